@@ -1,0 +1,41 @@
+/** Every label, annotation, finalizer and name that the project reads or writes (design 4, 9, 10, 12). */
+
+export const GROUP = "podseidon.kubewharf.io";
+export const VERSION = "v1alpha1";
+export const KIND = "PodProtector";
+export const PLURAL = "podprotectors";
+
+export const GENERATOR_FINALIZER = `${GROUP}/generator`;
+export const PROTECT_LABEL = `${GROUP}/protect`;
+export const SOURCE_NAME_LABEL = `${GROUP}/source-name`;
+export const SOURCE_GROUP_LABEL = `${GROUP}/source-group`;
+export const SOURCE_KIND_LABEL = `${GROUP}/source-kind`;
+export const SOURCE_RESOURCE_LABEL = `${GROUP}/source-resource`;
+
+export const FORCE_DELETE_ANNOTATION = `${GROUP}/force-delete`;
+export const HEALTH_CRITERION_ANNOTATION = `${GROUP}/health-criterion`;
+export const REMOVE_CELL_ONCE_ANNOTATION = `${GROUP}/remove-cell-once`;
+/** Put on a pod by an aggregator to raise its version and so void a reservation (design 5.2, `--void-after`). */
+export const VOIDED_ANNOTATION = `${GROUP}/reservation-voided`;
+/** The counted readiness gate and condition (design 10). */
+export const COUNTED_CONDITION = `${GROUP}/counted`;
+/** On a protector: how its numbers were derived, for a person to read (design 7). */
+export const DERIVATION_ANNOTATION = `${GROUP}/derivation`;
+/** On a protector: the explicit release that precedes the removal of its finalizer (design 7). */
+export const RELEASED_ANNOTATION = `${GROUP}/released`;
+/** On a protector: it was created again from a copy, its counts are not to be trusted yet (design 5.4). */
+export const RESTORED_ANNOTATION = `${GROUP}/restored`;
+
+export const UPDATE_TRIGGER_POD = "podseidon-update-trigger";
+export const UPDATE_TRIGGER_ANNOTATION = `${GROUP}/update-trigger-time`;
+export const UPDATE_TRIGGER_SCHEDULER = "do-not-schedule";
+
+export const MIRROR_POD_ANNOTATION = "kubernetes.io/config.mirror";
+export const PRE_ACTIVITY_PREFIX = "pre-activity.xpdb.form3.tech/";
+
+/** Labels of the project's own pods (manifests); they are allowed without any core access (design 6). */
+export const PART_OF_LABEL = "app.kubernetes.io/part-of";
+export const PART_OF_PODSEIDON = "podseidon";
+
+export const AGGREGATOR_LEASE = "podseidon-aggregator";
+export const GENERATOR_LEASE = "podseidon-generator";
