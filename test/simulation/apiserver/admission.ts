@@ -1,0 +1,17 @@
+/** Admission webhooks as the API server model calls them: before the commit, with a timeout and a failure policy. */
+import type { Json } from "./etcd.ts";
+
+export interface Verdict {
+  readonly allowed: boolean;
+  readonly code: number;
+  readonly message: string;
+}
+
+export interface AdmissionChain {
+  /** Reviews one deletion or eviction. Resolves within the webhook's timeout, whatever happens to the call. */
+  review(request: Json): Promise<Verdict>;
+  /** Lets the mutating webhook change an Eviction before its review. */
+  mutateEviction(request: Json): Promise<Json>;
+  /** Tells the world that an allowed request has committed, or can no longer. */
+  settled(request: Json, committed: boolean): void;
+}

@@ -1,0 +1,124 @@
+/**
+ * Deletions and evictions of pods in the API server model. A DELETE commits only at the version that was reviewed and is
+ * reviewed again when the pod has changed; an eviction reads the pod again by name, and only its preconditions bind it.
+ */
+import { sleep } from "../../../shared/runtime/clock.ts";
+import type { Json, Stored } from "./etcd.ts";
+import { metadataOf, present, record, text } from "./objects.ts";
+import { conflict, failure, notFound, ok, type Reply } from "./replies.ts";
+import { keyOf, type Target } from "./resources.ts";
+import type { ApiServer, ServerRequest } from "./server.ts";
+
+const POD_KIND = { group: "", version: "v1", kind: "Pod" };
+const PODS = { group: "", version: "v1", resource: "pods" };
+
+export async function deletePod(server: ApiServer, target: Target, request: ServerRequest): Promise<Reply> {
+  const deadlineMs = server.ports.clock.monotonicMs() + server.settings.requestTimeoutMs;
+  const name = target.name ?? "";
+  const key = keyOf(target.resource, target.namespace, name);
+  const options = record(request.body);
+  for (;;) {
+    const found = server.etcd.get(key);
+    if (found === undefined) return notFound(name);
+    const wanted = text(record(options.preconditions).uid);
+    if (wanted !== undefined && wanted !== metadataOf(found.value).uid) return conflict(name);
+    const review = reviewOf(server, request, {
+      kind: POD_KIND,
+      resource: PODS,
+      requestKind: POD_KIND,
+      requestResource: PODS,
+      name,
+      namespace: target.namespace,
+      operation: "DELETE",
+      object: null,
+      oldObject: present(target.resource, found),
+      dryRun: isDryRun(target, options),
+      options: { kind: "DeleteOptions", apiVersion: "meta.k8s.io/v1", ...options },
+    });
+    const refused = await reviewed(server, review);
+    if (refused !== undefined) return refused;
+    if (isDryRun(target, options)) return ok({ kind: "Status", status: "Success" });
+    const delayMs = server.settings.commitDelayMs();
+    const late = delayMs === undefined || server.ports.clock.monotonicMs() + delayMs > deadlineMs;
+    if (delayMs !== undefined && !late) await sleep(server.ports, delayMs);
+    const committed = !late && commit(server, target, found, options);
+    server.admission?.settled(review, committed);
+    if (committed) return ok({ kind: "Status", status: "Success" });
+    if (late) return failure(504, "Timeout", "request did not complete within the allowed duration");
+  }
+}
+
+export async function evictPod(server: ApiServer, target: Target, request: ServerRequest): Promise<Reply> {
+  const deadlineMs = server.ports.clock.monotonicMs() + server.settings.requestTimeoutMs;
+  const name = target.name ?? "";
+  const key = keyOf(target.resource, target.namespace, name);
+  const kind = { group: "policy", version: "v1", kind: "Eviction" };
+  const draft = reviewOf(server, request, {
+    kind,
+    resource: PODS,
+    subResource: "eviction",
+    requestKind: kind,
+    requestResource: PODS,
+    requestSubResource: "eviction",
+    name,
+    namespace: target.namespace,
+    operation: "CREATE",
+    object: request.body ?? {},
+    oldObject: null,
+    dryRun: isDryRun(target, record(record(request.body).deleteOptions)),
+    options: { kind: "CreateOptions" },
+  });
+  const review = (await server.admission?.mutateEviction(draft)) ?? draft;
+  const refused = await reviewed(server, review);
+  if (refused !== undefined) return refused;
+  const options = record(record(review.object).deleteOptions);
+  if (isDryRun(target, options)) return ok({ kind: "Status", status: "Success" }, 201);
+  const delayMs = server.settings.commitDelayMs();
+  const late = delayMs === undefined || server.ports.clock.monotonicMs() + delayMs > deadlineMs;
+  if (delayMs !== undefined && !late) await sleep(server.ports, delayMs);
+  const found = server.etcd.get(key);
+  const wanted = text(record(options.preconditions).uid);
+  const same = found !== undefined && (wanted === undefined || wanted === metadataOf(found.value).uid);
+  const committed = !late && same && commit(server, target, found, options);
+  server.admission?.settled(review, committed);
+  if (late) return failure(504, "Timeout", "request did not complete within the allowed duration");
+  if (found === undefined) return notFound(name);
+  return same ? ok({ kind: "Status", status: "Success" }, 201) : conflict(name);
+}
+
+function reviewOf(server: ApiServer, request: ServerRequest, fields: Json): Json {
+  return { uid: server.ports.random.token(), userInfo: { username: request.user, groups: [] }, ...fields };
+}
+
+async function reviewed(server: ApiServer, review: Json): Promise<Reply | undefined> {
+  const verdict = await server.admission?.review(review);
+  if (verdict === undefined || verdict.allowed) return undefined;
+  return failure(verdict.code, verdict.code === 429 ? "TooManyRequests" : "InternalError", verdict.message);
+}
+
+function isDryRun(target: Target, options: Json): boolean {
+  const listed = options.dryRun;
+  return target.query.get("dryRun") === "All" || (Array.isArray(listed) && listed.includes("All"));
+}
+
+/** Commits the deletion at exactly the version of `found`; false when the pod has changed since. */
+function commit(server: ApiServer, target: Target, found: Stored, options: Json): boolean {
+  const grace = options.gracePeriodSeconds;
+  const meta = metadataOf(found.value);
+  const scheduled = record(found.value.spec).nodeName !== undefined;
+  const finished = ["Succeeded", "Failed"].includes(String(record(found.value.status).phase));
+  if (grace === 0 || !scheduled || finished) return server.etcd.delete(found.key, found.revision).kind === "ok";
+  if (meta.deletionTimestamp !== undefined) return server.etcd.get(found.key)?.revision === found.revision;
+  const metadata = {
+    ...meta,
+    deletionTimestamp: new Date(server.ports.clock.nowMs()).toISOString(),
+    deletionGracePeriodSeconds: typeof grace === "number" ? grace : 30,
+  };
+  return (
+    server.etcd.put(
+      keyOf(target.resource, target.namespace, target.name ?? ""),
+      { ...found.value, metadata },
+      found.revision,
+    ).kind === "ok"
+  );
+}

@@ -1,0 +1,108 @@
+/**
+ * etcd as the API server sees it: one revision counter, compare-and-swap, a history that can be compacted, and a backup that
+ * can be restored (after which revisions repeat with other contents).
+ */
+
+export type Json = { readonly [key: string]: unknown };
+
+export interface Stored {
+  /** `resource/namespace/name`. */
+  readonly key: string;
+  readonly revision: number;
+  readonly value: Json;
+}
+
+export interface Change {
+  readonly revision: number;
+  readonly key: string;
+  /** Undefined when the object was created by this change. */
+  readonly before: Stored | undefined;
+  /** Undefined when the object was deleted by this change. */
+  readonly after: Stored | undefined;
+}
+
+export interface Backup {
+  readonly revision: number;
+  readonly objects: ReadonlyMap<string, Stored>;
+}
+
+export type WriteResult =
+  | { readonly kind: "ok"; readonly revision: number }
+  | { readonly kind: "mismatch"; readonly found: Stored | undefined };
+
+export class Etcd {
+  /** Current revision; every successful write raises it by one. */
+  revision = 1000;
+  /** Changes at or below this revision are gone from the history. */
+  compacted = 1000;
+  /** Raised by each restore, so that servers can tell that their caches are void. */
+  incarnation = 0;
+  #objects = new Map<string, Stored>();
+  #history: Change[] = [];
+  readonly #observers = new Set<(change: Change) => void>();
+
+  get(key: string): Stored | undefined {
+    return this.#objects.get(key);
+  }
+
+  /** All objects whose key begins with `prefix`, in key order. */
+  range(prefix: string): Stored[] {
+    const found: Stored[] = [];
+    for (const [key, stored] of this.#objects) if (key.startsWith(prefix)) found.push(stored);
+    return found.sort((a, b) => (a.key < b.key ? -1 : 1));
+  }
+
+  /** Writes `value` when the object is at `expected` (0: must not exist; undefined: whatever it is at). */
+  put(key: string, value: Json, expected?: number): WriteResult {
+    const before = this.#objects.get(key);
+    if (expected !== undefined && (before?.revision ?? 0) !== expected) return { kind: "mismatch", found: before };
+    const after: Stored = { key, revision: ++this.revision, value };
+    this.#objects.set(key, after);
+    this.#record({ revision: after.revision, key, before, after });
+    return { kind: "ok", revision: after.revision };
+  }
+
+  delete(key: string, expected?: number): WriteResult {
+    const before = this.#objects.get(key);
+    if (before === undefined || (expected !== undefined && before.revision !== expected))
+      return { kind: "mismatch", found: before };
+    this.#objects.delete(key);
+    this.#record({ revision: ++this.revision, key, before, after: undefined });
+    return { kind: "ok", revision: this.revision };
+  }
+
+  /** Changes after `revision`, or undefined when part of them was compacted away. */
+  changesSince(revision: number): readonly Change[] | undefined {
+    if (revision < this.compacted) return undefined;
+    const first = this.#history.findIndex((change) => change.revision > revision);
+    return first < 0 ? [] : this.#history.slice(first);
+  }
+
+  compact(revision: number): void {
+    this.compacted = Math.max(this.compacted, Math.min(revision, this.revision));
+    this.#history = this.#history.filter((change) => change.revision > this.compacted);
+  }
+
+  backup(): Backup {
+    return { revision: this.revision, objects: new Map(this.#objects) };
+  }
+
+  restore(backup: Backup): void {
+    this.#objects = new Map(backup.objects);
+    this.revision = backup.revision;
+    this.compacted = backup.revision;
+    this.#history = [];
+    this.incarnation += 1;
+  }
+
+  /** Calls `observer` after each change, synchronously; for watch caches and for the world's own truth. */
+  observe(observer: (change: Change) => void): () => void {
+    this.#observers.add(observer);
+    return () => this.#observers.delete(observer);
+  }
+
+  #record(change: Change): void {
+    this.#history.push(change);
+    for (const observer of this.#observers) observer(change);
+  }
+}

@@ -1,0 +1,170 @@
+/**
+ * The network between one client and one API server model, as the `Transport` port of the shipping code: delay, partition in
+ * each direction, lost responses, cut streams. A request that was cut after it was sent may or may not have taken effect.
+ */
+
+import {
+  type ApiRequest,
+  type ApiResponse,
+  type ApiStream,
+  type Transport,
+  TransportError,
+} from "../../../shared/kube/transport.ts";
+import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
+import { record } from "./objects.ts";
+import { parsePath } from "./resources.ts";
+import type { ApiServer } from "./server.ts";
+
+export interface LinkFaults {
+  /** One-way delay of each message. */
+  delayMs(): number;
+  /** Nothing from the client arrives. */
+  requestsLost(): boolean;
+  /** Nothing from the server arrives. */
+  responsesLost(): boolean;
+  /** The server's process is not there: connections are refused at once. */
+  refused(): boolean;
+}
+
+export class Link implements Transport {
+  readonly #server: ApiServer;
+  readonly #ports: Ports;
+  readonly #faults: LinkFaults;
+  readonly #user: string;
+  readonly #streams = new Set<{ fail(): void }>();
+  readonly #aborts = new Set<() => void>();
+  #closed = false;
+
+  constructor(server: ApiServer, ports: Ports, faults: LinkFaults, user: string) {
+    this.#server = server;
+    this.#ports = ports;
+    this.#faults = faults;
+    this.#user = user;
+  }
+
+  /** Cuts every stream that is open, as a reset of the connections does. */
+  cut(): void {
+    for (const stream of [...this.#streams]) stream.fail();
+  }
+
+  close(): void {
+    this.#closed = true;
+    for (const abort of [...this.#aborts]) abort();
+    this.cut();
+  }
+
+  request(request: ApiRequest): Promise<ApiResponse> {
+    return this.#bounded(request, async (progress) => {
+      await this.#arrive(progress);
+      const reply = await this.#server.handle({
+        method: request.method,
+        path: request.path,
+        body: request.body === undefined ? undefined : record(JSON.parse(request.body)),
+        contentType: request.contentType ?? "application/json",
+        user: this.#user,
+      });
+      const body = JSON.stringify(reply.body);
+      await sleep(this.#ports, this.#faults.delayMs());
+      if (this.#faults.responsesLost() || this.#faults.refused()) await new Promise(() => {});
+      return { status: reply.status, headers: reply.headers, body };
+    });
+  }
+
+  stream(request: ApiRequest): Promise<ApiStream> {
+    return this.#bounded(request, async (progress) => {
+      await this.#arrive(progress);
+      if (this.#faults.responsesLost()) await new Promise(() => {});
+      const target = parsePath(request.path);
+      if (target === undefined) return { status: 404, headers: {}, chunks: empty(), close: () => {} };
+      return this.#open(request, target);
+    });
+  }
+
+  #open(request: ApiRequest, target: NonNullable<ReturnType<typeof parsePath>>): ApiStream {
+    const queue: Uint8Array[] = [];
+    let wake: (() => void) | undefined;
+    let state: "open" | "ended" | "failed" | "timeout" = "open";
+    let idle = this.#ports.timers.after(request.timeoutMs, () => settle("timeout"));
+    const settle = (next: typeof state): void => {
+      if (state !== "open") return;
+      state = next;
+      idle.cancel();
+      this.#streams.delete(handle);
+      end();
+      wake?.();
+    };
+    const handle = { fail: () => settle("failed") };
+    this.#streams.add(handle);
+    let arrivesMs = this.#ports.clock.monotonicMs();
+    const deliver = (action: () => void): void => {
+      if (this.#faults.responsesLost()) return;
+      arrivesMs = Math.max(arrivesMs, this.#ports.clock.monotonicMs() + this.#faults.delayMs());
+      this.#ports.timers.after(arrivesMs - this.#ports.clock.monotonicMs(), action);
+    };
+    const encoder = new TextEncoder();
+    let end = (): void => {};
+    end = this.#server.watch(target, {
+      line: (line) =>
+        deliver(() => {
+          if (state !== "open") return;
+          idle.cancel();
+          idle = this.#ports.timers.after(request.timeoutMs, () => settle("timeout"));
+          queue.push(encoder.encode(line));
+          wake?.();
+        }),
+      end: () => deliver(() => settle("ended")),
+    });
+    request.signal?.addEventListener("abort", () => settle("ended"), { once: true });
+    async function* chunks(): AsyncGenerator<Uint8Array> {
+      for (;;) {
+        const next = queue.shift();
+        if (next !== undefined) yield next;
+        else if (state === "failed") throw new TransportError("reset", true, "the connection was reset");
+        else if (state === "timeout") throw new TransportError("timeout", true, "no data within the idle deadline");
+        else if (state === "ended") return;
+        else
+          await new Promise<void>((resolve) => {
+            wake = resolve;
+          });
+      }
+    }
+    return { status: 200, headers: {}, chunks: chunks(), close: () => settle("ended") };
+  }
+
+  async #arrive(progress: { sent: boolean }): Promise<void> {
+    if (this.#faults.refused()) throw new TransportError("refused", false, "connection refused");
+    await sleep(this.#ports, this.#faults.delayMs());
+    progress.sent = true;
+    if (this.#faults.requestsLost()) await new Promise(() => {});
+    if (this.#faults.refused()) throw new TransportError("reset", true, "the connection was reset");
+  }
+
+  #bounded<T>(request: ApiRequest, work: (progress: { sent: boolean }) => Promise<T>): Promise<T> {
+    const progress = { sent: false };
+    if (this.#closed) return Promise.reject(new TransportError("aborted", false, "the transport is closed"));
+    if (request.signal?.aborted)
+      return Promise.reject(new TransportError("aborted", false, "aborted before the request was sent"));
+    return new Promise<T>((resolve, reject) => {
+      const finish = (action: () => void): void => {
+        timer.cancel();
+        this.#aborts.delete(abort);
+        request.signal?.removeEventListener("abort", abort);
+        action();
+      };
+      const abort = (): void => finish(() => reject(new TransportError("aborted", progress.sent, "aborted")));
+      const timer = this.#ports.timers.after(request.timeoutMs, () =>
+        finish(() =>
+          reject(new TransportError("timeout", progress.sent, `no response within ${request.timeoutMs} ms`)),
+        ),
+      );
+      this.#aborts.add(abort);
+      request.signal?.addEventListener("abort", abort, { once: true });
+      work(progress).then(
+        (value) => finish(() => resolve(value)),
+        (error: unknown) => finish(() => reject(error)),
+      );
+    });
+  }
+}
+
+async function* empty(): AsyncGenerator<Uint8Array> {}

@@ -1,0 +1,62 @@
+/** How the API server model presents stored values as Kubernetes objects, and how it merges a write into one. */
+import type { Json, Stored } from "./etcd.ts";
+import type { Resource } from "./resources.ts";
+
+export function record(value: unknown): Json {
+  return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Json) : {};
+}
+
+export function text(value: unknown): string | undefined {
+  return typeof value === "string" ? value : undefined;
+}
+
+export function metadataOf(value: Json): Json {
+  return record(value.metadata);
+}
+
+/** The object as a response shows it: apiVersion, kind and the resourceVersion of its revision. */
+export function present(resource: Resource, stored: Pick<Stored, "revision" | "value">): Json {
+  const apiVersion = resource.group === "" ? resource.version : `${resource.group}/${resource.version}`;
+  return {
+    apiVersion,
+    kind: resource.kind,
+    ...stored.value,
+    metadata: { ...metadataOf(stored.value), resourceVersion: String(stored.revision) },
+  };
+}
+
+/** RFC 7386. */
+export function mergePatch(target: unknown, patch: unknown): unknown {
+  if (typeof patch !== "object" || patch === null || Array.isArray(patch)) return patch;
+  const merged: Record<string, unknown> = { ...record(target) };
+  for (const [name, value] of Object.entries(patch)) {
+    if (value === null) delete merged[name];
+    else merged[name] = mergePatch(merged[name], value);
+  }
+  return merged;
+}
+
+/** What is stored when `next` replaces `before` through the main resource or through `/status`. */
+export function replaced(resource: Resource, before: Json, next: Json, subresource: string | undefined): Json {
+  if (subresource === "status") return { ...before, status: next.status };
+  const old = metadataOf(before);
+  const { resourceVersion: _version, ...given } = metadataOf(next);
+  const changed = resource.status && JSON.stringify(next.spec) !== JSON.stringify(before.spec);
+  const metadata = {
+    ...given,
+    uid: old.uid,
+    creationTimestamp: old.creationTimestamp,
+    generation: Number(old.generation ?? 1) + (changed ? 1 : 0),
+    ...(old.deletionTimestamp === undefined ? {} : { deletionTimestamp: old.deletionTimestamp }),
+  };
+  return { ...next, metadata, ...(resource.status ? { status: before.status } : {}) };
+}
+
+export function matchesLabels(value: Json, selector: string | null): boolean {
+  if (selector === null || selector === "") return true;
+  const labels = record(metadataOf(value).labels);
+  return selector.split(",").every((term) => {
+    const [key = "", wanted = ""] = term.split(/==?/);
+    return labels[key] === wanted;
+  });
+}

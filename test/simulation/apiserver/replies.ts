@@ -1,0 +1,46 @@
+/** Answers of the API server model, with the codes, reasons and causes that the real one gives. */
+import type { Json } from "./etcd.ts";
+
+export interface Reply {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: Json;
+}
+
+export function ok(body: Json, status = 200): Reply {
+  return { status, headers: { "content-type": "application/json" }, body };
+}
+
+export function failure(
+  code: number,
+  reason: string,
+  message: string,
+  details: Json = {},
+  headers: Record<string, string> = {},
+): Reply {
+  return {
+    status: code,
+    headers: { "content-type": "application/json", ...headers },
+    body: statusBody(code, reason, message, details),
+  };
+}
+
+export function statusBody(code: number, reason: string, message: string, details: Json = {}): Json {
+  return { kind: "Status", apiVersion: "v1", metadata: {}, status: "Failure", message, reason, details, code };
+}
+
+export const notFound = (name: string): Reply => failure(404, "NotFound", `"${name}" not found`);
+export const conflict = (name: string): Reply =>
+  failure(
+    409,
+    "Conflict",
+    `Operation cannot be fulfilled on "${name}": the object has been modified; please apply your changes to the latest version and try again`,
+  );
+export const alreadyExists = (name: string): Reply => failure(409, "AlreadyExists", `"${name}" already exists`);
+export const expired = (): Reply =>
+  failure(410, "Expired", "The provided continue parameter is too old or too old resource version");
+export const tooLarge = (): Reply =>
+  failure(504, "Timeout", "Too large resource version: unavailable", {
+    causes: [{ reason: "ResourceVersionTooLarge", message: "Too large resource version" }],
+    retryAfterSeconds: 1,
+  });

@@ -1,0 +1,54 @@
+/** The kinds that the API server model serves, and how a request path names one of them. */
+
+export interface Resource {
+  readonly group: string;
+  readonly version: string;
+  readonly plural: string;
+  readonly kind: string;
+  /** Has a status subresource: writes of the main object keep the status, writes of the status keep the rest. */
+  readonly status: boolean;
+}
+
+export const RESOURCES: readonly Resource[] = [
+  { group: "", version: "v1", plural: "pods", kind: "Pod", status: true },
+  { group: "", version: "v1", plural: "events", kind: "Event", status: false },
+  { group: "coordination.k8s.io", version: "v1", plural: "leases", kind: "Lease", status: false },
+  { group: "apps", version: "v1", plural: "deployments", kind: "Deployment", status: true },
+  { group: "podseidon.kubewharf.io", version: "v1alpha1", plural: "podprotectors", kind: "PodProtector", status: true },
+];
+
+export interface Target {
+  readonly resource: Resource;
+  readonly namespace: string | undefined;
+  readonly name: string | undefined;
+  readonly subresource: string | undefined;
+  readonly query: URLSearchParams;
+}
+
+/** What a request path names, or undefined when the model does not serve it. */
+export function parsePath(path: string): Target | undefined {
+  const url = new URL(path, "https://model");
+  const parts = url.pathname
+    .split("/")
+    .filter((part) => part !== "")
+    .map(decodeURIComponent);
+  const [root, ...rest] = parts;
+  const group = root === "api" ? "" : rest.shift();
+  const version = rest.shift();
+  let namespace: string | undefined;
+  if (rest[0] === "namespaces" && rest.length > 2) {
+    namespace = rest[1];
+    rest.splice(0, 2);
+  }
+  const [plural, name, subresource] = rest;
+  const resource = RESOURCES.find((one) => one.group === group && one.version === version && one.plural === plural);
+  return resource && { resource, namespace, name, subresource, query: url.searchParams };
+}
+
+export function keyOf(resource: Resource, namespace: string | undefined, name: string): string {
+  return `${resource.plural}/${namespace ?? ""}/${name}`;
+}
+
+export function prefixOf(resource: Resource, namespace: string | undefined): string {
+  return namespace === undefined ? `${resource.plural}/` : `${resource.plural}/${namespace}/`;
+}

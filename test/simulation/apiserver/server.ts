@@ -1,0 +1,233 @@
+/**
+ * A kube-apiserver for the simulation: get, list (pages of one version), watch with lag and bookmarks, compare-and-swap,
+ * status subresources, finalizers, and pod deletions that pass admission before they commit. `contract.ts` holds it to the
+ * real one.
+ */
+import type { Ports } from "../../../shared/runtime/clock.ts";
+import type { AdmissionChain } from "./admission.ts";
+import { deletePod, evictPod } from "./deletion.ts";
+import type { Etcd, Json, Stored } from "./etcd.ts";
+import { matchesLabels, mergePatch, metadataOf, present, record, replaced, text } from "./objects.ts";
+import { alreadyExists, conflict, expired, failure, notFound, ok, type Reply, tooLarge } from "./replies.ts";
+import { keyOf, parsePath, prefixOf, RESOURCES, type Resource, type Target } from "./resources.ts";
+import { WatchCache } from "./watch-cache.ts";
+import { type WatchSink, watchStream } from "./watch-stream.ts";
+
+export interface ServerRequest {
+  readonly method: string;
+  readonly path: string;
+  readonly body: Json | undefined;
+  readonly contentType: string;
+  readonly user: string;
+}
+
+export interface ServerSettings {
+  /** Delay of a watch cache behind etcd, drawn anew for each batch of changes. */
+  watchLagMs(): number;
+  /** How long an allowed deletion takes until it commits; undefined: it never does. */
+  commitDelayMs(): number | undefined;
+  /** kube-apiserver's `--request-timeout`: nothing commits later than this after its request arrived. */
+  readonly requestTimeoutMs: number;
+  /** Largest object that etcd takes. */
+  readonly objectLimitBytes: number;
+}
+
+interface Page {
+  readonly revision: number;
+  readonly items: readonly Stored[];
+}
+
+export class ApiServer {
+  readonly etcd: Etcd;
+  readonly ports: Ports;
+  readonly settings: ServerSettings;
+  admission: AdmissionChain | undefined;
+  readonly #caches = new Map<string, WatchCache>();
+  readonly #pages = new Map<string, Page>();
+  #tokens = 0;
+  #uids = 0;
+  readonly #name: string;
+
+  constructor(name: string, etcd: Etcd, ports: Ports, settings: ServerSettings) {
+    this.#name = name;
+    this.etcd = etcd;
+    this.ports = ports;
+    this.settings = settings;
+    for (const resource of RESOURCES) {
+      this.#caches.set(
+        resource.plural,
+        new WatchCache(etcd, ports.timers, prefixOf(resource, undefined), () => settings.watchLagMs()),
+      );
+    }
+  }
+
+  /** After a restart of the server or a restore of etcd: caches are read anew, watches and list continuations end. */
+  reset(): void {
+    for (const cache of this.#caches.values()) cache.reset();
+    this.#pages.clear();
+  }
+
+  /** Lists opened before a compaction can no longer be continued. */
+  compact(revision: number): void {
+    this.etcd.compact(revision);
+    for (const [token, page] of this.#pages) if (page.revision <= revision) this.#pages.delete(token);
+  }
+
+  async handle(request: ServerRequest): Promise<Reply> {
+    const target = parsePath(request.path);
+    if (target === undefined) return failure(404, "NotFound", "the server could not find the requested resource");
+    switch (request.method) {
+      case "GET":
+        return target.name === undefined ? await this.#list(target) : this.#get(target, target.name);
+      case "POST":
+        return target.subresource === "eviction"
+          ? await evictPod(this, target, request)
+          : this.#create(target, request.body ?? {});
+      case "PUT":
+        return this.#update(target, target.name ?? "", request.body ?? {});
+      case "PATCH":
+        return this.#patch(target, target.name ?? "", request.body ?? {});
+      case "DELETE":
+        return target.resource.plural === "pods"
+          ? await deletePod(this, target, request)
+          : this.#delete(target, target.name ?? "", request.body);
+      default:
+        return failure(405, "MethodNotAllowed", request.method);
+    }
+  }
+
+  /** Opens a watch; `sink` gets the lines. Returns how to end it. */
+  watch(target: Target, sink: WatchSink): () => void {
+    const cache = this.#caches.get(target.resource.plural);
+    if (cache === undefined) throw new Error(`no watch cache of ${target.resource.plural}`);
+    return watchStream({ cache, etcd: this.etcd, ports: this.ports, target, sink });
+  }
+
+  #get(target: Target, name: string): Reply {
+    const stored = this.etcd.get(keyOf(target.resource, target.namespace, name));
+    return stored === undefined ? notFound(name) : ok(present(target.resource, stored));
+  }
+
+  async #list(target: Target): Promise<Reply> {
+    const { query, resource } = target;
+    const prefix = prefixOf(resource, target.namespace);
+    const token = query.get("continue");
+    let page: Page | undefined;
+    if (token !== null) {
+      page = this.#pages.get(token);
+      this.#pages.delete(token);
+      if (page === undefined) return expired();
+    } else {
+      const wanted = query.get("resourceVersion");
+      const cache = this.#caches.get(resource.plural);
+      if (cache === undefined) return notFound(resource.plural);
+      if (wanted === null || wanted === "") {
+        cache.requestProgress();
+        page = { revision: this.etcd.revision, items: this.etcd.range(prefix) };
+      } else {
+        if (!(await cache.reached(Number(wanted), 3000))) return tooLarge();
+        page = { revision: cache.revision, items: cache.range(prefix) };
+      }
+      page = { ...page, items: page.items.filter((one) => matchesLabels(one.value, query.get("labelSelector"))) };
+    }
+    const limit = Number(query.get("limit") ?? 0) || page.items.length;
+    const items = page.items.slice(0, limit);
+    const rest = page.items.slice(limit);
+    const metadata: Record<string, unknown> = { resourceVersion: String(page.revision) };
+    if (rest.length > 0) {
+      const next = `t${++this.#tokens}`;
+      this.#pages.set(next, { revision: page.revision, items: rest });
+      metadata.continue = next;
+      metadata.remainingItemCount = rest.length;
+    }
+    return ok({
+      kind: `${resource.kind}List`,
+      apiVersion: "v1",
+      metadata,
+      items: items.map((one) => present(resource, one)),
+    });
+  }
+
+  #create(target: Target, body: Json): Reply {
+    const given = metadataOf(body);
+    const name = text(given.name) ?? "";
+    const namespace = target.namespace;
+    const metadata = {
+      ...given,
+      ...(namespace === undefined ? {} : { namespace }),
+      uid: `${this.#name}-uid-${++this.#uids}`,
+      creationTimestamp: new Date(this.ports.clock.nowMs()).toISOString(),
+      generation: 1,
+    };
+    return this.#store(target.resource, keyOf(target.resource, namespace, name), name, { ...body, metadata }, 0, 201);
+  }
+
+  #update(target: Target, name: string, body: Json): Reply {
+    const key = keyOf(target.resource, target.namespace, name);
+    const before = this.etcd.get(key);
+    if (before === undefined) return notFound(name);
+    const meta = metadataOf(body);
+    const version = text(meta.resourceVersion);
+    if (version !== undefined && version !== String(before.revision)) return conflict(name);
+    const uid = text(meta.uid);
+    if (uid !== undefined && uid !== metadataOf(before.value).uid) return conflict(name);
+    return this.#replace(target, key, name, before, replaced(target.resource, before.value, body, target.subresource));
+  }
+
+  #patch(target: Target, name: string, patch: Json): Reply {
+    const key = keyOf(target.resource, target.namespace, name);
+    const before = this.etcd.get(key);
+    if (before === undefined) return notFound(name);
+    const wanted = metadataOf(patch);
+    const version = text(wanted.resourceVersion);
+    if (version !== undefined && version !== String(before.revision)) return conflict(name);
+    const uid = text(wanted.uid);
+    if (uid !== undefined && uid !== metadataOf(before.value).uid) return conflict(name);
+    const merged = record(mergePatch(present(target.resource, before), patch));
+    return this.#replace(
+      target,
+      key,
+      name,
+      before,
+      replaced(target.resource, before.value, merged, target.subresource),
+    );
+  }
+
+  #replace(target: Target, key: string, name: string, before: Stored, value: Json): Reply {
+    const finalizers = metadataOf(value).finalizers;
+    const released = !Array.isArray(finalizers) || finalizers.length === 0;
+    if (metadataOf(value).deletionTimestamp !== undefined && released && target.resource.plural !== "pods") {
+      this.etcd.delete(key, before.revision);
+      return ok(present(target.resource, { revision: before.revision, value }));
+    }
+    // A write that changes nothing gets no new version.
+    if (JSON.stringify(value) === JSON.stringify(before.value)) return ok(present(target.resource, before));
+    return this.#store(target.resource, key, name, value, before.revision, 200);
+  }
+
+  #store(resource: Resource, key: string, name: string, value: Json, expected: number, code: number): Reply {
+    const size = JSON.stringify(value).length;
+    if (size > this.settings.objectLimitBytes)
+      return failure(413, "RequestEntityTooLarge", `etcdserver: request is too large (${size} bytes)`);
+    const written = this.etcd.put(key, value, expected);
+    if (written.kind === "ok") return ok(present(resource, { revision: written.revision, value }), code);
+    return expected === 0 ? alreadyExists(name) : conflict(name);
+  }
+
+  #delete(target: Target, name: string, options: Json | undefined): Reply {
+    const key = keyOf(target.resource, target.namespace, name);
+    const before = this.etcd.get(key);
+    if (before === undefined) return notFound(name);
+    const wanted = text(record(record(options).preconditions).uid);
+    if (wanted !== undefined && wanted !== metadataOf(before.value).uid) return conflict(name);
+    const finalizers = metadataOf(before.value).finalizers;
+    if (Array.isArray(finalizers) && finalizers.length > 0) {
+      const metadata = {
+        ...metadataOf(before.value),
+        deletionTimestamp: new Date(this.ports.clock.nowMs()).toISOString(),
+      };
+      this.etcd.put(key, { ...before.value, metadata }, before.revision);
+    } else this.etcd.delete(key, before.revision);
+    return ok({ kind: "Status", status: "Success" });
+  }
+}

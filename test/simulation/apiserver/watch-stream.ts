@@ -1,0 +1,82 @@
+/** One watch of the API server model: events after a version, bookmarks, its server-side timeout, and 410 when history is gone. */
+import type { Ports, Timer } from "../../../shared/runtime/clock.ts";
+import type { Change, Etcd } from "./etcd.ts";
+import { matchesLabels, present } from "./objects.ts";
+import { statusBody } from "./replies.ts";
+import { prefixOf, type Target } from "./resources.ts";
+import type { WatchCache } from "./watch-cache.ts";
+
+export interface WatchSink {
+  line(text: string): void;
+  end(): void;
+}
+
+const BOOKMARK_INTERVAL_MS = 60_000;
+/** kube-apiserver sends a bookmark this long before a watch's deadline. */
+const BEFORE_DEADLINE_MS = 2_000;
+const DEFAULT_TIMEOUT_SECONDS = 1800;
+
+export function watchStream(given: {
+  readonly cache: WatchCache;
+  readonly etcd: Etcd;
+  readonly ports: Ports;
+  readonly target: Target;
+  readonly sink: WatchSink;
+}): () => void {
+  const { cache, etcd, ports, target, sink } = given;
+  const { query, resource } = target;
+  const from = Number(query.get("resourceVersion") ?? 0);
+  const selector = query.get("labelSelector");
+  const prefix = prefixOf(resource, target.namespace);
+  const timers: Timer[] = [];
+  let unsubscribe = (): void => {};
+  let ended = false;
+
+  const finish = (): void => {
+    if (ended) return;
+    ended = true;
+    unsubscribe();
+    for (const timer of timers) timer.cancel();
+    sink.end();
+  };
+  const send = (type: string, object: unknown): void => sink.line(`${JSON.stringify({ type, object })}\n`);
+  const bookmark = (): void => {
+    if (ended || cache.revision < from) return;
+    const metadata = { resourceVersion: String(cache.revision), creationTimestamp: null };
+    send("BOOKMARK", {
+      kind: resource.kind,
+      apiVersion: resource.group === "" ? resource.version : `${resource.group}/${resource.version}`,
+      metadata,
+    });
+  };
+  const event = (change: Change): void => {
+    if (ended || change.revision <= from || !change.key.startsWith(prefix)) return;
+    const before = change.before !== undefined && matchesLabels(change.before.value, selector);
+    const after = change.after !== undefined && matchesLabels(change.after.value, selector);
+    if (after && change.after) send(before ? "MODIFIED" : "ADDED", present(resource, change.after));
+    else if (before && change.before)
+      send("DELETED", present(resource, { revision: change.revision, value: change.before.value }));
+  };
+
+  const missed = etcd.changesSince(from);
+  if (missed === undefined || from > etcd.revision) {
+    if (missed === undefined)
+      send("ERROR", statusBody(410, "Expired", `too old resource version: ${from} (${etcd.compacted})`));
+    else send("ERROR", statusBody(504, "Timeout", `Too large resource version: ${from}, current: ${etcd.revision}`));
+    finish();
+    return finish;
+  }
+  for (const change of missed) if (change.revision <= cache.revision) event(change);
+  unsubscribe = cache.watch({ event, closed: finish });
+  const timeoutMs = 1000 * (Number(query.get("timeoutSeconds") ?? 0) || DEFAULT_TIMEOUT_SECONDS);
+  timers.push(ports.timers.after(timeoutMs, finish));
+  if (query.get("allowWatchBookmarks") === "true") {
+    if (timeoutMs > BEFORE_DEADLINE_MS) timers.push(ports.timers.after(timeoutMs - BEFORE_DEADLINE_MS, bookmark));
+    const periodic = (): void => {
+      bookmark();
+      if (!ended) timers.push(ports.timers.after(BOOKMARK_INTERVAL_MS, periodic));
+    };
+    timers.push(ports.timers.after(BOOKMARK_INTERVAL_MS, periodic));
+  }
+  return finish;
+}
