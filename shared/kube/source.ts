@@ -13,6 +13,8 @@ export interface SourceHandler<T> {
   advanced?(position: string): void;
   /** A complete list was swapped in; its differences were reported by `changed` before this call. */
   relisted?(position: string): void;
+  /** `confirmedSentMs` moved: everything that was committed before `sentMs` is in the store (design 5.2 R3, 5.4). */
+  confirmed?(sentMs: number): void;
 }
 
 export interface Source<T> {
@@ -28,4 +30,18 @@ export interface Source<T> {
   readonly lastContactMs: number | undefined;
   /** Returns a function that ends the subscription. Objects already present are not replayed. */
   subscribe(handler: SourceHandler<T>): () => void;
+}
+
+/** A source that can say since when it is known to be complete: what decisions (design 5.4) and rule R3 (design 5.2) rest on. */
+export interface ConfirmedSource<T> extends Source<T> {
+  /**
+   * Monotonic send time of the newest `limit=1` quorum LIST whose collection version the stream has since reached:
+   * everything that was committed before that moment is in the store. Undefined before the first one.
+   */
+  readonly confirmedSentMs: number | undefined;
+  /**
+   * Asks for such a LIST that is sent now or later; bounded and coalesced, at once. The outcome arrives as `confirmed` and in
+   * `confirmedSentMs`; a failed LIST is repeated with backoff until one was confirmed that was sent after this call.
+   */
+  requestEvidence(): void;
 }

@@ -50,7 +50,16 @@ export interface Transport {
 }
 
 /** Why there was no response; each is a metric label. */
-export type TransportErrorTag = "timeout" | "aborted" | "refused" | "reset" | "dns" | "tls" | "credentials" | "protocol";
+export type TransportErrorTag =
+  | "timeout"
+  | "aborted"
+  | "refused"
+  | "reset"
+  | "dns"
+  | "tls"
+  | "credentials"
+  | "protocol"
+  | "oversized";
 
 /**
  * No (complete) response was had. `sent` tells whether the request may have reached the server: a write with `sent` true
