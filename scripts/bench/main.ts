@@ -1,0 +1,23 @@
+/** `npm run bench -- NAME [options]`: every benchmark of the project, by name. */
+
+interface Benchmark {
+  readonly about: string;
+  load(): Promise<{ run(args: readonly string[]): Promise<number> }>;
+}
+
+const BENCHMARKS: Readonly<Record<string, Benchmark>> = {
+  webhook: { about: "reviews per second, latency, writes and memory of the webhook beside upstream's", load: () => import("./webhook-bench.ts") },
+  aggregator: { about: "time to count, memory and latency of the aggregator beside upstream's", load: () => import("./aggregator-bench.ts") },
+  index: { about: "matching a pod among 10,000 protectors, against a linear scan", load: () => import("./index-bench.ts") },
+  "cold-start": { about: "exec to first TLS answer and to ready, against bare node", load: () => import("./cold-start-bench.ts") },
+};
+
+const [name, ...args] = process.argv.slice(2);
+const benchmark = name === undefined ? undefined : BENCHMARKS[name];
+if (benchmark === undefined) {
+  const known = Object.entries(BENCHMARKS).map(([key, value]) => `  ${key.padEnd(12)} ${value.about}`);
+  process.stdout.write(`usage: npm run bench -- NAME [--help] [options]\n\n${known.join("\n")}\n`);
+  process.exitCode = name === undefined || name === "--help" ? 0 : 2;
+} else {
+  process.exitCode = await (await benchmark.load()).run(args);
+}
