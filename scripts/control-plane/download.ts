@@ -1,0 +1,171 @@
+import { createHash } from "node:crypto";
+import { createWriteStream } from "node:fs";
+import { chmod, readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { Readable, Transform } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import { promisify } from "node:util";
+import { gunzip } from "node:zlib";
+import type { Progress } from "./progress.ts";
+import { extractFile } from "./tar.ts";
+import { type BinaryName, goArchitecture, VERSIONS } from "./versions.ts";
+
+/**
+ * Downloads the official binaries. Each is checked against the checksum that is pinned here, or else against the one that its
+ * publisher serves beside it over TLS: that guards against a broken download and a mirror's mistake, not against a publisher
+ * that was broken into. Kubernetes and etcd publish no list that could be pinned without having seen it there.
+ */
+
+/** Where the publishers' files lie; tests have a server of their own. */
+export interface ReleaseSites {
+  readonly kubernetes: string;
+  readonly etcd: string;
+  readonly kwok: string;
+}
+
+const OFFICIAL_SITES: ReleaseSites = {
+  kubernetes: "https://dl.k8s.io",
+  etcd: "https://github.com/etcd-io/etcd/releases/download",
+  kwok: "https://github.com/kubernetes-sigs/kwok/releases/download",
+};
+
+/** SHA-256 of files whose name tells version and architecture. */
+const PINNED_SHA256: Readonly<Record<string, string>> = {
+  "kwok-0.8.0-amd64": "f5a4385a2ae1b9dd7f8acae18e002a75c0ebba124ae9d7259aa8dadb50711f46",
+  "kwok-0.8.0-arm64": "628f7d277860f524a2a775c217adcc58828e7b59ab0933680315784f1b8b0e37",
+};
+
+/** A machine without a way out must find that out at once: the build is waiting. */
+const ANSWER_TIMEOUT_MS = 6_000;
+const STALL_TIMEOUT_MS = 30_000;
+const MEGABYTE = 1_000_000;
+
+interface Artifact {
+  readonly binary: BinaryName;
+  readonly url: string;
+  /** Resolves with the expected SHA-256, in hexadecimal. */
+  readonly checksum: () => Promise<string>;
+  /** The file's path in a .tar.gz; undefined when what is downloaded is the binary itself. */
+  readonly member?: string;
+}
+
+function artifacts(sites: ReleaseSites): Artifact[] {
+  const arch = goArchitecture();
+  const kubernetes = `${sites.kubernetes}/v${VERSIONS.kubernetes}/bin/linux/${arch}`;
+  const commands = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"] as const;
+  const etcdRelease = `${sites.etcd}/v${VERSIONS.etcd}`;
+  const etcdName = `etcd-v${VERSIONS.etcd}-linux-${arch}`;
+  return [
+    ...commands.map((binary) => ({
+      binary,
+      url: `${kubernetes}/${binary}`,
+      checksum: async () => firstWord(await fetchText(`${kubernetes}/${binary}.sha256`)),
+    })),
+    {
+      binary: "etcd",
+      url: `${etcdRelease}/${etcdName}.tar.gz`,
+      checksum: async () => listedChecksum(await fetchText(`${etcdRelease}/SHA256SUMS`), `${etcdName}.tar.gz`),
+      member: `${etcdName}/etcd`,
+    },
+    {
+      binary: "kwok",
+      url: `${sites.kwok}/v${VERSIONS.kwok}/kwok-linux-${arch}`,
+      checksum: async () => pinnedChecksum(`kwok-${VERSIONS.kwok}-${arch}`),
+    },
+  ];
+}
+
+/** Puts all binaries into `directory`. Rejects with what could not be reached or did not have its checksum; tries nothing twice. */
+export async function download(
+  directory: string,
+  progress: Progress,
+  sites: ReleaseSites = OFFICIAL_SITES,
+): Promise<void> {
+  const wanted = artifacts(sites);
+  progress.step(`downloading official binaries from ${new URL(sites.kubernetes).host} and ${new URL(sites.etcd).host}`);
+  // All checksums first: they are small, and when there is no way out the first of them says so.
+  const checksums: string[] = [];
+  for (const artifact of wanted) checksums.push(await artifact.checksum());
+  for (const [index, artifact] of wanted.entries()) {
+    await downloadOne(artifact, checksums[index] ?? "", directory, progress);
+  }
+}
+
+async function downloadOne(artifact: Artifact, sha256: string, directory: string, progress: Progress): Promise<void> {
+  const target = join(directory, artifact.binary);
+  const partial = `${target}.partial`;
+  const actual = await fetchFile(artifact.url, partial, (megabytes) =>
+    progress.detail(`downloading ${artifact.binary}: ${megabytes} MB`),
+  );
+  if (actual !== sha256) throw new Error(`${artifact.url} has SHA-256 ${actual}, not ${sha256}`);
+  const content = await readFile(partial);
+  const binary =
+    artifact.member === undefined ? content : extractFile(await promisify(gunzip)(content), artifact.member);
+  await writeFile(target, binary);
+  await chmod(target, 0o755);
+  await rm(partial);
+}
+
+async function fetchText(url: string): Promise<string> {
+  const response = await get(url, AbortSignal.timeout(ANSWER_TIMEOUT_MS));
+  return await response.text();
+}
+
+/** Resolves with the SHA-256 of what was written to `path`. */
+async function fetchFile(url: string, path: string, onMegabytes: (megabytes: number) => void): Promise<string> {
+  const stall = new AbortController();
+  let timer = setTimeout(() => stall.abort(), STALL_TIMEOUT_MS);
+  const hash = createHash("sha256");
+  let bytes = 0;
+  const watch = new Transform({
+    transform(chunk: Buffer, _encoding, done) {
+      clearTimeout(timer);
+      timer = setTimeout(() => stall.abort(), STALL_TIMEOUT_MS);
+      hash.update(chunk);
+      bytes += chunk.length;
+      onMegabytes(Math.round(bytes / MEGABYTE));
+      done(null, chunk);
+    },
+  });
+  try {
+    const response = await get(url, stall.signal);
+    if (response.body === null) throw new Error(`${url} answered without a body`);
+    await pipeline(Readable.fromWeb(response.body), watch, createWriteStream(path));
+  } catch (error) {
+    if (stall.signal.aborted) throw new Error(`${url} sent nothing for ${STALL_TIMEOUT_MS / 1000} s`, { cause: error });
+    throw error;
+  } finally {
+    clearTimeout(timer);
+  }
+  return hash.digest("hex");
+}
+
+async function get(url: string, signal: AbortSignal): Promise<Response> {
+  let response: Response;
+  try {
+    response = await fetch(url, { signal });
+  } catch (error) {
+    const cause = error instanceof Error && error.cause instanceof Error ? error.cause.message : String(error);
+    throw new Error(`${url} can't be reached: ${cause}`, { cause: error });
+  }
+  if (!response.ok) throw new Error(`${url} answered ${response.status}`);
+  return response;
+}
+
+function firstWord(text: string): string {
+  return requireSha256(text.trim().split(/\s+/, 1)[0]);
+}
+
+function listedChecksum(list: string, file: string): string {
+  const line = list.split("\n").find((candidate) => candidate.trim().endsWith(` ${file}`));
+  return requireSha256(line?.trim().split(/\s+/, 1)[0]);
+}
+
+function pinnedChecksum(key: string): string {
+  return requireSha256(PINNED_SHA256[key]);
+}
+
+function requireSha256(text: string | undefined): string {
+  if (text === undefined || !/^[0-9a-f]{64}$/.test(text)) throw new Error(`no SHA-256 checksum was found, but ${text}`);
+  return text;
+}

@@ -1,0 +1,92 @@
+import { createHash } from "node:crypto";
+import { connect, createServer, type Server, type Socket } from "node:net";
+import { setTimeout as delay } from "node:timers/promises";
+import type { Progress } from "./progress.ts";
+
+/**
+ * Mutual exclusion between processes of one machine: whoever listens on an abstract Unix socket holds the lock. The kernel
+ * gives the name to one process at a time and takes it back when that process ends in whatever way, so that there is no stale
+ * lock to judge by process ids and start times, and no moment in which two could both believe that they took one over. Who
+ * has to wait connects to the holder, reads its progress and notices its end. Containers with other network namespaces do not
+ * see each other's locks: what is made under the lock is therefore moved into place by one atomic rename.
+ */
+
+const RETRY_MS = 50;
+
+/** The lock that belongs to `path`, for this user. */
+export function lockNameOf(path: string): string {
+  const digest = createHash("sha256").update(path).digest("hex").slice(0, 24);
+  return `\0podseidon-${process.getuid?.() ?? 0}-${digest}`;
+}
+
+/**
+ * Runs `work` while no other process runs work under the same name, after waiting for as long as that takes; `waiting` then
+ * shows the holder's progress. What `work` reports to its argument is what the others see. Rejects with what `work` rejects with.
+ */
+export async function exclusively<T>(
+  name: string,
+  waiting: Progress,
+  work: (announce: Progress) => Promise<T>,
+): Promise<T> {
+  for (let waited = false; ; waited = true) {
+    const server = await tryListen(name);
+    if (server !== undefined) {
+      try {
+        return await work(announceTo(server));
+      } finally {
+        server.close();
+      }
+    }
+    if (!waited) waiting.step("another process is preparing the same; waiting for it");
+    await follow(name, waiting);
+  }
+}
+
+interface Holder {
+  readonly broadcast: (line: string) => void;
+  readonly close: () => void;
+}
+
+function tryListen(name: string): Promise<Holder | undefined> {
+  const followers = new Set<Socket>();
+  let latest = "";
+  const server: Server = createServer((socket) => {
+    followers.add(socket);
+    socket.on("error", () => socket.destroy());
+    socket.on("close", () => followers.delete(socket));
+    socket.write(latest);
+  });
+  const holder: Holder = {
+    broadcast(line) {
+      latest = `${line}\n`;
+      for (const socket of followers) if (socket.writableLength === 0) socket.write(latest);
+    },
+    close() {
+      server.close();
+      for (const socket of followers) socket.destroy();
+    },
+  };
+  return new Promise((resolve, reject) => {
+    server.once("listening", () => resolve(holder));
+    server.once("error", (error: NodeJS.ErrnoException) =>
+      error.code === "EADDRINUSE" ? resolve(undefined) : reject(error),
+    );
+    server.listen({ path: name });
+  });
+}
+
+function announceTo(holder: Holder): Progress {
+  return { step: holder.broadcast, detail: holder.broadcast };
+}
+
+/** Resolves when the holder has ended, or could not be reached because it just did. */
+async function follow(name: string, waiting: Progress): Promise<void> {
+  await new Promise<void>((resolve) => {
+    const socket = connect({ path: name });
+    socket.setEncoding("utf8");
+    socket.on("data", (text: string) => waiting.detail(`${text.trimEnd().split("\n").at(-1)} (in another process)`));
+    socket.on("error", () => socket.destroy());
+    socket.on("close", () => resolve());
+  });
+  await delay(RETRY_MS);
+}

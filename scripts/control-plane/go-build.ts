@@ -1,0 +1,118 @@
+import { spawn } from "node:child_process";
+import { renameSync } from "node:fs";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+import type { Progress } from "./progress.ts";
+import { theReaper } from "./reaper.ts";
+import { goArchitecture, VERSIONS } from "./versions.ts";
+
+/** Builds the binaries with Go from the modules under `build/`, whose go.sum pins every source file that goes into them. */
+
+interface Module {
+  readonly directory: string;
+  readonly packages: readonly string[];
+  readonly linkFlags: string;
+}
+
+const [MAJOR, MINOR] = VERSIONS.kubernetes.split(".");
+const VERSION_PACKAGE = "k8s.io/component-base/version";
+const MODULES: readonly Module[] = [
+  {
+    directory: fileURLToPath(new URL("build/kubernetes", import.meta.url)),
+    packages: [
+      "go.etcd.io/etcd/server/v3",
+      "k8s.io/kubernetes/cmd/kube-apiserver",
+      "k8s.io/kubernetes/cmd/kube-controller-manager",
+      "k8s.io/kubernetes/cmd/kube-scheduler",
+      "k8s.io/kubernetes/cmd/kubectl",
+    ],
+    // Without these the apiserver says that it is v0.0.0, and clients that negotiate by version take the wrong way.
+    linkFlags: [
+      "-s -w",
+      `-X ${VERSION_PACKAGE}.gitVersion=v${VERSIONS.kubernetes}`,
+      `-X ${VERSION_PACKAGE}.gitMajor=${MAJOR}`,
+      `-X ${VERSION_PACKAGE}.gitMinor=${MINOR}`,
+    ].join(" "),
+  },
+  {
+    directory: fileURLToPath(new URL("build/kwok", import.meta.url)),
+    packages: ["sigs.k8s.io/kwok/cmd/kwok"],
+    linkFlags: "-s -w",
+  },
+];
+
+/** Linking a large binary says nothing for a minute on a slow machine; ten minutes of silence are a hang. */
+const SILENCE_LIMIT_MS = 10 * 60_000;
+const KEPT_MESSAGES = 12;
+const PACKAGE_LINE = /^[a-z0-9][\w.~-]*(\/[\w.~-]+)*$/i;
+
+/** Puts all binaries into `directory`. Rejects with Go's last messages, or with what to install when there is no Go. */
+export async function goBuild(directory: string, progress: Progress): Promise<void> {
+  const cores = navigator.hardwareConcurrency;
+  progress.step(`building with Go from sources (about ${cores > 2 ? "3" : "4 to 6"} minutes on ${cores} cores, once)`);
+  for (const module of MODULES) await buildModule(module, directory, progress);
+  // Go names a command after the last element of its path that is not a version.
+  renameSync(join(directory, "server"), join(directory, "etcd"));
+}
+
+async function buildModule(module: Module, directory: string, progress: Progress): Promise<void> {
+  const name = module.packages.map((path) => path.split("/").at(-1)).join(", ");
+  const packages = await go(["list", "-deps", ...module.packages], module.directory, (line) => progress.detail(line));
+  const total = packages.length;
+  let compiled = 0;
+  progress.step(`compiling ${module.packages.length === 1 ? name : "etcd and Kubernetes"} (${total} packages at most)`);
+  const out = `${directory}/`;
+  await go(["build", "-v", "-o", out, "-ldflags", module.linkFlags, ...module.packages], module.directory, (line) => {
+    if (PACKAGE_LINE.test(line)) compiled++;
+    progress.detail(PACKAGE_LINE.test(line) ? `compiled ${compiled} of ${total} packages, now ${line}` : line);
+  });
+}
+
+/** Runs go and resolves with the lines of its standard output; `onLine` gets those of standard error. */
+function go(args: readonly string[], directory: string, onLine: (line: string) => void): Promise<string[]> {
+  const child = spawn("go", args, {
+    cwd: directory,
+    stdio: ["ignore", "pipe", "pipe"],
+    detached: true,
+    env: {
+      ...process.env,
+      ...theReaper().environment,
+      // What the user has set for work of their own must not change what is built here.
+      GOFLAGS: "-trimpath -mod=readonly -buildvcs=false",
+      GOWORK: "off",
+      GO111MODULE: "on",
+      GOOS: "linux",
+      GOARCH: goArchitecture(),
+      CGO_ENABLED: "0",
+    },
+  });
+  const output: string[] = [];
+  const messages: string[] = [];
+  return new Promise((resolve, reject) => {
+    let silent = false;
+    const kill = (): void => {
+      silent = true;
+      child.kill("SIGKILL");
+    };
+    let timer = setTimeout(kill, SILENCE_LIMIT_MS);
+    createInterface({ input: child.stdout }).on("line", (line) => output.push(line));
+    createInterface({ input: child.stderr }).on("line", (line) => {
+      clearTimeout(timer);
+      timer = setTimeout(kill, SILENCE_LIMIT_MS);
+      if (!PACKAGE_LINE.test(line)) messages.push(line);
+      if (messages.length > KEPT_MESSAGES) messages.shift();
+      onLine(line);
+    });
+    child.on("error", (error: NodeJS.ErrnoException) => {
+      clearTimeout(timer);
+      reject(error.code === "ENOENT" ? new Error("go is not on PATH (any Go from 1.21 on will do)") : error);
+    });
+    child.on("close", (code, signal) => {
+      clearTimeout(timer);
+      if (code === 0) resolve(output);
+      else if (silent) reject(new Error(`go ${args[0]} said nothing for ${SILENCE_LIMIT_MS / 60_000} minutes`));
+      else reject(new Error(`go ${args[0]} ended with ${signal ?? code}: ${messages.join("\n")}`));
+    });
+  });
+}

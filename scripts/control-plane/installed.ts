@@ -1,0 +1,94 @@
+import { execFile } from "node:child_process";
+import { accessSync, constants } from "node:fs";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { BINARY_NAMES, type BinaryName, VERSION_QUESTIONS, VERSIONS } from "./versions.ts";
+
+const run = promisify(execFile);
+const ANSWER_TIMEOUT_MS = 30_000;
+
+export type BinaryPaths = Readonly<Record<BinaryName, string>>;
+
+/** What a binary says its version is, or why it can't be had; both without a leading `v`. */
+export async function askVersion(name: BinaryName, path: string): Promise<{ version: string } | { problem: string }> {
+  const question = VERSION_QUESTIONS[name];
+  try {
+    const { stdout } = await run(path, [...question.args], { timeout: ANSWER_TIMEOUT_MS, env: { PATH: "" } });
+    const version = question.answer.exec(stdout)?.[1];
+    return version === undefined ? { problem: `${path} did not say its version` } : { version };
+  } catch (error) {
+    return {
+      problem: `${path} could not be run: ${error instanceof Error ? firstLine(error.message) : String(error)}`,
+    };
+  }
+}
+
+/** A sentence when `path` is not `name` at the version that the project is tested with; undefined when it is. */
+export async function problemWith(name: BinaryName, path: string): Promise<string | undefined> {
+  const wanted: string = VERSIONS[VERSION_QUESTIONS[name].release];
+  const answer = await askVersion(name, path);
+  if ("problem" in answer) return answer.problem;
+  return answer.version === wanted ? undefined : `${path} is version ${answer.version}, not ${wanted}`;
+}
+
+/**
+ * The binaries in `KUBEBUILDER_ASSETS` and on `PATH`, when all of them are there and say that they are of the right version.
+ * Throws an error that names what is missing or of another version.
+ */
+export async function installedBinaries(environment: NodeJS.ProcessEnv): Promise<BinaryPaths> {
+  const directories = [environment.KUBEBUILDER_ASSETS, ...(environment.PATH ?? "").split(":")].filter(isGiven);
+  const candidates = (name: BinaryName): string[] =>
+    directories.map((directory) => join(directory, name)).filter(isExecutable);
+  const missing = BINARY_NAMES.filter((name) => candidates(name).length === 0);
+  if (missing.length > 0) throw new Error(`${missing.join(", ")} ${missing.length === 1 ? "is" : "are"} missing`);
+  const problems: string[] = [];
+  const found = await mapBinaries(async (name) => {
+    const answers: string[] = [];
+    for (const path of candidates(name)) {
+      const problem = await problemWith(name, path);
+      if (problem === undefined) return path;
+      answers.push(problem);
+    }
+    problems.push(answers.join(", "));
+    return "";
+  });
+  if (problems.length > 0) throw new Error(problems.join("; "));
+  return found;
+}
+
+/** One value for each binary, made at the same time. */
+export async function mapBinaries<T>(make: (name: BinaryName) => Promise<T>): Promise<Record<BinaryName, T>> {
+  const [etcd, apiserver, controllerManager, scheduler, kubectl, kwok] = await Promise.all([
+    make(BINARY_NAMES[0]),
+    make(BINARY_NAMES[1]),
+    make(BINARY_NAMES[2]),
+    make(BINARY_NAMES[3]),
+    make(BINARY_NAMES[4]),
+    make(BINARY_NAMES[5]),
+  ]);
+  return {
+    etcd,
+    "kube-apiserver": apiserver,
+    "kube-controller-manager": controllerManager,
+    "kube-scheduler": scheduler,
+    kubectl,
+    kwok,
+  };
+}
+
+function isGiven(value: string | undefined): value is string {
+  return value !== undefined && value !== "";
+}
+
+function isExecutable(path: string): boolean {
+  try {
+    accessSync(path, constants.X_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function firstLine(text: string): string {
+  return text.split("\n", 1)[0] ?? text;
+}

@@ -1,0 +1,43 @@
+/** Shows what a long step is doing: one line at a time, the last one being the present. */
+export interface Progress {
+  /** Something new began or ended; always shown. */
+  step(line: string): void;
+  /** How far the present step is; shown as often as fits the output. */
+  detail(line: string): void;
+}
+
+const DETAIL_INTERVAL_MS = { terminal: 200, log: 15_000 };
+
+/** Writes to standard error: details overwrite each other on a terminal, and appear every 15 s in a log. */
+export function stderrProgress(): Progress {
+  const terminal = process.stderr.isTTY;
+  const intervalMs = terminal ? DETAIL_INTERVAL_MS.terminal : DETAIL_INTERVAL_MS.log;
+  let lastMs = performance.now();
+  let unfinished = false;
+  const clear = (): string => (unfinished ? "\r\x1b[K" : "");
+  return {
+    step(line) {
+      process.stderr.write(`${clear()}control plane: ${line}\n`);
+      unfinished = false;
+      lastMs = performance.now();
+    },
+    detail(line) {
+      if (performance.now() - lastMs < intervalMs) return;
+      lastMs = performance.now();
+      const text = `control plane:   ${line}`;
+      const width = process.stderr.columns ?? 120;
+      process.stderr.write(terminal ? `${clear()}${text.slice(0, width - 1)}` : `${text}\n`);
+      unfinished = terminal;
+    },
+  };
+}
+
+export const silentProgress: Progress = { step: () => {}, detail: () => {} };
+
+/** The same lines to several readers. */
+export function teeProgress(...targets: readonly Progress[]): Progress {
+  return {
+    step: (line) => targets.forEach((target) => target.step(line)),
+    detail: (line) => targets.forEach((target) => target.detail(line)),
+  };
+}

@@ -1,0 +1,56 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { mkdtempSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+
+/**
+ * Makes sure that nothing outlives this process, however it ends. A small process of its own holds the other end of a pipe;
+ * when the pipe closes, which the kernel does even after `kill -9`, it kills every process that carries this runner's mark in
+ * its environment and removes the runner's directory. A mark in the environment rather than a list of process ids: it is
+ * there from a process's first instant, its children have it too, and no id can have been reused.
+ */
+export interface Reaper {
+  /** For temporary files; removed with everything in it when this process ends. */
+  readonly directory: string;
+  /** To be part of the environment of every process that must not outlive this one. */
+  readonly environment: Readonly<Record<string, string>>;
+  /** Has another path removed, too, when this process ends; harmless when it is no longer there by then. */
+  removeAtEnd(path: string): void;
+}
+
+export const MARK_VARIABLE = "PODSEIDON_CONTROL_PLANE_RUNNER";
+const REAPER_MAIN = fileURLToPath(new URL("reaper-main.ts", import.meta.url));
+
+let shared: { readonly reaper: Reaper; readonly child: ChildProcess } | undefined;
+
+/** The reaper of this process, started on first use. It does not keep this process alive. */
+export function theReaper(): Reaper {
+  shared ??= start();
+  return shared.reaper;
+}
+
+function start(): { reaper: Reaper; child: ChildProcess } {
+  const directory = mkdtempSync(join(tmpdir(), "podseidon-control-plane-"));
+  const mark = `${process.pid}-${randomBytes(12).toString("hex")}`;
+  // A session of its own, so that Ctrl-C in a terminal reaches the runner alone.
+  const child = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", REAPER_MAIN, mark, directory], {
+    stdio: ["pipe", "ignore", "inherit"],
+    detached: true,
+    env: { PATH: process.env.PATH },
+  });
+  child.on("error", (error) =>
+    process.stderr.write(`control plane: the reaper could not be started: ${error.message}\n`),
+  );
+  child.unref();
+  const pipe = child.stdin;
+  pipe.on("error", () => {});
+  if ("unref" in pipe && typeof pipe.unref === "function") pipe.unref();
+  const reaper: Reaper = {
+    directory,
+    environment: { [MARK_VARIABLE]: mark },
+    removeAtEnd: (path) => pipe.write(`${resolve(path)}\n`),
+  };
+  return { reaper, child };
+}

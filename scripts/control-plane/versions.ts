@@ -1,0 +1,38 @@
+/**
+ * What a control plane is made of, at the versions that the project is tested with. Changing one means changing the modules
+ * under `build/` and the checksums in `download.ts` with it.
+ */
+
+export const VERSIONS = { kubernetes: "1.36.3", etcd: "3.6.8", kwok: "0.8.0" } as const;
+
+export type ReleaseName = keyof typeof VERSIONS;
+
+export const BINARY_NAMES = [
+  "etcd",
+  "kube-apiserver",
+  "kube-controller-manager",
+  "kube-scheduler",
+  "kubectl",
+  "kwok",
+] as const;
+
+export type BinaryName = (typeof BINARY_NAMES)[number];
+
+/** How each binary is asked for its version: the arguments, and where the version stands in what it prints. */
+export const VERSION_QUESTIONS: Readonly<
+  Record<BinaryName, { readonly release: ReleaseName; readonly args: readonly string[]; readonly answer: RegExp }>
+> = {
+  etcd: { release: "etcd", args: ["--version"], answer: /^etcd Version: (\S+)/m },
+  "kube-apiserver": { release: "kubernetes", args: ["--version"], answer: /^Kubernetes v(\S+)/m },
+  "kube-controller-manager": { release: "kubernetes", args: ["--version"], answer: /^Kubernetes v(\S+)/m },
+  "kube-scheduler": { release: "kubernetes", args: ["--version"], answer: /^Kubernetes v(\S+)/m },
+  kubectl: { release: "kubernetes", args: ["version", "--client", "-o", "json"], answer: /"gitVersion": "v([^"]+)"/ },
+  kwok: { release: "kwok", args: ["--version"], answer: /^kwok version v?(\S+)/m },
+};
+
+/** The machine's architecture as Go and the releases name it. Throws on one that nothing is published for. */
+export function goArchitecture(): "amd64" | "arm64" {
+  if (process.platform === "linux" && process.arch === "x64") return "amd64";
+  if (process.platform === "linux" && process.arch === "arm64") return "arm64";
+  throw new Error(`a control plane runs on Linux on amd64 or arm64; this is ${process.platform} on ${process.arch}`);
+}
