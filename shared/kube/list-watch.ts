@@ -1,52 +1,333 @@
-import type { Ports } from "../runtime/clock.ts";
+import { Backoff } from "../runtime/backoff.ts";
+import { sleep } from "../runtime/clock.ts";
+import { compareVersions, isComparableVersion } from "../schema/resource-version.ts";
+import type { Collection } from "./collection.ts";
+import { Confirmation } from "./confirmation.ts";
+import { streamAll } from "./initial-stream.ts";
+import { type Listed, type Lister, listAll } from "./list.ts";
+import type { ListWatchOptions } from "./list-watch-options.ts";
+import { objectParser, type ParsedObject } from "./object-parser.ts";
+import { ObjectStore } from "./object-store.ts";
+import { type EventType, isRawObject } from "./raw-object.ts";
+import { retryDelayMs } from "./retry-delay.ts";
 import type { ConfirmedSource, SourceHandler } from "./source.ts";
-import type { Transport } from "./transport.ts";
-import type { WatchEvent } from "./watch-event.ts";
+import { readWatch } from "./watch.ts";
+import type { ListReason, WatchEvent } from "./watch-event.ts";
+import { WatchFailure } from "./watch-failure.ts";
 
-export interface ListWatchOptions<T> {
-  /** For events and messages, for example `pods of cell-1`. */
-  readonly name: string;
-  readonly transport: Transport;
-  readonly ports: Ports;
-  /** Collection path without query, for example `/api/v1/pods`. */
-  readonly path: string;
-  /** `labelSelector`, `fieldSelector`, `shardSelector`: sent with every list and watch. */
-  readonly query?: Readonly<Record<string, string>>;
-  /** Checks and trims one raw object. When it throws, the object is reported and kept out. */
-  readonly parse: (raw: unknown) => T;
-  /** `namespace/name`, or `name`. */
-  readonly keyOf: (object: T) => string;
-  readonly uidOf: (object: T) => string;
-  readonly versionOf: (object: T) => string;
-  /** Range of the randomised server timeout in whole seconds; short, because a bookmark comes 2 s before it. Default [5, 7]. */
-  readonly serverTimeoutSeconds?: readonly [number, number];
-  /** Objects per page of a list. Default 500. */
-  readonly pageSize?: number;
-  /** Interval of `limit=1` quorum LISTs that confirm the cache; undefined: only on `requestEvidence`. */
-  readonly confirmEveryMs?: number;
-  /** `keepLast`: an object that became unparsable stays as it was last known. Default `drop`. */
-  readonly unparsable?: "drop" | "keepLast";
-  readonly onEvent?: (event: WatchEvent) => void;
+export type { ListWatchOptions };
+
+const DEFAULT_SERVER_TIMEOUT_SECONDS = [5, 7] as const;
+const DEFAULT_PAGE_SIZE = 500;
+/** At most six tries in the first ten seconds of an outage, then one every ten seconds or less often. */
+const BACKOFF = { initialMs: 250, maxMs: 10_000, factor: 2, jitter: 0.5 };
+/** A stream that lived this long and delivered something was healthy, whatever ended it. */
+const HEALTHY_AFTER_MS = 3_000;
+
+/**
+ * One collection of one apiserver, kept current for as long as the process lives (design 8). The loop ends only by `stop`; every
+ * failure leads to another try with capped, jittered backoff. A complete list is made at first, when the version is compacted
+ * (410), after corruption, and when the server's versions went back; everything else resumes where the stream ended.
+ */
+export class ListWatch<T> implements ConfirmedSource<T> {
+  readonly #options: ListWatchOptions<T>;
+  readonly #collection: Collection;
+  readonly #store: ObjectStore<T>;
+  readonly #parse: (raw: unknown) => ParsedObject<T>;
+  readonly #backoff: Backoff;
+  readonly #confirmation: Confirmation;
+  readonly #stopping = new AbortController();
+  #running: Promise<unknown> | undefined;
+  /** Ends the stream that is open now. */
+  #stream = new AbortController();
+  #wentBack: WatchFailure | undefined;
+  #lists = 0;
+  #lastContactMs: number | undefined;
+  #streamLists: boolean;
+  readonly #synced = Promise.withResolvers<void>();
+
+  constructor(options: ListWatchOptions<T>) {
+    this.#options = options;
+    this.#collection = { path: options.path, query: options.query ?? {} };
+    this.#streamLists = options.streamLists ?? false;
+    const { ports } = options;
+    this.#store = new ObjectStore({
+      uidOf: options.uidOf,
+      versionOf: options.versionOf,
+      onHandlerError: (error) => this.#emit({ kind: "handlerFailed", error }),
+    });
+    this.#parse = objectParser(options, (key, error) => this.#emit({ kind: "unparsable", key, error }));
+    this.#backoff = new Backoff(BACKOFF, ports.random);
+    this.#confirmation = new Confirmation({
+      name: options.name,
+      transport: options.transport,
+      ports,
+      // Only what a permission may depend on: a label selector would make the server look for a first match.
+      collection: { path: options.path, query: pick(options.query, "fieldSelector") },
+      intervalMs: options.confirmEveryMs,
+      position: () => this.#store.position,
+      confirmed: (sentMs) => {
+        this.#emit({ kind: "confirmed", sentMs, lagMs: ports.clock.monotonicMs() - sentMs });
+        this.#store.tellConfirmed(sentMs);
+      },
+      wentBack: (from, to) => this.#restoredServer(from, to),
+      failed: (error, retryMs) => this.#emit({ kind: "failed", during: "confirm", tag: error.tag, error, retryMs }),
+    });
+  }
+
+  /** Begins; idempotent. Ends only by `stop`. */
+  start(): void {
+    if (this.#running !== undefined || this.#stopping.signal.aborted) return;
+    const { signal } = this.#stopping;
+    this.#running = Promise.all([this.#run(signal), this.#confirmWhenSynced(signal)]);
+  }
+
+  /** Ends the loop and its requests; resolves when nothing of it runs any more. */
+  async stop(): Promise<void> {
+    this.#stopping.abort();
+    await this.#running;
+  }
+
+  /** Resolves at the first complete list, or when `signal` aborts (look at `synced`). */
+  whenSynced(signal?: AbortSignal): Promise<void> {
+    if (signal === undefined) return this.#synced.promise;
+    if (signal.aborted) return Promise.resolve();
+    const given = new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
+    return Promise.race([this.#synced.promise, given]);
+  }
+
+  get(key: string): T | undefined {
+    return this.#store.get(key);
+  }
+
+  values(): Iterable<T> {
+    return this.#store.values();
+  }
+
+  get size(): number {
+    return this.#store.size;
+  }
+
+  get position(): string | undefined {
+    return this.#store.position;
+  }
+
+  get synced(): boolean {
+    return this.#store.position !== undefined;
+  }
+
+  get lastContactMs(): number | undefined {
+    return this.#lastContactMs;
+  }
+
+  get confirmedSentMs(): number | undefined {
+    return this.#confirmation.confirmedSentMs;
+  }
+
+  /** Complete lists after the first one. */
+  get relists(): number {
+    return Math.max(0, this.#lists - 1);
+  }
+
+  requestEvidence(): void {
+    this.#confirmation.request();
+  }
+
+  subscribe(handler: SourceHandler<T>): () => void {
+    return this.#store.subscribe(handler);
+  }
+
+  async #run(signal: AbortSignal): Promise<void> {
+    let reason: ListReason | undefined = "first";
+    while (!signal.aborted) {
+      let during: "list" | "watch" = "list";
+      try {
+        if (reason !== undefined) await this.#list(reason, signal);
+        reason = undefined;
+        during = "watch";
+        await this.#watch(signal);
+      } catch (thrown) {
+        if (signal.aborted) break;
+        const failure = this.#wentBack ?? WatchFailure.from(thrown);
+        this.#wentBack = undefined;
+        reason = listReasonAfter(failure) ?? reason;
+        const retryMs = retryDelayMs(this.#backoff, failure, this.#options.ports.random);
+        this.#emit({ kind: "failed", during, tag: failure.tag, error: failure, retryMs });
+        await sleep(this.#options.ports, retryMs, signal);
+      }
+    }
+  }
+
+  async #confirmWhenSynced(signal: AbortSignal): Promise<void> {
+    await this.whenSynced(signal);
+    await this.#confirmation.run(signal);
+  }
+
+  /** Makes a complete list and swaps it in. */
+  async #list(reason: ListReason, signal: AbortSignal): Promise<void> {
+    const { clock } = this.#options.ports;
+    const startedMs = clock.monotonicMs();
+    const known = this.#store.position;
+    const floor = reason !== "versionWentBack" && isComparableVersion(known) ? known : undefined;
+    const listed = await this.#readList(floor, signal);
+    const back = wentBack(known, listed.version);
+    if (back) {
+      this.#emit({ kind: "versionWentBack", from: known ?? "", to: listed.version });
+      this.#confirmation.forget();
+    }
+    // A quorum read shows what there is now, so it answers the doubt, too.
+    if (listed.quorumSentMs !== undefined) this.#wentBack = undefined;
+    this.#lists++;
+    this.#store.swap(listed.objects, listed.version, back);
+    this.#emit({
+      kind: "listed",
+      reason,
+      mode: this.#streamLists ? "stream" : "pages",
+      position: listed.version,
+      objects: listed.objects.size,
+      requests: listed.requests,
+      durationMs: clock.monotonicMs() - startedMs,
+    });
+    if (listed.quorumSentMs === undefined) this.#confirmation.advanced();
+    else this.#confirmation.accept({ sentMs: listed.quorumSentMs, version: listed.version });
+    this.#synced.resolve();
+  }
+
+  /** With a floor the server may answer from its cache; when it has not reached the floor, only a quorum read tells why. */
+  async #readList(floor: string | undefined, signal: AbortSignal): Promise<Listed<T>> {
+    try {
+      return await this.#readListAt(floor, signal);
+    } catch (error) {
+      const ahead = error instanceof WatchFailure && error.tag === "ahead-of-server";
+      if (floor === undefined || !ahead) throw error;
+      return await this.#readListAt(undefined, signal);
+    }
+  }
+
+  async #readListAt(floor: string | undefined, signal: AbortSignal): Promise<Listed<T>> {
+    if (this.#streamLists) {
+      try {
+        return await streamAll(this.#lister(), floor, signal);
+      } catch (error) {
+        if (!(error instanceof WatchFailure) || !["rejected", "ended-early"].includes(error.tag)) throw error;
+        this.#streamLists = false;
+      }
+    }
+    return await listAll(this.#lister(), this.#options.pageSize ?? DEFAULT_PAGE_SIZE, floor, signal);
+  }
+
+  #lister(): Lister<T> {
+    const { name, transport, ports } = this.#options;
+    return {
+      name,
+      transport,
+      clock: ports.clock,
+      collection: this.#collection,
+      parse: this.#parse,
+      fallback: (key, uid) => this.#lastKnown(key, uid),
+      contact: () => this.#contact(),
+    };
+  }
+
+  /** Reads one stream from the position on; returns when the server ended it as it was asked to. */
+  async #watch(signal: AbortSignal): Promise<void> {
+    if (this.#wentBack !== undefined) throw this.#wentBack;
+    const { name, transport, ports, pause } = this.#options;
+    const [least, most] = this.#options.serverTimeoutSeconds ?? DEFAULT_SERVER_TIMEOUT_SECONDS;
+    const timeoutSeconds = least + Math.floor(ports.random.fraction() * (most - least + 1));
+    const startedMs = ports.clock.monotonicMs();
+    const seen = { events: 0, bookmarks: 0 };
+    this.#stream = new AbortController();
+    const position = this.#store.position ?? "";
+    try {
+      await readWatch({
+        name,
+        transport,
+        collection: this.#collection,
+        parameters: { resourceVersion: position },
+        timeoutSeconds,
+        signal: AbortSignal.any([signal, this.#stream.signal]),
+        contact: () => this.#contact(),
+        opened: () => this.#emit({ kind: "watching", position, afterFailures: this.#backoff.failures }),
+        pause,
+        each: (type, object) => {
+          seen[type === "BOOKMARK" ? "bookmarks" : "events"]++;
+          this.#apply(type, object);
+          return true;
+        },
+      });
+    } finally {
+      const livedMs = ports.clock.monotonicMs() - startedMs;
+      if (livedMs >= HEALTHY_AFTER_MS && seen.events + seen.bookmarks > 0) this.#backoff.reset();
+    }
+    if (this.#wentBack !== undefined) throw this.#wentBack;
+    if (signal.aborted) return;
+    const durationMs = ports.clock.monotonicMs() - startedMs;
+    if (durationMs < (timeoutSeconds * 1000) / 2) {
+      throw new WatchFailure(
+        "ended-early",
+        `watch ${name}: ended after ${Math.round(durationMs)} ms of ${timeoutSeconds} s`,
+      );
+    }
+    this.#backoff.reset();
+    this.#emit({ kind: "ended", durationMs, ...seen });
+    // A server that was restored to an older state is silent until its versions pass the position again: ask it.
+    if (seen.events + seen.bookmarks === 0) this.#confirmation.request();
+  }
+
+  #apply(type: Exclude<EventType, "ERROR">, raw: unknown): void {
+    const version = isRawObject(raw) ? raw.metadata.resourceVersion : undefined;
+    if (version === undefined || version === "") throw new WatchFailure("corrupt", "an event has no resourceVersion");
+    const known = this.#store.position;
+    if (wentBack(known, version))
+      throw new WatchFailure("ahead-of-server", `the stream went back from ${known} to ${version}`);
+    if (type === "BOOKMARK") {
+      this.#store.advance(version);
+    } else {
+      const { key, uid, object } = this.#parse(raw);
+      const kept = object ?? this.#lastKnown(key, uid);
+      if (type === "DELETED" || kept === undefined) this.#store.remove(key, type === "DELETED" ? uid : "", version);
+      else this.#store.upsert(key, kept, version);
+    }
+    this.#confirmation.advanced();
+  }
+
+  #lastKnown(key: string, uid: string): T | undefined {
+    if (this.#options.unparsable !== "keepLast") return undefined;
+    const last = this.#store.get(key);
+    return last !== undefined && this.#options.uidOf(last) === uid ? last : undefined;
+  }
+
+  #restoredServer(from: string, to: string): void {
+    this.#wentBack = new WatchFailure("ahead-of-server", `the server's version went back from ${from} to ${to}`);
+    this.#stream.abort();
+  }
+
+  #contact(): void {
+    this.#lastContactMs = this.#options.ports.clock.monotonicMs();
+  }
+
+  /** An observer that throws must not end the loop, and there is nobody else to tell. */
+  #emit(event: WatchEvent): void {
+    try {
+      this.#options.onEvent?.(event);
+    } catch {}
+  }
 }
 
-/** One collection of one apiserver, kept current for as long as the process lives (design 8). */
-export declare class ListWatch<T> implements ConfirmedSource<T> {
-  constructor(options: ListWatchOptions<T>);
-  /** Begins; idempotent. Ends only by `stop`. */
-  start(): void;
-  /** Ends the loop and its requests; resolves when nothing of it runs any more. */
-  stop(): Promise<void>;
-  /** Resolves at the first complete list, or when `signal` aborts (look at `synced`). */
-  whenSynced(signal?: AbortSignal): Promise<void>;
-  get(key: string): T | undefined;
-  values(): Iterable<T>;
-  get size(): number;
-  get position(): string | undefined;
-  get synced(): boolean;
-  get lastContactMs(): number | undefined;
-  get confirmedSentMs(): number | undefined;
-  /** Complete lists after the first one. */
-  get relists(): number;
-  requestEvidence(): void;
-  subscribe(handler: SourceHandler<T>): () => void;
+function wentBack(known: string | undefined, version: string): boolean {
+  return isComparableVersion(known) && isComparableVersion(version) && compareVersions(version, known) < 0;
+}
+
+/** The list that a failure calls for; undefined: resume. */
+function listReasonAfter(failure: WatchFailure): ListReason | undefined {
+  if (failure.tag === "expired") return "expired";
+  if (failure.tag === "corrupt") return "corrupt";
+  if (failure.tag === "ahead-of-server") return "versionWentBack";
+  return undefined;
+}
+
+function pick(query: Readonly<Record<string, string>> | undefined, name: string): Readonly<Record<string, string>> {
+  const value = query?.[name];
+  return value === undefined ? {} : { [name]: value };
 }

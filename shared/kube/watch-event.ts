@@ -56,5 +56,7 @@ export type WatchEvent =
   | { readonly kind: "versionWentBack"; readonly from: string; readonly to: string }
   /** One object could not be parsed; it is kept out of the store (or its last good state is kept). */
   | { readonly kind: "unparsable"; readonly key: string; readonly error: Error }
+  /** A subscriber's handler threw: a bug there; the stream goes on. */
+  | { readonly kind: "handlerFailed"; readonly error: Error }
   /** `limit=1` LIST reached by the stream; `lagMs` is how long the stream needed after it was sent. */
   | { readonly kind: "confirmed"; readonly sentMs: number; readonly lagMs: number };

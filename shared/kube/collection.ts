@@ -1,0 +1,17 @@
+/** Where a collection is served, and the query of each request to it. */
+export interface Collection {
+  /** Path without query, for example `/api/v1/pods`. */
+  readonly path: string;
+  /** Sent with every list and watch. */
+  readonly query: Readonly<Record<string, string>>;
+}
+
+type Parameters = Readonly<Record<string, string | number | boolean | undefined>>;
+
+/** Path and query of one request; undefined parameters are left out. */
+export function collectionPath(collection: Collection, parameters: Parameters): string {
+  const query = new URLSearchParams(collection.query);
+  for (const [name, value] of Object.entries(parameters)) if (value !== undefined) query.set(name, String(value));
+  const text = query.toString();
+  return text === "" ? collection.path : `${collection.path}?${text}`;
+}

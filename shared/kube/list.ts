@@ -1,0 +1,129 @@
+import type { Clock } from "../runtime/clock.ts";
+import { type Collection, collectionPath } from "./collection.ts";
+import type { ParsedObject } from "./object-parser.ts";
+import { parseListPage, type RawPage } from "./raw-object.ts";
+import { type Transport, TransportError } from "./transport.ts";
+import { failureOfResponse, WatchFailure } from "./watch-failure.ts";
+
+/** How often one call starts over before it fails and leaves the pace to the caller's backoff. */
+const MAX_STARTS = 3;
+/** A page that takes longer would not fit into the server's own request timeout of 60 s either. */
+const PAGE_TIMEOUT_MS = 30_000;
+const MAX_PAGE_SIZE = 10_000;
+
+export interface Lister<T> {
+  readonly name: string;
+  readonly transport: Transport;
+  readonly clock: Clock;
+  readonly collection: Collection;
+  readonly parse: (raw: unknown) => ParsedObject<T>;
+  /** What to hold for an object that `parse` refused, if anything. */
+  readonly fallback: (key: string, uid: string) => T | undefined;
+  /** Called whenever the server has said something. */
+  readonly contact: () => void;
+}
+
+/** A complete list: all objects at exactly `version`. */
+export interface Listed<T> {
+  readonly objects: Map<string, T>;
+  readonly version: string;
+  readonly requests: number;
+  /**
+   * Monotonic time at which it was asked for, when it was a quorum read: whatever was committed before is contained.
+   * Undefined for a list that may be as old as a known position.
+   */
+  readonly quorumSentMs: number | undefined;
+}
+
+/**
+ * Lists a collection in pages of one version (design 5.4, 8): a quorum read, or, with `notOlderThan`, a read at that version or
+ * later. Never `resourceVersion=0`. When the pages' version changes or expires it starts over with larger pages, when a page is
+ * too large with smaller ones. Throws {@link WatchFailure}: `ahead-of-server` when `notOlderThan` is newer than the server.
+ */
+export async function listAll<T>(
+  lister: Lister<T>,
+  pageSize: number,
+  notOlderThan: string | undefined,
+  signal: AbortSignal,
+): Promise<Listed<T>> {
+  let limit = pageSize;
+  let requests = 0;
+  for (let start = 1; ; start++) {
+    const attempt = new ListAttempt(lister, signal);
+    try {
+      const listed = await attempt.run(limit, notOlderThan);
+      return { ...listed, requests: requests + attempt.requests };
+    } catch (error) {
+      requests += attempt.requests;
+      const next = nextLimit(error, limit, attempt.requests);
+      if (next === undefined || start === MAX_STARTS || signal.aborted) throw error;
+      limit = next;
+    }
+  }
+}
+
+/** The page size to start over with, or undefined when starting over would not help. */
+function nextLimit(error: unknown, limit: number, requests: number): number | undefined {
+  if (error instanceof TransportError && error.tag === "oversized") {
+    return limit > 1 ? Math.ceil(limit / 4) : undefined;
+  }
+  const torn =
+    error instanceof WatchFailure &&
+    // A first page that is expired is no torn list: asking again at once would not help.
+    (error.tag === "inconsistent-pages" || (error.tag === "expired" && requests > 1));
+  return torn ? Math.min(limit * 2, MAX_PAGE_SIZE) : undefined;
+}
+
+class ListAttempt<T> {
+  readonly #lister: Lister<T>;
+  readonly #signal: AbortSignal;
+  requests = 0;
+
+  constructor(lister: Lister<T>, signal: AbortSignal) {
+    this.#lister = lister;
+    this.#signal = signal;
+  }
+
+  async run(limit: number, notOlderThan: string | undefined): Promise<Omit<Listed<T>, "requests">> {
+    const objects = new Map<string, T>();
+    const sentMs = this.#lister.clock.monotonicMs();
+    let page = await this.#page(
+      notOlderThan === undefined
+        ? { limit }
+        : { limit, resourceVersion: notOlderThan, resourceVersionMatch: "NotOlderThan" },
+    );
+    const version = page.resourceVersion;
+    this.#keep(page, objects);
+    while (page.continueToken !== undefined) {
+      page = await this.#page({ limit, continue: page.continueToken });
+      if (page.resourceVersion !== version) {
+        const message = `${this.#lister.name}: the list changed from version ${version} to ${page.resourceVersion} between pages`;
+        throw new WatchFailure("inconsistent-pages", message);
+      }
+      this.#keep(page, objects);
+    }
+    return { objects, version, quorumSentMs: notOlderThan === undefined ? sentMs : undefined };
+  }
+
+  async #page(parameters: Readonly<Record<string, string | number>>): Promise<RawPage> {
+    const { transport, collection, contact, name } = this.#lister;
+    this.requests++;
+    const response = await transport.request({
+      method: "GET",
+      path: collectionPath(collection, parameters),
+      timeoutMs: PAGE_TIMEOUT_MS,
+      signal: this.#signal,
+    });
+    contact();
+    if (response.status !== 200) throw failureOfResponse(response, `list ${name}`);
+    return parseListPage(response.body);
+  }
+
+  #keep(page: RawPage, objects: Map<string, T>): void {
+    for (const item of page.items) {
+      const { key, uid, object } = this.#lister.parse(item);
+      const kept = object ?? this.#lister.fallback(key, uid);
+      if (kept !== undefined) objects.set(key, kept);
+    }
+  }
+}

@@ -1,0 +1,119 @@
+import type { SourceHandler } from "./source.ts";
+
+export interface ObjectStoreOptions<T> {
+  readonly uidOf: (object: T) => string;
+  readonly versionOf: (object: T) => string;
+  /** A handler threw: a bug of the subscriber, which must not end the stream of the others. */
+  readonly onHandlerError: (error: Error) => void;
+}
+
+/**
+ * The objects of one collection with the position that they are current at (design 8). Every change moves objects and position
+ * together and tells the handlers afterwards, so that a handler never sees one without the other.
+ */
+export class ObjectStore<T> {
+  readonly #options: ObjectStoreOptions<T>;
+  readonly #handlers = new Set<SourceHandler<T>>();
+  #objects = new Map<string, T>();
+  #position: string | undefined;
+
+  constructor(options: ObjectStoreOptions<T>) {
+    this.#options = options;
+  }
+
+  get(key: string): T | undefined {
+    return this.#objects.get(key);
+  }
+
+  values(): IterableIterator<T> {
+    return this.#objects.values();
+  }
+
+  get size(): number {
+    return this.#objects.size;
+  }
+
+  get position(): string | undefined {
+    return this.#position;
+  }
+
+  subscribe(handler: SourceHandler<T>): () => void {
+    this.#handlers.add(handler);
+    return () => this.#handlers.delete(handler);
+  }
+
+  /** An object was added or modified at `version`. */
+  upsert(key: string, object: T, version: string): void {
+    const before = this.#objects.get(key);
+    this.#objects.set(key, object);
+    this.#position = version;
+    this.#tellChange(before, object);
+    this.#tell((handler) => handler.advanced?.(version));
+  }
+
+  /** An object was deleted at `version`. A deletion of another UID than the one held says nothing about the one held. */
+  remove(key: string, uid: string, version: string): void {
+    const before = this.#objects.get(key);
+    const known = before !== undefined && (uid === "" || this.#options.uidOf(before) === uid);
+    if (known) this.#objects.delete(key);
+    this.#position = version;
+    if (known) this.#tellChange(before, undefined);
+    this.#tell((handler) => handler.advanced?.(version));
+  }
+
+  /** The position moved without a change (a bookmark). */
+  advance(version: string): void {
+    this.#position = version;
+    this.#tell((handler) => handler.advanced?.(version));
+  }
+
+  /**
+   * Puts a complete list in place at once, then reports its differences: deletions with the last known object, changed UIDs as a
+   * deletion and an addition. `all` reports objects of equal version too: after a restore of the server's storage a version
+   * number may have been given to another state.
+   */
+  swap(objects: Map<string, T>, version: string, all: boolean): void {
+    const old = this.#objects;
+    const changed: [T | undefined, T][] = [];
+    for (const [key, object] of objects) {
+      const before = old.get(key);
+      if (before !== undefined && !all && this.#same(before, object)) objects.set(key, before);
+      else changed.push([before, object]);
+    }
+    this.#objects = objects;
+    this.#position = version;
+    for (const [key, before] of old) if (!objects.has(key)) this.#tellChange(before, undefined);
+    for (const [before, object] of changed) this.#tellChange(before, object);
+    this.#tell((handler) => handler.relisted?.(version));
+    this.#tell((handler) => handler.advanced?.(version));
+  }
+
+  tellConfirmed(sentMs: number): void {
+    this.#tell((handler) => handler.confirmed?.(sentMs));
+  }
+
+  #same(a: T, b: T): boolean {
+    const { uidOf, versionOf } = this.#options;
+    return versionOf(a) === versionOf(b) && uidOf(a) === uidOf(b);
+  }
+
+  #tellChange(before: T | undefined, after: T | undefined): void {
+    const { uidOf } = this.#options;
+    if (before !== undefined && after !== undefined && uidOf(before) !== uidOf(after)) {
+      this.#tell((handler) => handler.changed?.(before, undefined));
+      this.#tell((handler) => handler.changed?.(undefined, after));
+    } else {
+      this.#tell((handler) => handler.changed?.(before, after));
+    }
+  }
+
+  #tell(call: (handler: SourceHandler<T>) => void): void {
+    for (const handler of this.#handlers) {
+      try {
+        call(handler);
+      } catch (error) {
+        this.#options.onHandlerError(error instanceof Error ? error : new Error(String(error)));
+      }
+    }
+  }
+}
