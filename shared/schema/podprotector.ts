@@ -18,7 +18,9 @@ const optional = v.optional;
 export const LabelSelector = v.looseObject({
   matchLabels: optional(v.record(v.string(), v.string())),
   matchExpressions: optional(
-    v.array(v.looseObject({ key: v.string(), operator: v.string(), values: optional(v.nullable(v.array(v.string()))) })),
+    v.array(
+      v.looseObject({ key: v.string(), operator: v.string(), values: optional(v.nullable(v.array(v.string()))) }),
+    ),
   ),
 });
 export type LabelSelector = v.InferOutput<typeof LabelSelector>;
@@ -180,4 +182,8 @@ export const DEFAULTS = {
   compactThreshold: 100,
   unhealthyPodPolicy: "AlwaysAllow",
   protectedOperations: ["DELETE", "EVICT"],
-} as const satisfies { compactThreshold: number; unhealthyPodPolicy: UnhealthyPodPolicy; protectedOperations: readonly Operation[] };
+} as const satisfies {
+  compactThreshold: number;
+  unhealthyPodPolicy: UnhealthyPodPolicy;
+  protectedOperations: readonly Operation[];
+};

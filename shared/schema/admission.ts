@@ -1,0 +1,160 @@
+/** `admission.k8s.io/v1` AdmissionReview and `policy` Eviction: what a review asks and what an answer is made of. */
+import * as v from "valibot";
+import { checker } from "./check.ts";
+import { SchemaError } from "./schema-error.ts";
+
+export const ADMISSION_API_VERSION = "admission.k8s.io/v1";
+
+const optional = v.optional;
+
+const Kind = v.looseObject({ group: v.string(), version: v.string(), kind: v.string() });
+const Resource = v.looseObject({ group: v.string(), version: v.string(), resource: v.string() });
+
+/** `authentication/v1.UserInfo`. */
+export const UserInfo = v.looseObject({
+  username: optional(v.string()),
+  uid: optional(v.string()),
+  groups: optional(v.nullable(v.array(v.string()))),
+  extra: optional(v.nullable(v.record(v.string(), v.array(v.string())))),
+});
+export type UserInfo = v.InferOutput<typeof UserInfo>;
+
+/** The request of an AdmissionReview. `object`, `oldObject` and `options` are parsed by whoever needs them. */
+export const AdmissionRequest = v.looseObject({
+  uid: v.string(),
+  kind: Kind,
+  resource: Resource,
+  subResource: optional(v.string()),
+  requestKind: optional(v.nullable(Kind)),
+  requestResource: optional(v.nullable(Resource)),
+  requestSubResource: optional(v.string()),
+  name: optional(v.string()),
+  namespace: optional(v.string()),
+  operation: v.picklist(["CREATE", "UPDATE", "DELETE", "CONNECT"]),
+  userInfo: UserInfo,
+  object: optional(v.unknown()),
+  oldObject: optional(v.unknown()),
+  dryRun: optional(v.nullable(v.boolean())),
+  options: optional(v.unknown()),
+});
+export type AdmissionRequest = v.InferOutput<typeof AdmissionRequest>;
+
+const AdmissionReview = v.looseObject({ apiVersion: v.string(), kind: v.string(), request: AdmissionRequest });
+
+const checkReview = checker(AdmissionReview);
+
+/** Returns the request of a review. Throws `SchemaError`, also for another kind or version than `admission.k8s.io/v1`. */
+export function parseAdmissionReview(raw: unknown): AdmissionRequest {
+  const review = checkReview(raw);
+  if (review.kind !== "AdmissionReview") throw new SchemaError("kind", "expected AdmissionReview");
+  if (review.apiVersion !== ADMISSION_API_VERSION) {
+    throw new SchemaError("apiVersion", `only ${ADMISSION_API_VERSION} is served`);
+  }
+  if (review.request.uid === "") throw new SchemaError("request.uid", "is required");
+  return review.request;
+}
+
+const Preconditions = v.looseObject({
+  uid: optional(v.nullable(v.string())),
+  resourceVersion: optional(v.nullable(v.string())),
+});
+
+/** `metav1.DeleteOptions`, the fields in use. */
+export const DeleteOptions = v.looseObject({
+  dryRun: optional(v.nullable(v.array(v.string()))),
+  gracePeriodSeconds: optional(v.nullable(v.number())),
+  preconditions: optional(v.nullable(Preconditions)),
+});
+export type DeleteOptions = v.InferOutput<typeof DeleteOptions>;
+
+/** The body of `pods/eviction`, `policy/v1` and `policy/v1beta1`, which are alike. */
+export const Eviction = v.looseObject({
+  apiVersion: v.string(),
+  kind: v.string(),
+  metadata: optional(
+    v.nullable(
+      v.looseObject({
+        name: optional(v.string()),
+        namespace: optional(v.string()),
+        annotations: optional(v.nullable(v.record(v.string(), v.string()))),
+      }),
+    ),
+  ),
+  deleteOptions: optional(v.nullable(DeleteOptions)),
+});
+export type Eviction = v.InferOutput<typeof Eviction>;
+
+const EVICTION_API_VERSIONS = ["policy/v1", "policy/v1beta1"];
+const checkEviction = checker(Eviction);
+
+/** Returns the Eviction. Throws `SchemaError`, also for another kind or version. */
+export function parseEviction(raw: unknown): Eviction {
+  const eviction = checkEviction(raw);
+  if (eviction.kind !== "Eviction") throw new SchemaError("kind", "expected Eviction");
+  if (!EVICTION_API_VERSIONS.includes(eviction.apiVersion)) {
+    throw new SchemaError("apiVersion", `expected one of ${EVICTION_API_VERSIONS.join(", ")}`);
+  }
+  return eviction;
+}
+
+/** One entry of `details.causes`; a refusal carries one with reason `DisruptionBudget` (design 6). */
+export interface StatusCause {
+  readonly reason: string;
+  readonly message: string;
+  readonly field?: string;
+}
+
+/** `metav1.Status` as a refusal carries it; kube-apiserver hands it to the client as it is. */
+export interface AdmissionStatus {
+  /** HTTP status of the refused call. */
+  readonly code: number;
+  /** `metav1.StatusReason`, for example `TooManyRequests`. */
+  readonly reason: string;
+  readonly message: string;
+  readonly details?: {
+    readonly name?: string;
+    readonly kind?: string;
+    readonly causes?: readonly StatusCause[];
+    /** When set, client-go repeats the call by itself after so many seconds. */
+    readonly retryAfterSeconds?: number;
+  };
+}
+
+/** The answer of a review; `uid` is the request's. */
+export interface AdmissionResponse {
+  readonly uid: string;
+  readonly allowed: boolean;
+  readonly status?: AdmissionStatus;
+  /** Shown by kubectl; kube-apiserver cuts one at 256 characters. */
+  readonly warnings?: readonly string[];
+  /** Keys without prefix; kube-apiserver puts the webhook's name before them. */
+  readonly auditAnnotations?: Readonly<Record<string, string>>;
+  readonly patchType?: "JSONPatch";
+  /** Base64 of a JSON patch (RFC 6902); see {@link jsonPatch}. */
+  readonly patch?: string;
+}
+
+/** The whole AdmissionReview of an answer, as it goes over the wire. */
+export interface AdmissionReviewResponse {
+  readonly apiVersion: typeof ADMISSION_API_VERSION;
+  readonly kind: "AdmissionReview";
+  readonly response: AdmissionResponse;
+}
+
+export function reviewResponse(response: AdmissionResponse): AdmissionReviewResponse {
+  return { apiVersion: ADMISSION_API_VERSION, kind: "AdmissionReview", response };
+}
+
+/** One operation of a JSON patch; `path` is a JSON pointer. */
+export interface PatchOperation {
+  readonly op: "add" | "replace" | "remove" | "test";
+  readonly path: string;
+  readonly value?: unknown;
+}
+
+/** Returns the two fields of a response that carry a patch. */
+export function jsonPatch(
+  operations: readonly PatchOperation[],
+): Required<Pick<AdmissionResponse, "patch" | "patchType">> {
+  return { patchType: "JSONPatch", patch: Buffer.from(JSON.stringify(operations)).toString("base64") };
+}
