@@ -1,0 +1,72 @@
+import { TransportError, type TransportErrorTag } from "./transport.ts";
+
+const TAG_BY_CODE: Readonly<Record<string, TransportErrorTag>> = {
+  ECONNREFUSED: "refused",
+  EHOSTUNREACH: "refused",
+  ENETUNREACH: "refused",
+  EADDRNOTAVAIL: "refused",
+  EHOSTDOWN: "refused",
+  ENETDOWN: "refused",
+  ECONNRESET: "reset",
+  ECONNABORTED: "reset",
+  EPIPE: "reset",
+  ERR_STREAM_PREMATURE_CLOSE: "reset",
+  ETIMEDOUT: "timeout",
+  ENOTFOUND: "dns",
+  EAI_AGAIN: "dns",
+  EAI_FAIL: "dns",
+  EAI_NODATA: "dns",
+  EPROTO: "tls",
+};
+
+const TLS_CODES =
+  /^(ERR_TLS_|ERR_SSL_|ERR_OSSL_|CERT_|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_|HOSTNAME_MISMATCH|INVALID_CA|INVALID_PURPOSE|PATH_LENGTH)/;
+
+function codeOf(error: unknown): string {
+  return error instanceof Error && "code" in error && typeof error.code === "string" ? error.code : "";
+}
+
+function tagOf(code: string): TransportErrorTag {
+  const known = TAG_BY_CODE[code];
+  if (known !== undefined) return known;
+  if (TLS_CODES.test(code)) return "tls";
+  return code.startsWith("HPE_") || code.startsWith("ERR_HTTP") || code.startsWith("ERR_INVALID")
+    ? "protocol"
+    : "reset";
+}
+
+/** What the user can do about it; `where` is the apiserver's address. */
+const ADVICE: Readonly<Record<TransportErrorTag, string>> = {
+  timeout: "did not answer in time; is it overloaded, or a firewall in between?",
+  aborted: "the call was given up",
+  refused: "nothing answers there; is the apiserver running, and is the address right?",
+  reset: "the connection was lost",
+  dns: "the host name could not be resolved; check the server's address and the DNS",
+  tls: "TLS failed; check the CA, the server's name and the client certificate",
+  credentials: "no usable credentials",
+  protocol: "the answer is no HTTP; is something else listening there?",
+  oversized: "the answer is larger than this client accepts",
+};
+
+/**
+ * Classifies what node:https reports. `sent` is the caller's knowledge of whether the request may have left; a failure that can
+ * only happen before overrules it. Messages hold address and code, never headers or bodies.
+ */
+export function transportError(error: unknown, sent: boolean, where: string): TransportError {
+  if (error instanceof TransportError) return error;
+  const code = codeOf(error);
+  const tag = tagOf(code);
+  const neverSent = tag === "refused" || tag === "dns" || tag === "tls";
+  return failed(tag, sent && !neverSent, where, { cause: error, detail: code });
+}
+
+/** A TransportError with the usual text. */
+export function failed(
+  tag: TransportErrorTag,
+  sent: boolean,
+  where: string,
+  options: { cause?: unknown; detail?: string } = {},
+): TransportError {
+  const detail = options.detail ? ` (${options.detail})` : "";
+  return new TransportError(tag, sent, `${where}: ${ADVICE[tag]}${detail}`, { cause: options.cause });
+}

@@ -1,0 +1,79 @@
+import { Agent, type RequestOptions } from "node:https";
+import { dirname } from "node:path";
+import { KubeConfig } from "@kubernetes/client-node";
+import { AccessError, type CredentialSource, type Credentials, type TlsMaterial } from "./cluster-access.ts";
+import type { SelectedContext } from "./kubeconfig-file.ts";
+
+/**
+ * Exec plugins, OIDC and proxies, as the official client does them. The only module that loads it, and itself loaded on demand.
+ * The client caches what a plugin returned until it expires.
+ */
+export class PluginCredentials implements CredentialSource {
+  readonly #path: string;
+  readonly #selected: SelectedContext;
+  #config: KubeConfig | undefined;
+  #tls: TlsMaterial | undefined;
+
+  constructor(path: string, selected: SelectedContext) {
+    this.#path = path;
+    this.#selected = selected;
+  }
+
+  async current(): Promise<Credentials> {
+    const options: RequestOptions = {};
+    try {
+      this.#config ??= this.#load();
+      await this.#config.applyToHTTPSOptions(options);
+    } catch (error) {
+      // Without the cause: the plugin's own output may hold credentials, and loggers print causes.
+      const code = error instanceof Error && "code" in error ? ` (${String(error.code)})` : "";
+      const what = `the credential plugin of context "${this.#selected.name}" failed${code}`;
+      throw new AccessError("plugin", `${this.#path}: ${what}; run kubectl with this kubeconfig to see why`);
+    }
+    return { authorization: authorizationOf(options), tls: this.#material(options) };
+  }
+
+  /** Drops the plugin's cached answer. */
+  rejected(): void {
+    this.#config = undefined;
+  }
+
+  #load(): KubeConfig {
+    const config = new KubeConfig();
+    config.loadFromString(this.#selected.text);
+    config.makePathsAbsolute(dirname(this.#path));
+    config.setCurrentContext(this.#selected.name);
+    return config;
+  }
+
+  #material(options: RequestOptions): TlsMaterial {
+    const { cluster } = this.#selected;
+    const old = this.#tls;
+    const ca = textOf(options.ca);
+    const cert = textOf(options.cert);
+    const key = textOf(options.key);
+    if (old !== undefined && old.ca === ca && old.cert === cert && old.key === key) return old;
+    const proxied = Boolean(cluster["proxy-url"]) && options.agent instanceof Agent;
+    this.#tls = {
+      ca,
+      cert,
+      key,
+      serverName: cluster["tls-server-name"] ?? undefined,
+      skipVerification: cluster["insecure-skip-tls-verify"] ?? false,
+      agent: proxied && options.agent instanceof Agent ? options.agent : undefined,
+    };
+    return this.#tls;
+  }
+}
+
+function authorizationOf(options: RequestOptions): string | undefined {
+  if (typeof options.auth === "string") return `Basic ${Buffer.from(options.auth).toString("base64")}`;
+  const headers: unknown = options.headers;
+  if (typeof headers !== "object" || headers === null || !("Authorization" in headers)) return undefined;
+  return typeof headers.Authorization === "string" ? headers.Authorization : undefined;
+}
+
+function textOf(value: unknown): string | undefined {
+  if (typeof value === "string") return value;
+  return Buffer.isBuffer(value) ? value.toString("utf8") : undefined;
+}
