@@ -37,7 +37,11 @@ export const silentProgress: Progress = { step: () => {}, detail: () => {} };
 /** The same lines to several readers. */
 export function teeProgress(...targets: readonly Progress[]): Progress {
   return {
-    step: (line) => targets.forEach((target) => target.step(line)),
-    detail: (line) => targets.forEach((target) => target.detail(line)),
+    step(line) {
+      for (const target of targets) target.step(line);
+    },
+    detail(line) {
+      for (const target of targets) target.detail(line);
+    },
   };
 }

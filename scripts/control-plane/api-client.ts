@@ -1,0 +1,136 @@
+import type { IncomingHttpHeaders } from "node:http";
+import { Agent, request } from "node:https";
+
+/** A small HTTPS client for one server, for tests and scripts: JSON in, JSON out, certificates verified. */
+export interface ApiClientOptions {
+  /** `https://ADDRESS:PORT` */
+  readonly url: string;
+  /** The only authority that is trusted. */
+  readonly certificateAuthorityPem: string;
+  readonly token?: string;
+  readonly clientCertificate?: { readonly certificatePem: string; readonly privateKeyPem: string };
+}
+
+export interface ApiCallOptions {
+  /** `application/json` by default; for PATCH `application/merge-patch+json`. */
+  readonly contentType?: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  /** For the whole call; 30 s by default. */
+  readonly timeoutMs?: number;
+  readonly signal?: AbortSignal;
+}
+
+export interface ApiAnswer {
+  readonly status: number;
+  readonly headers: IncomingHttpHeaders;
+  /** The parsed JSON; undefined when there was none. */
+  readonly body: unknown;
+  readonly text: string;
+}
+
+/** The server answered with a status of 400 or more. */
+export class ApiError extends Error {
+  override readonly name = "ApiError";
+  readonly status: number;
+  readonly answer: ApiAnswer;
+
+  constructor(method: string, path: string, answer: ApiAnswer) {
+    const message = field(answer.body, "message");
+    super(`${method} ${path} answered ${answer.status}: ${typeof message === "string" ? message : answer.text}`);
+    this.status = answer.status;
+    this.answer = answer;
+  }
+}
+
+const CALL_TIMEOUT_MS = 30_000;
+
+export class ApiClient {
+  readonly url: string;
+  readonly #options: ApiClientOptions;
+  readonly #agent: Agent;
+
+  constructor(options: ApiClientOptions) {
+    this.url = options.url;
+    this.#options = options;
+    this.#agent = new Agent({
+      keepAlive: true,
+      ca: options.certificateAuthorityPem,
+      ...(options.clientCertificate === undefined
+        ? {}
+        : { cert: options.clientCertificate.certificatePem, key: options.clientCertificate.privateKeyPem }),
+    });
+  }
+
+  /** Resolves with whatever the server answers; rejects when there is no answer. */
+  request(method: string, path: string, body?: unknown, options: ApiCallOptions = {}): Promise<ApiAnswer> {
+    const defaultType = method === "PATCH" ? "application/merge-patch+json" : "application/json";
+    const timeout = AbortSignal.timeout(options.timeoutMs ?? CALL_TIMEOUT_MS);
+    return new Promise((resolve, reject) => {
+      const call = request(
+        `${this.url}${path}`,
+        {
+          method,
+          agent: this.#agent,
+          signal: options.signal === undefined ? timeout : AbortSignal.any([timeout, options.signal]),
+          headers: {
+            accept: "application/json",
+            ...(this.#options.token === undefined ? {} : { authorization: `Bearer ${this.#options.token}` }),
+            ...(body === undefined ? {} : { "content-type": options.contentType ?? defaultType }),
+            ...options.headers,
+          },
+        },
+        (response) => {
+          const chunks: Buffer[] = [];
+          response.on("data", (chunk: Buffer) => chunks.push(chunk));
+          response.on("error", reject);
+          response.on("end", () => {
+            const text = Buffer.concat(chunks).toString("utf8");
+            resolve({ status: response.statusCode ?? 0, headers: response.headers, body: parse(text), text });
+          });
+        },
+      );
+      call.on("error", reject);
+      call.end(body === undefined ? undefined : typeof body === "string" ? body : JSON.stringify(body));
+    });
+  }
+
+  /** Resolves with the body of an answer below 400; rejects with {@link ApiError} otherwise. */
+  async call(method: string, path: string, body?: unknown, options?: ApiCallOptions): Promise<unknown> {
+    const answer = await this.request(method, path, body, options);
+    if (answer.status >= 400) throw new ApiError(method, path, answer);
+    return answer.body;
+  }
+
+  async get(path: string): Promise<unknown> {
+    return await this.call("GET", path);
+  }
+
+  close(): void {
+    this.#agent.destroy();
+  }
+}
+
+/** The value at a path of property names and indexes, undefined where there is none: `field(pod, "status", "phase")`. */
+export function field(value: unknown, ...path: readonly (string | number)[]): unknown {
+  let current = value;
+  for (const key of path) {
+    if (typeof current !== "object" || current === null) return undefined;
+    current = Reflect.get(current, key);
+  }
+  return current;
+}
+
+/** The `items` of a list, empty when there are none. */
+export function items(list: unknown): readonly unknown[] {
+  const found = field(list, "items");
+  return Array.isArray(found) ? found : [];
+}
+
+function parse(text: string): unknown {
+  try {
+    const value: unknown = JSON.parse(text);
+    return value;
+  } catch {
+    return undefined;
+  }
+}

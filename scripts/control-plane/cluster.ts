@@ -1,0 +1,356 @@
+import { cpSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { ApiClient, field } from "./api-client.ts";
+import { type Binaries, ensureBinaries } from "./binaries.ts";
+import {
+  COMPONENT_NAMES,
+  type ComponentName,
+  describeComponents,
+  etcdUrl,
+  type Flags,
+  type Ports,
+  type Setting,
+  serverUrl,
+} from "./components.ts";
+import { EtcdClient } from "./etcd.ts";
+import { Identity, type StaticToken } from "./identity.ts";
+import { type KubectlOptions, type KubectlResult, runKubectl } from "./kubectl.ts";
+import { ManagedProcess, StartError } from "./managed-process.ts";
+import { type NodeOptions, nodeManifest } from "./node.ts";
+import { releasePort, reservePort } from "./ports.ts";
+import { theReaper } from "./reaper.ts";
+
+export interface ClusterOptions {
+  /** For messages, file names and kubeconfig contexts; `cluster` by default. */
+  readonly name?: string;
+  /** The loopback address of all its servers; 127.0.0.1 by default. */
+  readonly address?: string;
+  /** Parts that may be left out; all are there by default. */
+  readonly controllerManager?: boolean;
+  readonly scheduler?: boolean;
+  readonly kwok?: boolean;
+  /** Nodes that exist and are ready when {@link Cluster.start} resolves, named `node-1` and so on; none by default. */
+  readonly nodes?: number;
+  /** Flags beside or instead of the usual ones; `$FILES` in a value is the directory of `files`. */
+  readonly flags?: Readonly<Partial<Record<ComponentName, Flags>>>;
+  /** Files that flags refer to: name and content, such as an audit policy. */
+  readonly files?: Readonly<Record<string, string>>;
+  /** Users beside the administrator who authenticate by a fixed token. */
+  readonly tokens?: readonly StaticToken[];
+  /** What to start; {@link ensureBinaries} by default. */
+  readonly binaries?: Binaries;
+}
+
+/** Who a kubeconfig file is for. */
+export type KubeconfigUser =
+  | { readonly token: string }
+  | { readonly tokenFile: string }
+  | { readonly user: string; readonly groups?: readonly string[]; readonly lifetimeMs?: number }
+  | {
+      readonly serviceAccount: { readonly namespace: string; readonly name: string };
+      readonly expirationSeconds?: number;
+    };
+
+export interface KubeconfigOptions {
+  /** Another address than the apiserver's own, such as a proxy's before it; 127.0.0.1 and localhost fit the certificate. */
+  readonly server?: string;
+  /** Where to write it; in the cluster's directory by default. */
+  readonly path?: string;
+}
+
+const START_TIMEOUT_MS = 60_000;
+const START_ATTEMPTS = 3;
+const POLL_MS = 40;
+const WAIT_TIMEOUT_MS = 60_000;
+
+/** A copy of etcd's data, made by {@link Cluster.snapshotEtcd}. */
+export interface EtcdSnapshot {
+  readonly directory: string;
+}
+
+/**
+ * A Kubernetes cluster of real processes on loopback addresses, with KWOK in place of kubelets. Whatever happens to the process
+ * that started it, its processes and files are removed (see reaper.ts); `await using` stops it at the end of a scope.
+ */
+export class Cluster implements AsyncDisposable {
+  readonly name: string;
+  /** All of the cluster's files; gone after {@link stop}. */
+  readonly directory: string;
+  readonly identity: Identity;
+  /** `https://ADDRESS:PORT` of the apiserver. */
+  readonly url: string;
+  /** The administrator's kubeconfig file. */
+  readonly kubeconfig: string;
+  /** Calls the apiserver as the administrator. */
+  readonly admin: ApiClient;
+  readonly etcd: EtcdClient;
+  readonly processes: Readonly<Record<ComponentName, ManagedProcess>>;
+  readonly #setting: Setting;
+  readonly #enabled: ReadonlySet<ComponentName>;
+  #stopping = false;
+  #nodes = 0;
+  #snapshots = 0;
+
+  /** Starts a cluster and resolves when it serves. Rejects with the end of the log of what did not start; nothing is left behind. */
+  static async start(options: ClusterOptions = {}): Promise<Cluster> {
+    const binaries = options.binaries ?? (await ensureBinaries());
+    for (let attempt = 1; ; attempt++) {
+      const cluster = new Cluster(options, binaries, await reservePorts(options.address ?? "127.0.0.1"));
+      try {
+        await cluster.#start(options.nodes ?? 0);
+        return cluster;
+      } catch (error) {
+        // Between the look for a free port and its use another process can have taken it.
+        const again = error instanceof StartError && error.portTaken && attempt < START_ATTEMPTS;
+        if (!again) cluster.keepLogs();
+        await cluster.stop();
+        if (!again) throw error;
+      }
+    }
+  }
+
+  private constructor(options: ClusterOptions, binaries: Binaries, ports: Ports) {
+    this.name = options.name ?? "cluster";
+    this.#enabled = enabledComponents(options);
+    this.directory = mkdtempSync(join(theReaper().directory, `${this.name}-`));
+    for (const name of ["logs", "files", "etcd"]) mkdirSync(join(this.directory, name));
+    for (const [name, content] of Object.entries(options.files ?? {})) {
+      writeFileSync(join(this.directory, "files", name), content);
+    }
+    this.identity = new Identity(this.name, join(this.directory, "identity"));
+    this.#setting = {
+      binaries,
+      identity: this.identity,
+      address: options.address ?? "127.0.0.1",
+      ports,
+      directory: this.directory,
+      etcdDataDirectory: join(this.directory, "etcd", "data"),
+      tokens: options.tokens ?? [],
+      hasControllerManager: this.#enabled.has("kube-controller-manager"),
+    };
+    this.url = serverUrl(this.#setting);
+    this.kubeconfig = this.identity.kubeconfig(this.name, this.url, { token: this.identity.adminToken });
+    const certificateAuthorityPem = this.identity.certificateAuthorityPem;
+    this.admin = new ApiClient({ url: this.url, certificateAuthorityPem, token: this.identity.adminToken });
+    const clientCertificate = this.identity.clientCertificate("etcd-client");
+    const etcdHttp = new ApiClient({ url: etcdUrl(this.#setting), certificateAuthorityPem, clientCertificate });
+    this.etcd = new EtcdClient(etcdHttp);
+    this.processes = this.#describeProcesses(options.flags ?? {}, etcdHttp);
+  }
+
+  #describeProcesses(flags: Readonly<Partial<Record<ComponentName, Flags>>>, etcdHttp: ApiClient) {
+    const files = join(this.directory, "files");
+    const launches = describeComponents(this.#setting, (name) => insertDirectory(flags[name] ?? {}, files));
+    const health = (port: number): ((signal: AbortSignal) => Promise<boolean>) => {
+      const url = `https://${this.#setting.address}:${port}`;
+      const client = new ApiClient({ url, certificateAuthorityPem: this.identity.certificateAuthorityPem });
+      return (signal) => isOk(client, "/healthz", signal).finally(() => client.close());
+    };
+    const { ports } = this.#setting;
+    const probes: Readonly<Record<ComponentName, (signal: AbortSignal) => Promise<boolean>>> = {
+      etcd: (signal) => isOk(etcdHttp, "/readyz", signal),
+      "kube-apiserver": (signal) => isOk(this.admin, "/readyz", signal),
+      "kube-controller-manager": health(ports.controllerManager),
+      "kube-scheduler": health(ports.scheduler),
+      kwok: health(ports.kwok),
+    };
+    const describe = (name: ComponentName): ManagedProcess =>
+      new ManagedProcess({
+        name,
+        logFile: join(this.directory, "logs", `${name}.log`),
+        workingDirectory: this.directory,
+        launch: launches[name],
+        isReady: probes[name],
+        startTimeoutMs: START_TIMEOUT_MS,
+        onUnexpectedEnd: (description) => {
+          if (!this.#stopping) process.stderr.write(`control plane: ${this.name}: ${description}\n`);
+        },
+      });
+    return {
+      etcd: describe("etcd"),
+      "kube-apiserver": describe("kube-apiserver"),
+      "kube-controller-manager": describe("kube-controller-manager"),
+      "kube-scheduler": describe("kube-scheduler"),
+      kwok: describe("kwok"),
+    };
+  }
+
+  async #start(nodes: number): Promise<void> {
+    await this.processes.etcd.start();
+    await this.processes["kube-apiserver"].start();
+    const others = COMPONENT_NAMES.slice(2).filter((name) => this.#enabled.has(name));
+    await Promise.all(others.map((name) => this.processes[name].start()));
+    const first = this.#setting.hasControllerManager
+      ? "/api/v1/namespaces/default/serviceaccounts/default"
+      : "/api/v1/namespaces/default";
+    await this.waitFor(`${first} to exist`, async () => (await this.admin.request("GET", first)).status === 200);
+    await this.createNodes(nodes);
+  }
+
+  /** Runs kubectl as the administrator, or with `kubeconfig`. Resolves whatever its exit code. */
+  kubectl(args: readonly string[], options: KubectlOptions = {}): Promise<KubectlResult> {
+    return runKubectl(this.#setting.binaries.kubectl, args, { kubeconfig: this.kubeconfig, ...options });
+  }
+
+  /** `kubectl apply` of YAML or of objects; rejects with kubectl's message. */
+  async apply(manifest: string | readonly unknown[]): Promise<void> {
+    const input =
+      typeof manifest === "string" ? manifest : manifest.map((object) => JSON.stringify(object)).join("\n---\n");
+    const result = await this.kubectl(["apply", "--filename", "-"], { input });
+    if (result.code !== 0) throw new Error(`kubectl apply in ${this.name}: ${result.stderr}`);
+  }
+
+  /** Writes a kubeconfig file for someone and returns its path. A service account gets a token that expires, by default in an hour. */
+  async kubeconfigFor(who: KubeconfigUser, options: KubeconfigOptions = {}): Promise<string> {
+    const server = options.server ?? this.url;
+    if ("user" in who) {
+      const clientCertificate = this.identity.clientCertificate(who.user, who.groups ?? [], who.lifetimeMs);
+      return this.identity.kubeconfig(this.name, server, { clientCertificate }, options.path);
+    }
+    if ("serviceAccount" in who) {
+      const { namespace, name } = who.serviceAccount;
+      const token = await this.serviceAccountToken(namespace, name, who.expirationSeconds);
+      return this.identity.kubeconfig(this.name, server, { token }, options.path);
+    }
+    return this.identity.kubeconfig(this.name, server, who, options.path);
+  }
+
+  /** A fresh token of an existing service account. */
+  async serviceAccountToken(namespace: string, name: string, expirationSeconds = 3600): Promise<string> {
+    const path = `/api/v1/namespaces/${namespace}/serviceaccounts/${name}/token`;
+    const body = { apiVersion: "authentication.k8s.io/v1", kind: "TokenRequest", spec: { expirationSeconds } };
+    return String(field(await this.admin.call("POST", path, body), "status", "token"));
+  }
+
+  /** Creates one node and resolves when KWOK has made it ready. */
+  async createNode(options: NodeOptions = {}): Promise<string> {
+    const name = options.name ?? `node-${++this.#nodes}`;
+    await this.admin.call("POST", "/api/v1/nodes", nodeManifest(name, options));
+    if (this.#enabled.has("kwok")) {
+      await this.waitFor(`node ${name} to be ready`, async () => {
+        const node = await this.admin.get(`/api/v1/nodes/${name}`);
+        return conditionStatus(node, "Ready") === "True" && field(node, "spec", "taints") === undefined;
+      });
+    }
+    return name;
+  }
+
+  async createNodes(count: number): Promise<string[]> {
+    return await Promise.all(Array.from({ length: count }, () => this.createNode()));
+  }
+
+  /** Polls until `condition` resolves with true; rejects when that takes longer than `timeoutMs`, naming `what`. */
+  async waitFor(what: string, condition: () => Promise<boolean>, timeoutMs = WAIT_TIMEOUT_MS): Promise<void> {
+    const deadlineMs = performance.now() + timeoutMs;
+    let last: unknown;
+    while (performance.now() < deadlineMs) {
+      try {
+        if (await condition()) return;
+        last = undefined;
+      } catch (error) {
+        last = error;
+      }
+      await delay(POLL_MS);
+    }
+    throw new Error(`${this.name}: waited ${timeoutMs / 1000} s for ${what}`, { cause: last });
+  }
+
+  /** Copies etcd's data as they are on disk, for {@link restoreEtcd}. etcd stands still for as long as that takes. */
+  snapshotEtcd(): EtcdSnapshot {
+    const directory = join(this.directory, "etcd", `snapshot-${++this.#snapshots}`);
+    const { etcd } = this.processes;
+    // A process that is stopped between two writes leaves what a crash would leave, which etcd recovers from.
+    etcd.freeze();
+    try {
+      cpSync(this.#setting.etcdDataDirectory, directory, { recursive: true });
+    } finally {
+      etcd.thaw();
+    }
+    return { directory };
+  }
+
+  /**
+   * Puts etcd back to an older state: resourceVersions go back. The apiserver is stopped meanwhile and started again, as whoever
+   * restores a cluster has to do; `keepApiserver` leaves it running with what it has cached.
+   */
+  async restoreEtcd(snapshot: EtcdSnapshot, options: { readonly keepApiserver?: boolean } = {}): Promise<void> {
+    const { etcd, "kube-apiserver": apiserver } = this.processes;
+    if (options.keepApiserver !== true) await apiserver.kill();
+    await etcd.kill();
+    const discarded = `${this.#setting.etcdDataDirectory}-discarded`;
+    renameSync(this.#setting.etcdDataDirectory, discarded);
+    cpSync(snapshot.directory, this.#setting.etcdDataDirectory, { recursive: true });
+    rmSync(discarded, { recursive: true, force: true });
+    await etcd.start();
+    if (options.keepApiserver !== true) await apiserver.start();
+  }
+
+  /** Copies the logs to a directory that stays, names it on standard error and returns it. */
+  keepLogs(): string {
+    const parent = process.env.PODSEIDON_LOG_DIRECTORY ?? tmpdir();
+    mkdirSync(parent, { recursive: true });
+    const directory = mkdtempSync(join(parent, `podseidon-logs-${this.name}-`));
+    cpSync(join(this.directory, "logs"), directory, { recursive: true });
+    process.stderr.write(`control plane: the logs of ${this.name} are in ${directory}\n`);
+    return directory;
+  }
+
+  /** Kills all processes and removes all files; idempotent. */
+  async stop(): Promise<void> {
+    this.#stopping = true;
+    this.admin.close();
+    this.etcd.close();
+    // An apiserver that has lost its etcd does not end on SIGTERM, and there is nothing to save.
+    await Promise.all(COMPONENT_NAMES.map((name) => this.processes[name].kill("SIGKILL")));
+    for (const port of Object.values(this.#setting.ports)) releasePort(this.#setting.address, port);
+    rmSync(this.directory, { recursive: true, force: true, maxRetries: 5 });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
+  }
+}
+
+/** The status of one of an object's conditions: `conditionStatus(pod, "Ready")`. */
+export function conditionStatus(object: unknown, type: string): string | undefined {
+  const conditions = field(object, "status", "conditions");
+  const found = (Array.isArray(conditions) ? conditions : []).find((condition) => field(condition, "type") === type);
+  const status = field(found, "status");
+  return typeof status === "string" ? status : undefined;
+}
+
+function enabledComponents(options: ClusterOptions): ReadonlySet<ComponentName> {
+  const enabled = new Set<ComponentName>(["etcd", "kube-apiserver"]);
+  if (options.controllerManager !== false) enabled.add("kube-controller-manager");
+  if (options.scheduler !== false) enabled.add("kube-scheduler");
+  if (options.kwok !== false) enabled.add("kwok");
+  return enabled;
+}
+
+function insertDirectory(flags: Flags, directory: string): Flags {
+  const insert = (text: string): string => text.replaceAll("$FILES", directory);
+  return Object.fromEntries(
+    Object.entries(flags).map(([name, value]) => [
+      name,
+      value === null ? null : typeof value === "string" ? insert(value) : value.map(insert),
+    ]),
+  );
+}
+
+async function isOk(client: ApiClient, path: string, signal: AbortSignal): Promise<boolean> {
+  return (await client.request("GET", path, undefined, { signal })).status === 200;
+}
+
+async function reservePorts(address: string): Promise<Ports> {
+  const [etcd, etcdPeer, apiserver, controllerManager, scheduler, kwok] = await Promise.all([
+    reservePort(address),
+    reservePort(address),
+    reservePort(address),
+    reservePort(address),
+    reservePort(address),
+    reservePort(address),
+  ]);
+  return { etcd, etcdPeer, apiserver, controllerManager, scheduler, kwok };
+}

@@ -1,0 +1,177 @@
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import type { Binaries } from "./binaries.ts";
+import type { Identity, StaticToken } from "./identity.ts";
+import { kwokConfiguration } from "./kwok/stages.ts";
+import type { Launch } from "./managed-process.ts";
+
+/** The command line of each process of a cluster. */
+
+/** Flags by name without dashes. A list repeats the flag; null leaves out one that would be there by default. */
+export type Flags = Readonly<Record<string, string | readonly string[] | null>>;
+
+export const COMPONENT_NAMES = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"] as const;
+
+export type ComponentName = (typeof COMPONENT_NAMES)[number];
+
+export interface Ports {
+  readonly etcd: number;
+  readonly etcdPeer: number;
+  readonly apiserver: number;
+  readonly controllerManager: number;
+  readonly scheduler: number;
+  readonly kwok: number;
+}
+
+export interface Setting {
+  readonly binaries: Binaries;
+  readonly identity: Identity;
+  readonly address: string;
+  readonly ports: Ports;
+  readonly directory: string;
+  readonly etcdDataDirectory: string;
+  readonly tokens: readonly StaticToken[];
+  readonly hasControllerManager: boolean;
+}
+
+export const serverUrl = (setting: Setting): string => `https://${setting.address}:${setting.ports.apiserver}`;
+export const etcdUrl = (setting: Setting): string => `https://${setting.address}:${setting.ports.etcd}`;
+
+/** Writes the files that the processes read, and returns how each is launched; `overrides` is asked at each start. */
+export function describeComponents(
+  setting: Setting,
+  overrides: (name: ComponentName) => Flags,
+): Readonly<Record<ComponentName, () => Launch>> {
+  const { binaries, identity, address } = setting;
+  const serving = identity.serverFiles(
+    "serving",
+    ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"],
+    [...new Set([address, "127.0.0.1", "10.0.0.1"])],
+  );
+  const serviceAccount = identity.serviceAccountKeyFiles();
+  const launch = (name: ComponentName, flags: Flags) => (): Launch => ({
+    binary: binaries[name],
+    args: toArguments({ ...flags, ...overrides(name) }),
+  });
+  const shared = { serving, serviceAccount };
+  return {
+    etcd: launch("etcd", etcdFlags(setting, shared)),
+    "kube-apiserver": launch("kube-apiserver", apiserverFlags(setting, shared)),
+    "kube-controller-manager": launch("kube-controller-manager", controllerManagerFlags(setting, shared)),
+    "kube-scheduler": launch("kube-scheduler", schedulerFlags(setting, shared)),
+    kwok: launch("kwok", kwokFlags(setting, shared)),
+  };
+}
+
+interface SharedFiles {
+  readonly serving: { readonly cert: string; readonly key: string };
+  readonly serviceAccount: { readonly privateKey: string; readonly publicKey: string };
+}
+
+function etcdFlags(setting: Setting, { serving }: SharedFiles): Flags {
+  const peer = `https://${setting.address}:${setting.ports.etcdPeer}`;
+  const ca = setting.identity.certificateAuthorityFile;
+  return {
+    name: "default",
+    "data-dir": setting.etcdDataDirectory,
+    "listen-client-urls": etcdUrl(setting),
+    "advertise-client-urls": etcdUrl(setting),
+    "listen-peer-urls": peer,
+    "initial-advertise-peer-urls": peer,
+    "initial-cluster": `default=${peer}`,
+    "cert-file": serving.cert,
+    "key-file": serving.key,
+    "trusted-ca-file": ca,
+    "client-cert-auth": "true",
+    "peer-cert-file": serving.cert,
+    "peer-key-file": serving.key,
+    "peer-trusted-ca-file": ca,
+    "peer-client-cert-auth": "true",
+    // The data live as long as the cluster; a crash of the machine need not be survived.
+    "unsafe-no-fsync": "true",
+    "log-level": "warn",
+  };
+}
+
+function apiserverFlags(setting: Setting, { serving, serviceAccount }: SharedFiles): Flags {
+  const { identity, address, ports } = setting;
+  const etcdClient = identity.clientFiles("apiserver-etcd-client", "kube-apiserver");
+  return {
+    "etcd-servers": etcdUrl(setting),
+    "etcd-cafile": identity.certificateAuthorityFile,
+    "etcd-certfile": etcdClient.cert,
+    "etcd-keyfile": etcdClient.key,
+    "bind-address": address,
+    "advertise-address": address,
+    "secure-port": String(ports.apiserver),
+    "tls-cert-file": serving.cert,
+    "tls-private-key-file": serving.key,
+    "client-ca-file": identity.certificateAuthorityFile,
+    "token-auth-file": identity.tokenFile(setting.tokens),
+    "service-account-key-file": serviceAccount.publicKey,
+    "service-account-signing-key-file": serviceAccount.privateKey,
+    "service-account-issuer": "https://kubernetes.default.svc.cluster.local",
+    "authorization-mode": "RBAC",
+    "service-cluster-ip-range": "10.0.0.0/24",
+    "allow-privileged": "true",
+    // There is no Service to reach this server by, and a loopback address may not be in one's endpoints.
+    "endpoint-reconciler-type": "none",
+    // Without a controller-manager nobody makes the service account that each pod would have to have.
+    ...(setting.hasControllerManager ? {} : { "disable-admission-plugins": "ServiceAccount" }),
+  };
+}
+
+function controllerManagerFlags(setting: Setting, { serving, serviceAccount }: SharedFiles): Flags {
+  return {
+    kubeconfig: componentKubeconfig(setting, "kube-controller-manager", "system:kube-controller-manager"),
+    "bind-address": setting.address,
+    "secure-port": String(setting.ports.controllerManager),
+    "tls-cert-file": serving.cert,
+    "tls-private-key-file": serving.key,
+    "service-account-private-key-file": serviceAccount.privateKey,
+    "root-ca-file": setting.identity.certificateAuthorityFile,
+    // Each controller acts under its own service account, as in the clusters that people install.
+    "use-service-account-credentials": "true",
+    // The usual 20 a second would make this start take 5 s longer, and bursts of deletions gentler than they can be.
+    "kube-api-qps": "200",
+    "kube-api-burst": "400",
+    "leader-elect": "false",
+  };
+}
+
+function schedulerFlags(setting: Setting, { serving }: SharedFiles): Flags {
+  return {
+    kubeconfig: componentKubeconfig(setting, "kube-scheduler", "system:kube-scheduler"),
+    "bind-address": setting.address,
+    "secure-port": String(setting.ports.scheduler),
+    "tls-cert-file": serving.cert,
+    "tls-private-key-file": serving.key,
+    "leader-elect": "false",
+  };
+}
+
+function kwokFlags(setting: Setting, { serving }: SharedFiles): Flags {
+  const config = join(setting.directory, "kwok.yaml");
+  writeFileSync(config, kwokConfiguration());
+  return {
+    config,
+    kubeconfig: componentKubeconfig(setting, "kwok", "system:kwok", ["system:masters"]),
+    "node-ip": setting.address,
+    "server-address": `${setting.address}:${setting.ports.kwok}`,
+    "tls-cert-file": serving.cert,
+    "tls-private-key-file": serving.key,
+  };
+}
+
+function componentKubeconfig(setting: Setting, name: string, user: string, groups: readonly string[] = []): string {
+  const clientCertificate = setting.identity.clientCertificate(user, groups);
+  return setting.identity.kubeconfig(name, serverUrl(setting), { clientCertificate });
+}
+
+function toArguments(flags: Flags): string[] {
+  return Object.entries(flags).flatMap(([name, value]) => {
+    if (value === null) return [];
+    const values = typeof value === "string" ? [value] : value;
+    return values.map((one) => `--${name}=${one}`);
+  });
+}

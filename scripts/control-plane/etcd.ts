@@ -1,0 +1,70 @@
+import { type ApiClient, field } from "./api-client.ts";
+
+/** What a cluster's etcd can be made to do behind its apiserver's back, through its HTTP gateway. */
+export class EtcdClient {
+  readonly #client: ApiClient;
+
+  constructor(client: ApiClient) {
+    this.#client = client;
+  }
+
+  /** The newest revision: what a resourceVersion counts. */
+  async revision(): Promise<bigint> {
+    const answer = await this.#post("/v3/kv/range", { key: encode("/"), limit: "1", keys_only: true });
+    return revisionIn(answer);
+  }
+
+  /** Forgets all older states, so that a watch or list at an older resourceVersion gets 410. Resolves with the revision. */
+  async compact(revision?: bigint): Promise<bigint> {
+    const target = revision ?? (await this.revision());
+    await this.#post("/v3/kv/compaction", { revision: String(target), physical: true });
+    return target;
+  }
+
+  /** The keys that begin with `prefix`; `/registry/pods/` and so on. */
+  async keys(prefix: string): Promise<string[]> {
+    const answer = await this.#post("/v3/kv/range", {
+      key: encode(prefix),
+      range_end: prefixEnd(prefix),
+      keys_only: true,
+    });
+    const found = field(answer, "kvs");
+    return (Array.isArray(found) ? found : []).map((entry) =>
+      Buffer.from(String(field(entry, "key")), "base64").toString("utf8"),
+    );
+  }
+
+  /**
+   * Erases the object at `key` (`/registry/deployments/NAMESPACE/NAME`) without a trace: no admission, no finalizer, no
+   * deletionTimestamp. Resolves with whether it was there.
+   */
+  async deleteKey(key: string): Promise<boolean> {
+    const answer = await this.#post("/v3/kv/deleterange", { key: encode(key) });
+    return field(answer, "deleted") === "1";
+  }
+
+  close(): void {
+    this.#client.close();
+  }
+
+  async #post(path: string, body: unknown): Promise<unknown> {
+    return await this.#client.call("POST", path, body);
+  }
+}
+
+function encode(text: string): string {
+  return Buffer.from(text, "utf8").toString("base64");
+}
+
+/** The first key after all that begin with `prefix`: its last octet plus one. */
+function prefixEnd(prefix: string): string {
+  const end = Buffer.from(prefix, "utf8");
+  end[end.length - 1] = (end.at(-1) ?? 0) + 1;
+  return end.toString("base64");
+}
+
+function revisionIn(answer: unknown): bigint {
+  const revision = field(answer, "header", "revision");
+  if (typeof revision !== "string") throw new Error(`etcd answered without a revision: ${JSON.stringify(answer)}`);
+  return BigInt(revision);
+}

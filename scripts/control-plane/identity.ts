@@ -1,0 +1,143 @@
+import { generateKeyPairSync, randomBytes } from "node:crypto";
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { createCertificateAuthority, issueCertificate, type KeyAndCertificate } from "../../shared/runtime/x509.ts";
+
+/** A cluster's own certificate authority, the files that its processes read from it, and kubeconfig files for its users. */
+
+const HOUR_MS = 3_600_000;
+const LIFETIME_MS = 7 * 24 * HOUR_MS;
+
+/** Who a kubeconfig file speaks for. */
+export type Credential =
+  | { readonly token: string }
+  /** Read anew by clients when it changes. */
+  | { readonly tokenFile: string }
+  | { readonly clientCertificate: KeyAndCertificate };
+
+export interface StaticToken {
+  readonly token: string;
+  readonly user: string;
+  readonly groups?: readonly string[];
+}
+
+export class Identity {
+  readonly directory: string;
+  readonly adminToken = randomBytes(24).toString("base64url");
+  readonly #authority: KeyAndCertificate;
+  readonly #validity = { notBeforeMs: Date.now() - HOUR_MS, notAfterMs: Date.now() + LIFETIME_MS };
+  #kubeconfigs = 0;
+
+  constructor(name: string, directory: string) {
+    this.directory = directory;
+    mkdirSync(directory, { recursive: true, mode: 0o700 });
+    this.#authority = createCertificateAuthority({ commonName: `${name} certificate authority`, ...this.#validity });
+    this.#write("ca.crt", this.#authority.certificatePem);
+  }
+
+  get certificateAuthorityPem(): string {
+    return this.#authority.certificatePem;
+  }
+
+  get certificateAuthorityFile(): string {
+    return join(this.directory, "ca.crt");
+  }
+
+  /** A certificate for a server; returns the paths of its certificate and key. */
+  serverFiles(
+    name: string,
+    dnsNames: readonly string[],
+    ipAddresses: readonly string[],
+  ): { cert: string; key: string } {
+    // etcd dials itself with its serving certificate, so it is a client's as well.
+    const usages = ["server", "client"] as const;
+    return this.#files(
+      name,
+      issueCertificate(this.#authority, { commonName: name, dnsNames, ipAddresses, usages, ...this.#validity }),
+    );
+  }
+
+  clientFiles(name: string, user: string, groups: readonly string[] = []): { cert: string; key: string } {
+    return this.#files(name, this.clientCertificate(user, groups));
+  }
+
+  /** A certificate that authenticates as `user` in `groups`. */
+  clientCertificate(user: string, groups: readonly string[] = [], lifetimeMs = LIFETIME_MS): KeyAndCertificate {
+    return issueCertificate(this.#authority, {
+      commonName: user,
+      organizations: groups,
+      usages: ["client"],
+      notBeforeMs: this.#validity.notBeforeMs,
+      notAfterMs: Date.now() + lifetimeMs,
+    });
+  }
+
+  /** A certificate for a server outside of the cluster, such as a webhook; the caBundle is {@link certificateAuthorityPem}. */
+  servingCertificate(dnsNames: readonly string[], ipAddresses: readonly string[]): KeyAndCertificate {
+    const [commonName = "server"] = [...dnsNames, ...ipAddresses];
+    const usages = ["server"] as const;
+    return issueCertificate(this.#authority, { commonName, dnsNames, ipAddresses, usages, ...this.#validity });
+  }
+
+  /** The key pair that signs service account tokens; returns the paths of its two halves. */
+  serviceAccountKeyFiles(): { privateKey: string; publicKey: string } {
+    const keys = generateKeyPairSync("ec", { namedCurve: "P-256" });
+    return {
+      privateKey: this.#write(
+        "service-account.key",
+        keys.privateKey.export({ type: "pkcs8", format: "pem" }).toString(),
+      ),
+      publicKey: this.#write("service-account.pub", keys.publicKey.export({ type: "spki", format: "pem" }).toString()),
+    };
+  }
+
+  /** The file for `--token-auth-file`: the administrator and `others`. */
+  tokenFile(others: readonly StaticToken[]): string {
+    const admin: StaticToken = { token: this.adminToken, user: "admin", groups: ["system:masters"] };
+    const lines = [admin, ...others].map(
+      ({ token, user, groups = [] }) => `${token},${user},${user},"${groups.join(",")}"\n`,
+    );
+    return this.#write("tokens.csv", lines.join(""));
+  }
+
+  /** Writes a kubeconfig file and returns its path. */
+  kubeconfig(name: string, server: string, credential: Credential, path?: string): string {
+    const user =
+      "clientCertificate" in credential
+        ? {
+            "client-certificate-data": base64(credential.clientCertificate.certificatePem),
+            "client-key-data": base64(credential.clientCertificate.privateKeyPem),
+          }
+        : credential;
+    const config = {
+      apiVersion: "v1",
+      kind: "Config",
+      clusters: [{ name, cluster: { server, "certificate-authority-data": base64(this.certificateAuthorityPem) } }],
+      users: [{ name, user }],
+      contexts: [{ name, context: { cluster: name, user: name } }],
+      "current-context": name,
+    };
+    // JSON is YAML, and every reader of kubeconfig files takes it.
+    const text = `${JSON.stringify(config, null, 2)}\n`;
+    if (path === undefined) return this.#write(`${name}-${++this.#kubeconfigs}.kubeconfig`, text);
+    writeFileSync(path, text, { mode: 0o600 });
+    return path;
+  }
+
+  #files(name: string, issued: KeyAndCertificate): { cert: string; key: string } {
+    return {
+      cert: this.#write(`${name}.crt`, issued.certificatePem),
+      key: this.#write(`${name}.key`, issued.privateKeyPem),
+    };
+  }
+
+  #write(name: string, text: string): string {
+    const path = join(this.directory, name);
+    writeFileSync(path, text, { mode: 0o600 });
+    return path;
+  }
+}
+
+function base64(text: string): string {
+  return Buffer.from(text, "utf8").toString("base64");
+}

@@ -1,0 +1,175 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { closeSync, openSync, readFileSync } from "node:fs";
+import { setTimeout as delay } from "node:timers/promises";
+import { theReaper } from "./reaper.ts";
+
+/** What a process is started with; everything may differ from one start to the next. */
+export interface Launch {
+  readonly binary: string;
+  readonly args: readonly string[];
+}
+
+export interface ProcessOptions {
+  /** The component's name, for messages. */
+  readonly name: string;
+  /** Its output is appended here. */
+  readonly logFile: string;
+  readonly workingDirectory: string;
+  readonly launch: () => Launch;
+  /** Resolves with whether it serves; may reject, which counts as "not yet". */
+  readonly isReady: (signal: AbortSignal) => Promise<boolean>;
+  readonly startTimeoutMs: number;
+  /** Called when it ends without having been asked to. */
+  readonly onUnexpectedEnd: (description: string) => void;
+}
+
+/** Memory for time: less garbage collection makes a control plane start about a second sooner. */
+const GOGC = "300";
+const READY_POLL_MS = 40;
+const PROBE_TIMEOUT_MS = 2_000;
+const TERMINATE_TIMEOUT_MS = 20_000;
+const MESSAGE_LOG_LINES = 15;
+
+/** A process did not get ready: it ended, or took too long. `portTaken` tells that another one has its port. */
+export class StartError extends Error {
+  override readonly name = "StartError";
+  readonly portTaken: boolean;
+
+  constructor(message: string, portTaken: boolean) {
+    super(message);
+    this.portTaken = portTaken;
+  }
+}
+
+/** One process of a cluster, which can be killed, frozen and started again with its data and address. */
+export class ManagedProcess {
+  readonly name: string;
+  readonly logFile: string;
+  readonly #options: ProcessOptions;
+  #child: ChildProcess | undefined;
+  #ended: Promise<void> = Promise.resolve();
+  #endExpected = false;
+
+  constructor(options: ProcessOptions) {
+    this.name = options.name;
+    this.logFile = options.logFile;
+    this.#options = options;
+  }
+
+  /** Undefined when it is not running. */
+  get pid(): number | undefined {
+    return this.#child?.pid;
+  }
+
+  get running(): boolean {
+    return this.#child !== undefined;
+  }
+
+  /** Starts it and resolves when it is ready. Rejects with {@link StartError} and the end of its log. */
+  async start(): Promise<void> {
+    await this.launch();
+    await this.waitReady();
+  }
+
+  /** Starts it without waiting until it is ready. Does nothing when it runs. */
+  async launch(): Promise<void> {
+    if (this.#child !== undefined) return;
+    const { binary, args } = this.#options.launch();
+    const log = openSync(this.logFile, "a");
+    try {
+      // Its own process group: Ctrl-C in a terminal is for the runner, which stops its clusters in order.
+      const child = spawn(binary, [...args], {
+        cwd: this.#options.workingDirectory,
+        stdio: ["ignore", log, log],
+        detached: true,
+        env: { ...theReaper().environment, HOME: this.#options.workingDirectory, PATH: process.env.PATH ?? "", GOGC },
+      });
+      this.#endExpected = false;
+      this.#child = child;
+      child.unref();
+      this.#ended = new Promise((resolve) => {
+        const finish = (description: string): void => {
+          if (this.#child !== child) return;
+          this.#child = undefined;
+          if (!this.#endExpected) this.#options.onUnexpectedEnd(description);
+          resolve();
+        };
+        child.once("error", (error) => finish(`${this.name} could not be started: ${error.message}`));
+        child.once("exit", (code, signal) => finish(`${this.name} ended with ${signal ?? `code ${code}`}`));
+      });
+    } finally {
+      closeSync(log);
+    }
+  }
+
+  /** Resolves when it is ready; rejects with {@link StartError} when it ends or is not ready in time. */
+  async waitReady(timeoutMs = this.#options.startTimeoutMs): Promise<void> {
+    const deadlineMs = performance.now() + timeoutMs;
+    while (performance.now() < deadlineMs) {
+      if (!this.running) throw this.#startError("ended before it was ready");
+      if (await this.#probe()) return;
+      await delay(READY_POLL_MS);
+    }
+    throw this.#startError(`was not ready after ${timeoutMs / 1000} s`);
+  }
+
+  async #probe(): Promise<boolean> {
+    try {
+      return await this.#options.isReady(AbortSignal.timeout(PROBE_TIMEOUT_MS));
+    } catch {
+      return false;
+    }
+  }
+
+  /**
+   * Sends a signal; after one that ends it (SIGKILL, SIGTERM, SIGINT) resolves when it has ended. One that doesn't end within 20 s
+   * of a SIGTERM is killed. Does nothing when it is not running.
+   */
+  async kill(signal: NodeJS.Signals = "SIGKILL"): Promise<void> {
+    const child = this.#child;
+    if (child === undefined) return;
+    const ends = signal === "SIGKILL" || signal === "SIGTERM" || signal === "SIGINT";
+    if (ends) this.#endExpected = true;
+    child.kill(signal);
+    if (!ends) return;
+    child.kill("SIGCONT"); // A frozen process handles nothing but SIGKILL.
+    const patience = new AbortController();
+    const timeout = delay(TERMINATE_TIMEOUT_MS, undefined, { signal: patience.signal, ref: true })
+      .then(() => child.kill("SIGKILL"))
+      .catch(() => false);
+    await this.#ended;
+    patience.abort();
+    await timeout;
+  }
+
+  /** Stops it in its tracks (SIGSTOP): its connections stay open and nothing answers. */
+  freeze(): void {
+    this.#child?.kill("SIGSTOP");
+  }
+
+  /** Undoes {@link freeze}. */
+  thaw(): void {
+    this.#child?.kill("SIGCONT");
+  }
+
+  /** Kills it if it runs, starts it again and resolves when it is ready. */
+  async restart(): Promise<void> {
+    await this.kill("SIGKILL");
+    await this.start();
+  }
+
+  /** The last lines that it wrote. */
+  logTail(lines = 40): string {
+    try {
+      return readFileSync(this.logFile, "utf8").trimEnd().split("\n").slice(-lines).join("\n");
+    } catch {
+      return "";
+    }
+  }
+
+  #startError(what: string): StartError {
+    const tail = this.logTail(MESSAGE_LOG_LINES);
+    const portTaken = !this.running && /address already in use/i.test(tail);
+    return new StartError(`${this.name} ${what}; the end of its log:\n${tail}`, portTaken);
+  }
+}
