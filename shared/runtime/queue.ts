@@ -1,0 +1,262 @@
+import { Backoff, type BackoffOptions } from "./backoff.ts";
+import type { Ports, Timer } from "./clock.ts";
+
+/** What a queue tells those who observe it (metrics); carries no keys, so that it can't leak or grow labels. */
+export type QueueEvent =
+  /** A key became ready for a worker; `depth` includes it. */
+  | { readonly kind: "queued"; readonly depth: number }
+  /** An add that the queue already covers: the key is ready, or waits out its backoff. */
+  | { readonly kind: "merged" }
+  | { readonly kind: "taken"; readonly waitedMs: number; readonly depth: number }
+  | { readonly kind: "done"; readonly workedMs: number }
+  /** A key that failed `failures` times in a row waits `delayMs`. */
+  | { readonly kind: "retried"; readonly failures: number; readonly delayMs: number }
+  /** The queue holds `maxKeys` keys: this add was not taken. */
+  | { readonly kind: "refused" };
+
+export interface QueueOptions {
+  /** For metrics and messages. */
+  readonly name: string;
+  readonly ports: Ports;
+  /** Backoff of a key that fails. Default {@link DEFAULT_KEY_BACKOFF}. */
+  readonly backoff?: BackoffOptions;
+  /** Bound on the keys that are ready, delayed or in backoff. Default {@link DEFAULT_MAX_KEYS}. */
+  readonly maxKeys?: number;
+  readonly onEvent?: (event: QueueEvent) => void;
+}
+
+/** At most 8 tries within the first 10 s of an outage, whatever the jitter. */
+export const DEFAULT_KEY_BACKOFF: BackoffOptions = { initialMs: 100, maxMs: 15_000 };
+/** Keys are objects that are held in memory anyway; more of them than this is a leak. */
+export const DEFAULT_MAX_KEYS = 1_000_000;
+/** Longer delays are cut to this: level-triggered work is worth a look once a day, and timers have a largest delay. */
+export const MAX_DELAY_MS = 24 * 60 * 60 * 1000;
+
+interface Delayed {
+  readonly dueMs: number;
+  readonly timer: Timer;
+  /** It waits out a backoff: adds don't overtake it. */
+  readonly afterFailure: boolean;
+}
+
+/**
+ * A work queue with client-go's semantics: a key is ready at most once, worked on by one worker at a time, and a key that
+ * is added while it is worked on is worked on again afterwards. First in, first out, so that a busy key can't starve the others.
+ *
+ * One difference: while a key waits out its backoff, an `add` does not overtake it. Events would otherwise turn every
+ * outage of a server into a storm of tries; the pending try sees the newest state anyway.
+ */
+export class WorkQueue<K = string> {
+  readonly name: string;
+  readonly #ports: Ports;
+  readonly #backoffOptions: BackoffOptions;
+  readonly #maxKeys: number;
+  readonly #onEvent: ((event: QueueEvent) => void) | undefined;
+  /** Ready keys in order, with the monotonic time since when they are; also "dirty" in client-go's words. */
+  readonly #ready = new Map<K, number>();
+  /** Keys at work, with the time since when. */
+  readonly #processing = new Map<K, number>();
+  /** Added while at work: ready again when the work is done. */
+  readonly #again = new Map<K, number>();
+  readonly #delayed = new Map<K, Delayed>();
+  readonly #failing = new Map<K, Backoff>();
+  readonly #idle: ((key: K | undefined) => void)[] = [];
+  #stopped = false;
+
+  constructor(options: QueueOptions) {
+    this.name = options.name;
+    this.#ports = options.ports;
+    this.#backoffOptions = options.backoff ?? DEFAULT_KEY_BACKOFF;
+    this.#maxKeys = options.maxKeys ?? DEFAULT_MAX_KEYS;
+    this.#onEvent = options.onEvent;
+  }
+
+  /** Keys that wait for a worker. */
+  get depth(): number {
+    return this.#ready.size;
+  }
+
+  /** Keys that wait for a time. */
+  get delayed(): number {
+    return this.#delayed.size;
+  }
+
+  /** Keys at work. */
+  get processing(): number {
+    return this.#processing.size;
+  }
+
+  /** Keys whose last try failed. */
+  get failing(): number {
+    return this.#failing.size;
+  }
+
+  get stopped(): boolean {
+    return this.#stopped;
+  }
+
+  /** How long the longest running work has been going on, in milliseconds; 0 when nothing is at work. */
+  longestWorkMs(): number {
+    return this.#ageOfFirst(this.#processing);
+  }
+
+  /** How long the first ready key has waited, in milliseconds; 0 when none waits. */
+  longestWaitMs(): number {
+    return this.#ageOfFirst(this.#ready);
+  }
+
+  /** Makes the key ready. False when it was not taken: the queue is full or stopped. */
+  add(key: K): boolean {
+    if (this.#delayed.get(key)?.afterFailure === true) return this.#merged();
+    return this.addNow(key);
+  }
+
+  /** Like `add`, but ends the key's backoff: what made it fail is known to be over. */
+  addNow(key: K): boolean {
+    if (this.#stopped) return false;
+    const delayed = this.#delayed.get(key);
+    if (delayed?.afterFailure === true) {
+      delayed.timer.cancel();
+      this.#delayed.delete(key);
+    }
+    if (this.#ready.has(key) || this.#again.has(key)) return this.#merged();
+    if (!this.#admits(key)) return false;
+    const nowMs = this.#ports.clock.monotonicMs();
+    if (this.#processing.has(key)) {
+      this.#again.set(key, nowMs);
+      return true;
+    }
+    this.#makeReady(key, nowMs);
+    return true;
+  }
+
+  /** Makes the key ready after `delayMs`. Of several delays the earliest counts; an `add` before it leaves it in place. */
+  addAfter(key: K, delayMs: number): boolean {
+    if (delayMs <= 0) return this.add(key);
+    return this.#delay(key, delayMs, false);
+  }
+
+  /**
+   * Makes the key ready after its backoff, which grows with each call until `forget`; at least `atLeastMs` (a server's
+   * Retry-After). Returns false as `add`.
+   */
+  addRateLimited(key: K, atLeastMs = 0): boolean {
+    if (this.#stopped) return false;
+    let backoff = this.#failing.get(key);
+    if (backoff === undefined) {
+      backoff = new Backoff(this.#backoffOptions, this.#ports.random);
+      this.#failing.set(key, backoff);
+    }
+    const delayMs = Math.max(backoff.nextMs(), atLeastMs);
+    const taken = this.#delay(key, delayMs, true);
+    if (taken) this.#onEvent?.({ kind: "retried", failures: backoff.failures, delayMs });
+    return taken;
+  }
+
+  /** The key is well again: its next failure starts with the smallest backoff. */
+  forget(key: K): void {
+    this.#failing.delete(key);
+  }
+
+  /** How often in a row `addRateLimited` was called for the key. */
+  failures(key: K): number {
+    return this.#failing.get(key)?.failures ?? 0;
+  }
+
+  /** The next ready key, now the caller's until `done`; undefined when none is ready at once. */
+  tryTake(): K | undefined {
+    for (const [key, sinceMs] of this.#ready) {
+      this.#ready.delete(key);
+      this.#hand(key, sinceMs);
+      return key;
+    }
+    return undefined;
+  }
+
+  /** Like `tryTake`, but waits; undefined once the queue is stopped. */
+  take(): Promise<K | undefined> {
+    if (this.#stopped) return Promise.resolve(undefined);
+    const key = this.tryTake();
+    if (key !== undefined) return Promise.resolve(key);
+    return new Promise((resolve) => this.#idle.push(resolve));
+  }
+
+  /** Ends the work on a key that was taken; when it was added meanwhile it is ready again, behind all others. */
+  done(key: K): void {
+    const sinceMs = this.#processing.get(key);
+    if (sinceMs === undefined) return;
+    this.#processing.delete(key);
+    this.#onEvent?.({ kind: "done", workedMs: this.#ports.clock.monotonicMs() - sinceMs });
+    const againSinceMs = this.#again.get(key);
+    this.#again.delete(key);
+    // An add that came during work that failed waits out the backoff like any other.
+    if (againSinceMs === undefined || this.#stopped || this.#delayed.get(key)?.afterFailure === true) return;
+    this.#makeReady(key, againSinceMs);
+  }
+
+  /** Hands out nothing more and forgets what waits; work under way goes on. Idempotent. */
+  stop(): void {
+    this.#stopped = true;
+    for (const { timer } of this.#delayed.values()) timer.cancel();
+    this.#delayed.clear();
+    this.#ready.clear();
+    this.#again.clear();
+    this.#failing.clear();
+    for (const resolve of this.#idle.splice(0)) resolve(undefined);
+  }
+
+  #delay(key: K, wantedMs: number, afterFailure: boolean): boolean {
+    if (this.#stopped) return false;
+    const delayMs = Math.min(wantedMs, MAX_DELAY_MS);
+    const dueMs = this.#ports.clock.monotonicMs() + delayMs;
+    const present = this.#delayed.get(key);
+    if (present !== undefined) {
+      // A backoff replaces an earlier plain delay, which would cut it short, and no plain delay cuts a backoff short.
+      if (present.afterFailure ? !afterFailure || present.dueMs <= dueMs : !afterFailure && present.dueMs <= dueMs)
+        return this.#merged();
+      present.timer.cancel();
+    } else if (!this.#admits(key)) return false;
+    const timer = this.#ports.timers.after(delayMs, () => {
+      this.#delayed.delete(key);
+      this.addNow(key);
+    });
+    this.#delayed.set(key, { dueMs, timer, afterFailure });
+    return true;
+  }
+
+  #makeReady(key: K, sinceMs: number): void {
+    const worker = this.#idle.shift();
+    if (worker !== undefined) {
+      this.#onEvent?.({ kind: "queued", depth: 1 });
+      this.#hand(key, sinceMs);
+      worker(key);
+      return;
+    }
+    this.#ready.set(key, sinceMs);
+    this.#onEvent?.({ kind: "queued", depth: this.#ready.size });
+  }
+
+  #hand(key: K, sinceMs: number): void {
+    const nowMs = this.#ports.clock.monotonicMs();
+    this.#processing.set(key, nowMs);
+    this.#onEvent?.({ kind: "taken", waitedMs: nowMs - sinceMs, depth: this.#ready.size });
+  }
+
+  #admits(key: K): boolean {
+    const known = this.#ready.has(key) || this.#again.has(key) || this.#delayed.has(key) || this.#processing.has(key);
+    if (known || this.#ready.size + this.#delayed.size < this.#maxKeys) return true;
+    this.#onEvent?.({ kind: "refused" });
+    return false;
+  }
+
+  #merged(): true {
+    this.#onEvent?.({ kind: "merged" });
+    return true;
+  }
+
+  #ageOfFirst(times: ReadonlyMap<K, number>): number {
+    // Maps iterate in the order of insertion, which is that of time.
+    for (const sinceMs of times.values()) return this.#ports.clock.monotonicMs() - sinceMs;
+    return 0;
+  }
+}

@@ -1,0 +1,117 @@
+import type { Ports } from "./clock.ts";
+import type { WorkQueue } from "./queue.ts";
+
+/** The one contract of every reconciler: what is to happen with its key next. */
+export type Outcome =
+  /** The state is as it should be. */
+  | { readonly kind: "done" }
+  /** It is, for now: look again after `afterMs`. Not a failure. */
+  | { readonly kind: "later"; readonly afterMs: number }
+  /**
+   * It could not be made so. `retriable`: tried again after a backoff, no sooner than `retryAfterMs`; otherwise only when
+   * the key is added again, because nothing but a change can help.
+   */
+  | { readonly kind: "failed"; readonly error: Error; readonly retriable: boolean; readonly retryAfterMs?: number };
+
+export const DONE: Outcome = { kind: "done" };
+
+export function later(afterMs: number): Outcome {
+  return { kind: "later", afterMs };
+}
+
+export function failed(error: Error, retriable: boolean, retryAfterMs?: number): Outcome {
+  return retryAfterMs === undefined
+    ? { kind: "failed", error, retriable }
+    : { kind: "failed", error, retriable, retryAfterMs };
+}
+
+export interface ReconcileContext {
+  /** Aborts when the workers are told to stop at once. */
+  readonly signal: AbortSignal;
+  /** Failures of this key in a row before this try. */
+  readonly failures: number;
+}
+
+export type Reconcile<K> = (key: K, context: ReconcileContext) => Promise<Outcome>;
+
+export interface WorkerOptions<K> {
+  /** How many keys are worked on at once. */
+  readonly workers: number;
+  readonly ports: Ports;
+  readonly onOutcome?: (key: K, outcome: Outcome) => void;
+  /**
+   * A violated invariant: this process must not go on (style rule 8). Default: thrown outside of any promise, so that the
+   * process ends through its handler of uncaught errors and its lease passes on.
+   */
+  readonly onInvariantFailure?: (error: Error) => void;
+}
+
+export interface Workers {
+  /** Takes no more keys and resolves when the work under way has ended; `abort` asks it to end at once. */
+  stop(options?: { readonly abort?: boolean }): Promise<void>;
+}
+
+/** Keys worked on in a row without giving way to I/O for this long would delay health checks and watch streams. */
+const SLICE_MS = 10;
+
+/** Works on the queue's keys until `stop`. A reconciler that throws has failed retriably. */
+export function runWorkers<K>(queue: WorkQueue<K>, reconcile: Reconcile<K>, options: WorkerOptions<K>): Workers {
+  const { ports } = options;
+  const controller = new AbortController();
+  const slice = { sinceMs: ports.clock.monotonicMs() };
+
+  const attempt = async (key: K): Promise<Outcome> => {
+    try {
+      return await reconcile(key, { signal: controller.signal, failures: queue.failures(key) });
+    } catch (thrown) {
+      const error =
+        thrown instanceof Error
+          ? thrown
+          : new Error("a reconciler threw something that is no error", { cause: thrown });
+      if (isInvariantFailure(error)) (options.onInvariantFailure ?? throwOutside)(error);
+      return { kind: "failed", error, retriable: true };
+    }
+  };
+
+  const work = async (): Promise<void> => {
+    for (let key = await queue.take(); key !== undefined; key = await queue.take()) {
+      const outcome = await attempt(key);
+      settle(queue, key, outcome);
+      queue.done(key);
+      options.onOutcome?.(key, outcome);
+      if (ports.clock.monotonicMs() - slice.sinceMs > SLICE_MS) {
+        await new Promise<void>((resolve) => void ports.timers.after(0, resolve));
+        slice.sinceMs = ports.clock.monotonicMs();
+      }
+    }
+  };
+
+  const running = Promise.all(Array.from({ length: options.workers }, work));
+  return {
+    async stop({ abort = false } = {}) {
+      queue.stop();
+      if (abort) controller.abort();
+      await running;
+    },
+  };
+}
+
+function settle<K>(queue: WorkQueue<K>, key: K, outcome: Outcome): void {
+  if (outcome.kind === "failed" && outcome.retriable) {
+    queue.addRateLimited(key, outcome.retryAfterMs);
+    return;
+  }
+  queue.forget(key);
+  if (outcome.kind === "later") queue.addAfter(key, outcome.afterMs);
+}
+
+/** An assertion that failed: `node:assert`, or an error named InvariantError. */
+export function isInvariantFailure(error: Error): boolean {
+  return error.name === "InvariantError" || error.name === "AssertionError";
+}
+
+function throwOutside(error: Error): void {
+  queueMicrotask(() => {
+    throw error;
+  });
+}
