@@ -28,8 +28,12 @@ export async function loadgen(binary: string, args: readonly string[]): Promise<
     child.on("error", reject);
     child.on("close", resolve);
   });
-  const match = /: ([\d.]+)\/s p50 (\S+) p90 (\S+) p99 (\S+) max (\S+) verdicts map\[(.*?)\] core status writes map\[(.*?)\]/.exec(output);
-  if (code !== 0 || match === null) throw new Error(`the load generator ended with code ${code}: ${output.slice(0, 2000)}`);
+  const match =
+    /: ([\d.]+)\/s p50 (\S+) p90 (\S+) p99 (\S+) max (\S+) verdicts map\[(.*?)\] core status writes map\[(.*?)\]/.exec(
+      output,
+    );
+  if (code !== 0 || match === null)
+    throw new Error(`the load generator ended with code ${code}: ${output.slice(0, 2000)}`);
   const [, rate = "", p50 = "", , p99 = "", , verdicts = "", writes = ""] = match;
   const counts = (text: string): [string, number][] =>
     [...text.matchAll(/([A-Za-z][A-Za-z ]*\d*):([\d.e+]+)/g)].map((one) => [one[1] ?? "", Number(one[2])]);
@@ -52,8 +56,18 @@ export async function loadgen(binary: string, args: readonly string[]): Promise<
 
 /** Go's duration text in milliseconds. */
 export function durationMs(text: string): number {
-  const units: Record<string, number> = { h: 3_600_000, m: 60_000, s: 1000, ms: 1, "µs": 0.001, "μs": 0.001, us: 0.001, ns: 0.000001 };
+  const units: Record<string, number> = {
+    h: 3_600_000,
+    m: 60_000,
+    s: 1000,
+    ms: 1,
+    µs: 0.001,
+    μs: 0.001,
+    us: 0.001,
+    ns: 0.000001,
+  };
   let total = 0;
-  for (const [, value, unit] of text.matchAll(/([\d.]+)(h|ms|µs|μs|us|ns|m|s)/g)) total += Number(value) * (units[unit ?? ""] ?? 0);
+  for (const [, value, unit] of text.matchAll(/([\d.]+)(h|ms|µs|μs|us|ns|m|s)/g))
+    total += Number(value) * (units[unit ?? ""] ?? 0);
   return total;
 }

@@ -6,10 +6,22 @@ interface Benchmark {
 }
 
 const BENCHMARKS: Readonly<Record<string, Benchmark>> = {
-  webhook: { about: "reviews per second, latency, writes and memory of the webhook beside upstream's", load: () => import("./webhook-bench.ts") },
-  aggregator: { about: "time to count, memory and latency of the aggregator beside upstream's", load: () => import("./aggregator-bench.ts") },
-  index: { about: "matching a pod among 10,000 protectors, against a linear scan", load: () => import("./index-bench.ts") },
-  "cold-start": { about: "exec to first TLS answer and to ready, against bare node", load: () => import("./cold-start-bench.ts") },
+  webhook: {
+    about: "reviews per second, latency, writes and memory of the webhook beside upstream's",
+    load: () => import("./webhook-bench.ts"),
+  },
+  aggregator: {
+    about: "time to count, memory and latency of the aggregator beside upstream's",
+    load: () => import("./aggregator-bench.ts"),
+  },
+  index: {
+    about: "matching a pod among 10,000 protectors, against a linear scan",
+    load: () => import("./index-bench.ts"),
+  },
+  "cold-start": {
+    about: "exec to first TLS answer and to ready, against bare node",
+    load: () => import("./cold-start-bench.ts"),
+  },
 };
 
 const [name, ...args] = process.argv.slice(2);

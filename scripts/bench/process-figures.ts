@@ -18,5 +18,9 @@ export function processFigures(pid: number): ProcessFigures {
   const ticks = Number(fields[11]) + Number(fields[12]);
   const status = readFileSync(`/proc/${pid}/status`, "utf8");
   const kilobytes = (name: string): number => Number(new RegExp(`^${name}:\\s+(\\d+) kB`, "m").exec(status)?.[1] ?? 0);
-  return { cpuMs: (ticks * 1000) / CLOCK_TICKS_PER_SECOND, residentBytes: kilobytes("VmRSS") * 1024, peakResidentBytes: kilobytes("VmHWM") * 1024 };
+  return {
+    cpuMs: (ticks * 1000) / CLOCK_TICKS_PER_SECOND,
+    residentBytes: kilobytes("VmRSS") * 1024,
+    peakResidentBytes: kilobytes("VmHWM") * 1024,
+  };
 }

@@ -23,7 +23,10 @@ export function unpackPeer(directory: string, name: string, workDirectory: strin
   if (!existsSync(packed)) return undefined;
   mkdirSync(workDirectory, { recursive: true });
   const run = spawnSync("xz", ["-dc", packed], { maxBuffer: 512 * 1024 * 1024 });
-  if (run.status !== 0) throw new Error(`${packed} could not be unpacked: ${run.error?.message ?? run.stderr.toString()} (is xz installed?)`);
+  if (run.status !== 0)
+    throw new Error(
+      `${packed} could not be unpacked: ${run.error?.message ?? run.stderr.toString()} (is xz installed?)`,
+    );
   const target = join(workDirectory, name);
   writeFileSync(target, run.stdout, { mode: 0o755 });
   return target;
@@ -32,7 +35,8 @@ export function unpackPeer(directory: string, name: string, workDirectory: strin
 /** Builds the Go program in `directory/NAME`. Throws with the compiler's message. */
 export function buildRod(directory: string, name: string, workDirectory: string): string {
   const source = join(directory, name);
-  if (!existsSync(source)) throw new Error(`the load generator ${name} is not in ${directory}; say where it is with --rods`);
+  if (!existsSync(source))
+    throw new Error(`the load generator ${name} is not in ${directory}; say where it is with --rods`);
   mkdirSync(workDirectory, { recursive: true });
   const target = join(workDirectory, name);
   const run = spawnSync("go", ["build", "-o", target, "."], { cwd: source, encoding: "utf8" });

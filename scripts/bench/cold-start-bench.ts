@@ -1,0 +1,138 @@
+/**
+ * `npm run bench -- cold-start`: how long the webhook's bundle takes from exec to its first TLS answer, and to ready with a core
+ * cluster of 100 protectors, against bare `node -e 0` in the same run; in turn, medians.
+ */
+import { type ChildProcess, spawn } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { get } from "node:http";
+import { request } from "node:https";
+import { join, resolve } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { parseArgs } from "node:util";
+import { build } from "../build.ts";
+import { Cluster } from "../control-plane/cluster.ts";
+import { reservePort } from "../control-plane/ports.ts";
+import { servingFiles } from "../product/component.ts";
+import { median, ratio, table } from "./table.ts";
+
+const ROOT = resolve(import.meta.dirname, "../..");
+const PROTECTORS = 100;
+const POLL_MS = 1;
+const GIVE_UP_MS = 20_000;
+
+export async function run(args: readonly string[]): Promise<number> {
+  const { values } = parseArgs({ args: [...args], options: { runs: { type: "string", default: "15" } } });
+  await build({ only: ["webhook"] });
+  await using cluster = await Cluster.start({ name: "cold", controllerManager: false, scheduler: false, kwok: false });
+  await cluster.apply(readFileSync(join(ROOT, "crds/podseidon.kubewharf.io_podprotectors.yaml"), "utf8"));
+  await createProtectors(cluster);
+  const bare: number[] = [];
+  const answer: number[] = [];
+  const ready: number[] = [];
+  for (let round = 0; round <= Number(values.runs); round += 1) {
+    const figures = { bare: await bareNode(), ...(await webhookStart(cluster, round)) };
+    // The first round fills the page cache.
+    if (round === 0) continue;
+    bare.push(figures.bare);
+    answer.push(figures.answerMs);
+    ready.push(figures.readyMs);
+  }
+  const rows: [string, number[]][] = [
+    ["bare node -e 0", bare],
+    ["exec to the first TLS answer", answer],
+    [`exec to ready, ${PROTECTORS} protectors`, ready],
+  ];
+  const base = median(bare);
+  const title = `cold start of the webhook, medians of ${values.runs}`;
+  process.stdout.write(
+    `${table(
+      [title, "ms", "against bare node"],
+      rows.map(([name, all]) => [name, median(all).toFixed(1), ratio(median(all), base)]),
+    )}\n`,
+  );
+  return 0;
+}
+
+async function createProtectors(cluster: Cluster): Promise<void> {
+  const path = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/default/podprotectors";
+  for (let index = 0; index < PROTECTORS; index += 1) {
+    const spec = { minAvailable: 1, minReadySeconds: 0, selector: { matchLabels: { app: `a${index}` } } };
+    await cluster.admin.call("POST", path, {
+      apiVersion: "podseidon.kubewharf.io/v1alpha1",
+      kind: "PodProtector",
+      metadata: { name: `p${index}` },
+      spec,
+    });
+  }
+}
+
+async function bareNode(): Promise<number> {
+  const startedMs = performance.now();
+  const child = spawn(process.execPath, ["-e", "0"], { stdio: "ignore" });
+  await new Promise((done) => child.on("exit", done));
+  return performance.now() - startedMs;
+}
+
+async function webhookStart(cluster: Cluster, round: number): Promise<{ answerMs: number; readyMs: number }> {
+  const [port, healthPort] = [await reservePort("127.0.0.1"), await reservePort("127.0.0.1")];
+  const files = servingFiles(cluster, join(cluster.directory, `cold-${round}`), ["localhost"], ["127.0.0.1"]);
+  const flags = [
+    ...[
+      "--core",
+      `core=${cluster.kubeconfig}`,
+      "--cell",
+      "cell",
+      "--bind-address",
+      "127.0.0.1",
+      "--secure-port",
+      String(port),
+    ],
+    ...["--tls-cert-file", files.certFile, "--tls-private-key-file", files.keyFile, "--metrics-bind-address", "0"],
+    ...["--health-probe-bind-address", `127.0.0.1:${healthPort}`, "--log-level", "error"],
+  ];
+  const startedMs = performance.now();
+  const child = spawn(process.execPath, [join(ROOT, "dist/webhook.mjs"), ...flags], {
+    stdio: ["ignore", "ignore", "inherit"],
+  });
+  try {
+    const answerMs = until(child, () => tlsAnswer(port, files.caPem)).then(() => performance.now() - startedMs);
+    const readyMs = until(child, () => isReady(healthPort)).then(() => performance.now() - startedMs);
+    return { answerMs: await answerMs, readyMs: await readyMs };
+  } finally {
+    child.kill("SIGKILL");
+    await new Promise((done) =>
+      child.exitCode === null && child.signalCode === null ? child.on("exit", done) : done(undefined),
+    );
+  }
+}
+
+async function until(child: ChildProcess, holds: () => Promise<boolean>): Promise<void> {
+  const giveUpMs = performance.now() + GIVE_UP_MS;
+  while (performance.now() < giveUpMs) {
+    if (child.exitCode !== null) throw new Error(`the webhook ended with exit code ${child.exitCode}`);
+    if (await holds()) return;
+    await delay(POLL_MS);
+  }
+  throw new Error(`the webhook did not answer within ${GIVE_UP_MS} ms`);
+}
+
+function tlsAnswer(port: number, ca: string): Promise<boolean> {
+  return new Promise((done) => {
+    const call = request({ host: "127.0.0.1", port, ca, method: "GET", path: "/" }, (response) => {
+      response.resume();
+      done(true);
+    });
+    call.on("error", () => done(false));
+    call.end();
+  });
+}
+
+function isReady(port: number): Promise<boolean> {
+  return new Promise((done) => {
+    const call = get({ host: "127.0.0.1", port, path: "/readyz" }, (response) => {
+      response.resume();
+      done(response.statusCode === 200);
+    });
+    call.on("error", () => done(false));
+  });
+}

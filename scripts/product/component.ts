@@ -1,0 +1,123 @@
+/**
+ * The project's own components as processes of the built bundles, for tests and benchmarks: started with the flags that a user
+ * would give, killed, frozen and restarted like the servers of a control plane.
+ */
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join, resolve } from "node:path";
+import type { Cluster } from "../control-plane/cluster.ts";
+import { ManagedProcess } from "../control-plane/managed-process.ts";
+import { reservePort } from "../control-plane/ports.ts";
+
+export type ComponentKind = "webhook" | "aggregator" | "generator" | "update-trigger";
+
+const ROOT = resolve(import.meta.dirname, "../..");
+const START_TIMEOUT_MS = 30_000;
+
+export interface ComponentOptions {
+  readonly kind: ComponentKind;
+  /** For messages and the log file; unique in `directory`. */
+  readonly name: string;
+  /** Logs and certificates go here. */
+  readonly directory: string;
+  readonly args: readonly string[];
+  /** The loopback address of all its ports; 127.0.0.1 by default. */
+  readonly address?: string;
+  /** Where the bundles are; `dist` by default. */
+  readonly bundles?: string;
+}
+
+/** One running component and where it tells of itself. */
+export class Component implements AsyncDisposable {
+  readonly process: ManagedProcess;
+  readonly name: string;
+  /** `http://ADDRESS:PORT` of `/healthz`, `/readyz` and `/metrics`. */
+  readonly healthUrl: string;
+
+  private constructor(process: ManagedProcess, name: string, healthUrl: string) {
+    this.process = process;
+    this.name = name;
+    this.healthUrl = healthUrl;
+  }
+
+  /** Starts it and resolves when `/readyz` answers 200; rejects with the end of its log. */
+  static async start(options: ComponentOptions): Promise<Component> {
+    const component = await Component.describe(options);
+    await component.process.start();
+    return component;
+  }
+
+  /** The same without starting it. */
+  static async describe(options: ComponentOptions): Promise<Component> {
+    const address = options.address ?? "127.0.0.1";
+    const healthPort = await reservePort(address);
+    const healthUrl = `http://${address}:${healthPort}`;
+    mkdirSync(options.directory, { recursive: true });
+    const bundle = join(options.bundles ?? join(ROOT, "dist"), `${options.kind}.mjs`);
+    const health = `${address}:${healthPort}`;
+    const process = new ManagedProcess({
+      name: options.name,
+      logFile: join(options.directory, `${options.name}.log`),
+      workingDirectory: options.directory,
+      launch: () => ({
+        binary: globalThis.process.execPath,
+        args: [
+          "--enable-source-maps",
+          bundle,
+          ...options.args,
+          "--health-probe-bind-address",
+          health,
+          "--metrics-bind-address",
+          health,
+        ],
+      }),
+      isReady: async (signal) => (await fetch(`${healthUrl}/readyz`, { signal })).status === 200,
+      startTimeoutMs: START_TIMEOUT_MS,
+      onUnexpectedEnd: (description) => globalThis.process.stderr.write(`${description}\n`),
+    });
+    return new Component(process, options.name, healthUrl);
+  }
+
+  /** One sample of `/metrics`: the sum over all label sets that contain `labels`; undefined when there is none. */
+  async metric(name: string, labels: Readonly<Record<string, string>> = {}): Promise<number | undefined> {
+    const text = await (await fetch(`${this.healthUrl}/metrics`)).text();
+    let sum: number | undefined;
+    for (const line of text.split("\n")) {
+      const match = /^([a-z_:]+)(?:\{(.*)\})? (\S+)/i.exec(line);
+      if (match?.[1] !== name) continue;
+      const found = match[2] ?? "";
+      if (Object.entries(labels).every(([key, value]) => found.includes(`${key}="${value}"`)))
+        sum = (sum ?? 0) + Number(match[3]);
+    }
+    return sum;
+  }
+
+  async stop(): Promise<void> {
+    await this.process.kill("SIGKILL");
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
+  }
+}
+
+export interface ServingFiles {
+  readonly certFile: string;
+  readonly keyFile: string;
+  readonly caPem: string;
+}
+
+/** A serving certificate for a webhook, of the cluster's own CA. */
+export function servingFiles(
+  cluster: Cluster,
+  directory: string,
+  dnsNames: readonly string[],
+  addresses: readonly string[],
+): ServingFiles {
+  mkdirSync(directory, { recursive: true });
+  const { certificatePem, privateKeyPem } = cluster.identity.servingCertificate(dnsNames, addresses);
+  const certFile = join(directory, "tls.crt");
+  const keyFile = join(directory, "tls.key");
+  writeFileSync(certFile, certificatePem);
+  writeFileSync(keyFile, privateKeyPem, { mode: 0o600 });
+  return { certFile, keyFile, caPem: cluster.identity.certificateAuthorityPem };
+}
