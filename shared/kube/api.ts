@@ -1,9 +1,9 @@
-import * as v from "valibot";
 import { GROUP, KIND, PLURAL, VERSION } from "../schema/annotations.ts";
-import { PodProtector, type PodProtectorStatus } from "../schema/podprotector.ts";
+import { parsePodProtector } from "../schema/parse-podprotector.ts";
+import type { PodProtector, PodProtectorStatus } from "../schema/podprotector.ts";
 import { type ApiResult, failureOf, unavailable } from "./api-result.ts";
 import { collectionPath } from "./collection.ts";
-import { parseListPage } from "./raw-object.ts";
+import { parseListPage, parseOrCorrupt } from "./raw-object.ts";
 import { type ApiRequest, type ApiResponse, type Transport, TransportError } from "./transport.ts";
 
 /** Every call says how long it may take, and may be given up by a signal. */
@@ -59,8 +59,6 @@ export function podProtectorPath(namespace: string, name: string, subresource?: 
   const path = `/apis/${GROUP}/${VERSION}/namespaces/${encodeURIComponent(namespace)}/${PLURAL}/${encodeURIComponent(name)}`;
   return subresource === undefined ? path : `${path}/${subresource}`;
 }
-
-const parsePodProtector: Parse<PodProtector> = (raw) => v.parse(PodProtector, raw);
 
 /** Typed calls to one apiserver. Reads are quorum reads. No method throws for an HTTP status or a transport failure. */
 export class ApiClient {
@@ -192,7 +190,7 @@ export class ApiClient {
 }
 
 function jsonOf<T>(parse: Parse<T>): (body: string) => T {
-  return (body) => parse(JSON.parse(body));
+  return (body) => parse(parseOrCorrupt(body, "the answer"));
 }
 
 function callOf({ timeoutMs, signal }: CallOptions): Pick<ApiRequest, "timeoutMs" | "signal"> {

@@ -70,7 +70,8 @@ export function parseListPage(body: string): RawPage {
   return { resourceVersion, continueToken: typeof token === "string" && token !== "" ? token : undefined, items };
 }
 
-function parseOrCorrupt(text: string, what: string): unknown {
+/** JSON, or a `corrupt` WatchFailure that repeats nothing of the text. */
+export function parseOrCorrupt(text: string, what: string): unknown {
   try {
     return JSON.parse(text);
   } catch {

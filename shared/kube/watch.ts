@@ -70,8 +70,22 @@ async function readEvents(stream: ApiStream, request: WatchRequest): Promise<voi
       if (event.type === "ERROR") throw failureOfErrorEvent(event.object, `watch ${request.name}`);
       if (!request.each(event.type, event.object)) return;
     }
-    await request.pause?.();
+    const paused = request.pause?.();
+    if (paused !== undefined) await settledOrAborted(paused, request.signal);
   }
+}
+
+/** Resolves when `work` has settled or the signal aborts, whichever is first. */
+function settledOrAborted(work: Promise<void>, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const done = (): void => {
+      signal.removeEventListener("abort", done);
+      resolve();
+    };
+    if (signal.aborted) return done();
+    signal.addEventListener("abort", done);
+    work.then(done, done);
+  });
 }
 
 async function readText(stream: ApiStream): Promise<string> {
