@@ -1,0 +1,50 @@
+import { statSync } from "node:fs";
+import type { Timer, Timers } from "../shared/runtime/clock.ts";
+import { readServingCertificate, type ServingCertificate } from "./tls.ts";
+
+/** How often the files are looked at. Polled, because a mounted Secret changes by a swapped symbolic link far above the file. */
+const LOOK_EVERY_MS = 5_000;
+
+export interface CertificateReloadOptions {
+  readonly certFile: string;
+  readonly keyFile: string;
+  readonly timers: Timers;
+  readonly changed: (certificate: ServingCertificate) => void;
+  /** A new pair that can't be served: the old one stays in use, and the files are tried again when they change. */
+  readonly failed: (error: unknown) => void;
+}
+
+function stamp(path: string): string {
+  try {
+    const { ino, mtimeMs, size } = statSync(path);
+    return `${ino}/${mtimeMs}/${size}`;
+  } catch {
+    return "absent";
+  }
+}
+
+/**
+ * Watches the serving certificate's files and hands over each new pair that fits (design 11, hot reload). A pair that is half
+ * written is tried again at the next look. Returns what ends it.
+ */
+export function watchServingCertificate(options: CertificateReloadOptions): () => void {
+  const stamps = (): string => `${stamp(options.certFile)} ${stamp(options.keyFile)}`;
+  let loaded = stamps();
+  let complained = "";
+  let timer: Timer;
+  const look = (): void => {
+    const now = stamps();
+    if (now !== loaded) {
+      try {
+        options.changed(readServingCertificate(options.certFile, options.keyFile));
+        loaded = now;
+      } catch (error) {
+        if (now !== complained) options.failed(error);
+        complained = now;
+      }
+    }
+    timer = options.timers.after(LOOK_EVERY_MS, look);
+  };
+  timer = options.timers.after(LOOK_EVERY_MS, look);
+  return () => timer.cancel();
+}

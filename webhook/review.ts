@@ -1,0 +1,95 @@
+import {
+  type AdmissionResponse,
+  type AdmissionStatus,
+  jsonPatch,
+  type PatchOperation,
+  parseAdmissionReview,
+  reviewResponse,
+} from "../shared/schema/admission.ts";
+import { SchemaError } from "../shared/schema/schema-error.ts";
+
+export type BadReviewStatus = 400 | 404 | 405 | 413 | 415;
+
+/** The call is at fault; answered with this HTTP status and message, the process lives on (design 6, last row). */
+export class BadReview extends Error {
+  override readonly name = "BadReview";
+  readonly status: BadReviewStatus;
+  constructor(status: BadReviewStatus, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.status = status;
+  }
+}
+
+/** What is used of an AdmissionRequest. */
+export interface ReviewRequest {
+  readonly uid: string;
+  readonly operation: string;
+  readonly group: string;
+  readonly resource: string;
+  readonly subResource: string;
+  readonly namespace: string;
+  /** Empty for a deletecollection. */
+  readonly name: string;
+  readonly username: string;
+  readonly dryRun: boolean;
+  /** Raw, unchecked. */
+  readonly object: unknown;
+  readonly oldObject: unknown;
+}
+
+/** Runs a parser of `shared/schema`; what it finds wrong is the caller's fault. */
+export function orBadReview<T>(what: string, parse: () => T): T {
+  try {
+    return parse();
+  } catch (cause) {
+    if (!(cause instanceof SchemaError) && !(cause instanceof SyntaxError)) throw cause;
+    const detail = cause instanceof SchemaError ? cause.message : "not JSON";
+    throw new BadReview(400, `malformed ${what}: ${detail}`, { cause });
+  }
+}
+
+/** Reads the body of a call. Throws {@link BadReview} with a sentence that names the field at fault. */
+export function parseReview(body: string): ReviewRequest {
+  const request = orBadReview("AdmissionReview", () => parseAdmissionReview(JSON.parse(body)));
+  return {
+    uid: request.uid,
+    operation: request.operation,
+    group: request.resource.group,
+    resource: request.resource.resource,
+    subResource: request.subResource ?? "",
+    namespace: request.namespace ?? "",
+    name: request.name ?? "",
+    username: request.userInfo.username ?? "",
+    dryRun: request.dryRun === true,
+    object: request.object,
+    oldObject: request.oldObject,
+  };
+}
+
+/** Also a refusal in a registration that does not fail open: what the API's client sees (`metav1.Status`). */
+export type Refusal = AdmissionStatus & {
+  readonly code: 403 | 404 | 409 | 429;
+  readonly reason: "Forbidden" | "NotFound" | "Conflict" | "TooManyRequests";
+};
+
+export interface Answer {
+  /** Undefined allows. */
+  readonly refusal?: Refusal;
+  readonly warnings?: readonly string[];
+  /** kube-apiserver prefixes the keys with the webhook's name. */
+  readonly auditAnnotations?: Readonly<Record<string, string>>;
+  readonly patch?: readonly PatchOperation[];
+}
+
+/** The AdmissionReview that answers the request of this uid, as JSON. */
+export function encodeAnswer(uid: string, { refusal, warnings, auditAnnotations, patch }: Answer): string {
+  const response: AdmissionResponse = {
+    uid,
+    allowed: refusal === undefined,
+    ...(refusal === undefined ? {} : { status: refusal }),
+    ...(warnings === undefined ? {} : { warnings }),
+    ...(auditAnnotations === undefined ? {} : { auditAnnotations }),
+    ...(patch === undefined ? {} : jsonPatch(patch)),
+  };
+  return JSON.stringify(reviewResponse(response));
+}

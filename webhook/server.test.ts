@@ -1,0 +1,275 @@
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { Agent, request as httpsRequest } from "node:https";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { connect } from "node:tls";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { createCertificateAuthority, issueCertificate } from "../shared/runtime/x509.ts";
+import { MAX_REVIEW_BYTES } from "./limits.ts";
+import { type Call, type Reply, WebhookServer } from "./server.ts";
+import { CertificateError, readServingCertificate } from "./tls.ts";
+
+const validity = { notBeforeMs: Date.now() - 60_000, notAfterMs: Date.now() + 3_600_000 };
+const authority = createCertificateAuthority({ ...validity, commonName: "test" });
+
+function issue(): { cert: string; key: string } {
+  const issued = issueCertificate(authority, {
+    ...validity,
+    commonName: "webhook",
+    ipAddresses: ["127.0.0.1"],
+    usages: ["server"],
+  });
+  return { cert: issued.certificatePem, key: issued.privateKeyPem };
+}
+
+let folder = "";
+let server: WebhookServer | undefined;
+const crashes: unknown[] = [];
+
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), "webhook-"));
+});
+afterAll(() => rmSync(folder, { recursive: true }));
+afterEach(async () => {
+  await server?.close();
+  server = undefined;
+  crashes.length = 0;
+});
+
+async function start(handler: (call: Call) => Promise<Reply> | Reply, certificate = issue()): Promise<WebhookServer> {
+  server = new WebhookServer({
+    certificate,
+    pathPrefix: "/webhook",
+    cells: new Set(["cell-1"]),
+    handler,
+    rejected: () => undefined,
+    crashed: (error) => crashes.push(error),
+  });
+  await server.listen(0, "127.0.0.1");
+  return server;
+}
+
+interface Answer {
+  readonly status: number;
+  readonly body: string;
+  readonly connection: string | undefined;
+}
+
+interface Ask {
+  readonly method?: string;
+  readonly path?: string;
+  readonly type?: string | undefined;
+  readonly body?: string;
+  readonly agent?: Agent;
+}
+
+function ask(port: number, options: Ask = {}): Promise<Answer> {
+  const { method = "POST", path = "/webhook/cell-1?timeout=5s", body = "{}", agent } = options;
+  const type = "type" in options ? options.type : "application/json";
+  return new Promise((resolve, reject) => {
+    const call = httpsRequest(
+      {
+        host: "127.0.0.1",
+        port,
+        method,
+        path,
+        ca: authority.certificatePem,
+        headers: type === undefined ? {} : { "content-type": type },
+        agent: agent ?? false,
+      },
+      (response) => {
+        const chunks: Buffer[] = [];
+        response.on("data", (chunk: Buffer) => chunks.push(chunk));
+        response.on("end", () =>
+          resolve({
+            status: response.statusCode ?? 0,
+            body: Buffer.concat(chunks).toString(),
+            connection: response.headers.connection,
+          }),
+        );
+      },
+    );
+    call.on("error", reject);
+    call.end(body);
+  });
+}
+
+describe("a call reaches the handler", () => {
+  test.each([
+    ["a review", "/webhook/cell-1?timeout=5s", { cell: "cell-1", kind: "validate", timeout: "5s" }],
+    ["a review without timeout", "/webhook/cell-1", { cell: "cell-1", kind: "validate", timeout: undefined }],
+    ["a binding", "/webhook/cell-1/mutate?timeout=1s", { cell: "cell-1", kind: "mutate", timeout: "1s" }],
+  ])("%s", async (_name, path, expected) => {
+    const calls: Call[] = [];
+    const { port } = await start((call) => {
+      calls.push(call);
+      return { status: 200, body: '{"said":"é"}' };
+    });
+    const answer = await ask(port, { path, body: '{"asked":"é"}', type: "application/json; charset=utf-8" });
+    expect(answer).toMatchObject({ status: 200, body: '{"said":"é"}' });
+    expect(calls).toMatchObject([{ ...expected, body: '{"asked":"é"}' }]);
+  });
+});
+
+describe("a call that is at fault is answered, and the next one is served", () => {
+  const big = "x".repeat(MAX_REVIEW_BYTES + 1);
+  test.each<[string, Ask, number, RegExp]>([
+    ["wrong method", { method: "GET", body: "" }, 405, /POST/],
+    ["wrong method on the binding", { method: "PUT", path: "/webhook/cell-1/mutate" }, 405, /POST/],
+    ["wrong content type", { type: "text/plain" }, 415, /application\/json/],
+    ["no content type", { type: undefined }, 415, /application\/json/],
+    ["an unknown cell", { path: "/webhook/elsewhere" }, 404, /"elsewhere".*--cell/],
+    ["a path outside the prefix", { path: "/metrics" }, 404, /\/webhook\/CELL/],
+    ["a body that is too large", { body: big }, 413, /larger than/],
+  ])("%s", async (_name, options, status, text) => {
+    const { port } = await start(() => ({ status: 200, body: "fine" }));
+    const answer = await ask(port, options).catch((error: unknown) => {
+      // The server may close before the client has sent all of a body that is too large.
+      if (options.body !== big) throw error;
+      return { status: 413, body: "larger than", connection: undefined };
+    });
+    expect(answer.status).toBe(status);
+    expect(answer.body).toMatch(text);
+    expect((await ask(port)).body).toBe("fine");
+  });
+
+  test("a handler that throws costs that call alone", async () => {
+    let calls = 0;
+    const { port } = await start(() => {
+      calls++;
+      if (calls === 1) throw new Error("a defect");
+      return { status: 200, body: "fine" };
+    });
+    expect((await ask(port)).status).toBe(500);
+    expect(crashes).toHaveLength(1);
+    expect((await ask(port)).body).toBe("fine");
+  });
+
+  test("garbage instead of a handshake", async () => {
+    const { port } = await start(() => ({ status: 200, body: "fine" }));
+    const { createConnection } = await import("node:net");
+    await new Promise<void>((resolve) => {
+      const socket = createConnection(port, "127.0.0.1", () => socket.end("GET / HTTP/1.1\r\n\r\n"));
+      socket.on("close", () => resolve());
+      socket.on("error", () => undefined);
+    });
+    expect((await ask(port)).body).toBe("fine");
+  });
+});
+
+describe("a caller that goes away", () => {
+  test("is seen by the handler, and its answer counts as not delivered", async () => {
+    const delivered = Promise.withResolvers<boolean>();
+    const left = Promise.withResolvers<void>();
+    const seen = Promise.withResolvers<Call>();
+    const { port } = await start(async (call) => {
+      seen.resolve(call);
+      await left.promise;
+      return { status: 200, body: "late", delivered: (complete) => delivered.resolve(complete) };
+    });
+    const socket = connect({ host: "127.0.0.1", port, ca: authority.certificatePem }, () => {
+      socket.write(
+        "POST /webhook/cell-1 HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}",
+      );
+    });
+    const call = await seen.promise;
+    expect(call.gone()).toBe(false);
+    socket.destroy();
+    await expect.poll(() => call.gone()).toBe(true);
+    left.resolve();
+    expect(await delivered.promise).toBe(false);
+  });
+
+  test("an answer that was handed over counts as delivered", async () => {
+    const delivered = Promise.withResolvers<boolean>();
+    const { port } = await start(() => ({
+      status: 200,
+      body: "fine",
+      delivered: (complete) => delivered.resolve(complete),
+    }));
+    await ask(port);
+    expect(await delivered.promise).toBe(true);
+  });
+});
+
+describe("the end", () => {
+  test("reviews under way are answered with Connection: close, then drain resolves", async () => {
+    const gate = Promise.withResolvers<void>();
+    const entered = Promise.withResolvers<void>();
+    const running = await start(async () => {
+      entered.resolve();
+      await gate.promise;
+      return { status: 200, body: "fine" };
+    });
+    const agent = new Agent({ keepAlive: true });
+    const answer = ask(running.port, { agent });
+    await entered.promise;
+    let drained = false;
+    const drain = running.drain().then(() => {
+      drained = true;
+    });
+    expect(drained).toBe(false);
+    gate.resolve();
+    expect(await answer).toMatchObject({ status: 200, body: "fine", connection: "close" });
+    await drain;
+    agent.destroy();
+  });
+
+  test("a port that is taken rejects", async () => {
+    const { port } = await start(() => ({ status: 200, body: "" }));
+    const second = new WebhookServer({
+      certificate: issue(),
+      pathPrefix: "/webhook",
+      cells: new Set(),
+      handler: () => ({ status: 200, body: "" }),
+      rejected: () => undefined,
+      crashed: () => undefined,
+    });
+    await expect(second.listen(port, "127.0.0.1")).rejects.toThrow(/EADDRINUSE/);
+  });
+});
+
+describe("the serving certificate", () => {
+  const files = (cert: string, key: string): [string, string] => {
+    const paths: [string, string] = [join(folder, "tls.crt"), join(folder, "tls.key")];
+    writeFileSync(paths[0], cert);
+    writeFileSync(paths[1], key);
+    return paths;
+  };
+
+  test("a pair that fits is read", () => {
+    const pair = issue();
+    expect(readServingCertificate(...files(pair.cert, pair.key))).toEqual(pair);
+  });
+
+  test.each([
+    ["a key of another certificate", () => files(issue().cert, issue().key), "mismatch", /does not belong to/],
+    ["no certificate", () => files("garbage", issue().key), "malformed", /tls\.crt does not hold a certificate/],
+    ["no key", () => files(issue().cert, "garbage"), "malformed", /tls\.key does not hold a private key/],
+    ["no file", (): [string, string] => [join(folder, "none"), join(folder, "none")], "unreadable", /ENOENT/],
+  ])("%s: says which file and what is wrong", (_name, make, tag, text) => {
+    let thrown: unknown;
+    try {
+      readServingCertificate(...make());
+    } catch (error) {
+      thrown = error;
+    }
+    expect(thrown).toBeInstanceOf(CertificateError);
+    expect(thrown).toMatchObject({ tag, message: expect.stringMatching(text) });
+  });
+
+  test("a new one is served from the next handshake on", async () => {
+    const running = await start(() => ({ status: 200, body: "fine" }));
+    const serial = (): Promise<string> =>
+      new Promise((resolve, reject) => {
+        const socket = connect({ host: "127.0.0.1", port: running.port, ca: authority.certificatePem }, () => {
+          resolve(socket.getPeerCertificate().serialNumber);
+          socket.destroy();
+        });
+        socket.on("error", reject);
+      });
+    const first = await serial();
+    running.setCertificate(issue());
+    expect(await serial()).not.toBe(first);
+  });
+});

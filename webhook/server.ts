@@ -1,0 +1,228 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { createServer, type Server } from "node:https";
+import { getRequestListener, type HttpBindings } from "@hono/node-server";
+import { type Context, Hono } from "hono";
+import {
+  HEADERS_TIMEOUT_MS,
+  KEEP_ALIVE_MS,
+  MAX_REVIEW_BYTES,
+  MAX_REVIEWS_IN_FLIGHT,
+  REQUEST_TIMEOUT_MS,
+} from "./limits.ts";
+import { BadReview } from "./review.ts";
+import type { ServingCertificate } from "./tls.ts";
+
+/** One call, as the handler sees it. */
+export interface Call {
+  readonly cell: string;
+  /** `validate` decides; `mutate` binds an eviction to the pod's UID (design 6). */
+  readonly kind: "validate" | "mutate";
+  readonly body: string;
+  /** Value of the query parameter `timeout`. */
+  readonly timeout: string | undefined;
+  /** True from the moment at which the caller went away. */
+  readonly gone: () => boolean;
+}
+
+export interface Reply {
+  readonly status: number;
+  /** JSON for 200, plain text otherwise. */
+  readonly body: string;
+  /** Called once: whether the answer was handed over while the caller was still there. */
+  readonly delivered?: (complete: boolean) => void;
+}
+
+export type Handler = (call: Call) => Promise<Reply> | Reply;
+
+export interface ServerOptions {
+  readonly certificate: ServingCertificate;
+  /** For example `/webhook`. */
+  readonly pathPrefix: string;
+  readonly cells: ReadonlySet<string>;
+  readonly handler: Handler;
+  /** A call that was answered without the handler, by status. */
+  readonly rejected: (status: number, message: string) => void;
+  /** The handler threw: a defect; this review is answered 500 and nothing else suffers (style rule 8). */
+  readonly crashed: (error: unknown) => void;
+}
+
+type Env = { Bindings: HttpBindings };
+
+const JSON_HEADERS = { "content-type": "application/json" };
+const TEXT_HEADERS = { "content-type": "text/plain; charset=utf-8" };
+const CLOSING_JSON_HEADERS = { ...JSON_HEADERS, connection: "close" };
+const CLOSING_TEXT_HEADERS = { ...TEXT_HEADERS, connection: "close" };
+
+/** The body as text, read straight from the socket's stream: the web stream around it costs a third of a review. */
+export function readBody(incoming: IncomingMessage, maxBytes: number): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const tooLarge = (): BadReview => new BadReview(413, `the review is larger than ${maxBytes} bytes`);
+    if (Number(incoming.headers["content-length"] ?? 0) > maxBytes) {
+      reject(tooLarge());
+      return;
+    }
+    const chunks: Buffer[] = [];
+    let bytes = 0;
+    incoming.on("data", (chunk: Buffer) => {
+      bytes += chunk.length;
+      if (bytes <= maxBytes) chunks.push(chunk);
+      else reject(tooLarge());
+    });
+    incoming.on("end", () => {
+      const [only] = chunks;
+      resolve(
+        chunks.length === 1 && only !== undefined ? only.toString("utf8") : Buffer.concat(chunks).toString("utf8"),
+      );
+    });
+    incoming.on("error", (cause) => reject(new BadReview(400, "the request ended early", { cause })));
+    incoming.on("close", () => reject(new BadReview(400, "the request ended early")));
+  });
+}
+
+function isJson(incoming: IncomingMessage): boolean {
+  const type = incoming.headers["content-type"];
+  if (type === "application/json") return true;
+  return type !== undefined && type.split(";", 1)[0]?.trim().toLowerCase() === "application/json";
+}
+
+/** Tells the reply whether it reached the caller. `finish` means handed to the kernel before the connection closed. */
+function followDelivery(outgoing: ServerResponse, delivered: (complete: boolean) => void): void {
+  if (outgoing.destroyed) delivered(false);
+  else outgoing.once("close", () => delivered(outgoing.writableFinished));
+}
+
+/** The HTTPS endpoint that apiservers call: routes, limits and drain; what a review means is the handler's business. */
+export class WebhookServer {
+  readonly #options: ServerOptions;
+  readonly #server: Server;
+  #inFlight = 0;
+  #draining = false;
+  #idle: (() => void) | undefined;
+
+  constructor(options: ServerOptions) {
+    this.#options = options;
+    const app = this.#routes();
+    const listener = getRequestListener((request, env) => app.fetch(request, env));
+    this.#server = createServer(
+      {
+        ...options.certificate,
+        minVersion: "TLSv1.2",
+        ALPNProtocols: ["http/1.1"],
+        keepAliveTimeout: KEEP_ALIVE_MS,
+        headersTimeout: HEADERS_TIMEOUT_MS,
+        requestTimeout: REQUEST_TIMEOUT_MS,
+        noDelay: true,
+      },
+      (incoming, outgoing) => void listener(incoming, outgoing),
+    );
+    // A handshake that fails is the caller's trouble; without a listener it would end the process.
+    this.#server.on("tlsClientError", () => undefined);
+  }
+
+  /** Reviews that are not answered yet. */
+  get inFlight(): number {
+    return this.#inFlight;
+  }
+
+  /** The port that is listened on, once {@link listen} has resolved. */
+  get port(): number {
+    const address = this.#server.address();
+    return typeof address === "object" && address !== null ? address.port : 0;
+  }
+
+  /** Resolves when connections are accepted; rejects when the port can't be had. */
+  listen(port: number, address: string): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.#server.once("error", reject);
+      this.#server.listen({ port, host: address, backlog: 1024 }, () => {
+        this.#server.off("error", reject);
+        this.#server.on("error", this.#options.crashed);
+        resolve();
+      });
+    });
+  }
+
+  /** Serves another certificate from the next handshake on. */
+  setCertificate(certificate: ServingCertificate): void {
+    this.#server.setSecureContext({ ...certificate, minVersion: "TLSv1.2" });
+  }
+
+  /**
+   * Answers go out with `Connection: close` from now on; resolves when the last review under way is answered. New connections
+   * are still served, because the Service's endpoints take a while to forget this replica; {@link close} ends that.
+   */
+  drain(): Promise<void> {
+    this.#draining = true;
+    this.#server.closeIdleConnections();
+    if (this.#inFlight === 0) return Promise.resolve();
+    return new Promise((resolve) => {
+      this.#idle = resolve;
+    });
+  }
+
+  close(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#server.close(() => resolve());
+      this.#server.closeAllConnections();
+    });
+  }
+
+  #routes(): Hono<Env> {
+    const app = new Hono<Env>();
+    const { pathPrefix } = this.#options;
+    app.post(`${pathPrefix}/:cell`, (context) => this.#review(context, "validate"));
+    app.post(`${pathPrefix}/:cell/mutate`, (context) => this.#review(context, "mutate"));
+    app.all(`${pathPrefix}/*`, (context) => this.#refuse(context, new BadReview(405, "a review is sent by POST")));
+    app.notFound((context) => this.#refuse(context, new BadReview(404, `reviews go to ${pathPrefix}/CELL`)));
+    app.onError((error, context) => this.#failed(context, error));
+    return app;
+  }
+
+  async #review(context: Context<Env, string>, kind: Call["kind"]): Promise<Response> {
+    const { incoming, outgoing } = context.env;
+    const cell = context.req.param("cell") ?? "";
+    if (!this.#options.cells.has(cell)) {
+      throw new BadReview(
+        404,
+        `no cell ${JSON.stringify(cell)} is configured here: check --cell and the URL of the registration`,
+      );
+    }
+    if (!isJson(incoming)) throw new BadReview(415, "the content type of a review must be application/json");
+    if (this.#inFlight >= MAX_REVIEWS_IN_FLIGHT) {
+      this.#options.rejected(503, "too many reviews in flight");
+      return this.#text(503, "too many reviews are under way here, try another replica");
+    }
+    this.#inFlight++;
+    try {
+      const body = await readBody(incoming, MAX_REVIEW_BYTES);
+      const call: Call = { cell, kind, body, timeout: context.req.query("timeout"), gone: () => outgoing.destroyed };
+      const reply = await this.#options.handler(call);
+      if (reply.delivered !== undefined) followDelivery(outgoing, reply.delivered);
+      if (reply.status !== 200) return this.#text(reply.status, reply.body);
+      return new Response(reply.body, { headers: this.#draining ? CLOSING_JSON_HEADERS : JSON_HEADERS });
+    } finally {
+      this.#inFlight--;
+      if (this.#inFlight === 0) this.#idle?.();
+    }
+  }
+
+  #failed(context: Context<Env, string>, error: unknown): Response {
+    if (error instanceof BadReview) return this.#refuse(context, error);
+    this.#options.crashed(error);
+    return this.#text(500, "this review could not be decided because of a defect in the webhook; see its log");
+  }
+
+  #refuse(context: Context<Env, string>, error: BadReview): Response {
+    this.#options.rejected(error.status, error.message);
+    // What is left of the body is not worth reading: the connection ends with this answer.
+    if (!context.env.incoming.complete) {
+      return new Response(`${error.message}\n`, { status: error.status, headers: CLOSING_TEXT_HEADERS });
+    }
+    return this.#text(error.status, error.message, error.status === 405 ? { allow: "POST" } : undefined);
+  }
+
+  #text(status: number, message: string, extra?: Readonly<Record<string, string>>): Response {
+    const headers = this.#draining ? CLOSING_TEXT_HEADERS : TEXT_HEADERS;
+    return new Response(`${message}\n`, { status, headers: extra === undefined ? headers : { ...headers, ...extra } });
+  }
+}

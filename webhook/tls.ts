@@ -1,0 +1,63 @@
+import { createPrivateKey, X509Certificate } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { createSecureContext } from "node:tls";
+
+/** The serving certificate with its key, PEM. */
+export interface ServingCertificate {
+  readonly cert: string;
+  readonly key: string;
+}
+
+export type CertificateErrorTag = "unreadable" | "malformed" | "mismatch";
+
+/** The certificate can't be served; the message names the file and what to do, never its content. */
+export class CertificateError extends Error {
+  override readonly name = "CertificateError";
+  readonly tag: CertificateErrorTag;
+  constructor(tag: CertificateErrorTag, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.tag = tag;
+  }
+}
+
+function read(path: string, what: string): string {
+  try {
+    return readFileSync(path, "utf8");
+  } catch (cause) {
+    const code = cause instanceof Error && "code" in cause ? String(cause.code) : "unknown";
+    throw new CertificateError(
+      "unreadable",
+      `cannot read the ${what} file ${path} (${code}): check its path and mode`,
+      {
+        cause,
+      },
+    );
+  }
+}
+
+function parsed<T>(path: string, what: string, parse: () => T): T {
+  try {
+    return parse();
+  } catch (cause) {
+    throw new CertificateError("malformed", `the ${what} file ${path} does not hold a ${what} in PEM form`, { cause });
+  }
+}
+
+/**
+ * Reads both files and checks that they fit each other, because a pair that does not would only fail at each handshake.
+ * Throws {@link CertificateError}.
+ */
+export function readServingCertificate(certFile: string, keyFile: string): ServingCertificate {
+  const cert = read(certFile, "certificate");
+  const key = read(keyFile, "private key");
+  const certificate = parsed(certFile, "certificate", () => new X509Certificate(cert));
+  const privateKey = parsed(keyFile, "private key", () => createPrivateKey(key));
+  if (!certificate.checkPrivateKey(privateKey)) {
+    throw new CertificateError(
+      "mismatch",
+      `the private key in ${keyFile} does not belong to the certificate in ${certFile}: give the pair that was issued together`,
+    );
+  }
+  parsed(certFile, "certificate", () => createSecureContext({ cert, key }));
+  return { cert, key };
+}
