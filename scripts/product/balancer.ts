@@ -1,0 +1,82 @@
+/**
+ * A small TCP balancer that plays the Service in front of several webhook replicas: round robin over the addresses that accept a
+ * connection. It balances connections, as kube-proxy does, and closes them with the replica.
+ */
+import { connect, createServer, type Server, type Socket } from "node:net";
+
+export interface Endpoint {
+  readonly host: string;
+  readonly port: number;
+}
+
+export class Balancer implements AsyncDisposable {
+  readonly #server: Server;
+  readonly #open = new Set<Socket>();
+  /** May be changed while it runs: new connections go to the endpoints that are there now. */
+  endpoints: readonly Endpoint[];
+  #next = 0;
+
+  private constructor(endpoints: readonly Endpoint[]) {
+    this.endpoints = endpoints;
+    this.#server = createServer((client) => this.#serve(client));
+  }
+
+  /** Resolves when it accepts connections on a free port of `host`, or on `port`. */
+  static async listen(endpoints: readonly Endpoint[], host = "127.0.0.1", port = 0): Promise<Balancer> {
+    const balancer = new Balancer(endpoints);
+    await new Promise<void>((resolve, reject) => {
+      balancer.#server.once("error", reject);
+      balancer.#server.listen(port, host, resolve);
+    });
+    return balancer;
+  }
+
+  get port(): number {
+    const address = this.#server.address();
+    return typeof address === "object" && address !== null ? address.port : 0;
+  }
+
+  async close(): Promise<void> {
+    for (const socket of this.#open) socket.destroy();
+    await new Promise<void>((resolve) => this.#server.close(() => resolve()));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  #serve(client: Socket): void {
+    this.#track(client);
+    client.setNoDelay(true);
+    const { endpoints } = this;
+    const first = this.#next++;
+    const attempt = (tried: number): void => {
+      const endpoint = endpoints[(first + tried) % Math.max(1, endpoints.length)];
+      if (endpoint === undefined || tried >= endpoints.length || client.destroyed) {
+        client.destroy();
+        return;
+      }
+      const upstream = connect({ ...endpoint, noDelay: true });
+      this.#track(upstream);
+      let connected = false;
+      upstream.once("connect", () => {
+        connected = true;
+        client.pipe(upstream).pipe(client);
+        client.once("close", () => upstream.destroy());
+        upstream.once("close", () => client.destroy());
+      });
+      upstream.on("error", () => {
+        upstream.destroy();
+        if (connected) client.destroy();
+        else attempt(tried + 1);
+      });
+    };
+    attempt(0);
+  }
+
+  #track(socket: Socket): void {
+    this.#open.add(socket);
+    socket.on("error", () => socket.destroy());
+    socket.once("close", () => this.#open.delete(socket));
+  }
+}

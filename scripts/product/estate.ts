@@ -1,0 +1,147 @@
+/**
+ * A whole installation for tests and benchmarks: a core cluster, cells, webhook replicas behind a balancer, an aggregator per
+ * cell, and the registrations, all real. Everything ends with the scope (`await using`).
+ */
+import { readFileSync } from "node:fs";
+import { join, resolve } from "node:path";
+import { Cluster, type ClusterOptions } from "../control-plane/cluster.ts";
+import { Balancer } from "./balancer.ts";
+import { Component } from "./component.ts";
+import { type RegistrationOptions, registrations } from "./registration.ts";
+import { startWebhook, type WebhookReplica } from "./webhook.ts";
+
+const ROOT = resolve(import.meta.dirname, "../..");
+const CRD = join(ROOT, "crds/podseidon.kubewharf.io_podprotectors.yaml");
+
+export interface EstateOptions {
+  /** Ids of the cells. The first may be the core cluster itself: see `single`. */
+  readonly cells: readonly string[];
+  /** One cluster is core and only cell at once. */
+  readonly single?: boolean;
+  /** Webhook replicas; 3 by default. */
+  readonly replicas?: number;
+  /** `--settle-period` of webhook and aggregator; the default of the components otherwise. */
+  readonly settle?: string;
+  readonly core?: ClusterOptions;
+  readonly cell?: ClusterOptions;
+  readonly webhookArgs?: readonly string[];
+  readonly aggregatorArgs?: readonly string[];
+  readonly registration?: Pick<RegistrationOptions, "failurePolicy" | "timeoutSeconds">;
+  /** False: the aggregators are left to the test. */
+  readonly aggregators?: boolean;
+}
+
+export class Estate implements AsyncDisposable {
+  readonly core: Cluster;
+  readonly cells: ReadonlyMap<string, Cluster>;
+  readonly webhooks: WebhookReplica[] = [];
+  readonly aggregators = new Map<string, Component>();
+  readonly balancer: Balancer;
+  readonly #options: EstateOptions;
+  readonly #directory: string;
+
+  private constructor(core: Cluster, cells: ReadonlyMap<string, Cluster>, balancer: Balancer, options: EstateOptions) {
+    this.core = core;
+    this.cells = cells;
+    this.balancer = balancer;
+    this.#options = options;
+    this.#directory = join(core.directory, "product");
+  }
+
+  static async start(options: EstateOptions): Promise<Estate> {
+    const bare: ClusterOptions = { controllerManager: false, scheduler: false, kwok: false };
+    const core = await Cluster.start(
+      options.single ? { name: "core", ...options.cell } : { name: "core", ...bare, ...options.core },
+    );
+    const cells = new Map<string, Cluster>();
+    for (const id of options.cells)
+      cells.set(id, options.single ? core : await Cluster.start({ name: id, ...options.cell }));
+    const estate = new Estate(core, cells, await Balancer.listen([]), options);
+    try {
+      await estate.#install();
+    } catch (error) {
+      core.keepLogs();
+      await estate.stop();
+      throw error;
+    }
+    return estate;
+  }
+
+  /** The cluster of one cell; throws for an unknown id. */
+  cell(id: string): Cluster {
+    const cluster = this.cells.get(id);
+    if (cluster === undefined) throw new Error(`there is no cell ${id}`);
+    return cluster;
+  }
+
+  async #install(): Promise<void> {
+    await this.core.apply(readFileSync(CRD, "utf8"));
+    for (let index = 1; index <= (this.#options.replicas ?? 3); index += 1) await this.addWebhook(`webhook-${index}`);
+    if (this.#options.aggregators !== false) for (const id of this.cells.keys()) await this.startAggregator(id);
+    for (const id of this.cells.keys()) await this.register(id);
+  }
+
+  /** Starts one more replica and puts it behind the balancer. */
+  async addWebhook(name: string): Promise<WebhookReplica> {
+    const replica = await startWebhook({
+      name,
+      directory: this.#directory,
+      authority: this.core,
+      cores: { core: this.core.kubeconfig },
+      cells: Object.fromEntries([...this.cells].map(([id, cluster]) => [id, cluster.kubeconfig])),
+      args: [...this.#settle(), ...(this.#options.webhookArgs ?? [])],
+    });
+    this.webhooks.push(replica);
+    this.balancer.endpoints = this.webhooks.map((one) => ({ host: "127.0.0.1", port: Number(new URL(one.url).port) }));
+    return replica;
+  }
+
+  async startAggregator(cell: string): Promise<Component> {
+    const args = [
+      ...[
+        "--cell-id",
+        cell,
+        "--kubeconfig",
+        this.cell(cell).kubeconfig,
+        "--core",
+        `core=${this.core.kubeconfig}`,
+        "--leader-elect=false",
+      ],
+      ...this.#settle(),
+      ...(this.#options.aggregatorArgs ?? []),
+    ];
+    const name = `aggregator-${cell}`;
+    const component = await Component.start({ kind: "aggregator", name, directory: this.#directory, args });
+    this.aggregators.set(cell, component);
+    return component;
+  }
+
+  async register(cell: string): Promise<void> {
+    const url = `https://127.0.0.1:${this.balancer.port}`;
+    const caPem = this.core.identity.certificateAuthorityPem;
+    await this.cell(cell).apply(registrations({ cell, url, caPem, ...this.#options.registration }));
+  }
+
+  /** Copies every log to a directory that stays, and returns it. */
+  keepLogs(): string {
+    for (const cluster of this.cells.values()) cluster.keepLogs();
+    return this.core.keepLogs();
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all([
+      ...this.webhooks.map((one) => one.component.stop()),
+      ...[...this.aggregators.values()].map((one) => one.stop()),
+    ]);
+    await this.balancer.close();
+    await Promise.all([...new Set([this.core, ...this.cells.values()])].map((cluster) => cluster.stop()));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
+  }
+
+  #settle(): readonly string[] {
+    return this.#options.settle === undefined ? [] : ["--settle-period", this.#options.settle];
+  }
+}
