@@ -58,7 +58,7 @@ const SLICE_MS = 10;
 export function runWorkers<K>(queue: WorkQueue<K>, reconcile: Reconcile<K>, options: WorkerOptions<K>): Workers {
   const { ports } = options;
   const controller = new AbortController();
-  const slice = { sinceMs: ports.clock.monotonicMs() };
+  const slice = new Slice(ports);
 
   const attempt = async (key: K): Promise<Outcome> => {
     try {
@@ -75,14 +75,12 @@ export function runWorkers<K>(queue: WorkQueue<K>, reconcile: Reconcile<K>, opti
 
   const work = async (): Promise<void> => {
     for (let key = await queue.take(); key !== undefined; key = await queue.take()) {
+      slice.begin();
       const outcome = await attempt(key);
       settle(queue, key, outcome);
       queue.done(key);
       options.onOutcome?.(key, outcome);
-      if (ports.clock.monotonicMs() - slice.sinceMs > SLICE_MS) {
-        await new Promise<void>((resolve) => void ports.timers.after(0, resolve));
-        slice.sinceMs = ports.clock.monotonicMs();
-      }
+      await slice.rest();
     }
   };
 
@@ -103,6 +101,35 @@ function settle<K>(queue: WorkQueue<K>, key: K, outcome: Outcome): void {
   }
   queue.forget(key);
   if (outcome.kind === "later") queue.addAfter(key, outcome.afterMs);
+}
+
+/**
+ * Work that waits for nothing runs from promise to promise and would keep the event loop to itself. A timer set at the
+ * begin of a slice tells whether the loop has turned since; when it has not for too long, work waits until it does.
+ */
+class Slice {
+  readonly #ports: Ports;
+  #sinceMs = 0;
+  #turn: Promise<void> | undefined;
+
+  constructor(ports: Ports) {
+    this.#ports = ports;
+  }
+
+  begin(): void {
+    if (this.#turn !== undefined) return;
+    this.#sinceMs = this.#ports.clock.monotonicMs();
+    this.#turn = new Promise((resolve) => {
+      this.#ports.timers.after(0, () => {
+        this.#turn = undefined;
+        resolve();
+      });
+    });
+  }
+
+  async rest(): Promise<void> {
+    if (this.#turn !== undefined && this.#ports.clock.monotonicMs() - this.#sinceMs > SLICE_MS) await this.#turn;
+  }
 }
 
 /** An assertion that failed: `node:assert`, or an error named InvariantError. */
