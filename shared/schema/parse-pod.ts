@@ -39,24 +39,24 @@ const sharedLabels = new Map<string, Readonly<Record<string, string>>>();
  */
 export function parsePod(raw: unknown): Pod {
   if (!isObject(raw)) throw expected("", "a pod object", raw);
-  const metadata = raw["metadata"];
+  const metadata = raw.metadata;
   if (!isObject(metadata)) throw expected("metadata", "an object", metadata);
-  const spec = objectOrNone(raw["spec"], "spec");
-  const status = objectOrNone(raw["status"], "status");
-  const annotations = objectOrNone(metadata["annotations"], "metadata.annotations");
+  const spec = objectOrNone(raw.spec, "spec");
+  const status = objectOrNone(raw.status, "status");
+  const annotations = objectOrNone(metadata.annotations, "metadata.annotations");
   return {
-    namespace: share(text(metadata["namespace"], "metadata.namespace")),
-    name: text(metadata["name"], "metadata.name"),
-    uid: text(metadata["uid"], "metadata.uid"),
-    resourceVersion: text(metadata["resourceVersion"], "metadata.resourceVersion"),
-    generation: generation(metadata["generation"]),
+    namespace: share(text(metadata.namespace, "metadata.namespace")),
+    name: text(metadata.name, "metadata.name"),
+    uid: text(metadata.uid, "metadata.uid"),
+    resourceVersion: text(metadata.resourceVersion, "metadata.resourceVersion"),
+    generation: generation(metadata.generation),
     labels: labels(metadata),
     annotations: annotationsInUse(annotations),
-    terminating: textOrNone(metadata["deletionTimestamp"], "metadata.deletionTimestamp") !== undefined,
-    phase: phase(status?.["phase"]),
-    conditions: conditions(status?.["conditions"]),
-    readinessGates: readinessGates(spec?.["readinessGates"]),
-    scheduled: (textOrNone(spec?.["nodeName"], "spec.nodeName") ?? "") !== "",
+    terminating: textOrNone(metadata.deletionTimestamp, "metadata.deletionTimestamp") !== undefined,
+    phase: phase(status?.phase),
+    conditions: conditions(status?.conditions),
+    readinessGates: readinessGates(spec?.readinessGates),
+    scheduled: (textOrNone(spec?.nodeName, "spec.nodeName") ?? "") !== "",
     mirror: annotations?.[MIRROR_POD_ANNOTATION] !== undefined,
   };
 }
@@ -124,9 +124,9 @@ function share(value: string): string {
 
 /** Pods of one owner mostly have the same labels: the last ones seen for a `generateName` are tried first. */
 function labels(metadata: Json): Readonly<Record<string, string>> {
-  const value = objectOrNone(metadata["labels"], "metadata.labels");
+  const value = objectOrNone(metadata.labels, "metadata.labels");
   if (value === undefined) return NO_LABELS;
-  const generateName = metadata["generateName"];
+  const generateName = metadata.generateName;
   const known = typeof generateName === "string" ? sharedLabels.get(generateName) : undefined;
   if (known !== undefined && sameStrings(known, value)) return known;
   const own: Record<string, string> = {};
@@ -171,12 +171,12 @@ function conditions(value: unknown): readonly PodCondition[] {
   const parsed: PodCondition[] = [];
   for (const item of list) {
     if (!isObject(item)) throw expected(`status.conditions[${parsed.length}]`, "an object", item);
-    const type = item["type"];
+    const type = item.type;
     if (typeof type !== "string") throw expected(`status.conditions[${parsed.length}].type`, "a string", type);
     parsed.push({
       type: share(type),
-      status: item["status"] === "True",
-      sinceMs: instant(item["lastTransitionTime"], parsed.length),
+      status: item.status === "True",
+      sinceMs: instant(item.lastTransitionTime, parsed.length),
     });
   }
   return parsed;
@@ -195,6 +195,6 @@ function readinessGates(value: unknown): readonly string[] | undefined {
   return list.map((gate, index) => {
     const path = `spec.readinessGates[${index}]`;
     if (!isObject(gate)) throw expected(path, "an object", gate);
-    return share(text(gate["conditionType"], `${path}.conditionType`));
+    return share(text(gate.conditionType, `${path}.conditionType`));
   });
 }

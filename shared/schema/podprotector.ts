@@ -81,6 +81,10 @@ export const Bucket = v.looseObject({
   nonce: optional(v.string()),
   /** True when the reservation used quota; absent on a pin. */
   paid: optional(v.boolean()),
+  /** When the reservation was first admitted, where it has been refreshed since; `startTime` is then the latest admission. */
+  firstTime: optional(time),
+  /** `metadata.generation` of the pod that was reviewed, for UPDATE. */
+  podGeneration: optional(int64),
   /** Many records in a compact text form; `counter` is then the sum of their weights. */
   packed: optional(v.string()),
 });

@@ -1,0 +1,15 @@
+import { readFileSync } from "node:fs";
+import { type OptionSet, type OptionsDefinition, parseOptions, type Values } from "./options.ts";
+
+/**
+ * Returns the values of this process's options. When there is something to print instead (`--help`, problems and so on), prints
+ * it and exits: 0, or 2 for a wrong configuration.
+ */
+export async function commandLine<const O extends OptionSet>(definition: OptionsDefinition<O>): Promise<Values<O>> {
+  const parsed = await parseOptions(definition, process.argv.slice(2), process.env, (path) =>
+    readFileSync(path, "utf8"),
+  );
+  if (parsed.kind === "run") return parsed.values;
+  (parsed.code === 0 ? process.stdout : process.stderr).write(parsed.text);
+  process.exit(parsed.code);
+}

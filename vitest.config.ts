@@ -1,0 +1,31 @@
+import { defineConfig } from "vitest/config";
+
+/** Tests that need a control plane; everything else runs in one process without one. */
+const CLUSTER_TESTS = "test/**/*.test.ts";
+const SIMULATION_TESTS = "test/simulation/**/*.test.ts";
+
+export default defineConfig({
+  test: {
+    projects: [
+      {
+        test: {
+          name: "unit",
+          include: ["{shared,webhook,controllers,scripts}/**/*.test.ts", SIMULATION_TESTS],
+          testTimeout: 60_000,
+        },
+      },
+      {
+        test: {
+          name: "cluster",
+          include: [CLUSTER_TESTS],
+          exclude: [SIMULATION_TESTS],
+          globalSetup: "test/support/binaries-setup.ts",
+          // Clusters are heavy: one file at a time.
+          fileParallelism: false,
+          testTimeout: 10 * 60_000,
+          hookTimeout: 10 * 60_000,
+        },
+      },
+    ],
+  },
+});
