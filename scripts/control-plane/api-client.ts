@@ -64,6 +64,7 @@ export class ApiClient {
   /** Resolves with whatever the server answers; rejects when there is no answer. */
   request(method: string, path: string, body?: unknown, options: ApiCallOptions = {}): Promise<ApiAnswer> {
     const defaultType = method === "PATCH" ? "application/merge-patch+json" : "application/json";
+    const payload = body === undefined ? undefined : typeof body === "string" ? body : JSON.stringify(body);
     const timeout = AbortSignal.timeout(options.timeoutMs ?? CALL_TIMEOUT_MS);
     return new Promise((resolve, reject) => {
       const call = request(
@@ -75,7 +76,13 @@ export class ApiClient {
           headers: {
             accept: "application/json",
             ...(this.#options.token === undefined ? {} : { authorization: `Bearer ${this.#options.token}` }),
-            ...(body === undefined ? {} : { "content-type": options.contentType ?? defaultType }),
+            // The length has to be told: Node frames the body of a DELETE by nothing else.
+            ...(payload === undefined
+              ? {}
+              : {
+                  "content-type": options.contentType ?? defaultType,
+                  "content-length": String(Buffer.byteLength(payload)),
+                }),
             ...options.headers,
           },
         },
@@ -90,7 +97,7 @@ export class ApiClient {
         },
       );
       call.on("error", reject);
-      call.end(body === undefined ? undefined : typeof body === "string" ? body : JSON.stringify(body));
+      call.end(payload);
     });
   }
 
