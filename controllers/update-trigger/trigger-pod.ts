@@ -1,0 +1,93 @@
+import * as v from "valibot";
+import {
+  PART_OF_LABEL,
+  PART_OF_PODSEIDON,
+  UPDATE_TRIGGER_ANNOTATION,
+  UPDATE_TRIGGER_COUNTER_ANNOTATION,
+  UPDATE_TRIGGER_SCHEDULER,
+} from "../../shared/schema/annotations.ts";
+
+/** Never pulled, because no scheduler takes the pod. */
+const IMAGE = "podseidon.invalid/never-pulled:none";
+
+const Raw = v.looseObject({
+  metadata: v.looseObject({
+    uid: v.string(),
+    resourceVersion: v.string(),
+    annotations: v.optional(v.record(v.string(), v.string())),
+  }),
+  spec: v.optional(v.looseObject({ schedulerName: v.optional(v.string()), nodeName: v.optional(v.string()) })),
+});
+
+/** The dummy pod as far as the trigger looks at it. */
+export interface TriggerPod {
+  readonly uid: string;
+  readonly resourceVersion: string;
+  /** How often the pod was patched, over all of its lives (design 5.4); 0 when another component made it. */
+  readonly counter: number;
+  /** Some other scheduler may take it, or it runs: somebody else's pod has the name. */
+  readonly isSchedulable: boolean;
+}
+
+/** Throws `ValiError` for anything that is no pod. */
+export function parseTriggerPod(raw: unknown): TriggerPod {
+  const { metadata, spec } = v.parse(Raw, raw);
+  return {
+    uid: metadata.uid,
+    resourceVersion: metadata.resourceVersion,
+    counter: parseCounter(metadata.annotations?.[UPDATE_TRIGGER_COUNTER_ANNOTATION]),
+    isSchedulable: spec?.schedulerName !== UPDATE_TRIGGER_SCHEDULER || (spec.nodeName ?? "") !== "",
+  };
+}
+
+/** The count that the annotation holds; 0 when it is absent or no count. */
+export function parseCounter(text: string | undefined): number {
+  return text !== undefined && /^[0-9]{1,15}$/.test(text) ? Number(text) : 0;
+}
+
+export interface TriggerMark {
+  readonly counter: number;
+  /** Unix milliseconds, for people and for upstream's `status` algorithm. */
+  readonly atMs: number;
+  /** Where a cell is a label selector, what brings the pod into it. */
+  readonly labels: Readonly<Record<string, string>>;
+}
+
+function marks({ counter, atMs, labels }: TriggerMark): Record<string, unknown> {
+  return {
+    // Pods that are part of the project are let go without any core access (design 6): nothing ever protects this one.
+    labels: { ...labels, [PART_OF_LABEL]: PART_OF_PODSEIDON },
+    annotations: {
+      [UPDATE_TRIGGER_ANNOTATION]: new Date(atMs).toISOString(),
+      [UPDATE_TRIGGER_COUNTER_ANNOTATION]: String(counter),
+    },
+  };
+}
+
+/** The pod to create: admitted by the restricted pod security standard, and taken by no scheduler. */
+export function newTriggerPod(namespace: string, name: string, mark: TriggerMark): unknown {
+  return {
+    apiVersion: "v1",
+    kind: "Pod",
+    metadata: { namespace, name, ...marks(mark) },
+    spec: {
+      schedulerName: UPDATE_TRIGGER_SCHEDULER,
+      automountServiceAccountToken: false,
+      enableServiceLinks: false,
+      terminationGracePeriodSeconds: 0,
+      securityContext: { runAsNonRoot: true, runAsUser: 65532, seccompProfile: { type: "RuntimeDefault" } },
+      containers: [
+        {
+          name: "main",
+          image: IMAGE,
+          securityContext: { allowPrivilegeEscalation: false, capabilities: { drop: ["ALL"] } },
+        },
+      ],
+    },
+  };
+}
+
+/** A merge patch that is refused when the pod is not the one that was read: a counter must follow what is stored. */
+export function triggerPatch(pod: TriggerPod, mark: TriggerMark): unknown {
+  return { metadata: { uid: pod.uid, resourceVersion: pod.resourceVersion, ...marks(mark) } };
+}

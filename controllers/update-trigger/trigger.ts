@@ -1,0 +1,155 @@
+import type { ApiClient } from "../../shared/kube/api.ts";
+import type { ApiFailure, ApiResult } from "../../shared/kube/api-result.ts";
+import { Backoff } from "../../shared/runtime/backoff.ts";
+import { type Ports, sleep } from "../../shared/runtime/clock.ts";
+import { newTriggerPod, parseTriggerPod, type TriggerPod, triggerPatch } from "./trigger-pod.ts";
+
+export type TriggerAction = "create" | "adopt" | "update";
+export const TRIGGER_ACTIONS = ["create", "adopt", "update"] as const satisfies readonly TriggerAction[];
+
+export type TriggerEvent =
+  | { readonly kind: "done"; readonly action: TriggerAction; readonly counter: number }
+  /** Nothing but the quiet stream suffers: the next try follows after `retryMs`. */
+  | { readonly kind: "failed"; readonly action: TriggerAction; readonly error: Error; readonly retryMs: number }
+  /** The stored counter is below what this process stored: the cell's etcd was restored to an older state (design 5.4). */
+  | { readonly kind: "wentBack"; readonly from: number; readonly to: number }
+  /** A pod of that name is there which a scheduler may take or has taken; it is patched all the same. */
+  | { readonly kind: "schedulable" };
+
+export interface TriggerOptions {
+  readonly client: Pick<ApiClient, "getPod" | "create" | "patch">;
+  readonly ports: Ports;
+  readonly namespace: string;
+  readonly name: string;
+  /** Labels of the pod beside the project's own. */
+  readonly labels: Readonly<Record<string, string>>;
+  readonly intervalMs: number;
+  readonly onEvent: (event: TriggerEvent) => void;
+}
+
+const CALL_TIMEOUT_MS = 5_000;
+/** Spread of the interval, so that the triggers of many cells don't patch in step. */
+const JITTER = 0.1;
+/** A round is read, patch, and once more when the pod changed in between; what is not done then is the next interval's. */
+const MAX_STEPS = 4;
+const FIELD_MANAGER = "podseidon-update-trigger";
+
+/** Patches one dummy pod at an interval, so that a quiet watch stream moves (design 3). One leader at a time. */
+export class UpdateTrigger {
+  readonly #options: TriggerOptions;
+  readonly #backoff: Backoff;
+  #pod: TriggerPod | undefined;
+  /** The highest counter that this process knows to be stored. */
+  #stored = 0;
+  #lastDoneMs: number | undefined;
+
+  constructor(options: TriggerOptions) {
+    this.#options = options;
+    this.#backoff = new Backoff(
+      { initialMs: options.intervalMs, maxMs: Math.max(options.intervalMs, 30_000) },
+      options.ports.random,
+    );
+  }
+
+  /** Monotonic milliseconds of the last successful patch. */
+  get lastDoneMs(): number | undefined {
+    return this.#lastDoneMs;
+  }
+
+  /** Runs until `signal` aborts. Never rejects. */
+  async run(signal: AbortSignal): Promise<void> {
+    this.#pod = undefined;
+    while (!signal.aborted) {
+      const failed = await this.round(signal);
+      if (signal.aborted) return;
+      const spreadMs = this.#options.intervalMs * (1 - JITTER + 2 * JITTER * this.#options.ports.random.fraction());
+      await sleep(this.#options.ports, failed ?? spreadMs, signal);
+    }
+  }
+
+  /** One update, the creation or adoption that it may need included. Returns how long to wait after a failure. */
+  async round(signal: AbortSignal): Promise<number | undefined> {
+    for (let step = 0; step < MAX_STEPS && !signal.aborted; step++) {
+      const action: TriggerAction = this.#pod === undefined ? "adopt" : "update";
+      const result = this.#pod === undefined ? await this.#find(signal) : await this.#update(this.#pod, signal);
+      if (result.kind === "ok") {
+        if (action === "adopt") continue;
+        return this.#done(action, result.object);
+      }
+      if (result.kind === "gone") {
+        const created = await this.#create(signal);
+        if (created.kind === "ok") return this.#done("create", created.object);
+        this.#pod = undefined;
+        // Somebody else was faster: adopt theirs.
+        if (created.kind === "conflict") continue;
+        return this.#failed("create", created, signal);
+      }
+      if (result.kind !== "conflict") return this.#failed(action, result, signal);
+      this.#pod = undefined;
+    }
+    return undefined;
+  }
+
+  async #find(signal: AbortSignal): Promise<ApiResult<TriggerPod>> {
+    const { client, namespace, name, onEvent } = this.#options;
+    const result = await client.getPod(namespace, name, parseTriggerPod, { timeoutMs: CALL_TIMEOUT_MS, signal });
+    if (result.kind !== "ok") return result;
+    const pod = result.object;
+    if (pod.counter < this.#stored) {
+      onEvent({ kind: "wentBack", from: this.#stored, to: pod.counter });
+      this.#stored = pod.counter;
+    }
+    onEvent({ kind: "done", action: "adopt", counter: pod.counter });
+    if (pod.isSchedulable) onEvent({ kind: "schedulable" });
+    this.#pod = pod;
+    return result;
+  }
+
+  /** What follows what is stored, never what this process remembers: after a restore of etcd the aggregator must see it go back. */
+  #update(pod: TriggerPod, signal: AbortSignal): Promise<ApiResult<TriggerPod>> {
+    const { client, namespace, name, labels, ports } = this.#options;
+    const path = `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods/${encodeURIComponent(name)}`;
+    const mark = { counter: pod.counter + 1, atMs: ports.clock.nowMs(), labels };
+    return client.patch(
+      path,
+      "application/merge-patch+json",
+      triggerPatch(pod, mark),
+      parseTriggerPod,
+      this.#call(signal),
+    );
+  }
+
+  #create(signal: AbortSignal): Promise<ApiResult<TriggerPod>> {
+    const { client, namespace, name, labels, ports } = this.#options;
+    // A pod that was deleted goes on where it was; a process that knows of none starts at the time, which no earlier one can have passed.
+    const atMs = ports.clock.nowMs();
+    const mark = { counter: this.#stored > 0 ? this.#stored + 1 : Math.floor(atMs), atMs, labels };
+    const path = `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods`;
+    return client.create(path, newTriggerPod(namespace, name, mark), parseTriggerPod, this.#call(signal));
+  }
+
+  #call(signal: AbortSignal): { timeoutMs: number; signal: AbortSignal; fieldManager: string } {
+    return { timeoutMs: CALL_TIMEOUT_MS, signal, fieldManager: FIELD_MANAGER };
+  }
+
+  #done(action: TriggerAction, pod: TriggerPod): undefined {
+    this.#pod = pod;
+    this.#stored = Math.max(this.#stored, pod.counter);
+    this.#backoff.reset();
+    this.#lastDoneMs = this.#options.ports.clock.monotonicMs();
+    this.#options.onEvent({ kind: "done", action, counter: pod.counter });
+  }
+
+  #failed(action: TriggerAction, failure: ApiFailure, signal: AbortSignal): number | undefined {
+    if (signal.aborted) return undefined;
+    const askedMs = failure.kind === "unavailable" ? failure.retryAfterMs : undefined;
+    const retryMs = Math.max(this.#backoff.nextMs(), askedMs ?? 0);
+    this.#options.onEvent({ kind: "failed", action, error: errorOf(failure), retryMs });
+    return retryMs;
+  }
+}
+
+function errorOf(failure: ApiFailure): Error {
+  if (failure.kind === "unavailable") return failure.error;
+  return new Error(failure.kind === "gone" ? "the namespace is gone" : failure.message);
+}
