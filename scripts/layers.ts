@@ -1,0 +1,97 @@
+/**
+ * Imports point one way (ARCHITECTURE, layers), and only the file of the real ports touches time and chance. Run by `npm test`.
+ */
+import { globSync, readFileSync } from "node:fs";
+import { dirname, join, normalize } from "node:path";
+import { root } from "./root.ts";
+
+/** What each layer may import beside itself; a file belongs to the layer with the longest matching folder. */
+const LAYERS: Readonly<Record<string, readonly string[]>> = {
+  "shared/schema": [],
+  "shared/decide": ["shared/schema"],
+  "shared/runtime": ["shared/schema", "shared/decide"],
+  "shared/observe": ["shared/schema", "shared/decide", "shared/runtime"],
+  "shared/kube": ["shared/schema", "shared/decide", "shared/runtime", "shared/observe"],
+  webhook: ["shared/schema", "shared/decide", "shared/runtime", "shared/observe", "shared/kube"],
+  controllers: ["shared/schema", "shared/decide", "shared/runtime", "shared/observe", "shared/kube"],
+};
+
+/** The only file that may use {@link AMBIENT}: the real clock, timers and randomness. */
+const PORTS_FILE = "shared/runtime/system-ports.ts";
+
+/** Ways to time and chance that a simulation could not follow. */
+const AMBIENT =
+  /(?<![\w$.])(?:globalThis\.)?(?:Date\.now|new Date\(\s*\)|performance\.now|process\.hrtime|Math\.random|AbortSignal\.timeout|(?:setTimeout|setInterval)(?=\s*\()|(?:crypto\.)?(?:randomUUID|randomBytes|getRandomValues))|["']node:timers(?:\/promises)?["']/g;
+
+const IMPORT = /\b(?:import|export)\b[^"';]*?\bfrom\s*["']([^"']+)["']|\bimport\s*\(?\s*["']([^"']+)["']/g;
+
+export interface LayerProblem {
+  readonly file: string;
+  readonly line: number;
+  readonly problem: string;
+}
+
+/** Comments and strings with blanks in them become blank, so that positions stay; other strings may be imports. */
+function withoutComments(source: string): string {
+  const token = /\/\*[\s\S]*?\*\/|\/\/[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'/g;
+  return source.replace(token, (found) =>
+    found.startsWith("/") || found.includes(" ") ? found.replace(/[^\n]/g, " ") : found,
+  );
+}
+
+function layerOf(file: string): string | undefined {
+  return Object.keys(LAYERS)
+    .filter((layer) => file.startsWith(`${layer}/`))
+    .sort((a, b) => b.length - a.length)[0];
+}
+
+function importProblem(file: string, specifier: string): string | undefined {
+  if (specifier.startsWith("/") || specifier.startsWith("file:")) return `imports an absolute path, ${specifier}`;
+  if (!specifier.startsWith(".")) return undefined;
+  const target = normalize(join(dirname(file), specifier));
+  if (target.startsWith("..")) return `imports ${specifier}, which is outside of the project`;
+  const isTest = /\.test\.ts$/;
+  if (isTest.test(target) && !isTest.test(file)) return `imports the test ${target}`;
+  const from = layerOf(file);
+  // Tests beside the code may use test helpers; they ship nothing.
+  if (from === undefined || isTest.test(file)) return undefined;
+  const to = layerOf(target);
+  if (to === undefined) return `imports ${target}, which does not ship`;
+  if (to === from || LAYERS[from]?.includes(to)) return undefined;
+  return `imports ${target}: ${from} may not depend on ${to}`;
+}
+
+/** Returns what is wrong with one file; `file` is relative to the project. */
+export function checkFile(file: string, source: string): LayerProblem[] {
+  const code = withoutComments(source);
+  const at = (index: number, problem: string): LayerProblem => ({
+    file,
+    line: code.slice(0, index).split("\n").length,
+    problem,
+  });
+  const problems: LayerProblem[] = [];
+  for (const found of code.matchAll(IMPORT)) {
+    const problem = importProblem(file, found[1] ?? found[2] ?? "");
+    if (problem !== undefined) problems.push(at(found.index + found[0].length, problem));
+  }
+  const ships = layerOf(file) !== undefined && !file.endsWith(".test.ts");
+  if (ships && file !== PORTS_FILE) {
+    for (const found of code.matchAll(AMBIENT)) {
+      problems.push(at(found.index, `uses ${found[0]} directly; take it from the ports (shared/runtime/clock.ts)`));
+    }
+  }
+  return problems;
+}
+
+/** Checks every TypeScript file of the project. */
+export function checkLayers(): LayerProblem[] {
+  const files = globSync("{shared,webhook,controllers,scripts,test}/**/*.ts", { cwd: root }).sort();
+  return files.flatMap((file) => checkFile(file, readFileSync(join(root, file), "utf8")));
+}
+
+if (import.meta.main) {
+  const problems = checkLayers();
+  for (const { file, line, problem } of problems) console.error(`${file}:${line}: ${problem}`);
+  console.log(problems.length === 0 ? "imports point one way" : `${problems.length} problems`);
+  process.exitCode = problems.length === 0 ? 0 : 1;
+}
