@@ -1,0 +1,182 @@
+/**
+ * Many deletions at once in two cells through three webhook replicas, with something broken in the middle: exactly as many pods
+ * go as the protector can spare, and when all is over nothing is left reserved.
+ */
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import type { ClusterOptions } from "../../scripts/control-plane/cluster.ts";
+import { Estate } from "../../scripts/product/estate.ts";
+import { createReadyPods, eachAtMost } from "../support/pods.ts";
+import { createProtector, readProtector, reservationCount, waitUntilSettled } from "../support/protectors.ts";
+import { RejectingWebhook } from "../support/rejecting-webhook.ts";
+
+const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
+const PODS_PER_CELL = FULL ? 500 : 100;
+const MIN_AVAILABLE = FULL ? 800 : 160;
+const SPARE = 2 * PODS_PER_CELL - MIN_AVAILABLE;
+const CELLS = ["east", "west"] as const;
+/** A deletion is given up by the apiserver after REQUEST_TIMEOUT; a reservation settles a little later. */
+const REQUEST_TIMEOUT = "8s";
+const SETTLE = "10s";
+const SETTLED_WITHIN_MS = 60_000;
+
+const CELL: ClusterOptions = {
+  controllerManager: false,
+  scheduler: false,
+  kwok: false,
+  flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount", "request-timeout": REQUEST_TIMEOUT } },
+};
+
+interface Attempt {
+  readonly cell: string;
+  readonly name: string;
+}
+
+interface Tally {
+  admitted: number;
+  refused: number;
+  failed: number;
+}
+
+let estate: Estate;
+
+beforeAll(async () => {
+  estate = await Estate.start({ cells: CELLS, cell: CELL, settle: SETTLE });
+});
+
+afterAll(async () => {
+  await estate?.stop();
+});
+
+/** Pods and a protector of their own, counted and ready to be attacked. */
+async function prepare(app: string, spec: Readonly<Record<string, unknown>> = {}): Promise<Attempt[]> {
+  await createProtector(estate.core, "default", app, {
+    minAvailable: MIN_AVAILABLE,
+    selector: { matchLabels: { app } },
+    ...spec,
+  });
+  const attempts: Attempt[] = [];
+  for (const cell of CELLS) {
+    const names = await createReadyPods(estate.cell(cell), {
+      namespace: "default",
+      prefix: `${app}-${cell}`,
+      count: PODS_PER_CELL,
+      labels: { app },
+    });
+    attempts.push(...names.map((name) => ({ cell, name })));
+  }
+  await waitUntilSettled(estate.core, "default", app, 2 * PODS_PER_CELL, SETTLED_WITHIN_MS);
+  return attempts;
+}
+
+/** Sends all deletions at once; `middle` runs when a quarter of them has been answered. */
+async function deleteAll(
+  attempts: readonly Attempt[],
+  middle: () => Promise<void> = () => Promise.resolve(),
+): Promise<Tally> {
+  const tally: Tally = { admitted: 0, refused: 0, failed: 0 };
+  let answered = 0;
+  let disturbance: Promise<void> | undefined;
+  await eachAtMost(attempts.length, attempts, async ({ cell, name }) => {
+    const answer = await estate
+      .cell(cell)
+      .admin.request("DELETE", `/api/v1/namespaces/default/pods/${name}`)
+      .catch(() => undefined);
+    if (answer !== undefined && answer.status < 300) tally.admitted += 1;
+    else if (answer?.status === 429) tally.refused += 1;
+    else tally.failed += 1;
+    answered += 1;
+    if (answered * 4 >= attempts.length) disturbance ??= middle();
+  });
+  await disturbance;
+  return tally;
+}
+
+async function alive(app: string): Promise<number> {
+  let count = 0;
+  for (const cell of CELLS) {
+    const list = await estate.cell(cell).admin.get(`/api/v1/namespaces/default/pods?labelSelector=app%3D${app}`);
+    const items: unknown = Reflect.get(Object(list), "items");
+    count += Array.isArray(items) ? items.length : 0;
+  }
+  return count;
+}
+
+/** After a disturbance: never below the promise, nothing stuck, and what may still go can go. */
+async function expectConverged(app: string, attempts: readonly Attempt[]): Promise<void> {
+  const left = await alive(app);
+  expect(left).toBeGreaterThanOrEqual(MIN_AVAILABLE);
+  await waitUntilSettled(estate.core, "default", app, left, SETTLED_WITHIN_MS);
+  const again = await deleteAll(attempts);
+  expect(again.admitted).toBe(left - MIN_AVAILABLE);
+  expect(await alive(app)).toBe(MIN_AVAILABLE);
+  await waitUntilSettled(estate.core, "default", app, MIN_AVAILABLE, SETTLED_WITHIN_MS);
+}
+
+describe(`${2 * PODS_PER_CELL} concurrent deletions in two cells, ${MIN_AVAILABLE} pods promised`, () => {
+  for (const { title, app, spec } of [
+    { title: "admits exactly the spare pods and refuses the others with 429", app: "plain", spec: {} },
+    {
+      title: "does so when the history is packed early",
+      app: "packed",
+      spec: { admissionHistoryConfig: { compactThreshold: 10 } },
+    },
+  ]) {
+    it(title, async () => {
+      const attempts = await prepare(app, spec);
+      const tally = await deleteAll(attempts);
+      expect(tally).toEqual({ admitted: SPARE, refused: attempts.length - SPARE, failed: 0 });
+      await waitUntilSettled(estate.core, "default", app, MIN_AVAILABLE, SETTLED_WITHIN_MS);
+    });
+  }
+
+  it("holds when a webhook replica is killed in the middle", async () => {
+    const attempts = await prepare("replica");
+    const victim = estate.webhooks[0];
+    await deleteAll(attempts, async () => {
+      await victim?.component.process.kill("SIGKILL");
+      await victim?.component.process.start();
+    });
+    await expectConverged("replica", attempts);
+  });
+
+  it("holds when an aggregator is killed in the middle", async () => {
+    const attempts = await prepare("aggregator");
+    await deleteAll(attempts, async () => {
+      const aggregator = estate.aggregators.get("east");
+      await aggregator?.process.kill("SIGKILL");
+      await aggregator?.process.start();
+    });
+    await expectConverged("aggregator", attempts);
+  });
+
+  it("holds when the core's apiserver is killed and restarted in the middle", async () => {
+    const attempts = await prepare("apiserver");
+    await deleteAll(attempts, async () => {
+      const apiserver = estate.core.processes["kube-apiserver"];
+      await apiserver.kill("SIGKILL");
+      await apiserver.start();
+    });
+    await expectConverged("apiserver", attempts);
+  });
+
+  it("holds when the core's etcd is restored to a snapshot taken in the middle", async () => {
+    const attempts = await prepare("restored");
+    await deleteAll(attempts, async () => {
+      const snapshot = estate.core.snapshotEtcd();
+      await estate.core.restoreEtcd(snapshot);
+    });
+    await expectConverged("restored", attempts);
+  });
+
+  it("holds when another webhook rejects a fifth of the deletions", async () => {
+    const attempts = await prepare("rejected");
+    const other = await RejectingWebhook.start(estate.core, 0.2);
+    for (const cell of CELLS) await other.register(estate.cell(cell));
+    const tally = await deleteAll(attempts);
+    for (const cell of CELLS) await other.unregister(estate.cell(cell));
+    await other.stop();
+    expect(tally.admitted).toBeLessThanOrEqual(SPARE);
+    expect(reservationCount(await readProtector(estate.core, "default", "rejected"))).toBeGreaterThan(0);
+    await expectConverged("rejected", attempts);
+  });
+});
