@@ -21,6 +21,10 @@ const DEFAULT_SERVER_TIMEOUT_SECONDS = [5, 7] as const;
 const DEFAULT_PAGE_SIZE = 500;
 /** At most six tries in the first ten seconds of an outage, then one every ten seconds or less often. */
 const BACKOFF = { initialMs: 250, maxMs: 10_000, factor: 2, jitter: 0.5 };
+/** kube-apiserver sends its last bookmarks within this time before a watch's deadline (docs/decisions/0002-short-watches.md). */
+const LAST_BOOKMARKS_MS = 2_000;
+/** A LIST takes up to 100 ms, in which the server's cache catches up with etcd; the bookmark then carries its version. */
+const LIST_BEFORE_BOOKMARK_MS = 300;
 /** A stream that lived this long and delivered something was healthy, whatever ended it. */
 const HEALTHY_AFTER_MS = 3_000;
 
@@ -239,6 +243,11 @@ export class ListWatch<T> implements ConfirmedSource<T> {
     const seen = { events: 0, bookmarks: 0 };
     this.#stream = new AbortController();
     const position = this.#store.position ?? "";
+    const listMs = timeoutSeconds * 1000 - LAST_BOOKMARKS_MS - LIST_BEFORE_BOOKMARK_MS;
+    const beforeBookmark =
+      this.#options.confirmEveryMs === undefined
+        ? undefined
+        : ports.timers.after(listMs, () => this.#confirmation.request());
     try {
       await readWatch({
         name,
@@ -257,6 +266,7 @@ export class ListWatch<T> implements ConfirmedSource<T> {
         },
       });
     } finally {
+      beforeBookmark?.cancel();
       const livedMs = ports.clock.monotonicMs() - startedMs;
       if (livedMs >= HEALTHY_AFTER_MS && seen.events + seen.bookmarks > 0) this.#backoff.reset();
     }
