@@ -1,0 +1,40 @@
+/** Times on the wire: RFC 3339 with microseconds, as upstream's `metav1.MicroTime`; in memory Unix microseconds as an integer. */
+
+const FRACTION = /\.(\d+)/;
+
+/** The year 2112: differences up to this one can be packed exactly (`bytes.ts`). */
+const MAX_MICROS = 2 ** 52 - 1;
+
+/**
+ * Unix microseconds of an RFC 3339 time, smaller fractions cut off. Times that can't be read or lie before 1970 are 0, those after
+ * the year 2112 are that year: whatever the schema lets through becomes a number that everything here can work with.
+ */
+export function parseMicros(text: string | null | undefined): number {
+  if (text === null || text === undefined) return 0;
+  const ms = Date.parse(text);
+  if (Number.isNaN(ms)) return 0;
+  const digits = FRACTION.exec(text)?.[1];
+  if (digits === undefined) return clampMicros(ms * 1000);
+  return clampMicros(Math.floor(ms / 1000) * 1_000_000 + Number(digits.padEnd(6, "0").slice(0, 6)));
+}
+
+/** The inverse of {@link parseMicros}, always with six digits and `Z`. */
+export function formatMicros(micros: number): string {
+  const ms = Math.floor(micros / 1000);
+  const rest = micros - ms * 1000;
+  return `${new Date(ms).toISOString().slice(0, -1)}${String(rest).padStart(3, "0")}Z`;
+}
+
+/** Unix milliseconds as the wire has them. */
+export function formatMs(ms: number): string {
+  return formatMicros(clampMicros(Math.floor(ms) * 1000));
+}
+
+/** Unix milliseconds of a wire time, 0 when it can't be read. */
+export function parseMs(text: string | null | undefined): number {
+  return Math.floor(parseMicros(text) / 1000);
+}
+
+function clampMicros(micros: number): number {
+  return Math.min(Math.max(micros, 0), MAX_MICROS);
+}
