@@ -287,6 +287,16 @@ export class Cluster implements AsyncDisposable {
     if (options.keepApiserver !== true) await apiserver.start();
   }
 
+  /**
+   * Makes every older resourceVersion too old, so that a watch or an exact list there gets 410: compacts etcd and restarts the
+   * apiserver, whose caches would otherwise go on answering for a while.
+   */
+  async expireVersions(): Promise<void> {
+    await this.processes["kube-apiserver"].kill();
+    await this.etcd.compact();
+    await this.processes["kube-apiserver"].start();
+  }
+
   /** Copies the logs to a directory that stays, names it on standard error and returns it. */
   keepLogs(): string {
     const parent = process.env.PODSEIDON_LOG_DIRECTORY ?? tmpdir();

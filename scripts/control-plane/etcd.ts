@@ -14,7 +14,7 @@ export class EtcdClient {
     return revisionIn(answer);
   }
 
-  /** Forgets all older states, so that a watch or list at an older resourceVersion gets 410. Resolves with the revision. */
+  /** Forgets all states older than `revision`, by default the newest. Resolves with the revision. */
   async compact(revision?: bigint): Promise<bigint> {
     const target = revision ?? (await this.revision());
     await this.#post("/v3/kv/compaction", { revision: String(target), physical: true });
