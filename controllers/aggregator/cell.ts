@@ -1,0 +1,90 @@
+/** The cell's pod snapshot `S` with its position `s` (design 5.1), as accounting looks at it. */
+import type { ConfirmedSource } from "../../shared/kube/source.ts";
+import type { WatchEvent } from "../../shared/kube/watch-event.ts";
+import type { Clock } from "../../shared/runtime/clock.ts";
+import { UPDATE_TRIGGER_COUNTER_ANNOTATION, UPDATE_TRIGGER_POD } from "../../shared/schema/annotations.ts";
+import type { Pod } from "../../shared/schema/pod.ts";
+
+/** How the time of the newest event is told (design 5.6): `lastEventTime` is written in every mode. */
+export type EventTime = (pod: Pod, receivedMs: number) => number;
+
+/** Upstream's `clock`: when the event was received. */
+export const receiptTime: EventTime = (_pod, receivedMs) => receivedMs;
+
+export interface CellOptions {
+  readonly pods: ConfirmedSource<Pod>;
+  readonly clock: Clock;
+  readonly eventTime: EventTime;
+  readonly onRestored: (how: "version" | "counter", from: string, to: string) => void;
+}
+
+export class Cell {
+  readonly pods: ConfirmedSource<Pod>;
+  readonly #options: CellOptions;
+  readonly #byUid = new Map<string, Pod>();
+  #lastEventMs: number | undefined;
+  #generation = 0;
+
+  /** Follows `pods` from now on; it must still be empty. */
+  constructor(options: CellOptions) {
+    this.pods = options.pods;
+    this.#options = options;
+    options.pods.subscribe({
+      changed: (before, after) => this.#changed(before, after),
+      relisted: () => {
+        // A list is an event even when there is no pod in it: nothing is older than its receipt (upstream marks empty lists).
+        if (this.#lastEventMs === undefined) this.#lastEventMs = options.clock.nowMs();
+      },
+    });
+  }
+
+  get position(): string | undefined {
+    return this.pods.position;
+  }
+
+  /** Wall clock, Unix milliseconds, of the newest event; undefined before the first list. */
+  get lastEventMs(): number | undefined {
+    return this.#lastEventMs;
+  }
+
+  /** How often the cell was seen to be restored to an older state; each time all of its history is in doubt (design 5.4). */
+  get generation(): number {
+    return this.#generation;
+  }
+
+  podByUid(uid: string): Pod | undefined {
+    return this.#byUid.get(uid);
+  }
+
+  podByName(namespace: string, name: string): Pod | undefined {
+    return this.pods.get(`${namespace}/${name}`);
+  }
+
+  /** To be given every event of the pods' list-watch. */
+  watched(event: WatchEvent): void {
+    if (event.kind === "versionWentBack") this.#restored("version", event.from, event.to);
+  }
+
+  #changed(before: Pod | undefined, after: Pod | undefined): void {
+    if (before !== undefined && before.uid !== after?.uid) this.#byUid.delete(before.uid);
+    if (after !== undefined) this.#byUid.set(after.uid, after);
+    const pod = after ?? before;
+    if (pod === undefined) return;
+    const atMs = this.#options.eventTime(pod, this.#options.clock.nowMs());
+    this.#lastEventMs = Math.max(this.#lastEventMs ?? 0, atMs);
+    if (pod.name === UPDATE_TRIGGER_POD) this.#compareCounter(before, after);
+  }
+
+  /** The update trigger counts on from what is stored: the counter goes back only with etcd (design 5.4). */
+  #compareCounter(before: Pod | undefined, after: Pod | undefined): void {
+    const from = before?.annotations?.[UPDATE_TRIGGER_COUNTER_ANNOTATION];
+    const to = after?.annotations?.[UPDATE_TRIGGER_COUNTER_ANNOTATION];
+    if (from === undefined || to === undefined || !(Number(to) < Number(from))) return;
+    this.#restored("counter", from, to);
+  }
+
+  #restored(how: "version" | "counter", from: string, to: string): void {
+    this.#generation++;
+    this.#options.onRestored(how, from, to);
+  }
+}

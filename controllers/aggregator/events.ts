@@ -1,0 +1,75 @@
+/** What happens in an aggregator, as typed events; metrics and logs subscribe (style: podseidon's observer). */
+import type { WatchEvent } from "../../shared/kube/watch-event.ts";
+import type { Operation } from "../../shared/schema/podprotector.ts";
+import type { ProtectorId } from "./entry.ts";
+
+/** Why a status was written. */
+export const WRITE_CAUSES = ["changed", "heartbeat"] as const;
+export type WriteCause = (typeof WRITE_CAUSES)[number];
+
+/** What a reconcile came to. */
+export const RECONCILE_RESULTS = ["unchanged", "written", "refused", "gone", "failed", "stopped"] as const;
+export type ReconcileResult = (typeof RECONCILE_RESULTS)[number];
+
+/** Why nothing was written though there was something to write (design 5.2, 5.4). */
+export const REFUSALS = ["StalePosition", "StaleEpoch", "NotSynced"] as const;
+export type Refusal = (typeof REFUSALS)[number];
+
+/** What took a record out of the history (design 5.2, 5.6). */
+export const DROP_RULES = ["R1", "R2", "R3", "Settled", "Clock"] as const;
+export type DropRule = (typeof DROP_RULES)[number];
+
+export const WRITE_FAILURES = ["conflict", "gone", "rejected", "unavailable"] as const;
+export type WriteFailure = (typeof WRITE_FAILURES)[number];
+
+export type EvidenceMethod = "get" | "list";
+
+export type AggregatorEvent =
+  | {
+      readonly kind: "reconciled";
+      readonly id: ProtectorId;
+      readonly result: ReconcileResult;
+      readonly durationMs: number;
+    }
+  | {
+      readonly kind: "wrote";
+      readonly id: ProtectorId;
+      readonly cause: WriteCause;
+      /** From the oldest pod change that it publishes to the response; undefined when it publishes none. */
+      readonly latencyMs: number | undefined;
+      readonly durationMs: number;
+    }
+  | { readonly kind: "writeFailed"; readonly id: ProtectorId; readonly failure: WriteFailure; readonly message: string }
+  | {
+      readonly kind: "dropped";
+      readonly id: ProtectorId;
+      readonly operation: Operation;
+      readonly rule: DropRule;
+      /** From first sight. */
+      readonly ageMs: number | undefined;
+    }
+  | { readonly kind: "refused"; readonly id: ProtectorId; readonly refusal: Refusal }
+  | { readonly kind: "held"; readonly id: ProtectorId; readonly reason: string; readonly epoch: number }
+  | { readonly kind: "released"; readonly id: ProtectorId; readonly heldMs: number | undefined }
+  /** The core's CRD does not keep this project's fields: upstream's clock rule is used there (design 5.4). */
+  | { readonly kind: "fieldsDropped"; readonly core: string; readonly fields: readonly string[] }
+  /** The cell's etcd shows an older state than before (design 5.4). */
+  | { readonly kind: "cellRestored"; readonly how: "version" | "counter"; readonly from: string; readonly to: string }
+  | { readonly kind: "corruptHistory"; readonly id: ProtectorId; readonly buckets: number }
+  | { readonly kind: "badSelector"; readonly id: ProtectorId; readonly problems: readonly string[] }
+  | {
+      readonly kind: "evidence";
+      readonly method: EvidenceMethod;
+      readonly pods: number;
+      readonly found: "alive" | "dead" | "failed" | "asked";
+    }
+  | {
+      readonly kind: "voided";
+      readonly id: ProtectorId;
+      readonly podName: string;
+      readonly result: "done" | "gone" | "failed";
+    }
+  | { readonly kind: "podWatch"; readonly event: WatchEvent }
+  | { readonly kind: "protectorWatch"; readonly core: string; readonly event: WatchEvent };
+
+export type EventSink = (event: AggregatorEvent) => void;

@@ -1,0 +1,87 @@
+import {
+  checkLeaderElection,
+  coreOptions,
+  kubeconfigOptions,
+  leaderElectionOptions,
+  observeOptions,
+} from "../../shared/runtime/common-options.ts";
+import {
+  choice,
+  duration,
+  integer,
+  matching,
+  option,
+  requiredOption,
+  text,
+} from "../../shared/runtime/option-types.ts";
+import { defineOptions } from "../../shared/runtime/options.ts";
+import { version } from "../../shared/runtime/version.ts";
+
+export const ALGORITHMS = ["exact", "clock", "status"] as const;
+export type Algorithm = (typeof ALGORITHMS)[number];
+
+const CELL_ID = /^(?!\.{1,2}$)[A-Za-z0-9._~-]{1,253}$/;
+
+/** Every flag of the aggregator; also environment variables and keys of the config file. */
+export const aggregatorOptions = defineOptions({
+  name: "podseidon-aggregator",
+  version,
+  summary: "Counts the pods of one cell and accounts for the deletions that were admitted.",
+  options: {
+    cellId: requiredOption(
+      matching(CELL_ID, "a name that is a valid path segment", "ID"),
+      "",
+      "Id of the cell, as in the path of the webhook's URL.",
+    ),
+    ...kubeconfigOptions,
+    ...coreOptions,
+    namespace: option(text("NAMESPACE"), "", "Count the pods of this namespace only; empty is all of them."),
+    podSelector: option(
+      text("SELECTOR"),
+      "",
+      "Count the pods of this label selector only. The cells of one cluster must not overlap.",
+    ),
+    settlePeriod: option(
+      duration({ minMs: 100 }),
+      75_000,
+      "How long after its admission a deletion may still be committed; the same as the webhook's.",
+    ),
+    syncTimeAlgorithm: option(
+      choice(ALGORITHMS),
+      "exact",
+      "How admissions are settled: pod by pod, or by upstream's comparison of clocks.",
+    ),
+    voidAfter: option(
+      duration(),
+      0,
+      "Annotate a pod whose deletion was admitted for so long without happening, which frees its reservation; 0 is never.",
+    ),
+    heartbeatInterval: option(
+      duration({ minMs: 1000 }),
+      120_000,
+      "The longest time between two writes to one protector, with jitter.",
+    ),
+    aggregationRate: option(
+      duration({ maxMs: 3_600_000 }),
+      0,
+      "Least time between two writes to a protector that does not set aggregationRateMillis; 0 is at once.",
+    ),
+    coalescePeriod: option(
+      duration({ maxMs: 60_000 }),
+      5,
+      "How long a pod's change waits for others that go into the same write.",
+    ),
+    coreWriteConcurrency: option(integer(1, 256), 8, "Writes under way at once in each core cluster."),
+    coreTimeout: option(
+      duration({ minMs: 100, maxMs: 60_000 }),
+      5_000,
+      "How long one call to a core cluster may take.",
+    ),
+    ...leaderElectionOptions,
+    ...observeOptions,
+  },
+  check: (values) => [
+    ...checkLeaderElection(values),
+    ...((values.voidAfter ?? 0) > 0 && (values.voidAfter ?? 0) < 1000 ? ["--void-after: at least 1s, or 0"] : []),
+  ],
+});

@@ -1,0 +1,191 @@
+import { describe, expect, test } from "vitest";
+import type { ApiResult } from "../../shared/kube/api-result.ts";
+import {
+  PART_OF_LABEL,
+  UPDATE_TRIGGER_ANNOTATION,
+  UPDATE_TRIGGER_COUNTER_ANNOTATION,
+} from "../../shared/schema/annotations.ts";
+import { parsePod } from "../../shared/schema/parse-pod.ts";
+import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import { type TriggerEvent, UpdateTrigger } from "./trigger.ts";
+
+interface Stored {
+  metadata: {
+    namespace: string;
+    name: string;
+    uid: string;
+    resourceVersion: string;
+    labels: Record<string, string>;
+    annotations: Record<string, string>;
+  };
+  spec: { schedulerName?: string; nodeName?: string };
+}
+
+/** One namespace with at most one pod, as an apiserver would answer for it. */
+class FakePods {
+  pod: Stored | undefined;
+  version = 100;
+  failing = false;
+  readonly calls: string[] = [];
+
+  getPod = async <T>(_namespace: string, _name: string, parse: (raw: unknown) => T): Promise<ApiResult<T>> => {
+    this.calls.push("get");
+    if (this.failing) return { kind: "unavailable", error: new Error("down"), sent: false };
+    return this.pod === undefined ? { kind: "gone" } : { kind: "ok", object: parse(structuredClone(this.pod)) };
+  };
+
+  create = async <T>(_path: string, body: unknown, parse: (raw: unknown) => T): Promise<ApiResult<T>> => {
+    this.calls.push("create");
+    if (this.failing) return { kind: "unavailable", error: new Error("down"), sent: true };
+    if (this.pod !== undefined) return { kind: "conflict", message: "exists" };
+    const given = structuredClone(body) as Stored;
+    this.pod = { ...given, metadata: { ...given.metadata, uid: `uid-${this.version}`, resourceVersion: this.next() } };
+    return { kind: "ok", object: parse(structuredClone(this.pod)) };
+  };
+
+  patch = async <T>(_path: string, _type: string, body: unknown, parse: (raw: unknown) => T): Promise<ApiResult<T>> => {
+    this.calls.push("patch");
+    if (this.failing) return { kind: "unavailable", error: new Error("down"), sent: true };
+    const { metadata } = body as { metadata: Stored["metadata"] };
+    if (this.pod === undefined) return { kind: "gone" };
+    const own = this.pod.metadata;
+    if (own.uid !== metadata.uid || own.resourceVersion !== metadata.resourceVersion)
+      return { kind: "conflict", message: "changed" };
+    Object.assign(own.labels, metadata.labels);
+    Object.assign(own.annotations, metadata.annotations);
+    own.resourceVersion = this.next();
+    return { kind: "ok", object: parse(structuredClone(this.pod)) };
+  };
+
+  next(): string {
+    return String(++this.version);
+  }
+
+  get counter(): number {
+    return Number(this.pod?.metadata.annotations[UPDATE_TRIGGER_COUNTER_ANNOTATION]);
+  }
+
+  put(counter: number | undefined, spec: Stored["spec"] = { schedulerName: "do-not-schedule" }): void {
+    const annotations = counter === undefined ? {} : { [UPDATE_TRIGGER_COUNTER_ANNOTATION]: String(counter) };
+    const metadata = { namespace: "ns", name: "podseidon-update-trigger", uid: "old", labels: {}, annotations };
+    this.pod = { metadata: { ...metadata, resourceVersion: this.next() }, spec };
+  }
+}
+
+function rig(): {
+  time: VirtualTime;
+  pods: FakePods;
+  events: TriggerEvent[];
+  trigger: UpdateTrigger;
+  round(): Promise<unknown>;
+} {
+  const time = new VirtualTime({ seed: 3 });
+  const pods = new FakePods();
+  const events: TriggerEvent[] = [];
+  const trigger = new UpdateTrigger({
+    client: pods,
+    ports: time,
+    namespace: "ns",
+    name: "podseidon-update-trigger",
+    labels: { cell: "a" },
+    intervalMs: 1000,
+    onEvent: (event) => events.push(event),
+  });
+  return { time, pods, events, trigger, round: () => trigger.round(new AbortController().signal) };
+}
+
+const kinds = (events: readonly TriggerEvent[]): string[] =>
+  events.map((event) => ("action" in event ? `${event.kind} ${event.action}` : event.kind));
+
+describe("the dummy pod", () => {
+  test("is created where there is none, and is one that nothing schedules or protects", async () => {
+    const { pods, round } = rig();
+    await round();
+    const pod = pods.pod;
+    expect(pods.calls).toEqual(["get", "create"]);
+    expect(pod?.spec.schedulerName).toBe("do-not-schedule");
+    expect(pod?.metadata.labels).toEqual({ cell: "a", [PART_OF_LABEL]: "podseidon" });
+    expect(pod?.metadata.annotations[UPDATE_TRIGGER_ANNOTATION]).toBe("2026-01-01T00:00:00.000Z");
+    expect(parsePod(pod).scheduled).toBe(false);
+  });
+
+  test("is adopted where upstream has made one, and labelled", async () => {
+    const { pods, events, round } = rig();
+    pods.put(undefined);
+    await round();
+    expect(kinds(events)).toEqual(["done adopt", "done update"]);
+    expect(pods.counter).toBe(1);
+    expect(pods.pod?.metadata.labels[PART_OF_LABEL]).toBe("podseidon");
+  });
+
+  test("counts up with each patch", async () => {
+    const { pods, round } = rig();
+    pods.put(41);
+    await round();
+    await round();
+    await round();
+    expect(pods.counter).toBe(44);
+  });
+
+  test("is created again when it was deleted, and its counter goes on", async () => {
+    const { pods, events, round } = rig();
+    await round();
+    const before = pods.counter;
+    pods.pod = undefined;
+    await round();
+    expect(kinds(events)).toEqual(["done create", "done create"]);
+    expect(pods.counter).toBeGreaterThan(before);
+  });
+
+  test("follows what is stored, not what it remembers, so that a restore of etcd shows", async () => {
+    const { pods, events, round } = rig();
+    pods.put(10);
+    await round();
+    await round();
+    expect(pods.counter).toBe(12);
+    pods.put(5);
+    await round();
+    expect(events).toContainEqual({ kind: "wentBack", from: 12, to: 5 });
+    expect(pods.counter).toBe(6);
+  });
+
+  test("is patched at its new version when somebody else changed it", async () => {
+    const { pods, round } = rig();
+    await round();
+    const before = pods.counter;
+    if (pods.pod) pods.pod.metadata.resourceVersion = pods.next();
+    await round();
+    expect(pods.counter).toBe(before + 1);
+    expect(pods.calls.slice(2)).toEqual(["patch", "get", "patch"]);
+  });
+
+  test("that a scheduler could take is reported", async () => {
+    const { pods, events, round } = rig();
+    pods.put(1, { schedulerName: "default-scheduler" });
+    await round();
+    expect(kinds(events)).toContain("schedulable");
+  });
+});
+
+describe("failures", () => {
+  test("are told, back off, and end with the outage", async () => {
+    const { time, pods, events, trigger } = rig();
+    pods.failing = true;
+    const stop = new AbortController();
+    const running = trigger.run(stop.signal);
+    await time.advance(10_000);
+    const failures = events.filter((event) => event.kind === "failed").length;
+    expect(failures).toBeGreaterThan(1);
+    expect(failures).toBeLessThanOrEqual(10);
+    pods.failing = false;
+    await time.advance(30_000);
+    expect(pods.counter).toBeGreaterThan(0);
+    const patches = pods.calls.filter((call) => call === "patch").length;
+    await time.advance(10_000);
+    const later = pods.calls.filter((call) => call === "patch").length - patches;
+    expect(later).toBeGreaterThanOrEqual(9);
+    expect(later).toBeLessThanOrEqual(12);
+    stop.abort();
+    await running;
+  });
+});
