@@ -1,0 +1,220 @@
+import { describe, expect, test } from "vitest";
+import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { alternativeName } from "./names.ts";
+import { type Facts, plan, type Step } from "./plan.ts";
+import { deploymentPlugin } from "./plugins/deployment.ts";
+import { newProtector } from "./protector.ts";
+import type { Source } from "./source.ts";
+
+const plugin = deploymentPlugin({ selects: () => true, protectNonZero: true });
+
+const GENERATOR = "podseidon.kubewharf.io/generator";
+const RELEASED = "podseidon.kubewharf.io/released";
+const required = {
+  name: "deployment-web",
+  spec: { minAvailable: 8, minReadySeconds: 0, selector: { matchLabels: { app: "web" } } },
+  derivation: "replicas 10 - maxUnavailable 2 = minAvailable 8",
+};
+
+function source(changes: Partial<Source> = {}): Source {
+  return {
+    namespace: "shop",
+    name: "web",
+    uid: "u1",
+    resourceVersion: "7",
+    finalizers: [GENERATOR],
+    deleting: false,
+    decision: "Protected",
+    protectors: [required],
+    ...changes,
+  };
+}
+
+/** The protector as the generator makes it, with what the apiserver adds. */
+function protector(changes: (object: PodProtector) => PodProtector = (object) => object): PodProtector {
+  const { metadata, spec } = newProtector(plugin, source(), required, "deployment-web");
+  const { labels, annotations } = metadata;
+  return changes({
+    metadata: {
+      name: metadata.name,
+      namespace: metadata.namespace,
+      uid: "p1",
+      resourceVersion: "9",
+      labels: { ...labels },
+      annotations: { ...annotations },
+      finalizers: [...metadata.finalizers],
+      ownerReferences: [...metadata.ownerReferences],
+    },
+    spec,
+  });
+}
+
+function withMetadata(changes: Partial<PodProtector["metadata"]>): PodProtector {
+  return protector((object) => ({ ...object, metadata: { ...object.metadata, ...changes } }));
+}
+
+function withSpec(changes: Partial<PodProtector["spec"]>): PodProtector {
+  return protector((object) => ({ ...object, spec: { ...object.spec, ...changes } }));
+}
+
+function planned(present: Source | undefined, protectors: PodProtector[], others: PodProtector[] = []): Step[] {
+  const facts: Facts = {
+    plugin,
+    plugins: [plugin],
+    identity: { plugin: "deployment", namespace: "shop", name: "web" },
+    source: present,
+    protectors,
+    named: (name) => [...protectors, ...others].find(({ metadata }) => metadata.name === name),
+  };
+  return plan(facts);
+}
+
+const kinds = (steps: Step[]): string[] => steps.map(({ kind }) => kind);
+
+describe("a source that asks for protection", () => {
+  test.each<[string, Source, PodProtector[], string[]]>([
+    ["is held first, then protected", source({ finalizers: [] }), [], ["holdSource", "create"]],
+    ["is not held twice", source({ finalizers: ["other", GENERATOR] }), [], ["create"]],
+    ["needs nothing when all is as it should be", source(), [protector()], []],
+    ["is held again when its finalizer was taken off", source({ finalizers: [] }), [protector()], ["holdSource"]],
+    ["keeps it while it is deleted with replicas", source({ deleting: true }), [protector()], []],
+    ["gets it back even then", source({ deleting: true }), [], ["create"]],
+    ["but not when it goes and was never held", source({ deleting: true, finalizers: [] }), [], []],
+    ["loses one that it no longer asks for", source(), [protector(), withMetadata({ name: "old" })], ["release"]],
+  ])("%s", (_, present, protectors, expected) => {
+    expect(kinds(planned(present, protectors))).toEqual(expected);
+  });
+
+  test("creates the protector that upstream would create", () => {
+    const [step] = planned(source(), []);
+    expect(step).toEqual({
+      kind: "create",
+      object: {
+        apiVersion: "podseidon.kubewharf.io/v1alpha1",
+        kind: "PodProtector",
+        metadata: {
+          name: "deployment-web",
+          namespace: "shop",
+          labels: {
+            "podseidon.kubewharf.io/source-name": "web",
+            "podseidon.kubewharf.io/source-group": "apps",
+            "podseidon.kubewharf.io/source-kind": "Deployment",
+            "podseidon.kubewharf.io/source-resource": "deployments",
+          },
+          annotations: { "podseidon.kubewharf.io/derivation": required.derivation },
+          finalizers: [GENERATOR],
+          ownerReferences: [{ apiVersion: "apps/v1", kind: "Deployment", name: "web", uid: "u1", controller: true }],
+        },
+        spec: required.spec,
+      },
+    });
+  });
+});
+
+describe("an altered protector is repaired", () => {
+  test.each<[string, PodProtector]>([
+    ["fewer required", withSpec({ minAvailable: 1 })],
+    ["another selector", withSpec({ selector: { matchLabels: { app: "other" } } })],
+    ["a selector that was narrowed", withSpec({ selector: { matchLabels: { app: "web", tier: "x" } } })],
+    ["more pods counted", withSpec({ aggregationSelector: {} })],
+    ["fewer operations", withSpec({ protectedOperations: ["UPDATE"] })],
+    ["no labels", withMetadata({ labels: {} })],
+    ["no finalizer", withMetadata({ finalizers: [] })],
+    ["no owner", withMetadata({ ownerReferences: [] })],
+    ["a mark of release that nobody had a reason for", withMetadata({ annotations: { [RELEASED]: "x" } })],
+  ])("%s", (_, altered) => {
+    const [step, ...others] = planned(source(), [altered]);
+    expect(others).toEqual([]);
+    if (step?.kind !== "update") throw new Error(`expected an update, not ${step?.kind}`);
+    const { metadata, spec } = step.object;
+    expect({ spec, ...metadata }).toEqual({ spec: protector().spec, ...protector().metadata });
+  });
+
+  test.each<[string, PodProtector]>([
+    ["suspend", withSpec({ suspend: { enabled: true } })],
+    ["the size of the history", withSpec({ admissionHistoryConfig: { compactThreshold: 10 } })],
+    ["more operations", withSpec({ protectedOperations: ["DELETE", "EVICT", "UPDATE"] })],
+    [
+      "labels, annotations and finalizers of others",
+      withMetadata({
+        labels: { ...protector().metadata.labels, team: "shop" },
+        annotations: { ...protector().metadata.annotations, note: "x" },
+        finalizers: [GENERATOR, "backup"],
+      }),
+    ],
+  ])("but what an operator may set stays: %s", (_, present) => {
+    expect(planned(source(), [present])).toEqual([]);
+  });
+
+  test("one that is being deleted without the finalizer can't get it back, and is no reason for a write each time", () => {
+    const going = withMetadata({ finalizers: ["backup"], deletionTimestamp: "2026-01-01T00:00:00Z" });
+    expect(planned(source(), [going])).toEqual([]);
+  });
+
+  test("one that is being deleted stays, in force and current, while its source asks for it", () => {
+    expect(planned(source(), [withMetadata({ deletionTimestamp: "2026-01-01T00:00:00Z" })])).toEqual([]);
+  });
+
+  test("a workload that was deleted and made again adopts it", () => {
+    const [step] = planned(source({ uid: "u2" }), [protector()]);
+    expect(step?.kind === "update" && step.object.metadata.ownerReferences?.[0]?.uid).toBe("u2");
+    expect(step?.kind === "update" && step.object.metadata.ownerReferences).toHaveLength(1);
+  });
+});
+
+describe("a name that is taken", () => {
+  const foreign = (changes: Partial<PodProtector["metadata"]>): PodProtector =>
+    withMetadata({ labels: {}, ownerReferences: [], finalizers: [], ...changes });
+  const spare = alternativeName("deployment-web", "deployment/shop/web");
+
+  test("by a person: the source gets one under another name, and theirs is left alone", () => {
+    const [step] = planned(source(), [], [foreign({})]);
+    expect(step?.kind === "create" && step.object.metadata.name).toBe(spare);
+  });
+
+  test("the other name is kept, whether or not the first is free later", () => {
+    expect(planned(source(), [withMetadata({ name: spare })], [foreign({})])).toEqual([]);
+    expect(planned(source(), [withMetadata({ name: spare })])).toEqual([]);
+  });
+
+  test("by a protector of the generator's own that lost labels and owner: adopted", () => {
+    const [step] = planned(source(), [], [foreign({ finalizers: [GENERATOR] })]);
+    expect(step?.kind === "update" && step.object.metadata.labels).toEqual(protector().metadata.labels);
+  });
+});
+
+describe("a protector is released", () => {
+  test.each<[string, Source, string]>([
+    ["when its source is deleted", source({ deleting: true, decision: "Deleting", protectors: [] }), "SourceDeleted"],
+    ["when its source no longer asks", source({ decision: "NotSelected", protectors: [] }), "NotRequired"],
+  ])("%s, and then the source is let go", (_, present, reason) => {
+    expect(planned(present, [protector()])).toEqual([
+      { kind: "release", protector: protector(), reason },
+      { kind: "letSourceGo", source: present },
+    ]);
+  });
+
+  test("a source without finalizer and protectors is none of the generator's business", () => {
+    expect(planned(source({ decision: "NotSelected", protectors: [], finalizers: ["other"] }), [])).toEqual([]);
+  });
+
+  test("never because its source vanished", () => {
+    expect(kinds(planned(undefined, [protector()]))).toEqual(["reportOrphan"]);
+    expect(kinds(planned(undefined, [withMetadata({ deletionTimestamp: "2026-01-01T00:00:00Z" })]))).toEqual([
+      "reportOrphan",
+    ]);
+  });
+
+  test("unless someone marks it as released then", () => {
+    const marked = withMetadata({ annotations: { [RELEASED]: "by hand" } });
+    expect(planned(undefined, [marked])).toEqual([
+      { kind: "release", protector: marked, reason: "ReleasedByOperator" },
+    ]);
+  });
+});
+
+test("remove-cell-once names the cells to drop", () => {
+  const annotations = { ...protector().metadata.annotations, "podseidon.kubewharf.io/remove-cell-once": "a, b" };
+  const [step] = planned(source(), [withMetadata({ annotations })]);
+  expect(step?.kind === "removeCells" && step.cells).toEqual(["a", "b"]);
+});

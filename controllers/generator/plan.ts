@@ -1,0 +1,96 @@
+/**
+ * What the generator has to do about one source, from what is there now (design 7). Pure: facts in, steps out, in the order in
+ * which they are safe: a source is held before its protector exists, and let go only after its protectors were released.
+ */
+import {
+  GENERATOR_FINALIZER,
+  RELEASED_ANNOTATION,
+  REMOVE_CELL_ONCE_ANNOTATION,
+} from "../../shared/schema/annotations.ts";
+import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { alternativeName, protectorName } from "./names.ts";
+import { hasGeneratorFinalizer, type NewProtector, newProtector, repairedProtector, sourceOf } from "./protector.ts";
+import { type RequiredProtector, type Source, type SourceIdentity, type SourcePlugin, sourceKey } from "./source.ts";
+
+/** Why a protector may go; nothing else is a reason (design 7). */
+export type ReleaseReason = "SourceDeleted" | "NotRequired" | "ReleasedByOperator";
+
+export type Step =
+  /** Put the finalizer on the source, so that its deletion waits for the release. */
+  | { readonly kind: "holdSource"; readonly source: Source }
+  | { readonly kind: "create"; readonly object: NewProtector }
+  | { readonly kind: "update"; readonly object: PodProtector }
+  /** Annotation `remove-cell-once`: drop these cells from the status, then the annotation. */
+  | { readonly kind: "removeCells"; readonly protector: PodProtector; readonly cells: readonly string[] }
+  | { readonly kind: "release"; readonly protector: PodProtector; readonly reason: ReleaseReason }
+  | { readonly kind: "letSourceGo"; readonly source: Source }
+  /** The source vanished without a release: the protector stays in force. */
+  | { readonly kind: "reportOrphan"; readonly protector: PodProtector };
+
+export interface Facts {
+  readonly plugin: SourcePlugin;
+  readonly plugins: readonly SourcePlugin[];
+  readonly identity: SourceIdentity;
+  readonly source: Source | undefined;
+  /** The protectors that name this source. */
+  readonly protectors: readonly PodProtector[];
+  /** Any protector of the namespace by name. */
+  readonly named: (name: string) => PodProtector | undefined;
+}
+
+export function plan(facts: Facts): Step[] {
+  const { source } = facts;
+  if (source === undefined) return facts.protectors.map(withoutSource);
+  const kept = new Set<string>();
+  const steps: Step[] = [];
+  for (const required of source.protectors) {
+    const { name, present } = placeFor(facts, required);
+    kept.add(name);
+    if (present !== undefined) steps.push(...repair(present, facts.plugin, source, required));
+    // A source that is already on its way and was never held has nothing left to protect.
+    else if (!source.deleting || isHeld(source)) {
+      steps.push({ kind: "create", object: newProtector(facts.plugin, source, required, name) });
+    }
+  }
+  const reason: ReleaseReason = source.deleting ? "SourceDeleted" : "NotRequired";
+  for (const protector of facts.protectors) {
+    if (!kept.has(protector.metadata.name)) steps.push({ kind: "release", protector, reason });
+  }
+  if (source.protectors.length > 0)
+    return isHeld(source) || source.deleting ? steps : [{ kind: "holdSource", source }, ...steps];
+  return isHeld(source) ? [...steps, { kind: "letSourceGo", source }] : steps;
+}
+
+function isHeld(source: Source): boolean {
+  return source.finalizers.includes(GENERATOR_FINALIZER);
+}
+
+function withoutSource(protector: PodProtector): Step {
+  if (protector.metadata.annotations?.[RELEASED_ANNOTATION] === undefined) return { kind: "reportOrphan", protector };
+  return { kind: "release", protector, reason: "ReleasedByOperator" };
+}
+
+/** Under which name a required protector lives, and what is there: a name that belongs to someone else is left to them. */
+function placeFor(facts: Facts, required: RequiredProtector): { name: string; present: PodProtector | undefined } {
+  const name = protectorName(required.name);
+  const own = new Map(facts.protectors.map((protector) => [protector.metadata.name, protector]));
+  const spare = alternativeName(name, sourceKey(facts.identity));
+  if (!own.has(name) && own.has(spare)) return { name: spare, present: own.get(spare) };
+  const present = own.get(name) ?? facts.named(name);
+  if (present === undefined || own.has(name) || isLost(present, facts)) return { name, present };
+  return { name: spare, present: facts.named(spare) };
+}
+
+/** A protector of the generator's whose labels and owner were both taken off: it is adopted again by its name. */
+function isLost(protector: PodProtector, facts: Facts): boolean {
+  return hasGeneratorFinalizer(protector) && sourceOf(protector, facts.plugins) === undefined;
+}
+
+function repair(present: PodProtector, plugin: SourcePlugin, source: Source, required: RequiredProtector): Step[] {
+  const repaired = repairedProtector(present, plugin, source, required);
+  const cells = present.metadata.annotations?.[REMOVE_CELL_ONCE_ANNOTATION];
+  // Each step works on the version that was seen; the second comes when the first shows in the watch.
+  if (repaired !== undefined) return [{ kind: "update", object: repaired }];
+  if (cells === undefined) return [];
+  return [{ kind: "removeCells", protector: present, cells: cells.split(",").map((cell) => cell.trim()) }];
+}

@@ -1,0 +1,89 @@
+import { describe, expect, test } from "vitest";
+import { plugins } from "./all.ts";
+
+const [plugin] = plugins({ protectSelector: "podseidon.kubewharf.io/protect=true", protectNonZero: true });
+const [lenient] = plugins({ protectSelector: "", protectNonZero: false });
+if (plugin === undefined || lenient === undefined) throw new Error("there is no plugin for Deployments");
+
+function deployment(spec: object = {}, metadata: object = {}): unknown {
+  return {
+    metadata: {
+      name: "web",
+      namespace: "shop",
+      uid: "u1",
+      resourceVersion: "7",
+      labels: { "podseidon.kubewharf.io/protect": "true" },
+      ...metadata,
+    },
+    spec: {
+      replicas: 10,
+      minReadySeconds: 3,
+      selector: { matchLabels: { app: "web" } },
+      strategy: { type: "RollingUpdate", rollingUpdate: { maxSurge: "25%", maxUnavailable: "20%" } },
+      ...spec,
+    },
+  };
+}
+
+test("a Deployment requires one protector, with the numbers that its controller keeps", () => {
+  expect(plugin.interpret(deployment())).toEqual({
+    namespace: "shop",
+    name: "web",
+    uid: "u1",
+    resourceVersion: "7",
+    finalizers: [],
+    deleting: false,
+    decision: "Protected",
+    protectors: [
+      {
+        name: "deployment-web",
+        spec: { minAvailable: 8, minReadySeconds: 3, selector: { matchLabels: { app: "web" } } },
+        derivation: "replicas 10 - maxUnavailable 2 (20% rounded down) = minAvailable 8",
+      },
+    ],
+  });
+});
+
+const DELETED = { deletionTimestamp: "2026-01-01T00:00:00Z" };
+
+describe("whether a Deployment is protected", () => {
+  test.each([
+    ["it is labelled", plugin, deployment(), "Protected"],
+    ["it is not labelled", plugin, deployment({}, { labels: {} }), "NotSelected"],
+    ["it has no labels at all", plugin, deployment({}, { labels: undefined }), "NotSelected"],
+    ["everything is", lenient, deployment({}, { labels: {} }), "Protected"],
+    ["scaled to zero it is still watched over", plugin, deployment({ replicas: 0 }), "Protected"],
+    ["deleted while it asks for replicas", plugin, deployment({}, DELETED), "DeletingWithReplicas"],
+    [
+      "deleted with the default of one replica",
+      plugin,
+      deployment({ replicas: undefined }, DELETED),
+      "DeletingWithReplicas",
+    ],
+    ["deleted at zero", plugin, deployment({ replicas: 0 }, DELETED), "Deleting"],
+    ["deleted, and the option is off", lenient, deployment({}, DELETED), "Deleting"],
+    ["deleted and unlabelled", plugin, deployment({}, { ...DELETED, labels: {} }), "NotSelected"],
+  ])("%s", (_, with_, object, decision) => {
+    const source = with_.interpret(object);
+    expect(source.decision).toBe(decision);
+    expect(source.protectors).toHaveLength(decision === "Protected" || decision === "DeletingWithReplicas" ? 1 : 0);
+  });
+});
+
+test("numbers of maxUnavailable, and a strategy without parameters, are read", () => {
+  const minimum = (strategy: unknown): number | undefined =>
+    plugin.interpret(deployment({ strategy })).protectors[0]?.spec.minAvailable;
+  expect(minimum({ type: "RollingUpdate", rollingUpdate: { maxSurge: 0, maxUnavailable: 3 } })).toBe(7);
+  expect(minimum({ type: "RollingUpdate" })).toBe(8);
+  expect(minimum({ type: "RollingUpdate", rollingUpdate: null })).toBe(8);
+  expect(minimum({ type: "Recreate" })).toBe(0);
+  expect(minimum(undefined)).toBe(8);
+  expect(minimum({ type: "RollingUpdate", rollingUpdate: { maxUnavailable: { odd: true } } })).toBe(10);
+});
+
+test.each([[null], [{}], [{ metadata: {} }], [deployment({ selector: undefined })], [deployment({ replicas: "ten" })]])(
+  "what is no Deployment is said to be none: %j",
+  (raw) => {
+    expect(() => plugin.interpret(raw)).toThrow();
+  },
+);

@@ -1,0 +1,96 @@
+/**
+ * The protectors by the source that they name. What this process itself wrote is seen at once: a decision that rests on a watch
+ * which has not yet delivered a protector that was just created could let its source go without releasing it.
+ */
+import type { Source as ObjectSource } from "../../shared/kube/source.ts";
+import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { compareVersions, hasReached, isComparableVersion } from "../../shared/schema/resource-version.ts";
+import { sourceOf } from "./protector.ts";
+import { type SourcePlugin, sourceKey } from "./source.ts";
+
+function keyOf({ metadata }: PodProtector): string {
+  return `${metadata.namespace ?? ""}/${metadata.name}`;
+}
+
+export class ProtectorIndex {
+  readonly #watched: ObjectSource<PodProtector>;
+  readonly #plugins: readonly SourcePlugin[];
+  /** Keys of protectors by key of source. */
+  readonly #bySource = new Map<string, Set<string>>();
+  /** Own writes that the watch has not delivered yet. Bounded by the writes that are made within its lag. */
+  readonly #written = new Map<string, PodProtector>();
+
+  constructor(watched: ObjectSource<PodProtector>, plugins: readonly SourcePlugin[], changed: (key: string) => void) {
+    this.#watched = watched;
+    this.#plugins = plugins;
+    watched.subscribe({
+      changed: (before, after) => {
+        const keys = new Set([this.#update(before, "remove"), this.#update(after, "add")]);
+        for (const key of keys) if (key !== undefined) changed(key);
+      },
+      advanced: (position) => this.#forget(position),
+      relisted: (position) => this.#forget(position),
+    });
+  }
+
+  /** The protectors that name the source. */
+  of(source: string): PodProtector[] {
+    const found: PodProtector[] = [];
+    for (const key of this.#bySource.get(source) ?? []) {
+      const protector = this.get(key);
+      if (protector !== undefined) found.push(protector);
+    }
+    return found;
+  }
+
+  /** The newest version that is known of the protector `namespace/name`. */
+  get(key: string): PodProtector | undefined {
+    const watched = this.#watched.get(key);
+    const written = this.#written.get(key);
+    if (written === undefined) return watched;
+    return watched !== undefined && isNewer(watched, written) ? watched : written;
+  }
+
+  /** This process made `protector` what it is now. */
+  wrote(protector: PodProtector): void {
+    // What the stream has passed already is in the store, or was changed again since.
+    if (hasReached(this.#watched.position, protector.metadata.resourceVersion)) return;
+    this.#written.set(keyOf(protector), protector);
+    this.#update(protector, "add");
+  }
+
+  /** The protector is known to be gone. */
+  removed(protector: PodProtector): void {
+    this.#written.delete(keyOf(protector));
+  }
+
+  /** Keys of all sources that are named by a protector. */
+  sources(): Iterable<string> {
+    return this.#bySource.keys();
+  }
+
+  #forget(position: string): void {
+    for (const [key, protector] of this.#written) {
+      if (!hasReached(position, protector.metadata.resourceVersion)) continue;
+      this.#written.delete(key);
+      if (this.#watched.get(key) === undefined) this.#update(protector, "remove");
+    }
+  }
+
+  #update(protector: PodProtector | undefined, action: "add" | "remove"): string | undefined {
+    const source = protector === undefined ? undefined : sourceOf(protector, this.#plugins);
+    if (protector === undefined || source === undefined) return undefined;
+    const key = sourceKey(source);
+    const names = this.#bySource.get(key) ?? new Set();
+    if (action === "add") names.add(keyOf(protector));
+    else names.delete(keyOf(protector));
+    if (names.size > 0) this.#bySource.set(key, names);
+    else this.#bySource.delete(key);
+    return key;
+  }
+}
+
+function isNewer(watched: PodProtector, written: PodProtector): boolean {
+  const [a, b] = [watched.metadata.resourceVersion, written.metadata.resourceVersion];
+  return isComparableVersion(a) && isComparableVersion(b) && compareVersions(a, b) >= 0;
+}

@@ -1,0 +1,168 @@
+/**
+ * The protector that a source needs, as upstream would write it (design 12): name, four labels, finalizer, controlling owner
+ * reference; and what has to change on one that is there. Pure.
+ */
+import { isDeepStrictEqual } from "node:util";
+import {
+  DERIVATION_ANNOTATION,
+  GENERATOR_FINALIZER,
+  GROUP,
+  KIND,
+  RELEASED_ANNOTATION,
+  SOURCE_GROUP_LABEL,
+  SOURCE_KIND_LABEL,
+  SOURCE_NAME_LABEL,
+  SOURCE_RESOURCE_LABEL,
+  VERSION,
+} from "../../shared/schema/annotations.ts";
+import {
+  DEFAULTS,
+  type ObjectMeta,
+  type PodProtector,
+  type PodProtectorSpec,
+} from "../../shared/schema/podprotector.ts";
+import { labelValue } from "./names.ts";
+import { apiVersionOf, type RequiredProtector, type Source, type SourceIdentity, type SourcePlugin } from "./source.ts";
+
+type OwnerReference = NonNullable<ObjectMeta["ownerReferences"]>[number];
+
+/** A protector as it is created: what the apiserver adds is not there yet. */
+export interface NewProtector {
+  readonly apiVersion: string;
+  readonly kind: string;
+  readonly metadata: {
+    readonly name: string;
+    readonly namespace: string;
+    readonly labels: Readonly<Record<string, string>>;
+    readonly annotations: Readonly<Record<string, string>>;
+    readonly finalizers: readonly string[];
+    readonly ownerReferences: readonly OwnerReference[];
+  };
+  readonly spec: PodProtectorSpec;
+}
+
+function sourceLabels({ kind }: SourcePlugin, name: string): Record<string, string> {
+  return {
+    [SOURCE_NAME_LABEL]: labelValue(name),
+    [SOURCE_GROUP_LABEL]: kind.group,
+    [SOURCE_KIND_LABEL]: kind.kind,
+    [SOURCE_RESOURCE_LABEL]: kind.resource,
+  };
+}
+
+/** Controlling, but it doesn't block the owner's deletion: the finalizer on the source does that. */
+function ownerReference({ kind }: SourcePlugin, source: Source): OwnerReference {
+  return { apiVersion: apiVersionOf(kind), kind: kind.kind, name: source.name, uid: source.uid, controller: true };
+}
+
+/** The protector to create under `name`. */
+export function newProtector(
+  plugin: SourcePlugin,
+  source: Source,
+  required: RequiredProtector,
+  name: string,
+): NewProtector {
+  return {
+    apiVersion: `${GROUP}/${VERSION}`,
+    kind: KIND,
+    metadata: {
+      name,
+      namespace: source.namespace,
+      labels: sourceLabels(plugin, source.name),
+      annotations: { [DERIVATION_ANNOTATION]: required.derivation },
+      finalizers: [GENERATOR_FINALIZER],
+      ownerReferences: [ownerReference(plugin, source)],
+    },
+    spec: { ...required.spec },
+  };
+}
+
+/**
+ * Whose protector it is, from its controlling owner reference, whose name is whole, or else from its labels; undefined when
+ * neither names a kind of `plugins`.
+ */
+export function sourceOf(protector: PodProtector, plugins: readonly SourcePlugin[]): SourceIdentity | undefined {
+  const { namespace = "", labels = {}, ownerReferences = [] } = protector.metadata;
+  for (const { name: plugin, kind } of plugins) {
+    const owner = ownerReferences.find(
+      (reference) =>
+        reference.controller === true && reference.kind === kind.kind && groupOf(reference.apiVersion) === kind.group,
+    );
+    if (owner !== undefined) return { plugin, namespace, name: owner.name };
+  }
+  const found = plugins.find(
+    ({ kind }) => labels[SOURCE_KIND_LABEL] === kind.kind && labels[SOURCE_GROUP_LABEL] === kind.group,
+  );
+  const name = labels[SOURCE_NAME_LABEL];
+  return found === undefined || name === undefined ? undefined : { plugin: found.name, namespace, name };
+}
+
+function groupOf(apiVersion: string): string {
+  const slash = apiVersion.indexOf("/");
+  return slash < 0 ? "" : apiVersion.slice(0, slash);
+}
+
+export function hasGeneratorFinalizer(protector: PodProtector): boolean {
+  return protector.metadata.finalizers?.includes(GENERATOR_FINALIZER) ?? false;
+}
+
+export function isDeleting({ deletionTimestamp }: ObjectMeta): boolean {
+  return deletionTimestamp !== undefined && deletionTimestamp !== null;
+}
+
+/**
+ * The spec that a protector should have: what its source derives, and of what is there only fields that are an operator's to set.
+ * A wider count than the source's or fewer protected operations than by default would take protection away.
+ */
+function repairedSpec(present: PodProtectorSpec, required: RequiredProtector): PodProtectorSpec {
+  const { aggregationSelector: _, protectedOperations, ...others } = present;
+  const coversDefaults = DEFAULTS.protectedOperations.every((operation) => protectedOperations?.includes(operation));
+  return {
+    ...others,
+    ...(protectedOperations !== undefined && coversDefaults ? { protectedOperations } : {}),
+    ...required.spec,
+  };
+}
+
+function repairedMetadata(
+  present: ObjectMeta,
+  plugin: SourcePlugin,
+  source: Source,
+  required: RequiredProtector,
+): ObjectMeta {
+  const owner = ownerReference(plugin, source);
+  const owners = present.ownerReferences ?? [];
+  const isOwner = (reference: OwnerReference): boolean =>
+    reference.uid === owner.uid && reference.controller === true && reference.name === owner.name;
+  // There can be one controller only; other owners are none of the generator's business.
+  const repairedOwners = owners.some(isOwner) ? owners : [...owners.filter(({ controller }) => !controller), owner];
+  const { [RELEASED_ANNOTATION]: _, ...annotations } = present.annotations ?? {};
+  const finalizers = present.finalizers ?? [];
+  // The apiserver lets nobody add a finalizer to an object that is being deleted.
+  const complete = finalizers.includes(GENERATOR_FINALIZER) || isDeleting(present);
+  return {
+    ...present,
+    labels: { ...present.labels, ...sourceLabels(plugin, source.name) },
+    annotations: { ...annotations, [DERIVATION_ANNOTATION]: required.derivation },
+    finalizers: complete ? finalizers : [...finalizers, GENERATOR_FINALIZER],
+    ownerReferences: repairedOwners,
+  };
+}
+
+/** The object to write in place of `present`; undefined when it is as it should be. */
+export function repairedProtector(
+  present: PodProtector,
+  plugin: SourcePlugin,
+  source: Source,
+  required: RequiredProtector,
+): PodProtector | undefined {
+  const metadata = repairedMetadata(present.metadata, plugin, source, required);
+  const spec = repairedSpec(present.spec, required);
+  const same =
+    isDeepStrictEqual(spec, present.spec) &&
+    isDeepStrictEqual(metadata.labels, present.metadata.labels) &&
+    isDeepStrictEqual(metadata.annotations, present.metadata.annotations) &&
+    isDeepStrictEqual(metadata.finalizers, present.metadata.finalizers ?? []) &&
+    isDeepStrictEqual(metadata.ownerReferences, present.metadata.ownerReferences);
+  return same ? undefined : { ...present, metadata, spec };
+}

@@ -1,0 +1,72 @@
+/**
+ * The release of a protector (design 7): first the mark, then the deletion, then the finalizer that kept it in force, so that
+ * whoever sees it vanish has seen before that it was meant to. Each step starts from what the one before returned; after a crash
+ * the next reconciliation goes on where it ended.
+ */
+import { type ApiClient, podProtectorPath } from "../../shared/kube/api.ts";
+import type { ApiResult } from "../../shared/kube/api-result.ts";
+import { GENERATOR_FINALIZER, GROUP, KIND, RELEASED_ANNOTATION, VERSION } from "../../shared/schema/annotations.ts";
+import { parsePodProtector } from "../../shared/schema/parse-podprotector.ts";
+import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import type { ReleaseReason } from "./plan.ts";
+import { isDeleting } from "./protector.ts";
+
+export interface ReleaseCalls {
+  readonly api: ApiClient;
+  readonly timeoutMs: number;
+  readonly signal: AbortSignal;
+}
+
+const GONE: ApiResult<undefined> = { kind: "ok", object: undefined };
+
+/** Releases the protector; `ok` when it is gone, or waits for someone else's finalizer only. */
+export async function release(
+  calls: ReleaseCalls,
+  protector: PodProtector,
+  reason: ReleaseReason,
+  time: string,
+): Promise<ApiResult<unknown>> {
+  const marked = await mark(calls, protector, `${reason} ${time}`);
+  if (marked.kind === "gone") return GONE;
+  if (marked.kind !== "ok") return marked;
+  const deleted = await remove(calls, marked.object);
+  if (deleted.kind === "gone") return GONE;
+  if (deleted.kind !== "ok") return deleted;
+  const freed = await dropFinalizer(calls, deleted.object);
+  return freed.kind === "gone" ? GONE : freed;
+}
+
+function pathOf({ metadata }: PodProtector): string {
+  return podProtectorPath(metadata.namespace ?? "", metadata.name);
+}
+
+async function mark(calls: ReleaseCalls, protector: PodProtector, text: string): Promise<ApiResult<PodProtector>> {
+  const { metadata } = protector;
+  if (metadata.annotations?.[RELEASED_ANNOTATION] !== undefined) return { kind: "ok", object: protector };
+  const annotations = { ...metadata.annotations, [RELEASED_ANNOTATION]: text };
+  return await put(calls, { ...protector, metadata: { ...metadata, annotations } });
+}
+
+async function remove(calls: ReleaseCalls, protector: PodProtector): Promise<ApiResult<PodProtector>> {
+  const { uid, namespace = "", name } = protector.metadata;
+  if (isDeleting(protector.metadata)) return { kind: "ok", object: protector };
+  const { timeoutMs, signal } = calls;
+  const deleted = await calls.api.delete(pathOf(protector), { timeoutMs, signal, preconditions: { uid } });
+  if (deleted.kind !== "ok") return deleted;
+  const present = await calls.api.getPodProtector(namespace, name, { timeoutMs, signal });
+  // Another object of that name is not what is released here.
+  return present.kind === "ok" && present.object.metadata.uid !== uid ? { kind: "gone" } : present;
+}
+
+async function dropFinalizer(calls: ReleaseCalls, protector: PodProtector): Promise<ApiResult<unknown>> {
+  const { metadata } = protector;
+  const finalizers = (metadata.finalizers ?? []).filter((finalizer) => finalizer !== GENERATOR_FINALIZER);
+  if (finalizers.length === metadata.finalizers?.length) return GONE;
+  return await put(calls, { ...protector, metadata: { ...metadata, finalizers } });
+}
+
+async function put(calls: ReleaseCalls, protector: PodProtector): Promise<ApiResult<PodProtector>> {
+  const { timeoutMs, signal } = calls;
+  const body = { ...protector, apiVersion: `${GROUP}/${VERSION}`, kind: KIND };
+  return await calls.api.update(pathOf(protector), body, parsePodProtector, { timeoutMs, signal });
+}

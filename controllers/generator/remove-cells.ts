@@ -1,0 +1,37 @@
+/** Annotation `remove-cell-once` (design 12): cells leave the status, once, and then the annotation goes. */
+import { encodeStatus, parseProtector } from "../../shared/decide/protector-state.ts";
+import { podProtectorPath } from "../../shared/kube/api.ts";
+import type { ApiResult } from "../../shared/kube/api-result.ts";
+import { GROUP, KIND, REMOVE_CELL_ONCE_ANNOTATION, VERSION } from "../../shared/schema/annotations.ts";
+import { parsePodProtector } from "../../shared/schema/parse-podprotector.ts";
+import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import type { ReleaseCalls } from "./release.ts";
+
+/** Two writes: the status, then the annotation at the version that the first one made, so that a crash between repeats the first. */
+export async function removeCells(
+  calls: ReleaseCalls,
+  protector: PodProtector,
+  cells: readonly string[],
+  nowMs: number,
+): Promise<ApiResult<PodProtector>> {
+  const { api, timeoutMs, signal } = calls;
+  const { namespace = "", name, uid, resourceVersion } = protector.metadata;
+  let current = protector;
+  if (protector.status?.cells.some(({ cellID }) => cells.includes(cellID))) {
+    const state = parseProtector(protector);
+    for (const cell of cells) state.cells.delete(cell);
+    const status = encodeStatus(state, protector.status, nowMs);
+    const identity = { namespace, name, uid, resourceVersion };
+    const written = await api.putPodProtectorStatus(identity, status, { timeoutMs, signal });
+    if (written.kind !== "ok") return written;
+    current = written.object;
+  }
+  const { [REMOVE_CELL_ONCE_ANNOTATION]: _, ...annotations } = current.metadata.annotations ?? {};
+  const body = {
+    ...current,
+    apiVersion: `${GROUP}/${VERSION}`,
+    kind: KIND,
+    metadata: { ...current.metadata, annotations },
+  };
+  return await api.update(podProtectorPath(namespace, name), body, parsePodProtector, { timeoutMs, signal });
+}
