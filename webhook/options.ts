@@ -24,7 +24,7 @@ export const webhookOptions = defineOptions({
       [],
       "A cell whose reviews are answered, at PREFIX/ID, with the kubeconfig through which the pods of evictions are read live; an empty path is the cluster that the process runs in. Without a kubeconfig the cell's evictions are answered with an HTTP error.",
     ),
-    bindAddress: option(text("ADDRESS"), "::", "The address on which reviews are served."),
+    bindAddress: option(text("ADDRESS"), "", "The address on which reviews are served; empty is every address."),
     securePort: option(port(), 8443, "The port on which reviews are served, over TLS."),
     tlsCertFile: requiredOption(text("FILE"), "", "The serving certificate, PEM; read again when it changes."),
     tlsPrivateKeyFile: requiredOption(text("FILE"), "", "The private key of the serving certificate, PEM."),

@@ -41,10 +41,8 @@ async function start(handler: (call: Call) => Promise<Reply> | Reply, certificat
     certificate,
     pathPrefix: "/webhook",
     cells: new Set(["cell-1"]),
-    handler,
-    rejected: () => undefined,
-    crashed: (error) => crashes.push(error),
   });
+  server.serve({ handle: handler, rejected: () => undefined, crashed: (error) => crashes.push(error) });
   await server.listen(0, "127.0.0.1");
   return server;
 }
@@ -109,6 +107,12 @@ describe("a call reaches the handler", () => {
     expect(answer).toMatchObject({ status: 200, body: '{"said":"é"}' });
     expect(calls).toMatchObject([{ ...expected, body: '{"asked":"é"}' }]);
   });
+});
+
+test("a replica that is still starting says so", async () => {
+  server = new WebhookServer({ certificate: issue(), pathPrefix: "/webhook", cells: new Set(["cell-1"]) });
+  await server.listen(0, "127.0.0.1");
+  expect(await ask(server.port)).toMatchObject({ status: 503, body: expect.stringContaining("starting") });
 });
 
 describe("a call that is at fault is answered, and the next one is served", () => {
@@ -221,9 +225,6 @@ describe("the end", () => {
       certificate: issue(),
       pathPrefix: "/webhook",
       cells: new Set(),
-      handler: () => ({ status: 200, body: "" }),
-      rejected: () => undefined,
-      crashed: () => undefined,
     });
     await expect(second.listen(port, "127.0.0.1")).rejects.toThrow(/EADDRINUSE/);
   });

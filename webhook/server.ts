@@ -39,8 +39,12 @@ export interface ServerOptions {
   /** For example `/webhook`. */
   readonly pathPrefix: string;
   readonly cells: ReadonlySet<string>;
-  readonly handler: Handler;
-  /** A call that was answered without the handler, by status. */
+}
+
+/** What serves the calls; a server without it answers 503. */
+export interface Service {
+  readonly handle: Handler;
+  /** A call that was answered without the handler. */
   readonly rejected: (status: number, message: string) => void;
   /** The handler threw: a defect; this review is answered 500 and nothing else suffers (style rule 8). */
   readonly crashed: (error: unknown) => void;
@@ -95,6 +99,7 @@ function followDelivery(outgoing: ServerResponse, delivered: (complete: boolean)
 export class WebhookServer {
   readonly #options: ServerOptions;
   readonly #server: Server;
+  #service: Service | undefined;
   #inFlight = 0;
   #draining = false;
   #idle: (() => void) | undefined;
@@ -131,15 +136,20 @@ export class WebhookServer {
   }
 
   /** Resolves when connections are accepted; rejects when the port can't be had. */
-  listen(port: number, address: string): Promise<void> {
+  listen(port: number, address: string | undefined): Promise<void> {
     return new Promise((resolve, reject) => {
       this.#server.once("error", reject);
       this.#server.listen({ port, host: address, backlog: 1024 }, () => {
         this.#server.off("error", reject);
-        this.#server.on("error", this.#options.crashed);
+        this.#server.on("error", (error) => this.#service?.crashed(error));
         resolve();
       });
     });
+  }
+
+  /** Calls are decided from now on. */
+  serve(service: Service): void {
+    this.#service = service;
   }
 
   /** Serves another certificate from the next handshake on. */
@@ -188,15 +198,17 @@ export class WebhookServer {
       );
     }
     if (!isJson(incoming)) throw new BadReview(415, "the content type of a review must be application/json");
+    const service = this.#service;
+    if (service === undefined) return this.#text(503, "this replica is starting, try another one");
     if (this.#inFlight >= MAX_REVIEWS_IN_FLIGHT) {
-      this.#options.rejected(503, "too many reviews in flight");
+      service.rejected(503, "too many reviews in flight");
       return this.#text(503, "too many reviews are under way here, try another replica");
     }
     this.#inFlight++;
     try {
       const body = await readBody(incoming, MAX_REVIEW_BYTES);
       const call: Call = { cell, kind, body, timeout: context.req.query("timeout"), gone: () => outgoing.destroyed };
-      const reply = await this.#options.handler(call);
+      const reply = await service.handle(call);
       if (reply.delivered !== undefined) followDelivery(outgoing, reply.delivered);
       if (reply.status !== 200) return this.#text(reply.status, reply.body);
       return new Response(reply.body, { headers: this.#draining ? CLOSING_JSON_HEADERS : JSON_HEADERS });
@@ -208,12 +220,12 @@ export class WebhookServer {
 
   #failed(context: Context<Env, string>, error: unknown): Response {
     if (error instanceof BadReview) return this.#refuse(context, error);
-    this.#options.crashed(error);
+    this.#service?.crashed(error);
     return this.#text(500, "this review could not be decided because of a defect in the webhook; see its log");
   }
 
   #refuse(context: Context<Env, string>, error: BadReview): Response {
-    this.#options.rejected(error.status, error.message);
+    this.#service?.rejected(error.status, error.message);
     // What is left of the body is not worth reading: the connection ends with this answer.
     if (!context.env.incoming.complete) {
       return new Response(`${error.message}\n`, { status: error.status, headers: CLOSING_TEXT_HEADERS });

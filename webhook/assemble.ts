@@ -1,0 +1,156 @@
+import { ApiClient } from "../shared/kube/api.ts";
+import { ListWatch } from "../shared/kube/list-watch.ts";
+import type { Transport } from "../shared/kube/transport.ts";
+import type { WatchEvent } from "../shared/kube/watch-event.ts";
+import type { Log } from "../shared/observe/log.ts";
+import type { Ports } from "../shared/runtime/clock.ts";
+import { GROUP, PLURAL, VERSION } from "../shared/schema/annotations.ts";
+import { parsePodProtector } from "../shared/schema/parse-podprotector.ts";
+import { type Cell, createPodReader } from "./cells.ts";
+import { Core } from "./core.ts";
+import { Entry } from "./entry.ts";
+import { ReviewHandler, type ReviewRecord } from "./handler.ts";
+import { CONFIRM_EVERY_MS } from "./limits.ts";
+import { Memory } from "./memory.ts";
+import type { WebhookMetrics } from "./metrics.ts";
+import { Pipeline } from "./pipeline.ts";
+import { createProtectorCalls } from "./protector-calls.ts";
+import type { Handler } from "./server.ts";
+import type { SlotObserver } from "./slot.ts";
+
+/** A cluster by its name, reached through a transport: the real one, or a simulation's. */
+export interface NamedTransport {
+  readonly name: string;
+  readonly transport: Transport;
+}
+
+export interface WebhookParts {
+  readonly cores: readonly NamedTransport[];
+  /** Cells; `transport` undefined where evictions cannot be read live. */
+  readonly cells: readonly { readonly name: string; readonly transport: Transport | undefined }[];
+  readonly ports: Ports;
+  readonly settleMs: number;
+  readonly ownNamespace: string;
+  readonly dryRunMode: boolean;
+  readonly requireBoundEvictions: boolean;
+  readonly log: Log;
+  readonly metrics: WebhookMetrics;
+  readonly onWatchEvent?: (core: string, event: WatchEvent) => void;
+}
+
+/** One replica of the webhook without its HTTP server: what the process and the simulation have in common. */
+export interface Webhook {
+  readonly handle: Handler;
+  readonly cores: readonly Core[];
+  /** Begins to watch the core clusters. */
+  start(): void;
+  stop(): Promise<void>;
+  /** What keeps reviews from being decided, core by core. */
+  problems(): string[];
+}
+
+const PROTECTORS = `/apis/${GROUP}/${VERSION}/${PLURAL}`;
+
+function observe(name: string, { log, metrics }: WebhookParts, memory: Memory): SlotObserver {
+  return {
+    wrote(result, requests, tookMs, message) {
+      metrics.wrote(name, result, requests, tookMs);
+      if (result !== "written" && result !== "conflict") {
+        log.warn({ core: name, result, requests, tookMs, error: message }, "A protector's status could not be written");
+      }
+    },
+    read(purpose, result, message) {
+      metrics.read(name, purpose, result);
+      if (result !== "found")
+        log.warn({ core: name, purpose, result, error: message }, "A protector could not be read");
+    },
+    historyLost(finding, before, now) {
+      metrics.historyLost(name, finding);
+      log.warn(
+        { core: name, protector: now.key, finding, before: before.version, now: now.version },
+        "A protector's history may be lost; its cells are put on hold",
+      );
+      const cells = new Set(before.object.status?.cells.map(({ cellID }) => cellID));
+      memory.lost(now.key, finding === "wentBack" ? "WentBack" : "Replaced", cells);
+    },
+    committed(entry, round) {
+      memory.remember(entry.key, round);
+    },
+    remembers: (key) => memory.remembers(key),
+    crashed(error) {
+      metrics.crashed();
+      log.error({ core: name, error }, "A decision failed because of a defect");
+    },
+  };
+}
+
+function logReview(log: Log, record: ReviewRecord): void {
+  if (record.outcome === "unprotected" || record.outcome === "exempt" || record.outcome === "ignored") return;
+  const { kind, outcome, cell, uid, username, pod, durationMs, message, failure, judgements, blockers } = record;
+  const protectors = (judgements?.map(({ match }) => match) ?? blockers ?? []).map(
+    ({ core, namespace, name }) => `${core}/${namespace}/${name}`,
+  );
+  const fields = { review: uid, kind, outcome, cell, username, pod, durationMs, protectors, message, failure };
+  if (outcome === "failed") log.warn(fields, "A review could not be decided");
+  else if (outcome === "allowed" || outcome === "bound") log.debug(fields, "Review");
+  else log.info(fields, "Review");
+}
+
+/** Wires one replica. */
+export function assembleWebhook(parts: WebhookParts): Webhook {
+  const { ports, log, metrics } = parts;
+  const watches: ListWatch<Entry>[] = [];
+  const cores = parts.cores.map(({ name, transport }) => {
+    const watch = new ListWatch<Entry>({
+      name: `protectors of core ${name}`,
+      transport,
+      ports,
+      path: PROTECTORS,
+      parse: (raw) => new Entry(parsePodProtector(raw), ports.clock.monotonicMs()),
+      keyOf: (entry) => entry.key,
+      uidOf: (entry) => entry.uid,
+      versionOf: (entry) => entry.version,
+      confirmEveryMs: CONFIRM_EVERY_MS,
+      // A protector that can't be read any more protects as it did before.
+      unparsable: "keepLast",
+      onEvent: (event) => {
+        if (event.kind === "unparsable") metrics.unparsable(name);
+        parts.onWatchEvent?.(name, event);
+      },
+    });
+    watches.push(watch);
+    const memory = new Memory({ ports, settleMs: parts.settleMs, submit: (key, work) => core.submit(key, work) });
+    const calls = createProtectorCalls(new ApiClient(transport));
+    const observer = observe(name, parts, memory);
+    const core = new Core({ name, source: watch, calls, ports, observer });
+    return core;
+  });
+  const cells = new Map<string, Cell>();
+  for (const { name, transport } of parts.cells) {
+    const readPod = transport === undefined ? undefined : createPodReader(new ApiClient(transport), ports.clock);
+    cells.set(name, { id: name, readPod });
+  }
+  const handler = new ReviewHandler({
+    cells,
+    pipeline: new Pipeline({ cores, ports, settleMs: parts.settleMs }),
+    clock: ports.clock,
+    ownNamespace: parts.ownNamespace,
+    dryRunMode: parts.dryRunMode,
+    requireBoundEvictions: parts.requireBoundEvictions,
+    finished: (record) => {
+      metrics.finished(record);
+      logReview(log, record);
+    },
+  });
+  return {
+    handle: handler.handle,
+    cores,
+    start: () => {
+      for (const watch of watches) watch.start();
+    },
+    stop: async () => {
+      await Promise.all(watches.map((watch) => watch.stop()));
+    },
+    problems: () => cores.flatMap((core) => core.problem(ports.clock.monotonicMs()) ?? []),
+  };
+}

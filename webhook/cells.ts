@@ -1,0 +1,24 @@
+import type { ApiClient } from "../shared/kube/api.ts";
+import type { Clock } from "../shared/runtime/clock.ts";
+import { parsePod } from "../shared/schema/parse-pod.ts";
+import { MAX_CORE_CALL_MS } from "./limits.ts";
+import type { LiveRead } from "./work.ts";
+
+/** A cell whose reviews are answered here. */
+export interface Cell {
+  readonly id: string;
+  /** Reads a pod live, never from a cache (design 6). Undefined where the cell was configured without a kubeconfig. */
+  readonly readPod: ((namespace: string, name: string, timeoutMs: number) => Promise<LiveRead>) | undefined;
+}
+
+/** The live reads of one worker cluster. */
+export function createPodReader(api: ApiClient, clock: Clock): NonNullable<Cell["readPod"]> {
+  return async (namespace, name, timeoutMs) => {
+    const sentMs = clock.monotonicMs();
+    const bounded = Math.max(1, Math.min(timeoutMs, MAX_CORE_CALL_MS));
+    const result = await api.getPod(namespace, name, parsePod, { timeoutMs: bounded });
+    if (result.kind === "ok") return { kind: "found", pod: result.object, sentMs };
+    if (result.kind === "gone") return { kind: "gone" };
+    return { kind: "failed", message: result.kind === "unavailable" ? result.error.message : result.message };
+  };
+}

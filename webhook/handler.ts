@@ -1,0 +1,219 @@
+import type { Clock } from "../shared/runtime/clock.ts";
+import type { Pod } from "../shared/schema/pod.ts";
+import type { Cell } from "./cells.ts";
+import { reviewBudgetMs } from "./deadline.ts";
+import { type Exemption, exemptionOf } from "./exemption.ts";
+import type { Disruption, Judgement, Pipeline, Verdict } from "./pipeline.ts";
+import { type Blocker, describeRefusal, isBusy } from "./refusal.ts";
+import { type Answer, encodeAnswer, parseReview, type ReviewRequest } from "./review.ts";
+import type { Call, Handler, Reply } from "./server.ts";
+import { bindEviction, findSubject, isPodDeletion, type Subject } from "./subject.ts";
+import type { FailureTag } from "./work.ts";
+
+/** How a review ended; each is a metric label, registered at zero. */
+export const OUTCOMES = [
+  "unprotected",
+  "exempt",
+  "allowed",
+  "forced",
+  "denied",
+  "busy",
+  "dryRunDenied",
+  "failed",
+  "abandoned",
+  "ignored",
+  "bound",
+  "notFound",
+  "conflict",
+  "unbound",
+] as const;
+export type ReviewOutcome = (typeof OUTCOMES)[number];
+
+export const REVIEW_KINDS = ["delete", "evict", "bind", "other"] as const;
+export type ReviewKind = (typeof REVIEW_KINDS)[number];
+
+/** What is known of a finished review, for metrics and the log. */
+export interface ReviewRecord {
+  readonly kind: ReviewKind;
+  readonly outcome: ReviewOutcome;
+  readonly durationMs: number;
+  readonly cell: string;
+  readonly uid: string;
+  readonly username: string;
+  readonly pod?: { readonly namespace: string; readonly name: string; readonly uid: string };
+  readonly exemption?: Exemption;
+  readonly failure?: FailureTag;
+  readonly judgements?: readonly Judgement[];
+  readonly blockers?: readonly Blocker[];
+  readonly message?: string;
+}
+
+export interface HandlerOptions {
+  readonly cells: ReadonlyMap<string, Cell>;
+  readonly pipeline: Pipeline;
+  readonly clock: Clock;
+  /** Namespace of the project's own pods. */
+  readonly ownNamespace: string;
+  /** Nothing is refused: verdicts become warnings (design 6). */
+  readonly dryRunMode: boolean;
+  readonly requireBoundEvictions: boolean;
+  readonly finished: (record: ReviewRecord) => void;
+}
+
+const STATUS_OF_FAILURE: Readonly<Record<FailureTag, number>> = {
+  "core-unavailable": 503,
+  "cell-unavailable": 503,
+  "core-rejected": 500,
+  deadline: 504,
+  defect: 500,
+};
+
+type Ending = Omit<ReviewRecord, "kind" | "durationMs" | "cell" | "uid" | "username"> & {
+  /** Undefined: an HTTP error, so that failurePolicy decides. */
+  readonly answer: Answer | undefined;
+  readonly delivered?: (complete: boolean) => void;
+};
+
+/** Answers reviews: what is it about, may it pass, what is said (design 6). One per process. */
+export class ReviewHandler {
+  readonly #options: HandlerOptions;
+  readonly handle: Handler = (call) => this.#handle(call);
+
+  constructor(options: HandlerOptions) {
+    this.#options = options;
+  }
+
+  async #handle(call: Call): Promise<Reply> {
+    const { clock, cells, finished } = this.#options;
+    const arrivedMs = clock.monotonicMs();
+    const deadlineMs = arrivedMs + reviewBudgetMs(call.timeout);
+    const request = parseReview(call.body);
+    const cell = cells.get(call.cell);
+    if (cell === undefined) return { status: 404, body: `no cell ${JSON.stringify(call.cell)} is configured here` };
+    const ending =
+      call.kind === "mutate"
+        ? await this.#bind(request, cell, deadlineMs)
+        : await this.#review(request, cell, call, arrivedMs, deadlineMs);
+    const { answer, delivered, ...rest } = ending;
+    finished({
+      kind: kindOf(request, call),
+      durationMs: clock.monotonicMs() - arrivedMs,
+      cell: cell.id,
+      uid: request.uid,
+      username: request.username,
+      ...rest,
+    });
+    if (answer === undefined) {
+      return { status: STATUS_OF_FAILURE[ending.failure ?? "defect"], body: ending.message ?? "the review failed" };
+    }
+    const body = encodeAnswer(request.uid, answer);
+    return delivered === undefined ? { status: 200, body } : { status: 200, body, delivered };
+  }
+
+  async #bind(request: ReviewRequest, cell: Cell, deadlineMs: number): Promise<Ending> {
+    const subject = await bindEviction(request, cell, () => this.#leftMs(deadlineMs));
+    return subject.kind === "disruption" ? { outcome: "ignored", answer: {} } : settled(subject);
+  }
+
+  async #review(
+    request: ReviewRequest,
+    cell: Cell,
+    call: Call,
+    arrivedMs: number,
+    deadlineMs: number,
+  ): Promise<Ending> {
+    const subject = await findSubject(request, cell, this.#options, () => this.#leftMs(deadlineMs));
+    if (subject.kind !== "disruption") return this.#inMode(settled(subject));
+    const exemption = exemptionOf(subject.pod, this.#options.ownNamespace);
+    const pod = { namespace: subject.pod.namespace, name: subject.pod.name, uid: subject.pod.uid };
+    // A pending pod can become available before its eviction is committed, which is not bound to a version: it is pinned if possible.
+    const pinned = exemption === "Pending" && subject.operation === "EVICT";
+    if (exemption !== undefined && !pinned) return { outcome: "exempt", exemption, pod, answer: {} };
+    const disruption: Disruption = { ...subject, cell: cell.id, arrivedMs, deadlineMs, gone: call.gone };
+    const verdict = await this.#options.pipeline.decide(disruption);
+    if (pinned && verdict.kind === "failed") return { outcome: "exempt", exemption, pod, answer: {} };
+    const ending = { ...concluded(verdict, disruption), pod };
+    return this.#inMode(ending, disruption);
+  }
+
+  /** In dry-run mode nothing is held up: what would have been said becomes a warning (design 6). */
+  async #inMode(ending: Ending, disruption?: Disruption): Promise<Ending> {
+    if (!this.#options.dryRunMode || (ending.answer !== undefined && ending.answer.refusal === undefined))
+      return ending;
+    if (ending.outcome === "notFound" || ending.outcome === "conflict") return ending;
+    // The pod goes although its protector refused: recorded, so that the next decision knows it.
+    if (disruption !== undefined && !disruption.dryRun && ending.blockers !== undefined) {
+      await this.#options.pipeline.decide({ ...disruption, forced: true });
+    }
+    const said = ending.answer?.refusal?.message ?? ending.message ?? "the review failed";
+    const auditAnnotations = { ...ending.answer?.auditAnnotations, "dry-run": "true" };
+    const { delivered: _, ...rest } = ending;
+    return { ...rest, outcome: "dryRunDenied", answer: { warnings: [`dry run: ${said}`], auditAnnotations } };
+  }
+
+  #leftMs(deadlineMs: number): number {
+    return deadlineMs - this.#options.clock.monotonicMs();
+  }
+}
+
+function kindOf(request: ReviewRequest, call: Call): ReviewKind {
+  if (call.kind === "mutate") return "bind";
+  if (isPodDeletion(request)) return "delete";
+  return request.subResource === "eviction" ? "evict" : "other";
+}
+
+function settled(subject: Exclude<Subject, { kind: "disruption" }>): Ending {
+  if (subject.kind === "answer") return { outcome: subject.outcome, answer: subject.answer };
+  return { outcome: "failed", failure: "cell-unavailable", message: subject.message, answer: undefined };
+}
+
+/** `core/namespace/name`, the way audit annotations and logs name a protector. */
+export function protectorId({ core, namespace, name }: Pick<Blocker, "core" | "namespace" | "name">): string {
+  return `${core}/${namespace}/${name}`;
+}
+
+function concluded(verdict: Verdict, { pod, operation, forced }: Disruption): Ending {
+  switch (verdict.kind) {
+    case "allowed":
+      return allowed(verdict.judgements, pod, forced);
+    case "refused": {
+      const { blockers, rollBack } = verdict;
+      const refusal = describeRefusal({ operation, namespace: pod.namespace, pod: pod.name }, blockers);
+      const auditAnnotations = {
+        "reject-by-podprotector": blockers.map(({ namespace, name }) => `${namespace}/${name}`).join(","),
+        decision: blockers.map((blocker) => `${protectorId(blocker)}=${causeOf(blocker)}`).join(","),
+      };
+      const outcome = blockers.every(isBusy) ? "busy" : "denied";
+      const ending: Ending = { outcome, blockers, message: refusal.message, answer: { refusal, auditAnnotations } };
+      // Not before the caller has it: one that gave up may go on (failurePolicy Ignore), so the reservations stay (design 5.7).
+      return rollBack === undefined ? ending : { ...ending, delivered: (complete) => complete && rollBack() };
+    }
+    case "failed":
+      return { outcome: "failed", failure: verdict.tag, message: verdict.message, answer: undefined };
+    case "podGone": {
+      const message = `pods "${pod.name}" not found`;
+      return { outcome: "notFound", answer: { refusal: { code: 404, reason: "NotFound", message } } };
+    }
+    case "abandoned":
+      return { outcome: "abandoned", failure: "deadline", message: "the caller went away", answer: undefined };
+  }
+}
+
+function causeOf({ why }: Blocker): string {
+  return why.kind === "quota" ? why.decision.cause : why.cause;
+}
+
+function allowed(judgements: readonly Judgement[], pod: Pod, forced: boolean): Ending {
+  if (judgements.length === 0) return { outcome: "unprotected", answer: {} };
+  const decision = judgements.map(({ match, reason }) => `${protectorId(match)}=${reason}`).join(",");
+  const warnings = judgements
+    .filter(({ reason }) => reason === "Suspended")
+    .map(
+      ({ match }) =>
+        `PodProtector ${match.namespace}/${match.name} is suspended: pod ${pod.name} is let go unprotected`,
+    );
+  if (forced) warnings.push(`pod ${pod.namespace}/${pod.name} is let go by its force-delete annotation`);
+  const auditAnnotations = forced ? { decision, "force-delete": "true" } : { decision };
+  const answer = warnings.length === 0 ? { auditAnnotations } : { auditAnnotations, warnings };
+  return { outcome: forced ? "forced" : "allowed", judgements, answer };
+}

@@ -1,0 +1,37 @@
+import { commandLine } from "../shared/runtime/command-line.ts";
+import { webhookOptions } from "./options.ts";
+import { WebhookServer } from "./server.ts";
+import { CertificateError, readServingCertificate, type ServingCertificate } from "./tls.ts";
+
+/** The configuration can't be used: what it names is not there or not as it should be. */
+const EXIT_CONFIGURATION = 2;
+
+function certificateOrExit(certFile: string, keyFile: string): ServingCertificate {
+  try {
+    return readServingCertificate(certFile, keyFile);
+  } catch (error) {
+    if (!(error instanceof CertificateError)) throw error;
+    process.stderr.write(`podseidon-webhook: ${error.message}\n`);
+    process.exit(EXIT_CONFIGURATION);
+  }
+}
+
+const options = await commandLine(webhookOptions);
+// The port is open, and answered, before the rest of the program is even loaded: an apiserver that finds no listener waits for
+// its timeout, one that is told 503 goes by its failurePolicy at once.
+const server = new WebhookServer({
+  certificate: certificateOrExit(options.tlsCertFile, options.tlsPrivateKeyFile),
+  pathPrefix: options.pathPrefix,
+  cells: new Set(options.cell.map(({ name }) => name)),
+});
+try {
+  await server.listen(options.securePort, options.bindAddress === "" ? undefined : options.bindAddress);
+} catch (error) {
+  const address = `${options.bindAddress === "" ? "" : options.bindAddress}:${options.securePort}`;
+  const detail = error instanceof Error ? error.message : String(error);
+  process.stderr.write(`podseidon-webhook: cannot listen on ${address} (${detail}): choose another --secure-port\n`);
+  process.exit(EXIT_CONFIGURATION);
+}
+const { run } = await import("./run.ts");
+process.exitCode = await run(options, server);
+process.exit();

@@ -1,0 +1,151 @@
+import type { Counter, Histogram, Metrics } from "../shared/observe/metrics.ts";
+import { OUTCOMES, REVIEW_KINDS, type ReviewRecord } from "./handler.ts";
+import type { ReadPurpose, ReadResult, WriteResult } from "./slot.ts";
+import type { FailureTag } from "./work.ts";
+
+const WRITE_RESULTS = [
+  "written",
+  "conflict",
+  "gone",
+  "rejected",
+  "unknown",
+  "unavailable",
+] as const satisfies WriteResult[];
+const READ_RESULTS = ["found", "gone", "rejected", "unavailable"] as const satisfies ReadResult[];
+const READ_PURPOSES = ["first", "confirm", "conflict", "unknown"] as const satisfies ReadPurpose[];
+const FAILURES = [
+  "core-unavailable",
+  "core-rejected",
+  "cell-unavailable",
+  "deadline",
+  "defect",
+] as const satisfies FailureTag[];
+const REJECTED_STATUSES = ["400", "404", "405", "413", "415", "500", "503"] as const;
+const HISTORY_FINDINGS = ["wentBack", "replaced"] as const;
+
+/** A core or cell is named by the operator: few, but not known here. */
+const NAMES = { max: 100 };
+
+const SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30];
+const SIZES = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
+
+function shortStatus(status: number): (typeof REJECTED_STATUSES)[number] {
+  return REJECTED_STATUSES.find((known) => known === String(status)) ?? "500";
+}
+
+/** The webhook's own metrics; every outcome exists at zero from the start (design 11). */
+export class WebhookMetrics {
+  readonly #reviews: Counter<{ kind: typeof REVIEW_KINDS; outcome: typeof OUTCOMES }>;
+  readonly #seconds: Histogram<{ kind: typeof REVIEW_KINDS }>;
+  readonly #failures: Counter<{ reason: typeof FAILURES }>;
+  readonly #rejected: Counter<{ status: typeof REJECTED_STATUSES }>;
+  readonly #writes: Counter<{ core: typeof NAMES; result: typeof WRITE_RESULTS }>;
+  readonly #writeSeconds: Histogram<{ core: typeof NAMES }>;
+  readonly #batch: Histogram<{ core: typeof NAMES }>;
+  readonly #reads: Counter<{ core: typeof NAMES; purpose: typeof READ_PURPOSES; result: typeof READ_RESULTS }>;
+  readonly #history: Counter<{ core: typeof NAMES; finding: typeof HISTORY_FINDINGS }>;
+  readonly #crashes: Counter<Record<never, never>>;
+  readonly #reloads: Counter<{ result: readonly ["ok", "failed"] }>;
+  readonly #unparsable: Counter<{ core: typeof NAMES }>;
+
+  constructor(metrics: Metrics) {
+    this.#reviews = metrics.counter({
+      name: "webhook_reviews_total",
+      help: "Reviews answered, by what was asked and how it ended.",
+      labels: { kind: REVIEW_KINDS, outcome: OUTCOMES },
+    });
+    this.#seconds = metrics.histogram({
+      name: "webhook_review_seconds",
+      help: "Time from the arrival of a review to its answer.",
+      labels: { kind: REVIEW_KINDS },
+      buckets: SECONDS,
+    });
+    this.#failures = metrics.counter({
+      name: "webhook_review_failures_total",
+      help: "Reviews answered with an HTTP error, so that failurePolicy decided.",
+      labels: { reason: FAILURES },
+    });
+    this.#rejected = metrics.counter({
+      name: "webhook_rejected_calls_total",
+      help: "Calls that were no reviews: wrong method, type, cell, size or form.",
+      labels: { status: REJECTED_STATUSES },
+    });
+    this.#writes = metrics.counter({
+      name: "webhook_status_writes_total",
+      help: "Writes of a protector's status, by result.",
+      labels: { core: NAMES, result: WRITE_RESULTS },
+    });
+    this.#writeSeconds = metrics.histogram({
+      name: "webhook_status_write_seconds",
+      help: "Time of a write of a protector's status.",
+      labels: { core: NAMES },
+      buckets: SECONDS,
+    });
+    this.#batch = metrics.histogram({
+      name: "webhook_batch_size",
+      help: "Requests decided by one write.",
+      labels: { core: NAMES },
+      buckets: SIZES,
+    });
+    this.#reads = metrics.counter({
+      name: "webhook_protector_reads_total",
+      help: "Fresh reads of a protector, by why and result.",
+      labels: { core: NAMES, purpose: READ_PURPOSES, result: READ_RESULTS },
+    });
+    this.#history = metrics.counter({
+      name: "webhook_history_lost_total",
+      help: "Protectors whose version went back or that were replaced by another of their name.",
+      labels: { core: NAMES, finding: HISTORY_FINDINGS },
+    });
+    this.#crashes = metrics.counter({
+      name: "webhook_defects_total",
+      help: "Decisions that failed because of a defect of the program; each cost one review.",
+    });
+    this.#reloads = metrics.counter({
+      name: "webhook_certificate_reloads_total",
+      help: "Serving certificates that were read again.",
+      labels: { result: ["ok", "failed"] },
+    });
+    this.#unparsable = metrics.counter({
+      name: "webhook_unreadable_protectors_total",
+      help: "Versions of protectors that could not be read and were kept out.",
+      labels: { core: NAMES },
+    });
+  }
+
+  finished({ kind, outcome, durationMs, failure }: ReviewRecord): void {
+    this.#reviews.inc({ kind, outcome });
+    this.#seconds.observe({ kind }, durationMs / 1000);
+    if (failure !== undefined) this.#failures.inc({ reason: failure });
+  }
+
+  rejected(status: number): void {
+    this.#rejected.inc({ status: shortStatus(status) });
+  }
+
+  wrote(core: string, result: WriteResult, requests: number, tookMs: number): void {
+    this.#writes.inc({ core, result });
+    this.#writeSeconds.observe({ core }, tookMs / 1000);
+    this.#batch.observe({ core }, requests);
+  }
+
+  read(core: string, purpose: ReadPurpose, result: ReadResult): void {
+    this.#reads.inc({ core, purpose, result });
+  }
+
+  historyLost(core: string, finding: (typeof HISTORY_FINDINGS)[number]): void {
+    this.#history.inc({ core, finding });
+  }
+
+  crashed(): void {
+    this.#crashes.inc({});
+  }
+
+  reloaded(result: "ok" | "failed"): void {
+    this.#reloads.inc({ result });
+  }
+
+  unparsable(core: string): void {
+    this.#unparsable.inc({ core });
+  }
+}

@@ -1,0 +1,221 @@
+import { type Decision, type DisruptionRequest, decide } from "../shared/decide/quota.ts";
+import { formatMs } from "../shared/decide/time.ts";
+import type { Ports } from "../shared/runtime/clock.ts";
+import type { Pod } from "../shared/schema/pod.ts";
+import type { Operation } from "../shared/schema/podprotector.ts";
+import type { Blocker } from "./refusal.ts";
+import type { ProtectorSlot } from "./slot.ts";
+import type { Criterion } from "./subject.ts";
+import type { FailureTag, LiveRead, Outcome } from "./work.ts";
+
+/** One protector that covers the pod of a review. */
+export interface Match {
+  readonly core: string;
+  readonly namespace: string;
+  readonly name: string;
+  readonly slot: ProtectorSlot;
+}
+
+/** One core cluster, as the pipeline sees it. */
+export interface ProtectorSource {
+  readonly name: string;
+  /** Why no decision can rest on this core's cache now; undefined when it is current (design 5.4). */
+  problem(nowMs: number): string | undefined;
+  /** The protectors whose selector covers the pod. */
+  match(pod: Pod): Match[];
+}
+
+/** A disruption to be decided. */
+export interface Disruption {
+  readonly cell: string;
+  readonly operation: Operation;
+  readonly pod: Pod;
+  readonly podReadMs: number | undefined;
+  readonly reread: ((timeoutMs: number) => Promise<LiveRead>) | undefined;
+  /** Recorded and let through, whatever the quota is. */
+  readonly forced: boolean;
+  readonly criterion: Criterion;
+  readonly dryRun: boolean;
+  readonly arrivedMs: number;
+  readonly deadlineMs: number;
+  readonly gone: () => boolean;
+}
+
+/** What one protector said. */
+export interface Judgement {
+  readonly match: Match;
+  readonly reason: Extract<Decision, { allowed: true }>["reason"];
+}
+
+export type Verdict =
+  | { readonly kind: "allowed"; readonly judgements: readonly Judgement[] }
+  | {
+      readonly kind: "refused";
+      readonly blockers: readonly Blocker[];
+      /** Takes back what was reserved before the refusal; to be called once the refusal is delivered (design 5.7). */
+      readonly rollBack: (() => void) | undefined;
+    }
+  | { readonly kind: "failed"; readonly tag: FailureTag; readonly message: string }
+  | { readonly kind: "podGone" }
+  | { readonly kind: "abandoned" };
+
+export interface PipelineOptions {
+  readonly cores: readonly ProtectorSource[];
+  readonly ports: Ports;
+  readonly settleMs: number;
+}
+
+/** Time that a roll-back may take; what it leaves behind settles (design 5.2). */
+const ROLL_BACK_MS = 30_000;
+
+function byCoreNamespaceName(a: Match, b: Match): number {
+  if (a.core !== b.core) return a.core < b.core ? -1 : 1;
+  if (a.namespace !== b.namespace) return a.namespace < b.namespace ? -1 : 1;
+  return a.name < b.name ? -1 : a.name > b.name ? 1 : 0;
+}
+
+type Refusing = Extract<Outcome, { kind: "refused" | "overloaded" }>;
+
+function blockerOf({ core, namespace, name }: Match, outcome: Refusing): Blocker {
+  const why =
+    outcome.kind === "refused"
+      ? ({ kind: "quota", decision: outcome.decision } as const)
+      : ({ kind: "overloaded", cause: outcome.cause } as const);
+  return { core, namespace, name, why };
+}
+
+/**
+ * Decides disruptions over all protectors of all cores (design 5.7): all must agree; evaluated first, then reserved in the order of
+ * core, namespace and name, and taken back by nonce when a later one refuses.
+ */
+export class Pipeline {
+  readonly #options: PipelineOptions;
+
+  constructor(options: PipelineOptions) {
+    this.#options = options;
+  }
+
+  /** Resolves before the deadline; never rejects. */
+  async decide(disruption: Disruption): Promise<Verdict> {
+    const nowMs = this.#nowMs();
+    const matches: Match[] = [];
+    let problem: string | undefined;
+    for (const core of this.#options.cores) {
+      const trouble = core.problem(nowMs);
+      if (trouble === undefined) matches.push(...core.match(disruption.pod));
+      else problem ??= trouble;
+    }
+    if (matches.length === 0 && problem === undefined) return { kind: "allowed", judgements: [] };
+    const request = this.#request(disruption);
+    if (problem !== undefined) return this.#despite(problem, request, disruption, matches);
+    matches.sort(byCoreNamespaceName);
+    if (disruption.dryRun) return this.#evaluate(request, disruption, matches);
+    if (matches.length > 1) {
+      const verdict = await this.#evaluate(request, disruption, matches);
+      if (verdict.kind !== "allowed") return verdict;
+    }
+    return this.#reserve(request, disruption, matches);
+  }
+
+  /** One core can't be asked. That another one refuses is an answer all the same; that it agrees is none. */
+  async #despite(
+    message: string,
+    request: DisruptionRequest,
+    disruption: Disruption,
+    matches: readonly Match[],
+  ): Promise<Verdict> {
+    const failed: Verdict = { kind: "failed", tag: "core-unavailable", message };
+    if (matches.length === 0) return failed;
+    const verdict = await this.#evaluate(request, disruption, matches);
+    return verdict.kind === "refused" ? verdict : failed;
+  }
+
+  #request(disruption: Disruption): DisruptionRequest {
+    const { clock, random } = this.#options.ports;
+    const nowMs = clock.nowMs();
+    const { cell, operation, pod, forced, criterion } = disruption;
+    return {
+      cell,
+      operation,
+      pod,
+      forced,
+      criterion,
+      nonce: random.token(),
+      startTime: formatMs(nowMs),
+      staleRefreshBefore: formatMs(nowMs - 2 * this.#options.settleMs),
+    };
+  }
+
+  /** Asks every protector for its verdict; nothing is written. */
+  async #evaluate(request: DisruptionRequest, disruption: Disruption, matches: readonly Match[]): Promise<Verdict> {
+    const outcomes = await Promise.all(matches.map((match) => this.#verdictOf(request, disruption, match)));
+    const blockers: Blocker[] = [];
+    const judgements: Judgement[] = [];
+    let other: Verdict | undefined;
+    for (const [index, outcome] of outcomes.entries()) {
+      const match = matches[index];
+      if (match === undefined) continue;
+      if (outcome.kind === "refused" || outcome.kind === "overloaded") blockers.push(blockerOf(match, outcome));
+      else if (outcome.kind === "allowed") judgements.push({ match, reason: outcome.decision.reason });
+      else if (outcome.kind !== "absent" && outcome.kind !== "done") other ??= outcome;
+    }
+    if (blockers.length > 0) return { kind: "refused", blockers, rollBack: undefined };
+    return other ?? { kind: "allowed", judgements };
+  }
+
+  /** From the newest version known when that agrees; a refusal is confirmed by a fresh read (L6). */
+  #verdictOf(request: DisruptionRequest, disruption: Disruption, match: Match): Promise<Outcome> {
+    const newest = match.slot.newest();
+    const decision = newest === undefined ? undefined : decide(newest.state, request);
+    if (decision?.allowed) return Promise.resolve({ kind: "allowed", decision, written: false });
+    return this.#submit(request, disruption, match, true);
+  }
+
+  async #reserve(request: DisruptionRequest, disruption: Disruption, matches: readonly Match[]): Promise<Verdict> {
+    const judgements: Judgement[] = [];
+    const reserved: Match[] = [];
+    for (const match of matches) {
+      const outcome = await this.#submit(request, disruption, match, false);
+      if (outcome.kind === "allowed") {
+        judgements.push({ match, reason: outcome.decision.reason });
+        if (outcome.written) reserved.push(match);
+      } else if (outcome.kind === "refused" || outcome.kind === "overloaded") {
+        const rollBack = reserved.length === 0 ? undefined : () => this.#rollBack(request, reserved);
+        return { kind: "refused", blockers: [blockerOf(match, outcome)], rollBack };
+      } else if (outcome.kind !== "absent" && outcome.kind !== "done") return outcome;
+    }
+    return { kind: "allowed", judgements };
+  }
+
+  #submit(request: DisruptionRequest, from: Disruption, match: Match, verdictOnly: boolean): Promise<Outcome> {
+    const { podReadMs, reread, arrivedMs, deadlineMs, gone } = from;
+    return new Promise((settle) => {
+      match.slot.submit({
+        kind: "reserve",
+        request,
+        verdictOnly,
+        podReadMs,
+        reread,
+        arrivedMs,
+        deadlineMs,
+        gone,
+        attempt: undefined,
+        settle,
+      });
+    });
+  }
+
+  #rollBack(request: DisruptionRequest, reserved: readonly Match[]): void {
+    const nowMs = this.#nowMs();
+    const { cell, operation, nonce, pod } = request;
+    for (const { slot } of reserved) {
+      const deadlineMs = nowMs + ROLL_BACK_MS;
+      const settle = (): void => undefined;
+      slot.submit({ kind: "rollBack", cell, uid: pod.uid, operation, nonce, arrivedMs: nowMs, deadlineMs, settle });
+    }
+  }
+
+  #nowMs(): number {
+    return this.#options.ports.clock.monotonicMs();
+  }
+}

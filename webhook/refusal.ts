@@ -1,0 +1,119 @@
+import type { Decision } from "../shared/decide/quota.ts";
+import type { StatusCause } from "../shared/schema/admission.ts";
+import type { Operation } from "../shared/schema/podprotector.ts";
+import type { Refusal } from "./review.ts";
+
+/** Why one protector does not let a request pass. */
+export interface Blocker {
+  readonly core: string;
+  readonly namespace: string;
+  readonly name: string;
+  readonly why:
+    | { readonly kind: "quota"; readonly decision: Extract<Decision, { allowed: false }> }
+    /** The webhook had no room or no time for the request (design 5.8). */
+    | { readonly kind: "overloaded"; readonly cause: "queue" | "time" };
+}
+
+/** What is refused, for the first words of the text. */
+export interface Refused {
+  readonly operation: Operation;
+  readonly namespace: string;
+  readonly pod: string;
+}
+
+const DONE: Readonly<Record<Operation, string>> = { DELETE: "deleted", EVICT: "evicted", UPDATE: "changed" };
+
+/** Seconds after which client-go repeats a busy request by itself (design 5.3). */
+const RETRY_AFTER_SECONDS = 1;
+
+/** Names beyond this many are counted, not listed: a status message is read by people. */
+const MAX_NAMED = 5;
+
+/** True for what passes soon: the quota is there, but reserved and not accounted for yet. */
+export function isBusy(blocker: Blocker): boolean {
+  return blocker.why.kind === "overloaded" || blocker.why.decision.verdict === "Busy";
+}
+
+function plural(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? "" : "s"}`;
+}
+
+/** What the protector says, as the rest of a sentence that begins with its name. */
+function explain(blocker: Blocker): string {
+  if (blocker.why.kind === "overloaded") {
+    return blocker.why.cause === "queue"
+      ? "has too many disruptions waiting for a decision"
+      : "could not be asked in the time that this request had";
+  }
+  const { cause, facts } = blocker.why.decision;
+  const needed = `needs ${plural(facts.minAvailable, "available pod")}`;
+  const counts = `${facts.available} ${facts.available === 1 ? "is" : "are"} available, ${facts.reserved} of them reserved`;
+  switch (cause) {
+    case "AtMinimum":
+      return `${needed}, ${counts} by disruptions under way: its capacity is at the minimum`;
+    case "Reserved":
+      return `${needed}, ${counts} by disruptions that are not accounted for yet`;
+    case "UnhealthyBudget":
+      return `${needed}, ${counts} by disruptions under way: with unhealthyPodPolicy IfHealthyBudget even its unavailable pods stay until it is healthy`;
+    case "NotCounted":
+      return `${needed}, and no aggregator has counted the pods of this cell yet`;
+    case "OnHold":
+      return `${needed}, and this cell is on hold because its admission history may have been lost`;
+    case "ConcurrentLag":
+      return `${needed}, ${counts}: no more than its maxConcurrentLag may be under way at once`;
+    case "HistoryFull":
+      return `${needed}, ${counts}: its admission history is full until disruptions under way are accounted for`;
+    case "RefreshedTooLong":
+      return `${needed}, ${counts}: the reservation of this pod was repeated for too long and has to settle first`;
+  }
+}
+
+function nameOf({ core, namespace, name }: Blocker): string {
+  return `PodProtector ${namespace}/${name}${core === "" ? "" : ` (core ${core})`}`;
+}
+
+function causeOf(blocker: Blocker): StatusCause {
+  return {
+    reason: "DisruptionBudget",
+    message: `${nameOf(blocker)} ${explain(blocker)}`,
+    field: `podprotectors.podseidon.kubewharf.io/${blocker.namespace}/${blocker.name}`,
+  };
+}
+
+/**
+ * The refusal that a client sees (design 5.3, 6): 429, because drain and every eviction client retry on nothing else; names each
+ * blocking protector with what it needs, what is available and what is reserved; `retryAfterSeconds` only when every blocker
+ * is busy.
+ */
+export function describeRefusal(refused: Refused, blockers: readonly Blocker[]): Refusal {
+  const busy = blockers.every(isBusy);
+  const named = blockers.slice(0, MAX_NAMED).map((blocker) => `${nameOf(blocker)} ${explain(blocker)}`);
+  if (blockers.length > MAX_NAMED) named.push(`${blockers.length - MAX_NAMED} more refuse as well`);
+  const advice = busy ? "this passes by itself, try again in a second" : "try again when more pods are available";
+  return {
+    code: 429,
+    reason: "TooManyRequests",
+    message: `pod ${refused.namespace}/${refused.pod} may not be ${DONE[refused.operation]} now: ${named.join("; ")}; ${advice}`,
+    details: {
+      name: refused.pod,
+      kind: "pods",
+      causes: blockers.map(causeOf),
+      ...(busy ? { retryAfterSeconds: RETRY_AFTER_SECONDS } : {}),
+    },
+  };
+}
+
+/** An eviction that names no UID, where the registration was to add it (`--require-bound-evictions`). */
+export function describeUnbound(refused: Refused): Refusal {
+  const message = `the eviction of pod ${refused.namespace}/${refused.pod} is not bound to the pod's UID (deleteOptions.preconditions.uid), so another pod of the same name could be evicted in its place: check that the mutating webhook for pods/eviction is registered and reachable`;
+  return {
+    code: 429,
+    reason: "TooManyRequests",
+    message,
+    details: {
+      name: refused.pod,
+      kind: "pods",
+      causes: [{ reason: "UnboundEviction", message, field: "deleteOptions.preconditions.uid" }],
+    },
+  };
+}

@@ -1,0 +1,161 @@
+import { AccessError } from "../shared/kube/cluster-access.ts";
+import { createHttpsTransport } from "../shared/kube/https-transport.ts";
+import { loadClusterAccess } from "../shared/kube/kubeconfig.ts";
+import type { Transport } from "../shared/kube/transport.ts";
+import type { WatchEvent } from "../shared/kube/watch-event.ts";
+import { createLog, type Log } from "../shared/observe/log.ts";
+import { Metrics } from "../shared/observe/metrics.ts";
+import { Lifecycle, type LifecycleEvent, systemProcess } from "../shared/runtime/lifecycle.ts";
+import type { NamedPath } from "../shared/runtime/option-types.ts";
+import { systemPorts } from "../shared/runtime/system-ports.ts";
+import { version } from "../shared/runtime/version.ts";
+import { assembleWebhook, type Webhook } from "./assemble.ts";
+import { watchServingCertificate } from "./certificate-reload.ts";
+import { WebhookMetrics } from "./metrics.ts";
+import type { WebhookOptions } from "./options.ts";
+import type { WebhookServer } from "./server.ts";
+
+const EXIT_CONFIGURATION = 2;
+/** From SIGTERM to the exit, the shutdown delay included: longer than the longest review that can be under way. */
+const DRAIN_MS = 31_000;
+
+async function connect(flag: string, { name, path }: NamedPath): Promise<Transport> {
+  try {
+    const access = await loadClusterAccess(path ?? "", { env: process.env });
+    return createHttpsTransport(access, { ports: systemPorts, userAgent: `podseidon-webhook/${version}` });
+  } catch (error) {
+    if (!(error instanceof AccessError)) throw error;
+    process.stderr.write(`podseidon-webhook: ${flag} ${name}: ${error.message}\n`);
+    process.exit(EXIT_CONFIGURATION);
+  }
+}
+
+function logWatch(log: Log, core: string, event: WatchEvent): void {
+  if (event.kind === "failed") log.warn({ core, ...event }, "Watching the protectors of a core failed");
+  else if (event.kind === "unparsable") log.error({ core, ...event }, "A protector cannot be read");
+  else if (event.kind === "versionWentBack") log.warn({ core, ...event }, "A core cluster went back in time");
+  else log.debug({ core, ...event }, "Watching the protectors of a core");
+}
+
+function logLifecycle(log: Log, event: LifecycleEvent): void {
+  if (event.kind === "fatal" || event.kind === "stop-failed" || event.kind === "grace-exceeded") {
+    log.error({ ...event }, "The process is not well");
+  } else log.info({ ...event }, "Lifecycle");
+}
+
+function watchCertificate(
+  options: WebhookOptions,
+  server: WebhookServer,
+  metrics: WebhookMetrics,
+  log: Log,
+): () => void {
+  return watchServingCertificate({
+    certFile: options.tlsCertFile,
+    keyFile: options.tlsPrivateKeyFile,
+    timers: systemPorts.timers,
+    changed: (certificate) => {
+      server.setCertificate(certificate);
+      metrics.reloaded("ok");
+      log.info({ file: options.tlsCertFile }, "The serving certificate was read again");
+    },
+    failed: (error) => {
+      metrics.reloaded("failed");
+      log.error({ error }, "The new serving certificate cannot be used; the old one stays");
+    },
+  });
+}
+
+function declareGauges(metrics: Metrics, webhook: Webhook, server: WebhookServer): void {
+  const core = { max: 100 };
+  metrics.gaugeFrom(
+    { name: "webhook_reviews_in_flight", help: "Reviews that are not answered yet.", labels: {} },
+    (set) => set({}, server.inFlight),
+  );
+  metrics.gaugeFrom(
+    { name: "webhook_protectors", help: "Protectors known, by core cluster.", labels: { core } },
+    (set) => {
+      for (const { name, size } of webhook.cores) set({ core: name }, size);
+    },
+  );
+  metrics.gaugeFrom(
+    {
+      name: "webhook_cache_age_seconds",
+      help: "Time since the protectors of a core were last known to be current; decisions need less than 15.",
+      labels: { core },
+    },
+    (set) => {
+      for (const one of webhook.cores) {
+        const ageMs = one.cacheAgeMs(systemPorts.clock.monotonicMs());
+        if (Number.isFinite(ageMs)) set({ core: one.name }, ageMs / 1000);
+      }
+    },
+  );
+}
+
+/** Everything behind the open port: connects, serves, and resolves with the exit code when the process is to end. */
+export async function run(options: WebhookOptions, server: WebhookServer): Promise<number> {
+  const log = createLog({ component: "webhook", level: options.logLevel === "trace" ? "debug" : options.logLevel });
+  const cores = await Promise.all(
+    options.core.map(async (core) => ({ name: core.name, transport: await connect("--core", core) })),
+  );
+  const cells = await Promise.all(
+    options.cell.map(async (cell) => ({
+      name: cell.name,
+      transport: cell.path === undefined ? undefined : await connect("--cell", cell),
+    })),
+  );
+  const metrics = new Metrics({ processMetrics: true });
+  const webhookMetrics = new WebhookMetrics(metrics);
+  const webhook = assembleWebhook({
+    cores,
+    cells,
+    ports: systemPorts,
+    settleMs: options.settlePeriod,
+    ownNamespace: options.namespace,
+    dryRunMode: options.dryRun,
+    requireBoundEvictions: options.requireBoundEvictions,
+    log,
+    metrics: webhookMetrics,
+    onWatchEvent: (core, event) => logWatch(log, core, event),
+  });
+  declareGauges(metrics, webhook, server);
+  const stopReload = watchCertificate(options, server, webhookMetrics, log);
+  const lifecycle = new Lifecycle({
+    ports: systemPorts,
+    process: systemProcess,
+    unreadyMs: options.shutdownDelay,
+    graceMs: options.shutdownDelay + DRAIN_MS,
+    onEvent: (event) => logLifecycle(log, event),
+  });
+  lifecycle
+    .add({
+      name: "cores",
+      start: () => webhook.start(),
+      ready: () => webhook.problems().join("; ") || undefined,
+      stop: async () => {
+        await webhook.stop();
+        for (const { transport } of [...cores, ...cells]) transport?.close();
+      },
+    })
+    .add({
+      name: "server",
+      start: () =>
+        server.serve({
+          handle: webhook.handle,
+          rejected: (status, message) => {
+            webhookMetrics.rejected(status);
+            log.debug({ status, reason: message }, "A call was no review");
+          },
+          crashed: (error) => {
+            webhookMetrics.crashed();
+            log.error({ error }, "A review failed because of a defect");
+          },
+        }),
+      stop: async (signal) => {
+        stopReload();
+        await Promise.race([server.drain(), new Promise((resolve) => signal.addEventListener("abort", resolve))]);
+        await server.close();
+      },
+    });
+  return lifecycle.run();
+}

@@ -1,0 +1,359 @@
+import { encodeStatus } from "../shared/decide/quota.ts";
+import type { ApiResult, Unavailable } from "../shared/kube/api-result.ts";
+import { Backoff } from "../shared/runtime/backoff.ts";
+import { type Ports, sleep, type Timer } from "../shared/runtime/clock.ts";
+import type { PodProtector } from "../shared/schema/podprotector.ts";
+import { Entry } from "./entry.ts";
+import { type Finding, isWrittenByWebhook, Known } from "./known.ts";
+import {
+  CONFLICT_WAIT_MAX_MS,
+  CONFLICT_WAIT_MIN_MS,
+  CONFLICTS_BEFORE_WAIT,
+  MAX_BATCH,
+  MAX_CORE_CALL_MS,
+  MAX_REREAD_MS,
+  MAX_WAITING_PER_PROTECTOR,
+} from "./limits.ts";
+import type { ProtectorCalls } from "./protector-calls.ts";
+import { isCommitted, planRound, type Round } from "./round.ts";
+import { Turns } from "./turns.ts";
+import type { Outcome, ReserveWork, Work } from "./work.ts";
+
+export type WriteResult = "written" | "conflict" | "gone" | "rejected" | "unknown" | "unavailable";
+export type ReadResult = "found" | "gone" | "rejected" | "unavailable";
+
+/** What a slot tells those who count, log and remember. */
+export interface SlotObserver {
+  /** A write was answered, or not; `requests` is the size of its batch. */
+  wrote(result: WriteResult, requests: number, tookMs: number, message?: string): void;
+  read(purpose: ReadPurpose, result: ReadResult, message?: string): void;
+  /** The object went back or was replaced (design 5.4). */
+  historyLost(finding: Extract<Finding, "wentBack" | "replaced">, before: Entry, now: Entry): void;
+  /** An own write was made; `entry` is what the server stored. */
+  committed(entry: Entry, round: Round): void;
+  /** True while reservations of the protector `namespace/name` are remembered (design 5.4). */
+  remembers(key: string): boolean;
+  crashed(error: unknown): void;
+}
+
+export type ReadPurpose = "first" | "confirm" | "conflict" | "unknown";
+
+export interface SlotOptions {
+  readonly namespace: string;
+  readonly name: string;
+  readonly ports: Ports;
+  readonly calls: ProtectorCalls;
+  /** What the watch holds now. */
+  readonly watched: () => Entry | undefined;
+  readonly observer: SlotObserver;
+}
+
+const ORDER: Readonly<Record<Work["kind"], number>> = { reassert: 0, rollBack: 1, reserve: 2 };
+
+/** Re-assertions first, then what frees quota, then the earliest deadline. */
+function byUrgency(a: Work, b: Work): number {
+  return ORDER[a.kind] - ORDER[b.kind] || a.deadlineMs - b.deadlineMs;
+}
+
+/**
+ * All requests of this process for one protector (design 5.8): one call to its object at a time, everything that waits is decided
+ * together on the newest version known, and written by one compare-and-swap.
+ */
+export class ProtectorSlot {
+  readonly #options: SlotOptions;
+  readonly #known = new Known();
+  readonly #turns: Turns;
+  readonly #backoff: Backoff;
+  readonly #waiting = new Map<Work, Timer>();
+  #running = false;
+  #writing = false;
+  #conflicts = 0;
+  /** Message of the core's last failure, until a call succeeds. */
+  #failure: string | undefined;
+
+  constructor(options: SlotOptions) {
+    this.#options = options;
+    this.#turns = new Turns(options.ports.random);
+    this.#backoff = new Backoff({ initialMs: 20, maxMs: 500, factor: 2, jitter: 0.5 }, options.ports.random);
+  }
+
+  /** True when nothing waits here. */
+  get idle(): boolean {
+    return this.#waiting.size === 0;
+  }
+
+  /** The newest version known, for a verdict that needs no write. */
+  newest(): Entry | undefined {
+    const watched = this.#options.watched();
+    if (watched !== undefined && !this.#writing) this.#note(this.#known.newest, watched, this.#known.offer(watched));
+    return this.#known.newest;
+  }
+
+  cellSinceMs(cell: string): number {
+    return this.#known.cellSinceMs(cell);
+  }
+
+  /** Queues a request; its outcome is settled before its deadline. */
+  submit(work: Work): void {
+    if (this.#waiting.size >= MAX_WAITING_PER_PROTECTOR && work.kind === "reserve") {
+      work.settle({ kind: "overloaded", cause: "queue" });
+      return;
+    }
+    const { timers } = this.#options.ports;
+    this.#waiting.set(
+      work,
+      timers.after(work.deadlineMs - this.#nowMs(), () => this.#expire(work)),
+    );
+    if (!this.#running) void this.#run();
+  }
+
+  /** The watch has another version. While an own write is under way it may be that very write: judged when it is answered. */
+  watchChanged(): void {
+    if (!this.#writing) this.newest();
+  }
+
+  async #run(): Promise<void> {
+    this.#running = true;
+    try {
+      while (this.#waiting.size > 0) {
+        await this.#turn();
+        this.#sweep();
+        if (this.#waiting.size > 0) await this.#round();
+      }
+    } catch (error) {
+      this.#options.observer.crashed(error);
+      const message = "the decision failed because of a defect in the webhook; see its log";
+      for (const work of [...this.#waiting.keys()]) this.#settle(work, { kind: "failed", tag: "defect", message });
+    } finally {
+      this.#running = false;
+    }
+  }
+
+  /** Waits until it is this replica's turn to write (L5), which without rivals is now. */
+  async #turn(): Promise<void> {
+    if (this.#conflicts > 0) {
+      if (this.#conflicts < CONFLICTS_BEFORE_WAIT) return;
+      const spread = CONFLICT_WAIT_MAX_MS - CONFLICT_WAIT_MIN_MS;
+      await this.#sleep(CONFLICT_WAIT_MIN_MS + spread * this.#options.ports.random.fraction());
+      return;
+    }
+    for (;;) {
+      this.newest();
+      const nowMs = this.#nowMs();
+      const waitMs = Math.min(this.#turns.waitMs(nowMs, this.#waiting.size), this.#slackMs(nowMs));
+      if (waitMs <= 0) return;
+      await this.#sleep(waitMs);
+    }
+  }
+
+  /** How long the most urgent request can still wait for a write. */
+  #slackMs(nowMs: number): number {
+    let earliestMs = Number.POSITIVE_INFINITY;
+    for (const work of this.#waiting.keys()) earliestMs = Math.min(earliestMs, work.deadlineMs);
+    return earliestMs - nowMs - 3 * this.#turns.roundTripMs;
+  }
+
+  /** Answers before the write what cannot make it, and drops what nobody waits for any more (design 5.8). */
+  #sweep(): void {
+    const tooLateMs = this.#nowMs() + this.#turns.roundTripMs;
+    for (const work of [...this.#waiting.keys()]) {
+      if (work.kind !== "reserve" || work.attempt !== undefined) continue;
+      if (work.gone()) this.#settle(work, { kind: "abandoned" });
+      else if (work.deadlineMs <= tooLateMs) this.#expire(work);
+    }
+  }
+
+  async #round(): Promise<void> {
+    const base = this.newest();
+    if (base === undefined) {
+      await this.#read("first");
+      return;
+    }
+    const round = await this.#plan(base);
+    for (const { work, error } of round.broken) this.#break(work, error);
+    for (const work of round.done) this.#settle(work, { kind: "done" });
+    for (const { work, decision } of round.free) this.#settle(work, { kind: "allowed", decision, written: false });
+    // A refusal may rest on what this very round is about to write: with a write under way it is decided again on its answer.
+    if (round.writes.length > 0) await this.#write(round);
+    else if (!this.#refuse(round)) await this.#read("confirm");
+  }
+
+  async #plan(base: Entry): Promise<Round> {
+    const take = (): Work[] => [...this.#waiting.keys()].sort(byUrgency).slice(0, MAX_BATCH);
+    const round = planRound(base, take(), (cell) => this.#known.cellSinceMs(cell));
+    if (round.stale.length === 0) return round;
+    await Promise.all(round.stale.map((work) => this.#reread(work)));
+    return planRound(base, take(), (cell) => this.#known.cellSinceMs(cell));
+  }
+
+  async #reread(work: ReserveWork): Promise<void> {
+    const timeoutMs = Math.min(MAX_REREAD_MS, work.deadlineMs - this.#nowMs());
+    const live = await work.reread?.(timeoutMs);
+    if (live?.kind === "found") {
+      work.request = { ...work.request, pod: live.pod };
+      work.podReadMs = live.sentMs;
+    } else if (live?.kind === "gone") this.#settle(work, { kind: "podGone" });
+    else this.#settle(work, { kind: "failed", tag: "cell-unavailable", message: live?.message ?? "no live read" });
+  }
+
+  /** Answers the refusals that rest on a version no older than the request; false when one needs a fresh read (L6). */
+  #refuse(round: Round): boolean {
+    const { sentMs } = round.base;
+    let complete = true;
+    for (const { work, decision } of round.refused) {
+      if (sentMs !== undefined && sentMs >= work.arrivedMs) this.#settle(work, { kind: "refused", decision });
+      else complete = false;
+    }
+    return complete;
+  }
+
+  async #write(round: Round): Promise<void> {
+    const { calls, observer, ports } = this.#options;
+    const { base, writes, decisions } = round;
+    const status = encodeStatus(round.working, base.object.status, ports.clock.nowMs());
+    for (const [work, decision] of decisions) work.attempt = { decision, baseVersion: base.version };
+    const sentMs = this.#nowMs();
+    this.#writing = true;
+    const result = await calls.write(base.object, status, this.#callBudgetMs()).finally(() => {
+      this.#writing = false;
+    });
+    const tookMs = this.#nowMs() - sentMs;
+    const label = writeResult(result);
+    observer.wrote(label, writes.length, tookMs, failureMessage(result));
+    if (label === "written" || label === "conflict") this.#turns.wrote(this.#nowMs(), tookMs);
+    if (result.kind === "ok") this.#written(round, new Entry(result.object, this.#nowMs(), sentMs));
+    else if (result.kind === "conflict") {
+      this.#conflicts++;
+      await this.#read("conflict");
+    } else if (result.kind === "gone") this.#absent();
+    else if (result.kind === "rejected") this.#rejected(writes, result.message);
+    else await this.#unavailable(result, decisions.keys());
+  }
+
+  #written(round: Round, entry: Entry): void {
+    this.#succeeded();
+    this.#conflicts = 0;
+    this.#learn(entry, "own");
+    this.#options.observer.committed(entry, round);
+    for (const work of round.writes) {
+      const decision = work.kind === "reserve" ? round.decisions.get(work) : undefined;
+      this.#settle(work, decision === undefined ? { kind: "done" } : { kind: "allowed", decision, written: true });
+    }
+  }
+
+  /** The server does not take this write, whatever it is repeated: nothing was written. */
+  #rejected(works: readonly Work[], message: string): void {
+    for (const work of works) {
+      if (work.kind === "reserve") work.attempt = undefined;
+      this.#settle(work, { kind: "failed", tag: "core-rejected", message });
+    }
+  }
+
+  /** No answer: what was not sent is tried again, what may have been made is looked for (design 5.7). */
+  async #unavailable(result: Unavailable, attempted: Iterable<ReserveWork>): Promise<void> {
+    this.#failure = result.error.message;
+    if (!result.sent) for (const work of attempted) work.attempt = undefined;
+    await this.#sleep(Math.max(this.#backoff.nextMs(), Math.min(result.retryAfterMs ?? 0, 1_000)));
+    if (result.sent) await this.#read("unknown");
+  }
+
+  async #read(purpose: ReadPurpose): Promise<void> {
+    const { calls, observer, namespace, name } = this.#options;
+    const sentMs = this.#nowMs();
+    const result = await calls.read(namespace, name, this.#callBudgetMs());
+    observer.read(purpose, readResult(result), failureMessage(result));
+    if (result.kind === "ok") {
+      this.#succeeded();
+      const entry = new Entry(result.object, this.#nowMs(), sentMs);
+      this.#learn(entry, "read");
+      this.#resolveAttempts(entry);
+    } else if (result.kind === "gone") this.#absent();
+    else if (result.kind === "unavailable") await this.#unavailable({ ...result, sent: false }, []);
+    else this.#rejected([...this.#waiting.keys()], result.message);
+  }
+
+  /** Which of the writes with an unknown outcome were made? Those that were not can't be any more once the version moved. */
+  #resolveAttempts(entry: Entry): void {
+    for (const work of [...this.#waiting.keys()]) {
+      if (work.kind !== "reserve" || work.attempt === undefined) continue;
+      const { decision, baseVersion } = work.attempt;
+      if (isCommitted(entry, work)) this.#settle(work, { kind: "allowed", decision, written: true });
+      else if (entry.version !== baseVersion) work.attempt = undefined;
+    }
+  }
+
+  #learn(entry: Entry, source: "own" | "read"): void {
+    const before = this.#known.newest;
+    this.#note(before, entry, this.#known.answered(entry), source === "own");
+  }
+
+  #note(before: Entry | undefined, entry: Entry, finding: Finding, own = false): void {
+    if (finding === "known" || before === undefined) return;
+    if (finding !== "newer") this.#options.observer.historyLost(finding, before, entry);
+    else if (!own && isWrittenByWebhook(before, entry)) this.#turns.rivalWrote(this.#nowMs());
+  }
+
+  #absent(): void {
+    this.#succeeded();
+    this.#known.forget();
+    for (const work of [...this.#waiting.keys()]) this.#settle(work, { kind: "absent" });
+  }
+
+  #succeeded(): void {
+    this.#failure = undefined;
+    this.#backoff.reset();
+  }
+
+  #expire(work: Work): void {
+    if (work.kind === "reserve" && work.attempt !== undefined) {
+      const message = "the write of the reservation was not answered in time; it is not known whether it was made";
+      this.#settle(work, { kind: "failed", tag: "deadline", message });
+    } else if (this.#failure !== undefined) {
+      this.#settle(work, { kind: "failed", tag: "core-unavailable", message: this.#failure });
+    } else this.#settle(work, { kind: "overloaded", cause: "time" });
+  }
+
+  #break(work: Work, error: unknown): void {
+    this.#options.observer.crashed(error);
+    const message = "the decision failed because of a defect in the webhook; see its log";
+    this.#settle(work, { kind: "failed", tag: "defect", message });
+  }
+
+  #settle(work: Work, outcome: Outcome): void {
+    const timer = this.#waiting.get(work);
+    if (timer === undefined) return;
+    timer.cancel();
+    this.#waiting.delete(work);
+    work.settle(outcome);
+  }
+
+  #callBudgetMs(): number {
+    let latestMs = 0;
+    for (const work of this.#waiting.keys()) latestMs = Math.max(latestMs, work.deadlineMs);
+    return Math.max(1, Math.min(MAX_CORE_CALL_MS, latestMs - this.#nowMs()));
+  }
+
+  #nowMs(): number {
+    return this.#options.ports.clock.monotonicMs();
+  }
+
+  #sleep(delayMs: number): Promise<void> {
+    return sleep(this.#options.ports, delayMs);
+  }
+}
+
+function writeResult(result: ApiResult<PodProtector>): WriteResult {
+  if (result.kind === "ok") return "written";
+  if (result.kind === "unavailable") return result.sent ? "unknown" : "unavailable";
+  return result.kind;
+}
+
+function readResult(result: ApiResult<PodProtector>): ReadResult {
+  if (result.kind === "ok") return "found";
+  return result.kind === "conflict" ? "rejected" : result.kind;
+}
+
+function failureMessage(result: ApiResult<PodProtector>): string | undefined {
+  if (result.kind === "unavailable") return result.error.message;
+  return result.kind === "rejected" || result.kind === "conflict" ? result.message : undefined;
+}
