@@ -56,6 +56,15 @@ describe("label index", () => {
     expect(local.stats()).toEqual({ namespaces: 0, pairs: 0 });
   });
 
+  it("follows a label whose value changed", () => {
+    const local = new LabelIndex<Labelled>();
+    local.add(pod("a", { app: "web" }));
+    local.add(pod("b", { app: "web" }));
+    local.add(pod("a", { app: "db" }));
+    expect(names(local.select("ns", { matchLabels: { app: "web" } }))).toEqual(["b"]);
+    expect(names(local.select("ns", { matchLabels: { app: "db" } }))).toEqual(["a"]);
+  });
+
   it("agrees with a linear scan after any updates", () => {
     const operation = fc.record({
       name: fc.constantFrom("a", "b", "c", "d", "e", "f", "g", "h"),

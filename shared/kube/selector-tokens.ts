@@ -12,8 +12,8 @@ export interface Requirements {
    * empty: a selector without such requirements has one empty set.
    */
   readonly alternatives: readonly (readonly LabelToken[])[];
-  /** The tokens say all that the selector says; otherwise its predicate is to be asked too. */
-  readonly complete: boolean;
+  /** The requirements that tokens can't express, to be asked as well; undefined when there are none. */
+  readonly residual: LabelSelector | undefined;
 }
 
 /** A selector with `In` of several values becomes at most this many token sets; beyond, `In` counts as the key's existence. */
@@ -24,8 +24,9 @@ export function requirementsOf(selector: LabelSelector): Requirements {
   let alternatives: LabelToken[][] = [
     Object.entries(selector.matchLabels ?? {}).map(([key, value]) => ({ key, value })),
   ];
-  let complete = true;
-  for (const { key, operator, values } of selector.matchExpressions ?? []) {
+  const residual: NonNullable<LabelSelector["matchExpressions"]> = [];
+  for (const expression of selector.matchExpressions ?? []) {
+    const { key, operator, values } = expression;
     if (operator === "In") {
       const choices = [...new Set(values ?? [])];
       // An In without values can't be read: it asks for nothing here.
@@ -34,13 +35,16 @@ export function requirementsOf(selector: LabelSelector): Requirements {
         alternatives = choices.flatMap((value) => alternatives.map((tokens) => [...tokens, { key, value }]));
         continue;
       }
-      complete = false;
+      residual.push(expression);
     }
     if (operator === "In" || operator === "Exists")
       alternatives = alternatives.map((tokens) => [...tokens, { key, value: undefined }]);
-    else complete = false;
+    else residual.push(expression);
   }
-  return { alternatives: alternatives.map(distinct), complete };
+  return {
+    alternatives: alternatives.map(distinct),
+    residual: residual.length > 0 ? { matchExpressions: residual } : undefined,
+  };
 }
 
 function distinct(tokens: readonly LabelToken[]): LabelToken[] {

@@ -140,6 +140,14 @@ describe("selector index: upkeep", () => {
     expect(index.match("ns", { a: "1", b: "2" }).sort((a, b) => a - b)).toEqual(keys.filter((one) => one % 2 === 1));
   });
 
+  it("forgets labels that no selector needs any more", () => {
+    const index = new SelectorIndex<number>();
+    for (let key = 0; key < 100; key += 1) index.set(key, "ns", { matchLabels: { app: `app-${key}`, tier: "web" } });
+    for (let key = 1; key < 100; key += 1) index.delete(key);
+    expect(index.stats().tokens).toBe(2);
+    expect(index.stats().nodes).toBeLessThanOrEqual(2);
+  });
+
   it("deletes what is not there without harm", () => {
     const index = new SelectorIndex<string>();
     index.delete("p");

@@ -39,7 +39,6 @@ interface Entry<K> {
   readonly key: K;
   readonly namespace: string;
   readonly selector: LabelSelector;
-  readonly selectorText: string;
   readonly problems: readonly string[];
   /** For what tokens can't express; undefined when they say all. */
   readonly residual: ((labels: Labels) => boolean) | undefined;
@@ -82,14 +81,14 @@ export class SelectorIndex<K> {
     const present = this.#entries.get(key);
     const sameNamespace = present?.namespace === namespace;
     if (present !== undefined && sameNamespace && present.selector === selector) return present.problems;
-    const selectorText = JSON.stringify([selector.matchLabels, selector.matchExpressions]);
-    if (present !== undefined && sameNamespace && present.selectorText === selectorText) return present.problems;
+    if (present !== undefined && sameNamespace && textOf(present.selector) === textOf(selector))
+      return present.problems;
     this.delete(key);
 
-    const { matches, problems } = compileSelector(selector, this.#unreadable);
+    const { problems } = compileSelector(selector, this.#unreadable);
     const requirements = requirementsOf(selector);
-    const residual = requirements.complete ? undefined : matches;
-    const entry: Entry<K> = { key, namespace, selector, selectorText, problems, residual, placements: [] };
+    const residual = requirements.residual && compileSelector(requirements.residual, this.#unreadable).matches;
+    const entry: Entry<K> = { key, namespace, selector, problems, residual, placements: [] };
     this.#entries.set(key, entry);
     // A selector that can match nothing has no place in the trie.
     if (problems.length === 0 || this.#unreadable === "matches") this.#place(entry, requirements);
@@ -150,6 +149,10 @@ export class SelectorIndex<K> {
       insert(placement);
     }
   }
+}
+
+function textOf({ matchLabels, matchExpressions }: LabelSelector): string {
+  return JSON.stringify([matchLabels, matchExpressions]);
 }
 
 function newNode<K>(parent: Node<K> | undefined, edge: Token | undefined): Node<K> {
