@@ -1,0 +1,135 @@
+/** What one seed's run is made of: sizes, rates and timings, all drawn from the seed and all printed when it fails. */
+import type { Chance } from "../random.ts";
+
+export interface Scenario {
+  readonly seed: number;
+  readonly durationMs: number;
+  readonly settleMs: number;
+  readonly requestTimeoutMs: number;
+  readonly cells: number;
+  readonly webhooks: number;
+  readonly podsPerCell: number;
+  readonly protectors: readonly ProtectorPlan[];
+  /** Mean time between deletions in one cell. */
+  readonly deletionEveryMs: number;
+  readonly evictionShare: number;
+  readonly faults: Faults;
+}
+
+export interface ProtectorPlan {
+  readonly name: string;
+  readonly minAvailable: number;
+  readonly minReadySeconds: number;
+  readonly compactThreshold: number;
+  readonly labels: Readonly<Record<string, string>>;
+}
+
+/** Mean times between faults of a kind, in virtual milliseconds; 0: never in this run. */
+export interface Faults {
+  readonly watchLagMaxMs: number;
+  readonly flapEveryMs: number;
+  readonly podFailureEveryMs: number;
+  readonly crashWebhookEveryMs: number;
+  readonly crashAggregatorEveryMs: number;
+  readonly twoLeadersEveryMs: number;
+  readonly partitionEveryMs: number;
+  readonly lostResponseRate: number;
+  readonly commitNeverRate: number;
+  readonly commitLateRate: number;
+  readonly otherWebhookRejectRate: number;
+  readonly duplicateReviewRate: number;
+  readonly compactEveryMs: number;
+  readonly cutStreamsEveryMs: number;
+  readonly editSpecEveryMs: number;
+  readonly restoreCoreEveryMs: number;
+  readonly recreateProtectorEveryMs: number;
+  readonly annotateEveryMs: number;
+  readonly clockStepEveryMs: number;
+}
+
+export const FAULT_KINDS = [
+  "watchLag",
+  "flap",
+  "podFailure",
+  "crashWebhook",
+  "crashAggregator",
+  "twoLeaders",
+  "partition",
+  "lostResponse",
+  "commitNever",
+  "commitLate",
+  "otherWebhookReject",
+  "duplicateReview",
+  "compact",
+  "cutStreams",
+  "editSpec",
+  "restoreCore",
+  "recreateProtector",
+  "annotate",
+  "clockStep",
+] as const;
+export type FaultKind = (typeof FAULT_KINDS)[number];
+
+const MINUTE_MS = 60_000;
+
+/** Draws a scenario. `without` leaves out kinds of faults: how a failing seed is shrunk. */
+export function drawScenario(seed: number, chance: Chance, without: ReadonlySet<FaultKind> = new Set()): Scenario {
+  const cells = chance.between(2, 3);
+  const podsPerCell = chance.between(7, 30);
+  const total = cells * podsPerCell;
+  // Drawn before anything is left out, so that the rest of the scenario stays the same.
+  const every = (kind: FaultKind, meanMs: number, probability: number): number => {
+    const drawn = chance.chance(probability) ? meanMs * (0.5 + chance.fraction()) : 0;
+    return without.has(kind) ? 0 : drawn;
+  };
+  const rate = (kind: FaultKind, most: number, probability: number): number => {
+    const drawn = chance.chance(probability) ? most * chance.fraction() : 0;
+    return without.has(kind) ? 0 : drawn;
+  };
+  const labels = { app: "web" };
+  const first: ProtectorPlan = {
+    name: "web",
+    labels,
+    minAvailable: Math.max(1, Math.floor(total * (0.5 + 0.45 * chance.fraction()))),
+    minReadySeconds: chance.pick([0, 0, 0, 5, 20]),
+    compactThreshold: chance.pick([100, 100, 3]),
+  };
+  const second: ProtectorPlan = {
+    ...first,
+    name: "web-too",
+    minAvailable: Math.max(1, Math.floor(total * (0.4 + 0.5 * chance.fraction()))),
+  };
+  return {
+    seed,
+    durationMs: 10 * MINUTE_MS,
+    settleMs: 75_000,
+    requestTimeoutMs: 60_000,
+    cells,
+    webhooks: 3,
+    podsPerCell,
+    protectors: chance.chance(0.35) ? [first, second] : [first],
+    deletionEveryMs: 1000 * (2 + 6 * chance.fraction()),
+    evictionShare: chance.fraction() * 0.6,
+    faults: {
+      watchLagMaxMs: without.has("watchLag") ? 50 : chance.pick([20, 200, 5_000, 60_000]),
+      flapEveryMs: every("flap", 10_000, 0.5),
+      podFailureEveryMs: every("podFailure", 60_000, 0.3),
+      crashWebhookEveryMs: every("crashWebhook", 90_000, 0.4),
+      crashAggregatorEveryMs: every("crashAggregator", 90_000, 0.4),
+      twoLeadersEveryMs: every("twoLeaders", 120_000, 0.25),
+      partitionEveryMs: every("partition", 90_000, 0.3),
+      lostResponseRate: rate("lostResponse", 0.1, 0.3),
+      commitNeverRate: rate("commitNever", 0.3, 0.4),
+      commitLateRate: rate("commitLate", 0.3, 0.4),
+      otherWebhookRejectRate: rate("otherWebhookReject", 0.3, 0.3),
+      duplicateReviewRate: rate("duplicateReview", 0.2, 0.3),
+      compactEveryMs: every("compact", 60_000, 0.3),
+      cutStreamsEveryMs: every("cutStreams", 40_000, 0.4),
+      editSpecEveryMs: every("editSpec", 90_000, 0.25),
+      restoreCoreEveryMs: every("restoreCore", 200_000, 0.15),
+      recreateProtectorEveryMs: every("recreateProtector", 200_000, 0.15),
+      annotateEveryMs: every("annotate", 3_000, 0.5),
+      clockStepEveryMs: every("clockStep", 60_000, 0.3),
+    },
+  };
+}

@@ -1,0 +1,72 @@
+/** A workload controller of one cell: keeps a number of pods, under fixed names (as a StatefulSet) or fresh ones. */
+import type { VirtualTime } from "../../support/virtual-ports.ts";
+import { metadataOf, record } from "../apiserver/objects.ts";
+import type { ApiServer } from "../apiserver/server.ts";
+import type { Chance } from "../random.ts";
+
+const NAMESPACE = "default";
+const RECONCILE_MS = 1_000;
+
+export class Workload {
+  readonly #server: ApiServer;
+  readonly #chance: Chance;
+  readonly #replicas: number;
+  readonly #labels: Readonly<Record<string, string>>;
+  #serial = 0;
+
+  constructor(
+    server: ApiServer,
+    time: VirtualTime,
+    chance: Chance,
+    replicas: number,
+    labels: Readonly<Record<string, string>>,
+  ) {
+    this.#server = server;
+    this.#chance = chance;
+    this.#replicas = replicas;
+    this.#labels = labels;
+    const tick = (): void => {
+      void this.reconcile();
+      time.timers.after(RECONCILE_MS * (0.5 + chance.fraction()), tick);
+    };
+    tick();
+  }
+
+  /** Removes finished pods and creates what is missing. */
+  async reconcile(): Promise<void> {
+    const pods = this.#server.etcd.range(`pods/${NAMESPACE}/`);
+    let alive = 0;
+    for (const { key, value } of pods) {
+      const finished = record(value.status).phase === "Failed";
+      if (finished && metadataOf(value).deletionTimestamp === undefined) void this.#delete(key.split("/")[2] ?? "");
+      else if (!finished && metadataOf(value).deletionTimestamp === undefined) alive += 1;
+    }
+    for (let missing = this.#replicas - alive; missing > 0; missing -= 1) await this.#create();
+  }
+
+  async #create(): Promise<void> {
+    const stable = this.#chance.chance(0.5);
+    const name = stable ? this.#freeName() : `web-${++this.#serial}`;
+    const body = {
+      metadata: { name, labels: this.#labels },
+      spec: { nodeName: "node", containers: [{ name: "app", image: "app:1" }] },
+      status: { phase: "Pending" },
+    };
+    await this.#call("POST", `/api/v1/namespaces/${NAMESPACE}/pods`, body);
+  }
+
+  #freeName(): string {
+    for (let index = 0; ; index += 1) {
+      const name = `web-s${index}`;
+      if (this.#server.etcd.get(`pods/${NAMESPACE}/${name}`) === undefined) return name;
+    }
+  }
+
+  async #delete(name: string): Promise<void> {
+    await this.#call("DELETE", `/api/v1/namespaces/${NAMESPACE}/pods/${name}`, {});
+  }
+
+  async #call(method: string, path: string, body: Readonly<Record<string, unknown>>): Promise<void> {
+    await this.#server.handle({ method, path, body, contentType: "application/json", user: "workload" });
+  }
+}
