@@ -133,6 +133,14 @@ export function items(list: unknown): readonly unknown[] {
   return Array.isArray(found) ? found : [];
 }
 
+/** The status of one of an object's conditions: `conditionStatus(pod, "Ready")`. */
+export function conditionStatus(object: unknown, type: string): string | undefined {
+  const conditions = field(object, "status", "conditions");
+  const found = (Array.isArray(conditions) ? conditions : []).find((condition) => field(condition, "type") === type);
+  const status = field(found, "status");
+  return typeof status === "string" ? status : undefined;
+}
+
 function parse(text: string): unknown {
   try {
     const value: unknown = JSON.parse(text);

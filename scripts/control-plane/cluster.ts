@@ -1,25 +1,19 @@
-import { cpSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { ApiClient, field } from "./api-client.ts";
+import { ApiClient, conditionStatus, field } from "./api-client.ts";
 import { type Binaries, ensureBinaries } from "./binaries.ts";
-import {
-  COMPONENT_NAMES,
-  type ComponentName,
-  describeComponents,
-  etcdUrl,
-  type Flags,
-  type Ports,
-  type Setting,
-  serverUrl,
-} from "./components.ts";
+import { COMPONENT_NAMES, type ComponentName, etcdUrl, type Ports, type Setting, serverUrl } from "./components.ts";
 import { EtcdClient } from "./etcd.ts";
+import { copyEtcdData, type EtcdSnapshot, replaceEtcdData } from "./etcd-data.ts";
 import { Identity, type StaticToken } from "./identity.ts";
+import { credentialOf, type KubeconfigUser, requestToken } from "./kubeconfig-user.ts";
 import { type KubectlOptions, type KubectlResult, runKubectl } from "./kubectl.ts";
-import { ManagedProcess, StartError } from "./managed-process.ts";
+import { StartError } from "./managed-process.ts";
 import { type NodeOptions, nodeManifest } from "./node.ts";
 import { releasePort, reservePort } from "./ports.ts";
+import { describeProcesses, type FlagOverrides, type Processes } from "./processes.ts";
 import { theReaper } from "./reaper.ts";
 
 export interface ClusterOptions {
@@ -34,7 +28,7 @@ export interface ClusterOptions {
   /** Nodes that exist and are ready when {@link Cluster.start} resolves, named `node-1` and so on; none by default. */
   readonly nodes?: number;
   /** Flags beside or instead of the usual ones; `$FILES` in a value is the directory of `files`. */
-  readonly flags?: Readonly<Partial<Record<ComponentName, Flags>>>;
+  readonly flags?: FlagOverrides;
   /** Files that flags refer to: name and content, such as an audit policy. */
   readonly files?: Readonly<Record<string, string>>;
   /** Users beside the administrator who authenticate by a fixed token. */
@@ -43,16 +37,6 @@ export interface ClusterOptions {
   readonly binaries?: Binaries;
 }
 
-/** Who a kubeconfig file is for. */
-export type KubeconfigUser =
-  | { readonly token: string }
-  | { readonly tokenFile: string }
-  | { readonly user: string; readonly groups?: readonly string[]; readonly lifetimeMs?: number }
-  | {
-      readonly serviceAccount: { readonly namespace: string; readonly name: string };
-      readonly expirationSeconds?: number;
-    };
-
 export interface KubeconfigOptions {
   /** Another address than the apiserver's own, such as a proxy's before it; 127.0.0.1 and localhost fit the certificate. */
   readonly server?: string;
@@ -60,15 +44,9 @@ export interface KubeconfigOptions {
   readonly path?: string;
 }
 
-const START_TIMEOUT_MS = 60_000;
 const START_ATTEMPTS = 3;
 const POLL_MS = 40;
 const WAIT_TIMEOUT_MS = 60_000;
-
-/** A copy of etcd's data, made by {@link Cluster.snapshotEtcd}. */
-export interface EtcdSnapshot {
-  readonly directory: string;
-}
 
 /**
  * A Kubernetes cluster of real processes on loopback addresses, with KWOK in place of kubelets. Whatever happens to the process
@@ -86,7 +64,7 @@ export class Cluster implements AsyncDisposable {
   /** Calls the apiserver as the administrator. */
   readonly admin: ApiClient;
   readonly etcd: EtcdClient;
-  readonly processes: Readonly<Record<ComponentName, ManagedProcess>>;
+  readonly processes: Processes;
   readonly #setting: Setting;
   readonly #enabled: ReadonlySet<ComponentName>;
   #stopping = false;
@@ -132,49 +110,15 @@ export class Cluster implements AsyncDisposable {
     };
     this.url = serverUrl(this.#setting);
     this.kubeconfig = this.identity.kubeconfig(this.name, this.url, { token: this.identity.adminToken });
-    const certificateAuthorityPem = this.identity.certificateAuthorityPem;
-    this.admin = new ApiClient({ url: this.url, certificateAuthorityPem, token: this.identity.adminToken });
+    const { certificateAuthorityPem, adminToken } = this.identity;
+    this.admin = new ApiClient({ url: this.url, certificateAuthorityPem, token: adminToken });
     const clientCertificate = this.identity.clientCertificate("etcd-client");
-    const etcdHttp = new ApiClient({ url: etcdUrl(this.#setting), certificateAuthorityPem, clientCertificate });
-    this.etcd = new EtcdClient(etcdHttp);
-    this.processes = this.#describeProcesses(options.flags ?? {}, etcdHttp);
-  }
-
-  #describeProcesses(flags: Readonly<Partial<Record<ComponentName, Flags>>>, etcdHttp: ApiClient) {
-    const files = join(this.directory, "files");
-    const launches = describeComponents(this.#setting, (name) => insertDirectory(flags[name] ?? {}, files));
-    const health = (port: number): ((signal: AbortSignal) => Promise<boolean>) => {
-      const url = `https://${this.#setting.address}:${port}`;
-      const client = new ApiClient({ url, certificateAuthorityPem: this.identity.certificateAuthorityPem });
-      return (signal) => isOk(client, "/healthz", signal).finally(() => client.close());
-    };
-    const { ports } = this.#setting;
-    const probes: Readonly<Record<ComponentName, (signal: AbortSignal) => Promise<boolean>>> = {
-      etcd: (signal) => isOk(etcdHttp, "/readyz", signal),
-      "kube-apiserver": (signal) => isOk(this.admin, "/readyz", signal),
-      "kube-controller-manager": health(ports.controllerManager),
-      "kube-scheduler": health(ports.scheduler),
-      kwok: health(ports.kwok),
-    };
-    const describe = (name: ComponentName): ManagedProcess =>
-      new ManagedProcess({
-        name,
-        logFile: join(this.directory, "logs", `${name}.log`),
-        workingDirectory: this.directory,
-        launch: launches[name],
-        isReady: probes[name],
-        startTimeoutMs: START_TIMEOUT_MS,
-        onUnexpectedEnd: (description) => {
-          if (!this.#stopping) process.stderr.write(`control plane: ${this.name}: ${description}\n`);
-        },
-      });
-    return {
-      etcd: describe("etcd"),
-      "kube-apiserver": describe("kube-apiserver"),
-      "kube-controller-manager": describe("kube-controller-manager"),
-      "kube-scheduler": describe("kube-scheduler"),
-      kwok: describe("kwok"),
-    };
+    this.etcd = new EtcdClient(
+      new ApiClient({ url: etcdUrl(this.#setting), certificateAuthorityPem, clientCertificate }),
+    );
+    this.processes = describeProcesses(this.#setting, options.flags ?? {}, (description) => {
+      if (!this.#stopping) process.stderr.write(`control plane: ${this.name}: ${description}\n`);
+    });
   }
 
   async #start(nodes: number): Promise<void> {
@@ -182,10 +126,9 @@ export class Cluster implements AsyncDisposable {
     await this.processes["kube-apiserver"].start();
     const others = COMPONENT_NAMES.slice(2).filter((name) => this.#enabled.has(name));
     await Promise.all(others.map((name) => this.processes[name].start()));
-    const first = this.#setting.hasControllerManager
-      ? "/api/v1/namespaces/default/serviceaccounts/default"
-      : "/api/v1/namespaces/default";
-    await this.waitFor(`${first} to exist`, async () => (await this.admin.request("GET", first)).status === 200);
+    const namespace = "/api/v1/namespaces/default";
+    const last = this.#setting.hasControllerManager ? `${namespace}/serviceaccounts/default` : namespace;
+    await this.waitFor(`${last} to exist`, async () => (await this.admin.request("GET", last)).status === 200);
     await this.createNodes(nodes);
   }
 
@@ -196,35 +139,23 @@ export class Cluster implements AsyncDisposable {
 
   /** `kubectl apply` of YAML or of objects; rejects with kubectl's message. */
   async apply(manifest: string | readonly unknown[]): Promise<void> {
-    const input =
-      typeof manifest === "string" ? manifest : manifest.map((object) => JSON.stringify(object)).join("\n---\n");
-    const result = await this.kubectl(["apply", "--filename", "-"], { input });
+    const documents = typeof manifest === "string" ? [manifest] : manifest.map((object) => JSON.stringify(object));
+    const result = await this.kubectl(["apply", "--filename", "-"], { input: documents.join("\n---\n") });
     if (result.code !== 0) throw new Error(`kubectl apply in ${this.name}: ${result.stderr}`);
   }
 
-  /** Writes a kubeconfig file for someone and returns its path. A service account gets a token that expires, by default in an hour. */
+  /** Writes a kubeconfig file for someone and returns its path. */
   async kubeconfigFor(who: KubeconfigUser, options: KubeconfigOptions = {}): Promise<string> {
-    const server = options.server ?? this.url;
-    if ("user" in who) {
-      const clientCertificate = this.identity.clientCertificate(who.user, who.groups ?? [], who.lifetimeMs);
-      return this.identity.kubeconfig(this.name, server, { clientCertificate }, options.path);
-    }
-    if ("serviceAccount" in who) {
-      const { namespace, name } = who.serviceAccount;
-      const token = await this.serviceAccountToken(namespace, name, who.expirationSeconds);
-      return this.identity.kubeconfig(this.name, server, { token }, options.path);
-    }
-    return this.identity.kubeconfig(this.name, server, who, options.path);
+    const credential = await credentialOf(who, this.identity, this.admin);
+    return this.identity.kubeconfig(this.name, options.server ?? this.url, credential, options.path);
   }
 
   /** A fresh token of an existing service account. */
-  async serviceAccountToken(namespace: string, name: string, expirationSeconds = 3600): Promise<string> {
-    const path = `/api/v1/namespaces/${namespace}/serviceaccounts/${name}/token`;
-    const body = { apiVersion: "authentication.k8s.io/v1", kind: "TokenRequest", spec: { expirationSeconds } };
-    return String(field(await this.admin.call("POST", path, body), "status", "token"));
+  async serviceAccountToken(namespace: string, name: string, expirationSeconds?: number): Promise<string> {
+    return await requestToken(this.admin, namespace, name, expirationSeconds);
   }
 
-  /** Creates one node and resolves when KWOK has made it ready. */
+  /** Creates one node and resolves with its name when it is ready to take pods. */
   async createNode(options: NodeOptions = {}): Promise<string> {
     const name = options.name ?? `node-${++this.#nodes}`;
     await this.admin.call("POST", "/api/v1/nodes", nodeManifest(name, options));
@@ -257,18 +188,10 @@ export class Cluster implements AsyncDisposable {
     throw new Error(`${this.name}: waited ${timeoutMs / 1000} s for ${what}`, { cause: last });
   }
 
-  /** Copies etcd's data as they are on disk, for {@link restoreEtcd}. etcd stands still for as long as that takes. */
+  /** Copies etcd's data as they are now, for {@link restoreEtcd}. */
   snapshotEtcd(): EtcdSnapshot {
     const directory = join(this.directory, "etcd", `snapshot-${++this.#snapshots}`);
-    const { etcd } = this.processes;
-    // A process that is stopped between two writes leaves what a crash would leave, which etcd recovers from.
-    etcd.freeze();
-    try {
-      cpSync(this.#setting.etcdDataDirectory, directory, { recursive: true });
-    } finally {
-      etcd.thaw();
-    }
-    return { directory };
+    return copyEtcdData(this.processes.etcd, this.#setting.etcdDataDirectory, directory);
   }
 
   /**
@@ -278,12 +201,7 @@ export class Cluster implements AsyncDisposable {
   async restoreEtcd(snapshot: EtcdSnapshot, options: { readonly keepApiserver?: boolean } = {}): Promise<void> {
     const { etcd, "kube-apiserver": apiserver } = this.processes;
     if (options.keepApiserver !== true) await apiserver.kill();
-    await etcd.kill();
-    const discarded = `${this.#setting.etcdDataDirectory}-discarded`;
-    renameSync(this.#setting.etcdDataDirectory, discarded);
-    cpSync(snapshot.directory, this.#setting.etcdDataDirectory, { recursive: true });
-    rmSync(discarded, { recursive: true, force: true });
-    await etcd.start();
+    await replaceEtcdData(etcd, this.#setting.etcdDataDirectory, snapshot);
     if (options.keepApiserver !== true) await apiserver.start();
   }
 
@@ -323,34 +241,12 @@ export class Cluster implements AsyncDisposable {
   }
 }
 
-/** The status of one of an object's conditions: `conditionStatus(pod, "Ready")`. */
-export function conditionStatus(object: unknown, type: string): string | undefined {
-  const conditions = field(object, "status", "conditions");
-  const found = (Array.isArray(conditions) ? conditions : []).find((condition) => field(condition, "type") === type);
-  const status = field(found, "status");
-  return typeof status === "string" ? status : undefined;
-}
-
 function enabledComponents(options: ClusterOptions): ReadonlySet<ComponentName> {
   const enabled = new Set<ComponentName>(["etcd", "kube-apiserver"]);
   if (options.controllerManager !== false) enabled.add("kube-controller-manager");
   if (options.scheduler !== false) enabled.add("kube-scheduler");
   if (options.kwok !== false) enabled.add("kwok");
   return enabled;
-}
-
-function insertDirectory(flags: Flags, directory: string): Flags {
-  const insert = (text: string): string => text.replaceAll("$FILES", directory);
-  return Object.fromEntries(
-    Object.entries(flags).map(([name, value]) => [
-      name,
-      value === null ? null : typeof value === "string" ? insert(value) : value.map(insert),
-    ]),
-  );
-}
-
-async function isOk(client: ApiClient, path: string, signal: AbortSignal): Promise<boolean> {
-  return (await client.request("GET", path, undefined, { signal })).status === 200;
 }
 
 async function reservePorts(address: string): Promise<Ports> {

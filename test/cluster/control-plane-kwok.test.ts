@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, onTestFailed, test } from "vitest";
-import { field, items } from "../../scripts/control-plane/api-client.ts";
-import { Cluster, conditionStatus } from "../../scripts/control-plane/cluster.ts";
+import { conditionStatus, field, items } from "../../scripts/control-plane/api-client.ts";
+import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { KWOK_ANNOTATIONS as annotation } from "../../scripts/control-plane/kwok/annotations.ts";
 
 /** What the simulated kubelets do with pods and nodes, and that it can be directed pod by pod. */
