@@ -52,9 +52,8 @@ export function parseCell(stored: CellStatus, spec: SpecFacts): CellState {
 }
 
 /** Upstream's webhook adds entries with an all-zero aggregation; an aggregator's has a position or the time of an event. */
-export function isCounted(aggregation: Aggregation | undefined): aggregation is Aggregation {
-  if (aggregation === undefined) return false;
-  return (aggregation.resourceVersion ?? aggregation.lastEventTime ?? undefined) !== undefined;
+export function isCounted(aggregation: Aggregation | undefined): boolean {
+  return (aggregation?.resourceVersion ?? aggregation?.lastEventTime ?? undefined) !== undefined;
 }
 
 /** A copy that can be changed without the original. */

@@ -315,12 +315,12 @@ export function holdsNonce(
 }
 
 /**
- * Puts every counted cell on hold (design 5.4): a webhook that sees a protector's version go back or its UID change does it in one
- * update with its own unsettled reservations (which it applies as they were decided). `hold` is `REASON/TOKEN`.
+ * Puts a cell on hold (design 5.4): what a webhook does with every cell of a protector whose version went back or whose UID
+ * changed, in one update with its own unsettled reservations, which it applies again as they were decided. A cell without an
+ * entry gets one, so that its aggregator learns of the loss. `hold` is `REASON/TOKEN`.
  */
-export function holdEveryCell(state: ProtectorState, hold: string): void {
-  for (const [cellID, cell] of state.cells) {
-    if (cell.aggregation === undefined) continue;
-    state.cells.set(cellID, { ...cell, aggregation: { ...cell.aggregation, hold }, isOnHold: true });
-  }
+export function holdCell(state: ProtectorState, cellID: string, hold: string): void {
+  const cell = cellOf(state, cellID);
+  const aggregation = { ...(cell.aggregation ?? { totalReplicas: 0, availableReplicas: 0 }), hold };
+  state.cells.set(cellID, { ...cell, aggregation, isOnHold: true });
 }

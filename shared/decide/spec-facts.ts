@@ -1,6 +1,13 @@
 /** What decisions need of a protector's spec, with the readers' defaults applied (design 4). */
 import { hash } from "node:crypto";
-import { DEFAULTS, type Operation, type PodProtectorSpec, type UnhealthyPodPolicy } from "../schema/podprotector.ts";
+import {
+  DEFAULTS,
+  type Operation,
+  type PodProtectorSpec,
+  protectedOperationsOf,
+  type UnhealthyPodPolicy,
+  unhealthyPodPolicyOf,
+} from "../schema/podprotector.ts";
 import { parseMs } from "./time.ts";
 
 export interface SpecFacts {
@@ -25,10 +32,10 @@ export function specFacts(spec: PodProtectorSpec): SpecFacts {
     minAvailable: spec.minAvailable,
     minReadySeconds: Math.max(0, spec.minReadySeconds),
     availabilityConditions: spec.availabilityConditions ?? [],
-    unhealthyPodPolicy: spec.unhealthyPodPolicy ?? DEFAULTS.unhealthyPodPolicy,
+    unhealthyPodPolicy: unhealthyPodPolicyOf(spec),
     maxConcurrentLag: maxConcurrentLag > 0 ? maxConcurrentLag : undefined,
     compactThreshold: Math.max(0, compactThreshold ?? DEFAULTS.compactThreshold),
-    protectedOperations: spec.protectedOperations ?? DEFAULTS.protectedOperations,
+    protectedOperations: protectedOperationsOf(spec),
     suspendedUntilMs: suspendedUntilMs(spec),
     specHash: specHash(spec),
   };

@@ -1,0 +1,145 @@
+/**
+ * When a reservation is settled (design 5.2): R1 dead, R2 superseded, R3 not executed, each a function of its own. Nothing here
+ * looks at a wall clock, and a pod that became unready settles nothing.
+ */
+import type { Pod } from "../schema/pod.ts";
+import type { Operation } from "../schema/podprotector.ts";
+import { compareVersions, hasReached, isComparableVersion } from "../schema/resource-version.ts";
+import { isDead } from "./availability.ts";
+import { EARLIER, type Reservation, type ReservationRecord } from "./reservation.ts";
+import { isLeftOut } from "./rules.ts";
+import type { SeenTimes } from "./seen.ts";
+
+/** One complete, unfiltered snapshot of the cell's pods, in the protector's namespace. */
+export interface CellSnapshot {
+  /** On the wire: one version, or one for each shard, comma-separated. Undefined where versions can't be compared. */
+  readonly position: string | undefined;
+  /** The component of the pod's shard; for an unknown UID the oldest one. */
+  positionOf(uid: string | undefined): string | undefined;
+  podByUID(uid: string): Pod | undefined;
+  podByName(name: string): Pod | undefined;
+  /**
+   * The generation up to which the pod's status reports its spec (images as specified, `observedGeneration` caught up), for UPDATE
+   * (design 10). Asked only for pods with an UPDATE record.
+   */
+  settledGeneration(pod: Pod): number | undefined;
+}
+
+/** Quorum reads, by the monotonic time at which they were sent (design 5.2 R3). */
+export interface Evidence {
+  /** Send time of the newest quorum LIST whose collection version the snapshot has reached; undefined before the first. */
+  readonly reachedSentMs: number | undefined;
+  /** Send time of the newest quorum GET that found this UID without deletionTimestamp; undefined when there is none. */
+  aliveSentMs(uid: string): number | undefined;
+}
+
+/** One reservation beside what the snapshot knows of its pod. */
+export interface Case {
+  readonly reservation: Reservation;
+  /** The pod in the snapshot; undefined when it is absent. */
+  readonly pod: Pod | undefined;
+  readonly uid: string | undefined;
+  readonly snapshot: CellSnapshot;
+  readonly evidence: Evidence;
+  /** The pod is in `AV`. */
+  readonly isAvailable: boolean;
+  readonly settleMs: number;
+}
+
+/** When the admissions of one record were first seen, monotonic milliseconds. */
+export interface Sight {
+  readonly firstMs: number;
+  readonly lastMs: number;
+}
+
+/**
+ * R1: the pod is terminating or finished, or absent from a snapshot that is as new as a version that was reviewed. Where versions
+ * say nothing (upstream's buckets, versions that are no integers, a cell restored to older ones), absent from a snapshot that has
+ * reached a LIST sent after first sight: the pod existed when it was reviewed, so it would be there.
+ */
+export function isSettledByR1({ reservation, pod, uid, snapshot, evidence }: Case, firstSeenMs: number): boolean {
+  if (isLeftOut("R1")) return false;
+  if (pod !== undefined) return isDead(pod);
+  if (isLeftOut("R1Position")) return true;
+  const position = snapshot.positionOf(uid);
+  for (const { podResourceVersion } of reservation.records.values()) {
+    if (hasReached(position, podResourceVersion)) return true;
+  }
+  return evidence.reachedSentMs !== undefined && evidence.reachedSentMs >= firstSeenMs;
+}
+
+/**
+ * R2: the reviewed DELETE can't be committed any more, because the pod is alive at a newer version. Not for an eviction, whose
+ * commit is not bound to the version, and not for an update, which is one of those newer versions.
+ */
+export function isSettledByR2({ pod }: Case, operation: Operation, record: ReservationRecord): boolean {
+  if (isLeftOut("R2") || (operation !== "DELETE" && !isLeftOut("R2DeleteOnly"))) return false;
+  const reviewed = record.podResourceVersion;
+  if (pod === undefined || isDead(pod)) return false;
+  if (!isComparableVersion(reviewed) || !isComparableVersion(pod.resourceVersion)) return false;
+  return compareVersions(pod.resourceVersion, reviewed) > 0;
+}
+
+/**
+ * R3: the pod is proven alive by a quorum read that was sent a settle period after the newest admission was first seen: by a GET of
+ * the pod, or by a LIST that the snapshot, in which the pod is alive, has reached.
+ */
+export function isSettledByR3(subject: Case, operation: Operation, sight: Sight): boolean {
+  if (isLeftOut("R3")) return false;
+  const { pod, uid, evidence } = subject;
+  const dueMs = settledAtMs(subject, sight.lastMs);
+  const listed = pod !== undefined && !isDead(pod) && reaches(evidence.reachedSentMs, dueMs);
+  if (operation === "UPDATE") return listed && !isUpdateUnderWay(subject);
+  return listed || (uid !== undefined && reaches(evidence.aliveSentMs(uid), dueMs));
+}
+
+/** The UPDATE was committed, its restart is over and the pod is available again (design 10). */
+export function isUpdateDone(subject: Case, operation: Operation, record: ReservationRecord): boolean {
+  const { pod, snapshot, isAvailable } = subject;
+  if (operation !== "UPDATE" || pod === undefined || record.podGeneration === undefined) return false;
+  if (pod.generation <= record.podGeneration || !isAvailable) return false;
+  return (snapshot.settledGeneration(pod) ?? -1) >= pod.generation;
+}
+
+/** Monotonic time from which on evidence settles the record by R3. */
+export function settledAtMs({ settleMs }: Pick<Case, "settleMs">, lastSeenMs: number): number {
+  return isLeftOut("R3Settle") ? lastSeenMs : lastSeenMs + settleMs;
+}
+
+/** First sights of a record's admissions; `touched` receives the keys that are still in use. */
+export function sightOf(
+  seen: SeenTimes,
+  touched: Set<string>,
+  monotonicMs: number,
+  identity: string,
+  operation: Operation,
+  record: ReservationRecord,
+): Sight {
+  let firstMs = Number.POSITIVE_INFINITY;
+  let lastMs = Number.NEGATIVE_INFINITY;
+  for (const key of sightKeys(identity, operation, record)) {
+    touched.add(key);
+    const ms = seen.observe(key, monotonicMs);
+    firstMs = Math.min(firstMs, ms);
+    lastMs = Math.max(lastMs, ms);
+  }
+  return { firstMs, lastMs };
+}
+
+/** Admissions that are no longer listed are older than the listed ones; where none is listed, the time tells a refresh. */
+function sightKeys(identity: string, operation: Operation, record: ReservationRecord): readonly string[] {
+  const listed = record.nonces.filter((nonce) => nonce !== EARLIER);
+  if (listed.length > 0) return listed.map((nonce) => `nonce/${nonce}`);
+  return [`record/${identity}/${operation}/${record.startMicros}`];
+}
+
+/** A generation above the reviewed one is in the snapshot, and its restart is not over: only {@link isUpdateDone} settles it. */
+function isUpdateUnderWay({ reservation, pod, isAvailable }: Case): boolean {
+  const reviewed = reservation.records.get("UPDATE")?.podGeneration;
+  if (reviewed === undefined) return !isAvailable;
+  return pod !== undefined && pod.generation > reviewed;
+}
+
+export function reaches(sentMs: number | undefined, dueMs: number): boolean {
+  return sentMs !== undefined && sentMs >= dueMs;
+}
