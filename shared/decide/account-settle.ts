@@ -40,7 +40,7 @@ export interface Dropped {
 }
 
 /** A record that stays, and what would settle it. */
-export interface PendingRecord {
+export interface Pending {
   readonly uid: string | undefined;
   readonly podName: string | undefined;
   readonly operation: Operation;
@@ -57,7 +57,7 @@ export interface Wants {
   readonly evidenceAtMs: number | undefined;
   /** From when on a LIST is needed because no GET would do. */
   readonly listAtMs: number | undefined;
-  readonly records: readonly PendingRecord[];
+  readonly records: readonly Pending[];
 }
 
 export interface Settlement {
@@ -91,7 +91,7 @@ class SettlePass {
   isReweighed = false;
   readonly #input: AccountInput;
   readonly #available: ReadonlySet<string>;
-  readonly #pending: PendingRecord[] = [];
+  readonly #pending: Pending[] = [];
   readonly #listDueMs: number[] = [];
 
   constructor(input: AccountInput, available: ReadonlySet<string>) {
@@ -211,7 +211,7 @@ class SettlePass {
   }
 }
 
-function pendingOf({ reservation, pod, uid, settleMs }: Case, operation: Operation, sight: Sight): PendingRecord {
+function pendingOf({ reservation, pod, uid, settleMs }: Case, operation: Operation, sight: Sight): Pending {
   const isVersioned = [...reservation.records.values()].some((record) =>
     isComparableVersion(record.podResourceVersion),
   );

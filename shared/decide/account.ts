@@ -16,7 +16,7 @@ import type { CellSnapshot, Evidence } from "./settle.ts";
 import type { SpecFacts } from "./spec-facts.ts";
 import { formatMs, parseMs } from "./time.ts";
 
-export type { Dropped, PendingRecord, SettleRule, Wants } from "./account-settle.ts";
+export type { Dropped, Pending, SettleRule, Wants } from "./account-settle.ts";
 export type { CellSnapshot, Evidence } from "./settle.ts";
 
 export const SYNC_TIME_ALGORITHMS = ["exact", "clock", "status"] as const;
