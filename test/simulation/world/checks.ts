@@ -1,0 +1,201 @@
+/**
+ * The invariants of design 5.9 on every change of a protector, against the world's own truth. Each is worded as the design words
+ * it; none asks a component what it believes.
+ */
+import { Ledger } from "../../../shared/decide/ledger.ts";
+import { parsePodProtector } from "../../../shared/schema/parse-podprotector.ts";
+import type { CellStatus, PodProtector } from "../../../shared/schema/podprotector.ts";
+import type { Change, Json } from "../apiserver/etcd.ts";
+import { record, text } from "../apiserver/objects.ts";
+import type { PodTruth, Wanted } from "../pod-truth.ts";
+import type { Reviews } from "./reviews.ts";
+
+/** Objects stay far below what etcd takes (S10). */
+const OBJECT_CAP_BYTES = 1024 * 1024;
+
+export interface CellTruth {
+  readonly pods: PodTruth;
+  readonly reviews: Reviews;
+}
+
+export interface CheckedWorld {
+  readonly cells: ReadonlyMap<string, CellTruth>;
+  violation(invariant: string, message: string): void;
+}
+
+export class Checks {
+  readonly #world: CheckedWorld;
+  /** UIDs whose deletion was admitted before their protector covered them, or by force: exempt (S1). */
+  readonly exempt = new Set<string>();
+
+  constructor(world: CheckedWorld) {
+    this.#world = world;
+  }
+
+  /** Looks at one change of a protector in the core's storage. */
+  changed(change: Change): void {
+    if (change.after === undefined) return;
+    const after = parse(change.after.value, change.after.revision);
+    const before = change.before === undefined ? undefined : parse(change.before.value, change.before.revision);
+    const sameObject = before !== undefined && before.metadata.uid === after.metadata.uid;
+    const old = new Map((sameObject ? (before.status?.cells ?? []) : []).map((cell) => [cell.cellID, cell]));
+    let reserved = false;
+    for (const cell of after.status?.cells ?? []) {
+      const previous = old.get(cell.cellID);
+      if (isCount(previous, cell)) this.#counted(after, previous, cell);
+      if (reserves(previous, cell)) reserved = true;
+      this.#weights(after, cell);
+    }
+    if (reserved) this.#quota(after);
+    const bytes = JSON.stringify(change.after.value).length;
+    if (bytes > OBJECT_CAP_BYTES) this.#world.violation("S10", `${after.metadata.name} has ${bytes} bytes`);
+  }
+
+  /** An aggregator's write: S3, S4, S5. */
+  #counted(protector: PodProtector, before: CellStatus | undefined, after: CellStatus): void {
+    const truth = this.#world.cells.get(after.cellID);
+    const aggregation = after.aggregation;
+    if (truth === undefined || aggregation?.resourceVersion === undefined) return;
+    const position = Number(aggregation.resourceVersion);
+    const available = truth.pods.availableAt(
+      position,
+      wantedOf(protector),
+      Date.parse(aggregation.maturityCutoff ?? ""),
+    );
+    if (available.size !== aggregation.availableReplicas) {
+      this.#violate(
+        "S3",
+        protector,
+        `cell ${after.cellID} counts ${aggregation.availableReplicas} at ${position}, it was ${available.size}`,
+      );
+    }
+    const old = before?.aggregation;
+    const sameEpoch = (old?.epoch ?? 0) === (aggregation.epoch ?? 0);
+    if (old?.resourceVersion !== undefined && sameEpoch && position < Number(old.resourceVersion)) {
+      this.#violate("S4", protector, `cell ${after.cellID} went back from ${old.resourceVersion} to ${position}`);
+    }
+    this.#removed(protector, truth, position, before, after);
+    this.#subtraction(protector, after, available);
+  }
+
+  /** S5: what an aggregator removes is dead at its position, or can't be committed any more. */
+  #removed(
+    protector: PodProtector,
+    truth: CellTruth,
+    position: number,
+    before: CellStatus | undefined,
+    after: CellStatus,
+  ): void {
+    const left = Ledger.parse(after.admissionHistory?.buckets);
+    for (const reservation of Ledger.parse(before?.admissionHistory?.buckets).reservations()) {
+      const { uid, podName } = reservation;
+      if (uid === undefined) continue;
+      for (const operation of reservation.records.keys()) {
+        if (left.get(uid, podName)?.records.has(operation)) continue;
+        const dead = truth.pods.deadAt(uid);
+        if (dead !== undefined && dead <= position) continue;
+        if (truth.reviews.pending(uid, operation)) {
+          this.#violate(
+            "S5",
+            protector,
+            `the ${operation} of ${podName ?? uid} was forgotten at ${position} and can still be committed`,
+          );
+        }
+      }
+    }
+  }
+
+  /** After an aggregator's write `A - sum(w) = |AV \ UIDs of buckets|` (design 5.2), which is S6, too. */
+  #subtraction(protector: PodProtector, cell: CellStatus, available: ReadonlySet<string>): void {
+    const ledger = Ledger.parse(cell.admissionHistory?.buckets);
+    if (ledger.ranges.length > 0) return;
+    const rest = new Set(available);
+    for (const { uid } of ledger.reservations()) {
+      // Packed: only the hash is known.
+      if (uid === undefined) return;
+      rest.delete(uid);
+    }
+    const difference = (cell.aggregation?.availableReplicas ?? 0) - ledger.weight;
+    if (difference !== rest.size)
+      this.#violate("S6", protector, `cell ${cell.cellID}: A - sum(w) is ${difference}, |AV \\ UIDs| is ${rest.size}`);
+  }
+
+  /** S7: the counters on the wire add up to the weights. */
+  #weights(protector: PodProtector, cell: CellStatus): void {
+    const buckets = cell.admissionHistory?.buckets ?? [];
+    const counters = buckets.reduce((sum, bucket) => sum + (bucket.counter ?? 1), 0);
+    const weight = Ledger.parse(buckets).weight;
+    if (counters !== weight)
+      this.#violate("S7", protector, `cell ${cell.cellID}: counters say ${counters}, weights ${weight}`);
+  }
+
+  /** S1: what is counted and neither possibly deleted nor deleted since the snapshot is at least the minimum. */
+  #quota(protector: PodProtector): void {
+    const wanted = wantedOf(protector);
+    let left = 0;
+    const gone: string[] = [];
+    for (const cell of protector.status?.cells ?? []) {
+      const truth = this.#world.cells.get(cell.cellID);
+      const { resourceVersion, maturityCutoff } = cell.aggregation ?? {};
+      if (truth === undefined || resourceVersion === undefined) continue;
+      const possible = truth.pods.availableAt(Number(resourceVersion), wanted, Date.parse(maturityCutoff ?? ""));
+      for (const { uid, weight } of Ledger.parse(cell.admissionHistory?.buckets).reservations())
+        if (uid !== undefined && weight === 1) possible.delete(uid);
+      for (const { uid } of truth.reviews.committable()) possible.delete(uid);
+      for (const uid of [...possible]) {
+        if (truth.pods.deadAt(uid) === undefined || this.exempt.has(uid)) continue;
+        possible.delete(uid);
+        gone.push(uid);
+      }
+      left += possible.size;
+    }
+    if (left < protector.spec.minAvailable) {
+      this.#violate(
+        "S1",
+        protector,
+        `only ${left} of ${protector.spec.minAvailable} are safe (gone since the snapshots: ${gone.join(" ") || "none"})`,
+      );
+    }
+  }
+
+  #violate(invariant: string, protector: PodProtector, message: string): void {
+    this.#world.violation(invariant, `${protector.metadata.name}@${protector.metadata.resourceVersion}: ${message}`);
+  }
+}
+
+function parse(value: Json, revision: number): PodProtector {
+  return parsePodProtector({ ...value, metadata: { ...record(value.metadata), resourceVersion: String(revision) } });
+}
+
+export function wantedOf(protector: PodProtector): Wanted {
+  const { selector, aggregationSelector, minReadySeconds } = protector.spec;
+  return { labels: (aggregationSelector ?? selector).matchLabels ?? {}, minReadySeconds };
+}
+
+/** Was this entry counted anew, that is, written by an aggregator? */
+function isCount(before: CellStatus | undefined, after: CellStatus): boolean {
+  const text = (cell: CellStatus | undefined): string => {
+    const { hold: _, ...rest } = cell?.aggregation ?? {};
+    return JSON.stringify(rest);
+  };
+  return after.aggregation?.resourceVersion !== undefined && text(before) !== text(after);
+}
+
+/** Does this change use quota: a paid reservation of weight 1 that was not there? */
+function reserves(before: CellStatus | undefined, after: CellStatus): boolean {
+  const old = Ledger.parse(before?.admissionHistory?.buckets);
+  for (const reservation of Ledger.parse(after.admissionHistory?.buckets).reservations()) {
+    if (reservation.uid === undefined || reservation.weight === 0) continue;
+    const paid = [...reservation.records.values()].some((one) => one.paid);
+    const known = old.get(reservation.uid, reservation.podName);
+    if (paid && (known === undefined || known.weight === 0 || ![...known.records.values()].some((one) => one.paid)))
+      return true;
+  }
+  return false;
+}
+
+/** `namespace/name` of a protector's storage key. */
+export function protectorKey(change: Change): string | undefined {
+  const [plural, namespace, name] = change.key.split("/");
+  return plural === "podprotectors" ? `${text(namespace)}/${text(name)}` : undefined;
+}

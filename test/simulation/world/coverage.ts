@@ -1,0 +1,45 @@
+/** What a run has met: faults, verdicts, rules. A row at zero after many seeds is a hole in the simulation. */
+import { FAULT_KINDS, type FaultKind } from "./scenario.ts";
+
+export class Coverage {
+  readonly faults = new Map<string, number>(FAULT_KINDS.map((kind) => [kind, 0]));
+  readonly verdicts = new Map<string, number>();
+  readonly rules = new Map<string, number>(["R1", "R2", "R3"].map((rule) => [rule, 0]));
+
+  fault(kind: FaultKind): void {
+    add(this.faults, kind, 1);
+  }
+
+  verdict(name: string): void {
+    add(this.verdicts, name, 1);
+  }
+
+  rule(name: string): void {
+    add(this.rules, name, 1);
+  }
+
+  /** Adds the counts of another run, which may come from another process as plain objects. */
+  merge(other: CoverageCounts): void {
+    for (const [name, count] of Object.entries(other.faults)) add(this.faults, name, count);
+    for (const [name, count] of Object.entries(other.verdicts)) add(this.verdicts, name, count);
+    for (const [name, count] of Object.entries(other.rules)) add(this.rules, name, count);
+  }
+
+  counts(): CoverageCounts {
+    return {
+      faults: Object.fromEntries(this.faults),
+      verdicts: Object.fromEntries(this.verdicts),
+      rules: Object.fromEntries(this.rules),
+    };
+  }
+}
+
+export interface CoverageCounts {
+  readonly faults: Readonly<Record<string, number>>;
+  readonly verdicts: Readonly<Record<string, number>>;
+  readonly rules: Readonly<Record<string, number>>;
+}
+
+function add(counts: Map<string, number>, name: string, count: number): void {
+  counts.set(name, (counts.get(name) ?? 0) + count);
+}

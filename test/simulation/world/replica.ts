@@ -1,0 +1,62 @@
+/** One webhook replica: the shipping assembly on simulated links. It dies and comes back empty-handed. */
+import type { Transport } from "../../../shared/kube/transport.ts";
+import { createLog } from "../../../shared/observe/log.ts";
+import { Metrics } from "../../../shared/observe/metrics.ts";
+import { assembleWebhook, type Webhook } from "../../../webhook/assemble.ts";
+import { WebhookMetrics } from "../../../webhook/metrics.ts";
+import type { Call, Reply } from "../../../webhook/server.ts";
+import type { ProcessPorts } from "../../support/virtual-ports.ts";
+
+export interface ReplicaOptions {
+  readonly ports: ProcessPorts;
+  readonly core: Transport;
+  readonly cells: readonly { readonly name: string; readonly transport: Transport }[];
+  readonly settleMs: number;
+}
+
+export class Replica {
+  readonly ports: ProcessPorts;
+  readonly #webhook: Webhook;
+  readonly #options: ReplicaOptions;
+  readonly #died = Promise.withResolvers<void>();
+  #alive = true;
+
+  constructor(options: ReplicaOptions) {
+    this.#options = options;
+    this.ports = options.ports;
+    this.#webhook = assembleWebhook({
+      cores: [{ name: "core", transport: options.core }],
+      cells: options.cells,
+      ports: options.ports,
+      settleMs: options.settleMs,
+      ownNamespace: "podseidon-system",
+      dryRunMode: false,
+      requireBoundEvictions: true,
+      log: createLog({ component: "webhook", level: "error" }),
+      metrics: new WebhookMetrics(new Metrics({ processMetrics: false })),
+    });
+    this.#webhook.start();
+  }
+
+  /** Alive, and ready to decide: what the Service sends reviews to. */
+  get serving(): boolean {
+    return this.#alive && this.#webhook.problems().length === 0;
+  }
+
+  get died(): Promise<void> {
+    return this.#died.promise;
+  }
+
+  async handle(call: Call): Promise<Reply> {
+    return await this.#webhook.handle(call);
+  }
+
+  /** As `kill -9`: nothing of it runs any more; what it has sent may still arrive. */
+  kill(): void {
+    this.#alive = false;
+    this.ports.kill();
+    this.#options.core.close();
+    for (const { transport } of this.#options.cells) transport.close();
+    this.#died.resolve();
+  }
+}

@@ -1,0 +1,212 @@
+/**
+ * The reviews of one cell on their way: which replica is asked, what is lost, what may still be committed. The checks ask here
+ * what is possibly deleted.
+ */
+import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
+import type { AdmissionChain, Verdict } from "../apiserver/admission.ts";
+import type { Etcd, Json } from "../apiserver/etcd.ts";
+import { metadataOf, record, text } from "../apiserver/objects.ts";
+import type { Chance } from "../random.ts";
+import type { Coverage } from "./coverage.ts";
+import type { Replica } from "./replica.ts";
+import type { Scenario } from "./scenario.ts";
+
+const WEBHOOK_TIMEOUT_MS = 10_000;
+const OTHER_WEBHOOK_MESSAGE = "refused by another webhook";
+
+/** One review that the API server waits for, or has had allowed and not yet finished. */
+export interface InFlight {
+  readonly cell: string;
+  readonly uid: string;
+  readonly key: string;
+  readonly operation: "DELETE" | "EVICT";
+  /** Version that a DELETE is bound to; undefined for an eviction. */
+  readonly revision: number | undefined;
+  readonly forced: boolean;
+  state: "asked" | "allowed";
+}
+
+export interface Answered {
+  readonly request: Json;
+  readonly allowed: boolean;
+  readonly code: number;
+  readonly message: string;
+}
+
+export interface ReviewWorld {
+  readonly ports: Ports;
+  readonly scenario: Scenario;
+  readonly chance: Chance;
+  readonly coverage: Coverage;
+  replicas(): readonly Replica[];
+  /** Called with each verdict of this project's webhook, before it travels back. */
+  answered(cell: string, flight: InFlight | undefined, answer: Answered): void;
+  violation(invariant: string, message: string): void;
+}
+
+export class Reviews implements AdmissionChain {
+  readonly #cell: string;
+  readonly #etcd: Etcd;
+  readonly #world: ReviewWorld;
+  readonly #flights = new Map<Json, InFlight>();
+
+  constructor(cell: string, etcd: Etcd, world: ReviewWorld) {
+    this.#cell = cell;
+    this.#etcd = etcd;
+    this.#world = world;
+  }
+
+  /** What may be deleted at any moment by a request that was allowed. */
+  *committable(): IterableIterator<InFlight> {
+    for (const flight of this.#flights.values())
+      if (flight.state === "allowed" && this.#canCommit(flight)) yield flight;
+  }
+
+  /** Requests for this UID that can still be committed, answered or not. */
+  pending(uid: string, operation: string): boolean {
+    for (const flight of this.#flights.values()) {
+      if (flight.uid === uid && flight.operation === operation && this.#canCommit(flight)) return true;
+    }
+    return false;
+  }
+
+  async review(request: Json): Promise<Verdict> {
+    const flight = this.#flightOf(request);
+    if (flight !== undefined) this.#flights.set(request, flight);
+    const [verdict] = await Promise.all([this.#ask(request, flight, "")]);
+    const rejected = this.#world.chance.chance(this.#world.scenario.faults.otherWebhookRejectRate);
+    if (rejected) this.#world.coverage.fault("otherWebhookReject");
+    const final = verdict.allowed && rejected ? { allowed: false, code: 403, message: OTHER_WEBHOOK_MESSAGE } : verdict;
+    if (!final.allowed) this.#flights.delete(request);
+    else if (flight !== undefined) flight.state = "allowed";
+    return final;
+  }
+
+  async mutateEviction(request: Json): Promise<Json> {
+    const reply = await this.#call(request, "mutate");
+    const patch = reply?.patch;
+    if (patch === undefined) return request;
+    const operations: unknown = JSON.parse(Buffer.from(patch, "base64").toString());
+    let object = record(request.object);
+    for (const operation of Array.isArray(operations) ? operations.map(record) : [])
+      object = added(object, String(operation.path), operation.value);
+    return { ...request, object };
+  }
+
+  settled(request: Json, _committed: boolean): void {
+    this.#flights.delete(request);
+  }
+
+  async #ask(request: Json, flight: InFlight | undefined, _kind: string): Promise<Verdict> {
+    const reply = await this.#call(request, "validate", flight);
+    if (reply === undefined) return { allowed: false, code: 500, message: "failed calling webhook" };
+    return reply;
+  }
+
+  /** One call over the network: it may go to a dead replica, be lost, or be made twice. */
+  async #call(
+    request: Json,
+    kind: "validate" | "mutate",
+    flight?: InFlight,
+  ): Promise<(Verdict & { readonly patch?: string }) | undefined> {
+    const { ports, scenario, chance, coverage } = this.#world;
+    const alive = this.#world.replicas().filter((replica) => replica.serving);
+    if (alive.length === 0) return undefined;
+    const replica = chance.pick(alive);
+    const body = JSON.stringify({ apiVersion: "admission.k8s.io/v1", kind: "AdmissionReview", request });
+    await sleep(ports, chance.exponential(2));
+    if (kind === "validate" && chance.chance(scenario.faults.duplicateReviewRate)) {
+      coverage.fault("duplicateReview");
+      void chance
+        .pick(alive)
+        .handle({ cell: this.#cell, kind, body, timeout: "10s", gone: () => false })
+        .catch(() => undefined);
+    }
+    const startedMs = ports.clock.monotonicMs();
+    let timedOut = false;
+    const timeout = sleep(ports, WEBHOOK_TIMEOUT_MS).then(() => {
+      timedOut = true;
+      return undefined;
+    });
+    const answer = replica
+      .handle({ cell: this.#cell, kind, body, timeout: "10s", gone: () => timedOut || !replica.serving })
+      .then(
+        (reply) => this.#read(replica, request, flight, kind, reply, startedMs),
+        () => undefined,
+      );
+    const reply = await Promise.race([answer, timeout, replica.died.then(() => undefined)]);
+    await sleep(ports, chance.exponential(2));
+    if (chance.chance(scenario.faults.lostResponseRate)) {
+      coverage.fault("lostResponse");
+      return undefined;
+    }
+    return reply;
+  }
+
+  #read(
+    replica: Replica,
+    request: Json,
+    flight: InFlight | undefined,
+    kind: "validate" | "mutate",
+    reply: { readonly status: number; readonly body: string },
+    startedMs: number,
+  ): (Verdict & { readonly patch?: string }) | undefined {
+    const tookMs = this.#world.ports.clock.monotonicMs() - startedMs;
+    if (tookMs > WEBHOOK_TIMEOUT_MS && replica.serving)
+      this.#world.violation("L4", `a review was answered after ${tookMs} ms`);
+    if (reply.status !== 200) {
+      this.#world.coverage.verdict(`http ${reply.status}`);
+      return undefined;
+    }
+    const response = record(record(JSON.parse(reply.body)).response);
+    const status = record(response.status);
+    const verdict = {
+      allowed: response.allowed === true,
+      code: Number(status.code ?? 200),
+      message: text(status.message) ?? "",
+    };
+    if (kind === "validate") this.#world.answered(this.#cell, flight, { request, ...verdict });
+    const patch = text(response.patch);
+    return patch === undefined ? verdict : { ...verdict, patch };
+  }
+
+  #flightOf(request: Json): InFlight | undefined {
+    if (request.dryRun === true) return undefined;
+    const namespace = text(request.namespace) ?? "";
+    if (request.subResource === "eviction") {
+      const options = record(record(request.object).deleteOptions);
+      const uid = text(record(options.preconditions).uid);
+      const key = `pods/${namespace}/${text(request.name) ?? ""}`;
+      const found = uid ?? text(metadataOf(this.#etcd.get(key)?.value ?? {}).uid);
+      return found === undefined
+        ? undefined
+        : { cell: this.#cell, uid: found, key, operation: "EVICT", revision: undefined, forced: false, state: "asked" };
+    }
+    const pod = record(request.oldObject);
+    const meta = metadataOf(pod);
+    const forced = record(meta.annotations)["podseidon.kubewharf.io/force-delete"] !== undefined;
+    const key = `pods/${namespace}/${text(meta.name) ?? ""}`;
+    return {
+      cell: this.#cell,
+      uid: text(meta.uid) ?? "",
+      key,
+      operation: "DELETE",
+      revision: Number(meta.resourceVersion),
+      forced,
+      state: "asked",
+    };
+  }
+
+  #canCommit(flight: InFlight): boolean {
+    const stored = this.#etcd.get(flight.key);
+    if (stored === undefined || metadataOf(stored.value).uid !== flight.uid) return false;
+    return flight.revision === undefined || stored.revision === flight.revision;
+  }
+}
+
+/** JSON Patch `add` of one path whose parents are there. */
+function added(object: Json, path: string, value: unknown): Json {
+  const [, first = "", ...rest] = path.split("/");
+  if (rest.length === 0) return { ...object, [first]: value };
+  return { ...object, [first]: added(record(object[first]), `/${rest.join("/")}`, value) };
+}
