@@ -5,7 +5,7 @@
  */
 import type * as v from "valibot";
 import { describeValue, joinPath, SchemaError } from "./schema-error.ts";
-import type { SchemaNode } from "./schema-node.ts";
+import { type SchemaNode, unpipe } from "./schema-node.ts";
 
 /** What is wrong and where; the steps of the path come innermost first. */
 interface Failure {
@@ -92,12 +92,12 @@ function checkNumber(actions: readonly SchemaNode[]): Check {
 const CHECKED_ACTIONS = ["integer", "min_value", "max_value", "metadata", "description"];
 
 function compile(node: SchemaNode): Check {
-  const [base, ...actions] = node.pipe ?? [node];
+  const { base, actions } = unpipe(node);
   for (const { type } of actions) {
     // A schema that says more than this file checks would be believed without having been checked.
     if (!CHECKED_ACTIONS.includes(type)) throw new Error(`schema action ${type} is not known to the compiler`);
   }
-  switch (base?.type) {
+  switch (base.type) {
     case "string":
       return (value) => (typeof value === "string" ? undefined : failure("a string", value));
     case "boolean":
@@ -127,7 +127,7 @@ function compile(node: SchemaNode): Check {
       if (base.entries === undefined) break;
       return checkObject(base.entries);
   }
-  throw new Error(`schema type ${base?.type} is not known to the compiler`);
+  throw new Error(`schema type ${base.type} is not known to the compiler`);
 }
 
 function wrapped(node: SchemaNode): SchemaNode {

@@ -184,10 +184,15 @@ function conditions(value: unknown): readonly PodCondition[] {
   return parsed;
 }
 
+let lastTime = { text: "", ms: 0 };
+
+/** The conditions of a pod mostly change together, so that the same time is read again and again. */
 function instant(value: unknown, index: number): number {
   if (value === undefined || value === null) return 0;
+  if (value === lastTime.text) return lastTime.ms;
   const parsed = typeof value === "string" ? Date.parse(value) : Number.NaN;
   if (Number.isNaN(parsed)) throw expected(`status.conditions[${index}].lastTransitionTime`, "a time", value);
+  lastTime = { text: `${value}`, ms: parsed };
   return parsed;
 }
 

@@ -37,3 +37,11 @@ export interface SchemaNode {
   readonly requirement?: unknown;
   readonly metadata?: ApiHints;
 }
+
+/** A schema without the actions that `v.pipe` put behind it, and these actions, the innermost first. */
+export function unpipe(node: SchemaNode): { readonly base: SchemaNode; readonly actions: readonly SchemaNode[] } {
+  const [first, ...rest] = node.pipe ?? [];
+  if (first === undefined) return { base: node, actions: [] };
+  const inner = unpipe(first);
+  return { base: inner.base, actions: [...inner.actions, ...rest] };
+}
