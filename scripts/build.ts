@@ -1,0 +1,132 @@
+/**
+ * Bundles each part into `dist/NAME.mjs`, and what a part loads only on demand into `dist/chunks`: `npm run build`. Prints the sizes
+ * and fails when a part's start loads more than its budget.
+ */
+import { existsSync, readFileSync } from "node:fs";
+import { rm } from "node:fs/promises";
+import { basename, join, relative, resolve } from "node:path";
+import { build as bundle, type Metafile } from "esbuild";
+import { root } from "./root.ts";
+
+const KB = 1000;
+const CONTROLLER_BUDGET = 2500 * KB;
+
+/** Each part's entry and the most that its start may load, in bytes. */
+const PARTS = {
+  webhook: { entry: "webhook/main.ts", budget: 300 * KB },
+  generator: { entry: "controllers/generator/main.ts", budget: CONTROLLER_BUDGET },
+  aggregator: { entry: "controllers/aggregator/main.ts", budget: CONTROLLER_BUDGET },
+  "update-trigger": { entry: "controllers/update-trigger/main.ts", budget: CONTROLLER_BUDGET },
+} as const;
+
+export type PartName = keyof typeof PARTS;
+export const PART_NAMES: readonly PartName[] = ["webhook", "generator", "aggregator", "update-trigger"];
+
+export interface BuildOptions {
+  /** The parts to build; all by default. */
+  readonly only?: readonly PartName[];
+  /** `dist` by default. Only a build of all parts empties it first. */
+  readonly outdir?: string;
+}
+
+export interface BuiltPart {
+  readonly name: PartName;
+  /** Absolute path of the bundle. */
+  readonly path: string;
+  /** Bytes that are loaded by a start: the bundle and what it imports statically. */
+  readonly startBytes: number;
+  /** Bytes of the chunks that are loaded only on demand. */
+  readonly onDemandBytes: number;
+  readonly budgetBytes: number;
+}
+
+/** Builds the parts; rejects when one does not compile. Whether budgets hold is the caller's to look at. */
+export async function build(options: BuildOptions = {}): Promise<readonly BuiltPart[]> {
+  const outdir = resolve(root, options.outdir ?? "dist");
+  if (options.only === undefined) await rm(outdir, { recursive: true, force: true });
+  return Promise.all((options.only ?? PART_NAMES).map((name) => buildPart(name, outdir)));
+}
+
+async function buildPart(name: PartName, outdir: string): Promise<BuiltPart> {
+  const { entry, budget } = PARTS[name];
+  if (!existsSync(join(root, entry))) throw new Error(`${entry} is not there`);
+  const { metafile } = await bundle({
+    absWorkingDir: root,
+    entryPoints: { [name]: entry },
+    outdir,
+    bundle: true,
+    splitting: true,
+    chunkNames: `chunks/${name}-[name]-[hash]`,
+    outExtension: { ".js": ".mjs" },
+    format: "esm",
+    platform: "node",
+    target: "node24",
+    minify: true,
+    sourcemap: "linked",
+    metafile: true,
+    legalComments: "none",
+    logLevel: "error",
+    // The libraries' own switch to their shipping form.
+    define: { PODSEIDON_VERSION: JSON.stringify(packageVersion()), "process.env.NODE_ENV": '"production"' },
+    // Libraries in CommonJS require Node's own modules; in ESM there is no require but this one.
+    banner: { js: 'import{createRequire as __cr}from"node:module";const require=__cr(import.meta.url);' },
+  });
+  return { name, path: join(outdir, `${name}.mjs`), budgetBytes: budget, ...sizes(metafile, `${name}.mjs`) };
+}
+
+function packageVersion(): string {
+  const manifest: unknown = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
+  const holds = typeof manifest === "object" && manifest !== null && "version" in manifest;
+  if (!holds || typeof manifest.version !== "string") throw new Error("package.json has no version");
+  return manifest.version;
+}
+
+/** What a start loads is the bundle and whatever is imported from it by statements, directly or not. */
+function sizes(metafile: Metafile, entry: string): { startBytes: number; onDemandBytes: number } {
+  const { outputs } = metafile;
+  const code = Object.keys(outputs).filter((path) => path.endsWith(".mjs"));
+  const first = code.find((path) => basename(path) === entry);
+  const started = new Set<string>();
+  const visit = (path: string): void => {
+    if (started.has(path)) return;
+    started.add(path);
+    for (const { path: imported, kind, external } of outputs[path]?.imports ?? []) {
+      if (kind === "import-statement" && external !== true) visit(imported);
+    }
+  };
+  if (first !== undefined) visit(first);
+  const bytesOf = (paths: readonly string[]): number =>
+    paths.reduce((sum, path) => sum + (outputs[path]?.bytes ?? 0), 0);
+  return {
+    startBytes: bytesOf([...started]),
+    onDemandBytes: bytesOf(code.filter((path) => !started.has(path))),
+  };
+}
+
+/** Returns the parts whose start loads too much. */
+export function overBudget(parts: readonly BuiltPart[]): readonly BuiltPart[] {
+  return parts.filter(({ startBytes, budgetBytes }) => startBytes > budgetBytes);
+}
+
+/** The sizes as lines of text. */
+export function sizeTable(parts: readonly BuiltPart[]): string {
+  const kb = (bytes: number): string => `${(bytes / KB).toFixed(1)} KB`.padStart(12);
+  const lines = parts.map(
+    ({ name, startBytes, onDemandBytes, budgetBytes }) =>
+      `${name.padEnd(16)}${kb(startBytes)}${kb(budgetBytes)}${kb(onDemandBytes)}${startBytes > budgetBytes ? "  OVER BUDGET" : ""}`,
+  );
+  const head = `${"part".padEnd(16)}${"start loads".padStart(12)}${"budget".padStart(12)}${"on demand".padStart(12)}`;
+  return [head, ...lines].join("\n");
+}
+
+function isPartName(name: string): name is PartName {
+  return Object.hasOwn(PARTS, name);
+}
+
+if (import.meta.main) {
+  const only = process.argv.slice(2).filter(isPartName);
+  const parts = await build(only.length > 0 ? { only } : {});
+  console.log(sizeTable(parts));
+  console.log(`in ${relative(process.cwd(), join(root, "dist")) || "."}`);
+  process.exitCode = overBudget(parts).length === 0 ? 0 : 1;
+}
