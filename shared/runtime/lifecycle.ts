@@ -1,4 +1,6 @@
-import type { Ports } from "./clock.ts";
+import type { Ports, Timer } from "./clock.ts";
+
+export { systemProcess } from "./system-process.ts";
 
 /** Undefined: fine. Otherwise what is wrong, for a person to read. */
 export type Check = () => string | undefined;
@@ -10,9 +12,12 @@ export interface Part {
   start?(): void | Promise<void>;
   /** Readiness of this part. */
   readonly ready?: Check;
-  /** Liveness of this part: a problem gets the process restarted. */
+  /** Liveness of this part: a problem gets the process restarted, so only what a restart mends belongs here. */
   readonly live?: Check;
-  /** Stops taking work and ends what is under way; `signal` aborts when the grace period is nearly over. */
+  /**
+   * Stops taking work and ends what is under way; `signal` aborts when the grace period is nearly over. Is called after
+   * `start` was, whether that has finished or not.
+   */
   stop?(signal: AbortSignal): void | Promise<void>;
 }
 
@@ -22,14 +27,18 @@ export type LifecycleEvent =
   | { readonly kind: "stopping"; readonly reason: string; readonly graceMs: number }
   | { readonly kind: "stopped"; readonly part: string; readonly durationMs: number }
   | { readonly kind: "stop-failed"; readonly part: string; readonly error: Error }
-  | { readonly kind: "grace-exceeded"; readonly parts: readonly string[] }
+  | { readonly kind: "grace-exceeded"; readonly part: string }
   | { readonly kind: "fatal"; readonly reason: string; readonly error: Error }
   | { readonly kind: "exit"; readonly code: number };
 
+export type StopSignal = "SIGTERM" | "SIGINT";
+
 /** The process as the lifecycle needs it; `systemProcess` is the real one. */
 export interface ProcessPort {
-  onSignal(handler: (signal: "SIGTERM" | "SIGINT") => void): void;
+  onSignal(handler: (signal: StopSignal) => void): void;
   onUncaught(handler: (error: Error) => void): void;
+  /** Keeps the process alive until the returned function is called: timers of the ports don't. */
+  hold(): () => void;
   exit(code: number): void;
 }
 
@@ -48,17 +57,171 @@ export interface CheckResult {
   readonly problem: string | undefined;
 }
 
-/** The life of one process: parts start in the order they were added and stop in reverse. */
-export declare class Lifecycle {
-  constructor(options: LifecycleOptions);
-  /** Throws after `run`. */
-  add(part: Part): this;
-  /** Starts everything; resolves with the exit code when all has ended. Does not call `process.exit` itself before. */
-  run(): Promise<number>;
-  /** As SIGTERM does. */
-  shutdown(reason: string, code?: number): void;
-  /** Readiness, check by check; empty problems mean ready. */
-  readiness(): readonly CheckResult[];
-  liveness(): readonly CheckResult[];
-  get stopping(): boolean;
+export const EXIT_FAILURE = 1;
+/** 128 + the signal's number, as shells report a process that a signal ended. */
+const EXIT_BY_SIGNAL: Readonly<Record<StopSignal, number>> = { SIGINT: 130, SIGTERM: 143 };
+/** Parts are told to hurry so long before the grace period ends. */
+const ABORT_BEFORE_END_MS = 1000;
+
+interface Shutdown {
+  readonly reason: string;
+  code: number;
+}
+
+/**
+ * The life of one process: parts start in the order they were added and stop in reverse. SIGTERM or SIGINT: not ready any
+ * more, a pause in which it still serves, then every part stops, all within the grace period; exit code 0. What does not
+ * stop in time is left behind with exit code 1. A second signal exits at once, and so does an error that nobody caught.
+ */
+export class Lifecycle {
+  readonly #options: LifecycleOptions;
+  readonly #parts: Part[] = [];
+  readonly #begun: Part[] = [];
+  readonly #abort = new AbortController();
+  #state: "new" | "starting" | "running" | "stopping" = "new";
+  #shutdown: Shutdown | undefined;
+  #wake: () => void = () => {};
+
+  constructor(options: LifecycleOptions) {
+    this.#options = options;
+  }
+
+  get stopping(): boolean {
+    return this.#shutdown !== undefined;
+  }
+
+  /** Throws once `run` was called. */
+  add(part: Part): this {
+    if (this.#state !== "new") throw new Error(`part ${part.name} was added to a process that already runs`);
+    this.#parts.push(part);
+    return this;
+  }
+
+  /** Readiness, check by check. */
+  readiness(): readonly CheckResult[] {
+    const own = this.stopping
+      ? "the process is shutting down"
+      : this.#state === "running"
+        ? undefined
+        : "the process is starting";
+    return [{ name: "process", problem: own }, ...this.#parts.flatMap((part) => resultOf(part.name, part.ready))];
+  }
+
+  /** Liveness, check by check. */
+  liveness(): readonly CheckResult[] {
+    return [{ name: "process", problem: undefined }, ...this.#parts.flatMap((part) => resultOf(part.name, part.live))];
+  }
+
+  /** As SIGTERM does; the highest code that is asked for is the exit code. */
+  shutdown(reason: string, code = 0): void {
+    if (this.#shutdown !== undefined) this.#shutdown.code = Math.max(this.#shutdown.code, code);
+    else this.#shutdown = { reason, code };
+    this.#wake();
+  }
+
+  /** Starts everything, waits for the end, stops everything; resolves with the exit code. */
+  async run(): Promise<number> {
+    if (this.#state !== "new") throw new Error("a lifecycle runs once");
+    this.#state = "starting";
+    const { process, onEvent } = this.#options;
+    const release = process.hold();
+    process.onSignal((signal) => {
+      if (this.stopping) this.#exitNow(EXIT_BY_SIGNAL[signal]);
+      else this.shutdown(signal);
+    });
+    process.onUncaught((error) => {
+      onEvent?.({ kind: "fatal", reason: "an error that nobody caught", error });
+      this.#exitNow(EXIT_FAILURE);
+    });
+    const requested = new Promise<void>((resolve) => {
+      this.#wake = resolve;
+      if (this.stopping) resolve();
+    });
+    await Promise.race([this.#start(), requested]);
+    await requested;
+    const code = await this.#stop();
+    onEvent?.({ kind: "exit", code });
+    release();
+    return code;
+  }
+
+  async #start(): Promise<void> {
+    const { ports, onEvent } = this.#options;
+    const beganMs = ports.clock.monotonicMs();
+    for (const part of this.#parts) {
+      if (this.stopping) return;
+      onEvent?.({ kind: "starting", part: part.name });
+      this.#begun.push(part);
+      try {
+        await part.start?.();
+      } catch (thrown) {
+        const error = toError(thrown);
+        onEvent?.({ kind: "fatal", reason: `${part.name} could not start`, error });
+        this.shutdown(`${part.name} could not start`, exitCodeOf(error));
+      }
+    }
+    if (this.stopping) return;
+    this.#state = "running";
+    onEvent?.({ kind: "started", durationMs: ports.clock.monotonicMs() - beganMs });
+  }
+
+  async #stop(): Promise<number> {
+    const { ports, onEvent, graceMs, unreadyMs } = this.#options;
+    const shutdown = this.#shutdown ?? { reason: "", code: EXIT_FAILURE };
+    const served = this.#state === "running";
+    this.#state = "stopping";
+    onEvent?.({ kind: "stopping", reason: shutdown.reason, graceMs });
+    const timers: Timer[] = [];
+    const after = (delayMs: number): Promise<"late"> =>
+      new Promise((resolve) => timers.push(ports.timers.after(Math.max(0, delayMs), () => resolve("late"))));
+    timers.push(ports.timers.after(Math.max(0, graceMs - ABORT_BEFORE_END_MS), () => this.#abort.abort()));
+    const graceOver = after(graceMs);
+    // Who never was ready is in no load balancer.
+    if (served && unreadyMs > 0) await Promise.race([after(unreadyMs), graceOver]);
+    const stuck = await this.#stopParts(graceOver);
+    for (const timer of timers) timer.cancel();
+    if (stuck !== undefined) onEvent?.({ kind: "grace-exceeded", part: stuck });
+    return stuck === undefined ? shutdown.code : Math.max(shutdown.code, EXIT_FAILURE);
+  }
+
+  /** Returns the name of the part that did not stop in time. */
+  async #stopParts(graceOver: Promise<"late">): Promise<string | undefined> {
+    const { ports, onEvent } = this.#options;
+    for (const part of this.#begun.toReversed()) {
+      const beganMs = ports.clock.monotonicMs();
+      const stopped = (async () => {
+        try {
+          await part.stop?.(this.#abort.signal);
+          onEvent?.({ kind: "stopped", part: part.name, durationMs: ports.clock.monotonicMs() - beganMs });
+        } catch (thrown) {
+          onEvent?.({ kind: "stop-failed", part: part.name, error: toError(thrown) });
+        }
+      })();
+      if ((await Promise.race([stopped, graceOver])) === "late") return part.name;
+    }
+    return undefined;
+  }
+
+  #exitNow(code: number): void {
+    this.#options.onEvent?.({ kind: "exit", code });
+    this.#options.process.exit(code);
+  }
+}
+
+function resultOf(name: string, check: Check | undefined): CheckResult[] {
+  if (check === undefined) return [];
+  try {
+    return [{ name, problem: check() }];
+  } catch (thrown) {
+    return [{ name, problem: `the check failed: ${toError(thrown).message}` }];
+  }
+}
+
+/** An error that knows the exit code that fits it (a configuration that can't be used) carries it as `exitCode`. */
+function exitCodeOf(error: Error): number {
+  return "exitCode" in error && typeof error.exitCode === "number" ? error.exitCode : EXIT_FAILURE;
+}
+
+function toError(thrown: unknown): Error {
+  return thrown instanceof Error ? thrown : new Error(String(thrown), { cause: thrown });
 }

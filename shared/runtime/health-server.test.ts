@@ -1,0 +1,112 @@
+import { afterEach, describe, expect, it } from "vitest";
+import { HealthServer, type HealthServerOptions } from "./health-server.ts";
+import type { CheckResult } from "./lifecycle.ts";
+
+const ANY_PORT = { host: "127.0.0.1", port: 0 };
+const servers: HealthServer[] = [];
+
+afterEach(async () => {
+  await Promise.all(servers.splice(0).map((server) => server.stop()));
+});
+
+async function serve(options: Partial<HealthServerOptions> = {}): Promise<HealthServer> {
+  const server = new HealthServer({
+    healthAddress: ANY_PORT,
+    metricsAddress: ANY_PORT,
+    readiness: () => [],
+    liveness: () => [],
+    metrics: () => Promise.resolve({ contentType: "text/plain; version=0.0.4", body: "podseidon_up 1\n" }),
+    ...options,
+  });
+  servers.push(server);
+  await server.start();
+  return server;
+}
+
+async function get(port: number, path: string, method = "GET"): Promise<{ status: number; body: string }> {
+  const response = await fetch(`http://127.0.0.1:${port}${path}`, { method });
+  return { status: response.status, body: await response.text() };
+}
+
+const ok: CheckResult = { name: "pods", problem: undefined };
+const bad: CheckResult = { name: "core-a", problem: "the first list\nis not complete" };
+
+describe("health server", () => {
+  it.each([
+    { path: "/readyz", checks: [ok], status: 200, body: "ok" },
+    { path: "/readyz", checks: [], status: 200, body: "ok" },
+    { path: "/readyz?verbose", checks: [ok], status: 200, body: "[+]pods ok\nreadyz check passed\n" },
+    {
+      path: "/readyz",
+      checks: [ok, bad],
+      status: 500,
+      body: "[+]pods ok\n[-]core-a failed: the first list is not complete\nreadyz check failed\n",
+    },
+    { path: "/readyz?exclude=core-a", checks: [ok, bad], status: 200, body: "ok" },
+    {
+      path: "/readyz?exclude=core-a&verbose",
+      checks: [ok, bad],
+      status: 200,
+      body: "[+]pods ok\n[+]core-a excluded: ok\nreadyz check passed\n",
+    },
+    { path: "/livez", checks: [bad], status: 200, body: "ok" },
+    { path: "/healthz", checks: [bad], status: 200, body: "ok" },
+  ])("$path with $checks.length checks: $status", async ({ path, checks, status, body }) => {
+    const server = await serve({ readiness: () => checks });
+    expect(await get(server.healthPort, path)).toEqual({ status, body });
+  });
+
+  it("restarts nothing for being unready, and fails liveness for what only a restart mends", async () => {
+    const server = await serve({ liveness: () => [bad] });
+    expect((await get(server.healthPort, "/readyz")).status).toBe(200);
+    expect((await get(server.healthPort, "/livez")).status).toBe(500);
+    expect((await get(server.healthPort, "/healthz")).status).toBe(500);
+  });
+
+  it.each([
+    { name: "unknown path", path: "/debug", method: "GET", status: 404 },
+    { name: "member of Object.prototype", path: "/constructor", method: "GET", status: 404 },
+    { name: "wrong method", path: "/readyz", method: "POST", status: 405 },
+    { name: "HEAD", path: "/readyz", method: "HEAD", status: 200 },
+    { name: "metrics on the health port", path: "/metrics", method: "GET", status: 404 },
+  ])("answers $status for $name", async ({ path, method, status }) => {
+    const server = await serve();
+    expect((await get(server.healthPort, path, method)).status).toBe(status);
+  });
+
+  it("serves metrics at their own address, and says when they can't be rendered", async () => {
+    const server = await serve();
+    expect(await get(server.metricsPort, "/metrics")).toEqual({ status: 200, body: "podseidon_up 1\n" });
+    expect((await get(server.metricsPort, "/readyz")).status).toBe(404);
+    const broken = await serve({ metrics: () => Promise.reject(new Error("a collector failed")) });
+    expect(await get(broken.metricsPort, "/metrics")).toEqual({ status: 500, body: "a collector failed\n" });
+  });
+
+  it("is one server where both addresses are the same, and none where both are off", async () => {
+    const first = await serve();
+    const address = { host: "127.0.0.1", port: first.healthPort };
+    await first.stop();
+    const both = await serve({ healthAddress: address, metricsAddress: address });
+    expect(both.healthPort).toBe(both.metricsPort);
+    expect((await get(both.healthPort, "/metrics")).status).toBe(200);
+    expect((await get(both.healthPort, "/readyz")).status).toBe(200);
+    const off = await serve({ healthAddress: null, metricsAddress: null });
+    expect([off.healthPort, off.metricsPort]).toEqual([0, 0]);
+  });
+
+  it("says which address is taken and which option chooses another", async () => {
+    const first = await serve();
+    const taken = new HealthServer({
+      healthAddress: null,
+      metricsAddress: { host: "127.0.0.1", port: first.healthPort },
+      readiness: () => [],
+      liveness: () => [],
+      metrics: () => Promise.reject(new Error("unused")),
+    });
+    await expect(taken.start()).rejects.toMatchObject({
+      code: "EADDRINUSE",
+      exitCode: 2,
+      message: `cannot listen on 127.0.0.1:${first.healthPort}: the address is in use by another process; choose another --metrics-bind-address`,
+    });
+  });
+});

@@ -1,0 +1,40 @@
+/** A small process for `lifecycle.process.test.ts`: prints what happens to it. Argument: what is to go wrong. */
+import { HealthServer } from "./health-server.ts";
+import { Lifecycle } from "./lifecycle.ts";
+import { systemPorts } from "./system-ports.ts";
+import { systemProcess } from "./system-process.ts";
+
+const [mode = "", port = "0"] = process.argv.slice(2);
+const say = (text: string): boolean => process.stdout.write(`${text}\n`);
+const lifecycle = new Lifecycle({
+  ports: systemPorts,
+  process: systemProcess,
+  graceMs: mode === "stuck" ? 60_000 : 5000,
+  unreadyMs: 0,
+  onEvent: (event) => say("error" in event ? `${event.kind} ${event.error.message}` : event.kind),
+});
+const server = new HealthServer({
+  healthAddress: { host: "127.0.0.1", port: Number(port) },
+  metricsAddress: null,
+  readiness: () => lifecycle.readiness(),
+  liveness: () => lifecycle.liveness(),
+  metrics: () => Promise.resolve({ contentType: "text/plain", body: "" }),
+});
+lifecycle
+  .add({
+    name: "health",
+    async start() {
+      // The only handle that holds this process in mode `alone` is the lifecycle's.
+      if (mode !== "alone") await server.start();
+      say(`port ${server.healthPort}`);
+    },
+    stop: () => server.stop(),
+  })
+  .add({ name: "work", stop: () => (mode === "stuck" ? new Promise(() => {}) : undefined) });
+if (mode === "throws") {
+  systemPorts.timers.after(50, () => {
+    throw new Error("from a timer");
+  });
+}
+if (mode === "rejects") systemPorts.timers.after(50, () => void Promise.reject(new Error("from a promise")));
+process.exitCode = await lifecycle.run();
