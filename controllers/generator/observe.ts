@@ -61,17 +61,23 @@ function writeObserver({ metrics, log, events }: Observed): GeneratorObserver["g
         const reason = FAILURES.find((known) => known === event.tag);
         if (reason !== undefined) failures.inc({ reason });
         // A conflict is how two writers of one object find out about each other.
-        log[event.tag === "conflict" ? "debug" : "warn"]({ source: event.source, error: event.error }, "step failed");
+        log[event.tag === "conflict" ? "debug" : "warn"](
+          { source: event.source, error: event.error },
+          "A step failed and is tried again",
+        );
         return;
       }
       case "orphaned":
-        log.warn({ source: event.source, protector: event.protector }, "source vanished without a release");
+        log.warn(
+          { source: event.source, protector: event.protector },
+          "A source vanished without a release; its protector stays in force",
+        );
         events.record(orphanNote(event));
         return;
       default: {
         const { kind, ...fields } = event;
         writes.inc({ step: kind });
-        log.info({ step: kind, ...fields }, "step done");
+        log.info({ step: kind, ...fields }, "A step was done");
       }
     }
   };
@@ -109,13 +115,14 @@ function watchObserver({ metrics, log }: Observed): (source: string, event: Watc
     if (event.kind === "listed") lists.inc({ resource: source });
     if (event.kind === "failed") {
       failures.inc({ resource: source });
-      log.warn({ resource: source, tag: event.tag, error: event.error }, "watch failed");
+      log.warn({ resource: source, tag: event.tag, error: event.error }, "Watching failed and is tried again");
     }
     if (event.kind === "unparsable")
-      log.error({ resource: source, key: event.key, error: event.error }, "object unreadable");
-    if (event.kind === "handlerFailed") log.error({ resource: source, error: event.error }, "handler failed");
+      log.error({ resource: source, key: event.key, error: event.error }, "An object cannot be read");
+    if (event.kind === "handlerFailed")
+      log.error({ resource: source, error: event.error }, "A handler failed because of a defect");
     if (event.kind === "versionWentBack")
-      log.error({ resource: source, from: event.from, to: event.to }, "server went back");
+      log.error({ resource: source, from: event.from, to: event.to }, "The cluster went back in time");
   };
 }
 
@@ -144,7 +151,7 @@ function queueObserver(metrics: Metrics): (event: QueueEvent) => void {
 function leaderObserver({ log }: Observed): (event: LeaderEvent) => void {
   return (event) => {
     const { kind, ...fields } = event;
-    if (kind === "failed") log.warn(fields, "lease call failed");
-    else log.info({ election: kind, ...fields }, "leader election");
+    if (kind === "failed") log.warn(fields, "A call about the lease failed");
+    else log.info({ election: kind, ...fields }, "Leader election");
   };
 }

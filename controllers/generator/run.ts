@@ -1,0 +1,96 @@
+import { hostname } from "node:os";
+import { AccessError, type ClusterAccess } from "../../shared/kube/cluster-access.ts";
+import { createHttpsTransport } from "../../shared/kube/https-transport.ts";
+import { loadClusterAccess } from "../../shared/kube/kubeconfig.ts";
+import { EventRecorder } from "../../shared/observe/events.ts";
+import { createLog, type Log } from "../../shared/observe/log.ts";
+import { Metrics } from "../../shared/observe/metrics.ts";
+import { commandLine } from "../../shared/runtime/command-line.ts";
+import { HealthServer } from "../../shared/runtime/health-server.ts";
+import { Lifecycle, type LifecycleEvent, systemProcess } from "../../shared/runtime/lifecycle.ts";
+import { systemPorts } from "../../shared/runtime/system-ports.ts";
+import { version } from "../../shared/runtime/version.ts";
+import { type Election, Generator } from "./generator.ts";
+import { generatorObserver, stateMetrics } from "./observe.ts";
+import { type GeneratorOptions, generatorOptions } from "./options.ts";
+import { plugins } from "./plugins/all.ts";
+
+const COMPONENT = "podseidon-generator";
+const DEFAULT_NAMESPACE = "podseidon-system";
+const EXIT_CONFIGURATION = 2;
+/** Below the 30 s of the pod. */
+const GRACE_MS = 20_000;
+const LAST_EVENTS_MS = 2_000;
+
+/** A kubeconfig that can't be used ends the process with what to do about it. */
+async function access(path: string): Promise<ClusterAccess> {
+  try {
+    return await loadClusterAccess(path, { env: process.env });
+  } catch (error) {
+    if (!(error instanceof AccessError)) throw error;
+    process.stderr.write(`${COMPONENT}: --kubeconfig: ${error.message}\n`);
+    process.exit(EXIT_CONFIGURATION);
+  }
+}
+
+function election(options: GeneratorOptions, cluster: ClusterAccess): Election | undefined {
+  if (!options.leaderElect) return undefined;
+  return {
+    namespace: options.leaderElectNamespace ?? cluster.namespace ?? DEFAULT_NAMESPACE,
+    identity: `${hostname()}_${systemPorts.random.token()}`,
+    leaseDurationMs: options.leaseDuration,
+    renewDeadlineMs: options.renewDeadline,
+    retryPeriodMs: options.retryPeriod,
+  };
+}
+
+function logLifecycle(log: Log, event: LifecycleEvent): void {
+  const bad = event.kind === "fatal" || event.kind === "stop-failed" || event.kind === "grace-exceeded";
+  if (bad) log.error({ ...event }, "The process is not well");
+  else log.info({ ...event }, "Lifecycle");
+}
+
+/** Runs the generator until it is told to stop; resolves with the exit code. */
+export async function run(): Promise<number> {
+  const options = await commandLine(generatorOptions);
+  const log = createLog({ component: "generator", level: options.logLevel === "trace" ? "debug" : options.logLevel });
+  const cluster = await access(options.kubeconfig);
+  const ports = systemPorts;
+  const transport = createHttpsTransport(cluster, { ports, userAgent: `${COMPONENT}/${version}` });
+  const metrics = new Metrics({ processMetrics: true });
+  const events = new EventRecorder({ transport, ports, component: COMPONENT });
+  const generator = new Generator({
+    transport,
+    ports,
+    plugins: plugins(options),
+    election: election(options, cluster),
+    concurrency: options.concurrency,
+    observer: generatorObserver({ metrics, log, events }),
+  });
+  stateMetrics(metrics, { orphans: () => generator.orphans().length, leading: () => generator.leading });
+  const lifecycle = new Lifecycle({
+    ports,
+    process: systemProcess,
+    unreadyMs: 0,
+    graceMs: GRACE_MS,
+    onEvent: (event) => logLifecycle(log, event),
+  });
+  const health = new HealthServer({
+    healthAddress: options.healthProbeBindAddress,
+    metricsAddress: options.metricsBindAddress,
+    readiness: () => lifecycle.readiness(),
+    liveness: () => lifecycle.liveness(),
+    metrics: () => metrics.render(),
+  });
+  lifecycle
+    .add({ name: "health", start: () => health.start(), stop: () => health.stop() })
+    .add({ name: "transport", stop: () => transport.close() })
+    .add({ name: "events", stop: () => events.stop(LAST_EVENTS_MS) })
+    .add({
+      name: "generator",
+      start: () => generator.start(),
+      ready: () => generator.problem(),
+      stop: () => generator.stop(),
+    });
+  return await lifecycle.run();
+}
