@@ -1,0 +1,26 @@
+import { describe, expect, test } from "vitest";
+import { countTests } from "./test-report.ts";
+
+const file = (status: string, ...tests: readonly string[]): unknown => ({
+  status,
+  assertionResults: tests.map((each) => ({ status: each })),
+});
+
+function report(passed: number, failed: number, ...testResults: readonly unknown[]): string {
+  return JSON.stringify({ numPassedTests: passed, numFailedTests: failed, testResults });
+}
+
+describe("the sum of a report", () => {
+  test.each([
+    ["all passed", report(2, 0, file("passed", "passed", "passed")), 0, { passed: 2, failed: 0 }],
+    ["one failed", report(1, 1, file("failed", "passed", "failed")), 1, { passed: 1, failed: 1 }],
+    ["a file that could not be loaded", report(0, 0, file("failed")), 1, { passed: 0, failed: 1 }],
+    ["a failure outside of all files", report(1, 0, file("passed", "passed")), 1, { passed: 1, failed: 1 }],
+  ])("%s", (_, text, code, expected) => {
+    expect(countTests(text, code)).toEqual(expected);
+  });
+
+  test("what is no report is no success", () => {
+    expect(() => countTests("{}", 0)).toThrow();
+  });
+});
