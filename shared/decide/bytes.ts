@@ -1,7 +1,24 @@
-/** A growing byte string and a reader that never runs past its end: the alphabet of `pack.ts`. */
+/**
+ * A growing byte string and a reader that never runs past its end: the alphabet of `pack.ts`. Short strings are copied here, byte
+ * by byte: several times faster than a call of the buffer's own methods for each, of which a history has thousands.
+ */
 
 /** Integers up to this size survive; larger ones make the reader or the writer fail. */
 const MAX = Number.MAX_SAFE_INTEGER;
+
+const BASE64URL = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+const CODES = Uint8Array.from(BASE64URL, (character) => character.charCodeAt(0));
+const DIGITS = new Uint8Array(128);
+for (let digit = 0; digit < CODES.length; digit++) DIGITS[CODES[digit] ?? 0] = digit;
+
+/** A token (`Randomness.token()`): 8 characters of base64url, which are 6 bytes. */
+const TOKEN_CHARS = 8;
+const TOKEN_BYTES = 6;
+const TOKEN = /^[A-Za-z0-9_-]{8}$/;
+
+export function isToken(text: string): boolean {
+  return text.length === TOKEN_CHARS && TOKEN.test(text);
+}
 
 export class ByteWriter {
   #bytes: Buffer = Buffer.allocUnsafe(1024);
@@ -9,7 +26,7 @@ export class ByteWriter {
 
   /** One byte, 0 to 255. */
   byte(value: number): void {
-    this.#reserve(1);
+    if (this.#length === this.#bytes.length) this.#reserve(1);
     this.#bytes[this.#length++] = value;
   }
 
@@ -29,10 +46,9 @@ export class ByteWriter {
     this.unsigned(value >= 0 ? value * 2 : -value * 2 - 1);
   }
 
-  /** The characters of a Latin-1 or ASCII string, without a length. */
+  /** The characters of a short Latin-1 string, without a length. */
   latin1(text: string): void {
-    this.#reserve(text.length);
-    this.#length += this.#bytes.write(text, this.#length, "latin1");
+    for (let index = 0; index < text.length; index++) this.byte(text.charCodeAt(index));
   }
 
   /** A string with its length before it. */
@@ -43,10 +59,15 @@ export class ByteWriter {
     this.#length += this.#bytes.write(text, this.#length, "utf8");
   }
 
-  /** The bytes of a base64url string without padding, whose length is a multiple of 4. */
-  base64url(text: string): void {
-    this.#reserve(text.length);
-    this.#length += this.#bytes.write(text, this.#length, "base64url");
+  /** A string for which {@link isToken} holds, without a length. */
+  token(text: string): void {
+    for (let index = 0; index < TOKEN_CHARS; index += 4) {
+      const high = (digitAt(text, index) << 6) | digitAt(text, index + 1);
+      const low = (digitAt(text, index + 2) << 6) | digitAt(text, index + 3);
+      this.byte(high >>> 4);
+      this.byte(((high & 15) << 4) | (low >>> 8));
+      this.byte(low & 255);
+    }
   }
 
   /** This, followed by what `other` holds. */
@@ -109,16 +130,44 @@ export class ByteReader {
     return value % 2 === 0 ? value / 2 : -(value + 1) / 2;
   }
 
-  latin1(length: number): string {
-    return this.#bytes.toString("latin1", this.#take(length), this.#offset);
+  /** Eight Latin-1 characters. */
+  latin1Eight(): string {
+    const at = this.#take(8);
+    return String.fromCharCode(
+      this.#at(at),
+      this.#at(at + 1),
+      this.#at(at + 2),
+      this.#at(at + 3),
+      this.#at(at + 4),
+      this.#at(at + 5),
+      this.#at(at + 6),
+      this.#at(at + 7),
+    );
   }
 
   text(): string {
-    return this.#bytes.toString("utf8", this.#take(this.unsigned()), this.#offset);
+    const length = this.unsigned();
+    return this.#bytes.toString("utf8", this.#take(length), this.#offset);
   }
 
-  base64url(byteLength: number): string {
-    return this.#bytes.toString("base64url", this.#take(byteLength), this.#offset);
+  token(): string {
+    const at = this.#take(TOKEN_BYTES);
+    const first = (this.#at(at) << 16) | (this.#at(at + 1) << 8) | this.#at(at + 2);
+    const second = (this.#at(at + 3) << 16) | (this.#at(at + 4) << 8) | this.#at(at + 5);
+    return String.fromCharCode(
+      codeAt(first >>> 18),
+      codeAt(first >>> 12),
+      codeAt(first >>> 6),
+      codeAt(first),
+      codeAt(second >>> 18),
+      codeAt(second >>> 12),
+      codeAt(second >>> 6),
+      codeAt(second),
+    );
+  }
+
+  #at(index: number): number {
+    return this.#bytes[index] ?? 0;
   }
 
   #take(length: number): number {
@@ -127,4 +176,12 @@ export class ByteReader {
     this.#offset += length;
     return start;
   }
+}
+
+function digitAt(text: string, index: number): number {
+  return DIGITS[text.charCodeAt(index)] ?? 0;
+}
+
+function codeAt(sixBits: number): number {
+  return CODES[sixBits & 63] ?? 0;
 }

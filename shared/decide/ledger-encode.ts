@@ -97,24 +97,27 @@ function plainBucket(
 interface Sortable {
   readonly reservation: Reservation;
   readonly startMicros: number;
-  readonly identity: string;
 }
 
 function sortable(reservation: Reservation): Sortable {
   let startMicros = 0;
   for (const record of reservation.records.values()) startMicros = Math.max(startMicros, record.startMicros);
-  return { reservation, startMicros, identity: reservation.uid ?? `${reservation.podName}/${reservation.uidHash}` };
+  return { reservation, startMicros };
 }
 
+/** Reservations of one batch have the same time; then by identity, so that the order of arrival does not matter. */
 function byAge(a: Sortable, b: Sortable): number {
-  return a.startMicros - b.startMicros || compareText(a.identity, b.identity);
+  if (a.startMicros !== b.startMicros) return a.startMicros - b.startMicros;
+  const { uid, uidHash, podName } = a.reservation;
+  const other = b.reservation;
+  return compareText(podName, other.podName) || compareText(uid, other.uid) || compareText(uidHash, other.uidHash);
 }
 
 function byRange(a: RangeBucket, b: RangeBucket): number {
   return a.startMicros - b.startMicros || a.endMicros - b.endMicros || a.weight - b.weight;
 }
 
-function compareText(a: string, b: string): number {
+function compareText(a = "", b = ""): number {
   return a < b ? -1 : a > b ? 1 : 0;
 }
 

@@ -25,7 +25,8 @@ export class Ledger {
   #ranges: readonly RangeBucket[];
   #weight = 0;
   #size = 0;
-  #bytesAtMost = 0;
+  /** Counted when first asked for, a running sum from then on. */
+  #bytesAtMost: number | undefined;
   #corrupt = 0;
   #changed = false;
 
@@ -164,7 +165,7 @@ export class Ledger {
   addRange(range: RangeBucket): void {
     this.#ranges = [...this.#ranges, range];
     this.#weight += range.weight;
-    this.#bytesAtMost += rangeBytes(range);
+    if (this.#bytesAtMost !== undefined) this.#bytesAtMost += rangeBytes(range);
     this.#changed = true;
   }
 
@@ -173,7 +174,7 @@ export class Ledger {
     if (rest.length === this.#ranges.length) return;
     this.#ranges = rest;
     this.#weight -= range.weight;
-    this.#bytesAtMost -= rangeBytes(range);
+    if (this.#bytesAtMost !== undefined) this.#bytesAtMost -= rangeBytes(range);
     this.#changed = true;
   }
 
@@ -182,8 +183,14 @@ export class Ledger {
     return encodeBuckets({ reservations: [...this.reservations()], ranges: this.#ranges }, compactThreshold);
   }
 
-  /** No less than the bytes of {@link encode}, from a running sum. */
+  /** No less than the bytes of {@link encode}. */
   get bytesAtMost(): number {
+    if (this.#bytesAtMost === undefined) {
+      let bytes = 0;
+      for (const reservation of this.reservations()) bytes += packedBytesAtMost(reservation);
+      for (const range of this.#ranges) bytes += rangeBytes(range);
+      this.#bytesAtMost = bytes;
+    }
     return this.#bytesAtMost + plainBytesAtMost(this.#size);
   }
 
@@ -249,7 +256,7 @@ export class Ledger {
     else this.#byHash.set(uidHash, [...(this.#byHash.get(uidHash) ?? []), reservation]);
     this.#weight += reservation.weight;
     this.#size++;
-    this.#bytesAtMost += packedBytesAtMost(reservation);
+    if (this.#bytesAtMost !== undefined) this.#bytesAtMost += packedBytesAtMost(reservation);
   }
 
   #remove(reservation: Reservation): void {
@@ -262,7 +269,7 @@ export class Ledger {
     }
     this.#weight -= reservation.weight;
     this.#size--;
-    this.#bytesAtMost -= packedBytesAtMost(reservation);
+    if (this.#bytesAtMost !== undefined) this.#bytesAtMost -= packedBytesAtMost(reservation);
   }
 }
 

@@ -1,6 +1,6 @@
 /** One record of a packed reservation (`pack.ts`). */
 import { isComparableVersion } from "../schema/resource-version.ts";
-import type { ByteReader, ByteWriter } from "./bytes.ts";
+import { type ByteReader, type ByteWriter, isToken } from "./bytes.ts";
 import { boundNonces, type ReservationRecord } from "./reservation.ts";
 
 /** Version and time of the record before: neighbours differ little, so only the difference is written. */
@@ -13,9 +13,6 @@ export const newChain = (): Chain => ({ version: 0, micros: 0 });
 
 /** Versions of so many digits are safe integers, and so are their differences. */
 const MAX_NUMERIC_DIGITS = 15;
-/** What `Randomness.token()` makes: 48 bits. */
-const TOKEN = /^[A-Za-z0-9_-]{8}$/;
-const TOKEN_BYTES = 6;
 
 const PAID = 1;
 const NUMERIC_VERSION = 2;
@@ -29,7 +26,7 @@ export function isPlainRecord(record: ReservationRecord): boolean {
   return (
     record.nonces.length === 1 &&
     nonce !== undefined &&
-    TOKEN.test(nonce) &&
+    isToken(nonce) &&
     isNumeric(record.podResourceVersion) &&
     record.podGeneration === undefined &&
     record.firstMicros === record.startMicros
@@ -37,13 +34,13 @@ export function isPlainRecord(record: ReservationRecord): boolean {
 }
 
 export function writePlainRecord(out: ByteWriter, chain: Chain, record: ReservationRecord): void {
-  out.base64url(record.nonces[0] ?? "");
+  out.token(record.nonces[0] ?? "");
   writeVersion(out, chain, Number(record.podResourceVersion));
   writeMicros(out, chain, record.startMicros);
 }
 
 export function readPlainRecord(input: ByteReader, chain: Chain, paid: boolean): ReservationRecord {
-  const nonces = [input.base64url(TOKEN_BYTES)];
+  const nonces = [input.token()];
   const podResourceVersion = readVersion(input, chain);
   const startMicros = readMicros(input, chain);
   return { podResourceVersion, podGeneration: undefined, nonces, paid, startMicros, firstMicros: startMicros };
@@ -90,9 +87,9 @@ export function readRecord(input: ByteReader, chain: Chain): ReservationRecord {
 
 /** A token is its six bytes after a 0; another text comes with its length after a 1. */
 function writeNonce(out: ByteWriter, nonce: string): void {
-  if (TOKEN.test(nonce)) {
+  if (isToken(nonce)) {
     out.unsigned(0);
-    out.base64url(nonce);
+    out.token(nonce);
   } else {
     out.unsigned(1);
     out.text(nonce);
@@ -100,7 +97,7 @@ function writeNonce(out: ByteWriter, nonce: string): void {
 }
 
 function readNonce(input: ByteReader): string {
-  return input.unsigned() === 0 ? input.base64url(TOKEN_BYTES) : input.text();
+  return input.unsigned() === 0 ? input.token() : input.text();
 }
 
 function isNumeric(version: string | undefined): boolean {

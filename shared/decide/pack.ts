@@ -17,7 +17,7 @@ import {
   writeRecord,
 } from "./pack-record.ts";
 import { mergeRecords, orderedRecords, type Reservation, type ReservationRecord } from "./reservation.ts";
-import { hashUid, UID_HASH_BYTES } from "./uid-hash.ts";
+import { hashUid } from "./uid-hash.ts";
 
 const FORMAT = "1;";
 /** An object of etcd is never larger; a longer text was not made by this project. */
@@ -46,7 +46,28 @@ export function pack(reservations: readonly Reservation[]): string {
 }
 
 /** What {@link pack} packed, with hashes in the place of UIDs; undefined when the text can't be read. Never throws. */
-export function unpack(packed: string): Reservation[] | undefined {
+export function unpack(packed: string): readonly Reservation[] | undefined {
+  const known = unpacked.get(packed);
+  if (known !== undefined) return known;
+  const reservations = read(packed);
+  if (reservations !== undefined) remember(packed, reservations);
+  return reservations;
+}
+
+/**
+ * The texts that were packed or unpacked last. A webhook reads its own writes again, an aggregator the same object at each event.
+ * Reservations are immutable, so they can be shared.
+ */
+const REMEMBERED = 32;
+const unpacked = new Map<string, readonly Reservation[]>();
+
+function remember(packed: string, reservations: readonly Reservation[]): void {
+  const oldest = unpacked.keys().next();
+  if (unpacked.size >= REMEMBERED && oldest.done !== true) unpacked.delete(oldest.value);
+  unpacked.set(packed, reservations);
+}
+
+function read(packed: string): Reservation[] | undefined {
   if (!packed.startsWith(FORMAT) || packed.length > MAX_PACKED_CHARS) return undefined;
   const input = new ByteReader(Buffer.from(packed.slice(FORMAT.length), "base64url"));
   try {
@@ -94,7 +115,7 @@ function writeReservation(out: ByteWriter, table: PrefixTable, chain: Chain, res
 function readReservation(input: ByteReader, prefixes: readonly string[], chain: Chain): Reservation {
   const flags = input.byte();
   const isWhole = (flags & WHOLE_UID) !== 0;
-  const identity = isWhole ? input.text() : input.latin1(UID_HASH_BYTES);
+  const identity = isWhole ? input.text() : input.latin1Eight();
   const podName = (flags & NAMED) === 0 ? undefined : readName(input, prefixes, (flags & GENERATED_NAME) !== 0);
   const records = new Map<Operation, ReservationRecord>();
   if ((flags & PLAIN) !== 0) {

@@ -16,10 +16,13 @@ import { parseMicros, parseMs } from "./time.ts";
 export type { Criterion } from "./estimate.ts";
 export { cloneState, encodeStatus, type ProtectorState, parseProtector } from "./protector-state.ts";
 
-/** No reservation is added to a history of more bytes (design 5.5, S10); the object stays well under etcd's limit. */
-export const HARD_CAP_BYTES = 512 * 1024;
+/**
+ * No reservation is added to a history that may have more bytes (design 5.5, S10): the object stays under 1 MiB whatever the names
+ * are. Usual names take a third of what is reckoned here, so that some 5,000 reservations fit.
+ */
+export const HARD_CAP_BYTES = 768 * 1024;
 /** No pin is added beyond this: the quota does not bound pins, and they must leave room for reservations. */
-export const PIN_CAP_BYTES = 384 * 1024;
+export const PIN_CAP_BYTES = 576 * 1024;
 
 export interface DisruptionRequest {
   readonly cell: string;
