@@ -8,14 +8,15 @@ import type { Pod } from "../../shared/schema/pod.ts";
 /** How the time of the newest event is told (design 5.6): `lastEventTime` is written in every mode. */
 export type EventTime = (pod: Pod, receivedMs: number) => number;
 
-/** Upstream's `clock`: when the event was received. */
-export const receiptTime: EventTime = (_pod, receivedMs) => receivedMs;
+/** What showed that the cell's etcd was restored to an older state (design 5.4). */
+export type RestoreSign = "version" | "counter" | "stored";
 
 export interface CellOptions {
   readonly pods: ConfirmedSource<Pod>;
   readonly clock: Clock;
   readonly eventTime: EventTime;
-  readonly onRestored: (how: "version" | "counter", from: string, to: string) => void;
+  readonly settledGeneration: (pod: Pod) => number | undefined;
+  readonly onRestored: (how: RestoreSign, from: string, to: string) => void;
 }
 
 export class Cell {
@@ -23,7 +24,6 @@ export class Cell {
   readonly #options: CellOptions;
   readonly #byUid = new Map<string, Pod>();
   #lastEventMs: number | undefined;
-  #generation = 0;
 
   /** Follows `pods` from now on; it must still be empty. */
   constructor(options: CellOptions) {
@@ -47,9 +47,8 @@ export class Cell {
     return this.#lastEventMs;
   }
 
-  /** How often the cell was seen to be restored to an older state; each time all of its history is in doubt (design 5.4). */
-  get generation(): number {
-    return this.#generation;
+  settledGeneration(pod: Pod): number | undefined {
+    return this.#options.settledGeneration(pod);
   }
 
   podByUid(uid: string): Pod | undefined {
@@ -62,7 +61,7 @@ export class Cell {
 
   /** To be given every event of the pods' list-watch. */
   watched(event: WatchEvent): void {
-    if (event.kind === "versionWentBack") this.#restored("version", event.from, event.to);
+    if (event.kind === "versionWentBack") this.#options.onRestored("version", event.from, event.to);
   }
 
   #changed(before: Pod | undefined, after: Pod | undefined): void {
@@ -80,11 +79,6 @@ export class Cell {
     const from = before?.annotations?.[UPDATE_TRIGGER_COUNTER_ANNOTATION];
     const to = after?.annotations?.[UPDATE_TRIGGER_COUNTER_ANNOTATION];
     if (from === undefined || to === undefined || !(Number(to) < Number(from))) return;
-    this.#restored("counter", from, to);
-  }
-
-  #restored(how: "version" | "counter", from: string, to: string): void {
-    this.#generation++;
-    this.#options.onRestored(how, from, to);
+    this.#options.onRestored("counter", from, to);
   }
 }

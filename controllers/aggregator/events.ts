@@ -1,6 +1,9 @@
 /** What happens in an aggregator, as typed events; metrics and logs subscribe (style: podseidon's observer). */
+
+import type { Refusal, SettleRule } from "../../shared/decide/account.ts";
 import type { WatchEvent } from "../../shared/kube/watch-event.ts";
 import type { Operation } from "../../shared/schema/podprotector.ts";
+import type { RestoreSign } from "./cell.ts";
 import type { ProtectorId } from "./entry.ts";
 
 /** Why a status was written. */
@@ -12,12 +15,10 @@ export const RECONCILE_RESULTS = ["unchanged", "written", "refused", "gone", "fa
 export type ReconcileResult = (typeof RECONCILE_RESULTS)[number];
 
 /** Why nothing was written though there was something to write (design 5.2, 5.4). */
-export const REFUSALS = ["StalePosition", "StaleEpoch", "NotSynced"] as const;
-export type Refusal = (typeof REFUSALS)[number];
+export const REFUSALS = ["StalePosition", "StaleEpoch"] as const satisfies readonly Refusal[];
 
 /** What took a record out of the history (design 5.2, 5.6). */
-export const DROP_RULES = ["R1", "R2", "R3", "Settled", "Clock"] as const;
-export type DropRule = (typeof DROP_RULES)[number];
+export const SETTLE_RULES = ["R1", "R2", "R3", "UpdateDone", "Clock"] as const satisfies readonly SettleRule[];
 
 export const WRITE_FAILURES = ["conflict", "gone", "rejected", "unavailable"] as const;
 export type WriteFailure = (typeof WRITE_FAILURES)[number];
@@ -43,10 +44,9 @@ export type AggregatorEvent =
   | {
       readonly kind: "dropped";
       readonly id: ProtectorId;
-      readonly operation: Operation;
-      readonly rule: DropRule;
-      /** From first sight. */
-      readonly ageMs: number | undefined;
+      /** Undefined for a time range. */
+      readonly operation: Operation | undefined;
+      readonly rule: SettleRule;
     }
   | { readonly kind: "refused"; readonly id: ProtectorId; readonly refusal: Refusal }
   | { readonly kind: "held"; readonly id: ProtectorId; readonly reason: string; readonly epoch: number }
@@ -54,7 +54,12 @@ export type AggregatorEvent =
   /** The core's CRD does not keep this project's fields: upstream's clock rule is used there (design 5.4). */
   | { readonly kind: "fieldsDropped"; readonly core: string; readonly fields: readonly string[] }
   /** The cell's etcd shows an older state than before (design 5.4). */
-  | { readonly kind: "cellRestored"; readonly how: "version" | "counter"; readonly from: string; readonly to: string }
+  | {
+      readonly kind: "cellRestored";
+      readonly how: RestoreSign;
+      readonly from: string;
+      readonly to: string;
+    }
   | { readonly kind: "corruptHistory"; readonly id: ProtectorId; readonly buckets: number }
   | { readonly kind: "badSelector"; readonly id: ProtectorId; readonly problems: readonly string[] }
   | {

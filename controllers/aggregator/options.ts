@@ -14,7 +14,7 @@ import {
   requiredOption,
   text,
 } from "../../shared/runtime/option-types.ts";
-import { defineOptions } from "../../shared/runtime/options.ts";
+import { defineOptions, type Values } from "../../shared/runtime/options.ts";
 import { version } from "../../shared/runtime/version.ts";
 
 export const ALGORITHMS = ["exact", "clock", "status"] as const;
@@ -85,3 +85,5 @@ export const aggregatorOptions = defineOptions({
     ...((values.voidAfter ?? 0) > 0 && (values.voidAfter ?? 0) < 1000 ? ["--void-after: at least 1s, or 0"] : []),
   ],
 });
+
+export type AggregatorOptions = Values<(typeof aggregatorOptions)["options"]>;

@@ -1,0 +1,200 @@
+/**
+ * The aggregator as a whole (design 3): the sources are followed for as long as the process lives, so that a standby is warm; accounting
+ * and everything that it remembers lasts for one term of leadership.
+ */
+
+import type { SyncTimeAlgorithm } from "../../shared/decide/account.ts";
+import type { Incident } from "../../shared/decide/history.ts";
+import type { ApiClient } from "../../shared/kube/api.ts";
+import type { ApiResult } from "../../shared/kube/api-result.ts";
+import type { ListWatch } from "../../shared/kube/list-watch.ts";
+import type { WatchEvent } from "../../shared/kube/watch-event.ts";
+import type { Ports } from "../../shared/runtime/clock.ts";
+import { VOIDED_ANNOTATION } from "../../shared/schema/annotations.ts";
+import { parsePod } from "../../shared/schema/parse-pod.ts";
+import type { Pod } from "../../shared/schema/pod.ts";
+import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { Cell, type RestoreSign } from "./cell.ts";
+import type { Entry } from "./entry.ts";
+import type { EventSink } from "./events.ts";
+import { Evidence } from "./evidence.ts";
+import { Membership } from "./membership.ts";
+import type { PodParser } from "./pod-parser.ts";
+import { Term } from "./term.ts";
+import { Voider } from "./void.ts";
+
+/** One core cluster: where its protectors are read and written. */
+export interface CoreAccess {
+  readonly name: string;
+  readonly client: ApiClient;
+  readonly protectors: ListWatch<PodProtector>;
+}
+
+export interface AggregatorOptions {
+  readonly cellID: string;
+  readonly ports: Ports;
+  readonly pods: ListWatch<Pod>;
+  readonly parser: PodParser;
+  /** The cell's apiserver, for quorum reads of single pods. */
+  readonly cellClient: ApiClient;
+  readonly cores: readonly CoreAccess[];
+  readonly settleMs: number;
+  readonly heartbeatMs: number;
+  readonly algorithm: SyncTimeAlgorithm;
+  /** 0: never. */
+  readonly voidAfterMs: number;
+  readonly rateMs: number;
+  readonly coalesceMs: number;
+  readonly writeConcurrency: number;
+  readonly timeoutMs: number;
+  /** This process holds the lease for longer than a write can take. */
+  readonly mayWrite: () => boolean;
+  readonly onEvent: EventSink;
+}
+
+/** A cell is called stale after so many heartbeats that did not come. */
+const STALE_HEARTBEATS = 3;
+/** A restore that a standby saw is still answered by the leader that it becomes within this many settle periods. */
+const INCIDENT_SETTLES = 2;
+const POD_TIMEOUT_MS = 10_000;
+
+interface SeenIncident {
+  readonly incident: Incident;
+  readonly atMs: number;
+}
+
+export class Aggregator {
+  readonly cell: Cell;
+  readonly membership: Membership;
+  readonly #options: AggregatorOptions;
+  /** The newest restore of the cell (key undefined) or of a core. */
+  readonly #incidents = new Map<string | undefined, SeenIncident>();
+  readonly #terms = new Map<string, Term>();
+
+  /** Follows the sources, which must not be started yet. */
+  constructor(options: AggregatorOptions) {
+    const { pods, parser, ports, cores } = options;
+    this.#options = options;
+    this.cell = new Cell({
+      pods,
+      clock: ports.clock,
+      eventTime: parser.eventTime,
+      settledGeneration: parser.settledGeneration,
+      onRestored: (how, from, to) => this.#cellRestored(how, from, to),
+    });
+    this.membership = new Membership(pods);
+    for (const { name, protectors } of cores) this.membership.followProtectors(name, protectors);
+  }
+
+  get cores(): readonly CoreAccess[] {
+    return this.#options.cores;
+  }
+
+  /** By core; empty while this process does not lead or nothing is synced yet. */
+  get terms(): ReadonlyMap<string, Term> {
+    return this.#terms;
+  }
+
+  /** To be given every event of the pods' list-watch. */
+  podsWatched(event: WatchEvent): void {
+    this.cell.watched(event);
+    this.#options.onEvent({ kind: "podWatch", event });
+  }
+
+  /** To be given every event of a core's list-watch of protectors. */
+  protectorsWatched(core: string, event: WatchEvent): void {
+    if (event.kind === "versionWentBack") this.#remember(core, "CoreRestored");
+    this.#options.onEvent({ kind: "protectorWatch", core, event });
+  }
+
+  /** Accounts until `signal` aborts; resolves when the last write has ended. */
+  async lead(signal: AbortSignal): Promise<void> {
+    const { pods, ports, cellClient, onEvent } = this.#options;
+    await pods.whenSynced(signal);
+    if (signal.aborted) return;
+    const evidence = new Evidence<Entry>({
+      pods,
+      ports,
+      getPod: (namespace, name, stop) =>
+        cellClient.getPod(namespace, name, parsePod, { timeoutMs: POD_TIMEOUT_MS, signal: stop }),
+      onEvidence: (entry) => this.#terms.get(entry.id.core)?.look(entry),
+      onAsked: (method, count, found) => onEvent({ kind: "evidence", method, pods: count, found }),
+    });
+    const voider = this.#voider();
+    await Promise.all(this.#options.cores.map((core) => this.#leadCore(core, evidence, voider, signal)));
+    evidence.stop();
+  }
+
+  async #leadCore(
+    { name, client, protectors }: CoreAccess,
+    evidence: Evidence<Entry>,
+    voider: Voider | undefined,
+    signal: AbortSignal,
+  ): Promise<void> {
+    await protectors.whenSynced(signal);
+    if (signal.aborted) return;
+    const { heartbeatMs } = this.#options;
+    const term = new Term({
+      ...this.#options,
+      core: name,
+      client,
+      cell: this.cell,
+      membership: this.membership,
+      evidence,
+      voider,
+      staleAfterMs: STALE_HEARTBEATS * heartbeatMs,
+      incident: this.#recentIncident(name),
+      onCellRestored: (snapshot, stored) => this.#cellRestored("stored", stored, snapshot),
+    });
+    this.#terms.set(name, term);
+    await new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
+    this.#terms.delete(name);
+    await term.stop();
+  }
+
+  #cellRestored(how: RestoreSign, from: string, to: string): void {
+    this.#options.onEvent({ kind: "cellRestored", how, from, to });
+    this.#remember(undefined, "CellRestored");
+  }
+
+  #remember(core: string | undefined, reason: Incident["reason"]): void {
+    const { ports } = this.#options;
+    const incident = { id: ports.random.token(), reason };
+    this.#incidents.set(core, { incident, atMs: ports.clock.monotonicMs() });
+    if (core !== undefined) this.#terms.get(core)?.raise(incident);
+    else for (const term of this.#terms.values()) term.raise(incident);
+  }
+
+  #recentIncident(core: string): Incident | undefined {
+    const nowMs = this.#options.ports.clock.monotonicMs();
+    const seen = [this.#incidents.get(core), this.#incidents.get(undefined)];
+    const recent = seen.filter(
+      (one) => one !== undefined && nowMs - one.atMs < INCIDENT_SETTLES * this.#options.settleMs,
+    );
+    return recent.sort((a, b) => (b?.atMs ?? 0) - (a?.atMs ?? 0))[0]?.incident;
+  }
+
+  #voider(): Voider | undefined {
+    const { voidAfterMs, ports, mayWrite, onEvent } = this.#options;
+    if (voidAfterMs === 0) return undefined;
+    return new Voider({
+      afterMs: voidAfterMs,
+      ports,
+      podByUid: (uid) => this.cell.podByUid(uid),
+      mayWrite,
+      annotate: (pod) => this.#annotate(pod),
+      onEvent,
+    });
+  }
+
+  #annotate({ namespace, name, uid }: Pod): Promise<ApiResult<unknown>> {
+    const { cellClient, ports, timeoutMs } = this.#options;
+    const path = `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods/${encodeURIComponent(name)}`;
+    const annotations = { [VOIDED_ANNOTATION]: new Date(ports.clock.nowMs()).toISOString() };
+    const body = { metadata: { uid, annotations } };
+    return cellClient.patch(path, "application/merge-patch+json", body, (raw) => raw, {
+      timeoutMs,
+      fieldManager: "podseidon-aggregator",
+    });
+  }
+}

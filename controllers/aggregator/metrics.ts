@@ -1,0 +1,232 @@
+/** The aggregator's events as Prometheus metrics (design 11). Every outcome is there at zero from the start. */
+
+import type { Metrics } from "../../shared/observe/metrics.ts";
+import type { Clock } from "../../shared/runtime/clock.ts";
+import { OPERATIONS } from "../../shared/schema/podprotector.ts";
+import type { Aggregator } from "./aggregator.ts";
+import {
+  type AggregatorEvent,
+  type EventSink,
+  RECONCILE_RESULTS,
+  REFUSALS,
+  SETTLE_RULES,
+  WRITE_CAUSES,
+  WRITE_FAILURES,
+} from "./events.ts";
+
+const CORE = { max: 100 };
+const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30];
+
+/** Declares the metrics that count events; returns the sink that feeds them. */
+export function eventMetrics(metrics: Metrics): EventSink {
+  const reconciles = metrics.counter({
+    name: "aggregator_reconciles_total",
+    help: "Protectors looked at, by what came of it.",
+    labels: { core: CORE, result: RECONCILE_RESULTS },
+  });
+  const reconcileSeconds = metrics.histogram({
+    name: "aggregator_reconcile_seconds",
+    help: "Duration of one look at a protector, its write included.",
+    buckets: SECONDS,
+  });
+  const writes = metrics.counter({
+    name: "aggregator_writes_total",
+    help: "Status writes that were made, by cause.",
+    labels: { core: CORE, cause: WRITE_CAUSES },
+  });
+  const writeSeconds = metrics.histogram({
+    name: "aggregator_write_seconds",
+    help: "Duration of one status write.",
+    labels: { core: CORE },
+    buckets: SECONDS,
+  });
+  const latency = metrics.histogram({
+    name: "aggregator_publish_seconds",
+    help: "From the receipt of a pod's change to the response of the write that publishes it.",
+    labels: { core: CORE },
+    buckets: SECONDS,
+  });
+  const failures = metrics.counter({
+    name: "aggregator_write_failures_total",
+    help: "Status writes (and the reads after a conflict) that were not made, by kind.",
+    labels: { core: CORE, failure: WRITE_FAILURES },
+  });
+  const settled = metrics.counter({
+    name: "aggregator_reservations_settled_total",
+    help: "Reservations taken out of the history, by operation and by the rule that settled them.",
+    labels: { operation: [...OPERATIONS, "RANGE"], rule: SETTLE_RULES },
+  });
+  const refusals = metrics.counter({
+    name: "aggregator_refusals_total",
+    help: "Accountings that could not be written, because the snapshot is older than what is stored.",
+    labels: { core: CORE, reason: REFUSALS },
+  });
+  const holds = metrics.counter({
+    name: "aggregator_holds_total",
+    help: "Cells put on hold because history may have been lost, by core.",
+    labels: { core: CORE },
+  });
+  const restores = metrics.counter({
+    name: "aggregator_cell_restores_total",
+    help: "Times that the cell was seen to be restored to an older state.",
+    labels: { sign: ["version", "counter", "stored"] },
+  });
+  const evidence = metrics.counter({
+    name: "aggregator_evidence_total",
+    help: "Quorum reads that settle reservations: GETs by what they found, and LISTs.",
+    labels: { method: ["get", "list"], found: ["alive", "dead", "failed", "asked"] },
+  });
+  const voided = metrics.counter({
+    name: "aggregator_voided_total",
+    help: "Pods annotated to void a reservation that was never used (--void-after).",
+    labels: { result: ["done", "gone", "failed"] },
+  });
+  const inexact = metrics.gauge({
+    name: "aggregator_inexact_cores",
+    help: "1 where the core's CRD drops this project's fields, so that accounting fell back to upstream's clock rule.",
+    labels: { core: CORE },
+  });
+  const watch = metrics.counter({
+    name: "aggregator_watch_events_total",
+    help: "What happened to the list-watches; source is pods or the name of a core.",
+    labels: {
+      source: CORE,
+      event: ["listed", "watching", "ended", "failed", "versionWentBack", "unparsable", "confirmed", "handlerFailed"],
+    },
+  });
+  const lag = metrics.histogram({
+    name: "aggregator_position_lag_seconds",
+    help: "How long after a quorum read was sent the pod stream reached what it had seen.",
+    buckets: SECONDS,
+  });
+
+  const record = (event: AggregatorEvent): void => {
+    switch (event.kind) {
+      case "reconciled":
+        reconciles.inc({ core: event.id.core, result: event.result });
+        reconcileSeconds.observe({}, event.durationMs / 1000);
+        return;
+      case "wrote":
+        writes.inc({ core: event.id.core, cause: event.cause });
+        writeSeconds.observe({ core: event.id.core }, event.durationMs / 1000);
+        if (event.latencyMs !== undefined) latency.observe({ core: event.id.core }, event.latencyMs / 1000);
+        return;
+      case "writeFailed":
+        failures.inc({ core: event.id.core, failure: event.failure });
+        return;
+      case "dropped":
+        settled.inc({ operation: event.operation ?? "RANGE", rule: event.rule });
+        return;
+      case "refused":
+        refusals.inc({ core: event.id.core, reason: event.refusal });
+        return;
+      case "held":
+        holds.inc({ core: event.id.core });
+        return;
+      case "cellRestored":
+        restores.inc({ sign: event.how });
+        return;
+      case "evidence":
+        evidence.inc({ method: event.method, found: event.found });
+        return;
+      case "voided":
+        voided.inc({ result: event.result });
+        return;
+      case "fieldsDropped":
+        inexact.set({ core: event.core }, 1);
+        return;
+      case "podWatch":
+        watch.inc({ source: "pods", event: event.event.kind });
+        if (event.event.kind === "confirmed") lag.observe({}, event.event.lagMs / 1000);
+        return;
+      case "protectorWatch":
+        watch.inc({ source: event.core, event: event.event.kind });
+        return;
+      default:
+        return;
+    }
+  };
+  return record;
+}
+
+/** Declares the metrics that are read off the aggregator at each scrape. */
+export function stateMetrics(metrics: Metrics, aggregator: Aggregator, clock: Clock): void {
+  metrics.gaugeFrom({ name: "aggregator_pods", help: "Pods of the cell in the snapshot.", labels: {} }, (set) =>
+    set({}, aggregator.cell.pods.size),
+  );
+  metrics.gaugeFrom(
+    {
+      name: "aggregator_pod_stream_silence_seconds",
+      help: "Time since the cell's apiserver last sent anything about pods.",
+      labels: {},
+    },
+    (set) => {
+      const contactMs = aggregator.cell.pods.lastContactMs;
+      if (contactMs !== undefined) set({}, (clock.monotonicMs() - contactMs) / 1000);
+    },
+  );
+  metrics.gaugeFrom(
+    { name: "aggregator_protectors", help: "Protectors followed, by core.", labels: { core: CORE } },
+    (set) => {
+      for (const { name } of aggregator.cores) set({ core: name }, aggregator.membership.count(name));
+    },
+  );
+  perTerm(metrics, aggregator, clock);
+}
+
+/** What only a leader knows; absent on a standby. */
+function perTerm(metrics: Metrics, aggregator: Aggregator, clock: Clock): void {
+  const each = (name: string, help: string, value: (summary: TermSummary) => number): void =>
+    metrics.gaugeFrom({ name, help, labels: { core: CORE } }, (set) => {
+      for (const [core, term] of aggregator.terms) set({ core }, value(summarize(term, clock)));
+    });
+  each("aggregator_queue_depth", "Protectors that wait for a worker.", ({ depth }) => depth);
+  each("aggregator_queue_wait_seconds", "How long the first of them has waited.", ({ waitMs }) => waitMs / 1000);
+  each("aggregator_failing_protectors", "Protectors whose last write failed.", ({ failing }) => failing);
+  each("aggregator_held_protectors", "Protectors whose entry for this cell is on hold.", ({ held }) => held);
+  each("aggregator_reservations", "Reservations that are not settled.", ({ reservations }) => reservations);
+  each(
+    "aggregator_oldest_reservation_seconds",
+    "Time since this leader first saw the oldest reservation that is not settled; well above the settle period is a fault.",
+    ({ oldestMs }) => oldestMs / 1000,
+  );
+  each(
+    "aggregator_stale_cells",
+    "Cells of the core that have missed their heartbeats.",
+    ({ staleCells }) => staleCells,
+  );
+}
+
+interface TermSummary {
+  readonly depth: number;
+  readonly waitMs: number;
+  readonly failing: number;
+  readonly held: number;
+  readonly reservations: number;
+  readonly oldestMs: number;
+  readonly staleCells: number;
+}
+
+type Term = Aggregator["terms"] extends ReadonlyMap<string, infer T> ? T : never;
+
+function summarize(term: Term, clock: Clock): TermSummary {
+  const nowMs = clock.monotonicMs();
+  let held = 0;
+  let reservations = 0;
+  let oldestMs = 0;
+  for (const [, progress] of term.progress()) {
+    if (progress.hold !== undefined) held++;
+    reservations += progress.pending.length;
+    for (const { firstSeenMs } of progress.pending) oldestMs = Math.max(oldestMs, nowMs - firstSeenMs);
+  }
+  const { depth, failing } = term.queue;
+  return {
+    depth,
+    failing,
+    waitMs: term.queue.longestWaitMs(),
+    held,
+    reservations,
+    oldestMs,
+    staleCells: term.staleCells().size,
+  };
+}

@@ -1,0 +1,233 @@
+/**
+ * One accounting of one protector (design 5.2): from the newest object known and the snapshot to the status to write, the evidence that
+ * is wanted, and when to look again. Reads everything at one moment and awaits nothing.
+ */
+import {
+  type AccountResult,
+  accountCell,
+  type CellSnapshot,
+  type SyncTimeAlgorithm,
+  type WriteReason,
+} from "../../shared/decide/account.ts";
+import { updateConditions } from "../../shared/decide/conditions.ts";
+import { type HistoryVerdict, type Incident, judgeHistory } from "../../shared/decide/history.ts";
+import { parseProtector } from "../../shared/decide/protector-state.ts";
+import { specFacts } from "../../shared/decide/spec-facts.ts";
+import { summarize } from "../../shared/decide/summary.ts";
+import type { Ports } from "../../shared/runtime/clock.ts";
+import { RESTORED_ANNOTATION } from "../../shared/schema/annotations.ts";
+import type { CellStatus, PodProtector, PodProtectorStatus, Summary } from "../../shared/schema/podprotector.ts";
+import { isComparableVersion } from "../../shared/schema/resource-version.ts";
+import type { Cell } from "./cell.ts";
+import type { Entry } from "./entry.ts";
+import type { Evidence, EvidenceNeed, PodNeed } from "./evidence.ts";
+import { cellEntry, type Progress } from "./progress.ts";
+
+export interface PlanContext {
+  readonly cellID: string;
+  readonly cell: Cell;
+  readonly evidence: Evidence<Entry>;
+  readonly ports: Ports;
+  readonly settleMs: number;
+  readonly heartbeatMs: number;
+  readonly algorithm: SyncTimeAlgorithm;
+  /** Least time between two writes where the protector does not say. */
+  readonly rateMs: number;
+  readonly incident: Incident | undefined;
+  /** A cell without a heartbeat for longer is stale. */
+  readonly staleAfterMs: number;
+}
+
+export interface Plan {
+  readonly protector: PodProtector;
+  readonly history: HistoryVerdict;
+  readonly result: AccountResult;
+  /** Undefined when nothing is to be written. */
+  readonly status: PodProtectorStatus | undefined;
+  /** The stored position is newer than a quorum read sent after it had been seen: the cell's etcd was restored (design 5.4). */
+  readonly isCellRestored: boolean;
+  readonly need: EvidenceNeed | undefined;
+  /** Milliseconds after which to look again, whatever happens or does not. */
+  readonly againMs: number;
+}
+
+const BLANK: Summary = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 };
+
+/** Reasons that do not wait for the protector's aggregation rate. */
+const AT_ONCE: ReadonlySet<WriteReason> = new Set<WriteReason>(["New", "Empty", "Spec", "Epoch", "Hold"]);
+
+/** Updates what `progress` knows of epochs and positions; writes nothing. */
+export function makePlan(entry: Entry, progress: Progress, context: PlanContext): Plan {
+  const { cellID, cell, ports } = context;
+  const protector = progress.newest(entry.protector);
+  const stored = cellEntry(protector, cellID);
+  const spec = specFacts(protector.spec);
+  const nowMs = ports.clock.monotonicMs();
+  adoptEpoch(progress, stored, context, nowMs);
+  const history = judge(protector, stored, progress, context);
+  const result = accountCell({
+    spec,
+    cellID,
+    stored,
+    snapshot: snapshotOf(cell, entry.id.namespace),
+    pods: entry.pods.values(),
+    history,
+    adoptedEpoch: progress.adoptedEpoch,
+    nowMs: ports.clock.nowMs(),
+    monotonicMs: nowMs,
+    settleMs: context.settleMs,
+    seen: progress.seen,
+    evidence: context.evidence,
+    algorithm: context.algorithm,
+    lastEventMs: cell.lastEventMs ?? 0,
+    isHeartbeatDue: nowMs >= progress.heartbeatDueMs,
+  });
+  progress.pending = result.wants.records;
+  if (history.lost === undefined) progress.remember(protector, stored, context.incident?.id);
+  const isCellRestored = noteStalePosition(progress, result, context, nowMs);
+  const waitMs = rateWaitMs(protector, progress, result, context, nowMs);
+  const isWanted = result.write ? !isNeedlessEntry(result, protector) : isGenerationNew(result, protector, stored);
+  return {
+    protector,
+    history,
+    result,
+    status: isWanted && waitMs <= 0 ? statusOf(entry, protector, result.entry, context) : undefined,
+    isCellRestored,
+    need: needOf(entry, progress, result),
+    againMs: againMs(progress, result, context, nowMs, waitMs),
+  };
+}
+
+/** Upstream's rules know no positions and so no lost history (design 5.6). */
+function judge(
+  protector: PodProtector,
+  stored: CellStatus | undefined,
+  progress: Progress,
+  { algorithm, incident, ports }: PlanContext,
+): HistoryVerdict {
+  if (algorithm !== "exact") {
+    return { lost: undefined, epoch: stored?.aggregation?.epoch ?? 0, hold: stored?.aggregation?.hold };
+  }
+  return judgeHistory({
+    protectorUID: protector.metadata.uid,
+    protectorVersion: protector.metadata.resourceVersion,
+    stored,
+    known: progress.known,
+    isMarkedRestored: protector.metadata.annotations?.[RESTORED_ANNOTATION] !== undefined,
+    leftEpoch: undefined,
+    incident,
+    token: ports.random.token(),
+  });
+}
+
+/** A stored epoch counts as adopted once the snapshot has reached a quorum list sent after it was first seen (design 5.4). */
+function adoptEpoch(progress: Progress, stored: CellStatus | undefined, context: PlanContext, nowMs: number): void {
+  const epoch = stored?.aggregation?.epoch ?? 0;
+  if (epoch <= progress.adoptedEpoch) {
+    progress.foreignEpoch = undefined;
+    return;
+  }
+  if (progress.foreignEpoch?.epoch !== epoch) progress.foreignEpoch = { epoch, sinceMs: nowMs };
+  if ((context.evidence.reachedSentMs ?? Number.NEGATIVE_INFINITY) < progress.foreignEpoch.sinceMs) return;
+  progress.adoptedEpoch = epoch;
+  progress.foreignEpoch = undefined;
+}
+
+function noteStalePosition(progress: Progress, result: AccountResult, context: PlanContext, nowMs: number): boolean {
+  if (result.refused !== "StalePosition") {
+    progress.staleSinceMs = undefined;
+    return false;
+  }
+  progress.staleSinceMs ??= nowMs;
+  return (context.evidence.reachedSentMs ?? Number.NEGATIVE_INFINITY) >= progress.staleSinceMs;
+}
+
+function snapshotOf(cell: Cell, namespace: string): CellSnapshot {
+  const position = isComparableVersion(cell.position) ? cell.position : undefined;
+  return {
+    position,
+    positionOf: () => position,
+    podByUID: (uid) => cell.podByUid(uid),
+    podByName: (name) => cell.podByName(namespace, name),
+    settledGeneration: (pod) => cell.settledGeneration(pod),
+  };
+}
+
+/** How long a write has to wait because the last one was too short a time ago; 0 or less: not at all. */
+function rateWaitMs(
+  { spec }: PodProtector,
+  { lastWriteMs }: Progress,
+  { reasons }: AccountResult,
+  { rateMs }: PlanContext,
+  nowMs: number,
+): number {
+  if (lastWriteMs === undefined || reasons.some((reason) => AT_ONCE.has(reason))) return 0;
+  return lastWriteMs + Math.max(0, spec.admissionHistoryConfig?.aggregationRateMillis ?? rateMs) - nowMs;
+}
+
+/** No pod of this cell matches, and another cell already speaks for the protector: an entry would only be one more to keep alive. */
+function isNeedlessEntry({ reasons }: AccountResult, { status }: PodProtector): boolean {
+  return reasons.every((reason) => reason === "Empty") && (status?.cells.length ?? 0) > 0;
+}
+
+/** The spec was changed in a way that the counts do not show: the conditions are made again, by whichever cell is first. */
+function isGenerationNew({ refused }: AccountResult, protector: PodProtector, stored: CellStatus | undefined): boolean {
+  const { generation } = protector.metadata;
+  return refused === undefined && stored !== undefined && protector.status?.observedGeneration !== generation;
+}
+
+function statusOf(
+  { problems }: Entry,
+  protector: PodProtector,
+  cell: CellStatus,
+  { ports, staleAfterMs }: PlanContext,
+): PodProtectorStatus {
+  const { status: previous, metadata } = protector;
+  const cells = [...(previous?.cells ?? [])];
+  const at = cells.findIndex(({ cellID }) => cellID === cell.cellID);
+  if (at < 0) cells.push(cell);
+  else cells[at] = cell;
+  const nowMs = ports.clock.nowMs();
+  const { generation } = metadata;
+  const state = parseProtector({ ...protector, status: { ...previous, cells, summary: previous?.summary ?? BLANK } });
+  const conditions = updateConditions({
+    state,
+    previous: previous?.conditions,
+    generation,
+    nowMs,
+    staleAfterMs,
+    problems,
+  });
+  return {
+    ...previous,
+    cells,
+    summary: summarize(state, previous?.summary, nowMs),
+    conditions: [...conditions],
+    ...(generation === undefined ? {} : { observedGeneration: generation }),
+  };
+}
+
+function needOf(entry: Entry, progress: Progress, { wants }: AccountResult): EvidenceNeed | undefined {
+  const pods: PodNeed[] = [];
+  const listDues = [progress.foreignEpoch?.sinceMs, progress.staleSinceMs, wants.listAtMs];
+  for (const { uid, podName, dueMs, needsList } of wants.records) {
+    if (needsList || uid === undefined || podName === undefined) listDues.push(dueMs);
+    else pods.push({ uid, namespace: entry.id.namespace, name: podName, dueMs });
+  }
+  const known = listDues.filter((dueMs) => dueMs !== undefined);
+  const listDueMs = known.length === 0 ? undefined : Math.min(...known);
+  return pods.length === 0 && listDueMs === undefined ? undefined : { pods, listDueMs };
+}
+
+function againMs(
+  progress: Progress,
+  { nextMaturityMs }: AccountResult,
+  { ports, heartbeatMs }: PlanContext,
+  nowMs: number,
+  waitMs: number,
+): number {
+  const heartbeatInMs = progress.heartbeatDueMs > nowMs ? progress.heartbeatDueMs - nowMs : heartbeatMs;
+  const maturesInMs = nextMaturityMs === undefined ? heartbeatMs : nextMaturityMs - ports.clock.nowMs();
+  const soonestMs = Math.min(heartbeatInMs, maturesInMs, waitMs > 0 ? waitMs : Number.POSITIVE_INFINITY);
+  return Math.max(1, soonestMs);
+}

@@ -1,0 +1,296 @@
+/**
+ * One core cluster during one term of leadership: a queue of protectors, workers that account and write, and everything that makes
+ * a protector due again. Level-triggered: a key says that something may have changed, the state says what.
+ */
+import type { Incident } from "../../shared/decide/history.ts";
+import type { ApiClient } from "../../shared/kube/api.ts";
+import type { ApiFailure, ApiResult } from "../../shared/kube/api-result.ts";
+import { sleep } from "../../shared/runtime/clock.ts";
+import { type QueueEvent, WorkQueue } from "../../shared/runtime/queue.ts";
+import { DONE, failed, later, type Outcome, runWorkers, type Workers } from "../../shared/runtime/reconcile.ts";
+import type { Pod } from "../../shared/schema/pod.ts";
+import type { PodProtector, PodProtectorStatus } from "../../shared/schema/podprotector.ts";
+import { type Entry, entryKey } from "./entry.ts";
+import type { EventSink, ReconcileResult } from "./events.ts";
+import type { Membership, MembershipListener } from "./membership.ts";
+import { makePlan, type Plan, type PlanContext } from "./plan.ts";
+import { cellEntry, Progress } from "./progress.ts";
+import { Reserved } from "./reserved.ts";
+import { staleCells } from "./stale-cells.ts";
+import type { Voider } from "./void.ts";
+
+export interface TermOptions extends Omit<PlanContext, "incident" | "algorithm"> {
+  readonly core: string;
+  readonly algorithm: PlanContext["algorithm"];
+  readonly membership: Membership;
+  readonly client: Pick<ApiClient, "getPodProtector" | "putPodProtectorStatus">;
+  /** Asked before each write: this process holds the lease for longer than the write can take. */
+  readonly mayWrite: () => boolean;
+  readonly voider: Voider | undefined;
+  readonly coalesceMs: number;
+  readonly writeConcurrency: number;
+  readonly timeoutMs: number;
+  readonly incident: Incident | undefined;
+  /** The snapshot is older than what a quorum read sent after it was stored: told to all terms. */
+  readonly onCellRestored: (snapshot: string, stored: string) => void;
+  readonly onEvent: EventSink;
+  readonly onQueueEvent?: (event: QueueEvent) => void;
+}
+
+/** Conflicts in one go, after which the key waits out a backoff. */
+const MAX_CONFLICTS = 10;
+/** Conflicts that are answered at once; the next ones wait a little, so that contenders separate (design 5.8). */
+const PROMPT_CONFLICTS = 3;
+const CONFLICT_PAUSE_MS = { least: 5, most: 20 };
+/** A heartbeat comes at up to this fraction of the interval early, so that the protectors' writes spread out. */
+const HEARTBEAT_SPREAD = 0.2;
+const FIELD_MANAGER = "podseidon-aggregator";
+/** How much longer than a sound reading takes a protector is looked at again, where nothing else is known. */
+const LEADERLESS_RETRY_MS = 1_000;
+
+export class Term implements MembershipListener {
+  readonly #options: TermOptions;
+  readonly #queue: WorkQueue<Entry>;
+  readonly #progress = new Map<Entry, Progress>();
+  readonly #reserved = new Reserved<Entry>();
+  readonly #unlisten: () => void;
+  readonly #workers: Workers;
+  readonly #stopping = new AbortController();
+  #incident: Incident | undefined;
+  #algorithm: PlanContext["algorithm"];
+
+  /** Begins at once: every protector is accounted for. */
+  constructor(options: TermOptions) {
+    const { ports, core, membership, writeConcurrency } = options;
+    this.#options = options;
+    this.#incident = options.incident;
+    this.#algorithm = options.algorithm;
+    this.#queue = new WorkQueue({
+      name: core,
+      ports,
+      ...(options.onQueueEvent === undefined ? {} : { onEvent: options.onQueueEvent }),
+    });
+    this.#unlisten = membership.listen(this);
+    for (const entry of membership.entries(core)) this.#queue.add(entry);
+    this.#workers = runWorkers(this.#queue, (entry) => this.#reconcile(entry), { workers: writeConcurrency, ports });
+  }
+
+  get queue(): Pick<WorkQueue<Entry>, "depth" | "failing" | "delayed" | "longestWaitMs" | "longestWorkMs"> {
+    return this.#queue;
+  }
+
+  /** What is known of each protector, for metrics. */
+  progress(): Iterable<[Entry, Progress]> {
+    return this.#progress;
+  }
+
+  /** Other cells that are known to this core and have missed their heartbeats. */
+  staleCells(): ReadonlySet<string> {
+    const { membership, core, ports, staleAfterMs } = this.#options;
+    return staleCells(membership.entries(core), ports.clock.nowMs() - staleAfterMs);
+  }
+
+  /** The way admissions are settled here; it falls back to `clock` where the core drops this project's fields. */
+  get algorithm(): PlanContext["algorithm"] {
+    return this.#algorithm;
+  }
+
+  /** Takes no more work and ends what is under way. */
+  async stop(): Promise<void> {
+    this.#unlisten();
+    this.#stopping.abort();
+    await this.#workers.stop({ abort: true });
+    for (const entry of this.#progress.keys()) this.#options.evidence.need(entry, undefined);
+    this.#progress.clear();
+  }
+
+  /** History may be lost everywhere: every protector is judged anew (design 5.4). */
+  raise(incident: Incident): void {
+    this.#incident = incident;
+    for (const progress of this.#progress.values()) progress.forgetOwn();
+    for (const entry of this.#options.membership.entries(this.#options.core)) this.#queue.addNow(entry);
+  }
+
+  /** There is evidence that this protector waited for. */
+  look(entry: Entry): void {
+    if (entry.id.core === this.#options.core) this.#queue.add(entry);
+  }
+
+  podChanged(entry: Entry): void {
+    if (entry.id.core !== this.#options.core) return;
+    const { ports, coalesceMs } = this.#options;
+    const progress = this.#progress.get(entry);
+    if (progress !== undefined) progress.changedSinceMs ??= ports.clock.monotonicMs();
+    this.#queue.addAfter(entry, coalesceMs);
+  }
+
+  protectorChanged(entry: Entry): void {
+    if (entry.id.core !== this.#options.core) return;
+    if (this.#progress.get(entry)?.isOwn(entry.protector) === true) return;
+    this.#queue.add(entry);
+  }
+
+  protectorGone(entry: Entry): void {
+    if (entry.id.core !== this.#options.core) return;
+    this.#progress.delete(entry);
+    this.#reserved.set(entry, []);
+    this.#options.evidence.need(entry, undefined);
+    this.#queue.forget(entry);
+  }
+
+  podSeen(pod: Pod): void {
+    // A pod that was relabelled out of its protector is still waited for there.
+    for (const entry of this.#reserved.of(pod)) this.#queue.addAfter(entry, this.#options.coalesceMs);
+  }
+
+  async #reconcile(entry: Entry): Promise<Outcome> {
+    const { ports, onEvent } = this.#options;
+    const startedMs = ports.clock.monotonicMs();
+    const [result, outcome] = await this.#attempts(entry);
+    onEvent({ kind: "reconciled", id: entry.id, result, durationMs: ports.clock.monotonicMs() - startedMs });
+    return outcome;
+  }
+
+  async #attempts(entry: Entry): Promise<[ReconcileResult, Outcome]> {
+    const { membership, core, mayWrite } = this.#options;
+    for (let conflicts = 0; conflicts <= MAX_CONFLICTS; conflicts++) {
+      if (membership.entry(core, entryKey(entry.id)) !== entry) return ["gone", DONE];
+      if (this.#stopping.signal.aborted) return ["stopped", DONE];
+      const progress = this.#progressOf(entry);
+      const plan = this.#plan(entry, progress);
+      if (plan.status === undefined)
+        return [plan.result.refused === undefined ? "unchanged" : "refused", later(this.#againMs(progress, plan))];
+      if (!mayWrite()) return ["stopped", later(LEADERLESS_RETRY_MS)];
+      const startedMs = this.#options.ports.clock.monotonicMs();
+      const written = await this.#put(plan, plan.status);
+      if (written.kind === "ok") {
+        this.#wrote(entry, progress, plan, written.object, startedMs);
+        return ["written", later(this.#againMs(progress, plan))];
+      }
+      this.#tellFailure(entry, written);
+      if (written.kind === "gone") return ["gone", DONE];
+      if (written.kind !== "conflict") return ["failed", failedBy(written)];
+      const read = await this.#readAfterConflict(entry, conflicts);
+      if (read !== undefined) return read;
+    }
+    return ["failed", failed(new Error(`${MAX_CONFLICTS} conflicts in a row`), true)];
+  }
+
+  #progressOf(entry: Entry): Progress {
+    const known = this.#progress.get(entry);
+    if (known !== undefined) return known;
+    const { ports, heartbeatMs } = this.#options;
+    // After a change of leaders the heartbeats do not all come at once.
+    const progress = new Progress(ports.clock.monotonicMs() + heartbeatMs * ports.random.fraction());
+    this.#progress.set(entry, progress);
+    return progress;
+  }
+
+  #plan(entry: Entry, progress: Progress): Plan {
+    const { evidence, onEvent, voider, cell, cellID } = this.#options;
+    const plan = makePlan(entry, progress, { ...this.#options, algorithm: this.#algorithm, incident: this.#incident });
+    evidence.need(entry, plan.need);
+    this.#reserved.set(entry, plan.result.wants.records);
+    if (plan.result.refused !== undefined) onEvent({ kind: "refused", id: entry.id, refusal: plan.result.refused });
+    if (plan.isCellRestored) {
+      const stored = cellEntry(plan.protector, cellID)?.aggregation?.resourceVersion;
+      this.#options.onCellRestored(cell.position ?? "", stored ?? "");
+    }
+    voider?.consider(entry, progress.pending);
+    return plan;
+  }
+
+  /** Milliseconds until the protector is looked at again, whatever happens. */
+  #againMs({ heartbeatDueMs, pending }: Progress, plan: Plan): number {
+    const nowMs = this.#options.ports.clock.monotonicMs();
+    const voidInMs = this.#options.voider?.dueInMs(pending) ?? Number.POSITIVE_INFINITY;
+    return Math.max(
+      1,
+      Math.min(plan.againMs, voidInMs, heartbeatDueMs > nowMs ? heartbeatDueMs - nowMs : plan.againMs),
+    );
+  }
+
+  #put({ protector }: Plan, status: PodProtectorStatus): Promise<ApiResult<PodProtector>> {
+    const { namespace = "", name, uid, resourceVersion } = protector.metadata;
+    const { client, timeoutMs } = this.#options;
+    const options = { timeoutMs, signal: this.#stopping.signal, fieldManager: FIELD_MANAGER };
+    return client.putPodProtectorStatus({ namespace, name, uid, resourceVersion }, status, options);
+  }
+
+  #wrote(entry: Entry, progress: Progress, plan: Plan, object: PodProtector, startedMs: number): void {
+    const { ports, onEvent, heartbeatMs, cellID } = this.#options;
+    const nowMs = ports.clock.monotonicMs();
+    const stored = cellEntry(object, cellID);
+    progress.learned(object);
+    progress.remember(object, stored, this.#incident?.id);
+    progress.adoptedEpoch = Math.max(progress.adoptedEpoch, stored?.aggregation?.epoch ?? 0);
+    progress.lastWriteMs = nowMs;
+    progress.heartbeatDueMs = nowMs + heartbeatMs * (1 - HEARTBEAT_SPREAD * ports.random.fraction());
+    // Changes that came while the write was under way are not in it.
+    const isPublished = progress.changedSinceMs !== undefined && progress.changedSinceMs <= startedMs;
+    const latencyMs =
+      isPublished && progress.changedSinceMs !== undefined ? nowMs - progress.changedSinceMs : undefined;
+    if (isPublished) progress.changedSinceMs = undefined;
+    const cause = plan.result.reasons.every((reason) => reason === "Heartbeat") ? "heartbeat" : "changed";
+    onEvent({ kind: "wrote", id: entry.id, cause, latencyMs, durationMs: nowMs - startedMs });
+    for (const { operation, rule } of plan.result.dropped) onEvent({ kind: "dropped", id: entry.id, operation, rule });
+    this.#tellHold(entry, progress, plan, stored?.aggregation?.hold, nowMs);
+    this.#checkFields(plan, stored?.aggregation?.resourceVersion);
+  }
+
+  #tellHold(entry: Entry, progress: Progress, plan: Plan, hold: string | undefined, nowMs: number): void {
+    const { onEvent } = this.#options;
+    const { lost, epoch } = plan.history;
+    if (lost !== undefined) onEvent({ kind: "held", id: entry.id, reason: lost, epoch });
+    if (progress.hold !== undefined && hold === undefined) {
+      onEvent({ kind: "released", id: entry.id, heldMs: nowMs - progress.hold.sinceMs });
+    }
+    if (hold === undefined) progress.hold = undefined;
+    else if (progress.hold?.text !== hold) progress.hold = { text: hold, sinceMs: nowMs };
+  }
+
+  /** A CRD that drops the position makes exact accounting impossible: both sides would trust what is not there (design 5.4). */
+  #checkFields({ result }: Plan, storedPosition: string | undefined): void {
+    if (this.#algorithm !== "exact" || result.entry.aggregation?.resourceVersion === undefined) return;
+    if (storedPosition !== undefined) return;
+    this.#algorithm = "clock";
+    this.#options.onEvent({
+      kind: "fieldsDropped",
+      core: this.#options.core,
+      fields: ["status.cells.aggregation.resourceVersion"],
+    });
+  }
+
+  /** After a conflict what is stored now replaces what was known (design 5.4); an outcome when it can't be read. */
+  async #readAfterConflict(entry: Entry, conflicts: number): Promise<[ReconcileResult, Outcome] | undefined> {
+    const { ports, client, timeoutMs } = this.#options;
+    if (conflicts >= PROMPT_CONFLICTS) {
+      const { least, most } = CONFLICT_PAUSE_MS;
+      await sleep(ports, least + (most - least) * ports.random.fraction(), this.#stopping.signal);
+    }
+    const { namespace, name } = entry.id;
+    const read = await client.getPodProtector(namespace, name, { timeoutMs, signal: this.#stopping.signal });
+    if (read.kind === "ok") {
+      this.#progressOf(entry).learned(read.object);
+      return undefined;
+    }
+    this.#tellFailure(entry, read);
+    return read.kind === "gone" ? ["gone", DONE] : ["failed", failedBy(read)];
+  }
+
+  #tellFailure(entry: Entry, failure: ApiFailure): void {
+    if (this.#stopping.signal.aborted) return;
+    this.#options.onEvent({ kind: "writeFailed", id: entry.id, failure: failure.kind, message: messageOf(failure) });
+  }
+}
+
+function messageOf(failure: ApiFailure): string {
+  if (failure.kind === "gone") return "the protector is gone";
+  return failure.kind === "unavailable" ? failure.error.message : failure.message;
+}
+
+/** Everything is tried again: a rejection may end with a permission that is granted or a CRD that is upgraded. */
+function failedBy(failure: ApiFailure): Outcome {
+  const error = failure.kind === "unavailable" ? failure.error : new Error(messageOf(failure));
+  return failed(error, true, failure.kind === "unavailable" ? failure.retryAfterMs : undefined);
+}
