@@ -26,6 +26,9 @@ Environment:
                 Where the logs of a cluster that could not be started are kept; the directory for temporary files by default.
 `;
 
+/** As a shell reports a command that Ctrl-C ended. */
+const INTERRUPTED = 130;
+const LONG_MS = 2 ** 30;
 const COMPONENTS = ["controller-manager", "scheduler", "kwok"];
 
 async function up(args: readonly string[]): Promise<void> {
@@ -46,7 +49,9 @@ async function up(args: readonly string[]): Promise<void> {
   const stop = new Promise<void>((resolve) => {
     for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.once(signal, resolve);
   });
-  const binaries = await ensureBinaries();
+  // Whatever happens from here on, the processes end with this one.
+  const binaries = await Promise.race([ensureBinaries(), stop]);
+  if (binaries === undefined) process.exit(INTERRUPTED);
   const starts = Array.from({ length: count }, (_, index) =>
     Cluster.start({
       binaries,
@@ -58,20 +63,16 @@ async function up(args: readonly string[]): Promise<void> {
       kwok: !values.without.includes("kwok"),
     }),
   );
-  const started = Promise.all(starts);
-  // Whatever happens from here on, the processes end with this one.
-  const clusters = await Promise.race([started, stop]);
-  if (clusters !== undefined) {
-    for (const cluster of clusters) {
-      process.stdout.write(`${cluster.name}  ${cluster.url}\n  export KUBECONFIG=${cluster.kubeconfig}\n`);
-    }
-    process.stdout.write(`kubectl ${VERSIONS.kubernetes}: ${binaries.kubectl}\nCtrl-C stops everything.\n`);
-    const alive = setInterval(() => {}, 1 << 30);
-    await stop;
-    clearInterval(alive);
-    await Promise.all(clusters.map((cluster) => cluster.stop()));
+  const clusters = await Promise.race([Promise.all(starts), stop]);
+  if (clusters === undefined) process.exit(INTERRUPTED);
+  for (const cluster of clusters) {
+    process.stdout.write(`${cluster.name}  ${cluster.url}\n  export KUBECONFIG=${cluster.kubeconfig}\n`);
   }
-  process.exit(0);
+  process.stdout.write(`kubectl ${VERSIONS.kubernetes}: ${binaries.kubectl}\nCtrl-C stops everything.\n`);
+  const alive = setInterval(() => {}, LONG_MS);
+  await stop;
+  clearInterval(alive);
+  await Promise.all(clusters.map((cluster) => cluster.stop()));
 }
 
 class UsageError extends Error {}

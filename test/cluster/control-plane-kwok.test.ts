@@ -151,9 +151,12 @@ describe("readiness", { timeout: TIMEOUT_MS }, () => {
     await createPod("caught", { annotations: { [annotation.readyAfter]: "1s" } });
     await podBecomes("caught", "running", (pod) => field(pod, "status", "phase") === "Running");
     await annotate("caught", { [annotation.unready]: "true" });
+    const version = field(await getPod("caught"), "metadata", "resourceVersion");
     await createPod("witness", { annotations: { [annotation.readyAfter]: "1500ms" } });
     await podBecomes("witness", "ready", ready("True"));
-    expect(conditionStatus(await getPod("caught"), "Ready")).toBe("False");
+    const held = await getPod("caught");
+    expect(conditionStatus(held, "Ready")).toBe("False");
+    expect(field(held, "metadata", "resourceVersion")).toBe(version);
     await annotate("caught", { [annotation.unready]: null });
     await podBecomes("caught", "ready", ready("True"));
   });
