@@ -1,9 +1,16 @@
-export const LOG_LEVELS = ["debug", "info", "warn", "error"] as const;
+import { pino } from "pino";
+import { describeError, scrub } from "./error-fields.ts";
+
+export const LOG_LEVELS = ["trace", "debug", "info", "warn", "error"] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];
 export type LogFields = Readonly<Record<string, unknown>>;
 
-/** Structured lines: a constant message, everything that varies in the fields. `error` in the fields is serialised with its causes. */
+/**
+ * Structured lines: a constant message, everything that varies in the fields. `error` and `cause` in the fields are written
+ * with their causes, without secrets.
+ */
 export interface Log {
+  trace(fields: LogFields, message: string): void;
   debug(fields: LogFields, message: string): void;
   info(fields: LogFields, message: string): void;
   warn(fields: LogFields, message: string): void;
@@ -13,13 +20,97 @@ export interface Log {
   readonly level: LogLevel;
 }
 
+export interface LogDestination {
+  write(line: string): void;
+}
+
 export interface LogOptions {
+  /** Default `info`. */
   readonly level?: LogLevel;
   /** `component` of every line. */
   readonly component: string;
+  /** Default: stdout, buffered while it does not take more. */
+  readonly destination?: LogDestination;
+  /** Called for each line that was given up because stdout took none. */
+  readonly onDropped?: () => void;
 }
 
-/** A log to stdout. `flush` writes out what is buffered; for the very end of the process. */
-export declare function createLog(options: LogOptions): Log & { flush(): void };
+export type FlushableLog = Log & {
+  /** Writes out what is buffered, at once; is also done when the process exits. */
+  flush(): void;
+};
+
+/** Lines that stdout does not take are kept up to this; then they are dropped, because a log must not stop or fill the process. */
+const MAX_BUFFERED_BYTES = 8 * 1024 * 1024;
+/** Fields that may hold a secret, on the line itself and one level down. */
+const SECRET_FIELDS = [
+  "token",
+  "password",
+  "authorization",
+  "secret",
+  "privateKey",
+  "clientKey",
+  "key",
+  "tlsKey",
+  "kubeconfig",
+  "cookie",
+];
+
+/**
+ * A log to stdout. Written asynchronously: a reader of the pipe that stalls (a container runtime under load) must not stall
+ * reviews. What is buffered is written when the process exits, and lost only when it is killed.
+ */
+export function createLog({ level = "info", component, destination, onDropped }: LogOptions): FlushableLog {
+  const options: pino.LoggerOptions = {
+    level,
+    base: { component },
+    timestamp: pino.stdTimeFunctions.isoTime,
+    formatters: { level: (label) => ({ level: label }) },
+    serializers: {
+      error: describeError,
+      cause: describeError,
+      message: (value: unknown) => (typeof value === "string" ? scrub(value) : value),
+    },
+    redact: {
+      paths: [...SECRET_FIELDS, ...SECRET_FIELDS.map((name) => `*.${name}`)],
+      censor: "[redacted]",
+    },
+  };
+  if (destination !== undefined) return { ...facade(pino(options, destination), level), flush: () => {} };
+  const stream = pino.destination({ dest: 1, sync: false, maxLength: MAX_BUFFERED_BYTES });
+  if (onDropped !== undefined) stream.on("drop", onDropped);
+  const flush = (): void => {
+    try {
+      stream.flushSync();
+    } catch {
+      // Stdout is gone: there is nobody left to tell.
+    }
+  };
+  // A closed pipe must not end the process.
+  stream.on("error", () => {});
+  process.once("exit", flush);
+  return { ...facade(pino(options, stream), level), flush };
+}
+
+function facade(logger: pino.Logger, level: LogLevel): Log {
+  return {
+    trace: (fields, message) => logger.trace(fields, message),
+    debug: (fields, message) => logger.debug(fields, message),
+    info: (fields, message) => logger.info(fields, message),
+    warn: (fields, message) => logger.warn(fields, message),
+    error: (fields, message) => logger.error(fields, message),
+    child: (fields) => facade(logger.child(fields), level),
+    level,
+  };
+}
+
 /** A log that says nothing, for tests and tools. */
-export declare const silentLog: Log;
+export const silentLog: Log = {
+  trace: () => {},
+  debug: () => {},
+  info: () => {},
+  warn: () => {},
+  error: () => {},
+  child: () => silentLog,
+  level: "error",
+};

@@ -1,12 +1,19 @@
+import * as prometheus from "prom-client";
+
 /** Values a label may take: all of them, known from the start, or those that come, up to a bound. */
 export type LabelValues = readonly string[] | OpenLabel;
 
-/** A label whose values are not known in advance (a cell, a core cluster): the first `max` get series, later ones count as `other`. */
+/**
+ * A label whose values are not known to the code (a cell, a core cluster): the first `max` get series, later ones count as
+ * `other`. `known` are the values that this process's configuration names; their series exist from the start.
+ */
 export interface OpenLabel {
   readonly max: number;
+  readonly known?: readonly string[];
 }
 
 export type LabelDefinitions = Readonly<Record<string, LabelValues>>;
+
 /** The label values of one series; a closed label takes only its own values. */
 export type LabelsOf<L extends LabelDefinitions> = {
   readonly [K in keyof L]: L[K] extends readonly (infer V extends string)[] ? V : string;
@@ -27,27 +34,196 @@ export interface HistogramDefinition<L extends LabelDefinitions> extends MetricD
 export interface Counter<L extends LabelDefinitions> {
   inc(labels: LabelsOf<L>, by?: number): void;
 }
+
 export interface Gauge<L extends LabelDefinitions> {
   set(labels: LabelsOf<L>, value: number): void;
   inc(labels: LabelsOf<L>, by?: number): void;
   dec(labels: LabelsOf<L>, by?: number): void;
   remove(labels: LabelsOf<L>): void;
 }
+
 export interface Histogram<L extends LabelDefinitions> {
   observe(labels: LabelsOf<L>, value: number): void;
 }
 
-/** The metrics of one process: every series of closed labels exists at zero from its declaration on. */
-export declare class Metrics {
-  constructor(options?: { readonly processMetrics?: boolean });
-  counter<const L extends LabelDefinitions = Record<never, never>>(definition: MetricDefinition<L>): Counter<L>;
-  gauge<const L extends LabelDefinitions = Record<never, never>>(definition: MetricDefinition<L>): Gauge<L>;
-  /** A gauge whose values are asked for at each scrape; what it does not set is absent. */
-  gaugeFrom<const L extends LabelDefinitions>(
+export interface MetricsOptions {
+  /** Memory, processor time, open files, garbage collection and event loop lag, under their usual names. Default false. */
+  readonly processMetrics?: boolean;
+}
+
+const PREFIX = "podseidon_";
+/** What values beyond an open label's bound count as. */
+export const OVERFLOW = "other";
+
+/**
+ * The metrics of one process: every series of closed labels exists at zero from its declaration on, so that a rate is right
+ * from the first event, and an alert on a series that never came does not stay silent.
+ */
+export class Metrics {
+  readonly #registry = new prometheus.Registry();
+
+  constructor({ processMetrics = false }: MetricsOptions = {}) {
+    if (processMetrics) prometheus.collectDefaultMetrics({ register: this.#registry });
+  }
+
+  counter<const L extends LabelDefinitions = Record<never, never>>(definition: MetricDefinition<L>): Counter<L> {
+    const counter = new prometheus.Counter(this.#configuration(definition));
+    const series = new Series(
+      definition.labels,
+      (labels) => counter.labels(labels),
+      (child) => child.inc(0),
+    );
+    return { inc: (labels, by = 1) => series.of(labels).inc(by) };
+  }
+
+  gauge<const L extends LabelDefinitions = Record<never, never>>(definition: MetricDefinition<L>): Gauge<L> {
+    const gauge = new prometheus.Gauge(this.#configuration(definition));
+    const series = new Series(
+      definition.labels,
+      (labels) => gauge.labels(labels),
+      (child) => child.set(0),
+    );
+    return {
+      set: (labels, value) => series.of(labels).set(value),
+      inc: (labels, by = 1) => series.of(labels).inc(by),
+      dec: (labels, by = 1) => series.of(labels).dec(by),
+      remove: (labels) => gauge.remove(series.forget(labels)),
+    };
+  }
+
+  /** A gauge whose values are asked for at each scrape; what `collect` does not set is absent. */
+  gaugeFrom<const L extends LabelDefinitions = Record<never, never>>(
     definition: MetricDefinition<L>,
     collect: (set: (labels: LabelsOf<L>, value: number) => void) => void,
-  ): void;
-  histogram<const L extends LabelDefinitions = Record<never, never>>(definition: HistogramDefinition<L>): Histogram<L>;
+  ): void {
+    const gauge: prometheus.Gauge = new prometheus.Gauge({
+      ...this.#configuration(definition),
+      collect: () => {
+        gauge.reset();
+        // New at each scrape, so that values which are gone make room for others.
+        const series = new Series(definition.labels, (labels) => gauge.labels(labels));
+        collect((labels, value) => series.of(labels).set(value));
+      },
+    });
+  }
+
+  histogram<const L extends LabelDefinitions = Record<never, never>>(definition: HistogramDefinition<L>): Histogram<L> {
+    const histogram = new prometheus.Histogram({
+      ...this.#configuration(definition),
+      buckets: [...definition.buckets],
+    });
+    const series = new Series(
+      definition.labels,
+      (labels) => {
+        histogram.zero(labels);
+        return histogram.labels(labels);
+      },
+      () => {},
+    );
+    return { observe: (labels, value) => series.of(labels).observe(value) };
+  }
+
   /** The exposition text. */
-  render(): Promise<{ readonly contentType: string; readonly body: string }>;
+  async render(): Promise<{ readonly contentType: string; readonly body: string }> {
+    return { contentType: this.#registry.contentType, body: await this.#registry.metrics() };
+  }
+
+  #configuration<L extends LabelDefinitions>({ name, help, labels }: MetricDefinition<L>) {
+    return { name: PREFIX + name, help, labelNames: Object.keys(labels ?? {}), registers: [this.#registry] };
+  }
+}
+
+/** The series of one metric by their label values, bounded. */
+class Series<L extends LabelDefinitions, Child> {
+  readonly #names: readonly string[];
+  readonly #labels: ReadonlyMap<string, KnownValues>;
+  readonly #make: (labels: Record<string, string>) => Child;
+  readonly #zero: ((child: Child) => void) | undefined;
+  readonly #children = new Map<string, Child>();
+
+  /** Without `zero` no series is made before it is asked for. */
+  constructor(labels: L | undefined, make: (labels: Record<string, string>) => Child, zero?: (child: Child) => void) {
+    const definitions = Object.entries(labels ?? {});
+    this.#names = definitions.map(([name]) => name);
+    this.#labels = new Map(definitions.map(([name, values]) => [name, new KnownValues(values)]));
+    this.#make = make;
+    this.#zero = zero;
+    if (zero !== undefined) this.#makeAll({});
+  }
+
+  of(labels: LabelsOf<L>): Child {
+    const values = this.#bounded(labels);
+    const present = this.#children.get(keyOf(values));
+    if (present !== undefined) return present;
+    // The first of an open value brings all its closed combinations at zero.
+    if (this.#zero !== undefined) this.#makeAll(this.#open(values));
+    return this.#children.get(keyOf(values)) ?? this.#add(values);
+  }
+
+  forget(labels: LabelsOf<L>): Record<string, string> {
+    const values = this.#bounded(labels);
+    this.#children.delete(keyOf(values));
+    return this.#record(values);
+  }
+
+  #bounded(labels: LabelsOf<L>): string[] {
+    const given: Readonly<Record<string, string>> = labels;
+    return this.#names.map((name) => this.#labels.get(name)?.bounded(given[name] ?? "") ?? OVERFLOW);
+  }
+
+  #open(values: readonly string[]): Record<string, string> {
+    return Object.fromEntries(
+      this.#names.flatMap((name, index) => (this.#labels.get(name)?.closed ? [] : [[name, values[index] ?? OVERFLOW]])),
+    );
+  }
+
+  /** Every combination of the known values, those in `fixed` held. */
+  #makeAll(fixed: Readonly<Record<string, string>>): void {
+    let combinations: string[][] = [[]];
+    for (const name of this.#names) {
+      const held = fixed[name];
+      const values = held === undefined ? (this.#labels.get(name)?.initial ?? []) : [held];
+      combinations = combinations.flatMap((head) => values.map((value) => [...head, value]));
+    }
+    for (const values of combinations) {
+      if (this.#children.has(keyOf(values))) continue;
+      this.#zero?.(this.#add(values));
+    }
+  }
+
+  #add(values: readonly string[]): Child {
+    const child = this.#make(this.#record(values));
+    this.#children.set(keyOf(values), child);
+    return child;
+  }
+
+  #record(values: readonly string[]): Record<string, string> {
+    return Object.fromEntries(this.#names.map((name, index) => [name, values[index] ?? OVERFLOW]));
+  }
+}
+
+class KnownValues {
+  readonly closed: boolean;
+  /** The values whose series exist from the start. */
+  readonly initial: readonly string[];
+  readonly #seen: Set<string>;
+  readonly #max: number;
+
+  constructor(values: LabelValues) {
+    this.closed = "length" in values;
+    this.initial = "length" in values ? values : (values.known ?? []);
+    this.#seen = new Set(this.initial);
+    this.#max = "length" in values ? values.length : Math.max(values.max, this.initial.length);
+  }
+
+  bounded(value: string): string {
+    if (this.#seen.has(value)) return value;
+    if (this.#seen.size >= this.#max) return OVERFLOW;
+    this.#seen.add(value);
+    return value;
+  }
+}
+
+function keyOf(values: readonly string[]): string {
+  return values.length === 1 ? (values[0] ?? "") : JSON.stringify(values);
 }
