@@ -1,0 +1,58 @@
+/**
+ * Whether the trigger is needed at all (design 8): a server that sends bookmarks moves a quiet stream by itself. Looked at now and then
+ * by watching the dummy pod as an aggregator watches pods, for one stream.
+ */
+import { ListWatch } from "../../shared/kube/list-watch.ts";
+import type { Transport } from "../../shared/kube/transport.ts";
+import { type Ports, sleep } from "../../shared/runtime/clock.ts";
+import { parsePod } from "../../shared/schema/parse-pod.ts";
+import type { Pod } from "../../shared/schema/pod.ts";
+
+export interface BookmarkProbeOptions {
+  readonly transport: Transport;
+  readonly ports: Ports;
+  readonly namespace: string;
+  readonly podName: string;
+  /** `sends` is undefined when no stream could be had: a permission that is missing, or an apiserver that is down. */
+  readonly onResult: (sends: boolean | undefined) => void;
+}
+
+const EVERY_MS = 600_000;
+/** Two streams of the length that an aggregator uses, and some patience. */
+const LONGEST_MS = 30_000;
+const SERVER_TIMEOUT_SECONDS = [8, 8] as const;
+
+/** Looks at once and then every ten minutes until `signal` aborts. Never rejects. */
+export async function probeBookmarks(options: BookmarkProbeOptions, signal: AbortSignal): Promise<void> {
+  while (!signal.aborted) {
+    options.onResult(await probeOnce(options, signal));
+    await sleep(options.ports, EVERY_MS, signal);
+  }
+}
+
+async function probeOnce(options: BookmarkProbeOptions, signal: AbortSignal): Promise<boolean | undefined> {
+  const { transport, ports, namespace, podName } = options;
+  const stop = new AbortController();
+  let sends: boolean | undefined;
+  const source = new ListWatch<Pod>({
+    name: "the dummy pod",
+    transport,
+    ports,
+    path: `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods`,
+    query: { fieldSelector: `metadata.name=${podName}` },
+    parse: parsePod,
+    keyOf: (pod) => pod.name,
+    uidOf: (pod) => pod.uid,
+    versionOf: (pod) => pod.resourceVersion,
+    serverTimeoutSeconds: SERVER_TIMEOUT_SECONDS,
+    onEvent: (event) => {
+      if (event.kind !== "ended") return;
+      sends = event.bookmarks > 0;
+      stop.abort();
+    },
+  });
+  source.start();
+  await sleep(ports, LONGEST_MS, AbortSignal.any([signal, stop.signal]));
+  await source.stop();
+  return sends;
+}

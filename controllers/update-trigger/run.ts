@@ -1,0 +1,195 @@
+/** The update trigger as a process: options, access to the cell, life and observation. */
+import { hostname } from "node:os";
+import { ApiClient } from "../../shared/kube/api.ts";
+import { AccessError, type ClusterAccess } from "../../shared/kube/cluster-access.ts";
+import { createHttpsTransport } from "../../shared/kube/https-transport.ts";
+import { loadClusterAccess } from "../../shared/kube/kubeconfig.ts";
+import { LeaderElector } from "../../shared/kube/leader-election.ts";
+import type { Transport } from "../../shared/kube/transport.ts";
+import { createLog, type Log } from "../../shared/observe/log.ts";
+import { Metrics } from "../../shared/observe/metrics.ts";
+import { commandLine } from "../../shared/runtime/command-line.ts";
+import { HealthServer } from "../../shared/runtime/health-server.ts";
+import { Lifecycle, type LifecycleEvent } from "../../shared/runtime/lifecycle.ts";
+import { systemPorts } from "../../shared/runtime/system-ports.ts";
+import { systemProcess } from "../../shared/runtime/system-process.ts";
+import { version } from "../../shared/runtime/version.ts";
+import { probeBookmarks } from "./bookmarks.ts";
+import { parseLabels, type TriggerOptions, triggerOptions } from "./options.ts";
+import { TRIGGER_ACTIONS, type TriggerEvent, UpdateTrigger } from "./trigger.ts";
+
+const COMPONENT = "podseidon-update-trigger";
+const DEFAULT_NAMESPACE = "podseidon-system";
+const EXIT_CONFIGURATION = 2;
+const GRACE_MS = 10_000;
+
+async function access(path: string): Promise<ClusterAccess> {
+  try {
+    return await loadClusterAccess(path, { env: process.env });
+  } catch (error) {
+    if (!(error instanceof AccessError)) throw error;
+    process.stderr.write(`${COMPONENT}: --kubeconfig: ${error.message}\n`);
+    process.exit(EXIT_CONFIGURATION);
+  }
+}
+
+function observe(metrics: Metrics, log: Log): (event: TriggerEvent) => void {
+  const updates = metrics.counter({
+    name: "update_trigger_updates_total",
+    help: "Patches of the dummy pod and what they needed first, by outcome.",
+    labels: { action: TRIGGER_ACTIONS, outcome: ["done", "failed"] },
+  });
+  const restores = metrics.counter({
+    name: "update_trigger_restores_total",
+    help: "Times that the stored counter went back: the cell's etcd was restored to an older state.",
+  });
+  return (event) => {
+    switch (event.kind) {
+      case "done":
+        updates.inc({ action: event.action, outcome: "done" });
+        if (event.action === "update") log.debug({ counter: event.counter }, "Patched the dummy pod");
+        else log.info({ action: event.action, counter: event.counter }, "The dummy pod is there");
+        return;
+      case "failed":
+        updates.inc({ action: event.action, outcome: "failed" });
+        log.warn(
+          { action: event.action, error: event.error, retryMs: event.retryMs },
+          "The dummy pod could not be patched; nothing but a quiet watch stream suffers",
+        );
+        return;
+      case "wentBack":
+        restores.inc({});
+        log.warn({ from: event.from, to: event.to }, "The counter went back: the cell's etcd was restored");
+        return;
+      case "schedulable":
+        log.warn({}, "A pod of the dummy's name is there which a scheduler may take");
+        return;
+    }
+  };
+}
+
+function reportBookmarks(metrics: Metrics, log: Log): (sends: boolean | undefined) => void {
+  const needed = metrics.gauge({
+    name: "update_trigger_needed",
+    help: "0 when the apiserver sends bookmarks often enough that quiet streams move without the trigger.",
+  });
+  needed.set({}, 1);
+  return (sends) => {
+    needed.set({}, sends === true ? 0 : 1);
+    if (sends === true) {
+      log.info(
+        {},
+        "The apiserver sends bookmarks: positions move without this trigger, which now only reveals restores",
+      );
+    } else if (sends === false) log.info({}, "The apiserver sends no bookmarks: quiet streams need this trigger");
+    else log.debug({}, "Whether the apiserver sends bookmarks is not known");
+  };
+}
+
+function logLifecycle(log: Log, event: LifecycleEvent): void {
+  const bad = event.kind === "fatal" || event.kind === "stop-failed" || event.kind === "grace-exceeded";
+  if (bad) log.error({ ...event }, "The process is not well");
+  else log.info({ ...event }, "Lifecycle");
+}
+
+/** Works while the lease is held, or at once where there is no election. */
+class Leadership {
+  readonly #work: (signal: AbortSignal) => Promise<void>;
+  readonly #alone = new AbortController();
+  readonly #elector: LeaderElector | undefined;
+  #working: Promise<void> = Promise.resolve();
+
+  constructor(
+    options: TriggerOptions,
+    cluster: ClusterAccess,
+    transport: Transport,
+    log: Log,
+    work: (signal: AbortSignal) => Promise<void>,
+  ) {
+    this.#work = work;
+    if (!options.leaderElect) return;
+    this.#elector = new LeaderElector({
+      transport,
+      ports: systemPorts,
+      namespace: options.leaderElectNamespace ?? cluster.namespace ?? DEFAULT_NAMESPACE,
+      name: COMPONENT,
+      identity: `${hostname()}_${systemPorts.random.token()}`,
+      leaseDurationMs: options.leaseDuration,
+      renewDeadlineMs: options.renewDeadline,
+      retryPeriodMs: options.retryPeriod,
+      onStartedLeading: (signal) => this.#lead(signal),
+      onStoppedLeading: () => {},
+      onEvent: (event) => {
+        if (event.kind === "failed") log.warn({ ...event }, "The lease could not be had");
+        else log.info({ ...event }, "Leader election");
+      },
+    });
+  }
+
+  start(): void {
+    if (this.#elector === undefined) this.#lead(this.#alone.signal);
+    else this.#elector.start();
+  }
+
+  async stop(): Promise<void> {
+    this.#alone.abort();
+    await this.#elector?.stop();
+    await this.#working;
+  }
+
+  #lead(signal: AbortSignal): void {
+    this.#working = this.#working.then(() => this.#work(signal));
+  }
+}
+
+/** Runs the update trigger until it is told to stop; resolves with the exit code. */
+export async function run(): Promise<number> {
+  const options = await commandLine(triggerOptions);
+  const ports = systemPorts;
+  const log = createLog({ component: "update-trigger", level: options.logLevel });
+  const metrics = new Metrics({ processMetrics: true });
+  const cluster = await access(options.kubeconfig);
+  const transport = createHttpsTransport(cluster, { ports, userAgent: `${COMPONENT}/${version}` });
+  const namespace = options.namespace === "" ? (cluster.namespace ?? "default") : options.namespace;
+  const trigger = new UpdateTrigger({
+    client: new ApiClient(transport),
+    ports,
+    namespace,
+    name: options.podName,
+    labels: parseLabels(options.podLabel) ?? {},
+    intervalMs: options.interval,
+    onEvent: observe(metrics, log),
+  });
+  const probe = { transport, ports, namespace, podName: options.podName, onResult: reportBookmarks(metrics, log) };
+  const work = async (signal: AbortSignal): Promise<void> => {
+    await Promise.all([trigger.run(signal), probeBookmarks(probe, signal)]);
+  };
+  const leadership = new Leadership(options, cluster, transport, log, work);
+  metrics.gaugeFrom(
+    { name: "update_trigger_age_seconds", help: "Time since the last patch; absent on a standby." },
+    (set) => {
+      if (trigger.lastDoneMs !== undefined) set({}, (ports.clock.monotonicMs() - trigger.lastDoneMs) / 1000);
+    },
+  );
+  const lifecycle = new Lifecycle({
+    ports,
+    process: systemProcess,
+    unreadyMs: 0,
+    graceMs: GRACE_MS,
+    onEvent: (event) => logLifecycle(log, event),
+  });
+  const health = new HealthServer({
+    healthAddress: options.healthProbeBindAddress,
+    metricsAddress: options.metricsBindAddress,
+    readiness: () => lifecycle.readiness(),
+    liveness: () => lifecycle.liveness(),
+    metrics: () => metrics.render(),
+  });
+  lifecycle
+    .add({ name: "health", start: () => health.start(), stop: () => health.stop() })
+    .add({ name: "transport", stop: () => transport.close() })
+    .add({ name: "leadership", start: () => leadership.start(), stop: () => leadership.stop() });
+  const code = await lifecycle.run();
+  log.flush();
+  return code;
+}
