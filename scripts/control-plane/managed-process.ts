@@ -7,6 +7,8 @@ import { theReaper } from "./reaper.ts";
 export interface Launch {
   readonly binary: string;
   readonly args: readonly string[];
+  /** Beside the few variables that every process gets. */
+  readonly environment?: Readonly<Record<string, string>>;
 }
 
 export interface ProcessOptions {
@@ -74,7 +76,7 @@ export class ManagedProcess {
   /** Starts it without waiting until it is ready. Does nothing when it runs. */
   async launch(): Promise<void> {
     if (this.#child !== undefined) return;
-    const { binary, args } = this.#options.launch();
+    const { binary, args, environment } = this.#options.launch();
     const log = openSync(this.logFile, "a");
     try {
       // Its own process group: Ctrl-C in a terminal is for the runner, which stops its clusters in order.
@@ -82,7 +84,13 @@ export class ManagedProcess {
         cwd: this.#options.workingDirectory,
         stdio: ["ignore", log, log],
         detached: true,
-        env: { ...theReaper().environment, HOME: this.#options.workingDirectory, PATH: process.env.PATH ?? "", GOGC },
+        env: {
+          ...theReaper().environment,
+          HOME: this.#options.workingDirectory,
+          PATH: process.env.PATH ?? "",
+          GOGC,
+          ...environment,
+        },
       });
       this.#endExpected = false;
       this.#child = child;

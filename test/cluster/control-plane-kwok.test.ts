@@ -112,6 +112,8 @@ describe("readiness", { timeout: TIMEOUT_MS }, () => {
     const pod = await podBecomes("never", "running", (found) => field(found, "status", "phase") === "Running");
     expect(conditionStatus(pod, "Ready")).toBe("False");
     expect(reason(pod, "Ready")).toBe("ContainersNotReady");
+    await annotate("never", { [annotation.readyAfter]: null });
+    await podBecomes("never", "ready", ready("True"));
   });
 
   test("every readiness gate has to be true beside the containers, and is followed when it changes", async () => {
@@ -129,10 +131,11 @@ describe("readiness", { timeout: TIMEOUT_MS }, () => {
   });
 
   test("gates that are true before the containers are do not make the pod ready", async () => {
-    await createPod("early", { gates: ["example.test/a"], annotations: { [annotation.readyAfter]: "1s" } });
+    await createPod("early", { gates: ["example.test/a"], annotations: { [annotation.readyAfter]: "never" } });
     await setCondition("early", "example.test/a", "True");
     const pod = await podBecomes("early", "running", (found) => field(found, "status", "phase") === "Running");
     expect(conditionStatus(pod, "Ready")).toBe("False");
+    await annotate("early", { [annotation.readyAfter]: null });
     await podBecomes("early", "ready", ready("True"));
   });
 
@@ -148,11 +151,11 @@ describe("readiness", { timeout: TIMEOUT_MS }, () => {
   });
 
   test("an annotation that comes during the time to ready holds the pod unready", async () => {
-    await createPod("caught", { annotations: { [annotation.readyAfter]: "1s" } });
+    await createPod("caught", { annotations: { [annotation.readyAfter]: "2s" } });
     await podBecomes("caught", "running", (pod) => field(pod, "status", "phase") === "Running");
     await annotate("caught", { [annotation.unready]: "true" });
     const version = field(await getPod("caught"), "metadata", "resourceVersion");
-    await createPod("witness", { annotations: { [annotation.readyAfter]: "1500ms" } });
+    await createPod("witness", { annotations: { [annotation.readyAfter]: "2500ms" } });
     await podBecomes("witness", "ready", ready("True"));
     const held = await getPod("caught");
     expect(conditionStatus(held, "Ready")).toBe("False");

@@ -4,7 +4,10 @@
 export const KWOK_PREFIX = "kwok.podseidon.dev";
 
 export const KWOK_ANNOTATIONS = {
-  /** Pod: time from the start of its containers until they are ready; `0s` by default, `never` until it is changed. Read at each start. */
+  /**
+   * Pod: time from the start of its containers until they are ready; `0s` by default. Read when they start; after `never`
+   * they become ready as soon as the annotation says something else or is gone.
+   */
   readyAfter: `${KWOK_PREFIX}/ready-after`,
   /** Pod: while it is `"true"` the containers are not ready; takes effect at once, both ways. */
   unready: `${KWOK_PREFIX}/unready`,

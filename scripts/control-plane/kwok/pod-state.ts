@@ -38,6 +38,7 @@ export const POD_STATE = `${POD_DEFINITIONS}
 def containers_ready: status("ContainersReady") == "True";
 def held_unready: annotation("${annotation.unready}") == "true";
 def resize_settled: status("PodResizePending") == "True" and annotation("${annotation.resize}") == "";
+def ready_is_due: timer.reason == "ReadyAt" or (timer.reason == "Never" and annotation("${annotation.readyAfter}") != "never");
 def terminating:
   if .metadata.deletionGracePeriodSeconds == 0 or annotation("${annotation.terminateAfter}") == "never" then "rest"
   elif annotation("${annotation.terminateAfter}") == "" then "delete"
@@ -47,7 +48,7 @@ def running:
   elif containers_ready and held_unready then "become-unready"
   elif (containers_ready and gates_met) and status("Ready") != "True" then "gates-met"
   elif (containers_ready and gates_met | not) and status("Ready") == "True" then "gates-unmet"
-  elif (containers_ready or held_unready | not) and timer.reason == "ReadyAt" then "become-ready"
+  elif (containers_ready or held_unready | not) and ready_is_due then "become-ready"
   elif containers_ready and timer.reason == "UnreadyAt" then "lapse"
   else "rest" end;
 if .metadata.deletionTimestamp != null then terminating
