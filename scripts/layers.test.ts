@@ -41,7 +41,7 @@ describe("time and chance", () => {
     "const a = performance.now();",
     "const a = crypto.randomUUID();",
     "const a = randomBytes(3);",
-    "const a = `${Date.now()}`;",
+    `const a = \`\${Date.now()}\`;`,
     'import { setTimeout as s } from "node:timers/promises";',
   ];
   test.each(ambient)("found outside of the ports: %s", (source) => {

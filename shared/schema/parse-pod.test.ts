@@ -1,0 +1,175 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { parsePod } from "./parse-pod.ts";
+import { SchemaError } from "./schema-error.ts";
+
+const TIME = "2026-03-01T10:00:00Z";
+
+function rawPod(parts: { metadata?: object; spec?: unknown; status?: unknown } = {}): object {
+  return {
+    apiVersion: "v1",
+    kind: "Pod",
+    metadata: { name: "web-1", namespace: "shop", uid: "u-1", resourceVersion: "7", ...parts.metadata },
+    spec: "spec" in parts ? parts.spec : { nodeName: "node-1", containers: [] },
+    status: "status" in parts ? parts.status : { phase: "Running" },
+  };
+}
+
+describe("a pod", () => {
+  test("is trimmed to what is in use", () => {
+    const raw = rawPod({
+      metadata: {
+        generateName: "web-",
+        generation: 3,
+        deletionTimestamp: TIME,
+        labels: { app: "web", "podseidon.kubewharf.io/protect": "true" },
+        annotations: {
+          "kubectl.kubernetes.io/last-applied-configuration": "{}",
+          "podseidon.kubewharf.io/force-delete": "yes",
+          "pre-activity.xpdb.form3.tech/backup": "",
+          "kubernetes.io/config.mirror": "abc",
+        },
+      },
+      spec: { nodeName: "node-1", readinessGates: [{ conditionType: "a.io/b" }] },
+      status: {
+        phase: "Running",
+        conditions: [
+          { type: "Ready", status: "True", lastTransitionTime: TIME },
+          { type: "a.io/b", status: "Unknown", lastTransitionTime: null },
+        ],
+      },
+    });
+    expect(parsePod(raw)).toEqual({
+      namespace: "shop",
+      name: "web-1",
+      uid: "u-1",
+      resourceVersion: "7",
+      generation: 3,
+      labels: { app: "web", "podseidon.kubewharf.io/protect": "true" },
+      annotations: {
+        "podseidon.kubewharf.io/force-delete": "yes",
+        "pre-activity.xpdb.form3.tech/backup": "",
+        "kubernetes.io/config.mirror": "abc",
+      },
+      terminating: true,
+      phase: "Running",
+      conditions: [
+        { type: "Ready", status: true, sinceMs: Date.parse(TIME) },
+        { type: "a.io/b", status: false, sinceMs: 0 },
+      ],
+      readinessGates: ["a.io/b"],
+      scheduled: true,
+      mirror: true,
+    });
+  });
+
+  test.each([
+    ["no spec and no status", rawPod({ spec: undefined, status: undefined })],
+    [
+      "null for what may be left out",
+      rawPod({
+        metadata: { labels: null, annotations: null, deletionTimestamp: null, generation: null },
+        spec: null,
+        status: null,
+      }),
+    ],
+    [
+      "null inside",
+      rawPod({ spec: { nodeName: null, readinessGates: null }, status: { phase: null, conditions: null } }),
+    ],
+  ])("with %s is complete and plain", (_, raw) => {
+    expect(parsePod(raw)).toMatchObject({
+      generation: 0,
+      labels: {},
+      annotations: undefined,
+      terminating: false,
+      phase: "Unknown",
+      conditions: [],
+      readinessGates: undefined,
+      scheduled: false,
+      mirror: false,
+    });
+  });
+
+  test.each(["Pending", "Running", "Succeeded", "Failed", "Unknown"])("in phase %s", (phase) => {
+    expect(parsePod(rawPod({ status: { phase } })).phase).toBe(phase);
+  });
+
+  test.each<[string, unknown, string]>([
+    ["no object", 5, ""],
+    ["no metadata", {}, "metadata"],
+    ["no name", rawPod({ metadata: { name: undefined } }), "metadata.name"],
+    ["no namespace", rawPod({ metadata: { namespace: "" } }), "metadata.namespace"],
+    ["no UID", rawPod({ metadata: { uid: null } }), "metadata.uid"],
+    ["no version", rawPod({ metadata: { resourceVersion: undefined } }), "metadata.resourceVersion"],
+    ["a fractional generation", rawPod({ metadata: { generation: 0.5 } }), "metadata.generation"],
+    ["labels in a list", rawPod({ metadata: { labels: ["a"] } }), "metadata.labels"],
+    ["a label that is a number", rawPod({ metadata: { labels: { a: 1 } } }), "metadata.labels"],
+    ["a deletion time that is none", rawPod({ metadata: { deletionTimestamp: true } }), "metadata.deletionTimestamp"],
+    ["a spec that is none", rawPod({ spec: "x" }), "spec"],
+    ["a node that is none", rawPod({ spec: { nodeName: {} } }), "spec.nodeName"],
+    ["a gate without a type", rawPod({ spec: { readinessGates: [{}] } }), "spec.readinessGates[0].conditionType"],
+    ["a phase that is none", rawPod({ status: { phase: 1 } }), "status.phase"],
+    ["conditions in a map", rawPod({ status: { conditions: {} } }), "status.conditions"],
+    [
+      "a condition without a type",
+      rawPod({ status: { conditions: [{ status: "True" }] } }),
+      "status.conditions[0].type",
+    ],
+    [
+      "a condition's time that is none",
+      rawPod({ status: { conditions: [{ type: "Ready", lastTransitionTime: "noon" }] } }),
+      "status.conditions[0].lastTransitionTime",
+    ],
+  ])("is refused: %s", (_, raw, path) => {
+    expect(() => parsePod(raw)).toThrow(expect.objectContaining({ name: "SchemaError", path }));
+  });
+});
+
+describe("labels", () => {
+  const of = (name: string, labels: object) =>
+    parsePod(rawPod({ metadata: { name, generateName: "rs-", labels } })).labels;
+
+  test("of pods of one owner are shared when they are equal", () => {
+    expect(of("a", { app: "web", hash: "1" })).toBe(of("b", { app: "web", hash: "1" }));
+  });
+
+  test.each([
+    ["one more", { app: "web", hash: "1", added: "x" }],
+    ["one less", { app: "web" }],
+    ["one changed", { app: "web", hash: "2" }],
+    ["none", {}],
+  ])("are not mixed up: %s", (_, labels) => {
+    of("a", { app: "web", hash: "1" });
+    expect(of("b", labels)).toEqual(labels);
+    expect(of("c", { app: "web", hash: "1" })).toEqual({ app: "web", hash: "1" });
+  });
+});
+
+test("nothing but a SchemaError ever comes out, and it is short", () => {
+  const anything = fc.oneof(fc.jsonValue(), fc.constantFrom("x".repeat(100_000), undefined, 2 ** 53));
+  const spread = fc.record(
+    {
+      metadata: fc.oneof(
+        anything,
+        fc.dictionary(
+          fc.constantFrom("name", "namespace", "uid", "resourceVersion", "labels", "annotations"),
+          anything,
+        ),
+      ),
+      spec: anything,
+      status: anything,
+    },
+    { requiredKeys: [] },
+  );
+  fc.assert(
+    fc.property(fc.oneof(anything, spread), (raw) => {
+      try {
+        parsePod(raw);
+      } catch (error) {
+        if (!(error instanceof SchemaError)) throw error;
+        expect(error.message.length).toBeLessThan(300);
+      }
+    }),
+  );
+});
