@@ -14,7 +14,7 @@ import { processFigures } from "./process-figures.ts";
 import { reservedObject } from "./reserved-object.ts";
 import { buildRod, peersDirectory, rodsDirectory, unpackPeer } from "./rods.ts";
 import { median, ratio, table } from "./table.ts";
-import { startUpstreamWebhook } from "./upstream.ts";
+import { startUpstreamWebhook, type UpstreamWebhook } from "./upstream.ts";
 import { memoryAfterReviews } from "./webhook-memory.ts";
 
 const HELP = `usage: npm run bench -- webhook [--rounds 3] [--peers DIR] [--rods DIR] [--memory] [--only WORK]
@@ -142,7 +142,7 @@ async function ourSide(cluster: Cluster): Promise<Side> {
 }
 
 async function theirSide(binary: string, cluster: Cluster): Promise<Side> {
-  const replicas = [];
+  const replicas: UpstreamWebhook[] = [];
   for (const index of [1, 2, 3])
     replicas.push(await startUpstreamWebhook(binary, cluster, `upstream-webhook-${index}`));
   return {

@@ -1,0 +1,70 @@
+/** A cell full of Ready pods with their protectors, for benchmarks of an aggregator. */
+import type { ApiClient } from "../control-plane/api-client.ts";
+
+export const NAMESPACE = "default";
+export const PROTECTORS = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors`;
+export const PODS = `/api/v1/namespaces/${NAMESPACE}/pods`;
+
+/** Calls under way at once: about what the apiserver can answer. */
+const CONCURRENCY = 48;
+
+/** Runs `work(0)` to `work(count - 1)`, a bounded number at once. */
+export async function each(count: number, work: (index: number) => Promise<void>, concurrency = CONCURRENCY): Promise<void> {
+  let next = 0;
+  const worker = async (): Promise<void> => {
+    for (let index = next++; index < count; index = next++) await work(index);
+  };
+  await Promise.all(Array.from({ length: Math.min(concurrency, count) }, worker));
+}
+
+export function readiness(ready: boolean): unknown {
+  const lastTransitionTime = `${new Date().toISOString().slice(0, 19)}Z`;
+  const condition = (type: string, is: boolean): unknown => ({ type, status: is ? "True" : "False", lastTransitionTime });
+  return {
+    status: {
+      phase: "Running",
+      startTime: lastTransitionTime,
+      conditions: [
+        condition("Initialized", true),
+        condition("Ready", ready),
+        condition("ContainersReady", ready),
+        condition("PodScheduled", true),
+      ],
+    },
+  };
+}
+
+export async function createProtectors(admin: ApiClient, from: number, to: number): Promise<void> {
+  await each(to - from, async (offset) => {
+    const index = from + offset;
+    await admin.call("POST", PROTECTORS, {
+      apiVersion: "podseidon.kubewharf.io/v1alpha1",
+      kind: "PodProtector",
+      metadata: { name: `p${index}` },
+      spec: { minAvailable: 1, minReadySeconds: 0, selector: { matchLabels: { app: `a${index}` } } },
+    });
+  });
+}
+
+/** Pods `from` to `to - 1`, about 3 KB each as JSON, pod `i` under protector `i % protectors`. */
+export async function createPods(admin: ApiClient, from: number, to: number, protectors: number): Promise<void> {
+  const env = Array.from({ length: 20 }, (_, index) => ({ name: `VARIABLE_${index}`, value: "x".repeat(60) }));
+  await each(to - from, async (offset) => {
+    const index = from + offset;
+    const name = `pod-${index}`;
+    await admin.call("POST", PODS, {
+      apiVersion: "v1",
+      kind: "Pod",
+      metadata: { name, labels: { app: `a${index % protectors}` } },
+      spec: { nodeName: "node-x", containers: [{ name: "c", image: "nginx", env }] },
+    });
+    await admin.call("PATCH", `${PODS}/${name}/status`, readiness(true));
+  });
+}
+
+/** The apiserver as an aggregator's benchmark needs it: no controllers, no service accounts. */
+export const BARE_CLUSTER = {
+  controllerManager: false,
+  scheduler: false,
+  kwok: false,
+} as const;
