@@ -261,6 +261,10 @@ export class Ledger {
 
   #remove(reservation: Reservation): void {
     const { uid, uidHash = "" } = reservation;
+    const current =
+      uid === undefined ? this.#byHash.get(uidHash)?.includes(reservation) : this.#byUid.get(uid) === reservation;
+    // Taking away a version that has been replaced since would take its weight away twice.
+    if (current !== true) throw new Error("the ledger was given a reservation that it does not hold");
     if (uid !== undefined) this.#byUid.delete(uid);
     else {
       const rest = (this.#byHash.get(uidHash) ?? []).filter((other) => other !== reservation);
