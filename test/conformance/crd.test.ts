@@ -1,0 +1,335 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { field } from "../../scripts/control-plane/api-client.ts";
+import { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { root } from "../../scripts/root.ts";
+import { parsePodProtector } from "../../shared/schema/parse-podprotector.ts";
+
+/** The CRD on a real apiserver: what upstream wrote stays as it is, what is wrong is refused at the right field. */
+
+const NAME = "podprotectors.podseidon.kubewharf.io";
+const DEFINITION = `/apis/apiextensions.k8s.io/v1/customresourcedefinitions/${NAME}`;
+const PATH = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/default/podprotectors";
+const UPSTREAM_CRD = readFileSync(join(import.meta.dirname, "upstream/podprotectors.crd.yaml"), "utf8");
+const CRD = readFileSync(join(root, `crds/podseidon.kubewharf.io_podprotectors.yaml`), "utf8");
+
+const TIME = "2026-03-01T10:00:00.123456Z";
+
+const selector = {
+  matchLabels: { app: "web" },
+  matchExpressions: [{ key: "tier", operator: "In", values: ["a", "b"] }],
+};
+
+/** Every field that upstream has. */
+const FULL = {
+  spec: {
+    minAvailable: 8,
+    minReadySeconds: -1,
+    selector,
+    aggregationSelector: { matchExpressions: [{ key: "tier", operator: "Exists" }] },
+    admissionHistoryConfig: { maxConcurrentLag: 0, compactThreshold: 50, aggregationRateMillis: 500 },
+  },
+  status: {
+    cells: [
+      {
+        cellID: "worker-1",
+        aggregation: {
+          totalReplicas: 10,
+          availableReplicas: 9,
+          readyReplicas: 9,
+          scheduledReplicas: 10,
+          runningReplicas: 10,
+          lastEventTime: TIME,
+        },
+        admissionHistory: {
+          buckets: [
+            { startTime: TIME, endTime: TIME, counter: 3 },
+            { startTime: TIME, podUID: "u-1", podName: "web-1" },
+          ],
+        },
+      },
+      { cellID: "worker-2", admissionHistory: {} },
+    ],
+    summary: {
+      totalReplicas: 10,
+      aggregatedAvailableReplicas: 9,
+      estimatedAvailableReplicas: 6,
+      maxLatencyMillis: 12_345_678_901,
+      aggregatedReady: 9,
+      aggregatedScheduled: 10,
+      aggregatedRunning: 10,
+    },
+  },
+};
+const LEAST = { spec: { minAvailable: 0, minReadySeconds: 0, selector: {} }, status: undefined };
+
+let cluster: Cluster;
+
+function object(name: string, spec: unknown): Record<string, unknown> {
+  return { apiVersion: "podseidon.kubewharf.io/v1alpha1", kind: "PodProtector", metadata: { name }, spec };
+}
+
+async function create(name: string, { spec, status }: { spec: object; status: object | undefined }): Promise<void> {
+  const created = await cluster.admin.call("POST", PATH, object(name, spec));
+  if (status === undefined) return;
+  await cluster.admin.call("PUT", `${PATH}/${name}/status`, { ...Object(created), status });
+}
+
+async function established(): Promise<void> {
+  await cluster.waitFor("the CRD to be served", async () => {
+    const conditions = field(await cluster.admin.get(DEFINITION), "status", "conditions");
+    const holds = (type: string): boolean =>
+      Array.isArray(conditions) && conditions.some((one) => one.type === type && one.status === "True");
+    return holds("Established") && (await cluster.admin.request("GET", PATH)).status === 200;
+  });
+}
+
+beforeAll(async () => {
+  cluster = await Cluster.start({ name: "crd", controllerManager: false, scheduler: false, kwok: false });
+  await cluster.apply(UPSTREAM_CRD);
+  await established();
+  await create("full", FULL);
+  await create("least", LEAST);
+  await cluster.apply(CRD);
+  await cluster.waitFor("the new schema to be in force", async () => {
+    const answer = await cluster.admin.request(
+      "POST",
+      `${PATH}?dryRun=All`,
+      object("bad", { ...FULL.spec, protectedOperations: [] }),
+    );
+    return answer.status === 422;
+  });
+  await established();
+});
+
+afterAll(async () => {
+  await cluster?.stop();
+});
+
+describe("an object of upstream", () => {
+  const cases = [
+    ["full", FULL],
+    ["least", LEAST],
+  ] as const;
+
+  test.each(cases)("that was there before is as it was: %s", async (name, { spec, status }) => {
+    expect(await cluster.admin.get(`${PATH}/${name}`)).toMatchObject({
+      spec,
+      ...(status === undefined ? {} : { status }),
+    });
+  });
+
+  test.each(cases)("comes back as it was written: %s", async (name, wanted) => {
+    await create(`${name}-again`, wanted);
+    const found = await cluster.admin.get(`${PATH}/${name}-again`);
+    expect({ spec: field(found, "spec"), status: field(found, "status") }).toEqual(wanted);
+    expect(parsePodProtector(found)).toBe(found);
+  });
+
+  test("with the null that Go writes for a time that is not known", async () => {
+    const status = {
+      ...FULL.status,
+      cells: [{ cellID: "a", aggregation: { totalReplicas: 0, availableReplicas: 0, lastEventTime: null } }],
+    };
+    await create("null-time", { spec: FULL.spec, status });
+    const found = await cluster.admin.get(`${PATH}/null-time`);
+    expect(field(found, "status")).toEqual(status);
+    expect(parsePodProtector(found)).toBe(found);
+  });
+});
+
+describe("kubectl apply", () => {
+  const expression = (requirement: object): object => ({ selector: { matchExpressions: [requirement] } });
+  test.each<[string, object, string]>([
+    ["minAvailable below 0", { minAvailable: -1 }, "spec.minAvailable: Invalid value: -1"],
+    ["minAvailable as a text", { minAvailable: "many" }, "spec.minAvailable: Invalid value"],
+    ["minAvailable beyond 32 bits", { minAvailable: 2 ** 31 }, "type integer with format int32 in spec.minAvailable"],
+    ["no selector", { selector: null }, "spec.selector: Required value"],
+    [
+      "an operator that there is not",
+      expression({ key: "a", operator: "Near" }),
+      'spec.selector.matchExpressions[0].operator: Unsupported value: "Near"',
+    ],
+    [
+      "In without values",
+      expression({ key: "a", operator: "In" }),
+      "spec.selector.matchExpressions[0].values: Invalid value",
+    ],
+    [
+      "NotIn with an empty list",
+      expression({ key: "a", operator: "NotIn", values: [] }),
+      "spec.selector.matchExpressions[0].values: Invalid value",
+    ],
+    [
+      "Exists with values",
+      expression({ key: "a", operator: "Exists", values: ["b"] }),
+      "must be empty when operator is Exists",
+    ],
+    [
+      "DoesNotExist with values",
+      expression({ key: "a", operator: "DoesNotExist", values: ["b"] }),
+      "spec.selector.matchExpressions[0].values: Invalid value",
+    ],
+    [
+      "a key that is no label key",
+      expression({ key: "a b", operator: "Exists" }),
+      "spec.selector.matchExpressions[0].key: Invalid value",
+    ],
+    [
+      "a label value that is none",
+      { selector: { matchLabels: { app: "not valid" } } },
+      "spec.selector.matchLabels.app: Invalid value",
+    ],
+    [
+      "the same in the other selector",
+      { aggregationSelector: { matchExpressions: [{ key: "a", operator: "In" }] } },
+      "spec.aggregationSelector.matchExpressions[0].values: Invalid value",
+    ],
+    [
+      "a policy that there is not",
+      { unhealthyPodPolicy: "Never" },
+      'spec.unhealthyPodPolicy: Unsupported value: "Never"',
+    ],
+    [
+      "an operation that there is not",
+      { protectedOperations: ["BURN"] },
+      'spec.protectedOperations[0]: Unsupported value: "BURN"',
+    ],
+    ["an operation twice", { protectedOperations: ["EVICT", "EVICT"] }, "spec.protectedOperations[1]: Duplicate value"],
+    ["no operation", { protectedOperations: [] }, "spec.protectedOperations: Invalid value"],
+    ["an empty condition type", { availabilityConditions: [""] }, "spec.availabilityConditions[0]: Invalid value"],
+    ["a suspension without a decision", { suspend: { reason: "x" } }, "spec.suspend.enabled: Required value"],
+    [
+      "a suspension until no time",
+      { suspend: { enabled: true, until: "tomorrow" } },
+      "spec.suspend.until: Invalid value",
+    ],
+    ["a probe of nothing", { probe: { endpoint: "" } }, "spec.probe.endpoint: Invalid value"],
+    [
+      "an HTTP probe of no URL",
+      { probe: { endpoint: "db:1", protocol: "HTTP" } },
+      "spec.probe.endpoint: Invalid value",
+    ],
+    [
+      "a probe that waits for no time",
+      { probe: { endpoint: "db:1", timeoutMillis: 0 } },
+      "spec.probe.timeoutMillis: Invalid value",
+    ],
+    ["a misspelt field", { minAvailible: 1 }, 'unknown field "spec.minAvailible"'],
+  ])("refuses %s", async (_, changes, message) => {
+    const input = JSON.stringify(object("bad", { ...FULL.spec, ...changes }));
+    const { code, stderr } = await cluster.kubectl(["apply", "--filename", "-"], { input });
+    expect(stderr).toContain(message);
+    expect(code).not.toBe(0);
+  });
+
+  test("accepts all that this project adds", async () => {
+    const spec = {
+      ...FULL.spec,
+      unhealthyPodPolicy: "IfHealthyBudget",
+      availabilityConditions: ["example.com/warm"],
+      protectedOperations: ["DELETE", "EVICT", "UPDATE"],
+      suspend: { enabled: false, until: "2026-03-01T10:00:00Z", reason: "maintenance" },
+      probe: { endpoint: "https://db.shop:8443/probe", protocol: "HTTP", timeoutMillis: 500, insecure: false },
+    };
+    await cluster.apply([object("added", spec)]);
+    expect(field(await cluster.admin.get(`${PATH}/added`), "spec")).toEqual(spec);
+  });
+});
+
+describe("a status", () => {
+  const put = async (status: object) => {
+    const found = await cluster.admin.get(`${PATH}/full`);
+    return await cluster.admin.request("PUT", `${PATH}/full/status?dryRun=All`, { ...Object(found), status });
+  };
+
+  test("keeps all that this project adds", async () => {
+    const status = {
+      ...FULL.status,
+      observedGeneration: 1,
+      conditions: [
+        {
+          type: "Healthy",
+          status: "True",
+          reason: "EnoughAvailable",
+          message: "",
+          lastTransitionTime: "2026-03-01T10:00:00Z",
+          observedGeneration: 1,
+        },
+      ],
+      summary: { ...FULL.status.summary, disruptionsAllowed: 1 },
+      cells: [
+        {
+          cellID: "worker-1",
+          aggregation: {
+            totalReplicas: 1,
+            availableReplicas: 1,
+            resourceVersion: "12,13",
+            specHash: "abc",
+            epoch: 2,
+            hold: "CoreRestored/x",
+            maturityCutoff: TIME,
+            heartbeatTime: TIME,
+          },
+          admissionHistory: {
+            buckets: [
+              {
+                startTime: TIME,
+                firstTime: TIME,
+                podUID: "u",
+                counter: 0,
+                podResourceVersion: "9",
+                podGeneration: 4,
+                operation: "EVICT",
+                nonce: "+,abcdefgh",
+                paid: true,
+              },
+              { startTime: TIME, endTime: TIME, counter: 2, packed: "1;..." },
+            ],
+          },
+        },
+      ],
+    };
+    const answer = await put(status);
+    expect(field(answer.body, "status")).toEqual(status);
+  });
+
+  test.each([
+    ["a cell that is no path segment", "a/b", "status.cells[0].cellID"],
+    ["a cell that is the folder above", "..", "status.cells[0].cellID"],
+    ["a cell without an ID", "", "status.cells[0].cellID"],
+  ])("is refused with %s", async (_, cellID, path) => {
+    const { status, body } = await put({ ...FULL.status, cells: [{ cellID }] });
+    expect(status).toBe(422);
+    expect(field(body, "details", "causes", 0, "field")).toBe(path);
+  });
+
+  test("has each cell once", async () => {
+    const { status, text } = await put({ ...FULL.status, cells: [{ cellID: "a" }, { cellID: "a" }] });
+    expect(status).toBe(422);
+    expect(text).toContain("Duplicate value");
+  });
+});
+
+describe("for people", () => {
+  test("kubectl get shows what an operator acts on", async () => {
+    const narrow = await cluster.kubectl(["get", "ppr", "full"]);
+    expect(narrow.stdout.split("\n")[0]?.split(/ {2,}/)).toEqual([
+      "NAME",
+      "REQUIRED",
+      "AVAILABLE",
+      "ESTIMATED",
+      "ALLOWED",
+      "AGE",
+    ]);
+    expect(narrow.stdout).toMatch(/full\s+8\s+9\s+6\s/);
+    const wide = await cluster.kubectl(["get", "ppr", "full", "--output", "wide"]);
+    expect(wide.stdout).toMatch(/TOTAL\s+READY\s+BUCKET LAG\s+HEALTHY/);
+  });
+
+  test("kubectl explain describes fields", async () => {
+    const { stdout } = await cluster.kubectl(["explain", "ppr.spec.unhealthyPodPolicy"]);
+    expect(stdout).toContain("IfHealthyBudget");
+  });
+});
