@@ -38,11 +38,11 @@ export function makePod(name: string, options: PodOptions = {}): Pod {
     scheduled: true,
     mirror: false,
     ...rest,
-    conditions: [
-      { type: "Ready", status: readyForSeconds !== undefined, sinceMs },
-      { type: "ContainersReady", status: readyForSeconds !== undefined, sinceMs },
-      ...Object.entries(conditions).map(([type, status]) => ({ type, status, sinceMs })),
-    ],
+    conditions: Object.entries({
+      Ready: readyForSeconds !== undefined,
+      ContainersReady: readyForSeconds !== undefined,
+      ...conditions,
+    }).map(([type, status]) => ({ type, status, sinceMs })),
   };
 }
 

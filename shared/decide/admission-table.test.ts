@@ -1,0 +1,249 @@
+/** Every row of design 6 that one protector decides. */
+import { expect, test } from "vitest";
+import { COUNTED_CONDITION } from "../schema/annotations.ts";
+import type { Bucket, CellStatus, PodProtectorSpec } from "../schema/podprotector.ts";
+import { decide, parseProtector } from "./quota.ts";
+import {
+  makeCell,
+  makePod,
+  makeProtector,
+  makeRequest,
+  makeSpec,
+  NOW_MS,
+  type PodOptions,
+  type RequestOptions,
+} from "./test-fixtures.ts";
+import { formatMs } from "./time.ts";
+
+interface Row {
+  readonly pod?: PodOptions;
+  readonly request?: RequestOptions;
+  readonly spec?: Partial<PodProtectorSpec>;
+  /** Available pods of cell `a`, of which `minAvailable` 2 must stay. */
+  readonly available?: number;
+  readonly reserved?: Bucket[];
+  readonly cells?: CellStatus[];
+  readonly expected: string;
+}
+
+const NOT_READY: PodOptions = { readyForSeconds: undefined };
+const IF_HEALTHY: Partial<PodProtectorSpec> = { unhealthyPodPolicy: "IfHealthyBudget" };
+const EVICT: RequestOptions = { operation: "EVICT" };
+const FORCED: RequestOptions = { forced: true };
+const OTHER: Bucket = {
+  startTime: formatMs(NOW_MS),
+  podUID: "other",
+  podName: "other",
+  podResourceVersion: "9",
+  operation: "DELETE",
+  nonce: "o",
+  paid: true,
+};
+const OWN: Bucket = { ...OTHER, podUID: "uid-x", podName: "x" };
+
+const rows: Record<string, Row> = {
+  "base, quota left": { available: 3, expected: "allow Reserved w=1 paid" },
+  "base, none left": { available: 2, expected: "Denial AtMinimum" },
+  "base, all reserved": { available: 3, reserved: [OTHER], expected: "Busy Reserved" },
+  "an eviction is as base: quota left": { available: 3, request: EVICT, expected: "allow Reserved w=1 paid" },
+  "an eviction is as base: none left": { available: 2, request: EVICT, expected: "Denial AtMinimum" },
+  "the same UID again": { available: 1, reserved: [OWN], expected: "allow Repeated w=1 paid" },
+  "the same name, another UID": {
+    available: 2,
+    reserved: [OWN],
+    pod: { uid: "uid-new" },
+    expected: "Denial AtMinimum",
+  },
+  "deletionTimestamp set": { available: 0, pod: { terminating: true }, expected: "allow Terminating" },
+  "deletionTimestamp set, evicted": {
+    available: 0,
+    pod: { terminating: true },
+    request: EVICT,
+    expected: "allow Terminating",
+  },
+  "Succeeded, though Ready": { available: 0, pod: { phase: "Succeeded" }, expected: "allow Finished" },
+  "Failed, though Ready": { available: 0, pod: { phase: "Failed" }, request: EVICT, expected: "allow Finished" },
+  Pending: { available: 0, pod: { phase: "Pending", ...NOT_READY }, expected: "allow Pending" },
+  "Pending, evicted: it may have started since": {
+    available: 0,
+    pod: { phase: "Pending", ...NOT_READY },
+    request: EVICT,
+    expected: "allow PinnedUnavailable w=0",
+  },
+  "Pending under IfHealthyBudget": {
+    available: 0,
+    pod: { phase: "Pending", ...NOT_READY },
+    spec: IF_HEALTHY,
+    expected: "allow Pending",
+  },
+  "mirror pod": { available: 0, pod: { mirror: true }, expected: "allow Mirror" },
+  "phase Unknown is as base": { available: 2, pod: { phase: "Unknown" }, expected: "Denial AtMinimum" },
+  "not available, AlwaysAllow": { available: 0, pod: NOT_READY, expected: "allow Unavailable" },
+  "not available, AlwaysAllow, evicted": {
+    available: 0,
+    pod: NOT_READY,
+    request: EVICT,
+    expected: "allow PinnedUnavailable w=0",
+  },
+  "not available, IfHealthyBudget, enough available": {
+    available: 2,
+    pod: NOT_READY,
+    spec: IF_HEALTHY,
+    expected: "allow Unavailable",
+  },
+  "not available, IfHealthyBudget, evicted, enough available": {
+    available: 2,
+    pod: NOT_READY,
+    spec: IF_HEALTHY,
+    request: EVICT,
+    expected: "allow PinnedUnavailable w=0",
+  },
+  "not available, IfHealthyBudget, too few available": {
+    available: 1,
+    pod: NOT_READY,
+    spec: IF_HEALTHY,
+    expected: "Denial UnhealthyBudget",
+  },
+  "not available, IfHealthyBudget, enough but reserved": {
+    available: 2,
+    reserved: [OTHER],
+    pod: NOT_READY,
+    spec: IF_HEALTHY,
+    expected: "Busy UnhealthyBudget",
+  },
+  "not available, IfHealthyBudget, not counted": {
+    cells: [],
+    pod: NOT_READY,
+    spec: IF_HEALTHY,
+    expected: "Busy NotCounted",
+  },
+  "Ready but not mature": {
+    cells: [makeCell("a", 0, [], { maturityCutoff: formatMs(NOW_MS - 60_000) }, makeSpec({ minReadySeconds: 60 }))],
+    spec: { minReadySeconds: 60 },
+    pod: { readyForSeconds: 5 },
+    expected: "allow PinnedImmature w=0",
+  },
+  "the pod's cell never aggregated": { cells: [makeCell("b", 9)], expected: "Busy NotCounted" },
+  "the pod's cell on hold": { cells: [makeCell("a", 9, [], { hold: "Gone/1" })], expected: "Busy OnHold" },
+  "force-delete, quota left": { available: 3, request: FORCED, expected: "allow Reserved w=1 paid" },
+  "force-delete, none left": { available: 0, request: FORCED, expected: "allow Forced w=1 paid" },
+  "force-delete, on hold": {
+    cells: [makeCell("a", 9, [], { hold: "Gone/1" })],
+    request: FORCED,
+    expected: "allow Forced w=1 paid",
+  },
+  "force-delete, not counted": { cells: [], request: FORCED, expected: "allow Forced w=1 paid" },
+  "force-delete, IfHealthyBudget": {
+    available: 0,
+    pod: NOT_READY,
+    spec: IF_HEALTHY,
+    request: FORCED,
+    expected: "allow Forced",
+  },
+  "force-delete, IfHealthyBudget, evicted": {
+    available: 0,
+    pod: NOT_READY,
+    spec: IF_HEALTHY,
+    request: { ...FORCED, ...EVICT },
+    expected: "allow Forced w=0",
+  },
+  suspended: { available: 0, spec: { suspend: { enabled: true } }, expected: "allow Suspended" },
+  "suspended until later": {
+    available: 0,
+    spec: { suspend: { enabled: true, until: formatMs(NOW_MS + 1) } },
+    expected: "allow Suspended",
+  },
+  "suspended until now": {
+    available: 0,
+    spec: { suspend: { enabled: true, until: formatMs(NOW_MS) } },
+    expected: "Denial AtMinimum",
+  },
+  "suspension switched off": {
+    available: 0,
+    spec: { suspend: { enabled: false, until: formatMs(NOW_MS + 1) } },
+    expected: "Denial AtMinimum",
+  },
+  "an UPDATE that nobody asked to protect": {
+    available: 0,
+    request: { operation: "UPDATE" },
+    expected: "allow NotProtected",
+  },
+  "a protected UPDATE is as base": {
+    available: 2,
+    request: { operation: "UPDATE" },
+    spec: { protectedOperations: ["UPDATE"] },
+    expected: "Denial AtMinimum",
+  },
+  "a DELETE where only UPDATE is protected": {
+    available: 0,
+    spec: { protectedOperations: ["UPDATE"] },
+    expected: "allow NotProtected",
+  },
+  "an availability condition that is missing": {
+    available: 0,
+    spec: { availabilityConditions: ["example.com/warm"] },
+    expected: "allow Unavailable",
+  },
+  "an availability condition that is True": {
+    cells: [makeCell("a", 2, [], {}, makeSpec({ availabilityConditions: ["example.com/warm"] }))],
+    spec: { availabilityConditions: ["example.com/warm"] },
+    pod: { conditions: { "example.com/warm": true } },
+    expected: "Denial AtMinimum",
+  },
+  "waiting for the counted gate alone": {
+    available: 2,
+    pod: { readinessGates: [COUNTED_CONDITION], ...NOT_READY, conditions: { ContainersReady: true } },
+    expected: "Denial AtMinimum",
+  },
+  "waiting for another gate too": {
+    available: 2,
+    pod: { readinessGates: [COUNTED_CONDITION, "example.com/other"], ...NOT_READY, conditions: { ContainersReady: true } },
+    expected: "allow Unavailable",
+  },
+  "criterion Ready": {
+    cells: [makeCell("a", 1, [], { readyReplicas: 3 })],
+    request: { criterion: "Ready" },
+    expected: "allow Reserved w=1 paid",
+  },
+  "criterion Running, none to spare": {
+    cells: [makeCell("a", 9, [], { runningReplicas: 2 })],
+    request: { criterion: "Running" },
+    expected: "Denial AtMinimum",
+  },
+  "criterion Running counts what weighs nothing": {
+    cells: [makeCell("a", 9, [{ ...OTHER, counter: 0 }], { runningReplicas: 3 })],
+    request: { criterion: "Running" },
+    expected: "Busy Reserved",
+  },
+  "criterion Scheduled, own reservation without weight": {
+    cells: [makeCell("a", 9, [{ ...OWN, counter: 0 }], { scheduledReplicas: 3 })],
+    request: { criterion: "Scheduled" },
+    expected: "allow Reserved w=1 paid",
+  },
+  "criterion Scheduled without such a count": {
+    cells: [makeCell("a", 9, [], { scheduledReplicas: 0 })],
+    request: { criterion: "Scheduled" },
+    expected: "Denial AtMinimum",
+  },
+  "criterion Running, the pod is not available": {
+    available: 0,
+    pod: NOT_READY,
+    request: { criterion: "Running" },
+    expected: "allow Unavailable",
+  },
+};
+
+test.each(Object.entries(rows))("%s", (_, row) => {
+  const cells = row.cells ?? [makeCell("a", row.available ?? 0, row.reserved, {}, makeSpec(row.spec))];
+  const decision = decide(
+    parseProtector(makeProtector(cells, row.spec)),
+    makeRequest(makePod("x", row.pod), row.request),
+  );
+  const write =
+    decision.allowed && decision.write !== "none"
+      ? ` w=${decision.write.weight}${decision.write.paid ? " paid" : ""}`
+      : "";
+  expect(decision.allowed ? `allow ${decision.reason}${write}` : `${decision.verdict} ${decision.cause}`).toBe(
+    row.expected,
+  );
+});
