@@ -21,7 +21,9 @@ function fail(message) {
 }
 
 function installed() {
-  const wanted = createHash("sha256").update(readFileSync(join(root, "package-lock.json"))).digest("hex");
+  const wanted = createHash("sha256")
+    .update(readFileSync(join(root, "package-lock.json")))
+    .digest("hex");
   const found = existsSync(stamp) && existsSync(node) ? readFileSync(stamp, "utf8") : "";
   return { wanted, ok: found === wanted };
 }
@@ -38,7 +40,8 @@ function install() {
     } catch (error) {
       if (error.code !== "EEXIST") throw error;
       // Another process of this clone installs; one that died is taken over once its lock is old.
-      if (Date.now() - (statSync(guard, { throwIfNoEntry: false })?.mtimeMs ?? 0) > LOCK_STALE_MS) rmSync(guard, { recursive: true, force: true });
+      if (Date.now() - (statSync(guard, { throwIfNoEntry: false })?.mtimeMs ?? 0) > LOCK_STALE_MS)
+        rmSync(guard, { recursive: true, force: true });
       sleep(200);
       if (installed().ok) return;
     }
@@ -48,10 +51,17 @@ function install() {
   const { wanted, ok } = installed();
   if (!ok) {
     process.stderr.write("podseidon: installing the locked dependencies (npm ci)\n");
-    const run = spawnSync("npm", ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"], { cwd: root, stdio: ["ignore", 2, 2] });
+    const run = spawnSync("npm", ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"], {
+      cwd: root,
+      stdio: ["ignore", 2, 2],
+    });
     if (run.error) fail(`npm could not be started (${run.error.message}); install npm, which comes with Node.js`);
-    if (run.status !== 0) fail(`npm ci failed with exit code ${run.status}; its messages are above. Is the package registry reachable?`);
-    if (!existsSync(node)) fail(`the locked Node.js is not there after npm ci; supported machines are Linux on x64 and arm64, this is ${process.platform} on ${process.arch}`);
+    if (run.status !== 0)
+      fail(`npm ci failed with exit code ${run.status}; its messages are above. Is the package registry reachable?`);
+    if (!existsSync(node))
+      fail(
+        `the locked Node.js is not there after npm ci; supported machines are Linux on x64 and arm64, this is ${process.platform} on ${process.arch}`,
+      );
     writeFileSync(stamp, wanted);
   }
   release();
