@@ -1,0 +1,106 @@
+/**
+ * How many pods are available, from watches of the pods of all worker clusters: every version of every pod is looked at. This is a
+ * judge of its own: it knows nothing of protectors, and shares no count with the parts that it judges.
+ */
+import { createHttpsTransport } from "../../shared/kube/https-transport.ts";
+import { loadClusterAccess } from "../../shared/kube/kubeconfig.ts";
+import { ListWatch } from "../../shared/kube/list-watch.ts";
+import { systemPorts as ports } from "../../shared/runtime/system-ports.ts";
+import { parsePod } from "../../shared/schema/parse-pod.ts";
+import type { Pod } from "../../shared/schema/pod.ts";
+import type { Cluster } from "../control-plane/cluster.ts";
+
+/** Ready, running, and not on its way out. */
+export function isAvailable(pod: Pod): boolean {
+  const ready = pod.conditions.some(({ type, status }) => type === "Ready" && status);
+  return ready && pod.phase === "Running" && !pod.terminating;
+}
+
+export interface Counts {
+  /** By cluster, in the order they were given. */
+  readonly available: readonly number[];
+  readonly total: number;
+  /** Pods that are there, whatever their state, but not on their way out. */
+  readonly pods: number;
+  readonly terminating: number;
+}
+
+export class Availability {
+  readonly #watches: readonly ListWatch<Pod>[];
+  #pending = false;
+  /** The least that was seen since the last `from`. */
+  #lowest = Number.POSITIVE_INFINITY;
+  #versions = 0;
+
+  private constructor(watches: readonly ListWatch<Pod>[]) {
+    this.#watches = watches;
+    for (const watch of watches) watch.subscribe({ changed: () => this.#changed() });
+  }
+
+  /** Resolves when every cluster's pods of the namespace are known. */
+  static async watch(clusters: readonly Cluster[], namespace: string): Promise<Availability> {
+    const watches = await Promise.all(clusters.map((cluster) => podWatch(cluster, namespace)));
+    const availability = new Availability(watches);
+    for (const watch of watches) watch.start();
+    await Promise.all(watches.map((watch) => watch.whenSynced()));
+    return availability;
+  }
+
+  /** Versions of pods that were seen so far. */
+  get versions(): number {
+    return this.#versions;
+  }
+
+  /** The lowest total since the last call of `from`. */
+  get lowest(): number {
+    return Math.min(this.#lowest, this.counts().total);
+  }
+
+  /** Begins a new period for `lowest`. */
+  from(): void {
+    this.#lowest = this.counts().total;
+  }
+
+  counts(): Counts {
+    const pods = this.#watches.map((watch) => [...watch.values()]);
+    const available = pods.map((some) => some.filter(isAvailable).length);
+    return {
+      available,
+      total: available.reduce((sum, count) => sum + count, 0),
+      pods: pods.flat().filter(({ terminating }) => !terminating).length,
+      terminating: pods.flat().filter(({ terminating }) => terminating).length,
+    };
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all(this.#watches.map((watch) => watch.stop()));
+  }
+
+  /**
+   * The streams of two clusters are not ordered among each other. What has arrived from both is taken in before the sum is looked
+   * at, else a pod that was lost in one cluster because one had been gained in the other could seem to come first.
+   */
+  #changed(): void {
+    this.#versions += 1;
+    if (this.#pending) return;
+    this.#pending = true;
+    setImmediate(() => {
+      this.#pending = false;
+      this.#lowest = Math.min(this.#lowest, this.counts().total);
+    });
+  }
+}
+
+async function podWatch(cluster: Cluster, namespace: string): Promise<ListWatch<Pod>> {
+  const transport = createHttpsTransport(await loadClusterAccess(cluster.kubeconfig), { ports, userAgent: "demo" });
+  return new ListWatch<Pod>({
+    name: `pods of ${cluster.name}`,
+    transport,
+    ports,
+    path: `/api/v1/namespaces/${namespace}/pods`,
+    parse: parsePod,
+    keyOf: ({ namespace: space, name }) => `${space}/${name}`,
+    uidOf: ({ uid }) => uid,
+    versionOf: ({ resourceVersion }) => resourceVersion,
+  });
+}

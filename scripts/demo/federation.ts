@@ -1,0 +1,95 @@
+/**
+ * A federation in a few lines: whatever the core's Deployment says, each worker gets an equal share of its replicas, as a Deployment
+ * that is owned by an object of the federation's own kind. Not part of the project; it stands for what you use.
+ */
+import { ApiError, field } from "../control-plane/api-client.ts";
+import type { Cluster } from "../control-plane/cluster.ts";
+
+export const NAMESPACE = "shop";
+export const WORKLOAD = "web";
+export const OWNER_CRD = "workloads.fleet.example.com";
+
+const ROUND_MS = 300;
+const DEPLOYMENT = `/apis/apps/v1/namespaces/${NAMESPACE}/deployments/${WORKLOAD}`;
+const OWNER = `/apis/fleet.example.com/v1/namespaces/${NAMESPACE}/workloads/${WORKLOAD}`;
+const APPLY = { contentType: "application/apply-patch+yaml" };
+
+/** The kind whose objects own the workers' Deployments. Deleting it takes everything with it, as cascades do. */
+export const ownerCrd = {
+  apiVersion: "apiextensions.k8s.io/v1",
+  kind: "CustomResourceDefinition",
+  metadata: { name: OWNER_CRD },
+  spec: {
+    group: "fleet.example.com",
+    names: { kind: "Workload", listKind: "WorkloadList", plural: "workloads", singular: "workload" },
+    scope: "Namespaced",
+    versions: [
+      {
+        name: "v1",
+        served: true,
+        storage: true,
+        schema: { openAPIV3Schema: { type: "object", "x-kubernetes-preserve-unknown-fields": true } },
+      },
+    ],
+  },
+};
+
+export class Federation {
+  readonly #core: Cluster;
+  readonly #workers: readonly Cluster[];
+  #running: Promise<void> | undefined;
+  #stopped = false;
+
+  constructor(core: Cluster, workers: readonly Cluster[]) {
+    this.#core = core;
+    this.#workers = workers;
+  }
+
+  start(): void {
+    this.#running ??= this.#run();
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    await this.#running;
+  }
+
+  async #run(): Promise<void> {
+    while (!this.#stopped) {
+      await Promise.all(this.#workers.map((worker, index) => this.#share(worker, index)));
+      await new Promise((resolve) => setTimeout(resolve, ROUND_MS));
+    }
+  }
+
+  /** One worker's share. A cluster that lacks the owner's kind gets nothing until it is back, as with real federations. */
+  async #share(worker: Cluster, index: number): Promise<void> {
+    try {
+      const spec = field(await this.#core.admin.get(DEPLOYMENT), "spec");
+      const replicas = Number(field(spec, "replicas"));
+      const count = this.#workers.length;
+      const share = Math.floor(replicas / count) + (index < replicas % count ? 1 : 0);
+      const metadata = { name: WORKLOAD, namespace: NAMESPACE };
+      const query = "?fieldManager=federation&force=true";
+      const owner = { apiVersion: "fleet.example.com/v1", kind: "Workload", metadata };
+      const uid = String(field(await worker.admin.call("PATCH", OWNER + query, owner, APPLY), "metadata", "uid"));
+      const ownerReferences = [
+        { apiVersion: owner.apiVersion, kind: owner.kind, name: WORKLOAD, uid, controller: true },
+      ];
+      const { template, strategy, selector } = deploymentParts(spec);
+      const deployment = {
+        apiVersion: "apps/v1",
+        kind: "Deployment",
+        metadata: { ...metadata, ownerReferences },
+        spec: { replicas: share, selector, strategy, template },
+      };
+      await worker.admin.call("PATCH", DEPLOYMENT + query, deployment, APPLY);
+    } catch (error) {
+      if (this.#stopped || error instanceof ApiError) return;
+      throw error;
+    }
+  }
+}
+
+function deploymentParts(spec: unknown): Readonly<Record<"template" | "strategy" | "selector", unknown>> {
+  return { template: field(spec, "template"), strategy: field(spec, "strategy"), selector: field(spec, "selector") };
+}

@@ -1,0 +1,135 @@
+/** `npm run demo`: three real clusters, this project in them, and what it does when things go wrong. */
+import { writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { build } from "../build.ts";
+import { ensureBinaries } from "../control-plane/binaries.ts";
+import type { Cluster } from "../control-plane/cluster.ts";
+import { VERSIONS } from "../control-plane/versions.ts";
+import { NAMESPACE } from "./federation.ts";
+import { narrator as createNarrator, type Narrator } from "./narrator.ts";
+import { type DemoOptions, demoOptions } from "./options.ts";
+import { PROMISED, REPLICAS, SCENES } from "./scenes.ts";
+import { type Demo, setUp, startClusters } from "./setup.ts";
+import type { Stage } from "./stage.ts";
+
+const EXIT_INTERRUPTED = 130;
+
+/** Plays every scene; one that can't go on is a broken promise, and ends the show. */
+async function play(stage: Stage): Promise<void> {
+  for (const { title, play: act } of SCENES) {
+    stage.narrator.heading(title);
+    try {
+      await act(stage);
+    } catch (error) {
+      stage.promise(false, `the scene could not go on: ${error instanceof Error ? error.message : String(error)}`);
+      return;
+    }
+  }
+}
+
+function summary(stage: Stage, seconds: number): string {
+  const kept = stage.promised.filter(({ held }) => held).length;
+  const { availability, lowest, total } = stage;
+  return [
+    `RESULT ${kept === stage.promised.length ? "ok" : "failed"}: ${kept} of ${stage.promised.length} promises held`,
+    `lowest availability ${lowest} of ${REPLICAS} with ${PROMISED} promised`,
+    `${availability.versions} pod versions seen`,
+    `${total.admitted} disruptions admitted, ${total.denied} refused, ${total.busy} put off`,
+    `${seconds.toFixed(0)} s`,
+  ].join("; ");
+}
+
+/** One kubeconfig with a context for each cluster, beside their directories, which go when the demo ends. */
+async function writeKubeconfig(clusters: readonly Cluster[]): Promise<string> {
+  const [core] = clusters;
+  if (core === undefined) throw new Error("there is no cluster");
+  const kubeconfig = clusters.map((cluster) => cluster.kubeconfig).join(":");
+  const { stdout } = await core.kubectl(["config", "view", "--flatten"], { kubeconfig });
+  const path = join(dirname(core.directory), "kubeconfig");
+  writeFileSync(path, stdout, { mode: 0o600 });
+  return path;
+}
+
+async function showState(stage: Stage): Promise<void> {
+  stage.narrator.heading("What an operator sees");
+  const commands: readonly (readonly [Cluster | undefined, readonly string[]])[] = [
+    [stage.core, ["get", "podprotectors", "--all-namespaces"]],
+    ...stage.workers.map((worker) => [worker, ["--namespace", NAMESPACE, "get", "pods"]] as const),
+  ];
+  for (const [cluster, args] of commands) {
+    if (cluster === undefined) continue;
+    const { stdout } = await cluster.kubectl(args);
+    stage.narrator.command(`kubectl --context ${cluster.name} ${args.join(" ")}`);
+    stage.narrator.quote(stdout);
+  }
+}
+
+async function stayUp(demo: Demo, narrator: Narrator): Promise<void> {
+  const { kubectl } = await ensureBinaries();
+  narrator.heading("Your turn: everything is still running");
+  narrator.say("In another terminal:");
+  for (const line of [
+    `export KUBECONFIG=${await writeKubeconfig(demo.clusters)}`,
+    `export PATH=${dirname(kubectl)}:$PATH`,
+    "kubectl --context core get ppr --all-namespaces --watch",
+    `kubectl --context worker-1 --namespace ${NAMESPACE} delete pods --all`,
+    `kubectl --context worker-2 drain node-1`,
+    `kubectl --context core --namespace ${NAMESPACE} scale deployment/web --replicas=4`,
+  ]) {
+    narrator.command(line);
+  }
+  narrator.say("Ctrl-C ends the demo and removes everything.");
+  await new Promise<never>(() => setInterval(() => {}, 60_000));
+}
+
+async function run(options: DemoOptions): Promise<number> {
+  const narrator = createNarrator();
+  const startMs = performance.now();
+  narrator.heading(
+    `podseidon: ${REPLICAS} pods in two clusters, of which ${PROMISED} must be available, whatever happens`,
+  );
+  narrator.say("Bundling the project, and getting the Kubernetes binaries (cached after the first time).");
+  await Promise.all([build(), ensureBinaries()]);
+  narrator.say(`Starting a core cluster and two worker clusters of Kubernetes ${VERSIONS.kubernetes}.`);
+  const clusters = await startClusters();
+  const [core, ...workers] = clusters;
+  let demo: Demo;
+  try {
+    demo = await setUp(core, workers, narrator);
+  } catch (error) {
+    for (const cluster of clusters) cluster.keepLogs();
+    throw error;
+  }
+  const { stage } = demo;
+  narrator.say(`${REPLICAS} pods are available, ${PROMISED} are promised: replicas ${REPLICAS}, maxUnavailable 20%.`);
+  await play(stage);
+  stage.total = await stage.reviews();
+  await showState(stage);
+  const good = stage.promised.every(({ held }) => held);
+  if (options.keep || !good) for (const cluster of clusters) cluster.keepLogs();
+  const line = summary(stage, (performance.now() - startMs) / 1000);
+  if (!options.once) {
+    process.stdout.write(`\n${line}\n`);
+    await stayUp(demo, narrator);
+  }
+  await demo.stop();
+  process.stdout.write(`\n${line}\n`);
+  return good ? 0 : 1;
+}
+
+const options = demoOptions(process.argv.slice(2));
+if ("text" in options) {
+  (options.code === 0 ? process.stdout : process.stderr).write(options.text);
+  process.exit(options.code);
+}
+// What runs is ended and removed by the reaper, whatever the moment.
+for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const)
+  process.once(signal, () => process.exit(EXIT_INTERRUPTED));
+try {
+  process.exitCode = await run(options);
+} catch (error) {
+  process.stderr.write(`demo: ${error instanceof Error ? error.message : String(error)}\n`);
+  process.stdout.write("RESULT failed: the demo could not be set up\n");
+  process.exitCode = 1;
+}
+process.exit();

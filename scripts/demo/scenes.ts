@@ -1,0 +1,212 @@
+/** The scenes of the demo, in order. Each begins and ends with ten available pods. */
+import { field, items } from "../control-plane/api-client.ts";
+import type { Cluster } from "../control-plane/cluster.ts";
+import { NAMESPACE, OWNER_CRD, ownerCrd, WORKLOAD } from "./federation.ts";
+import { reviewsSince } from "./reviews.ts";
+import type { Scene, Stage } from "./stage.ts";
+
+export const REPLICAS = 10;
+export const PROMISED = 8;
+const SCALED_DOWN = 6;
+const HOLD_MS = 5_000;
+const DEPLOYMENT = `/apis/apps/v1/namespaces/${NAMESPACE}/deployments/${WORKLOAD}`;
+
+/** Plays `act` and judges that no version of any pod made fewer than `floor` available meanwhile. */
+async function withFloor(stage: Stage, floor: number, act: () => Promise<void>): Promise<void> {
+  stage.availability.from();
+  await act();
+  const { lowest } = stage.availability;
+  if (floor === PROMISED) stage.lowest = Math.min(stage.lowest, lowest);
+  stage.promise(lowest >= floor, `never fewer than ${floor} available: the lowest was ${lowest}`);
+}
+
+async function isRolledOut(worker: Cluster, image: string): Promise<boolean> {
+  const deployment = await worker.admin.get(DEPLOYMENT);
+  const wanted = field(deployment, "spec", "replicas");
+  const current = field(deployment, "spec", "template", "spec", "containers", 0, "image") === image;
+  const observed = field(deployment, "status", "observedGeneration") === field(deployment, "metadata", "generation");
+  const counts = ["replicas", "updatedReplicas", "availableReplicas"].map((name) => field(deployment, "status", name));
+  return current && observed && counts.every((count) => count === wanted);
+}
+
+const rollingUpdate: Scene = {
+  title: "Business as usual: a rolling update, in both clusters at once",
+  async play(stage) {
+    stage.narrator.say(
+      `The core's Deployment gets a new image. The federation passes it on, and both Deployment controllers replace their pods at the same time.`,
+    );
+    const before = await stage.reviews();
+    await withFloor(stage, PROMISED, async () => {
+      await stage.kubectl(
+        [stage.core],
+        "--namespace",
+        NAMESPACE,
+        "set",
+        "image",
+        `deployment/${WORKLOAD}`,
+        "web=web:v2",
+      );
+      await stage.until("both rollouts", async () =>
+        (await Promise.all(stage.workers.map((worker) => isRolledOut(worker, "web:v2")))).every(Boolean),
+      );
+      await stage.untilWhole(REPLICAS);
+    });
+    const { admitted, denied, busy } = reviewsSince(await stage.reviews(), before);
+    stage.promise(
+      admitted >= REPLICAS,
+      `the update went through: ${admitted} pods replaced (${denied} refusals, ${busy} put off for a second)`,
+    );
+  },
+};
+
+const scaling: Scene = {
+  title: `Business as usual: down to ${SCALED_DOWN}, and up again`,
+  async play(stage) {
+    stage.narrator.say("Fewer replicas are a smaller promise; the generator writes it before the federation acts.");
+    await stage.kubectl(
+      [stage.core],
+      "--namespace",
+      NAMESPACE,
+      "scale",
+      `deployment/${WORKLOAD}`,
+      `--replicas=${SCALED_DOWN}`,
+    );
+    let promised = await stage.required();
+    await withFloor(stage, SCALED_DOWN - 1, async () => {
+      await stage.untilWhole(SCALED_DOWN);
+      promised = await stage.required();
+    });
+    stage.promise(
+      promised === SCALED_DOWN - 1,
+      `${SCALED_DOWN} replicas, maxUnavailable 20%: ${promised} are promised now`,
+    );
+    await stage.kubectl(
+      [stage.core],
+      "--namespace",
+      NAMESPACE,
+      "scale",
+      `deployment/${WORKLOAD}`,
+      `--replicas=${REPLICAS}`,
+    );
+    await stage.untilWhole(REPLICAS);
+    await stage.until(`the promise of ${PROMISED}`, async () => (await stage.required()) === PROMISED);
+  },
+};
+
+const massDeletion: Scene = {
+  title: "Accident: kubectl delete pods --all, in both clusters at the same moment",
+  async play(stage) {
+    await withFloor(stage, PROMISED, async () => {
+      const results = await stage.kubectl(stage.workers, "--namespace", NAMESPACE, "delete", "pods", "--all");
+      const deleted = results.reduce((sum, { stdout }) => sum + count(stdout, /^pod "[^"]+" deleted/gm), 0);
+      const refused = results.flatMap(({ stderr }) => refusals(stderr));
+      stage.narrator.say(
+        `Of ${REPLICAS} pods kubectl could delete ${deleted}; ${refused.length} were refused, the first one so:`,
+      );
+      stage.narrator.quote(refused[0] ?? "(none)");
+      stage.promise(refused.length > 0 && deleted >= 2, `${deleted} were let go, ${refused.length} refused`);
+      await stage.untilWhole(REPLICAS);
+    });
+  },
+};
+
+const drain: Scene = {
+  title: "Maintenance: kubectl drain of a node",
+  async play(stage) {
+    const [worker] = stage.workers;
+    if (worker === undefined) return;
+    const node = await busiestNode(worker);
+    await withFloor(stage, PROMISED, async () => {
+      const [result] = await stage.kubectl([worker], "drain", node.name, "--ignore-daemonsets", "--timeout=90s");
+      const [waited] = refusals(result?.stderr ?? "");
+      if (waited !== undefined) {
+        stage.narrator.say("While too few were available, drain was told to wait, and did:");
+        stage.narrator.quote(waited);
+      }
+      const left = await podsOn(worker, node.name);
+      stage.promise(
+        result?.code === 0 && left === 0,
+        `the node is empty: ${node.pods} pods left it, as fast as others took over`,
+      );
+      await stage.untilWhole(REPLICAS);
+    });
+    await worker.kubectl(["uncordon", node.name]);
+  },
+};
+
+const cascade: Scene = {
+  title: "Catastrophe: the CRD of the federation's objects is deleted, in both clusters",
+  async play(stage) {
+    stage.narrator.say(
+      "With the CRD go its objects, with them the Deployments that they own, with those the ReplicaSets, and then the garbage collectors come for the pods. Nobody makes new ones.",
+    );
+    await withFloor(stage, PROMISED, async () => {
+      await stage.kubectl(stage.workers, "delete", "crd", OWNER_CRD);
+      await stage.until("the cascade to reach the pods", async () => {
+        const { total, terminating } = stage.availability.counts();
+        return total === PROMISED && terminating === 0 && (await workloads(stage)) === 0;
+      });
+      const before = await stage.reviews();
+      const sinceMs = performance.now();
+      await stage.until("some time to pass", () => performance.now() - sinceMs >= HOLD_MS);
+      const { denied } = reviewsSince(await stage.reviews(), before);
+      const { total } = stage.availability.counts();
+      stage.promise(
+        total === PROMISED && denied > 0,
+        `the Deployments and ReplicaSets are gone, ${total} pods are still there; in ${HOLD_MS / 1000} s the garbage collectors were refused ${denied} times`,
+      );
+      stage.narrator.say(
+        "An operator puts the CRD back; the federation makes its objects again, and the old pods may go as new ones take over.",
+      );
+      await Promise.all(stage.workers.map((worker) => worker.apply([ownerCrd])));
+      await stage.until("new Deployments in both clusters", async () =>
+        (await Promise.all(stage.workers.map((worker) => isRolledOut(worker, "web:v2").catch(() => false)))).every(
+          Boolean,
+        ),
+      );
+      await stage.untilWhole(REPLICAS);
+    });
+    stage.promise(true, "recovered: ten new pods, and the garbage collectors got their old ones");
+  },
+};
+
+export const SCENES: readonly Scene[] = [rollingUpdate, scaling, massDeletion, drain, cascade];
+
+function count(text: string, pattern: RegExp): number {
+  return [...text.matchAll(pattern)].length;
+}
+
+/** The lines of kubectl that tell of a refusal by the webhook. */
+function refusals(stderr: string): string[] {
+  return stderr
+    .split("\n")
+    .filter((line) => line.includes("podseidon.kubewharf.io") && line.includes("denied the request"));
+}
+
+async function podsOf(worker: Cluster): Promise<readonly unknown[]> {
+  return items(await worker.admin.get(`/api/v1/namespaces/${NAMESPACE}/pods`));
+}
+
+async function podsOn(worker: Cluster, node: string): Promise<number> {
+  return (await podsOf(worker)).filter((pod) => field(pod, "spec", "nodeName") === node).length;
+}
+
+async function busiestNode(worker: Cluster): Promise<{ readonly name: string; readonly pods: number }> {
+  const counts = new Map<string, number>();
+  for (const pod of await podsOf(worker)) {
+    const node = String(field(pod, "spec", "nodeName"));
+    counts.set(node, (counts.get(node) ?? 0) + 1);
+  }
+  const [first] = [...counts].sort(([, a], [, b]) => b - a);
+  return { name: first?.[0] ?? "node-1", pods: first?.[1] ?? 0 };
+}
+
+/** Deployments and ReplicaSets that are left in the workers. */
+async function workloads(stage: Stage): Promise<number> {
+  const lists = await Promise.all(
+    stage.workers.flatMap((worker) =>
+      ["deployments", "replicasets"].map((kind) => worker.admin.get(`/apis/apps/v1/namespaces/${NAMESPACE}/${kind}`)),
+    ),
+  );
+  return lists.reduce<number>((sum, list) => sum + items(list).length, 0);
+}

@@ -1,0 +1,101 @@
+/** The three clusters of the demo, the workload, and the project installed around it. */
+
+import { Cluster } from "../control-plane/cluster.ts";
+import { KWOK_ANNOTATIONS } from "../control-plane/kwok/annotations.ts";
+import { Availability } from "./availability.ts";
+import { Federation, NAMESPACE, OWNER_CRD, ownerCrd, WORKLOAD } from "./federation.ts";
+import { type Installation, install } from "./install.ts";
+import type { Narrator } from "./narrator.ts";
+import { PROMISED, REPLICAS } from "./scenes.ts";
+import { Stage } from "./stage.ts";
+
+const NODES = 2;
+
+const namespace = { apiVersion: "v1", kind: "Namespace", metadata: { name: NAMESPACE } };
+
+/** Pods take a second to become ready and one to end, so that things can be seen to happen. */
+const workload = {
+  apiVersion: "apps/v1",
+  kind: "Deployment",
+  metadata: { name: WORKLOAD, namespace: NAMESPACE, labels: { "podseidon.kubewharf.io/protect": "true" } },
+  spec: {
+    replicas: REPLICAS,
+    selector: { matchLabels: { app: WORKLOAD } },
+    strategy: { type: "RollingUpdate", rollingUpdate: { maxUnavailable: "20%", maxSurge: "20%" } },
+    template: {
+      metadata: {
+        labels: { app: WORKLOAD },
+        annotations: { [KWOK_ANNOTATIONS.readyAfter]: "1s", [KWOK_ANNOTATIONS.terminateAfter]: "1s" },
+      },
+      spec: { containers: [{ name: "web", image: "web:v1" }] },
+    },
+  },
+};
+
+/** Everything that runs, in the order in which it has to end. */
+export class Demo {
+  readonly clusters: readonly Cluster[];
+  readonly stage: Stage;
+  readonly #installation: Installation;
+  readonly #federation: Federation;
+
+  constructor(clusters: readonly Cluster[], stage: Stage, installation: Installation, federation: Federation) {
+    this.clusters = clusters;
+    this.stage = stage;
+    this.#installation = installation;
+    this.#federation = federation;
+  }
+
+  async stop(): Promise<void> {
+    await this.#federation.stop();
+    await this.stage.availability.stop();
+    await Promise.all(this.#installation.pods.map(({ process }) => process.kill("SIGKILL")));
+    await this.#installation.balancer.close();
+    await Promise.all(this.clusters.map((cluster) => cluster.stop()));
+  }
+}
+
+export async function startClusters(): Promise<readonly [Cluster, Cluster, Cluster]> {
+  // Nothing runs in the core but the API: what has to hold does not depend on its controllers.
+  const bare = { controllerManager: false, scheduler: false, kwok: false };
+  return await Promise.all([
+    Cluster.start({ name: "core", ...bare }),
+    Cluster.start({ name: "worker-1", nodes: NODES }),
+    Cluster.start({ name: "worker-2", nodes: NODES }),
+  ]);
+}
+
+/** Installs the project, deploys the workload, and resolves when ten pods are available and eight are promised. */
+export async function setUp(core: Cluster, workers: readonly Cluster[], narrator: Narrator): Promise<Demo> {
+  await Promise.all([core.apply([namespace]), ...workers.map(prepareWorker)]);
+  narrator.say("Applying manifests/ and starting the project's processes under its ServiceAccounts.");
+  const installation = await install(core, workers);
+  narrator.say(
+    `${installation.pods.length} processes are ready: ${tally(installation.pods.map(({ deployment }) => deployment))}.`,
+  );
+  await core.apply([workload]);
+  const federation = new Federation(core, workers);
+  federation.start();
+  const availability = await Availability.watch(workers, NAMESPACE);
+  const stage = new Stage(core, workers, availability, narrator, installation);
+  await stage.untilWhole(REPLICAS);
+  await stage.until(`the promise of ${PROMISED}`, async () => (await stage.required()) === PROMISED);
+  return new Demo([core, ...workers], stage, installation, federation);
+}
+
+/** The federation's kind is there before the garbage collector looks which kinds there are, which it does every 30 s only. */
+async function prepareWorker(worker: Cluster): Promise<void> {
+  await worker.apply([namespace, ownerCrd]);
+  await worker.waitFor(`${OWNER_CRD} to be served`, async () => {
+    const answer = await worker.admin.request("GET", "/apis/fleet.example.com/v1/workloads");
+    return answer.status === 200;
+  });
+  await worker.processes["kube-controller-manager"].restart();
+}
+
+/** `2 a, 1 b` */
+function tally(names: readonly string[]): string {
+  const counts = new Map<string, number>();
+  for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1);
+  return [...counts].map(([name, count]) => `${count} ${name}`).join(", ");
+}

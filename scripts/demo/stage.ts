@@ -1,0 +1,127 @@
+/** What every scene works with: the clusters, the judge, the story's voice, and how to wait while the counts are shown. */
+import { setTimeout as delay } from "node:timers/promises";
+import { field } from "../control-plane/api-client.ts";
+import type { Cluster } from "../control-plane/cluster.ts";
+import type { KubectlResult } from "../control-plane/kubectl.ts";
+import type { Availability } from "./availability.ts";
+import { NAMESPACE, WORKLOAD } from "./federation.ts";
+import type { Installation } from "./install.ts";
+import type { Narrator } from "./narrator.ts";
+import { type Reviews, reviewsSince, scrapeReviews } from "./reviews.ts";
+
+/** One thing that was promised to the viewer, and whether it held. */
+export interface Promised {
+  readonly text: string;
+  readonly held: boolean;
+}
+
+export interface Scene {
+  readonly title: string;
+  /** Rejects when it can't go on; what it promised is told by `Stage.promise`. */
+  readonly play: (stage: Stage) => Promise<void>;
+}
+
+const POLL_MS = 100;
+const COUNTS_EVERY_MS = 500;
+const UNTIL_TIMEOUT_MS = 60_000;
+
+export class Stage {
+  readonly core: Cluster;
+  readonly workers: readonly Cluster[];
+  readonly availability: Availability;
+  readonly narrator: Narrator;
+  readonly promised: Promised[] = [];
+  readonly #installation: Installation;
+  /** The least that was available while the promise was 8. */
+  lowest = Number.POSITIVE_INFINITY;
+  /** What the webhook answered in all, once the scenes are over. */
+  total: Reviews = { admitted: 0, denied: 0, busy: 0 };
+
+  constructor(
+    core: Cluster,
+    workers: readonly Cluster[],
+    availability: Availability,
+    narrator: Narrator,
+    installation: Installation,
+  ) {
+    this.core = core;
+    this.workers = workers;
+    this.availability = availability;
+    this.narrator = narrator;
+    this.#installation = installation;
+  }
+
+  promise(held: boolean, text: string): void {
+    this.promised.push({ held, text });
+    this.narrator.verdict(held, text);
+  }
+
+  /** What the webhook replicas have answered so far, together. */
+  reviews(): Promise<Reviews> {
+    const urls = this.#installation.pods
+      .filter(({ webhookPort }) => webhookPort !== undefined)
+      .map((pod) => pod.metricsUrl);
+    return scrapeReviews(urls);
+  }
+
+  /** What the protector of the workload requires now; undefined when there is none. */
+  async required(): Promise<number | undefined> {
+    const path = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors/deployment-${WORKLOAD}`;
+    const answer = await this.core.admin.request("GET", path);
+    const value = field(answer.body, "spec", "minAvailable");
+    return typeof value === "number" ? value : undefined;
+  }
+
+  /** Runs a command in each of the clusters, at the same moment, while the counts are shown; says it as a person would type it. */
+  async kubectl(clusters: readonly Cluster[], ...args: string[]): Promise<KubectlResult[]> {
+    for (const { name } of clusters) this.narrator.command(`kubectl --context ${name} ${args.join(" ")}`);
+    return await this.during(Promise.all(clusters.map((cluster) => cluster.kubectl(args))));
+  }
+
+  /** Shows the counts until `work` is done. */
+  async during<T>(work: Promise<T>): Promise<T> {
+    const before = await this.reviews();
+    let done = false;
+    const finished = work.finally(() => {
+      done = true;
+    });
+    // What it rejects with is for whoever awaits the result.
+    finished.catch(() => {});
+    while (!done) {
+      await this.#showCounts(before);
+      await Promise.race([delay(COUNTS_EVERY_MS), finished.catch(() => {})]);
+    }
+    return await finished;
+  }
+
+  /** Resolves when `condition` does with true, showing the counts; rejects after a minute, naming `what`. */
+  async until(what: string, condition: () => boolean | Promise<boolean>, timeoutMs = UNTIL_TIMEOUT_MS): Promise<void> {
+    await this.during(this.#poll(what, condition, timeoutMs));
+  }
+
+  /** Resolves when `count` pods are available, and no other is there any more. */
+  async untilWhole(count: number): Promise<void> {
+    await this.until(`${count} available pods and no others`, () => {
+      const { total, pods, terminating } = this.availability.counts();
+      return total === count && pods === count && terminating === 0;
+    });
+  }
+
+  async #poll(what: string, condition: () => boolean | Promise<boolean>, timeoutMs: number): Promise<void> {
+    const deadlineMs = performance.now() + timeoutMs;
+    while (!(await condition())) {
+      if (performance.now() > deadlineMs) throw new Error(`waited ${timeoutMs / 1000} s for ${what}`);
+      await delay(POLL_MS);
+    }
+  }
+
+  async #showCounts(before: Reviews): Promise<void> {
+    const [required, reviews] = await Promise.all([this.required(), this.reviews()]);
+    const { available, total, terminating } = this.availability.counts();
+    const { admitted, denied, busy } = reviewsSince(reviews, before);
+    const shares = available.map((count, index) => `${this.workers[index]?.name} ${count}`).join(", ");
+    this.narrator.counts(
+      `available ${total} (${shares})  promised ${required ?? "-"}  terminating ${terminating}  |  admitted ${admitted}, refused ${denied + busy}`,
+    );
+  }
+}
