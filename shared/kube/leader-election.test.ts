@@ -1,0 +1,492 @@
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { LeaseServer, type LinkFault } from "../../test/support/lease-server.ts";
+import { type ProcessPorts, VirtualTime } from "../../test/support/virtual-ports.ts";
+import { sleep } from "../runtime/clock.ts";
+import { LeaderElector, type LeaderElectorOptions, type LeaderEvent } from "./leader-election.ts";
+
+const LEASE = "podseidon-generator";
+const OK: LinkFault = { kind: "none" };
+
+interface Candidate {
+  readonly elector: LeaderElector;
+  readonly ports: ProcessPorts;
+  readonly events: string[];
+  /** Set it to make this candidate's link faulty. */
+  fault: LinkFault;
+  /** What is led right now. */
+  signal: AbortSignal | undefined;
+  started: number;
+}
+
+class Election {
+  readonly time = new VirtualTime();
+  readonly server = new LeaseServer(this.time);
+  readonly candidates: Candidate[] = [];
+
+  add(identity: string, options: Partial<LeaderElectorOptions> & { skewMs?: number } = {}): Candidate {
+    const { skewMs = 0, ...more } = options;
+    const ports = this.time.process({ skewMs, seed: this.candidates.length + 1 });
+    const events: string[] = [];
+    const elector = new LeaderElector({
+      transport: this.server.connect(identity, () => candidate.fault),
+      ports,
+      namespace: "podseidon",
+      name: LEASE,
+      identity,
+      onStartedLeading: (signal) => {
+        expect(candidate.signal).toBeUndefined();
+        candidate.signal = signal;
+        candidate.started += 1;
+      },
+      onStoppedLeading: () => {
+        expect(candidate.signal?.aborted).toBe(true);
+        candidate.signal = undefined;
+      },
+      onEvent: (event) => events.push(textOf(event)),
+      ...more,
+    });
+    const candidate: Candidate = { elector, ports, events, fault: OK, signal: undefined, started: 0 };
+    this.candidates.push(candidate);
+    elector.start();
+    return candidate;
+  }
+
+  /** Lets time pass in small steps; at each, at most one candidate may lead. Returns the leaders met, in order. */
+  async pass(ms: number, stepMs = 50): Promise<string[]> {
+    const leaders: string[] = [];
+    for (let passedMs = 0; passedMs < ms; passedMs += stepMs) {
+      await this.time.advance(stepMs);
+      const leading = this.candidates.flatMap(({ elector }, index) => (elector.isLeader() ? [`c${index}`] : []));
+      expect(leading.length).toBeLessThanOrEqual(1);
+      const [leader] = leading;
+      if (leader !== undefined && leaders.at(-1) !== leader) leaders.push(leader);
+    }
+    return leaders;
+  }
+
+  async end(): Promise<void> {
+    const stopped = Promise.all(this.candidates.map(({ elector }) => elector.stop()));
+    await this.time.advance(60_000);
+    await stopped;
+  }
+}
+
+function textOf(event: LeaderEvent): string {
+  switch (event.kind) {
+    case "stopped":
+      return `stopped ${event.reason}`;
+    case "observed":
+      return `observed ${event.holder}`;
+    case "failed":
+      return `failed ${event.during}`;
+    default:
+      return event.kind;
+  }
+}
+
+describe("leader election: taking the lease", () => {
+  it("creates the lease, leads at once and renews it each retry period", async () => {
+    const election = new Election();
+    const { events } = election.add("a");
+    await election.pass(60_000);
+    expect(events).toEqual(["observed a", "leading"]);
+    expect(election.server.spec(LEASE)).toEqual({
+      holderIdentity: "a",
+      leaseDurationSeconds: 15,
+      acquireTime: "2026-01-01T00:00:00.004000Z",
+      renewTime: expect.stringMatching(/^2026-01-01T00:00:5\d\.\d{3}000Z$/),
+      leaseTransitions: 0,
+    });
+    // One read, one create, and then a renewal every 2 s without a read.
+    expect(election.server.requests.map(({ method }) => method).slice(0, 4)).toEqual(["GET", "POST", "PUT", "PUT"]);
+    expect(election.server.requests.length).toBeLessThanOrEqual(32);
+    await election.end();
+  });
+
+  it.each([
+    { name: "released", spec: { holderIdentity: "", leaseDurationSeconds: 1, leaseTransitions: 4 }, afterMs: 100 },
+    { name: "without a spec", spec: undefined, afterMs: 100 },
+    {
+      name: "held by somebody who is gone",
+      spec: {
+        holderIdentity: "old",
+        leaseDurationSeconds: 15,
+        renewTime: "2026-01-01T00:00:00.000000Z",
+        leaseTransitions: 4,
+      },
+      afterMs: 20_000,
+    },
+    {
+      name: "held, with a renewal time far ahead",
+      spec: {
+        holderIdentity: "old",
+        leaseDurationSeconds: 15,
+        renewTime: "2036-01-01T00:00:00.000000Z",
+        leaseTransitions: 4,
+      },
+      afterMs: 20_000,
+    },
+    {
+      name: "held for a minute by its own word",
+      spec: { holderIdentity: "old", leaseDurationSeconds: 60, leaseTransitions: 4 },
+      afterMs: 65_000,
+    },
+    {
+      name: "held by itself, from an answer that was lost",
+      spec: { holderIdentity: "a", leaseDurationSeconds: 15, leaseTransitions: 4 },
+      afterMs: 100,
+    },
+  ])("adopts a lease that is $name", async ({ spec, afterMs }) => {
+    const election = new Election();
+    election.server.put(LEASE, {
+      metadata: { name: LEASE, labels: { keep: "me" } },
+      ...(spec === undefined ? {} : { spec: { ...spec, preferredHolder: "kept" } }),
+    });
+    const { elector } = election.add("a");
+    if (afterMs > 1000) {
+      await election.pass(afterMs - 5100);
+      expect(elector.isLeader()).toBe(false);
+      await election.pass(5100);
+    } else await election.pass(afterMs);
+    expect(elector.isLeader()).toBe(true);
+    const transitions = spec === undefined ? 1 : spec.holderIdentity === "a" ? 4 : 5;
+    expect(election.server.spec(LEASE)).toMatchObject({
+      holderIdentity: "a",
+      leaseTransitions: transitions,
+      ...(spec === undefined ? {} : { preferredHolder: "kept" }),
+    });
+    await election.end();
+  });
+
+  it.each([{ skewMs: 0 }, { skewMs: 3_600_000 }, { skewMs: -3_600_000 }])(
+    "lets one of several lead, whatever their wall clocks say (skew $skewMs ms)",
+    async ({ skewMs }) => {
+      const election = new Election();
+      election.add("a");
+      election.add("b", { skewMs });
+      election.add("c", { skewMs: -skewMs });
+      expect(await election.pass(120_000)).toHaveLength(1);
+      await election.end();
+    },
+  );
+
+  it("passes to another when the leader is killed, once its lease has run out", async () => {
+    const election = new Election();
+    const a = election.add("a");
+    await election.pass(5000);
+    const b = election.add("b");
+    await election.pass(5000);
+    a.ports.kill();
+    a.fault = { kind: "hangs" };
+    const killedAtMs = election.time.elapsedMs;
+    expect(await election.time.runUntil(() => b.elector.isLeader(), 60_000)).toBe(true);
+    const tookMs = election.time.elapsedMs - killedAtMs;
+    expect(tookMs).toBeGreaterThan(12_000);
+    expect(tookMs).toBeLessThan(21_000);
+    expect(election.server.spec(LEASE)).toMatchObject({ holderIdentity: "b", leaseTransitions: 1 });
+  });
+});
+
+describe("leader election: losing the lease", () => {
+  it.each<{ name: string; fault: LinkFault }>([
+    { name: "hang", fault: { kind: "hangs" } },
+    { name: "are refused", fault: { kind: "refused" } },
+    { name: "are answered 500", fault: { kind: "status", status: 500 } },
+    { name: "are throttled", fault: { kind: "status", status: 429, retryAfterSeconds: 60 } },
+    { name: "are forbidden", fault: { kind: "status", status: 403 } },
+    { name: "are answered too late", fault: { kind: "slow", requestMs: 100, answerMs: 30_000 } },
+  ])("stops before another can start when renewals $name", async ({ fault }) => {
+    const election = new Election();
+    const a = election.add("a");
+    await election.pass(3000);
+    const b = election.add("b");
+    await election.pass(3000);
+    a.fault = fault;
+    expect(await election.pass(10_000)).toEqual(["c0"]);
+    expect(a.elector.isLeader()).toBe(false);
+    expect(a.signal).toBeUndefined();
+    expect(a.events).toContain("stopped expired");
+    // An update that gets through without its answer holds the lease for longer.
+    expect(await election.pass(40_000)).toEqual(["c1"]);
+    expect(b.elector.isLeader()).toBe(true);
+    await election.end();
+  });
+
+  it("counts its time from when it sent a renewal, not from when that was answered", async () => {
+    const election = new Election();
+    const a = election.add("a");
+    a.fault = { kind: "slow", requestMs: 10, answerMs: 3990 };
+    // The read takes 4 s, and so does the creation, which is sent at 4,000.
+    await election.pass(8050);
+    expect(a.elector.isLeader()).toBe(true);
+    a.fault = { kind: "hangs" };
+    await election.pass(5900);
+    expect(a.elector.isLeader()).toBe(true);
+    await election.pass(100);
+    expect(a.elector.isLeader()).toBe(false);
+    await election.end();
+  });
+
+  it("goes on when a short outage ends before the deadline", async () => {
+    const election = new Election();
+    const a = election.add("a");
+    await election.pass(3000);
+    a.fault = { kind: "refused" };
+    await election.pass(7000);
+    a.fault = OK;
+    await election.pass(30_000);
+    expect(a.started).toBe(1);
+    expect(a.events.filter((text) => text.startsWith("stopped"))).toEqual([]);
+    await election.end();
+  });
+
+  it("survives answers that are lost: the next try finds what was written", async () => {
+    const election = new Election();
+    const a = election.add("a");
+    await election.pass(3000);
+    a.fault = { kind: "answerLost" };
+    await election.pass(4000);
+    a.fault = OK;
+    await election.pass(10_000);
+    expect(a.started).toBe(1);
+    await election.end();
+  });
+
+  it("finds itself the holder when the answer to taking the lease was lost", async () => {
+    const election = new Election();
+    const a = election.add("a");
+    a.fault = { kind: "answerLost" };
+    await election.pass(3000);
+    expect(a.elector.isLeader()).toBe(false);
+    a.fault = OK;
+    await election.pass(10_000);
+    expect(a.elector.isLeader()).toBe(true);
+    await election.end();
+  });
+
+  it("notices that another took the lease, and leads again later", async () => {
+    const election = new Election();
+    const a = election.add("a");
+    await election.pass(3000);
+    election.server.put(LEASE, {
+      metadata: { name: LEASE },
+      spec: { holderIdentity: "intruder", leaseDurationSeconds: 15, leaseTransitions: 7 },
+    });
+    await election.pass(3000);
+    expect(a.elector.isLeader()).toBe(false);
+    expect(a.events).toEqual(["observed a", "leading", "observed intruder", "stopped lost"]);
+    await election.pass(30_000);
+    expect(a.started).toBe(2);
+    await election.end();
+  });
+
+  it("goes on when somebody else edits the lease, and makes it again when it is deleted", async () => {
+    const election = new Election();
+    const a = election.add("a");
+    await election.pass(3000);
+    election.server.touch(LEASE);
+    await election.pass(3000);
+    election.server.remove(LEASE);
+    await election.pass(3000);
+    expect(a.elector.isLeader()).toBe(true);
+    expect(a.started).toBe(1);
+    expect(election.server.spec(LEASE)).toMatchObject({ holderIdentity: "a" });
+    await election.end();
+  });
+
+  it("is no leader when the process wakes up after a long stop", async () => {
+    const election = new Election();
+    const a = election.add("a");
+    await election.pass(3000);
+    const b = election.add("b");
+    a.ports.pause();
+    await election.pass(40_000);
+    expect(b.elector.isLeader()).toBe(true);
+    expect(a.elector.isLeader()).toBe(false);
+    a.ports.resume();
+    expect(a.elector.isLeader()).toBe(false);
+    await election.pass(30_000);
+    expect(a.signal).toBeUndefined();
+    await election.end();
+  });
+
+  it("renews visibly even when its wall clock stands still", async () => {
+    const election = new Election();
+    const ports = election.time.process();
+    const a = election.add("a", {
+      ports: {
+        ...ports,
+        timers: ports.timers,
+        random: ports.random,
+        clock: { nowMs: () => 1_000, monotonicMs: () => election.time.elapsedMs },
+      },
+    });
+    const b = election.add("b");
+    expect(await election.pass(120_000)).toEqual(["c0"]);
+    expect([a.started, b.started]).toEqual([1, 0]);
+    await election.end();
+  });
+
+  it("does not lead again before the work of its last leadership has ended", async () => {
+    const election = new Election();
+    let working = 0;
+    const a = election.add("a", {
+      onStartedLeading: () => {
+        working += 1;
+        expect(working).toBe(1);
+      },
+      onStoppedLeading: async () => {
+        await sleep(election.time, 30_000);
+        working -= 1;
+      },
+    });
+    await election.pass(3000);
+    a.fault = { kind: "hangs" };
+    await election.pass(12_000);
+    a.fault = OK;
+    await election.pass(20_000);
+    expect(a.elector.isLeader()).toBe(false);
+    await election.pass(20_000);
+    expect(a.elector.isLeader()).toBe(true);
+    await election.end();
+  });
+
+  it("sends few requests in an outage: at most 10 in the first 10 s, and then ever fewer", async () => {
+    for (const leader of [true, false]) {
+      const election = new Election();
+      const a = election.add("a");
+      if (!leader) a.fault = { kind: "refused" };
+      else await election.pass(3000);
+      a.fault = { kind: "refused" };
+      const countIn = async (ms: number): Promise<number> => {
+        const before = election.server.requests.length;
+        await election.pass(ms);
+        return election.server.requests.length - before;
+      };
+      expect(await countIn(10_000)).toBeLessThanOrEqual(10);
+      await election.pass(60_000);
+      expect(await countIn(60_000)).toBeLessThanOrEqual(6);
+      await election.end();
+    }
+  });
+});
+
+describe("leader election: giving up", () => {
+  it("releases the lease, so that another leads within a retry", async () => {
+    const election = new Election();
+    const a = election.add("a");
+    await election.pass(3000);
+    const b = election.add("b");
+    await election.pass(3000);
+    void a.elector.stop();
+    await election.pass(5000);
+    expect(a.events.at(-1)).toBe("observed ");
+    expect(a.events).toContain("stopped released");
+    expect(b.elector.isLeader()).toBe(true);
+    expect(election.server.spec(LEASE)).toMatchObject({ holderIdentity: "b", leaseTransitions: 2 - 1 });
+    await election.end();
+    expect(election.server.spec(LEASE)).toMatchObject({ holderIdentity: "", leaseDurationSeconds: 1 });
+  });
+
+  it("releases only when the work has ended, and not at all when it outlives the lease", async () => {
+    for (const { workMs, released } of [
+      { workMs: 3000, released: true },
+      { workMs: 20_000, released: false },
+    ]) {
+      const election = new Election();
+      const a = election.add("a", { onStartedLeading: () => {}, onStoppedLeading: () => sleep(election.time, workMs) });
+      await election.pass(3000);
+      void a.elector.stop();
+      await election.pass(2500);
+      expect(a.elector.isLeader()).toBe(false);
+      expect(election.server.spec(LEASE)).toMatchObject({ holderIdentity: "a" });
+      await election.pass(30_000);
+      expect(election.server.spec(LEASE)).toMatchObject({ holderIdentity: released ? "" : "a" });
+    }
+  });
+
+  it("stops at once while a request hangs, and leaves another's lease alone", async () => {
+    const election = new Election();
+    election.add("a");
+    await election.pass(3000);
+    const b = election.add("b");
+    await election.pass(1000);
+    b.fault = { kind: "hangs" };
+    await election.pass(5000);
+    let stopped = false;
+    void b.elector.stop().then(() => {
+      stopped = true;
+    });
+    await election.time.settle();
+    expect(stopped).toBe(true);
+    expect(election.server.spec(LEASE)).toMatchObject({ holderIdentity: "a" });
+    await election.end();
+  });
+
+  it("releases although the answer of its last renewal was lost", async () => {
+    const election = new Election();
+    const a = election.add("a");
+    await election.pass(3000);
+    a.fault = { kind: "answerLost" };
+    await election.pass(2000);
+    a.fault = OK;
+    void a.elector.stop();
+    await election.pass(100);
+    expect(election.server.spec(LEASE)).toMatchObject({ holderIdentity: "" });
+  });
+
+  it.each([
+    { leaseDurationMs: 10_000, renewDeadlineMs: 10_000, retryPeriodMs: 2000 },
+    { leaseDurationMs: 15_000, renewDeadlineMs: 2000, retryPeriodMs: 2000 },
+    { leaseDurationMs: 15_000, renewDeadlineMs: 10_000, retryPeriodMs: 0 },
+  ])("refuses times that could make two leaders: %o", (times) => {
+    expect(() => new Election().add("a", times)).toThrow(RangeError);
+  });
+});
+
+describe("leader election under random faults", () => {
+  it("never has two leaders, and has one again when faults stop", async () => {
+    const fault: fc.Arbitrary<LinkFault> = fc.oneof(
+      fc.constant(OK),
+      fc.constant<LinkFault>({ kind: "hangs" }),
+      fc.constant<LinkFault>({ kind: "refused" }),
+      fc.constant<LinkFault>({ kind: "answerLost" }),
+      fc.record({
+        kind: fc.constant("slow" as const),
+        requestMs: fc.integer({ min: 0, max: 12_000 }),
+        answerMs: fc.integer({ min: 0, max: 12_000 }),
+      }),
+    );
+    const step = fc.record({
+      candidate: fc.integer({ min: 0, max: 2 }),
+      fault,
+      act: fc.constantFrom("none", "none", "none", "pause", "resume", "step clock", "touch"),
+      ms: fc.integer({ min: 100, max: 12_000 }),
+    });
+    await fc.assert(
+      fc.asyncProperty(fc.array(step, { minLength: 3, maxLength: 20 }), async (steps) => {
+        const election = new Election();
+        for (const identity of ["a", "b", "c"]) election.add(identity, { skewMs: identity === "b" ? 600_000 : 0 });
+        for (const { candidate: index, fault: next, act, ms } of steps) {
+          const candidate = election.candidates[index];
+          if (candidate === undefined) continue;
+          candidate.fault = next;
+          if (act === "pause") candidate.ports.pause();
+          if (act === "resume") candidate.ports.resume();
+          if (act === "step clock") candidate.ports.stepWallClock(-3_600_000);
+          if (act === "touch") election.server.touch(LEASE);
+          await election.pass(ms, 100);
+        }
+        for (const candidate of election.candidates) {
+          candidate.fault = OK;
+          candidate.ports.resume();
+        }
+        await election.pass(60_000, 100);
+        expect(election.candidates.filter(({ elector }) => elector.isLeader())).toHaveLength(1);
+        await election.end();
+      }),
+      { numRuns: 60 },
+    );
+  });
+});
