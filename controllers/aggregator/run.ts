@@ -125,7 +125,7 @@ class Leadership {
       renewDeadlineMs: options.renewDeadline,
       retryPeriodMs: options.retryPeriod,
       onStartedLeading: (signal) => this.#lead(signal),
-      onStoppedLeading: () => {},
+      onStoppedLeading: () => this.#leading,
       onEvent: (event) => {
         if (event.kind === "failed") log.warn({ ...event }, "The lease could not be had");
         else log.info({ ...event }, "Leader election");

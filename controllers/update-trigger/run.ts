@@ -118,7 +118,7 @@ class Leadership {
       renewDeadlineMs: options.renewDeadline,
       retryPeriodMs: options.retryPeriod,
       onStartedLeading: (signal) => this.#lead(signal),
-      onStoppedLeading: () => {},
+      onStoppedLeading: () => this.#working,
       onEvent: (event) => {
         if (event.kind === "failed") log.warn({ ...event }, "The lease could not be had");
         else log.info({ ...event }, "Leader election");
