@@ -1,5 +1,5 @@
 import { type ChildProcess, spawn } from "node:child_process";
-import { closeSync, openSync, readFileSync } from "node:fs";
+import { closeSync, openSync, readdirSync, readFileSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 import { theReaper } from "./reaper.ts";
 
@@ -31,6 +31,8 @@ const READY_POLL_MS = 40;
 const PROBE_TIMEOUT_MS = 2_000;
 const TERMINATE_TIMEOUT_MS = 20_000;
 const MESSAGE_LOG_LINES = 15;
+const STOP_ROUNDS = 5_000;
+const STOP_ROUND_MS = 1;
 
 /** A process did not get ready: it ended, or took too long. `portTaken` tells that another one has its port. */
 export class StartError extends Error {
@@ -150,9 +152,12 @@ export class ManagedProcess {
     await timeout;
   }
 
-  /** Stops it in its tracks (SIGSTOP): its connections stay open and nothing answers. */
+  /** Stops it in its tracks (SIGSTOP): its connections stay open and nothing answers. It stands still when this returns. */
   freeze(): void {
+    const pid = this.#child?.pid;
+    if (pid === undefined) return;
     this.#child?.kill("SIGSTOP");
+    waitUntilStopped(pid);
   }
 
   /** Undoes {@link freeze}. */
@@ -179,5 +184,33 @@ export class ManagedProcess {
     const tail = this.logTail(MESSAGE_LOG_LINES);
     const portTaken = !this.running && /address already in use/i.test(tail);
     return new StartError(`${this.name} ${what}; the end of its log:\n${tail}`, portTaken);
+  }
+}
+
+/** A thread that is running on another core goes on for a moment after the signal was sent; and so may write to a disk or a peer. */
+function waitUntilStopped(pid: number): void {
+  const pause = new Int32Array(new SharedArrayBuffer(4));
+  for (let round = 0; round < STOP_ROUNDS; round++) {
+    if (threadsOf(pid).every((thread) => isStopped(pid, thread))) return;
+    Atomics.wait(pause, 0, 0, STOP_ROUND_MS);
+  }
+  throw new Error(`process ${pid} did not stop on SIGSTOP`);
+}
+
+function threadsOf(pid: number): string[] {
+  try {
+    return readdirSync(`/proc/${pid}/task`);
+  } catch {
+    return []; // It has ended.
+  }
+}
+
+function isStopped(pid: number, thread: string): boolean {
+  try {
+    const stat = readFileSync(`/proc/${pid}/task/${thread}/stat`, "latin1");
+    // proc(5): the state follows the command's name, which is in parentheses and may have any character.
+    return ["T", "t", "Z", "X"].includes(stat.charAt(stat.lastIndexOf(")") + 2));
+  } catch {
+    return true; // The thread has ended.
   }
 }

@@ -102,8 +102,11 @@ describe("kube-apiserver", { timeout: TIMEOUT_MS }, () => {
   test("is frozen, so that calls get no answer, and thawed", async () => {
     const apiserver = first.processes["kube-apiserver"];
     apiserver.freeze();
-    await expect(first.admin.request("GET", "/version", undefined, { timeoutMs: 300 })).rejects.toThrow();
-    apiserver.thaw();
+    try {
+      await expect(first.admin.request("GET", "/version", undefined, { timeoutMs: 300 })).rejects.toThrow();
+    } finally {
+      apiserver.thaw();
+    }
     expect((await first.admin.request("GET", "/version")).status).toBe(200);
   });
 
