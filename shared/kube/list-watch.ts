@@ -19,8 +19,12 @@ export type { ListWatchOptions };
 
 const DEFAULT_SERVER_TIMEOUT_SECONDS = [5, 7] as const;
 const DEFAULT_PAGE_SIZE = 500;
-/** At most six tries in the first ten seconds of an outage, then one every ten seconds or less often. */
+/** At most seven tries in the first ten seconds of an outage, then one every ten seconds or less often. */
 const BACKOFF = { initialMs: 250, maxMs: 10_000, factor: 2, jitter: 0.5 };
+/** A try that only resumes costs the server little; after an outage the cache is wanted back soon (design 5.4). */
+const MAX_RESUME_DELAY_MS = 5_000;
+/** A list is made at once when the last one is this long ago, and with backoff otherwise: lists never follow each other closely. */
+const LISTS_APART_MS = 10_000;
 /** kube-apiserver sends its last bookmarks within this time before a watch's deadline (docs/decisions/0002-short-watches.md). */
 const LAST_BOOKMARKS_MS = 2_000;
 /** A LIST takes up to 100 ms, in which the server's cache catches up with etcd; the bookmark then carries its version. */
@@ -46,6 +50,8 @@ export class ListWatch<T> implements ConfirmedSource<T> {
   #stream = new AbortController();
   #wentBack: WatchFailure | undefined;
   #lists = 0;
+  /** When the last list began. */
+  #listedMs = Number.NEGATIVE_INFINITY;
   #lastContactMs: number | undefined;
   #streamLists: boolean;
   readonly #synced = Promise.withResolvers<void>();
@@ -155,11 +161,21 @@ export class ListWatch<T> implements ConfirmedSource<T> {
         const failure = this.#wentBack ?? WatchFailure.from(thrown);
         this.#wentBack = undefined;
         reason = listReasonAfter(failure) ?? reason;
-        const retryMs = retryDelayMs(this.#backoff, failure, this.#options.ports.random);
+        const retryMs = this.#delayMs(failure, reason);
         this.#emit({ kind: "failed", during, tag: failure.tag, error: failure, retryMs });
         await sleep(this.#options.ports, retryMs, signal);
       }
     }
+  }
+
+  #delayMs(failure: WatchFailure, reason: ListReason | undefined): number {
+    const { clock, random } = this.#options.ports;
+    const delayMs = retryDelayMs(this.#backoff, failure, random);
+    if (failure.retryAfterMs !== undefined) return delayMs;
+    if (reason === undefined) return Math.min(delayMs, MAX_RESUME_DELAY_MS);
+    const firstForLong =
+      listReasonAfter(failure) !== undefined && clock.monotonicMs() - this.#listedMs >= LISTS_APART_MS;
+    return firstForLong ? 0 : delayMs;
   }
 
   async #confirmWhenSynced(signal: AbortSignal): Promise<void> {
@@ -171,6 +187,7 @@ export class ListWatch<T> implements ConfirmedSource<T> {
   async #list(reason: ListReason, signal: AbortSignal): Promise<void> {
     const { clock } = this.#options.ports;
     const startedMs = clock.monotonicMs();
+    this.#listedMs = startedMs;
     const known = this.#store.position;
     const floor = reason !== "versionWentBack" && isComparableVersion(known) ? known : undefined;
     const listed = await this.#readList(floor, signal);

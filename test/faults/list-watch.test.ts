@@ -1,0 +1,279 @@
+import { performance } from "node:perf_hooks";
+import { setTimeout as delay } from "node:timers/promises";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { createCertificateAuthority, issueCertificate } from "../../shared/runtime/x509.ts";
+import { Churn } from "./churn.ts";
+import { faultRow, printFaultTable } from "./fault-table.ts";
+import { FaultProxy } from "./proxy.ts";
+import { StreamRig, tokenCredentials, wrongPositions } from "./stream-rig.ts";
+
+/**
+ * One list-watch of ConfigMaps that are changed all the time, over a hostile network and a server that fails, never restarted.
+ * After each fault it must hold what a quorum list shows; at each position in between, what an undisturbed list-watch held there.
+ */
+
+const NAMESPACE = "default";
+const PATH = `/api/v1/namespaces/${NAMESPACE}/configmaps`;
+/** How long a fault lasts: long enough to see the pace of the tries. */
+const OUTAGE_MS = 10_000;
+const MAX_REQUESTS = 10;
+
+let cluster: Cluster;
+let proxy: FaultProxy;
+let rig: StreamRig;
+let reference: StreamRig;
+let churn: Churn;
+
+beforeAll(async () => {
+  cluster = await Cluster.start({ name: "faults", controllerManager: false, scheduler: false, kwok: false });
+  const validity = { notBeforeMs: Date.now() - 3_600_000, notAfterMs: Date.now() + 3_600_000 };
+  const authority = createCertificateAuthority({ ...validity, commonName: "proxy" });
+  const serving = issueCertificate(authority, {
+    ...validity,
+    commonName: "proxy",
+    ipAddresses: ["127.0.0.1"],
+    usages: ["server"],
+  });
+  const targetCaPem = cluster.identity.certificateAuthorityPem;
+  proxy = await FaultProxy.start({
+    target: { host: "127.0.0.1", port: Number(new URL(cluster.url).port) },
+    tls: { ...serving, targetCaPem },
+  });
+  churn = new Churn(cluster.admin, NAMESPACE);
+  churn.start();
+  const token = cluster.identity.adminToken;
+  rig = new StreamRig(PATH, proxy.url, tokenCredentials(token, authority.certificatePem), { confirmEveryMs: 3000 });
+  reference = new StreamRig(PATH, cluster.url, tokenCredentials(token, targetCaPem));
+  await Promise.all(
+    [rig, reference].map((one) => one.until("a stream", () => one.events.some(({ kind }) => kind === "watching"))),
+  );
+});
+
+afterAll(async () => {
+  await churn?.stop();
+  await rig?.[Symbol.asyncDispose]();
+  await reference?.[Symbol.asyncDispose]();
+  await proxy?.[Symbol.asyncDispose]();
+  await cluster?.stop();
+  printFaultTable();
+});
+
+interface Outcome {
+  readonly failures: string[];
+  readonly lists: string[];
+}
+
+/**
+ * Lets `fault` happen and `mend` it, then waits until the source has seen a write that was made after, and compares. `requests` are
+ * those that left the client in the first 10 s, by stream: the list-watch itself, and its confirming LISTs.
+ */
+async function during(name: string, fault: () => Promise<unknown>, mend: () => Promise<unknown>): Promise<Outcome> {
+  const startMs = performance.now();
+  rig.states = [];
+  await fault();
+  await mend();
+  const mendedMs = performance.now();
+  const mark = await churn.mark();
+  await rig.until(mark, () => rig.source.get(mark) !== undefined);
+  const recoveredMs = performance.now() - mendedMs;
+  await churn.stop();
+  const { held, truth } = await rig.caughtUp(cluster.admin);
+  expect(held).toEqual(truth);
+  await reference.caughtUp(cluster.admin);
+  expect(wrongPositions(rig.states, reference.states)).toEqual([]);
+  churn.start();
+  const requests = countRequests(startMs);
+  expect(Math.max(requests.stream, requests.confirm)).toBeLessThanOrEqual(MAX_REQUESTS);
+  faultRow({ name, noticedMs: rig.noticedMs(startMs), recoveredMs, lists: rig.listReasons(startMs), requests });
+  return { failures: rig.failures(startMs), lists: rig.listReasons(startMs) };
+}
+
+/** Requests that the proxy saw, or, where it refused connections, the tries that failed. */
+function countRequests(startMs: number): { stream: number; confirm: number } {
+  const untilMs = startMs + 10_000;
+  const seen = proxy.requests.filter((request) => request.atMs >= startMs && request.atMs < untilMs);
+  const isConfirm = (path: string): boolean => /[?&]limit=1(&|$)/.test(path);
+  const confirm = seen.filter((request) => isConfirm(request.path)).length;
+  // A page after the first belongs to the list that began with it.
+  const stream = seen.filter(({ path }) => !isConfirm(path) && !path.includes("continue=")).length;
+  const failed = rig.failures(startMs, untilMs).filter((failure) => failure.endsWith(" refused"));
+  const refused = failed.filter((failure) => failure.startsWith("confirm")).length;
+  return { stream: stream + failed.length - refused, confirm: confirm + refused };
+}
+
+const nothing = async (): Promise<void> => {};
+
+describe("the network", () => {
+  test("a reset: resumes, no relist", async () => {
+    const outcome = await during(
+      "reset",
+      async () => {
+        const sinceMs = performance.now();
+        proxy.reset();
+        await rig.until("the reset", () => rig.failures(sinceMs).includes("watch reset"));
+      },
+      nothing,
+    );
+    expect(outcome.lists).toEqual([]);
+  });
+
+  test("refused connections", async () => {
+    const outcome = await during(
+      "refused",
+      async () => {
+        await proxy.refuse(true);
+        await delay(OUTAGE_MS);
+      },
+      () => proxy.refuse(false),
+    );
+    expect(outcome.failures).toContain("watch refused");
+    expect(outcome.lists).toEqual([]);
+  });
+
+  test("a half-open connection is noticed by the client's own deadline", async () => {
+    const outcome = await during(
+      "half-open",
+      async () => {
+        const sinceMs = performance.now();
+        proxy.halfOpen(true);
+        await rig.until("the idle deadline", () => rig.failures(sinceMs).includes("watch timeout"));
+      },
+      async () => proxy.halfOpen(false),
+    );
+    expect(outcome.lists).toEqual([]);
+  });
+
+  test("a garbage line ends the stream and is followed by a list", async () => {
+    const outcome = await during("garbage line", () => proxy.breakNextLine("garbage"), nothing);
+    expect(outcome.failures).toContain("watch corrupt");
+    expect(outcome.lists).toEqual(["corrupt"]);
+  });
+
+  test.each(["cutLine", "cutCharacter"] as const)(
+    "%s: the part that came is dropped, the stream resumed",
+    async (fault) => {
+      const outcome = await during(fault, () => proxy.breakNextLine(fault), nothing);
+      expect(outcome.failures[0]).toMatch(/^watch (reset|ended-early)/);
+      expect(outcome.lists).toEqual([]);
+    },
+  );
+
+  test("a slow network in small pieces cuts lines and characters everywhere, and loses nothing", async () => {
+    const outcome = await during(
+      "20 kB/s in pieces, 100 ms late",
+      async () => {
+        proxy.weather({ bytesPerMs: 20, delayMs: 100 });
+        proxy.reset();
+        await delay(5000);
+      },
+      async () => proxy.weather({}),
+    );
+    expect(outcome.failures.filter((failure) => failure.includes("corrupt"))).toEqual([]);
+  });
+
+  test("429 with Retry-After is obeyed", async () => {
+    const outcome = await during(
+      "429, Retry-After 3 s",
+      async () => {
+        const sinceMs = performance.now();
+        proxy.answerNext(1, { status: 429, headers: { "retry-after": "3" } }, (path) => path.includes("watch=1"));
+        await rig.until("the refusal", () => rig.failures(sinceMs).includes("watch throttled"));
+        const seen = proxy.requests.length;
+        await rig.until("the next try", () => proxy.requests.slice(seen).some(({ path }) => path.includes("watch=1")));
+        const [refused, next] = proxy.requests
+          .filter(({ path, atMs }) => path.includes("watch=1") && atMs >= sinceMs)
+          .slice(-2);
+        expect((next?.atMs ?? 0) - (refused?.atMs ?? 0)).toBeGreaterThanOrEqual(3000);
+      },
+      nothing,
+    );
+    expect(outcome.lists).toEqual([]);
+  });
+});
+
+describe("the server", () => {
+  test("kube-apiserver killed and started again", async () => {
+    await during(
+      "apiserver kill -9",
+      () => cluster.processes["kube-apiserver"].kill("SIGKILL"),
+      () => cluster.processes["kube-apiserver"].start(),
+    );
+  });
+
+  test("kube-apiserver frozen", async () => {
+    await during(
+      "apiserver SIGSTOP",
+      async () => {
+        cluster.processes["kube-apiserver"].freeze();
+        await delay(OUTAGE_MS);
+      },
+      async () => cluster.processes["kube-apiserver"].thaw(),
+    );
+  });
+
+  test("etcd killed and started again", async () => {
+    await during(
+      "etcd kill -9",
+      async () => {
+        await cluster.processes.etcd.kill("SIGKILL");
+        await delay(2000);
+      },
+      () => cluster.processes.etcd.start(),
+    );
+  });
+
+  test("a compacted version: 410, then a list", async () => {
+    const outcome = await during(
+      "410 after compaction",
+      async () => {
+        await proxy.refuse(true);
+        await delay(500);
+        await cluster.etcd.compact();
+        // Its cache would still have the events; a new one begins at the present.
+        await cluster.processes["kube-apiserver"].restart();
+      },
+      () => proxy.refuse(false),
+    );
+    expect(outcome.lists).toEqual(["expired"]);
+  });
+});
+
+test("a quiet collection is confirmed again and again without any event", async () => {
+  await churn.stop();
+  const firstMs = performance.now();
+  await rig.until("a confirmation", () => (rig.source.confirmedSentMs ?? 0) > firstMs);
+  const againMs = performance.now();
+  await rig.until("another one", () => (rig.source.confirmedSentMs ?? 0) > againMs);
+  churn.start();
+});
+
+test("etcd restored to an older state: noticed, and everything taken anew", async () => {
+  await churn.stop();
+  await rig.caughtUp(cluster.admin);
+  const snapshot = cluster.snapshotEtcd();
+  churn.start();
+  await delay(2000);
+  await churn.stop();
+  await rig.caughtUp(cluster.admin);
+  const before = rig.source.position;
+  const startMs = performance.now();
+  await cluster.restoreEtcd(snapshot);
+  const restoredMs = performance.now();
+  await rig.until("versions that went back", () =>
+    rig.events.some((event) => event.kind === "versionWentBack" && event.atMs > startMs),
+  );
+  const recoveredMs = performance.now() - restoredMs;
+  const { held, truth } = await rig.caughtUp(cluster.admin);
+  expect(held).toEqual(truth);
+  expect(BigInt(rig.source.position ?? 0)).toBeLessThan(BigInt(before ?? 0));
+  const lists = rig.listReasons(startMs);
+  expect(lists).toContain("versionWentBack");
+  faultRow({
+    name: "etcd restored to an older state",
+    noticedMs: rig.noticedMs(startMs),
+    recoveredMs,
+    lists,
+    requests: countRequests(startMs),
+  });
+});

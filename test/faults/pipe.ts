@@ -1,0 +1,65 @@
+import type { Socket } from "node:net";
+import { setTimeout as delay } from "node:timers/promises";
+import type { Weather } from "./proxy.ts";
+
+/** Small, so that lines and characters are cut at many places when the bandwidth is low. */
+const SLOW_PIECE_BYTES = 97;
+
+/** One direction of a connection: reads from one socket and writes to the other, at the pace of the slower. */
+export class Pipe {
+  readonly #from: Socket;
+  readonly #to: Socket;
+  readonly #change: (bytes: Buffer) => Buffer | undefined;
+  readonly #closing = new AbortController();
+  #held: PromiseWithResolvers<void> | undefined;
+  weather: Weather = {};
+
+  constructor(from: Socket, to: Socket, change: (bytes: Buffer) => Buffer | undefined) {
+    this.#from = from;
+    this.#to = to;
+    this.#change = change;
+    void this.#run();
+  }
+
+  /** While held nothing passes, and nothing is read. */
+  hold(on: boolean): void {
+    if (on) this.#held ??= Promise.withResolvers();
+    else {
+      this.#held?.resolve();
+      this.#held = undefined;
+    }
+  }
+
+  close(): void {
+    this.#closing.abort();
+    this.hold(false);
+  }
+
+  async #run(): Promise<void> {
+    try {
+      for await (const bytes of this.#from) {
+        await this.#held?.promise;
+        if (this.#closing.signal.aborted) return;
+        const changed = Buffer.isBuffer(bytes) ? this.#change(bytes) : undefined;
+        if (changed !== undefined) await this.#write(changed);
+      }
+      this.#to.end();
+    } catch {
+      // The sockets' own handlers close the connection.
+    }
+  }
+
+  async #write(bytes: Buffer): Promise<void> {
+    const { delayMs = 0, bytesPerMs } = this.weather;
+    const options = { signal: this.#closing.signal };
+    if (delayMs > 0) await delay(delayMs, undefined, options);
+    const piece = bytesPerMs === undefined ? bytes.length : SLOW_PIECE_BYTES;
+    for (let start = 0; start < bytes.length; start += piece) {
+      const part = bytes.subarray(start, start + piece);
+      if (bytesPerMs !== undefined) await delay(Math.ceil(part.length / bytesPerMs), undefined, options);
+      await new Promise<void>((resolve, reject) => {
+        this.#to.write(part, (error) => (error ? reject(error) : resolve()));
+      });
+    }
+  }
+}

@@ -1,0 +1,153 @@
+import { createHash } from "node:crypto";
+import { performance } from "node:perf_hooks";
+import type { ApiClient } from "../../scripts/control-plane/api-client.ts";
+import type { ClusterAccess, CredentialSource } from "../../shared/kube/cluster-access.ts";
+import { FileCredentials, type Given } from "../../shared/kube/file-credentials.ts";
+import { createHttpsTransport } from "../../shared/kube/https-transport.ts";
+import { ListWatch, type ListWatchOptions } from "../../shared/kube/list-watch.ts";
+import { isRawObject } from "../../shared/kube/raw-object.ts";
+import type { Transport } from "../../shared/kube/transport.ts";
+import type { WatchEvent } from "../../shared/kube/watch-event.ts";
+import { systemPorts } from "../../shared/runtime/system-ports.ts";
+import { hasReached } from "../../shared/schema/resource-version.ts";
+import { quorumState } from "./churn.ts";
+
+export interface Item {
+  readonly name: string;
+  readonly uid: string;
+  readonly version: string;
+}
+
+function parseItem(raw: unknown): Item {
+  if (!isRawObject(raw)) throw new Error("no object");
+  const { name = "", uid = "", resourceVersion = "" } = raw.metadata;
+  return { name, uid, version: resourceVersion };
+}
+
+/** Credentials of one token or token file, trusting one CA. */
+export function tokenCredentials(token: Given, ca: string): CredentialSource {
+  const none = { basic: undefined, cert: undefined, key: undefined, serverName: undefined };
+  return new FileCredentials({ where: "test", token, ca, ...none, skipVerification: false });
+}
+
+export interface RecordedState {
+  readonly position: string;
+  readonly digest: bigint;
+}
+
+/** One list-watch with a record of what it told, and of its state at each position. */
+export class StreamRig implements AsyncDisposable {
+  readonly source: ListWatch<Item>;
+  readonly events: (WatchEvent & { readonly atMs: number })[] = [];
+  /** The state at each position since the last `forgetStates`. */
+  states: RecordedState[] = [];
+  readonly #transport: Transport;
+  readonly #path: string;
+  readonly #waiting = new Set<() => void>();
+  #digest = 0n;
+
+  constructor(
+    path: string,
+    server: string,
+    credentials: CredentialSource,
+    options: Partial<ListWatchOptions<Item>> = {},
+  ) {
+    const access: ClusterAccess = { description: "test", server, namespace: undefined, credentials };
+    this.#transport = createHttpsTransport(access, { ports: systemPorts, userAgent: "fault-test" });
+    this.#path = path;
+    this.source = new ListWatch<Item>({
+      name: "maps",
+      transport: this.#transport,
+      ports: systemPorts,
+      path,
+      parse: parseItem,
+      keyOf: (item) => item.name,
+      uidOf: (item) => item.uid,
+      versionOf: (item) => item.version,
+      serverTimeoutSeconds: [4, 5],
+      pageSize: 20,
+      onEvent: (event) => this.#told(event),
+      ...options,
+    });
+    this.source.subscribe({
+      changed: (before, after) => {
+        this.#digest += hash(after) - hash(before);
+      },
+      advanced: (position) => {
+        this.states.push({ position, digest: this.#digest });
+        this.#wake();
+      },
+      confirmed: () => this.#wake(),
+    });
+    this.source.start();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.source.stop();
+    this.#transport.close();
+  }
+
+  /** Resolves when `condition` holds; looked at whenever the source says something. */
+  async until(what: string, condition: () => boolean): Promise<void> {
+    const deadline = AbortSignal.timeout(60_000);
+    while (!condition()) {
+      if (deadline.aborted) throw new Error(`waited 60 s for ${what}; last: ${JSON.stringify(this.events.slice(-5))}`);
+      await new Promise<void>((resolve) => {
+        this.#waiting.add(resolve);
+        deadline.addEventListener("abort", () => resolve(), { once: true });
+      });
+    }
+  }
+
+  /** Waits until the source is where the server is, and returns both states, which then must be equal. */
+  async caughtUp(admin: ApiClient): Promise<{ held: string[]; truth: string[] }> {
+    const truth = await quorumState(admin, this.#path);
+    await this.until(`version ${truth.version}`, () => hasReached(this.source.position, truth.version));
+    const held = [...this.source.values()].map((item) => `${item.name} ${item.uid}@${item.version}`).sort();
+    return { held, truth: truth.objects };
+  }
+
+  /** What failed since `sinceMs`, as `during tag`. */
+  failures(sinceMs: number, untilMs = Number.POSITIVE_INFINITY): string[] {
+    return this.events.flatMap((event) =>
+      event.kind === "failed" && event.atMs >= sinceMs && event.atMs < untilMs ? [`${event.during} ${event.tag}`] : [],
+    );
+  }
+
+  listReasons(sinceMs: number): string[] {
+    return this.events.flatMap((event) => (event.kind === "listed" && event.atMs >= sinceMs ? [event.reason] : []));
+  }
+
+  /** When the first failure after `sinceMs` was noticed. */
+  noticedMs(sinceMs: number): number | undefined {
+    const first = this.events.find((event) => event.kind === "failed" && event.atMs >= sinceMs);
+    return first && first.atMs - sinceMs;
+  }
+
+  #told(event: WatchEvent): void {
+    this.events.push({ ...event, atMs: performance.now() });
+    this.#wake();
+  }
+
+  #wake(): void {
+    for (const resolve of this.#waiting) resolve();
+    this.#waiting.clear();
+  }
+}
+
+/** Order does not matter in a sum of hashes, so that equal sums mean equal sets. */
+function hash(item: Item | undefined): bigint {
+  if (item === undefined) return 0n;
+  return createHash("sha256").update(`${item.name} ${item.uid} ${item.version}`).digest().readBigUInt64BE();
+}
+
+/**
+ * The positions at which `rig` held another state than `reference` did there. A position between two of the reference's is that of
+ * the earlier one: nothing happened in the collection in between.
+ */
+export function wrongPositions(rig: readonly RecordedState[], reference: readonly RecordedState[]): string[] {
+  return rig.flatMap(({ position, digest }) => {
+    const there = reference.findLast((state) => hasReached(position, state.position));
+    return there === undefined || there.digest === digest ? [] : [position];
+  });
+}
