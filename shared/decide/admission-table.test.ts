@@ -197,7 +197,11 @@ const rows: Record<string, Row> = {
   },
   "waiting for another gate too": {
     available: 2,
-    pod: { readinessGates: [COUNTED_CONDITION, "example.com/other"], ...NOT_READY, conditions: { ContainersReady: true } },
+    pod: {
+      readinessGates: [COUNTED_CONDITION, "example.com/other"],
+      ...NOT_READY,
+      conditions: { ContainersReady: true },
+    },
     expected: "allow Unavailable",
   },
   "criterion Ready": {

@@ -136,6 +136,7 @@ export function account(options: AccountOptions = {}): AccountResult {
     ...rest
   } = options;
   const history = judgeHistory({
+    algorithm: rest.algorithm ?? "exact",
     protectorUID: "protector",
     protectorVersion: "5000",
     stored,

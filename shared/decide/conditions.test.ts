@@ -1,0 +1,90 @@
+import { describe, expect, test } from "vitest";
+import type { CellStatus, Condition, PodProtectorSpec } from "../schema/podprotector.ts";
+import { updateConditions } from "./conditions.ts";
+import { parseProtector } from "./quota.ts";
+import { makeCell, makeProtector, NOW_MS } from "./test-fixtures.ts";
+import { formatMs } from "./time.ts";
+
+function conditionsOf(
+  cells: CellStatus[],
+  spec: Partial<PodProtectorSpec> = {},
+  previous?: readonly Condition[],
+  problems: readonly string[] = [],
+  nowMs = NOW_MS,
+): readonly Condition[] {
+  const state = parseProtector(makeProtector(cells, spec));
+  return updateConditions({ state, previous, generation: 4, nowMs, staleAfterMs: 60_000, problems });
+}
+
+function statuses(conditions: readonly Condition[]): Record<string, string> {
+  return Object.fromEntries(conditions.map(({ type, status }) => [type, status]));
+}
+
+const FINE = { Healthy: "True", DisruptionImpossible: "False", NoPodsMatched: "False", CellStale: "False" };
+
+describe("conditions", () => {
+  const cases: [string, CellStatus[], Partial<PodProtectorSpec>, Record<string, string>][] = [
+    ["more than enough", [makeCell("a", 3)], {}, FINE],
+    ["just enough", [makeCell("a", 2, [], { totalReplicas: 3 })], {}, FINE],
+    ["too few available", [makeCell("a", 1, [], { totalReplicas: 3 })], {}, { ...FINE, Healthy: "False" }],
+    ["as many promised as there are", [makeCell("a", 2)], {}, { ...FINE, DisruptionImpossible: "True" }],
+    [
+      "more promised than there are",
+      [makeCell("a", 1)],
+      {},
+      { ...FINE, Healthy: "False", DisruptionImpossible: "True" },
+    ],
+    ["nothing promised, nothing there", [makeCell("a", 0)], { minAvailable: 0 }, { ...FINE, NoPodsMatched: "True" }],
+    ["not counted", [], {}, { ...FINE, Healthy: "Unknown", NoPodsMatched: "Unknown" }],
+    ["one cell is not counted", [makeCell("a", 3), { cellID: "b" }], {}, { ...FINE, CellStale: "True" }],
+    ["on hold", [makeCell("a", 3, [], { hold: "Gone/1" })], {}, { ...FINE, CellStale: "True" }],
+    ["another spec", [makeCell("a", 3, [], { specHash: "other" })], {}, { ...FINE, CellStale: "True" }],
+    ["heartbeat in time", [makeCell("a", 3, [], { heartbeatTime: formatMs(NOW_MS - 60_000) })], {}, FINE],
+    [
+      "heartbeat too old",
+      [makeCell("a", 3, [], { heartbeatTime: formatMs(NOW_MS - 60_001) })],
+      {},
+      { ...FINE, CellStale: "True" },
+    ],
+  ];
+  test.each(cases)("%s", (_, cells, spec, expected) => {
+    expect(statuses(conditionsOf(cells, spec))).toEqual(expected);
+  });
+
+  test("a selector that can't be read makes the protector unhealthy and says why", () => {
+    const [healthy] = conditionsOf([makeCell("a", 3)], {}, undefined, ["operator Gt of label app is unknown"]);
+    expect(healthy).toMatchObject({
+      status: "False",
+      reason: "InvalidSelector",
+      message: "operator Gt of label app is unknown",
+    });
+  });
+
+  test("nothing new gives back the very same, so that nothing is written", () => {
+    const first = conditionsOf([makeCell("a", 3)]);
+    expect(conditionsOf([makeCell("a", 3)], {}, first, [], NOW_MS + 5000)).toBe(first);
+  });
+
+  test("the time of transition moves with the status only; unknown conditions are kept", () => {
+    const foreign: Condition = {
+      type: "Foreign",
+      status: "True",
+      reason: "R",
+      message: "m",
+      lastTransitionTime: formatMs(1),
+    };
+    const first = [...conditionsOf([makeCell("a", 3), { cellID: "b" }]), foreign];
+    const second = conditionsOf(
+      [makeCell("a", 1, [], { totalReplicas: 3 }), { cellID: "c" }],
+      {},
+      first,
+      [],
+      NOW_MS + 5000,
+    );
+    const timeOf = (type: string): string | undefined => second.find((one) => one.type === type)?.lastTransitionTime;
+    expect(timeOf("Healthy")).toBe(formatMs(NOW_MS + 5000));
+    expect(timeOf("CellStale")).toBe(formatMs(NOW_MS));
+    expect(second.find(({ type }) => type === "CellStale")?.message).toBe("c: not counted yet");
+    expect(second).toContain(foreign);
+  });
+});
