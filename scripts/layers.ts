@@ -10,8 +10,9 @@ const LAYERS: Readonly<Record<string, readonly string[]>> = {
   "shared/schema": [],
   "shared/decide": ["shared/schema"],
   "shared/runtime": ["shared/schema", "shared/decide"],
-  "shared/observe": ["shared/schema", "shared/decide", "shared/runtime"],
-  "shared/kube": ["shared/schema", "shared/decide", "shared/runtime", "shared/observe"],
+  "shared/kube": ["shared/schema", "shared/decide", "shared/runtime"],
+  // Events are objects of the API, so that what observes stands above what talks to apiservers.
+  "shared/observe": ["shared/schema", "shared/decide", "shared/runtime", "shared/kube"],
   webhook: ["shared/schema", "shared/decide", "shared/runtime", "shared/observe", "shared/kube"],
   controllers: ["shared/schema", "shared/decide", "shared/runtime", "shared/observe", "shared/kube"],
 };
