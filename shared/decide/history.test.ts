@@ -13,7 +13,6 @@ const KNOWN: KnownEntry = {
 
 function judge(stored: CellStatus | undefined, rest: Partial<HistoryInput> = {}): ReturnType<typeof judgeHistory> {
   return judgeHistory({
-    algorithm: "exact",
     protectorUID: "p1",
     protectorVersion: "5001",
     stored,
@@ -99,7 +98,6 @@ describe("lost history (design 5.4)", () => {
       { ...strange, incident: { id: "i", reason: "CellRestored" } },
       undefined,
     ],
-    ["upstream's algorithm knows no lost history", undefined, { algorithm: "clock" }, undefined],
   ];
   test.each(cases)("%s", (_, stored, input, lost) => {
     const verdict = judge(stored, input);

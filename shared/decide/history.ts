@@ -4,7 +4,6 @@
  */
 import type { CellStatus } from "../schema/podprotector.ts";
 import { compareVersions, isComparableVersion } from "../schema/resource-version.ts";
-import type { SyncTimeAlgorithm } from "./account.ts";
 import { isBehind } from "./position.ts";
 import { isCounted } from "./protector-state.ts";
 
@@ -45,7 +44,6 @@ export type LossReason =
   | Incident["reason"];
 
 export interface HistoryInput {
-  readonly algorithm: SyncTimeAlgorithm;
   readonly protectorUID: string;
   /**
    * Of the object that is judged. It must be the newest that is known: a watch that has not caught up with an own write is lag, not
@@ -73,13 +71,13 @@ export interface HistoryVerdict {
 }
 
 /**
- * What the stored entry says about the history, given what was known of it. Upstream's algorithms publish no positions and know
- * no lost history; a hold that a webhook has put there ends in the same way under each.
+ * What the stored entry says about the history, given what was known of it. For exact accounting only: upstream's algorithms
+ * publish no positions and know no lost history.
  */
 export function judgeHistory(input: HistoryInput): HistoryVerdict {
   const { stored, known, leftEpoch, token } = input;
   const storedEpoch = stored?.aggregation?.epoch ?? 0;
-  const lost = input.algorithm === "exact" ? lossOf(input) : undefined;
+  const lost = lossOf(input);
   if (lost === undefined) return { lost, epoch: storedEpoch, hold: stored?.aggregation?.hold };
   return { lost, epoch: Math.max(storedEpoch, known?.epoch ?? 0, leftEpoch ?? 0) + 1, hold: `${lost}/${token}` };
 }

@@ -3,7 +3,7 @@ import type { Pod } from "../schema/pod.ts";
 import type { Aggregation, Bucket, CellStatus, PodProtector, PodProtectorSpec } from "../schema/podprotector.ts";
 import { type AccountInput, type AccountResult, accountCell } from "./account.ts";
 import type { Criterion } from "./estimate.ts";
-import { judgeHistory } from "./history.ts";
+import { type HistoryVerdict, judgeHistory } from "./history.ts";
 import { apply, type Decision, type DisruptionRequest, decide, type ProtectorState } from "./quota.ts";
 import { SeenTimes } from "./seen.ts";
 import type { Evidence } from "./settle.ts";
@@ -135,17 +135,8 @@ export function account(options: AccountOptions = {}): AccountResult {
     settledGeneration = () => undefined,
     ...rest
   } = options;
-  const history = judgeHistory({
-    algorithm: rest.algorithm ?? "exact",
-    protectorUID: "protector",
-    protectorVersion: "5000",
-    stored,
-    known: undefined,
-    isMarkedRestored: false,
-    leftEpoch: undefined,
-    incident: undefined,
-    token: "token",
-  });
+  const stays = { lost: undefined, epoch: stored?.aggregation?.epoch ?? 0, hold: stored?.aggregation?.hold };
+  const history = options.history ?? (rest.algorithm === undefined ? judgeStored(stored) : stays);
   return accountCell({
     spec: specFacts(spec),
     cellID: "a",
@@ -169,6 +160,19 @@ export function account(options: AccountOptions = {}): AccountResult {
     lastEventMs: NOW_MS,
     isHeartbeatDue: false,
     ...rest,
+  });
+}
+
+function judgeStored(stored: CellStatus | undefined): HistoryVerdict {
+  return judgeHistory({
+    protectorUID: "protector",
+    protectorVersion: "5000",
+    stored,
+    known: undefined,
+    isMarkedRestored: false,
+    leftEpoch: undefined,
+    incident: undefined,
+    token: "token",
   });
 }
 
