@@ -1,0 +1,111 @@
+import type { Ports } from "../runtime/clock.ts";
+import { TokenBucket } from "../runtime/token-bucket.ts";
+
+/** What an Event is about. */
+export interface ObjectReference {
+  readonly apiVersion: string;
+  readonly kind: string;
+  readonly name: string;
+  readonly namespace?: string;
+  readonly uid?: string;
+  readonly resourceVersion?: string;
+}
+
+export interface EventNote {
+  readonly regarding: ObjectReference;
+  readonly type: "Normal" | "Warning";
+  /** CamelCase, one of few. */
+  readonly reason: string;
+  readonly message: string;
+}
+
+/** What becomes of a note: which Event it belongs to, by key, or nothing because its object had too many. */
+export type Correlation =
+  | { readonly kind: "event"; readonly key: string; readonly note: EventNote }
+  | { readonly kind: "limited" };
+
+/** One object's Events: 25 at once, then one in five minutes (client-go's spam filter). */
+const OBJECT_BUCKET = { burst: 25, perSecond: 1 / 300 };
+/** More different messages of one reason and object than this within the interval become one Event (client-go's aggregator). */
+const MAX_MESSAGES = 10;
+const MESSAGES_INTERVAL_MS = 600_000;
+/** Objects and reasons that are remembered; the oldest are forgotten, which costs an Event and nothing else. */
+const MAX_REMEMBERED = 4096;
+/** The API's bound on `message`. */
+const MAX_MESSAGE_LENGTH = 1024;
+const COMBINED = "(combined from similar events): ";
+
+interface Messages {
+  readonly sinceMs: number;
+  readonly seen: Set<string>;
+}
+
+/** Aggregates and limits notes as client-go's EventCorrelator does; holds nothing but bounded counters. */
+export class EventCorrelator {
+  readonly #clock: Ports["clock"];
+  readonly #buckets: BoundedMap<string, TokenBucket>;
+  readonly #messages: BoundedMap<string, Messages>;
+
+  constructor({ clock }: Pick<Ports, "clock">) {
+    this.#clock = clock;
+    this.#buckets = new BoundedMap(MAX_REMEMBERED);
+    this.#messages = new BoundedMap(MAX_REMEMBERED);
+  }
+
+  correlate(note: EventNote): Correlation {
+    const { kind, namespace, name, uid } = note.regarding;
+    const object = JSON.stringify([kind, namespace, name, uid]);
+    const bucket = this.#buckets.getOrMake(object, () => new TokenBucket(OBJECT_BUCKET, this.#clock));
+    if (!bucket.tryTake()) return { kind: "limited" };
+
+    const group = JSON.stringify([object, note.type, note.reason]);
+    const nowMs = this.#clock.monotonicMs();
+    let messages = this.#messages.get(group);
+    if (messages === undefined || nowMs - messages.sinceMs > MESSAGES_INTERVAL_MS)
+      messages = { sinceMs: nowMs, seen: new Set() };
+    this.#messages.set(group, messages);
+    const known = messages.seen.has(note.message);
+    if (!known && messages.seen.size >= MAX_MESSAGES) {
+      return { kind: "event", key: group, note: { ...note, message: cut(COMBINED + note.message) } };
+    }
+    messages.seen.add(note.message);
+    return { kind: "event", key: JSON.stringify([group, note.message]), note: { ...note, message: cut(note.message) } };
+  }
+}
+
+/** A map that forgets what was set longest ago when it grows too large. */
+export class BoundedMap<K, V> {
+  readonly #max: number;
+  readonly #map = new Map<K, V>();
+
+  constructor(max: number) {
+    this.#max = max;
+  }
+
+  get(key: K): V | undefined {
+    return this.#map.get(key);
+  }
+
+  set(key: K, value: V): void {
+    this.#map.delete(key);
+    this.#map.set(key, value);
+    for (const oldest of this.#map.keys()) {
+      if (this.#map.size <= this.#max) break;
+      this.#map.delete(oldest);
+    }
+  }
+
+  getOrMake(key: K, make: () => V): V {
+    const value = this.#map.get(key) ?? make();
+    this.set(key, value);
+    return value;
+  }
+
+  delete(key: K): void {
+    this.#map.delete(key);
+  }
+}
+
+function cut(message: string): string {
+  return message.length <= MAX_MESSAGE_LENGTH ? message : `${message.slice(0, MAX_MESSAGE_LENGTH - 3)}...`;
+}
