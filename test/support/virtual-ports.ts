@@ -118,7 +118,7 @@ export class VirtualTime implements Ports {
   }
 
   #schedule(delayMs: number, callback: () => void): Timer {
-    const entry: Scheduled = { atMs: this.#elapsedMs + Math.max(0, delayMs), order: this.#order++, callback };
+    const entry: Scheduled = { atMs: onGrid(this.#elapsedMs + Math.max(0, delayMs)), order: this.#order++, callback };
     if (!Number.isFinite(entry.atMs)) throw new RangeError(`a timer needs a finite delay, got ${delayMs}`);
     this.#live += 1;
     this.#push(entry);
@@ -230,6 +230,11 @@ class VirtualProcess implements ProcessPorts {
     this.#paused = undefined;
     for (const run of waiting) run();
   }
+}
+
+/** Times are whole 1/1024 ms, rounded up: a delay that is too small for the sum would let nothing pass, for ever. */
+function onGrid(ms: number): number {
+  return Math.ceil(ms * 1024) / 1024;
 }
 
 function isBefore(a: Scheduled, b: Scheduled): boolean {

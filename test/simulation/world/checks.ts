@@ -5,10 +5,10 @@
 import { Ledger } from "../../../shared/decide/ledger.ts";
 import { parsePodProtector } from "../../../shared/schema/parse-podprotector.ts";
 import type { CellStatus, PodProtector } from "../../../shared/schema/podprotector.ts";
-import type { Change, Json } from "../apiserver/etcd.ts";
+import type { Change, Etcd, Json } from "../apiserver/etcd.ts";
 import { record, text } from "../apiserver/objects.ts";
-import type { PodTruth, Wanted } from "../pod-truth.ts";
-import type { Reviews } from "./reviews.ts";
+import { isTrulyAvailable, type PodTruth, type Wanted } from "../pod-truth.ts";
+import type { InFlight, Reviews } from "./reviews.ts";
 
 /** Objects stay far below what etcd takes (S10). */
 const OBJECT_CAP_BYTES = 1024 * 1024;
@@ -49,6 +49,27 @@ export class Checks {
     if (reserved) this.#quota(after);
     const bytes = JSON.stringify(change.after.value).length;
     if (bytes > OBJECT_CAP_BYTES) this.#world.violation("S10", `${after.metadata.name} has ${bytes} bytes`);
+  }
+
+  /** S8: a deletion of an available pod is allowed only with a record of it in every protector that covers it. */
+  allowed(core: Etcd, cell: string, flight: InFlight, request: Json): void {
+    const truth = this.#world.cells.get(cell);
+    const stored = truth?.reviews.stored(flight);
+    if (truth === undefined || stored === undefined || flight.forced) return;
+    if (flight.revision !== undefined && stored.revision !== flight.revision) return;
+    const pod =
+      request.oldObject === null || request.oldObject === undefined ? stored.value : record(request.oldObject);
+    for (const { value, revision } of core.range("podprotectors/")) {
+      const protector = parse(value, revision);
+      const aggregation = protector.status?.cells.find((one) => one.cellID === cell)?.aggregation;
+      const cutoffMs = Date.parse(aggregation?.maturityCutoff ?? "");
+      if (!isTrulyAvailable(pod, wantedOf(protector), cutoffMs) || truth.pods.deadAt(flight.uid) !== undefined)
+        continue;
+      const entry = protector.status?.cells.find((one) => one.cellID === cell);
+      if (Ledger.parse(entry?.admissionHistory?.buckets).get(flight.uid) === undefined) {
+        this.#violate("S8", protector, `${flight.key} (${flight.operation}) was allowed without a record`);
+      }
+    }
   }
 
   /** An aggregator's write: S3, S4, S5. */
@@ -110,14 +131,15 @@ export class Checks {
     const ledger = Ledger.parse(cell.admissionHistory?.buckets);
     if (ledger.ranges.length > 0) return;
     const rest = new Set(available);
+    const strangers: string[] = [];
     for (const { uid } of ledger.reservations()) {
       // Packed: only the hash is known.
       if (uid === undefined) return;
-      rest.delete(uid);
+      if (!rest.delete(uid)) strangers.push(uid);
     }
     const difference = (cell.aggregation?.availableReplicas ?? 0) - ledger.weight;
     if (difference !== rest.size)
-      this.#violate("S6", protector, `cell ${cell.cellID}: A - sum(w) is ${difference}, |AV \\ UIDs| is ${rest.size}`);
+      this.#violate("S6", protector, `cell ${cell.cellID}: A - sum(w) is ${difference}, |AV \\ UIDs| is ${rest.size} (not available: ${strangers.join(" ")})`);
   }
 
   /** S7: the counters on the wire add up to the weights. */

@@ -4,7 +4,7 @@
  */
 import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
 import type { AdmissionChain, Verdict } from "../apiserver/admission.ts";
-import type { Etcd, Json } from "../apiserver/etcd.ts";
+import type { Etcd, Json, Stored } from "../apiserver/etcd.ts";
 import { metadataOf, record, text } from "../apiserver/objects.ts";
 import type { Chance } from "../random.ts";
 import type { Coverage } from "./coverage.ts";
@@ -39,6 +39,7 @@ export interface ReviewWorld {
   readonly chance: Chance;
   readonly coverage: Coverage;
   replicas(): readonly Replica[];
+  faultsActive(): boolean;
   /** Called with each verdict of this project's webhook, before it travels back. */
   answered(cell: string, flight: InFlight | undefined, answer: Answered): void;
   violation(invariant: string, message: string): void;
@@ -62,6 +63,12 @@ export class Reviews implements AdmissionChain {
       if (flight.state === "allowed" && this.#canCommit(flight)) yield flight;
   }
 
+  /** The pod of this review as it is stored now; undefined when it is gone or replaced. */
+  stored(flight: InFlight): Stored | undefined {
+    const stored = this.#etcd.get(flight.key);
+    return stored !== undefined && metadataOf(stored.value).uid === flight.uid ? stored : undefined;
+  }
+
   /** Requests for this UID that can still be committed, answered or not. */
   pending(uid: string, operation: string): boolean {
     for (const flight of this.#flights.values()) {
@@ -73,8 +80,8 @@ export class Reviews implements AdmissionChain {
   async review(request: Json): Promise<Verdict> {
     const flight = this.#flightOf(request);
     if (flight !== undefined) this.#flights.set(request, flight);
-    const [verdict] = await Promise.all([this.#ask(request, flight, "")]);
-    const rejected = this.#world.chance.chance(this.#world.scenario.faults.otherWebhookRejectRate);
+    const verdict = await this.#ask(request, flight);
+    const rejected = this.#strikes(this.#world.scenario.faults.otherWebhookRejectRate);
     if (rejected) this.#world.coverage.fault("otherWebhookReject");
     const final = verdict.allowed && rejected ? { allowed: false, code: 403, message: OTHER_WEBHOOK_MESSAGE } : verdict;
     if (!final.allowed) this.#flights.delete(request);
@@ -97,7 +104,7 @@ export class Reviews implements AdmissionChain {
     this.#flights.delete(request);
   }
 
-  async #ask(request: Json, flight: InFlight | undefined, _kind: string): Promise<Verdict> {
+  async #ask(request: Json, flight: InFlight | undefined): Promise<Verdict> {
     const reply = await this.#call(request, "validate", flight);
     if (reply === undefined) return { allowed: false, code: 500, message: "failed calling webhook" };
     return reply;
@@ -115,7 +122,7 @@ export class Reviews implements AdmissionChain {
     const replica = chance.pick(alive);
     const body = JSON.stringify({ apiVersion: "admission.k8s.io/v1", kind: "AdmissionReview", request });
     await sleep(ports, chance.exponential(2));
-    if (kind === "validate" && chance.chance(scenario.faults.duplicateReviewRate)) {
+    if (kind === "validate" && this.#strikes(scenario.faults.duplicateReviewRate)) {
       coverage.fault("duplicateReview");
       void chance
         .pick(alive)
@@ -136,7 +143,7 @@ export class Reviews implements AdmissionChain {
       );
     const reply = await Promise.race([answer, timeout, replica.died.then(() => undefined)]);
     await sleep(ports, chance.exponential(2));
-    if (chance.chance(scenario.faults.lostResponseRate)) {
+    if (this.#strikes(scenario.faults.lostResponseRate)) {
       coverage.fault("lostResponse");
       return undefined;
     }
@@ -168,6 +175,10 @@ export class Reviews implements AdmissionChain {
     if (kind === "validate") this.#world.answered(this.#cell, flight, { request, ...verdict });
     const patch = text(response.patch);
     return patch === undefined ? verdict : { ...verdict, patch };
+  }
+
+  #strikes(rate: number): boolean {
+    return this.#world.chance.chance(rate) && this.#world.faultsActive();
   }
 
   #flightOf(request: Json): InFlight | undefined {

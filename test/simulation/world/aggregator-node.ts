@@ -1,0 +1,86 @@
+/** One aggregator process of a cell: the shipping assembly on simulated links, leading from its start to its death. */
+import { Aggregator } from "../../../controllers/aggregator/aggregator.ts";
+import { podParser } from "../../../controllers/aggregator/pod-parser.ts";
+import { parseTrimmedProtector } from "../../../controllers/aggregator/protector-parser.ts";
+import { ApiClient, PODPROTECTORS_PATH } from "../../../shared/kube/api.ts";
+import { ListWatch } from "../../../shared/kube/list-watch.ts";
+import type { Transport } from "../../../shared/kube/transport.ts";
+import type { Pod } from "../../../shared/schema/pod.ts";
+import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import type { ProcessPorts } from "../../support/virtual-ports.ts";
+import type { Coverage } from "./coverage.ts";
+
+export interface NodeOptions {
+  readonly cell: string;
+  readonly ports: ProcessPorts;
+  readonly cellTransport: Transport;
+  readonly coreTransport: Transport;
+  readonly settleMs: number;
+  readonly coverage: Coverage;
+}
+
+const HEARTBEAT_MS = 120_000;
+const SERVER_TIMEOUT_SECONDS = [8, 12] as const;
+
+export class AggregatorNode {
+  readonly #options: NodeOptions;
+  readonly #stopping = new AbortController();
+
+  constructor(options: NodeOptions) {
+    this.#options = options;
+    const { cell, ports, cellTransport, coreTransport, settleMs, coverage } = options;
+    const parser = podParser("exact");
+    const pods = new ListWatch<Pod>({
+      ...{
+        name: `pods of ${cell}`,
+        transport: cellTransport,
+        ports,
+        path: "/api/v1/pods",
+        parse: parser.parse,
+        serverTimeoutSeconds: SERVER_TIMEOUT_SECONDS,
+      },
+      keyOf: (pod) => `${pod.namespace}/${pod.name}`,
+      uidOf: (pod) => pod.uid,
+      versionOf: (pod) => pod.resourceVersion,
+      unparsable: "keepLast",
+      onEvent: (event) => aggregator.podsWatched(event),
+    });
+    const protectors = new ListWatch<PodProtector>({
+      ...{
+        name: "protectors of core",
+        transport: coreTransport,
+        ports,
+        path: PODPROTECTORS_PATH,
+        parse: parseTrimmedProtector,
+        serverTimeoutSeconds: SERVER_TIMEOUT_SECONDS,
+      },
+      keyOf: ({ metadata }) => `${metadata.namespace ?? ""}/${metadata.name}`,
+      uidOf: ({ metadata }) => metadata.uid,
+      versionOf: ({ metadata }) => metadata.resourceVersion,
+      unparsable: "keepLast",
+      onEvent: (event) => aggregator.protectorsWatched("core", event),
+    });
+    const aggregator: Aggregator = new Aggregator({
+      ...{ cellID: cell, ports, pods, parser, settleMs, heartbeatMs: HEARTBEAT_MS, algorithm: "exact", voidAfterMs: 0 },
+      ...{ rateMs: 0, coalesceMs: 5, writeConcurrency: 8, timeoutMs: 10_000 },
+      cellClient: new ApiClient(cellTransport),
+      cores: [{ name: "core", client: new ApiClient(coreTransport), protectors }],
+      mayWrite: () => true,
+      onEvent: (event) => {
+        if (event.kind === "dropped") coverage.rule(event.rule);
+        else if (event.kind === "refused") coverage.rule(event.refusal);
+        else if (event.kind === "held") coverage.rule(`hold ${event.reason}`);
+      },
+    });
+    pods.start();
+    protectors.start();
+    void aggregator.lead(this.#stopping.signal);
+  }
+
+  kill(): void {
+    this.#options.ports.kill();
+    this.#options.cellTransport.close();
+    this.#options.coreTransport.close();
+    this.#stopping.abort();
+  }
+}

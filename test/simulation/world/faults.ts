@@ -1,0 +1,124 @@
+/** Faults at the times that the scenario draws, until they stop. */
+import { metadataOf } from "../apiserver/objects.ts";
+import type { Chance } from "../random.ts";
+import type { FaultKind } from "./scenario.ts";
+import { NAMESPACE, type World } from "./world.ts";
+
+const RESTART_MEAN_MS = 3_000;
+const PARTITION_MEAN_MS = 8_000;
+const OVERLAP_MEAN_MS = 10_000;
+const FLAP_MEAN_MS = 4_000;
+
+export function startFaults(world: World): void {
+  const chance = world.chance.fork();
+  const { faults } = world.scenario;
+  const actions: readonly [FaultKind, number, () => void][] = [
+    ["flap", faults.flapEveryMs, () => flap(world, chance)],
+    ["podFailure", faults.podFailureEveryMs, () => fail(world, chance)],
+    ["annotate", faults.annotateEveryMs, () => annotate(world, chance)],
+    ["crashWebhook", faults.crashWebhookEveryMs, () => crashWebhook(world, chance)],
+    ["crashAggregator", faults.crashAggregatorEveryMs, () => crashAggregator(world, chance)],
+    ["twoLeaders", faults.twoLeadersEveryMs, () => twoLeaders(world, chance)],
+    ["partition", faults.partitionEveryMs, () => partition(world, chance)],
+    ["cutStreams", faults.cutStreamsEveryMs, () => world.network.cutStreams()],
+    ["compact", faults.compactEveryMs, () => compact(world, chance)],
+    ["editSpec", faults.editSpecEveryMs, () => void editSpec(world, chance)],
+    ["clockStep", faults.clockStepEveryMs, () => stepClock(world, chance)],
+  ];
+  for (const [kind, everyMs, action] of actions) if (everyMs > 0) repeat(world, chance.fork(), kind, everyMs, action);
+}
+
+function repeat(world: World, chance: Chance, kind: FaultKind, everyMs: number, action: () => void): void {
+  world.time.timers.after(chance.exponential(everyMs), () => {
+    if (!world.faultsActive) return;
+    world.coverage.fault(kind);
+    world.note(`fault: ${kind}`);
+    action();
+    repeat(world, chance, kind, everyMs, action);
+  });
+}
+
+function somePod(world: World, chance: Chance): { readonly cell: string; readonly key: string } | undefined {
+  const cell = chance.pick([...world.cells.values()]);
+  const pods = cell.server.etcd.range(`pods/${NAMESPACE}/`);
+  return pods.length === 0 ? undefined : { cell: cell.name, key: chance.pick(pods).key };
+}
+
+function flap(world: World, chance: Chance): void {
+  const pod = somePod(world, chance);
+  const kubelet = pod && world.cells.get(pod.cell)?.kubelet;
+  if (pod === undefined || kubelet?.setReady(pod.key, false) !== true) return;
+  world.time.timers.after(chance.exponential(FLAP_MEAN_MS), () => kubelet.setReady(pod.key, true));
+}
+
+function fail(world: World, chance: Chance): void {
+  const pod = somePod(world, chance);
+  if (pod !== undefined) world.cells.get(pod.cell)?.kubelet.fail(pod.key);
+}
+
+/** Somebody changes a pod, so that a review under way is made again. */
+function annotate(world: World, chance: Chance): void {
+  const pod = somePod(world, chance);
+  const etcd = pod && world.cells.get(pod.cell)?.server.etcd;
+  const stored = pod && etcd?.get(pod.key);
+  if (etcd === undefined || stored === undefined) return;
+  const annotations = { touched: String(world.time.elapsedMs) };
+  etcd.put(stored.key, { ...stored.value, metadata: { ...metadataOf(stored.value), annotations } }, stored.revision);
+}
+
+function crashWebhook(world: World, chance: Chance): void {
+  const victim = chance.pick(world.webhooks);
+  victim.kill();
+  world.webhooks = world.webhooks.filter((replica) => replica !== victim);
+  world.time.timers.after(chance.exponential(RESTART_MEAN_MS), () => world.webhooks.push(world.startReplica()));
+}
+
+function crashAggregator(world: World, chance: Chance): void {
+  const cell = chance.pick([...world.cells.values()]);
+  for (const node of cell.aggregators) node.kill();
+  cell.aggregators = [];
+  world.time.timers.after(chance.exponential(RESTART_MEAN_MS), () =>
+    cell.aggregators.push(world.startAggregator(cell)),
+  );
+}
+
+/** A new leader begins while the old one does not know yet that it is none. */
+function twoLeaders(world: World, chance: Chance): void {
+  const cell = chance.pick([...world.cells.values()]);
+  const old = cell.aggregators;
+  cell.aggregators = [world.startAggregator(cell)];
+  world.time.timers.after(chance.exponential(OVERLAP_MEAN_MS), () => {
+    for (const node of old) node.kill();
+  });
+}
+
+function partition(world: World, chance: Chance): void {
+  world.network.partition();
+  world.time.timers.after(chance.exponential(PARTITION_MEAN_MS), () => world.network.heal());
+}
+
+function compact(world: World, chance: Chance): void {
+  const servers = [world.core, ...[...world.cells.values()].map(({ server }) => server)];
+  const server = chance.pick(servers);
+  server.compact(server.etcd.revision);
+}
+
+async function editSpec(world: World, chance: Chance): Promise<void> {
+  const plan = chance.pick(world.scenario.protectors);
+  const total = world.scenario.cells * world.scenario.podsPerCell;
+  const minAvailable = Math.max(1, Math.floor(total * (0.4 + 0.55 * chance.fraction())));
+  const minReadySeconds = chance.chance(0.3) ? chance.pick([0, 5, 20]) : undefined;
+  const spec = { minAvailable, ...(minReadySeconds === undefined ? {} : { minReadySeconds }) };
+  const path = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors/${plan.name}`;
+  await world.core.handle({
+    method: "PATCH",
+    path,
+    body: { spec },
+    contentType: "application/merge-patch+json",
+    user: "operator",
+  });
+}
+
+function stepClock(world: World, chance: Chance): void {
+  chance.pick(world.webhooks)?.ports.stepWallClock(chance.between(-120_000, 120_000));
+}

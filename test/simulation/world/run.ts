@@ -1,0 +1,83 @@
+/** One seed from beginning to end: faults and deletions, then quiet, then the liveness checks. */
+import { estimate } from "../../../shared/decide/estimate.ts";
+import { parseProtector } from "../../../shared/decide/quota.ts";
+import { parsePodProtector } from "../../../shared/schema/parse-podprotector.ts";
+import { present } from "../apiserver/objects.ts";
+import { RESOURCES } from "../apiserver/resources.ts";
+import { wantedOf } from "./checks.ts";
+import { disrupt, startClients } from "./clients.ts";
+import type { CoverageCounts } from "./coverage.ts";
+import { startFaults } from "./faults.ts";
+import type { FaultKind } from "./scenario.ts";
+import { type Violation, World } from "./world.ts";
+
+export interface RunResult {
+  readonly seed: number;
+  readonly violations: readonly Violation[];
+  readonly coverage: CoverageCounts;
+  readonly trace: readonly string[];
+}
+
+export interface RunOptions {
+  readonly without?: ReadonlySet<FaultKind>;
+  readonly trace?: boolean;
+}
+
+/** Beside the settle period: the longest lag, a reconcile and the interval of bookmarks. */
+const QUIET_MARGIN_MS = 90_000;
+const FRESH_REQUEST_MS = 30_000;
+const WARM_UP_MS = 20_000;
+
+/** Replays one seed. The same seed gives the same result on any machine. */
+export async function runSeed(seed: number, options: RunOptions = {}): Promise<RunResult> {
+  const world = new World(seed, options.without ?? new Set(), options.trace ?? false);
+  await world.time.advance(WARM_UP_MS);
+  startClients(world);
+  startFaults(world);
+  const stopAtMs = world.scenario.durationMs;
+  while (world.time.elapsedMs < stopAtMs && world.violations.length === 0)
+    await world.time.advance(Math.min(5_000, stopAtMs - world.time.elapsedMs));
+  if (world.violations.length === 0) await quiet(world);
+  return { seed, violations: world.violations, coverage: world.coverage.counts(), trace: world.trace };
+}
+
+/** Faults have stopped: L1, L2, L3. */
+async function quiet(world: World): Promise<void> {
+  world.faultsActive = false;
+  world.network.heal();
+  await world.time.advance(world.scenario.requestTimeoutMs + world.scenario.settleMs + QUIET_MARGIN_MS);
+  for (const cell of world.cells.values())
+    for (const { key } of cell.server.etcd.range("pods/")) cell.kubelet.setReady(key, true);
+  await world.time.advance(QUIET_MARGIN_MS);
+  const resource = RESOURCES.find(({ plural }) => plural === "podprotectors");
+  let spare = Number.POSITIVE_INFINITY;
+  for (const stored of world.core.etcd.range("podprotectors/")) {
+    if (resource === undefined) return;
+    const protector = parsePodProtector(present(resource, stored));
+    const state = parseProtector(protector);
+    let truth = 0;
+    for (const [name, cell] of world.cells) {
+      const ledger = state.cells.get(name)?.ledger;
+      if ((ledger?.size ?? 0) > 0)
+        world.violation("L1", `${protector.metadata.name}: ${ledger?.size} reservations are left in ${name}`);
+      truth += cell.pods.availableAt(cell.server.etcd.revision, wantedOf(protector), world.time.clock.nowMs()).size;
+    }
+    const { estimated } = estimate(state);
+    if (estimated !== truth)
+      world.violation("L2", `${protector.metadata.name}: ${estimated} are estimated, ${truth} are available`);
+    spare = Math.min(spare, truth - protector.spec.minAvailable);
+  }
+  if (spare > 0 && world.violations.length === 0) await freshRequest(world);
+}
+
+async function freshRequest(world: World): Promise<void> {
+  const chance = world.chance.fork();
+  const cell = chance.pick([...world.cells.values()]);
+  let status: number | undefined;
+  void disrupt(world, chance, cell).then((code) => {
+    status = code;
+  });
+  await world.time.advance(FRESH_REQUEST_MS);
+  if (status === undefined || status >= 400)
+    world.violation("L3", `a fresh request was answered ${status ?? "not at all"} although pods can be spared`);
+}

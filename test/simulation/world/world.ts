@@ -1,0 +1,209 @@
+/**
+ * The simulated world of one seed: a core cluster, cells, webhook replicas and aggregators running the shipping code, those who
+ * delete pods, and faults. Everything that happens follows from the seed.
+ */
+import { VirtualTime } from "../../support/virtual-ports.ts";
+import { type Change, Etcd } from "../apiserver/etcd.ts";
+import { Link } from "../apiserver/link.ts";
+import { metadataOf } from "../apiserver/objects.ts";
+import { ApiServer, type ServerSettings } from "../apiserver/server.ts";
+import { PodTruth } from "../pod-truth.ts";
+import { Chance } from "../random.ts";
+import { AggregatorNode } from "./aggregator-node.ts";
+import { type CellTruth, Checks } from "./checks.ts";
+import { Coverage } from "./coverage.ts";
+import { Kubelet } from "./kubelet.ts";
+import { Network } from "./network.ts";
+import { Replica } from "./replica.ts";
+import { type Answered, type InFlight, Reviews } from "./reviews.ts";
+import { drawScenario, type FaultKind, type Scenario } from "./scenario.ts";
+import { Workload } from "./workload.ts";
+
+export const NAMESPACE = "default";
+
+export interface Violation {
+  readonly invariant: string;
+  readonly atMs: number;
+  readonly message: string;
+}
+
+export interface SimulatedCell extends CellTruth {
+  readonly name: string;
+  readonly server: ApiServer;
+  readonly kubelet: Kubelet;
+  readonly workload: Workload;
+  aggregators: AggregatorNode[];
+}
+
+const OBJECT_LIMIT_BYTES = 1_500_000;
+const MAX_TRACE_LINES = 20_000;
+
+export class World {
+  readonly time: VirtualTime;
+  readonly chance: Chance;
+  readonly scenario: Scenario;
+  readonly coverage = new Coverage();
+  readonly network: Network;
+  readonly core: ApiServer;
+  readonly cells = new Map<string, SimulatedCell>();
+  readonly checks: Checks;
+  readonly violations: Violation[] = [];
+  readonly trace: string[] = [];
+  webhooks: Replica[] = [];
+  faultsActive = true;
+  readonly #tracing: boolean;
+
+  constructor(seed: number, without: ReadonlySet<FaultKind>, tracing: boolean) {
+    this.#tracing = tracing;
+    this.chance = new Chance(seed);
+    this.scenario = drawScenario(seed, this.chance.fork(), without);
+    this.time = new VirtualTime({ seed });
+    this.network = new Network(this.chance.fork());
+    this.core = new ApiServer("core", new Etcd(), this.time, this.#settings());
+    this.checks = new Checks({
+      cells: this.cells,
+      violation: (invariant, message) => this.violation(invariant, message),
+    });
+    for (let index = 1; index <= this.scenario.cells; index += 1) this.#addCell(`cell-${index}`);
+    this.core.etcd.observe((change) => this.#protectorChanged(change));
+    for (const plan of this.scenario.protectors) {
+      const { name, labels, minAvailable, minReadySeconds, compactThreshold } = plan;
+      void this.core.handle({
+        ...{
+          method: "POST",
+          path: `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors`,
+          contentType: "application/json",
+          user: "operator",
+        },
+        body: {
+          metadata: { name },
+          spec: {
+            minAvailable,
+            minReadySeconds,
+            selector: { matchLabels: labels },
+            admissionHistoryConfig: { compactThreshold },
+          },
+        },
+      });
+    }
+    for (let index = 0; index < this.scenario.webhooks; index += 1) this.webhooks.push(this.startReplica());
+    for (const cell of this.cells.values()) cell.aggregators.push(this.startAggregator(cell));
+  }
+
+  violation(invariant: string, message: string): void {
+    const violation = { invariant, atMs: Math.round(this.time.elapsedMs), message };
+    this.violations.push(violation);
+    this.note(`VIOLATION ${invariant}: ${message}`);
+  }
+
+  note(line: string): void {
+    if (this.#tracing && this.trace.length < MAX_TRACE_LINES)
+      this.trace.push(`${(this.time.elapsedMs / 1000).toFixed(3).padStart(9)} ${line}`);
+  }
+
+  startReplica(): Replica {
+    const ports = this.time.process({ skewMs: this.#skewMs() });
+    const core = this.#link(this.core, "webhook");
+    const cells = [...this.cells.values()].map(({ name, server }) => ({
+      name,
+      transport: this.#link(server, "webhook"),
+    }));
+    return new Replica({ ports, core, cells, settleMs: this.scenario.settleMs });
+  }
+
+  startAggregator(cell: SimulatedCell): AggregatorNode {
+    const { settleMs } = this.scenario;
+    const ports = this.time.process({ skewMs: this.#skewMs() });
+    const cellTransport = this.#link(cell.server, "aggregator");
+    const coreTransport = this.#link(this.core, "aggregator");
+    return new AggregatorNode({
+      cell: cell.name,
+      ports,
+      cellTransport,
+      coreTransport,
+      settleMs,
+      coverage: this.coverage,
+    });
+  }
+
+  #skewMs(): number {
+    return this.scenario.faults.clockStepEveryMs > 0 ? this.chance.between(-300_000, 300_000) : 0;
+  }
+
+  #link(server: ApiServer, user: string): Link {
+    const link = new Link(server, this.time, this.network.faultsOf(), user);
+    this.network.add(link);
+    return link;
+  }
+
+  #settings(): ServerSettings {
+    const { faults, requestTimeoutMs } = this.scenario;
+    const chance = this.chance.fork();
+    return {
+      requestTimeoutMs,
+      objectLimitBytes: OBJECT_LIMIT_BYTES,
+      watchLagMs: () => {
+        if (!this.faultsActive) return 2;
+        if (faults.watchLagMaxMs > 1_000 && chance.chance(0.9)) return chance.exponential(20);
+        const lagMs = chance.fraction() * faults.watchLagMaxMs;
+        if (lagMs > 1_000) this.coverage.fault("watchLag");
+        return lagMs;
+      },
+      commitDelayMs: () => {
+        if (!this.faultsActive) return 2;
+        if (chance.chance(faults.commitNeverRate)) {
+          this.coverage.fault("commitNever");
+          return undefined;
+        }
+        if (!chance.chance(faults.commitLateRate)) return chance.exponential(3);
+        this.coverage.fault("commitLate");
+        return chance.fraction() * requestTimeoutMs;
+      },
+    };
+  }
+
+  #addCell(name: string): void {
+    const etcd = new Etcd();
+    const server = new ApiServer(name, etcd, this.time, this.#settings());
+    const pods = new PodTruth(etcd);
+    const reviews = new Reviews(name, etcd, {
+      ports: this.time,
+      scenario: this.scenario,
+      chance: this.chance.fork(),
+      coverage: this.coverage,
+      faultsActive: () => this.faultsActive,
+      replicas: () => this.webhooks,
+      answered: (cell, flight, answer) => this.#answered(cell, flight, answer),
+      violation: (invariant, message) => this.violation(invariant, message),
+    });
+    server.admission = reviews;
+    if (this.#tracing) etcd.observe((change) => this.#tracePod(name, change));
+    const kubelet = new Kubelet(server, this.time, this.chance.fork());
+    const workload = new Workload(server, this.time, this.chance.fork(), this.scenario.podsPerCell, { app: "web" });
+    this.cells.set(name, { name, server, pods, reviews, kubelet, workload, aggregators: [] });
+  }
+
+  #answered(cell: string, flight: InFlight | undefined, { request, allowed, code, message }: Answered): void {
+    const kind = request.subResource === "eviction" ? "evict" : "delete";
+    this.coverage.verdict(allowed ? `${kind} allowed` : `${kind} ${code}${message.includes("busy") ? " busy" : ""}`);
+    this.note(`${cell} review of ${flight?.key ?? "?"} (${kind}): ${allowed ? "allowed" : `${code} ${message}`}`);
+    if (allowed && flight !== undefined && request.dryRun !== true)
+      this.checks.allowed(this.core.etcd, cell, flight, request);
+  }
+
+  #protectorChanged(change: Change): void {
+    if (!change.key.startsWith("podprotectors/")) return;
+    if (this.#tracing && change.after !== undefined)
+      this.note(`core ${change.key}@${change.revision} ${JSON.stringify(change.after.value.status ?? {})}`);
+    this.checks.changed(change);
+  }
+
+  #tracePod(cell: string, { key, revision, after }: Change): void {
+    if (!key.startsWith("pods/")) return;
+    const state =
+      after === undefined
+        ? "gone"
+        : `${metadataOf(after.value).deletionTimestamp === undefined ? "" : "terminating "}${JSON.stringify(after.value.status)}`;
+    this.note(`${cell} ${key}@${revision} ${state}`);
+  }
+}
