@@ -145,7 +145,7 @@ export class Confirmation {
     } catch (error) {
       if (signal.aborted) return;
       const failure = WatchFailure.from(error);
-      const retryMs = retryDelayMs(this.#backoff, failure, ports.random);
+      const retryMs = retryDelayMs(this.#backoff.nextMs(), failure, ports.random);
       failed(failure, retryMs);
       await sleep(ports, retryMs, signal);
     }

@@ -170,12 +170,10 @@ export class ListWatch<T> implements ConfirmedSource<T> {
 
   #delayMs(failure: WatchFailure, reason: ListReason | undefined): number {
     const { clock, random } = this.#options.ports;
-    const delayMs = retryDelayMs(this.#backoff, failure, random);
-    if (failure.retryAfterMs !== undefined) return delayMs;
-    if (reason === undefined) return Math.min(delayMs, MAX_RESUME_DELAY_MS);
-    const firstForLong =
-      listReasonAfter(failure) !== undefined && clock.monotonicMs() - this.#listedMs >= LISTS_APART_MS;
-    return firstForLong ? 0 : delayMs;
+    const ownMs = this.#backoff.nextMs();
+    if (reason === undefined) return retryDelayMs(Math.min(ownMs, MAX_RESUME_DELAY_MS), failure, random);
+    const longAgo = clock.monotonicMs() - this.#listedMs >= LISTS_APART_MS;
+    return retryDelayMs(longAgo && listReasonAfter(failure) !== undefined ? 0 : ownMs, failure, random);
   }
 
   async #confirmWhenSynced(signal: AbortSignal): Promise<void> {
