@@ -1,0 +1,339 @@
+import { join } from "node:path";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import type { GeneratorEvent } from "../../controllers/generator/events.ts";
+import { type Election, Generator } from "../../controllers/generator/generator.ts";
+import { plugins } from "../../controllers/generator/plugins/all.ts";
+import { field, items } from "../../scripts/control-plane/api-client.ts";
+import { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { root } from "../../scripts/root.ts";
+import { createHttpsTransport } from "../../shared/kube/https-transport.ts";
+import { loadClusterAccess } from "../../shared/kube/kubeconfig.ts";
+import type { Transport } from "../../shared/kube/transport.ts";
+import { systemPorts as ports } from "../../shared/runtime/system-ports.ts";
+import { GENERATOR_FINALIZER } from "../../shared/schema/annotations.ts";
+
+/** The generator against a real kube-apiserver, under the permissions that the manifests give it. */
+
+const GROUP = "podseidon.kubewharf.io";
+let cluster: Cluster;
+let transport: Transport;
+let namespace: string;
+let spaces = 0;
+
+beforeAll(async () => {
+  cluster = await Cluster.start({ controllerManager: false, scheduler: false, kwok: false });
+  for (const base of ["namespace", "crds", "generator"]) {
+    const { code, stderr } = await cluster.kubectl(["apply", "-k", join(root, "manifests/base", base)]);
+    if (code !== 0) throw new Error(stderr);
+  }
+  const serviceAccount = { namespace: "podseidon-system", name: "podseidon-generator" };
+  const access = await loadClusterAccess(await cluster.kubeconfigFor({ serviceAccount }));
+  transport = createHttpsTransport(access, { ports, userAgent: "test" });
+});
+
+afterAll(async () => {
+  transport?.close();
+  await cluster?.stop();
+});
+
+interface Running {
+  readonly generator: Generator;
+  readonly events: GeneratorEvent[];
+}
+
+const running: Running[] = [];
+
+function start(election?: Election): Running {
+  const events: GeneratorEvent[] = [];
+  const observer = {
+    generator: (event: GeneratorEvent) => events.push(event),
+    watch: () => {},
+    queue: () => {},
+    leader: () => {},
+  };
+  const all = plugins({ protectSelector: `${GROUP}/protect=true`, protectNonZero: true });
+  const generator = new Generator({ transport, ports, plugins: all, election, concurrency: 4, observer });
+  generator.start();
+  const one = { generator, events };
+  running.push(one);
+  return one;
+}
+
+beforeEach(async () => {
+  namespace = `space-${++spaces}`;
+  await cluster.apply([{ apiVersion: "v1", kind: "Namespace", metadata: { name: namespace } }]);
+});
+
+afterEach(async () => {
+  await Promise.all(running.splice(0).map(({ generator }) => generator.stop()));
+});
+
+interface Shape {
+  readonly replicas?: number;
+  readonly maxUnavailable?: number | string;
+  readonly protect?: boolean;
+}
+
+function deployment(name: string, { replicas = 10, maxUnavailable = "20%", protect = true }: Shape = {}): unknown {
+  const labels = { app: "web" };
+  return {
+    apiVersion: "apps/v1",
+    kind: "Deployment",
+    metadata: { name, namespace, labels: protect ? { [`${GROUP}/protect`]: "true" } : {} },
+    spec: {
+      replicas,
+      selector: { matchLabels: labels },
+      strategy: { rollingUpdate: { maxUnavailable, maxSurge: 1 } },
+      template: { metadata: { labels }, spec: { containers: [{ name: "web", image: "web" }] } },
+    },
+  };
+}
+
+const deploymentPath = (name: string): string => `/apis/apps/v1/namespaces/${namespace}/deployments/${name}`;
+const protectorsPath = (): string => `/apis/${GROUP}/v1alpha1/namespaces/${namespace}/podprotectors`;
+
+async function read(path: string): Promise<unknown> {
+  const { status, body } = await cluster.admin.request("GET", path);
+  return status === 404 ? undefined : body;
+}
+
+const protector = (name: string): Promise<unknown> => read(`${protectorsPath()}/deployment-${name}`);
+
+/** Resolves when the object at `path` is as `check` wants it. */
+async function eventually(path: string, check: (object: unknown) => boolean): Promise<unknown> {
+  let last: unknown;
+  await cluster
+    .waitFor(
+      path,
+      async () => {
+        last = await read(path);
+        return check(last);
+      },
+      20_000,
+    )
+    .catch((error: unknown) => {
+      throw new Error(`${path} stayed at ${JSON.stringify(last)}`, { cause: error });
+    });
+  return last;
+}
+
+const untilMinimum = (name: string, minimum: number): Promise<unknown> =>
+  eventually(`${protectorsPath()}/deployment-${name}`, (object) => field(object, "spec", "minAvailable") === minimum);
+const untilGone = (path: string): Promise<unknown> => eventually(path, (object) => object === undefined);
+const patch = (path: string, body: unknown): Promise<unknown> => cluster.admin.call("PATCH", path, body);
+
+describe("a Deployment", () => {
+  test("gets a protector as upstream makes it, and is held", async () => {
+    start();
+    await cluster.apply([deployment("web")]);
+    const found = await untilMinimum("web", 8);
+    const source = await read(deploymentPath("web"));
+    expect(field(found, "spec")).toEqual({
+      minAvailable: 8,
+      minReadySeconds: 0,
+      selector: { matchLabels: { app: "web" } },
+    });
+    expect(field(found, "metadata", "labels")).toEqual({
+      [`${GROUP}/source-name`]: "web",
+      [`${GROUP}/source-group`]: "apps",
+      [`${GROUP}/source-kind`]: "Deployment",
+      [`${GROUP}/source-resource`]: "deployments",
+    });
+    expect(field(found, "metadata", "finalizers")).toEqual([GENERATOR_FINALIZER]);
+    expect(field(found, "metadata", "ownerReferences")).toEqual([
+      {
+        apiVersion: "apps/v1",
+        kind: "Deployment",
+        name: "web",
+        uid: field(source, "metadata", "uid"),
+        controller: true,
+      },
+    ]);
+    expect(field(source, "metadata", "finalizers")).toEqual([GENERATOR_FINALIZER]);
+  });
+
+  test("is followed as it changes, and nothing is written when nothing has changed", async () => {
+    const { generator } = start();
+    await cluster.apply([deployment("web"), deployment("free", { protect: false })]);
+    await untilMinimum("web", 8);
+    await patch(deploymentPath("web"), { spec: { replicas: 20 } });
+    await untilMinimum("web", 16);
+    await patch(deploymentPath("web"), { spec: { strategy: { rollingUpdate: { maxUnavailable: 1 } } } });
+    const found = await untilMinimum("web", 19);
+    expect(field(found, "metadata", "annotations", `${GROUP}/derivation`)).toBe(
+      "replicas 20 - maxUnavailable 1 = minAvailable 19",
+    );
+    expect(await protector("free")).toBeUndefined();
+    await generator.stop();
+    const version = field(found, "metadata", "resourceVersion");
+    // The second one has looked at everything once a Deployment that came last has its protector.
+    const again = start();
+    await cluster.apply([deployment("last")]);
+    await untilMinimum("last", 8);
+    expect(again.events.filter((event) => "source" in event && !event.source.endsWith("/last"))).toEqual([]);
+    expect(field(await protector("web"), "metadata", "resourceVersion")).toBe(version);
+  });
+
+  test("with a name that fits no label is protected all the same", async () => {
+    start();
+    const names = [`${"long-".repeat(30)}a`, `${"long-".repeat(30)}b`, "x".repeat(253)];
+    await cluster.apply(names.map((name) => deployment(name)));
+    await eventually(protectorsPath(), (list) => items(list).length === 3);
+    const owners = items(await read(protectorsPath())).map((one) =>
+      field(one, "metadata", "ownerReferences", 0, "name"),
+    );
+    expect(owners.sort()).toEqual([...names].sort());
+  });
+});
+
+describe("a protector", () => {
+  test.each<[string, unknown]>([
+    ["its minimum", { spec: { minAvailable: 0 } }],
+    ["its selector", { spec: { selector: { matchLabels: { app: "other" } } } }],
+    ["its labels and owner", { metadata: { labels: null, ownerReferences: null } }],
+    ["its finalizer", { metadata: { finalizers: null } }],
+  ])("is repaired when someone alters %s", async (_, change) => {
+    const { events } = start();
+    await cluster.apply([deployment("web")]);
+    const before = await untilMinimum("web", 8);
+    await patch(`${protectorsPath()}/deployment-web`, change);
+    await cluster.waitFor("the repair", async () => events.some(({ kind }) => kind === "updated"));
+    const after = await protector("web");
+    for (const part of ["labels", "ownerReferences", "finalizers"]) {
+      expect(field(after, "metadata", part)).toEqual(field(before, "metadata", part));
+    }
+    expect(field(after, "spec")).toEqual(field(before, "spec"));
+  });
+
+  test("that is deleted stays in force, follows its source, and comes back when it is torn away", async () => {
+    const { events } = start();
+    await cluster.apply([deployment("web")]);
+    const first = await untilMinimum("web", 8);
+    await cluster.admin.call("DELETE", `${protectorsPath()}/deployment-web`);
+    await patch(deploymentPath("web"), { spec: { replicas: 20 } });
+    expect(field(await untilMinimum("web", 16), "metadata", "deletionTimestamp")).toBeDefined();
+    await patch(`${protectorsPath()}/deployment-web`, { metadata: { finalizers: null } });
+    const uid = field(first, "metadata", "uid");
+    await eventually(
+      `${protectorsPath()}/deployment-web`,
+      (one) => one !== undefined && field(one, "metadata", "uid") !== uid,
+    );
+    expect(events.filter(({ kind }) => kind === "created")).toHaveLength(2);
+  });
+
+  test("drops cells once when it is told to", async () => {
+    start();
+    await cluster.apply([deployment("web")]);
+    const found = await untilMinimum("web", 8);
+    const cell = (cellID: string): unknown => ({
+      cellID,
+      aggregation: { totalReplicas: 5, availableReplicas: 5, resourceVersion: "1" },
+    });
+    const path = `${protectorsPath()}/deployment-web`;
+    const summary = { totalReplicas: 10, aggregatedAvailableReplicas: 10, estimatedAvailableReplicas: 10 };
+    const body = { ...Object(found), status: { cells: [cell("one"), cell("two")], summary } };
+    await cluster.admin.call("PUT", `${path}/status`, body);
+    await patch(path, { metadata: { annotations: { [`${GROUP}/remove-cell-once`]: "two" } } });
+    const after = await eventually(
+      path,
+      (one) => field(one, "metadata", "annotations", `${GROUP}/remove-cell-once`) === undefined,
+    );
+    expect(field(after, "status", "cells")).toMatchObject([{ cellID: "one" }]);
+    expect(field(after, "status", "cells", "length")).toBe(1);
+    expect(field(after, "status", "summary", "aggregatedAvailableReplicas")).toBe(5);
+  });
+});
+
+describe("a protector is let go", () => {
+  test("when its Deployment is deleted, but only once that asks for no replicas", async () => {
+    const { events } = start();
+    await cluster.apply([deployment("web")]);
+    await untilMinimum("web", 8);
+    await cluster.admin.call("DELETE", deploymentPath("web"));
+    await patch(deploymentPath("web"), { spec: { replicas: 5 } });
+    // The deleted Deployment is still there, and its protector still follows it.
+    expect(field(await untilMinimum("web", 4), "metadata", "deletionTimestamp")).toBeUndefined();
+    await patch(deploymentPath("web"), { spec: { replicas: 0 } });
+    await untilGone(deploymentPath("web"));
+    expect(await protector("web")).toBeUndefined();
+    expect(events.map(({ kind }) => kind).slice(-2)).toEqual(["released", "letGo"]);
+  });
+
+  test("when its Deployment no longer asks, with a mark before it goes", async () => {
+    start();
+    await cluster.apply([deployment("web")]);
+    await untilMinimum("web", 8);
+    const marks: unknown[] = [];
+    const since = String(field(await read(protectorsPath()), "metadata", "resourceVersion"));
+    await patch(deploymentPath("web"), { metadata: { labels: null } });
+    await untilGone(`${protectorsPath()}/deployment-web`);
+    await eventually(deploymentPath("web"), (one) => field(one, "metadata", "finalizers") === undefined);
+    const watch = await cluster.admin.request(
+      "GET",
+      `${protectorsPath()}?watch=1&timeoutSeconds=1&resourceVersion=${since}`,
+    );
+    for (const line of watch.text.trim().split("\n")) {
+      const event: unknown = JSON.parse(line);
+      const mark = field(event, "object", "metadata", "annotations", `${GROUP}/released`);
+      marks.push([field(event, "type"), typeof mark, field(event, "object", "metadata", "finalizers") !== undefined]);
+    }
+    expect(marks).toEqual([
+      ["MODIFIED", "string", true],
+      ["MODIFIED", "string", true],
+      ["DELETED", "string", true],
+    ]);
+  });
+
+  test("never because its Deployment vanished, unless an operator releases it", async () => {
+    const { events, generator } = start();
+    await cluster.apply([deployment("web")]);
+    await untilMinimum("web", 8);
+    // Nothing of it is left, no finalizer was asked: as after a loss in etcd.
+    await cluster.etcd.deleteKey(`/registry/deployments/${namespace}/web`);
+    await cluster.waitFor("the report", async () => events.some(({ kind }) => kind === "orphaned"));
+    expect(generator.orphans()).toEqual([`deployment/${namespace}/web`]);
+    expect(field(await protector("web"), "metadata", "deletionTimestamp")).toBeUndefined();
+    await patch(`${protectorsPath()}/deployment-web`, {
+      metadata: { annotations: { [`${GROUP}/released`]: "by hand" } },
+    });
+    await untilGone(`${protectorsPath()}/deployment-web`);
+    expect(events.at(-1)).toMatchObject({ kind: "released", reason: "ReleasedByOperator" });
+  });
+
+  test("and one whose Deployment vanished is adopted when that is made again", async () => {
+    const { events } = start();
+    await cluster.apply([deployment("web")]);
+    const found = await untilMinimum("web", 8);
+    await cluster.etcd.deleteKey(`/registry/deployments/${namespace}/web`);
+    await cluster.waitFor("the report", async () => events.some(({ kind }) => kind === "orphaned"));
+    await cluster.apply([deployment("web", { replicas: 20 })]);
+    const after = await untilMinimum("web", 16);
+    expect(field(after, "metadata", "uid")).toBe(field(found, "metadata", "uid"));
+    const uid = field(await read(deploymentPath("web")), "metadata", "uid");
+    expect(field(after, "metadata", "ownerReferences", 0, "uid")).toBe(uid);
+  });
+});
+
+describe("of two generators", () => {
+  const election = (identity: string): Election => ({
+    namespace: "podseidon-system",
+    identity,
+    leaseDurationMs: 2_000,
+    renewDeadlineMs: 1_500,
+    retryPeriodMs: 200,
+  });
+
+  test("one works, and the other takes over when it stops", async () => {
+    const first = start(election("first"));
+    await cluster.waitFor("the first to lead", async () => first.generator.leading);
+    const second = start(election("second"));
+    await cluster.apply([deployment("web")]);
+    await untilMinimum("web", 8);
+    expect(second.generator.leading).toBe(false);
+    expect(second.events).toEqual([]);
+    await first.generator.stop();
+    await patch(deploymentPath("web"), { spec: { replicas: 20 } });
+    await untilMinimum("web", 16);
+    expect(second.generator.leading).toBe(true);
+  });
+});
