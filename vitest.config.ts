@@ -11,7 +11,9 @@ export default defineConfig({
         test: {
           name: "unit",
           include: ["{shared,webhook,controllers,scripts}/**/*.test.ts", SIMULATION_TESTS],
-          testTimeout: 60_000,
+          // Against what hangs, not against what is slow: a busy machine must not fail a test.
+          testTimeout: 5 * 60_000,
+          hookTimeout: 5 * 60_000,
         },
       },
       {
