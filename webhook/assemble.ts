@@ -13,6 +13,7 @@ import { ReviewHandler, type ReviewRecord } from "./handler.ts";
 import { CONFIRM_EVERY_MS } from "./limits.ts";
 import { Memory } from "./memory.ts";
 import type { WebhookMetrics } from "./metrics.ts";
+import { Nonces } from "./nonces.ts";
 import { Pipeline } from "./pipeline.ts";
 import { createProtectorCalls } from "./protector-calls.ts";
 import type { Handler } from "./server.ts";
@@ -100,6 +101,7 @@ function logReview(log: Log, record: ReviewRecord): void {
 export function assembleWebhook(parts: WebhookParts): Webhook {
   const { ports, log, metrics } = parts;
   const watches: ListWatch<Entry>[] = [];
+  const nonces = new Nonces(ports.random);
   const cores = parts.cores.map(({ name, transport }) => {
     const watch = new ListWatch<Entry>({
       name: `protectors of core ${name}`,
@@ -122,7 +124,7 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
     const memory = new Memory({ ports, settleMs: parts.settleMs, submit: (key, work) => core.submit(key, work) });
     const calls = createProtectorCalls(new ApiClient(transport));
     const observer = observe(name, parts, memory);
-    const core = new Core({ name, source: watch, calls, ports, observer });
+    const core = new Core({ name, source: watch, calls, ports, observer, tag: nonces.tag });
     return core;
   });
   const cells = new Map<string, Cell>();
@@ -132,7 +134,7 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
   }
   const handler = new ReviewHandler({
     cells,
-    pipeline: new Pipeline({ cores, ports, settleMs: parts.settleMs }),
+    pipeline: new Pipeline({ cores, ports, nonces, settleMs: parts.settleMs }),
     clock: ports.clock,
     ownNamespace: parts.ownNamespace,
     dryRunMode: parts.dryRunMode,

@@ -15,6 +15,8 @@ export interface CoreOptions {
   readonly calls: ProtectorCalls;
   readonly ports: Ports;
   readonly observer: SlotObserver;
+  /** This replica's tag, as its nonces carry it. */
+  readonly tag: string;
   /** Bound of design 5.4; default 15 s. */
   readonly maxCacheAgeMs?: number;
 }
@@ -72,8 +74,8 @@ export class Core implements ProtectorSource {
     const key = `${namespace}/${name}`;
     const existing = this.#slots.get(key);
     if (existing !== undefined) return existing;
-    const { ports, calls, observer, source } = this.#options;
-    const slot = new ProtectorSlot({ namespace, name, ports, calls, observer, watched: () => source.get(key) });
+    const { ports, calls, observer, source, tag } = this.#options;
+    const slot = new ProtectorSlot({ namespace, name, ports, calls, observer, tag, watched: () => source.get(key) });
     this.#slots.set(key, slot);
     return slot;
   }

@@ -12,7 +12,7 @@ const WRITE_RESULTS = [
   "unavailable",
 ] as const satisfies WriteResult[];
 const READ_RESULTS = ["found", "gone", "rejected", "unavailable"] as const satisfies ReadResult[];
-const READ_PURPOSES = ["first", "confirm", "conflict", "unknown"] as const satisfies ReadPurpose[];
+const READ_PURPOSES = ["first", "stale", "confirm", "conflict", "unknown"] as const satisfies ReadPurpose[];
 const FAILURES = [
   "core-unavailable",
   "core-rejected",

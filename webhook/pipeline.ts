@@ -3,6 +3,7 @@ import { formatMs } from "../shared/decide/time.ts";
 import type { Ports } from "../shared/runtime/clock.ts";
 import type { Pod } from "../shared/schema/pod.ts";
 import type { Operation } from "../shared/schema/podprotector.ts";
+import type { Nonces } from "./nonces.ts";
 import type { Blocker } from "./refusal.ts";
 import type { ProtectorSlot } from "./slot.ts";
 import type { Criterion } from "./subject.ts";
@@ -62,6 +63,7 @@ export type Verdict =
 export interface PipelineOptions {
   readonly cores: readonly ProtectorSource[];
   readonly ports: Ports;
+  readonly nonces: Nonces;
   readonly settleMs: number;
 }
 
@@ -131,8 +133,7 @@ export class Pipeline {
   }
 
   #request(disruption: Disruption): DisruptionRequest {
-    const { clock, random } = this.#options.ports;
-    const nowMs = clock.nowMs();
+    const nowMs = this.#options.ports.clock.nowMs();
     const { cell, operation, pod, forced, criterion } = disruption;
     return {
       cell,
@@ -140,7 +141,7 @@ export class Pipeline {
       pod,
       forced,
       criterion,
-      nonce: random.token(),
+      nonce: this.#options.nonces.next(),
       startTime: formatMs(nowMs),
       staleRefreshBefore: formatMs(nowMs - 2 * this.#options.settleMs),
     };

@@ -5,6 +5,7 @@ import type { Transport } from "../shared/kube/transport.ts";
 import type { WatchEvent } from "../shared/kube/watch-event.ts";
 import { createLog, type Log } from "../shared/observe/log.ts";
 import { Metrics } from "../shared/observe/metrics.ts";
+import { HealthServer } from "../shared/runtime/health-server.ts";
 import { Lifecycle, type LifecycleEvent, systemProcess } from "../shared/runtime/lifecycle.ts";
 import type { NamedPath } from "../shared/runtime/option-types.ts";
 import { systemPorts } from "../shared/runtime/system-ports.ts";
@@ -19,6 +20,7 @@ const EXIT_CONFIGURATION = 2;
 /** From SIGTERM to the exit, the shutdown delay included: longer than the longest review that can be under way. */
 const DRAIN_MS = 31_000;
 
+/** The transport to one cluster; a kubeconfig that can't be used ends the process with what to do about it. */
 async function connect(flag: string, { name, path }: NamedPath): Promise<Transport> {
   try {
     const access = await loadClusterAccess(path ?? "", { env: process.env });
@@ -127,7 +129,15 @@ export async function run(options: WebhookOptions, server: WebhookServer): Promi
     graceMs: options.shutdownDelay + DRAIN_MS,
     onEvent: (event) => logLifecycle(log, event),
   });
+  const health = new HealthServer({
+    healthAddress: options.healthProbeBindAddress,
+    metricsAddress: options.metricsBindAddress,
+    readiness: () => lifecycle.readiness(),
+    liveness: () => lifecycle.liveness(),
+    metrics: () => metrics.render(),
+  });
   lifecycle
+    .add({ name: "health", start: () => health.start(), stop: () => health.stop() })
     .add({
       name: "cores",
       start: () => webhook.start(),

@@ -5,6 +5,7 @@ import type { Pod } from "../shared/schema/pod.ts";
 import { ProtectorStore, type WriteFault } from "../test/support/protector-store.ts";
 import { VirtualTime } from "../test/support/virtual-ports.ts";
 import { noncesOf, type ProtectorFixture, pod, protector, quietObserver, unready } from "./fixtures.ts";
+import { Nonces } from "./nonces.ts";
 import { ProtectorSlot } from "./slot.ts";
 import type { LiveRead, Outcome, ReserveWork } from "./work.ts";
 
@@ -16,7 +17,7 @@ interface Setup {
 
 const WATCH_LAG_MS = 3;
 
-function slotOn(store: ProtectorStore, ports: Ports): ProtectorSlot {
+function slotOn(store: ProtectorStore, ports: Ports, tag = "self"): ProtectorSlot {
   const slot: ProtectorSlot = new ProtectorSlot({
     namespace: "default",
     name: "web",
@@ -24,6 +25,7 @@ function slotOn(store: ProtectorStore, ports: Ports): ProtectorSlot {
     calls: store.calls(ports),
     watched: store.watch(ports, WATCH_LAG_MS, () => slot.watchChanged()),
     observer: quietObserver,
+    tag,
   });
   return slot;
 }
@@ -43,14 +45,20 @@ interface Asked {
 
 let tokens = 0;
 
-function ask(time: VirtualTime, slot: ProtectorSlot, target: Pod, overrides: Partial<ReserveWork> = {}): Asked {
+function ask(
+  time: VirtualTime,
+  slot: ProtectorSlot,
+  target: Pod,
+  overrides: Partial<ReserveWork> = {},
+  nonce = `self${String(tokens++).padStart(4, "0")}`,
+): Asked {
   const nowMs = time.clock.nowMs();
   const work: ReserveWork = {
     kind: "reserve",
     request: {
       cell: "cell-1",
       operation: "DELETE",
-      nonce: `nonce-${tokens++}`,
+      nonce,
       pod: target,
       forced: false,
       criterion: "Available",
@@ -353,7 +361,8 @@ describe("replicas that compete for one protector", () => {
   ): Promise<ProtectorStore> {
     const time = new VirtualTime({ seed });
     const store = new ProtectorStore({ ports: time, object: protector(0, { available: requests }), writeMs: 5 });
-    const slots = Array.from({ length: replicas }, () => slotOn(store, time.process()));
+    const nonces = Array.from({ length: replicas }, () => new Nonces(time.random));
+    const slots = nonces.map(({ tag }) => slotOn(store, time.process(), tag));
     const pods = many(requests);
     let next = 0;
     let done = 0;
@@ -362,14 +371,13 @@ describe("replicas that compete for one protector", () => {
       const target = pods[index];
       const slot = slots[index % replicas];
       if (target === undefined || slot === undefined) return;
-      ask(time, slot, target, {
-        settle: (outcome) => {
-          expect(outcome.kind).toBe("allowed");
-          done++;
-          // The way back to the client and here again.
-          time.timers.after(1 + time.random.fraction(), send);
-        },
-      });
+      const settle = (outcome: Outcome): void => {
+        expect(outcome.kind).toBe("allowed");
+        done++;
+        // The way back to the client and here again.
+        time.timers.after(1 + time.random.fraction(), send);
+      };
+      ask(time, slot, target, { settle }, nonces[index % replicas]?.next());
     };
     for (let client = 0; client < concurrency; client++) send();
     await time.runUntil(() => done === requests, 60_000);

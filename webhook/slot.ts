@@ -14,6 +14,7 @@ import {
   MAX_REREAD_MS,
   MAX_WAITING_PER_PROTECTOR,
 } from "./limits.ts";
+import { writerOf } from "./nonces.ts";
 import type { ProtectorCalls } from "./protector-calls.ts";
 import { isCommitted, planRound, type Round } from "./round.ts";
 import { Turns } from "./turns.ts";
@@ -36,7 +37,7 @@ export interface SlotObserver {
   crashed(error: unknown): void;
 }
 
-export type ReadPurpose = "first" | "confirm" | "conflict" | "unknown";
+export type ReadPurpose = "first" | "stale" | "confirm" | "conflict" | "unknown";
 
 export interface SlotOptions {
   readonly namespace: string;
@@ -46,6 +47,8 @@ export interface SlotOptions {
   /** What the watch holds now. */
   readonly watched: () => Entry | undefined;
   readonly observer: SlotObserver;
+  /** This replica's tag, as its nonces carry it. */
+  readonly tag: string;
 }
 
 const ORDER: Readonly<Record<Work["kind"], number>> = { reassert: 0, rollBack: 1, reserve: 2 };
@@ -68,12 +71,13 @@ export class ProtectorSlot {
   #running = false;
   #writing = false;
   #conflicts = 0;
+  #wake: (() => void) | undefined;
   /** Message of the core's last failure, until a call succeeds. */
   #failure: string | undefined;
 
   constructor(options: SlotOptions) {
     this.#options = options;
-    this.#turns = new Turns(options.ports.random);
+    this.#turns = new Turns(options.tag, options.ports.random);
     this.#backoff = new Backoff({ initialMs: 20, maxMs: 500, factor: 2, jitter: 0.5 }, options.ports.random);
   }
 
@@ -109,7 +113,9 @@ export class ProtectorSlot {
 
   /** The watch has another version. While an own write is under way it may be that very write: judged when it is answered. */
   watchChanged(): void {
-    if (!this.#writing) this.newest();
+    if (this.#writing) return;
+    this.newest();
+    this.#wake?.();
   }
 
   async #run(): Promise<void> {
@@ -131,19 +137,16 @@ export class ProtectorSlot {
 
   /** Waits until it is this replica's turn to write (L5), which without rivals is now. */
   async #turn(): Promise<void> {
-    if (this.#conflicts > 0) {
-      if (this.#conflicts < CONFLICTS_BEFORE_WAIT) return;
-      const spread = CONFLICT_WAIT_MAX_MS - CONFLICT_WAIT_MIN_MS;
-      await this.#sleep(CONFLICT_WAIT_MIN_MS + spread * this.#options.ports.random.fraction());
-      return;
-    }
     for (;;) {
       this.newest();
       const nowMs = this.#nowMs();
-      const waitMs = Math.min(this.#turns.waitMs(nowMs, this.#waiting.size), this.#slackMs(nowMs));
-      if (waitMs <= 0) return;
-      await this.#sleep(waitMs);
+      const waitMs = Math.min(this.#turns.waitMs(nowMs), this.#slackMs(nowMs));
+      if (waitMs <= 0) break;
+      await this.#sleepUntilWoken(waitMs);
     }
+    if (this.#conflicts < CONFLICTS_BEFORE_WAIT || this.#turns.hasRivals) return;
+    const spread = CONFLICT_WAIT_MAX_MS - CONFLICT_WAIT_MIN_MS;
+    await this.#sleep(CONFLICT_WAIT_MIN_MS + spread * this.#options.ports.random.fraction());
   }
 
   /** How long the most urgent request can still wait for a write. */
@@ -169,6 +172,11 @@ export class ProtectorSlot {
       await this.#read("first");
       return;
     }
+    if (this.#turns.readsFirst && this.#isOlderThanRequests(base)) {
+      await this.#read("stale");
+      this.#turns.cacheWas(this.#known.newest?.version === base.version ? "current" : "stale");
+      return;
+    }
     const round = await this.#plan(base);
     for (const { work, error } of round.broken) this.#break(work, error);
     for (const work of round.done) this.#settle(work, { kind: "done" });
@@ -176,6 +184,12 @@ export class ProtectorSlot {
     // A refusal may rest on what this very round is about to write: with a write under way it is decided again on its answer.
     if (round.writes.length > 0) await this.#write(round);
     else if (!this.#refuse(round)) await this.#read("confirm");
+  }
+
+  /** Nothing was heard of the object since any of the waiting requests arrived. */
+  #isOlderThanRequests(base: Entry): boolean {
+    for (const { arrivedMs } of this.#waiting.keys()) if (arrivedMs <= base.receivedMs) return false;
+    return true;
   }
 
   async #plan(base: Entry): Promise<Round> {
@@ -220,10 +234,11 @@ export class ProtectorSlot {
     const tookMs = this.#nowMs() - sentMs;
     const label = writeResult(result);
     observer.wrote(label, writes.length, tookMs, failureMessage(result));
-    if (label === "written" || label === "conflict") this.#turns.wrote(this.#nowMs(), tookMs);
+    if (result.kind === "ok") this.#turns.wrote(this.#nowMs(), tookMs, writes.length);
     if (result.kind === "ok") this.#written(round, new Entry(result.object, this.#nowMs(), sentMs));
     else if (result.kind === "conflict") {
       this.#conflicts++;
+      this.#turns.conflicted(tookMs);
       await this.#read("conflict");
     } else if (result.kind === "gone") this.#absent();
     else if (result.kind === "rejected") this.#rejected(writes, result.message);
@@ -290,7 +305,10 @@ export class ProtectorSlot {
   #note(before: Entry | undefined, entry: Entry, finding: Finding, own = false): void {
     if (finding === "known" || before === undefined) return;
     if (finding !== "newer") this.#options.observer.historyLost(finding, before, entry);
-    else if (!own && isWrittenByWebhook(before, entry)) this.#turns.rivalWrote(this.#nowMs());
+    else if (!own && isWrittenByWebhook(before, entry)) {
+      const contending = this.#waiting.size > (this.#turns.readsFirst ? 1 : 0);
+      this.#turns.rivalWrote(writerOf(before.object, entry.object), this.#nowMs(), contending);
+    }
   }
 
   #absent(): void {
@@ -335,6 +353,14 @@ export class ProtectorSlot {
 
   #nowMs(): number {
     return this.#options.ports.clock.monotonicMs();
+  }
+
+  /** A wait that a change of the object ends. */
+  async #sleepUntilWoken(delayMs: number): Promise<void> {
+    const woken = new AbortController();
+    this.#wake = () => woken.abort();
+    await sleep(this.#options.ports, delayMs, woken.signal);
+    this.#wake = undefined;
   }
 
   #sleep(delayMs: number): Promise<void> {
