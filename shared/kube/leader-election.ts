@@ -1,17 +1,9 @@
 import { Backoff } from "../runtime/backoff.ts";
-import { type Ports, sleep, type Timer } from "../runtime/clock.ts";
-import { ApiClient } from "./api.ts";
+import { type Ports, sleep } from "../runtime/clock.ts";
 import type { ApiResult } from "./api-result.ts";
-import {
-  durationMsOf,
-  heldLease,
-  holderOf,
-  type Lease,
-  newLease,
-  parseLease,
-  recordOf,
-  releasedLease,
-} from "./lease.ts";
+import { Leadership, type StopReason } from "./leadership.ts";
+import { durationMsOf, holderOf, type Lease, recordOf } from "./lease.ts";
+import { LeaseClient } from "./lease-client.ts";
 import type { Transport } from "./transport.ts";
 
 export type LeaderEvent =
@@ -21,8 +13,7 @@ export type LeaderEvent =
   | { readonly kind: "observed"; readonly holder: string }
   | { readonly kind: "failed"; readonly during: LeaseCall; readonly error: Error; readonly retryMs: number };
 
-/** `expired`: could not renew in time. `lost`: another holds it. `released`: given up by `stop`. */
-export type StopReason = "expired" | "lost" | "released";
+export type { StopReason } from "./leadership.ts";
 export type LeaseCall = "get" | "create" | "update";
 
 export interface LeaderElectorOptions {
@@ -55,13 +46,6 @@ type Attempt =
   | { readonly kind: "waiting" }
   | { readonly kind: "failed"; readonly during: LeaseCall; readonly error: Error; readonly retryAfterMs: number };
 
-interface Leadership {
-  readonly controller: AbortController;
-  /** Monotonic: from then on another may hold the lease, as far as this process knows. */
-  untilMs: number;
-  expiry: Timer;
-}
-
 /**
  * Leader election on a Lease with client-go's semantics: candidates time the record's changes by their own monotonic
  * clock and never compare another machine's time; every write is a compare-and-swap.
@@ -74,8 +58,8 @@ interface Leadership {
 export class LeaderElector {
   readonly #options: LeaderElectorOptions;
   readonly #ports: Ports;
-  readonly #api: ApiClient;
-  readonly #path: string;
+  readonly #client: LeaseClient;
+  readonly #leadership: Leadership;
   readonly #leaseDurationMs: number;
   readonly #renewDeadlineMs: number;
   readonly #retryPeriodMs: number;
@@ -86,14 +70,10 @@ export class LeaderElector {
   #record: string | undefined;
   /** Monotonic time at which this process first saw the record as it is. */
   #recordSinceMs = 0;
-  #leadership: Leadership | undefined;
-  /** The end of the last leadership's work, and whether it is still to come. */
-  #ended: Promise<void> = Promise.resolve();
-  #ending = false;
 
   /** Throws a RangeError for times that could make two leaders. */
   constructor(options: LeaderElectorOptions) {
-    const { leaseDurationMs = 15_000, renewDeadlineMs = 10_000, retryPeriodMs = 2000, namespace } = options;
+    const { leaseDurationMs = 15_000, renewDeadlineMs = 10_000, retryPeriodMs = 2000 } = options;
     if (
       !(leaseDurationMs > renewDeadlineMs && renewDeadlineMs > retryPeriodMs * CANDIDATE_JITTER && retryPeriodMs > 0)
     ) {
@@ -103,8 +83,17 @@ export class LeaderElector {
     }
     this.#options = options;
     this.#ports = options.ports;
-    this.#api = new ApiClient(options.transport);
-    this.#path = `/apis/coordination.k8s.io/v1/namespaces/${encodeURIComponent(namespace)}/leases`;
+    this.#client = new LeaseClient({ ...options, clock: options.ports.clock, leaseDurationMs });
+    this.#leadership = new Leadership(options.ports, {
+      started: (signal) => {
+        options.onEvent?.({ kind: "leading", transitions: this.#lease?.spec?.leaseTransitions ?? 0 });
+        options.onStartedLeading(signal);
+      },
+      stopped: (reason) => {
+        options.onEvent?.({ kind: "stopped", reason });
+        return options.onStoppedLeading();
+      },
+    });
     this.#leaseDurationMs = leaseDurationMs;
     this.#renewDeadlineMs = renewDeadlineMs;
     this.#retryPeriodMs = retryPeriodMs;
@@ -121,7 +110,7 @@ export class LeaderElector {
 
   /** True only while no other candidate can hold the lease, by this process's monotonic clock. Ask before each write. */
   isLeader(): boolean {
-    return this.#leadership !== undefined && this.#nowMs() < this.#leadership.untilMs;
+    return this.#leadership.leftMs > 0;
   }
 
   /** Becomes a candidate, again after each loss; idempotent. */
@@ -133,14 +122,13 @@ export class LeaderElector {
   async stop(): Promise<void> {
     this.#stop.abort();
     await this.#running;
-    const leadership = this.#leadership;
-    if (leadership === undefined) return this.#ended;
-    const leftMs = leadership.untilMs - this.#nowMs();
-    this.#endLeadership("released");
+    if (!this.#leadership.begun) return this.#leadership.ended;
+    const { leftMs } = this.#leadership;
+    this.#leadership.end("released");
     // Work that goes on for longer than the lease is not covered by a release: the lease expires by itself.
     const timeout = new AbortController();
     const ended = await Promise.race([
-      this.#ended.then(() => true),
+      this.#leadership.ended.then(() => true),
       sleep(this.#ports, leftMs, timeout.signal).then(() => false),
     ]);
     timeout.abort();
@@ -150,7 +138,7 @@ export class LeaderElector {
   async #run(): Promise<void> {
     const { signal } = this.#stop;
     while (!signal.aborted) {
-      await this.#ended;
+      await this.#leadership.ended;
       const attempt = await this.#attempt();
       if (signal.aborted) return;
       await sleep(this.#ports, this.#pauseMs(attempt), signal);
@@ -168,7 +156,7 @@ export class LeaderElector {
       const jitter = this.isLeader() ? 0 : CANDIDATE_JITTER;
       return this.#retryPeriodMs * (1 + jitter * this.#ports.random.fraction());
     }
-    const leftMs = (this.#leadership?.untilMs ?? 0) - this.#nowMs();
+    const { leftMs } = this.#leadership;
     // A leader tries at its period for as long as it leads; a candidate can wait.
     const wantedMs = leftMs > 0 ? this.#retryPeriodMs : this.#backoff.nextMs();
     const patienceMs = leftMs > 0 ? Math.max(this.#retryPeriodMs, leftMs / 2) : Number.POSITIVE_INFINITY;
@@ -183,14 +171,14 @@ export class LeaderElector {
       const renewal = await this.#write(this.#lease);
       if (renewal.kind !== "conflict" && renewal.kind !== "gone") return this.#attemptOf("update", renewal);
     }
-    const read = await this.#api.get(this.#leasePath(), parseLease, this.#call());
+    const read = await this.#client.read(this.#call());
     if (read.kind === "gone") return this.#attemptOf("create", await this.#create());
     if (read.kind !== "ok") return this.#attemptOf("get", read);
     this.#observe(read.object);
     const holder = holderOf(read.object);
     if (holder !== "" && holder !== this.#options.identity) {
-      if (this.#leadership !== undefined) {
-        this.#endLeadership("lost");
+      if (this.#leadership.begun) {
+        this.#leadership.end("lost");
         return { kind: "waiting" };
       }
       const expiresMs = this.#recordSinceMs + durationMsOf(read.object, this.#leaseDurationMs);
@@ -216,65 +204,21 @@ export class LeaderElector {
 
   async #write(lease: Lease): Promise<ApiResult<Lease>> {
     const sentMs = this.#nowMs();
-    const result = await this.#api.update(
-      this.#leasePath(),
-      heldLease(lease, this.#holding()),
-      parseLease,
-      this.#call(),
-    );
-    return this.#written(sentMs, result);
+    return this.#written(sentMs, await this.#client.hold(lease, this.#call()));
   }
 
   async #create(): Promise<ApiResult<Lease>> {
     const sentMs = this.#nowMs();
-    const body = newLease(this.#options.namespace, this.#options.name, this.#holding());
-    return this.#written(sentMs, await this.#api.create(this.#path, body, parseLease, this.#call()));
+    return this.#written(sentMs, await this.#client.create(this.#call()));
   }
 
   #written(sentMs: number, result: ApiResult<Lease>): ApiResult<Lease> {
     if (result.kind !== "ok") return result;
     this.#observe(result.object);
-    const untilMs = sentMs + this.#renewDeadlineMs;
-    // An answer that comes too late, while stopping, or before the last leadership's work has ended leads nowhere; the next
-    // try finds the lease held by itself.
-    const late = this.#nowMs() >= untilMs || this.#stop.signal.aborted || this.#ending;
-    if (!late) this.#lead(untilMs, result.object.spec?.leaseTransitions ?? 0);
+    // An answer that comes too late, while stopping, or before the last term's work has ended leads nowhere; the next try
+    // finds the lease held by itself.
+    if (!this.#stop.signal.aborted) this.#leadership.extend(sentMs + this.#renewDeadlineMs);
     return result;
-  }
-
-  #lead(untilMs: number, transitions: number): void {
-    const expiry = this.#ports.timers.after(untilMs - this.#nowMs(), () => this.#endLeadership("expired"));
-    if (this.#leadership !== undefined && this.isLeader()) {
-      this.#leadership.expiry.cancel();
-      this.#leadership.untilMs = untilMs;
-      this.#leadership.expiry = expiry;
-      return;
-    }
-    // Its time had run out before the timer came to say so (a process that was stopped): the old work ends first.
-    if (this.#leadership !== undefined) {
-      expiry.cancel();
-      this.#endLeadership("expired");
-      return;
-    }
-    const controller = new AbortController();
-    this.#leadership = { controller, untilMs, expiry };
-    this.#options.onEvent?.({ kind: "leading", transitions });
-    this.#options.onStartedLeading(controller.signal);
-  }
-
-  #endLeadership(reason: StopReason): void {
-    const leadership = this.#leadership;
-    if (leadership === undefined) return;
-    this.#leadership = undefined;
-    leadership.expiry.cancel();
-    leadership.controller.abort();
-    this.#options.onEvent?.({ kind: "stopped", reason });
-    this.#ending = true;
-    // A rejection is left unhandled: work that can't be ended must end with the process.
-    this.#ended = (async () => {
-      await this.#options.onStoppedLeading();
-      this.#ending = false;
-    })();
   }
 
   async #release(): Promise<void> {
@@ -282,15 +226,10 @@ export class LeaderElector {
     // The second try is for a renewal whose answer was lost: it raised the version.
     for (let tries = 0; tries < 2 && lease !== undefined && holderOf(lease) === this.#options.identity; tries += 1) {
       const options = { timeoutMs: this.#requestTimeoutMs() };
-      const result = await this.#api.update(
-        this.#leasePath(),
-        releasedLease(lease, this.#ports.clock.nowMs()),
-        parseLease,
-        options,
-      );
+      const result = await this.#client.release(lease, options);
       if (result.kind === "ok") this.#observe(result.object);
       if (result.kind !== "conflict") return;
-      const read = await this.#api.get(this.#leasePath(), parseLease, options);
+      const read = await this.#client.read(options);
       lease = read.kind === "ok" ? read.object : undefined;
     }
   }
@@ -310,14 +249,6 @@ export class LeaderElector {
     return this.#ports.clock.monotonicMs();
   }
 
-  #holding() {
-    return {
-      identity: this.#options.identity,
-      leaseDurationMs: this.#leaseDurationMs,
-      nowMs: this.#ports.clock.nowMs(),
-    };
-  }
-
   /** Two tries fit into the renew deadline. */
   #requestTimeoutMs(): number {
     return this.#renewDeadlineMs / 2;
@@ -325,9 +256,5 @@ export class LeaderElector {
 
   #call() {
     return { timeoutMs: this.#requestTimeoutMs(), signal: this.#stop.signal };
-  }
-
-  #leasePath(): string {
-    return `${this.#path}/${encodeURIComponent(this.#options.name)}`;
   }
 }
