@@ -63,7 +63,8 @@ export async function evictPod(server: ApiServer, target: Target, request: Serve
     name,
     namespace: target.namespace,
     operation: "CREATE",
-    object: request.body ?? {},
+    // Whatever the client left out, the decoded object that is reviewed says what it is.
+    object: { apiVersion: "policy/v1", kind: "Eviction", ...request.body },
     oldObject: null,
     dryRun: isDryRun(target, record(record(request.body).deleteOptions)),
     options: { kind: "CreateOptions" },

@@ -139,7 +139,11 @@ export class Reviews implements AdmissionChain {
       .handle({ cell: this.#cell, kind, body, timeout: "10s", gone: () => timedOut || !replica.serving })
       .then(
         (reply) => this.#read(replica, request, flight, kind, reply, startedMs),
-        () => undefined,
+        (error: unknown) => {
+          // Every review here is well-formed: nothing about it may be thrown at the caller (S13).
+          if (replica.serving) this.#world.violation("S13", `a review was answered by ${String(error)}`);
+          return undefined;
+        },
       );
     const reply = await Promise.race([answer, timeout, replica.died.then(() => undefined)]);
     await sleep(ports, chance.exponential(2));
