@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { ClusterOptions } from "../../scripts/control-plane/cluster.ts";
 import { Estate } from "../../scripts/product/estate.ts";
 import { createReadyPods, eachAtMost } from "../support/pods.ts";
-import { createProtector, readProtector, reservationCount, waitUntilSettled } from "../support/protectors.ts";
+import { createProtector, waitUntilSettled } from "../support/protectors.ts";
 import { RejectingWebhook } from "../support/rejecting-webhook.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
@@ -35,6 +35,8 @@ interface Tally {
   admitted: number;
   refused: number;
   failed: number;
+  /** Messages other than the protector's refusal, for whoever reads a failure. */
+  readonly oddities: string[];
 }
 
 let estate: Estate;
@@ -73,7 +75,7 @@ async function deleteAll(
   attempts: readonly Attempt[],
   middle: () => Promise<void> = () => Promise.resolve(),
 ): Promise<Tally> {
-  const tally: Tally = { admitted: 0, refused: 0, failed: 0 };
+  const tally: Tally = { admitted: 0, refused: 0, failed: 0, oddities: [] };
   let answered = 0;
   let disturbance: Promise<void> | undefined;
   await eachAtMost(attempts.length, attempts, async ({ cell, name }) => {
@@ -84,6 +86,8 @@ async function deleteAll(
     if (answer !== undefined && answer.status < 300) tally.admitted += 1;
     else if (answer?.status === 429) tally.refused += 1;
     else tally.failed += 1;
+    if (answer === undefined || (answer.status >= 300 && !/at the minimum|not accounted for yet/.test(answer.text)))
+      tally.oddities.push(answer?.text ?? "no answer");
     answered += 1;
     if (answered * 4 >= attempts.length) disturbance ??= middle();
   });
@@ -101,11 +105,14 @@ async function alive(app: string): Promise<number> {
   return count;
 }
 
-/** After a disturbance: never below the promise, nothing stuck, and what may still go can go. */
+/**
+ * After a disturbance: never below the promise, nothing stuck, and what may still go can go. A deletion that its client was told has
+ * timed out can still be committed, so the pods are counted when nothing is reserved any more.
+ */
 async function expectConverged(app: string, attempts: readonly Attempt[]): Promise<void> {
-  const left = await alive(app);
+  let left = 0;
+  await waitUntilSettled(estate.core, "default", app, async () => (left = await alive(app)), SETTLED_WITHIN_MS);
   expect(left).toBeGreaterThanOrEqual(MIN_AVAILABLE);
-  await waitUntilSettled(estate.core, "default", app, left, SETTLED_WITHIN_MS);
   const again = await deleteAll(attempts);
   expect(again.admitted).toBe(left - MIN_AVAILABLE);
   expect(await alive(app)).toBe(MIN_AVAILABLE);
@@ -124,7 +131,7 @@ describe(`${2 * PODS_PER_CELL} concurrent deletions in two cells, ${MIN_AVAILABL
     it(title, async () => {
       const attempts = await prepare(app, spec);
       const tally = await deleteAll(attempts);
-      expect(tally).toEqual({ admitted: SPARE, refused: attempts.length - SPARE, failed: 0 });
+      expect(tally).toEqual({ admitted: SPARE, refused: attempts.length - SPARE, failed: 0, oddities: [] });
       await waitUntilSettled(estate.core, "default", app, MIN_AVAILABLE, SETTLED_WITHIN_MS);
     });
   }
@@ -176,7 +183,7 @@ describe(`${2 * PODS_PER_CELL} concurrent deletions in two cells, ${MIN_AVAILABL
     for (const cell of CELLS) await other.unregister(estate.cell(cell));
     await other.stop();
     expect(tally.admitted).toBeLessThanOrEqual(SPARE);
-    expect(reservationCount(await readProtector(estate.core, "default", "rejected"))).toBeGreaterThan(0);
+    expect(other.rejected).toBeGreaterThan(0);
     await expectConverged("rejected", attempts);
   });
 });

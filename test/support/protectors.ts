@@ -47,17 +47,18 @@ export async function waitUntilSettled(
   core: Cluster,
   namespace: string,
   name: string,
-  wanted: number,
+  wanted: number | (() => Promise<number>),
   timeoutMs: number,
 ): Promise<void> {
   let last = "";
   await core
     .waitFor(
-      `${name} to count ${wanted} available pods and to have no reservation left`,
+      `${name} to count ${typeof wanted === "number" ? wanted : "all"} available pods and to have no reservation left`,
       async () => {
         const protector = await readProtector(core, namespace, name);
         last = JSON.stringify(protector.status).slice(0, 3000);
-        return availableReplicas(protector) === wanted && reservationCount(protector) === 0;
+        if (reservationCount(protector) !== 0) return false;
+        return availableReplicas(protector) === (typeof wanted === "number" ? wanted : await wanted());
       },
       timeoutMs,
     )
