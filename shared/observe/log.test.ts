@@ -1,3 +1,5 @@
+import { spawnSync } from "node:child_process";
+import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { describeError } from "./error-fields.ts";
 import { createLog, type Log, type LogLevel, silentLog } from "./log.ts";
@@ -59,6 +61,23 @@ describe("log", () => {
     const text = JSON.stringify(lines());
     expect(text).toContain("[redacted]");
     expect(text).not.toContain("c2lnbmF0dXJl");
+  });
+
+  it("loses no line when the process exits", () => {
+    const script = `
+      const { createLog } = await import(process.argv[1]);
+      const log = createLog({ component: "short-lived" });
+      for (let line = 0; line < 5000; line += 1) log.info({ line }, "line");
+      process.exit(3);`;
+    const args = ["--input-type=module", "-e", script, join(import.meta.dirname, "log.ts")];
+    const run = spawnSync(process.execPath, args, { encoding: "utf8", maxBuffer: 2 ** 26 });
+    expect(run.status).toBe(3);
+    expect(
+      run.stdout
+        .trimEnd()
+        .split("\n")
+        .map((line) => JSON.parse(line).line),
+    ).toEqual(Array.from({ length: 5000 }, (_, line) => line));
   });
 
   it("says nothing where nothing is to be said", () => {

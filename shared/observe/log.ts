@@ -42,19 +42,19 @@ export type FlushableLog = Log & {
 
 /** Lines that stdout does not take are kept up to this; then they are dropped, because a log must not stop or fill the process. */
 const MAX_BUFFERED_BYTES = 8 * 1024 * 1024;
+const REDACTED = "[redacted]";
 /** Fields that may hold a secret, on the line itself and one level down. */
-const SECRET_FIELDS = [
+const SECRET_FIELDS: ReadonlySet<string> = new Set([
   "token",
   "password",
   "authorization",
   "secret",
   "privateKey",
   "clientKey",
-  "key",
   "tlsKey",
   "kubeconfig",
   "cookie",
-];
+]);
 
 /**
  * A log to stdout. Written asynchronously: a reader of the pipe that stalls (a container runtime under load) must not stall
@@ -65,15 +65,11 @@ export function createLog({ level = "info", component, destination, onDropped }:
     level,
     base: { component },
     timestamp: pino.stdTimeFunctions.isoTime,
-    formatters: { level: (label) => ({ level: label }) },
+    formatters: { level: (label) => ({ level: label }), log: redact },
     serializers: {
       error: describeError,
       cause: describeError,
       message: (value: unknown) => (typeof value === "string" ? scrub(value) : value),
-    },
-    redact: {
-      paths: [...SECRET_FIELDS, ...SECRET_FIELDS.map((name) => `*.${name}`)],
-      censor: "[redacted]",
     },
   };
   if (destination !== undefined) return { ...facade(pino(options, destination), level), flush: () => {} };
@@ -99,9 +95,29 @@ function facade(logger: pino.Logger, level: LogLevel): Log {
     info: (fields, message) => logger.info(fields, message),
     warn: (fields, message) => logger.warn(fields, message),
     error: (fields, message) => logger.error(fields, message),
-    child: (fields) => facade(logger.child(fields), level),
+    child: (fields) => facade(logger.child(redact(fields)), level),
     level,
   };
+}
+
+/** The fields without those that may hold a secret; the same object when there are none, which is nearly always. */
+function redact(fields: LogFields): Record<string, unknown> {
+  let clean: Record<string, unknown> | undefined;
+  for (const [name, value] of Object.entries(fields)) {
+    const kept = SECRET_FIELDS.has(name) && value !== undefined ? REDACTED : withoutSecrets(value);
+    if (kept === value) continue;
+    clean ??= { ...fields };
+    clean[name] = kept;
+  }
+  return clean ?? fields;
+}
+
+function withoutSecrets(value: unknown): unknown {
+  if (typeof value !== "object" || value === null || value instanceof Error || Array.isArray(value)) return value;
+  const hit = Object.keys(value).some((name) => SECRET_FIELDS.has(name));
+  return hit
+    ? Object.fromEntries(Object.entries(value).map(([name, one]) => [name, SECRET_FIELDS.has(name) ? REDACTED : one]))
+    : value;
 }
 
 /** A log that says nothing, for tests and tools. */

@@ -139,7 +139,7 @@ class Series<L extends LabelDefinitions, Child> {
   readonly #labels: ReadonlyMap<string, KnownValues>;
   readonly #make: (labels: Record<string, string>) => Child;
   readonly #zero: ((child: Child) => void) | undefined;
-  readonly #children = new Map<string, Child>();
+  readonly #root: Branch<Child> = newBranch();
 
   /** Without `zero` no series is made before it is asked for. */
   constructor(labels: L | undefined, make: (labels: Record<string, string>) => Child, zero?: (child: Child) => void) {
@@ -152,17 +152,26 @@ class Series<L extends LabelDefinitions, Child> {
   }
 
   of(labels: LabelsOf<L>): Child {
-    const values = this.#bounded(labels);
-    const present = this.#children.get(keyOf(values));
-    if (present !== undefined) return present;
+    const given: Readonly<Record<string, string>> = labels;
+    // One look-up per label and nothing allocated: this runs several times for each review.
+    let branch: Branch<Child> | undefined = this.#root;
+    for (const name of this.#names) {
+      branch = branch.next.get(given[name] ?? "");
+      if (branch === undefined) break;
+    }
+    return branch?.child ?? this.#first(this.#bounded(labels));
+  }
+
+  /** The series of bounded values, made when it is not there yet. */
+  #first(values: readonly string[]): Child {
     // The first of an open value brings all its closed combinations at zero.
     if (this.#zero !== undefined) this.#makeAll(this.#open(values));
-    return this.#children.get(keyOf(values)) ?? this.#add(values);
+    return this.#branch(values).child ?? this.#add(values);
   }
 
   forget(labels: LabelsOf<L>): Record<string, string> {
     const values = this.#bounded(labels);
-    this.#children.delete(keyOf(values));
+    this.#branch(values).child = undefined;
     return this.#record(values);
   }
 
@@ -186,15 +195,28 @@ class Series<L extends LabelDefinitions, Child> {
       combinations = combinations.flatMap((head) => values.map((value) => [...head, value]));
     }
     for (const values of combinations) {
-      if (this.#children.has(keyOf(values))) continue;
+      if (this.#branch(values).child !== undefined) continue;
       this.#zero?.(this.#add(values));
     }
   }
 
   #add(values: readonly string[]): Child {
     const child = this.#make(this.#record(values));
-    this.#children.set(keyOf(values), child);
+    this.#branch(values).child = child;
     return child;
+  }
+
+  #branch(values: readonly string[]): Branch<Child> {
+    let branch = this.#root;
+    for (const value of values) {
+      let next = branch.next.get(value);
+      if (next === undefined) {
+        next = newBranch();
+        branch.next.set(value, next);
+      }
+      branch = next;
+    }
+    return branch;
   }
 
   #record(values: readonly string[]): Record<string, string> {
@@ -224,6 +246,12 @@ class KnownValues {
   }
 }
 
-function keyOf(values: readonly string[]): string {
-  return values.length === 1 ? (values[0] ?? "") : JSON.stringify(values);
+/** Series by their label values, one level for each label. */
+interface Branch<Child> {
+  readonly next: Map<string, Branch<Child>>;
+  child: Child | undefined;
+}
+
+function newBranch<Child>(): Branch<Child> {
+  return { next: new Map(), child: undefined };
 }
