@@ -20,7 +20,7 @@ export interface Installation {
 }
 
 /** Resolves when every process is ready and both workers ask the webhook about every deletion. */
-export async function install(core: Cluster, workers: readonly Cluster[]): Promise<Installation> {
+export async function install(core: Cluster, workers: readonly Cluster[], bundles: string): Promise<Installation> {
   const rendered = await Promise.all(workers.map((worker) => render(worker, `demo/${worker.name}`)));
   const objects = rendered.map((list) => list.filter((object) => !isRegistration(object)));
   await Promise.all([
@@ -28,7 +28,9 @@ export async function install(core: Cluster, workers: readonly Cluster[]): Promi
     ...workers.map((worker, index) => worker.apply(objects[index] ?? [])),
   ]);
   await makeSecrets(core, workers);
-  const pods = (await Promise.all([core, ...workers].map((cluster) => playDeployments(cluster, SYSTEM)))).flat();
+  const pods = (
+    await Promise.all([core, ...workers].map((cluster) => playDeployments(cluster, SYSTEM, bundles)))
+  ).flat();
   const balancer = await Balancer.listen(
     pods.flatMap(({ webhookPort }) => (webhookPort === undefined ? [] : [{ host: "127.0.0.1", port: webhookPort }])),
   );

@@ -11,7 +11,6 @@ import { field, items } from "../control-plane/api-client.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
 import { ManagedProcess } from "../control-plane/managed-process.ts";
 import { reservePort } from "../control-plane/ports.ts";
-import { root } from "../root.ts";
 
 const ADDRESS = "127.0.0.1";
 const START_TIMEOUT_MS = 60_000;
@@ -62,20 +61,25 @@ export interface PlayedPod {
   readonly webhookPort: number | undefined;
 }
 
-/** Starts every replica of every Deployment of the namespace, and resolves when all of them are ready. */
-export async function playDeployments(cluster: Cluster, namespace: string): Promise<PlayedPod[]> {
+/** Starts every replica of every Deployment of the namespace from `bundles`, and resolves when all of them are ready. */
+export async function playDeployments(cluster: Cluster, namespace: string, bundles: string): Promise<PlayedPod[]> {
   const list = await cluster.admin.get(`/apis/apps/v1/namespaces/${namespace}/deployments`);
   const deployments = items(list).map((item) => v.parse(Deployment, item));
   const pods = await Promise.all(
     deployments.flatMap((deployment) =>
-      Array.from({ length: deployment.spec.replicas }, (_, index) => describePod(cluster, deployment, index)),
+      Array.from({ length: deployment.spec.replicas }, (_, index) => describePod(cluster, deployment, index, bundles)),
     ),
   );
   await Promise.all(pods.map(({ process }) => process.start()));
   return pods;
 }
 
-async function describePod(cluster: Cluster, deployment: Deployment, index: number): Promise<PlayedPod> {
+async function describePod(
+  cluster: Cluster,
+  deployment: Deployment,
+  index: number,
+  bundles: string,
+): Promise<PlayedPod> {
   const { name, namespace } = deployment.metadata;
   const { containers, serviceAccountName } = deployment.spec.template.spec;
   const [container] = containers;
@@ -105,7 +109,7 @@ async function describePod(cluster: Cluster, deployment: Deployment, index: numb
     workingDirectory: directory,
     launch: () => ({
       binary: globalThis.process.execPath,
-      args: argumentsOf(container, declared, mounts),
+      args: argumentsOf(container, declared, mounts, bundles),
       environment,
     }),
     isReady: async (signal) => {
@@ -123,8 +127,9 @@ function argumentsOf(
   { command, args }: v.InferOutput<typeof Container>,
   environment: Readonly<Record<string, string>>,
   mounts: ReadonlyMap<string, string>,
+  bundles: string,
 ): string[] {
-  const bundle = (word: string): string => (dirname(word) === "/podseidon" ? join(root, "dist", basename(word)) : word);
+  const bundle = (word: string): string => (dirname(word) === "/podseidon" ? join(bundles, basename(word)) : word);
   const expand = (word: string): string =>
     word.replace(/\$\(([A-Z_]+)\)/g, (all, name: string) => environment[name] ?? all);
   const mounted = (word: string): string => {

@@ -4,6 +4,7 @@ import { dirname, join } from "node:path";
 import { build } from "../build.ts";
 import { ensureBinaries } from "../control-plane/binaries.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
+import { theReaper } from "../control-plane/reaper.ts";
 import { VERSIONS } from "../control-plane/versions.ts";
 import { NAMESPACE } from "./federation.ts";
 import { narrator as createNarrator, type Narrator } from "./narrator.ts";
@@ -88,14 +89,18 @@ async function run(options: DemoOptions): Promise<number> {
   narrator.heading(
     `podseidon: ${REPLICAS} pods in two clusters, of which ${PROMISED} must be available, whatever happens`,
   );
-  narrator.say("Bundling the project, and getting the Kubernetes binaries (cached after the first time).");
-  await Promise.all([build(), ensureBinaries()]);
-  narrator.say(`Starting a core cluster and two worker clusters of Kubernetes ${VERSIONS.kubernetes}.`);
-  const clusters = await startClusters();
+  // Says by itself what it does when it takes long, which it does once.
+  await ensureBinaries();
+  narrator.say(
+    `Starting a core cluster and two worker clusters of Kubernetes ${VERSIONS.kubernetes}; bundling the project.`,
+  );
+  // Not in `dist`, which others may be using.
+  const bundles = join(theReaper().directory, "bundles");
+  const [clusters] = await Promise.all([startClusters(), build({ outdir: bundles })]);
   const [core, ...workers] = clusters;
   let demo: Demo;
   try {
-    demo = await setUp(core, workers, narrator);
+    demo = await setUp(core, workers, bundles, narrator);
   } catch (error) {
     for (const cluster of clusters) cluster.keepLogs();
     throw error;

@@ -13,7 +13,7 @@ const NODES = 2;
 
 const namespace = { apiVersion: "v1", kind: "Namespace", metadata: { name: NAMESPACE } };
 
-/** Pods take a second to become ready and one to end, so that things can be seen to happen. */
+/** Pods take two seconds to become ready and one to end, so that things can be seen to happen. */
 const workload = {
   apiVersion: "apps/v1",
   kind: "Deployment",
@@ -25,7 +25,7 @@ const workload = {
     template: {
       metadata: {
         labels: { app: WORKLOAD },
-        annotations: { [KWOK_ANNOTATIONS.readyAfter]: "1s", [KWOK_ANNOTATIONS.terminateAfter]: "1s" },
+        annotations: { [KWOK_ANNOTATIONS.readyAfter]: "2s", [KWOK_ANNOTATIONS.terminateAfter]: "1s" },
       },
       spec: { containers: [{ name: "web", image: "web:v1" }] },
     },
@@ -66,10 +66,15 @@ export async function startClusters(): Promise<readonly [Cluster, Cluster, Clust
 }
 
 /** Installs the project, deploys the workload, and resolves when ten pods are available and eight are promised. */
-export async function setUp(core: Cluster, workers: readonly Cluster[], narrator: Narrator): Promise<Demo> {
+export async function setUp(
+  core: Cluster,
+  workers: readonly Cluster[],
+  bundles: string,
+  narrator: Narrator,
+): Promise<Demo> {
   await Promise.all([core.apply([namespace]), ...workers.map(prepareWorker)]);
   narrator.say("Applying manifests/ and starting the project's processes under its ServiceAccounts.");
-  const installation = await install(core, workers);
+  const installation = await install(core, workers, bundles);
   narrator.say(
     `${installation.pods.length} processes are ready: ${tally(installation.pods.map(({ deployment }) => deployment))}.`,
   );
