@@ -10,28 +10,56 @@ export interface Wanted {
   readonly minReadySeconds: number;
 }
 
+/** What the checks ask of one version of a pod, worked out once. */
 interface Version {
   readonly revision: number;
   /** Undefined: deleted at this revision. */
-  readonly pod: Json | undefined;
+  readonly pod: Facts | undefined;
+}
+
+interface Facts {
+  readonly uid: string;
+  readonly labels: Json;
+  /** Ready, not terminating, not finished. */
+  readonly ready: boolean;
+  readonly readySinceMs: number;
+}
+
+interface Death {
+  readonly revision: number;
+  /** The pod as it was deleted; undefined when it ended by itself. */
+  readonly deleted: Facts | undefined;
 }
 
 /** Ready, not terminating, not finished, and ready since `cutoffMs` or before. */
 export function isTrulyAvailable(pod: Json, wanted: Wanted, cutoffMs: number): boolean {
-  const labels = record(metadataOf(pod).labels);
-  if (!Object.entries(wanted.labels).every(([key, value]) => labels[key] === value)) return false;
-  if (metadataOf(pod).deletionTimestamp !== undefined) return false;
+  return isAvailable(factsOf(pod), wanted, cutoffMs);
+}
+
+function isAvailable({ labels, ready, readySinceMs }: Facts, wanted: Wanted, cutoffMs: number): boolean {
+  if (!ready) return false;
+  for (const key in wanted.labels) if (labels[key] !== wanted.labels[key]) return false;
+  return wanted.minReadySeconds <= 0 || readySinceMs <= cutoffMs;
+}
+
+function factsOf(pod: Json): Facts {
+  const meta = metadataOf(pod);
   const status = record(pod.status);
-  if (status.phase === "Succeeded" || status.phase === "Failed") return false;
   const conditions = Array.isArray(status.conditions) ? status.conditions.map(record) : [];
-  const ready = conditions.find((condition) => condition.type === "Ready");
-  if (ready?.status !== "True") return false;
-  return wanted.minReadySeconds <= 0 || Date.parse(String(ready.lastTransitionTime)) <= cutoffMs;
+  const condition = conditions.find(({ type }) => type === "Ready");
+  const ended = meta.deletionTimestamp !== undefined || status.phase === "Succeeded" || status.phase === "Failed";
+  return {
+    uid: text(meta.uid) ?? "",
+    labels: record(meta.labels),
+    ready: !ended && condition?.status === "True",
+    readySinceMs: Date.parse(String(condition?.lastTransitionTime)),
+  };
 }
 
 export class PodTruth {
   readonly #versions = new Map<string, Version[]>();
-  readonly #deadAt = new Map<string, number>();
+  readonly #deaths = new Map<string, Death>();
+  readonly #now = new Map<string, Facts>();
 
   constructor(etcd: Etcd) {
     etcd.observe((change) => this.#record(change));
@@ -42,41 +70,62 @@ export class PodTruth {
     const found = new Set<string>();
     for (const versions of this.#versions.values()) {
       const pod = at(versions, revision);
-      if (pod !== undefined && isTrulyAvailable(pod, wanted, cutoffMs)) found.add(text(metadataOf(pod).uid) ?? "");
+      if (pod !== undefined && isAvailable(pod, wanted, cutoffMs)) found.add(pod.uid);
     }
     return found;
   }
 
   /** The revision at which this UID became terminating, finished or absent; undefined while it lives. */
   deadAt(uid: string): number | undefined {
-    return this.#deadAt.get(uid);
+    return this.#deaths.get(uid)?.revision;
+  }
+
+  /** Somebody deleted this pod while it was available: its loss was not its own. */
+  wasTaken(uid: string, wanted: Wanted, cutoffMs: number): boolean {
+    const deleted = this.#deaths.get(uid)?.deleted;
+    return deleted !== undefined && isAvailable(deleted, wanted, cutoffMs);
+  }
+
+  /** The pod lives and is available now. */
+  isAvailableNow(uid: string, wanted: Wanted, cutoffMs: number): boolean {
+    const pod = this.#now.get(uid);
+    return pod !== undefined && isAvailable(pod, wanted, cutoffMs);
   }
 
   /** etcd was restored to `revision`: what came later did not happen. */
   rewind(revision: number): void {
+    this.#now.clear();
     for (const [key, versions] of this.#versions) {
       const kept = versions.filter((version) => version.revision <= revision);
       if (kept.length === 0) this.#versions.delete(key);
       else this.#versions.set(key, kept);
+      const last = kept.at(-1)?.pod;
+      if (last !== undefined) this.#now.set(last.uid, last);
     }
-    for (const [uid, dead] of this.#deadAt) if (dead > revision) this.#deadAt.delete(uid);
+    for (const [uid, death] of this.#deaths) if (death.revision > revision) this.#deaths.delete(uid);
   }
 
   #record(change: Change): void {
     if (!change.key.startsWith("pods/")) return;
     const versions = this.#versions.get(change.key) ?? [];
-    versions.push({ revision: change.revision, pod: change.after?.value });
+    const after = change.after === undefined ? undefined : factsOf(change.after.value);
+    versions.push({ revision: change.revision, pod: after });
     this.#versions.set(change.key, versions);
-    const pod = change.after?.value ?? change.before?.value;
-    const uid = text(metadataOf(pod ?? {}).uid);
-    if (uid === undefined || this.#deadAt.has(uid)) return;
+    const uid = after?.uid ?? text(metadataOf(change.before?.value ?? {}).uid);
+    if (uid === undefined) return;
+    const before = this.#now.get(uid);
+    if (after === undefined) this.#now.delete(uid);
+    else this.#now.set(uid, after);
+    if (this.#deaths.has(uid)) return;
     const phase = record(change.after?.value.status).phase;
-    const ended = change.after === undefined || metadataOf(change.after.value).deletionTimestamp !== undefined;
-    if (ended || phase === "Succeeded" || phase === "Failed") this.#deadAt.set(uid, change.revision);
+    const deleted = change.after === undefined || metadataOf(change.after.value).deletionTimestamp !== undefined;
+    if (deleted) this.#deaths.set(uid, { revision: change.revision, deleted: before });
+    else if (phase === "Succeeded" || phase === "Failed")
+      this.#deaths.set(uid, { revision: change.revision, deleted: undefined });
   }
 }
 
-function at(versions: readonly Version[], revision: number): Json | undefined {
+function at(versions: readonly Version[], revision: number): Facts | undefined {
   let low = 0;
   let high = versions.length;
   while (low < high) {

@@ -160,12 +160,16 @@ export class Checks {
       const truth = this.#world.cells.get(cell.cellID);
       const { resourceVersion, maturityCutoff } = cell.aggregation ?? {};
       if (truth === undefined || resourceVersion === undefined) continue;
-      const possible = truth.pods.availableAt(Number(resourceVersion), wanted, Date.parse(maturityCutoff ?? ""));
+      const cutoffMs = Date.parse(maturityCutoff ?? "");
+      const possible = truth.pods.availableAt(Number(resourceVersion), wanted, cutoffMs);
       for (const { uid, weight } of Ledger.parse(cell.admissionHistory?.buckets).reservations())
         if (uid !== undefined && weight === 1) possible.delete(uid);
-      for (const { uid } of truth.reviews.committable()) possible.delete(uid);
+      // Exempt are pods that became unavailable by themselves since the snapshot, whoever deletes them then.
+      for (const { uid } of truth.reviews.committable())
+        if (truth.pods.isAvailableNow(uid, wanted, cutoffMs) && !this.exempt.has(uid) && possible.delete(uid))
+          gone.push(`${uid} (may go)`);
       for (const uid of [...possible]) {
-        if (truth.pods.deadAt(uid) === undefined || this.exempt.has(uid)) continue;
+        if (this.exempt.has(uid) || !truth.pods.wasTaken(uid, wanted, cutoffMs)) continue;
         possible.delete(uid);
         gone.push(uid);
       }

@@ -1,6 +1,6 @@
 /** One webhook replica: the shipping assembly on simulated links. It dies and comes back empty-handed. */
 import type { Transport } from "../../../shared/kube/transport.ts";
-import { createLog } from "../../../shared/observe/log.ts";
+import { type Log, silentLog } from "../../../shared/observe/log.ts";
 import { Metrics } from "../../../shared/observe/metrics.ts";
 import { assembleWebhook, type Webhook } from "../../../webhook/assemble.ts";
 import { WebhookMetrics } from "../../../webhook/metrics.ts";
@@ -12,7 +12,12 @@ export interface ReplicaOptions {
   readonly core: Transport;
   readonly cells: readonly { readonly name: string; readonly transport: Transport }[];
   readonly settleMs: number;
+  /** What the replica calls a defect of its own. */
+  readonly onDefect: (message: string) => void;
 }
+
+/** Counts of all replicas together; nobody reads them. */
+const metrics = new WebhookMetrics(new Metrics({ processMetrics: false }));
 
 export class Replica {
   readonly ports: ProcessPorts;
@@ -32,8 +37,8 @@ export class Replica {
       ownNamespace: "podseidon-system",
       dryRunMode: false,
       requireBoundEvictions: true,
-      log: createLog({ component: "webhook", level: "error" }),
-      metrics: new WebhookMetrics(new Metrics({ processMetrics: false })),
+      log: defectLog(options.onDefect),
+      metrics,
     });
     this.#webhook.start();
   }
@@ -59,4 +64,13 @@ export class Replica {
     for (const { transport } of this.#options.cells) transport.close();
     this.#died.resolve();
   }
+}
+
+function defectLog(onDefect: (message: string) => void): Log {
+  const log: Log = {
+    ...silentLog,
+    error: ({ error }, message) => onDefect(`${message}: ${error instanceof Error ? error.stack : String(error)}`),
+    child: () => log,
+  };
+  return log;
 }

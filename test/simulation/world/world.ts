@@ -5,7 +5,6 @@
 import { VirtualTime } from "../../support/virtual-ports.ts";
 import { type Change, Etcd } from "../apiserver/etcd.ts";
 import { Link } from "../apiserver/link.ts";
-import { metadataOf } from "../apiserver/objects.ts";
 import { ApiServer, type ServerSettings } from "../apiserver/server.ts";
 import { PodTruth } from "../pod-truth.ts";
 import { Chance } from "../random.ts";
@@ -16,6 +15,7 @@ import { Kubelet } from "./kubelet.ts";
 import { Network } from "./network.ts";
 import { Replica } from "./replica.ts";
 import { type Answered, type InFlight, Reviews } from "./reviews.ts";
+import { describePod, describeProtector } from "./describe.ts";
 import { drawScenario, type FaultKind, type Scenario } from "./scenario.ts";
 import { Workload } from "./workload.ts";
 
@@ -108,7 +108,13 @@ export class World {
       name,
       transport: this.#link(server, "webhook"),
     }));
-    return new Replica({ ports, core, cells, settleMs: this.scenario.settleMs });
+    return new Replica({
+      ports,
+      core,
+      cells,
+      settleMs: this.scenario.settleMs,
+      onDefect: (message) => this.violation("S13", message),
+    });
   }
 
   startAggregator(cell: SimulatedCell): AggregatorNode {
@@ -186,24 +192,20 @@ export class World {
   #answered(cell: string, flight: InFlight | undefined, { request, allowed, code, message }: Answered): void {
     const kind = request.subResource === "eviction" ? "evict" : "delete";
     this.coverage.verdict(allowed ? `${kind} allowed` : `${kind} ${code}${message.includes("busy") ? " busy" : ""}`);
-    this.note(`${cell} review of ${flight?.key ?? "?"} (${kind}): ${allowed ? "allowed" : `${code} ${message}`}`);
+    this.note(
+      `${cell} review of ${flight?.key ?? "?"} ${flight?.uid ?? ""}@${flight?.revision ?? ""} (${kind}): ${allowed ? "allowed" : `${code} ${message}`}`,
+    );
     if (allowed && flight !== undefined && request.dryRun !== true)
       this.checks.allowed(this.core.etcd, cell, flight, request);
   }
 
   #protectorChanged(change: Change): void {
     if (!change.key.startsWith("podprotectors/")) return;
-    if (this.#tracing && change.after !== undefined)
-      this.note(`core ${change.key}@${change.revision} ${JSON.stringify(change.after.value.status ?? {})}`);
+    if (this.#tracing) this.note(`core ${describeProtector(change)}`);
     this.checks.changed(change);
   }
 
-  #tracePod(cell: string, { key, revision, after }: Change): void {
-    if (!key.startsWith("pods/")) return;
-    const state =
-      after === undefined
-        ? "gone"
-        : `${metadataOf(after.value).deletionTimestamp === undefined ? "" : "terminating "}${JSON.stringify(after.value.status)}`;
-    this.note(`${cell} ${key}@${revision} ${state}`);
+  #tracePod(cell: string, change: Change): void {
+    if (change.key.startsWith("pods/")) this.note(`${cell} ${describePod(change)}`);
   }
 }
