@@ -7,9 +7,10 @@ import type { SyncTimeAlgorithm } from "../../shared/decide/account.ts";
 import type { Incident } from "../../shared/decide/history.ts";
 import type { ApiClient } from "../../shared/kube/api.ts";
 import type { ApiResult } from "../../shared/kube/api-result.ts";
-import type { ListWatch } from "../../shared/kube/list-watch.ts";
+import type { ConfirmedSource, Source } from "../../shared/kube/source.ts";
 import type { WatchEvent } from "../../shared/kube/watch-event.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
+import type { QueueEvent } from "../../shared/runtime/queue.ts";
 import { VOIDED_ANNOTATION } from "../../shared/schema/annotations.ts";
 import { parsePod } from "../../shared/schema/parse-pod.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
@@ -23,20 +24,25 @@ import type { PodParser } from "./pod-parser.ts";
 import { Term } from "./term.ts";
 import { Voider } from "./void.ts";
 
+/** Resolves at the first complete list, or when the signal aborts. */
+interface Syncing {
+  whenSynced(signal: AbortSignal): Promise<void>;
+}
+
 /** One core cluster: where its protectors are read and written. */
 export interface CoreAccess {
   readonly name: string;
-  readonly client: ApiClient;
-  readonly protectors: ListWatch<PodProtector>;
+  readonly client: Pick<ApiClient, "getPodProtector" | "putPodProtectorStatus">;
+  readonly protectors: Source<PodProtector> & Syncing;
 }
 
 export interface AggregatorOptions {
   readonly cellID: string;
   readonly ports: Ports;
-  readonly pods: ListWatch<Pod>;
+  readonly pods: ConfirmedSource<Pod> & Syncing;
   readonly parser: PodParser;
   /** The cell's apiserver, for quorum reads of single pods. */
-  readonly cellClient: ApiClient;
+  readonly cellClient: Pick<ApiClient, "getPod" | "patch">;
   readonly cores: readonly CoreAccess[];
   readonly settleMs: number;
   readonly heartbeatMs: number;
@@ -50,6 +56,8 @@ export interface AggregatorOptions {
   /** This process holds the lease for longer than a write can take. */
   readonly mayWrite: () => boolean;
   readonly onEvent: EventSink;
+  /** What the queue of a core does. */
+  readonly onQueueEvent?: (core: string, event: QueueEvent) => void;
 }
 
 /** A cell is called stale after so many heartbeats that did not come. */
@@ -98,13 +106,11 @@ export class Aggregator {
   /** To be given every event of the pods' list-watch. */
   podsWatched(event: WatchEvent): void {
     this.cell.watched(event);
-    this.#options.onEvent({ kind: "podWatch", event });
   }
 
   /** To be given every event of a core's list-watch of protectors. */
   protectorsWatched(core: string, event: WatchEvent): void {
     if (event.kind === "versionWentBack") this.#remember(core, "CoreRestored");
-    this.#options.onEvent({ kind: "protectorWatch", core, event });
   }
 
   /** Accounts until `signal` aborts; resolves when the last write has ended. */
@@ -133,7 +139,7 @@ export class Aggregator {
   ): Promise<void> {
     await protectors.whenSynced(signal);
     if (signal.aborted) return;
-    const { heartbeatMs } = this.#options;
+    const { heartbeatMs, onQueueEvent } = this.#options;
     const term = new Term({
       ...this.#options,
       core: name,
@@ -144,6 +150,7 @@ export class Aggregator {
       voider,
       staleAfterMs: STALE_HEARTBEATS * heartbeatMs,
       incident: this.#recentIncident(name),
+      onQueueEvent: (event) => onQueueEvent?.(name, event),
       onCellRestored: (snapshot, stored) => this.#cellRestored("stored", stored, snapshot),
     });
     this.#terms.set(name, term);

@@ -1,7 +1,6 @@
 /** What happens in an aggregator, as typed events; metrics and logs subscribe (style: podseidon's observer). */
 
 import type { Refusal, SettleRule } from "../../shared/decide/account.ts";
-import type { WatchEvent } from "../../shared/kube/watch-event.ts";
 import type { Operation } from "../../shared/schema/podprotector.ts";
 import type { RestoreSign } from "./cell.ts";
 import type { ProtectorId } from "./entry.ts";
@@ -73,8 +72,6 @@ export type AggregatorEvent =
       readonly id: ProtectorId;
       readonly podName: string;
       readonly result: "done" | "gone" | "failed";
-    }
-  | { readonly kind: "podWatch"; readonly event: WatchEvent }
-  | { readonly kind: "protectorWatch"; readonly core: string; readonly event: WatchEvent };
+    };
 
 export type EventSink = (event: AggregatorEvent) => void;

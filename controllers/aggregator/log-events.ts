@@ -1,6 +1,5 @@
 /** The aggregator's events as log lines: what somebody has to know is a warning, what only explains is debug. */
 
-import type { WatchEvent } from "../../shared/kube/watch-event.ts";
 import type { Log } from "../../shared/observe/log.ts";
 import type { AggregatorEvent, EventSink } from "./events.ts";
 
@@ -56,24 +55,8 @@ export function eventLog(log: Log): EventSink {
       case "dropped":
         log.debug({ ...event.id, operation: event.operation, rule: event.rule }, "Settled a reservation");
         return;
-      case "podWatch":
-        logWatch(log, "pods", event.event);
-        return;
-      case "protectorWatch":
-        logWatch(log, event.core, event.event);
-        return;
       default:
         return;
     }
   };
-}
-
-function logWatch(log: Log, source: string, event: WatchEvent): void {
-  const fields = { source, ...event };
-  if (event.kind === "failed") log.warn(fields, "A watch failed");
-  else if (event.kind === "unparsable") log.error(fields, "An object cannot be read");
-  else if (event.kind === "versionWentBack") log.warn(fields, "An apiserver went back in time");
-  else if (event.kind === "handlerFailed") log.error(fields, "A handler of a watch failed");
-  else if (event.kind === "listed") log.info(fields, "Listed");
-  else log.debug(fields, "Watching");
 }

@@ -86,20 +86,6 @@ export function eventMetrics(metrics: Metrics): EventSink {
     help: "1 where the core's CRD drops this project's fields, so that accounting fell back to upstream's clock rule.",
     labels: { core: CORE },
   });
-  const watch = metrics.counter({
-    name: "aggregator_watch_events_total",
-    help: "What happened to the list-watches; source is pods or the name of a core.",
-    labels: {
-      source: CORE,
-      event: ["listed", "watching", "ended", "failed", "versionWentBack", "unparsable", "confirmed", "handlerFailed"],
-    },
-  });
-  const lag = metrics.histogram({
-    name: "aggregator_position_lag_seconds",
-    help: "How long after a quorum read was sent the pod stream reached what it had seen.",
-    buckets: SECONDS,
-  });
-
   const record = (event: AggregatorEvent): void => {
     switch (event.kind) {
       case "reconciled":
@@ -135,13 +121,6 @@ export function eventMetrics(metrics: Metrics): EventSink {
       case "fieldsDropped":
         inexact.set({ core: event.core }, 1);
         return;
-      case "podWatch":
-        watch.inc({ source: "pods", event: event.event.kind });
-        if (event.event.kind === "confirmed") lag.observe({}, event.event.lagMs / 1000);
-        return;
-      case "protectorWatch":
-        watch.inc({ source: event.core, event: event.event.kind });
-        return;
       default:
         return;
     }
@@ -151,20 +130,6 @@ export function eventMetrics(metrics: Metrics): EventSink {
 
 /** Declares the metrics that are read off the aggregator at each scrape. */
 export function stateMetrics(metrics: Metrics, aggregator: Aggregator, clock: Clock): void {
-  metrics.gaugeFrom({ name: "aggregator_pods", help: "Pods of the cell in the snapshot.", labels: {} }, (set) =>
-    set({}, aggregator.cell.pods.size),
-  );
-  metrics.gaugeFrom(
-    {
-      name: "aggregator_pod_stream_silence_seconds",
-      help: "Time since the cell's apiserver last sent anything about pods.",
-      labels: {},
-    },
-    (set) => {
-      const contactMs = aggregator.cell.pods.lastContactMs;
-      if (contactMs !== undefined) set({}, (clock.monotonicMs() - contactMs) / 1000);
-    },
-  );
   metrics.gaugeFrom(
     { name: "aggregator_protectors", help: "Protectors followed, by core.", labels: { core: CORE } },
     (set) => {
@@ -180,9 +145,6 @@ function perTerm(metrics: Metrics, aggregator: Aggregator, clock: Clock): void {
     metrics.gaugeFrom({ name, help, labels: { core: CORE } }, (set) => {
       for (const [core, term] of aggregator.terms) set({ core }, value(summarize(term, clock)));
     });
-  each("aggregator_queue_depth", "Protectors that wait for a worker.", ({ depth }) => depth);
-  each("aggregator_queue_wait_seconds", "How long the first of them has waited.", ({ waitMs }) => waitMs / 1000);
-  each("aggregator_failing_protectors", "Protectors whose last write failed.", ({ failing }) => failing);
   each("aggregator_held_protectors", "Protectors whose entry for this cell is on hold.", ({ held }) => held);
   each("aggregator_reservations", "Reservations that are not settled.", ({ reservations }) => reservations);
   each(
@@ -198,9 +160,6 @@ function perTerm(metrics: Metrics, aggregator: Aggregator, clock: Clock): void {
 }
 
 interface TermSummary {
-  readonly depth: number;
-  readonly waitMs: number;
-  readonly failing: number;
   readonly held: number;
   readonly reservations: number;
   readonly oldestMs: number;
@@ -219,14 +178,5 @@ function summarize(term: Term, clock: Clock): TermSummary {
     reservations += progress.pending.length;
     for (const { firstSeenMs } of progress.pending) oldestMs = Math.max(oldestMs, nowMs - firstSeenMs);
   }
-  const { depth, failing } = term.queue;
-  return {
-    depth,
-    failing,
-    waitMs: term.queue.longestWaitMs(),
-    held,
-    reservations,
-    oldestMs,
-    staleCells: term.staleCells().size,
-  };
+  return { held, reservations, oldestMs, staleCells: term.staleCells().size };
 }

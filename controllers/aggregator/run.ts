@@ -1,23 +1,25 @@
 /** The aggregator as a process: options, access to the cell and the cores, life and observation. */
-import { hostname } from "node:os";
 import { ApiClient, PODPROTECTORS_PATH } from "../../shared/kube/api.ts";
 import { AccessError, type ClusterAccess } from "../../shared/kube/cluster-access.ts";
 import { createHttpsTransport } from "../../shared/kube/https-transport.ts";
 import { loadClusterAccess } from "../../shared/kube/kubeconfig.ts";
-import { LeaderElector } from "../../shared/kube/leader-election.ts";
 import { ListWatch } from "../../shared/kube/list-watch.ts";
 import type { Transport } from "../../shared/kube/transport.ts";
 import type { WatchEvent } from "../../shared/kube/watch-event.ts";
-import { createLog, type Log } from "../../shared/observe/log.ts";
+import { createLog } from "../../shared/observe/log.ts";
 import { Metrics } from "../../shared/observe/metrics.ts";
+import { observeLeaderElection, observeLifecycle } from "../../shared/observe/process-observer.ts";
+import { observeListWatch } from "../../shared/observe/watch-observer.ts";
+import { observeWork, type Tracked } from "../../shared/observe/work-observer.ts";
 import { commandLine } from "../../shared/runtime/command-line.ts";
 import { HealthServer } from "../../shared/runtime/health-server.ts";
-import { Lifecycle, type LifecycleEvent } from "../../shared/runtime/lifecycle.ts";
+import { Lifecycle } from "../../shared/runtime/lifecycle.ts";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
 import { systemProcess } from "../../shared/runtime/system-process.ts";
 import { version } from "../../shared/runtime/version.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { Leadership } from "../leadership.ts";
 import { Aggregator, type CoreAccess } from "./aggregator.ts";
 import type { EventSink } from "./events.ts";
 import { leaseName } from "./lease-name.ts";
@@ -28,12 +30,11 @@ import { podParser } from "./pod-parser.ts";
 import { parseTrimmedProtector } from "./protector-parser.ts";
 
 const COMPONENT = "podseidon-aggregator";
-const DEFAULT_NAMESPACE = "podseidon-system";
 const EXIT_CONFIGURATION = 2;
 /** Below the 30 s of the pod. */
 const GRACE_MS = 20_000;
-/** Bookmarks come before the end of a stream: the position of a quiet cell moves about as often as this. */
-const SERVER_TIMEOUT_SECONDS = [8, 12] as const;
+/** Protectors are busy while there is anything to do; what a quiet stream needs is only that a dead one is found. */
+const PROTECTOR_STREAM_SECONDS = [8, 12] as const;
 
 async function access(flag: string, path: string): Promise<ClusterAccess> {
   try {
@@ -66,7 +67,6 @@ function watchPods(
     keyOf: (pod) => `${pod.namespace}/${pod.name}`,
     uidOf: (pod) => pod.uid,
     versionOf: (pod) => pod.resourceVersion,
-    serverTimeoutSeconds: SERVER_TIMEOUT_SECONDS,
     // A pod that can't be read is still there: what was known of it holds until it is gone.
     unparsable: "keepLast",
     onEvent,
@@ -87,71 +87,10 @@ function watchProtectors(
     keyOf: ({ metadata }) => `${metadata.namespace ?? ""}/${metadata.name}`,
     uidOf: ({ metadata }) => metadata.uid,
     versionOf: ({ metadata }) => metadata.resourceVersion,
-    serverTimeoutSeconds: SERVER_TIMEOUT_SECONDS,
+    serverTimeoutSeconds: PROTECTOR_STREAM_SECONDS,
     unparsable: "keepLast",
     onEvent,
   });
-}
-
-function logLifecycle(log: Log, event: LifecycleEvent): void {
-  const bad = event.kind === "fatal" || event.kind === "stop-failed" || event.kind === "grace-exceeded";
-  if (bad) log.error({ ...event }, "The process is not well");
-  else log.info({ ...event }, "Lifecycle");
-}
-
-/** Leads while the lease is held, or at once where there is no election. */
-class Leadership {
-  readonly #aggregator: () => Aggregator;
-  readonly #elector: LeaderElector | undefined;
-  readonly #alone = new AbortController();
-  #leading: Promise<void> = Promise.resolve();
-
-  constructor(
-    options: AggregatorOptions,
-    cluster: ClusterAccess,
-    transport: Transport,
-    log: Log,
-    aggregator: () => Aggregator,
-  ) {
-    this.#aggregator = aggregator;
-    if (!options.leaderElect) return;
-    this.#elector = new LeaderElector({
-      transport,
-      ports: systemPorts,
-      namespace: options.leaderElectNamespace ?? cluster.namespace ?? DEFAULT_NAMESPACE,
-      name: leaseName(options),
-      identity: `${hostname()}_${systemPorts.random.token()}`,
-      leaseDurationMs: options.leaseDuration,
-      renewDeadlineMs: options.renewDeadline,
-      retryPeriodMs: options.retryPeriod,
-      onStartedLeading: (signal) => this.#lead(signal),
-      onStoppedLeading: () => this.#leading,
-      onEvent: (event) => {
-        if (event.kind === "failed") log.warn({ ...event }, "The lease could not be had");
-        else log.info({ ...event }, "Leader election");
-      },
-    });
-  }
-
-  get isLeader(): boolean {
-    return this.#elector === undefined ? !this.#alone.signal.aborted : this.#elector.isLeader();
-  }
-
-  start(): void {
-    if (this.#elector === undefined) this.#lead(this.#alone.signal);
-    else this.#elector.start();
-  }
-
-  async stop(): Promise<void> {
-    this.#alone.abort();
-    await this.#elector?.stop();
-    await this.#leading;
-  }
-
-  #lead(signal: AbortSignal): void {
-    // A term that is still ending must not overlap with the next: both would move the same needs.
-    this.#leading = this.#leading.then(() => this.#aggregator().lead(signal));
-  }
 }
 
 /** Runs the aggregator until it is told to stop; resolves with the exit code. */
@@ -168,14 +107,29 @@ export async function run(): Promise<number> {
   const transport = connect(cluster);
   const transports = [transport];
   const parser = podParser(options.syncTimeAlgorithm);
-  const pods = watchPods(transport, options, parser.parse, (event) => aggregator.podsWatched(event));
+  const watches = observeListWatch({ metrics, log, clock: ports.clock });
+  const observePods = watches.observe("pods");
+  const pods = watchPods(transport, options, parser.parse, (event) => {
+    observePods(event);
+    aggregator.podsWatched(event);
+  });
+  watches.track("pods", pods);
   const cores: CoreAccess[] = [];
+  const watched: { readonly name: string; readonly watch: Startable }[] = [{ name: "pods", watch: pods }];
   for (const { name, path } of options.core) {
     const core = connect(await access(`--core ${name}`, path ?? ""));
     transports.push(core);
-    const protectors = watchProtectors(name, core, (event) => aggregator.protectorsWatched(name, event));
+    const observe = watches.observe(name);
+    const protectors = watchProtectors(name, core, (event) => {
+      observe(event);
+      aggregator.protectorsWatched(name, event);
+    });
+    watches.track(name, protectors);
+    watched.push({ name: `protectors of ${name}`, watch: protectors });
     cores.push({ name, client: new ApiClient(core), protectors });
   }
+  const work = observeWork(metrics, log);
+  const queueEvents = new Map(cores.map(({ name }) => [name, work.observe(name)]));
   const aggregator: Aggregator = new Aggregator({
     cellID: options.cellId,
     ports,
@@ -193,18 +147,24 @@ export async function run(): Promise<number> {
     timeoutMs: options.coreTimeout,
     mayWrite: () => leadership.isLeader,
     onEvent,
+    onQueueEvent: (core, event) => queueEvents.get(core)?.(event),
   });
-  const leadership: Leadership = new Leadership(options, cluster, transport, log, () => aggregator);
+  for (const { name } of cores) work.track(queueOf(aggregator, name));
+  const election = {
+    ...options,
+    transport,
+    clusterNamespace: cluster.namespace,
+    lease: leaseName(options),
+    observer: observeLeaderElection(metrics, log),
+  };
+  const leadership: Leadership = new Leadership(election, (signal) => aggregator.lead(signal));
   stateMetrics(metrics, aggregator, ports.clock);
-  metrics.gaugeFrom({ name: "aggregator_leader", help: "1 while this replica leads.", labels: {} }, (set) =>
-    set({}, leadership.isLeader ? 1 : 0),
-  );
   const lifecycle = new Lifecycle({
     ports,
     process: systemProcess,
     unreadyMs: 0,
     graceMs: GRACE_MS,
-    onEvent: (event) => logLifecycle(log, event),
+    onEvent: observeLifecycle(log),
   });
   const health = new HealthServer({
     healthAddress: options.healthProbeBindAddress,
@@ -215,18 +175,41 @@ export async function run(): Promise<number> {
   });
   lifecycle
     .add({ name: "health", start: () => health.start(), stop: () => health.stop() })
-    .add({ name: "transports", stop: () => transports.forEach((one) => void one.close()) })
-    .add(source("pods", pods));
-  for (const { name, protectors } of cores) lifecycle.add(source(`protectors of ${name}`, protectors));
+    .add({ name: "transports", stop: () => transports.forEach((one) => void one.close()) });
+  for (const { name, watch } of watched) lifecycle.add(source(name, watch));
   lifecycle.add({ name: "leadership", start: () => leadership.start(), stop: () => leadership.stop() });
   const code = await lifecycle.run();
   log.flush();
   return code;
 }
 
+/** The queue of the term that is under way: each term has one of its own. */
+function queueOf(aggregator: Aggregator, core: string): Tracked {
+  const queue = (): Tracked | undefined => aggregator.terms.get(core)?.queue;
+  return {
+    name: core,
+    get depth() {
+      return queue()?.depth ?? 0;
+    },
+    get delayed() {
+      return queue()?.delayed ?? 0;
+    },
+    get processing() {
+      return queue()?.processing ?? 0;
+    },
+    get failing() {
+      return queue()?.failing ?? 0;
+    },
+    longestWaitMs: () => queue()?.longestWaitMs() ?? 0,
+    longestWorkMs: () => queue()?.longestWorkMs() ?? 0,
+  };
+}
+
+type Startable = Pick<ListWatch<unknown>, "start" | "stop" | "synced">;
+
 function source(
   name: string,
-  watch: Pick<ListWatch<unknown>, "start" | "stop" | "synced">,
+  watch: Startable,
 ): {
   name: string;
   start: () => void;

@@ -34,7 +34,7 @@ export interface TermOptions extends Omit<PlanContext, "incident" | "algorithm">
   /** The snapshot is older than what a quorum read sent after it was stored: told to all terms. */
   readonly onCellRestored: (snapshot: string, stored: string) => void;
   readonly onEvent: EventSink;
-  readonly onQueueEvent?: (event: QueueEvent) => void;
+  readonly onQueueEvent: (event: QueueEvent) => void;
 }
 
 /** Conflicts in one go, after which the key waits out a backoff. */
@@ -65,17 +65,13 @@ export class Term implements MembershipListener {
     this.#options = options;
     this.#incident = options.incident;
     this.#algorithm = options.algorithm;
-    this.#queue = new WorkQueue({
-      name: core,
-      ports,
-      ...(options.onQueueEvent === undefined ? {} : { onEvent: options.onQueueEvent }),
-    });
+    this.#queue = new WorkQueue({ name: core, ports, onEvent: options.onQueueEvent });
     this.#unlisten = membership.listen(this);
     for (const entry of membership.entries(core)) this.#queue.add(entry);
     this.#workers = runWorkers(this.#queue, (entry) => this.#reconcile(entry), { workers: writeConcurrency, ports });
   }
 
-  get queue(): Pick<WorkQueue<Entry>, "depth" | "failing" | "delayed" | "longestWaitMs" | "longestWorkMs"> {
+  get queue(): WorkQueue<Entry> {
     return this.#queue;
   }
 

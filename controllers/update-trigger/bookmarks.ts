@@ -20,6 +20,7 @@ export interface BookmarkProbeOptions {
 const EVERY_MS = 600_000;
 /** Two streams of the length that an aggregator uses, and some patience. */
 const LONGEST_MS = 30_000;
+const CONFIRM_EVERY_MS = 2_000;
 const SERVER_TIMEOUT_SECONDS = [8, 8] as const;
 
 /** Looks at once and then every ten minutes until `signal` aborts. Never rejects. */
@@ -45,6 +46,8 @@ async function probeOnce(options: BookmarkProbeOptions, signal: AbortSignal): Pr
     uidOf: (pod) => pod.uid,
     versionOf: (pod) => pod.resourceVersion,
     serverTimeoutSeconds: SERVER_TIMEOUT_SECONDS,
+    // A cache that is never asked is told nothing, and sends no bookmark (docs/decisions/0002-short-watches.md).
+    confirmEveryMs: CONFIRM_EVERY_MS,
     onEvent: (event) => {
       if (event.kind !== "ended") return;
       sends = event.bookmarks > 0;

@@ -1,25 +1,23 @@
 /** The update trigger as a process: options, access to the cell, life and observation. */
-import { hostname } from "node:os";
 import { ApiClient } from "../../shared/kube/api.ts";
 import { AccessError, type ClusterAccess } from "../../shared/kube/cluster-access.ts";
 import { createHttpsTransport } from "../../shared/kube/https-transport.ts";
 import { loadClusterAccess } from "../../shared/kube/kubeconfig.ts";
-import { LeaderElector } from "../../shared/kube/leader-election.ts";
-import type { Transport } from "../../shared/kube/transport.ts";
 import { createLog, type Log } from "../../shared/observe/log.ts";
 import { Metrics } from "../../shared/observe/metrics.ts";
+import { observeLeaderElection, observeLifecycle } from "../../shared/observe/process-observer.ts";
 import { commandLine } from "../../shared/runtime/command-line.ts";
 import { HealthServer } from "../../shared/runtime/health-server.ts";
-import { Lifecycle, type LifecycleEvent } from "../../shared/runtime/lifecycle.ts";
+import { Lifecycle } from "../../shared/runtime/lifecycle.ts";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
 import { systemProcess } from "../../shared/runtime/system-process.ts";
 import { version } from "../../shared/runtime/version.ts";
+import { Leadership } from "../leadership.ts";
 import { probeBookmarks } from "./bookmarks.ts";
-import { parseLabels, type TriggerOptions, triggerOptions } from "./options.ts";
+import { parseLabels, triggerOptions } from "./options.ts";
 import { TRIGGER_ACTIONS, type TriggerEvent, UpdateTrigger } from "./trigger.ts";
 
 const COMPONENT = "podseidon-update-trigger";
-const DEFAULT_NAMESPACE = "podseidon-system";
 const EXIT_CONFIGURATION = 2;
 const GRACE_MS = 10_000;
 
@@ -86,62 +84,6 @@ function reportBookmarks(metrics: Metrics, log: Log): (sends: boolean | undefine
   };
 }
 
-function logLifecycle(log: Log, event: LifecycleEvent): void {
-  const bad = event.kind === "fatal" || event.kind === "stop-failed" || event.kind === "grace-exceeded";
-  if (bad) log.error({ ...event }, "The process is not well");
-  else log.info({ ...event }, "Lifecycle");
-}
-
-/** Works while the lease is held, or at once where there is no election. */
-class Leadership {
-  readonly #work: (signal: AbortSignal) => Promise<void>;
-  readonly #alone = new AbortController();
-  readonly #elector: LeaderElector | undefined;
-  #working: Promise<void> = Promise.resolve();
-
-  constructor(
-    options: TriggerOptions,
-    cluster: ClusterAccess,
-    transport: Transport,
-    log: Log,
-    work: (signal: AbortSignal) => Promise<void>,
-  ) {
-    this.#work = work;
-    if (!options.leaderElect) return;
-    this.#elector = new LeaderElector({
-      transport,
-      ports: systemPorts,
-      namespace: options.leaderElectNamespace ?? cluster.namespace ?? DEFAULT_NAMESPACE,
-      name: COMPONENT,
-      identity: `${hostname()}_${systemPorts.random.token()}`,
-      leaseDurationMs: options.leaseDuration,
-      renewDeadlineMs: options.renewDeadline,
-      retryPeriodMs: options.retryPeriod,
-      onStartedLeading: (signal) => this.#lead(signal),
-      onStoppedLeading: () => this.#working,
-      onEvent: (event) => {
-        if (event.kind === "failed") log.warn({ ...event }, "The lease could not be had");
-        else log.info({ ...event }, "Leader election");
-      },
-    });
-  }
-
-  start(): void {
-    if (this.#elector === undefined) this.#lead(this.#alone.signal);
-    else this.#elector.start();
-  }
-
-  async stop(): Promise<void> {
-    this.#alone.abort();
-    await this.#elector?.stop();
-    await this.#working;
-  }
-
-  #lead(signal: AbortSignal): void {
-    this.#working = this.#working.then(() => this.#work(signal));
-  }
-}
-
 /** Runs the update trigger until it is told to stop; resolves with the exit code. */
 export async function run(): Promise<number> {
   const options = await commandLine(triggerOptions);
@@ -164,7 +106,14 @@ export async function run(): Promise<number> {
   const work = async (signal: AbortSignal): Promise<void> => {
     await Promise.all([trigger.run(signal), probeBookmarks(probe, signal)]);
   };
-  const leadership = new Leadership(options, cluster, transport, log, work);
+  const election = {
+    ...options,
+    transport,
+    clusterNamespace: cluster.namespace,
+    lease: COMPONENT,
+    observer: observeLeaderElection(metrics, log),
+  };
+  const leadership = new Leadership(election, work);
   metrics.gaugeFrom(
     { name: "update_trigger_age_seconds", help: "Time since the last patch; absent on a standby." },
     (set) => {
@@ -176,7 +125,7 @@ export async function run(): Promise<number> {
     process: systemProcess,
     unreadyMs: 0,
     graceMs: GRACE_MS,
-    onEvent: (event) => logLifecycle(log, event),
+    onEvent: observeLifecycle(log),
   });
   const health = new HealthServer({
     healthAddress: options.healthProbeBindAddress,

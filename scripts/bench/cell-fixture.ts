@@ -9,7 +9,11 @@ export const PODS = `/api/v1/namespaces/${NAMESPACE}/pods`;
 const CONCURRENCY = 48;
 
 /** Runs `work(0)` to `work(count - 1)`, a bounded number at once. */
-export async function each(count: number, work: (index: number) => Promise<void>, concurrency = CONCURRENCY): Promise<void> {
+export async function each(
+  count: number,
+  work: (index: number) => Promise<void>,
+  concurrency = CONCURRENCY,
+): Promise<void> {
   let next = 0;
   const worker = async (): Promise<void> => {
     for (let index = next++; index < count; index = next++) await work(index);
@@ -19,7 +23,11 @@ export async function each(count: number, work: (index: number) => Promise<void>
 
 export function readiness(ready: boolean): unknown {
   const lastTransitionTime = `${new Date().toISOString().slice(0, 19)}Z`;
-  const condition = (type: string, is: boolean): unknown => ({ type, status: is ? "True" : "False", lastTransitionTime });
+  const condition = (type: string, is: boolean): unknown => ({
+    type,
+    status: is ? "True" : "False",
+    lastTransitionTime,
+  });
   return {
     status: {
       phase: "Running",
@@ -46,8 +54,13 @@ export async function createProtectors(admin: ApiClient, from: number, to: numbe
   });
 }
 
-/** Pods `from` to `to - 1`, about 3 KB each as JSON, pod `i` under protector `i % protectors`. */
-export async function createPods(admin: ApiClient, from: number, to: number, protectors: number): Promise<void> {
+/** Pods `from` to `to - 1`, about 3 KB each as JSON, pod `i` under protector `protectorOf(i)`. */
+export async function createPods(
+  admin: ApiClient,
+  from: number,
+  to: number,
+  protectorOf: (pod: number) => number,
+): Promise<void> {
   const env = Array.from({ length: 20 }, (_, index) => ({ name: `VARIABLE_${index}`, value: "x".repeat(60) }));
   await each(to - from, async (offset) => {
     const index = from + offset;
@@ -55,7 +68,7 @@ export async function createPods(admin: ApiClient, from: number, to: number, pro
     await admin.call("POST", PODS, {
       apiVersion: "v1",
       kind: "Pod",
-      metadata: { name, labels: { app: `a${index % protectors}` } },
+      metadata: { name, labels: { app: `a${protectorOf(index)}` } },
       spec: { nodeName: "node-x", containers: [{ name: "c", image: "nginx", env }] },
     });
     await admin.call("PATCH", `${PODS}/${name}/status`, readiness(true));
@@ -67,4 +80,5 @@ export const BARE_CLUSTER = {
   controllerManager: false,
   scheduler: false,
   kwok: false,
+  flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } },
 } as const;

@@ -1,0 +1,248 @@
+/**
+ * `npm run bench -- aggregator`: this project's aggregator beside upstream's on a real control plane, in turn, with the same cell. Upstream's
+ * side is left out when its binary is not there.
+ */
+import { readFileSync } from "node:fs";
+import { mkdtemp, rm } from "node:fs/promises";
+import { cpus, tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { parseArgs } from "node:util";
+import { build } from "../build.ts";
+import { Cluster } from "../control-plane/cluster.ts";
+import {
+  changeLatencies,
+  clearStatuses,
+  eventLoopDelayMs,
+  type LoadFigures,
+  p50,
+  p99,
+  restoreReadiness,
+  type Size,
+  timeToCounted,
+  underLoad,
+} from "./aggregator-measure.ts";
+import { CELL, ourSide, type Side, theirSide } from "./aggregator-sides.ts";
+import { BARE_CLUSTER, createPods, createProtectors, PROTECTORS } from "./cell-fixture.ts";
+import { processFigures } from "./process-figures.ts";
+import { ProtectorWatch } from "./protector-watch.ts";
+import { peersDirectory, unpackPeer } from "./rods.ts";
+import { median, ratio, table } from "./table.ts";
+
+const HELP = `usage: npm run bench -- aggregator [options]
+
+  --pods N          pods of the cell (default 1000; 10000 with --full)
+  --protectors N    protectors (default 100; 1000 with --full)
+  --flips N         readiness changes that are timed (default 50; 200 with --full)
+  --rate N          readiness changes a second under load (default 200)
+  --seconds N       how long (default 10; 60 with --full)
+  --rounds N        starts of each side (default 2; 3 with --full)
+  --full            the sizes of the goals, and this project alone with 30,000 and 100,000 pods
+  --large           with --full, only the large cells
+  --peers DIR       where podseidon-aggregator.xz is
+`;
+
+const CRD = resolve(import.meta.dirname, "../../crds/podseidon.kubewharf.io_podprotectors.yaml");
+const MEGABYTE = 1024 * 1024;
+
+interface Figures {
+  readonly countedMs: number;
+  readonly countedCpuMs: number;
+  readonly peakBytes: number;
+  readonly loopDelayMs: number | undefined;
+  readonly flipsMs: readonly number[];
+  readonly load: LoadFigures | undefined;
+  readonly loadLoopDelayMs: number | undefined;
+  readonly finalBytes: number;
+}
+
+interface Work {
+  readonly size: Size;
+  readonly flips: number;
+  readonly rate: number;
+  readonly seconds: number;
+}
+
+export async function run(args: readonly string[]): Promise<number> {
+  const text = { type: "string" } as const;
+  const flag = { type: "boolean", default: false } as const;
+  const { values } = parseArgs({
+    args: [...args],
+    options: {
+      pods: text,
+      protectors: text,
+      flips: text,
+      rate: text,
+      seconds: text,
+      rounds: text,
+      full: flag,
+      large: flag,
+      peers: text,
+      help: flag,
+    },
+  });
+  if (values.help) {
+    process.stdout.write(HELP);
+    return 0;
+  }
+  const number = (given: string | undefined, small: number, full: number): number =>
+    Number(given ?? (values.full ? full : small));
+  const work: Work = {
+    size: { pods: number(values.pods, 1000, 10_000), protectors: number(values.protectors, 100, 1000) },
+    flips: number(values.flips, 50, 200),
+    rate: number(values.rate, 200, 200),
+    seconds: number(values.seconds, 10, 60),
+  };
+  const directory = await mkdtemp(join(tmpdir(), "podseidon-bench-"));
+  try {
+    await build({ only: ["aggregator"], outdir: directory });
+    await using cluster = await bareCluster();
+    const theirs = unpackPeer(peersDirectory(values.peers), "podseidon-aggregator", directory);
+    if (theirs === undefined)
+      process.stdout.write("upstream's aggregator is not there (--peers): measuring this project alone\n");
+    const ours = ourSide(cluster, directory);
+    await fill(cluster, { pods: 0, protectors: 0 }, work.size);
+    const sides = theirs === undefined ? [ours] : [ours, theirSide(cluster, theirs)];
+    if (!values.large) await compare(cluster, sides, work, number(values.rounds, 2, 3));
+    if (values.full) await growing(cluster, ours, work.size);
+    return 0;
+  } finally {
+    await rm(directory, { recursive: true, force: true });
+  }
+}
+
+async function bareCluster(): Promise<Cluster> {
+  const cluster = await Cluster.start({ name: "bench", ...BARE_CLUSTER });
+  await cluster.apply(readFileSync(CRD, "utf8"));
+  await cluster.waitFor(
+    "the CRD to be served",
+    async () => (await cluster.admin.request("GET", PROTECTORS)).status === 200,
+  );
+  return cluster;
+}
+
+async function fill(cluster: Cluster, from: Size, to: Size): Promise<void> {
+  const startMs = performance.now();
+  await createProtectors(cluster.admin, from.protectors, to.protectors);
+  await createPods(cluster.admin, from.pods, to.pods, (pod) => pod % to.protectors);
+  const seconds = ((performance.now() - startMs) / 1000).toFixed(0);
+  process.stdout.write(`${to.pods} pods and ${to.protectors} protectors are there after ${seconds} s\n`);
+}
+
+async function compare(cluster: Cluster, sides: readonly Side[], work: Work, rounds: number): Promise<void> {
+  const results = new Map<Side, Figures[]>();
+  for (let round = 0; round < rounds; round++) {
+    for (const side of round % 2 === 0 ? sides.toReversed() : sides) {
+      // The long measurements once; starts as often as rounds.
+      const figures = await measure(cluster, side, work, round === 0);
+      results.set(side, [...(results.get(side) ?? []), figures]);
+      process.stdout.write(
+        `${side.name}: counted after ${figures.countedMs.toFixed(0)} ms, peak ${megabytes(figures.peakBytes)} MB\n`,
+      );
+    }
+  }
+  report(sides, results, work);
+}
+
+async function measure(cluster: Cluster, side: Side, work: Work, isLong: boolean): Promise<Figures> {
+  const { admin } = cluster;
+  await clearStatuses(admin, work.size);
+  await using watch = await ProtectorWatch.start(cluster.kubeconfig, CELL);
+  const { process: aggregator, metricsUrl } = await side.process();
+  try {
+    const startMs = performance.now();
+    await aggregator.launch();
+    const countedMs = await timeToCounted(watch, work.size, startMs);
+    const pid = aggregator.pid ?? 0;
+    const counted = processFigures(pid);
+    const loopDelayMs = await eventLoopDelayMs(metricsUrl);
+    const flipsMs = isLong ? await changeLatencies(admin, watch, work.size, work.flips) : [];
+    await eventLoopDelayMs(metricsUrl);
+    const load = isLong ? await underLoad(admin, watch, work.size, work.rate, work.seconds, pid) : undefined;
+    const loadLoopDelayMs = isLong ? await eventLoopDelayMs(metricsUrl) : undefined;
+    const finalBytes = processFigures(pid).peakResidentBytes;
+    if (isLong) await restoreReadiness(admin, work.size);
+    return {
+      countedMs,
+      countedCpuMs: counted.cpuMs,
+      peakBytes: counted.peakResidentBytes,
+      loopDelayMs,
+      flipsMs,
+      load,
+      loadLoopDelayMs,
+      finalBytes,
+    };
+  } finally {
+    await aggregator.kill("SIGKILL");
+  }
+}
+
+function megabytes(bytes: number): string {
+  return (bytes / MEGABYTE).toFixed(0);
+}
+
+function report(sides: readonly Side[], results: ReadonlyMap<Side, readonly Figures[]>, work: Work): void {
+  const rows: string[][] = [];
+  const row = (name: string, of: (figures: Figures) => number | undefined, digits: number): void => {
+    const values = sides.map((side) => {
+      const known = (results.get(side) ?? []).map(of).filter((value) => value !== undefined && !Number.isNaN(value));
+      return known.length === 0 ? Number.NaN : median(known.filter((value) => value !== undefined));
+    });
+    const shown = values.map((value) => (Number.isNaN(value) ? "-" : value.toFixed(digits)));
+    rows.push([name, shown[0] ?? "-", shown[1] ?? "-", ratio(values[0] ?? Number.NaN, values[1] ?? Number.NaN)]);
+  };
+  const { size, flips, rate, seconds } = work;
+  row(`all counted after start, ms (${size.pods} pods, ${size.protectors} protectors)`, (one) => one.countedMs, 0);
+  row("CPU until then, ms", (one) => one.countedCpuMs, 0);
+  row("peak memory until then, MB", (one) => one.peakBytes / MEGABYTE, 0);
+  row("longest event-loop delay until then, ms", (one) => one.loopDelayMs, 0);
+  row(
+    `pod change to status, p50 ms (${flips} changes)`,
+    (one) => (one.load === undefined ? undefined : p50(one.flipsMs)),
+    1,
+  );
+  row("the same, p99 ms", (one) => (one.load === undefined ? undefined : p99(one.flipsMs)), 1);
+  row(`${rate} changes/s for ${seconds} s: sent/s`, (one) => one.load?.sentPerSecond, 0);
+  row("writes/s to the core", (one) => one.load?.writesPerSecond, 0);
+  row("change to status, p50 ms", (one) => one.load && p50(one.load.latenciesMs), 1);
+  row("change to status, p99 ms", (one) => one.load && p99(one.load.latenciesMs), 1);
+  row("backlog after the last change, ms", (one) => one.load?.backlogMs, 0);
+  row("CPU meanwhile, %", (one) => one.load?.cpuPercent, 0);
+  row("longest event-loop delay meanwhile, ms", (one) => one.loadLoopDelayMs, 0);
+  row("peak memory in the end, MB", (one) => (one.load === undefined ? undefined : one.finalBytes / MEGABYTE), 0);
+  const machine = `${cpus().length} x ${cpus()[0]?.model ?? "unknown CPU"}, control plane and load on the same machine`;
+  process.stdout.write(`\n${machine}\n${table(["work", "this project", "upstream", "ratio"], rows)}\n`);
+}
+
+/** How start-up grows with the cell, for this project alone. */
+async function growing(cluster: Cluster, ours: Side, from: Size): Promise<void> {
+  const rows: string[][] = [];
+  let size = from;
+  for (const pods of [10_000, 30_000, 100_000]) {
+    const next = { pods, protectors: pods / 10 };
+    await grow(cluster, size, next);
+    size = next;
+    const figures = await measure(cluster, ours, { size, flips: 0, rate: 0, seconds: 0 }, false);
+    rows.push([
+      String(pods),
+      String(next.protectors),
+      (figures.countedMs / 1000).toFixed(1),
+      (figures.countedCpuMs / 1000).toFixed(1),
+      ((figures.countedCpuMs * 1000) / pods).toFixed(0),
+      megabytes(figures.peakBytes),
+      figures.loopDelayMs?.toFixed(0) ?? "-",
+    ]);
+  }
+  const header = ["pods", "protectors", "counted s", "CPU s", "CPU us per pod", "peak MB", "loop delay ms"];
+  process.stdout.write(`\n${table(header, rows)}\n`);
+}
+
+/** Adds protectors and pods so that every protector has ten. */
+async function grow(cluster: Cluster, from: Size, to: Size): Promise<void> {
+  if (to.pods <= from.pods) return;
+  const startMs = performance.now();
+  await createProtectors(cluster.admin, from.protectors, to.protectors);
+  const added = to.protectors - from.protectors;
+  await createPods(cluster.admin, from.pods, to.pods, (index) => from.protectors + (index % added));
+  const seconds = ((performance.now() - startMs) / 1000).toFixed(0);
+  process.stdout.write(`${to.pods} pods and ${to.protectors} protectors are there after ${seconds} s\n`);
+}

@@ -1,0 +1,156 @@
+/** What is measured of one aggregator, whichever it is: the same work, seen from outside. */
+import { setTimeout as delay } from "node:timers/promises";
+import type { ApiClient } from "../control-plane/api-client.ts";
+import { each, PODS, PROTECTORS, readiness } from "./cell-fixture.ts";
+import { processFigures } from "./process-figures.ts";
+import type { ProtectorWatch } from "./protector-watch.ts";
+import { quantile } from "./table.ts";
+
+export interface Size {
+  readonly pods: number;
+  readonly protectors: number;
+}
+
+const COUNT_LIMIT_MS = 300_000;
+const FLIP_LIMIT_MS = 30_000;
+const MOST_UNDER_WAY = 64;
+const BLANK = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 };
+
+/** Takes every count away, so that the next side starts where the first did. */
+export async function clearStatuses(admin: ApiClient, { protectors }: Size): Promise<void> {
+  await each(protectors, async (index) => {
+    await admin.call("PATCH", `${PROTECTORS}/p${index}/status`, {
+      status: { cells: [], summary: BLANK, conditions: null, observedGeneration: null },
+    });
+  });
+}
+
+/** Milliseconds from now until every protector has the right count; NaN when that takes too long. */
+export async function timeToCounted(
+  watch: ProtectorWatch,
+  { pods, protectors }: Size,
+  sinceMs: number,
+): Promise<number> {
+  const want = pods / protectors;
+  let next = 0;
+  // Asked after each change: those that were right once stay right.
+  const isMet = (): boolean => {
+    while (next < protectors && watch.available(`p${next}`) === want) next++;
+    return next === protectors;
+  };
+  return (await watch.until(isMet, COUNT_LIMIT_MS)) ? performance.now() - sinceMs : Number.NaN;
+}
+
+/** Milliseconds from each of `count` readiness changes to the protector's status, one change at a time. */
+export async function changeLatencies(
+  admin: ApiClient,
+  watch: ProtectorWatch,
+  size: Size,
+  count: number,
+): Promise<number[]> {
+  const latencies: number[] = [];
+  const want = size.pods / size.protectors;
+  for (let index = 0; index < count; index++) {
+    const protector = `p${index % size.protectors}`;
+    for (const ready of [false, true]) {
+      const startMs = performance.now();
+      await admin.call("PATCH", `${PODS}/pod-${index}/status`, readiness(ready));
+      const met = await watch.until(() => watch.available(protector) === (ready ? want : want - 1), FLIP_LIMIT_MS);
+      // Only one direction counts, as a pod that is lost is what matters.
+      if (!ready) latencies.push(met ? performance.now() - startMs : Number.NaN);
+    }
+  }
+  return latencies;
+}
+
+export interface LoadFigures {
+  readonly sentPerSecond: number;
+  readonly writesPerSecond: number;
+  /** From the last change to the last right status; what had piled up. */
+  readonly backlogMs: number;
+  readonly cpuPercent: number;
+  readonly latenciesMs: readonly number[];
+}
+
+/** `rate` readiness changes a second for `seconds`, spread over all protectors; some are timed. */
+export async function underLoad(
+  admin: ApiClient,
+  watch: ProtectorWatch,
+  size: Size,
+  rate: number,
+  seconds: number,
+  pid: number,
+): Promise<LoadFigures> {
+  const want = size.pods / size.protectors;
+  const total = rate * seconds;
+  const writesBefore = watch.changes;
+  const cpuBefore = processFigures(pid).cpuMs;
+  const startMs = performance.now();
+  const timed: Promise<number>[] = [];
+  const underWay = new Set<Promise<unknown>>();
+  for (let index = 0; index < total; index++) {
+    const dueMs = startMs + (index * 1000) / rate;
+    const waitMs = dueMs - performance.now();
+    if (waitMs > 1) await delay(waitMs);
+    // Each pod goes unready and, a round of all protectors later, ready again.
+    const protector = index % size.protectors;
+    const ready = Math.floor(index / size.protectors) % 2 === 1;
+    const name = `p${protector}`;
+    const sentMs = performance.now();
+    // A server that can't keep up slows the load; the table says how much was sent.
+    while (underWay.size >= MOST_UNDER_WAY) await Promise.race(underWay);
+    const change = admin.call("PATCH", `${PODS}/pod-${protector}/status`, readiness(ready)).finally(() => {
+      underWay.delete(change);
+    });
+    underWay.add(change);
+    if (index % 20 === 0) {
+      const expected = ready ? want : want - 1;
+      timed.push(
+        watch
+          .until(() => watch.available(name) === expected, FLIP_LIMIT_MS)
+          .then((met) => (met ? performance.now() - sentMs : Number.NaN)),
+      );
+    }
+  }
+  await Promise.all(underWay);
+  const sentMs = performance.now();
+  const rounds = (protector: number): number => Math.floor((total - 1 - protector) / size.protectors);
+  const final = (protector: number): number => (protector >= total || rounds(protector) % 2 === 1 ? want : want - 1);
+  const isRight = (): boolean => {
+    for (let index = 0; index < size.protectors; index++)
+      if (watch.available(`p${index}`) !== final(index)) return false;
+    return true;
+  };
+  const settled = await watch.until(isRight, FLIP_LIMIT_MS);
+  const endMs = performance.now();
+  return {
+    sentPerSecond: (total * 1000) / (sentMs - startMs),
+    writesPerSecond: ((watch.changes - writesBefore) * 1000) / (endMs - startMs),
+    backlogMs: settled ? endMs - sentMs : Number.NaN,
+    cpuPercent: ((processFigures(pid).cpuMs - cpuBefore) * 100) / (endMs - startMs),
+    latenciesMs: await Promise.all(timed),
+  };
+}
+
+/** Makes every pod of the load ready again. */
+export async function restoreReadiness(admin: ApiClient, { protectors }: Size): Promise<void> {
+  await each(protectors, async (index) => {
+    await admin.call("PATCH", `${PODS}/pod-${index}/status`, readiness(true));
+  });
+}
+
+/** The longest event-loop delay since the last look, in milliseconds; undefined where the process does not say. */
+export async function eventLoopDelayMs(metricsUrl: string | undefined): Promise<number | undefined> {
+  if (metricsUrl === undefined) return undefined;
+  const text = await (await fetch(metricsUrl)).text();
+  const match = /^nodejs_eventloop_lag_max_seconds (\S+)$/m.exec(text);
+  return match === null ? undefined : Number(match[1]) * 1000;
+}
+
+export function p50(values: readonly number[]): number {
+  return quantile(values, 0.5);
+}
+
+export function p99(values: readonly number[]): number {
+  return quantile(values, 0.99);
+}
