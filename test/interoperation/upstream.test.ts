@@ -1,0 +1,182 @@
+/**
+ * Upstream podseidon's components beside this project's, on a real apiserver: whichever of them admits or counts, verdicts are what
+ * upstream's rules promise, nothing crashes and no reservation stays behind. Needs upstream's binaries (see scripts/bench/rods.ts).
+ */
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { peersDirectory, unpackPeer } from "../../scripts/bench/rods.ts";
+import { startUpstreamAggregator, startUpstreamWebhook } from "../../scripts/bench/upstream.ts";
+import { Cluster } from "../../scripts/control-plane/cluster.ts";
+import type { ManagedProcess } from "../../scripts/control-plane/managed-process.ts";
+import { Balancer } from "../../scripts/product/balancer.ts";
+import { Component } from "../../scripts/product/component.ts";
+import { registrations } from "../../scripts/product/registration.ts";
+import { startWebhook } from "../../scripts/product/webhook.ts";
+import { createReadyPods, eachAtMost } from "../support/pods.ts";
+import { createProtector, waitUntilSettled } from "../support/protectors.ts";
+
+const work = mkdtempSync(join(tmpdir(), "podseidon-peers-"));
+const upstreamWebhook = unpackPeer(peersDirectory(undefined), "podseidon-webhook", work);
+const upstreamAggregator = unpackPeer(peersDirectory(undefined), "podseidon-aggregator", work);
+const CRD = resolve(import.meta.dirname, "../../crds/podseidon.kubewharf.io_podprotectors.yaml");
+const SETTLED_WITHIN_MS = 60_000;
+const PODS = 6;
+const MIN_AVAILABLE = 4;
+
+let cluster: Cluster;
+let balancer: Balancer;
+const running: ManagedProcess[] = [];
+
+afterAll(() => rmSync(work, { recursive: true, force: true }));
+
+async function stopAll(): Promise<void> {
+  await Promise.all(running.splice(0).map((process) => process.kill("SIGKILL")));
+  balancer.endpoints = [];
+}
+
+function serve(urls: readonly string[]): void {
+  balancer.endpoints = urls.map((url) => ({ host: "127.0.0.1", port: Number(new URL(url).port) }));
+}
+
+async function theirWebhook(): Promise<string> {
+  const { process, url } = await startUpstreamWebhook(
+    upstreamWebhook ?? "",
+    cluster,
+    `upstream-webhook-${running.length}`,
+  );
+  running.push(process);
+  return url;
+}
+
+async function ourWebhook(): Promise<string> {
+  const directory = join(cluster.directory, "ours");
+  const replica = await startWebhook({
+    name: `webhook-${running.length}`,
+    directory,
+    authority: cluster,
+    cores: { core: cluster.kubeconfig },
+    cells: { cell: cluster.kubeconfig },
+  });
+  running.push(replica.component.process);
+  return replica.url;
+}
+
+async function ourAggregator(algorithm: string): Promise<void> {
+  const args = [
+    "--cell-id",
+    "cell",
+    "--kubeconfig",
+    cluster.kubeconfig,
+    "--core",
+    `core=${cluster.kubeconfig}`,
+    "--leader-elect=false",
+    "--settle-period",
+    "10s",
+  ];
+  const component = await Component.start({
+    kind: "aggregator",
+    name: `aggregator-${running.length}`,
+    directory: join(cluster.directory, "ours"),
+    args: [...args, "--sync-time-algorithm", algorithm],
+  });
+  running.push(component.process);
+}
+
+async function theirAggregator(): Promise<void> {
+  running.push(
+    await startUpstreamAggregator(upstreamAggregator ?? "", cluster, `upstream-aggregator-${running.length}`, [
+      "--default-admission-history-config-aggregation-rate",
+      "100ms",
+    ]),
+  );
+}
+
+async function remove(name: string): Promise<number> {
+  return (await cluster.admin.request("DELETE", `/api/v1/namespaces/default/pods/${name}`)).status;
+}
+
+/** One deletion after another, each accounted for before the next: exactly the spare pods go. */
+async function oneByOne(app: string): Promise<void> {
+  await createProtector(cluster, "default", app, { minAvailable: MIN_AVAILABLE, selector: { matchLabels: { app } } });
+  const names = await createReadyPods(cluster, { namespace: "default", prefix: app, count: PODS, labels: { app } });
+  await waitUntilSettled(cluster, "default", app, PODS, SETTLED_WITHIN_MS);
+  const statuses: number[] = [];
+  for (const [index, name] of names.entries()) {
+    statuses.push(await remove(name));
+    await waitUntilSettled(cluster, "default", app, Math.max(MIN_AVAILABLE, PODS - 1 - index), SETTLED_WITHIN_MS);
+  }
+  const spare = PODS - MIN_AVAILABLE;
+  expect(statuses.slice(0, spare).every((status) => status < 300)).toBe(true);
+  expect(statuses.slice(spare).every((status) => status === 409 || status === 429)).toBe(true);
+}
+
+/** All at once: nothing crashes, and when it is over nothing is reserved. How many go is up to the weaker of the rules. */
+async function allAtOnce(app: string): Promise<void> {
+  await createProtector(cluster, "default", app, { minAvailable: MIN_AVAILABLE, selector: { matchLabels: { app } } });
+  const names = await createReadyPods(cluster, { namespace: "default", prefix: app, count: PODS, labels: { app } });
+  await waitUntilSettled(cluster, "default", app, PODS, SETTLED_WITHIN_MS);
+  await eachAtMost(PODS, names, async (name) => void (await remove(name)));
+  const list = await cluster.admin.get(`/api/v1/namespaces/default/pods?labelSelector=app%3D${app}`);
+  const items: unknown = Reflect.get(Object(list), "items");
+  await waitUntilSettled(cluster, "default", app, Array.isArray(items) ? items.length : -1, SETTLED_WITHIN_MS);
+  expect(running.every((process) => process.running)).toBe(true);
+}
+
+describe.runIf(upstreamWebhook !== undefined && upstreamAggregator !== undefined)(
+  "beside upstream's components",
+  () => {
+    beforeAll(async () => {
+      cluster = await Cluster.start({
+        name: "interop",
+        controllerManager: false,
+        scheduler: false,
+        kwok: false,
+        flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount", "request-timeout": "8s" } },
+      });
+      await cluster.apply(readFileSync(CRD, "utf8"));
+      balancer = await Balancer.listen([]);
+      const [validating] = registrations({
+        cell: "cell",
+        url: `https://127.0.0.1:${balancer.port}`,
+        caPem: cluster.identity.certificateAuthorityPem,
+      });
+      await cluster.apply([validating]);
+    });
+
+    afterAll(async () => {
+      await stopAll();
+      await balancer?.close();
+      await cluster?.stop();
+    });
+
+    for (const algorithm of ["clock", "exact"]) {
+      it(`upstream's webhook with this aggregator (${algorithm})`, async () => {
+        serve([await theirWebhook()]);
+        await ourAggregator(algorithm);
+        await oneByOne(`theirs-${algorithm}`);
+        await allAtOnce(`theirs-${algorithm}-burst`);
+        await stopAll();
+      });
+    }
+
+    it("this webhook with upstream's aggregator", async () => {
+      serve([await ourWebhook()]);
+      await theirAggregator();
+      await oneByOne("their-count");
+      await allAtOnce("their-count-burst");
+      await stopAll();
+    });
+
+    for (const algorithm of ["clock", "exact"]) {
+      it(`both webhooks at once with this aggregator (${algorithm})`, async () => {
+        serve([await ourWebhook(), await theirWebhook()]);
+        await ourAggregator(algorithm);
+        await oneByOne(`both-${algorithm}`);
+        await allAtOnce(`both-${algorithm}-burst`);
+        await stopAll();
+      });
+    }
+  },
+);
