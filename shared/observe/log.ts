@@ -36,7 +36,7 @@ export interface LogOptions {
 }
 
 export type FlushableLog = Log & {
-  /** Writes out what is buffered, at once; is also done when the process exits. */
+  /** Writes out what is buffered, at once; the exit of the process does so too. */
   flush(): void;
 };
 
@@ -58,7 +58,7 @@ const SECRET_FIELDS: ReadonlySet<string> = new Set([
 
 /**
  * A log to stdout. Written asynchronously: a reader of the pipe that stalls (a container runtime under load) must not stall
- * reviews. What is buffered is written when the process exits, and lost only when it is killed.
+ * reviews. What is buffered is written when the process exits (pino sees to that), and lost only when it is killed.
  */
 export function createLog({ level = "info", component, destination, onDropped }: LogOptions): FlushableLog {
   const options: pino.LoggerOptions = {
@@ -84,7 +84,6 @@ export function createLog({ level = "info", component, destination, onDropped }:
   };
   // A closed pipe must not end the process.
   stream.on("error", () => {});
-  process.once("exit", flush);
   return { ...facade(pino(options, stream), level), flush };
 }
 

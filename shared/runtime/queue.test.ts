@@ -200,7 +200,7 @@ describe("work queue", () => {
     expect(await waiting).toBeUndefined();
     expect(await queue.take()).toBeUndefined();
     expect([queue.add("a"), queue.addAfter("a", 5), queue.addRateLimited("a")]).toEqual([false, false, false]);
-    expect(time.pendingTimers).toBe(0);
+    expect([time.pendingTimers, queue.delayed, queue.failing, queue.depth]).toEqual([0, 0, 0, 0]);
   });
 
   it("reports waiting and working times", async () => {
