@@ -34,7 +34,11 @@ const shared = (index: number): Record<string, string> => ({
 const app = (index: number): string => `app-${index}`;
 
 const SHAPES: readonly Shape[] = [
-  { name: "matchLabels of 4 labels", selector: (index) => ({ matchLabels: { ...shared(index), app: app(index) } }) },
+  {
+    name: "matchLabels of 4 labels",
+    goal: true,
+    selector: (index) => ({ matchLabels: { ...shared(index), app: app(index) } }),
+  },
   {
     name: "In, Exists, NotIn, DoesNotExist",
     goal: false,
