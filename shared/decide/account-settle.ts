@@ -221,7 +221,7 @@ function pendingOf({ reservation, pod, uid, settleMs }: Case, operation: Operati
     operation,
     firstSeenMs: sight.firstMs,
     // Absent and without a version: any LIST after first sight tells whether it is dead.
-    dueMs: pod === undefined && !isVersioned ? sight.firstMs : settledAtMs({ settleMs }, sight.lastMs),
+    dueMs: pod === undefined && !isVersioned ? sight.firstMs + 1 : settledAtMs({ settleMs }, sight.lastMs),
     needsList: pod === undefined || operation === "UPDATE",
   };
 }

@@ -55,7 +55,8 @@ export interface Sight {
 /**
  * R1: the pod is terminating or finished, or absent from a snapshot that is as new as a version that was reviewed. Where versions
  * say nothing (upstream's buckets, versions that are no integers, a cell restored to older ones), absent from a snapshot that has
- * reached a LIST sent after first sight: the pod existed when it was reviewed, so it would be there.
+ * reached a LIST sent after first sight (not in the same moment: the pod may be that young): the pod existed when it was
+ * reviewed, so it would be there.
  */
 export function isSettledByR1({ reservation, pod, uid, snapshot, evidence }: Case, firstSeenMs: number): boolean {
   if (isLeftOut("R1")) return false;
@@ -65,7 +66,7 @@ export function isSettledByR1({ reservation, pod, uid, snapshot, evidence }: Cas
   for (const { podResourceVersion } of reservation.records.values()) {
     if (hasReached(position, podResourceVersion)) return true;
   }
-  return evidence.reachedSentMs !== undefined && evidence.reachedSentMs >= firstSeenMs;
+  return evidence.reachedSentMs !== undefined && evidence.reachedSentMs > firstSeenMs;
 }
 
 /**
