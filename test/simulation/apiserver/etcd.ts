@@ -27,8 +27,10 @@ export interface Backup {
 }
 
 export type WriteResult =
-  | { readonly kind: "ok"; readonly revision: number }
+  | { readonly kind: "ok"; readonly stored: Stored }
   | { readonly kind: "mismatch"; readonly found: Stored | undefined };
+
+const NOTHING: readonly Change[] = [];
 
 export class Etcd {
   /** Current revision; every successful write raises it by one. */
@@ -59,7 +61,7 @@ export class Etcd {
     const after: Stored = { key, revision: ++this.revision, value };
     this.#objects.set(key, after);
     this.#record({ revision: after.revision, key, before, after });
-    return { kind: "ok", revision: after.revision };
+    return { kind: "ok", stored: after };
   }
 
   delete(key: string, expected?: number): WriteResult {
@@ -68,14 +70,20 @@ export class Etcd {
       return { kind: "mismatch", found: before };
     this.#objects.delete(key);
     this.#record({ revision: ++this.revision, key, before, after: undefined });
-    return { kind: "ok", revision: this.revision };
+    return { kind: "ok", stored: before };
   }
 
   /** Changes after `revision`, or undefined when part of them was compacted away. */
   changesSince(revision: number): readonly Change[] | undefined {
     if (revision < this.compacted) return undefined;
-    const first = this.#history.findIndex((change) => change.revision > revision);
-    return first < 0 ? [] : this.#history.slice(first);
+    let low = 0;
+    let high = this.#history.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if ((this.#history[middle]?.revision ?? 0) <= revision) low = middle + 1;
+      else high = middle;
+    }
+    return low === this.#history.length ? NOTHING : this.#history.slice(low);
   }
 
   compact(revision: number): void {

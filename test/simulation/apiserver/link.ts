@@ -11,7 +11,7 @@ import {
   TransportError,
 } from "../../../shared/kube/transport.ts";
 import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
-import { record } from "./objects.ts";
+import { jsonOf, record } from "./objects.ts";
 import { parsePath } from "./resources.ts";
 import type { ApiServer } from "./server.ts";
 
@@ -63,7 +63,7 @@ export class Link implements Transport {
         contentType: request.contentType ?? "application/json",
         user: this.#user,
       });
-      const body = JSON.stringify(reply.body);
+      const body = jsonOf(reply.body);
       await sleep(this.#ports, this.#faults.delayMs());
       if (this.#faults.responsesLost() || this.#faults.refused()) await new Promise(() => {});
       return { status: reply.status, headers: reply.headers, body };
@@ -101,15 +101,14 @@ export class Link implements Transport {
       arrivesMs = Math.max(arrivesMs, this.#ports.clock.monotonicMs() + this.#faults.delayMs());
       this.#ports.timers.after(arrivesMs - this.#ports.clock.monotonicMs(), action);
     };
-    const encoder = new TextEncoder();
     let end = (): void => {};
     end = this.#server.watch(target, {
-      line: (line) =>
+      line: (bytes) =>
         deliver(() => {
           if (state !== "open") return;
           idle.cancel();
           idle = this.#ports.timers.after(request.timeoutMs, () => settle("timeout"));
-          queue.push(encoder.encode(line));
+          queue.push(bytes);
           wake?.();
         }),
       end: () => deliver(() => settle("ended")),

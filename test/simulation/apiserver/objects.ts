@@ -14,15 +14,34 @@ export function metadataOf(value: Json): Json {
   return record(value.metadata);
 }
 
+/** Objects are immutable once stored: what is made of one is made once, however many clients see it. */
+const presented = new WeakMap<Stored, Json>();
+const texts = new WeakMap<Json, string>();
+
 /** The object as a response shows it: apiVersion, kind and the resourceVersion of its revision. */
-export function present(resource: Resource, stored: Pick<Stored, "revision" | "value">): Json {
-  const apiVersion = resource.group === "" ? resource.version : `${resource.group}/${resource.version}`;
-  return {
-    apiVersion,
-    kind: resource.kind,
-    ...stored.value,
-    metadata: { ...metadataOf(stored.value), resourceVersion: String(stored.revision) },
-  };
+export function present(resource: Resource, stored: Stored): Json {
+  let object = presented.get(stored);
+  if (object === undefined) {
+    const apiVersion = resource.group === "" ? resource.version : `${resource.group}/${resource.version}`;
+    object = {
+      apiVersion,
+      kind: resource.kind,
+      ...stored.value,
+      metadata: { ...metadataOf(stored.value), resourceVersion: String(stored.revision) },
+    };
+    presented.set(stored, object);
+  }
+  return object;
+}
+
+/** JSON of a value that never changes. */
+export function jsonOf(value: Json): string {
+  let json = texts.get(value);
+  if (json === undefined) {
+    json = JSON.stringify(value);
+    texts.set(value, json);
+  }
+  return json;
 }
 
 /** RFC 7386. */

@@ -7,7 +7,7 @@ import type { Ports } from "../../../shared/runtime/clock.ts";
 import type { AdmissionChain } from "./admission.ts";
 import { deletePod, evictPod } from "./deletion.ts";
 import type { Etcd, Json, Stored } from "./etcd.ts";
-import { matchesLabels, mergePatch, metadataOf, present, record, replaced, text } from "./objects.ts";
+import { jsonOf, matchesLabels, mergePatch, metadataOf, present, record, replaced, text } from "./objects.ts";
 import { alreadyExists, conflict, expired, failure, notFound, ok, type Reply, tooLarge } from "./replies.ts";
 import { keyOf, parsePath, prefixOf, RESOURCES, type Resource, type Target } from "./resources.ts";
 import { WatchCache } from "./watch-cache.ts";
@@ -198,19 +198,19 @@ export class ApiServer {
     const released = !Array.isArray(finalizers) || finalizers.length === 0;
     if (metadataOf(value).deletionTimestamp !== undefined && released && target.resource.plural !== "pods") {
       this.etcd.delete(key, before.revision);
-      return ok(present(target.resource, { revision: before.revision, value }));
+      return ok(present(target.resource, { ...before, value }));
     }
     // A write that changes nothing gets no new version.
-    if (JSON.stringify(value) === JSON.stringify(before.value)) return ok(present(target.resource, before));
+    if (jsonOf(value) === jsonOf(before.value)) return ok(present(target.resource, before));
     return this.#store(target.resource, key, name, value, before.revision, 200);
   }
 
   #store(resource: Resource, key: string, name: string, value: Json, expected: number, code: number): Reply {
-    const size = JSON.stringify(value).length;
+    const size = jsonOf(value).length;
     if (size > this.settings.objectLimitBytes)
       return failure(413, "RequestEntityTooLarge", `etcdserver: request is too large (${size} bytes)`);
     const written = this.etcd.put(key, value, expected);
-    if (written.kind === "ok") return ok(present(resource, { revision: written.revision, value }), code);
+    if (written.kind === "ok") return ok(present(resource, written.stored), code);
     return expected === 0 ? alreadyExists(name) : conflict(name);
   }
 

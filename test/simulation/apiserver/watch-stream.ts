@@ -1,13 +1,14 @@
 /** One watch of the API server model: events after a version, bookmarks, its server-side timeout, and 410 when history is gone. */
 import type { Ports, Timer } from "../../../shared/runtime/clock.ts";
-import type { Change, Etcd } from "./etcd.ts";
-import { matchesLabels, present } from "./objects.ts";
+import type { Change, Etcd, Json, Stored } from "./etcd.ts";
+import { jsonOf, matchesLabels, present } from "./objects.ts";
 import { statusBody } from "./replies.ts";
 import { prefixOf, type Target } from "./resources.ts";
 import type { WatchCache } from "./watch-cache.ts";
 
 export interface WatchSink {
-  line(text: string): void;
+  /** One line of the stream; the bytes are shared and must not be changed. */
+  line(bytes: Uint8Array): void;
   end(): void;
 }
 
@@ -15,6 +16,31 @@ const BOOKMARK_INTERVAL_MS = 60_000;
 /** kube-apiserver sends a bookmark this long before a watch's deadline. */
 const BEFORE_DEADLINE_MS = 2_000;
 const DEFAULT_TIMEOUT_SECONDS = 1800;
+
+type EventType = "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK" | "ERROR";
+
+const encoder = new TextEncoder();
+const lines = new WeakMap<Json, Map<EventType, Uint8Array>>();
+const lastStates = new WeakMap<Change, Stored>();
+
+/** The same line for every watcher. */
+function lineOf(type: EventType, object: Json): Uint8Array {
+  const known = lines.get(object) ?? new Map<EventType, Uint8Array>();
+  lines.set(object, known);
+  let line = known.get(type);
+  if (line === undefined) {
+    line = encoder.encode(`{"type":"${type}","object":${jsonOf(object)}}\n`);
+    known.set(type, line);
+  }
+  return line;
+}
+
+/** A deleted object as its event shows it: the last state at the version of the deletion. */
+function lastState(change: Change, before: Stored): Stored {
+  const state = lastStates.get(change) ?? { ...before, revision: change.revision };
+  lastStates.set(change, state);
+  return state;
+}
 
 export function watchStream(given: {
   readonly cache: WatchCache;
@@ -39,7 +65,7 @@ export function watchStream(given: {
     for (const timer of timers) timer.cancel();
     sink.end();
   };
-  const send = (type: string, object: unknown): void => sink.line(`${JSON.stringify({ type, object })}\n`);
+  const send = (type: EventType, object: Json): void => sink.line(lineOf(type, object));
   const bookmark = (): void => {
     if (ended || cache.revision < from) return;
     const metadata = { resourceVersion: String(cache.revision), creationTimestamp: null };
@@ -54,8 +80,7 @@ export function watchStream(given: {
     const before = change.before !== undefined && matchesLabels(change.before.value, selector);
     const after = change.after !== undefined && matchesLabels(change.after.value, selector);
     if (after && change.after) send(before ? "MODIFIED" : "ADDED", present(resource, change.after));
-    else if (before && change.before)
-      send("DELETED", present(resource, { revision: change.revision, value: change.before.value }));
+    else if (before && change.before) send("DELETED", present(resource, lastState(change, change.before)));
   };
 
   const missed = etcd.changesSince(from);

@@ -16,11 +16,13 @@ export interface NodeOptions {
   readonly cellTransport: Transport;
   readonly coreTransport: Transport;
   readonly settleMs: number;
+  /** Least time between two writes of one protector. */
+  readonly rateMs: number;
   readonly coverage: Coverage;
 }
 
 const HEARTBEAT_MS = 120_000;
-const SERVER_TIMEOUT_SECONDS = [8, 12] as const;
+const SERVER_TIMEOUT_SECONDS = [20, 40] as const;
 
 export class AggregatorNode {
   readonly #options: NodeOptions;
@@ -62,7 +64,7 @@ export class AggregatorNode {
     });
     const aggregator: Aggregator = new Aggregator({
       ...{ cellID: cell, ports, pods, parser, settleMs, heartbeatMs: HEARTBEAT_MS, algorithm: "exact", voidAfterMs: 0 },
-      ...{ rateMs: 0, coalesceMs: 5, writeConcurrency: 8, timeoutMs: 10_000 },
+      ...{ rateMs: options.rateMs, coalesceMs: 5, writeConcurrency: 8, timeoutMs: 10_000 },
       cellClient: new ApiClient(cellTransport),
       cores: [{ name: "core", client: new ApiClient(coreTransport), protectors }],
       mayWrite: () => true,

@@ -5,8 +5,8 @@
 import { Ledger } from "../../../shared/decide/ledger.ts";
 import { parsePodProtector } from "../../../shared/schema/parse-podprotector.ts";
 import type { CellStatus, PodProtector } from "../../../shared/schema/podprotector.ts";
-import type { Change, Etcd, Json } from "../apiserver/etcd.ts";
-import { record, text } from "../apiserver/objects.ts";
+import type { Change, Etcd, Json, Stored } from "../apiserver/etcd.ts";
+import { jsonOf, record, text } from "../apiserver/objects.ts";
 import { isTrulyAvailable, type PodTruth, type Wanted } from "../pod-truth.ts";
 import type { InFlight, Reviews } from "./reviews.ts";
 
@@ -35,8 +35,8 @@ export class Checks {
   /** Looks at one change of a protector in the core's storage. */
   changed(change: Change): void {
     if (change.after === undefined) return;
-    const after = parse(change.after.value, change.after.revision);
-    const before = change.before === undefined ? undefined : parse(change.before.value, change.before.revision);
+    const after = parse(change.after);
+    const before = change.before === undefined ? undefined : parse(change.before);
     const sameObject = before !== undefined && before.metadata.uid === after.metadata.uid;
     const old = new Map((sameObject ? (before.status?.cells ?? []) : []).map((cell) => [cell.cellID, cell]));
     let reserved = false;
@@ -47,7 +47,7 @@ export class Checks {
       this.#weights(after, cell);
     }
     if (reserved) this.#quota(after);
-    const bytes = JSON.stringify(change.after.value).length;
+    const bytes = jsonOf(change.after.value).length;
     if (bytes > OBJECT_CAP_BYTES) this.#world.violation("S10", `${after.metadata.name} has ${bytes} bytes`);
   }
 
@@ -59,14 +59,14 @@ export class Checks {
     if (flight.revision !== undefined && stored.revision !== flight.revision) return;
     const pod =
       request.oldObject === null || request.oldObject === undefined ? stored.value : record(request.oldObject);
-    for (const { value, revision } of core.range("podprotectors/")) {
-      const protector = parse(value, revision);
+    for (const stored of core.range("podprotectors/")) {
+      const protector = parse(stored);
       const aggregation = protector.status?.cells.find((one) => one.cellID === cell)?.aggregation;
       const cutoffMs = Date.parse(aggregation?.maturityCutoff ?? "");
       if (!isTrulyAvailable(pod, wantedOf(protector), cutoffMs) || truth.pods.deadAt(flight.uid) !== undefined)
         continue;
       const entry = protector.status?.cells.find((one) => one.cellID === cell);
-      if (Ledger.parse(entry?.admissionHistory?.buckets).get(flight.uid) === undefined) {
+      if (ledgerOf(entry).get(flight.uid) === undefined) {
         this.#violate("S8", protector, `${flight.key} (${flight.operation}) was allowed without a record`);
       }
     }
@@ -107,8 +107,8 @@ export class Checks {
     before: CellStatus | undefined,
     after: CellStatus,
   ): void {
-    const left = Ledger.parse(after.admissionHistory?.buckets);
-    for (const reservation of Ledger.parse(before?.admissionHistory?.buckets).reservations()) {
+    const left = ledgerOf(after);
+    for (const reservation of ledgerOf(before).reservations()) {
       const { uid, podName } = reservation;
       if (uid === undefined) continue;
       for (const operation of reservation.records.keys()) {
@@ -128,7 +128,7 @@ export class Checks {
 
   /** After an aggregator's write `A - sum(w) = |AV \ UIDs of buckets|` (design 5.2), which is S6, too. */
   #subtraction(protector: PodProtector, cell: CellStatus, available: ReadonlySet<string>): void {
-    const ledger = Ledger.parse(cell.admissionHistory?.buckets);
+    const ledger = ledgerOf(cell);
     if (ledger.ranges.length > 0) return;
     const rest = new Set(available);
     const strangers: string[] = [];
@@ -139,14 +139,18 @@ export class Checks {
     }
     const difference = (cell.aggregation?.availableReplicas ?? 0) - ledger.weight;
     if (difference !== rest.size)
-      this.#violate("S6", protector, `cell ${cell.cellID}: A - sum(w) is ${difference}, |AV \\ UIDs| is ${rest.size} (not available: ${strangers.join(" ")})`);
+      this.#violate(
+        "S6",
+        protector,
+        `cell ${cell.cellID}: A - sum(w) is ${difference}, |AV \\ UIDs| is ${rest.size} (not available: ${strangers.join(" ")})`,
+      );
   }
 
   /** S7: the counters on the wire add up to the weights. */
   #weights(protector: PodProtector, cell: CellStatus): void {
     const buckets = cell.admissionHistory?.buckets ?? [];
     const counters = buckets.reduce((sum, bucket) => sum + (bucket.counter ?? 1), 0);
-    const weight = Ledger.parse(buckets).weight;
+    const { weight } = ledgerOf(cell);
     if (counters !== weight)
       this.#violate("S7", protector, `cell ${cell.cellID}: counters say ${counters}, weights ${weight}`);
   }
@@ -162,7 +166,7 @@ export class Checks {
       if (truth === undefined || resourceVersion === undefined) continue;
       const cutoffMs = Date.parse(maturityCutoff ?? "");
       const possible = truth.pods.availableAt(Number(resourceVersion), wanted, cutoffMs);
-      for (const { uid, weight } of Ledger.parse(cell.admissionHistory?.buckets).reservations())
+      for (const { uid, weight } of ledgerOf(cell).reservations())
         if (uid !== undefined && weight === 1) possible.delete(uid);
       // Exempt are pods that became unavailable by themselves since the snapshot, whoever deletes them then.
       for (const { uid } of truth.reviews.committable())
@@ -189,9 +193,28 @@ export class Checks {
   }
 }
 
-function parse(value: Json, revision: number): PodProtector {
-  return parsePodProtector({ ...value, metadata: { ...record(value.metadata), resourceVersion: String(revision) } });
+const parsed = new WeakMap<Stored, PodProtector>();
+const ledgers = new WeakMap<CellStatus, Ledger>();
+
+function parse(stored: Stored): PodProtector {
+  let protector = parsed.get(stored);
+  if (protector === undefined) {
+    const metadata = { ...record(stored.value.metadata), resourceVersion: String(stored.revision) };
+    protector = parsePodProtector({ ...stored.value, metadata });
+    parsed.set(stored, protector);
+  }
+  return protector;
 }
+
+/** Read only. */
+function ledgerOf(cell: CellStatus | undefined): Ledger {
+  if (cell === undefined) return NO_LEDGER;
+  const ledger = ledgers.get(cell) ?? Ledger.parse(cell.admissionHistory?.buckets);
+  ledgers.set(cell, ledger);
+  return ledger;
+}
+
+const NO_LEDGER = Ledger.parse(undefined);
 
 export function wantedOf(protector: PodProtector): Wanted {
   const { selector, aggregationSelector, minReadySeconds } = protector.spec;
@@ -209,8 +232,8 @@ function isCount(before: CellStatus | undefined, after: CellStatus): boolean {
 
 /** Does this change use quota: a paid reservation of weight 1 that was not there? */
 function reserves(before: CellStatus | undefined, after: CellStatus): boolean {
-  const old = Ledger.parse(before?.admissionHistory?.buckets);
-  for (const reservation of Ledger.parse(after.admissionHistory?.buckets).reservations()) {
+  const old = ledgerOf(before);
+  for (const reservation of ledgerOf(after).reservations()) {
     if (reservation.uid === undefined || reservation.weight === 0) continue;
     const paid = [...reservation.records.values()].some((one) => one.paid);
     const known = old.get(reservation.uid, reservation.podName);

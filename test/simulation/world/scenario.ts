@@ -13,6 +13,8 @@ export interface Scenario {
   /** Mean time between deletions in one cell. */
   readonly deletionEveryMs: number;
   readonly evictionShare: number;
+  /** Least time between two writes of one aggregator to one protector. */
+  readonly rateMs: number;
   readonly faults: Faults;
 }
 
@@ -108,8 +110,9 @@ export function drawScenario(seed: number, chance: Chance, without: ReadonlySet<
     webhooks: 3,
     podsPerCell,
     protectors: chance.chance(0.35) ? [first, second] : [first],
-    deletionEveryMs: 1000 * (2 + 6 * chance.fraction()),
+    deletionEveryMs: 1000 * (5 + 10 * chance.fraction()),
     evictionShare: chance.fraction() * 0.6,
+    rateMs: chance.pick([0, 200, 500, 1000]),
     faults: {
       watchLagMaxMs: without.has("watchLag") ? 50 : chance.pick([20, 200, 5_000, 60_000]),
       flapEveryMs: every("flap", 10_000, 0.5),

@@ -11,11 +11,11 @@ import { Chance } from "../random.ts";
 import { AggregatorNode } from "./aggregator-node.ts";
 import { type CellTruth, Checks } from "./checks.ts";
 import { Coverage } from "./coverage.ts";
+import { describePod, describeProtector } from "./describe.ts";
 import { Kubelet } from "./kubelet.ts";
 import { Network } from "./network.ts";
 import { Replica } from "./replica.ts";
 import { type Answered, type InFlight, Reviews } from "./reviews.ts";
-import { describePod, describeProtector } from "./describe.ts";
 import { drawScenario, type FaultKind, type Scenario } from "./scenario.ts";
 import { Workload } from "./workload.ts";
 
@@ -118,7 +118,7 @@ export class World {
   }
 
   startAggregator(cell: SimulatedCell): AggregatorNode {
-    const { settleMs } = this.scenario;
+    const { settleMs, rateMs } = this.scenario;
     const ports = this.time.process({ skewMs: this.#skewMs() });
     const cellTransport = this.#link(cell.server, "aggregator");
     const coreTransport = this.#link(this.core, "aggregator");
@@ -128,6 +128,7 @@ export class World {
       cellTransport,
       coreTransport,
       settleMs,
+      rateMs,
       coverage: this.coverage,
     });
   }
