@@ -44,8 +44,10 @@ const PROMPT_CONFLICTS = 3;
 const CONFLICT_PAUSE_MS = { least: 5, most: 20 };
 /** A heartbeat comes at up to this fraction of the interval early, so that the protectors' writes spread out. */
 const HEARTBEAT_SPREAD = 0.2;
+/** How often a protector that waits for the stream's progress is looked at while it moves. */
+const PROGRESS_PAUSE_MS = 100;
 const FIELD_MANAGER = "podseidon-aggregator";
-/** How much longer than a sound reading takes a protector is looked at again, where nothing else is known. */
+/** A process that may not write looks again after this: its term is about to end. */
 const LEADERLESS_RETRY_MS = 1_000;
 
 export class Term implements MembershipListener {
@@ -53,7 +55,9 @@ export class Term implements MembershipListener {
   readonly #queue: WorkQueue<Entry>;
   readonly #progress = new Map<Entry, Progress>();
   readonly #reserved = new Reserved<Entry>();
-  readonly #unlisten: () => void;
+  /** Those that any progress of the stream may settle, without an event of one of their pods. */
+  readonly #onProgress = new Set<Entry>();
+  readonly #unlisten: (() => void)[];
   readonly #workers: Workers;
   readonly #stopping = new AbortController();
   #incident: Incident | undefined;
@@ -66,7 +70,7 @@ export class Term implements MembershipListener {
     this.#incident = options.incident;
     this.#algorithm = options.algorithm;
     this.#queue = new WorkQueue({ name: core, ports, onEvent: options.onQueueEvent });
-    this.#unlisten = membership.listen(this);
+    this.#unlisten = [membership.listen(this), options.cell.pods.subscribe({ advanced: () => this.#positionMoved() })];
     for (const entry of membership.entries(core)) this.#queue.add(entry);
     this.#workers = runWorkers(this.#queue, (entry) => this.#reconcile(entry), { workers: writeConcurrency, ports });
   }
@@ -93,7 +97,7 @@ export class Term implements MembershipListener {
 
   /** Takes no more work and ends what is under way. */
   async stop(): Promise<void> {
-    this.#unlisten();
+    for (const unlisten of this.#unlisten) unlisten();
     this.#stopping.abort();
     await this.#workers.stop({ abort: true });
     for (const entry of this.#progress.keys()) this.#options.evidence.need(entry, undefined);
@@ -130,6 +134,7 @@ export class Term implements MembershipListener {
     if (entry.id.core !== this.#options.core) return;
     this.#progress.delete(entry);
     this.#reserved.set(entry, []);
+    this.#onProgress.delete(entry);
     this.#options.evidence.need(entry, undefined);
     this.#queue.forget(entry);
   }
@@ -137,6 +142,10 @@ export class Term implements MembershipListener {
   podSeen(pod: Pod): void {
     // A pod that was relabelled out of its protector is still waited for there.
     for (const entry of this.#reserved.of(pod)) this.#queue.addAfter(entry, this.#options.coalesceMs);
+  }
+
+  #positionMoved(): void {
+    for (const entry of this.#onProgress) this.#queue.addAfter(entry, PROGRESS_PAUSE_MS);
   }
 
   async #reconcile(entry: Entry): Promise<Outcome> {
@@ -186,7 +195,9 @@ export class Term implements MembershipListener {
     const { evidence, onEvent, voider, cell, cellID } = this.#options;
     const plan = makePlan(entry, progress, { ...this.#options, algorithm: this.#algorithm, incident: this.#incident });
     evidence.need(entry, plan.need);
-    this.#reserved.set(entry, plan.result.wants.records);
+    this.#reserved.set(entry, progress.pending);
+    if (waitsForProgress(plan, this.#algorithm)) this.#onProgress.add(entry);
+    else this.#onProgress.delete(entry);
     if (plan.result.refused !== undefined) onEvent({ kind: "refused", id: entry.id, refusal: plan.result.refused });
     if (plan.isCellRestored) {
       const stored = cellEntry(plan.protector, cellID)?.aggregation?.resourceVersion;
@@ -278,6 +289,15 @@ export class Term implements MembershipListener {
     if (this.#stopping.signal.aborted) return;
     this.#options.onEvent({ kind: "writeFailed", id: entry.id, failure: failure.kind, message: messageOf(failure) });
   }
+}
+
+/**
+ * A reserved pod that is not in the snapshot is dead once the position has passed its version; upstream's algorithms settle by the next
+ * event of any pod.
+ */
+function waitsForProgress({ result }: Plan, algorithm: PlanContext["algorithm"]): boolean {
+  if (algorithm !== "exact") return (result.entry.admissionHistory?.buckets ?? []).length > 0;
+  return result.wants.records.some(({ needsList }) => needsList);
 }
 
 function messageOf(failure: ApiFailure): string {

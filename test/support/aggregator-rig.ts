@@ -320,6 +320,8 @@ export class HandCell {
 export const SETTLE_MS = 10_000;
 export const HEARTBEAT_MS = 120_000;
 
+export type RigOptions = Partial<AggregatorOptions> & { readonly coreNames?: readonly string[] };
+
 export class AggregatorRig {
   readonly time = new VirtualTime({ seed: 5 });
   readonly cell = new HandCell();
@@ -331,7 +333,7 @@ export class AggregatorRig {
   #leading = new AbortController();
   #work: Promise<void> = Promise.resolve();
 
-  constructor(options: Partial<AggregatorOptions> & { readonly coreNames?: readonly string[] } = {}) {
+  constructor(options: RigOptions = {}) {
     this.cores = (options.coreNames ?? ["core"]).map((name) => new HandCore(name, this.time));
     this.aggregator = new Aggregator({
       cellID: "cell",
@@ -409,4 +411,17 @@ export function bucket(pod: Pod, change: Partial<Bucket> = {}): Bucket {
     paid: true,
     ...change,
   };
+}
+
+/** One protector `p` in each core, with pods `a`, `b`, `c`, all available, counted. */
+export async function counted(options: RigOptions = {}): Promise<AggregatorRig> {
+  const rig = new AggregatorRig(options);
+  for (const core of rig.cores) core.put("p");
+  for (const name of ["a", "b", "c"]) rig.cell.putUnseen(name);
+  return await rig.start();
+}
+
+/** Weights of the reservations of `p` in its cell. */
+export function weights(rig: AggregatorRig): number[] {
+  return (rig.core.entry("p")?.admissionHistory?.buckets ?? []).map(({ counter }) => counter ?? 1);
 }

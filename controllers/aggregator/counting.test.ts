@@ -1,0 +1,118 @@
+import { describe, expect, test } from "vitest";
+import { AggregatorRig, counted, HEARTBEAT_MS } from "../../test/support/aggregator-rig.ts";
+
+describe("counting", () => {
+  test("the first look publishes the counts with the position of the snapshot", async () => {
+    const rig = await counted();
+    expect(rig.core.writes).toHaveLength(1);
+    expect(rig.core.entry("p")?.aggregation).toMatchObject({
+      availableReplicas: 3,
+      totalReplicas: 3,
+      resourceVersion: String(rig.cell.version),
+    });
+    expect(rig.core.get("p").status?.summary).toMatchObject({ aggregatedAvailableReplicas: 3, disruptionsAllowed: 2 });
+  });
+
+  test("a pod's change is published at once, several together in one write", async () => {
+    const rig = await counted();
+    rig.cell.unready("a");
+    rig.cell.unready("b");
+    await rig.run(20);
+    expect(rig.core.writes).toHaveLength(2);
+    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(1);
+  });
+
+  test("a change that changes nothing is not written", async () => {
+    const rig = await counted();
+    rig.cell.put("a", { annotations: { x: "y" } });
+    rig.core.edit("p", (object) => ({ ...object, metadata: { ...object.metadata, labels: { x: "y" } } }));
+    await rig.run(1_000);
+    expect(rig.core.writes).toHaveLength(1);
+  });
+
+  test("a quiet protector is written once in each heartbeat interval", async () => {
+    const rig = await counted();
+    await rig.run(HEARTBEAT_MS * 10);
+    const heartbeats = rig.core.writes.length - 1;
+    expect(heartbeats).toBeGreaterThanOrEqual(10);
+    expect(heartbeats).toBeLessThanOrEqual(13);
+  });
+
+  test("a pod that matures is counted at that time, without an event", async () => {
+    const rig = new AggregatorRig();
+    rig.core.put("p", { minReadySeconds: 30 });
+    const nowMs = rig.time.clock.nowMs();
+    rig.cell.putUnseen("a", { conditions: [{ type: "Ready", status: true, sinceMs: nowMs }] });
+    await rig.start();
+    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(0);
+    await rig.run(29_000);
+    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(0);
+    await rig.run(1_500);
+    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(1);
+  });
+
+  test("a pod that is relabelled leaves one protector and joins another", async () => {
+    const rig = new AggregatorRig();
+    rig.core.put("p");
+    rig.core.put("q");
+    rig.cell.putUnseen("a");
+    await rig.start();
+    rig.cell.put("a", { labels: { app: "q" } });
+    await rig.run(50);
+    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(0);
+    expect(rig.core.entry("q")?.aggregation?.availableReplicas).toBe(1);
+  });
+
+  test("a new selector is counted at once", async () => {
+    const rig = await counted();
+    rig.cell.put("z", { labels: { app: "z" }, uid: "uid-z" });
+    rig.core.put("p", { selector: { matchLabels: { app: "z" } } });
+    await rig.run(50);
+    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(1);
+  });
+
+  test("a selector that can't be read counts nothing and is reported", async () => {
+    const rig = await counted();
+    rig.core.put("p", { selector: { matchExpressions: [{ key: "app", operator: "Almost", values: ["p"] }] } });
+    await rig.run(50);
+    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(0);
+    expect(rig.core.get("p").status?.conditions).toContainEqual(
+      expect.objectContaining({ type: "Healthy", status: "False", reason: "InvalidSelector" }),
+    );
+  });
+
+  test("aggregationRateMillis spaces the writes, and none is forgotten", async () => {
+    const rig = new AggregatorRig();
+    rig.core.put("p", { admissionHistoryConfig: { aggregationRateMillis: 5_000 } });
+    for (const name of ["a", "b"]) rig.cell.putUnseen(name);
+    await rig.start();
+    rig.cell.unready("a");
+    await rig.run(1_000);
+    expect(rig.core.writes).toHaveLength(1);
+    rig.cell.unready("b");
+    await rig.run(4_500);
+    expect(rig.core.writes).toHaveLength(2);
+    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(0);
+  });
+
+  test("a cell without a matching pod adds no entry where another cell has one", async () => {
+    const rig = new AggregatorRig();
+    rig.core.put(
+      "p",
+      {},
+      {
+        status: {
+          cells: [{ cellID: "other" }],
+          summary: { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 },
+        },
+      },
+    );
+    rig.core.put("lonely");
+    await rig.start();
+    expect(rig.core.entry("p")).toBeUndefined();
+    expect(rig.core.entry("lonely")?.aggregation?.availableReplicas).toBe(0);
+    rig.cell.put("a");
+    await rig.run(50);
+    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(1);
+  });
+});

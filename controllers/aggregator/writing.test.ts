@@ -1,0 +1,132 @@
+import { describe, expect, test } from "vitest";
+import { AggregatorRig, bucket, counted, HEARTBEAT_MS, SETTLE_MS, weights } from "../../test/support/aggregator-rig.ts";
+
+describe("writing", () => {
+  test("after a conflict what is stored is read, and the write follows at once", async () => {
+    const rig = await counted();
+    rig.core.streams = false;
+    rig.core.edit("p", (object) => ({ ...object, metadata: { ...object.metadata, labels: { x: "y" } } }));
+    rig.cell.unready("a");
+    await rig.run(20);
+    expect(rig.core.reads).toBe(1);
+    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(2);
+    expect(rig.core.get("p").metadata.labels).toEqual({ x: "y" });
+  });
+
+  test("conflict after conflict is given up for a while, and not forgotten", async () => {
+    const rig = await counted();
+    rig.core.script.push(...Array.from({ length: 30 }, () => "conflict" as const));
+    rig.cell.unready("a");
+    await rig.run(2_000);
+    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(2);
+  });
+
+  test("a write whose response is lost is found to be made", async () => {
+    const rig = await counted();
+    rig.core.streams = false;
+    rig.core.script.push("lost");
+    rig.cell.unready("a");
+    await rig.run(2_000);
+    expect(rig.core.writes).toHaveLength(2);
+    expect(rig.core.entry("p")?.aggregation).toMatchObject({ availableReplicas: 2, epoch: 0 });
+    expect(rig.core.entry("p")?.aggregation?.hold).toBeUndefined();
+  });
+
+  test("an outage of the core is met with at most ten tries in ten seconds, and ends by itself", async () => {
+    const rig = await counted();
+    rig.core.answer = "unavailable";
+    const before = rig.core.attempts;
+    rig.cell.unready("a");
+    for (let tenth = 0; tenth < 100; tenth++) {
+      rig.cell.put("b", { annotations: { tenth: String(tenth) } });
+      await rig.run(100);
+    }
+    expect(rig.core.attempts - before).toBeLessThanOrEqual(10);
+    rig.core.answer = "ok";
+    await rig.run(20_000);
+    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(2);
+  });
+
+  test("a core that hangs does not hold up the others", async () => {
+    const rig = await counted({ coreNames: ["hanging", "sound"] });
+    const [hanging, sound] = rig.cores;
+    if (hanging !== undefined) hanging.answer = "hang";
+    rig.cell.unready("a");
+    await rig.run(50);
+    expect(sound?.entry("p")?.aggregation?.availableReplicas).toBe(2);
+    expect(hanging?.entry("p")?.aggregation?.availableReplicas).toBe(3);
+  });
+
+  test("at most so many writes are under way at once, and no protector is passed over", async () => {
+    const rig = new AggregatorRig({ writeConcurrency: 2 });
+    for (let index = 0; index < 10; index++) rig.core.put(`p${index}`);
+    rig.core.answer = "hang";
+    await rig.start();
+    expect(rig.core.attempts).toBe(2);
+    rig.core.answer = "ok";
+    await rig.run(30_000);
+    expect(new Set(rig.core.writes.map(({ name }) => name)).size).toBe(10);
+  });
+
+  test("a protector that is deleted is forgotten, one that is created again is counted afresh and held", async () => {
+    const rig = await counted();
+    rig.core.remove("p");
+    await rig.run(50);
+    rig.core.put("p");
+    await rig.run(50);
+    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(3);
+  });
+
+  test("a core that drops the position is accounted for by upstream's clock rule, and says so", async () => {
+    const rig = new AggregatorRig();
+    rig.core.dropped = ["resourceVersion", "specHash", "maturityCutoff", "epoch"];
+    rig.core.put("p");
+    rig.cell.putUnseen("a");
+    await rig.start();
+    expect(rig.events.filter(({ kind }) => kind === "fieldsDropped")).toHaveLength(1);
+    rig.cell.put("b");
+    await rig.run(50);
+    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(2);
+    expect(rig.events.some(({ kind }) => kind === "held")).toBe(false);
+  });
+});
+
+describe("leading", () => {
+  test("nothing is written once the lease may have passed on", async () => {
+    const rig = await counted();
+    rig.isLeader = false;
+    rig.cell.unready("a");
+    await rig.run(10_000);
+    expect(rig.core.writes).toHaveLength(1);
+    await rig.loseLeadership();
+    await rig.run(HEARTBEAT_MS * 2);
+    expect(rig.core.attempts).toBe(1);
+  });
+
+  test("a new term counts everything again and starts the settle timers anew", async () => {
+    const rig = await counted();
+    rig.core.admit("p", "cell", bucket(rig.cell.live.get("a") ?? rig.cell.pod("a")));
+    await rig.run(SETTLE_MS - 1_000);
+    await rig.loseLeadership();
+    rig.cell.unready("b");
+    await rig.run(5_000);
+    rig.isLeader = true;
+    rig.lead();
+    await rig.run(1_000);
+    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(2);
+    expect(weights(rig)).toEqual([1]);
+    await rig.run(SETTLE_MS - 2_000);
+    expect(rig.cell.gets).toEqual([]);
+    await rig.run(2_000);
+    expect(rig.settled()).toEqual(["R3"]);
+  });
+
+  test("a term that ends with a write under way ends", async () => {
+    const rig = await counted();
+    rig.core.answer = "hang";
+    rig.cell.unready("a");
+    await rig.run(50);
+    await rig.loseLeadership();
+    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(3);
+  });
+});
