@@ -19,11 +19,12 @@ export async function streamAll<T>(
   signal: AbortSignal,
 ): Promise<Listed<T>> {
   const objects = new Map<string, T>();
-  const sentMs = lister.clock.monotonicMs();
+  const sentMs = lister.ports.clock.monotonicMs();
   let version: string | undefined;
   await readWatch({
     name: lister.name,
     transport: lister.transport,
+    ports: lister.ports,
     collection: lister.collection,
     parameters: {
       sendInitialEvents: "true",
@@ -57,7 +58,8 @@ function keep<T>(
     const ends = isRawObject(raw) && raw.metadata.annotations?.[INITIAL_EVENTS_END] === "true";
     return ends ? raw.metadata.resourceVersion : undefined;
   }
-  const { key, uid, object } = lister.parse(raw);
+  const { owned, key, uid, object } = lister.parse(raw);
+  if (!owned) return undefined;
   const kept = object ?? lister.fallback(key, uid);
   if (type === "DELETED" || kept === undefined) objects.delete(key);
   else objects.set(key, kept);

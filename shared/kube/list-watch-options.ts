@@ -17,9 +17,11 @@ export interface ListWatchOptions<T> {
   readonly keyOf: (object: T) => string;
   readonly uidOf: (object: T) => string;
   readonly versionOf: (object: T) => string;
+  /** Objects for which it returns false are left out, as if the server had not sent them (shards). */
+  readonly owns?: (uid: string) => boolean;
   /** Range of the randomised server timeout in whole seconds; short, because a bookmark comes 2 s before it. Default [5, 7]. */
   readonly serverTimeoutSeconds?: readonly [number, number];
-  /** Objects per page of a list. Default 500. */
+  /** Objects per page of a list. Default 250. */
   readonly pageSize?: number;
   /** Lists arrive as a stream where the server offers it (KEP-3157). Default false. */
   readonly streamLists?: boolean;

@@ -144,7 +144,7 @@ describe("lists", () => {
     it.transport.watches.push(new ScriptedStream());
     await it.time.advance(1000);
     expect(it.transport.requests.slice(2)).toEqual([
-      "LIST limit=500&resourceVersion=10&resourceVersionMatch=NotOlderThan",
+      "LIST limit=250&resourceVersion=10&resourceVersionMatch=NotOlderThan",
       "WATCH resourceVersion=20",
     ]);
     expect(it.notices).toEqual(["c@7 > -", "b@6 > b@15", "d@8 > -", "- > d@16", "- > e@17", "relisted 20"]);
@@ -158,8 +158,8 @@ describe("lists", () => {
     it.transport.watches.push(new ScriptedStream());
     await it.time.advance(1000);
     expect(it.transport.requests.slice(2, 4)).toEqual([
-      "LIST limit=500&resourceVersion=10&resourceVersionMatch=NotOlderThan",
-      "LIST limit=500",
+      "LIST limit=250&resourceVersion=10&resourceVersionMatch=NotOlderThan",
+      "LIST limit=250",
     ]);
     expect(it.transport.requests.join()).not.toContain("resourceVersion=0");
     expect(it.state()).toBe("20: a@5");
@@ -243,37 +243,37 @@ describe("streams", () => {
       "410 in the stream",
       (s: ScriptedStream) => s.event("ERROR", EXPIRED),
       "watch expired",
-      "LIST limit=500&resourceVersion=11&resourceVersionMatch=NotOlderThan",
+      "LIST limit=250&resourceVersion=11&resourceVersionMatch=NotOlderThan",
     ],
     [
       "a garbage line",
       (s: ScriptedStream) => s.text("%%%\n"),
       "watch corrupt",
-      "LIST limit=500&resourceVersion=11&resourceVersionMatch=NotOlderThan",
+      "LIST limit=250&resourceVersion=11&resourceVersionMatch=NotOlderThan",
     ],
     [
       "bytes that are not UTF-8",
       (s: ScriptedStream) => s.bytes(Uint8Array.of(0x22, 0xff, 0x22, 0x0a)),
       "watch corrupt",
-      "LIST limit=500&resourceVersion=11&resourceVersionMatch=NotOlderThan",
+      "LIST limit=250&resourceVersion=11&resourceVersionMatch=NotOlderThan",
     ],
     [
       "an event without a version",
       (s: ScriptedStream) => s.event("ADDED", { metadata: { name: "x" } }),
       "watch corrupt",
-      "LIST limit=500&resourceVersion=11&resourceVersionMatch=NotOlderThan",
+      "LIST limit=250&resourceVersion=11&resourceVersionMatch=NotOlderThan",
     ],
     [
       "an event of an unknown type",
       (s: ScriptedStream) => s.event("EXPLODED", raw("x", "12")),
       "watch corrupt",
-      "LIST limit=500&resourceVersion=11&resourceVersionMatch=NotOlderThan",
+      "LIST limit=250&resourceVersion=11&resourceVersionMatch=NotOlderThan",
     ],
     [
       "a version that goes back",
       (s: ScriptedStream) => s.event("ADDED", raw("x", "3")),
       "watch ahead-of-server",
-      "LIST limit=500",
+      "LIST limit=250",
     ],
   ])("after %s it goes on: resumes, or lists where the stream can't be trusted", async (_, breakIt, failure, next) => {
     const it = rig();
@@ -287,7 +287,7 @@ describe("streams", () => {
   });
 
   test.each([
-    ["410", statusAnswer(410), "watch expired", "LIST limit=500&resourceVersion=10&resourceVersionMatch=NotOlderThan"],
+    ["410", statusAnswer(410), "watch expired", "LIST limit=250&resourceVersion=10&resourceVersionMatch=NotOlderThan"],
     ["429 with Retry-After", statusAnswer(429, {}, { "retry-after": "3" }), "watch throttled", undefined],
     ["404", { status: 404, body: "404 page not found" }, "watch not-served", "WATCH resourceVersion=10"],
     ["500", statusAnswer(500), "watch server-error", "WATCH resourceVersion=10"],
@@ -439,7 +439,7 @@ describe("a server whose versions went back (restored from a snapshot)", () => {
     it.transport.confirmations.push(page("7", []));
     it.transport.lists.push(page("7", [raw("a", "5", "blue")]));
     await it.time.advance(5000);
-    expect(it.transport.requests.slice(2)).toEqual(["LIST limit=1", "LIST limit=500", "WATCH resourceVersion=7"]);
+    expect(it.transport.requests.slice(2)).toEqual(["LIST limit=1", "LIST limit=250", "WATCH resourceVersion=7"]);
     expect(it.notices.slice(0, 3)).toEqual(["b@6 > -", "a@5 > a@5", "relisted 7"]);
     expect(it.source.get("ns/a")?.color).toBe("blue");
     expect(it.events).toContainEqual({ kind: "versionWentBack", from: "10", to: "7" });
@@ -458,7 +458,7 @@ describe("a server whose versions went back (restored from a snapshot)", () => {
     expect(it.transport.requests.slice(2)).toEqual([
       "WATCH resourceVersion=10",
       "LIST limit=1",
-      "LIST limit=500",
+      "LIST limit=250",
       "WATCH resourceVersion=7",
     ]);
     expect(it.state()).toBe("7: ");
@@ -490,9 +490,9 @@ describe("streamed lists (KEP-3157)", () => {
     await it.time.advance(250);
     expect(it.transport.requests).toEqual([
       "WATCH sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
-      "LIST limit=500",
+      "LIST limit=250",
       "WATCH resourceVersion=10",
-      "LIST limit=500&resourceVersion=10&resourceVersionMatch=NotOlderThan",
+      "LIST limit=250&resourceVersion=10&resourceVersionMatch=NotOlderThan",
       "WATCH resourceVersion=20",
     ]);
   });

@@ -2,9 +2,8 @@ import { Backoff } from "../runtime/backoff.ts";
 import { sleep } from "../runtime/clock.ts";
 import { compareVersions, isComparableVersion } from "../schema/resource-version.ts";
 import type { Collection } from "./collection.ts";
+import { CompleteList } from "./complete-list.ts";
 import { Confirmation } from "./confirmation.ts";
-import { streamAll } from "./initial-stream.ts";
-import { type Listed, type Lister, listAll } from "./list.ts";
 import type { ListWatchOptions } from "./list-watch-options.ts";
 import { objectParser, type ParsedObject } from "./object-parser.ts";
 import { ObjectStore } from "./object-store.ts";
@@ -18,7 +17,6 @@ import { WatchFailure } from "./watch-failure.ts";
 export type { ListWatchOptions };
 
 const DEFAULT_SERVER_TIMEOUT_SECONDS = [5, 7] as const;
-const DEFAULT_PAGE_SIZE = 500;
 /** At most seven tries in the first ten seconds of an outage, then one every ten seconds or less often. */
 const BACKOFF = { initialMs: 250, maxMs: 10_000, factor: 2, jitter: 0.5 };
 /** A try that only resumes costs the server little; after an outage the cache is wanted back soon (design 5.4). */
@@ -53,13 +51,12 @@ export class ListWatch<T> implements ConfirmedSource<T> {
   /** When the last list began. */
   #listedMs = Number.NEGATIVE_INFINITY;
   #lastContactMs: number | undefined;
-  #streamLists: boolean;
+  readonly #completeList: CompleteList<T>;
   readonly #synced = Promise.withResolvers<void>();
 
   constructor(options: ListWatchOptions<T>) {
     this.#options = options;
     this.#collection = { path: options.path, query: options.query ?? {} };
-    this.#streamLists = options.streamLists ?? false;
     const { ports } = options;
     this.#store = new ObjectStore({
       uidOf: options.uidOf,
@@ -67,6 +64,18 @@ export class ListWatch<T> implements ConfirmedSource<T> {
       onHandlerError: (error) => this.#emit({ kind: "handlerFailed", error }),
     });
     this.#parse = objectParser(options, (key, error) => this.#emit({ kind: "unparsable", key, error }));
+    this.#completeList = new CompleteList(
+      {
+        name: options.name,
+        transport: options.transport,
+        ports,
+        collection: this.#collection,
+        parse: this.#parse,
+        fallback: (key, uid) => this.#lastKnown(key, uid),
+        contact: () => this.#contact(),
+      },
+      options,
+    );
     this.#backoff = new Backoff(BACKOFF, ports.random);
     this.#confirmation = new Confirmation({
       name: options.name,
@@ -188,7 +197,7 @@ export class ListWatch<T> implements ConfirmedSource<T> {
     this.#listedMs = startedMs;
     const known = this.#store.position;
     const floor = reason !== "versionWentBack" && isComparableVersion(known) ? known : undefined;
-    const listed = await this.#readList(floor, signal);
+    const listed = await this.#completeList.read(floor, signal);
     const back = wentBack(known, listed.version);
     if (back) {
       this.#emit({ kind: "versionWentBack", from: known ?? "", to: listed.version });
@@ -201,7 +210,7 @@ export class ListWatch<T> implements ConfirmedSource<T> {
     this.#emit({
       kind: "listed",
       reason,
-      mode: this.#streamLists ? "stream" : "pages",
+      mode: this.#completeList.mode,
       position: listed.version,
       objects: listed.objects.size,
       requests: listed.requests,
@@ -210,42 +219,6 @@ export class ListWatch<T> implements ConfirmedSource<T> {
     if (listed.quorumSentMs === undefined) this.#confirmation.advanced();
     else this.#confirmation.accept({ sentMs: listed.quorumSentMs, version: listed.version });
     this.#synced.resolve();
-  }
-
-  /** With a floor the server may answer from its cache; when it has not reached the floor, only a quorum read tells why. */
-  async #readList(floor: string | undefined, signal: AbortSignal): Promise<Listed<T>> {
-    try {
-      return await this.#readListAt(floor, signal);
-    } catch (error) {
-      const ahead = error instanceof WatchFailure && error.tag === "ahead-of-server";
-      if (floor === undefined || !ahead) throw error;
-      return await this.#readListAt(undefined, signal);
-    }
-  }
-
-  async #readListAt(floor: string | undefined, signal: AbortSignal): Promise<Listed<T>> {
-    if (this.#streamLists) {
-      try {
-        return await streamAll(this.#lister(), floor, signal);
-      } catch (error) {
-        if (!(error instanceof WatchFailure) || !["rejected", "ended-early"].includes(error.tag)) throw error;
-        this.#streamLists = false;
-      }
-    }
-    return await listAll(this.#lister(), this.#options.pageSize ?? DEFAULT_PAGE_SIZE, floor, signal);
-  }
-
-  #lister(): Lister<T> {
-    const { name, transport, ports } = this.#options;
-    return {
-      name,
-      transport,
-      clock: ports.clock,
-      collection: this.#collection,
-      parse: this.#parse,
-      fallback: (key, uid) => this.#lastKnown(key, uid),
-      contact: () => this.#contact(),
-    };
   }
 
   /** Reads one stream from the position on; returns when the server ended it as it was asked to. */
@@ -267,6 +240,7 @@ export class ListWatch<T> implements ConfirmedSource<T> {
       await readWatch({
         name,
         transport,
+        ports,
         collection: this.#collection,
         parameters: { resourceVersion: position },
         timeoutSeconds,
@@ -309,9 +283,11 @@ export class ListWatch<T> implements ConfirmedSource<T> {
     if (type === "BOOKMARK") {
       this.#store.advance(version);
     } else {
-      const { key, uid, object } = this.#parse(raw);
+      const { owned, key, uid, object } = this.#parse(raw);
       const kept = object ?? this.#lastKnown(key, uid);
-      if (type === "DELETED" || kept === undefined) this.#store.remove(key, type === "DELETED" ? uid : "", version);
+      if (!owned) this.#store.advance(version);
+      else if (type === "DELETED" || kept === undefined)
+        this.#store.remove(key, type === "DELETED" ? uid : "", version);
       else this.#store.upsert(key, kept, version);
     }
     this.#confirmation.advanced();

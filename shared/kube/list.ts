@@ -1,4 +1,4 @@
-import type { Clock } from "../runtime/clock.ts";
+import type { Ports } from "../runtime/clock.ts";
 import { type Collection, collectionPath } from "./collection.ts";
 import type { ParsedObject } from "./object-parser.ts";
 import { parseListPage, type RawPage } from "./raw-object.ts";
@@ -14,7 +14,7 @@ const MAX_PAGE_SIZE = 10_000;
 export interface Lister<T> {
   readonly name: string;
   readonly transport: Transport;
-  readonly clock: Clock;
+  readonly ports: Pick<Ports, "clock" | "timers">;
   readonly collection: Collection;
   readonly parse: (raw: unknown) => ParsedObject<T>;
   /** What to hold for an object that `parse` refused, if anything. */
@@ -86,7 +86,7 @@ class ListAttempt<T> {
 
   async run(limit: number, notOlderThan: string | undefined): Promise<Omit<Listed<T>, "requests">> {
     const objects = new Map<string, T>();
-    const sentMs = this.#lister.clock.monotonicMs();
+    const sentMs = this.#lister.ports.clock.monotonicMs();
     let page = await this.#page(
       notOlderThan === undefined
         ? { limit }
@@ -121,7 +121,8 @@ class ListAttempt<T> {
 
   #keep(page: RawPage, objects: Map<string, T>): void {
     for (const item of page.items) {
-      const { key, uid, object } = this.#lister.parse(item);
+      const { owned, key, uid, object } = this.#lister.parse(item);
+      if (!owned) continue;
       const kept = object ?? this.#lister.fallback(key, uid);
       if (kept !== undefined) objects.set(key, kept);
     }

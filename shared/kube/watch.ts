@@ -1,3 +1,4 @@
+import { type Ports, sleep } from "../runtime/clock.ts";
 import { type Collection, collectionPath } from "./collection.ts";
 import { LineSplitter } from "./decoder.ts";
 import { type EventType, parseWatchLine } from "./raw-object.ts";
@@ -6,12 +7,15 @@ import { failureOfErrorEvent, failureOfResponse } from "./watch-failure.ts";
 
 /** How much longer than the server's own timeout a stream may be silent before it counts as dead (half-open). */
 export const IDLE_GRACE_MS = 4_000;
+/** A burst that arrives faster than it is read is interrupted after this, so that the process stays responsive. */
+const MAX_BUSY_MS = 10;
 /** Bound on the body of a refused watch: a Status. */
 const MAX_REFUSAL_BYTES = 64 * 1024;
 
 export interface WatchRequest {
   readonly name: string;
   readonly transport: Transport;
+  readonly ports: Pick<Ports, "clock" | "timers">;
   readonly collection: Collection;
   /** Beside `watch=1`, `allowWatchBookmarks=true` and the timeout. */
   readonly parameters: Readonly<Record<string, string>>;
@@ -61,6 +65,8 @@ export async function readWatch(request: WatchRequest): Promise<void> {
 
 async function readEvents(stream: ApiStream, request: WatchRequest): Promise<void> {
   const lines = new LineSplitter();
+  const { ports } = request;
+  let busySinceMs = ports.clock.monotonicMs();
   for await (const chunk of stream.chunks) {
     request.contact();
     for (const line of lines.push(chunk)) {
@@ -72,6 +78,10 @@ async function readEvents(stream: ApiStream, request: WatchRequest): Promise<voi
     }
     const paused = request.pause?.();
     if (paused !== undefined) await settledOrAborted(paused, request.signal);
+    if (ports.clock.monotonicMs() - busySinceMs >= MAX_BUSY_MS) {
+      await sleep(ports, 0, request.signal);
+      busySinceMs = ports.clock.monotonicMs();
+    }
   }
 }
 

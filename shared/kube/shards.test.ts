@@ -1,0 +1,106 @@
+import { afterEach, describe, expect, test } from "vitest";
+import { page, ScriptedStream, ScriptedTransport } from "../../test/support/scripted-transport.ts";
+import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import { ShardedListWatch } from "./sharded-list-watch.ts";
+import { checkShardCount, shardOf, shardSelector } from "./shards.ts";
+
+/** FNV-1a as its authors write it. */
+function fnv1a(text: string): bigint {
+  let hash = 0xcbf29ce484222325n;
+  for (const byte of new TextEncoder().encode(text))
+    hash = ((hash ^ BigInt(byte)) * 0x100000001b3n) & 0xffffffffffffffffn;
+  return hash;
+}
+
+describe("the shard of an object", () => {
+  test("is the range of the server's hash that its UID falls into", () => {
+    expect(fnv1a("foobar")).toBe(0x85944171f73967e8n);
+    for (let index = 0; index < 500; index++) {
+      const uid = `${index}f3a9c${index * 7}-1111-2222-3333-${index * 31}`;
+      for (const count of [1, 2, 4, 64]) expect(shardOf(uid, count)).toBe(Number((fnv1a(uid) * BigInt(count)) >> 64n));
+    }
+  });
+
+  test("the selectors cover everything, without a gap", () => {
+    expect([shardSelector(0, 2), shardSelector(1, 2), shardSelector(3, 4)]).toEqual([
+      "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')",
+      "shardRange(object.metadata.uid, '0x8000000000000000', '0x10000000000000000')",
+      "shardRange(object.metadata.uid, '0xc000000000000000', '0x10000000000000000')",
+    ]);
+  });
+
+  test.each([0, 3, 65, 128, 1.5, -2])("%d shards are refused", (count) => {
+    expect(() => checkShardCount(count)).toThrow(RangeError);
+  });
+});
+
+interface Thing {
+  readonly name: string;
+  readonly uid: string;
+  readonly version: string;
+}
+const raw = (name: string, uid: string, version: string): object => ({
+  metadata: { name, uid, resourceVersion: version },
+});
+/** UIDs of the two halves. */
+const [LOW = "", HIGH = ""] = [0, 1].map((shard) =>
+  Array.from({ length: 9 }, (_, i) => `${i * 7919}-uid`).find((uid) => shardOf(uid, 2) === shard),
+);
+
+describe("two shards as one source", () => {
+  const sources: ShardedListWatch<Thing>[] = [];
+  afterEach(async () => {
+    await Promise.all(sources.splice(0).map((source) => source.stop()));
+  });
+
+  test("hold all objects once, with a vector of positions, and are as current as the one behind", async () => {
+    const time = new VirtualTime();
+    const transport = new ScriptedTransport();
+    const everything = page("10", [raw("a", LOW, "1"), raw("b", HIGH, "2")]);
+    // A server without the feature sends everything to both.
+    transport.lists.push(everything, everything);
+    const streams = [new ScriptedStream(), new ScriptedStream()] as const;
+    transport.watches.push(...streams);
+    const source = new ShardedListWatch<Thing>({
+      name: "things",
+      transport,
+      ports: time,
+      path: "/things",
+      shards: 2,
+      parse: (value) => {
+        const { metadata } = value as { metadata: Record<string, string> };
+        return { name: metadata.name ?? "", uid: metadata.uid ?? "", version: metadata.resourceVersion ?? "" };
+      },
+      keyOf: (thing) => thing.name,
+      uidOf: (thing) => thing.uid,
+      versionOf: (thing) => thing.version,
+    });
+    sources.push(source);
+    const told: string[] = [];
+    source.subscribe({
+      changed: (before, after) => told.push(`${before?.uid ?? "-"} > ${after?.uid ?? "-"}`),
+      advanced: (position) => told.push(position),
+    });
+    source.start();
+    await source.whenSynced();
+    await time.settle();
+    expect([source.size, source.position, source.get("a")?.uid, source.get("b")?.uid]).toEqual([2, "10,10", LOW, HIGH]);
+    expect(transport.requests.slice(0, 2)).toEqual([
+      "LIST shardSelector=shardRange(object.metadata.uid,+'0x0000000000000000',+'0x8000000000000000')&limit=250",
+      "LIST shardSelector=shardRange(object.metadata.uid,+'0x8000000000000000',+'0x10000000000000000')&limit=250",
+    ]);
+    told.length = 0;
+    // The name is used again in the other shard; the two streams are not ordered.
+    streams[1].event("ADDED", raw("a", HIGH, "12"));
+    await time.settle();
+    streams[0].event("DELETED", raw("a", LOW, "11")).event("ADDED", raw("c", HIGH, "13"));
+    await time.settle();
+    expect(told).toEqual([`- > ${HIGH}`, "10,12", `${LOW} > -`, "11,12", "13,12"]);
+    expect([source.get("a")?.uid, source.get("c"), source.positionOf(LOW), source.positionOf(HIGH)]).toEqual([
+      HIGH,
+      undefined,
+      "13",
+      "12",
+    ]);
+  });
+});

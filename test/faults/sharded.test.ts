@@ -1,0 +1,65 @@
+import { expect, test } from "vitest";
+import { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { ApiClient } from "../../shared/kube/api.ts";
+import { createHttpsTransport } from "../../shared/kube/https-transport.ts";
+import { loadClusterAccess } from "../../shared/kube/kubeconfig.ts";
+import { isRawObject } from "../../shared/kube/raw-object.ts";
+import { ShardedListWatch } from "../../shared/kube/sharded-list-watch.ts";
+import { offersShards } from "../../shared/kube/shards.ts";
+import { systemPorts } from "../../shared/runtime/system-ports.ts";
+import { Churn, quorumState } from "./churn.ts";
+
+/** Streams that the server shards (KEP-5866), against a server that does and one that does not. */
+
+const PATH = "/api/v1/namespaces/default/configmaps";
+const CALL = { timeoutMs: 10_000 };
+
+test.each([true, false])("shards that the server offers: %s", async (offered) => {
+  await using cluster = await Cluster.start({
+    name: "shards",
+    controllerManager: false,
+    scheduler: false,
+    kwok: false,
+    flags: { "kube-apiserver": { "feature-gates": `ShardedListAndWatch=${offered}` } },
+  });
+  const transport = createHttpsTransport(await loadClusterAccess(cluster.kubeconfig), {
+    ports: systemPorts,
+    userAgent: "test",
+  });
+  expect(await offersShards(new ApiClient(transport), PATH, CALL)).toBe(offered);
+  const churn = new Churn(cluster.admin, "default");
+  churn.start();
+  const sent = [0, 0, 0, 0];
+  const source = new ShardedListWatch<{ name: string; uid: string; version: string }>({
+    name: "maps",
+    transport,
+    ports: systemPorts,
+    path: PATH,
+    shards: 4,
+    serverTimeoutSeconds: [4, 5],
+    parse: (raw) => {
+      if (!isRawObject(raw)) throw new Error("no object");
+      const { name = "", uid = "", resourceVersion = "" } = raw.metadata;
+      return { name, uid, version: resourceVersion };
+    },
+    keyOf: (item) => item.name,
+    uidOf: (item) => item.uid,
+    versionOf: (item) => item.version,
+    onEvent: (event, shard) => {
+      if (event.kind === "ended") sent[shard] = (sent[shard] ?? 0) + event.events;
+    },
+  });
+  source.start();
+  await source.whenSynced();
+  await cluster.waitFor("two streams of each shard to end", async () => !sent.includes(0));
+  await churn.stop();
+  const truth = await quorumState(cluster.admin, PATH);
+  const sinceMs = systemPorts.clock.monotonicMs();
+  source.requestEvidence();
+  await cluster.waitFor("evidence that all shards are current", async () => (source.confirmedSentMs ?? 0) >= sinceMs);
+  const held = [...source.values()].map((item) => `${item.name} ${item.uid}@${item.version}`).sort();
+  expect(held).toEqual(truth.objects);
+  expect(source.position?.split(",")).toHaveLength(4);
+  await source.stop();
+  transport.close();
+});
