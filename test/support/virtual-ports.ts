@@ -28,6 +28,8 @@ export interface ViewOptions {
 export interface ProcessPorts extends Ports {
   /** Moves the wall clock of this process alone, as NTP or an operator would. */
   stepWallClock(byMs: number): void;
+  /** How far the wall clock is ahead. */
+  readonly skewMs: number;
   /** No timer of this process fires any more: it was killed. */
   kill(): void;
   /** Timers that come due wait until `resume`: SIGSTOP, or a machine that sleeps. */
@@ -210,6 +212,10 @@ class VirtualProcess implements ProcessPorts {
         };
       },
     };
+  }
+
+  get skewMs(): number {
+    return this.#skewMs;
   }
 
   stepWallClock(byMs: number): void {

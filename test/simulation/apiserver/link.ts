@@ -96,8 +96,11 @@ export class Link implements Transport {
     const handle = { fail: () => settle("failed") };
     this.#streams.add(handle);
     let arrivesMs = this.#ports.clock.monotonicMs();
+    // A connection delivers in order or not at all: after what was lost, nothing comes until the client gives up.
+    let isBroken = false;
     const deliver = (action: () => void): void => {
-      if (this.#faults.responsesLost()) return;
+      isBroken ||= this.#faults.responsesLost();
+      if (isBroken) return;
       arrivesMs = Math.max(arrivesMs, this.#ports.clock.monotonicMs() + this.#faults.delayMs());
       this.#ports.timers.after(arrivesMs - this.#ports.clock.monotonicMs(), action);
     };

@@ -21,7 +21,7 @@ export interface NodeOptions {
   readonly coverage: Coverage;
 }
 
-const HEARTBEAT_MS = 120_000;
+const HEARTBEAT_MS = 60_000;
 const SERVER_TIMEOUT_SECONDS = [20, 40] as const;
 
 export class AggregatorNode {

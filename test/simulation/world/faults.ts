@@ -120,5 +120,5 @@ async function editSpec(world: World, chance: Chance): Promise<void> {
 }
 
 function stepClock(world: World, chance: Chance): void {
-  chance.pick(world.webhooks)?.ports.stepWallClock(chance.between(-120_000, 120_000));
+  world.someProcess(chance).stepWallClock(chance.between(-60_000, 60_000));
 }

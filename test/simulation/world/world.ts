@@ -2,7 +2,7 @@
  * The simulated world of one seed: a core cluster, cells, webhook replicas and aggregators running the shipping code, those who
  * delete pods, and faults. Everything that happens follows from the seed.
  */
-import { VirtualTime } from "../../support/virtual-ports.ts";
+import { type ProcessPorts, VirtualTime } from "../../support/virtual-ports.ts";
 import { type Change, Etcd } from "../apiserver/etcd.ts";
 import { Link } from "../apiserver/link.ts";
 import { ApiServer, type ServerSettings } from "../apiserver/server.ts";
@@ -35,6 +35,8 @@ export interface SimulatedCell extends CellTruth {
   aggregators: AggregatorNode[];
 }
 
+/** Clocks that are further apart keep pods from maturing, or let them mature at once, for as long. */
+const MAX_SKEW_MS = 120_000;
 const OBJECT_LIMIT_BYTES = 1_500_000;
 const MAX_TRACE_LINES = 20_000;
 
@@ -52,6 +54,7 @@ export class World {
   webhooks: Replica[] = [];
   faultsActive = true;
   readonly #tracing: boolean;
+  readonly #processes: ProcessPorts[] = [];
 
   constructor(seed: number, without: ReadonlySet<FaultKind>, tracing: boolean) {
     this.#tracing = tracing;
@@ -102,7 +105,7 @@ export class World {
   }
 
   startReplica(): Replica {
-    const ports = this.time.process({ skewMs: this.#skewMs() });
+    const ports = this.#process();
     const core = this.#link(this.core, "webhook");
     const cells = [...this.cells.values()].map(({ name, server }) => ({
       name,
@@ -119,7 +122,7 @@ export class World {
 
   startAggregator(cell: SimulatedCell): AggregatorNode {
     const { settleMs, rateMs } = this.scenario;
-    const ports = this.time.process({ skewMs: this.#skewMs() });
+    const ports = this.#process();
     const cellTransport = this.#link(cell.server, "aggregator");
     const coreTransport = this.#link(this.core, "aggregator");
     return new AggregatorNode({
@@ -133,8 +136,23 @@ export class World {
     });
   }
 
-  #skewMs(): number {
-    return this.scenario.faults.clockStepEveryMs > 0 ? this.chance.between(-300_000, 300_000) : 0;
+  /** Faults stop for good: the network is whole, and clocks are right from here on. */
+  calm(): void {
+    this.faultsActive = false;
+    this.network.heal();
+    for (const ports of this.#processes) ports.stepWallClock(-ports.skewMs);
+  }
+
+  /** Alive or not. */
+  someProcess(chance: Chance): ProcessPorts {
+    return chance.pick(this.#processes);
+  }
+
+  #process(): ProcessPorts {
+    const isWrong = this.faultsActive && this.scenario.faults.clockStepEveryMs > 0;
+    const ports = this.time.process({ skewMs: isWrong ? this.chance.between(-MAX_SKEW_MS, MAX_SKEW_MS) : 0 });
+    this.#processes.push(ports);
+    return ports;
   }
 
   #link(server: ApiServer, user: string): Link {
