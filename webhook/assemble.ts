@@ -14,6 +14,7 @@ import { CONFIRM_EVERY_MS } from "./limits.ts";
 import { Memory } from "./memory.ts";
 import type { WebhookMetrics } from "./metrics.ts";
 import { Nonces } from "./nonces.ts";
+import { Outage } from "./outage.ts";
 import { Pipeline } from "./pipeline.ts";
 import { createProtectorCalls } from "./protector-calls.ts";
 import type { Handler } from "./server.ts";
@@ -97,12 +98,21 @@ function logReview(log: Log, record: ReviewRecord): void {
   else log.info(fields, "Review");
 }
 
+/** Tags of failures that say nothing of the server but that it was not heard. */
+const SILENT: ReadonlySet<string> = new Set(["timeout", "dns"]);
+
+function noteWatch(outage: Outage, event: WatchEvent): void {
+  if (event.kind === "failed") outage.failed(SILENT.has(event.tag));
+  else if (event.kind === "listed" || event.kind === "watching" || event.kind === "confirmed") outage.succeeded();
+}
+
 /** Wires one replica. */
 export function assembleWebhook(parts: WebhookParts): Webhook {
   const { ports, log, metrics } = parts;
   const watches: ListWatch<Entry>[] = [];
   const nonces = new Nonces(ports.random);
   const cores = parts.cores.map(({ name, transport }) => {
+    const outage = new Outage(ports.clock);
     const watch = new ListWatch<Entry>({
       name: `protectors of core ${name}`,
       transport,
@@ -117,14 +127,23 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
       unparsable: "keepLast",
       onEvent: (event) => {
         if (event.kind === "unparsable") metrics.unparsable(name);
+        noteWatch(outage, event);
         parts.onWatchEvent?.(name, event);
       },
     });
     watches.push(watch);
     const memory = new Memory({ ports, settleMs: parts.settleMs, submit: (key, work) => core.submit(key, work) });
-    const calls = createProtectorCalls(new ApiClient(transport));
+    const calls = createProtectorCalls(new ApiClient(transport), outage);
     const observer = observe(name, parts, memory);
-    const core = new Core({ name, source: watch, calls, ports, observer, tag: nonces.tag });
+    const core = new Core({
+      name,
+      source: watch,
+      calls,
+      ports,
+      observer,
+      tag: nonces.tag,
+      recovering: () => outage.recovering,
+    });
     return core;
   });
   const cells = new Map<string, Cell>();

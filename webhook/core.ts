@@ -17,6 +17,7 @@ export interface CoreOptions {
   readonly observer: SlotObserver;
   /** This replica's tag, as its nonces carry it. */
   readonly tag: string;
+  readonly recovering?: () => boolean;
   /** Bound of design 5.4; default 15 s. */
   readonly maxCacheAgeMs?: number;
 }
@@ -74,8 +75,8 @@ export class Core implements ProtectorSource {
     const key = `${namespace}/${name}`;
     const existing = this.#slots.get(key);
     if (existing !== undefined) return existing;
-    const { ports, calls, observer, source, tag } = this.#options;
-    const slot = new ProtectorSlot({ namespace, name, ports, calls, observer, tag, watched: () => source.get(key) });
+    const { source, ...shared } = this.#options;
+    const slot = new ProtectorSlot({ ...shared, namespace, name, watched: () => source.get(key) });
     this.#slots.set(key, slot);
     return slot;
   }

@@ -36,6 +36,11 @@ export const CONFLICTS_BEFORE_WAIT = 3;
 export const CONFLICT_WAIT_MIN_MS = 5;
 export const CONFLICT_WAIT_MAX_MS = 20;
 
+/** A core that did not answer for this long may have been restored meanwhile; a shorter break is a connection's (design 5.4). */
+export const OUTAGE_MIN_MS = 1_000;
+/** After an outage no reservation is made for this long: longer than a list-watch in backoff takes to notice that history is lost. */
+export const RECOVERY_MS = 12_000;
+
 /** A core's cache must have been confirmed current within this time, or the answer is an HTTP error (design 5.4). */
 export const MAX_CACHE_AGE_MS = 15_000;
 export const CONFIRM_EVERY_MS = 3_000;

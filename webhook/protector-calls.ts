@@ -1,6 +1,7 @@
 import type { ApiClient } from "../shared/kube/api.ts";
 import type { ApiResult } from "../shared/kube/api-result.ts";
 import type { PodProtector, PodProtectorStatus } from "../shared/schema/podprotector.ts";
+import type { Outage } from "./outage.ts";
 
 /** The two calls that a decision makes to a core cluster; a port, so that a store in memory can stand behind it. */
 export interface ProtectorCalls {
@@ -13,11 +14,16 @@ export interface ProtectorCalls {
 export const FIELD_MANAGER = "podseidon-webhook";
 
 /** The calls as they are made to a real core cluster. */
-export function createProtectorCalls(api: ApiClient): ProtectorCalls {
+export function createProtectorCalls(api: ApiClient, outage?: Outage): ProtectorCalls {
+  const note = <T>(result: ApiResult<T>): ApiResult<T> => {
+    if (result.kind === "unavailable") outage?.failed(result.status === undefined && result.sent);
+    else outage?.succeeded();
+    return result;
+  };
   return {
-    read: (namespace, name, timeoutMs) => api.getPodProtector(namespace, name, { timeoutMs }),
-    write: ({ metadata }, status, timeoutMs) =>
-      api.putPodProtectorStatus(
+    read: async (namespace, name, timeoutMs) => note(await api.getPodProtector(namespace, name, { timeoutMs })),
+    write: async ({ metadata }, status, timeoutMs) => {
+      const result = await api.putPodProtectorStatus(
         {
           namespace: metadata.namespace ?? "",
           name: metadata.name,
@@ -26,6 +32,8 @@ export function createProtectorCalls(api: ApiClient): ProtectorCalls {
         },
         status,
         { timeoutMs, fieldManager: FIELD_MANAGER },
-      ),
+      );
+      return note(result);
+    },
   };
 }

@@ -2,6 +2,7 @@ import type { Decision } from "../shared/decide/quota.ts";
 import type { StatusCause } from "../shared/schema/admission.ts";
 import type { Operation } from "../shared/schema/podprotector.ts";
 import type { Refusal } from "./review.ts";
+import type { OverloadCause } from "./work.ts";
 
 /** Why one protector does not let a request pass. */
 export interface Blocker {
@@ -11,7 +12,7 @@ export interface Blocker {
   readonly why:
     | { readonly kind: "quota"; readonly decision: Extract<Decision, { allowed: false }> }
     /** The webhook had no room or no time for the request (design 5.8). */
-    | { readonly kind: "overloaded"; readonly cause: "queue" | "time" };
+    | { readonly kind: "overloaded"; readonly cause: OverloadCause };
 }
 
 /** What is refused, for the first words of the text. */
@@ -38,12 +39,16 @@ function plural(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? "" : "s"}`;
 }
 
+const OVERLOADED: Readonly<Record<OverloadCause, string>> = {
+  queue: "has too many disruptions waiting for a decision",
+  time: "could not be asked in the time that this request had",
+  recovering: "was out of reach until just now, and is being checked for lost reservations",
+};
+
 /** What the protector says, as the rest of a sentence that begins with its name. */
 function explain(blocker: Blocker): string {
   if (blocker.why.kind === "overloaded") {
-    return blocker.why.cause === "queue"
-      ? "has too many disruptions waiting for a decision"
-      : "could not be asked in the time that this request had";
+    return OVERLOADED[blocker.why.cause];
   }
   const { cause, facts } = blocker.why.decision;
   const needed = `needs ${plural(facts.minAvailable, "available pod")}`;

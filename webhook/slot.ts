@@ -49,6 +49,8 @@ export interface SlotOptions {
   readonly observer: SlotObserver;
   /** This replica's tag, as its nonces carry it. */
   readonly tag: string;
+  /** The core has just come back from an outage: nothing is reserved yet (`outage.ts`). */
+  readonly recovering?: () => boolean;
 }
 
 const ORDER: Readonly<Record<Work["kind"], number>> = { reassert: 0, rollBack: 1, reserve: 2 };
@@ -182,8 +184,21 @@ export class ProtectorSlot {
     for (const work of round.done) this.#settle(work, { kind: "done" });
     for (const { work, decision } of round.free) this.#settle(work, { kind: "allowed", decision, written: false });
     // A refusal may rest on what this very round is about to write: with a write under way it is decided again on its answer.
+    if (this.#putOff(round)) return;
     if (round.writes.length > 0) await this.#write(round);
     else if (!this.#refuse(round)) await this.#read("confirm");
+  }
+
+  /** While the core recovers, what would be reserved is answered busy; true when the rest has to be planned anew without it. */
+  #putOff({ writes }: Round): boolean {
+    if (this.#options.recovering?.() !== true) return false;
+    const reserves = writes.filter((work) => work.kind === "reserve");
+    for (const work of reserves) {
+      // What may be written already must not be refused: it is an HTTP error, and the reservation settles (design 5.7).
+      if (work.attempt !== undefined) this.#expire(work);
+      else this.#settle(work, { kind: "overloaded", cause: "recovering" });
+    }
+    return reserves.length > 0;
   }
 
   /** Nothing was heard of the object since any of the waiting requests arrived. */

@@ -22,13 +22,16 @@ export type FailureTag =
   /** Written, perhaps; the deadline came before that was known. The reservation stays and settles (design 5.7). */
   | "deadline";
 
+/** No room, no time, or a core that has just come back from an outage (design 5.4). */
+export type OverloadCause = "queue" | "time" | "recovering";
+
 export type Outcome =
   | { readonly kind: "allowed"; readonly decision: Extract<Decision, { allowed: true }>; readonly written: boolean }
   | { readonly kind: "refused"; readonly decision: Extract<Decision, { allowed: false }> }
   /** The protector does not exist any more. */
   | { readonly kind: "absent" }
   /** Not decided for want of room or time, and nothing was written for it (design 5.8). */
-  | { readonly kind: "overloaded"; readonly cause: "queue" | "time" }
+  | { readonly kind: "overloaded"; readonly cause: OverloadCause }
   | { readonly kind: "failed"; readonly tag: FailureTag; readonly message: string }
   /** A roll-back or a re-assertion was written. */
   | { readonly kind: "done" }

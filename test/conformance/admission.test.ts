@@ -1,0 +1,445 @@
+/** The admission table of design 6 on a real kube-apiserver: one test for each row, the verdict and what it leaves in the status. */
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { type ApiAnswer, field } from "../../scripts/control-plane/api-client.ts";
+import { specHash } from "../../shared/decide/spec-facts.ts";
+import { AdmissionRig, CELL, messageOf, NAMESPACE, type PodSetting, verdictOf } from "../support/admission-rig.ts";
+
+let rig: AdmissionRig;
+
+beforeAll(async () => {
+  rig = await AdmissionRig.start();
+});
+
+afterAll(async () => {
+  await rig?.[Symbol.asyncDispose]();
+});
+
+interface Case {
+  readonly app: string;
+  readonly pod: string;
+}
+
+const selector = (app: string): Readonly<Record<string, unknown>> => ({ matchLabels: { app } });
+
+/** A pod and a protector that needs `min` of `available`. */
+async function given(
+  min: number,
+  available: number,
+  pod: PodSetting = {},
+  spec: Readonly<Record<string, unknown>> = {},
+  aggregation: Readonly<Record<string, unknown>> = {},
+): Promise<Case> {
+  const app = rig.unique("app");
+  await rig.pod(`${app}-0`, app, pod);
+  await rig.protector(app, { minAvailable: min, selector: selector(app), ...spec }, { available, aggregation });
+  return { app, pod: `${app}-0` };
+}
+
+interface Expected {
+  readonly verdict: string;
+  /** Records in the status. */
+  readonly records: number;
+  readonly message?: RegExp;
+}
+
+async function expectVerdict(answer: ApiAnswer, app: string, { verdict, records, message }: Expected): Promise<void> {
+  expect({ verdict: verdictOf(answer), text: messageOf(answer) }).toEqual({
+    verdict,
+    text: message === undefined ? expect.anything() : expect.stringMatching(message),
+  });
+  await expect.poll(async () => (await rig.buckets(app)).length).toBe(records);
+}
+
+const DRY = "?dryRun=All";
+const FORCE = { gracePeriodSeconds: 0 };
+const unready: PodSetting = { ready: false };
+
+interface Row {
+  readonly row: string;
+  readonly min: number;
+  readonly available: number;
+  readonly pod?: PodSetting;
+  readonly spec?: Readonly<Record<string, unknown>>;
+  readonly aggregation?: Readonly<Record<string, unknown>>;
+  readonly act: (one: Case) => Promise<ApiAnswer>;
+  readonly expected: Expected;
+}
+
+const deleteIt = ({ pod }: Case): Promise<ApiAnswer> => rig.delete(pod);
+const evictIt = ({ pod }: Case): Promise<ApiAnswer> => rig.evict(pod);
+const allow = (records: number): Expected => ({ verdict: "allow", records });
+const denial: Expected = {
+  verdict: "denial",
+  records: 0,
+  message: /needs \d+ available pods?, \d+ (is|are) available/,
+};
+
+const ROWS: readonly Row[] = [
+  { row: "DELETE of a Ready pod, quota left", min: 1, available: 2, act: deleteIt, expected: allow(1) },
+  { row: "DELETE of a Ready pod, no quota", min: 2, available: 2, act: deleteIt, expected: denial },
+  {
+    row: "gracePeriodSeconds 0 with quota",
+    min: 1,
+    available: 2,
+    act: ({ pod }) => rig.delete(pod, FORCE),
+    expected: allow(1),
+  },
+  {
+    row: "gracePeriodSeconds 0 is no bypass",
+    min: 2,
+    available: 2,
+    act: ({ pod }) => rig.delete(pod, FORCE),
+    expected: denial,
+  },
+  {
+    row: "phase Succeeded, even if Ready",
+    min: 2,
+    available: 2,
+    pod: { phase: "Succeeded" },
+    act: deleteIt,
+    expected: allow(0),
+  },
+  { row: "phase Failed", min: 2, available: 2, pod: { phase: "Failed" }, act: deleteIt, expected: allow(0) },
+  {
+    row: "phase Pending",
+    min: 2,
+    available: 2,
+    pod: { phase: "Pending", ready: false },
+    act: deleteIt,
+    expected: allow(0),
+  },
+  {
+    row: "mirror pod of a static pod",
+    min: 2,
+    available: 2,
+    pod: { annotations: { "kubernetes.io/config.mirror": "x" }, scheduled: true },
+    act: deleteIt,
+    expected: allow(0),
+  },
+  { row: "not available, AlwaysAllow", min: 2, available: 2, pod: unready, act: deleteIt, expected: allow(0) },
+  { row: "not available, evicted: pinned", min: 2, available: 2, pod: unready, act: evictIt, expected: allow(1) },
+  {
+    row: "not available, IfHealthyBudget, too few available",
+    min: 2,
+    available: 1,
+    pod: unready,
+    spec: { unhealthyPodPolicy: "IfHealthyBudget" },
+    act: deleteIt,
+    expected: { ...denial, message: /IfHealthyBudget/ },
+  },
+  {
+    row: "not available, IfHealthyBudget, enough available",
+    min: 2,
+    available: 2,
+    pod: unready,
+    spec: { unhealthyPodPolicy: "IfHealthyBudget" },
+    act: deleteIt,
+    expected: allow(0),
+  },
+  {
+    row: "dry run with quota",
+    min: 1,
+    available: 2,
+    act: ({ pod }) => rig.delete(pod, undefined, DRY),
+    expected: allow(0),
+  },
+  {
+    row: "dry run without quota",
+    min: 2,
+    available: 2,
+    act: ({ pod }) => rig.delete(pod, undefined, DRY),
+    expected: denial,
+  },
+  {
+    row: "dry run in the body of an eviction",
+    min: 1,
+    available: 2,
+    act: ({ pod }) => rig.evict(pod, { deleteOptions: { dryRun: ["All"] } }),
+    expected: allow(0),
+  },
+  { row: "eviction, policy/v1, with quota", min: 1, available: 2, act: evictIt, expected: allow(1) },
+  { row: "eviction, policy/v1, without quota", min: 2, available: 2, act: evictIt, expected: denial },
+  {
+    row: "eviction whose UID precondition differs",
+    min: 1,
+    available: 2,
+    act: ({ pod }) => rig.evict(pod, { deleteOptions: { preconditions: { uid: "another" } } }),
+    expected: { verdict: "409", records: 0, message: /UID/ },
+  },
+  {
+    row: "force-delete annotation without quota",
+    min: 2,
+    available: 2,
+    pod: { annotations: { "podseidon.kubewharf.io/force-delete": "MaintenanceOfRack7" } },
+    act: deleteIt,
+    expected: allow(1),
+  },
+  {
+    row: "force-delete with a reserved value is no bypass",
+    min: 2,
+    available: 2,
+    pod: { annotations: { "podseidon.kubewharf.io/force-delete": '{"until":"tomorrow"}' } },
+    act: deleteIt,
+    expected: denial,
+  },
+  {
+    row: "the pod's cell is on hold",
+    min: 0,
+    available: 2,
+    aggregation: { hold: "Behind/abc" },
+    act: deleteIt,
+    expected: { verdict: "busy", records: 0, message: /on hold/ },
+  },
+  {
+    row: "health-criterion Ready counts another number",
+    min: 3,
+    available: 2,
+    aggregation: { readyReplicas: 5 },
+    pod: { annotations: { "podseidon.kubewharf.io/health-criterion": "Ready" } },
+    act: deleteIt,
+    expected: allow(1),
+  },
+  {
+    row: "an unknown health-criterion is Available",
+    min: 3,
+    available: 2,
+    aggregation: { readyReplicas: 5 },
+    pod: { annotations: { "podseidon.kubewharf.io/health-criterion": "Perfect" } },
+    act: deleteIt,
+    expected: denial,
+  },
+  {
+    row: "suspended",
+    min: 2,
+    available: 2,
+    spec: { suspend: { enabled: true, reason: "moving" } },
+    act: deleteIt,
+    expected: allow(0),
+  },
+];
+
+describe("admission table", () => {
+  test.each(ROWS)("$row", async ({ min, available, pod, spec, aggregation, act, expected }) => {
+    const one = await given(min, available, pod, spec, aggregation);
+    await expectVerdict(await act(one), one.app, expected);
+  });
+
+  test("the quota is all reserved: busy, with a time to try again", async () => {
+    const { app, pod } = await given(1, 2);
+    await rig.pod(`${app}-1`, app);
+    await expectVerdict(await rig.delete(`${app}-1`), app, allow(1));
+    const answer = await rig.delete(pod);
+    await expectVerdict(answer, app, { verdict: "busy", records: 1, message: /2 are available, 1 of them reserved/ });
+    expect(answer.headers["retry-after"]).toBe("1");
+  });
+
+  test("the same UID again while its reservation lives: allowed, no more quota", async () => {
+    const { app, pod } = await given(1, 2);
+    const object = await rig.cluster.admin.get(`/api/v1/namespaces/${NAMESPACE}/pods/${pod}`);
+    for (const nonces of [1, 2, 3]) {
+      const answer = await rig.review({ name: pod, oldObject: object });
+      expect(field(answer.body, "response", "allowed")).toBe(true);
+      const buckets = await rig.buckets(app);
+      expect(buckets).toHaveLength(1);
+      expect(buckets[0]?.nonce?.split(",")).toHaveLength(nonces);
+    }
+    const evicted = await rig.evict(pod);
+    expect(verdictOf(evicted)).toBe("allow");
+  });
+
+  test("the same name with another UID: by quota again", async () => {
+    const { app, pod } = await given(1, 2);
+    await expectVerdict(await rig.delete(pod), app, allow(1));
+    await rig.pod(pod, app);
+    await expectVerdict(await rig.delete(pod), app, { verdict: "busy", records: 1 });
+  });
+
+  test("deletionTimestamp already set: the final deletion and a second force are allowed", async () => {
+    const { app, pod } = await given(1, 2, { scheduled: true });
+    await expectVerdict(await rig.delete(pod), app, allow(1));
+    await rig.count(app, { available: 1 });
+    await expectVerdict(await rig.delete(pod), app, allow(0));
+    await expectVerdict(await rig.delete(pod, FORCE), app, allow(0));
+  });
+
+  test("Ready but not mature: allowed and pinned; mature: by quota", async () => {
+    const app = rig.unique("app");
+    const spec = { minAvailable: 2, minReadySeconds: 600, selector: { matchLabels: { app } } };
+    const published = {
+      maturityCutoff: new Date(Date.now() - 600_000).toISOString().replace(/\.\d+Z$/, ".000000Z"),
+      specHash: specHash(spec),
+    };
+    await rig.pod(`${app}-young`, app, { readySinceMs: Date.now() - 5_000 });
+    await rig.pod(`${app}-old`, app);
+    await rig.protector(app, spec, { available: 2, aggregation: published });
+    await expectVerdict(await rig.delete(`${app}-young`), app, allow(1));
+    expect(await rig.buckets(app)).toMatchObject([{ counter: 0 }]);
+    await expectVerdict(await rig.delete(`${app}-old`), app, { verdict: "denial", records: 1 });
+  });
+
+  test("eviction, policy/v1beta1 body: the same", async () => {
+    const { app, pod } = await given(2, 2);
+    const answer = await rig.review({
+      operation: "CREATE",
+      subResource: "eviction",
+      kind: { group: "policy", version: "v1beta1", kind: "Eviction" },
+      name: pod,
+      object: { apiVersion: "policy/v1beta1", kind: "Eviction", metadata: { name: pod, namespace: NAMESPACE } },
+    });
+    expect(field(answer.body, "response", "allowed")).toBe(false);
+    expect(field(answer.body, "response", "status", "code")).toBe(429);
+    expect(await rig.buckets(app)).toHaveLength(0);
+  });
+
+  test("eviction of a pod that does not exist", async () => {
+    const answer = await rig.evict("nobody");
+    expect(verdictOf(answer)).toBe("404");
+  });
+
+  test("an eviction reserves the very UID that is evicted, and is bound to it", async () => {
+    const { app, pod } = await given(1, 2, { scheduled: true });
+    const uid = field(await rig.cluster.admin.get(`/api/v1/namespaces/${NAMESPACE}/pods/${pod}`), "metadata", "uid");
+    await expectVerdict(await rig.evict(pod), app, allow(1));
+    expect(await rig.buckets(app)).toMatchObject([{ podUID: uid, operation: "EVICT" }]);
+  });
+
+  test("deletecollection: each pod by quota", async () => {
+    const { app } = await given(2, 3);
+    await rig.pod(`${app}-1`, app);
+    await rig.pod(`${app}-2`, app);
+    const answer = await rig.cluster.admin.request(
+      "DELETE",
+      `/api/v1/namespaces/${NAMESPACE}/pods?labelSelector=app%3D${app}`,
+    );
+    await expectVerdict(answer, app, { verdict: "busy", records: 1 });
+  });
+
+  test("protector absent: allowed", async () => {
+    const app = rig.unique("app");
+    await rig.pod(app, app);
+    expect(verdictOf(await rig.delete(app))).toBe("allow");
+  });
+
+  test("protector terminating but with its finalizer: in force", async () => {
+    const { app, pod } = await given(2, 2);
+    const path = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors/${app}`;
+    await rig.cluster.admin.call("PATCH", path, { metadata: { finalizers: ["podseidon.kubewharf.io/generator"] } });
+    await rig.cluster.admin.call("DELETE", path);
+    await expectVerdict(await rig.delete(pod), app, denial);
+    await rig.removeProtector(app);
+  });
+
+  test("the pod's cell was never aggregated: busy", async () => {
+    const app = rig.unique("app");
+    await rig.pod(app, app);
+    await rig.protector(app, { minAvailable: 0, selector: selector(app) }, { available: 5, cell: "another" });
+    await expectVerdict(await rig.delete(app), app, {
+      verdict: "busy",
+      records: 0,
+      message: /no aggregator has counted/,
+    });
+  });
+
+  test("several protectors, some refuse: refused, every blocker named, nothing reserved in any", async () => {
+    const app = rig.unique("app");
+    await rig.pod(app, app, { labels: { tier: app } });
+    await rig.protector(`${app}-a`, { minAvailable: 1, selector: selector(app) }, { available: 2 });
+    await rig.protector(`${app}-b`, { minAvailable: 2, selector: selector(app) }, { available: 2 });
+    await rig.protector(`${app}-c`, { minAvailable: 3, selector: { matchLabels: { tier: app } } }, { available: 3 });
+    const answer = await rig.delete(app);
+    expect(verdictOf(answer)).toBe("denial");
+    for (const name of [`${app}-b`, `${app}-c`]) expect(messageOf(answer)).toContain(`${NAMESPACE}/${name}`);
+    expect(messageOf(answer)).not.toContain(`${app}-a`);
+    for (const name of ["a", "b", "c"]) expect(await rig.buckets(`${app}-${name}`)).toHaveLength(0);
+  });
+
+  test("several protectors, all agree: reserved in each", async () => {
+    const app = rig.unique("app");
+    await rig.pod(app, app);
+    for (const name of ["a", "b"]) {
+      await rig.protector(`${app}-${name}`, { minAvailable: 1, selector: selector(app) }, { available: 2 });
+    }
+    expect(verdictOf(await rig.delete(app))).toBe("allow");
+    for (const name of ["a", "b"]) expect(await rig.buckets(`${app}-${name}`)).toHaveLength(1);
+  });
+
+  test.each([
+    ["the namespace controller", "system:serviceaccount:kube-system:namespace-controller"],
+    ["the garbage collector", "system:serviceaccount:kube-system:generic-garbage-collector"],
+    ["scheduler preemption", "system:kube-scheduler"],
+    ["taint eviction", "system:serviceaccount:kube-system:taint-eviction-controller"],
+  ])("%s: a Ready pod by quota, an unready one is let go", async (_name, username) => {
+    const { app, pod } = await given(2, 2);
+    const path = `/api/v1/namespaces/${NAMESPACE}/pods`;
+    const asUser = { headers: { "impersonate-user": username, "impersonate-group": "system:masters" } };
+    const answer = await rig.cluster.admin.request("DELETE", `${path}/${pod}`, undefined, asUser);
+    await expectVerdict(answer, app, denial);
+    await rig.pod(`${app}-1`, app, unready);
+    const second = await rig.cluster.admin.request("DELETE", `${path}/${app}-1`, undefined, asUser);
+    await expectVerdict(second, app, allow(0));
+  });
+
+  test("the project's own pods are allowed, whatever protector covers them", async () => {
+    await rig.cluster.admin.call("POST", "/api/v1/namespaces", { metadata: { name: "podseidon-system" } });
+    const app = rig.unique("app");
+    const labels = { "app.kubernetes.io/part-of": "podseidon" };
+    await rig.pod(app, app, { namespace: "podseidon-system", labels });
+    const spec = { minAvailable: 1, selector: selector(app) };
+    await rig.protector(app, spec, { available: 1 }, "podseidon-system");
+    expect(verdictOf(await rig.delete(app, undefined, "", "podseidon-system"))).toBe("allow");
+  });
+
+  test("other operations and subresources are allowed and counted", async () => {
+    const answer = await rig.review({ operation: "UPDATE", name: "x", object: {}, oldObject: {} });
+    expect(field(answer.body, "response", "allowed")).toBe(true);
+    const [replica] = rig.estate.webhooks;
+    const labels = { kind: "other", outcome: "ignored" };
+    expect(await replica?.component.metric("podseidon_webhook_reviews_total", labels)).toBeGreaterThan(0);
+  });
+});
+
+describe("a call that is no review gets a 4xx with its reason, and the next one is decided", () => {
+  const path = `/webhook/${CELL}`;
+  test.each([
+    ["no JSON", () => rig.post(path, "{"), 400, /JSON/],
+    ["no AdmissionReview", () => rig.post(path, '{"kind":"Pod","apiVersion":"v1"}'), 400, /request/],
+    ["DELETE without oldObject", () => rig.review({ name: "x" }), 400, /oldObject/],
+    ["a pod that is none", () => rig.review({ name: "x", oldObject: { metadata: 1 } }), 400, /metadata/],
+    ["an eviction without a body", () => rig.review({ operation: "CREATE", subResource: "eviction" }), 400, /Eviction/],
+    ["wrong method", () => rig.post(path, "{}", "PUT"), 405, /POST/],
+    ["wrong type", () => rig.post(path, "{}", "POST", "text/plain"), 415, /application\/json/],
+    ["unknown cell", () => rig.post("/webhook/nowhere", "{}"), 404, /nowhere/],
+  ])("%s", async (_name, call, status, text) => {
+    const answer = await call();
+    expect(answer.status).toBe(status);
+    expect(answer.text).toMatch(text);
+    expect((await rig.review({ operation: "CONNECT" })).status).toBe(200);
+  });
+});
+
+describe("what a refusal says", () => {
+  test("names protector, need, availability and reservations; carries cause and audit annotations", async () => {
+    const { app, pod } = await given(2, 2);
+    const answer = await rig.delete(pod);
+    expect(messageOf(answer)).toBe(
+      `admission webhook "pods.podseidon.kubewharf.io" denied the request: pod default/${pod} may not be deleted now: ` +
+        `PodProtector default/${app} (core core) needs 2 available pods, 2 are available, 0 of them reserved by disruptions ` +
+        "under way: its capacity is at the minimum; try again when more pods are available",
+    );
+    expect(field(answer.body, "details", "causes", 0, "reason")).toBe("DisruptionBudget");
+    expect(answer.headers["retry-after"]).toBeUndefined();
+    const object = await rig.cluster.admin.get(`/api/v1/namespaces/${NAMESPACE}/pods/${pod}`);
+    const direct = await rig.review({ name: pod, oldObject: object });
+    expect(field(direct.body, "response", "auditAnnotations")).toEqual({
+      "reject-by-podprotector": `default/${app}`,
+      decision: `core/default/${app}=AtMinimum`,
+    });
+  });
+
+  test("kubectl shows it", async () => {
+    const { app, pod } = await given(2, 2);
+    const { code, stderr } = await rig.cluster.kubectl(["delete", "pod", pod]);
+    expect(code).not.toBe(0);
+    expect(stderr).toContain(`PodProtector default/${app}`);
+  });
+});
