@@ -92,6 +92,45 @@ describe("evidence", () => {
   });
 });
 
+describe("a LIST that is under way", () => {
+  /** Holds the next LIST's answer back until it is called. */
+  function holdNext(it: Rig): () => void {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const answer = it.transport.request.bind(it.transport);
+    it.transport.request = async (request) => {
+      it.transport.request = answer;
+      const response = await answer(request);
+      await promise;
+      return response;
+    };
+    return resolve;
+  }
+
+  test("does not answer a wish that came after it was sent", async () => {
+    const it = new Rig();
+    it.transport.confirmations.push(page("10", []), page("10", []));
+    const release = holdNext(it);
+    it.confirmation.request();
+    await it.time.advance(500);
+    it.confirmation.request();
+    release();
+    await it.time.advance(1000);
+    expect(it.log).toEqual(["confirmed 0", "confirmed 500"]);
+  });
+
+  test("is forgotten with the history that it was asked about", async () => {
+    const it = new Rig();
+    it.transport.confirmations.push(page("10", []));
+    const release = holdNext(it);
+    it.confirmation.request();
+    await it.time.settle();
+    it.confirmation.forget();
+    release();
+    await it.time.settle();
+    expect(it.log).toEqual([]);
+  });
+});
+
 describe("asking", () => {
   test("goes on at its interval, spread", async () => {
     const it = new Rig(3000);

@@ -228,6 +228,16 @@ describe("failures are classified, with what is known about whether the request 
     expect(await failure(it.transport.request(GET))).toMatchObject({ tag: "tls", sent: false });
   });
 
+  test("a server that wants another client certificate: it refuses after the client's handshake, and has read nothing", async () => {
+    const server = createHttpsServer(
+      { key: serving.privateKeyPem, cert: serving.certificatePem, ca: authority.certificatePem, requestCert: true },
+      ok,
+    );
+    const port = await listen(server);
+    const error = await failure(plainTransport(port).request(GET));
+    expect([error.tag, error.sent]).toEqual(["tls", false]);
+  });
+
   test("something that speaks no TLS", async () => {
     const port = await listen(createTcpServer((socket) => socket.end("hello\n")));
     expect(await failure(plainTransport(port).request(GET))).toMatchObject({ tag: "tls", sent: false });
@@ -320,11 +330,18 @@ describe("stream", () => {
   });
 
   test("silence longer than the bound ends it; a consumer that is slow does not", async () => {
-    const it = await rig((_, response) => response.write("one\n"));
-    const stream = await it.transport.stream({ ...GET, timeoutMs: 150 });
+    let speak = (): void => {};
+    const it = await rig((_, response) => {
+      response.write("one\n");
+      speak = () => response.write("two\n");
+    });
+    const stream = await it.transport.stream({ ...GET, timeoutMs: 1000 });
     const chunks = stream.chunks[Symbol.asyncIterator]();
     await chunks.next();
-    await new Promise((resolve) => setTimeout(resolve, 300));
+    await new Promise((resolve) => setTimeout(resolve, 1500));
+    const next = chunks.next();
+    speak();
+    expect(Buffer.from((await next).value ?? []).toString()).toBe("two\n");
     expect(await failure(chunks.next())).toMatchObject({ tag: "timeout", sent: true });
   });
 

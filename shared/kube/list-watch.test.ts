@@ -446,6 +446,18 @@ describe("a server whose versions went back (restored from a snapshot)", () => {
     expect(stream.closed).toBe(true);
   });
 
+  test("makes what was asked before it worthless as evidence", async () => {
+    const it = rig({ confirmEveryMs: 3000 });
+    await it.start(new ScriptedStream(), new ScriptedStream());
+    it.transport.confirmations.push(page("15", []), page("7", []));
+    it.transport.lists.push(page("7", []));
+    const back = (): boolean => it.events.some((event) => event.kind === "versionWentBack");
+    expect(await it.time.runUntil(back, 10_000)).toBe(true);
+    await it.time.settle();
+    // The quorum list is the newest evidence; the LIST at version 15 of the old history would stand before it.
+    expect(it.source.confirmedSentMs).toBe(it.time.elapsedMs);
+  });
+
   test("is asked for by a stream that ended as asked without a word, where nothing else asks", async () => {
     const it = rig();
     const stream = new ScriptedStream();
