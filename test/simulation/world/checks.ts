@@ -230,15 +230,19 @@ function isCount(before: CellStatus | undefined, after: CellStatus): boolean {
   return after.aggregation?.resourceVersion !== undefined && text(before) !== text(after);
 }
 
-/** Does this change use quota: a paid reservation of weight 1 that was not there? */
+/** Does this change admit something that uses quota: a new admission, paid, of a pod that was not subtracted before? */
 function reserves(before: CellStatus | undefined, after: CellStatus): boolean {
   const old = ledgerOf(before);
   for (const reservation of ledgerOf(after).reservations()) {
-    if (reservation.uid === undefined || reservation.weight === 0) continue;
-    const paid = [...reservation.records.values()].some((one) => one.paid);
-    const known = old.get(reservation.uid, reservation.podName);
-    if (paid && (known === undefined || known.weight === 0 || ![...known.records.values()].some((one) => one.paid)))
-      return true;
+    const { uid, podName, weight, records } = reservation;
+    if (uid === undefined || weight === 0) continue;
+    const known = old.get(uid, podName);
+    const wasPaid = known?.weight === 1 && [...known.records.values()].some((one) => one.paid);
+    if (wasPaid) continue;
+    for (const [operation, { paid, nonces }] of records) {
+      const met = known?.records.get(operation)?.nonces ?? [];
+      if (paid && nonces.some((nonce) => !met.includes(nonce))) return true;
+    }
   }
   return false;
 }
