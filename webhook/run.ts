@@ -127,7 +127,10 @@ export async function run(options: WebhookOptions, server: WebhookServer): Promi
     process: systemProcess,
     unreadyMs: options.shutdownDelay,
     graceMs: options.shutdownDelay + DRAIN_MS,
-    onEvent: (event) => logLifecycle(log, event),
+    onEvent: (event) => {
+      logLifecycle(log, event);
+      if (event.kind === "stopping") server.retire();
+    },
   });
   const health = new HealthServer({
     healthAddress: options.healthProbeBindAddress,

@@ -219,6 +219,18 @@ describe("the end", () => {
     agent.destroy();
   });
 
+  test("a server that retires serves on, and is left by each connection with an answer", async () => {
+    const running = await start(() => ({ status: 200, body: "fine" }));
+    const agent = new Agent({ keepAlive: true });
+    expect(await ask(running.port, { agent })).toMatchObject({ status: 200, connection: "keep-alive" });
+    running.retire();
+    expect(await ask(running.port, { agent })).toMatchObject({ status: 200, connection: "close" });
+    expect(await ask(running.port, { agent })).toMatchObject({ status: 200, connection: "close" });
+    await running.drain();
+    await expect(ask(running.port)).rejects.toThrow(/ECONNREFUSED/);
+    agent.destroy();
+  });
+
   test("a port that is taken rejects", async () => {
     const { port } = await start(() => ({ status: 200, body: "" }));
     const second = new WebhookServer({

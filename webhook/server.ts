@@ -158,12 +158,20 @@ export class WebhookServer {
   }
 
   /**
-   * Answers go out with `Connection: close` from now on; resolves when the last review under way is answered. New connections
-   * are still served, because the Service's endpoints take a while to forget this replica; {@link close} ends that.
+   * Answers go out with `Connection: close` from now on, and everything is served as before: an apiserver leaves its connections one
+   * by one, each with an answer. Were they closed under it, it would lose the review that it has just sent, which Go does not repeat.
+   */
+  retire(): void {
+    this.#draining = true;
+  }
+
+  /**
+   * Retires, takes no more connections, closes those that nobody used meanwhile, and resolves when the last review under way is
+   * answered; {@link close} ends what is left.
    */
   drain(): Promise<void> {
-    this.#draining = true;
-    this.#server.closeIdleConnections();
+    this.retire();
+    this.#server.close();
     if (this.#inFlight === 0) return Promise.resolve();
     return new Promise((resolve) => {
       this.#idle = resolve;

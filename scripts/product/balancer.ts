@@ -14,6 +14,8 @@ export class Balancer implements AsyncDisposable {
   readonly #open = new Set<Socket>();
   /** May be changed while it runs: new connections go to the endpoints that are there now. */
   endpoints: readonly Endpoint[];
+  /** Connections that an endpoint did not take, so that the next one was tried: kube-proxy would have failed them. */
+  refused = 0;
   #next = 0;
 
   private constructor(endpoints: readonly Endpoint[]) {
@@ -68,7 +70,10 @@ export class Balancer implements AsyncDisposable {
       upstream.on("error", () => {
         upstream.destroy();
         if (connected) client.destroy();
-        else attempt(tried + 1);
+        else {
+          this.refused += 1;
+          attempt(tried + 1);
+        }
       });
     };
     attempt(0);

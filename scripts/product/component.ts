@@ -22,8 +22,10 @@ export interface ComponentOptions {
   readonly args: readonly string[];
   /** The loopback address of all its ports; 127.0.0.1 by default. */
   readonly address?: string;
-  /** Where the bundles are; `dist` by default. */
+  /** Where the bundles are; `dist`, or what PODSEIDON_BUNDLES says, by default. */
   readonly bundles?: string;
+  /** Beside the few variables that every process gets. */
+  readonly environment?: Readonly<Record<string, string>>;
 }
 
 /** One running component and where it tells of itself. */
@@ -52,7 +54,10 @@ export class Component implements AsyncDisposable {
     const healthPort = await reservePort(address);
     const healthUrl = `http://${address}:${healthPort}`;
     mkdirSync(options.directory, { recursive: true });
-    const bundle = join(options.bundles ?? join(ROOT, "dist"), `${options.kind}.mjs`);
+    const bundle = join(
+      options.bundles ?? globalThis.process.env.PODSEIDON_BUNDLES ?? join(ROOT, "dist"),
+      `${options.kind}.mjs`,
+    );
     const health = `${address}:${healthPort}`;
     const process = new ManagedProcess({
       name: options.name,
@@ -69,6 +74,7 @@ export class Component implements AsyncDisposable {
           "--metrics-bind-address",
           health,
         ],
+        environment: options.environment ?? {},
       }),
       isReady: async (signal) => (await fetch(`${healthUrl}/readyz`, { signal })).status === 200,
       startTimeoutMs: START_TIMEOUT_MS,

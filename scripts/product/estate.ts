@@ -29,6 +29,12 @@ export interface EstateOptions {
   readonly registration?: Pick<RegistrationOptions, "failurePolicy" | "timeoutSeconds">;
   /** False: the aggregators are left to the test. */
   readonly aggregators?: boolean;
+  /** The aggregators hold a lease in this namespace of their cells; without it they hold none. */
+  readonly leaseNamespace?: string;
+  /** The kubeconfig file by which a component (`webhook-1`, `aggregator-CELL`) reaches a cluster; the administrator's by default. */
+  readonly kubeconfig?: (component: string, cluster: Cluster) => Promise<string>;
+  /** Environment variables of the components. */
+  readonly environment?: Readonly<Record<string, string>>;
 }
 
 export class Estate implements AsyncDisposable {
@@ -83,35 +89,40 @@ export class Estate implements AsyncDisposable {
 
   /** Starts one more replica and puts it behind the balancer. */
   async addWebhook(name: string): Promise<WebhookReplica> {
+    const cells: Record<string, string> = {};
+    for (const [id, cluster] of this.cells) cells[id] = await this.#kubeconfig(name, cluster);
     const replica = await startWebhook({
       name,
       directory: this.#directory,
       authority: this.core,
-      cores: { core: this.core.kubeconfig },
-      cells: Object.fromEntries([...this.cells].map(([id, cluster]) => [id, cluster.kubeconfig])),
+      cores: { core: await this.#kubeconfig(name, this.core) },
+      cells,
+      environment: this.#options.environment ?? {},
       args: [...this.#settle(), ...(this.#options.webhookArgs ?? [])],
     });
     this.webhooks.push(replica);
-    this.balancer.endpoints = this.webhooks.map((one) => ({ host: "127.0.0.1", port: Number(new URL(one.url).port) }));
+    this.#balance();
     return replica;
   }
 
+  /** Takes a replica from behind the balancer, as the Service forgets one that is not ready; its connections stay. */
+  forgetWebhook(replica: WebhookReplica): void {
+    this.webhooks.splice(this.webhooks.indexOf(replica), 1);
+    this.#balance();
+  }
+
   async startAggregator(cell: string): Promise<Component> {
+    const name = `aggregator-${cell}`;
+    const { leaseNamespace, environment = {} } = this.#options;
     const args = [
-      ...[
-        "--cell-id",
-        cell,
-        "--kubeconfig",
-        this.cell(cell).kubeconfig,
-        "--core",
-        `core=${this.core.kubeconfig}`,
-        "--leader-elect=false",
-      ],
+      ...["--cell-id", cell, "--kubeconfig", await this.#kubeconfig(name, this.cell(cell))],
+      ...["--core", `core=${await this.#kubeconfig(name, this.core)}`],
+      ...(leaseNamespace === undefined ? ["--leader-elect=false"] : ["--leader-elect-namespace", leaseNamespace]),
       ...this.#settle(),
       ...(this.#options.aggregatorArgs ?? []),
     ];
-    const name = `aggregator-${cell}`;
-    const component = await Component.start({ kind: "aggregator", name, directory: this.#directory, args });
+    const directory = this.#directory;
+    const component = await Component.start({ kind: "aggregator", name, directory, args, environment });
     this.aggregators.set(cell, component);
     return component;
   }
@@ -139,6 +150,14 @@ export class Estate implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.stop();
+  }
+
+  #balance(): void {
+    this.balancer.endpoints = this.webhooks.map((one) => ({ host: "127.0.0.1", port: Number(new URL(one.url).port) }));
+  }
+
+  async #kubeconfig(component: string, cluster: Cluster): Promise<string> {
+    return (await this.#options.kubeconfig?.(component, cluster)) ?? cluster.kubeconfig;
   }
 
   #settle(): readonly string[] {

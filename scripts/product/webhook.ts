@@ -15,6 +15,7 @@ export interface WebhookOptions {
   readonly address?: string;
   readonly args?: readonly string[];
   readonly bundles?: string;
+  readonly environment?: Readonly<Record<string, string>>;
 }
 
 export interface WebhookReplica {
@@ -47,13 +48,14 @@ export async function startWebhook(options: WebhookOptions): Promise<WebhookRepl
     ],
     ...(options.args ?? []),
   ];
-  const { name, directory, bundles } = options;
+  const { name, directory, bundles, environment = {} } = options;
   const component = await Component.start({
     kind: "webhook",
     name,
     directory,
     address,
     args,
+    environment,
     ...(bundles === undefined ? {} : { bundles }),
   });
   return { component, url: `https://${address}:${port}`, caPem: files.caPem };

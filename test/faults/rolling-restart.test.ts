@@ -1,0 +1,110 @@
+/** Three webhook replicas are replaced one after another while pods are deleted all the time: no review fails. */
+import { setTimeout as delay } from "node:timers/promises";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { ApiClient } from "../../scripts/control-plane/api-client.ts";
+import { Estate } from "../../scripts/product/estate.ts";
+import type { WebhookReplica } from "../../scripts/product/webhook.ts";
+import { createReadyPods } from "../support/pods.ts";
+import { createProtector, waitUntilSettled } from "../support/protectors.ts";
+
+const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
+const ROUNDS = FULL ? 5 : 1;
+const PODS = "/api/v1/namespaces/default/pods";
+/** Each has one deletion under way at any time. */
+const WORKERS = 12;
+const GUARDED = 6;
+/** How long the endpoints of a Service take to reach every node's rules. */
+const ENDPOINTS_LAG_MS = 1000;
+const SETTLED_WITHIN_MS = 60_000;
+
+let estate: Estate;
+
+beforeAll(async () => {
+  const flags = { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } };
+  const bare = { controllerManager: false, scheduler: false, kwok: false, flags };
+  estate = await Estate.start({ cells: ["cell"], single: true, cell: bare });
+});
+
+afterAll(async () => {
+  await estate?.stop();
+});
+
+interface Load {
+  /** Answers by status; 0 is none. */
+  readonly answers: Map<number, number>;
+  /** What should not have been said. */
+  readonly oddities: string[];
+  stop(): Promise<void>;
+}
+
+/** Deletes pods without pause: unprotected ones, which are allowed, and protected ones of which none can be spared. */
+function deleteAllTheTime(guarded: readonly string[]): Load {
+  const answers = new Map<number, number>();
+  const oddities: string[] = [];
+  let running = true;
+  const count = (status: number, wanted: number, text: string): void => {
+    answers.set(status, (answers.get(status) ?? 0) + 1);
+    if (status !== wanted) oddities.push(`${status} instead of ${wanted}: ${text}`);
+  };
+  const work = async (worker: number): Promise<void> => {
+    const { certificateAuthorityPem, adminToken } = estate.core.identity;
+    const client = new ApiClient({ url: estate.core.url, certificateAuthorityPem, token: adminToken });
+    for (let round = 0; running; round++) {
+      const kept = guarded[worker % guarded.length] ?? "";
+      const name = worker % 2 === 0 ? kept : `free-${worker}-${round}`;
+      if (name !== kept) {
+        const spec = { schedulerName: "none", containers: [{ name: "app", image: "app:1" }] };
+        await client.call("POST", PODS, { apiVersion: "v1", kind: "Pod", metadata: { name }, spec });
+      }
+      const answer = await client.request("DELETE", `${PODS}/${name}`).catch((error: unknown) => String(error));
+      if (typeof answer === "string") count(0, 200, answer);
+      else count(answer.status, name === kept ? 429 : 200, answer.text);
+    }
+    client.close();
+  };
+  const workers = Array.from({ length: WORKERS }, (_, index) => work(index));
+  return {
+    answers,
+    oddities,
+    stop: async () => {
+      running = false;
+      await Promise.all(workers);
+    },
+  };
+}
+
+/** As a Deployment does it with `maxSurge: 0`: the old one ends, its endpoint goes a moment later, and only then a new one comes. */
+async function replace(replica: WebhookReplica, name: string): Promise<void> {
+  const ended = replica.component.process.kill("SIGTERM");
+  await delay(ENDPOINTS_LAG_MS);
+  estate.forgetWebhook(replica);
+  await ended;
+  await estate.addWebhook(name);
+}
+
+test("a rolling restart under load fails no review", async () => {
+  await createProtector(estate.core, "default", "kept", {
+    minAvailable: GUARDED,
+    selector: { matchLabels: { app: "kept" } },
+  });
+  const guarded = await createReadyPods(estate.core, {
+    namespace: "default",
+    prefix: "kept",
+    count: GUARDED,
+    labels: { app: "kept" },
+  });
+  await waitUntilSettled(estate.core, "default", "kept", GUARDED, SETTLED_WITHIN_MS);
+  const load = deleteAllTheTime(guarded);
+  let replaced = 0;
+  for (let round = 0; round < ROUNDS; round++) {
+    for (const replica of [...estate.webhooks]) await replace(replica, `replacement-${++replaced}`);
+  }
+  await load.stop();
+  process.stdout.write(`rolling restart of ${replaced} replicas: answers ${JSON.stringify([...load.answers])}\n`);
+  expect(load.oddities).toEqual([]);
+  expect(estate.balancer.refused).toBe(0);
+  // Each new replica took over connections of those that ended after it.
+  for (const { component } of estate.webhooks.slice(0, -1)) {
+    expect(await component.metric("podseidon_webhook_reviews_total")).toBeGreaterThan(0);
+  }
+});
