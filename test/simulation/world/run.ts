@@ -8,7 +8,7 @@ import { wantedOf } from "./checks.ts";
 import { disrupt, startClients } from "./clients.ts";
 import type { CoverageCounts } from "./coverage.ts";
 import { startFaults } from "./faults.ts";
-import type { FaultKind } from "./scenario.ts";
+import type { FaultKind, Size } from "./scenario.ts";
 import { type Violation, World } from "./world.ts";
 
 export interface RunResult {
@@ -20,6 +20,8 @@ export interface RunResult {
 
 export interface RunOptions {
   readonly without?: ReadonlySet<FaultKind>;
+  /** Fractions of what the seed draws; default 1. */
+  readonly size?: Size;
   readonly trace?: boolean;
 }
 
@@ -30,7 +32,7 @@ const WARM_UP_MS = 20_000;
 
 /** Replays one seed. The same seed gives the same result on any machine. */
 export async function runSeed(seed: number, options: RunOptions = {}): Promise<RunResult> {
-  const world = new World(seed, options.without ?? new Set(), options.trace ?? false);
+  const world = new World(seed, options);
   await world.time.advance(WARM_UP_MS);
   startClients(world);
   startFaults(world);

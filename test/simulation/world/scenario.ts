@@ -72,12 +72,23 @@ export const FAULT_KINDS = [
 ] as const;
 export type FaultKind = (typeof FAULT_KINDS)[number];
 
+/** Fractions of what is drawn: how a failing seed is shrunk. */
+export interface Size {
+  readonly pods: number;
+  readonly deletions: number;
+}
+
 const MINUTE_MS = 60_000;
 
 /** Draws a scenario. `without` leaves out kinds of faults: how a failing seed is shrunk. */
-export function drawScenario(seed: number, chance: Chance, without: ReadonlySet<FaultKind> = new Set()): Scenario {
+export function drawScenario(
+  seed: number,
+  chance: Chance,
+  without: ReadonlySet<FaultKind> = new Set(),
+  size: Size = { pods: 1, deletions: 1 },
+): Scenario {
   const cells = chance.between(2, 3);
-  const podsPerCell = chance.between(7, 30);
+  const podsPerCell = Math.max(3, Math.round(chance.between(7, 30) * size.pods));
   const total = cells * podsPerCell;
   // Drawn before anything is left out, so that the rest of the scenario stays the same.
   const every = (kind: FaultKind, meanMs: number, probability: number): number => {
@@ -110,7 +121,7 @@ export function drawScenario(seed: number, chance: Chance, without: ReadonlySet<
     webhooks: 3,
     podsPerCell,
     protectors: chance.chance(0.35) ? [first, second] : [first],
-    deletionEveryMs: 1000 * (5 + 10 * chance.fraction()),
+    deletionEveryMs: (1000 * (5 + 10 * chance.fraction())) / size.deletions,
     evictionShare: chance.fraction() * 0.6,
     rateMs: chance.pick([0, 200, 500, 1000]),
     faults: {

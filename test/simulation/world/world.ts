@@ -16,10 +16,16 @@ import { Kubelet } from "./kubelet.ts";
 import { Network } from "./network.ts";
 import { Replica } from "./replica.ts";
 import { type Answered, type InFlight, Reviews } from "./reviews.ts";
-import { drawScenario, type FaultKind, type Scenario } from "./scenario.ts";
+import { drawScenario, type FaultKind, type Scenario, type Size } from "./scenario.ts";
 import { Workload } from "./workload.ts";
 
 export const NAMESPACE = "default";
+
+export interface WorldOptions {
+  readonly without?: ReadonlySet<FaultKind>;
+  readonly size?: Size;
+  readonly trace?: boolean;
+}
 
 export interface Violation {
   readonly invariant: string;
@@ -56,10 +62,10 @@ export class World {
   readonly #tracing: boolean;
   readonly #processes: ProcessPorts[] = [];
 
-  constructor(seed: number, without: ReadonlySet<FaultKind>, tracing: boolean) {
-    this.#tracing = tracing;
+  constructor(seed: number, { without, size, trace = false }: WorldOptions) {
+    this.#tracing = trace;
     this.chance = new Chance(seed);
-    this.scenario = drawScenario(seed, this.chance.fork(), without);
+    this.scenario = drawScenario(seed, this.chance.fork(), without, size);
     this.time = new VirtualTime({ seed });
     this.network = new Network(this.chance.fork());
     this.core = new ApiServer("core", new Etcd(), this.time, this.#settings());

@@ -1,0 +1,97 @@
+/**
+ * `npm run simulate -- --seeds N --from S [--jobs J]`: the shipping code in simulated worlds, one for each seed, with faults, and
+ * the invariants of the design checked at every step. `--seed S --trace` shows one run.
+ */
+import { parseArgs } from "node:util";
+import { runSeeds } from "../test/simulation/runner/pool.ts";
+import { addUp, coverageTable, describeFailure, uncovered } from "../test/simulation/runner/report.ts";
+import { shrink } from "../test/simulation/runner/shrink.ts";
+import type { CoverageCounts } from "../test/simulation/world/coverage.ts";
+import { type RunResult, runSeed } from "../test/simulation/world/run.ts";
+
+const HELP = `usage: npm run simulate -- [--seeds N] [--from S] [--jobs J] [--keep-going]
+       npm run simulate -- --seed S [--trace]
+  --seeds N      how many seeds to run (default 100)
+  --from S       the first one (default 1)
+  --jobs J       threads (default 1)
+  --keep-going   run all seeds, and list those that fail
+  --seed S       run one seed
+  --trace        print everything that happens in it`;
+/** So many seeds are expected to meet everything at least once. */
+const FULL_COVERAGE_SEEDS = 500;
+const PROGRESS_EVERY_MS = 10_000;
+
+process.exitCode = await main();
+
+async function main(): Promise<number> {
+  const { values } = parseArgs({
+    options: {
+      seeds: { type: "string", default: "100" },
+      from: { type: "string", default: "1" },
+      jobs: { type: "string", default: "1" },
+      seed: { type: "string" },
+      trace: { type: "boolean", default: false },
+      "keep-going": { type: "boolean", default: false },
+      help: { type: "boolean", default: false },
+    },
+  });
+  if (values.help) return say([HELP]);
+  if (values.seed !== undefined) return one(whole("seed", values.seed), values.trace);
+  const range = {
+    from: whole("from", values.from),
+    seeds: whole("seeds", values.seeds),
+    jobs: whole("jobs", values.jobs),
+  };
+  return many(range, values["keep-going"]);
+}
+
+async function one(seed: number, trace: boolean): Promise<number> {
+  const result = await runSeed(seed, { trace });
+  say(result.trace);
+  say(result.violations.map(({ invariant, atMs, message }) => `${invariant} at ${atMs} ms: ${message}`));
+  if (!trace) say(coverageTable(result.coverage));
+  return result.violations.length === 0 ? 0 : 1;
+}
+
+async function many(range: { from: number; seeds: number; jobs: number }, keepGoing: boolean): Promise<number> {
+  const startedMs = performance.now();
+  const failed: RunResult[] = [];
+  let done = 0;
+  let coverage: CoverageCounts = addUp([]);
+  let saidMs = startedMs;
+  const perSecond = (): string => ((done * 1000) / (performance.now() - startedMs)).toFixed(2);
+  await runSeeds(range, (result) => {
+    done += 1;
+    coverage = addUp([{ coverage }, result]);
+    if (result.violations.length > 0) {
+      failed.push(result);
+      const [first] = result.violations;
+      say([`seed ${result.seed}: ${first?.invariant} at ${first?.atMs} ms: ${first?.message}`]);
+    }
+    if (performance.now() - saidMs > PROGRESS_EVERY_MS) {
+      saidMs = performance.now();
+      say([`${done} of ${range.seeds} seeds, ${failed.length} failed, ${perSecond()} seeds/s`]);
+    }
+    return keepGoing || failed.length === 0;
+  });
+  say(coverageTable(coverage));
+  const missing = uncovered(coverage);
+  const isHollow = range.seeds >= FULL_COVERAGE_SEEDS && missing.length > 0;
+  const first = failed.sort((a, b) => a.seed - b.seed)[0];
+  if (first !== undefined) say(describeFailure(await shrink(first)));
+  if (isHollow) say([`never met in ${done} seeds: ${missing.join(", ")}`]);
+  const last = range.from + range.seeds - 1;
+  say([`seeds ${range.from} to ${last}: ${done} run, ${failed.length} with violations, ${perSecond()} seeds/s`]);
+  return failed.length === 0 && !isHollow ? 0 : 1;
+}
+
+function whole(name: string, text: string): number {
+  const value = Number(text);
+  if (!Number.isSafeInteger(value) || value < 0) throw new Error(`--${name} must be a whole number, not ${text}`);
+  return value;
+}
+
+function say(lines: readonly string[]): number {
+  for (const line of lines) process.stdout.write(`${line}\n`);
+  return 0;
+}
