@@ -9,6 +9,7 @@ import { parsePodProtector } from "../shared/schema/parse-podprotector.ts";
 import { type Cell, createPodReader } from "./cells.ts";
 import { Core } from "./core.ts";
 import { Entry } from "./entry.ts";
+import { dropsFields } from "./field-check.ts";
 import { ReviewHandler, type ReviewRecord } from "./handler.ts";
 import { CONFIRM_EVERY_MS } from "./limits.ts";
 import { Memory } from "./memory.ts";
@@ -77,8 +78,12 @@ function observe(name: string, { log, metrics }: WebhookParts, memory: Memory): 
     },
     committed(entry, round) {
       memory.remember(entry.key, round);
+      if (metrics.exact(name, !dropsFields(entry, round))) return;
+      log.error(
+        { core: name, protector: entry.key },
+        "The PodProtector CRD of a core drops fields of this project: reservations are no longer exact; apply the CRD of this release",
+      );
     },
-    remembers: (key) => memory.remembers(key),
     crashed(error) {
       metrics.crashed();
       log.error({ core: name, error }, "A decision failed because of a defect");
@@ -142,6 +147,7 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
       ports,
       observer,
       tag: nonces.tag,
+      settleMs: parts.settleMs,
       recovering: () => outage.recovering,
     });
     return core;

@@ -3,10 +3,12 @@ import type { ConfirmedSource } from "../shared/kube/source.ts";
 import type { Ports } from "../shared/runtime/clock.ts";
 import type { Pod } from "../shared/schema/pod.ts";
 import type { Entry } from "./entry.ts";
+import { isOlder } from "./known.ts";
 import { MAX_CACHE_AGE_MS } from "./limits.ts";
 import type { Match, ProtectorSource } from "./pipeline.ts";
 import type { ProtectorCalls } from "./protector-calls.ts";
 import { ProtectorSlot, type SlotObserver } from "./slot.ts";
+import { Vanished } from "./vanished.ts";
 import type { Work } from "./work.ts";
 
 export interface CoreOptions {
@@ -18,6 +20,7 @@ export interface CoreOptions {
   /** This replica's tag, as its nonces carry it. */
   readonly tag: string;
   readonly recovering?: () => boolean;
+  readonly settleMs: number;
   /** Bound of design 5.4; default 15 s. */
   readonly maxCacheAgeMs?: number;
 }
@@ -27,11 +30,13 @@ export class Core implements ProtectorSource {
   readonly name: string;
   readonly #options: CoreOptions;
   readonly #index = new SelectorIndex<string>();
+  readonly #vanished: Vanished;
   readonly #slots = new Map<string, ProtectorSlot>();
 
   constructor(options: CoreOptions) {
     this.name = options.name;
     this.#options = options;
+    this.#vanished = new Vanished(2 * options.settleMs);
     for (const entry of options.source.values()) this.#changed(undefined, entry);
     options.source.subscribe({ changed: (before, after) => this.#changed(before, after) });
   }
@@ -89,13 +94,21 @@ export class Core implements ProtectorSource {
     if (before === undefined || before.object.metadata.generation !== after.object.metadata.generation) {
       this.#index.set(after.key, after.object.metadata.namespace ?? "", after.object.spec.selector);
     }
+    this.#judge(before, after);
     this.#slots.get(after.key)?.watchChanged();
   }
 
   #removed(before: Entry): void {
     this.#index.delete(before.key);
-    // What is left of a slot knows the UID that was there, should another object of that name appear (design 5.4).
-    if (this.#slots.get(before.key)?.idle && !this.#options.observer.remembers(before.key))
-      this.#slots.delete(before.key);
+    if (this.#slots.get(before.key)?.idle) this.#slots.delete(before.key);
+    this.#vanished.remember(before, this.#options.ports.clock.monotonicMs());
+  }
+
+  /** A protector whose version goes back, or that comes back as another object, may have lost admissions (design 5.4). */
+  #judge(before: Entry | undefined, after: Entry): void {
+    const known = before ?? this.#vanished.take(after.key);
+    if (known === undefined) return;
+    if (known.uid !== after.uid) this.#options.observer.historyLost("replaced", known, after);
+    else if (isOlder(after, known)) this.#options.observer.historyLost("wentBack", known, after);
   }
 }

@@ -93,6 +93,5 @@ export const quietObserver: SlotObserver = {
   read: () => undefined,
   historyLost: () => undefined,
   committed: () => undefined,
-  remembers: () => false,
   crashed: () => undefined,
 };

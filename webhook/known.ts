@@ -11,7 +11,8 @@ export type Finding =
   /** Another object of the same name (design 5.4). */
   | "replaced";
 
-function isOlder(a: Entry, b: Entry): boolean {
+/** True when both versions can be compared and `a` is the older one. */
+export function isOlder(a: Entry, b: Entry): boolean {
   return isComparableVersion(a.version) && isComparableVersion(b.version) && compareVersions(a.version, b.version) < 0;
 }
 

@@ -26,7 +26,7 @@ export const MAX_WAITING_PER_PROTECTOR = 4_000;
 export const MAX_BATCH = 1_000;
 
 /** No call to a core cluster takes longer, whatever the review's deadline (design 5.8). */
-export const MAX_CORE_CALL_MS = 5_000;
+export const MAX_CORE_CALL_MS = 3_000;
 
 /** A live read of a pod during a round holds up a whole batch: it gets this long, then its item alone fails. */
 export const MAX_REREAD_MS = 250;
@@ -47,6 +47,9 @@ export const CONFIRM_EVERY_MS = 3_000;
 
 /** Unsettled reservations remembered for lost history (design 5.4), in the whole process; the oldest are forgotten first. */
 export const MAX_REMEMBERED_RESERVATIONS = 50_000;
+
+/** Protectors that vanished and are remembered for the same reason; of each, its last version. */
+export const MAX_VANISHED_PROTECTORS = 10_000;
 
 /** Go's default transport, which apiservers use, closes idle connections after 90 s; the server must not do it first. */
 export const KEEP_ALIVE_MS = 120_000;

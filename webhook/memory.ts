@@ -46,10 +46,6 @@ export class Memory {
     return this.#size;
   }
 
-  remembers(key: string): boolean {
-    return this.#protectors.has(key);
-  }
-
   /** Notes what a round has written. */
   remember(key: string, round: Round): void {
     const atMs = this.#options.ports.clock.monotonicMs();

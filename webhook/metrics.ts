@@ -1,4 +1,4 @@
-import type { Counter, Histogram, Metrics } from "../shared/observe/metrics.ts";
+import type { Counter, Gauge, Histogram, Metrics } from "../shared/observe/metrics.ts";
 import { OUTCOMES, REVIEW_KINDS, type ReviewRecord } from "./handler.ts";
 import type { ReadPurpose, ReadResult, WriteResult } from "./slot.ts";
 import type { FailureTag } from "./work.ts";
@@ -46,7 +46,10 @@ export class WebhookMetrics {
   readonly #history: Counter<{ core: typeof NAMES; finding: typeof HISTORY_FINDINGS }>;
   readonly #crashes: Counter<Record<never, never>>;
   readonly #reloads: Counter<{ result: readonly ["ok", "failed"] }>;
+  readonly #exact: Gauge<{ core: typeof NAMES }>;
   readonly #unparsable: Counter<{ core: typeof NAMES }>;
+
+  readonly #exactness = new Map<string, boolean>();
 
   constructor(metrics: Metrics) {
     this.#reviews = metrics.counter({
@@ -106,11 +109,24 @@ export class WebhookMetrics {
       help: "Serving certificates that were read again.",
       labels: { result: ["ok", "failed"] },
     });
+    this.#exact = metrics.gauge({
+      name: "webhook_exact",
+      help: "1 when the core keeps the fields that exact accounting rests on, 0 when its CRD drops them.",
+      labels: { core: NAMES },
+    });
     this.#unparsable = metrics.counter({
       name: "webhook_unreadable_protectors_total",
       help: "Versions of protectors that could not be read and were kept out.",
       labels: { core: NAMES },
     });
+  }
+
+  /** Notes whether a core keeps what is written; false when it has just turned out that it does not. */
+  exact(core: string, isExact: boolean): boolean {
+    const before = this.#exactness.get(core);
+    if (before !== isExact) this.#exact.set({ core }, isExact ? 1 : 0);
+    this.#exactness.set(core, isExact);
+    return isExact || before === false;
   }
 
   finished({ kind, outcome, durationMs, failure }: ReviewRecord): void {

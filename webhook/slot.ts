@@ -20,6 +20,7 @@ import { isCommitted, planRound, type Round } from "./round.ts";
 import { Turns } from "./turns.ts";
 import type { Outcome, ReserveWork, Work } from "./work.ts";
 
+export type LostHistory = Extract<Finding, "wentBack" | "replaced">;
 export type WriteResult = "written" | "conflict" | "gone" | "rejected" | "unknown" | "unavailable";
 export type ReadResult = "found" | "gone" | "rejected" | "unavailable";
 
@@ -29,11 +30,9 @@ export interface SlotObserver {
   wrote(result: WriteResult, requests: number, tookMs: number, message?: string): void;
   read(purpose: ReadPurpose, result: ReadResult, message?: string): void;
   /** The object went back or was replaced (design 5.4). */
-  historyLost(finding: Extract<Finding, "wentBack" | "replaced">, before: Entry, now: Entry): void;
+  historyLost(finding: LostHistory, before: Entry, now: Entry): void;
   /** An own write was made; `entry` is what the server stored. */
   committed(entry: Entry, round: Round): void;
-  /** True while reservations of the protector `namespace/name` are remembered (design 5.4). */
-  remembers(key: string): boolean;
   crashed(error: unknown): void;
 }
 
@@ -317,10 +316,12 @@ export class ProtectorSlot {
     this.#note(before, entry, this.#known.answered(entry), source === "own");
   }
 
+  /** What the watch shows of lost history is noticed by the core, for all protectors; what a read shows is noticed here. */
   #note(before: Entry | undefined, entry: Entry, finding: Finding, own = false): void {
     if (finding === "known" || before === undefined) return;
-    if (finding !== "newer") this.#options.observer.historyLost(finding, before, entry);
-    else if (!own && isWrittenByWebhook(before, entry)) {
+    if (finding !== "newer") {
+      if (entry.sentMs !== undefined) this.#options.observer.historyLost(finding, before, entry);
+    } else if (!own && isWrittenByWebhook(before, entry)) {
       const contending = this.#waiting.size > (this.#turns.readsFirst ? 1 : 0);
       this.#turns.rivalWrote(writerOf(before.object, entry.object), this.#nowMs(), contending);
     }
