@@ -86,7 +86,7 @@ describe("a source that asks for protection", () => {
   });
 
   test("creates the protector that upstream would create", () => {
-    const [step] = planned(source(), []);
+    const [, step] = planned(source({ finalizers: [] }), []);
     expect(step).toEqual({
       kind: "create",
       object: {
@@ -109,6 +109,13 @@ describe("a source that asks for protection", () => {
       },
     });
   });
+});
+
+test("one that had a protector before gets it back with a mark, because its admission history is gone", () => {
+  const [step] = planned(source(), []);
+  expect(step?.kind === "create" && step.object.metadata.annotations).toHaveProperty([
+    "podseidon.kubewharf.io/restored",
+  ]);
 });
 
 describe("an altered protector is repaired", () => {

@@ -49,7 +49,8 @@ export function plan(facts: Facts): Step[] {
     if (present !== undefined) steps.push(...repair(present, facts.plugin, source, required));
     // A source that is already on its way and was never held has nothing left to protect.
     else if (!source.deleting || isHeld(source)) {
-      steps.push({ kind: "create", object: newProtector(facts.plugin, source, required, name) });
+      // The finalizer is there before the first protector is: a source that has it had one.
+      steps.push({ kind: "create", object: newProtector(facts.plugin, source, required, name, isHeld(source)) });
     }
   }
   const reason: ReleaseReason = source.deleting ? "SourceDeleted" : "NotRequired";

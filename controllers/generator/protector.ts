@@ -9,6 +9,7 @@ import {
   GROUP,
   KIND,
   RELEASED_ANNOTATION,
+  RESTORED_ANNOTATION,
   SOURCE_GROUP_LABEL,
   SOURCE_KIND_LABEL,
   SOURCE_NAME_LABEL,
@@ -55,13 +56,18 @@ function ownerReference({ kind }: SourcePlugin, source: Source): OwnerReference 
   return { apiVersion: apiVersionOf(kind), kind: kind.kind, name: source.name, uid: source.uid, controller: true };
 }
 
-/** The protector to create under `name`. */
+/**
+ * The protector to create under `name`. `again`: there was one before, whose admission history is lost with it; the mark tells the
+ * aggregators not to trust their first counts alone (design 5.4).
+ */
 export function newProtector(
   plugin: SourcePlugin,
   source: Source,
   required: RequiredProtector,
   name: string,
+  again = false,
 ): NewProtector {
+  const mark = again ? { [RESTORED_ANNOTATION]: "the protector before this one vanished without a release" } : {};
   return {
     apiVersion: `${GROUP}/${VERSION}`,
     kind: KIND,
@@ -69,7 +75,7 @@ export function newProtector(
       name,
       namespace: source.namespace,
       labels: sourceLabels(plugin, source.name),
-      annotations: { [DERIVATION_ANNOTATION]: required.derivation },
+      annotations: { [DERIVATION_ANNOTATION]: required.derivation, ...mark },
       finalizers: [GENERATOR_FINALIZER],
       ownerReferences: [ownerReference(plugin, source)],
     },

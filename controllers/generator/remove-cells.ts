@@ -4,8 +4,13 @@ import { podProtectorPath } from "../../shared/kube/api.ts";
 import type { ApiResult } from "../../shared/kube/api-result.ts";
 import { GROUP, KIND, REMOVE_CELL_ONCE_ANNOTATION, VERSION } from "../../shared/schema/annotations.ts";
 import { parsePodProtector } from "../../shared/schema/parse-podprotector.ts";
-import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import type { CellStatus, PodProtector } from "../../shared/schema/podprotector.ts";
 import type { ReleaseCalls } from "./release.ts";
+
+/** What is left of a cell that was removed: its epoch, by which an aggregator knows that admissions were forgotten (design 5.4). */
+function remainder({ cellID, aggregation }: CellStatus): CellStatus {
+  return { cellID, aggregation: { totalReplicas: 0, availableReplicas: 0, epoch: aggregation?.epoch ?? 0 } };
+}
 
 /** Two writes: the status, then the annotation at the version that the first one made, so that a crash between repeats the first. */
 export async function removeCells(
@@ -17,10 +22,12 @@ export async function removeCells(
   const { api, timeoutMs, signal } = calls;
   const { namespace = "", name, uid, resourceVersion } = protector.metadata;
   let current = protector;
-  if (protector.status?.cells.some(({ cellID }) => cells.includes(cellID))) {
+  const removed = (protector.status?.cells ?? []).filter(({ cellID }) => cells.includes(cellID));
+  if (removed.length > 0) {
     const state = parseProtector(protector);
-    for (const cell of cells) state.cells.delete(cell);
-    const status = encodeStatus(state, protector.status, nowMs);
+    for (const { cellID } of removed) state.cells.delete(cellID);
+    const rest = encodeStatus(state, protector.status, nowMs);
+    const status = { ...rest, cells: [...rest.cells, ...removed.map(remainder)] };
     const identity = { namespace, name, uid, resourceVersion };
     const written = await api.putPodProtectorStatus(identity, status, { timeoutMs, signal });
     if (written.kind !== "ok") return written;

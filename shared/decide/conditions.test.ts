@@ -37,6 +37,12 @@ describe("conditions", () => {
     ["nothing promised, nothing there", [makeCell("a", 0)], { minAvailable: 0 }, { ...FINE, NoPodsMatched: "True" }],
     ["not counted", [], {}, { ...FINE, Healthy: "Unknown", NoPodsMatched: "Unknown" }],
     ["one cell is not counted", [makeCell("a", 3), { cellID: "b" }], {}, { ...FINE, CellStale: "True" }],
+    [
+      "what is left of a removed cell",
+      [makeCell("a", 3), { cellID: "b", aggregation: { totalReplicas: 0, availableReplicas: 0, epoch: 0 } }],
+      {},
+      FINE,
+    ],
     ["on hold", [makeCell("a", 3, [], { hold: "Gone/1" })], {}, { ...FINE, CellStale: "True" }],
     ["another spec", [makeCell("a", 3, [], { specHash: "other" })], {}, { ...FINE, CellStale: "True" }],
     ["heartbeat in time", [makeCell("a", 3, [], { heartbeatTime: formatMs(NOW_MS - 60_000) })], {}, FINE],

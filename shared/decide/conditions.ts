@@ -111,7 +111,8 @@ function cellStale(input: ConditionInput): Finding {
 }
 
 function whyStale(cell: CellState, { nowMs, staleAfterMs }: ConditionInput): string | undefined {
-  if (!cell.isCounted) return "not counted yet";
+  // An epoch alone is what `remove-cell-once` leaves of a cell: nobody counts there any more, and nobody should.
+  if (!cell.isCounted) return cell.aggregation?.epoch === undefined || cell.isOnHold ? "not counted yet" : undefined;
   if (cell.isOnHold) return "on hold, because admission history may have been lost";
   if (!isReliable(cell)) return "not counted under the current spec yet";
   const heartbeatMs = parseMs(cell.aggregation?.heartbeatTime);

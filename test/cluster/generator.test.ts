@@ -59,6 +59,14 @@ function start(election?: Election): Running {
   return one;
 }
 
+/** Resolves when the generator has told of so many; what it did shows in the cluster a moment before. */
+async function told(events: readonly GeneratorEvent[], kind: GeneratorEvent["kind"], count = 1): Promise<void> {
+  await cluster.waitFor(
+    `${count} events ${kind}`,
+    async () => events.filter((one) => one.kind === kind).length === count,
+  );
+}
+
 beforeEach(async () => {
   namespace = `space-${++spaces}`;
   await cluster.apply([{ apiVersion: "v1", kind: "Namespace", metadata: { name: namespace } }]);
@@ -197,7 +205,7 @@ describe("a protector", () => {
     await cluster.apply([deployment("web")]);
     const before = await untilMinimum("web", 8);
     await patch(`${protectorsPath()}/deployment-web`, change);
-    await cluster.waitFor("the repair", async () => events.some(({ kind }) => kind === "updated"));
+    await told(events, "updated");
     const after = await protector("web");
     for (const part of ["labels", "ownerReferences", "finalizers"]) {
       expect(field(after, "metadata", part)).toEqual(field(before, "metadata", part));
@@ -214,11 +222,13 @@ describe("a protector", () => {
     expect(field(await untilMinimum("web", 16), "metadata", "deletionTimestamp")).toBeDefined();
     await patch(`${protectorsPath()}/deployment-web`, { metadata: { finalizers: null } });
     const uid = field(first, "metadata", "uid");
-    await eventually(
+    const again = await eventually(
       `${protectorsPath()}/deployment-web`,
       (one) => one !== undefined && field(one, "metadata", "uid") !== uid,
     );
-    expect(events.filter(({ kind }) => kind === "created")).toHaveLength(2);
+    await told(events, "created", 2);
+    expect(field(again, "metadata", "annotations", `${GROUP}/restored`)).toBeDefined();
+    expect(field(first, "metadata", "annotations", `${GROUP}/restored`)).toBeUndefined();
   });
 
   test("drops cells once when it is told to", async () => {
@@ -238,8 +248,12 @@ describe("a protector", () => {
       path,
       (one) => field(one, "metadata", "annotations", `${GROUP}/remove-cell-once`) === undefined,
     );
-    expect(field(after, "status", "cells")).toMatchObject([{ cellID: "one" }]);
-    expect(field(after, "status", "cells", "length")).toBe(1);
+    // What is left of the cell is its epoch, by which a later aggregator knows that admissions were forgotten.
+    expect(field(after, "status", "cells")).toMatchObject([
+      { cellID: "one", aggregation: { availableReplicas: 5, resourceVersion: "1" } },
+      { cellID: "two", aggregation: { availableReplicas: 0, epoch: 0 } },
+    ]);
+    expect(field(after, "status", "cells", 1, "aggregation", "resourceVersion")).toBeUndefined();
     expect(field(after, "status", "summary", "aggregatedAvailableReplicas")).toBe(5);
   });
 });
@@ -256,6 +270,7 @@ describe("a protector is let go", () => {
     await patch(deploymentPath("web"), { spec: { replicas: 0 } });
     await untilGone(deploymentPath("web"));
     expect(await protector("web")).toBeUndefined();
+    await told(events, "letGo");
     expect(events.map(({ kind }) => kind).slice(-2)).toEqual(["released", "letGo"]);
   });
 
@@ -290,13 +305,14 @@ describe("a protector is let go", () => {
     await untilMinimum("web", 8);
     // Nothing of it is left, no finalizer was asked: as after a loss in etcd.
     await cluster.etcd.deleteKey(`/registry/deployments/${namespace}/web`);
-    await cluster.waitFor("the report", async () => events.some(({ kind }) => kind === "orphaned"));
+    await told(events, "orphaned");
     expect(generator.orphans()).toEqual([`deployment/${namespace}/web`]);
     expect(field(await protector("web"), "metadata", "deletionTimestamp")).toBeUndefined();
     await patch(`${protectorsPath()}/deployment-web`, {
       metadata: { annotations: { [`${GROUP}/released`]: "by hand" } },
     });
     await untilGone(`${protectorsPath()}/deployment-web`);
+    await told(events, "released");
     expect(events.at(-1)).toMatchObject({ kind: "released", reason: "ReleasedByOperator" });
   });
 
@@ -305,7 +321,7 @@ describe("a protector is let go", () => {
     await cluster.apply([deployment("web")]);
     const found = await untilMinimum("web", 8);
     await cluster.etcd.deleteKey(`/registry/deployments/${namespace}/web`);
-    await cluster.waitFor("the report", async () => events.some(({ kind }) => kind === "orphaned"));
+    await told(events, "orphaned");
     await cluster.apply([deployment("web", { replicas: 20 })]);
     const after = await untilMinimum("web", 16);
     expect(field(after, "metadata", "uid")).toBe(field(found, "metadata", "uid"));

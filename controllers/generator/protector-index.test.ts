@@ -1,0 +1,115 @@
+import { expect, test } from "vitest";
+import type { Source as ObjectSource, SourceHandler } from "../../shared/kube/source.ts";
+import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { deploymentPlugin } from "./plugins/deployment.ts";
+import { ProtectorIndex } from "./protector-index.ts";
+
+const plugin = deploymentPlugin({ selects: () => true, protectNonZero: true });
+
+function protector(version: string, owner = "web", minAvailable = 8): PodProtector {
+  return {
+    metadata: {
+      namespace: "shop",
+      name: "deployment-web",
+      uid: "p1",
+      resourceVersion: version,
+      ownerReferences: [{ apiVersion: "apps/v1", kind: "Deployment", name: owner, uid: "u1", controller: true }],
+    },
+    spec: { minAvailable, minReadySeconds: 0, selector: {} },
+  };
+}
+
+/** A watch whose events the test makes. */
+class Watched implements ObjectSource<PodProtector> {
+  readonly #objects = new Map<string, PodProtector>();
+  readonly #handlers: SourceHandler<PodProtector>[] = [];
+  position: string | undefined;
+  readonly synced = true;
+  readonly lastContactMs = undefined;
+
+  get size(): number {
+    return this.#objects.size;
+  }
+  get(key: string): PodProtector | undefined {
+    return this.#objects.get(key);
+  }
+  values(): Iterable<PodProtector> {
+    return this.#objects.values();
+  }
+  subscribe(handler: SourceHandler<PodProtector>): () => void {
+    this.#handlers.push(handler);
+    return () => {};
+  }
+  /** The stream delivers what `deployment-web` is at `position`. */
+  deliver(after: PodProtector | undefined, position: string): void {
+    const before = this.#objects.get("shop/deployment-web");
+    if (after === undefined) this.#objects.delete("shop/deployment-web");
+    else this.#objects.set("shop/deployment-web", after);
+    this.position = position;
+    for (const handler of this.#handlers) {
+      if (before !== undefined || after !== undefined) handler.changed?.(before, after);
+      handler.advanced?.(position);
+    }
+  }
+}
+
+function setUp(): { watched: Watched; index: ProtectorIndex; changed: string[] } {
+  const watched = new Watched();
+  const changed: string[] = [];
+  return { watched, changed, index: new ProtectorIndex(watched, [plugin], (key) => changed.push(key)) };
+}
+
+const minimums = (index: ProtectorIndex, name = "web"): number[] =>
+  index.of(`deployment/shop/${name}`).map(({ spec }) => spec.minAvailable);
+
+test("what the watch delivers is found by its source, and its source is told", () => {
+  const { watched, index, changed } = setUp();
+  watched.deliver(protector("5"), "5");
+  expect(minimums(index)).toEqual([8]);
+  watched.deliver(undefined, "6");
+  expect(minimums(index)).toEqual([]);
+  expect([...index.sources()]).toEqual([]);
+  expect(changed).toEqual(["deployment/shop/web", "deployment/shop/web"]);
+});
+
+test("one that changes its owner is found by the new one, and both are told", () => {
+  const { watched, index, changed } = setUp();
+  watched.deliver(protector("5"), "5");
+  watched.deliver(protector("6", "other"), "6");
+  expect([minimums(index), minimums(index, "other")]).toEqual([[], [8]]);
+  expect(changed.slice(1)).toEqual(["deployment/shop/web", "deployment/shop/other"]);
+});
+
+test("an own write is seen before the watch delivers it, and only until then", () => {
+  const { watched, index } = setUp();
+  watched.deliver(undefined, "4");
+  index.wrote(protector("5"));
+  expect(minimums(index)).toEqual([8]);
+  watched.deliver(protector("5"), "5");
+  watched.deliver(protector("7", "web", 9), "7");
+  expect(minimums(index)).toEqual([9]);
+});
+
+test("an own write that the watch has passed already changes nothing", () => {
+  const { watched, index } = setUp();
+  watched.deliver(protector("7", "web", 9), "7");
+  index.wrote(protector("5"));
+  expect(minimums(index)).toEqual([9]);
+});
+
+test("an own write that someone undid before the watch came is forgotten when the watch is past it", () => {
+  const { watched, index } = setUp();
+  watched.deliver(undefined, "4");
+  index.wrote(protector("5"));
+  watched.deliver(undefined, "8");
+  expect(minimums(index)).toEqual([]);
+  expect([...index.sources()]).toEqual([]);
+});
+
+test("what was removed is gone at once", () => {
+  const { watched, index } = setUp();
+  watched.deliver(undefined, "4");
+  index.wrote(protector("5"));
+  index.removed(protector("5"));
+  expect(minimums(index)).toEqual([]);
+});
