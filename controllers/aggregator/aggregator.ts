@@ -7,7 +7,7 @@ import type { SyncTimeAlgorithm } from "../../shared/decide/account.ts";
 import type { Incident } from "../../shared/decide/history.ts";
 import type { ApiClient } from "../../shared/kube/api.ts";
 import type { ApiResult } from "../../shared/kube/api-result.ts";
-import type { ConfirmedSource, Source } from "../../shared/kube/source.ts";
+import type { Source } from "../../shared/kube/source.ts";
 import type { WatchEvent } from "../../shared/kube/watch-event.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import type { QueueEvent } from "../../shared/runtime/queue.ts";
@@ -15,7 +15,7 @@ import { VOIDED_ANNOTATION } from "../../shared/schema/annotations.ts";
 import { parsePod } from "../../shared/schema/parse-pod.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
-import { Cell, type RestoreSign } from "./cell.ts";
+import { Cell, type PodSource, type RestoreSign } from "./cell.ts";
 import type { Entry } from "./entry.ts";
 import type { EventSink } from "./events.ts";
 import { Evidence } from "./evidence.ts";
@@ -39,7 +39,7 @@ export interface CoreAccess {
 export interface AggregatorOptions {
   readonly cellID: string;
   readonly ports: Ports;
-  readonly pods: ConfirmedSource<Pod> & Syncing;
+  readonly pods: PodSource & Syncing;
   readonly parser: PodParser;
   /** The cell's apiserver, for quorum reads of single pods. */
   readonly cellClient: Pick<ApiClient, "getPod" | "patch">;

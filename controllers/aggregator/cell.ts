@@ -1,9 +1,11 @@
 /** The cell's pod snapshot `S` with its position `s` (design 5.1), as accounting looks at it. */
+import { oldestComponent, positionComponents } from "../../shared/decide/position.ts";
 import type { ConfirmedSource } from "../../shared/kube/source.ts";
 import type { WatchEvent } from "../../shared/kube/watch-event.ts";
 import type { Clock } from "../../shared/runtime/clock.ts";
 import { UPDATE_TRIGGER_COUNTER_ANNOTATION, UPDATE_TRIGGER_POD } from "../../shared/schema/annotations.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
+import { isComparableVersion } from "../../shared/schema/resource-version.ts";
 
 /** How the time of the newest event is told (design 5.6): `lastEventTime` is written in every mode. */
 export type EventTime = (pod: Pod, receivedMs: number) => number;
@@ -11,8 +13,13 @@ export type EventTime = (pod: Pod, receivedMs: number) => number;
 /** What showed that the cell's etcd was restored to an older state (design 5.4). */
 export type RestoreSign = "version" | "counter" | "stored";
 
+/** The cell's pods; one with shards knows the position of each (design 5.4). */
+export interface PodSource extends ConfirmedSource<Pod> {
+  positionOf?(uid: string): string | undefined;
+}
+
 export interface CellOptions {
-  readonly pods: ConfirmedSource<Pod>;
+  readonly pods: PodSource;
   readonly clock: Clock;
   readonly eventTime: EventTime;
   readonly settledGeneration: (pod: Pod) => number | undefined;
@@ -20,7 +27,7 @@ export interface CellOptions {
 }
 
 export class Cell {
-  readonly pods: ConfirmedSource<Pod>;
+  readonly pods: PodSource;
   readonly #options: CellOptions;
   readonly #byUid = new Map<string, Pod>();
   #lastEventMs: number | undefined;
@@ -38,8 +45,17 @@ export class Cell {
     });
   }
 
+  /** One version, or one for each shard; undefined before the first list and where versions can't be compared (design 5.4). */
   get position(): string | undefined {
-    return this.pods.position;
+    const { position } = this.pods;
+    return positionComponents(position).length > 0 ? position : undefined;
+  }
+
+  /** The position of the shard that a pod of this UID belongs to; for an unknown UID the oldest. */
+  positionOf(uid: string | undefined): string | undefined {
+    if (uid === undefined || this.pods.positionOf === undefined) return oldestComponent(this.pods.position);
+    const position = this.pods.positionOf(uid);
+    return isComparableVersion(position) ? position : undefined;
   }
 
   /** Wall clock, Unix milliseconds, of the newest event; undefined before the first list. */

@@ -67,9 +67,10 @@ export class Membership {
 
   #podChanged(before: Pod | undefined, after: Pod | undefined): void {
     const moved = before === undefined || after === undefined || !sameLabels(before.labels, after.labels);
-    if (moved) this.#labels.update(before, after);
     const pod = after ?? before;
     if (pod === undefined) return;
+    // In another shard the name may already belong to the pod's successor (design 5.4).
+    if (moved) this.#labels.update(before, after ?? this.#pods.get(`${pod.namespace}/${pod.name}`));
     const now = after === undefined ? [] : this.#selectors.match(after.namespace, after.labels);
     if (moved && before !== undefined) {
       for (const entry of this.#selectors.match(before.namespace, before.labels)) {

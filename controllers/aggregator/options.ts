@@ -1,3 +1,4 @@
+import { MAX_SHARDS } from "../../shared/kube/shards.ts";
 import {
   checkLeaderElection,
   coreOptions,
@@ -22,6 +23,10 @@ export type Algorithm = (typeof ALGORITHMS)[number];
 
 const CELL_ID = /^(?!\.{1,2}$)[A-Za-z0-9._~-]{1,253}$/;
 
+function isPowerOfTwo(count: number): boolean {
+  return Number.isInteger(Math.log2(count));
+}
+
 /** Every flag of the aggregator; also environment variables and keys of the config file. */
 export const aggregatorOptions = defineOptions({
   name: "podseidon-aggregator",
@@ -40,6 +45,11 @@ export const aggregatorOptions = defineOptions({
       text("SELECTOR"),
       "",
       "Count the pods of this label selector only. The cells of one cluster must not overlap.",
+    ),
+    podShards: option(
+      integer(1, MAX_SHARDS),
+      1,
+      "Watch the pods in so many streams, a power of two, where the apiserver offers shardSelector; 1 is one stream.",
     ),
     settlePeriod: option(
       duration({ minMs: 100 }),
@@ -81,6 +91,7 @@ export const aggregatorOptions = defineOptions({
     ...observeOptions,
   },
   check: (values) => [
+    ...(isPowerOfTwo(values.podShards ?? 1) ? [] : ["--pod-shards: must be a power of two"]),
     ...checkLeaderElection(values),
     ...((values.voidAfter ?? 0) > 0 && (values.voidAfter ?? 0) < 1000 ? ["--void-after: at least 1s, or 0"] : []),
   ],

@@ -17,7 +17,6 @@ import { summarize } from "../../shared/decide/summary.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import { RESTORED_ANNOTATION } from "../../shared/schema/annotations.ts";
 import type { CellStatus, PodProtector, PodProtectorStatus, Summary } from "../../shared/schema/podprotector.ts";
-import { isComparableVersion } from "../../shared/schema/resource-version.ts";
 import type { Cell } from "./cell.ts";
 import type { Entry } from "./entry.ts";
 import type { Evidence, EvidenceNeed, PodNeed } from "./evidence.ts";
@@ -143,10 +142,9 @@ function noteStalePosition(progress: Progress, result: AccountResult, context: P
 }
 
 function snapshotOf(cell: Cell, namespace: string): CellSnapshot {
-  const position = isComparableVersion(cell.position) ? cell.position : undefined;
   return {
-    position,
-    positionOf: () => position,
+    position: cell.position,
+    positionOf: (uid) => cell.positionOf(uid),
     podByUID: (uid) => cell.podByUid(uid),
     podByName: (name) => cell.podByName(namespace, name),
     settledGeneration: (pod) => cell.settledGeneration(pod),

@@ -4,9 +4,11 @@ import { AccessError, type ClusterAccess } from "../../shared/kube/cluster-acces
 import { createHttpsTransport } from "../../shared/kube/https-transport.ts";
 import { loadClusterAccess } from "../../shared/kube/kubeconfig.ts";
 import { ListWatch } from "../../shared/kube/list-watch.ts";
+import { ShardedListWatch } from "../../shared/kube/sharded-list-watch.ts";
+import { offersShards } from "../../shared/kube/shards.ts";
 import type { Transport } from "../../shared/kube/transport.ts";
 import type { WatchEvent } from "../../shared/kube/watch-event.ts";
-import { createLog } from "../../shared/observe/log.ts";
+import { createLog, type Log } from "../../shared/observe/log.ts";
 import { Metrics } from "../../shared/observe/metrics.ts";
 import { observeLeaderElection, observeLifecycle } from "../../shared/observe/process-observer.ts";
 import { observeListWatch } from "../../shared/observe/watch-observer.ts";
@@ -55,9 +57,10 @@ function watchPods(
   options: AggregatorOptions,
   parse: (raw: unknown) => Pod,
   onEvent: (event: WatchEvent) => void,
-): ListWatch<Pod> {
+): ShardedListWatch<Pod> {
   const { namespace, podSelector, cellId } = options;
-  return new ListWatch<Pod>({
+  return new ShardedListWatch<Pod>({
+    shards: options.podShards,
     name: `pods of ${cellId}`,
     transport,
     ports: systemPorts,
@@ -71,6 +74,19 @@ function watchPods(
     unparsable: "keepLast",
     onEvent,
   });
+}
+
+/** As many shards as asked for where the server offers them: without its support each stream would carry every pod. */
+async function shardsOf(
+  { podShards, coreTimeout }: AggregatorOptions,
+  transport: Transport,
+  log: Log,
+): Promise<number> {
+  if (podShards === 1) return 1;
+  const offers = await offersShards(new ApiClient(transport), "/api/v1/pods", { timeoutMs: coreTimeout });
+  if (offers === true) return podShards;
+  log.warn({ podShards, offers }, "The apiserver does not offer shardSelector; the pods are watched in one stream");
+  return 1;
 }
 
 function watchProtectors(
@@ -109,7 +125,8 @@ export async function run(): Promise<number> {
   const parser = podParser(options.syncTimeAlgorithm);
   const watches = observeListWatch({ metrics, log, clock: ports.clock });
   const observePods = watches.observe("pods");
-  const pods = watchPods(transport, options, parser.parse, (event) => {
+  const podShards = await shardsOf(options, transport, log);
+  const pods = watchPods(transport, { ...options, podShards }, parser.parse, (event) => {
     observePods(event);
     aggregator.podsWatched(event);
   });
