@@ -106,10 +106,25 @@ test("an own write that someone undid before the watch came is forgotten when th
   expect([...index.sources()]).toEqual([]);
 });
 
-test("what was removed is gone at once", () => {
+test("what was released is gone at once, and another of its name is not", () => {
+  const { watched, index } = setUp();
+  watched.deliver(protector("5"), "5");
+  index.released(protector("5"));
+  expect(minimums(index)).toEqual([]);
+  watched.deliver(protector("6"), "6");
+  expect(minimums(index)).toEqual([]);
+  watched.deliver(undefined, "7");
+  const next = protector("8", "web", 9);
+  watched.deliver({ ...next, metadata: { ...next.metadata, uid: "p2" } }, "8");
+  expect(minimums(index)).toEqual([9]);
+});
+
+test("one that was created and released before the watch had it leaves nothing behind", () => {
   const { watched, index } = setUp();
   watched.deliver(undefined, "4");
   index.wrote(protector("5"));
-  index.removed(protector("5"));
+  index.released(protector("5"));
   expect(minimums(index)).toEqual([]);
+  watched.deliver(undefined, "8");
+  expect([...index.sources()]).toEqual([]);
 });

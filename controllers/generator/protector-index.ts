@@ -19,6 +19,8 @@ export class ProtectorIndex {
   readonly #bySource = new Map<string, Set<string>>();
   /** Own writes that the watch has not delivered yet. Bounded by the writes that are made within its lag. */
   readonly #written = new Map<string, PodProtector>();
+  /** UIDs of protectors that are known to be released, and that the watch still has. */
+  readonly #released = new Map<string, string>();
 
   constructor(watched: ObjectSource<PodProtector>, plugins: readonly SourcePlugin[], changed: (key: string) => void) {
     this.#watched = watched;
@@ -26,6 +28,7 @@ export class ProtectorIndex {
     watched.subscribe({
       changed: (before, after) => {
         const keys = new Set([this.#update(before, "remove"), this.#update(after, "add")]);
+        this.#seen(before, after);
         for (const key of keys) if (key !== undefined) changed(key);
       },
       advanced: (position) => this.#forget(position),
@@ -45,7 +48,8 @@ export class ProtectorIndex {
 
   /** The newest version that is known of the protector `namespace/name`. */
   get(key: string): PodProtector | undefined {
-    const watched = this.#watched.get(key);
+    const found = this.#watched.get(key);
+    const watched = found?.metadata.uid === this.#released.get(key) ? undefined : found;
     const written = this.#written.get(key);
     if (written === undefined) return watched;
     return watched !== undefined && isNewer(watched, written) ? watched : written;
@@ -59,14 +63,23 @@ export class ProtectorIndex {
     this.#update(protector, "add");
   }
 
-  /** The protector is known to be gone. */
-  removed(protector: PodProtector): void {
-    this.#written.delete(keyOf(protector));
+  /** This process has released the protector: it is out of force, and gone as soon as nobody else holds it. */
+  released(protector: PodProtector): void {
+    const key = keyOf(protector);
+    this.#written.delete(key);
+    if (this.#watched.get(key)?.metadata.uid === protector.metadata.uid)
+      this.#released.set(key, protector.metadata.uid);
   }
 
   /** Keys of all sources that are named by a protector. */
   sources(): Iterable<string> {
     return this.#bySource.keys();
+  }
+
+  #seen(before: PodProtector | undefined, after: PodProtector | undefined): void {
+    if (before === undefined) return;
+    const key = keyOf(before);
+    if (after === undefined || after.metadata.uid !== this.#released.get(key)) this.#released.delete(key);
   }
 
   #forget(position: string): void {

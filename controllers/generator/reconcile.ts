@@ -110,7 +110,7 @@ async function perform(work: Work, step: Step): Promise<Outcome> {
       const { protector, reason } = step;
       const { name } = protector.metadata;
       const result = await release(calls, protector, reason, new Date(nowMs).toISOString());
-      if (result.kind === "ok") options.protectors.removed(protector);
+      if (result.kind === "ok") options.protectors.released(protector);
       return settled(work, result, { kind: "released", source: key, protector: name, reason }, `release ${name}`);
     }
     case "reportOrphan":
