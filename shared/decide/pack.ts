@@ -58,10 +58,13 @@ export function unpack(packed: string): readonly Reservation[] | undefined {
  * The texts that were packed or unpacked last. A webhook reads its own writes again, an aggregator the same object at each event.
  * Reservations are immutable, so they can be shared.
  */
-const REMEMBERED = 32;
+const REMEMBERED = 8;
+/** Longer texts are not remembered, so that what is takes a few MB at most. */
+const MAX_REMEMBERED_CHARS = 128 * 1024;
 const unpacked = new Map<string, readonly Reservation[]>();
 
 function remember(packed: string, reservations: readonly Reservation[]): void {
+  if (packed.length > MAX_REMEMBERED_CHARS) return;
   const oldest = unpacked.keys().next();
   if (unpacked.size >= REMEMBERED && oldest.done !== true) unpacked.delete(oldest.value);
   unpacked.set(packed, reservations);

@@ -357,16 +357,18 @@ describe("limits (design 5.3, 5.5)", () => {
     expect(line(decide(pinned, makeRequest(makePod("x"))))).toBe("allow Reserved w=1 paid");
   });
 
+  /** More than any history holds. */
+  const MANY = 10_000;
   test("a full history answers busy, pins first, and repeats still pass", () => {
     const state = stateOf([makeCell("a", 100_000)]);
     const evict = { operation: "EVICT" as const };
     const unavailable = { readyForSeconds: undefined };
     let pins = 0;
-    while (admit(state, makeRequest(makePod(`pin-${pins}`, unavailable), evict)).allowed) pins++;
+    while (pins < MANY && admit(state, makeRequest(makePod(`pin-${pins}`, unavailable), evict)).allowed) pins++;
     expect(line(decide(state, makeRequest(makePod("another-pin", unavailable), evict)))).toBe("Busy HistoryFull");
     expect(line(decide(state, makeRequest(makePod("pin-0", unavailable), evict)))).toBe("allow PinnedUnavailable w=0");
     let reserved = 0;
-    while (admit(state, makeRequest(makePod(`web-${reserved}`))).allowed) reserved++;
+    while (reserved < MANY && admit(state, makeRequest(makePod(`web-${reserved}`))).allowed) reserved++;
     expect(line(decide(state, makeRequest(makePod("another"))))).toBe("Busy HistoryFull");
     expect(line(decide(state, makeRequest(makePod("another"), { forced: true })))).toBe("allow Forced");
     expect(line(decide(state, makeRequest(makePod("web-0"))))).toContain("Repeated");

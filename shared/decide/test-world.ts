@@ -52,9 +52,12 @@ export class World {
     this.account();
   }
 
+  /** A pod of the first name that is free, as a StatefulSet would make it. */
   create(): void {
-    const name = `web-7f9c8d7b6c-bcdf${"ghjklmnpqr".charAt(this.#created++ % 10)}`;
-    this.#put(makePod(name, { uid: `uid-${this.#created}`, ...this.#readyNow() }));
+    const taken = new Set([...this.#live.values()].map(({ name }) => name));
+    let ordinal = 0;
+    while (taken.has(`db-${ordinal}`)) ordinal++;
+    this.#put(makePod(`db-${ordinal}`, { uid: `uid-${++this.#created}`, ...this.#readyNow() }));
   }
 
   flip(index: number): void {
