@@ -51,6 +51,7 @@ export async function waitUntilSettled(
   timeoutMs: number,
 ): Promise<void> {
   let last = "";
+  let expected = 0;
   await core
     .waitFor(
       `${name} to count ${typeof wanted === "number" ? wanted : "all"} available pods and to have no reservation left`,
@@ -58,11 +59,12 @@ export async function waitUntilSettled(
         const protector = await readProtector(core, namespace, name);
         last = JSON.stringify(protector.status).slice(0, 3000);
         if (reservationCount(protector) !== 0) return false;
-        return availableReplicas(protector) === (typeof wanted === "number" ? wanted : await wanted());
+        expected = typeof wanted === "number" ? wanted : await wanted();
+        return availableReplicas(protector) === expected;
       },
       timeoutMs,
     )
     .catch((cause: unknown) => {
-      throw new Error(`${String(cause)}; its status was ${last}`, { cause });
+      throw new Error(`${String(cause)}; expected ${expected}, its status was ${last}`, { cause });
     });
 }
