@@ -66,9 +66,11 @@ export class ProtectorIndex {
   /** This process has released the protector: it is out of force, and gone as soon as nobody else holds it. */
   released(protector: PodProtector): void {
     const key = keyOf(protector);
+    const { uid } = protector.metadata;
     this.#written.delete(key);
-    if (this.#watched.get(key)?.metadata.uid === protector.metadata.uid)
-      this.#released.set(key, protector.metadata.uid);
+    const watched = this.#watched.get(key);
+    if (watched === undefined) this.#update(protector, "remove");
+    else if (watched.metadata.uid === uid) this.#released.set(key, uid);
   }
 
   /** Keys of all sources that are named by a protector. */
