@@ -1,5 +1,6 @@
 import type { ApiClient } from "../shared/kube/api.ts";
 import type { ApiResult } from "../shared/kube/api-result.ts";
+import { TransportError } from "../shared/kube/transport.ts";
 import type { PodProtector, PodProtectorStatus } from "../shared/schema/podprotector.ts";
 import type { Outage } from "./outage.ts";
 
@@ -13,11 +14,16 @@ export interface ProtectorCalls {
 
 export const FIELD_MANAGER = "podseidon-webhook";
 
+/** A call that is slow, or answered with an error, says that the server is busy; one that finds none, that it may be another later. */
+function isUnreachable(error: Error): boolean {
+  return error instanceof TransportError && (error.tag === "refused" || error.tag === "reset" || error.tag === "dns");
+}
+
 /** The calls as they are made to a real core cluster. */
 export function createProtectorCalls(api: ApiClient, outage?: Outage): ProtectorCalls {
   const note = <T>(result: ApiResult<T>): ApiResult<T> => {
-    if (result.kind === "unavailable") outage?.failed(result.status === undefined && result.sent);
-    else outage?.succeeded();
+    if (result.kind !== "unavailable") outage?.succeeded();
+    else if (isUnreachable(result.error)) outage?.failed(false);
     return result;
   };
   return {

@@ -4,11 +4,12 @@ import type { Randomness } from "../shared/runtime/clock.ts";
 const ROUND_TRIPS_PER_TURN = 3;
 const WATCH_LAG_MS = 4;
 const MIN_TURN_MS = 6;
-const MAX_TURN_MS = 60;
+const MAX_TURN_MS = 400;
 const PAUSE_PER_REQUEST_MS = 0.5;
+const MAX_PAUSE_MS = 40;
 const COURTESY_ROUND_TRIPS = 0.5;
 /** Nobody waits longer than this, however many rivals there are. */
-const MAX_WAIT_MS = 150;
+const MAX_WAIT_MS = 1_000;
 /** A rival that did not write for this long has left. */
 const RIVALRY_ENDS_MS = 500;
 /** So many turns in a row that a rival lets pass, and it is left out; fewer may be lost to conflicts that nobody else sees. */
@@ -116,7 +117,7 @@ export class Turns {
    * wins again. So many requests at a time, which come seldom to one replica only, leave others the time for a write.
    */
   #pauseMs(): number {
-    return Math.min(this.#turnMs() / 2, (this.#lastRequests - 1) * PAUSE_PER_REQUEST_MS);
+    return Math.min(this.#turnMs() / 2, MAX_PAUSE_MS, (this.#lastRequests - 1) * PAUSE_PER_REQUEST_MS);
   }
 
   #turnMs(): number {
