@@ -17,8 +17,8 @@ import {
 const CORE = { max: 100 };
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30];
 
-/** Declares the metrics that count events; returns the sink that feeds them. */
-export function eventMetrics(metrics: Metrics): EventSink {
+/** Declares the metrics that count events of these cores; returns the sink that feeds them. */
+export function eventMetrics(metrics: Metrics, cores: readonly string[]): EventSink {
   const reconciles = metrics.counter({
     name: "aggregator_reconciles_total",
     help: "Protectors looked at, by what came of it.",
@@ -86,6 +86,15 @@ export function eventMetrics(metrics: Metrics): EventSink {
     help: "1 where the core's CRD drops this project's fields, so that accounting fell back to upstream's clock rule.",
     labels: { core: CORE },
   });
+  for (const core of cores) {
+    for (const result of RECONCILE_RESULTS) reconciles.inc({ core, result }, 0);
+    for (const cause of WRITE_CAUSES) writes.inc({ core, cause }, 0);
+    for (const failure of WRITE_FAILURES) failures.inc({ core, failure }, 0);
+    for (const reason of REFUSALS) refusals.inc({ core, reason }, 0);
+    holds.inc({ core }, 0);
+    inexact.set({ core }, 0);
+  }
+
   const record = (event: AggregatorEvent): void => {
     switch (event.kind) {
       case "reconciled":

@@ -115,7 +115,13 @@ export async function run(): Promise<number> {
   const ports = systemPorts;
   const log = createLog({ component: "aggregator", level: options.logLevel });
   const metrics = new Metrics({ processMetrics: true });
-  const sinks = [eventMetrics(metrics), eventLog(log.child({ cell: options.cellId }))];
+  const sinks = [
+    eventMetrics(
+      metrics,
+      options.core.map(({ name }) => name),
+    ),
+    eventLog(log.child({ cell: options.cellId })),
+  ];
   const onEvent: EventSink = (event) => {
     for (const sink of sinks) sink(event);
   };
