@@ -86,6 +86,22 @@ export class PodTruth {
     return deleted !== undefined && isAvailable(deleted, wanted, cutoffMs);
   }
 
+  /** Whether this change, which must be the last one, made a pod unavailable: by itself, or because somebody deleted it. */
+  lossAt({ key, revision }: Change): "own" | "taken" | undefined {
+    const versions = this.#versions.get(key) ?? [];
+    const before = versions.at(-2)?.pod;
+    const after = versions.at(-1);
+    if (after?.revision !== revision || before?.ready !== true || after.pod?.ready === true) return undefined;
+    return this.#deaths.get(before.uid)?.deleted === undefined ? "own" : "taken";
+  }
+
+  /** How many pods are available now. */
+  countNow(wanted: Wanted): number {
+    let count = 0;
+    for (const pod of this.#now.values()) if (isAvailable(pod, wanted, Number.POSITIVE_INFINITY)) count += 1;
+    return count;
+  }
+
   /** The pod lives and is available now. */
   isAvailableNow(uid: string, wanted: Wanted, cutoffMs: number): boolean {
     const pod = this.#now.get(uid);

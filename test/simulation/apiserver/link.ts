@@ -22,6 +22,8 @@ export interface LinkFaults {
   requestsLost(): boolean;
   /** Nothing from the server arrives. */
   responsesLost(): boolean;
+  /** This one message is lost, and nothing else. */
+  oneLost(): boolean;
   /** The server's process is not there: connections are refused at once. */
   refused(): boolean;
 }
@@ -56,6 +58,7 @@ export class Link implements Transport {
   request(request: ApiRequest): Promise<ApiResponse> {
     return this.#bounded(request, async (progress) => {
       await this.#arrive(progress);
+      if (this.#faults.oneLost()) await new Promise(() => {});
       const reply = await this.#server.handle({
         method: request.method,
         path: request.path,
@@ -65,7 +68,7 @@ export class Link implements Transport {
       });
       const body = jsonOf(reply.body);
       await sleep(this.#ports, this.#faults.delayMs());
-      if (this.#faults.responsesLost() || this.#faults.refused()) await new Promise(() => {});
+      if (this.#faults.responsesLost() || this.#faults.refused() || this.#faults.oneLost()) await new Promise(() => {});
       return { status: reply.status, headers: reply.headers, body };
     });
   }

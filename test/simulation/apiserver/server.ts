@@ -26,6 +26,10 @@ export interface ServerSettings {
   watchLagMs(): number;
   /** How long an allowed deletion takes until it commits; undefined: it never does. */
   commitDelayMs(): number | undefined;
+  /** Most objects in one page, 0 for no other limit than the request's. */
+  pageObjects(): number;
+  /** Whether a list with a resourceVersion is answered from a cache that is no newer than it has to be. */
+  servesStaleList(): boolean;
   /** kube-apiserver's `--request-timeout`: nothing commits later than this after its request arrived. */
   readonly requestTimeoutMs: number;
   /** Largest object that etcd takes. */
@@ -126,11 +130,17 @@ export class ApiServer {
         page = { revision: this.etcd.revision, items: this.etcd.range(prefix) };
       } else {
         if (!(await cache.reached(Number(wanted), 3000))) return tooLarge();
-        page = { revision: cache.revision, items: cache.range(prefix) };
+        page = (this.settings.servesStaleList() ? cache.oldest(Number(wanted), prefix) : undefined) ?? {
+          revision: cache.revision,
+          items: cache.range(prefix),
+        };
       }
       page = { ...page, items: page.items.filter((one) => matchesLabels(one.value, query.get("labelSelector"))) };
     }
-    const limit = Number(query.get("limit") ?? 0) || page.items.length;
+    const asked = Number(query.get("limit") ?? 0) || page.items.length;
+    // A server may return fewer than it was asked for.
+    const most = asked > 1 && query.has("limit") ? this.settings.pageObjects() : 0;
+    const limit = most > 0 ? Math.min(asked, most) : asked;
     const items = page.items.slice(0, limit);
     const rest = page.items.slice(limit);
     const metadata: Record<string, unknown> = { resourceVersion: String(page.revision) };

@@ -65,6 +65,26 @@ export class WatchCache {
       .sort((a, b) => (a.key < b.key ? -1 : 1));
   }
 
+  /**
+   * The state at the oldest revision that this cache may still answer a NotOlderThan list of `revision` from: what another server
+   * behind the same address has that lags more. Undefined when the history does not reach back.
+   */
+  oldest(
+    revision: number,
+    prefix: string,
+  ): { readonly revision: number; readonly items: readonly Stored[] } | undefined {
+    const changes = this.#etcd.changesSince(revision);
+    if (changes === undefined) return undefined;
+    const objects = new Map(this.#objects);
+    for (const { key, before, revision: at } of [...changes].reverse()) {
+      if (!key.startsWith(this.#prefix) || at > this.revision) continue;
+      if (before === undefined) objects.delete(key);
+      else objects.set(key, before);
+    }
+    const items = [...objects.values()].filter(({ key }) => key.startsWith(prefix));
+    return { revision, items: items.sort((a, b) => (a.key < b.key ? -1 : 1)) };
+  }
+
   watch(watcher: CacheWatcher): () => void {
     this.#watchers.add(watcher);
     return () => this.#watchers.delete(watcher);

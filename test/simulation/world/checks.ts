@@ -8,6 +8,7 @@ import type { CellStatus, PodProtector } from "../../../shared/schema/podprotect
 import type { Change, Etcd, Json, Stored } from "../apiserver/etcd.ts";
 import { jsonOf, record, text } from "../apiserver/objects.ts";
 import { isTrulyAvailable, type PodTruth, type Wanted } from "../pod-truth.ts";
+import type { Exemptions } from "./exemptions.ts";
 import type { InFlight, Reviews } from "./reviews.ts";
 
 /** Objects stay far below what etcd takes (S10). */
@@ -19,14 +20,14 @@ export interface CellTruth {
 }
 
 export interface CheckedWorld {
+  readonly exemptions: Exemptions;
+  elapsedMs(): number;
   readonly cells: ReadonlyMap<string, CellTruth>;
   violation(invariant: string, message: string): void;
 }
 
 export class Checks {
   readonly #world: CheckedWorld;
-  /** UIDs whose deletion was admitted before their protector covered them, or by force: exempt (S1). */
-  readonly exempt = new Set<string>();
 
   constructor(world: CheckedWorld) {
     this.#world = world;
@@ -39,14 +40,17 @@ export class Checks {
     const before = change.before === undefined ? undefined : parse(change.before);
     const sameObject = before !== undefined && before.metadata.uid === after.metadata.uid;
     const old = new Map((sameObject ? (before.status?.cells ?? []) : []).map((cell) => [cell.cellID, cell]));
-    let reserved = false;
+    this.#world.exemptions.held(after);
+    const admitted: string[] = [];
     for (const cell of after.status?.cells ?? []) {
       const previous = old.get(cell.cellID);
       if (isCount(previous, cell)) this.#counted(after, previous, cell);
-      if (reserves(previous, cell)) reserved = true;
+      admitted.push(...reserved(previous, cell));
+      this.#asked(after, previous, cell);
       this.#weights(after, cell);
     }
-    if (reserved) this.#quota(after);
+    const forced = admitted.filter((uid) => this.#world.exemptions.isForced(uid));
+    if (admitted.length > forced.length) this.#quota(after, forced.length);
     const bytes = jsonOf(change.after.value).length;
     if (bytes > OBJECT_CAP_BYTES) this.#world.violation("S10", `${after.metadata.name} has ${bytes} bytes`);
   }
@@ -55,12 +59,19 @@ export class Checks {
   allowed(core: Etcd, cell: string, flight: InFlight, request: Json): void {
     const truth = this.#world.cells.get(cell);
     const stored = truth?.reviews.stored(flight);
+    if (flight.operation === "EVICT" && !isBound(request))
+      this.#world.violation("S12", `${flight.key}: an eviction was allowed that is bound to no UID`);
     if (truth === undefined || stored === undefined || flight.forced) return;
     if (flight.revision !== undefined && stored.revision !== flight.revision) return;
     const pod =
       request.oldObject === null || request.oldObject === undefined ? stored.value : record(request.oldObject);
     for (const stored of core.range("podprotectors/")) {
       const protector = parse(stored);
+      const { name } = protector.metadata;
+      if (this.#world.exemptions.isUncertain(name, flight.askedMs)) {
+        this.#world.exemptions.add(name, cell, flight.uid);
+        continue;
+      }
       const aggregation = protector.status?.cells.find((one) => one.cellID === cell)?.aggregation;
       const cutoffMs = Date.parse(aggregation?.maturityCutoff ?? "");
       if (!isTrulyAvailable(pod, wantedOf(protector), cutoffMs) || truth.pods.deadAt(flight.uid) !== undefined)
@@ -97,6 +108,21 @@ export class Checks {
     }
     this.#removed(protector, truth, position, before, after);
     this.#subtraction(protector, after, available);
+  }
+
+  /** S9: every record belongs to a review that was meant. */
+  #asked(protector: PodProtector, before: CellStatus | undefined, after: CellStatus): void {
+    const reviews = this.#world.cells.get(after.cellID)?.reviews;
+    for (const { uid, podName, records } of ledgerOf(after).reservations()) {
+      if (uid === undefined || ledgerOf(before).get(uid, podName) !== undefined) continue;
+      for (const operation of records.keys())
+        if (reviews?.wasMeant(uid, operation) === false)
+          this.#violate(
+            "S9",
+            protector,
+            `the ${operation} of ${podName ?? uid} was recorded, and only dry runs were asked for`,
+          );
+    }
   }
 
   /** S5: what an aggregator removes is dead at its position, or can't be committed any more. */
@@ -156,9 +182,12 @@ export class Checks {
   }
 
   /** S1: what is counted and neither possibly deleted nor deleted since the snapshot is at least the minimum. */
-  #quota(protector: PodProtector): void {
+  #quota(protector: PodProtector, forced: number): void {
+    const { exemptions } = this.#world;
     const wanted = wantedOf(protector);
-    let left = 0;
+    const { name } = protector.metadata;
+    // What goes by force in the same write is not what this admission was decided on.
+    let left = forced;
     const gone: string[] = [];
     for (const cell of protector.status?.cells ?? []) {
       const truth = this.#world.cells.get(cell.cellID);
@@ -170,10 +199,14 @@ export class Checks {
         if (uid !== undefined && weight === 1) possible.delete(uid);
       // Exempt are pods that became unavailable by themselves since the snapshot, whoever deletes them then.
       for (const { uid } of truth.reviews.committable())
-        if (truth.pods.isAvailableNow(uid, wanted, cutoffMs) && !this.exempt.has(uid) && possible.delete(uid))
+        if (
+          truth.pods.isAvailableNow(uid, wanted, cutoffMs) &&
+          !exemptions.has(name, cell.cellID, uid) &&
+          possible.delete(uid)
+        )
           gone.push(`${uid} (may go)`);
       for (const uid of [...possible]) {
-        if (this.exempt.has(uid) || !truth.pods.wasTaken(uid, wanted, cutoffMs)) continue;
+        if (exemptions.has(name, cell.cellID, uid) || !truth.pods.wasTaken(uid, wanted, cutoffMs)) continue;
         possible.delete(uid);
         gone.push(uid);
       }
@@ -196,7 +229,7 @@ export class Checks {
 const parsed = new WeakMap<Stored, PodProtector>();
 const ledgers = new WeakMap<CellStatus, Ledger>();
 
-function parse(stored: Stored): PodProtector {
+export function parse(stored: Stored): PodProtector {
   let protector = parsed.get(stored);
   if (protector === undefined) {
     const metadata = { ...record(stored.value.metadata), resourceVersion: String(stored.revision) };
@@ -204,6 +237,14 @@ function parse(stored: Stored): PodProtector {
     parsed.set(stored, protector);
   }
   return protector;
+}
+
+/** The UIDs that hold a reservation, by cell. */
+export function reservedUids(stored: Stored | undefined): Map<string, Set<string>> {
+  const found = new Map<string, Set<string>>();
+  for (const cell of stored === undefined ? [] : (parse(stored).status?.cells ?? []))
+    found.set(cell.cellID, new Set([...ledgerOf(cell).reservations()].flatMap(({ uid }) => uid ?? [])));
+  return found;
 }
 
 /** Read only. */
@@ -221,6 +262,10 @@ export function wantedOf(protector: PodProtector): Wanted {
   return { labels: (aggregationSelector ?? selector).matchLabels ?? {}, minReadySeconds };
 }
 
+function isBound(request: Json): boolean {
+  return text(record(record(record(request.object).deleteOptions).preconditions).uid) !== undefined;
+}
+
 /** Was this entry counted anew, that is, written by an aggregator? */
 function isCount(before: CellStatus | undefined, after: CellStatus): boolean {
   const text = (cell: CellStatus | undefined): string => {
@@ -230,8 +275,11 @@ function isCount(before: CellStatus | undefined, after: CellStatus): boolean {
   return after.aggregation?.resourceVersion !== undefined && text(before) !== text(after);
 }
 
-/** Does this change admit something that uses quota: a new admission, paid, of a pod that was not subtracted before? */
-function reserves(before: CellStatus | undefined, after: CellStatus): boolean {
+/** What this change admits that uses quota: a new admission, paid, of a pod that was not subtracted before. */
+function reserved(before: CellStatus | undefined, after: CellStatus): string[] {
+  const found: string[] = [];
+  // Nobody admits where there is a hold; what is written there was admitted before (design 5.4).
+  if (after.aggregation?.hold !== undefined) return found;
   const old = ledgerOf(before);
   for (const reservation of ledgerOf(after).reservations()) {
     const { uid, podName, weight, records } = reservation;
@@ -241,10 +289,10 @@ function reserves(before: CellStatus | undefined, after: CellStatus): boolean {
     if (wasPaid) continue;
     for (const [operation, { paid, nonces }] of records) {
       const met = known?.records.get(operation)?.nonces ?? [];
-      if (paid && nonces.some((nonce) => !met.includes(nonce))) return true;
+      if (paid && nonces.some((nonce) => !met.includes(nonce))) found.push(uid);
     }
   }
-  return false;
+  return found;
 }
 
 /** `namespace/name` of a protector's storage key. */

@@ -23,20 +23,23 @@ function tick(world: World, chance: Chance, cell: SimulatedCell): void {
 }
 
 /** One deletion or eviction of one pod, repeated while it is told to come again; resolves with the last status code. */
-export async function disrupt(world: World, chance: Chance, cell: SimulatedCell): Promise<number> {
+export async function disrupt(world: World, chance: Chance, cell: SimulatedCell, only?: string): Promise<number> {
   const pods = cell.server.etcd.range(`pods/${NAMESPACE}/`);
   if (pods.length === 0) return 404;
-  const pod = chance.pick(pods);
+  const pod = pods.find(({ key }) => key === only) ?? chance.pick(pods);
   const name = pod.key.split("/")[2] ?? "";
   const uid = text(metadataOf(pod.value).uid) ?? "";
   const evict = chance.chance(world.scenario.evictionShare);
+  const isDry = world.faultsActive && chance.chance(world.scenario.faults.dryRunRate);
+  if (isDry) world.coverage.fault("dryRun");
   const path = `/api/v1/namespaces/${NAMESPACE}/pods/${name}${evict ? "/eviction" : ""}`;
   const options: Json = {
     ...(chance.chance(FORCE_RATE) ? { gracePeriodSeconds: 0 } : {}),
     ...(chance.chance(0.3) ? { preconditions: { uid } } : {}),
+    ...(isDry ? { dryRun: ["All"] } : {}),
   };
   const body: Json = evict
-    ? { metadata: { name, namespace: NAMESPACE }, ...(chance.chance(0.5) ? { deleteOptions: options } : {}) }
+    ? { metadata: { name, namespace: NAMESPACE }, ...(isDry || chance.chance(0.5) ? { deleteOptions: options } : {}) }
     : options;
   const retries = chance.between(0, MOST_RETRIES);
   for (let attempt = 0; ; attempt += 1) {

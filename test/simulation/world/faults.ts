@@ -1,6 +1,7 @@
 /** Faults at the times that the scenario draws, until they stop. */
 import { metadataOf } from "../apiserver/objects.ts";
 import type { Chance } from "../random.ts";
+import { burst, editSelector, editSpec, forceDelete, recreate, restoreCore, touchProtector } from "./operators.ts";
 import type { FaultKind } from "./scenario.ts";
 import { NAMESPACE, type World } from "./world.ts";
 
@@ -22,8 +23,14 @@ export function startFaults(world: World): void {
     ["partition", faults.partitionEveryMs, () => partition(world, chance)],
     ["cutStreams", faults.cutStreamsEveryMs, () => world.network.cutStreams()],
     ["compact", faults.compactEveryMs, () => compact(world, chance)],
-    ["editSpec", faults.editSpecEveryMs, () => void editSpec(world, chance)],
+    ["editSpec", faults.editSpecEveryMs, () => editSpec(world, chance)],
     ["clockStep", faults.clockStepEveryMs, () => stepClock(world, chance)],
+    ["editSelector", faults.editSelectorEveryMs, () => editSelector(world, chance)],
+    ["conflictingWriter", faults.conflictingWriterEveryMs, () => touchProtector(world, chance)],
+    ["forceDelete", faults.forceDeleteEveryMs, () => forceDelete(world, chance)],
+    ["burst", faults.burstEveryMs, () => burst(world, chance)],
+    ["restoreCore", faults.restoreCoreEveryMs, () => restoreCore(world, chance)],
+    ["recreateProtector", faults.recreateProtectorEveryMs, () => recreate(world, chance)],
   ];
   for (const [kind, everyMs, action] of actions) if (everyMs > 0) repeat(world, chance.fork(), kind, everyMs, action);
 }
@@ -101,22 +108,6 @@ function compact(world: World, chance: Chance): void {
   const servers = [world.core, ...[...world.cells.values()].map(({ server }) => server)];
   const server = chance.pick(servers);
   server.compact(server.etcd.revision);
-}
-
-async function editSpec(world: World, chance: Chance): Promise<void> {
-  const plan = chance.pick(world.scenario.protectors);
-  const total = world.scenario.cells * world.scenario.podsPerCell;
-  const minAvailable = Math.max(1, Math.floor(total * (0.4 + 0.55 * chance.fraction())));
-  const minReadySeconds = chance.chance(0.3) ? chance.pick([0, 5, 20]) : undefined;
-  const spec = { minAvailable, ...(minReadySeconds === undefined ? {} : { minReadySeconds }) };
-  const path = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors/${plan.name}`;
-  await world.core.handle({
-    method: "PATCH",
-    path,
-    body: { spec },
-    contentType: "application/merge-patch+json",
-    user: "operator",
-  });
 }
 
 function stepClock(world: World, chance: Chance): void {

@@ -12,9 +12,11 @@ interface LinkState {
 export class Network {
   readonly #chance: Chance;
   readonly #links: { readonly link: Link; readonly state: LinkState }[] = [];
+  readonly #isRequestLost: () => boolean;
   #made: LinkState | undefined;
 
-  constructor(chance: Chance) {
+  constructor(chance: Chance, isRequestLost: () => boolean) {
+    this.#isRequestLost = isRequestLost;
     this.#chance = chance;
   }
 
@@ -27,6 +29,7 @@ export class Network {
       requestsLost: () => state.requestsLost,
       responsesLost: () => state.responsesLost,
       refused: () => false,
+      oneLost: () => this.#isRequestLost(),
     };
   }
 

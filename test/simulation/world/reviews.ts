@@ -12,6 +12,7 @@ import type { Replica } from "./replica.ts";
 import type { Scenario } from "./scenario.ts";
 
 const WEBHOOK_TIMEOUT_MS = 10_000;
+export const FORCE_ANNOTATION = "podseidon.kubewharf.io/force-delete";
 const OTHER_WEBHOOK_MESSAGE = "refused by another webhook";
 
 /** One review that the API server waits for, or has had allowed and not yet finished. */
@@ -23,6 +24,7 @@ export interface InFlight {
   /** Version that a DELETE is bound to; undefined for an eviction. */
   readonly revision: number | undefined;
   readonly forced: boolean;
+  readonly askedMs: number;
   state: "asked" | "allowed";
 }
 
@@ -50,6 +52,8 @@ export class Reviews implements AdmissionChain {
   readonly #etcd: Etcd;
   readonly #world: ReviewWorld;
   readonly #flights = new Map<Json, InFlight>();
+  /** `UID/operation` of every review that was no dry run. */
+  readonly #meant = new Set<string>();
 
   constructor(cell: string, etcd: Etcd, world: ReviewWorld) {
     this.#cell = cell;
@@ -77,9 +81,17 @@ export class Reviews implements AdmissionChain {
     return false;
   }
 
+  /** True when such a review was ever made that was no dry run. */
+  wasMeant(uid: string, operation: string): boolean {
+    return this.#meant.has(`${uid}/${operation}`);
+  }
+
   async review(request: Json): Promise<Verdict> {
     const flight = this.#flightOf(request);
-    if (flight !== undefined) this.#flights.set(request, flight);
+    if (flight !== undefined) {
+      this.#flights.set(request, flight);
+      this.#meant.add(`${flight.uid}/${flight.operation}`);
+    }
     const verdict = await this.#ask(request, flight);
     const rejected = this.#strikes(this.#world.scenario.faults.otherWebhookRejectRate);
     if (rejected) this.#world.coverage.fault("otherWebhookReject");
@@ -186,7 +198,8 @@ export class Reviews implements AdmissionChain {
   }
 
   #flightOf(request: Json): InFlight | undefined {
-    if (request.dryRun === true) return undefined;
+    if (isDry(request)) return undefined;
+    const askedMs = this.#world.ports.clock.monotonicMs();
     const namespace = text(request.namespace) ?? "";
     if (request.subResource === "eviction") {
       const options = record(record(request.object).deleteOptions);
@@ -195,11 +208,20 @@ export class Reviews implements AdmissionChain {
       const found = uid ?? text(metadataOf(this.#etcd.get(key)?.value ?? {}).uid);
       return found === undefined
         ? undefined
-        : { cell: this.#cell, uid: found, key, operation: "EVICT", revision: undefined, forced: false, state: "asked" };
+        : {
+            cell: this.#cell,
+            uid: found,
+            key,
+            operation: "EVICT",
+            revision: undefined,
+            forced: this.#isForced(key),
+            askedMs,
+            state: "asked",
+          };
     }
     const pod = record(request.oldObject);
     const meta = metadataOf(pod);
-    const forced = record(meta.annotations)["podseidon.kubewharf.io/force-delete"] !== undefined;
+    const forced = isForced(pod);
     const key = `pods/${namespace}/${text(meta.name) ?? ""}`;
     return {
       cell: this.#cell,
@@ -208,8 +230,13 @@ export class Reviews implements AdmissionChain {
       operation: "DELETE",
       revision: Number(meta.resourceVersion),
       forced,
+      askedMs,
       state: "asked",
     };
+  }
+
+  #isForced(key: string): boolean {
+    return isForced(this.#etcd.get(key)?.value ?? {});
   }
 
   #canCommit(flight: InFlight): boolean {
@@ -224,4 +251,14 @@ function added(object: Json, path: string, value: unknown): Json {
   const [, first = "", ...rest] = path.split("/");
   if (rest.length === 0) return { ...object, [first]: value };
   return { ...object, [first]: added(record(object[first]), `/${rest.join("/")}`, value) };
+}
+
+function isForced(pod: Json): boolean {
+  return record(metadataOf(pod).annotations)[FORCE_ANNOTATION] !== undefined;
+}
+
+/** The request's own dry run, or that of an eviction's options. */
+function isDry(request: Json): boolean {
+  const listed = record(record(request.object).deleteOptions).dryRun;
+  return request.dryRun === true || (Array.isArray(listed) && listed.includes("All"));
 }

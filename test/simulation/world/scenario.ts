@@ -24,6 +24,7 @@ export interface ProtectorPlan {
   readonly minReadySeconds: number;
   readonly compactThreshold: number;
   readonly labels: Readonly<Record<string, string>>;
+  readonly unhealthyPodPolicy: "AlwaysAllow" | "IfHealthyBudget";
 }
 
 /** Mean times between faults of a kind, in virtual milliseconds; 0: never in this run. */
@@ -47,6 +48,16 @@ export interface Faults {
   readonly recreateProtectorEveryMs: number;
   readonly annotateEveryMs: number;
   readonly clockStepEveryMs: number;
+  readonly editSelectorEveryMs: number;
+  readonly conflictingWriterEveryMs: number;
+  readonly forceDeleteEveryMs: number;
+  readonly burstEveryMs: number;
+  readonly dryRunRate: number;
+  /** Of single requests between components and servers. */
+  readonly requestTimeoutRate: number;
+  readonly staleListRate: number;
+  /** Most objects in one page of a list; 0: as many as are asked for. */
+  readonly pageObjects: number;
 }
 
 export const FAULT_KINDS = [
@@ -69,6 +80,14 @@ export const FAULT_KINDS = [
   "recreateProtector",
   "annotate",
   "clockStep",
+  "editSelector",
+  "conflictingWriter",
+  "forceDelete",
+  "burst",
+  "dryRun",
+  "requestTimeout",
+  "staleList",
+  "partialPages",
 ] as const;
 export type FaultKind = (typeof FAULT_KINDS)[number];
 
@@ -106,6 +125,7 @@ export function drawScenario(
     minAvailable: Math.max(1, Math.floor(total * (0.5 + 0.45 * chance.fraction()))),
     minReadySeconds: chance.pick([0, 0, 0, 5, 20]),
     compactThreshold: chance.pick([100, 100, 3]),
+    unhealthyPodPolicy: chance.pick(["AlwaysAllow", "AlwaysAllow", "IfHealthyBudget"]),
   };
   const second: ProtectorPlan = {
     ...first,
@@ -144,6 +164,14 @@ export function drawScenario(
       recreateProtectorEveryMs: every("recreateProtector", 200_000, 0.15),
       annotateEveryMs: every("annotate", 3_000, 0.5),
       clockStepEveryMs: every("clockStep", 60_000, 0.3),
+      editSelectorEveryMs: every("editSelector", 90_000, 0.15),
+      conflictingWriterEveryMs: every("conflictingWriter", 3_000, 0.25),
+      forceDeleteEveryMs: every("forceDelete", 60_000, 0.2),
+      burstEveryMs: every("burst", 150_000, 0.2),
+      dryRunRate: rate("dryRun", 0.2, 0.3),
+      requestTimeoutRate: rate("requestTimeout", 0.05, 0.3),
+      staleListRate: rate("staleList", 1, 0.3),
+      pageObjects: rate("partialPages", 1, 0.3) > 0 ? chance.between(2, 6) : 0,
     },
   };
 }

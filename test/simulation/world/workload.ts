@@ -48,7 +48,7 @@ export class Workload {
     const stable = this.#chance.chance(0.5);
     const name = stable ? this.#freeName() : `web-${++this.#serial}`;
     const body = {
-      metadata: { name, labels: this.#labels },
+      metadata: { name, labels: { ...this.#labels, tier: this.#chance.pick(["a", "b"]) } },
       spec: { nodeName: "node", containers: [{ name: "app", image: "app:1" }] },
       status: { phase: "Pending" },
     };

@@ -12,14 +12,19 @@ import { AggregatorNode } from "./aggregator-node.ts";
 import { type CellTruth, Checks } from "./checks.ts";
 import { Coverage } from "./coverage.ts";
 import { describePod, describeProtector } from "./describe.ts";
+import { Exemptions } from "./exemptions.ts";
 import { Kubelet } from "./kubelet.ts";
 import { Network } from "./network.ts";
+import { Rejections } from "./rejections.ts";
 import { Replica } from "./replica.ts";
 import { type Answered, type InFlight, Reviews } from "./reviews.ts";
-import { drawScenario, type FaultKind, type Scenario, type Size } from "./scenario.ts";
+import { drawScenario, type FaultKind, type ProtectorPlan, type Scenario, type Size } from "./scenario.ts";
+import { Supply } from "./supply.ts";
 import { Workload } from "./workload.ts";
 
 export const NAMESPACE = "default";
+/** Path of all protectors of the one namespace. */
+export const PROTECTORS = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors`;
 
 export interface WorldOptions {
   readonly without?: ReadonlySet<FaultKind>;
@@ -55,8 +60,12 @@ export class World {
   readonly core: ApiServer;
   readonly cells = new Map<string, SimulatedCell>();
   readonly checks: Checks;
+  readonly exemptions: Exemptions;
+  readonly rejections: Rejections;
   readonly violations: Violation[] = [];
   readonly trace: string[] = [];
+  /** S2; only where the spec stays what it is. */
+  readonly supply: Supply | undefined;
   webhooks: Replica[] = [];
   faultsActive = true;
   readonly #tracing: boolean;
@@ -67,36 +76,39 @@ export class World {
     this.chance = new Chance(seed);
     this.scenario = drawScenario(seed, this.chance.fork(), without, size);
     this.time = new VirtualTime({ seed });
-    this.network = new Network(this.chance.fork());
+    this.network = new Network(this.chance.fork(), () => this.#isRequestLost());
     this.core = new ApiServer("core", new Etcd(), this.time, this.#settings());
+    this.exemptions = new Exemptions(() => this.time.elapsedMs);
     this.checks = new Checks({
+      exemptions: this.exemptions,
+      elapsedMs: () => this.time.elapsedMs,
       cells: this.cells,
       violation: (invariant, message) => this.violation(invariant, message),
     });
+    this.rejections = new Rejections(
+      (invariant, message) => this.violation(invariant, message),
+      () => this.time.elapsedMs,
+    );
     for (let index = 1; index <= this.scenario.cells; index += 1) this.#addCell(`cell-${index}`);
+    if (Supply.applies(this.scenario))
+      this.supply = new Supply(this.cells, (invariant, message) => this.violation(invariant, message));
     this.core.etcd.observe((change) => this.#protectorChanged(change));
-    for (const plan of this.scenario.protectors) {
-      const { name, labels, minAvailable, minReadySeconds, compactThreshold } = plan;
-      void this.core.handle({
-        ...{
-          method: "POST",
-          path: `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors`,
-          contentType: "application/json",
-          user: "operator",
-        },
-        body: {
-          metadata: { name },
-          spec: {
-            minAvailable,
-            minReadySeconds,
-            selector: { matchLabels: labels },
-            admissionHistoryConfig: { compactThreshold },
-          },
-        },
-      });
-    }
+    for (const plan of this.scenario.protectors) this.createProtector(plan);
     for (let index = 0; index < this.scenario.webhooks; index += 1) this.webhooks.push(this.startReplica());
     for (const cell of this.cells.values()) cell.aggregators.push(this.startAggregator(cell));
+  }
+
+  createProtector({ name, labels, compactThreshold, ...plan }: ProtectorPlan): void {
+    const { minAvailable, minReadySeconds, unhealthyPodPolicy } = plan;
+    const admissionHistoryConfig = { compactThreshold };
+    const spec = {
+      ...{ minAvailable, minReadySeconds, unhealthyPodPolicy, selector: { matchLabels: labels } },
+      admissionHistoryConfig,
+    };
+    void this.core.handle({
+      ...{ method: "POST", path: PROTECTORS, contentType: "application/json", user: "operator" },
+      body: { metadata: { name }, spec },
+    });
   }
 
   violation(invariant: string, message: string): void {
@@ -154,6 +166,12 @@ export class World {
     return chance.pick(this.#processes);
   }
 
+  #isRequestLost(): boolean {
+    if (!this.faultsActive || !this.chance.chance(this.scenario.faults.requestTimeoutRate)) return false;
+    this.coverage.fault("requestTimeout");
+    return true;
+  }
+
   #process(): ProcessPorts {
     const isWrong = this.faultsActive && this.scenario.faults.clockStepEveryMs > 0;
     const ports = this.time.process({ skewMs: isWrong ? this.chance.between(-MAX_SKEW_MS, MAX_SKEW_MS) : 0 });
@@ -173,6 +191,15 @@ export class World {
     return {
       requestTimeoutMs,
       objectLimitBytes: OBJECT_LIMIT_BYTES,
+      pageObjects: () => {
+        if (faults.pageObjects > 0) this.coverage.fault("partialPages");
+        return faults.pageObjects;
+      },
+      servesStaleList: () => {
+        const isStale = this.faultsActive && chance.chance(faults.staleListRate);
+        if (isStale) this.coverage.fault("staleList");
+        return isStale;
+      },
       watchLagMs: () => {
         if (!this.faultsActive) return 2;
         if (faults.watchLagMaxMs > 1_000 && chance.chance(0.9)) return chance.exponential(20);
@@ -209,6 +236,7 @@ export class World {
     });
     server.admission = reviews;
     if (this.#tracing) etcd.observe((change) => this.#tracePod(name, change));
+    etcd.observe((change) => this.#guard(() => this.supply?.podChanged(name, change)));
     const kubelet = new Kubelet(server, this.time, this.chance.fork());
     const workload = new Workload(server, this.time, this.chance.fork(), this.scenario.podsPerCell, { app: "web" });
     this.cells.set(name, { name, server, pods, reviews, kubelet, workload, aggregators: [] });
@@ -220,14 +248,25 @@ export class World {
     this.note(
       `${cell} review of ${flight?.key ?? "?"} ${flight?.uid ?? ""}@${flight?.revision ?? ""} (${kind}): ${allowed ? "allowed" : `${code} ${message}`}`,
     );
-    if (allowed && flight !== undefined && request.dryRun !== true)
-      this.checks.allowed(this.core.etcd, cell, flight, request);
+    if (!allowed && flight !== undefined) this.rejections.refused(flight, message);
+    if (allowed && flight !== undefined) this.checks.allowed(this.core.etcd, cell, flight, request);
   }
 
   #protectorChanged(change: Change): void {
     if (!change.key.startsWith("podprotectors/")) return;
     if (this.#tracing) this.note(`core ${describeProtector(change)}`);
-    this.checks.changed(change);
+    this.#guard(() => this.checks.changed(change));
+    this.#guard(() => this.rejections.changed(change));
+    this.#guard(() => this.supply?.protectorChanged(change));
+  }
+
+  /** A check that throws is a failure of the simulation and must not look like one of a request. */
+  #guard(check: () => void): void {
+    try {
+      check();
+    } catch (error) {
+      this.violation("check", error instanceof Error ? (error.stack ?? error.message) : String(error));
+    }
   }
 
   #tracePod(cell: string, change: Change): void {

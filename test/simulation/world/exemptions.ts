@@ -1,0 +1,65 @@
+/**
+ * What the design says can't be promised (5.4, 5.9), and for exactly as long: deletions admitted before a protector covered the pod,
+ * and reservations that a restored core has lost, until somebody has noticed and put the cell on hold.
+ */
+import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+
+/** A replica may trust its cache for so long (design 5.4), and a little for what is under way. */
+const UNCERTAIN_MS = 20_000;
+
+interface Exemption {
+  /** By cell; the UIDs that nobody can know of. */
+  readonly uids: Map<string, Set<string>>;
+  uncertainUntilMs: number;
+}
+
+export class Exemptions {
+  readonly #byName = new Map<string, Exemption>();
+  readonly #forced = new Set<string>();
+  readonly #nowMs: () => number;
+
+  constructor(nowMs: () => number) {
+    this.#nowMs = nowMs;
+  }
+
+  /** The protector `name` covers something new, or is not what it was: replicas learn of it within the confirmation window. */
+  uncertain(name: string): void {
+    this.#of(name).uncertainUntilMs = this.#nowMs() + UNCERTAIN_MS;
+  }
+
+  isUncertain(name: string, sinceMs: number): boolean {
+    return sinceMs < this.#of(name).uncertainUntilMs;
+  }
+
+  add(name: string, cell: string, uid: string): void {
+    const { uids } = this.#of(name);
+    const ofCell = uids.get(cell) ?? new Set<string>();
+    ofCell.add(uid);
+    uids.set(cell, ofCell);
+  }
+
+  has(name: string, cell: string, uid: string): boolean {
+    return this.#of(name).uids.get(cell)?.has(uid) === true;
+  }
+
+  /** Somebody has put the cell on hold: what is decided from here on knows that something may be missing. */
+  held({ metadata, status }: PodProtector): void {
+    for (const { cellID, aggregation } of status?.cells ?? [])
+      if (aggregation?.hold !== undefined) this.#of(metadata.name).uids.delete(cellID);
+  }
+
+  /** The pod carries the annotation that lets it go whatever the count. */
+  force(uid: string): void {
+    this.#forced.add(uid);
+  }
+
+  isForced(uid: string): boolean {
+    return this.#forced.has(uid);
+  }
+
+  #of(name: string): Exemption {
+    const known = this.#byName.get(name) ?? { uids: new Map<string, Set<string>>(), uncertainUntilMs: 0 };
+    this.#byName.set(name, known);
+    return known;
+  }
+}

@@ -1,0 +1,44 @@
+/**
+ * S2: with a constant spec, fewer than minAvailable pods are truly available only by as many as were lost by themselves. A loss is
+ * remembered until it is published and the protector has had enough pods again; until then a decision may not have known of it.
+ */
+import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+
+interface Loss {
+  readonly cell: string;
+  readonly revision: number;
+}
+
+export class Shortfall {
+  #losses: Loss[] = [];
+  #published: PodProtector | undefined;
+
+  /** The protector was written; its counts say which losses are known. */
+  written(protector: PodProtector): void {
+    this.#published = protector;
+  }
+
+  /** A pod became unavailable without having been deleted. */
+  lost(cell: string, revision: number): void {
+    this.#losses.push({ cell, revision });
+  }
+
+  /** How many pods are missing that nothing explains; `available` is the truth of all cells at this moment. */
+  unexplained(available: number): number {
+    if (this.#published === undefined) return 0;
+    const missing = this.#published.spec.minAvailable - available;
+    if (missing <= 0) this.#forgetPublished();
+    return missing - this.#losses.length;
+  }
+
+  #forgetPublished(): void {
+    if (this.#losses.length === 0) return;
+    const positions = new Map(
+      (this.#published?.status?.cells ?? []).map(({ cellID, aggregation }) => [
+        cellID,
+        Number(aggregation?.resourceVersion ?? 0),
+      ]),
+    );
+    this.#losses = this.#losses.filter(({ cell, revision }) => revision > (positions.get(cell) ?? 0));
+  }
+}

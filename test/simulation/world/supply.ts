@@ -1,0 +1,50 @@
+/** S2 in the worlds where it is promised: specs stay, clocks do not decide, nothing goes by force and no history is lost. */
+import type { Change } from "../apiserver/etcd.ts";
+import { type CellTruth, parse, wantedOf } from "./checks.ts";
+import type { Scenario } from "./scenario.ts";
+import { Shortfall } from "./shortfall.ts";
+
+interface Watched {
+  readonly shortfall: Shortfall;
+  readonly labels: Readonly<Record<string, string>>;
+}
+
+export class Supply {
+  readonly #cells: ReadonlyMap<string, CellTruth>;
+  readonly #violation: (invariant: string, message: string) => void;
+  readonly #protectors = new Map<string, Watched>();
+
+  constructor(cells: ReadonlyMap<string, CellTruth>, violation: (invariant: string, message: string) => void) {
+    this.#cells = cells;
+    this.#violation = violation;
+  }
+
+  static applies({ faults, protectors }: Scenario): boolean {
+    const isConstant = faults.editSpecEveryMs + faults.restoreCoreEveryMs + faults.recreateProtectorEveryMs === 0;
+    return isConstant && faults.forceDeleteEveryMs === 0 && protectors.every((one) => one.minReadySeconds === 0);
+  }
+
+  protectorChanged({ key, after }: Change): void {
+    if (after === undefined) return;
+    const protector = parse(after);
+    const known = this.#protectors.get(key) ?? { shortfall: new Shortfall(), labels: wantedOf(protector).labels };
+    this.#protectors.set(key, known);
+    known.shortfall.written(protector);
+  }
+
+  podChanged(cell: string, change: Change): void {
+    if (!change.key.startsWith("pods/")) return;
+    const loss = this.#cells.get(cell)?.pods.lossAt(change);
+    for (const [key, { shortfall, labels }] of this.#protectors) {
+      if (loss === "own") shortfall.lost(cell, change.revision);
+      let available = 0;
+      for (const { pods } of this.#cells.values()) available += pods.countNow({ labels, minReadySeconds: 0 });
+      const unexplained = shortfall.unexplained(available);
+      if (unexplained > 0 && loss === "taken")
+        this.#violation(
+          "S2",
+          `${key}: ${available} pods are available, ${unexplained} too few, after ${change.key} was taken`,
+        );
+    }
+  }
+}
