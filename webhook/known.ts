@@ -30,6 +30,8 @@ export class Known {
   #newest: Entry | undefined;
   /** What a read has shown to be out of date although its version is higher (design 5.4: after a 409, what is read counts). */
   #discarded: Entry | undefined;
+  /** What the watch received before is of a history that is over: a read has shown that the versions went back (design 5.4). */
+  #overUntilMs = Number.NEGATIVE_INFINITY;
   #cells = new Map<string, CellKnowledge>();
 
   get newest(): Entry | undefined {
@@ -39,6 +41,7 @@ export class Known {
   /** A version that the watch holds. */
   offer(entry: Entry): Finding {
     if (entry === this.#newest || entry === this.#discarded) return "known";
+    if (entry.receivedMs <= this.#overUntilMs) return "known";
     const before = this.#newest;
     if (before === undefined) return this.#take(entry, "newer");
     if (before.uid !== entry.uid) return this.#offerOther(before, entry);
@@ -63,6 +66,7 @@ export class Known {
     // Older than what arrived while the read was under way: the read is merely late.
     if (before.receivedMs >= (entry.sentMs ?? entry.receivedMs)) return "known";
     this.#discarded = before;
+    this.#overUntilMs = entry.receivedMs;
     return this.#take(entry, "wentBack");
   }
 

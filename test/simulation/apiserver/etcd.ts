@@ -30,6 +30,7 @@ export type WriteResult =
   | { readonly kind: "ok"; readonly stored: Stored }
   | { readonly kind: "mismatch"; readonly found: Stored | undefined };
 
+const RESTORE_GAP = 1000;
 const NOTHING: readonly Change[] = [];
 
 export class Etcd {
@@ -39,6 +40,7 @@ export class Etcd {
   compacted = 1000;
   /** Raised by each restore, so that servers can tell that their caches are void. */
   incarnation = 0;
+  #skipTo = 0;
   #objects = new Map<string, Stored>();
   #history: Change[] = [];
   readonly #observers = new Set<(change: Change) => void>();
@@ -58,7 +60,7 @@ export class Etcd {
   put(key: string, value: Json, expected?: number): WriteResult {
     const before = this.#objects.get(key);
     if (expected !== undefined && (before?.revision ?? 0) !== expected) return { kind: "mismatch", found: before };
-    const after: Stored = { key, revision: ++this.revision, value };
+    const after: Stored = { key, revision: this.#nextRevision(), value };
     this.#objects.set(key, after);
     this.#record({ revision: after.revision, key, before, after });
     return { kind: "ok", stored: after };
@@ -69,7 +71,7 @@ export class Etcd {
     if (before === undefined || (expected !== undefined && before.revision !== expected))
       return { kind: "mismatch", found: before };
     this.#objects.delete(key);
-    this.#record({ revision: ++this.revision, key, before, after: undefined });
+    this.#record({ revision: this.#nextRevision(), key, before, after: undefined });
     return { kind: "ok", stored: before };
   }
 
@@ -95,10 +97,16 @@ export class Etcd {
     return { revision: this.revision, objects: new Map(this.#objects) };
   }
 
-  restore(backup: Backup): void {
+  /**
+   * Goes back to `backup`. Later writes get versions that were never given before, as the documentation of Kubernetes asks for
+   * (`etcdutl snapshot restore --bump-revision`): where they repeat, a compare-and-swap means nothing any more. With `bumped` the
+   * versions of lists go on as well, else they go back, too, until the next write.
+   */
+  restore(backup: Backup, bumped: boolean): void {
+    this.#skipTo = Math.max(this.#skipTo, this.revision + RESTORE_GAP);
     this.#objects = new Map(backup.objects);
-    this.revision = backup.revision;
-    this.compacted = backup.revision;
+    this.revision = bumped ? this.#skipTo : backup.revision;
+    this.compacted = this.revision;
     this.#history = [];
     this.incarnation += 1;
   }
@@ -107,6 +115,11 @@ export class Etcd {
   observe(observer: (change: Change) => void): () => void {
     this.#observers.add(observer);
     return () => this.#observers.delete(observer);
+  }
+
+  #nextRevision(): number {
+    this.revision = Math.max(this.revision, this.#skipTo) + 1;
+    return this.revision;
   }
 
   #record(change: Change): void {

@@ -69,7 +69,7 @@ export function restoreCore(world: World, chance: Chance): void {
     }
     world.note(`the core goes back from ${world.core.etcd.revision} to ${backup.revision}`);
     world.rejections.forget();
-    world.core.etcd.restore(backup);
+    world.core.etcd.restore(backup, chance.chance(0.5));
     world.core.reset();
   });
 }

@@ -73,10 +73,11 @@ export class Reviews implements AdmissionChain {
     return stored !== undefined && metadataOf(stored.value).uid === flight.uid ? stored : undefined;
   }
 
-  /** Requests for this UID that can still be committed, answered or not. */
+  /** Requests for this UID that were allowed and can still be committed. (S8 looks after those that are not answered yet.) */
   pending(uid: string, operation: string): boolean {
     for (const flight of this.#flights.values()) {
-      if (flight.uid === uid && flight.operation === operation && this.#canCommit(flight)) return true;
+      if (flight.uid !== uid || flight.operation !== operation || flight.state !== "allowed") continue;
+      if (this.#canCommit(flight)) return true;
     }
     return false;
   }
