@@ -41,6 +41,12 @@ export const OUTAGE_MIN_MS = 1_000;
 /** After an outage no reservation is made for this long: longer than a list-watch in backoff takes to notice that history is lost. */
 export const RECOVERY_MS = 12_000;
 
+/**
+ * Pauses between the calls for one protector while its core does not answer: a blip is bridged in milliseconds, an outage sees at most ten
+ * calls in its first ten seconds, and a review of ten seconds still meets a core that comes back.
+ */
+export const CORE_RETRY = { initialMs: 20, maxMs: 2_500, factor: 3, jitter: 0.25 };
+
 /** A core's cache must have been confirmed current within this time, or the answer is an HTTP error (design 5.4). */
 export const MAX_CACHE_AGE_MS = 15_000;
 export const CONFIRM_EVERY_MS = 3_000;

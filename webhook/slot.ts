@@ -9,6 +9,7 @@ import {
   CONFLICT_WAIT_MAX_MS,
   CONFLICT_WAIT_MIN_MS,
   CONFLICTS_BEFORE_WAIT,
+  CORE_RETRY,
   MAX_BATCH,
   MAX_CORE_CALL_MS,
   MAX_REREAD_MS,
@@ -79,7 +80,7 @@ export class ProtectorSlot {
   constructor(options: SlotOptions) {
     this.#options = options;
     this.#turns = new Turns(options.tag, options.ports.random);
-    this.#backoff = new Backoff({ initialMs: 20, maxMs: 500, factor: 2, jitter: 0.5 }, options.ports.random);
+    this.#backoff = new Backoff(CORE_RETRY, options.ports.random);
   }
 
   /** True when nothing waits here. */
