@@ -1,0 +1,100 @@
+/** Where people read a refusal: `kubectl delete`, `kubectl drain`, the events of a ReplicaSet, and the audit log. */
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { deploy } from "../../scripts/bench/rollout.ts";
+import { field, items } from "../../scripts/control-plane/api-client.ts";
+import { Estate } from "../../scripts/product/estate.ts";
+import { waitUntilSettled } from "../support/protectors.ts";
+
+const REPLICAS = 4;
+/** `deploy` promises three quarters. */
+const PROMISED = 3;
+const SETTLED_WITHIN_MS = 60_000;
+const AUDIT_POLICY = JSON.stringify({
+  apiVersion: "audit.k8s.io/v1",
+  kind: "Policy",
+  rules: [{ level: "Metadata", verbs: ["delete"], resources: [{ group: "", resources: ["pods"] }] }],
+});
+const REFUSAL = /PodProtector default\/web \(core core\) needs 3 available pods, 3 are available, 0 of them reserved/;
+
+let estate: Estate;
+
+beforeAll(async () => {
+  estate = await Estate.start({
+    cells: ["cell"],
+    single: true,
+    replicas: 1,
+    settle: "70s",
+    cell: {
+      nodes: 1,
+      files: { "audit.yaml": AUDIT_POLICY },
+      flags: { "kube-apiserver": { "audit-policy-file": "$FILES/audit.yaml", "audit-log-path": "$FILES/audit.log" } },
+    },
+  });
+  await deploy(estate, "web", REPLICAS);
+  await waitUntilSettled(estate.core, "default", "web", REPLICAS, SETTLED_WITHIN_MS);
+  // One pod goes, so that the rest are at the minimum; its Deployment makes no new one.
+  await estate.core.kubectl(["scale", "deployment/web", `--replicas=${PROMISED}`]);
+  await waitUntilSettled(estate.core, "default", "web", PROMISED, SETTLED_WITHIN_MS);
+});
+
+afterAll(async () => {
+  await estate?.stop();
+});
+
+async function somePod(): Promise<string> {
+  const pods = items(await estate.core.admin.get("/api/v1/namespaces/default/pods"));
+  return String(field(pods[0], "metadata", "name"));
+}
+
+describe("a refusal names the protector, what it needs, what is available and what is reserved", () => {
+  it("in kubectl delete", async () => {
+    const { code, stderr } = await estate.core.kubectl(["delete", "pod", await somePod()]);
+    process.stdout.write(stderr);
+    expect(code).toBe(1);
+    expect(stderr).toMatch(/^Error from server \(TooManyRequests\)/);
+    expect(stderr).toMatch(REFUSAL);
+  });
+
+  it("in kubectl drain, which waits on it", async () => {
+    const { code, stderr } = await estate.core.kubectl(["drain", "node-1", "--timeout=7s"]);
+    await estate.core.kubectl(["uncordon", "node-1"]);
+    process.stdout.write(stderr);
+    expect(code).toBe(1);
+    expect(stderr).toMatch(/will retry after 5s/);
+    expect(stderr).toMatch(REFUSAL);
+  });
+
+  it("in the events of a ReplicaSet", async () => {
+    await estate.core.kubectl(["scale", "deployment/web", "--replicas=1"]);
+    let text = "";
+    await estate.core.waitFor("an event about the refusal", async () => {
+      text = (await estate.core.kubectl(["describe", "replicaset", "--selector=app=web"])).stdout;
+      return REFUSAL.test(text);
+    });
+    process.stdout.write(
+      `${text
+        .split("\n")
+        .filter((line) => line.includes("FailedDelete"))
+        .join("\n")}\n`,
+    );
+    expect(text).toMatch(/Warning\s+FailedDelete/);
+  });
+
+  it("in the audit log, with the verdict as annotation", async () => {
+    const log = (): unknown[] =>
+      readFileSync(join(estate.core.directory, "files", "audit.log"), "utf8")
+        .trim()
+        .split("\n")
+        .map((line): unknown => JSON.parse(line));
+    const refused = log().filter((event) => field(event, "responseStatus", "code") === 429);
+    const annotations = refused.map((event) => Object.entries(Object(field(event, "annotations"))));
+    process.stdout.write(`${JSON.stringify(field(refused[0], "annotations"))}\n`);
+    expect(annotations.flat()).toContainEqual([
+      "pods.podseidon.kubewharf.io/reject-by-podprotector",
+      expect.stringContaining("web"),
+    ]);
+    expect(refused.map((event) => String(field(event, "responseStatus", "message"))).join("\n")).toMatch(REFUSAL);
+  });
+});
