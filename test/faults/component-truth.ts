@@ -1,0 +1,152 @@
+/**
+ * What is true and what was published: the available pods at each version of the cell as an undisturbed list-watch saw them, and each
+ * count that the protector's status showed, with the position that it was published for (design 5.9 S3).
+ */
+import { conditionStatus, field } from "../../scripts/control-plane/api-client.ts";
+import type { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { PODPROTECTORS_PATH } from "../../shared/kube/api.ts";
+import { createHttpsTransport } from "../../shared/kube/https-transport.ts";
+import { loadClusterAccess } from "../../shared/kube/kubeconfig.ts";
+import { ListWatch, type ListWatchOptions } from "../../shared/kube/list-watch.ts";
+import { isRawObject } from "../../shared/kube/raw-object.ts";
+import type { Transport } from "../../shared/kube/transport.ts";
+import { systemPorts as ports } from "../../shared/runtime/system-ports.ts";
+
+interface Seen {
+  readonly name: string;
+  readonly uid: string;
+  readonly version: string;
+  readonly raw: unknown;
+}
+
+interface State {
+  readonly position: bigint;
+  readonly available: number;
+  /** Between the state before and this one others may have been missed. */
+  readonly afterGap: boolean;
+}
+
+export interface Publication {
+  readonly position: bigint;
+  readonly available: number;
+  readonly epoch: number;
+}
+
+function parse(raw: unknown): Seen {
+  if (!isRawObject(raw)) throw new Error("no object");
+  const { name = "", uid = "", resourceVersion = "" } = raw.metadata;
+  return { name, uid, version: resourceVersion, raw };
+}
+
+function isAvailable({ raw }: Seen): boolean {
+  return conditionStatus(raw, "Ready") === "True" && field(raw, "metadata", "deletionTimestamp") === undefined;
+}
+
+export class Truth implements AsyncDisposable {
+  readonly #transports: Transport[] = [];
+  readonly #watches: ListWatch<Seen>[] = [];
+  #states: State[] = [];
+  #publications: Publication[] = [];
+  /** Counts of earlier epochs are of a history that is gone. */
+  #sinceEpoch = 0;
+
+  /** Counts the pods of `cell` that `labelSelector` selects, and reads the entry of that cell in the protector. */
+  static async start(
+    core: Cluster,
+    cell: Cluster,
+    labelSelector: string,
+    protector: string,
+    cellId: string,
+  ): Promise<Truth> {
+    const truth = new Truth();
+    let gap = true;
+    const pods = await truth.#watch(cell, "/api/v1/pods", {
+      query: { labelSelector },
+      onEvent: (event) => {
+        if (event.kind === "listed") gap = true;
+        if (event.kind === "versionWentBack") truth.#states = [];
+      },
+    });
+    pods.subscribe({
+      advanced: (position) => {
+        const available = [...pods.values()].filter(isAvailable).length;
+        truth.#states.push({ position: BigInt(position), available, afterGap: gap });
+        gap = false;
+      },
+    });
+    const protectors = await truth.#watch(core, PODPROTECTORS_PATH, {});
+    protectors.subscribe({
+      changed: (_before, after) => {
+        if (after?.name === protector) truth.#published(after, cellId);
+      },
+    });
+    for (const watch of truth.#watches) watch.start();
+    await Promise.all(truth.#watches.map((watch) => watch.whenSynced()));
+    return truth;
+  }
+
+  /** The newest count of the present epoch. */
+  get latest(): Publication | undefined {
+    return this.#publications.findLast(({ epoch }) => epoch >= this.#sinceEpoch);
+  }
+
+  get position(): bigint | undefined {
+    return this.#states.at(-1)?.position;
+  }
+
+  /** Versions are about to go back: nothing of this epoch says anything about what comes. */
+  newEpoch(): void {
+    this.#sinceEpoch = (this.#publications.at(-1)?.epoch ?? 0) + 1;
+  }
+
+  /** Compares every count since the last call, and forgets those. `checked` are those whose state is known. */
+  judge(): { readonly checked: number; readonly wrong: readonly string[] } {
+    let checked = 0;
+    const wrong: string[] = [];
+    for (const { position, available, epoch } of this.#publications.splice(0, this.#publications.length - 1)) {
+      const index = this.#states.findLastIndex((state) => state.position <= position);
+      const state = this.#states[index];
+      const next = this.#states[index + 1];
+      if (state === undefined || epoch < this.#sinceEpoch) continue;
+      if (state.position !== position && (next === undefined || next.afterGap)) continue;
+      checked++;
+      if (state.available !== available)
+        wrong.push(`${available} at ${position} of epoch ${epoch}, where ${state.available} were`);
+    }
+    return { checked, wrong };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.all(this.#watches.map((watch) => watch.stop()));
+    for (const transport of this.#transports) transport.close();
+  }
+
+  #published(protector: Seen, cellId: string): void {
+    const cells = field(protector.raw, "status", "cells");
+    const entry = (Array.isArray(cells) ? cells : []).find((cell) => field(cell, "cellID") === cellId);
+    const position = field(entry, "aggregation", "resourceVersion");
+    if (typeof position !== "string" || !/^[0-9]+$/.test(position)) return;
+    const epoch = Number(field(entry, "aggregation", "epoch") ?? 0);
+    const available = Number(field(entry, "aggregation", "availableReplicas") ?? 0);
+    this.#publications.push({ position: BigInt(position), available, epoch });
+  }
+
+  async #watch(cluster: Cluster, path: string, options: Partial<ListWatchOptions<Seen>>): Promise<ListWatch<Seen>> {
+    const transport = createHttpsTransport(await loadClusterAccess(cluster.kubeconfig), { ports, userAgent: "truth" });
+    this.#transports.push(transport);
+    const watch = new ListWatch<Seen>({
+      name: path,
+      transport,
+      ports,
+      path,
+      parse,
+      keyOf: ({ raw, name }) => `${field(raw, "metadata", "namespace")}/${name}`,
+      uidOf: ({ uid }) => uid,
+      versionOf: ({ version }) => version,
+      confirmEveryMs: 3000,
+      ...options,
+    });
+    this.#watches.push(watch);
+    return watch;
+  }
+}
