@@ -137,7 +137,8 @@ export function countedSelector({ spec }: PodProtector): LabelSelector {
   return spec.aggregationSelector ?? spec.selector;
 }
 
-function sameSelector(a: LabelSelector, b: LabelSelector): boolean {
+/** Both match the same pods because they read the same. */
+export function sameSelector(a: LabelSelector, b: LabelSelector): boolean {
   return a === b || JSON.stringify(a) === JSON.stringify(b);
 }
 

@@ -20,6 +20,7 @@ import type { CellStatus, PodProtector, PodProtectorStatus, Summary } from "../.
 import type { Cell } from "./cell.ts";
 import type { Entry } from "./entry.ts";
 import type { Evidence, EvidenceNeed, PodNeed } from "./evidence.ts";
+import { countedSelector, sameSelector } from "./membership.ts";
 import { cellEntry, type Progress } from "./progress.ts";
 
 export interface PlanContext {
@@ -55,10 +56,15 @@ const BLANK: Summary = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estim
 /** Reasons that do not wait for the protector's aggregation rate. */
 const AT_ONCE: ReadonlySet<WriteReason> = new Set<WriteReason>(["New", "Empty", "Spec", "Epoch", "Hold"]);
 
+/** How soon a protector is looked at again whose newest selector the watch has not brought yet. */
+const SELECTOR_WAIT_MS = 100;
+
 /** Updates what `progress` knows of epochs and positions; writes nothing. */
 export function makePlan(entry: Entry, progress: Progress, context: PlanContext): Plan {
   const { cellID, cell, ports } = context;
   const protector = progress.newest(entry.protector);
+  // `entry.pods` are those of the watched selector: after a conflict, the newest one may be another.
+  const isMatched = sameSelector(countedSelector(protector), countedSelector(entry.protector));
   const stored = cellEntry(protector, cellID);
   const spec = specFacts(protector.spec);
   const nowMs = ports.clock.monotonicMs();
@@ -90,10 +96,10 @@ export function makePlan(entry: Entry, progress: Progress, context: PlanContext)
     protector,
     history,
     result,
-    status: isWanted && waitMs <= 0 ? statusOf(entry, protector, result.entry, context) : undefined,
+    status: isWanted && isMatched && waitMs <= 0 ? statusOf(entry, protector, result.entry, context) : undefined,
     isCellRestored,
     need: needOf(entry, progress, result),
-    againMs: againMs(progress, result, context, nowMs, waitMs),
+    againMs: isMatched ? againMs(progress, result, context, nowMs, waitMs) : SELECTOR_WAIT_MS,
   };
 }
 

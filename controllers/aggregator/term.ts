@@ -2,7 +2,7 @@
  * One core cluster during one term of leadership: a queue of protectors, workers that account and write, and everything that makes
  * a protector due again. Level-triggered: a key says that something may have changed, the state says what.
  */
-import type { Incident } from "../../shared/decide/history.ts";
+import type { Incident, KnownEntry } from "../../shared/decide/history.ts";
 import type { ApiClient } from "../../shared/kube/api.ts";
 import type { ApiFailure, ApiResult } from "../../shared/kube/api-result.ts";
 import { sleep } from "../../shared/runtime/clock.ts";
@@ -46,6 +46,7 @@ const CONFLICT_PAUSE_MS = { least: 5, most: 20 };
 const HEARTBEAT_SPREAD = 0.2;
 /** How often a protector that waits for the stream's progress is looked at while it moves. */
 const PROGRESS_PAUSE_MS = 100;
+const DEPARTED_SETTLES = 4;
 const FIELD_MANAGER = "podseidon-aggregator";
 /** A process that may not write looks again after this: its term is about to end. */
 const LEADERLESS_RETRY_MS = 1_000;
@@ -55,6 +56,8 @@ export class Term implements MembershipListener {
   readonly #queue: WorkQueue<Entry>;
   readonly #progress = new Map<Entry, Progress>();
   readonly #reserved = new Reserved<Entry>();
+  /** What was known of protectors that are gone: one that is made again under the same name has lost its history (design 5.4). */
+  readonly #departed = new Map<string, { readonly known: KnownEntry; readonly atMs: number }>();
   /** Those that any progress of the stream may settle, without an event of one of their pods. */
   readonly #onProgress = new Set<Entry>();
   readonly #unlisten: (() => void)[];
@@ -132,11 +135,23 @@ export class Term implements MembershipListener {
 
   protectorGone(entry: Entry): void {
     if (entry.id.core !== this.#options.core) return;
+    this.#depart(entry);
     this.#progress.delete(entry);
     this.#reserved.set(entry, []);
     this.#onProgress.delete(entry);
     this.#options.evidence.need(entry, undefined);
     this.#queue.forget(entry);
+  }
+
+  #depart(entry: Entry): void {
+    const known = this.#progress.get(entry)?.known;
+    if (known === undefined) return;
+    const { ports, settleMs } = this.#options;
+    const nowMs = ports.clock.monotonicMs();
+    // After this long nothing that was admitted there can still be committed, and every snapshot has it.
+    for (const [key, { atMs }] of this.#departed)
+      if (atMs < nowMs - DEPARTED_SETTLES * settleMs) this.#departed.delete(key);
+    this.#departed.set(entryKey(entry.id), { known, atMs: nowMs });
   }
 
   podSeen(pod: Pod): void {
@@ -187,6 +202,8 @@ export class Term implements MembershipListener {
     const { ports, heartbeatMs } = this.#options;
     // After a change of leaders the heartbeats do not all come at once.
     const progress = new Progress(ports.clock.monotonicMs() + heartbeatMs * ports.random.fraction());
+    progress.known = this.#departed.get(entryKey(entry.id))?.known;
+    this.#departed.delete(entryKey(entry.id));
     this.#progress.set(entry, progress);
     return progress;
   }

@@ -68,10 +68,7 @@ export class Checks {
     for (const stored of core.range("podprotectors/")) {
       const protector = parse(stored);
       const { name } = protector.metadata;
-      if (this.#world.exemptions.isUncertain(name, flight.askedMs)) {
-        this.#world.exemptions.add(name, cell, flight.uid);
-        continue;
-      }
+      if (this.#world.exemptions.isUncertain(name, flight.askedMs)) continue;
       const aggregation = protector.status?.cells.find((one) => one.cellID === cell)?.aggregation;
       const cutoffMs = Date.parse(aggregation?.maturityCutoff ?? "");
       if (!isTrulyAvailable(pod, wantedOf(protector), cutoffMs) || truth.pods.deadAt(flight.uid) !== undefined)

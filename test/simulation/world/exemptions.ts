@@ -22,9 +22,15 @@ export class Exemptions {
     this.#nowMs = nowMs;
   }
 
-  /** The protector `name` covers something new, or is not what it was: replicas learn of it within the confirmation window. */
-  uncertain(name: string): void {
-    this.#of(name).uncertainUntilMs = this.#nowMs() + UNCERTAIN_MS;
+  /** `absentMs`: not before then is it there at all. The protector `name` covers something new, or is not what it was: replicas learn of it within the confirmation window. */
+  uncertain(name: string, absentMs = 0): void {
+    this.#of(name).uncertainUntilMs = this.#nowMs() + absentMs + UNCERTAIN_MS;
+  }
+
+  /** A deletion was admitted: protectors that are not known of for certain could not have a say. */
+  admitted(cell: string, uid: string): void {
+    for (const [name, { uncertainUntilMs }] of this.#byName)
+      if (this.#nowMs() < uncertainUntilMs) this.add(name, cell, uid);
   }
 
   isUncertain(name: string, sinceMs: number): boolean {

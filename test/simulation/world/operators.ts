@@ -77,12 +77,15 @@ export function restoreCore(world: World, chance: Chance): void {
 /** A protector made by hand is deleted, which releases it, and made again. */
 export function recreate(world: World, chance: Chance): void {
   const plan = chance.pick(world.scenario.protectors);
+  const absentMs = chance.exponential(ABSENCE_MEAN_MS);
+  const stored = world.core.etcd.get(`podprotectors/${NAMESPACE}/${plan.name}`);
+  for (const [cell, uids] of reservedUids(stored)) for (const uid of uids) world.exemptions.add(plan.name, cell, uid);
   void world.core.handle({
     ...{ method: "DELETE", path: `${PROTECTORS}/${plan.name}`, contentType: "application/json", user: "operator" },
     body: {},
   });
-  world.exemptions.uncertain(plan.name);
-  world.time.timers.after(chance.exponential(ABSENCE_MEAN_MS), () => {
+  world.exemptions.uncertain(plan.name, absentMs);
+  world.time.timers.after(absentMs, () => {
     exemptUnderWay(world, plan.name);
     world.exemptions.uncertain(plan.name);
     world.createProtector(plan);

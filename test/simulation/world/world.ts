@@ -249,6 +249,7 @@ export class World {
       `${cell} review of ${flight?.key ?? "?"} ${flight?.uid ?? ""}@${flight?.revision ?? ""} (${kind}): ${allowed ? "allowed" : `${code} ${message}`}`,
     );
     if (!allowed && flight !== undefined) this.rejections.refused(flight, message);
+    if (allowed && flight !== undefined) this.exemptions.admitted(cell, flight.uid);
     if (allowed && flight !== undefined) this.checks.allowed(this.core.etcd, cell, flight, request);
   }
 
