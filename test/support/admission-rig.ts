@@ -114,8 +114,9 @@ export class AdmissionRig implements AsyncDisposable {
     if (counts !== undefined) await this.count(name, counts, namespace);
     // A protector that was created a moment ago may not have reached the webhook's cache yet.
     const component = this.estate.webhooks[0]?.component;
+    if (component === undefined) return;
     await this.cluster.waitFor(`the webhook to know ${name}`, async () => {
-      return (await component?.metric("podseidon_webhook_protectors")) === this.#protectors;
+      return (await component.metric("podseidon_webhook_protectors")) === this.#protectors;
     });
   }
 

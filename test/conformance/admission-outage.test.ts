@@ -1,0 +1,197 @@
+/** What the webhook answers when a cluster that it needs is out of reach, and what needs none (design 5.4, 6). */
+
+import { spawn } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { ApiAnswer } from "../../scripts/control-plane/api-client.ts";
+import { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { Component, servingFiles } from "../../scripts/product/component.ts";
+import { registrations } from "../../scripts/product/registration.ts";
+import { startWebhook, type WebhookReplica } from "../../scripts/product/webhook.ts";
+import { AdmissionRig, CELL, messageOf, NAMESPACE, verdictOf } from "../support/admission-rig.ts";
+
+/** A second core cluster: the one that fails. The first one, which is the cell too, stays. */
+let second: Cluster;
+let rig: AdmissionRig;
+let replica: WebhookReplica;
+
+const CRD_FILE = "crds/podseidon.kubewharf.io_podprotectors.yaml";
+
+beforeAll(async () => {
+  rig = await AdmissionRig.start({ replicas: 0 });
+  second = await Cluster.start({ name: "second", controllerManager: false, scheduler: false, kwok: false });
+  await second.apply(readFileSync(CRD_FILE, "utf8"));
+  replica = await startWebhook({
+    name: "webhook-two-cores",
+    directory: rig.cluster.directory,
+    authority: rig.cluster,
+    cores: { first: rig.cluster.kubeconfig, second: second.kubeconfig },
+    cells: { [CELL]: rig.cluster.kubeconfig, blind: "" },
+  });
+  await register(CELL);
+});
+
+afterAll(async () => {
+  await replica?.component.stop();
+  await second?.stop();
+  await rig?.[Symbol.asyncDispose]();
+});
+
+async function register(cell: string): Promise<void> {
+  await rig.cluster.apply(registrations({ cell, url: replica.url, caPem: replica.caPem }));
+}
+
+async function unready(): Promise<string> {
+  const response = await fetch(`${replica.component.healthUrl}/readyz?verbose`);
+  return response.status === 200 ? "" : await response.text();
+}
+
+async function givenPod(setting = {}): Promise<string> {
+  const name = rig.unique("pod");
+  await rig.pod(name, name, setting);
+  return name;
+}
+
+async function decide(setting = {}): Promise<ApiAnswer> {
+  return rig.delete(await givenPod(setting));
+}
+
+describe.each([
+  ["killed", (cluster: Cluster) => cluster.processes["kube-apiserver"].kill()],
+  ["frozen", (cluster: Cluster) => cluster.processes["kube-apiserver"].freeze()],
+])("a core cluster that is %s", (_name, disturb) => {
+  beforeAll(async () => {
+    await disturb(second);
+    await rig.cluster.waitFor("the replica to be unready", async () => (await unready()) !== "");
+  });
+
+  afterAll(async () => {
+    const apiserver = second.processes["kube-apiserver"];
+    if (apiserver.running) apiserver.thaw();
+    else await apiserver.start();
+    await rig.cluster.waitFor("the replica to be ready again", async () => (await unready()) === "");
+    expect(verdictOf(await decide())).toBe("allow");
+  });
+
+  test("readyz says which one", async () => {
+    expect(await unready()).toMatch(/core cluster second .*unreachable/);
+  });
+
+  test("a Ready pod: an error, so that failurePolicy decides", async () => {
+    const answer = await decide();
+    expect(answer.status).toBe(500);
+    expect(messageOf(answer)).toMatch(/failed calling webhook/);
+  });
+
+  test("a protector of the other core that refuses, refuses all the same", async () => {
+    const name = await givenPod();
+    await rig.protector(name, { minAvailable: 1, selector: { matchLabels: { app: name } } });
+    await rig.count(name, { available: 1 });
+    await expect.poll(async () => verdictOf(await rig.delete(name, undefined, "?dryRun=All"))).toBe("denial");
+    await rig.removeProtector(name);
+  });
+
+  test.each([
+    ["a finished pod", { phase: "Failed" }],
+    ["a pending pod", { phase: "Pending", ready: false }],
+    ["a mirror pod", { annotations: { "kubernetes.io/config.mirror": "x" }, scheduled: true }],
+  ])("%s is let go", async (_name, setting) => {
+    expect(verdictOf(await decide(setting))).toBe("allow");
+  });
+
+  test("a terminating pod is let go", async () => {
+    const name = await givenPod({ scheduled: true, phase: "Failed" });
+    const path = `/api/v1/namespaces/${NAMESPACE}/pods/${name}`;
+    await rig.cluster.admin.call("PATCH", path, { metadata: { finalizers: ["test.example.com/hold"] } });
+    await rig.delete(name, { gracePeriodSeconds: 0 });
+    await rig.cluster.admin.call("PATCH", `${path}/status`, { status: { phase: "Running" } }).catch(() => undefined);
+    expect(verdictOf(await rig.delete(name, { gracePeriodSeconds: 0 }))).toBe("allow");
+    await rig.cluster.admin.call("PATCH", path, { metadata: { finalizers: null } });
+  });
+});
+
+describe("an eviction whose pod cannot be read", () => {
+  afterAll(() => register(CELL));
+
+  test("a cell without a kubeconfig: an error that says what is missing", async () => {
+    await register("blind");
+    const name = await givenPod();
+    await expect.poll(async () => messageOf(await rig.evict(name))).toMatch(/failed calling webhook/);
+    expect(verdictOf(await rig.delete(name))).toBe("allow");
+  });
+});
+
+describe("a configuration that cannot work ends the process with what to do", () => {
+  const run = async (args: readonly string[]): Promise<{ code: number | null; text: string }> => {
+    const child = spawn(process.execPath, [
+      "dist/webhook.mjs",
+      ...args,
+      "--health-probe-bind-address=0",
+      "--metrics-bind-address=0",
+    ]);
+    let text = "";
+    child.stderr.on("data", (chunk: Buffer) => {
+      text += chunk.toString();
+    });
+    const code = await new Promise<number | null>((resolve) => child.on("close", resolve));
+    return { code, text };
+  };
+  const usual = (change: Readonly<Record<string, string>>): readonly string[] => {
+    const files = servingFiles(rig.cluster, `${rig.cluster.directory}/usual`, ["localhost"], ["127.0.0.1"]);
+    const flags = {
+      core: `core=${rig.cluster.kubeconfig}`,
+      cell: CELL,
+      "bind-address": "127.0.0.1",
+      "secure-port": "0",
+      "tls-cert-file": files.certFile,
+      "tls-private-key-file": files.keyFile,
+      ...change,
+    };
+    return Object.entries(flags).map(([name, value]) => `--${name}=${value}`);
+  };
+
+  test.each<[string, () => readonly string[], RegExp]>([
+    ["nothing given", () => [], /--core: is required[\s\S]*--tls-cert-file: is required/],
+    ["a kubeconfig that is missing", () => usual({ core: "core=/nowhere" }), /--core core: .*\/nowhere/],
+    ["a kubeconfig that is a directory", () => usual({ core: "core=/tmp" }), /--core core: .*\/tmp/],
+    ["a kubeconfig that is none", () => usual({ core: "core=/etc/hostname" }), /--core core: .*\/etc\/hostname/],
+    ["a certificate that is missing", () => usual({ "tls-cert-file": "/nowhere" }), /certificate file \/nowhere/],
+    [
+      "a key of another certificate",
+      () => {
+        const other = servingFiles(rig.cluster, `${rig.cluster.directory}/other`, ["localhost"], ["127.0.0.1"]);
+        return usual({ "tls-private-key-file": other.keyFile });
+      },
+      /does not belong to the certificate/,
+    ],
+    [
+      "a port that is taken",
+      () => usual({ "secure-port": new URL(replica.url).port }),
+      /cannot listen on 127\.0\.0\.1:\d+ .*EADDRINUSE.*--secure-port/,
+    ],
+  ])("%s", async (_name, args, text) => {
+    const { code, text: said } = await run(args());
+    expect(said).toMatch(text);
+    expect(code).toBe(2);
+  });
+
+  test("a kubeconfig that points nowhere: the process lives, is not ready, and says why", async () => {
+    const kubeconfig = await rig.cluster.kubeconfigFor(
+      { token: "x" },
+      { server: "https://127.0.0.1:9", path: `${rig.cluster.directory}/nowhere.kubeconfig` },
+    );
+    const component = await Component.describe({
+      kind: "webhook",
+      name: "webhook-nowhere",
+      directory: rig.cluster.directory,
+      args: usual({ core: `core=${kubeconfig}` }),
+    });
+    const started = component.process.start().catch(() => undefined);
+    await rig.cluster.waitFor("readyz to say why", async () => {
+      const answer = await fetch(`${component.healthUrl}/readyz?verbose`).catch(() => undefined);
+      return answer?.status === 500 && /core cluster core have not been read yet/.test(await answer.text());
+    });
+    await component.stop();
+    await started;
+  });
+});
