@@ -6,6 +6,7 @@ import { request } from "node:https";
 import { type ApiAnswer, field } from "../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { Estate, type EstateOptions } from "../../scripts/product/estate.ts";
+import type { WebhookReplica } from "../../scripts/product/webhook.ts";
 import type { Bucket, PodProtector } from "../../shared/schema/podprotector.ts";
 import { readProtector } from "./protectors.ts";
 
@@ -174,7 +175,11 @@ export class AdmissionRig implements AsyncDisposable {
   }
 
   /** Sends a review to the webhook itself, for what no apiserver would send. */
-  async review(review: Readonly<Record<string, unknown>>, path = `/webhook/${CELL}`): Promise<ApiAnswer> {
+  async review(
+    review: Readonly<Record<string, unknown>>,
+    path = `/webhook/${CELL}`,
+    replica?: WebhookReplica,
+  ): Promise<ApiAnswer> {
     const body = JSON.stringify({
       apiVersion: "admission.k8s.io/v1",
       kind: "AdmissionReview",
@@ -188,12 +193,17 @@ export class AdmissionRig implements AsyncDisposable {
         ...review,
       },
     });
-    return this.post(path, body);
+    return this.post(path, body, "POST", "application/json", replica);
   }
 
   /** Any call to the webhook. */
-  post(path: string, body: string, method = "POST", type = "application/json"): Promise<ApiAnswer> {
-    const replica = this.estate.webhooks[0];
+  post(
+    path: string,
+    body: string,
+    method = "POST",
+    type = "application/json",
+    replica: WebhookReplica | undefined = this.estate.webhooks[0],
+  ): Promise<ApiAnswer> {
     if (replica === undefined) throw new Error("there is no webhook");
     return new Promise((resolve, reject) => {
       const call = request(
