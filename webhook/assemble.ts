@@ -19,7 +19,7 @@ import { Outage } from "./outage.ts";
 import { Pipeline } from "./pipeline.ts";
 import { createProtectorCalls } from "./protector-calls.ts";
 import type { Handler } from "./server.ts";
-import type { SlotObserver } from "./slot.ts";
+import type { SlotObserver } from "./slot-observer.ts";
 
 /** A cluster by its name, reached through a transport: the real one, or a simulation's. */
 export interface NamedTransport {

@@ -7,7 +7,8 @@ import { isOlder } from "./known.ts";
 import { MAX_CACHE_AGE_MS } from "./limits.ts";
 import type { Match, ProtectorSource } from "./pipeline.ts";
 import type { ProtectorCalls } from "./protector-calls.ts";
-import { ProtectorSlot, type SlotObserver } from "./slot.ts";
+import { ProtectorSlot } from "./slot.ts";
+import type { SlotObserver } from "./slot-observer.ts";
 import { Vanished } from "./vanished.ts";
 import type { Work } from "./work.ts";
 

@@ -2,7 +2,7 @@
 import type { Pod } from "../shared/schema/pod.ts";
 import type { Aggregation, PodProtector, PodProtectorSpec } from "../shared/schema/podprotector.ts";
 import type { Disruption } from "./pipeline.ts";
-import type { SlotObserver } from "./slot.ts";
+import type { SlotObserver } from "./slot-observer.ts";
 
 export function pod(name: string, overrides: Partial<Pod> = {}): Pod {
   return {

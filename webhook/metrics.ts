@@ -1,6 +1,6 @@
 import type { Counter, Gauge, Histogram, Metrics } from "../shared/observe/metrics.ts";
 import { OUTCOMES, REVIEW_KINDS, type ReviewRecord } from "./handler.ts";
-import type { ReadPurpose, ReadResult, WriteResult } from "./slot.ts";
+import type { ReadPurpose, ReadResult, WriteResult } from "./slot-observer.ts";
 import type { FailureTag } from "./work.ts";
 
 const WRITE_RESULTS = [

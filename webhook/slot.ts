@@ -1,8 +1,7 @@
 import { encodeStatus } from "../shared/decide/quota.ts";
-import type { ApiResult, Unavailable } from "../shared/kube/api-result.ts";
+import type { Unavailable } from "../shared/kube/api-result.ts";
 import { Backoff } from "../shared/runtime/backoff.ts";
-import { type Ports, sleep, type Timer } from "../shared/runtime/clock.ts";
-import type { PodProtector } from "../shared/schema/podprotector.ts";
+import { type Ports, sleep } from "../shared/runtime/clock.ts";
 import { Entry } from "./entry.ts";
 import { type Finding, isWrittenByWebhook, Known } from "./known.ts";
 import {
@@ -18,26 +17,10 @@ import {
 import { writerOf } from "./nonces.ts";
 import type { ProtectorCalls } from "./protector-calls.ts";
 import { isCommitted, planRound, type Round } from "./round.ts";
+import { failureMessage, type ReadPurpose, readResult, type SlotObserver, writeResult } from "./slot-observer.ts";
 import { Turns } from "./turns.ts";
+import { WaitingRoom } from "./waiting-room.ts";
 import type { Outcome, ReserveWork, Work } from "./work.ts";
-
-export type LostHistory = Extract<Finding, "wentBack" | "replaced">;
-export type WriteResult = "written" | "conflict" | "gone" | "rejected" | "unknown" | "unavailable";
-export type ReadResult = "found" | "gone" | "rejected" | "unavailable";
-
-/** What a slot tells those who count, log and remember. */
-export interface SlotObserver {
-  /** A write was answered, or not; `requests` is the size of its batch. */
-  wrote(result: WriteResult, requests: number, tookMs: number, message?: string): void;
-  read(purpose: ReadPurpose, result: ReadResult, message?: string): void;
-  /** The object went back or was replaced (design 5.4). */
-  historyLost(finding: LostHistory, before: Entry, now: Entry): void;
-  /** An own write was made; `entry` is what the server stored. */
-  committed(entry: Entry, round: Round): void;
-  crashed(error: unknown): void;
-}
-
-export type ReadPurpose = "first" | "stale" | "confirm" | "conflict" | "unknown";
 
 export interface SlotOptions {
   readonly namespace: string;
@@ -53,12 +36,11 @@ export interface SlotOptions {
   readonly recovering?: () => boolean;
 }
 
-const ORDER: Readonly<Record<Work["kind"], number>> = { reassert: 0, rollBack: 1, reserve: 2 };
-
-/** Re-assertions first, then what frees quota, then the earliest deadline. */
-function byUrgency(a: Work, b: Work): number {
-  return ORDER[a.kind] - ORDER[b.kind] || a.deadlineMs - b.deadlineMs;
-}
+const DEFECT: Outcome = {
+  kind: "failed",
+  tag: "defect",
+  message: "the decision failed because of a defect in the webhook; see its log",
+};
 
 /**
  * All requests of this process for one protector (design 5.8): one call to its object at a time, everything that waits is decided
@@ -69,7 +51,7 @@ export class ProtectorSlot {
   readonly #known = new Known();
   readonly #turns: Turns;
   readonly #backoff: Backoff;
-  readonly #waiting = new Map<Work, Timer>();
+  readonly #waiting: WaitingRoom;
   #running = false;
   #writing = false;
   #conflicts = 0;
@@ -79,6 +61,7 @@ export class ProtectorSlot {
 
   constructor(options: SlotOptions) {
     this.#options = options;
+    this.#waiting = new WaitingRoom(options.ports, (work) => this.#expire(work));
     this.#turns = new Turns(options.tag, options.ports.random);
     this.#backoff = new Backoff(CORE_RETRY, options.ports.random);
   }
@@ -105,11 +88,7 @@ export class ProtectorSlot {
       work.settle({ kind: "overloaded", cause: "queue" });
       return;
     }
-    const { timers } = this.#options.ports;
-    this.#waiting.set(
-      work,
-      timers.after(work.deadlineMs - this.#nowMs(), () => this.#expire(work)),
-    );
+    this.#waiting.add(work);
     if (!this.#running) void this.#run();
   }
 
@@ -130,8 +109,7 @@ export class ProtectorSlot {
       }
     } catch (error) {
       this.#options.observer.crashed(error);
-      const message = "the decision failed because of a defect in the webhook; see its log";
-      for (const work of [...this.#waiting.keys()]) this.#settle(work, { kind: "failed", tag: "defect", message });
+      this.#waiting.settleAll(DEFECT);
     } finally {
       this.#running = false;
     }
@@ -153,17 +131,15 @@ export class ProtectorSlot {
 
   /** How long the most urgent request can still wait for a write. */
   #slackMs(nowMs: number): number {
-    let earliestMs = Number.POSITIVE_INFINITY;
-    for (const work of this.#waiting.keys()) earliestMs = Math.min(earliestMs, work.deadlineMs);
-    return earliestMs - nowMs - 3 * this.#turns.roundTripMs;
+    return this.#waiting.earliestDeadlineMs - nowMs - 3 * this.#turns.roundTripMs;
   }
 
   /** Answers before the write what cannot make it, and drops what nobody waits for any more (design 5.8). */
   #sweep(): void {
     const tooLateMs = this.#nowMs() + this.#turns.roundTripMs;
-    for (const work of [...this.#waiting.keys()]) {
+    for (const work of this.#waiting.all()) {
       if (work.kind !== "reserve" || work.attempt !== undefined) continue;
-      if (work.gone()) this.#settle(work, { kind: "abandoned" });
+      if (work.gone()) this.#waiting.settle(work, { kind: "abandoned" });
       else if (work.deadlineMs <= tooLateMs) this.#expire(work);
     }
   }
@@ -174,15 +150,19 @@ export class ProtectorSlot {
       await this.#read("first");
       return;
     }
-    if (this.#turns.readsFirst && this.#isOlderThanRequests(base)) {
+    if (this.#turns.readsFirst && this.#waiting.allArrivedAfter(base.receivedMs)) {
       await this.#read("stale");
       this.#turns.cacheWas(this.#known.newest?.version === base.version ? "current" : "stale");
       return;
     }
     const round = await this.#plan(base);
-    for (const { work, error } of round.broken) this.#break(work, error);
-    for (const work of round.done) this.#settle(work, { kind: "done" });
-    for (const { work, decision } of round.free) this.#settle(work, { kind: "allowed", decision, written: false });
+    for (const { work, error } of round.broken) {
+      this.#options.observer.crashed(error);
+      this.#waiting.settle(work, DEFECT);
+    }
+    for (const work of round.done) this.#waiting.settle(work, { kind: "done" });
+    for (const { work, decision } of round.free)
+      this.#waiting.settle(work, { kind: "allowed", decision, written: false });
     // A refusal may rest on what this very round is about to write: with a write under way it is decided again on its answer.
     if (this.#putOff(round)) return;
     if (round.writes.length > 0) await this.#write(round);
@@ -196,23 +176,16 @@ export class ProtectorSlot {
     for (const work of reserves) {
       // What may be written already must not be refused: it is an HTTP error, and the reservation settles (design 5.7).
       if (work.attempt !== undefined) this.#expire(work);
-      else this.#settle(work, { kind: "overloaded", cause: "recovering" });
+      else this.#waiting.settle(work, { kind: "overloaded", cause: "recovering" });
     }
     return reserves.length > 0;
   }
 
-  /** Nothing was heard of the object since any of the waiting requests arrived. */
-  #isOlderThanRequests(base: Entry): boolean {
-    for (const { arrivedMs } of this.#waiting.keys()) if (arrivedMs <= base.receivedMs) return false;
-    return true;
-  }
-
   async #plan(base: Entry): Promise<Round> {
-    const take = (): Work[] => [...this.#waiting.keys()].sort(byUrgency).slice(0, MAX_BATCH);
-    const round = planRound(base, take(), (cell) => this.#known.cellSinceMs(cell));
+    const round = planRound(base, this.#waiting.mostUrgent(MAX_BATCH), (cell) => this.#known.cellSinceMs(cell));
     if (round.stale.length === 0) return round;
     await Promise.all(round.stale.map((work) => this.#reread(work)));
-    return planRound(base, take(), (cell) => this.#known.cellSinceMs(cell));
+    return planRound(base, this.#waiting.mostUrgent(MAX_BATCH), (cell) => this.#known.cellSinceMs(cell));
   }
 
   async #reread(work: ReserveWork): Promise<void> {
@@ -221,8 +194,9 @@ export class ProtectorSlot {
     if (live?.kind === "found") {
       work.request = { ...work.request, pod: live.pod };
       work.podReadMs = live.sentMs;
-    } else if (live?.kind === "gone") this.#settle(work, { kind: "podGone" });
-    else this.#settle(work, { kind: "failed", tag: "cell-unavailable", message: live?.message ?? "no live read" });
+    } else if (live?.kind === "gone") this.#waiting.settle(work, { kind: "podGone" });
+    else
+      this.#waiting.settle(work, { kind: "failed", tag: "cell-unavailable", message: live?.message ?? "no live read" });
   }
 
   /** Answers the refusals that rest on a version no older than the request; false when one needs a fresh read (L6). */
@@ -230,7 +204,7 @@ export class ProtectorSlot {
     const { sentMs } = round.base;
     let complete = true;
     for (const { work, decision } of round.refused) {
-      if (sentMs !== undefined && sentMs >= work.arrivedMs) this.#settle(work, { kind: "refused", decision });
+      if (sentMs !== undefined && sentMs >= work.arrivedMs) this.#waiting.settle(work, { kind: "refused", decision });
       else complete = false;
     }
     return complete;
@@ -267,7 +241,10 @@ export class ProtectorSlot {
     this.#options.observer.committed(entry, round);
     for (const work of round.writes) {
       const decision = work.kind === "reserve" ? round.decisions.get(work) : undefined;
-      this.#settle(work, decision === undefined ? { kind: "done" } : { kind: "allowed", decision, written: true });
+      this.#waiting.settle(
+        work,
+        decision === undefined ? { kind: "done" } : { kind: "allowed", decision, written: true },
+      );
     }
   }
 
@@ -275,7 +252,7 @@ export class ProtectorSlot {
   #rejected(works: readonly Work[], message: string): void {
     for (const work of works) {
       if (work.kind === "reserve") work.attempt = undefined;
-      this.#settle(work, { kind: "failed", tag: "core-rejected", message });
+      this.#waiting.settle(work, { kind: "failed", tag: "core-rejected", message });
     }
   }
 
@@ -299,15 +276,15 @@ export class ProtectorSlot {
       this.#resolveAttempts(entry);
     } else if (result.kind === "gone") this.#absent();
     else if (result.kind === "unavailable") await this.#unavailable({ ...result, sent: false }, []);
-    else this.#rejected([...this.#waiting.keys()], result.message);
+    else this.#rejected(this.#waiting.all(), result.message);
   }
 
   /** Which of the writes with an unknown outcome were made? Those that were not can't be any more once the version moved. */
   #resolveAttempts(entry: Entry): void {
-    for (const work of [...this.#waiting.keys()]) {
+    for (const work of this.#waiting.all()) {
       if (work.kind !== "reserve" || work.attempt === undefined) continue;
       const { decision, baseVersion } = work.attempt;
-      if (isCommitted(entry, work)) this.#settle(work, { kind: "allowed", decision, written: true });
+      if (isCommitted(entry, work)) this.#waiting.settle(work, { kind: "allowed", decision, written: true });
       else if (entry.version !== baseVersion) work.attempt = undefined;
     }
   }
@@ -331,7 +308,7 @@ export class ProtectorSlot {
   #absent(): void {
     this.#succeeded();
     this.#known.forget();
-    for (const work of [...this.#waiting.keys()]) this.#settle(work, { kind: "absent" });
+    this.#waiting.settleAll({ kind: "absent" });
   }
 
   #succeeded(): void {
@@ -342,30 +319,14 @@ export class ProtectorSlot {
   #expire(work: Work): void {
     if (work.kind === "reserve" && work.attempt !== undefined) {
       const message = "the write of the reservation was not answered in time; it is not known whether it was made";
-      this.#settle(work, { kind: "failed", tag: "deadline", message });
+      this.#waiting.settle(work, { kind: "failed", tag: "deadline", message });
     } else if (this.#failure !== undefined) {
-      this.#settle(work, { kind: "failed", tag: "core-unavailable", message: this.#failure });
-    } else this.#settle(work, { kind: "overloaded", cause: "time" });
-  }
-
-  #break(work: Work, error: unknown): void {
-    this.#options.observer.crashed(error);
-    const message = "the decision failed because of a defect in the webhook; see its log";
-    this.#settle(work, { kind: "failed", tag: "defect", message });
-  }
-
-  #settle(work: Work, outcome: Outcome): void {
-    const timer = this.#waiting.get(work);
-    if (timer === undefined) return;
-    timer.cancel();
-    this.#waiting.delete(work);
-    work.settle(outcome);
+      this.#waiting.settle(work, { kind: "failed", tag: "core-unavailable", message: this.#failure });
+    } else this.#waiting.settle(work, { kind: "overloaded", cause: "time" });
   }
 
   #callBudgetMs(): number {
-    let latestMs = 0;
-    for (const work of this.#waiting.keys()) latestMs = Math.max(latestMs, work.deadlineMs);
-    return Math.max(1, Math.min(MAX_CORE_CALL_MS, latestMs - this.#nowMs()));
+    return Math.max(1, Math.min(MAX_CORE_CALL_MS, this.#waiting.latestDeadlineMs - this.#nowMs()));
   }
 
   #nowMs(): number {
@@ -383,20 +344,4 @@ export class ProtectorSlot {
   #sleep(delayMs: number): Promise<void> {
     return sleep(this.#options.ports, delayMs);
   }
-}
-
-function writeResult(result: ApiResult<PodProtector>): WriteResult {
-  if (result.kind === "ok") return "written";
-  if (result.kind === "unavailable") return result.sent ? "unknown" : "unavailable";
-  return result.kind;
-}
-
-function readResult(result: ApiResult<PodProtector>): ReadResult {
-  if (result.kind === "ok") return "found";
-  return result.kind === "conflict" ? "rejected" : result.kind;
-}
-
-function failureMessage(result: ApiResult<PodProtector>): string | undefined {
-  if (result.kind === "unavailable") return result.error.message;
-  return result.kind === "rejected" || result.kind === "conflict" ? result.message : undefined;
 }
