@@ -37,15 +37,27 @@ export async function deletePod(server: ApiServer, target: Target, request: Serv
     });
     const refused = await reviewed(server, review);
     if (refused !== undefined) return refused;
-    if (isDryRun(target, options)) return ok({ kind: "Status", status: "Success" });
+    if (isDryRun(target, options)) return ok(ending(server, target, found, found.revision));
     const delayMs = server.settings.commitDelayMs();
     const late = delayMs === undefined || server.ports.clock.monotonicMs() + delayMs > deadlineMs;
     if (delayMs !== undefined && !late) await sleep(server.ports, delayMs);
     const committed = !late && commit(server, target, found, options);
     server.admission?.settled(review, committed);
-    if (committed) return ok({ kind: "Status", status: "Success" });
+    if (committed) {
+      const left = server.etcd.get(key);
+      return ok(
+        left === undefined ? ending(server, target, found, server.etcd.revision) : present(target.resource, left),
+      );
+    }
     if (late) return failure(504, "Timeout", "request did not complete within the allowed duration");
   }
+}
+
+/** The deleted object as the answer shows it. */
+function ending(server: ApiServer, target: Target, found: Stored, revision: number): Json {
+  const deletionTimestamp = new Date(server.ports.clock.nowMs()).toISOString();
+  const metadata = { deletionTimestamp, ...metadataOf(found.value) };
+  return present(target.resource, { ...found, revision, value: { ...found.value, metadata } });
 }
 
 export async function evictPod(server: ApiServer, target: Target, request: ServerRequest): Promise<Reply> {

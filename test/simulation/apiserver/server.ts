@@ -232,12 +232,17 @@ export class ApiServer {
     if (wanted !== undefined && wanted !== metadataOf(before.value).uid) return conflict(name);
     const finalizers = metadataOf(before.value).finalizers;
     if (Array.isArray(finalizers) && finalizers.length > 0) {
+      const given = metadataOf(before.value);
+      if (given.deletionTimestamp !== undefined) return ok(present(target.resource, before));
       const metadata = {
-        ...metadataOf(before.value),
+        ...given,
+        generation: Number(given.generation ?? 1) + 1,
         deletionTimestamp: new Date(this.ports.clock.nowMs()).toISOString(),
       };
-      this.etcd.put(key, { ...before.value, metadata }, before.revision);
-    } else this.etcd.delete(key, before.revision);
+      const marked = this.etcd.put(key, { ...before.value, metadata }, before.revision);
+      return marked.kind === "ok" ? ok(present(target.resource, marked.stored)) : conflict(name);
+    }
+    this.etcd.delete(key, before.revision);
     return ok({ kind: "Status", status: "Success" });
   }
 }

@@ -1,0 +1,47 @@
+/** The simulation's API server model and the real kube-apiserver observe the same, step by step (design: the model must not drift). */
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { root } from "../../scripts/root.ts";
+import { modelServer } from "../simulation/contract/model.ts";
+import { CONTRACT_NAMESPACE, observe, type Server } from "../simulation/contract/script.ts";
+
+let cluster: Cluster;
+
+beforeAll(async () => {
+  cluster = await Cluster.start({ name: "contract", controllerManager: false, scheduler: false, kwok: false });
+  await cluster.apply(readFileSync(join(root, "crds/podseidon.kubewharf.io_podprotectors.yaml"), "utf8"));
+  await cluster.admin.call("POST", "/api/v1/namespaces", {
+    apiVersion: "v1",
+    kind: "Namespace",
+    metadata: { name: CONTRACT_NAMESPACE },
+  });
+  await cluster.waitFor("the CRD to be served", async () => {
+    const { status } = await cluster.admin.request("GET", "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors");
+    return status === 200;
+  });
+});
+
+afterAll(async () => {
+  await cluster?.stop();
+});
+
+function realServer(): Server {
+  return {
+    request: (method, path, body, contentType) =>
+      cluster.admin.request(method, path, body, contentType === undefined ? {} : { contentType }),
+    watch: async (path) => {
+      const { text } = await cluster.admin.request("GET", path);
+      return text
+        .split("\n")
+        .filter((line) => line !== "")
+        .map((line): unknown => JSON.parse(line));
+    },
+  };
+}
+
+test("the model and the real server observe the same of one script", async () => {
+  const real = await observe(realServer());
+  expect(await observe(modelServer())).toEqual(real);
+});

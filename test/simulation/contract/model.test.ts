@@ -1,0 +1,19 @@
+import { describe, expect, it } from "vitest";
+import { modelServer } from "./model.ts";
+import { type Observation, observe } from "./script.ts";
+
+/** `test/conformance/apiserver-model.test.ts` holds the model to the real kube-apiserver with the same script. */
+describe("the API server model", () => {
+  it("observes the same twice, and the whole script is run", async () => {
+    const first = await observe(modelServer());
+    expect(await observe(modelServer())).toEqual(first);
+    const statusOf = (step: string): unknown => first.find((one: Observation) => one.step === step)?.seen.code;
+    expect(statusOf("put status at an old version")).toBe(409);
+    expect(statusOf("evict what is not there")).toBe(404);
+    expect(first.filter(({ step }) => step === "watched").map(({ seen }) => seen.type)).toEqual([
+      "ADDED",
+      "MODIFIED",
+      "DELETED",
+    ]);
+  });
+});

@@ -1,0 +1,38 @@
+/** The API server model behind the contract's port, under virtual time. */
+import { VirtualTime } from "../../support/virtual-ports.ts";
+import { Etcd } from "../apiserver/etcd.ts";
+import { record } from "../apiserver/objects.ts";
+import { parsePath } from "../apiserver/resources.ts";
+import { ApiServer } from "../apiserver/server.ts";
+import type { Server } from "./script.ts";
+
+const STEP_MS = 10_000;
+
+export function modelServer(): Server {
+  const time = new VirtualTime();
+  const server = new ApiServer("model", new Etcd(), time, {
+    watchLagMs: () => 1,
+    commitDelayMs: () => 1,
+    pageObjects: () => 0,
+    servesStaleList: () => false,
+    requestTimeoutMs: 60_000,
+    objectLimitBytes: 1_500_000,
+  });
+  return {
+    request: async (method, path, body, contentType = "application/json") => {
+      const json = body === undefined ? undefined : record(JSON.parse(JSON.stringify(body)));
+      const answer = server.handle({ method, path, body: json, contentType, user: "contract" });
+      await time.advance(STEP_MS);
+      return await answer;
+    },
+    watch: async (path) => {
+      const target = parsePath(path);
+      if (target === undefined) throw new Error(`the model does not serve ${path}`);
+      const lines: unknown[] = [];
+      const decoder = new TextDecoder();
+      server.watch(target, { line: (bytes) => lines.push(JSON.parse(decoder.decode(bytes))), end: () => {} });
+      await time.advance(STEP_MS);
+      return lines;
+    },
+  };
+}
