@@ -1,9 +1,22 @@
 /** What a run has met: faults, verdicts, rules. A row at zero after many seeds is a hole in the simulation. */
 import { FAULT_KINDS, type FaultKind } from "./scenario.ts";
 
+/** Rows of the admission table (design 6) that these worlds can reach. */
+const EXPECTED_VERDICTS = [
+  ...["Reserved", "Repeated", "PinnedImmature", "Unavailable", "Forced", "without a protector"].map(
+    (reason) => `delete allowed ${reason}`,
+  ),
+  ...["AtMinimum", "Reserved", "OnHold", "NotCounted", "UnhealthyBudget"].map((reason) => `delete 429 ${reason}`),
+  ...["Reserved", "Repeated", "PinnedImmature", "PinnedUnavailable", "Forced"].map(
+    (reason) => `evict allowed ${reason}`,
+  ),
+  ...["AtMinimum", "Reserved", "OnHold", "NotCounted", "UnhealthyBudget"].map((reason) => `evict 429 ${reason}`),
+  ...["evict 404 without a protector", "http 503"],
+];
+
 export class Coverage {
   readonly faults = new Map<string, number>(FAULT_KINDS.map((kind) => [kind, 0]));
-  readonly verdicts = new Map<string, number>();
+  readonly verdicts = new Map<string, number>(EXPECTED_VERDICTS.map((name) => [name, 0]));
   readonly rules = new Map<string, number>(["R1", "R2", "R3"].map((rule) => [rule, 0]));
 
   fault(kind: FaultKind): void {

@@ -33,6 +33,8 @@ export interface Answered {
   readonly allowed: boolean;
   readonly code: number;
   readonly message: string;
+  /** What each protector said, by the webhook's audit annotation. */
+  readonly reasons: readonly string[];
 }
 
 export interface ReviewWorld {
@@ -140,6 +142,7 @@ export class Reviews implements AdmissionChain {
       void chance
         .pick(alive)
         .handle({ cell: this.#cell, kind, body, timeout: "10s", gone: () => false })
+        .then((reply) => reply.delivered?.(true))
         .catch(() => undefined);
     }
     const startedMs = ports.clock.monotonicMs();
@@ -151,7 +154,11 @@ export class Reviews implements AdmissionChain {
     const answer = replica
       .handle({ cell: this.#cell, kind, body, timeout: "10s", gone: () => timedOut || !replica.serving })
       .then(
-        (reply) => this.#read(replica, request, flight, kind, reply, startedMs),
+        (reply) => {
+          // Written to the connection before anybody gave up; whether it arrives is another matter.
+          if (replica.serving) reply.delivered?.(!timedOut);
+          return this.#read(replica, request, flight, kind, reply, startedMs);
+        },
         (error: unknown) => {
           // Every review here is well-formed: nothing about it may be thrown at the caller (S13).
           if (replica.serving) this.#world.violation("S13", `a review was answered by ${String(error)}`);
@@ -189,7 +196,9 @@ export class Reviews implements AdmissionChain {
       code: Number(status.code ?? 200),
       message: text(status.message) ?? "",
     };
-    if (kind === "validate") this.#world.answered(this.#cell, flight, { request, ...verdict });
+    const decisions = text(record(response.auditAnnotations).decision)?.split(",") ?? [];
+    const reasons = decisions.map((decision) => decision.slice(decision.indexOf("=") + 1));
+    if (kind === "validate") this.#world.answered(this.#cell, flight, { request, ...verdict, reasons });
     const patch = text(response.patch);
     return patch === undefined ? verdict : { ...verdict, patch };
   }

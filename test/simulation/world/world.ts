@@ -242,9 +242,12 @@ export class World {
     this.cells.set(name, { name, server, pods, reviews, kubelet, workload, aggregators: [] });
   }
 
-  #answered(cell: string, flight: InFlight | undefined, { request, allowed, code, message }: Answered): void {
+  #answered(cell: string, flight: InFlight | undefined, answer: Answered): void {
+    const { request, allowed, code, message, reasons } = answer;
     const kind = request.subResource === "eviction" ? "evict" : "delete";
-    this.coverage.verdict(allowed ? `${kind} allowed` : `${kind} ${code}${message.includes("busy") ? " busy" : ""}`);
+    const verdict = allowed ? "allowed" : String(code);
+    for (const reason of reasons.length > 0 ? reasons : ["without a protector"])
+      this.coverage.verdict(`${kind} ${verdict} ${reason}`);
     this.note(
       `${cell} review of ${flight?.key ?? "?"} ${flight?.uid ?? ""}@${flight?.revision ?? ""} (${kind}): ${allowed ? "allowed" : `${code} ${message}`}`,
     );
