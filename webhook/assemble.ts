@@ -133,6 +133,8 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
       onEvent: (event) => {
         if (event.kind === "unparsable") metrics.unparsable(name);
         noteWatch(outage, event);
+        if (event.kind === "versionWentBack") core.restored(true);
+        if (event.kind === "listed") core.restored(false);
         parts.onWatchEvent?.(name, event);
       },
     });
@@ -140,7 +142,7 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
     const memory = new Memory({ ports, settleMs: parts.settleMs, submit: (key, work) => core.submit(key, work) });
     const calls = createProtectorCalls(new ApiClient(transport), outage);
     const observer = observe(name, parts, memory);
-    const core = new Core({
+    const core: Core = new Core({
       name,
       source: watch,
       calls,

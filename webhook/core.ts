@@ -26,12 +26,17 @@ export interface CoreOptions {
   readonly maxCacheAgeMs?: number;
 }
 
+function isSame(a: Entry, b: Entry): boolean {
+  return a.version === b.version && JSON.stringify(a.object.status) === JSON.stringify(b.object.status);
+}
+
 /** One core cluster: its protectors, which of them cover a pod, and whether that can be relied on. */
 export class Core implements ProtectorSource {
   readonly name: string;
   readonly #options: CoreOptions;
   readonly #index = new SelectorIndex<string>();
   readonly #vanished: Vanished;
+  #restored = false;
   readonly #slots = new Map<string, ProtectorSlot>();
 
   constructor(options: CoreOptions) {
@@ -68,6 +73,14 @@ export class Core implements ProtectorSource {
       matches.push({ core: this.name, namespace, name, slot: this.#slot(namespace, name) });
     }
     return matches;
+  }
+
+  /**
+   * The watch found that the whole core went back in time, and lists it anew (`true`), or has done so (`false`). Writes since then
+   * may have given a lost version's number to another state, so in this one list every difference counts as lost history.
+   */
+  restored(isListing: boolean): void {
+    this.#restored = isListing;
   }
 
   /** Work that is no review: a re-assertion after lost history. */
@@ -109,7 +122,9 @@ export class Core implements ProtectorSource {
   #judge(before: Entry | undefined, after: Entry): void {
     const known = before ?? this.#vanished.take(after.key);
     if (known === undefined) return;
-    if (known.uid !== after.uid) this.#options.observer.historyLost("replaced", known, after);
-    else if (isOlder(after, known)) this.#options.observer.historyLost("wentBack", known, after);
+    const isReplaced = known.uid !== after.uid;
+    if (!isReplaced && !isOlder(after, known) && (!this.#restored || isSame(known, after))) return;
+    this.#slots.get(after.key)?.restart(after);
+    this.#options.observer.historyLost(isReplaced ? "replaced" : "wentBack", known, after);
   }
 }

@@ -70,6 +70,13 @@ export class Known {
     return this.#take(entry, "wentBack");
   }
 
+  /** The watch has shown that this is what there is now, whatever was known before (design 5.4). */
+  restart(entry: Entry): void {
+    this.#discarded = this.#newest;
+    this.#overUntilMs = Number.NEGATIVE_INFINITY;
+    this.#take(entry, "newer");
+  }
+
   /** The object is gone. */
   forget(): void {
     this.#discarded = this.#newest;

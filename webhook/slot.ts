@@ -92,6 +92,11 @@ export class ProtectorSlot {
     if (!this.#running) void this.#run();
   }
 
+  /** The watch has shown that history was lost: `entry` is what there is now. */
+  restart(entry: Entry): void {
+    this.#known.restart(entry);
+  }
+
   /** The watch has another version. While an own write is under way it may be that very write: judged when it is answered. */
   watchChanged(): void {
     if (this.#writing) return;
