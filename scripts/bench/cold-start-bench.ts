@@ -55,6 +55,7 @@ export async function run(args: readonly string[]): Promise<number> {
 
 async function createProtectors(cluster: Cluster): Promise<void> {
   const path = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/default/podprotectors";
+  await cluster.waitFor("the CRD to be served", async () => (await cluster.admin.request("GET", path)).status === 200);
   for (let index = 0; index < PROTECTORS; index += 1) {
     const spec = { minAvailable: 1, minReadySeconds: 0, selector: { matchLabels: { app: `a${index}` } } };
     await cluster.admin.call("POST", path, {
