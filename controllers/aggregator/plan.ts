@@ -121,7 +121,10 @@ function judge(
     isMarkedRestored: protector.metadata.annotations?.[RESTORED_ANNOTATION] !== undefined,
     leftEpoch: undefined,
     incident,
-    token: ports.random.token(),
+    // Drawn only for a new hold, which is rare: randomness costs more than the rest of the judgement.
+    get token() {
+      return ports.random.token();
+    },
   });
 }
 
