@@ -9,11 +9,11 @@ export interface Ablation {
 }
 
 export const ABLATIONS: readonly Ablation[] = [
-  { rule: "R1", seed: 1, invariant: "L1" },
+  { rule: "R1", seed: 2, invariant: "L1" },
   { rule: "R2DeleteOnly", seed: 5, invariant: "S5" },
   { rule: "R3", seed: 1, invariant: "L1" },
   { rule: "R3Settle", seed: 1, invariant: "S8" },
-  { rule: "WeightFollowsAvailable", seed: 1, invariant: "S6" },
+  { rule: "WeightFollowsAvailable", seed: 2, invariant: "S6" },
   { rule: "Fence", seed: 6, invariant: "S4" },
   { rule: "Hold", seed: 8, invariant: "S1" },
   { rule: "PinImmature", seed: 7, invariant: "S8" },
