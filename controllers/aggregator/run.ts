@@ -38,12 +38,6 @@ const GRACE_MS = 20_000;
 /** Protectors are busy while there is anything to do; what a quiet stream needs is only that a dead one is found. */
 const PROTECTOR_STREAM_SECONDS = [8, 12] as const;
 
-/**
- * A server that was restored says nothing on a stream that is ahead of it, for as long as it takes to catch up; only a quorum list
- * shows that versions went back (design 5.4).
- */
-const CONFIRM_EVERY_MS = 5_000;
-
 async function access(flag: string, path: string): Promise<ClusterAccess> {
   try {
     return await loadClusterAccess(path, { env: process.env });
@@ -113,7 +107,6 @@ function watchProtectors(
     keyOf: ({ metadata }) => `${metadata.namespace ?? ""}/${metadata.name}`,
     uidOf: ({ metadata }) => metadata.uid,
     versionOf: ({ metadata }) => metadata.resourceVersion,
-    confirmEveryMs: CONFIRM_EVERY_MS,
     serverTimeoutSeconds: PROTECTOR_STREAM_SECONDS,
     unparsable: "keepLast",
     onEvent,
