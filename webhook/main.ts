@@ -3,6 +3,8 @@ import { webhookOptions } from "./options.ts";
 import { WebhookServer } from "./server.ts";
 import { CertificateError, readServingCertificate, type ServingCertificate } from "./tls.ts";
 
+/** Long enough for a handshake, short against what follows. */
+const FIRST_ANSWERS_MS = 10;
 /** The configuration can't be used: what it names is not there or not as it should be. */
 const EXIT_CONFIGURATION = 2;
 
@@ -32,6 +34,8 @@ try {
   process.stderr.write(`podseidon-webhook: cannot listen on ${address} (${detail}): choose another --secure-port\n`);
   process.exit(EXIT_CONFIGURATION);
 }
+// Loading the rest holds the event loop: who is connecting already gets an answer first.
+await new Promise((resolve) => setTimeout(resolve, FIRST_ANSWERS_MS));
 const { run } = await import("./run.ts");
 process.exitCode = await run(options, server);
 process.exit();
