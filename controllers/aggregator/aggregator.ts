@@ -90,7 +90,7 @@ export class Aggregator {
       settledGeneration: parser.settledGeneration,
       onRestored: (how, from, to) => this.#cellRestored(how, from, to),
     });
-    this.membership = new Membership(pods);
+    this.membership = new Membership(pods, ports);
     for (const { name, protectors } of cores) this.membership.followProtectors(name, protectors);
   }
 

@@ -1,9 +1,24 @@
 /** The aggregator's events as log lines: what somebody has to know is a warning, what only explains is debug. */
 
 import type { Log } from "../../shared/observe/log.ts";
+import type { Clock } from "../../shared/runtime/clock.ts";
 import type { AggregatorEvent, EventSink } from "./events.ts";
 
-export function eventLog(log: Log): EventSink {
+/** An outage of a core fails the writes of all its protectors: one line in this time says so. */
+const FAILURE_EVERY_MS = 10_000;
+
+export function eventLog(log: Log, clock: Clock): EventSink {
+  const failures = new Map<string, { readonly sinceMs: number; more: number }>();
+  /** How many lines were kept back since the last one of this kind; undefined when this one is kept back, too. */
+  const keptBack = (kind: string): number | undefined => {
+    const last = failures.get(kind);
+    if (last !== undefined && clock.monotonicMs() - last.sinceMs < FAILURE_EVERY_MS) {
+      last.more++;
+      return undefined;
+    }
+    failures.set(kind, { sinceMs: clock.monotonicMs(), more: 0 });
+    return last?.more ?? 0;
+  };
   return (event: AggregatorEvent): void => {
     switch (event.kind) {
       case "held":
@@ -34,11 +49,7 @@ export function eventLog(log: Log): EventSink {
         log.error({ ...event.id, problems: event.problems }, "The selector cannot be read; no pod is counted");
         return;
       case "writeFailed":
-        if (event.failure === "conflict")
-          log.debug({ ...event.id, message: event.message }, "Another writer was faster");
-        else if (event.failure === "gone") log.debug({ ...event.id }, "The protector is gone");
-        else
-          log.warn({ ...event.id, failure: event.failure, message: event.message }, "The status could not be written");
+        logFailure(log, event, keptBack);
         return;
       case "voided":
         log.info(
@@ -59,4 +70,17 @@ export function eventLog(log: Log): EventSink {
         return;
     }
   };
+}
+
+function logFailure(
+  log: Log,
+  { id, failure, message }: Extract<AggregatorEvent, { kind: "writeFailed" }>,
+  keptBack: (kind: string) => number | undefined,
+): void {
+  if (failure === "conflict") log.debug({ ...id, message }, "Another writer was faster");
+  else if (failure === "gone") log.debug({ ...id }, "The protector is gone");
+  else {
+    const more = keptBack(`${id.core}/${failure}`);
+    if (more !== undefined) log.warn({ ...id, failure, message, more }, "The status could not be written");
+  }
 }

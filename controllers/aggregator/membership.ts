@@ -6,6 +6,7 @@ import { compileSelector } from "../../shared/decide/selector.ts";
 import { LabelIndex } from "../../shared/kube/pod-index.ts";
 import { SelectorIndex } from "../../shared/kube/set-trie.ts";
 import type { Source } from "../../shared/kube/source.ts";
+import type { Ports } from "../../shared/runtime/clock.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import type { LabelSelector, PodProtector } from "../../shared/schema/podprotector.ts";
 import { type Entry, entryKey } from "./entry.ts";
@@ -20,6 +21,14 @@ export interface MembershipListener {
   podSeen(pod: Pod): void;
 }
 
+/** Changes that are worked on at once; more of them in one turn of the event loop are a list, which is worked on in slices. */
+const MOST_AT_ONCE = 100;
+const SLICE_MS = 8;
+/** A slice ends at the latest after so many, whatever the clock says. */
+const SLICE_CHANGES = 2_000;
+
+type Change = readonly [before: Pod | undefined, after: Pod | undefined];
+
 export class Membership {
   readonly #selectors = new SelectorIndex<Entry>();
   /** Its objects may be older than the cell's: it is only told of new labels. */
@@ -29,10 +38,27 @@ export class Membership {
   readonly #entries = new Map<string, Map<string, Entry>>();
   readonly #listeners = new Set<MembershipListener>();
 
+  readonly #ports: Ports;
+  /** Changes of pods that are not worked in yet, oldest first; `#done` of them are. */
+  #backlog: Change[] = [];
+  #done = 0;
+  /** Changes that were worked on in this turn of the event loop. */
+  #burst = 0;
+  #settled: PromiseWithResolvers<void> | undefined;
+
   /** Follows `pods` from now on; it must still be empty. */
-  constructor(pods: Source<Pod>) {
+  constructor(pods: Source<Pod>, ports: Ports) {
     this.#pods = pods;
-    pods.subscribe({ changed: (before, after) => this.#podChanged(before, after) });
+    this.#ports = ports;
+    pods.subscribe({ changed: (before, after) => this.#podSeen([before, after]) });
+  }
+
+  /**
+   * Undefined when the entries are as current as the source of pods; otherwise a promise that resolves when they are. What is counted
+   * before that is not what there is at the source's position.
+   */
+  whenSettled(): Promise<void> | undefined {
+    return this.#settled?.promise;
   }
 
   /** Returns a function that ends it. */
@@ -63,6 +89,40 @@ export class Membership {
         else if (before !== undefined) this.#protectorGone(entries, before);
       },
     });
+  }
+
+  /** A list of 100,000 pods would keep the event loop busy for a second. */
+  #podSeen(change: Change): void {
+    if (this.#settled === undefined && this.#burst < MOST_AT_ONCE) {
+      if (this.#burst++ === 0) {
+        this.#ports.timers.after(0, () => {
+          this.#burst = 0;
+        });
+      }
+      this.#podChanged(...change);
+      return;
+    }
+    this.#backlog.push(change);
+    if (this.#settled !== undefined) return;
+    this.#settled = Promise.withResolvers();
+    this.#ports.timers.after(0, () => this.#slice());
+  }
+
+  #slice(): void {
+    const { clock, timers } = this.#ports;
+    const untilMs = clock.monotonicMs() + SLICE_MS;
+    for (let count = 0; count < SLICE_CHANGES && clock.monotonicMs() < untilMs; count++) {
+      const change = this.#backlog[this.#done++];
+      if (change === undefined) {
+        this.#backlog = [];
+        this.#done = 0;
+        this.#settled?.resolve();
+        this.#settled = undefined;
+        return;
+      }
+      this.#podChanged(...change);
+    }
+    timers.after(0, () => this.#slice());
   }
 
   #podChanged(before: Pod | undefined, after: Pod | undefined): void {

@@ -113,7 +113,7 @@ function judge(
   if (algorithm !== "exact") {
     return { lost: undefined, epoch: stored?.aggregation?.epoch ?? 0, hold: stored?.aggregation?.hold };
   }
-  return judgeHistory({
+  const question = {
     protectorUID: protector.metadata.uid,
     protectorVersion: protector.metadata.resourceVersion,
     stored,
@@ -121,11 +121,10 @@ function judge(
     isMarkedRestored: protector.metadata.annotations?.[RESTORED_ANNOTATION] !== undefined,
     leftEpoch: undefined,
     incident,
-    // Drawn only for a new hold, which is rare: randomness costs more than the rest of the judgement.
-    get token() {
-      return ports.random.token();
-    },
-  });
+  };
+  const verdict = judgeHistory({ ...question, token: "" });
+  // Drawn only for a new hold, which is rare: randomness costs more than the rest of the judgement.
+  return verdict.lost === undefined ? verdict : judgeHistory({ ...question, token: ports.random.token() });
 }
 
 /** A stored epoch counts as adopted once the snapshot has reached a quorum list sent after it was first seen (design 5.4). */

@@ -124,7 +124,7 @@ export async function run(): Promise<number> {
       metrics,
       options.core.map(({ name }) => name),
     ),
-    eventLog(log.child({ cell: options.cellId })),
+    eventLog(log.child({ cell: options.cellId }), ports.clock),
   ];
   const onEvent: EventSink = (event) => {
     for (const sink of sinks) sink(event);

@@ -174,6 +174,7 @@ export class Term implements MembershipListener {
   async #attempts(entry: Entry): Promise<[ReconcileResult, Outcome]> {
     const { membership, core, mayWrite } = this.#options;
     for (let conflicts = 0; conflicts <= MAX_CONFLICTS; conflicts++) {
+      while (membership.whenSettled() !== undefined) await membership.whenSettled();
       if (membership.entry(core, entryKey(entry.id)) !== entry) return ["gone", DONE];
       if (this.#stopping.signal.aborted) return ["stopped", DONE];
       const progress = this.#progressOf(entry);

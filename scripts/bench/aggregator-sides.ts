@@ -31,6 +31,8 @@ export function ourSide(cluster: Cluster, bundles: string, extra: readonly strin
     process: async () => {
       const address = `127.0.0.1:${await reservePort("127.0.0.1")}`;
       const args = [
+        // As the manifests have it.
+        "--max-semi-space-size=8",
         join(bundles, "aggregator.mjs"),
         ...["--cell-id", CELL, "--kubeconfig", cluster.kubeconfig, "--core", `core=${cluster.kubeconfig}`],
         ...["--leader-elect=false", "--health-probe-bind-address", address, "--metrics-bind-address", address],
