@@ -99,11 +99,13 @@ export class Truth implements AsyncDisposable {
     this.#sinceEpoch = (this.#publications.at(-1)?.epoch ?? 0) + 1;
   }
 
-  /** Compares every count since the last call, and forgets those. `checked` are those whose state is known. */
+  /** Compares every count since the last call, and forgets all but the newest. `checked` are those whose state is known. */
   judge(): { readonly checked: number; readonly wrong: readonly string[] } {
     let checked = 0;
     const wrong: string[] = [];
-    for (const { position, available, epoch } of this.#publications.splice(0, this.#publications.length - 1)) {
+    const publications = this.#publications;
+    this.#publications = publications.slice(-1);
+    for (const { position, available, epoch } of publications) {
       const index = this.#states.findLastIndex((state) => state.position <= position);
       const state = this.#states[index];
       const next = this.#states[index + 1];
