@@ -61,7 +61,7 @@ export class Memory {
     }
     this.#protectors.delete(key);
     this.#protectors.set(key, protector);
-    this.#prune(atMs);
+    this.#prune(atMs, protector);
   }
 
   /** The object went back or was replaced: its reservations are written again, with a hold on every cell. */
@@ -86,22 +86,19 @@ export class Memory {
     this.#size -= before - protector.records.length;
   }
 
-  #prune(nowMs: number): void {
+  /** Forgets what must be settled by now: whole protectors, oldest first, and the head of `hot`, which was written last. */
+  #prune(nowMs: number, hot?: Protector): void {
     const oldestMs = nowMs - 2 * this.#options.settleMs;
     for (const [key, protector] of this.#protectors) {
-      const last = protector.records.at(-1);
-      const isOver = this.#size > MAX_REMEMBERED_RESERVATIONS;
-      if (!isOver && last !== undefined && last.atMs >= oldestMs) break;
-      if (isOver || last === undefined || last.atMs < oldestMs) {
-        this.#size -= protector.records.length;
-        this.#protectors.delete(key);
-      }
+      const lastMs = protector.records.at(-1)?.atMs ?? Number.NEGATIVE_INFINITY;
+      if (this.#size <= MAX_REMEMBERED_RESERVATIONS && lastMs >= oldestMs) break;
+      this.#size -= protector.records.length;
+      this.#protectors.delete(key);
     }
-    const hot = [...this.#protectors.values()].at(-1);
+    if ((hot?.records[0]?.atMs ?? oldestMs) >= oldestMs) return;
     const first = hot?.records.findIndex(({ atMs }) => atMs >= oldestMs) ?? 0;
-    if (hot !== undefined && first > 0) {
-      hot.records.splice(0, first);
-      this.#size -= first;
-    }
+    if (first <= 0) return;
+    hot?.records.splice(0, first);
+    this.#size -= first;
   }
 }
