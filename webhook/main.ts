@@ -1,4 +1,6 @@
+import { sleep } from "../shared/runtime/clock.ts";
 import { commandLine } from "../shared/runtime/command-line.ts";
+import { systemPorts } from "../shared/runtime/system-ports.ts";
 import { webhookOptions } from "./options.ts";
 import { WebhookServer } from "./server.ts";
 import { CertificateError, readServingCertificate, type ServingCertificate } from "./tls.ts";
@@ -35,7 +37,7 @@ try {
   process.exit(EXIT_CONFIGURATION);
 }
 // Loading the rest holds the event loop: who is connecting already gets an answer first.
-await new Promise((resolve) => setTimeout(resolve, FIRST_ANSWERS_MS));
+await sleep(systemPorts, FIRST_ANSWERS_MS);
 const { run } = await import("./run.ts");
 process.exitCode = await run(options, server);
 process.exit();

@@ -15,7 +15,6 @@ export const ABLATIONS: readonly Ablation[] = [
   { rule: "R3Settle", seed: 1, invariant: "S8" },
   { rule: "WeightFollowsAvailable", seed: 2, invariant: "S6" },
   { rule: "Fence", seed: 6, invariant: "S4" },
-  { rule: "Hold", seed: 8, invariant: "S1" },
   { rule: "PinImmature", seed: 7, invariant: "S8" },
   { rule: "RepeatRefresh", seed: 1, invariant: "S8" },
 ];
