@@ -50,7 +50,7 @@ export interface ReviewRecord {
 
 export interface HandlerOptions {
   readonly cells: ReadonlyMap<string, Cell>;
-  readonly pipeline: Pipeline;
+  readonly pipeline: Pick<Pipeline, "decide">;
   readonly clock: Clock;
   /** Namespace of the project's own pods. */
   readonly ownNamespace: string;
