@@ -144,6 +144,17 @@ describe("what is asked of the protectors", () => {
     expect(asked).toMatchObject([{ operation: "EVICT", pod: { resourceVersion: "77" }, podReadMs: 0 }]);
   });
 
+  test("an eviction's pod is read again as the same pod: another of its name is none", async () => {
+    const { asked, ask } = rig(ALLOWED, {}, found());
+    await ask(eviction());
+    expect(await asked[0]?.reread?.(100)).toMatchObject({ kind: "found" });
+    const replaced: LiveRead[] = [found(), found({ uid: "another" })];
+    const cell: Cell = { id: "cell-1", readPod: async () => replaced.shift() ?? { kind: "gone" } };
+    const second = rig(ALLOWED, { cells: new Map([["cell-1", cell]]) });
+    await second.ask(eviction());
+    expect(await second.asked[0]?.reread?.(100)).toEqual({ kind: "gone" });
+  });
+
   test.each<[string, string, Partial<Disruption>]>([
     ["dry run of the request", review({ oldObject: podJson(), dryRun: true }), { dryRun: true }],
     ["dry run of the eviction", eviction({ deleteOptions: { dryRun: ["All"] } }), { dryRun: true }],

@@ -222,6 +222,20 @@ describe("a conflict", () => {
     expect(noncesOf(store.object).size).toBe(0);
   });
 
+  test("a refusal that rests on what was about to be written is decided again when that was not written", async () => {
+    const { time, store, slot } = setup(9);
+    store.put((object) => object);
+    const first = ask(time, slot, pod("web-0"));
+    const second = ask(time, slot, pod("web-1"));
+    // Written, conflicted, read: from here on both are decided on a version that is newer than themselves.
+    await time.advance(7);
+    expect(store.conflicts).toBe(1);
+    store.put((object) => ({ ...object, spec: { ...object.spec, minAvailable: 5 } }));
+    await time.advance(1_000);
+    expect(store.conflicts).toBe(2);
+    expect(tally([first, second])).toEqual({ allowed: 2 });
+  });
+
   test("what is read replaces what was cached, although its version went back", async () => {
     const { time, store, slot } = setup(8);
     await time.advance(10);
@@ -247,6 +261,17 @@ describe("a write whose outcome is unknown", () => {
     expect(asked.outcome).toMatchObject({ kind: "allowed", written: true });
     expect(store).toMatchObject(expected);
     expect(noncesOf(store.object).get("uid-web-0")).toEqual([asked.work.request.nonce]);
+  });
+
+  test("and may still be made, is not dropped when its caller leaves", async () => {
+    const { time, store, slot } = setup(9);
+    let isGone = false;
+    store.faults.push({ lateByMs: 60_000 });
+    const asked = ask(time, slot, pod("web-0"), { gone: () => isGone });
+    await time.advance(10);
+    isGone = true;
+    await time.advance(9_500);
+    expect(asked.outcome).toMatchObject({ kind: "allowed", written: true });
   });
 
   test("at the deadline is an error, never a refusal", async () => {
@@ -289,6 +314,44 @@ describe("deadlines", () => {
     expect(first.outcome).toMatchObject({ kind: "allowed" });
     expect(hurried.outcome).toEqual({ kind: "overloaded", cause: "time" });
     expect(store.writes).toBe(1);
+  });
+});
+
+describe("a roll-back", () => {
+  const rollBack = ({ time, slot }: Setup, nonce: string): (() => Outcome | undefined) => {
+    let outcome: Outcome | undefined;
+    const arrivedMs = time.clock.monotonicMs();
+    slot.submit({
+      kind: "rollBack",
+      cell: "cell-1",
+      uid: "uid-web-0",
+      operation: "DELETE",
+      nonce,
+      arrivedMs,
+      deadlineMs: arrivedMs + 30_000,
+      settle: (settled) => {
+        outcome = settled;
+      },
+    });
+    return () => outcome;
+  };
+
+  test("takes away what was written", async () => {
+    const all = setup(8);
+    const asked = ask(all.time, all.slot, pod("web-0"));
+    await all.time.advance(1_000);
+    const outcome = rollBack(all, asked.work.request.nonce);
+    await all.time.advance(1_000);
+    expect(outcome()).toEqual({ kind: "done" });
+    expect(noncesOf(all.store.object).size).toBe(0);
+  });
+
+  test("of what is not there writes nothing", async () => {
+    const all = setup(8);
+    const outcome = rollBack(all, "none0000");
+    await all.time.advance(1_000);
+    expect(outcome()).toEqual({ kind: "done" });
+    expect(all.store.writes).toBe(0);
   });
 });
 
