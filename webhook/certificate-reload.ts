@@ -1,13 +1,11 @@
 import { statSync } from "node:fs";
 import type { Timer, Timers } from "../shared/runtime/clock.ts";
-import { readServingCertificate, type ServingCertificate } from "./tls.ts";
+import { type CertificateFiles, readServingCertificate, type ServingCertificate } from "./tls.ts";
 
 /** How often the files are looked at. Polled, because a mounted Secret changes by a swapped symbolic link far above the file. */
 const LOOK_EVERY_MS = 5_000;
 
-export interface CertificateReloadOptions {
-  readonly certFile: string;
-  readonly keyFile: string;
+export interface CertificateReloadOptions extends CertificateFiles {
   readonly timers: Timers;
   readonly changed: (certificate: ServingCertificate) => void;
   /** A new pair that can't be served: the old one stays in use, and the files are tried again when they change. */
@@ -28,7 +26,8 @@ function stamp(path: string): string {
  * written is tried again at the next look. Returns what ends it.
  */
 export function watchServingCertificate(options: CertificateReloadOptions): () => void {
-  const stamps = (): string => `${stamp(options.certFile)} ${stamp(options.keyFile)}`;
+  const files = [options.certFile, options.keyFile, ...(options.clientCaFile ? [options.clientCaFile] : [])];
+  const stamps = (): string => files.map(stamp).join(" ");
   let loaded = stamps();
   let complained = "";
   let timer: Timer;
@@ -36,7 +35,7 @@ export function watchServingCertificate(options: CertificateReloadOptions): () =
     const now = stamps();
     if (now !== loaded) {
       try {
-        options.changed(readServingCertificate(options.certFile, options.keyFile));
+        options.changed(readServingCertificate(options));
         loaded = now;
       } catch (error) {
         if (now !== complained) options.failed(error);

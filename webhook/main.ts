@@ -1,18 +1,18 @@
 import { sleep } from "../shared/runtime/clock.ts";
 import { commandLine } from "../shared/runtime/command-line.ts";
 import { systemPorts } from "../shared/runtime/system-ports.ts";
-import { webhookOptions } from "./options.ts";
+import { type WebhookOptions, webhookOptions } from "./options.ts";
 import { WebhookServer } from "./server.ts";
-import { CertificateError, readServingCertificate, type ServingCertificate } from "./tls.ts";
+import { CertificateError, certificateFiles, readServingCertificate, type ServingCertificate } from "./tls.ts";
 
 /** Long enough for a handshake, short against what follows. */
 const FIRST_ANSWERS_MS = 10;
 /** The configuration can't be used: what it names is not there or not as it should be. */
 const EXIT_CONFIGURATION = 2;
 
-function certificateOrExit(certFile: string, keyFile: string): ServingCertificate {
+function certificateOrExit(options: WebhookOptions): ServingCertificate {
   try {
-    return readServingCertificate(certFile, keyFile);
+    return readServingCertificate(certificateFiles(options));
   } catch (error) {
     if (!(error instanceof CertificateError)) throw error;
     process.stderr.write(`podseidon-webhook: ${error.message}\n`);
@@ -24,7 +24,7 @@ const options = await commandLine(webhookOptions);
 // The port is open, and answered, before the rest of the program is even loaded: an apiserver that finds no listener waits for
 // its timeout, one that is told 503 goes by its failurePolicy at once.
 const server = new WebhookServer({
-  certificate: certificateOrExit(options.tlsCertFile, options.tlsPrivateKeyFile),
+  certificate: certificateOrExit(options),
   pathPrefix: options.pathPrefix,
   cells: new Set(options.cell.map(({ name }) => name)),
 });

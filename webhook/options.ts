@@ -28,6 +28,11 @@ export const webhookOptions = defineOptions({
     securePort: option(port(), 8443, "The port on which reviews are served, over TLS."),
     tlsCertFile: requiredOption(text("FILE"), "", "The serving certificate, PEM; read again when it changes."),
     tlsPrivateKeyFile: requiredOption(text("FILE"), "", "The private key of the serving certificate, PEM."),
+    clientCaFile: option(
+      text("FILE"),
+      "",
+      "Only callers that show a certificate of these authorities (PEM) are answered; empty is everybody. Read again when it changes.",
+    ),
     pathPrefix: option(
       matching(/^(\/[A-Za-z0-9._~-]+)+$/, "a path such as /webhook", "PATH"),
       "/webhook",

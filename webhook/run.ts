@@ -15,6 +15,7 @@ import { watchServingCertificate } from "./certificate-reload.ts";
 import { WebhookMetrics } from "./metrics.ts";
 import type { WebhookOptions } from "./options.ts";
 import type { WebhookServer } from "./server.ts";
+import { certificateExpiryMs, certificateFiles } from "./tls.ts";
 
 const EXIT_CONFIGURATION = 2;
 /** From SIGTERM to the exit, the shutdown delay included: longer than the longest review that can be under way. */
@@ -52,8 +53,7 @@ function watchCertificate(
   log: Log,
 ): () => void {
   return watchServingCertificate({
-    certFile: options.tlsCertFile,
-    keyFile: options.tlsPrivateKeyFile,
+    ...certificateFiles(options),
     timers: systemPorts.timers,
     changed: (certificate) => {
       server.setCertificate(certificate);
@@ -72,6 +72,13 @@ function declareGauges(metrics: Metrics, webhook: Webhook, server: WebhookServer
   metrics.gaugeFrom(
     { name: "webhook_reviews_in_flight", help: "Reviews that are not answered yet.", labels: {} },
     (set) => set({}, server.inFlight),
+  );
+  metrics.gaugeFrom(
+    {
+      name: "webhook_certificate_expiration_timestamp_seconds",
+      help: "Unix time at which the serving certificate that is in use expires.",
+    },
+    (set) => set({}, certificateExpiryMs(server.certificate) / 1000),
   );
   metrics.gaugeFrom(
     { name: "webhook_protectors", help: "Protectors known, by core cluster.", labels: { core } },

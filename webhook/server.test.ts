@@ -1,13 +1,13 @@
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { Agent, request as httpsRequest } from "node:https";
+import { Agent, type AgentOptions, request as httpsRequest } from "node:https";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { connect } from "node:tls";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import { createCertificateAuthority, issueCertificate } from "../shared/runtime/x509.ts";
+import { createCertificateAuthority, issueCertificate, type KeyAndCertificate } from "../shared/runtime/x509.ts";
 import { MAX_REVIEW_BYTES } from "./limits.ts";
 import { type Call, type Reply, WebhookServer } from "./server.ts";
-import { CertificateError, readServingCertificate } from "./tls.ts";
+import { CertificateError, type CertificateFiles, readServingCertificate, type ServingCertificate } from "./tls.ts";
 
 const validity = { notBeforeMs: Date.now() - 60_000, notAfterMs: Date.now() + 3_600_000 };
 const authority = createCertificateAuthority({ ...validity, commonName: "test" });
@@ -36,7 +36,10 @@ afterEach(async () => {
   crashes.length = 0;
 });
 
-async function start(handler: (call: Call) => Promise<Reply> | Reply, certificate = issue()): Promise<WebhookServer> {
+async function start(
+  handler: (call: Call) => Promise<Reply> | Reply,
+  certificate: ServingCertificate = issue(),
+): Promise<WebhookServer> {
   server = new WebhookServer({
     certificate,
     pathPrefix: "/webhook",
@@ -243,32 +246,62 @@ describe("the end", () => {
 });
 
 describe("the serving certificate", () => {
-  const files = (cert: string, key: string): [string, string] => {
-    const paths: [string, string] = [join(folder, "tls.crt"), join(folder, "tls.key")];
-    writeFileSync(paths[0], cert);
-    writeFileSync(paths[1], key);
-    return paths;
+  const files = (cert: string, key: string, clientCa?: string): CertificateFiles => {
+    const paths = { certFile: join(folder, "tls.crt"), keyFile: join(folder, "tls.key") };
+    writeFileSync(paths.certFile, cert);
+    writeFileSync(paths.keyFile, key);
+    if (clientCa === undefined) return paths;
+    const clientCaFile = join(folder, "client-ca.crt");
+    writeFileSync(clientCaFile, clientCa);
+    return { ...paths, clientCaFile };
   };
 
   test("a pair that fits is read", () => {
     const pair = issue();
-    expect(readServingCertificate(...files(pair.cert, pair.key))).toEqual(pair);
+    expect(readServingCertificate(files(pair.cert, pair.key))).toEqual(pair);
   });
 
   test.each([
     ["a key of another certificate", () => files(issue().cert, issue().key), "mismatch", /does not belong to/],
     ["no certificate", () => files("garbage", issue().key), "malformed", /tls\.crt does not hold a certificate/],
     ["no key", () => files(issue().cert, "garbage"), "malformed", /tls\.key does not hold a private key/],
-    ["no file", (): [string, string] => [join(folder, "none"), join(folder, "none")], "unreadable", /ENOENT/],
+    ["no file", () => ({ certFile: join(folder, "none"), keyFile: join(folder, "none") }), "unreadable", /ENOENT/],
+    [
+      "no client CA",
+      () => {
+        const { cert, key } = issue();
+        return files(cert, key, "");
+      },
+      "malformed",
+      /client-ca\.crt does not hold a client CA/,
+    ],
   ])("%s: says which file and what is wrong", (_name, make, tag, text) => {
     let thrown: unknown;
     try {
-      readServingCertificate(...make());
+      readServingCertificate(make());
     } catch (error) {
       thrown = error;
     }
     expect(thrown).toBeInstanceOf(CertificateError);
     expect(thrown).toMatchObject({ tag, message: expect.stringMatching(text) });
+  });
+
+  test("with a client CA, callers without a certificate of it end at the handshake; a new CA counts at once", async () => {
+    const mine = createCertificateAuthority({ ...validity, commonName: "apiservers" });
+    const other = createCertificateAuthority({ ...validity, commonName: "others" });
+    const shown = (by: KeyAndCertificate): AgentOptions => {
+      const client = issueCertificate(by, { ...validity, commonName: "apiserver", usages: ["client"] });
+      return { cert: client.certificatePem, key: client.privateKeyPem };
+    };
+    const pair = issue();
+    const running = await start(() => ({ status: 200, body: "fine" }), { ...pair, ca: mine.certificatePem });
+    const as = (client: AgentOptions): Promise<Answer> => ask(running.port, { agent: new Agent(client) });
+    await expect(as({})).rejects.toThrow();
+    await expect(as(shown(other))).rejects.toThrow();
+    expect(await as(shown(mine))).toMatchObject({ status: 200 });
+    running.setCertificate({ ...pair, ca: other.certificatePem });
+    await expect(as(shown(mine))).rejects.toThrow();
+    expect(await as(shown(other))).toMatchObject({ status: 200 });
   });
 
   test("a new one is served from the next handshake on", async () => {

@@ -100,6 +100,7 @@ function followDelivery(outgoing: ServerResponse, delivered: (complete: boolean)
 export class WebhookServer {
   readonly #options: ServerOptions;
   readonly #server: Server;
+  #certificate: ServingCertificate;
   #service: Service | undefined;
   #inFlight = 0;
   #draining = false;
@@ -107,11 +108,16 @@ export class WebhookServer {
 
   constructor(options: ServerOptions) {
     this.#options = options;
+    this.#certificate = options.certificate;
+    // Only apiservers may call, where they show a certificate (design 11); everybody else ends at the handshake.
+    const mutual = options.certificate.ca !== undefined;
     const app = this.#routes();
     const listener = getRequestListener((request, env) => app.fetch(request, env));
     this.#server = createServer(
       {
         ...options.certificate,
+        requestCert: mutual,
+        rejectUnauthorized: mutual,
         minVersion: "TLSv1.2",
         ALPNProtocols: ["http/1.1"],
         keepAliveTimeout: KEEP_ALIVE_MS,
@@ -128,6 +134,11 @@ export class WebhookServer {
   /** Reviews that are not answered yet. */
   get inFlight(): number {
     return this.#inFlight;
+  }
+
+  /** What new connections are served with. */
+  get certificate(): ServingCertificate {
+    return this.#certificate;
   }
 
   /** The port that is listened on, once {@link listen} has resolved. */
@@ -155,6 +166,7 @@ export class WebhookServer {
 
   /** Serves another certificate from the next handshake on. */
   setCertificate(certificate: ServingCertificate): void {
+    this.#certificate = certificate;
     this.#server.setSecureContext({ ...certificate, minVersion: "TLSv1.2" });
   }
 

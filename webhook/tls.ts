@@ -6,6 +6,30 @@ import { createSecureContext } from "node:tls";
 export interface ServingCertificate {
   readonly cert: string;
   readonly key: string;
+  /** Where callers must show a certificate: whose certificates are taken, PEM. */
+  readonly ca?: string;
+}
+
+/** Unix milliseconds from which on no caller takes the certificate. */
+export function certificateExpiryMs({ cert }: ServingCertificate): number {
+  return new X509Certificate(cert).validToDate.getTime();
+}
+
+/** What is read; without `clientCaFile` (or with an empty one) everybody may call. */
+export interface CertificateFiles {
+  readonly certFile: string;
+  readonly keyFile: string;
+  readonly clientCaFile?: string;
+}
+
+/** As the options name them. */
+export function certificateFiles(options: {
+  readonly tlsCertFile: string;
+  readonly tlsPrivateKeyFile: string;
+  readonly clientCaFile: string;
+}): CertificateFiles {
+  const { tlsCertFile: certFile, tlsPrivateKeyFile: keyFile, clientCaFile } = options;
+  return { certFile, keyFile, clientCaFile };
 }
 
 export type CertificateErrorTag = "unreadable" | "malformed" | "mismatch";
@@ -44,10 +68,10 @@ function parsed<T>(path: string, what: string, parse: () => T): T {
 }
 
 /**
- * Reads both files and checks that they fit each other, because a pair that does not would only fail at each handshake.
+ * Reads the files and checks that they fit each other, because a pair that does not would only fail at each handshake.
  * Throws {@link CertificateError}.
  */
-export function readServingCertificate(certFile: string, keyFile: string): ServingCertificate {
+export function readServingCertificate({ certFile, keyFile, clientCaFile = "" }: CertificateFiles): ServingCertificate {
   const cert = read(certFile, "certificate");
   const key = read(keyFile, "private key");
   const certificate = parsed(certFile, "certificate", () => new X509Certificate(cert));
@@ -59,5 +83,9 @@ export function readServingCertificate(certFile: string, keyFile: string): Servi
     );
   }
   parsed(certFile, "certificate", () => createSecureContext({ cert, key }));
-  return { cert, key };
+  if (clientCaFile === "") return { cert, key };
+  const ca = read(clientCaFile, "client CA");
+  // An empty list would turn every caller away, or in other libraries none.
+  parsed(clientCaFile, "client CA", () => new X509Certificate(ca));
+  return { cert, key, ca };
 }
