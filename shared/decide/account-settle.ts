@@ -4,7 +4,7 @@
  */
 import type { Operation } from "../schema/podprotector.ts";
 import { isComparableVersion } from "../schema/resource-version.ts";
-import type { AccountInput } from "./account.ts";
+import type { AccountInput } from "./account-input.ts";
 import { Ledger } from "./ledger.ts";
 import { rangeKey } from "./range-bucket.ts";
 import { orderedRecords, type Reservation } from "./reservation.ts";

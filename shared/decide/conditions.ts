@@ -1,7 +1,7 @@
 /** `status.conditions` of a protector (design 4), made from its status alone so that every writer comes to the same. */
 import type { Condition } from "../schema/podprotector.ts";
+import type { CellState, ProtectorState } from "./cell-state.ts";
 import { estimate, isReliable } from "./estimate.ts";
-import type { CellState, ProtectorState } from "./protector-state.ts";
 import { formatMs, parseMs } from "./time.ts";
 
 export interface ConditionInput {

@@ -1,32 +1,11 @@
 /** One PodProtector as the webhook decides on it (design 5.3): a parsed view that a batch can change. */
 import type { Aggregation, CellStatus, PodProtector, PodProtectorStatus } from "../schema/podprotector.ts";
+import type { CellState, ProtectorState } from "./cell-state.ts";
 import { Ledger } from "./ledger.ts";
 import { isLeftOut } from "./rules.ts";
 import { type SpecFacts, specFacts } from "./spec-facts.ts";
 import { summarize } from "./summary.ts";
 import { parseMs } from "./time.ts";
-
-export interface CellState {
-  readonly cellID: string;
-  readonly aggregation: Aggregation | undefined;
-  readonly ledger: Ledger;
-  /** An aggregator has counted this cell. An entry that only a webhook has written is not counted. */
-  readonly isCounted: boolean;
-  /** Its history may be incomplete (design 5.4). */
-  readonly isOnHold: boolean;
-  /** Counted under the spec of today, or by an aggregator that does not say under which (upstream's). */
-  readonly isCurrent: boolean;
-  /** Of a count under the spec of today: the published maturity cutoff, Unix milliseconds. */
-  readonly maturityCutoffMs: number | undefined;
-  /** As it was read; undefined for an entry that this process adds. */
-  readonly stored: CellStatus | undefined;
-}
-
-export interface ProtectorState {
-  readonly spec: SpecFacts;
-  /** By cellID, in the order of the object. */
-  readonly cells: Map<string, CellState>;
-}
 
 export function parseProtector(protector: PodProtector): ProtectorState {
   const spec = specFacts(protector.spec);

@@ -6,15 +6,17 @@ import type { Pod } from "../schema/pod.ts";
 import type { Operation } from "../schema/podprotector.ts";
 import { hasReached } from "../schema/resource-version.ts";
 import { classifyPod, type PodClass } from "./availability.ts";
+import type { CellState, ProtectorState } from "./cell-state.ts";
 import { type Criterion, estimate } from "./estimate.ts";
 import { oldestComponent } from "./position.ts";
-import { type CellState, cellOf, type ProtectorState } from "./protector-state.ts";
+import { cellOf } from "./protector-state.ts";
 import { isDeletionPaid, type Reservation, type Weight } from "./reservation.ts";
 import { isLeftOut } from "./rules.ts";
 import { parseMicros, parseMs } from "./time.ts";
 
+export type { ProtectorState } from "./cell-state.ts";
 export type { Criterion } from "./estimate.ts";
-export { cloneState, encodeStatus, type ProtectorState, parseProtector } from "./protector-state.ts";
+export { cloneState, encodeStatus, parseProtector } from "./protector-state.ts";
 
 /**
  * No reservation is added to a history that may have more bytes (design 5.5, S10): the object stays under 1 MiB whatever the names

@@ -1,6 +1,6 @@
 import type { Summary } from "../schema/podprotector.ts";
+import type { CellState, ProtectorState } from "./cell-state.ts";
 import { estimate } from "./estimate.ts";
-import type { CellState, ProtectorState } from "./protector-state.ts";
 import { parseMs } from "./time.ts";
 
 const INT32_MAX = 2_147_483_647;

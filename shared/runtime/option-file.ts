@@ -1,5 +1,7 @@
 import { nearest } from "./nearest.ts";
-import type { ReadFile } from "./options.ts";
+
+/** Returns the text of a file; throws when it can't be read. */
+export type ReadFile = (path: string) => string | Promise<string>;
 
 /** What a config file said, by option key, and what could not be understood. */
 export interface GivenFile {

@@ -4,7 +4,7 @@
  */
 import * as v from "valibot";
 import { describeValue } from "../schema/schema-error.ts";
-import { readConfig } from "./option-file.ts";
+import { type ReadFile, readConfig } from "./option-file.ts";
 import { readFlags } from "./option-flags.ts";
 import { helpText } from "./option-help.ts";
 import { flagName, variableName } from "./option-names.ts";
@@ -30,9 +30,6 @@ export type ParsedOptions<O> =
   | { readonly kind: "run"; readonly values: Values<O> }
   /** Print `text` (to stderr when `code` is not 0) and exit. Code 2 is a wrong configuration. */
   | { readonly kind: "exit"; readonly code: 0 | 2; readonly text: string };
-
-/** Returns the text of a file; throws when it can't be read. */
-export type ReadFile = (path: string) => string | Promise<string>;
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
