@@ -44,6 +44,8 @@ export interface AggregatorOptions {
   /** The cell's apiserver, for quorum reads of single pods. */
   readonly cellClient: Pick<ApiClient, "getPod" | "patch">;
   readonly cores: readonly CoreAccess[];
+  /** Of the update trigger's pod. */
+  readonly triggerNamespace: string | undefined;
   readonly settleMs: number;
   readonly heartbeatMs: number;
   readonly algorithm: SyncTimeAlgorithm;
@@ -88,6 +90,7 @@ export class Aggregator {
       clock: ports.clock,
       eventTime: parser.eventTime,
       settledGeneration: parser.settledGeneration,
+      triggerNamespace: options.triggerNamespace,
       onRestored: (how, from, to) => this.#cellRestored(how, from, to),
     });
     this.membership = new Membership(pods, ports);

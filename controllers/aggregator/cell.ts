@@ -1,17 +1,19 @@
 /** The cell's pod snapshot `S` with its position `s` (design 5.1), as accounting looks at it. */
 import { oldestComponent, positionComponents } from "../../shared/decide/position.ts";
+import { isForked, parseTriggerMark, type TriggerMark } from "../../shared/decide/trigger-mark.ts";
 import type { ConfirmedSource } from "../../shared/kube/source.ts";
 import type { WatchEvent } from "../../shared/kube/watch-event.ts";
 import type { Clock } from "../../shared/runtime/clock.ts";
-import { UPDATE_TRIGGER_COUNTER_ANNOTATION, UPDATE_TRIGGER_POD } from "../../shared/schema/annotations.ts";
+import { UPDATE_TRIGGER_POD } from "../../shared/schema/annotations.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
-import { isComparableVersion } from "../../shared/schema/resource-version.ts";
+import { compareVersions, isComparableVersion } from "../../shared/schema/resource-version.ts";
 
 /** How the time of the newest event is told (design 5.6): `lastEventTime` is written in every mode. */
 export type EventTime = (pod: Pod, receivedMs: number) => number;
 
 /** What showed that the cell's etcd was restored to an older state (design 5.4). */
-export type RestoreSign = "version" | "counter" | "stored";
+export const RESTORE_SIGNS = ["version", "counter", "object", "stored"] as const;
+export type RestoreSign = (typeof RESTORE_SIGNS)[number];
 
 /** The cell's pods; one with shards knows the position of each (design 5.4). */
 export interface PodSource extends ConfirmedSource<Pod> {
@@ -23,6 +25,8 @@ export interface CellOptions {
   readonly clock: Clock;
   readonly eventTime: EventTime;
   readonly settledGeneration: (pod: Pod) => number | undefined;
+  /** Where the update trigger's pod is: anybody may call a pod like it elsewhere. Undefined: nowhere. */
+  readonly triggerNamespace: string | undefined;
   readonly onRestored: (how: RestoreSign, from: string, to: string) => void;
 }
 
@@ -30,6 +34,10 @@ export class Cell {
   readonly pods: PodSource;
   readonly #options: CellOptions;
   readonly #byUid = new Map<string, Pod>();
+  /** What the update trigger left last; it outlives the pod, which may come back as it was long ago. */
+  #mark: TriggerMark | undefined;
+  /** A restore that was told, until the list that it leads to is in: one restore shows in many ways. */
+  #isTold = false;
   #lastEventMs: number | undefined;
 
   /** Follows `pods` from now on; it must still be empty. */
@@ -39,6 +47,7 @@ export class Cell {
     options.pods.subscribe({
       changed: (before, after) => this.#changed(before, after),
       relisted: () => {
+        this.#isTold = false;
         // A list is an event even when there is no pod in it: nothing is older than its receipt (upstream marks empty lists).
         if (this.#lastEventMs === undefined) this.#lastEventMs = options.clock.nowMs();
       },
@@ -77,7 +86,9 @@ export class Cell {
 
   /** To be given every event of the pods' list-watch. */
   watched(event: WatchEvent): void {
-    if (event.kind === "versionWentBack") this.#options.onRestored("version", event.from, event.to);
+    if (event.kind !== "versionWentBack") return;
+    this.#isTold = true;
+    this.#options.onRestored("version", event.from, event.to);
   }
 
   #changed(before: Pod | undefined, after: Pod | undefined): void {
@@ -87,14 +98,30 @@ export class Cell {
     if (pod === undefined) return;
     const atMs = this.#options.eventTime(pod, this.#options.clock.nowMs());
     this.#lastEventMs = Math.max(this.#lastEventMs ?? 0, atMs);
-    if (pod.name === UPDATE_TRIGGER_POD) this.#compareCounter(before, after);
+    if (before !== undefined && after !== undefined && isOlder(after.resourceVersion, before.resourceVersion)) {
+      this.#restored("object", before.resourceVersion, after.resourceVersion);
+    }
+    if (after?.name === UPDATE_TRIGGER_POD && after.namespace === this.#options.triggerNamespace)
+      this.#compareMark(after);
   }
 
-  /** The update trigger counts on from what is stored: the counter goes back only with etcd (design 5.4). */
-  #compareCounter(before: Pod | undefined, after: Pod | undefined): void {
-    const from = before?.annotations?.[UPDATE_TRIGGER_COUNTER_ANNOTATION];
-    const to = after?.annotations?.[UPDATE_TRIGGER_COUNTER_ANNOTATION];
-    if (from === undefined || to === undefined || !(Number(to) < Number(from))) return;
-    this.#options.onRestored("counter", from, to);
+  /** The update trigger counts on from what is stored: another lineage comes only with another etcd (design 5.4). */
+  #compareMark({ annotations }: Pod): void {
+    const found = parseTriggerMark(annotations);
+    if (found === undefined) return;
+    const known = this.#mark;
+    this.#mark = found;
+    if (known !== undefined && isForked(known, found))
+      this.#restored("counter", String(known.counter), String(found.counter));
   }
+
+  #restored(how: RestoreSign, from: string, to: string): void {
+    if (this.#isTold) return;
+    this.#isTold = true;
+    this.#options.onRestored(how, from, to);
+  }
+}
+
+function isOlder(version: string, than: string): boolean {
+  return isComparableVersion(version) && isComparableVersion(than) && compareVersions(version, than) < 0;
 }

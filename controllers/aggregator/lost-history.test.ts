@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { Aggregation, PodProtector } from "../../shared/schema/podprotector.ts";
-import { counted, SETTLE_MS } from "../../test/support/aggregator-rig.ts";
+import { type AggregatorRig, counted, SETTLE_MS } from "../../test/support/aggregator-rig.ts";
 
 describe("lost history", () => {
   test("a position that is newer than the snapshot is not overwritten while the stream may only lag", async () => {
@@ -35,21 +35,64 @@ describe("lost history", () => {
     expect(rig.core.entry("p")?.aggregation?.epoch).toBe(1);
   });
 
-  test("the update trigger's counter that goes back means the same", async () => {
+  describe("the update trigger's pod", () => {
+    const NAME = "podseidon-update-trigger";
+    const annotations = (counter: number, lineage = ""): Record<string, string> => ({
+      "podseidon.kubewharf.io/update-trigger-counter": String(counter),
+      ...(lineage === "" ? {} : { "podseidon.kubewharf.io/update-trigger-lineage": lineage }),
+    });
+    const hold = (rig: AggregatorRig): string | undefined => rig.core.entry("p")?.aggregation?.hold;
+
+    const cases: readonly [string, readonly (readonly [number, string])[], boolean][] = [
+      ["counts on", [[8, "1:a"]], false],
+      ["is counted on by another process", [[8, "1:a,8:b"]], false],
+      ["goes back", [[6, "1:a"]], true],
+      ["goes back, where nobody keeps a lineage", [[6, ""]], true],
+      ["went back and has passed where it was, while nobody looked", [[20, "1:a,5:a2"]], true],
+      ["was made anew by a process without memory", [[1_700_000, "1700000:b"]], false],
+    ];
+    test.each(cases)("%s", async (_, marks, isRestored) => {
+      const rig = await counted();
+      rig.cell.put(NAME, { labels: {}, annotations: annotations(7, "1:a") });
+      await rig.run(100);
+      for (const [counter, lineage] of marks) {
+        rig.cell.put(NAME, { labels: {}, annotations: annotations(counter, lineage) });
+        await rig.run(100);
+      }
+      if (isRestored) expect(hold(rig)).toMatch(/^CellRestored\//);
+      else expect(hold(rig)).toBeUndefined();
+    });
+
+    test("that was deleted and comes back with an older counter, too", async () => {
+      const rig = await counted();
+      rig.cell.put(NAME, { labels: {}, annotations: annotations(7) });
+      rig.cell.remove(NAME);
+      await rig.run(100);
+      expect(hold(rig)).toBeUndefined();
+      rig.cell.put(NAME, { labels: {}, uid: "another", annotations: annotations(5) });
+      await rig.run(100);
+      expect(hold(rig)).toMatch(/^CellRestored\//);
+    });
+
+    test("of another namespace is nobody's", async () => {
+      const rig = await counted({ triggerNamespace: "system" });
+      rig.cell.put(NAME, { labels: {}, annotations: annotations(7) });
+      rig.cell.put(NAME, { labels: {}, annotations: annotations(5) });
+      await rig.run(100);
+      expect(hold(rig)).toBeUndefined();
+    });
+  });
+
+  test("an object whose version goes back means the same, however new the list is; one restore is told once", async () => {
     const rig = await counted();
-    const trigger = (counter: number): void => {
-      rig.cell.put("podseidon-update-trigger", {
-        labels: {},
-        annotations: { "podseidon.kubewharf.io/update-trigger-counter": String(counter) },
-      });
-    };
-    trigger(7);
-    trigger(8);
+    for (const name of ["a", "b"]) rig.cell.put(name);
     await rig.run(100);
-    expect(rig.core.entry("p")?.aggregation?.hold).toBeUndefined();
-    trigger(7);
+    const old = new Map([...rig.cell.live].map(([name, pod]) => [`ns/${name}`, { ...pod, resourceVersion: "90" }]));
+    rig.cell.source.list(old, "5000");
     await rig.run(100);
+    expect(rig.core.entry("p")?.aggregation).toMatchObject({ resourceVersion: "5000", epoch: 1 });
     expect(rig.core.entry("p")?.aggregation?.hold).toMatch(/^CellRestored\//);
+    expect(rig.events.filter(({ kind }) => kind === "cellRestored")).toHaveLength(1);
   });
 
   test("an entry that was removed is put on hold until a settle period is over", async () => {
@@ -58,6 +101,26 @@ describe("lost history", () => {
     await rig.run(100);
     expect(rig.core.entry("p")?.aggregation).toMatchObject({ availableReplicas: 3, epoch: 1 });
     expect(rig.core.entry("p")?.aggregation?.hold).toMatch(/^Gone\//);
+  });
+
+  test("a cell that was removed while nobody led has left its epoch, by which the next leader knows", async () => {
+    const rig = await counted();
+    rig.core.edit("p", (object) => withAggregation(object, { epoch: 4 }));
+    await rig.loseLeadership();
+    rig.core.edit("p", (object) => ({
+      ...object,
+      status: {
+        cells: [{ cellID: "cell", aggregation: { totalReplicas: 0, availableReplicas: 0, epoch: 4 } }],
+        summary: summary(),
+      },
+    }));
+    rig.isLeader = true;
+    rig.lead();
+    await rig.run(100);
+    rig.confirmNow();
+    await rig.run(100);
+    expect(rig.core.entry("p")?.aggregation).toMatchObject({ availableReplicas: 3, epoch: 5 });
+    expect(rig.core.entry("p")?.aggregation?.hold).toMatch(/^CellRemoved\//);
   });
 
   test("a core that went back is held for every protector", async () => {

@@ -4,6 +4,7 @@ import type { Metrics } from "../../shared/observe/metrics.ts";
 import type { Clock } from "../../shared/runtime/clock.ts";
 import { OPERATIONS } from "../../shared/schema/podprotector.ts";
 import type { Aggregator } from "./aggregator.ts";
+import { RESTORE_SIGNS } from "./cell.ts";
 import {
   type AggregatorEvent,
   type EventSink,
@@ -69,7 +70,7 @@ export function eventMetrics(metrics: Metrics, cores: readonly string[]): EventS
   const restores = metrics.counter({
     name: "aggregator_cell_restores_total",
     help: "Times that the cell was seen to be restored to an older state.",
-    labels: { sign: ["version", "counter", "stored"] },
+    labels: { sign: RESTORE_SIGNS },
   });
   const evidence = metrics.counter({
     name: "aggregator_evidence_total",

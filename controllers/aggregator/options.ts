@@ -46,6 +46,11 @@ export const aggregatorOptions = defineOptions({
       "",
       "Count the pods of this label selector only. The cells of one cluster must not overlap.",
     ),
+    updateTriggerNamespace: option(
+      text("NAMESPACE"),
+      "",
+      "Where the update trigger's pod is. Empty is --namespace, or the namespace of the kubeconfig or of the process.",
+    ),
     podShards: option(
       integer(1, MAX_SHARDS),
       1,

@@ -119,7 +119,6 @@ function judge(
     stored,
     known: progress.known,
     isMarkedRestored: protector.metadata.annotations?.[RESTORED_ANNOTATION] !== undefined,
-    leftEpoch: undefined,
     incident,
   };
   const verdict = judgeHistory({ ...question, token: "" });

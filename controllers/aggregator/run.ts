@@ -113,6 +113,12 @@ function watchProtectors(
   });
 }
 
+/** As the update trigger finds it, so that the defaults of both agree. */
+function triggerNamespace({ updateTriggerNamespace, namespace }: AggregatorOptions, cluster: ClusterAccess): string {
+  if (updateTriggerNamespace !== "") return updateTriggerNamespace;
+  return namespace === "" ? (cluster.namespace ?? "default") : namespace;
+}
+
 /** Runs the aggregator until it is told to stop; resolves with the exit code. */
 export async function run(): Promise<number> {
   const options = await commandLine(aggregatorOptions);
@@ -164,6 +170,7 @@ export async function run(): Promise<number> {
     parser,
     cellClient: new ApiClient(transport),
     cores,
+    triggerNamespace: triggerNamespace(options, cluster),
     settleMs: options.settlePeriod,
     heartbeatMs: options.heartbeatInterval,
     algorithm: options.syncTimeAlgorithm,

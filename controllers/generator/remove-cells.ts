@@ -1,11 +1,16 @@
 /** Annotation `remove-cell-once` (design 12): cells leave the status, once, and then the annotation goes. */
 import { encodeStatus, parseProtector } from "../../shared/decide/protector-state.ts";
-import { podProtectorPath } from "../../shared/kube/api.ts";
+import { type ApiClient, podProtectorPath } from "../../shared/kube/api.ts";
 import type { ApiResult } from "../../shared/kube/api-result.ts";
 import { GROUP, KIND, REMOVE_CELL_ONCE_ANNOTATION, VERSION } from "../../shared/schema/annotations.ts";
 import { parsePodProtector } from "../../shared/schema/parse-podprotector.ts";
 import type { CellStatus, PodProtector } from "../../shared/schema/podprotector.ts";
-import type { ReleaseCalls } from "./release.ts";
+
+export interface RemovalCalls {
+  readonly api: Pick<ApiClient, "putPodProtectorStatus" | "update">;
+  readonly timeoutMs: number;
+  readonly signal: AbortSignal;
+}
 
 /** What is left of a cell that was removed: its epoch, by which an aggregator knows that admissions were forgotten (design 5.4). */
 function remainder({ cellID, aggregation }: CellStatus): CellStatus {
@@ -14,7 +19,7 @@ function remainder({ cellID, aggregation }: CellStatus): CellStatus {
 
 /** Two writes: the status, then the annotation at the version that the first one made, so that a crash between repeats the first. */
 export async function removeCells(
-  calls: ReleaseCalls,
+  calls: RemovalCalls,
   protector: PodProtector,
   cells: readonly string[],
   nowMs: number,

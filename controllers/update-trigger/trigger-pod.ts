@@ -1,9 +1,9 @@
 import * as v from "valibot";
+import { formatTriggerMark, parseTriggerMark, type TriggerMark } from "../../shared/decide/trigger-mark.ts";
 import {
   PART_OF_LABEL,
   PART_OF_PODSEIDON,
   UPDATE_TRIGGER_ANNOTATION,
-  UPDATE_TRIGGER_COUNTER_ANNOTATION,
   UPDATE_TRIGGER_SCHEDULER,
 } from "../../shared/schema/annotations.ts";
 
@@ -23,8 +23,8 @@ const Raw = v.looseObject({
 export interface TriggerPod {
   readonly uid: string;
   readonly resourceVersion: string;
-  /** How often the pod was patched, over all of its lives (design 5.4); 0 when another component made it. */
-  readonly counter: number;
+  /** Counter 0 without a lineage when another component made it. */
+  readonly mark: TriggerMark;
   /** Some other scheduler may take it, or it runs: somebody else's pod has the name. */
   readonly isSchedulable: boolean;
 }
@@ -35,41 +35,37 @@ export function parseTriggerPod(raw: unknown): TriggerPod {
   return {
     uid: metadata.uid,
     resourceVersion: metadata.resourceVersion,
-    counter: parseCounter(metadata.annotations?.[UPDATE_TRIGGER_COUNTER_ANNOTATION]),
+    mark: parseTriggerMark(metadata.annotations) ?? { counter: 0, lineage: [] },
     isSchedulable: spec?.schedulerName !== UPDATE_TRIGGER_SCHEDULER || (spec.nodeName ?? "") !== "",
   };
 }
 
-/** The count that the annotation holds; 0 when it is absent or no count. */
-export function parseCounter(text: string | undefined): number {
-  return text !== undefined && /^[0-9]{1,15}$/.test(text) ? Number(text) : 0;
-}
-
-export interface TriggerMark {
-  readonly counter: number;
+/** One patch. */
+export interface Touch {
+  readonly mark: TriggerMark;
   /** Unix milliseconds, for people and for upstream's `status` algorithm. */
   readonly atMs: number;
   /** Where a cell is a label selector, what brings the pod into it. */
   readonly labels: Readonly<Record<string, string>>;
 }
 
-function marks({ counter, atMs, labels }: TriggerMark): Record<string, unknown> {
+function marks({ mark, atMs, labels }: Touch): Record<string, unknown> {
   return {
     // Pods that are part of the project are let go without any core access (design 6): nothing ever protects this one.
     labels: { ...labels, [PART_OF_LABEL]: PART_OF_PODSEIDON },
     annotations: {
       [UPDATE_TRIGGER_ANNOTATION]: new Date(atMs).toISOString(),
-      [UPDATE_TRIGGER_COUNTER_ANNOTATION]: String(counter),
+      ...formatTriggerMark(mark),
     },
   };
 }
 
 /** The pod to create: admitted by the restricted pod security standard, and taken by no scheduler. */
-export function newTriggerPod(namespace: string, name: string, mark: TriggerMark): unknown {
+export function newTriggerPod(namespace: string, name: string, touch: Touch): unknown {
   return {
     apiVersion: "v1",
     kind: "Pod",
-    metadata: { namespace, name, ...marks(mark) },
+    metadata: { namespace, name, ...marks(touch) },
     spec: {
       schedulerName: UPDATE_TRIGGER_SCHEDULER,
       automountServiceAccountToken: false,
@@ -88,6 +84,6 @@ export function newTriggerPod(namespace: string, name: string, mark: TriggerMark
 }
 
 /** A merge patch that is refused when the pod is not the one that was read: a counter must follow what is stored. */
-export function triggerPatch(pod: TriggerPod, mark: TriggerMark): unknown {
-  return { metadata: { uid: pod.uid, resourceVersion: pod.resourceVersion, ...marks(mark) } };
+export function triggerPatch(pod: TriggerPod, touch: Touch): unknown {
+  return { metadata: { uid: pod.uid, resourceVersion: pod.resourceVersion, ...marks(touch) } };
 }

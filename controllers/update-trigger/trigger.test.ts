@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { isForked, parseTriggerMark, type TriggerMark } from "../../shared/decide/trigger-mark.ts";
 import type { ApiResult } from "../../shared/kube/api-result.ts";
 import {
   PART_OF_LABEL,
@@ -65,6 +66,12 @@ class FakePods {
     return Number(this.pod?.metadata.annotations[UPDATE_TRIGGER_COUNTER_ANNOTATION]);
   }
 
+  get mark(): TriggerMark {
+    const mark = parseTriggerMark(this.pod?.metadata.annotations);
+    if (mark === undefined) throw new Error("there is no mark");
+    return mark;
+  }
+
   put(counter: number | undefined, spec: Stored["spec"] = { schedulerName: "do-not-schedule" }): void {
     const annotations = counter === undefined ? {} : { [UPDATE_TRIGGER_COUNTER_ANNOTATION]: String(counter) };
     const metadata = { namespace: "ns", name: "podseidon-update-trigger", uid: "old", labels: {}, annotations };
@@ -72,15 +79,16 @@ class FakePods {
   }
 }
 
-function rig(): {
+function rig(
+  time = new VirtualTime({ seed: 3 }),
+  pods = new FakePods(),
+): {
   time: VirtualTime;
   pods: FakePods;
   events: TriggerEvent[];
   trigger: UpdateTrigger;
   round(): Promise<unknown>;
 } {
-  const time = new VirtualTime({ seed: 3 });
-  const pods = new FakePods();
   const events: TriggerEvent[] = [];
   const trigger = new UpdateTrigger({
     client: pods,
@@ -147,6 +155,34 @@ describe("the dummy pod", () => {
     await round();
     expect(events).toContainEqual({ kind: "wentBack", from: 12, to: 5 });
     expect(pods.counter).toBe(6);
+  });
+
+  test("shows a restore to those who look when its counter has passed where it was", async () => {
+    const { pods, round } = rig();
+    await round();
+    await round();
+    const snapshot = structuredClone(pods.pod);
+    await round();
+    const seen = pods.mark;
+    expect(isForked(seen, seen)).toBe(false);
+    pods.pod = snapshot;
+    if (pods.pod) pods.pod.metadata.resourceVersion = pods.next();
+    for (let more = 0; more < 5; more++) await round();
+    expect(pods.counter).toBeGreaterThan(seen.counter);
+    expect(isForked(seen, pods.mark)).toBe(true);
+  });
+
+  test.each(["the same", "another"])("made again by %s process, it is no restore", async (process) => {
+    const { time, pods, events, round } = rig();
+    await round();
+    await round();
+    const seen = pods.mark;
+    pods.pod = undefined;
+    await time.advance(60_000);
+    const next = process === "another" ? rig(time, pods) : { round, events };
+    await next.round();
+    expect(kinds(next.events).at(-1)).toBe("done create");
+    expect(isForked(seen, pods.mark)).toBe(false);
   });
 
   test("is patched at its new version when somebody else changed it", async () => {

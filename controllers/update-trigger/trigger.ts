@@ -1,3 +1,4 @@
+import { isForked, nextTriggerMark, type TriggerMark } from "../../shared/decide/trigger-mark.ts";
 import type { ApiClient } from "../../shared/kube/api.ts";
 import type { ApiFailure, ApiResult } from "../../shared/kube/api-result.ts";
 import { Backoff } from "../../shared/runtime/backoff.ts";
@@ -11,7 +12,7 @@ export type TriggerEvent =
   | { readonly kind: "done"; readonly action: TriggerAction; readonly counter: number }
   /** Nothing but the quiet stream suffers: the next try follows after `retryMs`. */
   | { readonly kind: "failed"; readonly action: TriggerAction; readonly error: Error; readonly retryMs: number }
-  /** The stored counter is below what this process stored: the cell's etcd was restored to an older state (design 5.4). */
+  /** What is stored does not follow from what this process stored: the cell's etcd was restored to an older state (design 5.4). */
   | { readonly kind: "wentBack"; readonly from: number; readonly to: number }
   /** A pod of that name is there which a scheduler may take or has taken; it is patched all the same. */
   | { readonly kind: "schedulable" };
@@ -39,12 +40,15 @@ export class UpdateTrigger {
   readonly #options: TriggerOptions;
   readonly #backoff: Backoff;
   #pod: TriggerPod | undefined;
-  /** The highest counter that this process knows to be stored. */
-  #stored = 0;
+  /** The newest mark that this process knows to have been stored. */
+  #known: TriggerMark | undefined;
+  /** Names this process in the lineage; another one after each restore, so that this shows to those who look later. */
+  #token: string;
   #lastDoneMs: number | undefined;
 
   constructor(options: TriggerOptions) {
     this.#options = options;
+    this.#token = options.ports.random.token();
     this.#backoff = new Backoff(
       { initialMs: options.intervalMs, maxMs: Math.max(options.intervalMs, 30_000) },
       options.ports.random,
@@ -91,15 +95,16 @@ export class UpdateTrigger {
   }
 
   async #find(signal: AbortSignal): Promise<ApiResult<TriggerPod>> {
-    const { client, namespace, name, onEvent } = this.#options;
+    const { client, namespace, name, ports, onEvent } = this.#options;
     const result = await client.getPod(namespace, name, parseTriggerPod, { timeoutMs: CALL_TIMEOUT_MS, signal });
     if (result.kind !== "ok") return result;
     const pod = result.object;
-    if (pod.counter < this.#stored) {
-      onEvent({ kind: "wentBack", from: this.#stored, to: pod.counter });
-      this.#stored = pod.counter;
+    if (this.#known !== undefined && isForked(this.#known, pod.mark)) {
+      onEvent({ kind: "wentBack", from: this.#known.counter, to: pod.mark.counter });
+      this.#token = ports.random.token();
     }
-    onEvent({ kind: "done", action: "adopt", counter: pod.counter });
+    this.#known = pod.mark;
+    onEvent({ kind: "done", action: "adopt", counter: pod.mark.counter });
     if (pod.isSchedulable) onEvent({ kind: "schedulable" });
     this.#pod = pod;
     return result;
@@ -109,11 +114,11 @@ export class UpdateTrigger {
   #update(pod: TriggerPod, signal: AbortSignal): Promise<ApiResult<TriggerPod>> {
     const { client, namespace, name, labels, ports } = this.#options;
     const path = `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods/${encodeURIComponent(name)}`;
-    const mark = { counter: pod.counter + 1, atMs: ports.clock.nowMs(), labels };
+    const touch = { mark: nextTriggerMark(pod.mark, this.#token), atMs: ports.clock.nowMs(), labels };
     return client.patch(
       path,
       "application/merge-patch+json",
-      triggerPatch(pod, mark),
+      triggerPatch(pod, touch),
       parseTriggerPod,
       this.#call(signal),
     );
@@ -123,9 +128,10 @@ export class UpdateTrigger {
     const { client, namespace, name, labels, ports } = this.#options;
     // A pod that was deleted goes on where it was; a process that knows of none starts at the time, which no earlier one can have passed.
     const atMs = ports.clock.nowMs();
-    const mark = { counter: this.#stored > 0 ? this.#stored + 1 : Math.floor(atMs), atMs, labels };
+    const known = this.#known ?? { counter: Math.floor(atMs), lineage: [] };
+    const touch = { mark: nextTriggerMark(known, this.#token), atMs, labels };
     const path = `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods`;
-    return client.create(path, newTriggerPod(namespace, name, mark), parseTriggerPod, this.#call(signal));
+    return client.create(path, newTriggerPod(namespace, name, touch), parseTriggerPod, this.#call(signal));
   }
 
   #call(signal: AbortSignal): { timeoutMs: number; signal: AbortSignal; fieldManager: string } {
@@ -134,10 +140,10 @@ export class UpdateTrigger {
 
   #done(action: TriggerAction, pod: TriggerPod): undefined {
     this.#pod = pod;
-    this.#stored = Math.max(this.#stored, pod.counter);
+    this.#known = pod.mark;
     this.#backoff.reset();
     this.#lastDoneMs = this.#options.ports.clock.monotonicMs();
-    this.#options.onEvent({ kind: "done", action, counter: pod.counter });
+    this.#options.onEvent({ kind: "done", action, counter: pod.mark.counter });
   }
 
   #failed(action: TriggerAction, failure: ApiFailure, signal: AbortSignal): number | undefined {

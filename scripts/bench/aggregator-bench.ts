@@ -37,7 +37,7 @@ const HELP = `usage: npm run bench -- aggregator [options]
   --seconds N       how long (default 10; 60 with --full)
   --rounds N        starts of each side (default 2; 3 with --full)
   --full            the sizes of the goals, and this project alone with 30,000 and 100,000 pods
-  --large           with --full, only the large cells
+  --parts A,B,..    only some of: start, changes, load, large (default all; large is with --full)
   --peers DIR       where podseidon-aggregator.xz is
 `;
 
@@ -49,14 +49,21 @@ interface Figures {
   readonly countedCpuMs: number;
   readonly peakBytes: number;
   readonly loopDelayMs: number | undefined;
-  readonly flipsMs: readonly number[];
+  readonly flipsMs: readonly number[] | undefined;
+  readonly flipLoopDelayMs: number | undefined;
   readonly load: LoadFigures | undefined;
   readonly loadLoopDelayMs: number | undefined;
   readonly finalBytes: number;
 }
 
+const PARTS = ["start", "changes", "load", "large"] as const;
+type Part = (typeof PARTS)[number];
+/** Upstream takes seconds for each change: fewer of them show as much. */
+const UPSTREAM_FLIPS = 20;
+
 interface Work {
   readonly size: Size;
+  readonly parts: ReadonlySet<Part>;
   readonly flips: number;
   readonly rate: number;
   readonly seconds: number;
@@ -75,7 +82,7 @@ export async function run(args: readonly string[]): Promise<number> {
       seconds: text,
       rounds: text,
       full: flag,
-      large: flag,
+      parts: text,
       peers: text,
       help: flag,
     },
@@ -88,6 +95,7 @@ export async function run(args: readonly string[]): Promise<number> {
     Number(given ?? (values.full ? full : small));
   const work: Work = {
     size: { pods: number(values.pods, 1000, 10_000), protectors: number(values.protectors, 100, 1000) },
+    parts: partsOf(values.parts ?? PARTS.join(",")),
     flips: number(values.flips, 50, 200),
     rate: number(values.rate, 200, 200),
     seconds: number(values.seconds, 10, 60),
@@ -102,12 +110,20 @@ export async function run(args: readonly string[]): Promise<number> {
     const ours = ourSide(cluster, directory);
     await fill(cluster, { pods: 0, protectors: 0 }, work.size);
     const sides = theirs === undefined ? [ours] : [ours, theirSide(cluster, theirs)];
-    if (!values.large) await compare(cluster, sides, work, number(values.rounds, 2, 3));
-    if (values.full) await growing(cluster, ours, work.size);
+    const rounds = work.parts.has("start") ? number(values.rounds, 2, 3) : 1;
+    if (work.parts.size > 1 || !work.parts.has("large")) await compare(cluster, sides, work, rounds);
+    if (values.full && work.parts.has("large")) await growing(cluster, ours, work.size);
     return 0;
   } finally {
     await rm(directory, { recursive: true, force: true });
   }
+}
+
+function partsOf(names: string): ReadonlySet<Part> {
+  const given = names.split(",");
+  const unknown = given.filter((name) => !PARTS.some((part) => part === name));
+  if (unknown.length > 0) throw new Error(`--parts: no ${unknown.join(", ")}; there are ${PARTS.join(", ")}`);
+  return new Set(PARTS.filter((part) => given.includes(part)));
 }
 
 async function bareCluster(): Promise<Cluster> {
@@ -155,18 +171,22 @@ async function measure(cluster: Cluster, side: Side, work: Work, isLong: boolean
     const pid = aggregator.pid ?? 0;
     const counted = processFigures(pid);
     const loopDelayMs = await eventLoopDelayMs(metricsUrl);
-    const flipsMs = isLong ? await changeLatencies(admin, watch, work.size, work.flips) : [];
-    await eventLoopDelayMs(metricsUrl);
-    const load = isLong ? await underLoad(admin, watch, work.size, work.rate, work.seconds, pid) : undefined;
-    const loadLoopDelayMs = isLong ? await eventLoopDelayMs(metricsUrl) : undefined;
+    const flips = metricsUrl === undefined ? Math.min(UPSTREAM_FLIPS, work.flips) : work.flips;
+    const isFlipped = isLong && work.parts.has("changes");
+    const flipsMs = isFlipped ? await changeLatencies(admin, watch, work.size, flips) : undefined;
+    const flipLoopDelayMs = isFlipped ? await eventLoopDelayMs(metricsUrl) : undefined;
+    const isLoaded = isLong && work.parts.has("load");
+    const load = isLoaded ? await underLoad(admin, watch, work.size, work.rate, work.seconds, pid) : undefined;
+    const loadLoopDelayMs = isLoaded ? await eventLoopDelayMs(metricsUrl) : undefined;
     const finalBytes = processFigures(pid).peakResidentBytes;
-    if (isLong) await restoreReadiness(admin, work.size);
+    if (isLoaded) await restoreReadiness(admin, work.size);
     return {
       countedMs,
       countedCpuMs: counted.cpuMs,
       peakBytes: counted.peakResidentBytes,
       loopDelayMs,
       flipsMs,
+      flipLoopDelayMs,
       load,
       loadLoopDelayMs,
       finalBytes,
@@ -188,6 +208,7 @@ function report(sides: readonly Side[], results: ReadonlyMap<Side, readonly Figu
       return known.length === 0 ? Number.NaN : median(known.filter((value) => value !== undefined));
     });
     const shown = values.map((value) => (Number.isNaN(value) ? "-" : value.toFixed(digits)));
+    if (shown.every((text) => text === "-")) return;
     rows.push([name, shown[0] ?? "-", shown[1] ?? "-", ratio(values[0] ?? Number.NaN, values[1] ?? Number.NaN)]);
   };
   const { size, flips, rate, seconds } = work;
@@ -196,11 +217,12 @@ function report(sides: readonly Side[], results: ReadonlyMap<Side, readonly Figu
   row("peak memory until then, MB", (one) => one.peakBytes / MEGABYTE, 0);
   row("longest event-loop delay until then, ms", (one) => one.loopDelayMs, 0);
   row(
-    `pod change to status, p50 ms (${flips} changes)`,
-    (one) => (one.load === undefined ? undefined : p50(one.flipsMs)),
+    `pod change to status, p50 ms (${flips} changes; of upstream's at most ${UPSTREAM_FLIPS})`,
+    (one) => one.flipsMs && p50(one.flipsMs),
     1,
   );
-  row("the same, p99 ms", (one) => (one.load === undefined ? undefined : p99(one.flipsMs)), 1);
+  row("the same, p99 ms", (one) => one.flipsMs && p99(one.flipsMs), 1);
+  row("longest event-loop delay meanwhile, ms", (one) => one.flipLoopDelayMs, 0);
   row(`${rate} changes/s for ${seconds} s: sent/s`, (one) => one.load?.sentPerSecond, 0);
   row("writes/s to the core", (one) => one.load?.writesPerSecond, 0);
   row("change to status, p50 ms", (one) => one.load && p50(one.load.latenciesMs), 1);
@@ -221,7 +243,7 @@ async function growing(cluster: Cluster, ours: Side, from: Size): Promise<void> 
     const next = { pods, protectors: pods / 10 };
     await grow(cluster, size, next);
     size = next;
-    const figures = await measure(cluster, ours, { size, flips: 0, rate: 0, seconds: 0 }, false);
+    const figures = await measure(cluster, ours, { size, parts: new Set(), flips: 0, rate: 0, seconds: 0 }, false);
     rows.push([
       String(pods),
       String(next.protectors),

@@ -18,7 +18,6 @@ function judge(stored: CellStatus | undefined, rest: Partial<HistoryInput> = {})
     stored,
     known: KNOWN,
     isMarkedRestored: false,
-    leftEpoch: undefined,
     incident: undefined,
     token: "t",
     ...rest,
@@ -77,9 +76,8 @@ describe("lost history (design 5.4)", () => {
     ],
     ["first met, made again from a copy", uncounted, { ...strange, isMarkedRestored: true }, "Restored"],
     ["made again from a copy, and counted since", cell(), { ...strange, isMarkedRestored: true }, undefined],
-    ["first met, the entry was removed and left its epoch", undefined, { ...strange, leftEpoch: 0 }, "CellRemoved"],
     [
-      "first met, an entry with nothing but an epoch",
+      "first met, the entry was removed and left its epoch",
       { cellID: "a", aggregation: { totalReplicas: 0, availableReplicas: 0, epoch: 7 } },
       strange,
       "CellRemoved",
@@ -109,7 +107,8 @@ describe("lost history (design 5.4)", () => {
   test("the epoch rises above every one that is known", () => {
     expect(judge(cell({ epoch: 1 })).epoch).toBe(3);
     expect(judge(cell({ epoch: 9 }), { protectorUID: "p2" }).epoch).toBe(10);
-    expect(judge(undefined, { leftEpoch: 40 }).epoch).toBe(41);
+    const left: CellStatus = { cellID: "a", aggregation: { totalReplicas: 0, availableReplicas: 0, epoch: 40 } };
+    expect(judge(left, strange).epoch).toBe(41);
     expect(judge(cell()).epoch).toBe(2);
   });
 

@@ -55,8 +55,6 @@ export interface HistoryInput {
   readonly known: KnownEntry | undefined;
   /** The protector carries the mark of a copy (annotation `restored`). */
   readonly isMarkedRestored: boolean;
-  /** The epoch that a removed entry left behind, where one did. */
-  readonly leftEpoch: number | undefined;
   readonly incident: Incident | undefined;
   /** A fresh token, for the identity of a hold. */
   readonly token: string;
@@ -75,11 +73,11 @@ export interface HistoryVerdict {
  * publish no positions and know no lost history.
  */
 export function judgeHistory(input: HistoryInput): HistoryVerdict {
-  const { stored, known, leftEpoch, token } = input;
+  const { stored, known, token } = input;
   const storedEpoch = stored?.aggregation?.epoch ?? 0;
   const lost = lossOf(input);
   if (lost === undefined) return { lost, epoch: storedEpoch, hold: stored?.aggregation?.hold };
-  return { lost, epoch: Math.max(storedEpoch, known?.epoch ?? 0, leftEpoch ?? 0) + 1, hold: `${lost}/${token}` };
+  return { lost, epoch: Math.max(storedEpoch, known?.epoch ?? 0) + 1, hold: `${lost}/${token}` };
 }
 
 function lossOf(input: HistoryInput): LossReason | undefined {
@@ -94,8 +92,8 @@ function lossOf(input: HistoryInput): LossReason | undefined {
   if (aggregation?.hold !== undefined) return undefined;
   if (input.isMarkedRestored) return "Restored";
   if (isCounted(aggregation)) return "NoPosition";
-  // Never counted, unless an epoch says otherwise: nothing was admitted there (design 5.4).
-  return input.leftEpoch !== undefined || aggregation?.epoch !== undefined ? "CellRemoved" : undefined;
+  // Never counted: nothing was admitted there, unless an entry that was removed has left its epoch behind (design 5.4).
+  return aggregation?.epoch === undefined ? undefined : "CellRemoved";
 }
 
 function isEntryBehind({ stored, protectorVersion }: HistoryInput, known: KnownEntry): boolean {

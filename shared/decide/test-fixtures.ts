@@ -170,7 +170,6 @@ function judgeStored(stored: CellStatus | undefined): HistoryVerdict {
     stored,
     known: undefined,
     isMarkedRestored: false,
-    leftEpoch: undefined,
     incident: undefined,
     token: "token",
   });

@@ -2,6 +2,9 @@ import { randomBytes } from "node:crypto";
 import { performance } from "node:perf_hooks";
 import type { Ports } from "./clock.ts";
 
+/** What the runtime's timers can hold: a longer delay would fire at once. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+
 /** The ports of a real process. The only file that may read the machine's clocks and randomness. */
 export const systemPorts: Ports = {
   clock: {
@@ -10,8 +13,15 @@ export const systemPorts: Ports = {
   },
   timers: {
     after(delayMs, callback) {
-      const handle = setTimeout(callback, Math.max(0, delayMs));
-      handle.unref();
+      let leftMs = Math.max(0, delayMs);
+      let handle: NodeJS.Timeout;
+      const arm = (): void => {
+        const stepMs = Math.min(leftMs, LONGEST_TIMER_MS);
+        leftMs -= stepMs;
+        handle = setTimeout(leftMs > 0 ? arm : callback, stepMs);
+        handle.unref();
+      };
+      arm();
       return { cancel: () => clearTimeout(handle) };
     },
   },

@@ -30,6 +30,8 @@ export const UPDATE_TRIGGER_POD = "podseidon-update-trigger";
 export const UPDATE_TRIGGER_ANNOTATION = `${GROUP}/update-trigger-time`;
 /** On the dummy pod: how often it was patched; when it goes back, the cell's etcd was restored (design 5.4). */
 export const UPDATE_TRIGGER_COUNTER_ANNOTATION = `${GROUP}/update-trigger-counter`;
+/** On the dummy pod: where each process that counted began, so that a restore shows after the counter has caught up. */
+export const UPDATE_TRIGGER_LINEAGE_ANNOTATION = `${GROUP}/update-trigger-lineage`;
 export const UPDATE_TRIGGER_SCHEDULER = "do-not-schedule";
 
 export const MIRROR_POD_ANNOTATION = "kubernetes.io/config.mirror";

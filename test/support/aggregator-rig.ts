@@ -32,6 +32,7 @@ export class AggregatorRig {
       parser: podParser(options.algorithm ?? "exact"),
       cellClient: this.cell.client,
       cores: this.cores.map((core) => core.access),
+      triggerNamespace: "ns",
       settleMs: SETTLE_MS,
       heartbeatMs: HEARTBEAT_MS,
       algorithm: "exact",

@@ -63,7 +63,17 @@ export class AggregatorNode {
       onEvent: (event) => aggregator.protectorsWatched("core", event),
     });
     const aggregator: Aggregator = new Aggregator({
-      ...{ cellID: cell, ports, pods, parser, settleMs, heartbeatMs: HEARTBEAT_MS, algorithm: "exact", voidAfterMs: 0 },
+      ...{
+        cellID: cell,
+        ports,
+        pods,
+        parser,
+        triggerNamespace: undefined,
+        settleMs,
+        heartbeatMs: HEARTBEAT_MS,
+        algorithm: "exact",
+        voidAfterMs: 0,
+      },
       ...{ rateMs: options.rateMs, coalesceMs: 5, writeConcurrency: 8, timeoutMs: 10_000 },
       cellClient: new ApiClient(cellTransport),
       cores: [{ name: "core", client: new ApiClient(coreTransport), protectors }],
