@@ -7,7 +7,7 @@ import type { Ports } from "../shared/runtime/clock.ts";
 import { GROUP, PLURAL, VERSION } from "../shared/schema/annotations.ts";
 import { parsePodProtector } from "../shared/schema/parse-podprotector.ts";
 import { type Cell, createPodReader } from "./cells.ts";
-import { Core } from "./core.ts";
+import { Core, type GhostObserver } from "./core.ts";
 import { Entry } from "./entry.ts";
 import { dropsFields } from "./field-check.ts";
 import { ReviewHandler, type ReviewRecord } from "./handler.ts";
@@ -16,6 +16,7 @@ import { Memory } from "./memory.ts";
 import type { WebhookMetrics } from "./metrics.ts";
 import { Nonces } from "./nonces.ts";
 import { Outage } from "./outage.ts";
+import type { Outlive } from "./outlive.ts";
 import { Pipeline } from "./pipeline.ts";
 import { createProtectorCalls } from "./protector-calls.ts";
 import type { Handler } from "./server.ts";
@@ -36,6 +37,8 @@ export interface WebhookParts {
   readonly ownNamespace: string;
   readonly dryRunMode: boolean;
   readonly requireBoundEvictions: boolean;
+  /** Follow the register of released protectors in the cores, and read the copies in the cells at the start (design 7). Default false. */
+  readonly outlive?: boolean;
   readonly log: Log;
   readonly metrics: WebhookMetrics;
   readonly onWatchEvent?: (core: string, event: WatchEvent) => void;
@@ -52,6 +55,7 @@ export interface Webhook {
   problems(): string[];
 }
 
+const NOT_LOADED = "it is not known yet which protectors have vanished";
 const PROTECTORS = `/apis/${GROUP}/${VERSION}/${PLURAL}`;
 
 function observe(name: string, { log, metrics }: WebhookParts, memory: Memory): SlotObserver {
@@ -91,6 +95,21 @@ function observe(name: string, { log, metrics }: WebhookParts, memory: Memory): 
   };
 }
 
+function observeGhosts(core: string, { log, metrics }: WebhookParts): GhostObserver {
+  return {
+    vanished({ key, uid }, isKept) {
+      metrics.ghost(core, "vanished");
+      const fields = { core, protector: key, uid };
+      if (isKept) log.error(fields, "A protector vanished without a release; its pods are refused until it is back");
+      else log.error(fields, "Too many protectors have vanished: this one does not protect any more");
+    },
+    ended({ key, uid }, how) {
+      metrics.ghost(core, how);
+      log.warn({ core, protector: key, uid, how }, "A protector that had vanished is over");
+    },
+  };
+}
+
 function logReview(log: Log, record: ReviewRecord): void {
   if (record.outcome === "unprotected" || record.outcome === "exempt" || record.outcome === "ignored") return;
   const { kind, outcome, cell, uid, username, pod, durationMs, message, failure, judgements, blockers } = record;
@@ -114,7 +133,8 @@ function noteWatch(outage: Outage, event: WatchEvent): void {
 /** Wires one replica. */
 export function assembleWebhook(parts: WebhookParts): Webhook {
   const { ports, log, metrics } = parts;
-  const watches: ListWatch<Entry>[] = [];
+  const watches = new Map<string, ListWatch<Entry>>();
+  let outlive: Outlive | "loading" | undefined = parts.outlive ? "loading" : undefined;
   const nonces = new Nonces(ports.random);
   const cores = parts.cores.map(({ name, transport }) => {
     const outage = new Outage(ports.clock);
@@ -138,7 +158,7 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
         parts.onWatchEvent?.(name, event);
       },
     });
-    watches.push(watch);
+    watches.set(name, watch);
     const memory = new Memory({ ports, settleMs: parts.settleMs, submit: (key, work) => core.submit(key, work) });
     const calls = createProtectorCalls(new ApiClient(transport), outage);
     const observer = observe(name, parts, memory);
@@ -151,6 +171,8 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
       tag: nonces.tag,
       settleMs: parts.settleMs,
       recovering: () => outage.recovering,
+      ghosts: observeGhosts(name, parts),
+      releases: { has: (uid) => typeof outlive === "object" && outlive.isReleased(name, uid) },
     });
     return core;
   });
@@ -161,7 +183,13 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
   }
   const handler = new ReviewHandler({
     cells,
-    pipeline: new Pipeline({ cores, ports, nonces, settleMs: parts.settleMs }),
+    pipeline: new Pipeline({
+      cores,
+      ports,
+      nonces,
+      settleMs: parts.settleMs,
+      problemOfCell: (cell) => (outlive === "loading" ? NOT_LOADED : outlive?.problemOf(cell)),
+    }),
     clock: ports.clock,
     ownNamespace: parts.ownNamespace,
     dryRunMode: parts.dryRunMode,
@@ -171,15 +199,28 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
       logReview(log, record);
     },
   });
+  let stopped = false;
+  const load = async (): Promise<void> => {
+    const module = await import("./outlive.ts");
+    if (stopped) return;
+    outlive = new module.Outlive(parts, cores, watches);
+    outlive.start();
+  };
   return {
     handle: handler.handle,
     cores,
     start: () => {
-      for (const watch of watches) watch.start();
+      for (const watch of watches.values()) watch.start();
+      if (outlive === "loading") void load();
     },
     stop: async () => {
-      await Promise.all(watches.map((watch) => watch.stop()));
+      stopped = true;
+      if (typeof outlive === "object") await outlive.stop();
+      await Promise.all([...watches.values()].map((watch) => watch.stop()));
     },
-    problems: () => cores.flatMap((core) => core.problem(ports.clock.monotonicMs()) ?? []),
+    problems: () => [
+      ...cores.flatMap((core) => core.problem(ports.clock.monotonicMs()) ?? []),
+      ...(outlive === "loading" ? [NOT_LOADED] : (outlive?.problems() ?? [])),
+    ],
   };
 }

@@ -1,7 +1,9 @@
+import type { ReleaseRegister } from "../shared/kube/release-register.ts";
 import { SelectorIndex } from "../shared/kube/set-trie.ts";
 import type { ConfirmedSource } from "../shared/kube/source.ts";
 import type { Ports } from "../shared/runtime/clock.ts";
 import type { Pod } from "../shared/schema/pod.ts";
+import { compareVersions, isComparableVersion } from "../shared/schema/resource-version.ts";
 import type { Entry } from "./entry.ts";
 import { isOlder } from "./known.ts";
 import { MAX_CACHE_AGE_MS } from "./limits.ts";
@@ -24,6 +26,23 @@ export interface CoreOptions {
   readonly settleMs: number;
   /** Bound of design 5.4; default 15 s. */
   readonly maxCacheAgeMs?: number;
+  /** Which protectors were released (design 7); without it only what the protectors themselves say counts. */
+  readonly releases?: Pick<ReleaseRegister, "has">;
+  /** Told of each protector that vanished without a release, and of each that is back or released. */
+  readonly ghosts?: GhostObserver;
+}
+
+export interface GhostObserver {
+  /** `isKept` false: there are too many, its pods are not protected any more. */
+  vanished(entry: Entry, isKept: boolean): void;
+  ended(entry: Entry, how: "back" | "released"): void;
+}
+
+/** What the aggregator of a cell has kept of this core (design 7). */
+export interface CoreCopies {
+  readonly entries: readonly Entry[];
+  /** Versions of the core that were seen. */
+  readonly versions: readonly string[];
 }
 
 function isSame(a: Entry, b: Entry): boolean {
@@ -42,9 +61,17 @@ export class Core implements ProtectorSource {
   constructor(options: CoreOptions) {
     this.name = options.name;
     this.#options = options;
-    this.#vanished = new Vanished(2 * options.settleMs);
+    this.#vanished = new Vanished({
+      isRecorded: (uid) => options.releases?.has(uid) ?? false,
+      onOverflow: (entry) => options.ghosts?.vanished(entry, false),
+    });
     for (const entry of options.source.values()) this.#changed(undefined, entry);
     options.source.subscribe({ changed: (before, after) => this.#changed(before, after) });
+  }
+
+  /** Protectors that vanished without a release and are still in force. */
+  get ghosts(): number {
+    return this.#vanished.size;
   }
 
   /** Protectors known. */
@@ -70,9 +97,44 @@ export class Core implements ProtectorSource {
     const matches: Match[] = [];
     for (const key of this.#index.match(namespace, labels)) {
       const name = key.slice(namespace.length + 1);
-      matches.push({ core: this.name, namespace, name, slot: this.#slot(namespace, name) });
+      const ghost = this.#vanished.get(key);
+      const absent = (): Entry | undefined => ghost ?? this.#lost(key);
+      matches.push({ core: this.name, namespace, name, slot: this.#slot(namespace, name), ghost, absent });
     }
     return matches;
+  }
+
+  /** What a read found to be gone before the watch did; undefined when its end was meant. */
+  #lost(key: string): Entry | undefined {
+    const last = this.#options.source.get(key) ?? this.#vanished.get(key);
+    return last === undefined || this.#vanished.isReleased(last, this.#restored) ? undefined : last;
+  }
+
+  /** The register has more entries: ghosts that were released are over. */
+  released(): void {
+    for (const entry of this.#vanished.release()) {
+      if (this.#options.source.get(entry.key) === undefined) this.#index.delete(entry.key);
+      this.#options.ghosts?.ended(entry, "released");
+    }
+  }
+
+  /**
+   * What a cell has kept of this core, compared with the first list (design 5.4, 7): what is in neither the core nor its register is
+   * a ghost, and a core that is older than it was seen has lost history everywhere.
+   */
+  adopt({ entries, versions }: CoreCopies): void {
+    const { source, observer, ghosts } = this.#options;
+    const { position } = source;
+    const isRestored = versions.some(
+      (seen) => isComparableVersion(position) && isComparableVersion(seen) && compareVersions(position, seen) < 0,
+    );
+    for (const entry of entries) {
+      if (source.get(entry.key) !== undefined || this.#vanished.get(entry.key) !== undefined) continue;
+      if (!this.#vanished.remember(entry, isRestored)) continue;
+      this.#index.set(entry.key, entry.object.metadata.namespace ?? "", entry.object.spec.selector);
+      ghosts?.vanished(entry, true);
+    }
+    if (isRestored) for (const entry of source.values()) observer.historyLost("wentBack", entry, entry);
   }
 
   /**
@@ -105,22 +167,23 @@ export class Core implements ProtectorSource {
       if (before !== undefined) this.#removed(before);
       return;
     }
+    const ghost = before === undefined ? this.#vanished.take(after.key) : undefined;
+    if (ghost !== undefined) this.#options.ghosts?.ended(ghost, "back");
     if (before === undefined || before.object.metadata.generation !== after.object.metadata.generation) {
       this.#index.set(after.key, after.object.metadata.namespace ?? "", after.object.spec.selector);
     }
-    this.#judge(before, after);
+    this.#judge(before ?? ghost, after);
     this.#slots.get(after.key)?.watchChanged();
   }
 
   #removed(before: Entry): void {
-    this.#index.delete(before.key);
     if (this.#slots.get(before.key)?.idle) this.#slots.delete(before.key);
-    this.#vanished.remember(before, this.#options.ports.clock.monotonicMs());
+    if (this.#vanished.remember(before, this.#restored)) this.#options.ghosts?.vanished(before, true);
+    else this.#index.delete(before.key);
   }
 
   /** A protector whose version goes back, or that comes back as another object, may have lost admissions (design 5.4). */
-  #judge(before: Entry | undefined, after: Entry): void {
-    const known = before ?? this.#vanished.take(after.key);
+  #judge(known: Entry | undefined, after: Entry): void {
     if (known === undefined) return;
     const isReplaced = known.uid !== after.uid;
     if (!isReplaced && !isOlder(after, known) && (!this.#restored || isSame(known, after))) return;

@@ -22,6 +22,8 @@ const FAILURES = [
 ] as const satisfies FailureTag[];
 const REJECTED_STATUSES = ["400", "404", "405", "413", "415", "500", "503"] as const;
 const HISTORY_FINDINGS = ["wentBack", "replaced"] as const;
+const GHOST_EVENTS = ["vanished", "back", "released"] as const;
+const COPIES_RESULTS = ["read", "none", "failed"] as const;
 
 /** A core or cell is named by the operator: few, but not known here. */
 const NAMES = { max: 100 };
@@ -48,6 +50,10 @@ export class WebhookMetrics {
   readonly #reloads: Counter<{ result: readonly ["ok", "failed"] }>;
   readonly #exact: Gauge<{ core: typeof NAMES }>;
   readonly #unparsable: Counter<{ core: typeof NAMES }>;
+  readonly #ghosts: Counter<{ core: typeof NAMES; event: typeof GHOST_EVENTS }>;
+  readonly #ghostRefusals: Counter<{ core: typeof NAMES }>;
+  readonly #registerFailures: Counter<{ core: typeof NAMES }>;
+  readonly #copies: Counter<{ cell: typeof NAMES; result: typeof COPIES_RESULTS }>;
 
   readonly #exactness = new Map<string, boolean>();
 
@@ -119,6 +125,26 @@ export class WebhookMetrics {
       help: "Versions of protectors that could not be read and were kept out.",
       labels: { core: NAMES },
     });
+    this.#ghosts = metrics.counter({
+      name: "webhook_ghost_events_total",
+      help: "Protectors that vanished without a release, and those that came back or were released since.",
+      labels: { core: NAMES, event: GHOST_EVENTS },
+    });
+    this.#ghostRefusals = metrics.counter({
+      name: "webhook_ghost_refusals_total",
+      help: "Refusals by a protector that vanished without a release.",
+      labels: { core: NAMES },
+    });
+    this.#registerFailures = metrics.counter({
+      name: "webhook_register_failures_total",
+      help: "Failures to follow the register of released protectors.",
+      labels: { core: NAMES },
+    });
+    this.#copies = metrics.counter({
+      name: "webhook_copies_reads_total",
+      help: "Reads of the copies of protectors in the cells, at the start, by result; none: the permission is missing.",
+      labels: { cell: NAMES, result: COPIES_RESULTS },
+    });
   }
 
   /** Notes whether a core keeps what is written; false when it has just turned out that it does not. */
@@ -129,7 +155,20 @@ export class WebhookMetrics {
     return isExact || before === false;
   }
 
-  finished({ kind, outcome, durationMs, failure }: ReviewRecord): void {
+  ghost(core: string, event: (typeof GHOST_EVENTS)[number]): void {
+    this.#ghosts.inc({ core, event });
+  }
+
+  registerFailed(core: string): void {
+    this.#registerFailures.inc({ core });
+  }
+
+  copiesRead(cell: string, result: (typeof COPIES_RESULTS)[number]): void {
+    this.#copies.inc({ cell, result });
+  }
+
+  finished({ kind, outcome, durationMs, failure, blockers }: ReviewRecord): void {
+    for (const { core, why } of blockers ?? []) if (why.kind === "vanished") this.#ghostRefusals.inc({ core });
     this.#reviews.inc({ kind, outcome });
     this.#seconds.observe({ kind }, durationMs / 1000);
     if (failure !== undefined) this.#failures.inc({ reason: failure });

@@ -52,7 +52,12 @@ export const webhookOptions = defineOptions({
     namespace: option(
       text("NAMESPACE"),
       "podseidon-system",
-      "The namespace of the project's own pods, which are let go without asking a core cluster.",
+      "The namespace of the project's own pods, which are let go without asking a core cluster; the register of released protectors and the copies of protectors are in it, too.",
+    ),
+    outlive: option(
+      boolean(),
+      true,
+      "Protectors outlive their own loss: follow the register of releases in each core, read the copies in each cell at the start.",
     ),
     shutdownDelay: option(
       duration(),

@@ -1,8 +1,10 @@
 import { type Decision, type DisruptionRequest, decide } from "../shared/decide/quota.ts";
 import { formatMs } from "../shared/decide/time.ts";
+import { passesVanished } from "../shared/decide/vanished.ts";
 import type { Ports } from "../shared/runtime/clock.ts";
 import type { Pod } from "../shared/schema/pod.ts";
 import type { Operation } from "../shared/schema/podprotector.ts";
+import type { Entry } from "./entry.ts";
 import type { Nonces } from "./nonces.ts";
 import type { Blocker } from "./refusal.ts";
 import type { ProtectorSlot } from "./slot.ts";
@@ -15,6 +17,10 @@ export interface Match {
   readonly namespace: string;
   readonly name: string;
   readonly slot: ProtectorSlot;
+  /** The last known version, when it vanished without a release (design 7). */
+  readonly ghost?: Entry | undefined;
+  /** The same, asked after a read has found nothing; undefined when its end was meant. */
+  readonly absent?: () => Entry | undefined;
 }
 
 /** One core cluster, as the pipeline sees it. */
@@ -65,6 +71,8 @@ export interface PipelineOptions {
   readonly ports: Ports;
   readonly nonces: Nonces;
   readonly settleMs: number;
+  /** Why nothing can be decided for a cell yet: it is not known which of its protectors have vanished (design 7). */
+  readonly problemOfCell?: (cell: string) => string | undefined;
 }
 
 /** Time that a roll-back may take; what it leaves behind settles (design 5.2). */
@@ -76,14 +84,25 @@ function byCoreNamespaceName(a: Match, b: Match): number {
   return a.name < b.name ? -1 : a.name > b.name ? 1 : 0;
 }
 
-type Refusing = Extract<Outcome, { kind: "refused" | "overloaded" }>;
+type Refusing = Extract<Outcome, { kind: "refused" | "overloaded" | "vanished" }>;
+
+function isRefusing(outcome: Outcome): outcome is Refusing {
+  return outcome.kind === "refused" || outcome.kind === "overloaded" || outcome.kind === "vanished";
+}
 
 function blockerOf({ core, namespace, name }: Match, outcome: Refusing): Blocker {
-  const why =
+  const why: Blocker["why"] =
     outcome.kind === "refused"
-      ? ({ kind: "quota", decision: outcome.decision } as const)
-      : ({ kind: "overloaded", cause: outcome.cause } as const);
+      ? { kind: "quota", decision: outcome.decision }
+      : outcome.kind === "overloaded"
+        ? { kind: "overloaded", cause: outcome.cause }
+        : { kind: "vanished", cause: "Vanished", uid: outcome.uid };
   return { core, namespace, name, why };
+}
+
+/** What a protector that is not there says by its last known version (design 7, S11). */
+function outcomeOfVanished(ghost: Entry, request: DisruptionRequest): Outcome {
+  return passesVanished(ghost.state, request) === undefined ? { kind: "vanished", uid: ghost.uid } : { kind: "absent" };
 }
 
 /**
@@ -101,11 +120,13 @@ export class Pipeline {
   async decide(disruption: Disruption): Promise<Verdict> {
     const nowMs = this.#nowMs();
     const matches: Match[] = [];
-    let problem: string | undefined;
+    let problem = this.#options.problemOfCell?.(disruption.cell);
     for (const core of this.#options.cores) {
       const trouble = core.problem(nowMs);
-      if (trouble === undefined) matches.push(...core.match(disruption.pod));
-      else problem ??= trouble;
+      const found = core.match(disruption.pod);
+      // What has vanished refuses whether its core can be reached or not; what the others say rests on a cache that must be current.
+      matches.push(...(trouble === undefined ? found : found.filter(({ ghost }) => ghost !== undefined)));
+      problem ??= trouble;
     }
     if (matches.length === 0 && problem === undefined) return { kind: "allowed", judgements: [] };
     const request = this.#request(disruption);
@@ -156,7 +177,7 @@ export class Pipeline {
     for (const [index, outcome] of outcomes.entries()) {
       const match = matches[index];
       if (match === undefined) continue;
-      if (outcome.kind === "refused" || outcome.kind === "overloaded") blockers.push(blockerOf(match, outcome));
+      if (isRefusing(outcome)) blockers.push(blockerOf(match, outcome));
       else if (outcome.kind === "allowed") judgements.push({ match, reason: outcome.decision.reason });
       else if (outcome.kind !== "absent" && outcome.kind !== "done") other ??= outcome;
     }
@@ -166,6 +187,7 @@ export class Pipeline {
 
   /** From the newest version known when that agrees; a refusal is confirmed by a fresh read (L6). */
   #verdictOf(request: DisruptionRequest, disruption: Disruption, match: Match): Promise<Outcome> {
+    if (match.ghost !== undefined) return Promise.resolve(outcomeOfVanished(match.ghost, request));
     const newest = match.slot.newest();
     const decision = newest === undefined ? undefined : decide(newest.state, request);
     if (decision?.allowed) return Promise.resolve({ kind: "allowed", decision, written: false });
@@ -180,7 +202,7 @@ export class Pipeline {
       if (outcome.kind === "allowed") {
         judgements.push({ match, reason: outcome.decision.reason });
         if (outcome.written) reserved.push(match);
-      } else if (outcome.kind === "refused" || outcome.kind === "overloaded") {
+      } else if (isRefusing(outcome)) {
         const rollBack = reserved.length === 0 ? undefined : () => this.#rollBack(request, reserved);
         return { kind: "refused", blockers: [blockerOf(match, outcome)], rollBack };
       } else if (outcome.kind !== "absent" && outcome.kind !== "done") return outcome;
@@ -188,7 +210,14 @@ export class Pipeline {
     return { kind: "allowed", judgements };
   }
 
-  #submit(request: DisruptionRequest, from: Disruption, match: Match, verdictOnly: boolean): Promise<Outcome> {
+  async #submit(request: DisruptionRequest, from: Disruption, match: Match, verdictOnly: boolean): Promise<Outcome> {
+    if (match.ghost !== undefined) return outcomeOfVanished(match.ghost, request);
+    const outcome = await this.#ask(request, from, match, verdictOnly);
+    const lost = outcome.kind === "absent" ? match.absent?.() : undefined;
+    return lost === undefined ? outcome : outcomeOfVanished(lost, request);
+  }
+
+  #ask(request: DisruptionRequest, from: Disruption, match: Match, verdictOnly: boolean): Promise<Outcome> {
     const { podReadMs, reread, arrivedMs, deadlineMs, gone } = from;
     return new Promise((settle) => {
       match.slot.submit({

@@ -1,6 +1,7 @@
 import type { Decision } from "../shared/decide/quota.ts";
 import type { StatusCause } from "../shared/schema/admission.ts";
 import type { Operation } from "../shared/schema/podprotector.ts";
+import { OWN_NAMESPACE, releaseCommand } from "../shared/schema/release-register.ts";
 import type { Refusal } from "./review.ts";
 import type { OverloadCause } from "./work.ts";
 
@@ -12,7 +13,9 @@ export interface Blocker {
   readonly why:
     | { readonly kind: "quota"; readonly decision: Extract<Decision, { allowed: false }> }
     /** The webhook had no room or no time for the request (design 5.8). */
-    | { readonly kind: "overloaded"; readonly cause: OverloadCause };
+    | { readonly kind: "overloaded"; readonly cause: OverloadCause }
+    /** The protector, of this UID, vanished without having been released (design 7). */
+    | { readonly kind: "vanished"; readonly cause: "Vanished"; readonly uid: string };
 }
 
 /** What is refused, for the first words of the text. */
@@ -31,8 +34,8 @@ const RETRY_AFTER_SECONDS = 1;
 const MAX_NAMED = 5;
 
 /** True for what passes soon: the quota is there, but reserved and not accounted for yet. */
-export function isBusy(blocker: Blocker): boolean {
-  return blocker.why.kind === "overloaded" || blocker.why.decision.verdict === "Busy";
+export function isBusy({ why }: Blocker): boolean {
+  return why.kind === "quota" ? why.decision.verdict === "Busy" : why.kind === "overloaded";
 }
 
 function plural(count: number, noun: string): string {
@@ -47,8 +50,9 @@ const OVERLOADED: Readonly<Record<OverloadCause, string>> = {
 
 /** What the protector says, as the rest of a sentence that begins with its name. */
 function explain(blocker: Blocker): string {
-  if (blocker.why.kind === "overloaded") {
-    return OVERLOADED[blocker.why.cause];
+  if (blocker.why.kind === "overloaded") return OVERLOADED[blocker.why.cause];
+  if (blocker.why.kind === "vanished") {
+    return `has vanished without having been released, so none of its available pods may go until it is back; if it was meant to go, run in its core cluster: ${releaseCommand(OWN_NAMESPACE, blocker.why.uid, `${blocker.namespace}/${blocker.name}`)}`;
   }
   const { cause, facts } = blocker.why.decision;
   const needed = `needs ${plural(facts.minAvailable, "available pod")}`;
@@ -94,7 +98,11 @@ export function describeRefusal(refused: Refused, blockers: readonly Blocker[]):
   const busy = blockers.every(isBusy);
   const named = blockers.slice(0, MAX_NAMED).map((blocker) => `${nameOf(blocker)} ${explain(blocker)}`);
   if (blockers.length > MAX_NAMED) named.push(`${blockers.length - MAX_NAMED} more refuse as well`);
-  const advice = busy ? "this passes by itself, try again in a second" : "try again when more pods are available";
+  const advice = busy
+    ? "this passes by itself, try again in a second"
+    : blockers.every(({ why }) => why.kind === "vanished")
+      ? "a protector that vanished is created again by itself within a minute or so, where its API is served"
+      : "try again when more pods are available";
   return {
     code: 429,
     reason: "TooManyRequests",

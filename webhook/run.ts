@@ -87,6 +87,12 @@ function declareGauges(metrics: Metrics, webhook: Webhook, server: WebhookServer
     },
   );
   metrics.gaugeFrom(
+    { name: "webhook_ghosts", help: "Protectors that vanished without a release, by core cluster.", labels: { core } },
+    (set) => {
+      for (const { name, ghosts } of webhook.cores) set({ core: name }, ghosts);
+    },
+  );
+  metrics.gaugeFrom(
     {
       name: "webhook_cache_age_seconds",
       help: "Time since the protectors of a core were last known to be current; decisions need less than 15.",
@@ -123,6 +129,7 @@ export async function run(options: WebhookOptions, server: WebhookServer): Promi
     ownNamespace: options.namespace,
     dryRunMode: options.dryRun,
     requireBoundEvictions: options.requireBoundEvictions,
+    outlive: options.outlive,
     log,
     metrics: webhookMetrics,
     onWatchEvent: (core, event) => logWatch(log, core, event),

@@ -1,37 +1,69 @@
-import { GENERATOR_FINALIZER, RELEASED_ANNOTATION } from "../shared/schema/annotations.ts";
+import { isMadeByHand, isMarkedReleased } from "../shared/decide/vanished.ts";
 import type { Entry } from "./entry.ts";
 import { MAX_VANISHED_PROTECTORS } from "./limits.ts";
 
-/**
- * True when the protector's end was meant: the generator has marked it, or it was made by hand and deleting it releases it
- * (design 7). Whatever comes after it under its name has no history to lose.
- */
-function isReleased({ object: { metadata } }: Entry): boolean {
-  if (metadata.annotations?.[RELEASED_ANNOTATION] !== undefined) return true;
-  return metadata.finalizers?.includes(GENERATOR_FINALIZER) !== true;
+export interface VanishedOptions {
+  /** The core's register has this UID (design 7). */
+  readonly isRecorded: (uid: string) => boolean;
+  /** One more than can be kept vanished: its pods are not protected any more. */
+  readonly onOverflow?: (entry: Entry) => void;
 }
 
-/** Protectors that are gone without having been released, for as long as an admission of theirs may be unsettled. */
+/**
+ * Protectors that are gone without having been released (design 7): frozen ghosts, in force until they are back or their release
+ * is on record.
+ */
 export class Vanished {
-  readonly #keepMs: number;
-  readonly #entries = new Map<string, { readonly entry: Entry; readonly atMs: number }>();
+  readonly #options: VanishedOptions;
+  readonly #entries = new Map<string, Entry>();
 
-  constructor(keepMs: number) {
-    this.#keepMs = keepMs;
+  constructor(options: VanishedOptions) {
+    this.#options = options;
   }
 
-  remember(entry: Entry, nowMs: number): void {
-    for (const [key, { atMs }] of this.#entries) {
-      if (nowMs - atMs <= this.#keepMs && this.#entries.size < MAX_VANISHED_PROTECTORS) break;
-      this.#entries.delete(key);
+  get size(): number {
+    return this.#entries.size;
+  }
+
+  values(): Iterable<Entry> {
+    return this.#entries.values();
+  }
+
+  get(key: string): Entry | undefined {
+    return this.#entries.get(key);
+  }
+
+  /**
+   * True when its end was meant: the generator has marked or recorded it, or it was made by hand and deleting it releases it. That a core
+   * went back in time is no deletion (`isRestored`), so only a mark or a record counts then.
+   */
+  isReleased(entry: Entry, isRestored: boolean): boolean {
+    if (isMarkedReleased(entry.object) || this.#options.isRecorded(entry.uid)) return true;
+    return !isRestored && isMadeByHand(entry.object);
+  }
+
+  /** The protector is not in its core any more. True when it is a ghost from now on. */
+  remember(entry: Entry, isRestored: boolean): boolean {
+    if (this.isReleased(entry, isRestored)) return false;
+    if (this.#entries.size >= MAX_VANISHED_PROTECTORS && !this.#entries.has(entry.key)) {
+      this.#options.onOverflow?.(entry);
+      return false;
     }
-    if (!isReleased(entry)) this.#entries.set(entry.key, { entry, atMs: nowMs });
+    this.#entries.set(entry.key, entry);
+    return true;
   }
 
-  /** The last version of what was there under this name before; it is forgotten. */
+  /** The last version of what was there under this name before; it is a ghost no more. */
   take(key: string): Entry | undefined {
-    const found = this.#entries.get(key)?.entry;
+    const found = this.#entries.get(key);
     this.#entries.delete(key);
     return found;
+  }
+
+  /** Lets go of those whose release is on record by now; returns them. */
+  release(): Entry[] {
+    const released = [...this.#entries.values()].filter(({ uid }) => this.#options.isRecorded(uid));
+    for (const { key } of released) this.#entries.delete(key);
+    return released;
   }
 }

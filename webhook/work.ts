@@ -30,6 +30,8 @@ export type Outcome =
   | { readonly kind: "refused"; readonly decision: Extract<Decision, { allowed: false }> }
   /** The protector does not exist any more. */
   | { readonly kind: "absent" }
+  /** It does not exist any more and was not released: its last known version refuses (design 7). */
+  | { readonly kind: "vanished"; readonly uid: string }
   /** Not decided for want of room or time, and nothing was written for it (design 5.8). */
   | { readonly kind: "overloaded"; readonly cause: OverloadCause }
   | { readonly kind: "failed"; readonly tag: FailureTag; readonly message: string }

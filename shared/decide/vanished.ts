@@ -1,0 +1,35 @@
+/**
+ * A protector that is gone from its core cluster (design 7): was that meant, and what of its last known version still holds. Pure.
+ */
+import { GENERATOR_FINALIZER, RELEASED_ANNOTATION, SOURCE_NAME_LABEL } from "../schema/annotations.ts";
+import type { PodProtector } from "../schema/podprotector.ts";
+import { classifyPod } from "./availability.ts";
+import type { ProtectorState } from "./cell-state.ts";
+import type { AllowReason, DisruptionRequest } from "./quota.ts";
+import { parseMs } from "./time.ts";
+
+/** True for a protector that nobody but its author keeps: deleting it releases it. */
+export function isMadeByHand({ metadata }: PodProtector): boolean {
+  return (
+    metadata.finalizers?.includes(GENERATOR_FINALIZER) !== true && metadata.labels?.[SOURCE_NAME_LABEL] === undefined
+  );
+}
+
+/** True when the end of the protector was announced on the object itself, by the mark that precedes the removal of its finalizer. */
+export function isMarkedReleased({ metadata }: PodProtector): boolean {
+  return metadata.annotations?.[RELEASED_ANNOTATION] !== undefined;
+}
+
+/**
+ * Why a pod may go although its protector has vanished; undefined when it may not (S11). Frozen: no quota is given, because nothing can
+ * be recorded. A Ready pod that may not be mature yet counts as available.
+ */
+export function passesVanished({ spec }: ProtectorState, request: DisruptionRequest): AllowReason | undefined {
+  if (parseMs(request.startTime) < spec.suspendedUntilMs) return "Suspended";
+  if (!spec.protectedOperations.includes(request.operation)) return "NotProtected";
+  const podClass = classifyPod(request.pod, spec, undefined);
+  if (podClass === "Available" || podClass === "Immature") return request.forced ? "Forced" : undefined;
+  if (podClass !== "Unavailable") return podClass;
+  if (spec.unhealthyPodPolicy === "IfHealthyBudget") return request.forced ? "Forced" : undefined;
+  return "Unavailable";
+}

@@ -1,0 +1,27 @@
+import * as v from "valibot";
+import { checker } from "./check.ts";
+
+const texts = v.optional(v.nullable(v.record(v.string(), v.string())));
+
+/** What is read of a ConfigMap: the project keeps texts in some (design 7). */
+export const ConfigMap = v.looseObject({
+  metadata: v.looseObject({
+    name: v.string(),
+    namespace: v.optional(v.string()),
+    uid: v.string(),
+    resourceVersion: v.string(),
+    creationTimestamp: v.optional(v.nullable(v.string())),
+    labels: texts,
+  }),
+  data: texts,
+});
+export type ConfigMap = v.InferOutput<typeof ConfigMap>;
+
+/** Returns `raw` itself, typed. Throws `SchemaError`. */
+export const parseConfigMap: (raw: unknown) => ConfigMap = checker(ConfigMap);
+
+/** Collection path of the ConfigMaps of a namespace, or the path of one. */
+export function configMapPath(namespace: string, name?: string): string {
+  const collection = `/api/v1/namespaces/${encodeURIComponent(namespace)}/configmaps`;
+  return name === undefined ? collection : `${collection}/${encodeURIComponent(name)}`;
+}

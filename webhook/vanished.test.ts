@@ -1,0 +1,238 @@
+import { describe, expect, test } from "vitest";
+import { ObjectStore } from "../shared/kube/object-store.ts";
+import { GENERATOR_FINALIZER, RELEASED_ANNOTATION } from "../shared/schema/annotations.ts";
+import type { Pod } from "../shared/schema/pod.ts";
+import type { PodProtector } from "../shared/schema/podprotector.ts";
+import { ProtectorStore } from "../test/support/protector-store.ts";
+import { VirtualTime } from "../test/support/virtual-ports.ts";
+import { Core } from "./core.ts";
+import { Entry } from "./entry.ts";
+import { disruption, pod, protector, quietObserver, unready } from "./fixtures.ts";
+import { Nonces } from "./nonces.ts";
+import { type Disruption, Pipeline, type Verdict } from "./pipeline.ts";
+import { describeRefusal } from "./refusal.ts";
+
+const KEY = "default/web";
+
+type Spec = Partial<PodProtector["spec"]>;
+
+function generated(spec: Spec = {}): PodProtector {
+  const object = protector(5, { spec });
+  return { ...object, metadata: { ...object.metadata, finalizers: [GENERATOR_FINALIZER] } };
+}
+
+/** One replica whose watch shows what the test says; the core's store has the protector until it is taken out. */
+class Rig {
+  readonly time = new VirtualTime();
+  readonly source: ObjectStore<Entry>;
+  readonly store: ProtectorStore;
+  readonly core: Core;
+  readonly pipeline: Pipeline;
+  readonly told: string[] = [];
+  readonly lost: string[] = [];
+  readonly recorded = new Set<string>();
+  reachable = true;
+
+  constructor(object: PodProtector | undefined) {
+    this.store = new ProtectorStore({ ports: this.time, object: object ?? generated() });
+    this.source = new ObjectStore<Entry>({
+      uidOf: ({ uid }) => uid,
+      versionOf: ({ version }) => version,
+      onHandlerError: (error) => {
+        throw error;
+      },
+    });
+    const { source } = this;
+    const nonces = new Nonces(this.time.random);
+    this.core = new Core({
+      name: "core",
+      source: {
+        get: (key) => source.get(key),
+        values: () => source.values(),
+        get size() {
+          return source.size;
+        },
+        get position() {
+          return source.position;
+        },
+        synced: true,
+        lastContactMs: 0,
+        confirmedSentMs: 0,
+        requestEvidence: () => undefined,
+        subscribe: (handler) => source.subscribe(handler),
+      },
+      calls: this.store.calls(),
+      ports: this.time,
+      tag: nonces.tag,
+      settleMs: 75_000,
+      observer: { ...quietObserver, historyLost: (finding, _, now) => this.lost.push(`${finding} ${now.key}`) },
+      releases: this.recorded,
+      ghosts: {
+        vanished: ({ key }, isKept) => this.told.push(`${key} vanished${isKept ? "" : ", not kept"}`),
+        ended: ({ key }, how) => this.told.push(`${key} ${how}`),
+      },
+    });
+    this.core.problem = () => (this.reachable ? undefined : "out of reach");
+    this.pipeline = new Pipeline({ cores: [this.core], ports: this.time, nonces, settleMs: 75_000 });
+    if (object !== undefined) this.show(object);
+  }
+
+  show(object: PodProtector): void {
+    const entry = new Entry(object, 0);
+    this.source.upsert(KEY, entry, object.metadata.resourceVersion);
+  }
+
+  vanish(): void {
+    this.source.remove(KEY, "", "90");
+  }
+
+  async ask(of: Pod, overrides: Partial<Disruption> = {}): Promise<Verdict> {
+    let verdict: Verdict | undefined;
+    const nowMs = this.time.clock.monotonicMs();
+    const asked = disruption(of, { arrivedMs: nowMs, deadlineMs: nowMs + 9_500, ...overrides });
+    void this.pipeline.decide(asked).then((found) => {
+      verdict = found;
+    });
+    await this.time.runUntil(() => verdict !== undefined, 20_000);
+    if (verdict === undefined) throw new Error("there was no verdict");
+    return verdict;
+  }
+}
+
+const VANISHED = { kind: "refused", blockers: [{ why: { kind: "vanished", uid: "uid-of-web" } }] };
+
+describe("a protector that vanished without a release", () => {
+  test.each<[string, Spec, Pod, Partial<Disruption>, object]>([
+    ["refuses an available pod, whatever its quota was", { minAvailable: 0 }, pod("a"), {}, VANISHED],
+    ["refuses its eviction", {}, pod("a"), { operation: "EVICT" }, VANISHED],
+    ["refuses a dry run of it", {}, pod("a"), { dryRun: true }, VANISHED],
+    ["refuses a Ready pod that may not be mature", { minReadySeconds: 3600 }, pod("a"), {}, VANISHED],
+    ["lets an unavailable pod go", {}, unready("a"), {}, { kind: "allowed" }],
+    ["keeps it under IfHealthyBudget", { unhealthyPodPolicy: "IfHealthyBudget" }, unready("a"), {}, VANISHED],
+    ["lets go what its annotation forces", {}, pod("a"), { forced: true }, { kind: "allowed" }],
+    ["stays suspended", { suspend: { enabled: true } }, pod("a"), {}, { kind: "allowed" }],
+    ["says nothing about other pods", {}, pod("a", { labels: { app: "other" } }), {}, { kind: "allowed" }],
+    [
+      "says nothing about what it does not protect from",
+      { protectedOperations: ["DELETE"] },
+      pod("a"),
+      { operation: "EVICT" },
+      { kind: "allowed" },
+    ],
+  ])("%s", async (_name, spec, of, overrides, expected) => {
+    const rig = new Rig(generated(spec));
+    rig.vanish();
+    expect(await rig.ask(of, overrides)).toMatchObject(expected);
+    expect(rig.told).toEqual(["default/web vanished"]);
+  });
+
+  test("refuses while its core is out of reach, whose other answers are none", async () => {
+    const rig = new Rig(generated());
+    rig.vanish();
+    rig.reachable = false;
+    expect(await rig.ask(pod("a"))).toMatchObject(VANISHED);
+    expect(await rig.ask(unready("a"))).toMatchObject({ kind: "failed" });
+  });
+
+  test("ends when it is back: decided by quota again, with its history in doubt", async () => {
+    const rig = new Rig(generated());
+    rig.vanish();
+    rig.store.put(() => ({ ...generated(), metadata: { ...generated().metadata, uid: "another" } }));
+    rig.show(rig.store.object);
+    expect(rig.told).toEqual(["default/web vanished", "default/web back"]);
+    expect(rig.lost).toEqual(["replaced default/web"]);
+    expect(await rig.ask(pod("a"))).toMatchObject({ kind: "allowed" });
+  });
+
+  test("ends when its release is on record", async () => {
+    const rig = new Rig(generated());
+    rig.vanish();
+    rig.recorded.add("uid-of-web");
+    rig.core.released();
+    expect(rig.told).toEqual(["default/web vanished", "default/web released"]);
+    expect(await rig.ask(pod("a"))).toMatchObject({ kind: "allowed", judgements: [] });
+  });
+
+  test("a read that finds nothing before the watch does is no permission", async () => {
+    const rig = new Rig(generated());
+    rig.store.remove();
+    expect(await rig.ask(pod("a"))).toMatchObject(VANISHED);
+  });
+
+  test("says what to do", () => {
+    const why = { kind: "vanished", cause: "Vanished", uid: "1-2-3" } as const;
+    const blocker = { core: "core", namespace: "default", name: "web", why };
+    const { message, details } = describeRefusal({ operation: "DELETE", namespace: "default", pod: "a" }, [blocker]);
+    expect(message).toMatch(/PodProtector default\/web \(core core\) has vanished without having been released/);
+    expect(message).toContain(
+      `kubectl -n podseidon-system patch configmap podseidon-released-by-hand --type merge -p '{"data":{"1-2-3":"default/web"}}'`,
+    );
+    expect(details).not.toHaveProperty("retryAfterSeconds");
+  });
+});
+
+describe("a protector that was released lets its pods go", () => {
+  const marked = generated();
+  test.each<[string, PodProtector, boolean]>([
+    [
+      "by its mark",
+      { ...marked, metadata: { ...marked.metadata, annotations: { [RELEASED_ANNOTATION]: "NotRequired" } } },
+      false,
+    ],
+    ["by the register", generated(), true],
+    ["made by hand, by its deletion", protector(5), false],
+  ])("%s", async (_name, object, isRecorded) => {
+    const rig = new Rig(object);
+    if (isRecorded) rig.recorded.add("uid-of-web");
+    rig.vanish();
+    expect(await rig.ask(pod("a"))).toMatchObject({ kind: "allowed", judgements: [] });
+    expect(rig.told).toEqual([]);
+  });
+});
+
+test("that a core went back in time is no deletion, even of what was made by hand", async () => {
+  const rig = new Rig(protector(5));
+  rig.core.restored(true);
+  rig.source.swap(new Map(), "7", true);
+  rig.core.restored(false);
+  expect(await rig.ask(pod("a"))).toMatchObject(VANISHED);
+});
+
+describe("what the cells have kept, at the start", () => {
+  const copy = (object: PodProtector): Entry => new Entry(object, 0);
+
+  test("what is in neither the core nor the register is a ghost", async () => {
+    const rig = new Rig(undefined);
+    rig.source.swap(new Map(), "90", false);
+    rig.core.adopt({ entries: [copy(generated())], versions: ["80"] });
+    expect(rig.core.ghosts).toBe(1);
+    expect(await rig.ask(pod("a"))).toMatchObject(VANISHED);
+    expect(rig.lost).toEqual([]);
+  });
+
+  test.each<[string, PodProtector, readonly string[], number]>([
+    ["what is on record", generated(), ["uid-of-web"], 0],
+    ["what was made by hand", protector(5), [], 0],
+  ])("%s is none", (_name, object, recorded, ghosts) => {
+    const rig = new Rig(undefined);
+    rig.source.swap(new Map(), "90", false);
+    for (const uid of recorded) rig.recorded.add(uid);
+    rig.core.adopt({ entries: [copy(object)], versions: [] });
+    expect(rig.core.ghosts).toBe(ghosts);
+  });
+
+  test("what is there is none", async () => {
+    const rig = new Rig(generated());
+    rig.core.adopt({ entries: [copy(generated())], versions: [] });
+    expect(rig.core.ghosts).toBe(0);
+    expect(await rig.ask(pod("a"))).toMatchObject({ kind: "allowed" });
+  });
+
+  test("a core that is older than it was seen has lost history, and what was made by hand with it", async () => {
+    const rig = new Rig(generated());
+    const other = protector(5, { name: "other" });
+    rig.core.adopt({ entries: [copy(other)], versions: ["1000"] });
+    expect(rig.lost).toEqual(["wentBack default/web"]);
+    expect(rig.told).toEqual(["default/other vanished"]);
+  });
+});
