@@ -118,7 +118,12 @@ function packageVersion(): string {
  * Modules that only some configurations load, or that are loaded when the port is open and the first answers are given. Any other
  * dynamic import counts as part of the start.
  */
-const ON_DEMAND = ["node_modules/js-yaml/", "shared/kube/plugin-credentials.ts", "webhook/outlive.ts"];
+const ON_DEMAND = [
+  "node_modules/js-yaml/",
+  "shared/kube/plugin-credentials.ts",
+  "webhook/outlive.ts",
+  "webhook/probe/",
+];
 
 /** What a start loads is the bundle and whatever it imports, directly or not, but for what is on demand. */
 function sizes(metafile: Metafile, entry: string): { startBytes: number; onDemandBytes: number } {

@@ -17,6 +17,7 @@ import type { WebhookMetrics } from "./metrics.ts";
 import { Nonces } from "./nonces.ts";
 import { Outage } from "./outage.ts";
 import type { Outlive } from "./outlive.ts";
+import type { AskOwner } from "./owner.ts";
 import { Pipeline } from "./pipeline.ts";
 import { createProtectorCalls } from "./protector-calls.ts";
 import type { Handler } from "./server.ts";
@@ -42,6 +43,8 @@ export interface WebhookParts {
   readonly log: Log;
   readonly metrics: WebhookMetrics;
   readonly onWatchEvent?: (core: string, event: WatchEvent) => void;
+  /** Asks the owners of workloads (`probe/`); without it protectors with a probe refuse. */
+  readonly askOwner?: AskOwner;
 }
 
 /** One replica of the webhook without its HTTP server: what the process and the simulation have in common. */
@@ -188,6 +191,7 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
       ports,
       nonces,
       settleMs: parts.settleMs,
+      askOwner: parts.askOwner,
       problemOfCell: (cell) => (outlive === "loading" ? NOT_LOADED : outlive?.problemOf(cell)),
     }),
     clock: ports.clock,

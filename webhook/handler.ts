@@ -200,6 +200,7 @@ function concluded(verdict: Verdict, { pod, operation, forced }: Disruption): En
 }
 
 function causeOf({ why }: Blocker): string {
+  if (why.kind === "owner") return `Probe:${why.result}`;
   return why.kind === "quota" ? why.decision.cause : why.cause;
 }
 

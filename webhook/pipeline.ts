@@ -6,6 +6,7 @@ import type { Pod } from "../shared/schema/pod.ts";
 import type { Operation } from "../shared/schema/podprotector.ts";
 import type { Entry } from "./entry.ts";
 import type { Nonces } from "./nonces.ts";
+import { type AskOwner, type OwnerAnswer, questionOf } from "./owner.ts";
 import type { Blocker } from "./refusal.ts";
 import type { ProtectorSlot } from "./slot.ts";
 import type { Criterion } from "./subject.ts";
@@ -73,6 +74,8 @@ export interface PipelineOptions {
   readonly settleMs: number;
   /** Why nothing can be decided for a cell yet: it is not known which of its protectors have vanished (design 7). */
   readonly problemOfCell?: (cell: string) => string | undefined;
+  /** Asks the owners of workloads whose protector has a probe; without it those are refused. */
+  readonly askOwner?: AskOwner | undefined;
 }
 
 /** Time that a roll-back may take; what it leaves behind settles (design 5.2). */
@@ -105,6 +108,14 @@ function outcomeOfVanished(ghost: Entry, request: DisruptionRequest): Outcome {
   return passesVanished(ghost.state, request) === undefined ? { kind: "vanished", uid: ghost.uid } : { kind: "absent" };
 }
 
+function ownerBlocker({ core, namespace, name }: Match, { result, message }: OwnerAnswer): Blocker {
+  return { core, namespace, name, why: { kind: "owner", result, message } };
+}
+
+function hasProbe({ slot }: Match): boolean {
+  return slot.newest()?.object.spec.probe !== undefined;
+}
+
 /**
  * Decides disruptions over all protectors of all cores (design 5.7): all must agree; evaluated first, then reserved in the order of
  * core, namespace and name, and taken back by nonce when a later one refuses.
@@ -132,12 +143,39 @@ export class Pipeline {
     const request = this.#request(disruption);
     if (problem !== undefined) return this.#despite(problem, request, disruption, matches);
     matches.sort(byCoreNamespaceName);
-    if (disruption.dryRun) return this.#evaluate(request, disruption, matches);
-    if (matches.length > 1) {
-      const verdict = await this.#evaluate(request, disruption, matches);
-      if (verdict.kind !== "allowed") return verdict;
+    const isProbed = matches.some(hasProbe);
+    if (disruption.dryRun || matches.length > 1 || isProbed) {
+      let verdict = await this.#evaluate(request, disruption, matches);
+      // Before anything is written, and outside of every batch: an owner that takes its time holds up this review alone (design 9).
+      if (verdict.kind === "allowed" && isProbed) verdict = await this.#askOwners(disruption, verdict);
+      if (verdict.kind !== "allowed" || disruption.dryRun) return verdict;
     }
     return this.#reserve(request, disruption, matches);
+  }
+
+  /** The verdict, unless an owner says no, or nothing. */
+  async #askOwners(disruption: Disruption, verdict: Extract<Verdict, { kind: "allowed" }>): Promise<Verdict> {
+    const answers = await Promise.all(
+      verdict.judgements.map(async ({ match, reason }) => {
+        const answer = await this.#askOwner(disruption, match, reason);
+        return answer === undefined || answer.result === "allowed" ? [] : [ownerBlocker(match, answer)];
+      }),
+    );
+    const blockers = answers.flat();
+    return blockers.length === 0 ? verdict : { kind: "refused", blockers, rollBack: undefined };
+  }
+
+  async #askOwner(
+    { pod, deadlineMs }: Disruption,
+    { slot }: Match,
+    reason: Judgement["reason"],
+  ): Promise<OwnerAnswer | undefined> {
+    const question = questionOf(slot.newest()?.object, reason, pod, this.#nowMs(), deadlineMs);
+    if (question === undefined) return undefined;
+    const { askOwner } = this.#options;
+    return askOwner === undefined
+      ? { result: "failed", message: "has a probe, which nobody asks here" }
+      : askOwner(question);
   }
 
   /** One core can't be asked. That another one refuses is an answer all the same; that it agrees is none. */

@@ -2,6 +2,7 @@ import type { Decision } from "../shared/decide/quota.ts";
 import type { StatusCause } from "../shared/schema/admission.ts";
 import type { Operation } from "../shared/schema/podprotector.ts";
 import { OWN_NAMESPACE, releaseCommand } from "../shared/schema/release-register.ts";
+import type { ProbeResult } from "./owner.ts";
 import type { Refusal } from "./review.ts";
 import type { OverloadCause } from "./work.ts";
 
@@ -15,7 +16,9 @@ export interface Blocker {
     /** The webhook had no room or no time for the request (design 5.8). */
     | { readonly kind: "overloaded"; readonly cause: OverloadCause }
     /** The protector, of this UID, vanished without having been released (design 7). */
-    | { readonly kind: "vanished"; readonly cause: "Vanished"; readonly uid: string };
+    | { readonly kind: "vanished"; readonly cause: "Vanished"; readonly uid: string }
+    /** The workload's owner said no, or did not answer (design 9); the message goes on from the protector's name. */
+    | { readonly kind: "owner"; readonly result: ProbeResult; readonly message: string };
 }
 
 /** What is refused, for the first words of the text. */
@@ -35,7 +38,13 @@ const MAX_NAMED = 5;
 
 /** True for what passes soon: the quota is there, but reserved and not accounted for yet. */
 export function isBusy({ why }: Blocker): boolean {
+  if (why.kind === "owner") return why.result === "overloaded";
   return why.kind === "quota" ? why.decision.verdict === "Busy" : why.kind === "overloaded";
+}
+
+function named(names: readonly string[]): string {
+  const listed = names.slice(0, MAX_NAMED).join(", ");
+  return names.length > MAX_NAMED ? `${listed} and ${names.length - MAX_NAMED} more` : listed;
 }
 
 function plural(count: number, noun: string): string {
@@ -54,6 +63,7 @@ function explain(blocker: Blocker): string {
   if (blocker.why.kind === "vanished") {
     return `has vanished without having been released, so none of its available pods may go until it is back; if it was meant to go, run in its core cluster: ${releaseCommand(OWN_NAMESPACE, blocker.why.uid, `${blocker.namespace}/${blocker.name}`)}`;
   }
+  if (blocker.why.kind === "owner") return blocker.why.message;
   const { cause, facts } = blocker.why.decision;
   const needed = `needs ${plural(facts.minAvailable, "available pod")}`;
   const counts = `${facts.available} ${facts.available === 1 ? "is" : "are"} available, ${facts.reserved} of them reserved`;
@@ -74,6 +84,8 @@ function explain(blocker: Blocker): string {
       return `${needed}, ${counts}: its admission history is full until disruptions under way are accounted for`;
     case "RefreshedTooLong":
       return `${needed}, ${counts}: the reservation of this pod was repeated for too long and has to settle first`;
+    case "PreActivity":
+      return `waits for what has to be done before this pod goes: ${named(facts.preActivities ?? [])}; each is over when its annotation is removed`;
   }
 }
 
@@ -96,17 +108,13 @@ function causeOf(blocker: Blocker): StatusCause {
  */
 export function describeRefusal(refused: Refused, blockers: readonly Blocker[]): Refusal {
   const busy = blockers.every(isBusy);
-  const named = blockers.slice(0, MAX_NAMED).map((blocker) => `${nameOf(blocker)} ${explain(blocker)}`);
-  if (blockers.length > MAX_NAMED) named.push(`${blockers.length - MAX_NAMED} more refuse as well`);
-  const advice = busy
-    ? "this passes by itself, try again in a second"
-    : blockers.every(({ why }) => why.kind === "vanished")
-      ? "a protector that vanished is created again by itself within a minute or so, where its API is served"
-      : "try again when more pods are available";
+  const reasons = blockers.slice(0, MAX_NAMED).map((blocker) => `${nameOf(blocker)} ${explain(blocker)}`);
+  if (blockers.length > MAX_NAMED) reasons.push(`${blockers.length - MAX_NAMED} more refuse as well`);
+  const advice = adviceOf(blockers);
   return {
     code: 429,
     reason: "TooManyRequests",
-    message: `pod ${refused.namespace}/${refused.pod} may not be ${DONE[refused.operation]} now: ${named.join("; ")}; ${advice}`,
+    message: `pod ${refused.namespace}/${refused.pod} may not be ${DONE[refused.operation]} now: ${reasons.join("; ")}; ${advice}`,
     details: {
       name: refused.pod,
       kind: "pods",
@@ -114,6 +122,18 @@ export function describeRefusal(refused: Refused, blockers: readonly Blocker[]):
       ...(busy ? { retryAfterSeconds: RETRY_AFTER_SECONDS } : {}),
     },
   };
+}
+
+/** What to wait for; nothing more is said where only people or other programs can tell. */
+function adviceOf(blockers: readonly Blocker[]): string {
+  if (blockers.every(isBusy)) return "this passes by itself, try again in a second";
+  if (blockers.every(({ why }) => why.kind === "vanished")) {
+    return "a protector that vanished is created again by itself within a minute or so, where its API is served";
+  }
+  const isOfPods = blockers.some(
+    ({ why }) => why.kind !== "owner" && !(why.kind === "quota" && why.decision.cause === "PreActivity"),
+  );
+  return isOfPods ? "try again when more pods are available" : "try again later";
 }
 
 /** An eviction that names no UID, where the registration was to add it (`--require-bound-evictions`). */

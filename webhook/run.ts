@@ -14,6 +14,7 @@ import { assembleWebhook, type Webhook } from "./assemble.ts";
 import { watchServingCertificate } from "./certificate-reload.ts";
 import { WebhookMetrics } from "./metrics.ts";
 import type { WebhookOptions } from "./options.ts";
+import { OwnerDesk } from "./owner-desk.ts";
 import type { WebhookServer } from "./server.ts";
 import { certificateExpiryMs, certificateFiles } from "./tls.ts";
 
@@ -121,6 +122,7 @@ export async function run(options: WebhookOptions, server: WebhookServer): Promi
   );
   const metrics = new Metrics({ processMetrics: true });
   const webhookMetrics = new WebhookMetrics(metrics);
+  const owners = new OwnerDesk(metrics, log, systemPorts);
   const webhook = assembleWebhook({
     cores,
     cells,
@@ -133,6 +135,7 @@ export async function run(options: WebhookOptions, server: WebhookServer): Promi
     log,
     metrics: webhookMetrics,
     onWatchEvent: (core, event) => logWatch(log, core, event),
+    askOwner: owners.ask,
   });
   declareGauges(metrics, webhook, server);
   const stopReload = watchCertificate(options, server, webhookMetrics, log);
@@ -161,6 +164,7 @@ export async function run(options: WebhookOptions, server: WebhookServer): Promi
       ready: () => webhook.problems().join("; ") || undefined,
       stop: async () => {
         await webhook.stop();
+        owners.close();
         for (const { transport } of [...cores, ...cells]) transport?.close();
       },
     })

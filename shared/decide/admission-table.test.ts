@@ -1,6 +1,6 @@
 /** Every row of design 6 that one protector decides. */
 import { expect, test } from "vitest";
-import { COUNTED_CONDITION } from "../schema/annotations.ts";
+import { COUNTED_CONDITION, PRE_ACTIVITY_PREFIX } from "../schema/annotations.ts";
 import type { Bucket, CellStatus, PodProtectorSpec } from "../schema/podprotector.ts";
 import { decide, parseProtector } from "./quota.ts";
 import {
@@ -28,6 +28,7 @@ interface Row {
 
 const NOT_READY: PodOptions = { readyForSeconds: undefined };
 const IF_HEALTHY: Partial<PodProtectorSpec> = { unhealthyPodPolicy: "IfHealthyBudget" };
+const BUSY_WITH: PodOptions = { annotations: { [`${PRE_ACTIVITY_PREFIX}copy-data`]: "" } };
 const EVICT: RequestOptions = { operation: "EVICT" };
 const FORCED: RequestOptions = { forced: true };
 const OTHER: Bucket = {
@@ -162,6 +163,37 @@ const rows: Record<string, Row> = {
     available: 0,
     spec: { suspend: { enabled: false, until: formatMs(NOW_MS + 1) } },
     expected: "Denial AtMinimum",
+  },
+  "something has to be done first: available": { available: 9, pod: BUSY_WITH, expected: "Denial PreActivity" },
+  "something has to be done first: not available": {
+    available: 9,
+    pod: { ...BUSY_WITH, ...NOT_READY },
+    expected: "Denial PreActivity",
+  },
+  "something has to be done first: evicted": {
+    available: 9,
+    pod: BUSY_WITH,
+    request: EVICT,
+    expected: "Denial PreActivity",
+  },
+  "something has to be done first, but the pod never ran": {
+    pod: { ...BUSY_WITH, ...NOT_READY, phase: "Pending" },
+    expected: "allow Pending",
+  },
+  "something has to be done first, but it is terminating": {
+    pod: { ...BUSY_WITH, terminating: true },
+    expected: "allow Terminating",
+  },
+  "something has to be done first, but the protector is suspended": {
+    pod: BUSY_WITH,
+    spec: { suspend: { enabled: true } },
+    expected: "allow Suspended",
+  },
+  "something has to be done first, force-delete": {
+    available: 9,
+    pod: BUSY_WITH,
+    request: FORCED,
+    expected: "allow Forced w=1 paid",
   },
   "an UPDATE that nobody asked to protect": {
     available: 0,

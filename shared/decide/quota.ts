@@ -2,6 +2,7 @@
  * The webhook's decision (design 5.3, 6): may this pod be disrupted, as far as one protector is concerned? Pure: everything it
  * knows is the protector's state and the request. `apply` makes the reservation in a working copy, `encodeStatus` writes it.
  */
+import { PRE_ACTIVITY_PREFIX } from "../schema/annotations.ts";
 import type { Pod } from "../schema/pod.ts";
 import type { Operation } from "../schema/podprotector.ts";
 import { hasReached } from "../schema/resource-version.ts";
@@ -71,7 +72,9 @@ export type RefuseCause =
   | "OnHold"
   | "ConcurrentLag"
   | "HistoryFull"
-  | "RefreshedTooLong";
+  | "RefreshedTooLong"
+  /** The pod's annotations hold it back until something is done (design 9). */
+  | "PreActivity";
 
 /** What the decision rests on, for the text of a refusal. */
 export interface Facts {
@@ -82,6 +85,8 @@ export interface Facts {
   readonly reserved: number;
   /** `Est`. */
   readonly estimated: number;
+  /** What has to be done first, where that is the cause. */
+  readonly preActivities?: readonly string[];
 }
 
 /** What is written for an admission: the weight that its pod has at least from then on, and whether it has used quota. */
@@ -137,7 +142,19 @@ export function decide(state: ProtectorState, request: DisruptionRequest): Decis
   };
   const verdict = verdictOf(question);
   const final = verdict.allowed || !request.forced ? verdict : force(question, verdict);
-  return { ...final, facts: question.facts };
+  const facts = !final.allowed && final.cause === "PreActivity" ? withPreActivities(question) : question.facts;
+  return { ...final, facts };
+}
+
+function withPreActivities({ facts, request }: Question): Facts {
+  const preActivities = preActivitiesOf(request.pod).map((annotation) => annotation.slice(PRE_ACTIVITY_PREFIX.length));
+  return { ...facts, preActivities };
+}
+
+/** Annotations that hold a disruption back until they are removed (design 9, x-pdb's name). */
+export function preActivitiesOf({ annotations }: Pod): readonly string[] {
+  if (annotations === undefined) return [];
+  return Object.keys(annotations).filter((annotation) => annotation.startsWith(PRE_ACTIVITY_PREFIX));
 }
 
 function verdictOf(question: Question): Verdict {
@@ -151,13 +168,20 @@ function verdictOf(question: Question): Verdict {
       return free(podClass);
     case "Pending":
       return request.operation === "EVICT" ? pinEviction(question) : free("Pending");
-    case "Unavailable":
-      return decideUnavailable(question);
-    case "Immature":
-      return pinImmature(question);
-    case "Available":
-      return decideAvailable(question);
+    default:
+      return heldBack(question) ?? decideLiving(question, podClass);
   }
+}
+
+/** A pod that runs: what is left to do before it goes is done first, whether it is available or not. */
+function heldBack({ request }: Question): Verdict | undefined {
+  // A denial and not busy: it ends when somebody has done something, and a client that asks each second does not speed that up.
+  return preActivitiesOf(request.pod).length === 0 ? undefined : refuse("Denial", "PreActivity");
+}
+
+function decideLiving(question: Question, podClass: "Unavailable" | "Immature" | "Available"): Verdict {
+  if (podClass === "Unavailable") return decideUnavailable(question);
+  return podClass === "Immature" ? pinImmature(question) : decideAvailable(question);
 }
 
 /** A Ready, mature pod: by quota. */

@@ -1,0 +1,64 @@
+/** The owners of workloads, asked from this process: loads what asks them when it is first needed, and counts. */
+import type { Log } from "../shared/observe/log.ts";
+import type { Counter, Histogram, Metrics } from "../shared/observe/metrics.ts";
+import type { Ports } from "../shared/runtime/clock.ts";
+import { type AskOwner, PROBE_RESULTS } from "./owner.ts";
+import type { ProbeEvent, Probes } from "./probe/probes.ts";
+
+const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
+
+export class OwnerDesk {
+  readonly #calls: Counter<{ result: typeof PROBE_RESULTS }>;
+  readonly #seconds: Histogram<Record<never, never>>;
+  readonly #log: Log;
+  readonly #ports: Ports;
+  #probes: Promise<Probes> | undefined;
+  #loaded: Probes | undefined;
+
+  readonly ask: AskOwner = async (question) => {
+    this.#probes ??= this.#load();
+    return (await this.#probes).ask(question);
+  };
+
+  constructor(metrics: Metrics, log: Log, ports: Ports) {
+    this.#log = log;
+    this.#ports = ports;
+    this.#calls = metrics.counter({
+      name: "webhook_probe_questions_total",
+      help: "Questions to owners of workloads (spec.probe), by how they ended; all but the first two are no answer, which refuses.",
+      labels: { result: PROBE_RESULTS },
+    });
+    this.#seconds = metrics.histogram({
+      name: "webhook_probe_seconds",
+      help: "Time until an owner's answer was there, or was given up.",
+      labels: {},
+      buckets: SECONDS,
+    });
+    metrics.gaugeFrom(
+      {
+        name: "webhook_probe_circuits_open",
+        help: "Probe endpoints that are not asked at the moment because they did not answer; disruptions are refused meanwhile.",
+        labels: {},
+      },
+      (set) => set({}, this.#loaded?.openCircuits ?? 0),
+    );
+  }
+
+  close(): void {
+    this.#loaded?.close();
+  }
+
+  async #load(): Promise<Probes> {
+    const { Probes } = await import("./probe/probes.ts");
+    this.#loaded = new Probes({ ports: this.#ports, onAsked: (event) => this.#asked(event) });
+    return this.#loaded;
+  }
+
+  #asked({ result, endpoint, tookMs }: ProbeEvent): void {
+    this.#calls.inc({ result });
+    this.#seconds.observe({}, tookMs / 1000);
+    if (result !== "allowed" && result !== "refused") {
+      this.#log.debug({ endpoint, result, tookMs }, "A probe did not answer");
+    }
+  }
+}

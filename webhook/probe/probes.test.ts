@@ -1,0 +1,145 @@
+import { describe, expect, test } from "vitest";
+import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import type { OwnerAnswer, OwnerQuestion } from "../owner.ts";
+import { FAILURES_TO_OPEN } from "./circuit.ts";
+import type { ProbeReply } from "./message.ts";
+import { CALLS_AT_ONCE, MAX_WAITING, Probes } from "./probes.ts";
+import { ProbeFailure, type Wire } from "./wire.ts";
+
+const YES: ProbeReply = { isAllowed: true, error: "" };
+
+interface Rig {
+  readonly time: VirtualTime;
+  readonly probes: Probes;
+  /** Endpoints of the calls that were made. */
+  readonly calls: string[];
+  ask(endpoint?: string, budgetMs?: number): Promise<OwnerAnswer>;
+  settle(answer: Promise<OwnerAnswer>): Promise<OwnerAnswer>;
+}
+
+/** `script` says what an endpoint answers, after how long; undefined is never. */
+function rig(
+  script: (endpoint: string) => { readonly afterMs: number; readonly reply: ProbeReply | Error } | undefined,
+): Rig {
+  const time = new VirtualTime();
+  const calls: string[] = [];
+  const connect = ({ endpoint }: { endpoint: string }): Wire => ({
+    ask: (_, signal) =>
+      new Promise((resolve, reject) => {
+        calls.push(endpoint);
+        signal.addEventListener("abort", () => reject(new ProbeFailure("no answer in time")));
+        const found = script(endpoint);
+        if (found === undefined) return;
+        time.timers.after(found.afterMs, () =>
+          found.reply instanceof Error ? reject(found.reply) : resolve(found.reply),
+        );
+      }),
+    close: () => undefined,
+  });
+  const probes = new Probes({ ports: time, onAsked: () => undefined, connect });
+  const settle = async (answer: Promise<OwnerAnswer>): Promise<OwnerAnswer> => {
+    let found: OwnerAnswer | undefined;
+    void answer.then((one) => {
+      found = one;
+    });
+    await time.runUntil(() => found !== undefined, 60_000);
+    return answer;
+  };
+  const ask = (endpoint = "db:1", budgetMs = 9_000): Promise<OwnerAnswer> => {
+    const question: OwnerQuestion = {
+      probe: { endpoint },
+      podNamespace: "data",
+      podName: "db-0",
+      budgetNamespace: "data",
+      budgetName: "db",
+      deadlineMs: time.clock.monotonicMs() + budgetMs,
+    };
+    return probes.ask(question);
+  };
+  return { time, probes, calls, ask, settle };
+}
+
+describe("what an owner's answer means", () => {
+  test.each<[string, ProbeReply | Error, string, RegExp]>([
+    ["yes", YES, "allowed", /^$/],
+    ["no", { isAllowed: false, error: "" }, "refused", /may not go$/],
+    ["no, and why", { isAllowed: false, error: "raft leader" }, "refused", /may not go: raft leader$/],
+    ["yes and an error: a refusal, as x-pdb has it", { isAllowed: true, error: "unsure" }, "refused", /unsure/],
+    ["a failed call", new ProbeFailure("refused"), "failed", /could not ask its probe db:1: refused/],
+    [
+      "what is said is cut and cleaned",
+      { isAllowed: false, error: `a\n${"b".repeat(500)}` },
+      "refused",
+      /: a b{198}\.\.\.$/,
+    ],
+  ])("%s", async (_, reply, result, message) => {
+    const r = rig(() => ({ afterMs: 1, reply }));
+    const answer = await r.settle(r.ask());
+    expect(answer.result).toBe(result);
+    expect(answer.message).toMatch(message);
+  });
+});
+
+test("no answer within the probe's timeout, or the review's time, is none", async () => {
+  const r = rig(() => undefined);
+  const startMs = r.time.elapsedMs;
+  expect((await r.settle(r.ask("db:1", 9_000))).result).toBe("failed");
+  expect(r.time.elapsedMs - startMs).toBe(2_000);
+  expect((await r.settle(r.ask("db:1", 300))).result).toBe("failed");
+  expect(r.time.elapsedMs - startMs).toBe(2_300);
+});
+
+test("a server that does not answer is soon not asked any more, tried again, and asked again once it answers", async () => {
+  let isUp = false;
+  const r = rig(() => ({ afterMs: 1, reply: isUp ? YES : new ProbeFailure("nothing listens there") }));
+  for (let count = 0; count < FAILURES_TO_OPEN; count++) expect((await r.settle(r.ask())).result).toBe("failed");
+  const answer = await r.settle(r.ask());
+  expect(answer).toMatchObject({
+    result: "down",
+    message: expect.stringMatching(/tried again in \d s \(nothing listens/),
+  });
+  expect(r.calls).toHaveLength(FAILURES_TO_OPEN);
+  expect(r.probes.openCircuits).toBe(1);
+  await r.time.advance(2_000);
+  // One at a time: the second question of this moment is no trial.
+  const [trial, other] = [r.ask(), r.ask()];
+  expect([(await r.settle(trial)).result, (await r.settle(other)).result]).toEqual(["failed", "down"]);
+  isUp = true;
+  await r.time.advance(2_000);
+  expect((await r.settle(r.ask())).result).toBe("down");
+  await r.time.advance(2_000);
+  expect((await r.settle(r.ask())).result).toBe("allowed");
+  expect(r.probes.openCircuits).toBe(0);
+  expect((await r.settle(r.ask())).result).toBe("allowed");
+});
+
+test("calls to one endpoint are bounded, the line has an end, and another endpoint does not notice", async () => {
+  const r = rig((endpoint) => (endpoint === "slow:1" ? { afterMs: 1_500, reply: YES } : { afterMs: 1, reply: YES }));
+  const slow = Array.from({ length: CALLS_AT_ONCE + MAX_WAITING }, () => r.ask("slow:1"));
+  const tooMany = await r.settle(r.ask("slow:1"));
+  expect(tooMany.result).toBe("overloaded");
+  expect(r.calls).toHaveLength(CALLS_AT_ONCE);
+  const startMs = r.time.elapsedMs;
+  expect((await r.settle(r.ask("quick:1"))).result).toBe("allowed");
+  expect(r.time.elapsedMs - startMs).toBeLessThan(2);
+  const results = await Promise.all(slow.map(async (one) => (await r.settle(one)).result));
+  // The first ones were answered; those that waited were given what is left of their time, which the server's answer takes longer than.
+  expect(results.filter((result) => result === "allowed")).toHaveLength(CALLS_AT_ONCE);
+  expect(
+    results.filter(
+      (result) => result === "allowed" || result === "failed" || result === "down" || result === "overloaded",
+    ),
+  ).toHaveLength(CALLS_AT_ONCE + MAX_WAITING);
+});
+
+test("an endpoint that is none is refused clearly", async () => {
+  const time = new VirtualTime();
+  const probes = new Probes({ ports: time, onAsked: () => undefined });
+  const probe = { endpoint: "ftp://db", protocol: "HTTP" };
+  const names = { podNamespace: "a", podName: "b", budgetNamespace: "a", budgetName: "c" };
+  const answer = await probes.ask({ probe, ...names, deadlineMs: 1_000 });
+  expect(answer).toEqual({
+    result: "failed",
+    message: "has a probe that can't be asked: its endpoint is no http or https URL",
+  });
+});

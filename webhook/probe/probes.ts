@@ -1,0 +1,166 @@
+/**
+ * Asks the owners of workloads (design 9). Each endpoint has a bounded number of calls at once, a line with an end, and a circuit, so
+ * that one that is slow or down costs the others nothing. No answer is a refusal.
+ */
+import type { Ports } from "../../shared/runtime/clock.ts";
+import type { OwnerAnswer, OwnerQuestion, ProbeResult, ProbeSpec } from "../owner.ts";
+import { Circuit } from "./circuit.ts";
+import { GrpcWire } from "./grpc.ts";
+import { HttpWire } from "./http.ts";
+import type { ProbeReply } from "./message.ts";
+import { Places } from "./places.ts";
+import { describeError, type Wire } from "./wire.ts";
+
+/** Calls to one endpoint at once. */
+export const CALLS_AT_ONCE = 16;
+/** Questions that wait for one of them; beyond it the answer is "busy" at once. */
+export const MAX_WAITING = 500;
+/** x-pdb's own. */
+export const DEFAULT_TIMEOUT_MS = 2_000;
+/** Endpoints that are remembered; the one that was asked least recently is forgotten first. */
+const MAX_ENDPOINTS = 500;
+/** A refusal is read by people, and what an owner writes is not ours to trust. */
+const MAX_SAID = 200;
+
+interface Endpoint {
+  readonly wire: Wire | undefined;
+  /** Why it can't be asked at all. */
+  readonly problem: string | undefined;
+  readonly circuit: Circuit;
+  readonly places: Places;
+  lastFailure: string;
+}
+
+export interface ProbeEvent {
+  readonly result: ProbeResult;
+  readonly endpoint: string;
+  readonly tookMs: number;
+}
+
+export interface ProbesOptions {
+  readonly ports: Ports;
+  readonly onAsked: (event: ProbeEvent) => void;
+  /** The real ones by default. */
+  readonly connect?: (probe: ProbeSpec) => Wire;
+}
+
+function connectTo({ endpoint, protocol, caBundle, insecure = false }: ProbeSpec): Wire {
+  const options = { endpoint, caBundle, insecure };
+  return protocol === "HTTP" ? new HttpWire(options) : new GrpcWire(options);
+}
+
+function said(text: string): string {
+  const clean = text.replace(/\p{Cc}+/gu, " ").trim();
+  return clean.length > MAX_SAID ? `${clean.slice(0, MAX_SAID)}...` : clean;
+}
+
+export class Probes {
+  readonly #options: ProbesOptions;
+  readonly #endpoints = new Map<string, Endpoint>();
+
+  constructor(options: ProbesOptions) {
+    this.#options = options;
+  }
+
+  /** Endpoints that are not asked at the moment, because they did not answer. */
+  get openCircuits(): number {
+    return [...this.#endpoints.values()].filter(({ circuit }) => circuit.isOpen).length;
+  }
+
+  /** Never rejects; resolves before the question's deadline. */
+  async ask(question: OwnerQuestion): Promise<OwnerAnswer> {
+    const { clock } = this.#options.ports;
+    const startedMs = clock.monotonicMs();
+    const answer = await this.#ask(question, startedMs);
+    const tookMs = clock.monotonicMs() - startedMs;
+    this.#options.onAsked({ result: answer.result, endpoint: question.probe.endpoint, tookMs });
+    return answer;
+  }
+
+  close(): void {
+    for (const { wire } of this.#endpoints.values()) wire?.close();
+    this.#endpoints.clear();
+  }
+
+  async #ask(question: OwnerQuestion, nowMs: number): Promise<OwnerAnswer> {
+    const { endpoint: where } = question.probe;
+    const endpoint = this.#endpoint(question.probe);
+    if (endpoint.wire === undefined) {
+      return { result: "failed", message: `has a probe that can't be asked: ${endpoint.problem ?? ""}` };
+    }
+    const untilMs = Math.min(question.deadlineMs, nowMs + (question.probe.timeoutMillis ?? DEFAULT_TIMEOUT_MS));
+    if (!(await endpoint.places.take(untilMs))) {
+      return { result: "overloaded", message: `has too many questions waiting for its probe ${where}` };
+    }
+    try {
+      if (!endpoint.circuit.enter()) return down(endpoint, where);
+      return this.#heard(endpoint, where, await this.#call(endpoint.wire, question, untilMs));
+    } catch (error) {
+      endpoint.circuit.failed();
+      endpoint.lastFailure = said(describeError(error));
+      return { result: "failed", message: `could not ask its probe ${where}: ${endpoint.lastFailure}` };
+    } finally {
+      endpoint.places.giveBack();
+    }
+  }
+
+  async #call(wire: Wire, question: OwnerQuestion, untilMs: number): Promise<ProbeReply> {
+    const { clock, timers } = this.#options.ports;
+    const giveUp = new AbortController();
+    const timer = timers.after(Math.max(0, untilMs - clock.monotonicMs()), () => giveUp.abort());
+    try {
+      return await wire.ask(question, giveUp.signal);
+    } finally {
+      timer.cancel();
+    }
+  }
+
+  #heard({ circuit }: Endpoint, where: string, { isAllowed, error }: ProbeReply): OwnerAnswer {
+    circuit.answered();
+    // As x-pdb has it, an error is a refusal whatever else was said.
+    if (isAllowed && error === "") return { result: "allowed", message: "" };
+    const why = error === "" ? "" : `: ${said(error)}`;
+    return { result: "refused", message: `is told by its probe ${where} that it may not go${why}` };
+  }
+
+  #endpoint(probe: ProbeSpec): Endpoint {
+    const key = JSON.stringify([probe.protocol, probe.endpoint, probe.insecure, probe.caBundle]);
+    const known = this.#endpoints.get(key);
+    if (known !== undefined) {
+      this.#endpoints.delete(key);
+      this.#endpoints.set(key, known);
+      return known;
+    }
+    const [oldest] = this.#endpoints;
+    if (oldest !== undefined && this.#endpoints.size >= MAX_ENDPOINTS) {
+      oldest[1].wire?.close();
+      this.#endpoints.delete(oldest[0]);
+    }
+    const made = this.#make(probe);
+    this.#endpoints.set(key, made);
+    return made;
+  }
+
+  #make(probe: ProbeSpec): Endpoint {
+    const { ports, connect = connectTo } = this.#options;
+    let wire: Wire | undefined;
+    let problem: string | undefined;
+    try {
+      wire = connect(probe);
+    } catch (error) {
+      problem = describeError(error);
+    }
+    return {
+      wire,
+      problem,
+      circuit: new Circuit(ports.clock, ports.random),
+      places: new Places(ports, CALLS_AT_ONCE, MAX_WAITING),
+      lastFailure: "",
+    };
+  }
+}
+
+function down({ circuit, lastFailure }: Endpoint, where: string): OwnerAnswer {
+  const again = circuit.waitMs === 0 ? "is being tried" : `is tried again in ${Math.ceil(circuit.waitMs / 1000)} s`;
+  return { result: "down", message: `has a probe that does not answer: ${where} ${again} (${lastFailure})` };
+}

@@ -1,0 +1,142 @@
+/** Both wires against a server on real sockets: the contract, and every way to answer something else. */
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { ProbeServer, type Said } from "../../test/support/probe-server.ts";
+import type { OwnerQuestion } from "../owner.ts";
+import { GrpcWire } from "./grpc.ts";
+import { HttpWire } from "./http.ts";
+import { decodeReply, encodeRequest, type ProbeReply, parseReplyJson } from "./message.ts";
+import type { Wire } from "./wire.ts";
+
+const LONG = "n".repeat(300);
+const QUESTION: OwnerQuestion = {
+  probe: { endpoint: "" },
+  podNamespace: "data",
+  podName: "db-0",
+  budgetNamespace: "data",
+  budgetName: LONG,
+  deadlineMs: 0,
+};
+
+let server: ProbeServer;
+let said: Said;
+const wires: Wire[] = [];
+
+beforeEach(async () => {
+  said = { is_allowed: true };
+  server = await ProbeServer.start(() => said);
+});
+
+afterEach(async () => {
+  for (const wire of wires.splice(0)) wire.close();
+  await server[Symbol.asyncDispose]();
+});
+
+function wire(protocol: "GRPC" | "HTTP"): Wire {
+  const made =
+    protocol === "GRPC"
+      ? new GrpcWire({ endpoint: server.grpcEndpoint, caBundle: undefined, insecure: true })
+      : new HttpWire({ endpoint: server.httpEndpoint, caBundle: undefined, insecure: true });
+  wires.push(made);
+  return made;
+}
+
+function ask(on: Wire, signal = new AbortController().signal): Promise<ProbeReply> {
+  return on.ask(QUESTION, signal);
+}
+
+describe.each(["GRPC", "HTTP"] as const)("%s", (protocol) => {
+  test("the question holds the names, the answer is understood, and one connection serves many", async () => {
+    const on = wire(protocol);
+    expect(await ask(on)).toEqual({ isAllowed: true, error: "" });
+    expect(server.questions).toEqual([
+      { pod_name: "db-0", pod_namespace: "data", xpdb_name: LONG, xpdb_namespace: "data" },
+    ]);
+    said = { is_allowed: false, error: "leader of 3 shards" };
+    expect(await ask(on)).toEqual({ isAllowed: false, error: "leader of 3 shards" });
+    await Promise.all(Array.from({ length: 20 }, () => ask(on)));
+    if (protocol === "GRPC") expect(server.connections).toBe(1);
+  });
+
+  test.each<[Said, RegExp]>([
+    ["failure", /gRPC status 14 \(not today\)|HTTP status 500/],
+    ["garbage", /cut off|malformed|unknown kind|not JSON/],
+    ["flood", /larger than 65536 bytes/],
+    ["hang-up", /closed|ECONNRESET|socket hang up|ended without a gRPC status/],
+  ])("%s is no answer, and the next question is served", async (what, message) => {
+    const on = wire(protocol);
+    said = what;
+    await expect(ask(on)).rejects.toThrow(message);
+    said = { is_allowed: true };
+    expect(await ask(on)).toMatchObject({ isAllowed: true });
+  });
+
+  test("silence is given up with the signal, and the next question gets a connection of its own", async () => {
+    const on = wire(protocol);
+    said = "silence";
+    const giveUp = new AbortController();
+    const asking = ask(on, giveUp.signal);
+    while (server.questions.length === 0) await new Promise((resolve) => setImmediate(resolve));
+    giveUp.abort();
+    await expect(asking).rejects.toThrow("no answer in time");
+    said = { is_allowed: true };
+    expect(await ask(on)).toMatchObject({ isAllowed: true });
+  });
+
+  test("a server that restarts is found again; one that is not there is an error", async () => {
+    const on = wire(protocol);
+    await ask(on);
+    server.disconnect();
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(await ask(on)).toMatchObject({ isAllowed: true });
+    const nowhere =
+      protocol === "GRPC"
+        ? new GrpcWire({ endpoint: "127.0.0.1:1", caBundle: undefined, insecure: true })
+        : new HttpWire({ endpoint: "http://127.0.0.1:1/", caBundle: undefined, insecure: true });
+    wires.push(nowhere);
+    await expect(ask(nowhere)).rejects.toThrow(/ECONNREFUSED|closed/);
+  });
+});
+
+test("a gRPC server without the service says so", async () => {
+  const on = new GrpcWire({ endpoint: server.grpcEndpoint, caBundle: undefined, insecure: true }, "/other.Service/Ask");
+  wires.push(on);
+  await expect(ask(on)).rejects.toThrow("does not know /other.Service/Ask");
+});
+
+test("without TLS nothing is said to a server with TLS, and the other way round", async () => {
+  const on = new GrpcWire({ endpoint: server.grpcEndpoint, caBundle: undefined, insecure: false });
+  wires.push(on);
+  await expect(ask(on)).rejects.toThrow();
+  expect(server.questions).toEqual([]);
+});
+
+test.each<[string, number[]]>([
+  ["a length beyond the end", [0x12, 5, 65]],
+  ["a number without end", [0x08, ...Array.from({ length: 11 }, () => 0xff)]],
+  ["a kind of field that protobuf does not have", [0x0f]],
+])("a message with %s is no answer", (_, bytes) => {
+  expect(() => decodeReply(Buffer.from(bytes))).toThrow();
+});
+
+test("fields that are not known are skipped, absent ones are no", () => {
+  const bytes = [0x18, 7, 0x21, 1, 2, 3, 4, 5, 6, 7, 8, 0x2a, 1, 65, 0x35, 1, 2, 3, 4, 0x08, 1];
+  expect(decodeReply(Buffer.from(bytes))).toEqual({ isAllowed: true, error: "" });
+  expect(decodeReply(Buffer.alloc(0))).toEqual({ isAllowed: false, error: "" });
+  expect(encodeRequest({ ...QUESTION, podName: "a", podNamespace: "", budgetName: "", budgetNamespace: "b" })).toEqual(
+    Buffer.from([0x0a, 1, 97, 0x22, 1, 98]),
+  );
+});
+
+test.each<[string, string]>([
+  ['{"is_allowed": true, "error": ""}', "yes"],
+  ['{"isAllowed": true}', "yes"],
+  ["{}", "no"],
+  ['{"is_allowed": "true"}', "neither true nor false"],
+  ['{"is_allowed": true, "error": 5}', "no text"],
+  ["[true]", "no JSON object"],
+  ["true", "no JSON object"],
+  ["null", "no JSON object"],
+])("the JSON %s: %s", (text, expected) => {
+  if (expected === "yes" || expected === "no") expect(parseReplyJson(text).isAllowed).toBe(expected === "yes");
+  else expect(() => parseReplyJson(text)).toThrow(expected);
+});
