@@ -1,5 +1,15 @@
 /** What the generator tells those who observe it (logs, metrics, Kubernetes Events); carries what a person needs to act. */
 import type { ReleaseReason } from "./plan.ts";
+import type { SourceKind } from "./source.ts";
+
+/** The object that an event is about, as Kubernetes Events refer to it. */
+export interface SourceReference {
+  readonly apiVersion: string;
+  readonly kind: string;
+  readonly namespace: string;
+  readonly name: string;
+  readonly uid: string;
+}
 
 export type GeneratorEvent =
   | { readonly kind: "held" | "letGo"; readonly source: string }
@@ -8,4 +18,17 @@ export type GeneratorEvent =
   | { readonly kind: "cellsRemoved"; readonly protector: string; readonly cells: readonly string[] }
   /** Told once for each protector whose source vanished, and again when that has changed. */
   | { readonly kind: "orphaned"; readonly source: string; readonly protector: string; readonly uid: string }
+  /** A protector's condition `SourceVanished` was written. */
+  | { readonly kind: "noted"; readonly source: string; readonly protector: string }
+  /** Told once for each object that asks for protection and can't have it, and again when why has changed. */
+  | {
+      readonly kind: "ignored" | "unresolved";
+      readonly source: string;
+      readonly about: SourceReference;
+      readonly why: string;
+    }
+  /** A protector can't be created any more, because its namespace is being deleted. */
+  | { readonly kind: "namespaceTerminating"; readonly source: string }
+  /** A kind that need not be installed has come or gone. */
+  | { readonly kind: "kindServed" | "kindGone"; readonly served: SourceKind }
   | { readonly kind: "failed"; readonly source: string; readonly tag: string; readonly error: Error };

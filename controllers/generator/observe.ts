@@ -9,7 +9,8 @@ import { GROUP, KIND, VERSION } from "../../shared/schema/annotations.ts";
 import type { GeneratorEvent } from "./events.ts";
 import type { GeneratorObserver } from "./generator.ts";
 
-const WRITES = ["held", "letGo", "created", "updated", "released", "cellsRemoved"] as const;
+const WRITES = ["held", "letGo", "created", "updated", "released", "cellsRemoved", "noted"] as const;
+const PROBLEMS = ["ignored", "unresolved", "namespaceTerminating"] as const;
 const FAILURES = ["conflict", "gone", "rejected", "unavailable"] as const;
 /** Kinds of sources that are watched, and protectors. */
 const MAX_RESOURCES = 32;
@@ -55,8 +56,32 @@ function writeObserver({ metrics, log, events }: Observed): GeneratorObserver["g
     help: "Steps of the generator that failed and are tried again, by why.",
     labels: { reason: FAILURES },
   });
+  const problems = metrics.counter({
+    name: "generator_problems_total",
+    help: "Sources that ask for protection and can't have it as they are, by why; told once for each.",
+    labels: { problem: PROBLEMS },
+  });
   return (event) => {
     switch (event.kind) {
+      case "kindServed":
+      case "kindGone":
+        log.info({ ...event.served }, event.kind === "kindServed" ? "A kind is installed" : "A kind is not installed");
+        return;
+      case "ignored":
+      case "unresolved":
+        problems.inc({ problem: event.kind });
+        log.warn({ source: event.source, why: event.why }, "A source can't be protected as it asks");
+        events.record({
+          regarding: event.about,
+          type: "Warning",
+          reason: event.kind === "ignored" ? "NotProtected" : "BudgetUnresolved",
+          message: event.why,
+        });
+        return;
+      case "namespaceTerminating":
+        problems.inc({ problem: event.kind });
+        log.info({ source: event.source }, "A namespace that is being deleted takes no new protector");
+        return;
       case "failed": {
         const reason = FAILURES.find((known) => known === event.tag);
         if (reason !== undefined) failures.inc({ reason });

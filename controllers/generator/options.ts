@@ -4,24 +4,38 @@ import {
   leaderElectionOptions,
   observeOptions,
 } from "../../shared/runtime/common-options.ts";
-import { boolean, integer, option, text } from "../../shared/runtime/option-types.ts";
+import { boolean, integer, list, option, text } from "../../shared/runtime/option-types.ts";
 import { defineOptions, type Values } from "../../shared/runtime/options.ts";
 import { version } from "../../shared/runtime/version.ts";
-import { PROTECT_LABEL } from "../../shared/schema/annotations.ts";
+import { PROTECT_ANNOTATION, PROTECT_LABEL } from "../../shared/schema/annotations.ts";
+import { KINDS } from "./plugins/all.ts";
+import { parseScalable } from "./plugins/scalable.ts";
 import { parseSelectorText } from "./selector-text.ts";
 
 /** The generator's options (design 7, 11, 12). */
 export const generatorOptions = defineOptions({
   name: "podseidon-generator",
   version,
-  summary: "Keeps a PodProtector for each workload of a core cluster that asks for protection.",
+  summary: "Keeps a PodProtector for each workload and disruption budget of a core cluster that asks for protection.",
   options: {
     ...kubeconfigOptions,
     protectSelector: option(
       text("SELECTOR"),
       `${PROTECT_LABEL}=true`,
-      "Label selector of the workloads that are protected; empty for all.",
+      `Label selector of the workloads and budgets that are protected; empty for all. The annotation ${PROTECT_ANNOTATION} (true or false) on one of them overrides it.`,
     ),
+    kinds: option(
+      list("KIND"),
+      KINDS,
+      "Kinds that are protected. What protects objects of other kinds is left as it is.",
+    ),
+    scalable: option(
+      list("GROUP/VERSION/RESOURCE"),
+      [],
+      "A custom resource with a scale subresource whose objects are protected like workloads.",
+    ),
+    namespaces: option(list("NAMESPACE"), [], "The only namespaces that are looked after; all when none is given."),
+    excludedNamespaces: option(list("NAMESPACE"), [], "Namespaces that are left alone."),
     protectNonZero: option(
       boolean(),
       true,
@@ -36,6 +50,12 @@ export const generatorOptions = defineOptions({
     ...(values.protectSelector !== undefined && parseSelectorText(values.protectSelector) === undefined
       ? ["--protect-selector: expected a label selector such as app=web,tier in (a,b),!legacy"]
       : []),
+    ...(values.kinds ?? [])
+      .filter((kind) => !KINDS.includes(kind))
+      .map((kind) => `--kinds: ${kind} is none of ${KINDS.join(", ")}`),
+    ...(values.scalable ?? [])
+      .filter((one) => parseScalable(one) === undefined)
+      .map((one) => `--scalable: expected group/version/resource such as argoproj.io/v1alpha1/rollouts, not ${one}`),
   ],
 });
 

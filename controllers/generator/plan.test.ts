@@ -6,7 +6,7 @@ import { deploymentPlugin } from "./plugins/deployment.ts";
 import { newProtector } from "./protector.ts";
 import type { Source } from "./source.ts";
 
-const plugin = deploymentPlugin({ selects: () => true, protectNonZero: true });
+const plugin = deploymentPlugin({ select: () => "Selected", protectNonZero: true });
 
 const GENERATOR = "podseidon.kubewharf.io/generator";
 const RELEASED = "podseidon.kubewharf.io/released";
@@ -206,10 +206,10 @@ describe("a protector is released", () => {
   });
 
   test("never because its source vanished", () => {
-    expect(kinds(planned(undefined, [protector()]))).toEqual(["reportOrphan"]);
-    expect(kinds(planned(undefined, [withMetadata({ deletionTimestamp: "2026-01-01T00:00:00Z" })]))).toEqual([
-      "reportOrphan",
-    ]);
+    const told = ["reportOrphan", "noteSource"];
+    expect(kinds(planned(undefined, [protector()]))).toEqual(told);
+    const going = withMetadata({ deletionTimestamp: "2026-01-01T00:00:00Z" });
+    expect(kinds(planned(undefined, [going]))).toEqual(told);
   });
 
   test("unless someone marks it as released then", () => {

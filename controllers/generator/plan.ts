@@ -11,6 +11,7 @@ import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { alternativeName, protectorName } from "./names.ts";
 import { hasGeneratorFinalizer, type NewProtector, newProtector, repairedProtector, sourceOf } from "./protector.ts";
 import { type RequiredProtector, type Source, type SourceIdentity, type SourcePlugin, sourceKey } from "./source.ts";
+import { isNotedAsVanished } from "./source-condition.ts";
 
 /** Why a protector may go; nothing else is a reason (design 7). */
 export type ReleaseReason = "SourceDeleted" | "NotRequired" | "ReleasedByOperator";
@@ -25,10 +26,13 @@ export type Step =
   | { readonly kind: "release"; readonly protector: PodProtector; readonly reason: ReleaseReason }
   | { readonly kind: "letSourceGo"; readonly source: Source }
   /** The source vanished without a release: the protector stays in force. */
-  | { readonly kind: "reportOrphan"; readonly protector: PodProtector };
+  | { readonly kind: "reportOrphan"; readonly protector: PodProtector }
+  /** The protector's condition says whether its source has vanished, when that has changed. */
+  | { readonly kind: "noteSource"; readonly protector: PodProtector; readonly vanished: boolean };
 
 export interface Facts {
-  readonly plugin: SourcePlugin;
+  /** With the kind as it is served. */
+  readonly plugin: Pick<SourcePlugin, "kind">;
   readonly plugins: readonly SourcePlugin[];
   readonly identity: SourceIdentity;
   readonly source: Source | undefined;
@@ -40,7 +44,8 @@ export interface Facts {
 
 export function plan(facts: Facts): Step[] {
   const { source } = facts;
-  if (source === undefined) return facts.protectors.map(withoutSource);
+  if (source === undefined) return facts.protectors.flatMap(withoutSource);
+  if (source.decision === "OutOfScope") return [];
   const kept = new Set<string>();
   const steps: Step[] = [];
   for (const required of source.protectors) {
@@ -66,9 +71,15 @@ function isHeld(source: Source): boolean {
   return source.finalizers.includes(GENERATOR_FINALIZER);
 }
 
-function withoutSource(protector: PodProtector): Step {
-  if (protector.metadata.annotations?.[RELEASED_ANNOTATION] === undefined) return { kind: "reportOrphan", protector };
-  return { kind: "release", protector, reason: "ReleasedByOperator" };
+function withoutSource(protector: PodProtector): Step[] {
+  if (protector.metadata.annotations?.[RELEASED_ANNOTATION] !== undefined) {
+    return [{ kind: "release", protector, reason: "ReleasedByOperator" }];
+  }
+  if (isNotedAsVanished(protector)) return [];
+  return [
+    { kind: "reportOrphan", protector },
+    { kind: "noteSource", protector, vanished: true },
+  ];
 }
 
 /** Under which name a required protector lives, and what is there: a name that belongs to someone else is left to them. */
@@ -87,11 +98,13 @@ function isLost(protector: PodProtector, facts: Facts): boolean {
   return hasGeneratorFinalizer(protector) && sourceOf(protector, facts.plugins) === undefined;
 }
 
-function repair(present: PodProtector, plugin: SourcePlugin, source: Source, required: RequiredProtector): Step[] {
+function repair(present: PodProtector, plugin: Facts["plugin"], source: Source, required: RequiredProtector): Step[] {
   const repaired = repairedProtector(present, plugin, source, required);
   const cells = present.metadata.annotations?.[REMOVE_CELL_ONCE_ANNOTATION];
-  // Each step works on the version that was seen; the second comes when the first shows in the watch.
+  // Each step works on the version that was seen; the next comes when the one before shows in the watch.
   if (repaired !== undefined) return [{ kind: "update", object: repaired }];
-  if (cells === undefined) return [];
-  return [{ kind: "removeCells", protector: present, cells: cells.split(",").map((cell) => cell.trim()) }];
+  if (cells !== undefined) {
+    return [{ kind: "removeCells", protector: present, cells: cells.split(",").map((cell) => cell.trim()) }];
+  }
+  return isNotedAsVanished(present) ? [{ kind: "noteSource", protector: present, vanished: false }] : [];
 }

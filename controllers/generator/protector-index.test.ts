@@ -4,7 +4,7 @@ import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { deploymentPlugin } from "./plugins/deployment.ts";
 import { ProtectorIndex } from "./protector-index.ts";
 
-const plugin = deploymentPlugin({ selects: () => true, protectNonZero: true });
+const plugin = deploymentPlugin({ select: () => "Selected", protectNonZero: true });
 
 function protector(version: string, owner = "web", minAvailable = 8): PodProtector {
   return {

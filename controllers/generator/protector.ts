@@ -23,7 +23,15 @@ import {
   type PodProtectorSpec,
 } from "../../shared/schema/podprotector.ts";
 import { labelValue } from "./names.ts";
-import { apiVersionOf, type RequiredProtector, type Source, type SourceIdentity, type SourcePlugin } from "./source.ts";
+import {
+  apiVersionOf,
+  groupOf,
+  type RequiredProtector,
+  type Source,
+  type SourceIdentity,
+  type SourceKind,
+  type SourcePlugin,
+} from "./source.ts";
 
 type OwnerReference = NonNullable<ObjectMeta["ownerReferences"]>[number];
 
@@ -42,7 +50,10 @@ export interface NewProtector {
   readonly spec: PodProtectorSpec;
 }
 
-function sourceLabels({ kind }: SourcePlugin, name: string): Record<string, string> {
+/** What is written about a source: its plugin with the kind as it is served. */
+type Kinded = Pick<SourcePlugin, "kind">;
+
+function sourceLabels({ kind }: Kinded, name: string): Record<string, string> {
   return {
     [SOURCE_NAME_LABEL]: labelValue(name),
     [SOURCE_GROUP_LABEL]: kind.group,
@@ -52,7 +63,7 @@ function sourceLabels({ kind }: SourcePlugin, name: string): Record<string, stri
 }
 
 /** Controlling, but it doesn't block the owner's deletion: the finalizer on the source does that. */
-function ownerReference({ kind }: SourcePlugin, source: Source): OwnerReference {
+function ownerReference({ kind }: Kinded, source: Source): OwnerReference {
   return { apiVersion: apiVersionOf(kind), kind: kind.kind, name: source.name, uid: source.uid, controller: true };
 }
 
@@ -61,7 +72,7 @@ function ownerReference({ kind }: SourcePlugin, source: Source): OwnerReference 
  * aggregators not to trust their first counts alone (design 5.4).
  */
 export function newProtector(
-  plugin: SourcePlugin,
+  plugin: Kinded,
   source: Source,
   required: RequiredProtector,
   name: string,
@@ -85,27 +96,24 @@ export function newProtector(
 
 /**
  * Whose protector it is, from its controlling owner reference, whose name is whole, or else from its labels; undefined when
- * neither names a kind of `plugins`.
+ * neither names a kind of `plugins`. A kind that only discovery can name is told by its group and resource.
  */
 export function sourceOf(protector: PodProtector, plugins: readonly SourcePlugin[]): SourceIdentity | undefined {
   const { namespace = "", labels = {}, ownerReferences = [] } = protector.metadata;
-  for (const { name: plugin, kind } of plugins) {
-    const owner = ownerReferences.find(
-      (reference) =>
-        reference.controller === true && reference.kind === kind.kind && groupOf(reference.apiVersion) === kind.group,
+  const isLabelled = ({ group, kind, resource }: SourceKind): boolean =>
+    labels[SOURCE_GROUP_LABEL] === group &&
+    (kind === "" ? labels[SOURCE_RESOURCE_LABEL] === resource : labels[SOURCE_KIND_LABEL] === kind);
+  const owner = ownerReferences.find(({ controller }) => controller === true);
+  if (owner !== undefined) {
+    const found = plugins.find(
+      ({ kind }) =>
+        groupOf(owner.apiVersion) === kind.group && (kind.kind === "" ? isLabelled(kind) : owner.kind === kind.kind),
     );
-    if (owner !== undefined) return { plugin, namespace, name: owner.name };
+    if (found !== undefined) return { plugin: found.name, namespace, name: owner.name };
   }
-  const found = plugins.find(
-    ({ kind }) => labels[SOURCE_KIND_LABEL] === kind.kind && labels[SOURCE_GROUP_LABEL] === kind.group,
-  );
+  const found = plugins.find(({ kind }) => isLabelled(kind));
   const name = labels[SOURCE_NAME_LABEL];
   return found === undefined || name === undefined ? undefined : { plugin: found.name, namespace, name };
-}
-
-function groupOf(apiVersion: string): string {
-  const slash = apiVersion.indexOf("/");
-  return slash < 0 ? "" : apiVersion.slice(0, slash);
 }
 
 export function hasGeneratorFinalizer(protector: PodProtector): boolean {
@@ -123,16 +131,20 @@ export function isDeleting({ deletionTimestamp }: ObjectMeta): boolean {
 function repairedSpec(present: PodProtectorSpec, required: RequiredProtector): PodProtectorSpec {
   const { aggregationSelector: _, protectedOperations, ...others } = present;
   const coversDefaults = DEFAULTS.protectedOperations.every((operation) => protectedOperations?.includes(operation));
-  return {
+  const owned: readonly string[] = required.owns ?? [];
+  const kept = {
     ...others,
     ...(protectedOperations !== undefined && coversDefaults ? { protectedOperations } : {}),
+  };
+  return {
+    ...Object.fromEntries(Object.entries(kept).filter(([field]) => !owned.includes(field))),
     ...required.spec,
   };
 }
 
 function repairedMetadata(
   present: ObjectMeta,
-  plugin: SourcePlugin,
+  plugin: Kinded,
   source: Source,
   required: RequiredProtector,
 ): ObjectMeta {
@@ -158,7 +170,7 @@ function repairedMetadata(
 /** The object to write in place of `present`; undefined when it is as it should be. */
 export function repairedProtector(
   present: PodProtector,
-  plugin: SourcePlugin,
+  plugin: Kinded,
   source: Source,
   required: RequiredProtector,
 ): PodProtector | undefined {

@@ -1,26 +1,30 @@
 /** One source from facts to writes (design 7): gather what is there, decide by `plan`, do the steps in order. */
 import { type ApiClient, podProtectorPath } from "../../shared/kube/api.ts";
 import type { ApiResult } from "../../shared/kube/api-result.ts";
-import type { Source as ObjectSource } from "../../shared/kube/source.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
-import { DONE, type Outcome, type Reconcile } from "../../shared/runtime/reconcile.ts";
+import { DONE, later, type Outcome, type Reconcile } from "../../shared/runtime/reconcile.ts";
 import { GENERATOR_FINALIZER, GROUP, KIND, PLURAL, VERSION } from "../../shared/schema/annotations.ts";
 import { parsePodProtector } from "../../shared/schema/parse-podprotector.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import type { GeneratorEvent } from "./events.ts";
+import type { KindWatch } from "./kind-watch.ts";
 import { outcomeOf } from "./outcome.ts";
 import { plan, type Step } from "./plan.ts";
 import type { ProtectorIndex } from "./protector-index.ts";
 import { release } from "./release.ts";
 import { removeCells } from "./remove-cells.ts";
-import { collectionPath, parseSourceKey, type Source, type SourcePlugin } from "./source.ts";
+import { Reports } from "./reports.ts";
+import type { Resolver } from "./resolve.ts";
+import { collectionPath, parseSourceKey, type Source, type SourceKind, type SourcePlugin } from "./source.ts";
+import { noteSource } from "./source-condition.ts";
 
 export interface ReconcilerOptions {
   readonly api: ApiClient;
   readonly ports: Ports;
   readonly plugins: readonly SourcePlugin[];
   /** The watched objects of each plugin, by its name. */
-  readonly sources: ReadonlyMap<string, ObjectSource<Source>>;
+  readonly kinds: ReadonlyMap<string, KindWatch>;
+  readonly resolver: Resolver;
   readonly protectors: ProtectorIndex;
   /** Asked before each write: a deposed leader does nothing more. */
   readonly mayWrite: () => boolean;
@@ -30,35 +34,86 @@ export interface ReconcilerOptions {
 
 interface Work {
   readonly options: ReconcilerOptions;
-  readonly plugin: SourcePlugin;
+  readonly kind: SourceKind;
   readonly key: string;
   readonly signal: AbortSignal;
 }
 
+/** What rests on something that is not watched is looked at again after this time. */
+const RECHECK_MS = 30_000;
+/** A protector that its terminating namespace does not take: the namespace is gone by then, or its end was cancelled by hand. */
+const TERMINATING_MS = 60_000;
+
 /** The reconciler of the queue's keys (`plugin/namespace/name`). Rejects for a key of an unknown plugin, which is a bug. */
 export function reconciler(options: ReconcilerOptions): Reconcile<string> {
+  const reports = new Reports(options.onEvent);
   return async (key, { signal }) => {
     const identity = parseSourceKey(key);
-    const plugin = options.plugins.find(({ name }) => name === identity.plugin);
-    const source = options.sources.get(identity.plugin)?.get(`${identity.namespace}/${identity.name}`);
-    if (plugin === undefined) throw new Error(`there is no plugin ${identity.plugin}`);
+    const watch = options.kinds.get(identity.plugin);
+    if (watch === undefined) throw new Error(`there is no plugin ${identity.plugin}`);
+    const work: Work = { options, kind: watch.kind, key, signal };
+    const found = watch.get(`${identity.namespace}/${identity.name}`);
+    const protectors = options.protectors.of(key);
+    const ready = await resolved(work, found, protectors, reports);
+    if (ready.kind === "end") return ready.outcome;
     const steps = plan({
-      plugin,
+      plugin: watch,
       plugins: options.plugins,
       identity,
-      source,
-      protectors: options.protectors.of(key),
+      source: ready.source,
+      protectors,
       named: (name) => options.protectors.get(`${identity.namespace}/${name}`),
     });
-    const work: Work = { options, plugin, key, signal };
     for (const step of steps) {
       // The next leader does it.
       if (!options.mayWrite()) return DONE;
       const outcome = await perform(work, step);
       if (outcome.kind !== "done") return outcome;
     }
-    return DONE;
+    return ready.recheck ? later(RECHECK_MS) : DONE;
   };
+}
+
+type Ready =
+  | { readonly kind: "go"; readonly source: Source | undefined; readonly recheck: boolean }
+  | { readonly kind: "end"; readonly outcome: Outcome };
+
+/** The source with the protectors that it requires, or what is to happen when that can't be told. */
+async function resolved(
+  work: Work,
+  source: Source | undefined,
+  protectors: readonly PodProtector[],
+  reports: Reports,
+): Promise<Ready> {
+  const { options, key, kind, signal } = work;
+  if (source?.need === undefined) {
+    options.resolver.forget(key);
+    reports.tell(key, "ignored", kind, source, source?.why);
+    return { kind: "go", source, recheck: false };
+  }
+  const question = { key, kind, source, need: source.need, present: protectors[0], signal };
+  const resolution = await options.resolver.resolve(question);
+  switch (resolution.kind) {
+    case "waiting":
+      return { kind: "end", outcome: DONE };
+    case "failed": {
+      const outcome = outcomeOf("find out how many pods there should be", resolution.failure);
+      if (outcome.kind === "failed") {
+        options.onEvent({ kind: "failed", source: key, tag: resolution.failure.kind, error: outcome.error });
+      }
+      return { kind: "end", outcome };
+    }
+    case "unresolved":
+      reports.tell(key, "unresolved", kind, source, resolution.why);
+      return { kind: "end", outcome: later(RECHECK_MS) };
+    case "resolved":
+      reports.tell(key, "unresolved", kind, source, resolution.why);
+      return {
+        kind: "go",
+        source: { ...source, protectors: resolution.protectors },
+        recheck: resolution.recheck,
+      };
+  }
 }
 
 async function perform(work: Work, step: Step): Promise<Outcome> {
@@ -86,6 +141,10 @@ async function perform(work: Work, step: Step): Promise<Outcome> {
       );
       const result = await options.api.create(path, step.object, parsePodProtector, calls);
       if (result.kind === "ok") options.protectors.wrote(result.object);
+      if (isNamespaceTerminating(result)) {
+        options.onEvent({ kind: "namespaceTerminating", source: key });
+        return later(TERMINATING_MS);
+      }
       const protector = step.object.metadata.name;
       return settled(work, result, { kind: "created", source: key, protector }, `create protector ${protector}`);
     }
@@ -116,7 +175,18 @@ async function perform(work: Work, step: Step): Promise<Outcome> {
     case "reportOrphan":
       options.onEvent(orphaned(key, step.protector));
       return DONE;
+    case "noteSource": {
+      const { name } = step.protector.metadata;
+      const result = await noteSource(calls, step.protector, step.vanished, new Date(nowMs).toISOString());
+      if (result.kind === "ok") options.protectors.wrote(result.object);
+      return settled(work, result, { kind: "noted", source: key, protector: name }, `note the source of ${name}`);
+    }
   }
+}
+
+/** The apiserver says it in words only; its reason for it is a mere Forbidden, as for a missing permission. */
+function isNamespaceTerminating(result: ApiResult<unknown>): boolean {
+  return result.kind === "rejected" && result.status === 403 && result.message.includes("is being terminated");
 }
 
 function orphaned(source: string, { metadata }: PodProtector): GeneratorEvent {
@@ -137,7 +207,7 @@ async function setFinalizer(work: Work, source: Source, present: boolean): Promi
   const others = source.finalizers.filter((finalizer) => finalizer !== GENERATOR_FINALIZER);
   const finalizers = present ? [...others, GENERATOR_FINALIZER] : others;
   const { uid, resourceVersion } = source;
-  const path = `${collectionPath(work.plugin.kind, source.namespace)}/${source.name}`;
+  const path = `${collectionPath(work.kind, source.namespace)}/${source.name}`;
   const body = { metadata: { uid, resourceVersion, finalizers } };
   const { api, timeoutMs } = work.options;
   const options = { timeoutMs, signal: work.signal };

@@ -8,78 +8,105 @@ import { WorkQueue } from "../../shared/runtime/queue.ts";
 import { runWorkers } from "../../shared/runtime/reconcile.ts";
 import { parsePodProtector } from "../../shared/schema/parse-podprotector.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { BudgetPods } from "./budget-pods.ts";
+import { Discovery } from "./discovery.ts";
 import type { GeneratorSetup } from "./generator.ts";
+import { KindWatch } from "./kind-watch.ts";
 import { ProtectorIndex } from "./protector-index.ts";
 import { reconciler } from "./reconcile.ts";
-import { collectionPath, type Source, type SourcePlugin, sourceKey } from "./source.ts";
+import { Resolver } from "./resolve.ts";
+import { parseSourceKey, type Source, type SourcePlugin, sourceKey } from "./source.ts";
+import { Workloads } from "./workloads.ts";
 
 const CALL_TIMEOUT_MS = 10_000;
 
 export class Term {
   readonly #setup: GeneratorSetup;
   readonly #mayWrite: () => boolean;
+  readonly #api: ApiClient;
   readonly #protectors: ListWatch<PodProtector>;
-  readonly #sources = new Map<string, ListWatch<Source>>();
+  readonly #kinds = new Map<string, KindWatch>();
+  readonly #pods: BudgetPods;
+  readonly #workloads: Workloads;
   readonly #index: ProtectorIndex;
   readonly #queue: WorkQueue;
-  /** Keys are queued only when everything is known: a decision on half of it could release a protector. */
-  #complete = false;
+  /** Keys are queued only when the protectors are known, and all objects of their kind: half of that could release a protector. */
+  #working = false;
 
   constructor(setup: GeneratorSetup, mayWrite: () => boolean) {
+    const { transport, ports, plugins, observer } = setup;
     this.#setup = setup;
     this.#mayWrite = mayWrite;
-    this.#queue = new WorkQueue({ name: "generator", ports: setup.ports, onEvent: setup.observer.queue });
+    this.#api = new ApiClient(transport);
+    this.#queue = new WorkQueue({ name: "generator", ports, onEvent: observer.queue });
     this.#protectors = this.#watchProtectors();
-    this.#index = new ProtectorIndex(this.#protectors, setup.plugins, (key) => this.#add(key));
-    for (const plugin of setup.plugins) this.#sources.set(plugin.name, this.#watchSources(plugin));
+    this.#index = new ProtectorIndex(this.#protectors, plugins, (key) => this.#add(key));
+    const discovery = new Discovery(this.#api, CALL_TIMEOUT_MS);
+    for (const plugin of plugins) this.#kinds.set(plugin.name, this.#watchKind(plugin, discovery));
+    this.#workloads = new Workloads({ api: this.#api, discovery, kinds: this.#kinds, timeoutMs: CALL_TIMEOUT_MS });
+    this.#pods = new BudgetPods({
+      transport,
+      ports,
+      onWatch: (event) => observer.watch("pods", event),
+      onChanged: (key) => this.#add(key),
+    });
   }
 
   /** Works until `signal` aborts; resolves when nothing of it runs any more. */
   async run(signal: AbortSignal): Promise<void> {
-    const watches = [this.#protectors, ...this.#sources.values()];
-    for (const watch of watches) watch.start();
-    await Promise.all(watches.map((watch) => watch.whenSynced(signal)));
+    this.#protectors.start();
+    const kinds = [...this.#kinds.values()].map((kind) => kind.run(signal));
+    await this.#protectors.whenSynced(signal);
     if (!signal.aborted) await this.#work(signal);
-    await Promise.all(watches.map((watch) => watch.stop()));
+    await Promise.all([...kinds, this.#protectors.stop(), this.#pods.stop()]);
   }
 
   problem(): string | undefined {
     if (!this.#protectors.synced) return "the protectors were not listed yet";
-    for (const [name, source] of this.#sources) if (!source.synced) return `the sources of ${name} were not listed yet`;
+    for (const [name, kind] of this.#kinds) if (!kind.ready) return `the sources of ${name} were not listed yet`;
     return undefined;
   }
 
   orphans(): string[] {
-    if (!this.#complete) return [];
+    if (!this.#working) return [];
     return [...this.#index.sources()].filter((key) => {
-      const slash = key.indexOf("/");
-      return this.#sources.get(key.slice(0, slash))?.get(key.slice(slash + 1)) === undefined;
+      const { plugin, namespace, name } = parseSourceKey(key);
+      const kind = this.#kinds.get(plugin);
+      return kind?.ready === true && kind.get(`${namespace}/${name}`) === undefined;
     });
   }
 
   async #work(signal: AbortSignal): Promise<void> {
     const { ports, concurrency } = this.#setup;
     const workers = runWorkers(this.#queue, this.#reconciler(), { workers: concurrency, ports });
-    this.#complete = true;
-    for (const plugin of this.#setup.plugins) {
-      for (const source of this.#sources.get(plugin.name)?.values() ?? []) this.#add(keyOf(plugin, source));
-    }
-    for (const key of this.#index.sources()) this.#add(key);
+    this.#working = true;
+    for (const kind of this.#kinds.values()) if (kind.ready) this.#addAll(kind);
     await aborted(signal);
     await workers.stop({ abort: true });
   }
 
   #add(key: string): void {
-    if (this.#complete) this.#queue.add(key);
+    if (this.#working && this.#kinds.get(parseSourceKey(key).plugin)?.ready === true) this.#queue.add(key);
+  }
+
+  /** All sources of a kind that is known now, those whose protectors alone are left, and what waited for it. */
+  #addAll(kind: KindWatch): void {
+    if (!this.#working) return;
+    const { name } = kind.plugin;
+    for (const source of kind.values()) if (isOfInterest(source)) this.#queue.add(keyOf(kind.plugin, source));
+    for (const key of this.#index.sources()) if (key.startsWith(`${name}/`)) this.#queue.add(key);
+    // Budgets that were to be resolved over objects of this kind, whether or not these are there.
+    for (const budget of this.#workloads.dependentsOfKind(name)) this.#add(budget);
   }
 
   #reconciler(): ReturnType<typeof reconciler> {
-    const { transport, ports, plugins, observer } = this.#setup;
+    const { ports, plugins, observer } = this.#setup;
     return reconciler({
-      api: new ApiClient(transport),
+      api: this.#api,
       ports,
       plugins,
-      sources: this.#sources,
+      kinds: this.#kinds,
+      resolver: new Resolver({ workloads: this.#workloads, pods: this.#pods }),
       protectors: this.#index,
       mayWrite: this.#mayWrite,
       timeoutMs: CALL_TIMEOUT_MS,
@@ -103,29 +130,43 @@ export class Term {
     });
   }
 
-  #watchSources(plugin: SourcePlugin): ListWatch<Source> {
+  #watchKind(plugin: SourcePlugin, discovery: Discovery): KindWatch {
     const { transport, ports, observer } = this.#setup;
-    const watch = new ListWatch<Source>({
-      name: plugin.kind.resource,
+    const watch: KindWatch = new KindWatch({
+      plugin,
       transport,
       ports,
-      path: collectionPath(plugin.kind),
-      parse: plugin.interpret,
-      keyOf: ({ namespace, name }) => `${namespace}/${name}`,
-      uidOf: ({ uid }) => uid,
-      versionOf: ({ resourceVersion }) => resourceVersion,
-      // A workload that can't be read any more is no reason to let its pods go.
-      unparsable: "keepLast",
-      onEvent: (event) => observer.watch(plugin.kind.resource, event),
-    });
-    watch.subscribe({
-      changed: (before, after) => {
-        const source = after ?? before;
-        if (source !== undefined) this.#add(keyOf(plugin, source));
-      },
+      discovery,
+      onWatch: (event) => observer.watch(plugin.kind.resource, event),
+      onChanged: (before, after) => this.#changed(plugin, before, after),
+      onReady: () => this.#addAll(watch),
+      onServed: (served, kind) => observer.generator({ kind: served ? "kindServed" : "kindGone", served: kind }),
     });
     return watch;
   }
+
+  #changed(plugin: SourcePlugin, before: Source | undefined, after: Source | undefined): void {
+    const source = after ?? before;
+    if (source === undefined) return;
+    const key = keyOf(plugin, source);
+    // Neither did nor does it have to do with protection: the ReplicaSets of Deployments, of which there are many.
+    if (isOfInterest(before) || isOfInterest(after)) this.#add(key);
+    if (!sameScale(before, after)) for (const budget of this.#workloads.dependents(key)) this.#add(budget);
+  }
+}
+
+function isOfInterest(source: Source | undefined): boolean {
+  return source !== undefined && source.decision !== "OutOfScope";
+}
+
+function sameScale(before: Source | undefined, after: Source | undefined): boolean {
+  const [a, b] = [before?.scale, after?.scale];
+  return (
+    before?.uid === after?.uid &&
+    a?.replicas === b?.replicas &&
+    a?.controller?.uid === b?.controller?.uid &&
+    JSON.stringify(a?.selector) === JSON.stringify(b?.selector)
+  );
 }
 
 function keyOf(plugin: SourcePlugin, { namespace, name }: Source): string {

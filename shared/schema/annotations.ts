@@ -7,6 +7,10 @@ export const PLURAL = "podprotectors";
 
 export const GENERATOR_FINALIZER = `${GROUP}/generator`;
 export const PROTECT_LABEL = `${GROUP}/protect`;
+/** On a source: "true" asks for protection, "false" does not; it overrides the label (design 7). */
+export const PROTECT_ANNOTATION = `${GROUP}/protect`;
+/** On a custom resource with a scale subresource: how many of its pods may be unavailable, a count or a percentage (design 7). */
+export const MAX_UNAVAILABLE_ANNOTATION = `${GROUP}/max-unavailable`;
 export const SOURCE_NAME_LABEL = `${GROUP}/source-name`;
 export const SOURCE_GROUP_LABEL = `${GROUP}/source-group`;
 export const SOURCE_KIND_LABEL = `${GROUP}/source-kind`;

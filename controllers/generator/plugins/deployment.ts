@@ -1,39 +1,31 @@
 /** Deployments (`apps/v1`): the numbers of a protector are those that the Deployment controller keeps in a rollout. */
 import * as v from "valibot";
-import { deploymentMinimum, type IntOrPercent } from "../../../shared/decide/budget-arithmetic.ts";
+import { deploymentMinimum } from "../../../shared/decide/budget-arithmetic.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import { LabelSelector, ObjectMeta } from "../../../shared/schema/podprotector.ts";
-import type { Decision, RequiredProtector, Source, SourcePlugin } from "../source.ts";
-
-export interface DeploymentPluginOptions {
-  /** Whether an object with these labels is to be protected. */
-  readonly selects: (labels: Readonly<Record<string, string>>) => boolean;
-  /** A Deployment that is being deleted while it still asks for replicas keeps its protection (design 12). */
-  readonly protectNonZero: boolean;
-}
-
-const RollingUpdate = v.looseObject({ maxSurge: v.optional(v.unknown()), maxUnavailable: v.optional(v.unknown()) });
+import type { RequiredProtector, SourcePlugin } from "../source.ts";
+import {
+  decideWorkload,
+  intOrPercent,
+  type PluginContext,
+  Replicas,
+  scaleOf,
+  sourceOf,
+  UpdateParameters,
+} from "../workload.ts";
 
 const Deployment = v.looseObject({
   metadata: ObjectMeta,
   spec: v.looseObject({
-    replicas: v.optional(v.nullable(v.number())),
+    replicas: Replicas,
     minReadySeconds: v.optional(v.number()),
     selector: LabelSelector,
-    strategy: v.optional(
-      v.looseObject({ type: v.optional(v.string()), rollingUpdate: v.optional(v.nullable(RollingUpdate)) }),
-    ),
+    strategy: v.optional(v.looseObject({ type: v.optional(v.string()), rollingUpdate: UpdateParameters })),
   }),
 });
 type Deployment = v.InferOutput<typeof Deployment>;
 
 const parseDeployment = checker(Deployment);
-
-/** Absent stays absent; anything but a number or text is text that nothing can read, which the arithmetic reports. */
-function intOrPercent(value: unknown): IntOrPercent | undefined {
-  if (value === undefined || value === null) return undefined;
-  return typeof value === "number" ? value : String(value);
-}
 
 function requiredProtector({ metadata, spec }: Deployment): RequiredProtector {
   const { minAvailable, derivation } = deploymentMinimum({
@@ -49,32 +41,18 @@ function requiredProtector({ metadata, spec }: Deployment): RequiredProtector {
   };
 }
 
-function decide({ metadata, spec }: Deployment, options: DeploymentPluginOptions): Decision {
-  if (!options.selects(metadata.labels ?? {})) return "NotSelected";
-  if (metadata.deletionTimestamp === undefined || metadata.deletionTimestamp === null) return "Protected";
-  const asksForReplicas = (spec.replicas ?? 1) > 0;
-  return options.protectNonZero && asksForReplicas ? "DeletingWithReplicas" : "Deleting";
-}
-
-export function deploymentPlugin(options: DeploymentPluginOptions): SourcePlugin {
+export function deploymentPlugin(context: PluginContext): SourcePlugin {
   return {
     name: "deployment",
     kind: { group: "apps", version: "v1", kind: "Deployment", resource: "deployments" },
-    interpret(raw): Source {
+    interpret(raw) {
       const deployment = parseDeployment(raw);
-      const { metadata } = deployment;
-      const decision = decide(deployment, options);
-      const wanted = decision === "Protected" || decision === "DeletingWithReplicas";
-      return {
-        namespace: metadata.namespace ?? "",
-        name: metadata.name,
-        uid: metadata.uid,
-        resourceVersion: metadata.resourceVersion,
-        finalizers: metadata.finalizers ?? [],
-        deleting: metadata.deletionTimestamp !== undefined && metadata.deletionTimestamp !== null,
-        decision,
-        protectors: wanted ? [requiredProtector(deployment)] : [],
-      };
+      const { metadata, spec } = deployment;
+      const replicas = spec.replicas ?? 1;
+      return sourceOf(metadata, decideWorkload(context, metadata, replicas), {
+        protectors: () => [requiredProtector(deployment)],
+        ...scaleOf(metadata, replicas, spec.selector),
+      });
     },
   };
 }

@@ -1,0 +1,173 @@
+/** What every plugin keeps to, whatever its kind: table-shaped, one row for each kind of `all.ts` and one custom resource. */
+import { describe, expect, test } from "vitest";
+import { SOURCE_FIELDS, type Source, type SourcePlugin } from "../source.ts";
+import { KINDS, plugins } from "./all.ts";
+
+const PROTECT = "podseidon.kubewharf.io/protect";
+const SCALABLE = ["fleet.example.com/v1/workloads"];
+const all = plugins({ protectSelector: `${PROTECT}=true`, protectNonZero: true, scalable: SCALABLE });
+const lenient = plugins({ protectSelector: "", protectNonZero: false, scalable: SCALABLE });
+const narrow = plugins({
+  protectSelector: "",
+  protectNonZero: true,
+  namespaces: ["shop", "bank"],
+  excludedNamespaces: ["bank"],
+  scalable: SCALABLE,
+});
+
+const selector = { matchLabels: { app: "web" } };
+const SPECS: Readonly<Record<string, { spec: object; status?: object }>> = {
+  deployment: { spec: { replicas: 4, selector } },
+  statefulset: { spec: { replicas: 4, selector } },
+  replicaset: { spec: { replicas: 4, selector } },
+  replicationcontroller: { spec: { replicas: 4, selector: { app: "web" } } },
+  daemonset: { spec: { selector }, status: { desiredNumberScheduled: 4 } },
+  job: { spec: { parallelism: 4 } },
+  cronjob: { spec: { schedule: "@daily" } },
+  poddisruptionbudget: { spec: { maxUnavailable: 1, selector } },
+  podunavailablebudget: { spec: { maxUnavailable: 1, selector } },
+  xpoddisruptionbudget: { spec: { maxUnavailable: 1, selector } },
+  "workloads.fleet.example.com": { spec: { replicas: 4 } },
+};
+const IGNORED = ["job", "cronjob"];
+const BUDGETS = ["poddisruptionbudget", "podunavailablebudget", "xpoddisruptionbudget"];
+/** Their protectors need more than the object: `resolve.ts`. */
+const RESOLVED = [...BUDGETS, "workloads.fleet.example.com"];
+
+function object(name: string, metadata: object = {}): unknown {
+  return {
+    ...SPECS[name],
+    metadata: {
+      name: "web",
+      namespace: "shop",
+      uid: "u1",
+      resourceVersion: "7",
+      labels: { [PROTECT]: "true" },
+      ...metadata,
+    },
+  };
+}
+
+function read(name: string, metadata: object = {}, from: readonly SourcePlugin[] = all): Source {
+  const plugin = from.find((one) => one.name === name);
+  if (plugin === undefined) throw new Error(`there is no plugin ${name}`);
+  return plugin.interpret(object(name, metadata));
+}
+
+const requires = (source: Source): boolean => source.protectors.length > 0 || source.need !== undefined;
+const DELETED = { deletionTimestamp: "2026-01-01T00:00:00Z" };
+
+test("there is a row for each plugin, and a name for each kind", () => {
+  expect(Object.keys(SPECS).sort()).toEqual(all.map(({ name }) => name).sort());
+  expect(KINDS).toEqual(
+    Object.keys(SPECS)
+      .filter((name) => !name.includes("."))
+      .sort(),
+  );
+  expect(new Set(all.map(({ name }) => name)).size).toBe(all.length);
+  for (const { name } of all) expect(name).toMatch(/^[a-z][a-z0-9.-]*$/);
+});
+
+describe.each(Object.keys(SPECS))("%s", (name) => {
+  const ignored = IGNORED.includes(name);
+
+  test("says what it was made of", () => {
+    const metadata = { finalizers: ["other"] };
+    expect(read(name, metadata)).toMatchObject({
+      namespace: "shop",
+      name: "web",
+      uid: "u1",
+      resourceVersion: "7",
+      finalizers: ["other"],
+      deleting: false,
+    });
+  });
+
+  test("leaves the object as it was, and answers the same again", () => {
+    const raw = object(name);
+    const plugin = all.find((one) => one.name === name);
+    const before = JSON.stringify(raw);
+    const first = JSON.stringify(plugin?.interpret(raw));
+    expect(JSON.stringify(plugin?.interpret(raw))).toBe(first);
+    expect(JSON.stringify(raw)).toBe(before);
+  });
+
+  test.each<[string, object, boolean]>([
+    ["labelled", {}, true],
+    ["not labelled", { labels: {} }, false],
+    ["without labels", { labels: undefined }, false],
+    ["opted in by annotation", { labels: {}, annotations: { [PROTECT]: "true" } }, true],
+    ["opted out by annotation", { annotations: { [PROTECT]: "false" } }, false],
+    ["with another value of the annotation", { annotations: { [PROTECT]: "maybe" } }, true],
+  ])("%s", (_, metadata, selected) => {
+    const source = read(name, metadata);
+    expect(source.decision).toBe(selected ? (ignored ? "Ignored" : "Protected") : "NotSelected");
+    expect(requires(source)).toBe(selected && !ignored);
+    expect(source.why === undefined).toBe(!(selected && ignored));
+  });
+
+  test.each<[string, string, boolean]>([
+    ["of a namespace that is looked after", "shop", true],
+    ["of another one", "other", false],
+    ["of one that is excluded", "bank", false],
+  ])("%s", (_, namespace, inScope) => {
+    const source = read(name, { namespace }, narrow);
+    expect(source.decision === "OutOfScope").toBe(!inScope);
+    expect(requires(source)).toBe(inScope && !ignored);
+  });
+
+  test("deleted: a budget ends, a workload that asks for pods keeps its protection unless that is off", () => {
+    if (ignored) return;
+    const isBudget = BUDGETS.includes(name);
+    expect(read(name, DELETED).decision).toBe(isBudget ? "Deleting" : "DeletingWithReplicas");
+    expect(read(name, DELETED).deleting).toBe(true);
+    expect(requires(read(name, DELETED))).toBe(!isBudget);
+    expect(read(name, DELETED, lenient).decision).toBe("Deleting");
+    expect(requires(read(name, DELETED, lenient))).toBe(false);
+  });
+
+  test("requires protectors that name it and are derived in words, with fields that a source may set", () => {
+    const source = read(name);
+    if (RESOLVED.includes(name)) expect(source.need).toBeDefined();
+    for (const { name: protector, spec, derivation } of source.protectors) {
+      expect(protector).toBe(`${name}-web`);
+      expect(spec).toMatchObject({ minReadySeconds: 0, selector });
+      expect(Number.isInteger(spec.minAvailable) && spec.minAvailable >= 0).toBe(true);
+      expect(derivation).toContain(`minAvailable ${spec.minAvailable}`);
+    }
+    if (source.need?.kind === "budget") {
+      for (const field of Object.keys(source.need.budget.spec)) expect(source.need.budget.owns).toContain(field);
+      for (const field of source.need.budget.owns) expect(SOURCE_FIELDS).toContain(field);
+    }
+  });
+
+  test.each([[null], [{}], [[]], ["text"], [{ metadata: {} }], [{ metadata: { name: "web" }, spec: {} }]])(
+    "throws for what is none: %j",
+    (raw) => {
+      const plugin = all.find((one) => one.name === name);
+      expect(() => plugin?.interpret(raw)).toThrow();
+    },
+  );
+});
+
+const owner = { apiVersion: "apps/v1", kind: "Deployment", name: "web", uid: "u0", controller: true };
+
+test.each(["replicaset", "replicationcontroller"])("a %s that something controls is left to that", (name) => {
+  expect(read(name, { ownerReferences: [owner] })).toMatchObject({ decision: "Controlled", protectors: [] });
+  expect(read(name, { ownerReferences: [{ ...owner, controller: false }] }).decision).toBe("Protected");
+});
+
+test("kinds that are not protected are read all the same where budgets may be over their pods", () => {
+  const few = plugins({ protectSelector: "", protectNonZero: true, kinds: ["poddisruptionbudget"] });
+  expect(few.map(({ name }) => name)).toEqual([
+    "deployment",
+    "statefulset",
+    "replicaset",
+    "replicationcontroller",
+    "poddisruptionbudget",
+  ]);
+  expect(read("deployment", {}, few)).toMatchObject({ decision: "OutOfScope", protectors: [], scale: { replicas: 4 } });
+  expect(plugins({ protectSelector: "", protectNonZero: true, kinds: ["job"] }).map(({ name }) => name)).toEqual([
+    "job",
+  ]);
+});

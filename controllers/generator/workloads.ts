@@ -1,0 +1,161 @@
+/**
+ * How many pods a workload should have, as the disruption controller finds it: Deployments, ReplicaSets, StatefulSets and
+ * ReplicationControllers from what is watched anyway, every other kind by its scale subresource.
+ */
+import * as v from "valibot";
+import type { ApiClient } from "../../shared/kube/api.ts";
+import type { ApiFailure } from "../../shared/kube/api-result.ts";
+import { checker } from "../../shared/schema/check.ts";
+import type { LabelSelector } from "../../shared/schema/podprotector.ts";
+import type { Discovery } from "./discovery.ts";
+import type { KindWatch } from "./kind-watch.ts";
+import { parseSelectorText } from "./selector-text.ts";
+import { collectionPath, groupOf, type Scale, type SourceKind, sourceKey, type WorkloadRef } from "./source.ts";
+
+export type Found =
+  | {
+      readonly kind: "found";
+      readonly uid: string;
+      /** For people: `Deployment web`. */
+      readonly what: string;
+      readonly replicas: number;
+      readonly selector: LabelSelector | undefined;
+      /** It is not watched, so that it has to be asked for again. */
+      readonly isPolled: boolean;
+    }
+  /** `isPolled`: whether it comes to be there is not watched. */
+  | { readonly kind: "missing"; readonly why: string; readonly isPolled: boolean }
+  /** Its kind has not been listed yet; whoever waits is told. */
+  | { readonly kind: "waiting" }
+  | { readonly kind: "failed"; readonly failure: ApiFailure };
+
+const parseScale = checker(
+  v.looseObject({
+    metadata: v.looseObject({ uid: v.optional(v.string()) }),
+    spec: v.optional(v.nullable(v.looseObject({ replicas: v.optional(v.number()) }))),
+    status: v.optional(v.nullable(v.looseObject({ selector: v.optional(v.string()) }))),
+  }),
+);
+
+/** Kinds with their plugins; the groups are those under which they were served over the years. */
+const WATCHED: readonly { readonly kind: string; readonly groups: readonly string[]; readonly plugin: string }[] = [
+  { kind: "Deployment", groups: ["apps", "extensions"], plugin: "deployment" },
+  { kind: "ReplicaSet", groups: ["apps", "extensions"], plugin: "replicaset" },
+  { kind: "StatefulSet", groups: ["apps"], plugin: "statefulset" },
+  { kind: "ReplicationController", groups: [""], plugin: "replicationcontroller" },
+];
+
+export interface WorkloadsOptions {
+  readonly api: ApiClient;
+  readonly discovery: Discovery;
+  readonly kinds: ReadonlyMap<string, KindWatch>;
+  readonly timeoutMs: number;
+}
+
+export class Workloads {
+  readonly #options: WorkloadsOptions;
+  /** Keys of budgets by key of the workload that they were resolved over; and the other way round. */
+  readonly #dependents = new Map<string, Set<string>>();
+  readonly #dependencies = new Map<string, Set<string>>();
+
+  constructor(options: WorkloadsOptions) {
+    this.#options = options;
+  }
+
+  /** Budgets to look at again when the workload `key` has changed. */
+  dependents(key: string): Iterable<string> {
+    return this.#dependents.get(key) ?? [];
+  }
+
+  /** The same for all workloads of one plugin. */
+  dependentsOfKind(plugin: string): ReadonlySet<string> {
+    const found = new Set<string>();
+    for (const [key, budgets] of this.#dependents) {
+      if (key.startsWith(`${plugin}/`)) for (const budget of budgets) found.add(budget);
+    }
+    return found;
+  }
+
+  /** What `budget` was resolved over is forgotten: before it is resolved again, and when it is gone. */
+  forget(budget: string): void {
+    for (const key of this.#dependencies.get(budget) ?? []) {
+      const budgets = this.#dependents.get(key);
+      budgets?.delete(budget);
+      if (budgets?.size === 0) this.#dependents.delete(key);
+    }
+    this.#dependencies.delete(budget);
+  }
+
+  /**
+   * The workload that `ref` names; for a ReplicaSet of a Deployment, that Deployment, or the ReplicaSet alone where the Deployment is
+   * gone. A reference with a UID is to that very object.
+   */
+  async find(budget: string, ref: WorkloadRef, namespace: string, signal: AbortSignal): Promise<Found> {
+    const known = this.#watched(budget, ref, namespace);
+    if (known === undefined) return await this.#byScale(ref, namespace, signal);
+    if (known.kind !== "found" || known.scale.controller?.kind !== "Deployment") return plain(known);
+    const owner = this.#watched(budget, known.scale.controller, namespace);
+    return plain(owner === undefined || owner.kind === "missing" ? known : owner);
+  }
+
+  /** Replicas and selector of one object's scale subresource. */
+  async scale(kind: SourceKind, namespace: string, name: string, signal: AbortSignal): Promise<Found> {
+    const { api, timeoutMs } = this.#options;
+    const path = `${collectionPath(kind, namespace)}/${name}/scale`;
+    const result = await api.get(path, parseScale, { timeoutMs, signal });
+    const what = `${kind.kind} ${name}`;
+    if (result.kind === "gone") return { kind: "missing", why: `${what} is not there`, isPolled: true };
+    if (result.kind !== "ok") return { kind: "failed", failure: result };
+    const { metadata, spec, status } = result.object;
+    const text = status?.selector ?? "";
+    const selector = text === "" ? undefined : parseSelectorText(text);
+    return { kind: "found", uid: metadata.uid ?? "", what, replicas: spec?.replicas ?? 0, selector, isPolled: true };
+  }
+
+  #watched(budget: string, ref: WorkloadRef, namespace: string): WatchedFound | undefined {
+    const group = groupOf(ref.apiVersion);
+    const plugin = WATCHED.find(({ kind, groups }) => kind === ref.kind && groups.includes(group))?.plugin;
+    const watch = plugin === undefined ? undefined : this.#options.kinds.get(plugin);
+    if (plugin === undefined || watch === undefined) return undefined;
+    this.#depend(budget, sourceKey({ plugin, namespace, name: ref.name }));
+    if (!watch.ready) return { kind: "waiting" };
+    const source = watch.get(`${namespace}/${ref.name}`);
+    const what = `${ref.kind} ${ref.name}`;
+    if (source?.scale === undefined || (ref.uid !== undefined && source.uid !== ref.uid)) {
+      return { kind: "missing", why: `${what} is not there`, isPolled: false };
+    }
+    return { kind: "found", uid: source.uid, what, scale: source.scale };
+  }
+
+  async #byScale(ref: WorkloadRef, namespace: string, signal: AbortSignal): Promise<Found> {
+    const group = groupOf(ref.apiVersion);
+    const version = group === "" ? ref.apiVersion : ref.apiVersion.slice(group.length + 1);
+    const served = await this.#options.discovery.read(group, version, signal);
+    if (served.kind === "failed") return served;
+    const resource = served.resources.find(({ kind }) => kind === ref.kind);
+    if (resource === undefined)
+      return { kind: "missing", why: `${ref.apiVersion} ${ref.kind} is not served`, isPolled: true };
+    if (!resource.hasScale) {
+      return { kind: "missing", why: `${ref.kind} does not implement the scale subresource`, isPolled: true };
+    }
+    const kind = { group, version, kind: ref.kind, resource: resource.resource };
+    const found = await this.scale(kind, namespace, ref.name, signal);
+    if (found.kind !== "found" || ref.uid === undefined || found.uid === ref.uid) return found;
+    return { kind: "missing", why: `${found.what} is another one`, isPolled: true };
+  }
+
+  #depend(budget: string, key: string): void {
+    this.#dependents.set(key, (this.#dependents.get(key) ?? new Set()).add(budget));
+    this.#dependencies.set(budget, (this.#dependencies.get(budget) ?? new Set()).add(key));
+  }
+}
+
+type WatchedFound =
+  | { readonly kind: "found"; readonly uid: string; readonly what: string; readonly scale: Scale }
+  | Exclude<Found, { readonly kind: "found" }>;
+
+function plain(found: WatchedFound): Found {
+  if (found.kind !== "found") return found;
+  const { uid, what, scale } = found;
+  return { kind: "found", uid, what, replicas: scale.replicas, selector: scale.selector, isPolled: false };
+}
