@@ -18,6 +18,7 @@ import { Nonces } from "./nonces.ts";
 import { Outage } from "./outage.ts";
 import type { Outlive } from "./outlive.ts";
 import type { AskOwner } from "./owner.ts";
+import { Permissions } from "./permission.ts";
 import { Pipeline } from "./pipeline.ts";
 import { createProtectorCalls } from "./protector-calls.ts";
 import type { Handler } from "./server.ts";
@@ -45,6 +46,7 @@ export interface WebhookParts {
   readonly onWatchEvent?: (core: string, event: WatchEvent) => void;
   /** Asks the owners of workloads (`probe/`); without it protectors with a probe refuse. */
   readonly askOwner?: AskOwner;
+  readonly bypassNeedsPermission?: boolean;
 }
 
 /** One replica of the webhook without its HTTP server: what the process and the simulation have in common. */
@@ -181,8 +183,16 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
   });
   const cells = new Map<string, Cell>();
   for (const { name, transport } of parts.cells) {
-    const readPod = transport === undefined ? undefined : createPodReader(new ApiClient(transport), ports.clock);
-    cells.set(name, { id: name, readPod });
+    const api = transport === undefined ? undefined : new ApiClient(transport);
+    const readPod = api === undefined ? undefined : createPodReader(api, ports.clock);
+    const permissions = api === undefined ? undefined : new Permissions(api, ports.clock);
+    cells.set(name, {
+      id: name,
+      readPod,
+      ...(permissions === undefined
+        ? {}
+        : { mayBypass: (user, namespace, timeoutMs) => permissions.mayBypass(user, namespace, timeoutMs) }),
+    });
   }
   const handler = new ReviewHandler({
     cells,
@@ -198,6 +208,7 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
     ownNamespace: parts.ownNamespace,
     dryRunMode: parts.dryRunMode,
     requireBoundEvictions: parts.requireBoundEvictions,
+    bypassNeedsPermission: parts.bypassNeedsPermission ?? false,
     finished: (record) => {
       metrics.finished(record);
       logReview(log, record);

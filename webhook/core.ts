@@ -79,6 +79,13 @@ export class Core implements ProtectorSource {
     return this.#options.source.size;
   }
 
+  /** Protectors that let everything pass at the moment, by the wall clock. */
+  suspended(nowMs: number): number {
+    let count = 0;
+    for (const { state } of this.#options.source.values()) if (nowMs < state.spec.suspendedUntilMs) count++;
+    return count;
+  }
+
   /** Milliseconds since the cache was last known to be current; infinite before the first time. */
   cacheAgeMs(nowMs: number): number {
     const { confirmedSentMs } = this.#options.source;

@@ -1,5 +1,7 @@
 import type { Clock } from "../shared/runtime/clock.ts";
 import type { Pod } from "../shared/schema/pod.ts";
+import { admitted } from "./admitted.ts";
+import { type BypassVerdict, claimsBypass, judgeBypass } from "./bypass.ts";
 import type { Cell } from "./cells.ts";
 import { reviewBudgetMs } from "./deadline.ts";
 import { type Exemption, exemptionOf } from "./exemption.ts";
@@ -16,6 +18,7 @@ export const OUTCOMES = [
   "exempt",
   "allowed",
   "forced",
+  "suspended",
   "denied",
   "busy",
   "dryRunDenied",
@@ -42,6 +45,8 @@ export interface ReviewRecord {
   readonly username: string;
   readonly pod?: { readonly namespace: string; readonly name: string; readonly uid: string };
   readonly exemption?: Exemption;
+  /** A force-delete annotation that was there, followed or not. */
+  readonly bypass?: BypassVerdict;
   readonly failure?: FailureTag;
   readonly judgements?: readonly Judgement[];
   readonly blockers?: readonly Blocker[];
@@ -57,6 +62,8 @@ export interface HandlerOptions {
   /** Nothing is refused: verdicts become warnings (design 6). */
   readonly dryRunMode: boolean;
   readonly requireBoundEvictions: boolean;
+  /** The force-delete annotation is followed only for those who have the permission. */
+  readonly bypassNeedsPermission?: boolean;
   readonly finished: (record: ReviewRecord) => void;
 }
 
@@ -100,7 +107,7 @@ export class ReviewHandler {
       durationMs: clock.monotonicMs() - arrivedMs,
       cell: cell.id,
       uid: request.uid,
-      username: request.username,
+      username: request.user.username,
       ...rest,
     });
     if (answer === undefined) {
@@ -129,11 +136,19 @@ export class ReviewHandler {
     // A pending pod can become available before its eviction is committed, which is not bound to a version: it is pinned if possible.
     const pinned = exemption === "Pending" && subject.operation === "EVICT";
     if (exemption !== undefined && !pinned) return { outcome: "exempt", exemption, pod, answer: {} };
-    const disruption: Disruption = { ...subject, cell: cell.id, arrivedMs, deadlineMs, gone: call.gone };
+    const bypass = claimsBypass(subject.pod) ? await this.#bypass(subject.pod, request, cell, deadlineMs) : undefined;
+    const forced = bypass?.forced === true;
+    const disruption: Disruption = { ...subject, forced, cell: cell.id, arrivedMs, deadlineMs, gone: call.gone };
     const verdict = await this.#options.pipeline.decide(disruption);
     if (pinned && verdict.kind === "failed") return { outcome: "exempt", exemption, pod, answer: {} };
-    const ending = { ...concluded(verdict, disruption), pod };
+    const concluding = concluded(verdict, disruption, bypass);
+    const ending = bypass === undefined ? { ...concluding, pod } : { ...concluding, pod, bypass };
     return this.#inMode(ending, disruption);
+  }
+
+  #bypass(pod: Pod, { user }: ReviewRequest, cell: Cell, deadlineMs: number): Promise<BypassVerdict> {
+    const { bypassNeedsPermission: needsPermission = false, clock } = this.#options;
+    return judgeBypass(pod, { user, cell, nowMs: clock.nowMs(), timeoutMs: this.#leftMs(deadlineMs), needsPermission });
   }
 
   /** In dry-run mode nothing is held up: what would have been said becomes a warning (design 6). */
@@ -172,19 +187,25 @@ export function protectorId({ core, namespace, name }: Pick<Blocker, "core" | "n
   return `${core}/${namespace}/${name}`;
 }
 
-function concluded(verdict: Verdict, { pod, operation, forced }: Disruption): Ending {
+function concluded(verdict: Verdict, { pod, operation }: Disruption, bypass: BypassVerdict | undefined): Ending {
   switch (verdict.kind) {
     case "allowed":
-      return allowed(verdict.judgements, pod, forced);
+      return allowed(verdict.judgements, pod, bypass);
     case "refused": {
       const { blockers, rollBack } = verdict;
       const refusal = describeRefusal({ operation, namespace: pod.namespace, pod: pod.name }, blockers);
       const auditAnnotations = {
         "reject-by-podprotector": blockers.map(({ namespace, name }) => `${namespace}/${name}`).join(","),
         decision: blockers.map((blocker) => `${protectorId(blocker)}=${causeOf(blocker)}`).join(","),
+        ...bypass?.auditAnnotations,
       };
       const outcome = blockers.every(isBusy) ? "busy" : "denied";
-      const ending: Ending = { outcome, blockers, message: refusal.message, answer: { refusal, auditAnnotations } };
+      const ending: Ending = {
+        outcome,
+        blockers,
+        message: refusal.message,
+        answer: { refusal, auditAnnotations, ...warned(bypass) },
+      };
       // Not before the caller has it: one that gave up may go on (failurePolicy Ignore), so the reservations stay (design 5.7).
       return rollBack === undefined ? ending : { ...ending, delivered: (complete) => complete && rollBack() };
     }
@@ -199,22 +220,20 @@ function concluded(verdict: Verdict, { pod, operation, forced }: Disruption): En
   }
 }
 
+function warned(bypass: BypassVerdict | undefined): Pick<Answer, "warnings"> {
+  return bypass === undefined || bypass.warnings.length === 0 ? {} : { warnings: bypass.warnings };
+}
+
 function causeOf({ why }: Blocker): string {
   if (why.kind === "owner") return `Probe:${why.result}`;
   return why.kind === "quota" ? why.decision.cause : why.cause;
 }
 
-function allowed(judgements: readonly Judgement[], pod: Pod, forced: boolean): Ending {
+function allowed(judgements: readonly Judgement[], pod: Pod, bypass: BypassVerdict | undefined): Ending {
   if (judgements.length === 0) return { outcome: "unprotected", answer: {} };
   const decision = judgements.map(({ match, reason }) => `${protectorId(match)}=${reason}`).join(",");
-  const warnings = judgements
-    .filter(({ reason }) => reason === "Suspended")
-    .map(
-      ({ match }) =>
-        `PodProtector ${match.namespace}/${match.name} is suspended: pod ${pod.name} is let go unprotected`,
-    );
-  if (forced) warnings.push(`pod ${pod.namespace}/${pod.name} is let go by its force-delete annotation`);
-  const auditAnnotations = forced ? { decision, "force-delete": "true" } : { decision };
-  const answer = warnings.length === 0 ? { auditAnnotations } : { auditAnnotations, warnings };
-  return { outcome: forced ? "forced" : "allowed", judgements, answer };
+  const answer = admitted(judgements, pod, decision, bypass);
+  if (bypass?.forced === true) return { outcome: "forced", judgements, answer };
+  const isSuspended = judgements.some(({ reason }) => reason === "Suspended");
+  return { outcome: isSuspended ? "suspended" : "allowed", judgements, answer };
 }

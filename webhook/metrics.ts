@@ -1,4 +1,5 @@
 import type { Counter, Gauge, Histogram, Metrics } from "../shared/observe/metrics.ts";
+import { BYPASS_IGNORED } from "./bypass.ts";
 import { OUTCOMES, REVIEW_KINDS, type ReviewRecord } from "./handler.ts";
 import type { ReadPurpose, ReadResult, WriteResult } from "./slot-observer.ts";
 import type { FailureTag } from "./work.ts";
@@ -40,6 +41,7 @@ export class WebhookMetrics {
   readonly #reviews: Counter<{ kind: typeof REVIEW_KINDS; outcome: typeof OUTCOMES }>;
   readonly #seconds: Histogram<{ kind: typeof REVIEW_KINDS }>;
   readonly #failures: Counter<{ reason: typeof FAILURES }>;
+  readonly #bypassIgnored: Counter<{ reason: typeof BYPASS_IGNORED }>;
   readonly #rejected: Counter<{ status: typeof REJECTED_STATUSES }>;
   readonly #writes: Counter<{ core: typeof NAMES; result: typeof WRITE_RESULTS }>;
   readonly #writeSeconds: Histogram<{ core: typeof NAMES }>;
@@ -73,6 +75,11 @@ export class WebhookMetrics {
       name: "webhook_review_failures_total",
       help: "Reviews answered with an HTTP error, so that failurePolicy decided.",
       labels: { reason: FAILURES },
+    });
+    this.#bypassIgnored = metrics.counter({
+      name: "webhook_bypass_ignored_total",
+      help: "Force-delete annotations that were not followed, by why; reviews with outcome forced are those that were.",
+      labels: { reason: BYPASS_IGNORED },
     });
     this.#rejected = metrics.counter({
       name: "webhook_rejected_calls_total",
@@ -167,7 +174,8 @@ export class WebhookMetrics {
     this.#copies.inc({ cell, result });
   }
 
-  finished({ kind, outcome, durationMs, failure, blockers }: ReviewRecord): void {
+  finished({ kind, outcome, durationMs, failure, blockers, bypass }: ReviewRecord): void {
+    if (bypass?.ignored !== undefined) this.#bypassIgnored.inc({ reason: bypass.ignored });
     for (const { core, why } of blockers ?? []) if (why.kind === "vanished") this.#ghostRefusals.inc({ core });
     this.#reviews.inc({ kind, outcome });
     this.#seconds.observe({ kind }, durationMs / 1000);

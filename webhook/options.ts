@@ -49,6 +49,11 @@ export const webhookOptions = defineOptions({
       false,
       "Refuse evictions that are not bound to a pod's UID, as PATH/CELL/mutate binds them.",
     ),
+    bypassNeedsPermission: option(
+      boolean(),
+      false,
+      "Follow the force-delete annotation only for users who may bypass podprotectors.podseidon.kubewharf.io in the pod's namespace of their cell (SubjectAccessReview).",
+    ),
     namespace: option(
       text("NAMESPACE"),
       "podseidon-system",

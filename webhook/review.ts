@@ -5,6 +5,7 @@ import {
   type PatchOperation,
   parseAdmissionReview,
   reviewResponse,
+  type UserInfo,
 } from "../shared/schema/admission.ts";
 import { SchemaError } from "../shared/schema/schema-error.ts";
 
@@ -20,6 +21,17 @@ export class BadReview extends Error {
   }
 }
 
+const NO_GROUPS: readonly string[] = [];
+const NO_EXTRA: Readonly<Record<string, readonly string[]>> = {};
+
+/** Who asked, as the cell authenticated them. */
+export interface User {
+  readonly username: string;
+  readonly uid: string | undefined;
+  readonly groups: readonly string[];
+  readonly extra: Readonly<Record<string, readonly string[]>>;
+}
+
 /** What is used of an AdmissionRequest. */
 export interface ReviewRequest {
   readonly uid: string;
@@ -30,7 +42,7 @@ export interface ReviewRequest {
   readonly namespace: string;
   /** Empty for a deletecollection. */
   readonly name: string;
-  readonly username: string;
+  readonly user: User;
   readonly dryRun: boolean;
   /** Raw, unchecked. */
   readonly object: unknown;
@@ -59,11 +71,15 @@ export function parseReview(body: string): ReviewRequest {
     subResource: request.subResource ?? "",
     namespace: request.namespace ?? "",
     name: request.name ?? "",
-    username: request.userInfo.username ?? "",
+    user: userOf(request.userInfo),
     dryRun: request.dryRun === true,
     object: request.object,
     oldObject: request.oldObject,
   };
+}
+
+function userOf({ username = "", uid, groups, extra }: UserInfo): User {
+  return { username, uid, groups: groups ?? NO_GROUPS, extra: extra ?? NO_EXTRA };
 }
 
 /** Also a refusal in a registration that does not fail open: what the API's client sees (`metav1.Status`). */

@@ -95,6 +95,16 @@ function declareGauges(metrics: Metrics, webhook: Webhook, server: WebhookServer
   );
   metrics.gaugeFrom(
     {
+      name: "webhook_protectors_suspended",
+      help: "Protectors that admit every disruption at the moment, by core cluster.",
+      labels: { core },
+    },
+    (set) => {
+      for (const one of webhook.cores) set({ core: one.name }, one.suspended(systemPorts.clock.nowMs()));
+    },
+  );
+  metrics.gaugeFrom(
+    {
       name: "webhook_cache_age_seconds",
       help: "Time since the protectors of a core were last known to be current; decisions need less than 15.",
       labels: { core },
@@ -131,6 +141,7 @@ export async function run(options: WebhookOptions, server: WebhookServer): Promi
     ownNamespace: options.namespace,
     dryRunMode: options.dryRun,
     requireBoundEvictions: options.requireBoundEvictions,
+    bypassNeedsPermission: options.bypassNeedsPermission,
     outlive: options.outlive,
     log,
     metrics: webhookMetrics,

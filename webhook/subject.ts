@@ -1,5 +1,5 @@
 import { type Eviction, parseEviction } from "../shared/schema/admission.ts";
-import { FORCE_DELETE_ANNOTATION, HEALTH_CRITERION_ANNOTATION } from "../shared/schema/annotations.ts";
+import { HEALTH_CRITERION_ANNOTATION } from "../shared/schema/annotations.ts";
 import { parsePod } from "../shared/schema/parse-pod.ts";
 import type { Pod } from "../shared/schema/pod.ts";
 import type { Operation } from "../shared/schema/podprotector.ts";
@@ -21,7 +21,6 @@ export type Subject =
       readonly pod: Pod;
       readonly podReadMs: number | undefined;
       readonly reread: ((timeoutMs: number) => Promise<LiveRead>) | undefined;
-      readonly forced: boolean;
       readonly criterion: Criterion;
       readonly dryRun: boolean;
     }
@@ -36,12 +35,6 @@ export type Subject =
 
 export interface SubjectOptions {
   readonly requireBoundEvictions: boolean;
-}
-
-/** Values that begin with `{` are reserved (design 12) and let nothing pass. */
-function isForced(pod: Pod): boolean {
-  const value = pod.annotations?.[FORCE_DELETE_ANNOTATION];
-  return value !== undefined && !value.startsWith("{");
 }
 
 function criterionOf(annotations: Readonly<Record<string, string>> | null | undefined): Criterion | undefined {
@@ -60,7 +53,6 @@ function deletion(request: ReviewRequest): Subject {
     pod,
     podReadMs: undefined,
     reread: undefined,
-    forced: isForced(pod),
     criterion: criterionOf(pod.annotations) ?? "Available",
     dryRun: request.dryRun,
   };
@@ -128,7 +120,6 @@ async function evictionOf(
     pod,
     podReadMs: live.sentMs,
     reread: (timeoutMs) => rereadSame(cell, pod, timeoutMs),
-    forced: isForced(pod),
     criterion: criterionOf(eviction.metadata?.annotations) ?? criterionOf(pod.annotations) ?? "Available",
     dryRun: request.dryRun || isDryRun(eviction),
   };

@@ -9,10 +9,10 @@ import {
   type SyncTimeAlgorithm,
   type WriteReason,
 } from "../../shared/decide/account.ts";
-import { updateConditions } from "../../shared/decide/conditions.ts";
+import { isSuspensionOver, updateConditions } from "../../shared/decide/conditions.ts";
 import { type HistoryVerdict, type Incident, judgeHistory } from "../../shared/decide/history.ts";
 import { parseProtector } from "../../shared/decide/protector-state.ts";
-import { specFacts } from "../../shared/decide/spec-facts.ts";
+import { type SpecFacts, specFacts } from "../../shared/decide/spec-facts.ts";
 import { summarize } from "../../shared/decide/summary.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import { RESTORED_ANNOTATION } from "../../shared/schema/annotations.ts";
@@ -91,7 +91,9 @@ export function makePlan(entry: Entry, progress: Progress, context: PlanContext)
   if (history.lost === undefined) progress.remember(protector, stored, context.incident?.id);
   const isCellRestored = noteStalePosition(progress, result, context, nowMs);
   const waitMs = rateWaitMs(protector, progress, result, context, nowMs);
-  const isWanted = result.write ? !isNeedlessEntry(result, protector) : isGenerationNew(result, protector, stored);
+  const isWanted = result.write
+    ? !isNeedlessEntry(result, protector)
+    : isGenerationNew(result, protector, stored) || isSuspensionEnded(result, protector, spec, ports.clock.nowMs());
   return {
     protector,
     history,
@@ -99,7 +101,7 @@ export function makePlan(entry: Entry, progress: Progress, context: PlanContext)
     status: isWanted && isMatched && waitMs <= 0 ? statusOf(entry, protector, result.entry, context) : undefined,
     isCellRestored,
     need: needOf(entry, progress, result),
-    againMs: isMatched ? againMs(progress, result, context, nowMs, waitMs) : SELECTOR_WAIT_MS,
+    againMs: isMatched ? againMs(progress, result, spec, context, nowMs, waitMs) : SELECTOR_WAIT_MS,
   };
 }
 
@@ -181,6 +183,16 @@ function isGenerationNew({ refused }: AccountResult, protector: PodProtector, st
   return refused === undefined && stored !== undefined && protector.status?.observedGeneration !== generation;
 }
 
+/** Nobody changes the object when a suspension ends by itself; its conditions say so all the same. */
+function isSuspensionEnded(
+  { refused }: AccountResult,
+  { status }: PodProtector,
+  spec: SpecFacts,
+  nowMs: number,
+): boolean {
+  return refused === undefined && isSuspensionOver(spec, status?.conditions, nowMs);
+}
+
 function statusOf(
   { problems }: Entry,
   protector: PodProtector,
@@ -227,12 +239,15 @@ function needOf(entry: Entry, progress: Progress, { wants }: AccountResult): Evi
 function againMs(
   progress: Progress,
   { nextMaturityMs }: AccountResult,
+  { suspendedUntilMs }: SpecFacts,
   { ports, heartbeatMs }: PlanContext,
   nowMs: number,
   waitMs: number,
 ): number {
   const heartbeatInMs = progress.heartbeatDueMs > nowMs ? progress.heartbeatDueMs - nowMs : heartbeatMs;
-  const maturesInMs = nextMaturityMs === undefined ? heartbeatMs : nextMaturityMs - ports.clock.nowMs();
-  const soonestMs = Math.min(heartbeatInMs, maturesInMs, waitMs > 0 ? waitMs : Number.POSITIVE_INFINITY);
+  const wallMs = ports.clock.nowMs();
+  const maturesInMs = nextMaturityMs === undefined ? heartbeatMs : nextMaturityMs - wallMs;
+  const resumesInMs = suspendedUntilMs > wallMs ? suspendedUntilMs - wallMs : heartbeatMs;
+  const soonestMs = Math.min(heartbeatInMs, maturesInMs, resumesInMs, waitMs > 0 ? waitMs : Number.POSITIVE_INFINITY);
   return Math.max(1, soonestMs);
 }

@@ -47,6 +47,26 @@ describe("writing", () => {
     expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(2);
   });
 
+  test("a suspension that ends by itself is written without any other reason", async () => {
+    const rig = await counted();
+    const until = new Date(rig.time.clock.nowMs() + 5_000).toISOString();
+    rig.core.edit("p", (object) => ({
+      ...object,
+      metadata: { ...object.metadata, generation: (object.metadata.generation ?? 0) + 1 },
+      spec: { ...object.spec, suspend: { enabled: true, until } },
+    }));
+    await rig.run(50);
+    const suspended = (): string | undefined =>
+      rig.core.get("p").status?.conditions?.find(({ type }) => type === "Suspended")?.status;
+    expect(suspended()).toBe("True");
+    const writes = rig.core.writes.length;
+    await rig.run(4_000);
+    expect(suspended()).toBe("True");
+    await rig.run(1_500);
+    expect(suspended()).toBe("False");
+    expect(rig.core.writes.length).toBe(writes + 1);
+  });
+
   test("a core that hangs does not hold up the others", async () => {
     const rig = await counted({ coreNames: ["hanging", "sound"] });
     const [hanging, sound] = rig.cores;

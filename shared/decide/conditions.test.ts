@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { CellStatus, Condition, PodProtectorSpec } from "../schema/podprotector.ts";
-import { updateConditions } from "./conditions.ts";
+import { isSuspensionOver, updateConditions } from "./conditions.ts";
 import { parseProtector } from "./quota.ts";
 import { makeCell, makeProtector, NOW_MS } from "./test-fixtures.ts";
 import { formatMs } from "./time.ts";
@@ -69,6 +69,26 @@ describe("conditions", () => {
   test("nothing new gives back the very same, so that nothing is written", () => {
     const first = conditionsOf([makeCell("a", 3)]);
     expect(conditionsOf([makeCell("a", 3)], {}, first, [], NOW_MS + 5000)).toBe(first);
+  });
+
+  test("a suspension shows with its end and its reason, ends by itself, and leaves a trace", () => {
+    const until = formatMs(NOW_MS + 1000);
+    const spec = { suspend: { enabled: true, until, reason: "moving" } };
+    const first = conditionsOf([makeCell("a", 3)], spec);
+    expect(first.at(-1)).toMatchObject({
+      type: "Suspended",
+      status: "True",
+      message: `Every disruption is admitted until ${until}: moving`,
+    });
+    const facts = parseProtector(makeProtector([], spec)).spec;
+    expect([NOW_MS, NOW_MS + 1000].map((nowMs) => isSuspensionOver(facts, first, nowMs))).toEqual([false, true]);
+    const second = conditionsOf([makeCell("a", 3)], spec, first, [], NOW_MS + 1000);
+    expect(second.at(-1)).toMatchObject({ type: "Suspended", status: "False", reason: "Expired" });
+    expect(isSuspensionOver(facts, second, NOW_MS + 2000)).toBe(false);
+    const third = conditionsOf([makeCell("a", 3)], {}, second, [], NOW_MS + 2000);
+    expect(third.at(-1)).toMatchObject({ type: "Suspended", status: "False", reason: "NotSuspended" });
+    const forever = conditionsOf([makeCell("a", 3)], { suspend: { enabled: true } });
+    expect(forever.at(-1)?.message).toBe("Every disruption is admitted until it is switched off");
   });
 
   test("the time of transition moves with the status only; unknown conditions are kept", () => {

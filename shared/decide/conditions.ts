@@ -18,12 +18,20 @@ export interface ConditionInput {
   readonly problems: readonly string[];
 }
 
+const SUSPENDED = "Suspended";
+
 type Finding = Pick<Condition, "type" | "status" | "reason" | "message">;
 
 /** The conditions to write; `previous` itself when nothing has changed, which spares a write. */
 export function updateConditions(input: ConditionInput): readonly Condition[] {
-  const findings = [healthy(input), disruptionImpossible(input), noPodsMatched(input), cellStale(input)];
   const previous = input.previous ?? [];
+  const findings = [
+    healthy(input),
+    disruptionImpossible(input),
+    noPodsMatched(input),
+    cellStale(input),
+    ...suspended(input, previous),
+  ];
   const kept = previous.filter(({ type }) => findings.every((finding) => finding.type !== type));
   const next = findings.map((finding) => upsert(finding, previous, input));
   const isSame = next.every((condition) => previous.includes(condition));
@@ -108,6 +116,40 @@ function cellStale(input: ConditionInput): Finding {
   return stale.length === 0
     ? { type, status: "False", reason: "CellsCurrent", message: "Every cell is counted and current" }
     : { type, status: "True", reason: "CellsNotCurrent", message: stale.sort().join("; ") };
+}
+
+/** Nothing is protected while it is True (design 9). Only for protectors that are, or were, suspended: most never are. */
+function suspended({ state, nowMs }: ConditionInput, previous: readonly Condition[]): readonly Finding[] {
+  const type = SUSPENDED;
+  const { suspendedUntilMs, suspendReason } = state.spec;
+  if (nowMs < suspendedUntilMs) {
+    const ends = Number.isFinite(suspendedUntilMs) ? `until ${formatMs(suspendedUntilMs)}` : "until it is switched off";
+    const why = suspendReason === undefined ? "" : `: ${suspendReason}`;
+    return [{ type, status: "True", reason: "Suspended", message: `Every disruption is admitted ${ends}${why}` }];
+  }
+  if (previous.every((condition) => condition.type !== type)) return [];
+  const hasEnded = suspendedUntilMs > 0;
+  return [
+    {
+      type,
+      status: "False",
+      reason: hasEnded ? "Expired" : "NotSuspended",
+      message: hasEnded
+        ? `The suspension ended at ${formatMs(suspendedUntilMs)}`
+        : "Disruptions are decided by the counts",
+    },
+  ];
+}
+
+/** True when the conditions still say that a suspension is under way which has ended by itself. */
+export function isSuspensionOver(
+  { suspendedUntilMs }: ProtectorState["spec"],
+  previous: readonly Condition[] | undefined,
+  nowMs: number,
+): boolean {
+  return (
+    nowMs >= suspendedUntilMs && previous?.some(({ type, status }) => type === SUSPENDED && status === "True") === true
+  );
 }
 
 function whyStale(cell: CellState, { nowMs, staleAfterMs }: ConditionInput): string | undefined {

@@ -22,6 +22,8 @@ export interface SpecFacts {
   readonly protectedOperations: readonly Operation[];
   /** Wall clock, Unix milliseconds: suspended before this time; infinite when suspended for good, 0 when not. */
   readonly suspendedUntilMs: number;
+  /** Why it is suspended, where somebody said so. */
+  readonly suspendReason: string | undefined;
   /** Hash of what the counts depend on ({@link specHash}). */
   readonly specHash: string;
 }
@@ -37,6 +39,7 @@ export function specFacts(spec: PodProtectorSpec): SpecFacts {
     compactThreshold: Math.max(0, compactThreshold ?? DEFAULTS.compactThreshold),
     protectedOperations: protectedOperationsOf(spec),
     suspendedUntilMs: suspendedUntilMs(spec),
+    suspendReason: spec.suspend?.reason,
     specHash: specHash(spec),
   };
 }

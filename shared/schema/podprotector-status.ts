@@ -103,7 +103,7 @@ export type Summary = v.InferOutput<typeof Summary>;
 /** `metav1.Condition`. */
 export const Condition = doc(
   v.looseObject({
-    type: doc(v.string(), "Healthy, DisruptionImpossible, NoPodsMatched or CellStale.", {
+    type: doc(v.string(), "Healthy, DisruptionImpossible, NoPodsMatched, CellStale or Suspended.", {
       minLength: 1,
       maxLength: 316,
     }),
