@@ -3,7 +3,7 @@
  * and fails when a part's start loads more than its budget.
  */
 import { existsSync, readFileSync } from "node:fs";
-import { rm } from "node:fs/promises";
+import { chmod, cp, rm } from "node:fs/promises";
 import { basename, join, resolve } from "node:path";
 import { build as bundle, type Metafile, type Plugin } from "esbuild";
 import { root } from "./root.ts";
@@ -17,10 +17,15 @@ const PARTS = {
   generator: { entry: "controllers/generator/main.ts", budget: CONTROLLER_BUDGET },
   aggregator: { entry: "controllers/aggregator/main.ts", budget: CONTROLLER_BUDGET },
   "update-trigger": { entry: "controllers/update-trigger/main.ts", budget: CONTROLLER_BUDGET },
+  "kubectl-podseidon": { entry: "scripts/kubectl-podseidon/main.ts", budget: CONTROLLER_BUDGET },
 } as const;
 
+/** Installed by copying them somewhere on the PATH, so it is one file and what kubectl calls it by. */
+const PLUGIN = "kubectl-podseidon";
+const PLUGIN_COMMANDS = ["kubectl-podseidon", "kubectl_complete-podseidon"];
+
 export type PartName = keyof typeof PARTS;
-export const PART_NAMES: readonly PartName[] = ["webhook", "generator", "aggregator", "update-trigger"];
+export const PART_NAMES: readonly PartName[] = ["webhook", "generator", "aggregator", "update-trigger", PLUGIN];
 
 export interface BuildOptions {
   /** The parts to build; all by default. */
@@ -87,7 +92,7 @@ async function buildPart(name: PartName, outdir: string): Promise<BuiltPart> {
     entryPoints: { [name]: entry },
     outdir,
     bundle: true,
-    splitting: true,
+    splitting: name !== PLUGIN,
     chunkNames: `chunks/${name}-[name]-[hash]`,
     outExtension: { ".js": ".mjs" },
     format: "esm",
@@ -104,7 +109,16 @@ async function buildPart(name: PartName, outdir: string): Promise<BuiltPart> {
     // Libraries in CommonJS require Node's own modules; in ESM there is no require but this one.
     banner: { js: 'import{createRequire as __cr}from"node:module";const require=__cr(import.meta.url);' },
   });
+  if (name === PLUGIN) await addCommands(outdir);
   return { name, path: join(outdir, `${name}.mjs`), budgetBytes: budget, ...sizes(metafile, `${name}.mjs`) };
+}
+
+/** What kubectl looks for on the PATH: scripts that run the bundle beside them. */
+async function addCommands(outdir: string): Promise<void> {
+  for (const command of PLUGIN_COMMANDS) {
+    await cp(join(root, "scripts/kubectl-podseidon/bin", command), join(outdir, command));
+    await chmod(join(outdir, command), 0o755);
+  }
 }
 
 function packageVersion(): string {
@@ -136,7 +150,7 @@ function sizes(metafile: Metafile, entry: string): { startBytes: number; onDeman
     started.add(path);
     for (const { path: imported, external } of outputs[path]?.imports ?? []) {
       const source = outputs[imported]?.entryPoint ?? "";
-      if (external !== true && !ON_DEMAND.some((prefix) => source.startsWith(prefix))) visit(imported);
+      if (external !== true && !ON_DEMAND.some((part) => source.includes(part))) visit(imported);
     }
   };
   if (first !== undefined) visit(first);

@@ -15,6 +15,8 @@ const LAYERS: Readonly<Record<string, readonly string[]>> = {
   "shared/observe": ["shared/schema", "shared/decide", "shared/runtime", "shared/kube"],
   webhook: ["shared/schema", "shared/decide", "shared/runtime", "shared/observe", "shared/kube"],
   controllers: ["shared/schema", "shared/decide", "shared/runtime", "shared/observe", "shared/kube"],
+  // It runs on an operator's machine and not in a cluster, so it lies among the scripts; but it ships.
+  "scripts/kubectl-podseidon": ["shared/schema", "shared/decide", "shared/runtime", "shared/kube"],
 };
 
 /** The only files that may use {@link AMBIENT}: the real ports. */

@@ -50,9 +50,16 @@ export interface SelectedContext {
   readonly text: string;
 }
 
-/** Reads a kubeconfig (YAML or JSON) and selects a context. Rejects with {@link AccessError}. */
-export async function readKubeconfig(path: string, wanted: string | undefined): Promise<SelectedContext> {
-  const content = await readText(path);
+/**
+ * Reads a kubeconfig (YAML or JSON) and selects a context. Rejects with {@link AccessError}. `given` is its text where that was read
+ * already; `path` then is for messages.
+ */
+export async function readKubeconfig(
+  path: string,
+  wanted: string | undefined,
+  given?: string,
+): Promise<SelectedContext> {
+  const content = given ?? (await readText(path));
   const parsed = v.safeParse(Kubeconfig, await parseText(path, content));
   if (!parsed.success) {
     const problems = v.flatten(parsed.issues).nested ?? {};

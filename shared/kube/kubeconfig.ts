@@ -10,6 +10,8 @@ export interface LoadOptions {
   readonly env?: Readonly<Record<string, string | undefined>>;
   /** Context instead of `current-context`. */
   readonly context?: string;
+  /** The kubeconfig's text instead of the file's, as when several files make one; relative paths in it are beside `path`. */
+  readonly text?: string;
 }
 
 /**
@@ -18,7 +20,7 @@ export interface LoadOptions {
  */
 export async function loadClusterAccess(path: string, options: LoadOptions = {}): Promise<ClusterAccess> {
   if (path === "") return await inClusterAccess(options.env ?? process.env);
-  const selected = await readKubeconfig(path, options.context);
+  const selected = await readKubeconfig(path, options.context, options.text);
   const server = serverUrl(path, selected);
   const credentials = await credentialsOf(path, selected);
   return {

@@ -1,0 +1,141 @@
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { delimiter, join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { systemPorts } from "../../shared/runtime/system-ports.ts";
+import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import { COMMANDS, runCommandLine } from "./cli.ts";
+import { kubeconfigPaths, readKubeconfigs } from "./kubeconfig.ts";
+import { Progress } from "./progress.ts";
+
+async function cli(...args: string[]): Promise<{ code: number; out: string; err: string }> {
+  let out = "";
+  let err = "";
+  const terminal = {
+    out: (text: string) => {
+      out += text;
+    },
+    err: (text: string) => {
+      err += text;
+    },
+    interactive: false,
+  };
+  const code = await runCommandLine(args, { terminal, ports: systemPorts, environment: { HOME: "/nonexistent" } });
+  return { code, out, err };
+}
+
+describe("the command line", () => {
+  test("every command tells what it does", async () => {
+    const { out } = await cli("--help");
+    for (const { name, summary } of COMMANDS) {
+      expect(out).toContain(summary);
+      const own = await cli(name, "--help");
+      expect(own.code).toBe(0);
+      expect(own.out).toContain(`Usage: kubectl podseidon ${name}`);
+    }
+  });
+
+  test.each<[string[], string]>([
+    [["statsu"], "there is no command statsu"],
+    [["why"], "usage: kubectl podseidon why POD"],
+    [["status", "--fats"], "see kubectl podseidon status --help"],
+    [["status", "-o", "yaml"], "json is what there is"],
+    [["status"], "there is no kubeconfig"],
+    [["status", "--kubeconfig", "/nonexistent/file"], "/nonexistent/file can't be read"],
+    [["completion", "fish"], "bash and zsh"],
+  ])("%j is refused with exit code 2", async (args, text) => {
+    const { code, err } = await cli(...args);
+    expect(err).toContain(text);
+    expect(code).toBe(2);
+  });
+
+  test("a namespace that is named like a command is no command", async () => {
+    expect((await cli("-n", "status", "why")).err).toContain("usage: kubectl podseidon why POD");
+  });
+
+  test.each<[string[], string[]]>([
+    [["dr"], ["drain-check"]],
+    [
+      ["suspend", "--f"],
+      ["--for", "--forever"],
+    ],
+    [
+      ["completion", ""],
+      ["bash", "zsh"],
+    ],
+    [["status", "-o", ""], ["json"]],
+    [["why", "web"], []],
+  ])("%j completes to %j", async (words, expected) => {
+    const { out } = await cli("__complete", ...words);
+    expect(out.trim().split("\n")).toEqual([...expected, ":4"]);
+  });
+});
+
+describe("kubeconfigs", () => {
+  let directory: string;
+  beforeAll(() => {
+    directory = mkdtempSync(join(tmpdir(), "kubeconfig-"));
+    const write = (name: string, server: string, current: string): void =>
+      writeFileSync(
+        join(directory, name),
+        `current-context: ${current}\nclusters: [{name: c, cluster: {server: ${server}, certificate-authority: ca.pem}}, {name: only-${name}, cluster: {}}]\ncontexts: [{name: ${name}, context: {cluster: c}}]\n`,
+      );
+    write("one", "https://one", "one");
+    write("two", "https://two", "two");
+    writeFileSync(join(directory, "broken"), "a: [");
+  });
+  afterAll(() => rmSync(directory, { recursive: true, force: true }));
+
+  test("the flag comes before KUBECONFIG, and that before the home directory", () => {
+    const environment = { KUBECONFIG: `/a${delimiter}/b${delimiter}/a`, HOME: "/home/me" };
+    expect(kubeconfigPaths("/c", environment)).toEqual(["/c"]);
+    expect(kubeconfigPaths(undefined, environment)).toEqual(["/a", "/b"]);
+    expect(kubeconfigPaths(undefined, { HOME: "/home/me" })).toEqual(["/home/me/.kube/config"]);
+  });
+
+  test("of several files the first that names a thing wins, and paths are beside their file", async () => {
+    const paths = ["one", "missing", "two"].map((name) => join(directory, name));
+    const merged = await readKubeconfigs(paths, false);
+    expect(merged.contexts).toEqual(["one", "two"]);
+    expect(merged.currentContext).toBe("one");
+    const { clusters } = JSON.parse(merged.text ?? "");
+    expect(clusters.map(({ name }: { name: string }) => name)).toEqual(["c", "only-one", "only-two"]);
+    expect(clusters[0].cluster).toEqual({ server: "https://one", "certificate-authority": join(directory, "ca.pem") });
+  });
+
+  test("a file that is none says so without its text", async () => {
+    await expect(readKubeconfigs([join(directory, "broken")], true)).rejects.toThrow("is not YAML");
+  });
+});
+
+describe("progress", () => {
+  async function shown(interactive: boolean, workMs: number): Promise<string> {
+    const time = new VirtualTime();
+    let err = "";
+    const terminal = {
+      out: () => {},
+      err: (text: string) => {
+        err += text;
+      },
+      interactive,
+    };
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const done = new Progress(terminal, time).during("counting", promise, () => "1 of 2");
+    await time.advance(workMs);
+    resolve();
+    await done;
+    return err;
+  }
+
+  test("what is quick says nothing", async () => {
+    expect(await shown(true, 900)).toBe("");
+  });
+  test("a log gets one line", async () => {
+    expect(await shown(false, 5000)).toBe("counting (1 of 2) ...\n");
+  });
+  test("a terminal gets its line back", async () => {
+    const text = await shown(true, 2000);
+    expect(text).toContain("counting (1 of 2) ... 1 s");
+    expect(text.endsWith("\r\x1b[K")).toBe(true);
+  });
+});

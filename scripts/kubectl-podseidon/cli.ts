@@ -1,0 +1,150 @@
+/** The command line: which command, its flags, its help, its exit code. */
+import { parseArgs } from "node:util";
+import { version } from "../../shared/runtime/version.ts";
+import { release, removeCellCommand, resume, suspend } from "./changes.ts";
+import { type Command, Context, type Flag, type FlagValues, GLOBAL_FLAGS, type Surroundings } from "./command.ts";
+import { candidates, completion } from "./completion.ts";
+import { doctor } from "./doctor.ts";
+import { drainCheck } from "./drain.ts";
+import { CommandError, EXIT, type ExitCode, messageOf } from "./errors.ts";
+import { status } from "./status-command.ts";
+import { why } from "./why.ts";
+
+export const COMMANDS: readonly Command[] = [
+  status,
+  why,
+  drainCheck,
+  doctor,
+  suspend,
+  resume,
+  removeCellCommand,
+  release,
+  completion,
+];
+
+/** Kubectl's protocol for completion by plugins: candidates, then a directive; 4 is "no file names". */
+const NO_FILES = ":4\n";
+const COMPLETE = "__complete";
+
+/** Runs one command line; `args` is without interpreter and script. */
+export async function runCommandLine(args: readonly string[], surroundings: Surroundings): Promise<ExitCode> {
+  const { terminal } = surroundings;
+  if (args[0] === COMPLETE) return await complete(args.slice(1), surroundings);
+  const name = args.find((word, index) => COMMANDS.some((one) => one.name === word) && !isValue(args, index));
+  const command = COMMANDS.find((one) => one.name === name);
+  if (command === undefined) return general(args, surroundings);
+  let context: Context | undefined;
+  try {
+    const { values, positionals } = parse(args, command);
+    if (values.help === true) {
+      terminal.out(commandHelp(command));
+      return EXIT.yes;
+    }
+    const rest = positionals.slice(1);
+    const [least, most] = command.arity;
+    if (rest.length < least || rest.length > most)
+      throw new CommandError(`usage: kubectl podseidon ${command.name} ${command.usage}`);
+    if (values.output !== undefined && values.output !== "json")
+      throw new CommandError("--output: json is what there is");
+    context = new Context(values, surroundings);
+    return await command.run(context, rest);
+  } catch (error) {
+    terminal.err(`error: ${messageOf(error)}\n`);
+    return EXIT.unknown;
+  } finally {
+    await context?.close();
+  }
+}
+
+/** Whether the word is the value of the flag before it, and so no command. */
+function isValue(args: readonly string[], index: number): boolean {
+  const before = args[index - 1] ?? "";
+  return Object.entries<Flag>(GLOBAL_FLAGS).some(
+    ([name, { type, short }]) =>
+      type === "string" && (before === `--${name}` || (short !== undefined && before === `-${short}`)),
+  );
+}
+
+function parse(args: readonly string[], command: Command): { values: FlagValues; positionals: readonly string[] } {
+  const flags: Readonly<Record<string, Flag>> = { ...GLOBAL_FLAGS, ...command.flags };
+  const options = Object.fromEntries(
+    Object.entries(flags).map(([name, { type, short }]) => [name, short === undefined ? { type } : { type, short }]),
+  );
+  try {
+    const { values, positionals } = parseArgs({ args: [...args], options, allowPositionals: true });
+    const plain = Object.entries(values).flatMap(([name, value]) =>
+      Array.isArray(value) ? [] : [[name, value] as const],
+    );
+    return { values: Object.fromEntries(plain), positionals };
+  } catch (error) {
+    throw new CommandError(`${messageOf(error).split(". ")[0]}; see kubectl podseidon ${command.name} --help`);
+  }
+}
+
+function general(args: readonly string[], { terminal }: Surroundings): ExitCode {
+  const [first] = args;
+  if (first === undefined || ["help", "--help", "-h"].includes(first)) {
+    terminal.out(generalHelp());
+    return EXIT.yes;
+  }
+  if (first === "version" || first === "--version") {
+    terminal.out(`kubectl-podseidon v${version}\n`);
+    return EXIT.yes;
+  }
+  terminal.err(
+    `error: there is no command ${args.find((word) => !word.startsWith("-")) ?? first}; see kubectl podseidon --help\n`,
+  );
+  return EXIT.unknown;
+}
+
+async function complete(words: readonly string[], surroundings: Surroundings): Promise<ExitCode> {
+  let context: Context | undefined;
+  const contextOf = (before: readonly string[]): Context | undefined => {
+    try {
+      const command = COMMANDS.find(({ name }) => before.includes(name)) ?? status;
+      context ??= new Context(parse(before, command).values, surroundings);
+      return context;
+    } catch {
+      return undefined;
+    }
+  };
+  for (const one of await candidates(COMMANDS, words, contextOf)) surroundings.terminal.out(`${one}\n`);
+  surroundings.terminal.out(NO_FILES);
+  await context?.close();
+  return EXIT.yes;
+}
+
+function flagText([name, { short, value, help }]: readonly [string, Flag]): string {
+  const names = `${short === undefined ? "    " : `-${short}, `}--${name}${value === undefined ? "" : ` ${value}`}`;
+  return `  ${names.padEnd(30)} ${help}\n`;
+}
+
+function flagsText(flags: Readonly<Record<string, Flag>>): string {
+  return Object.entries(flags).map(flagText).join("");
+}
+
+export function generalHelp(): string {
+  const commands = COMMANDS.map(({ name, usage, summary }) => `  ${`${name} ${usage}`.padEnd(34)} ${summary}\n`);
+  return `kubectl podseidon: what protects which pods, why a deletion is refused, and what to do about it.
+
+Usage: kubectl podseidon COMMAND [flags]
+
+Commands:
+${commands.join("")}
+Flags of every command:
+${flagsText(GLOBAL_FLAGS)}
+What loosens protection is tried as a dry run, and done only with --yes.
+`;
+}
+
+export function commandHelp(command: Command): string {
+  const own = Object.keys(command.flags).length === 0 ? "" : `Flags:\n${flagsText(command.flags)}\n`;
+  return `${command.summary}
+
+Usage: kubectl podseidon ${command.name} ${command.usage} [flags]
+
+${command.description}
+
+${own}Flags of every command:
+${flagsText(GLOBAL_FLAGS)}`;
+}

@@ -1,0 +1,183 @@
+/** One cluster as the commands see it: typed reads, dry runs and small writes, each bounded in time. */
+import * as v from "valibot";
+import { ApiClient, PODPROTECTORS_PATH } from "../../shared/kube/api.ts";
+import type { ApiFailure } from "../../shared/kube/api-result.ts";
+import { AccessError } from "../../shared/kube/cluster-access.ts";
+import { collectionPath } from "../../shared/kube/collection.ts";
+import { createHttpsTransport } from "../../shared/kube/https-transport.ts";
+import { loadClusterAccess } from "../../shared/kube/kubeconfig.ts";
+import { parseListPage } from "../../shared/kube/raw-object.ts";
+import type { ApiResponse, Transport } from "../../shared/kube/transport.ts";
+import type { Ports } from "../../shared/runtime/clock.ts";
+import { version } from "../../shared/runtime/version.ts";
+import { GROUP, PLURAL, VERSION } from "../../shared/schema/annotations.ts";
+import { parsePodProtector } from "../../shared/schema/parse-podprotector.ts";
+import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { CommandError, messageOf } from "./errors.ts";
+import { type Environment, type Kubeconfig, kubeconfigPaths, readKubeconfigs } from "./kubeconfig.ts";
+
+/** Longer than an apiserver waits for a webhook. */
+export const CALL_TIMEOUT_MS = 35_000;
+const PAGE_SIZE = 500;
+/** A command reads at most this many objects of a kind: more than any installation has, and an end. */
+const MAX_OBJECTS = 200_000;
+
+export interface Where {
+  readonly kubeconfig: string | undefined;
+  readonly context: string | undefined;
+}
+
+/** A cluster that a kubeconfig's context reaches. */
+export class ClusterClient {
+  /** The context's name, or `in-cluster`. */
+  readonly name: string;
+  readonly server: string;
+  /** Of the context. */
+  readonly namespace: string;
+  readonly api: ApiClient;
+  readonly transport: Transport;
+
+  constructor(name: string, server: string, namespace: string, transport: Transport) {
+    this.name = name;
+    this.server = server;
+    this.namespace = namespace;
+    this.transport = transport;
+    this.api = new ApiClient(transport);
+  }
+
+  /** One object as it is, or undefined when it (or its kind) is not there. Throws a sentence for every other failure. */
+  async find(path: string): Promise<unknown> {
+    const result = await this.api.get(path, (raw) => raw, { timeoutMs: CALL_TIMEOUT_MS });
+    if (result.kind === "ok") return result.object;
+    if (result.kind === "gone" || (result.kind === "unavailable" && result.status === 404)) return undefined;
+    throw new CommandError(`${this.name}: ${failureText(result)}`);
+  }
+
+  /** All objects of a collection, page by page. Throws like {@link find}, also when the kind is not served. */
+  async list(path: string, query: Readonly<Record<string, string>> = {}): Promise<readonly unknown[]> {
+    const all: unknown[] = [];
+    let token: string | undefined;
+    do {
+      const page = collectionPath({ path, query }, { limit: PAGE_SIZE, continue: token });
+      const response = await this.raw("GET", page);
+      if (response.status !== 200) throw new CommandError(`${this.name}: GET ${path}: ${statusOf(response).message}`);
+      const { items, continueToken } = parseListPage(response.body);
+      all.push(...items);
+      token = continueToken;
+    } while (token !== undefined && all.length < MAX_OBJECTS);
+    return all;
+  }
+
+  /** The protectors of one namespace, or of all (`undefined`), in their order by name. */
+  async protectors(namespace: string | undefined): Promise<readonly PodProtector[]> {
+    const path =
+      namespace === undefined ? PODPROTECTORS_PATH : `/apis/${GROUP}/${VERSION}/namespaces/${namespace}/${PLURAL}`;
+    return (await this.list(path)).map((raw) => parsePodProtector(raw));
+  }
+
+  /** The answer to one request, whatever it says. Throws a sentence when there is none. */
+  async raw(method: "GET" | "POST" | "DELETE", path: string, body?: unknown): Promise<ApiResponse> {
+    const text = body === undefined ? {} : { body: JSON.stringify(body) };
+    try {
+      return await this.transport.request({ method, path, ...text, timeoutMs: CALL_TIMEOUT_MS });
+    } catch (error) {
+      throw new CommandError(`${this.name} (${this.server}) gives no answer: ${messageOf(error)}`);
+    }
+  }
+
+  close(): void {
+    this.transport.close();
+  }
+}
+
+export function failureText(failure: ApiFailure): string {
+  switch (failure.kind) {
+    case "gone":
+      return "it is not there";
+    case "unavailable":
+      return failure.error.message;
+    default:
+      return failure.message;
+  }
+}
+
+const Status = v.looseObject({
+  message: v.optional(v.string()),
+  reason: v.optional(v.string()),
+  code: v.optional(v.number()),
+  details: v.optional(
+    v.nullable(
+      v.looseObject({
+        retryAfterSeconds: v.optional(v.number()),
+        causes: v.optional(
+          v.array(
+            v.looseObject({
+              reason: v.optional(v.string()),
+              message: v.optional(v.string()),
+              field: v.optional(v.string()),
+            }),
+          ),
+        ),
+      }),
+    ),
+  ),
+});
+
+export interface StatusText {
+  readonly message: string;
+  readonly reason: string | undefined;
+  readonly retryAfterSeconds: number | undefined;
+  readonly causes: readonly { readonly reason: string; readonly message: string; readonly field: string }[];
+}
+
+/** What a `Status` says; the body's beginning when it is none. */
+export function statusOf({ status, body }: ApiResponse): StatusText {
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Status), body);
+  if (!parsed.success) {
+    const message = `HTTP ${status}: ${body.slice(0, 200)}`;
+    return { message, reason: undefined, retryAfterSeconds: undefined, causes: [] };
+  }
+  const { message, reason, details } = parsed.output;
+  return {
+    message: message ?? `HTTP ${status}`,
+    reason,
+    retryAfterSeconds: details?.retryAfterSeconds,
+    causes: (details?.causes ?? []).map((cause) => ({
+      reason: cause.reason ?? "",
+      message: cause.message ?? "",
+      field: cause.field ?? "",
+    })),
+  };
+}
+
+/** The kubeconfig that the flags and the environment choose. */
+export function chosenKubeconfig(flag: string | undefined, environment: Environment): Promise<Kubeconfig> {
+  return readKubeconfigs(kubeconfigPaths(flag, environment), flag !== undefined && flag !== "");
+}
+
+/** Connects to the context; throws a sentence when the kubeconfig does not allow it. */
+export async function connect(
+  config: Kubeconfig,
+  context: string | undefined,
+  ports: Ports,
+  environment: Environment,
+): Promise<ClusterClient> {
+  try {
+    const inCluster = config.text === undefined;
+    if (inCluster && environment.KUBERNETES_SERVICE_HOST === undefined) {
+      throw new CommandError(`there is no kubeconfig at ${config.path}; set KUBECONFIG or --kubeconfig`);
+    }
+    const options = {
+      env: environment,
+      ...(context === undefined ? {} : { context }),
+      ...(config.text === undefined ? {} : { text: config.text }),
+    };
+    const access = await loadClusterAccess(inCluster ? "" : config.path, options);
+    const transport = createHttpsTransport(access, { ports, userAgent: `kubectl-podseidon/${version}` });
+    const name = inCluster ? "in-cluster" : (context ?? config.currentContext ?? "");
+    return new ClusterClient(name, access.server, access.namespace ?? "default", transport);
+  } catch (error) {
+    if (error instanceof AccessError) throw new CommandError(error.message);
+    throw error;
+  }
+}

@@ -1,0 +1,153 @@
+/** What every command has: its flags, the clusters that they name, and where it writes. */
+import type { Ports } from "../../shared/runtime/clock.ts";
+import { type ClusterClient, chosenKubeconfig, connect } from "./cluster.ts";
+import { CommandError, type ExitCode } from "./errors.ts";
+import type { Environment, Kubeconfig } from "./kubeconfig.ts";
+import { Progress, type Terminal } from "./progress.ts";
+
+/** Names the context of the core cluster where no flag does. */
+export const CORE_CONTEXT_VARIABLE = "PODSEIDON_CORE_CONTEXT";
+
+export interface Flag {
+  /** `string` takes a value. */
+  readonly type: "string" | "boolean";
+  readonly short?: string;
+  readonly value?: string;
+  readonly help: string;
+}
+
+export const GLOBAL_FLAGS = {
+  context: {
+    type: "string",
+    value: "NAME",
+    help: "The kubeconfig's context of the cluster that has the pods; the current one when unset.",
+  },
+  "core-context": {
+    type: "string",
+    value: "NAME",
+    help: `The context of the core cluster, which has the PodProtectors; that of the pods when unset. Also ${CORE_CONTEXT_VARIABLE}.`,
+  },
+  kubeconfig: { type: "string", value: "FILE", help: "The kubeconfig; KUBECONFIG or ~/.kube/config when unset." },
+  namespace: { type: "string", short: "n", value: "NAMESPACE", help: "The namespace; the context's when unset." },
+  "all-namespaces": { type: "boolean", short: "A", help: "All namespaces." },
+  output: { type: "string", short: "o", value: "json", help: "json: for programs. A text for people when unset." },
+  help: { type: "boolean", short: "h", help: "What a command does." },
+} as const satisfies Record<string, Flag>;
+
+export type FlagValues = Readonly<Record<string, string | boolean | undefined>>;
+
+export interface Command {
+  readonly name: string;
+  /** Of its arguments, as `POD`. */
+  readonly usage: string;
+  readonly summary: string;
+  /** More for its own help. */
+  readonly description: string;
+  readonly flags: Readonly<Record<string, Flag>>;
+  /** The least and the most arguments. */
+  readonly arity: readonly [number, number];
+  /** What its first argument names, for completion. */
+  readonly completes?: "protectors" | "pods" | "nodes" | "cells" | "shells";
+  readonly run: (context: Context, args: readonly string[]) => Promise<ExitCode>;
+}
+
+export interface Surroundings {
+  readonly terminal: Terminal;
+  readonly ports: Ports;
+  readonly environment: Environment;
+}
+
+/** One invocation. */
+export class Context {
+  readonly flags: FlagValues;
+  readonly terminal: Terminal;
+  readonly ports: Ports;
+  readonly progress: Progress;
+  readonly #environment: Environment;
+  #config: Promise<Kubeconfig> | undefined;
+  readonly #clients = new Map<string, Promise<ClusterClient>>();
+
+  constructor(flags: FlagValues, { terminal, ports, environment }: Surroundings) {
+    this.flags = flags;
+    this.terminal = terminal;
+    this.ports = ports;
+    this.progress = new Progress(terminal, ports);
+    this.#environment = environment;
+  }
+
+  /** A flag's text; undefined when it was not given. */
+  text(name: string): string | undefined {
+    const value = this.flags[name];
+    return typeof value === "string" && value !== "" ? value : undefined;
+  }
+
+  is(name: string): boolean {
+    return this.flags[name] === true;
+  }
+
+  get json(): boolean {
+    return this.text("output") === "json";
+  }
+
+  /** Prints `value` as JSON, or `text` for people. */
+  print(value: unknown, text: string): void {
+    this.terminal.out(this.json ? `${JSON.stringify(value, undefined, 2)}\n` : text);
+  }
+
+  kubeconfig(): Promise<Kubeconfig> {
+    this.#config ??= chosenKubeconfig(this.text("kubeconfig"), this.#environment);
+    return this.#config;
+  }
+
+  /** The cluster that has the pods. */
+  cluster(): Promise<ClusterClient> {
+    return this.#client(this.text("context"));
+  }
+
+  /** The cluster that has the protectors. */
+  core(): Promise<ClusterClient> {
+    const named = this.text("core-context") ?? (this.#environment[CORE_CONTEXT_VARIABLE] || undefined);
+    return this.#client(named ?? this.text("context"));
+  }
+
+  /** The cluster of this context. */
+  named(context: string): Promise<ClusterClient> {
+    return this.#client(context);
+  }
+
+  /** The namespace that is asked about, by flag or context. */
+  async namespace(): Promise<string> {
+    return this.text("namespace") ?? (await this.cluster()).namespace;
+  }
+
+  /** The same, or undefined for all. */
+  async namespaces(): Promise<string | undefined> {
+    return this.is("all-namespaces") ? undefined : await this.namespace();
+  }
+
+  /** Milliseconds of Unix time on this machine. */
+  nowMs(): number {
+    return this.ports.clock.nowMs();
+  }
+
+  async close(): Promise<void> {
+    for (const client of await Promise.allSettled(this.#clients.values()))
+      if (client.status === "fulfilled") client.value.close();
+  }
+
+  /** One client for each context, however it is named. */
+  async #client(context: string | undefined): Promise<ClusterClient> {
+    const config = await this.kubeconfig();
+    const key = context ?? config.currentContext ?? "";
+    const known = this.#clients.get(key) ?? connect(config, context, this.ports, this.#environment);
+    this.#clients.set(key, known);
+    return await known;
+  }
+}
+
+/** The argument at `index`, which the arity promises. */
+export function argument(args: readonly string[], index: number, what: string): string {
+  const value = args[index];
+  if (value === undefined || value === "") throw new CommandError(`name ${what}`);
+  return value;
+}

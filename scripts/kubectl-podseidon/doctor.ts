@@ -1,0 +1,267 @@
+/** `doctor`: is the installation in order? Reads, asks with dry runs, and changes nothing. */
+import * as v from "valibot";
+import type { ApiResponse } from "../../shared/kube/transport.ts";
+import { AGGREGATOR_LEASE, GENERATOR_LEASE, GROUP, PLURAL } from "../../shared/schema/annotations.ts";
+import { type ClusterClient, statusOf } from "./cluster.ts";
+import type { Command, Context } from "./command.ts";
+import { EXIT, type ExitCode, messageOf } from "./errors.ts";
+import {
+  cellFindings,
+  certificateFinding,
+  clockFinding,
+  crdFinding,
+  deploymentFindings,
+  type Finding,
+  type Found,
+  findingsText,
+  leaseFinding,
+  ok,
+  problem,
+  protectorFindings,
+  unknown,
+  warning,
+} from "./findings.ts";
+import { cellOfRegistration, REGISTRATIONS } from "./question.ts";
+import { registrationFindings } from "./registration-findings.ts";
+import { type ProtectorView, viewProtector } from "./view.ts";
+
+const MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+const ABSENT_POD = "podseidon-doctor-asks-about-no-pod";
+/** The oldest that this version was tested with. */
+const OLDEST_MINOR = 30;
+
+/** A check that can't be made is a finding, too. */
+async function guarded(check: string, look: () => Promise<readonly Found[]>): Promise<readonly Found[]> {
+  try {
+    return await look();
+  } catch (error) {
+    return [unknown(check, messageOf(error), "see whether your user may read this (kubectl auth can-i)")];
+  }
+}
+
+const Version = v.looseObject({ gitVersion: v.string(), minor: v.string() });
+
+async function reach(cluster: ClusterClient, nowMs: () => number): Promise<readonly Found[]> {
+  let response: ApiResponse;
+  try {
+    response = await cluster.raw("GET", "/version");
+  } catch (error) {
+    return [problem("apiserver", messageOf(error), "is the context right, and the cluster up?")];
+  }
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Version), response.body);
+  if (response.status !== 200 || !parsed.success)
+    return [problem("apiserver", statusOf(response).message, "is the context right?")];
+  const { gitVersion, minor } = parsed.output;
+  const old = Number.parseInt(minor, 10) < OLDEST_MINOR;
+  const version = old
+    ? warning("apiserver", `${gitVersion}, older than what this version is written for`, "upgrade the cluster")
+    : ok("apiserver", gitVersion);
+  return [version, clockFinding(response.headers.date, nowMs())];
+}
+
+class Doctor {
+  readonly #context: Context;
+  readonly #core: ClusterClient;
+  readonly #system: string;
+  readonly findings: Finding[] = [];
+
+  constructor(context: Context, core: ClusterClient) {
+    this.#context = context;
+    this.#core = core;
+    this.#system = context.text("system-namespace") ?? "podseidon-system";
+  }
+
+  #add(cluster: ClusterClient, found: readonly Found[]): void {
+    for (const one of found) this.findings.push({ cluster: cluster.name, ...one });
+  }
+
+  /** The core cluster; returns its protectors for what is asked of the others. */
+  async core(): Promise<readonly ProtectorView[]> {
+    const core = this.#core;
+    const reached = await reach(core, () => this.#context.nowMs());
+    this.#add(core, reached);
+    if (reached[0]?.level === "problem") return [];
+    let views: readonly ProtectorView[] = [];
+    this.#add(
+      core,
+      await guarded("crd", async () => [
+        crdFinding(await core.find(`/apis/apiextensions.k8s.io/v1/customresourcedefinitions/${PLURAL}.${GROUP}`)),
+      ]),
+    );
+    this.#add(
+      core,
+      await guarded("protectors", async () => {
+        views = (await core.protectors(undefined)).map((one) => viewProtector(one, this.#context.nowMs()));
+        return [...protectorFindings(views), ...cellFindings(views)];
+      }),
+    );
+    this.#add(core, await guarded("generator", async () => [await this.#lease(core, "generator", GENERATOR_LEASE)]));
+    this.#add(core, await guarded("permissions", () => this.#permissions(core, CORE_PERMISSIONS)));
+    return views;
+  }
+
+  /** A cluster that has pods. */
+  async cell(cluster: ClusterClient, views: readonly ProtectorView[]): Promise<void> {
+    if (cluster !== this.#core) {
+      const reached = await reach(cluster, () => this.#context.nowMs());
+      this.#add(cluster, reached);
+      if (reached[0]?.level === "problem") return;
+    }
+    this.#add(cluster, await guarded("registration", () => this.#registration(cluster, views)));
+    this.#add(cluster, await guarded("webhook", async () => [await this.#answers(cluster, views)]));
+    this.#add(cluster, await guarded("serving certificate", async () => [await this.#serving(cluster)]));
+    this.#add(
+      cluster,
+      await guarded("aggregator", async () => [await this.#lease(cluster, "aggregator", AGGREGATOR_LEASE)]),
+    );
+    this.#add(
+      cluster,
+      await guarded("components", async () =>
+        deploymentFindings(await cluster.list(`/apis/apps/v1/namespaces/${this.#system}/deployments`)),
+      ),
+    );
+    this.#add(cluster, await guarded("permissions", () => this.#permissions(cluster, CELL_PERMISSIONS)));
+  }
+
+  async #registration(cluster: ClusterClient, views: readonly ProtectorView[]): Promise<readonly Found[]> {
+    const validating = await cluster.find(`${REGISTRATIONS}/podseidon`);
+    const mutating = await cluster.find(`${MUTATING}/podseidon`);
+    const findings = registrationFindings(validating, mutating, this.#context.nowMs());
+    const cell = cellOfRegistration(validating);
+    const counted = views.some(({ cells }) => cells.some((one) => one.cell === cell && one.state !== "not counted"));
+    if (cell === undefined || views.length === 0 || counted) return findings;
+    const advice = `run the aggregator of this cluster with --cell-id ${cell}: until it counts, deletions of protected pods are put off`;
+    return [...findings, problem("cell", `asks as ${cell}, which no protector counts`, advice)];
+  }
+
+  /** An eviction of a pod that is not there is reviewed, too: whoever answers 404 by the webhook's name has reached it. */
+  async #answers(cluster: ClusterClient, views: readonly ProtectorView[]): Promise<Found> {
+    const namespace = views[0]?.namespace ?? cluster.namespace;
+    const path = `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods/${ABSENT_POD}/eviction?dryRun=All`;
+    const body = { apiVersion: "policy/v1", kind: "Eviction", metadata: { namespace, name: ABSENT_POD } };
+    const response = await cluster.raw("POST", path, body);
+    const { message } = statusOf(response);
+    const name = /^admission webhook "([^"]+)"/.exec(message)?.[1];
+    if (name !== undefined) return ok("webhook", `answers as ${name}`);
+    if (response.status === 403)
+      return unknown("webhook", message, "asking needs the permission to create pods/eviction");
+    if (response.status >= 500) {
+      return problem(
+        "webhook",
+        message,
+        "deletions of pods are refused while it does not answer: see docs/runbooks/PodseidonWebhookDown.md",
+      );
+    }
+    return problem("webhook", `was not asked: ${message}`, "see the registration");
+  }
+
+  async #serving(cluster: ClusterClient): Promise<Found> {
+    const raw = await cluster.find(`/api/v1/namespaces/${this.#system}/secrets/podseidon-webhook-tls`);
+    const Secret = v.looseObject({ data: v.optional(v.record(v.string(), v.string()), {}) });
+    const parsed = v.safeParse(Secret, raw);
+    const text = parsed.success ? parsed.output.data["tls.crt"] : undefined;
+    if (text === undefined) {
+      return unknown(
+        "serving certificate",
+        "no Secret podseidon-webhook-tls here",
+        "that is right where the webhook runs elsewhere, or has its certificate from files",
+      );
+    }
+    return certificateFinding(
+      "serving certificate",
+      [Buffer.from(text, "base64").toString("utf8")],
+      this.#context.nowMs(),
+    );
+  }
+
+  async #lease(cluster: ClusterClient, part: string, name: string): Promise<Found> {
+    const raw = await cluster.find(`/apis/coordination.k8s.io/v1/namespaces/${this.#system}/leases/${name}`);
+    return leaseFinding(part, raw, this.#context.nowMs());
+  }
+
+  /** Asks the authorizer about each ServiceAccount that is there. */
+  async #permissions(cluster: ClusterClient, wanted: readonly Permission[]): Promise<readonly Found[]> {
+    const accounts = [...new Set(wanted.map(({ account }) => account))];
+    const present = new Set<string>();
+    for (const account of accounts) {
+      const path = `/api/v1/namespaces/${this.#system}/serviceaccounts/podseidon-${account}`;
+      if ((await cluster.find(path)) !== undefined) present.add(account);
+    }
+    const asked = wanted.filter(({ account }) => present.has(account));
+    if (asked.length === 0) return [unknown("permissions", `no ServiceAccount of podseidon in ${this.#system}`, "")];
+    const missing: string[] = [];
+    for (const one of asked)
+      if (!(await this.#may(cluster, one)))
+        missing.push(`podseidon-${one.account} may not ${one.verb} ${one.resource}`);
+    if (missing.length === 0) return [ok("permissions", `${asked.length} asked for, all granted`)];
+    return [problem("permissions", missing.join("; "), "apply the manifests of this release again")];
+  }
+
+  async #may(cluster: ClusterClient, { account, verb, resource, group, subresource }: Permission): Promise<boolean> {
+    const body = {
+      apiVersion: "authorization.k8s.io/v1",
+      kind: "SubjectAccessReview",
+      spec: {
+        user: `system:serviceaccount:${this.#system}:podseidon-${account}`,
+        groups: ["system:serviceaccounts", `system:serviceaccounts:${this.#system}`, "system:authenticated"],
+        resourceAttributes: { verb, resource, group, subresource },
+      },
+    };
+    const response = await cluster.raw("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body);
+    const Answer = v.looseObject({ status: v.looseObject({ allowed: v.boolean() }) });
+    const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Answer), response.body);
+    if (!parsed.success) throw new Error(statusOf(response).message);
+    return parsed.output.status.allowed;
+  }
+}
+
+interface Permission {
+  readonly account: string;
+  readonly verb: string;
+  readonly group: string;
+  readonly resource: string;
+  readonly subresource?: string;
+}
+
+const protectors = { group: GROUP, resource: PLURAL };
+const CORE_PERMISSIONS: readonly Permission[] = [
+  { account: "webhook", verb: "watch", ...protectors },
+  { account: "webhook", verb: "update", ...protectors, subresource: "status" },
+  { account: "aggregator", verb: "watch", ...protectors },
+  { account: "aggregator", verb: "update", ...protectors, subresource: "status" },
+  { account: "generator", verb: "create", ...protectors },
+  { account: "generator", verb: "watch", group: "apps", resource: "deployments" },
+];
+const CELL_PERMISSIONS: readonly Permission[] = [
+  { account: "aggregator", verb: "watch", group: "", resource: "pods" },
+  { account: "webhook", verb: "get", group: "", resource: "pods" },
+];
+
+async function run(context: Context, args: readonly string[]): Promise<ExitCode> {
+  const core = await context.core();
+  const clusters =
+    args.length === 0 ? [await context.cluster()] : await Promise.all(args.map((name) => context.named(name)));
+  const doctor = new Doctor(context, core);
+  const views = await context.progress.during(`looking at ${core.name}`, doctor.core());
+  for (const cluster of new Set(clusters))
+    await context.progress.during(`looking at ${cluster.name}`, doctor.cell(cluster, views));
+  context.print(doctor.findings, findingsText(doctor.findings));
+  return doctor.findings.some(({ level }) => level === "problem") ? EXIT.no : EXIT.yes;
+}
+
+export const doctor: Command = {
+  name: "doctor",
+  usage: "[CONTEXT ...]",
+  summary: "Is the installation in order? Each finding a line, and what to do.",
+  description:
+    "Looks at the core cluster and at the clusters of the named contexts (of --context when none is named): reachability, clocks, the CRD, protectors, cells, registrations, certificates, leases, versions, and the permissions of the ServiceAccounts. Changes nothing. Exit code 0: no problem; 1: at least one.",
+  flags: {
+    "system-namespace": {
+      type: "string",
+      value: "NAMESPACE",
+      help: "Where podseidon runs. Default: podseidon-system.",
+    },
+  },
+  arity: [0, 100],
+  run,
+};

@@ -1,0 +1,170 @@
+/** `drain-check`: what `kubectl drain` of a node would meet now. */
+import * as v from "valibot";
+import { isFinished } from "../../shared/decide/availability.ts";
+import { apply, type ProtectorState, parseProtector } from "../../shared/decide/quota.ts";
+import { parsePod } from "../../shared/schema/parse-pod.ts";
+import type { Pod } from "../../shared/schema/pod.ts";
+import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import type { ClusterClient } from "./cluster.ts";
+import { argument, type Command, type Context } from "./command.ts";
+import { CommandError, EXIT, type ExitCode } from "./errors.ts";
+import { plural, table } from "./output.ts";
+import { type Answer, ask, cellOf, covering, decideOn, requestFor } from "./question.ts";
+
+const SETTLE_MS = 75_000;
+/** Dry runs that are under way at once. */
+const CONCURRENCY = 8;
+
+const Owned = v.looseObject({
+  metadata: v.looseObject({
+    ownerReferences: v.optional(v.array(v.looseObject({ kind: v.string(), controller: v.optional(v.boolean()) })), []),
+  }),
+});
+
+export interface NodePod {
+  readonly pod: Pod;
+  /** kubectl drain leaves it where it is. */
+  readonly stays: "DaemonSet" | "mirror" | "finished" | undefined;
+}
+
+export function nodePod(raw: unknown): NodePod {
+  const pod = parsePod(raw);
+  const owners = v.parse(Owned, raw).metadata.ownerReferences;
+  if (owners.some(({ kind, controller }) => kind === "DaemonSet" && controller === true))
+    return { pod, stays: "DaemonSet" };
+  if (pod.mirror) return { pod, stays: "mirror" };
+  return { pod, stays: isFinished(pod) ? "finished" : undefined };
+}
+
+export interface DrainLine {
+  readonly namespace: string;
+  readonly pod: string;
+  readonly protectors: readonly string[];
+  /** What the webhook says to its eviction by itself. */
+  readonly now: Answer["verdict"];
+  /** With the others of this node before it: goes at once, waits for replacements, or never goes as things are. */
+  readonly together: "goes" | "waits" | "never" | "unknown";
+  readonly why: string;
+}
+
+/**
+ * Evicts all pods in thought, one after the other, on copies of the protectors: who finds quota goes at once, the others wait until
+ * pods elsewhere become available. Never is a pod whose protector promises as many pods as there are. Pure.
+ */
+export function planDrain(
+  pods: readonly { readonly pod: Pod; readonly answer: Answer }[],
+  protectors: readonly PodProtector[],
+  cell: string | undefined,
+  nowMs: number,
+): readonly DrainLine[] {
+  const states = new Map<PodProtector, ProtectorState>(protectors.map((one) => [one, parseProtector(one)]));
+  return pods.map(({ pod, answer }) => {
+    const own = covering(protectors, pod);
+    const names = own.map(({ metadata }) => metadata.name);
+    const line = { namespace: pod.namespace, pod: pod.name, protectors: names, now: answer.verdict };
+    if (answer.verdict === "unanswered" || answer.verdict === "rejected") {
+      return { ...line, together: "unknown", why: answer.message };
+    }
+    if (own.length > 0 && cell === undefined)
+      return { ...line, together: "unknown", why: "the cell is not known: --cell" };
+    const request = requestFor(pod, "evict", cell ?? "", nowMs, SETTLE_MS);
+    const decided = own.map((one) => {
+      const state = states.get(one) ?? parseProtector(one);
+      return { name: one.metadata.name, state, decision: decideOn(state, request) };
+    });
+    const blocker = decided.find(({ decision }) => !decision.allowed);
+    if (blocker === undefined) {
+      for (const { state, decision } of decided) apply(state, request, decision);
+      return { ...line, together: "goes", why: own.length === 0 ? "no protector covers it" : "" };
+    }
+    const { state, decision } = blocker;
+    const total = [...state.cells.values()].reduce((sum, one) => sum + (one.aggregation?.totalReplicas ?? 0), 0);
+    const impossible = state.spec.minAvailable >= total;
+    const facts = `${blocker.name} needs ${decision.facts.minAvailable} of ${total}`;
+    return impossible
+      ? { ...line, together: "never", why: `${facts}: add replicas, or lower the promise` }
+      : {
+          ...line,
+          together: "waits",
+          why: `${facts}, ${decision.facts.available} available, ${decision.facts.reserved} reserved`,
+        };
+  });
+}
+
+export function drainText(node: string, lines: readonly DrainLine[], stay: number): string {
+  const count = (what: DrainLine["together"]): number => lines.filter(({ together }) => together === what).length;
+  const rows = lines.map((one) => [
+    one.namespace,
+    one.pod,
+    one.protectors.join(",") || "-",
+    one.now,
+    one.together,
+    one.why,
+  ]);
+  const sum = [
+    `${plural(count("goes"), "pod")} can go at once`,
+    `${count("waits")} wait until others have taken over`,
+    `${count("never")} can't go as things are`,
+    ...(count("unknown") > 0 ? [`${count("unknown")} could not be told`] : []),
+    ...(stay > 0 ? [`${stay} stay (DaemonSets, static or finished pods)`] : []),
+  ];
+  const head = table(["NAMESPACE", "POD", "PROTECTOR", "ALONE", "TOGETHER", "WHY"], rows);
+  return `${lines.length === 0 ? "" : `${head}\n`}Node ${node}: ${sum.join(", ")}.\n`;
+}
+
+async function run(context: Context, args: readonly string[]): Promise<ExitCode> {
+  const node = argument(args, 0, "a node").replace(/^nodes?\//, "");
+  const [cluster, core] = await Promise.all([context.cluster(), context.core()]);
+  if ((await cluster.find(`/api/v1/nodes/${encodeURIComponent(node)}`)) === undefined) {
+    throw new CommandError(`there is no node ${node} in ${cluster.name}`);
+  }
+  const raw = await cluster.list("/api/v1/pods", { fieldSelector: `spec.nodeName=${node}` });
+  const found = raw.map(nodePod);
+  const leaving = found.filter(({ stays }) => stays === undefined).map(({ pod }) => pod);
+  const [protectors, registered] = await Promise.all([core.protectors(undefined), cellOf(cluster)]);
+  let asked = 0;
+  const answers = await context.progress.during(
+    `asking about the pods of ${node}`,
+    askAll(cluster, leaving, () => asked++),
+    () => `${asked} of ${leaving.length}`,
+  );
+  const lines = planDrain(answers, protectors, context.text("cell") ?? registered, context.nowMs());
+  context.print(
+    { node, pods: lines, staying: found.length - leaving.length },
+    drainText(node, lines, found.length - leaving.length),
+  );
+  return lines.every(({ together }) => together === "goes" || together === "waits") ? EXIT.yes : EXIT.no;
+}
+
+/** The answers in the pods' order, a few questions at a time. */
+async function askAll(
+  cluster: ClusterClient,
+  pods: readonly Pod[],
+  answered: () => void,
+): Promise<readonly { readonly pod: Pod; readonly answer: Answer }[]> {
+  const answers: { readonly pod: Pod; readonly answer: Answer }[] = [];
+  const queue = [...pods.entries()];
+  const worker = async (): Promise<void> => {
+    for (let next = queue.shift(); next !== undefined; next = queue.shift()) {
+      const [index, pod] = next;
+      answers[index] = { pod, answer: await ask(cluster, "evict", pod) };
+      answered();
+    }
+  };
+  await Promise.all(Array.from({ length: CONCURRENCY }, worker));
+  return answers;
+}
+
+export const drainCheck: Command = {
+  name: "drain-check",
+  usage: "NODE",
+  summary: "What kubectl drain of the node would meet now.",
+  description:
+    "ALONE is the webhook's answer to the eviction of this pod alone (a dry run); TOGETHER is what becomes of it when all pods of the node are evicted one after the other: goes, waits for replacements, or never as things are. Exit code 0: the drain can complete; 1: some pods can't go.",
+  flags: {
+    cell: { type: "string", value: "ID", help: "The cell of the cluster, where its registration can't be read." },
+  },
+  arity: [1, 1],
+  completes: "nodes",
+  run,
+};

@@ -1,0 +1,304 @@
+/** What `doctor` says about what it found: each finding a line, and what to do about it. Pure. */
+import { X509Certificate } from "node:crypto";
+import * as v from "valibot";
+import { podProtectorCrd } from "../../shared/schema/crd.ts";
+import { age, plural, table } from "./output.ts";
+import { type ProtectorView, STALE_AFTER_MS } from "./view.ts";
+
+export type Level = "ok" | "warning" | "problem" | "unknown";
+
+export interface Finding {
+  /** The cluster's context. */
+  readonly cluster: string;
+  readonly check: string;
+  readonly level: Level;
+  readonly found: string;
+  /** Empty when there is nothing to do. */
+  readonly advice: string;
+}
+
+export type Found = Omit<Finding, "cluster">;
+
+export const ok = (check: string, found: string): Found => ({ check, level: "ok", found, advice: "" });
+export const problem = (check: string, found: string, advice: string): Found => ({
+  check,
+  level: "problem",
+  found,
+  advice,
+});
+export const warning = (check: string, found: string, advice: string): Found => ({
+  check,
+  level: "warning",
+  found,
+  advice,
+});
+export const unknown = (check: string, found: string, advice: string): Found => ({
+  check,
+  level: "unknown",
+  found,
+  advice,
+});
+
+const MARKS: Readonly<Record<Level, string>> = { ok: "ok", warning: "WARN", problem: "FAIL", unknown: "?" };
+
+export function findingsText(findings: readonly Finding[]): string {
+  const rows = findings.map(({ level, cluster, check, found }) => [MARKS[level], cluster, check, found]);
+  const todo = findings
+    .filter(({ advice }) => advice !== "")
+    .map(({ cluster, check, advice }) => `- ${cluster}, ${check}: ${advice}\n`);
+  const count = (level: Level): number => findings.filter((one) => one.level === level).length;
+  const sum = `${plural(count("problem"), "problem")}, ${plural(count("warning"), "warning")}, ${count("ok")} in order, ${count("unknown")} could not be told.\n`;
+  return `${table(["", "CLUSTER", "CHECK", "FOUND"], rows)}${todo.length === 0 ? "" : `\nWhat to do:\n${todo.join("")}`}\n${sum}`;
+}
+
+/** Clocks further apart than this make ages wrong; no decision rests on them. */
+const SKEW_MS = 5_000;
+const SLOW_RESERVATION_MS = 300_000;
+const EXPIRES_SOON_MS = 14 * 86_400_000;
+
+/** The clock of an apiserver against this machine's, from the `Date` of an answer. */
+export function clockFinding(dateHeader: string | undefined, nowMs: number): Found {
+  const atMs = Date.parse(dateHeader ?? "");
+  if (Number.isNaN(atMs)) return unknown("clock", "the apiserver sends no date", "");
+  const apartMs = Math.abs(nowMs - atMs);
+  if (apartMs <= SKEW_MS) return ok("clock", "agrees with this machine's");
+  return warning(
+    "clock",
+    `${age(apartMs)} from this machine's`,
+    "set both clocks (NTP); decisions do not rest on clocks, but ages, suspensions and certificates do",
+  );
+}
+
+const Schema = v.looseObject({
+  spec: v.looseObject({
+    versions: v.array(
+      v.looseObject({ name: v.string(), schema: v.optional(v.looseObject({ openAPIV3Schema: v.unknown() })) }),
+    ),
+  }),
+});
+
+/** Every field that the schema has, as a path. */
+function fieldPaths(schema: unknown, prefix = ""): string[] {
+  if (typeof schema !== "object" || schema === null) return [];
+  const { properties, items } = v.parse(
+    v.looseObject({ properties: v.optional(v.unknown()), items: v.optional(v.unknown()) }),
+    schema,
+  );
+  const own = Object.entries(typeof properties === "object" && properties !== null ? properties : {}).flatMap(
+    ([name, one]: [string, unknown]) => [`${prefix}.${name}`, ...fieldPaths(one, `${prefix}.${name}`)],
+  );
+  return [...own, ...fieldPaths(items, `${prefix}[]`)];
+}
+
+function crdFields(crd: unknown): readonly string[] {
+  const parsed = v.safeParse(Schema, crd);
+  return parsed.success ? parsed.output.spec.versions.flatMap(({ schema }) => fieldPaths(schema?.openAPIV3Schema)) : [];
+}
+
+/** Whether the core keeps every field that this version writes. */
+export function crdFinding(installed: unknown): Found {
+  if (installed === undefined) return problem("crd", "PodProtector is not installed", "kubectl apply -k crds");
+  const present = new Set(crdFields(installed));
+  const missing = crdFields(podProtectorCrd()).filter((path) => !present.has(path));
+  if (missing.length === 0) return ok("crd", "keeps every field of this version");
+  return problem(
+    "crd",
+    `drops ${plural(missing.length, "field")} of this version (${missing[0]} ...)`,
+    "apply the CRD of this release (kubectl apply -k crds): without its fields reservations are not exact",
+  );
+}
+
+/** What the protectors themselves say. */
+export function protectorFindings(views: readonly ProtectorView[]): Found[] {
+  const named = (some: readonly ProtectorView[]): string =>
+    `${some
+      .slice(0, 3)
+      .map(({ namespace, name }) => `${namespace}/${name}`)
+      .join(", ")}${some.length > 3 ? " ..." : ""}`;
+  const findings: Found[] = [];
+  const check = (name: string, bad: readonly ProtectorView[], what: string, advice: string, level = warning): void => {
+    if (bad.length > 0) findings.push(level(name, `${bad.length} ${what}: ${named(bad)}`, advice));
+  };
+  check(
+    "protectors",
+    views.filter(({ state }) => state === "below minimum"),
+    "below their minimum",
+    "kubectl podseidon status NAME shows in which cell pods are missing",
+    problem,
+  );
+  check(
+    "protectors",
+    views.filter(({ state }) => state === "no disruption possible"),
+    "can never be disrupted",
+    "add replicas or lower minAvailable: no node with these pods can be drained",
+  );
+  check(
+    "protectors",
+    views.filter(({ suspended }) => suspended !== undefined),
+    "suspended",
+    "kubectl podseidon resume NAME when the reason is gone",
+  );
+  check(
+    "protectors",
+    views.filter(({ state }) => state === "not counted"),
+    "not counted by any aggregator",
+    "is an aggregator running in each cluster that has their pods?",
+    problem,
+  );
+  if (findings.length === 0) findings.push(ok("protectors", `${plural(views.length, "protector")}, none in trouble`));
+  const oldestMs = Math.max(0, ...views.map(({ oldestReservationMs }) => oldestReservationMs ?? 0));
+  const count = views.reduce((sum, { reservations }) => sum + reservations.length, 0);
+  findings.push(
+    oldestMs > SLOW_RESERVATION_MS
+      ? warning(
+          "reservations",
+          `${count}, the oldest since ${age(oldestMs)}`,
+          "a deletion that stays undecided: see kubectl podseidon status NAME, and docs/runbooks/PodseidonReservationStuck.md",
+        )
+      : ok("reservations", count === 0 ? "none" : `${count}, the oldest since ${age(oldestMs)}`),
+  );
+  return findings;
+}
+
+/** Each cell that any protector counts. */
+export function cellFindings(views: readonly ProtectorView[]): Found[] {
+  const cells = new Map<string, { heartbeatAgeMs: number | undefined; held: number; protectors: number }>();
+  for (const { cell, heartbeatAgeMs, state } of views.flatMap((view) => view.cells)) {
+    if (state === "removed") continue;
+    const known = cells.get(cell) ?? { heartbeatAgeMs: undefined, held: 0, protectors: 0 };
+    const newest =
+      heartbeatAgeMs === undefined ? known.heartbeatAgeMs : Math.min(heartbeatAgeMs, known.heartbeatAgeMs ?? Infinity);
+    cells.set(cell, {
+      heartbeatAgeMs: newest,
+      held: known.held + Number(state === "on hold"),
+      protectors: known.protectors + 1,
+    });
+  }
+  return [...cells].sort().map(([cell, { heartbeatAgeMs, held, protectors }]) => {
+    const check = `cell ${cell}`;
+    if (heartbeatAgeMs !== undefined && heartbeatAgeMs > STALE_AFTER_MS) {
+      return problem(
+        check,
+        `no heartbeat since ${age(heartbeatAgeMs)}`,
+        `look at the aggregator of ${cell}; if the cluster is gone for good: kubectl podseidon remove-cell ${cell} -A`,
+      );
+    }
+    if (heartbeatAgeMs !== undefined && heartbeatAgeMs < -SKEW_MS) {
+      return warning(
+        check,
+        `its heartbeat is ${age(-heartbeatAgeMs)} ahead`,
+        `set the clock of the node that runs the aggregator of ${cell}`,
+      );
+    }
+    if (held > 0)
+      return warning(
+        check,
+        `on hold in ${plural(held, "protector")}`,
+        "it ends by itself after the settle period; if it does not, see docs/runbooks/PodseidonCellOnHold.md",
+      );
+    return ok(
+      check,
+      `counted in ${plural(protectors, "protector")}, heartbeat ${heartbeatAgeMs === undefined ? "not sent" : `${age(heartbeatAgeMs)} ago`}`,
+    );
+  });
+}
+
+const PEM = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----/g;
+
+/** The first of the certificates to expire. */
+export function certificateFinding(check: string, bundles: readonly string[], nowMs: number): Found {
+  const ends: number[] = [];
+  for (const pem of bundles.flatMap((text) => text.match(PEM) ?? [])) {
+    try {
+      ends.push(new X509Certificate(pem).validToDate.getTime());
+    } catch {
+      return problem(check, "a certificate can't be read", "see docs/runbooks/PodseidonCertificateExpiring.md");
+    }
+  }
+  if (ends.length === 0)
+    return problem(
+      check,
+      "there is none",
+      "without it no call to the webhook succeeds; see docs/runbooks/PodseidonCertificateExpiring.md",
+    );
+  // Of a CA bundle the newest counts: the old one stays in it while it is replaced.
+  const leftMs = Math.max(...ends) - nowMs;
+  if (leftMs <= 0)
+    return problem(check, `expired ${age(-leftMs)} ago`, "renew it now: no call to the webhook succeeds");
+  if (leftMs < EXPIRES_SOON_MS)
+    return warning(
+      check,
+      `expires in ${age(leftMs)}`,
+      "renew it, or look why it was not renewed by itself: docs/runbooks/PodseidonCertificateExpiring.md",
+    );
+  return ok(check, `valid for ${age(leftMs)}`);
+}
+
+const Lease = v.looseObject({
+  spec: v.optional(
+    v.looseObject({
+      holderIdentity: v.optional(v.nullable(v.string())),
+      leaseDurationSeconds: v.optional(v.nullable(v.number())),
+      renewTime: v.optional(v.nullable(v.string())),
+    }),
+  ),
+});
+
+/** Whether somebody leads. */
+export function leaseFinding(check: string, raw: unknown, nowMs: number): Found {
+  const advice = `is the Deployment podseidon-${check} running? Without it nothing is ${check === "generator" ? "protected anew" : "counted"}`;
+  const parsed = v.safeParse(Lease, raw);
+  if (raw === undefined || !parsed.success)
+    return warning(check, "no lease in the system namespace: it never ran here, or without leader election", advice);
+  const { holderIdentity, renewTime, leaseDurationSeconds } = parsed.output.spec ?? {};
+  const ageMs = nowMs - Date.parse(renewTime ?? "");
+  if (!holderIdentity || !Number.isFinite(ageMs)) return problem(check, "nobody leads", advice);
+  if (ageMs > 2000 * (leaseDurationSeconds ?? 15))
+    return problem(check, `${holderIdentity} renewed its lease ${age(ageMs)} ago`, advice);
+  return ok(check, `led by ${holderIdentity}, renewed ${age(ageMs)} ago`);
+}
+
+const Deployments = v.array(
+  v.looseObject({
+    metadata: v.looseObject({ name: v.string() }),
+    spec: v.looseObject({
+      replicas: v.optional(v.number(), 1),
+      template: v.looseObject({
+        spec: v.looseObject({ containers: v.array(v.looseObject({ image: v.optional(v.string()) })) }),
+      }),
+    }),
+    status: v.optional(v.looseObject({ readyReplicas: v.optional(v.number(), 0) })),
+  }),
+);
+
+/** The project's own Deployments: whether they run, and in one version. */
+export function deploymentFindings(raw: readonly unknown[]): Found[] {
+  const parsed = v.safeParse(Deployments, raw);
+  if (!parsed.success || parsed.output.length === 0) {
+    return [
+      unknown(
+        "components",
+        "no Deployment in podseidon-system",
+        "name the namespace by --system-namespace if it is another",
+      ),
+    ];
+  }
+  const findings: Found[] = parsed.output.map(({ metadata, spec, status }) => {
+    const ready = status?.readyReplicas ?? 0;
+    const found = `${ready} of ${spec.replicas} ready`;
+    if (ready === 0 && spec.replicas > 0)
+      return problem(metadata.name, found, `kubectl --namespace podseidon-system describe deployment ${metadata.name}`);
+    return ready < spec.replicas
+      ? warning(metadata.name, found, "some replicas are not ready")
+      : ok(metadata.name, found);
+  });
+  const images = [
+    ...new Set(parsed.output.flatMap(({ spec }) => spec.template.spec.containers.map(({ image }) => image ?? ""))),
+  ];
+  findings.push(
+    images.length <= 1
+      ? ok("versions", images[0] ?? "-")
+      : warning("versions", images.join(", "), "parts of different versions work together for an upgrade; finish it"),
+  );
+  return findings;
+}

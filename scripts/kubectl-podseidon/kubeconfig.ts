@@ -1,0 +1,107 @@
+/** Which kubeconfig files there are and what they say together, as kubectl has it: the first file that names a thing wins. */
+import { readFile } from "node:fs/promises";
+import { homedir } from "node:os";
+import { delimiter, dirname, join, resolve } from "node:path";
+import * as v from "valibot";
+import { CommandError, messageOf } from "./errors.ts";
+
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+/** Files of `--kubeconfig`, `KUBECONFIG` or the home directory. */
+export function kubeconfigPaths(flag: string | undefined, environment: Environment): readonly string[] {
+  if (flag !== undefined && flag !== "") return [flag];
+  const listed = (environment.KUBECONFIG ?? "").split(delimiter).filter((path) => path !== "");
+  if (listed.length > 0) return [...new Set(listed)];
+  return [join(environment.HOME || homedir(), ".kube", "config")];
+}
+
+const Named = v.looseObject({ name: v.string() });
+const named = v.optional(v.nullable(v.array(Named)));
+const File = v.looseObject({
+  "current-context": v.optional(v.nullable(v.string())),
+  clusters: named,
+  contexts: named,
+  users: named,
+});
+type Named = v.InferOutput<typeof Named>;
+
+export interface Kubeconfig {
+  /** For messages, and where relative paths are looked for. */
+  readonly path: string;
+  /** JSON of all files in one; undefined when there is none, so that a pod's own account is used. */
+  readonly text: string | undefined;
+  readonly contexts: readonly string[];
+  readonly currentContext: string | undefined;
+}
+
+/** Reads and merges them. Files that are not there are left out, as long as there is one. */
+export async function readKubeconfigs(paths: readonly string[], explicit: boolean): Promise<Kubeconfig> {
+  const files: v.InferOutput<typeof File>[] = [];
+  for (const path of paths) {
+    const text = await readText(path, explicit);
+    if (text !== undefined) files.push(await parse(path, text));
+  }
+  const [first = ""] = paths;
+  if (files.length === 0) return { path: first, text: undefined, contexts: [], currentContext: undefined };
+  const merged = {
+    "current-context": files.map((file) => file["current-context"]).find((name) => name),
+    clusters: firstOfName(files.flatMap(({ clusters }) => clusters ?? [])),
+    contexts: firstOfName(files.flatMap(({ contexts }) => contexts ?? [])),
+    users: firstOfName(files.flatMap(({ users }) => users ?? [])),
+  };
+  return {
+    path: paths.join(delimiter),
+    text: JSON.stringify(merged),
+    contexts: merged.contexts.map(({ name }) => name),
+    currentContext: merged["current-context"] ?? undefined,
+  };
+}
+
+async function readText(path: string, explicit: boolean): Promise<string | undefined> {
+  try {
+    return await readFile(path, "utf8");
+  } catch (error) {
+    const missing = error instanceof Error && "code" in error && error.code === "ENOENT";
+    if (missing && !explicit) return undefined;
+    throw new CommandError(`the kubeconfig ${path} can't be read: ${messageOf(error)}`);
+  }
+}
+
+async function parse(path: string, text: string): Promise<v.InferOutput<typeof File>> {
+  const yaml = await import("js-yaml");
+  let raw: unknown;
+  try {
+    raw = yaml.load(text) ?? {};
+  } catch {
+    // The parser's message quotes the text, which holds credentials.
+    throw new CommandError(`${path} is not YAML; check that it is a kubeconfig`);
+  }
+  const parsed = v.safeParse(File, raw);
+  if (!parsed.success) throw new CommandError(`${path} is no kubeconfig; write it with kubectl config`);
+  return withAbsolutePaths(parsed.output, dirname(resolve(path)));
+}
+
+const PATHS = ["certificate-authority", "client-certificate", "client-key", "tokenFile"];
+
+function withAbsolutePaths(file: v.InferOutput<typeof File>, directory: string): v.InferOutput<typeof File> {
+  return {
+    ...file,
+    clusters: file.clusters?.map((one) => ({ ...one, cluster: absolute(one.cluster, directory) })) ?? [],
+    users: file.users?.map((one) => ({ ...one, user: absolute(one.user, directory) })) ?? [],
+  };
+}
+
+function absolute(value: unknown, directory: string): unknown {
+  if (typeof value !== "object" || value === null) return value;
+  const entries = Object.entries(value).map(([key, one]: [string, unknown]) => [
+    key,
+    PATHS.includes(key) && typeof one === "string" && one !== "" ? resolve(directory, one) : one,
+  ]);
+  return Object.fromEntries(entries);
+}
+
+function firstOfName(items: readonly Named[]): readonly Named[] {
+  const byName = new Map<string, Named>();
+  for (const item of items) if (!byName.has(item.name)) byName.set(item.name, item);
+  return [...byName.values()];
+}

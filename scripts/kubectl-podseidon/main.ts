@@ -1,0 +1,20 @@
+/** `kubectl podseidon`: the process. */
+import { MessageChannel } from "node:worker_threads";
+import { systemPorts } from "../../shared/runtime/system-ports.ts";
+import { runCommandLine } from "./cli.ts";
+
+// The timers of the ports do not keep a process alive; waiting for one is work all the same.
+const { port1 } = new MessageChannel();
+port1.on("message", () => {});
+
+const code = await runCommandLine(process.argv.slice(2), {
+  terminal: {
+    out: (text) => void process.stdout.write(text),
+    err: (text) => void process.stderr.write(text),
+    interactive: process.stderr.isTTY === true,
+  },
+  ports: systemPorts,
+  environment: process.env,
+});
+port1.close();
+process.exitCode = code;

@@ -1,0 +1,57 @@
+/** How results are laid out for people: tables and ages as kubectl has them. Pure. */
+
+/** Columns as wide as their longest cell, three blanks between them, as kubectl prints. */
+export function table(head: readonly string[], rows: readonly (readonly string[])[], indent = ""): string {
+  const lines = [head, ...rows];
+  const widths = head.map((_, column) => Math.max(...lines.map((line) => [...(line[column] ?? "")].length)));
+  return lines
+    .map((line) => indent + line.map((cell, column) => pad(cell, widths[column] ?? 0)).join("   "))
+    .map((line) => `${line.trimEnd()}\n`)
+    .join("");
+}
+
+function pad(cell: string, width: number): string {
+  return cell + " ".repeat(Math.max(0, width - [...cell].length));
+}
+
+/** `Name:   value` lines. */
+export function fields(entries: readonly (readonly [string, string])[]): string {
+  const width = Math.max(...entries.map(([name]) => name.length)) + 1;
+  return entries.map(([name, value]) => `${`${name}:`.padEnd(width)}   ${value}\n`).join("");
+}
+
+const SECOND_MS = 1000;
+const MINUTE_MS = 60 * SECOND_MS;
+const HOUR_MS = 60 * MINUTE_MS;
+const DAY_MS = 24 * HOUR_MS;
+
+/** `7s`, `4m10s`, `3h5m`, `12d`, as kubectl shows ages; `-` when unknown. A time to come reads `in 7s`. */
+export function age(ms: number | undefined): string {
+  if (ms === undefined || !Number.isFinite(ms)) return "-";
+  if (ms < -SECOND_MS) return `in ${age(-ms)}`;
+  const part = (unitMs: number, name: string, smallerMs: number, smaller: string): string => {
+    const rest = Math.floor((ms % unitMs) / smallerMs);
+    return `${Math.floor(ms / unitMs)}${name}${rest > 0 ? `${rest}${smaller}` : ""}`;
+  };
+  if (ms < 2 * MINUTE_MS) return `${Math.max(0, Math.floor(ms / SECOND_MS))}s`;
+  if (ms < 10 * MINUTE_MS) return part(MINUTE_MS, "m", SECOND_MS, "s");
+  if (ms < 3 * HOUR_MS) return `${Math.floor(ms / MINUTE_MS)}m`;
+  if (ms < 8 * HOUR_MS) return part(HOUR_MS, "h", MINUTE_MS, "m");
+  if (ms < 2 * DAY_MS) return `${Math.floor(ms / HOUR_MS)}h`;
+  if (ms < 8 * DAY_MS) return part(DAY_MS, "d", HOUR_MS, "h");
+  return `${Math.floor(ms / DAY_MS)}d`;
+}
+
+export function plural(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? "" : "s"}`;
+}
+
+const UNITS: Readonly<Record<string, number>> = { s: SECOND_MS, m: MINUTE_MS, h: HOUR_MS, d: DAY_MS };
+
+/** Milliseconds of `90s`, `15m`, `1h30m`, `2d`; undefined for anything else. */
+export function parseDuration(text: string): number | undefined {
+  if (!/^(\d{1,6}[smhd])+$/.test(text)) return undefined;
+  let ms = 0;
+  for (const [, digits = "", unit = ""] of text.matchAll(/(\d+)([smhd])/g)) ms += Number(digits) * (UNITS[unit] ?? 0);
+  return ms > 0 ? ms : undefined;
+}

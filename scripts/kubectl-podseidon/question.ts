@@ -1,0 +1,170 @@
+/**
+ * May a pod be disrupted now? The webhook itself is asked, by a dry run of the deletion or eviction through the cluster's apiserver,
+ * which writes nothing; why, is then read off the protectors by the same decision that the webhook makes.
+ */
+import * as v from "valibot";
+import { CRITERIA, type Criterion } from "../../shared/decide/estimate.ts";
+import { type Decision, type DisruptionRequest, decide, type ProtectorState } from "../../shared/decide/quota.ts";
+import { compileSelector } from "../../shared/decide/selector.ts";
+import { formatMs } from "../../shared/decide/time.ts";
+import type { ApiResponse } from "../../shared/kube/transport.ts";
+import { FORCE_DELETE_ANNOTATION, HEALTH_CRITERION_ANNOTATION } from "../../shared/schema/annotations.ts";
+import type { Pod } from "../../shared/schema/pod.ts";
+import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { type ClusterClient, type StatusText, statusOf } from "./cluster.ts";
+
+export type Kind = "delete" | "evict";
+
+/** What the apiserver answered to the dry run. */
+export interface Answer {
+  readonly verdict:
+    | "admitted"
+    /** 429: not now. */
+    | "refused"
+    /** The webhook could not be asked, or failed; with failurePolicy Fail that refuses, too. */
+    | "unanswered"
+    /** Refused by something else: no permission, another webhook, the pod is gone. */
+    | "rejected";
+  readonly message: string;
+  /** Seconds after which clients repeat by themselves; only where it passes by itself. */
+  readonly retryAfterSeconds: number | undefined;
+  readonly causes: StatusText["causes"];
+  /** What the webhook says beside its verdict: a suspended protector, dry-run mode. */
+  readonly warnings: readonly string[];
+}
+
+export function podPath(namespace: string, name: string): string {
+  return `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods/${encodeURIComponent(name)}`;
+}
+
+/** Asks; `uid` binds the question to this very pod. */
+export async function ask(
+  cluster: ClusterClient,
+  kind: Kind,
+  pod: Pick<Pod, "namespace" | "name" | "uid">,
+): Promise<Answer> {
+  const { namespace, name, uid } = pod;
+  const options = { apiVersion: "v1", kind: "DeleteOptions", dryRun: ["All"], preconditions: { uid } };
+  if (kind === "delete") return answerOf(await cluster.raw("DELETE", podPath(namespace, name), options));
+  const eviction = {
+    apiVersion: "policy/v1",
+    kind: "Eviction",
+    metadata: { namespace, name },
+    deleteOptions: { dryRun: ["All"], preconditions: { uid } },
+  };
+  return answerOf(await cluster.raw("POST", `${podPath(namespace, name)}/eviction?dryRun=All`, eviction));
+}
+
+/** What an answer of the apiserver means. */
+export function answerOf(response: ApiResponse): Answer {
+  const warnings = [...(response.headers.warning ?? "").matchAll(/299 \S+ "((?:[^"\\]|\\.)*)"/g)].map(([, text = ""]) =>
+    text.replaceAll(/\\(.)/g, "$1"),
+  );
+  if (response.status < 300) {
+    return { verdict: "admitted", message: "", retryAfterSeconds: undefined, causes: [], warnings };
+  }
+  const { message, retryAfterSeconds, causes } = statusOf(response);
+  const verdict = response.status === 429 ? "refused" : response.status >= 500 ? "unanswered" : "rejected";
+  return { verdict, message, retryAfterSeconds, causes, warnings };
+}
+
+/** The protectors whose selector covers the pod. */
+export function covering(protectors: readonly PodProtector[], pod: Pod): readonly PodProtector[] {
+  return protectors.filter(
+    ({ metadata, spec }) =>
+      metadata.namespace === pod.namespace && compileSelector(spec.selector, "matches").matches(pod.labels),
+  );
+}
+
+/** The request that a review of this pod makes. */
+export function requestFor(pod: Pod, kind: Kind, cell: string, nowMs: number, settleMs: number): DisruptionRequest {
+  const force = pod.annotations?.[FORCE_DELETE_ANNOTATION];
+  const wanted = pod.annotations?.[HEALTH_CRITERION_ANNOTATION];
+  const criterion: Criterion = CRITERIA.find((known) => known === wanted) ?? "Available";
+  return {
+    cell,
+    operation: kind === "delete" ? "DELETE" : "EVICT",
+    nonce: "question",
+    pod,
+    forced: force !== undefined && !force.startsWith("{"),
+    criterion,
+    startTime: formatMs(nowMs),
+    staleRefreshBefore: formatMs(nowMs - 2 * settleMs),
+  };
+}
+
+export function decideOn(state: ProtectorState, request: DisruptionRequest): Decision {
+  return decide(state, request);
+}
+
+/** The reason of a decision in words. */
+export function decisionText(decision: Decision): string {
+  const { facts } = decision;
+  const counts = `needs ${facts.minAvailable}, ${facts.available} available, ${facts.reserved} reserved`;
+  if (decision.allowed) return `${ALLOWED[decision.reason]} (${counts})`;
+  return `${REFUSED[decision.cause]} (${counts})`;
+}
+
+const ALLOWED: Readonly<Record<Extract<Decision, { allowed: true }>["reason"], string>> = {
+  Reserved: "there is quota",
+  Repeated: "its deletion was admitted before and is still under way",
+  PinnedImmature: "it has not been ready for long enough to be counted",
+  PinnedUnavailable: "it is not available",
+  Unavailable: "it is not available",
+  Pending: "it is Pending",
+  Finished: "it is finished",
+  Terminating: "it is on its way out already",
+  Mirror: "it is the mirror of a static pod",
+  Forced: "its force-delete annotation lets it go",
+  Suspended: "the protector is suspended",
+  NotProtected: "the protector does not protect from this operation",
+};
+
+const REFUSED: Readonly<Record<Extract<Decision, { allowed: false }>["cause"], string>> = {
+  AtMinimum: "no more pods are available than must be",
+  Reserved: "the spare pods are reserved by disruptions under way",
+  UnhealthyBudget: "unhealthyPodPolicy keeps unavailable pods until the protector is healthy",
+  NotCounted: "no aggregator has counted this cell yet",
+  OnHold: "the cell is on hold because admission history may have been lost",
+  ConcurrentLag: "as many disruptions are under way as maxConcurrentLag allows",
+  HistoryFull: "the admission history is full",
+  RefreshedTooLong: "its deletion was repeated for too long and has to settle first",
+};
+
+const Registration = v.looseObject({
+  webhooks: v.optional(
+    v.array(
+      v.looseObject({
+        name: v.string(),
+        clientConfig: v.looseObject({
+          url: v.optional(v.string()),
+          service: v.optional(v.nullable(v.looseObject({ path: v.optional(v.string()) }))),
+        }),
+      }),
+    ),
+    [],
+  ),
+});
+
+export const REGISTRATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+
+/** The id under which the cluster's registration asks the webhook; undefined when there is none, or it may not be read. */
+export async function cellOf(cluster: ClusterClient): Promise<string | undefined> {
+  try {
+    return cellOfRegistration(await cluster.find(`${REGISTRATIONS}/podseidon`));
+  } catch {
+    return undefined;
+  }
+}
+
+export function cellOfRegistration(raw: unknown): string | undefined {
+  const parsed = v.safeParse(Registration, raw);
+  if (!parsed.success) return undefined;
+  for (const { clientConfig } of parsed.output.webhooks) {
+    const { url, service } = clientConfig;
+    const path = service?.path ?? (url !== undefined && URL.canParse(url) ? new URL(url).pathname : "");
+    const cell = path.split("/")[2];
+    if (cell !== undefined && cell !== "") return decodeURIComponent(cell);
+  }
+  return undefined;
+}

@@ -1,0 +1,101 @@
+/** What `doctor` says about a cluster's registrations. Pure. */
+import * as v from "valibot";
+import { certificateFinding, type Found, ok, problem, warning } from "./findings.ts";
+import { plural } from "./output.ts";
+import { cellOfRegistration } from "./question.ts";
+
+const Webhooks = v.looseObject({
+  webhooks: v.optional(
+    v.array(
+      v.looseObject({
+        name: v.string(),
+        failurePolicy: v.optional(v.string()),
+        clientConfig: v.looseObject({ caBundle: v.optional(v.string()) }),
+        objectSelector: v.optional(
+          v.nullable(
+            v.looseObject({ matchLabels: v.optional(v.unknown()), matchExpressions: v.optional(v.unknown()) }),
+          ),
+        ),
+        rules: v.optional(
+          v.array(
+            v.looseObject({
+              operations: v.optional(v.array(v.string()), []),
+              resources: v.optional(v.array(v.string()), []),
+            }),
+          ),
+          [],
+        ),
+      }),
+    ),
+    [],
+  ),
+});
+
+const REGISTER = "apply the registration of the cluster's overlay again (kubectl apply -k manifests/overlays/...)";
+
+/** Whether the cluster asks about every deletion and eviction, and what it does without an answer. */
+export function registrationFindings(validating: unknown, mutating: unknown, nowMs: number): Found[] {
+  const check = "registration";
+  const hooks = v.safeParse(Webhooks, validating);
+  if (validating === undefined || !hooks.success)
+    return [problem(check, "the cluster asks nobody: ValidatingWebhookConfiguration podseidon is missing", REGISTER)];
+  const asks = (operation: string, resource: string): boolean =>
+    hooks.output.webhooks.some(({ rules }) =>
+      rules.some(
+        ({ operations, resources }) =>
+          (operations.includes(operation) || operations.includes("*")) && resources.includes(resource),
+      ),
+    );
+  const findings: Found[] = [];
+  for (const [operation, resource] of [
+    ["DELETE", "pods"],
+    ["CREATE", "pods/eviction"],
+  ] as const) {
+    if (!asks(operation, resource))
+      findings.push(problem(check, `the cluster does not ask about ${operation} ${resource}`, REGISTER));
+  }
+  const open = hooks.output.webhooks.filter(({ failurePolicy }) => failurePolicy === "Ignore");
+  if (open.length > 0)
+    findings.push(
+      warning(
+        check,
+        `${plural(open.length, "webhook")} with failurePolicy Ignore`,
+        "nothing is promised while the webhook is out of reach; Fail is the last step of the rollout ladder",
+      ),
+    );
+  const narrow = hooks.output.webhooks.filter(({ objectSelector }) => !isEmptySelector(objectSelector));
+  if (narrow.length > 0)
+    findings.push(
+      problem(
+        check,
+        `${narrow[0]?.name} has an objectSelector`,
+        "take it out: on an eviction it matches the Eviction, not the pod",
+      ),
+    );
+  if (mutating === undefined)
+    findings.push(
+      problem(
+        check,
+        "evictions are not bound to the pod that is reviewed: MutatingWebhookConfiguration podseidon is missing",
+        REGISTER,
+      ),
+    );
+  if (findings.length === 0)
+    findings.push(ok(check, `asks as cell ${cellOfRegistration(validating) ?? "?"}, refuses when it gets no answer`));
+  const bundles = hooks.output.webhooks.map(({ clientConfig }) => clientConfig.caBundle ?? "");
+  return [
+    ...findings,
+    certificateFinding(
+      "CA in the registration",
+      bundles.map((text) => Buffer.from(text, "base64").toString("utf8")),
+      nowMs,
+    ),
+  ];
+}
+
+function isEmptySelector(selector: { matchLabels?: unknown; matchExpressions?: unknown } | null | undefined): boolean {
+  const { matchLabels, matchExpressions } = selector ?? {};
+  return [matchLabels, matchExpressions].every(
+    (part) => part === undefined || part === null || Object.keys(part).length === 0,
+  );
+}

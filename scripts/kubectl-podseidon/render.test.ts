@@ -1,0 +1,190 @@
+/** The screens, from protectors as they are stored; the cluster tests run the commands themselves. */
+import { describe, expect, test } from "vitest";
+import { makeCell, makePod, makeProtector, NOW_MS } from "../../shared/decide/test-fixtures.ts";
+import { heldBucket } from "../../shared/decide/test-quota.ts";
+import { formatMs } from "../../shared/decide/time.ts";
+import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { drainText, planDrain } from "./drain.ts";
+import { age, parseDuration, table } from "./output.ts";
+import { type Answer, answerOf, cellOfRegistration } from "./question.ts";
+import { statusDetail, statusTable } from "./status.ts";
+import { viewProtector } from "./view.ts";
+import { explanationText, opinionOf } from "./why.ts";
+
+const SECOND_MS = 1000;
+
+const admitted: Answer = { verdict: "admitted", message: "", retryAfterSeconds: undefined, causes: [], warnings: [] };
+const beating = { heartbeatTime: formatMs(NOW_MS - 7 * SECOND_MS) };
+
+function held(uid: string, secondsAgo: number): ReturnType<typeof heldBucket> {
+  return heldBucket(uid, { podName: uid.replace("uid-", ""), startTime: formatMs(NOW_MS - secondsAgo * SECOND_MS) });
+}
+
+function named(protector: PodProtector, name: string): PodProtector {
+  return { ...protector, metadata: { ...protector.metadata, name, namespace: "default" } };
+}
+
+test.each<[number | undefined, string]>([
+  [undefined, "-"],
+  [400, "0s"],
+  [119_000, "119s"],
+  [245_000, "4m5s"],
+  [240_000, "4m"],
+  [3_600_000, "60m"],
+  [4 * 3_600_000 + 60_000, "4h1m"],
+  [30 * 3_600_000, "30h"],
+  [20 * 86_400_000, "20d"],
+  [-30_000, "in 30s"],
+])("an age of %s ms reads %s", (ms, text) => {
+  expect(age(ms)).toBe(text);
+});
+
+test.each<[string, number | undefined]>([
+  ["90s", 90_000],
+  ["1h30m", 5_400_000],
+  ["2d", 172_800_000],
+  ["0s", undefined],
+  ["1.5h", undefined],
+  ["soon", undefined],
+])("the time %s is %s ms", (text, ms) => {
+  expect(parseDuration(text)).toBe(ms);
+});
+
+test("columns are as wide as their longest cell, and nothing trails", () => {
+  expect(table(["A", "LONG"], [["first", "x"]], "  ")).toBe("  A       LONG\n  first   x\n");
+});
+
+describe("status", () => {
+  const cases: readonly (readonly [string, PodProtector, string])[] = [
+    ["ok", makeProtector([makeCell("a", 3, [], beating)]), "ok"],
+    ["at the minimum", makeProtector([makeCell("a", 2, [], { ...beating, totalReplicas: 3 })]), "at minimum"],
+    ["reserved", makeProtector([makeCell("a", 3, [held("uid-x", 4)], beating)]), "busy"],
+    ["too few", makeProtector([makeCell("a", 1, [], beating)]), "below minimum"],
+    ["as many promised as there are", makeProtector([makeCell("a", 2, [], beating)]), "no disruption possible"],
+    ["on hold", makeProtector([makeCell("a", 3, [], { ...beating, hold: "Restored/x" })]), "cell on hold"],
+    ["silent", makeProtector([makeCell("a", 3, [], { heartbeatTime: formatMs(NOW_MS - 300_000) })]), "cell stale"],
+    ["never counted", makeProtector([]), "not counted"],
+    ["suspended", makeProtector([makeCell("a", 0, [], beating)], { suspend: { enabled: true } }), "suspended"],
+    [
+      "suspended until before now",
+      makeProtector([makeCell("a", 3, [], beating)], { suspend: { enabled: true, until: formatMs(NOW_MS - 1) } }),
+      "ok",
+    ],
+  ];
+  test.each(cases)("a protector that is %s says so", (_, protector, state) => {
+    expect(viewProtector(protector, NOW_MS).state).toBe(state);
+  });
+
+  test("the table has a line for each", () => {
+    const views = [
+      viewProtector(named(makeProtector([makeCell("a", 4, [held("uid-x", 30)], beating)]), "web"), NOW_MS),
+    ];
+    expect(statusTable(views, true)).toBe(
+      [
+        "NAMESPACE   NAME   REQUIRED   AVAILABLE   RESERVED   ALLOWED   CELLS   OLDEST   STATE",
+        "default     web    2          4/4         1          1         1/1     30s      ok",
+        "",
+      ].join("\n"),
+    );
+    expect(statusTable(views, false)).toMatch(/^NAME {3}/);
+  });
+
+  test("the details name who holds quota, the oldest first", () => {
+    const buckets = [held("uid-new", 5), held("uid-old", 65)];
+    const text = statusDetail(viewProtector(named(makeProtector([makeCell("a", 5, buckets, beating)]), "web"), NOW_MS));
+    expect(text).toMatch(/Allowed: +1 disruption now/);
+    expect(text).toMatch(/old +DELETE +1 +65s ago[\s\S]*new +DELETE +1 +5s ago/);
+    expect(text).toMatch(/a +5\/5 +2 +7s +/);
+  });
+});
+
+describe("why", () => {
+  const pod = makePod("web-1");
+  const protector = named(makeProtector([makeCell("a", 3, [held("uid-web-0", 12)], beating)]), "web");
+
+  function explain(answer: Answer, target: PodProtector = protector): string {
+    const others = [pod, makePod("web-2", { readyForSeconds: undefined }), makePod("web-3", { terminating: true })];
+    const opinions = [opinionOf(target, pod, "delete", "a", others, NOW_MS)];
+    return explanationText({ kind: "delete", pod, cluster: "worker", cell: "a", answer, opinions });
+  }
+
+  test("names who holds the quota, since when, and who is missing", () => {
+    const text = explain({ ...admitted, verdict: "refused", message: "busy", retryAfterSeconds: 1 });
+    expect(text).toContain("no: it would be refused now; this passes by itself");
+    expect(text).toMatch(/a +web-0 +DELETE +1 +12s ago/);
+    expect(text).toMatch(/web-2 +not ready/);
+    expect(text).toMatch(/web-3 +terminating/);
+  });
+
+  test("says nothing of others where the protector agrees", () => {
+    const text = explain(admitted, named(makeProtector([makeCell("a", 4, [held("uid-web-0", 12)], beating)]), "web"));
+    expect(text).toContain("agrees: there is quota");
+    expect(text).not.toContain("Held by");
+  });
+
+  test("tells of a cell that can't be relied on", () => {
+    const stale = { heartbeatTime: formatMs(NOW_MS - 300_000) };
+    const text = explain(
+      { ...admitted, verdict: "refused" },
+      named(makeProtector([makeCell("a", 1, [], stale)]), "web"),
+    );
+    expect(text).toContain("Cell a is stale; its last heartbeat was 5m ago");
+  });
+
+  test("does not guess the cell where there are several", () => {
+    const two = named(makeProtector([makeCell("a", 3, []), makeCell("b", 3, [])]), "web");
+    expect(opinionOf(two, pod, "delete", undefined, [], NOW_MS)).toMatchObject({ allowed: undefined });
+  });
+});
+
+describe("drain-check", () => {
+  const pods = ["web-0", "web-1", "web-2"].map((name) => ({ pod: makePod(name), answer: admitted }));
+
+  test("pods that find no quota after the others wait", () => {
+    const lines = planDrain(pods, [named(makeProtector([makeCell("a", 4)], { minAvailable: 2 }), "web")], "a", NOW_MS);
+    expect(lines.map(({ together }) => together)).toEqual(["goes", "goes", "waits"]);
+    expect(drainText("node-1", lines, 1)).toContain(
+      "2 pods can go at once, 1 wait until others have taken over, 0 can't go as things are, 1 stay",
+    );
+  });
+
+  test("a promise of as many pods as there are never lets one go", () => {
+    const lines = planDrain(pods, [named(makeProtector([makeCell("a", 3)], { minAvailable: 3 }), "web")], "a", NOW_MS);
+    expect(lines.every(({ together }) => together === "never")).toBe(true);
+  });
+
+  test("a webhook that does not answer is not guessed at", () => {
+    const silent = { ...admitted, verdict: "unanswered", message: "failed calling webhook" } as const;
+    const [line] = planDrain([{ pod: makePod("web-0"), answer: silent }], [], "a", NOW_MS);
+    expect(line).toMatchObject({ together: "unknown", why: "failed calling webhook" });
+  });
+});
+
+describe("the apiserver's answer to a dry run", () => {
+  const status = (code: number, rest: object = {}): string =>
+    JSON.stringify({ kind: "Status", code, message: `m${code}`, ...rest });
+  test.each<[string, number, string, object]>([
+    ["admitted", 200, "{}", { verdict: "admitted" }],
+    ["busy", 429, status(429, { details: { retryAfterSeconds: 1 } }), { verdict: "refused", retryAfterSeconds: 1 }],
+    ["denied", 429, status(429), { verdict: "refused", retryAfterSeconds: undefined, message: "m429" }],
+    ["webhook down", 500, status(500), { verdict: "unanswered" }],
+    ["forbidden", 403, status(403), { verdict: "rejected", message: "m403" }],
+    ["no Status", 502, "<html>", { verdict: "unanswered", message: "HTTP 502: <html>" }],
+  ])("%s", (_, code, body, expected) => {
+    expect(answerOf({ status: code, headers: {}, body })).toMatchObject(expected);
+  });
+
+  test("its warnings are read, quotes and all", () => {
+    const headers = { warning: '299 - "first \\"one\\"", 299 - "second"' };
+    expect(answerOf({ status: 200, headers, body: "{}" }).warnings).toEqual(['first "one"', "second"]);
+  });
+});
+
+test.each<[string, unknown, string | undefined]>([
+  ["a Service", { webhooks: [{ name: "a", clientConfig: { service: { path: "/webhook/worker-1" } } }] }, "worker-1"],
+  ["a URL", { webhooks: [{ name: "a", clientConfig: { url: "https://host:1/webhook/a%20b" } }] }, "a b"],
+  ["nothing", { webhooks: [] }, undefined],
+  ["no object", undefined, undefined],
+])("the cell of a registration by %s", (_, raw, cell) => {
+  expect(cellOfRegistration(raw)).toBe(cell);
+});

@@ -1,0 +1,101 @@
+/** `status`: every protector in one line, or one in full. */
+import { age, fields, plural, table } from "./output.ts";
+import type { CellView, ProtectorView, ReservationView } from "./view.ts";
+
+const MAX_RESERVATIONS_SHOWN = 20;
+
+/** One line each; the column of the namespace only where there are several. */
+export function statusTable(views: readonly ProtectorView[], allNamespaces: boolean): string {
+  const head = ["NAME", "REQUIRED", "AVAILABLE", "RESERVED", "ALLOWED", "CELLS", "OLDEST", "STATE"];
+  const rows = views.map((view) => [
+    view.name,
+    String(view.required),
+    `${view.available}/${view.total}`,
+    String(view.reserved),
+    String(view.allowed),
+    cellsText(view),
+    age(view.oldestReservationMs),
+    view.state,
+  ]);
+  if (!allNamespaces) return table(head, rows);
+  return table(
+    ["NAMESPACE", ...head],
+    rows.map((row, index) => [views[index]?.namespace ?? "", ...row]),
+  );
+}
+
+function cellsText({ cells }: ProtectorView): string {
+  const present = cells.filter(({ state }) => state !== "removed");
+  const good = present.filter(({ state }) => state === "ok").length;
+  return `${good}/${present.length}`;
+}
+
+/** Everything there is to know of one. */
+export function statusDetail(view: ProtectorView): string {
+  const suspension =
+    view.suspended === undefined
+      ? []
+      : [
+          [
+            "Suspended",
+            `until ${view.suspended.until ?? "it is resumed"}${view.suspended.reason === undefined ? "" : `: ${view.suspended.reason}`}`,
+          ] as const,
+        ];
+  const parts = [
+    fields([
+      ["PodProtector", `${view.namespace}/${view.name}`],
+      ["Source", view.source ?? (view.managed ? "unknown" : "none: made by hand")],
+      [
+        "Promise",
+        `${plural(view.required, "available pod")}${view.derivation === undefined ? "" : ` (${view.derivation})`}`,
+      ],
+      ["Available", `${view.available} of ${view.total} pods, ${view.reserved} of them reserved`],
+      ["Allowed", `${plural(view.allowed, "disruption")} now`],
+      ["State", view.state],
+      ...suspension,
+      ...(view.released === undefined ? [] : [["Released", view.released] as const]),
+    ]),
+    `\nCells:\n${cellTable(view.cells)}`,
+    reservationText(view.reservations),
+    conditionText(view),
+  ];
+  return parts.join("");
+}
+
+function cellTable(cells: readonly CellView[]): string {
+  if (cells.length === 0) return "  none: no aggregator has counted it yet\n";
+  const head = ["CELL", "AVAILABLE", "RESERVED", "HEARTBEAT", "LAST EVENT", "STATE"];
+  const rows = cells.map((cell) => [
+    cell.cell,
+    `${cell.available}/${cell.total}`,
+    String(cell.reserved),
+    age(cell.heartbeatAgeMs),
+    age(cell.lastEventAgeMs),
+    cell.hold === undefined ? cell.state : `${cell.state}: ${cell.hold.split("/")[0]}`,
+  ]);
+  return table(head, rows, "  ");
+}
+
+/** Who holds quota; shared with `why`. */
+export function reservationText(reservations: readonly ReservationView[]): string {
+  if (reservations.length === 0) return "\nReservations: none\n";
+  const head = ["CELL", "POD", "OPERATION", "HOLDS", "ADMITTED", "FIRST"];
+  const rows = reservations
+    .slice(0, MAX_RESERVATIONS_SHOWN)
+    .map((one) => [
+      one.cell,
+      one.pod ?? "(packed)",
+      one.operation,
+      one.weight === 0 ? "nothing (a pin)" : String(one.weight),
+      `${age(one.ageMs)} ago`,
+      `${age(one.firstAgeMs)} ago`,
+    ]);
+  const more = reservations.length - rows.length;
+  return `\nReservations, the oldest first:\n${table(head, rows, "  ")}${more > 0 ? `  and ${more} more\n` : ""}`;
+}
+
+function conditionText({ conditions }: ProtectorView): string {
+  if (conditions.length === 0) return "";
+  const rows = conditions.map(({ type, status, reason, message }) => [type, status, reason, message]);
+  return `\nConditions:\n${table(["TYPE", "STATUS", "REASON", "MESSAGE"], rows, "  ")}`;
+}

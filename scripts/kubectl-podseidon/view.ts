@@ -1,0 +1,175 @@
+/** A protector as a person asks about it: what is promised, what is there, who holds how much, and since when. Pure. */
+import { estimate, isReliable } from "../../shared/decide/estimate.ts";
+import { type CellState, type ProtectorState, parseProtector } from "../../shared/decide/protector-state.ts";
+import { orderedRecords } from "../../shared/decide/reservation.ts";
+import { parseMs } from "../../shared/decide/time.ts";
+import {
+  DERIVATION_ANNOTATION,
+  GENERATOR_FINALIZER,
+  RELEASED_ANNOTATION,
+  SOURCE_KIND_LABEL,
+  SOURCE_NAME_LABEL,
+} from "../../shared/schema/annotations.ts";
+import type { Condition, PodProtector } from "../../shared/schema/podprotector.ts";
+
+/** An aggregator says every half minute that it lives; four misses are no accident. */
+export const STALE_AFTER_MS = 120_000;
+
+export interface CellView {
+  readonly cell: string;
+  readonly available: number;
+  readonly total: number;
+  readonly reserved: number;
+  /** Undefined where the aggregator sends none (upstream's). */
+  readonly heartbeatAgeMs: number | undefined;
+  readonly lastEventAgeMs: number | undefined;
+  readonly epoch: number | undefined;
+  readonly hold: string | undefined;
+  readonly state: "ok" | "not counted" | "on hold" | "outdated spec" | "stale" | "removed";
+}
+
+export interface ReservationView {
+  readonly cell: string;
+  /** Undefined in a packed record that kept no name. */
+  readonly pod: string | undefined;
+  readonly uid: string | undefined;
+  readonly operation: string;
+  /** How many available pods it takes from the estimate. */
+  readonly weight: number;
+  readonly paid: boolean;
+  /** Since the latest admission, and since the first. */
+  readonly ageMs: number;
+  readonly firstAgeMs: number;
+}
+
+export interface ProtectorView {
+  readonly namespace: string;
+  readonly name: string;
+  readonly source: string | undefined;
+  readonly managed: boolean;
+  readonly derivation: string | undefined;
+  readonly required: number;
+  readonly available: number;
+  readonly total: number;
+  readonly reserved: number;
+  readonly estimated: number;
+  readonly allowed: number;
+  readonly cells: readonly CellView[];
+  readonly reservations: readonly ReservationView[];
+  readonly oldestReservationMs: number | undefined;
+  readonly suspended: { readonly until: string | undefined; readonly reason: string | undefined } | undefined;
+  readonly released: string | undefined;
+  readonly conditions: readonly Condition[];
+  readonly state: string;
+}
+
+/** `nowMs` is the wall clock of whoever looks: ages are for people, nothing is decided by them. */
+export function viewProtector(protector: PodProtector, nowMs: number): ProtectorView {
+  const { metadata, spec } = protector;
+  const state = parseProtector(protector);
+  const { counted, reserved, estimated } = estimate(state);
+  const cells = [...state.cells.values()].map((cell) => viewCell(cell, nowMs));
+  const reservations = [...state.cells.values()].flatMap((cell) => viewReservations(cell, nowMs));
+  const suspended = state.spec.suspendedUntilMs > nowMs;
+  const labels = metadata.labels ?? {};
+  const kind = labels[SOURCE_KIND_LABEL];
+  const facts = {
+    namespace: metadata.namespace ?? "",
+    name: metadata.name,
+    source: kind === undefined ? undefined : `${kind} ${labels[SOURCE_NAME_LABEL] ?? ""}`,
+    managed: metadata.finalizers?.includes(GENERATOR_FINALIZER) ?? false,
+    derivation: metadata.annotations?.[DERIVATION_ANNOTATION],
+    required: spec.minAvailable,
+    available: counted,
+    total: cells.reduce((sum, { total }) => sum + total, 0),
+    reserved,
+    estimated,
+    allowed: Math.max(0, Math.min(estimated - spec.minAvailable, (state.spec.maxConcurrentLag ?? Infinity) - reserved)),
+    cells,
+    reservations,
+    oldestReservationMs: reservations.reduce<number | undefined>(
+      (oldest, { firstAgeMs }) => Math.max(oldest ?? 0, firstAgeMs),
+      undefined,
+    ),
+    suspended: suspended ? { until: spec.suspend?.until, reason: spec.suspend?.reason } : undefined,
+    released: metadata.annotations?.[RELEASED_ANNOTATION],
+    conditions: protector.status?.conditions ?? [],
+  };
+  return { ...facts, state: stateOf(facts, state) };
+}
+
+function viewCell(cell: CellState, nowMs: number): CellView {
+  const { aggregation } = cell;
+  const age = (time: string | null | undefined): number | undefined => {
+    const ms = parseMs(time);
+    return ms === 0 ? undefined : nowMs - ms;
+  };
+  const heartbeatAgeMs = age(aggregation?.heartbeatTime);
+  return {
+    cell: cell.cellID,
+    available: aggregation?.availableReplicas ?? 0,
+    total: aggregation?.totalReplicas ?? 0,
+    reserved: cell.ledger.weight,
+    heartbeatAgeMs,
+    lastEventAgeMs: age(aggregation?.lastEventTime),
+    epoch: aggregation?.epoch,
+    hold: aggregation?.hold,
+    state: cellStateOf(cell, heartbeatAgeMs),
+  };
+}
+
+function cellStateOf(cell: CellState, heartbeatAgeMs: number | undefined): CellView["state"] {
+  if (cell.isOnHold) return "on hold";
+  if (!cell.isCounted) return cell.aggregation?.epoch === undefined ? "not counted" : "removed";
+  if (!isReliable(cell)) return "outdated spec";
+  return heartbeatAgeMs !== undefined && heartbeatAgeMs > STALE_AFTER_MS ? "stale" : "ok";
+}
+
+function viewReservations({ cellID, ledger }: CellState, nowMs: number): ReservationView[] {
+  const views: ReservationView[] = [];
+  for (const reservation of ledger.reservations()) {
+    for (const [operation, record] of orderedRecords(reservation)) {
+      views.push({
+        cell: cellID,
+        pod: reservation.podName,
+        uid: reservation.uid,
+        operation,
+        weight: reservation.weight,
+        paid: record.paid,
+        ageMs: nowMs - record.startMicros / 1000,
+        firstAgeMs: nowMs - record.firstMicros / 1000,
+      });
+    }
+  }
+  for (const { weight, startMicros, endMicros } of ledger.ranges) {
+    const ageMs = nowMs - endMicros / 1000;
+    const firstAgeMs = nowMs - startMicros / 1000;
+    views.push({
+      cell: cellID,
+      pod: undefined,
+      uid: undefined,
+      operation: "RANGE",
+      weight,
+      paid: true,
+      ageMs,
+      firstAgeMs,
+    });
+  }
+  return views.sort((a, b) => b.firstAgeMs - a.firstAgeMs);
+}
+
+type Facts = Omit<ProtectorView, "state">;
+
+/** One word or two: the first thing that an operator should know of it. */
+function stateOf(facts: Facts, state: ProtectorState): string {
+  if (facts.suspended !== undefined) return "suspended";
+  if (facts.released !== undefined) return "released";
+  const bad = (wanted: CellView["state"]): boolean => facts.cells.some((cell) => cell.state === wanted);
+  if (bad("on hold")) return "cell on hold";
+  if (bad("stale")) return "cell stale";
+  if (![...state.cells.values()].some((cell) => cell.isCounted)) return "not counted";
+  if (facts.required > 0 && facts.available < facts.required) return "below minimum";
+  if (facts.total > 0 && facts.required >= facts.total) return "no disruption possible";
+  if (facts.allowed === 0) return facts.reserved > 0 ? "busy" : "at minimum";
+  return "ok";
+}

@@ -1,0 +1,183 @@
+/** `why`: would a deletion of this pod be admitted now, and if not, who holds it, and since when? */
+
+import { availableSinceMs } from "../../shared/decide/availability.ts";
+import { parseProtector } from "../../shared/decide/protector-state.ts";
+import { compileSelector } from "../../shared/decide/selector.ts";
+import { parsePod } from "../../shared/schema/parse-pod.ts";
+import type { Pod } from "../../shared/schema/pod.ts";
+import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { argument, type Command, type Context } from "./command.ts";
+import { CommandError, EXIT, type ExitCode } from "./errors.ts";
+import { age, fields, plural, table } from "./output.ts";
+import {
+  type Answer,
+  ask,
+  cellOf,
+  covering,
+  decideOn,
+  decisionText,
+  type Kind,
+  podPath,
+  requestFor,
+} from "./question.ts";
+import { reservationText } from "./status.ts";
+import { type ProtectorView, type ReservationView, viewProtector } from "./view.ts";
+
+/** The default of webhook and aggregator; it matters only to deletions that were repeated for minutes. */
+const SETTLE_MS = 75_000;
+const MAX_UNAVAILABLE_SHOWN = 10;
+
+/** One protector's part in it. */
+export interface Opinion {
+  readonly view: ProtectorView;
+  /** Undefined where it is not known under which cell the cluster is counted. */
+  readonly allowed: boolean | undefined;
+  readonly text: string;
+  /** Reservations of other pods, which take from the quota, the oldest first. */
+  readonly holders: readonly ReservationView[];
+  /** Counted pods of this cluster that are not available, and for how long. */
+  readonly unavailable: readonly { readonly pod: string; readonly why: string }[];
+}
+
+export interface Explanation {
+  readonly kind: Kind;
+  readonly pod: Pick<Pod, "namespace" | "name" | "uid">;
+  readonly cluster: string;
+  readonly cell: string | undefined;
+  readonly answer: Answer;
+  readonly opinions: readonly Opinion[];
+}
+
+export function unavailableReason(pod: Pod): string {
+  if (pod.terminating) return "terminating";
+  if (pod.phase !== "Running") return pod.phase;
+  const missing = pod.conditions.filter(({ status }) => !status).map(({ type }) => type);
+  return missing.includes("Ready") ? "not ready" : missing.length > 0 ? `not ${missing.join(", ")}` : "not available";
+}
+
+/** What one protector says about the pod, from what is stored in it. Pure. */
+export function opinionOf(
+  protector: PodProtector,
+  pod: Pod,
+  kind: Kind,
+  cell: string | undefined,
+  pods: readonly Pod[],
+  nowMs: number,
+): Opinion {
+  const view = viewProtector(protector, nowMs);
+  const state = parseProtector(protector);
+  const counted = compileSelector(protector.spec.aggregationSelector ?? protector.spec.selector, "fails");
+  const unavailable = pods
+    .filter((one) => one.uid !== pod.uid && counted.matches(one.labels))
+    .filter((one) => availableSinceMs(one, state.spec) === undefined)
+    .map((one) => ({ pod: one.name, why: unavailableReason(one) }));
+  const holders = view.reservations.filter(
+    ({ uid, pod: name, weight }) => weight > 0 && uid !== pod.uid && name !== pod.name,
+  );
+  const known = cell ?? (view.cells.length === 1 ? view.cells[0]?.cell : undefined);
+  if (known === undefined) {
+    const text = "it is not known which cell this cluster is: name it by --cell";
+    return { view, allowed: undefined, text, holders, unavailable };
+  }
+  const decision = decideOn(state, requestFor(pod, kind, known, nowMs, SETTLE_MS));
+  return { view, allowed: decision.allowed, text: decisionText(decision), holders, unavailable };
+}
+
+const VERDICTS: Readonly<Record<Answer["verdict"], string>> = {
+  admitted: "yes: it would be admitted now",
+  refused: "no: it would be refused now",
+  unanswered: "no: the webhook could not be asked",
+  rejected: "no: the apiserver refuses it for another reason",
+};
+
+export function explanationText(explanation: Explanation): string {
+  const { kind, pod, answer, opinions, cluster, cell } = explanation;
+  const passes = answer.retryAfterSeconds !== undefined;
+  const parts = [
+    fields([
+      ["Pod", `${pod.namespace}/${pod.name} in ${cluster}${cell === undefined ? "" : ` (cell ${cell})`}`],
+      [
+        kind === "delete" ? "Deletion" : "Eviction",
+        `${VERDICTS[answer.verdict]}${passes ? "; this passes by itself" : ""}`,
+      ],
+      ...(answer.message === "" ? [] : [["Answer", answer.message] as const]),
+      ...answer.warnings.map((warning) => ["Warning", warning] as const),
+    ]),
+    opinions.length === 0 ? "\nNo protector covers this pod.\n" : "",
+    ...opinions.map(opinionText),
+  ];
+  return parts.join("");
+}
+
+function opinionText({ view, allowed, text, holders, unavailable }: Opinion): string {
+  const word = allowed === undefined ? "?" : allowed ? "agrees" : "refuses";
+  const lines = [
+    `\nPodProtector ${view.namespace}/${view.name}   ${word}: ${text}\n`,
+    `  ${plural(view.required, "pod")} must be available; ${view.available} of ${view.total} are, ${view.reserved} reserved, ${plural(view.allowed, "disruption")} allowed\n`,
+  ];
+  if (allowed === false && holders.length > 0)
+    lines.push(reservationText(holders).replace("\nReservations", "  Held by"));
+  if (allowed === false && unavailable.length > 0) {
+    const rows = unavailable.slice(0, MAX_UNAVAILABLE_SHOWN).map((one) => [one.pod, one.why]);
+    const more = unavailable.length - rows.length;
+    lines.push(`  Not available in this cluster:\n${table(["POD", "WHY"], rows, "    ")}`);
+    if (more > 0) lines.push(`    and ${more} more\n`);
+  }
+  for (const cell of view.cells) {
+    if (cell.state === "ok" || cell.state === "removed") continue;
+    lines.push(`  Cell ${cell.cell} is ${cell.state}; its last heartbeat was ${age(cell.heartbeatAgeMs)} ago\n`);
+  }
+  return lines.join("");
+}
+
+async function run(context: Context, args: readonly string[]): Promise<ExitCode> {
+  const name = argument(args, 0, "a pod").replace(/^pods?\//, "");
+  const kind: Kind = context.is("evict") ? "evict" : "delete";
+  const [cluster, core, namespace] = await Promise.all([context.cluster(), context.core(), context.namespace()]);
+  const work = explain(context, cluster, core, namespace, name, kind);
+  const explanation = await context.progress.during(`asking ${cluster.name} about pod ${namespace}/${name}`, work);
+  context.print(explanation, explanationText(explanation));
+  return explanation.answer.verdict === "admitted" ? EXIT.yes : EXIT.no;
+}
+
+type Client = Awaited<ReturnType<Context["cluster"]>>;
+
+async function explain(
+  context: Context,
+  cluster: Client,
+  core: Client,
+  namespace: string,
+  name: string,
+  kind: Kind,
+): Promise<Explanation> {
+  const raw = await cluster.find(podPath(namespace, name));
+  if (raw === undefined) {
+    throw new CommandError(`there is no pod ${namespace}/${name} in ${cluster.name}; see -n and --context`);
+  }
+  const pod = parsePod(raw);
+  const [answer, registered, protectors, pods] = await Promise.all([
+    ask(cluster, kind, pod),
+    cellOf(cluster),
+    core.protectors(namespace),
+    cluster.list(`/api/v1/namespaces/${encodeURIComponent(namespace)}/pods`),
+  ]);
+  const cell = context.text("cell") ?? registered;
+  const others = pods.map((one) => parsePod(one));
+  const opinions = covering(protectors, pod).map((one) => opinionOf(one, pod, kind, cell, others, context.nowMs()));
+  return { kind, pod: { namespace, name, uid: pod.uid }, cluster: cluster.name, cell, answer, opinions };
+}
+
+export const why: Command = {
+  name: "why",
+  usage: "POD",
+  summary: "Would a deletion of the pod be admitted now, and if not, who holds it?",
+  description:
+    "Asks the webhook by a dry run through the apiserver, which changes nothing, and reads from the protectors who holds their quota and since when. Exit code 0: it would be admitted; 1: not; 2: could not be told.",
+  flags: {
+    evict: { type: "boolean", help: "Ask about an eviction, as kubectl drain makes them." },
+    cell: { type: "string", value: "ID", help: "The cell of the cluster, where its registration can't be read." },
+  },
+  arity: [1, 1],
+  completes: "pods",
+  run,
+};

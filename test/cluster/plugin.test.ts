@@ -1,0 +1,314 @@
+/** `kubectl podseidon`, run by kubectl itself, on a core cluster and a cell with the built processes. */
+import { spawn } from "node:child_process";
+import { mkdirSync, symlinkSync } from "node:fs";
+import { delimiter, dirname, join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { ensureBinaries } from "../../scripts/control-plane/binaries.ts";
+import type { ClusterOptions } from "../../scripts/control-plane/cluster.ts";
+import { Component } from "../../scripts/product/component.ts";
+import { Estate } from "../../scripts/product/estate.ts";
+import { root } from "../../scripts/root.ts";
+import { setReady } from "../support/pods.ts";
+import { readProtector, reservationCount } from "../support/protectors.ts";
+
+const NAMESPACE = "shop";
+const NAME = "deployment-web";
+const NODE = "node-1";
+const PODS = ["web-0", "web-1", "web-2", "web-3"];
+const SETTLE_MS = 60_000;
+const LABELS = { app: "web" };
+
+const bare: ClusterOptions = {
+  controllerManager: false,
+  scheduler: false,
+  kwok: false,
+  flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } },
+};
+
+let estate: Estate;
+let generator: Component;
+let kubectl: string;
+let path: string;
+
+interface Result {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** Runs `kubectl podseidon ...` with both clusters in KUBECONFIG, one file each. */
+function plugin(...args: readonly string[]): Promise<Result> {
+  return run(kubectl, ["podseidon", ...args]);
+}
+
+function run(command: string, args: readonly string[]): Promise<Result> {
+  const files = [estate.cell("cell").kubeconfig, estate.core.kubeconfig];
+  const child = spawn(command, [...args], {
+    env: { PATH: path, HOME: estate.core.directory, KUBECONFIG: files.join(delimiter), PODSEIDON_CORE_CONTEXT: "core" },
+  });
+  let stdout = "";
+  let stderr = "";
+  child.stdout.setEncoding("utf8").on("data", (text: string) => {
+    stdout += text;
+  });
+  child.stderr.setEncoding("utf8").on("data", (text: string) => {
+    stderr += text;
+  });
+  return new Promise((resolve, reject) => {
+    child.on("error", reject);
+    child.on("close", (code) => resolve({ code: code ?? -1, stdout, stderr }));
+  });
+}
+
+async function why(pod: string): Promise<Result> {
+  return await plugin("why", pod, "-n", NAMESPACE);
+}
+
+async function createPod(name: string): Promise<void> {
+  const cell = estate.cell("cell");
+  const metadata = { name, namespace: NAMESPACE, labels: LABELS };
+  const spec = { nodeName: NODE, containers: [{ name: "app", image: "app:1" }] };
+  await cell.apply([{ apiVersion: "v1", kind: "Pod", metadata, spec }]);
+  await setReady(cell, NAMESPACE, name, true);
+}
+
+async function untilCounted(available: number): Promise<void> {
+  await estate.core.waitFor(
+    `${available} pods to be counted`,
+    async () => {
+      const protector = await readProtector(estate.core, NAMESPACE, NAME);
+      const [cell] = protector.status?.cells ?? [];
+      return cell?.aggregation?.availableReplicas === available && reservationCount(protector) === 0;
+    },
+    SETTLE_MS,
+  );
+}
+
+const deployment = {
+  apiVersion: "apps/v1",
+  kind: "Deployment",
+  metadata: { name: "web", namespace: NAMESPACE, labels: { "podseidon.kubewharf.io/protect": "true" } },
+  spec: {
+    replicas: PODS.length,
+    strategy: { type: "RollingUpdate", rollingUpdate: { maxUnavailable: "25%" } },
+    selector: { matchLabels: LABELS },
+    template: { metadata: { labels: LABELS }, spec: { containers: [{ name: "app", image: "app:1" }] } },
+  },
+};
+
+beforeAll(async () => {
+  kubectl = (await ensureBinaries()).kubectl;
+  estate = await Estate.start({ cells: ["cell"], replicas: 1, settle: "20s", core: bare, cell: bare });
+  const bin = join(estate.core.directory, "bin");
+  mkdirSync(bin);
+  symlinkSync(process.execPath, join(bin, "node"));
+  path = [join(root, "dist"), bin, dirname(kubectl), "/usr/bin", "/bin"].join(delimiter);
+  const cell = estate.cell("cell");
+  const space = { apiVersion: "v1", kind: "Namespace", metadata: { name: NAMESPACE } };
+  await Promise.all([
+    estate.core.apply([space]),
+    cell.apply([space, { apiVersion: "v1", kind: "Node", metadata: { name: NODE } }]),
+  ]);
+  await estate.core.apply([deployment]);
+  generator = await Component.start({
+    kind: "generator",
+    name: "generator",
+    directory: join(estate.core.directory, "product"),
+    args: ["--kubeconfig", estate.core.kubeconfig, "--leader-elect=false"],
+  });
+  for (const pod of PODS) await createPod(pod);
+  await estate.core.waitFor("the protector", async () => {
+    const raw = await estate.core.admin.request(
+      "GET",
+      `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors/${NAME}`,
+    );
+    return raw.status === 200;
+  });
+  await untilCounted(PODS.length);
+});
+
+afterAll(async () => {
+  await generator?.stop();
+  await estate?.stop();
+});
+
+describe("while all is well", () => {
+  test("status has a line for each protector", async () => {
+    const { code, stdout } = await plugin("status", "-A");
+    expect(code).toBe(0);
+    const [head, line] = stdout.split("\n");
+    expect(head?.split(/\s{2,}/)).toEqual([
+      "NAMESPACE",
+      "NAME",
+      "REQUIRED",
+      "AVAILABLE",
+      "RESERVED",
+      "ALLOWED",
+      "CELLS",
+      "OLDEST",
+      "STATE",
+    ]);
+    expect(line?.split(/\s{2,}/)).toEqual([NAMESPACE, NAME, "3", "4/4", "0", "1", "1/1", "-", "ok"]);
+  });
+
+  test("status of one shows its source, cells and conditions", async () => {
+    const { stdout } = await plugin("status", NAME, "-n", NAMESPACE);
+    expect(stdout).toContain("Source:         Deployment web");
+    expect(stdout).toMatch(/cell +4\/4 +0 +\d+s +/);
+    expect(stdout).toContain("Reservations: none");
+    expect(stdout).toMatch(/Healthy +True +EnoughAvailable/);
+  });
+
+  test("why says that a deletion would be admitted, and deletes nothing", async () => {
+    const { code, stdout } = await why("web-0");
+    expect(code).toBe(0);
+    expect(stdout).toContain("Deletion:   yes: it would be admitted now");
+    expect(stdout).toContain(`PodProtector ${NAMESPACE}/${NAME}   agrees: there is quota`);
+    expect(reservationCount(await readProtector(estate.core, NAMESPACE, NAME))).toBe(0);
+  });
+
+  test("why answers programs in JSON", async () => {
+    const { stdout } = await plugin("why", "web-0", "-n", NAMESPACE, "--evict", "-o", "json");
+    expect(JSON.parse(stdout)).toMatchObject({
+      kind: "evict",
+      cell: "cell",
+      answer: { verdict: "admitted" },
+      opinions: [{ allowed: true, view: { name: NAME, required: 3, available: 4 } }],
+    });
+  });
+
+  test("drain-check tells which pods of the node go at once and which wait", async () => {
+    const { code, stdout } = await plugin("drain-check", NODE, "-o", "json");
+    expect(code).toBe(0);
+    const { pods } = JSON.parse(stdout);
+    expect(pods.map(({ now }: { now: string }) => now)).toEqual(PODS.map(() => "admitted"));
+    expect(pods.map(({ together }: { together: string }) => together)).toEqual(["goes", "waits", "waits", "waits"]);
+  });
+
+  test("doctor finds the installation in order", async () => {
+    const { code, stdout } = await plugin("doctor");
+    expect(stdout).not.toContain("FAIL");
+    expect(code).toBe(0);
+    for (const line of [
+      /^ok +core +crd +keeps every field/m,
+      /^ok +core +protectors +1 protector, none in trouble/m,
+      /^ok +core +cell cell +counted in 1 protector, heartbeat \d+s ago/m,
+      /^ok +cell +registration +asks as cell cell, refuses when it gets no answer/m,
+      /^(ok|WARN) +cell +CA in the registration +(valid for|expires in)/m,
+      /^ok +cell +webhook +answers/m,
+    ])
+      expect(stdout).toMatch(line);
+  });
+
+  test("words are completed, by the plugin and by kubectl", async () => {
+    const own = await run("kubectl-podseidon", ["__complete", "why", "-n", NAMESPACE, "web-"]);
+    expect(own.stdout.trim().split("\n")).toEqual([...PODS, ":4"]);
+    const asked = await run(kubectl, ["__complete", "podseidon", "drain-check", ""]);
+    expect(asked.stdout.split("\n")).toContain(NODE);
+    expect((await run("kubectl-podseidon", ["__complete", "sus"])).stdout).toBe("suspend\n:4\n");
+  });
+
+  test.each<[string, string[], string]>([
+    ["a context that is not there", ["status", "--context", "nowhere"], 'no context "nowhere"'],
+    ["a pod that is not there", ["why", "web-9", "-n", NAMESPACE], `there is no pod ${NAMESPACE}/web-9`],
+    ["a flag that is not there", ["status", "--fast"], "see kubectl podseidon status --help"],
+    ["a protector whose workload is there", ["release", NAME, "-n", NAMESPACE], "belongs to Deployment web"],
+    ["a cell that nobody counts", ["remove-cell", "moon", "-A"], "counts a cell moon"],
+  ])("%s is an error that says what to do", async (_, args, text) => {
+    const { code, stderr } = await plugin(...args);
+    expect(stderr).toContain(text);
+    expect(code).toBe(2);
+  });
+});
+
+describe("when quota is used", () => {
+  test("why names the disruption that holds it, and since when", async () => {
+    // Nobody accounts for the deletion, so that its reservation stays.
+    await estate.aggregators.get("cell")?.stop();
+    const cell = estate.cell("cell");
+    await cell.admin.call("DELETE", `/api/v1/namespaces/${NAMESPACE}/pods/web-3?gracePeriodSeconds=0`);
+    const { code, stdout } = await why("web-1");
+    expect(code).toBe(1);
+    expect(stdout).toContain("Deletion:   no: it would be refused now; this passes by itself");
+    expect(stdout).toContain("refuses: the spare pods are reserved by disruptions under way");
+    expect(stdout).toMatch(/Held by, the oldest first:\n.*\n +cell +web-3 +DELETE +1 +\d+s ago +\d+s ago/);
+    expect((await plugin("status", "-n", NAMESPACE)).stdout).toMatch(/deployment-web +3 +4\/4 +1 +0 +1\/1 +\d+s +busy/);
+    await estate.startAggregator("cell");
+    await untilCounted(3);
+  });
+
+  test("why names the pods that are missing", async () => {
+    await setReady(estate.cell("cell"), NAMESPACE, "web-2", false);
+    await untilCounted(2);
+    const { code, stdout } = await why("web-1");
+    expect(code).toBe(1);
+    expect(stdout).toContain("refuses: no more pods are available than must be (needs 3, 2 available, 0 reserved)");
+    expect(stdout).toMatch(/Not available in this cluster:\n.*\n +web-2 +not ready/);
+    expect((await plugin("doctor")).stdout).toMatch(
+      /FAIL +core +protectors +1 below their minimum: shop\/deployment-web/,
+    );
+  });
+
+  test("suspend changes nothing without --yes, lets pass with it, and resume ends it", async () => {
+    const dry = await plugin("suspend", NAME, "-n", NAMESPACE, "--for", "10m");
+    expect(dry.stdout).toContain("would be suspended for 10m");
+    expect(dry.stdout).toContain("Nothing was changed. Repeat the command with --yes");
+    expect((await why("web-1")).code).toBe(1);
+    const made = await plugin("suspend", NAME, "-n", NAMESPACE, "--for", "10m", "--reason", "a move", "--yes");
+    expect(made.stdout).toContain(
+      "Warning: while shop/deployment-web is suspended every deletion of its pods is admitted",
+    );
+    // The webhook learns of it by its watch.
+    await estate.core.waitFor("the suspension to be in force", async () => (await why("web-1")).code === 0);
+    expect((await why("web-1")).stdout).toContain(`Warning:    PodProtector ${NAMESPACE}/${NAME} is suspended`);
+    expect((await plugin("status", NAME, "-n", NAMESPACE)).stdout).toMatch(/Suspended: +until .*: a move/);
+    await plugin("resume", NAME, "-n", NAMESPACE);
+    await estate.core.waitFor("the end of the suspension", async () => (await why("web-1")).code === 1);
+  });
+});
+
+describe("when a part is gone for good", () => {
+  test("remove-cell forgets it, once the generator has acted", async () => {
+    await estate.aggregators.get("cell")?.stop();
+    const dry = await plugin("remove-cell", "cell", "-A");
+    expect(dry.stdout).toContain("would be rid of cell cell (server dry run)");
+    expect(dry.stdout).toContain("no longer counts 2 available pods of cell");
+    expect((await plugin("remove-cell", "cell", "-A", "--yes")).code).toBe(0);
+    const { stdout } = await plugin("status", NAME, "-n", NAMESPACE);
+    expect(stdout).toMatch(/cell +0\/0 +0 +- +- +removed/);
+  });
+
+  test("release lets the pods of a vanished workload go", async () => {
+    const path = `/apis/apps/v1/namespaces/${NAMESPACE}/deployments/web`;
+    await generator.stop();
+    await estate.core.admin.call("PATCH", path, { metadata: { finalizers: null } });
+    await estate.core.admin.call("DELETE", path);
+    generator = await Component.start({
+      kind: "generator",
+      name: "generator-2",
+      directory: join(estate.core.directory, "product"),
+      args: ["--kubeconfig", estate.core.kubeconfig, "--leader-elect=false"],
+    });
+    const dry = await plugin("release", NAME, "-n", NAMESPACE);
+    expect(dry.stdout).toContain("would be released (server dry run)");
+    expect((await plugin("release", NAME, "-n", NAMESPACE, "--yes")).code).toBe(0);
+    await estate.core.waitFor("the protector to go", async () => {
+      const { stdout } = await plugin("status", "-n", NAMESPACE);
+      return stdout.startsWith("There are no protectors");
+    });
+  });
+
+  test("doctor finds that nobody is asked any more", async () => {
+    for (const kind of ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"])
+      await estate.cell("cell").admin.call("DELETE", `/apis/admissionregistration.k8s.io/v1/${kind}/podseidon`);
+    // The apiserver's own cache of registrations follows a moment later.
+    let last: Result | undefined;
+    await estate.core.waitFor("the registration to be out of force", async () => {
+      last = await plugin("doctor");
+      return /FAIL +cell +webhook +was not asked/.test(last.stdout);
+    });
+    expect(last?.code).toBe(1);
+    expect(last?.stdout).toMatch(/FAIL +cell +registration +the cluster asks nobody/);
+    expect(last?.stdout).toContain("apply the registration of the cluster's overlay again");
+  });
+});
