@@ -1,6 +1,8 @@
 /** A protector as a person asks about it: what is promised, what is there, who holds how much, and since when. Pure. */
+
+import type { CellState, ProtectorState } from "../../shared/decide/cell-state.ts";
 import { estimate, isReliable } from "../../shared/decide/estimate.ts";
-import { type CellState, type ProtectorState, parseProtector } from "../../shared/decide/protector-state.ts";
+import { parseProtector } from "../../shared/decide/protector-state.ts";
 import { orderedRecords } from "../../shared/decide/reservation.ts";
 import { parseMs } from "../../shared/decide/time.ts";
 import {
