@@ -13,7 +13,21 @@ export interface SourceReference {
 
 export type GeneratorEvent =
   | { readonly kind: "held" | "letGo"; readonly source: string }
-  | { readonly kind: "created" | "updated"; readonly source: string; readonly protector: string }
+  | {
+      readonly kind: "created" | "updated" | "restored" | "replaced";
+      readonly source: string;
+      readonly protector: string;
+    }
+  /** Somebody has deleted it, and it can't be made anew: it stays in force as it is. */
+  | {
+      readonly kind: "kept";
+      readonly source: string;
+      readonly protector: string;
+      readonly uid: string;
+      readonly why: string;
+    }
+  /** Parts of the register of releases that nobody needs any more are gone. */
+  | { readonly kind: "registerDropped"; readonly segments: number }
   | { readonly kind: "released"; readonly source: string; readonly protector: string; readonly reason: ReleaseReason }
   | { readonly kind: "cellsRemoved"; readonly protector: string; readonly cells: readonly string[] }
   /** Told once for each protector whose source vanished, and again when that has changed. */

@@ -35,6 +35,8 @@ export interface GeneratorSetup {
   /** Undefined: it leads from the start. */
   readonly election: Election | undefined;
   readonly concurrency: number;
+  /** Where the register of releases is; `podseidon-system` by default. */
+  readonly registerNamespace?: string;
   readonly observer: GeneratorObserver;
 }
 

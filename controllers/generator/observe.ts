@@ -9,7 +9,18 @@ import { GROUP, KIND, VERSION } from "../../shared/schema/annotations.ts";
 import type { GeneratorEvent } from "./events.ts";
 import type { GeneratorObserver } from "./generator.ts";
 
-const WRITES = ["held", "letGo", "created", "updated", "released", "cellsRemoved", "noted"] as const;
+const WRITES = [
+  "held",
+  "letGo",
+  "created",
+  "updated",
+  "restored",
+  "replaced",
+  "released",
+  "cellsRemoved",
+  "noted",
+  "registerDropped",
+] as const;
 const PROBLEMS = ["ignored", "unresolved", "namespaceTerminating"] as const;
 const FAILURES = ["conflict", "gone", "rejected", "unavailable"] as const;
 /** Kinds of sources that are watched, and protectors. */
@@ -99,12 +110,29 @@ function writeObserver({ metrics, log, events }: Observed): GeneratorObserver["g
         );
         events.record(orphanNote(event));
         return;
+      case "kept":
+        log.warn(
+          { source: event.source, protector: event.protector, why: event.why },
+          "A protector was deleted without a release and cannot be made anew now; it stays in force",
+        );
+        events.record(keptNote(event));
+        return;
       default: {
         const { kind, ...fields } = event;
         writes.inc({ step: kind });
         log.info({ step: kind, ...fields }, "A step was done");
       }
     }
+  };
+}
+
+function keptNote(event: Extract<GeneratorEvent, { kind: "kept" }>): Parameters<EventRecorder["record"]>[0] {
+  const [, namespace = ""] = event.source.split("/");
+  return {
+    regarding: { apiVersion: `${GROUP}/${VERSION}`, kind: KIND, namespace, name: event.protector, uid: event.uid },
+    type: "Warning",
+    reason: "DeletedWithoutRelease",
+    message: `deleted without having been released, and it can't be created anew now: it stays in force. ${event.why}`,
   };
 }
 

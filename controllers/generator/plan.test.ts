@@ -57,7 +57,12 @@ function withSpec(changes: Partial<PodProtector["spec"]>): PodProtector {
   return protector((object) => ({ ...object, spec: { ...object.spec, ...changes } }));
 }
 
-function planned(present: Source | undefined, protectors: PodProtector[], others: PodProtector[] = []): Step[] {
+function planned(
+  present: Source | undefined,
+  protectors: PodProtector[],
+  others: PodProtector[] = [],
+  lost: PodProtector[] = [],
+): Step[] {
   const facts: Facts = {
     plugin,
     plugins: [plugin],
@@ -65,6 +70,7 @@ function planned(present: Source | undefined, protectors: PodProtector[], others
     source: present,
     protectors,
     named: (name) => [...protectors, ...others].find(({ metadata }) => metadata.name === name),
+    lost,
   };
   return plan(facts);
 }
@@ -158,10 +164,6 @@ describe("an altered protector is repaired", () => {
     expect(planned(source(), [going])).toEqual([]);
   });
 
-  test("one that is being deleted stays, in force and current, while its source asks for it", () => {
-    expect(planned(source(), [withMetadata({ deletionTimestamp: "2026-01-01T00:00:00Z" })])).toEqual([]);
-  });
-
   test("a workload that was deleted and made again adopts it", () => {
     const [step] = planned(source({ uid: "u2" }), [protector()]);
     expect(step?.kind === "update" && step.object.metadata.ownerReferences?.[0]?.uid).toBe("u2");
@@ -206,10 +208,7 @@ describe("a protector is released", () => {
   });
 
   test("never because its source vanished", () => {
-    const told = ["reportOrphan", "noteSource"];
-    expect(kinds(planned(undefined, [protector()]))).toEqual(told);
-    const going = withMetadata({ deletionTimestamp: "2026-01-01T00:00:00Z" });
-    expect(kinds(planned(undefined, [going]))).toEqual(told);
+    expect(kinds(planned(undefined, [protector()]))).toEqual(["reportOrphan", "noteSource"]);
   });
 
   test("unless someone marks it as released then", () => {
@@ -224,4 +223,48 @@ test("remove-cell-once names the cells to drop", () => {
   const annotations = { ...protector().metadata.annotations, "podseidon.kubewharf.io/remove-cell-once": "a, b" };
   const [step] = planned(source(), [withMetadata({ annotations })]);
   expect(step?.kind === "removeCells" && step.cells).toEqual(["a", "b"]);
+});
+
+describe("a protector that was lost", () => {
+  const OWNERS = ["metadata", "ownerReferences"] as const;
+
+  test("comes back with what an operator has set and with its history", () => {
+    const lost = withSpec({ minAvailable: 3, admissionHistoryConfig: { maxConcurrentLag: 7 } });
+    const [step] = planned(source(), [], [], [lost]);
+    expect(step).toMatchObject({
+      kind: "restore",
+      copy: lost,
+      object: { spec: { minAvailable: 8, admissionHistoryConfig: { maxConcurrentLag: 7 } } },
+    });
+    expect(step).toHaveProperty(
+      "object.metadata.annotations",
+      expect.objectContaining({
+        "podseidon.kubewharf.io/restored": expect.any(String),
+      }),
+    );
+  });
+
+  test("comes back without its source, and without an owner that would take it away again", () => {
+    const [step] = planned(undefined, [], [], [protector()]);
+    expect(step).toMatchObject({ kind: "restore", object: { spec: { minAvailable: 8 } } });
+    expect(step).not.toHaveProperty(["object", ...OWNERS]);
+  });
+
+  test("is none of the source's that does not ask for it any more", () => {
+    expect(planned(source({ protectors: [], finalizers: [] }), [], [], [protector()])).toEqual([]);
+  });
+
+  test("is made anew while it is on its way out, with its owner where that is there", () => {
+    const deleted = withMetadata({ deletionTimestamp: "2026-01-01T00:00:00Z" });
+    const [step] = planned(source(), [deleted]);
+    expect(step).toMatchObject({ kind: "replace", protector: deleted });
+    expect(step).toHaveProperty(["object", ...OWNERS]);
+    expect(kinds(planned(undefined, [deleted]))).toEqual(["replace"]);
+    expect(planned(undefined, [deleted])[0]).not.toHaveProperty(["object", ...OWNERS]);
+  });
+
+  test("is no longer torn away once it is released", () => {
+    const released = withMetadata({ deletionTimestamp: "2026-01-01T00:00:00Z", annotations: { [RELEASED]: "x" } });
+    expect(kinds(planned(undefined, [released]))).toEqual(["release"]);
+  });
 });

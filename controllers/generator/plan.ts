@@ -2,6 +2,8 @@
  * What the generator has to do about one source, from what is there now (design 7). Pure: facts in, steps out, in the order in
  * which they are safe: a source is held before its protector exists, and let go only after its protectors were released.
  */
+
+import { restoredObject } from "../../shared/kube/restore-protector.ts";
 import {
   GENERATOR_FINALIZER,
   RELEASED_ANNOTATION,
@@ -9,7 +11,14 @@ import {
 } from "../../shared/schema/annotations.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { alternativeName, protectorName } from "./names.ts";
-import { hasGeneratorFinalizer, type NewProtector, newProtector, repairedProtector, sourceOf } from "./protector.ts";
+import {
+  hasGeneratorFinalizer,
+  isDeleting,
+  type NewProtector,
+  newProtector,
+  repairedProtector,
+  sourceOf,
+} from "./protector.ts";
 import { type RequiredProtector, type Source, type SourceIdentity, type SourcePlugin, sourceKey } from "./source.ts";
 import { isNotedAsVanished } from "./source-condition.ts";
 
@@ -20,6 +29,10 @@ export type Step =
   /** Put the finalizer on the source, so that its deletion waits for the release. */
   | { readonly kind: "holdSource"; readonly source: Source }
   | { readonly kind: "create"; readonly object: NewProtector }
+  /** One that vanished without a release comes back with its history. */
+  | { readonly kind: "restore"; readonly object: object; readonly copy: PodProtector }
+  /** One that somebody has deleted, and that is still asked for, is made anew with its history. */
+  | { readonly kind: "replace"; readonly protector: PodProtector; readonly object: object }
   | { readonly kind: "update"; readonly object: PodProtector }
   /** Annotation `remove-cell-once`: drop these cells from the status, then the annotation. */
   | { readonly kind: "removeCells"; readonly protector: PodProtector; readonly cells: readonly string[] }
@@ -40,11 +53,13 @@ export interface Facts {
   readonly protectors: readonly PodProtector[];
   /** Any protector of the namespace by name. */
   readonly named: (name: string) => PodProtector | undefined;
+  /** Those that named this source and vanished without a release. */
+  readonly lost?: readonly PodProtector[];
 }
 
 export function plan(facts: Facts): Step[] {
   const { source } = facts;
-  if (source === undefined) return facts.protectors.flatMap(withoutSource);
+  if (source === undefined) return [...facts.protectors.flatMap(withoutSource), ...lostOrphans(facts)];
   if (source.decision === "OutOfScope") return [];
   const kept = new Set<string>();
   const steps: Step[] = [];
@@ -55,7 +70,10 @@ export function plan(facts: Facts): Step[] {
     // A source that is already on its way and was never held has nothing left to protect.
     else if (!source.deleting || isHeld(source)) {
       // The finalizer is there before the first protector is: a source that has it had one.
-      steps.push({ kind: "create", object: newProtector(facts.plugin, source, required, name, isHeld(source)) });
+      const object = newProtector(facts.plugin, source, required, name, isHeld(source));
+      const copy = facts.lost?.find(({ metadata }) => metadata.name === name);
+      if (copy === undefined) steps.push({ kind: "create", object });
+      else steps.push({ kind: "restore", object: { ...object, spec: { ...copy.spec, ...object.spec } }, copy });
     }
   }
   const reason: ReleaseReason = source.deleting ? "SourceDeleted" : "NotRequired";
@@ -75,11 +93,29 @@ function withoutSource(protector: PodProtector): Step[] {
   if (protector.metadata.annotations?.[RELEASED_ANNOTATION] !== undefined) {
     return [{ kind: "release", protector, reason: "ReleasedByOperator" }];
   }
+  if (isTornAway(protector)) return [replacement(protector, restoredObject(protector, false))];
   if (isNotedAsVanished(protector)) return [];
   return [
     { kind: "reportOrphan", protector },
     { kind: "noteSource", protector, vanished: true },
   ];
+}
+
+/** A source and its protector both vanished: the protector comes back, without an owner that would take it away again. */
+function lostOrphans({ protectors, lost = [] }: Facts): Step[] {
+  const present = new Set(protectors.map(({ metadata }) => metadata.name));
+  return lost
+    .filter(({ metadata }) => !present.has(metadata.name))
+    .map((copy) => ({ kind: "restore", object: restoredObject(copy, false), copy }));
+}
+
+/** Somebody has deleted it; it is in force by its finalizer alone. */
+function isTornAway(protector: PodProtector): boolean {
+  return isDeleting(protector.metadata) && hasGeneratorFinalizer(protector);
+}
+
+function replacement(protector: PodProtector, object: object): Step {
+  return { kind: "replace", protector, object };
 }
 
 /** Under which name a required protector lives, and what is there: a name that belongs to someone else is left to them. */
@@ -103,6 +139,7 @@ function repair(present: PodProtector, plugin: Facts["plugin"], source: Source, 
   const cells = present.metadata.annotations?.[REMOVE_CELL_ONCE_ANNOTATION];
   // Each step works on the version that was seen; the next comes when the one before shows in the watch.
   if (repaired !== undefined) return [{ kind: "update", object: repaired }];
+  if (isTornAway(present)) return [replacement(present, restoredObject(present, true))];
   if (cells !== undefined) {
     return [{ kind: "removeCells", protector: present, cells: cells.split(",").map((cell) => cell.trim()) }];
   }

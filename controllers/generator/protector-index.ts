@@ -97,8 +97,11 @@ export class ProtectorIndex {
     if (protector === undefined || source === undefined) return undefined;
     const key = sourceKey(source);
     const names = this.#bySource.get(key) ?? new Set();
+    const written = this.#written.get(keyOf(protector))?.metadata.uid;
+    // One of that name that this process has made since is not gone with the one before it.
+    const isSucceeded = written !== undefined && written !== protector.metadata.uid;
     if (action === "add") names.add(keyOf(protector));
-    else names.delete(keyOf(protector));
+    else if (!isSucceeded) names.delete(keyOf(protector));
     if (names.size > 0) this.#bySource.set(key, names);
     else this.#bySource.delete(key);
     return key;

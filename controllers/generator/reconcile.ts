@@ -1,6 +1,7 @@
 /** One source from facts to writes (design 7): gather what is there, decide by `plan`, do the steps in order. */
 import { type ApiClient, podProtectorPath } from "../../shared/kube/api.ts";
 import type { ApiResult } from "../../shared/kube/api-result.ts";
+import { restore } from "../../shared/kube/restore-protector.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import { DONE, later, type Outcome, type Reconcile } from "../../shared/runtime/reconcile.ts";
 import { GENERATOR_FINALIZER, GROUP, KIND, PLURAL, VERSION } from "../../shared/schema/annotations.ts";
@@ -8,11 +9,14 @@ import { parsePodProtector } from "../../shared/schema/parse-podprotector.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import type { GeneratorEvent } from "./events.ts";
 import type { KindWatch } from "./kind-watch.ts";
+import type { LastKnown } from "./last-known.ts";
 import { outcomeOf } from "./outcome.ts";
 import { plan, type Step } from "./plan.ts";
 import type { ProtectorIndex } from "./protector-index.ts";
+import type { Register } from "./register.ts";
 import { release } from "./release.ts";
 import { removeCells } from "./remove-cells.ts";
+import { replace } from "./replace.ts";
 import { Reports } from "./reports.ts";
 import type { Resolver } from "./resolve.ts";
 import { collectionPath, parseSourceKey, type Source, type SourceKind, type SourcePlugin } from "./source.ts";
@@ -26,11 +30,17 @@ export interface ReconcilerOptions {
   readonly kinds: ReadonlyMap<string, KindWatch>;
   readonly resolver: Resolver;
   readonly protectors: ProtectorIndex;
+  readonly lost: LastKnown;
+  readonly register: Register;
   /** Asked before each write: a deposed leader does nothing more. */
   readonly mayWrite: () => boolean;
   readonly timeoutMs: number;
   readonly onEvent: (event: GeneratorEvent) => void;
 }
+
+/** What can't be made anew now is tried again after this. */
+const REPLACE_AGAIN_MS = 30_000;
+const RESTORE_AGAIN_MS = 2_000;
 
 interface Work {
   readonly options: ReconcilerOptions;
@@ -63,6 +73,7 @@ export function reconciler(options: ReconcilerOptions): Reconcile<string> {
       source: ready.source,
       protectors,
       named: (name) => options.protectors.get(`${identity.namespace}/${name}`),
+      lost: options.lost.of(key),
     });
     for (const step of steps) {
       // The next leader does it.
@@ -148,6 +159,16 @@ async function perform(work: Work, step: Step): Promise<Outcome> {
       const protector = step.object.metadata.name;
       return settled(work, result, { kind: "created", source: key, protector }, `create protector ${protector}`);
     }
+    case "restore": {
+      const { name } = step.copy.metadata;
+      const result = await restore(options.api, step.object, step.copy, calls);
+      // Someone else has made it again: the watch is about to say so.
+      if (result.kind === "conflict") return later(RESTORE_AGAIN_MS);
+      if (result.kind === "ok") options.protectors.wrote(result.object);
+      return settled(work, result, { kind: "restored", source: key, protector: name }, `restore protector ${name}`);
+    }
+    case "replace":
+      return replaceStep(work, step);
     case "update": {
       const { namespace = "", name } = step.object.metadata;
       const body = { ...step.object, apiVersion: `${GROUP}/${VERSION}`, kind: KIND };
@@ -168,7 +189,8 @@ async function perform(work: Work, step: Step): Promise<Outcome> {
     case "release": {
       const { protector, reason } = step;
       const { name } = protector.metadata;
-      const result = await release(calls, protector, reason, new Date(nowMs).toISOString());
+      const record = options.register.record.bind(options.register);
+      const result = await release({ ...calls, record }, protector, reason, new Date(nowMs).toISOString());
       if (result.kind === "ok") options.protectors.released(protector);
       return settled(work, result, { kind: "released", source: key, protector: name, reason }, `release ${name}`);
     }
@@ -187,6 +209,23 @@ async function perform(work: Work, step: Step): Promise<Outcome> {
 /** The apiserver says it in words only; its reason for it is a mere Forbidden, as for a missing permission. */
 function isNamespaceTerminating(result: ApiResult<unknown>): boolean {
   return result.kind === "rejected" && result.status === 403 && result.message.includes("is being terminated");
+}
+
+async function replaceStep(work: Work, { protector, object }: Extract<Step, { kind: "replace" }>): Promise<Outcome> {
+  const { options, key, signal } = work;
+  const { name, uid } = protector.metadata;
+  const replaced = await replace({ api: options.api, timeoutMs: options.timeoutMs, signal }, protector, object);
+  if (replaced.kind === "failed") {
+    const event: GeneratorEvent = { kind: "replaced", source: key, protector: name };
+    return settled(work, replaced.result, event, `replace protector ${name}`);
+  }
+  if (replaced.kind === "kept") {
+    options.onEvent({ kind: "kept", source: key, protector: name, uid, why: replaced.why });
+    return later(REPLACE_AGAIN_MS);
+  }
+  options.protectors.wrote(replaced.object);
+  options.onEvent({ kind: "replaced", source: key, protector: name });
+  return DONE;
 }
 
 function orphaned(source: string, { metadata }: PodProtector): GeneratorEvent {

@@ -1,5 +1,5 @@
 /**
- * The release of a protector (design 7): first the mark, then the deletion, then the finalizer that kept it in force, so that
+ * The release of a protector (design 7): first the mark, then the register, then the deletion, then the finalizer that kept it in force, so that
  * whoever sees it vanish has seen before that it was meant to. Each step starts from what the one before returned; after a crash
  * the next reconciliation goes on where it ended.
  */
@@ -15,6 +15,8 @@ export interface ReleaseCalls {
   readonly api: ApiClient;
   readonly timeoutMs: number;
   readonly signal: AbortSignal;
+  /** Puts a release on record (design 7); resolves when that is stored, or with why it is not. */
+  readonly record?: (uid: string, text: string) => Promise<ApiResult<unknown>>;
 }
 
 const GONE: ApiResult<undefined> = { kind: "ok", object: undefined };
@@ -29,11 +31,24 @@ export async function release(
   const marked = await mark(calls, protector, `${reason} ${time}`);
   if (marked.kind === "gone") return GONE;
   if (marked.kind !== "ok") return marked;
+  const recorded = await record(calls, protector, reason, time);
+  if (recorded !== undefined) return recorded;
   const deleted = await remove(calls, marked.object);
   if (deleted.kind === "gone") return GONE;
   if (deleted.kind !== "ok") return deleted;
   const freed = await dropFinalizer(calls, deleted.object);
   return freed.kind === "gone" ? GONE : freed;
+}
+
+/** What keeps the release from going on: not that there is no register, the mark on the object stands for it then. */
+async function record(
+  { record }: ReleaseCalls,
+  { metadata }: PodProtector,
+  reason: ReleaseReason,
+  time: string,
+): Promise<ApiResult<unknown> | undefined> {
+  const result = await record?.(metadata.uid, `${time} ${metadata.namespace ?? ""}/${metadata.name} ${reason}`);
+  return result?.kind === "unavailable" || result?.kind === "conflict" ? result : undefined;
 }
 
 function pathOf({ metadata }: PodProtector): string {

@@ -65,6 +65,7 @@ export async function run(): Promise<number> {
     plugins: plugins(options),
     election: election(options, cluster),
     concurrency: options.concurrency,
+    registerNamespace: options.leaderElectNamespace ?? cluster.namespace ?? DEFAULT_NAMESPACE,
     observer: generatorObserver({ metrics, log, events }),
   });
   stateMetrics(metrics, { orphans: () => generator.orphans().length, leading: () => generator.leading });

@@ -12,6 +12,7 @@ import { BudgetPods } from "./budget-pods.ts";
 import { Discovery } from "./discovery.ts";
 import type { GeneratorSetup } from "./generator.ts";
 import { KindWatch } from "./kind-watch.ts";
+import { Outlive } from "./outlive.ts";
 import { ProtectorIndex } from "./protector-index.ts";
 import { reconciler } from "./reconcile.ts";
 import { Resolver } from "./resolve.ts";
@@ -29,6 +30,7 @@ export class Term {
   readonly #pods: BudgetPods;
   readonly #workloads: Workloads;
   readonly #index: ProtectorIndex;
+  readonly #outlive: Outlive;
   readonly #queue: WorkQueue;
   /** Keys are queued only when the protectors are known, and all objects of their kind: half of that could release a protector. */
   #working = false;
@@ -40,6 +42,7 @@ export class Term {
     this.#api = new ApiClient(transport);
     this.#queue = new WorkQueue({ name: "generator", ports, onEvent: observer.queue });
     this.#protectors = this.#watchProtectors();
+    this.#outlive = new Outlive(setup, this.#protectors, mayWrite);
     this.#index = new ProtectorIndex(this.#protectors, plugins, (key) => this.#add(key));
     const discovery = new Discovery(this.#api, CALL_TIMEOUT_MS);
     for (const plugin of plugins) this.#kinds.set(plugin.name, this.#watchKind(plugin, discovery));
@@ -56,9 +59,9 @@ export class Term {
   async run(signal: AbortSignal): Promise<void> {
     this.#protectors.start();
     const kinds = [...this.#kinds.values()].map((kind) => kind.run(signal));
-    await this.#protectors.whenSynced(signal);
+    await Promise.all([this.#protectors.whenSynced(signal), this.#outlive.start(signal)]);
     if (!signal.aborted) await this.#work(signal);
-    await Promise.all([...kinds, this.#protectors.stop(), this.#pods.stop()]);
+    await Promise.all([...kinds, this.#protectors.stop(), this.#pods.stop(), this.#outlive.stop()]);
   }
 
   problem(): string | undefined {
@@ -80,6 +83,7 @@ export class Term {
     const { ports, concurrency } = this.#setup;
     const workers = runWorkers(this.#queue, this.#reconciler(), { workers: concurrency, ports });
     this.#working = true;
+    this.#outlive.register.start(signal);
     for (const kind of this.#kinds.values()) if (kind.ready) this.#addAll(kind);
     await aborted(signal);
     await workers.stop({ abort: true });
@@ -108,6 +112,8 @@ export class Term {
       kinds: this.#kinds,
       resolver: new Resolver({ workloads: this.#workloads, pods: this.#pods }),
       protectors: this.#index,
+      lost: this.#outlive.lost,
+      register: this.#outlive.register,
       mayWrite: this.#mayWrite,
       timeoutMs: CALL_TIMEOUT_MS,
       onEvent: observer.generator,

@@ -213,22 +213,51 @@ describe("a protector", () => {
     expect(field(after, "spec")).toEqual(field(before, "spec"));
   });
 
-  test("that is deleted stays in force, follows its source, and comes back when it is torn away", async () => {
+  const untilSuccessor = (before: unknown): Promise<unknown> =>
+    eventually(
+      `${protectorsPath()}/deployment-web`,
+      (one) => one !== undefined && field(one, "metadata", "uid") !== field(before, "metadata", "uid"),
+    );
+  const history = {
+    cells: [
+      {
+        cellID: "one",
+        aggregation: { totalReplicas: 5, availableReplicas: 5, resourceVersion: "1" },
+        admissionHistory: { buckets: [{ startTime: "2026-01-01T00:00:00Z", podUID: "p1", counter: 1 }] },
+      },
+    ],
+    summary: { totalReplicas: 5, aggregatedAvailableReplicas: 5, estimatedAvailableReplicas: 4 },
+  };
+
+  test.each<[string, () => Promise<unknown>, "replaced" | "restored"]>([
+    ["deleted", () => cluster.admin.call("DELETE", `${protectorsPath()}/deployment-web`), "replaced"],
+    [
+      "torn away in etcd",
+      () => cluster.etcd.deleteKey(`/registry/${GROUP}/podprotectors/${namespace}/deployment-web`),
+      "restored",
+    ],
+  ])("that is %s comes back with its history and a mark", async (_, lose, kind) => {
     const { events } = start();
     await cluster.apply([deployment("web")]);
     const first = await untilMinimum("web", 8);
-    await cluster.admin.call("DELETE", `${protectorsPath()}/deployment-web`);
-    await patch(deploymentPath("web"), { spec: { replicas: 20 } });
-    expect(field(await untilMinimum("web", 16), "metadata", "deletionTimestamp")).toBeDefined();
-    await patch(`${protectorsPath()}/deployment-web`, { metadata: { finalizers: null } });
-    const uid = field(first, "metadata", "uid");
-    const again = await eventually(
-      `${protectorsPath()}/deployment-web`,
-      (one) => one !== undefined && field(one, "metadata", "uid") !== uid,
-    );
-    await told(events, "created", 2);
+    const path = `${protectorsPath()}/deployment-web`;
+    await patch(path, { spec: { admissionHistoryConfig: { maxConcurrentLag: 7 } } });
+    const found = await read(path);
+    await cluster.admin.call("PUT", `${path}/status`, { ...Object(found), status: history });
+    await lose();
+    const again = await untilSuccessor(first);
+    await told(events, kind);
+    const after = await eventually(path, (one) => field(one, "status", "cells", 0) !== undefined);
     expect(field(again, "metadata", "annotations", `${GROUP}/restored`)).toBeDefined();
-    expect(field(first, "metadata", "annotations", `${GROUP}/restored`)).toBeUndefined();
+    expect(field(again, "spec", "admissionHistoryConfig", "maxConcurrentLag")).toBe(7);
+    expect(field(after, "status", "cells", 0, "admissionHistory", "buckets", 0, "podUID")).toBe("p1");
+    expect(field(after, "status", "cells", 0, "aggregation")).toBeUndefined();
+    expect(items(await read(protectorsPath()))).toHaveLength(1);
+    // Nothing was released, so nothing is on record.
+    const register = await cluster.admin.get(
+      "/api/v1/namespaces/podseidon-system/configmaps?labelSelector=podseidon.kubewharf.io/register",
+    );
+    expect(JSON.stringify(items(register))).not.toContain(String(field(first, "metadata", "uid")));
   });
 
   test("drops cells once when it is told to", async () => {
@@ -262,7 +291,7 @@ describe("a protector is let go", () => {
   test("when its Deployment is deleted, but only once that asks for no replicas", async () => {
     const { events } = start();
     await cluster.apply([deployment("web")]);
-    await untilMinimum("web", 8);
+    const first = await untilMinimum("web", 8);
     await cluster.admin.call("DELETE", deploymentPath("web"));
     await patch(deploymentPath("web"), { spec: { replicas: 5 } });
     // The deleted Deployment is still there, and its protector still follows it.
@@ -272,6 +301,10 @@ describe("a protector is let go", () => {
     expect(await protector("web")).toBeUndefined();
     await told(events, "letGo");
     expect(events.map(({ kind }) => kind).slice(-2)).toEqual(["released", "letGo"]);
+    const register = await cluster.admin.get("/api/v1/namespaces/podseidon-system/configmaps/podseidon-released-0");
+    expect(field(register, "data", String(field(first, "metadata", "uid")))).toMatch(
+      new RegExp(` ${namespace}/deployment-web SourceDeleted$`),
+    );
   });
 
   test("when its Deployment no longer asks, with a mark before it goes", async () => {

@@ -1,0 +1,54 @@
+/** How protectors outlive their own loss, at the generator (design 7): what was lost while it looked on, and the register of releases. */
+import { ApiClient } from "../../shared/kube/api.ts";
+import { ReleaseRegister } from "../../shared/kube/release-register.ts";
+import type { Source } from "../../shared/kube/source.ts";
+import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { OWN_NAMESPACE } from "../../shared/schema/release-register.ts";
+import type { GeneratorSetup } from "./generator.ts";
+import { LastKnown } from "./last-known.ts";
+import { sourceOf } from "./protector.ts";
+import { Register } from "./register.ts";
+import { sourceKey } from "./source.ts";
+
+const CALL_TIMEOUT_MS = 10_000;
+
+export class Outlive {
+  readonly lost: LastKnown;
+  readonly register: Register;
+  readonly #releases: ReleaseRegister;
+
+  constructor(setup: GeneratorSetup, protectors: Pick<Source<PodProtector>, "subscribe">, mayWrite: () => boolean) {
+    const { transport, ports, observer, plugins } = setup;
+    const namespace = setup.registerNamespace ?? OWN_NAMESPACE;
+    const onEvent: ConstructorParameters<typeof ReleaseRegister>[0]["onEvent"] = (event) =>
+      observer.watch("releases", event);
+    this.#releases = new ReleaseRegister({ core: "core", transport, ports, namespace, onEvent });
+    this.register = new Register({
+      api: new ApiClient(transport),
+      ports,
+      namespace,
+      stored: this.#releases,
+      timeoutMs: CALL_TIMEOUT_MS,
+      mayWrite,
+      onDropped: (segments) => observer.generator({ kind: "registerDropped", segments }),
+    });
+    this.lost = new LastKnown({
+      watched: protectors,
+      isRecorded: (uid) => this.#releases.has(uid),
+      sourceOf: (protector) => {
+        const source = sourceOf(protector, plugins);
+        return source === undefined ? undefined : sourceKey(source);
+      },
+    });
+  }
+
+  /** Resolves when it is known what was released, or when `signal` aborts. */
+  async start(signal: AbortSignal): Promise<void> {
+    this.#releases.start();
+    await this.#releases.whenKnown(signal);
+  }
+
+  async stop(): Promise<void> {
+    await this.#releases.stop();
+  }
+}
