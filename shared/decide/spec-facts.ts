@@ -49,6 +49,15 @@ export function specFacts(spec: PodProtectorSpec): SpecFacts {
  * The order of keys, of values and of conditions does not matter; 16 hexadecimal digits.
  */
 export function specHash(spec: PodProtectorSpec): string {
+  const known = hashes.get(spec) ?? hashOf(spec);
+  hashes.set(spec, known);
+  return known;
+}
+
+/** A spec that was read is never changed, and its hash is asked for by every decision on it. */
+const hashes = new WeakMap<PodProtectorSpec, string>();
+
+function hashOf(spec: PodProtectorSpec): string {
   const { matchLabels = {}, matchExpressions = [] } = spec.aggregationSelector ?? spec.selector;
   const expressions = matchExpressions.map(({ key, operator, values }) =>
     JSON.stringify([key, operator, [...new Set(values ?? [])].sort()]),

@@ -10,8 +10,10 @@ type Parameters = Readonly<Record<string, string | number | boolean | undefined>
 
 /** Path and query of one request; undefined parameters are left out. */
 export function collectionPath(collection: Collection, parameters: Parameters): string {
-  const query = new URLSearchParams(collection.query);
-  for (const [name, value] of Object.entries(parameters)) if (value !== undefined) query.set(name, String(value));
-  const text = query.toString();
+  const query: Record<string, string> = { ...collection.query };
+  for (const [name, value] of Object.entries(parameters)) if (value !== undefined) query[name] = String(value);
+  const text = Object.entries(query)
+    .map(([name, value]) => `${encodeURIComponent(name)}=${encodeURIComponent(value)}`)
+    .join("&");
   return text === "" ? collection.path : `${collection.path}?${text}`;
 }

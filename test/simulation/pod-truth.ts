@@ -60,18 +60,26 @@ export class PodTruth {
   readonly #versions = new Map<string, Version[]>();
   readonly #deaths = new Map<string, Death>();
   readonly #now = new Map<string, Facts>();
+  /** Answers of {@link availableAt}. */
+  readonly #availableAt = new Map<string, ReadonlySet<string>>();
+  #latest = 0;
 
   constructor(etcd: Etcd) {
     etcd.observe((change) => this.#record(change));
   }
 
-  /** Names the UIDs that were available at exactly `revision`. */
+  /** Names the UIDs that were available at exactly `revision`; the set is the caller's to change. */
   availableAt(revision: number, wanted: Wanted, cutoffMs: number): Set<string> {
+    const question = `${revision} ${wanted.minReadySeconds > 0 ? cutoffMs : ""} ${JSON.stringify(wanted.labels)}`;
+    const known = this.#availableAt.get(question);
+    if (known !== undefined) return new Set(known);
     const found = new Set<string>();
     for (const versions of this.#versions.values()) {
       const pod = at(versions, revision);
       if (pod !== undefined && isAvailable(pod, wanted, cutoffMs)) found.add(pod.uid);
     }
+    // The last revision may still be under way; those before it are history.
+    if (revision < this.#latest) this.#availableAt.set(question, new Set(found));
     return found;
   }
 
@@ -111,6 +119,8 @@ export class PodTruth {
   /** etcd was restored to `revision`: what came later did not happen. */
   rewind(revision: number): void {
     this.#now.clear();
+    this.#availableAt.clear();
+    this.#latest = revision;
     for (const [key, versions] of this.#versions) {
       const kept = versions.filter((version) => version.revision <= revision);
       if (kept.length === 0) this.#versions.delete(key);
@@ -123,6 +133,7 @@ export class PodTruth {
 
   #record(change: Change): void {
     if (!change.key.startsWith("pods/")) return;
+    this.#latest = change.revision;
     const versions = this.#versions.get(change.key) ?? [];
     const after = change.after === undefined ? undefined : factsOf(change.after.value);
     versions.push({ revision: change.revision, pod: after });

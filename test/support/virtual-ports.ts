@@ -114,6 +114,11 @@ export class VirtualTime implements Ports {
     return new Promise((resolve) => setImmediate(resolve));
   }
 
+  /** As {@link settle} between two timers, without the cost of a turn: ticks are run when no microtask is left. */
+  #drain(): Promise<void> {
+    return new Promise((resolve) => process.nextTick(resolve));
+  }
+
   /** The ports of a process of its own under this time. Its monotonic clock starts at 0. */
   process({ skewMs = 0, seed }: ViewOptions = {}): ProcessPorts {
     return new VirtualProcess(this, skewMs, seededRandomness(seed ?? Math.floor(this.random.fraction() * 2 ** 32)));
@@ -141,7 +146,7 @@ export class VirtualTime implements Ports {
     entry.callback = undefined;
     this.#live -= 1;
     callback();
-    await this.settle();
+    await this.#drain();
   }
 
   #push(entry: Scheduled): void {

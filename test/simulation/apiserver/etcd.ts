@@ -43,6 +43,8 @@ export class Etcd {
   #skipTo = 0;
   #objects = new Map<string, Stored>();
   #history: Change[] = [];
+  /** Results of {@link range} that are still true. */
+  readonly #ranges = new Map<string, readonly Stored[]>();
   readonly #observers = new Set<(change: Change) => void>();
 
   get(key: string): Stored | undefined {
@@ -50,10 +52,14 @@ export class Etcd {
   }
 
   /** All objects whose key begins with `prefix`, in key order. */
-  range(prefix: string): Stored[] {
+  range(prefix: string): readonly Stored[] {
+    const known = this.#ranges.get(prefix);
+    if (known !== undefined) return known;
     const found: Stored[] = [];
     for (const [key, stored] of this.#objects) if (key.startsWith(prefix)) found.push(stored);
-    return found.sort((a, b) => (a.key < b.key ? -1 : 1));
+    found.sort((a, b) => (a.key < b.key ? -1 : 1));
+    this.#ranges.set(prefix, found);
+    return found;
   }
 
   /** Writes `value` when the object is at `expected` (0: must not exist; undefined: whatever it is at). */
@@ -108,6 +114,7 @@ export class Etcd {
     this.revision = bumped ? this.#skipTo : backup.revision;
     this.compacted = this.revision;
     this.#history = [];
+    this.#ranges.clear();
     this.incarnation += 1;
   }
 
@@ -124,6 +131,7 @@ export class Etcd {
 
   #record(change: Change): void {
     this.#history.push(change);
+    for (const prefix of this.#ranges.keys()) if (change.key.startsWith(prefix)) this.#ranges.delete(prefix);
     for (const observer of this.#observers) observer(change);
   }
 }

@@ -34,14 +34,33 @@ export function present(resource: Resource, stored: Stored): Json {
   return object;
 }
 
-/** JSON of a value that never changes. */
+/** JSON of a value that never changes; a spec or a status that versions have in common is written out once. */
 export function jsonOf(value: Json): string {
   let json = texts.get(value);
   if (json === undefined) {
-    json = JSON.stringify(value);
+    const fields: string[] = [];
+    for (const name in value) {
+      const field = value[name];
+      if (field !== undefined) fields.push(`"${name}":${name === "items" ? listText(field) : fieldText(field)}`);
+    }
+    json = `{${fields.join(",")}}`;
     texts.set(value, json);
   }
   return json;
+}
+
+function fieldText(field: unknown): string {
+  if (typeof field !== "object" || field === null || Array.isArray(field)) return JSON.stringify(field);
+  let json = texts.get(field as Json);
+  if (json === undefined) {
+    json = JSON.stringify(field);
+    texts.set(field as Json, json);
+  }
+  return json;
+}
+
+function listText(items: unknown): string {
+  return Array.isArray(items) ? `[${items.map((item) => jsonOf(record(item))).join(",")}]` : JSON.stringify(items);
 }
 
 /** RFC 7386. */

@@ -25,8 +25,19 @@ export interface Target {
   readonly query: URLSearchParams;
 }
 
-/** What a request path names, or undefined when the model does not serve it. */
+const MOST_KNOWN_PATHS = 10_000;
+const known = new Map<string, Target | undefined>();
+
+/** What a request path names, or undefined when the model does not serve it. The same path is read once. */
 export function parsePath(path: string): Target | undefined {
+  if (known.has(path)) return known.get(path);
+  if (known.size >= MOST_KNOWN_PATHS) known.clear();
+  const target = readPath(path);
+  known.set(path, target);
+  return target;
+}
+
+function readPath(path: string): Target | undefined {
   const url = new URL(path, "https://model");
   const parts = url.pathname
     .split("/")

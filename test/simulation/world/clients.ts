@@ -16,7 +16,7 @@ export function startClients(world: World): void {
 function tick(world: World, chance: Chance, cell: SimulatedCell): void {
   world.time.timers.after(chance.exponential(world.scenario.deletionEveryMs), () => {
     if (!world.faultsActive) return;
-    const burst = chance.chance(BURST_RATE) ? chance.between(5, 20) : 1;
+    const burst = chance.chance(BURST_RATE) ? chance.between(4, 12) : 1;
     for (let index = 0; index < burst; index += 1) void disrupt(world, chance, cell);
     tick(world, chance, cell);
   });

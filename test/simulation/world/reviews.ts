@@ -5,7 +5,7 @@
 import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
 import type { AdmissionChain, Verdict } from "../apiserver/admission.ts";
 import type { Etcd, Json, Stored } from "../apiserver/etcd.ts";
-import { metadataOf, record, text } from "../apiserver/objects.ts";
+import { jsonOf, metadataOf, record, text } from "../apiserver/objects.ts";
 import type { Chance } from "../random.ts";
 import type { Coverage } from "./coverage.ts";
 import type { Replica } from "./replica.ts";
@@ -135,7 +135,7 @@ export class Reviews implements AdmissionChain {
     const alive = this.#world.replicas().filter((replica) => replica.serving);
     if (alive.length === 0) return undefined;
     const replica = chance.pick(alive);
-    const body = JSON.stringify({ apiVersion: "admission.k8s.io/v1", kind: "AdmissionReview", request });
+    const body = jsonOf({ apiVersion: "admission.k8s.io/v1", kind: "AdmissionReview", request });
     await sleep(ports, chance.exponential(2));
     if (kind === "validate" && this.#strikes(scenario.faults.duplicateReviewRate)) {
       coverage.fault("duplicateReview");

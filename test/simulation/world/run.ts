@@ -27,6 +27,8 @@ export interface RunOptions {
 
 /** Beside the settle period: the longest lag, a reconcile and the interval of bookmarks. */
 const QUIET_MARGIN_MS = 90_000;
+/** The longest minReadySeconds, and a reconcile. */
+const MATURING_MS = 30_000;
 const FRESH_REQUEST_MS = 30_000;
 const WARM_UP_MS = 20_000;
 
@@ -49,7 +51,7 @@ async function quiet(world: World): Promise<void> {
   await world.time.advance(world.scenario.requestTimeoutMs + world.scenario.settleMs + QUIET_MARGIN_MS);
   for (const cell of world.cells.values())
     for (const { key } of cell.server.etcd.range("pods/")) cell.kubelet.setReady(key, true);
-  await world.time.advance(QUIET_MARGIN_MS);
+  await world.time.advance(MATURING_MS);
   const resource = RESOURCES.find(({ plural }) => plural === "podprotectors");
   let spare = Number.POSITIVE_INFINITY;
   for (const stored of world.core.etcd.range("podprotectors/")) {

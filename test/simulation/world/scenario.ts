@@ -141,7 +141,7 @@ export function drawScenario(
     webhooks: 3,
     podsPerCell,
     protectors: chance.chance(0.35) ? [first, second] : [first],
-    deletionEveryMs: (1000 * (5 + 10 * chance.fraction())) / size.deletions,
+    deletionEveryMs: (1000 * (8 + 14 * chance.fraction())) / size.deletions,
     evictionShare: chance.fraction() * 0.6,
     rateMs: chance.pick([0, 200, 500, 1000]),
     faults: {
