@@ -116,6 +116,48 @@ function found(change: Partial<Pod> = {}): LiveRead {
   return { kind: "found", pod: pod("web-0", { uid: "u", resourceVersion: "5", ...change }), sentMs: 0 };
 }
 
+describe("changes in place", () => {
+  const withImage = (image: string, change: { metadata?: Json } = {}): Json => ({
+    ...podJson(change),
+    spec: { containers: [{ name: "app", image }] },
+  });
+  const change = (request: Json): string =>
+    review({ operation: "UPDATE", oldObject: withImage("app:1"), object: withImage("app:2"), ...request });
+
+  test.each<[string, Json]>([
+    ["of the spec", {}],
+    ["of the resources", { subResource: "resize" }],
+  ])("%s are disruptions when they restart a container", async (_, request) => {
+    const { asked, records, ask } = rig();
+    await ask(change(request));
+    expect(asked).toMatchObject([{ operation: "UPDATE", pod: { uid: "u", resourceVersion: "5" }, dryRun: false }]);
+    expect(records).toMatchObject([{ kind: "change" }]);
+  });
+
+  test("are free when they restart nothing, and ask nobody", async () => {
+    const { asked, records, ask } = rig();
+    const labelled = withImage("app:1", { metadata: { labels: { app: "other" } } });
+    expect(responseOf(await ask(change({ object: labelled })))).toMatchObject({ allowed: true });
+    expect(asked).toEqual([]);
+    expect(records).toMatchObject([{ kind: "change", outcome: "restartsNothing" }]);
+  });
+
+  test("of a pending pod are pinned, of another subresource ignored", async () => {
+    const pending = { ...withImage("app:1"), status: { phase: "Pending" } };
+    const { asked, records, ask } = rig();
+    await ask(change({ oldObject: pending }));
+    expect(asked).toHaveLength(1);
+    await ask(change({ subResource: "status" }));
+    expect(records.at(-1)).toMatchObject({ kind: "other", outcome: "ignored" });
+  });
+
+  test("without one of the objects are malformed", async () => {
+    const { ask } = rig();
+    await expect(ask(change({ object: undefined }))).rejects.toThrow("carries no request.object");
+    await expect(ask(change({ oldObject: null }))).rejects.toThrow("carries no request.oldObject");
+  });
+});
+
 describe("what is asked of the protectors", () => {
   test("a DELETE: the pod as it was reviewed, with the time that the call has", async () => {
     const { asked, ask, records } = rig();
@@ -195,7 +237,7 @@ describe("what is asked of the protectors", () => {
 describe("what needs no protector", () => {
   test.each<[string, string]>([
     ["another resource", review({ resource: { group: "apps", version: "v1", resource: "deployments" } })],
-    ["another operation", review({ operation: "UPDATE", oldObject: podJson() })],
+    ["another operation", review({ operation: "CONNECT", oldObject: podJson() })],
     ["another subresource", review({ operation: "CREATE", subResource: "binding", object: {} })],
     ["a terminating pod", deletion(podJson({ metadata: { deletionTimestamp: "2026-01-01T00:00:00Z" } }))],
     ["a finished pod that is Ready", deletion(podJson({ status: { phase: "Succeeded" } }))],

@@ -9,7 +9,7 @@ import type { Disruption, Judgement, Pipeline, Verdict } from "./pipeline.ts";
 import { type Blocker, describeRefusal, isBusy } from "./refusal.ts";
 import { type Answer, encodeAnswer, parseReview, type ReviewRequest } from "./review.ts";
 import type { Call, Handler, Reply } from "./server.ts";
-import { bindEviction, findSubject, isPodDeletion, type Subject } from "./subject.ts";
+import { bindEviction, findSubject, isChange, isPodDeletion, type Subject } from "./subject.ts";
 import type { FailureTag } from "./work.ts";
 
 /** How a review ended; each is a metric label, registered at zero. */
@@ -25,6 +25,7 @@ export const OUTCOMES = [
   "failed",
   "abandoned",
   "ignored",
+  "restartsNothing",
   "bound",
   "notFound",
   "conflict",
@@ -32,7 +33,7 @@ export const OUTCOMES = [
 ] as const;
 export type ReviewOutcome = (typeof OUTCOMES)[number];
 
-export const REVIEW_KINDS = ["delete", "evict", "bind", "other"] as const;
+export const REVIEW_KINDS = ["delete", "evict", "change", "bind", "other"] as const;
 export type ReviewKind = (typeof REVIEW_KINDS)[number];
 
 /** What is known of a finished review, for metrics and the log. */
@@ -133,8 +134,9 @@ export class ReviewHandler {
     if (subject.kind !== "disruption") return this.#inMode(settled(subject));
     const exemption = exemptionOf(subject.pod, this.#options.ownNamespace);
     const pod = { namespace: subject.pod.namespace, name: subject.pod.name, uid: subject.pod.uid };
-    // A pending pod can become available before its eviction is committed, which is not bound to a version: it is pinned if possible.
-    const pinned = exemption === "Pending" && subject.operation === "EVICT";
+    // A pending pod can become available before its eviction is committed, which is not bound to a version, or before the containers
+    // of a changed one restart: it is pinned if possible.
+    const pinned = exemption === "Pending" && subject.operation !== "DELETE";
     if (exemption !== undefined && !pinned) return { outcome: "exempt", exemption, pod, answer: {} };
     const bypass = claimsBypass(subject.pod) ? await this.#bypass(subject.pod, request, cell, deadlineMs) : undefined;
     const forced = bypass?.forced === true;
@@ -174,6 +176,7 @@ export class ReviewHandler {
 function kindOf(request: ReviewRequest, call: Call): ReviewKind {
   if (call.kind === "mutate") return "bind";
   if (isPodDeletion(request)) return "delete";
+  if (isChange(request)) return "change";
   return request.subResource === "eviction" ? "evict" : "other";
 }
 

@@ -5,6 +5,7 @@ import type { Pod } from "../shared/schema/pod.ts";
 import type { Operation } from "../shared/schema/podprotector.ts";
 import { bindingPatch, boundUid, isDryRun } from "./binding.ts";
 import type { Cell } from "./cells.ts";
+import { restartedContainers } from "./in-place.ts";
 import { describeUnbound } from "./refusal.ts";
 import { type Answer, BadReview, orBadReview, type Refusal, type ReviewRequest } from "./review.ts";
 import type { LiveRead } from "./work.ts";
@@ -27,7 +28,7 @@ export type Subject =
   /** Answered as it is; `outcome` is a metric label. */
   | {
       readonly kind: "answer";
-      readonly outcome: "ignored" | "bound" | "notFound" | "conflict" | "unbound";
+      readonly outcome: "ignored" | "restartsNothing" | "bound" | "notFound" | "conflict" | "unbound";
       readonly answer: Answer;
     }
   /** The pod can't be read live. */
@@ -50,6 +51,31 @@ function deletion(request: ReviewRequest): Subject {
   return {
     kind: "disruption",
     operation: "DELETE",
+    pod,
+    podReadMs: undefined,
+    reread: undefined,
+    criterion: criterionOf(pod.annotations) ?? "Available",
+    dryRun: request.dryRun,
+  };
+}
+
+/** A change in place: of the pod's spec, or of its resources (design 10). It is committed at the version that is reviewed, or reviewed again. */
+function changeOf(request: ReviewRequest): Subject {
+  for (const [field, object] of [
+    ["oldObject", request.oldObject],
+    ["object", request.object],
+  ] as const) {
+    if (object === undefined || object === null) {
+      throw new BadReview(400, `malformed AdmissionReview: the review of an UPDATE carries no request.${field}`);
+    }
+  }
+  const pod = orBadReview("Pod in request.oldObject", () => parsePod(request.oldObject));
+  if (restartedContainers(request.oldObject, request.object).length === 0) {
+    return { kind: "answer", outcome: "restartsNothing", answer: {} };
+  }
+  return {
+    kind: "disruption",
+    operation: "UPDATE",
     pod,
     podReadMs: undefined,
     reread: undefined,
@@ -140,13 +166,18 @@ export function isEviction(request: ReviewRequest): boolean {
   return request.operation === "CREATE" && isPods(request) && request.subResource === "eviction";
 }
 
+export function isChange(request: ReviewRequest): boolean {
+  const isOfSpec = request.subResource === "" || request.subResource === "resize";
+  return request.operation === "UPDATE" && isPods(request) && isOfSpec;
+}
+
 function isPods(request: ReviewRequest): boolean {
   return request.group === "" && request.resource === "pods";
 }
 
 /**
- * What a review is about: the pod in `oldObject` for a DELETE (of a collection too, where `name` is empty), the live one for an
- * eviction; everything else is let through (design 6). `budgetMs` is the time that is left. Throws {@link BadReview}.
+ * What a review is about: the pod in `oldObject` for a DELETE (of a collection too, where `name` is empty) and for a change in place,
+ * the live one for an eviction; everything else is let through (design 6). `budgetMs` is the time that is left. Throws {@link BadReview}.
  */
 export async function findSubject(
   request: ReviewRequest,
@@ -156,6 +187,7 @@ export async function findSubject(
 ): Promise<Subject> {
   if (isPodDeletion(request)) return deletion(request);
   if (isEviction(request)) return evictionOf(request, cell, options, budgetMs);
+  if (isChange(request)) return changeOf(request);
   return { kind: "answer", outcome: "ignored", answer: {} };
 }
 

@@ -89,7 +89,7 @@ export class Aggregator {
       pods,
       clock: ports.clock,
       eventTime: parser.eventTime,
-      settledGeneration: parser.settledGeneration,
+      changes: parser.changes,
       triggerNamespace: options.triggerNamespace,
       onRestored: (how, from, to) => this.#cellRestored(how, from, to),
     });

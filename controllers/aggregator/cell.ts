@@ -7,6 +7,7 @@ import type { Clock } from "../../shared/runtime/clock.ts";
 import { UPDATE_TRIGGER_POD } from "../../shared/schema/annotations.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import { compareVersions, isComparableVersion } from "../../shared/schema/resource-version.ts";
+import type { InPlaceChanges } from "./in-place-changes.ts";
 
 /** How the time of the newest event is told (design 5.6): `lastEventTime` is written in every mode. */
 export type EventTime = (pod: Pod, receivedMs: number) => number;
@@ -24,7 +25,7 @@ export interface CellOptions {
   readonly pods: PodSource;
   readonly clock: Clock;
   readonly eventTime: EventTime;
-  readonly settledGeneration: (pod: Pod) => number | undefined;
+  readonly changes: InPlaceChanges;
   /** Where the update trigger's pod is: anybody may call a pod like it elsewhere. Undefined: nowhere. */
   readonly triggerNamespace: string | undefined;
   readonly onRestored: (how: RestoreSign, from: string, to: string) => void;
@@ -72,8 +73,9 @@ export class Cell {
     return this.#lastEventMs;
   }
 
-  settledGeneration(pod: Pod): number | undefined {
-    return this.#options.settledGeneration(pod);
+  /** How far changes in place are. */
+  get changes(): InPlaceChanges {
+    return this.#options.changes;
   }
 
   podByUid(uid: string): Pod | undefined {

@@ -156,7 +156,8 @@ function snapshotOf(cell: Cell, namespace: string): CellSnapshot {
     positionOf: (uid) => cell.positionOf(uid),
     podByUID: (uid) => cell.podByUid(uid),
     podByName: (name) => cell.podByName(namespace, name),
-    settledGeneration: (pod) => cell.settledGeneration(pod),
+    settledGeneration: (pod) => cell.changes.settledGeneration(pod),
+    declinedGeneration: (pod) => cell.changes.declinedGeneration(pod),
   };
 }
 

@@ -36,13 +36,14 @@ export function registrations(options: RegistrationOptions): readonly unknown[] 
     resources: ["pods/eviction"],
     scope: "Namespaced",
   };
+  const changes = { ...pods, operations: ["UPDATE"], resources: ["pods", "pods/resize"] };
   return [
     {
       apiVersion: "admissionregistration.k8s.io/v1",
       kind: "ValidatingWebhookConfiguration",
       metadata: { name: "podseidon" },
       webhooks: [
-        { name: "pods.podseidon.kubewharf.io", ...common, clientConfig: client(""), rules: [pods, evictions] },
+        { name: "pods.podseidon.kubewharf.io", ...common, clientConfig: client(""), rules: [pods, evictions, changes] },
       ],
     },
     {

@@ -42,6 +42,13 @@ const OTHER: Bucket = {
 };
 const OWN: Bucket = { ...OTHER, podUID: "uid-x", podName: "x" };
 
+const CHANGING: Bucket = { ...OWN, operation: "UPDATE", podGeneration: 1 };
+/** Spread into a row. */
+const UPDATE = {
+  request: { operation: "UPDATE" },
+  spec: { protectedOperations: ["DELETE", "EVICT", "UPDATE"] },
+} satisfies Partial<Row>;
+
 const rows: Record<string, Row> = {
   "base, quota left": { available: 3, expected: "allow Reserved w=1 paid" },
   "base, none left": { available: 2, expected: "Denial AtMinimum" },
@@ -205,6 +212,73 @@ const rows: Record<string, Row> = {
     request: { operation: "UPDATE" },
     spec: { protectedOperations: ["UPDATE"] },
     expected: "Denial AtMinimum",
+  },
+  "a protected UPDATE, quota left": { available: 3, ...UPDATE, expected: "allow Reserved w=1 paid" },
+  "a protected UPDATE, all reserved": { available: 3, reserved: [OTHER], ...UPDATE, expected: "Busy Reserved" },
+  "a protected UPDATE again, while the first is under way": {
+    available: 1,
+    reserved: [CHANGING],
+    ...UPDATE,
+    pod: { generation: 2 },
+    expected: "allow Repeated w=1 paid",
+  },
+  "a protected UPDATE again, long after the first was committed": {
+    available: 1,
+    reserved: [{ ...CHANGING, startTime: formatMs(NOW_MS - 3_600_000) }],
+    ...UPDATE,
+    pod: { generation: 2 },
+    expected: "allow Repeated w=1 paid",
+  },
+  "a protected UPDATE again and again, never committed": {
+    available: 1,
+    reserved: [{ ...CHANGING, startTime: formatMs(NOW_MS - 3_600_000) }],
+    ...UPDATE,
+    expected: "Busy RefreshedTooLong",
+  },
+  "a protected UPDATE of a pod that is not available is pinned: it may be before its containers restart": {
+    available: 0,
+    ...UPDATE,
+    pod: NOT_READY,
+    expected: "allow PinnedUnavailable w=0",
+  },
+  "a protected UPDATE of a pending pod is pinned": {
+    available: 0,
+    ...UPDATE,
+    pod: { phase: "Pending", ...NOT_READY },
+    expected: "allow PinnedUnavailable w=0",
+  },
+  "a protected UPDATE of a pod that is being deleted": {
+    available: 0,
+    ...UPDATE,
+    pod: { terminating: true },
+    expected: "allow Terminating",
+  },
+  "a protected UPDATE of a pod whose deletion is reserved counts it once": {
+    available: 3,
+    reserved: [OWN],
+    ...UPDATE,
+    expected: "allow Reserved w=1 paid",
+  },
+  "a DELETE of a pod that is being changed counts it once": {
+    available: 3,
+    reserved: [CHANGING],
+    expected: "allow Reserved w=1 paid",
+  },
+  "a DELETE of a pod that is being changed, long after": {
+    available: 3,
+    reserved: [{ ...CHANGING, startTime: formatMs(NOW_MS - 3_600_000) }],
+    expected: "allow Reserved w=1 paid",
+  },
+  "a DELETE of a pod that is being changed, none left": {
+    available: 2,
+    reserved: [CHANGING],
+    expected: "Denial AtMinimum",
+  },
+  "a protected UPDATE, something has to be done first": {
+    available: 9,
+    ...UPDATE,
+    pod: BUSY_WITH,
+    expected: "Denial PreActivity",
   },
   "a DELETE where only UPDATE is protected": {
     available: 0,

@@ -51,7 +51,7 @@ export type AllowReason =
   | "Repeated"
   /** Ready, but not for long enough to be counted; pinned. */
   | "PinnedImmature"
-  /** An eviction of a pod that is not available (or Pending); pinned. */
+  /** An eviction, or a change in place, of a pod that is not available (or Pending); pinned. */
   | "PinnedUnavailable"
   | "Unavailable"
   | "Pending"
@@ -167,7 +167,7 @@ function verdictOf(question: Question): Verdict {
     case "Mirror":
       return free(podClass);
     case "Pending":
-      return request.operation === "EVICT" ? pinEviction(question) : free("Pending");
+      return request.operation === "DELETE" ? free("Pending") : pinUnavailable(question);
     default:
       return heldBack(question) ?? decideLiving(question, podClass);
   }
@@ -210,14 +210,17 @@ function decideUnavailable(question: Question): Verdict {
     if (unready !== undefined) return unready;
     return refuse(facts.available < facts.minAvailable ? "Denial" : "Busy", "UnhealthyBudget");
   }
-  // A DELETE (and an UPDATE) commits at the reviewed version, at which the pod is unavailable, or is reviewed again.
-  return request.operation === "EVICT" ? pinEviction(question) : free("Unavailable");
+  // A DELETE commits at the reviewed version, at which the pod is unavailable, or is reviewed again.
+  return request.operation === "DELETE" ? free("Unavailable") : pinUnavailable(question);
 }
 
-/** An eviction is not bound to the version: the pod may be available when it is committed, so it leaves a record. */
-function pinEviction(question: Question): Verdict {
+/**
+ * An eviction is not bound to the version, and the containers of a changed pod restart some time after the change: the pod may be
+ * available by then, so both leave a record.
+ */
+function pinUnavailable(question: Question): Verdict {
   if (isLeftOut("PinEviction")) return free("Unavailable");
-  return refusePin(question) ?? { allowed: true, reason: "PinnedUnavailable", write: evictionPin(question) };
+  return refusePin(question) ?? { allowed: true, reason: "PinnedUnavailable", write: unavailablePin(question) };
 }
 
 /** The pod matures without a new version, so even a DELETE leaves a record. The published count does not contain the pod. */
@@ -227,7 +230,7 @@ function pinImmature(question: Question): Verdict {
 }
 
 /** A snapshot that is older than what was read live may count the pod; until it has caught up, the pin subtracts it. */
-function evictionPin({ cell, request }: Question): RecordChange {
+function unavailablePin({ cell, request }: Question): RecordChange {
   const position = oldestComponent(cell?.aggregation?.resourceVersion);
   return { weight: hasReached(position, request.pod.resourceVersion) ? 0 : 1, paid: false };
 }
@@ -249,9 +252,9 @@ function refuseUncounted({ cell }: Question): Verdict | undefined {
 function force(question: Question, refusal: Verdict): Verdict {
   const { podClass, request } = question;
   const isFull = !refusal.allowed && refusal.cause === "HistoryFull";
-  if (isFull || (podClass === "Unavailable" && request.operation !== "EVICT")) return free("Forced");
+  if (isFull || (podClass === "Unavailable" && request.operation === "DELETE")) return free("Forced");
   if (podClass === "Available") return { allowed: true, reason: "Forced", write: RESERVED };
-  return { allowed: true, reason: "Forced", write: podClass === "Immature" ? PINNED : evictionPin(question) };
+  return { allowed: true, reason: "Forced", write: podClass === "Immature" ? PINNED : unavailablePin(question) };
 }
 
 /**
@@ -270,9 +273,17 @@ function isSubtracted(held: Reservation | undefined, criterion: Criterion): bool
 }
 
 /** A client that is refused elsewhere for hours must not hold quota for hours (design 5.3). */
-function isRefreshedTooLong(held: Reservation, request: DisruptionRequest): boolean {
-  const limitMicros = parseMicros(request.staleRefreshBefore);
-  for (const { firstMicros } of held.records.values()) if (firstMicros < limitMicros) return true;
+function isRefreshedTooLong(
+  { records }: Reservation,
+  { operation, pod, staleRefreshBefore }: DisruptionRequest,
+): boolean {
+  const limitMicros = parseMicros(staleRefreshBefore);
+  for (const [held, { firstMicros, podGeneration }] of records) {
+    if ((held === "UPDATE") !== (operation === "UPDATE")) continue;
+    // A change that was committed may take its time, and the pod may be changed again meanwhile.
+    if (held === "UPDATE" && podGeneration !== undefined && pod.generation > podGeneration) continue;
+    if (firstMicros < limitMicros) return true;
+  }
   return false;
 }
 

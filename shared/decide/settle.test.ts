@@ -288,6 +288,27 @@ describe("updates (design 10)", () => {
     expect(settledLine(account({ ...options, monotonicMs: SETTLE_MS, evidence }))).toBe(expected);
   });
 
+  test("a second change that was never committed settles only once the first is over", () => {
+    const seen = new SeenTimes();
+    const second = makeBucket({ operation: "UPDATE", podGeneration: 4, nonce: "first,second" });
+    const options = { stored: makeCell("a", 1, [second]), pods: [makePod("x", { generation: 4 })], seen };
+    account({ ...options, monotonicMs: 0 });
+    const later = { ...options, monotonicMs: SETTLE_MS, evidence: listed(SETTLE_MS) };
+    expect(settledLine(account({ ...later, settledGeneration: () => undefined }))).toBe("keep UPDATE w=1");
+    expect(settledLine(account({ ...later, settledGeneration: () => 4 }))).toBe("UPDATE R3");
+  });
+
+  test("a resize that the kubelet declines is settled by evidence, one that it defers holds", () => {
+    const seen = new SeenTimes();
+    const options = { stored: makeCell("a", 1, [update]), pods: [makePod("x", { generation: 4 })], seen };
+    const declined = { ...options, declinedGeneration: () => 4 };
+    expect(settledLine(account({ ...declined, monotonicMs: 0 }))).toBe("keep UPDATE w=1");
+    const later = { monotonicMs: SETTLE_MS, evidence: listed(SETTLE_MS) };
+    expect(settledLine(account({ ...options, ...later }))).toBe("keep UPDATE w=1");
+    expect(settledLine(account({ ...declined, declinedGeneration: () => 3, ...later }))).toBe("keep UPDATE w=1");
+    expect(settledLine(account({ ...declined, ...later }))).toBe("UPDATE R3");
+  });
+
   test("neither record's rule clears the other's", () => {
     const both = [update, makeBucket({ counter: 0 })];
     const options = { stored: makeCell("a", 1, both), pods: [makePod("x", { generation: 4, resourceVersion: "101" })] };

@@ -23,6 +23,8 @@ export interface CellSnapshot {
    * (design 10). Asked only for pods with an UPDATE record.
    */
   settledGeneration(pod: Pod): number | undefined;
+  /** The generation whose change the kubelet has declined for good: an infeasible resize. */
+  declinedGeneration(pod: Pod): number | undefined;
 }
 
 /** Quorum reads, by the monotonic time at which they were sent (design 5.2 R3). */
@@ -134,11 +136,15 @@ function sightKeys(identity: string, operation: Operation, record: ReservationRe
   return [`record/${identity}/${operation}/${record.startMicros}`];
 }
 
-/** A generation above the reviewed one is in the snapshot, and its restart is not over: only {@link isUpdateDone} settles it. */
-function isUpdateUnderWay({ reservation, pod, isAvailable }: Case): boolean {
+/**
+ * A change is in the snapshot and not over: only {@link isUpdateDone} settles it. Either a generation above the reviewed one, or,
+ * where a second change was reviewed and never committed, the first, which the status has not caught up with.
+ */
+function isUpdateUnderWay({ reservation, pod, snapshot, isAvailable }: Case): boolean {
   const reviewed = reservation.records.get("UPDATE")?.podGeneration;
   if (reviewed === undefined) return !isAvailable;
-  return pod !== undefined && pod.generation > reviewed;
+  if (pod === undefined || (snapshot.declinedGeneration(pod) ?? -1) >= pod.generation) return false;
+  return pod.generation > reviewed || (snapshot.settledGeneration(pod) ?? -1) < pod.generation;
 }
 
 export function reaches(sentMs: number | undefined, dueMs: number): boolean {

@@ -123,6 +123,7 @@ export interface AccountOptions extends Partial<Omit<AccountInput, "spec" | "pod
   readonly pods?: readonly Pod[];
   readonly position?: string;
   readonly settledGeneration?: (pod: Pod) => number | undefined;
+  readonly declinedGeneration?: (pod: Pod) => number | undefined;
 }
 
 /** Accounts for cell `a`; the history is what `judgeHistory` says of an entry that was not met before. */
@@ -133,6 +134,7 @@ export function account(options: AccountOptions = {}): AccountResult {
     spec = makeSpec(),
     stored,
     settledGeneration = () => undefined,
+    declinedGeneration = () => undefined,
     ...rest
   } = options;
   const stays = { lost: undefined, epoch: stored?.aggregation?.epoch ?? 0, hold: stored?.aggregation?.hold };
@@ -147,6 +149,7 @@ export function account(options: AccountOptions = {}): AccountResult {
       podByUID: (uid) => pods.find((pod) => pod.uid === uid),
       podByName: (name) => pods.find((pod) => pod.name === name),
       settledGeneration,
+      declinedGeneration,
     },
     pods: pods.filter((pod) => pod.labels.app === "web"),
     history,

@@ -167,6 +167,7 @@ export class World {
         podByUID: (uid) => pods.get(uid),
         podByName: (name) => [...pods.values()].find((pod) => pod.name === name),
         settledGeneration: () => undefined,
+        declinedGeneration: () => undefined,
       },
       pods: pods.values(),
       history: { lost: undefined, epoch: 0, hold: undefined },

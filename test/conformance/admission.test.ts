@@ -390,7 +390,13 @@ describe("admission table", () => {
   });
 
   test("other operations and subresources are allowed and counted", async () => {
-    const answer = await rig.review({ operation: "UPDATE", name: "x", object: {}, oldObject: {} });
+    const answer = await rig.review({
+      operation: "UPDATE",
+      subResource: "status",
+      name: "x",
+      object: {},
+      oldObject: {},
+    });
     expect(field(answer.body, "response", "allowed")).toBe(true);
     const [replica] = rig.estate.webhooks;
     const labels = { kind: "other", outcome: "ignored" };
