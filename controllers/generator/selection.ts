@@ -14,15 +14,23 @@ export interface SelectionOptions {
   readonly excludedNamespaces?: readonly string[];
 }
 
+/** Whether a namespace is looked after. */
+export function scope(
+  options: Pick<SelectionOptions, "namespaces" | "excludedNamespaces">,
+): (namespace: string) => boolean {
+  const only = new Set(options.namespaces ?? []);
+  const excluded = new Set(options.excludedNamespaces ?? []);
+  return (namespace) => !excluded.has(namespace) && (only.size === 0 || only.has(namespace));
+}
+
 /** Throws for a selector that can't be read; the options are checked before. */
 export function selection(options: SelectionOptions): (metadata: ObjectMeta) => Choice {
   const selector = parseSelectorText(options.protectSelector);
   if (selector === undefined) throw new Error(`not a label selector: ${options.protectSelector}`);
   const { matches } = compileSelector(selector, "matches");
-  const only = new Set(options.namespaces ?? []);
-  const excluded = new Set(options.excludedNamespaces ?? []);
+  const covers = scope(options);
   return ({ namespace = "", labels = {}, annotations = {} }) => {
-    if (excluded.has(namespace) || (only.size > 0 && !only.has(namespace))) return "OutOfScope";
+    if (!covers(namespace)) return "OutOfScope";
     const stated = annotations[PROTECT_ANNOTATION];
     if (stated === "true" || stated === "false") return stated === "true" ? "Selected" : "NotSelected";
     return matches(labels) ? "Selected" : "NotSelected";

@@ -113,6 +113,8 @@ export interface SourcePlugin {
   readonly optional?: boolean;
   /** Read where `kind.version` is not served, the best first. */
   readonly olderVersions?: readonly string[];
+  /** Whether this generator looks after the kind's objects in a namespace; all, when it is absent. */
+  readonly covers?: (namespace: string) => boolean;
   readonly interpret: (raw: unknown) => Source;
 }
 

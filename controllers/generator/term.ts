@@ -74,8 +74,7 @@ export class Term {
     if (!this.#working) return [];
     return [...this.#index.sources()].filter((key) => {
       const { plugin, namespace, name } = parseSourceKey(key);
-      const kind = this.#kinds.get(plugin);
-      return kind?.ready === true && kind.get(`${namespace}/${name}`) === undefined;
+      return this.#isMine(key) && this.#kinds.get(plugin)?.get(`${namespace}/${name}`) === undefined;
     });
   }
 
@@ -90,15 +89,22 @@ export class Term {
   }
 
   #add(key: string): void {
-    if (this.#working && this.#kinds.get(parseSourceKey(key).plugin)?.ready === true) this.#queue.add(key);
+    if (this.#working && this.#isMine(key)) this.#queue.add(key);
+  }
+
+  /** All objects of its kind are known, and it is in a namespace that this generator looks after. */
+  #isMine(key: string): boolean {
+    const { plugin, namespace } = parseSourceKey(key);
+    const kind = this.#kinds.get(plugin);
+    return kind?.ready === true && (kind.plugin.covers?.(namespace) ?? true);
   }
 
   /** All sources of a kind that is known now, those whose protectors alone are left, and what waited for it. */
   #addAll(kind: KindWatch): void {
     if (!this.#working) return;
     const { name } = kind.plugin;
-    for (const source of kind.values()) if (isOfInterest(source)) this.#queue.add(keyOf(kind.plugin, source));
-    for (const key of this.#index.sources()) if (key.startsWith(`${name}/`)) this.#queue.add(key);
+    for (const source of kind.values()) this.#add(keyOf(kind.plugin, source));
+    for (const key of this.#index.sources()) if (key.startsWith(`${name}/`)) this.#add(key);
     // Budgets that were to be resolved over objects of this kind, whether or not these are there.
     for (const budget of this.#workloads.dependentsOfKind(name)) this.#add(budget);
   }
@@ -155,14 +161,9 @@ export class Term {
     const source = after ?? before;
     if (source === undefined) return;
     const key = keyOf(plugin, source);
-    // Neither did nor does it have to do with protection: the ReplicaSets of Deployments, of which there are many.
-    if (isOfInterest(before) || isOfInterest(after)) this.#add(key);
+    this.#add(key);
     if (!sameScale(before, after)) for (const budget of this.#workloads.dependents(key)) this.#add(budget);
   }
-}
-
-function isOfInterest(source: Source | undefined): boolean {
-  return source !== undefined && source.decision !== "OutOfScope";
 }
 
 function sameScale(before: Source | undefined, after: Source | undefined): boolean {

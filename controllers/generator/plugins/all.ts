@@ -1,5 +1,5 @@
 /** Every kind of source that the generator reads. One line and one file for each. */
-import { type SelectionOptions, selection } from "../selection.ts";
+import { type SelectionOptions, scope, selection } from "../selection.ts";
 import type { SourcePlugin } from "../source.ts";
 import type { PluginContext } from "../workload.ts";
 import { daemonSetPlugin } from "./daemon-set.ts";
@@ -49,18 +49,19 @@ export function plugins(options: PluginOptions): readonly SourcePlugin[] {
   const { protectNonZero, kinds = KINDS, scalable = [] } = options;
   const context: PluginContext = { select: selection(options), protectNonZero };
   const readOnly: PluginContext = { select: () => "OutOfScope", protectNonZero };
+  const covers = scope(options);
   const hasBudgets = Object.keys(BUDGETS).some((name) => kinds.includes(name));
   const workloads = Object.entries(WORKLOADS).flatMap(([name, make]) => {
-    if (kinds.includes(name)) return [make(context)];
-    return hasBudgets ? [make(readOnly)] : [];
+    if (kinds.includes(name)) return [{ ...make(context), covers }];
+    return hasBudgets ? [{ ...make(readOnly), covers: () => false }] : [];
   });
   const others = [...Object.entries(OTHERS), ...Object.entries(BUDGETS)].flatMap(([name, make]) =>
-    kinds.includes(name) ? [make(context)] : [],
+    kinds.includes(name) ? [{ ...make(context), covers }] : [],
   );
   const custom = scalable.map((text) => {
     const resource = parseScalable(text);
     if (resource === undefined) throw new Error(`not a resource as group/version/resource: ${text}`);
-    return scalablePlugin(resource, context);
+    return { ...scalablePlugin(resource, context), covers };
   });
   return [...workloads, ...others, ...custom];
 }

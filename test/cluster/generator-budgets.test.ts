@@ -1,0 +1,115 @@
+/**
+ * Random PodDisruptionBudgets over real workloads: what the generator derives equals what the real disruption controller computes
+ * (`status.desiredHealthy`), before and after everything was scaled.
+ */
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { field, items } from "../../scripts/control-plane/api-client.ts";
+import { Cluster } from "../../scripts/control-plane/cluster.ts";
+import type { Transport } from "../../shared/kube/transport.ts";
+import { type Group, Groups } from "../support/budget-groups.ts";
+import {
+  generatorTransport,
+  installCrd,
+  installGenerator,
+  protectorPath,
+  type RunningGenerator,
+  startGenerator,
+} from "../support/generator-rig.ts";
+
+const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
+const BUDGETS = FULL ? 300 : 30;
+const SEED = 20_261_121;
+const SETTLED_WITHIN_MS = FULL ? 480_000 : 90_000;
+
+let cluster: Cluster;
+let transport: Transport;
+let running: RunningGenerator;
+
+beforeAll(async () => {
+  cluster = await Cluster.start({ nodes: FULL ? 10 : 3 });
+  await installGenerator(cluster);
+  await installCrd(cluster, "workloads.fleet.example.com");
+  // It looks up which kinds there are at its start, and then only twice a minute.
+  const { "kube-controller-manager": manager } = cluster.processes;
+  await manager.kill();
+  await manager.start();
+  transport = await generatorTransport(cluster);
+  running = startGenerator(transport);
+});
+
+afterAll(async () => {
+  await running?.generator.stop();
+  transport?.close();
+  await cluster?.stop();
+});
+
+interface Pair {
+  readonly group: Group;
+  readonly budget: unknown;
+  readonly protector: unknown;
+}
+
+async function pairs(groups: Groups): Promise<Pair[]> {
+  const [budgets, protectors] = await Promise.all([
+    cluster.admin.get(`/apis/policy/v1/namespaces/${groups.namespace}/poddisruptionbudgets`),
+    cluster.admin.get(protectorPath(groups.namespace)),
+  ]);
+  const named = (list: unknown, name: string): unknown =>
+    items(list).find((object) => field(object, "metadata", "name") === name);
+  return groups.all.map((group) => ({
+    group,
+    budget: named(budgets, group.name),
+    protector: named(protectors, `poddisruptionbudget-${group.name}`),
+  }));
+}
+
+/** The disruption controller has seen all that the group has now. */
+function isCurrent({ group, budget }: Pair): boolean {
+  return (
+    field(budget, "status", "observedGeneration") === field(budget, "metadata", "generation") &&
+    field(budget, "status", "expectedPods") === group.expectedPods()
+  );
+}
+
+function derived({ protector }: Pair): unknown {
+  return field(protector, "spec", "minAvailable");
+}
+
+async function compared(groups: Groups): Promise<number> {
+  let last: Pair[] = [];
+  let differing: Pair[] = [];
+  const isSettled = async (): Promise<boolean> => {
+    last = await pairs(groups);
+    differing = last.filter(
+      (pair) => !isCurrent(pair) || derived(pair) !== field(pair.budget, "status", "desiredHealthy"),
+    );
+    return differing.length === 0;
+  };
+  await cluster.waitFor("the budgets to be equal", isSettled, SETTLED_WITHIN_MS).catch((cause: unknown) => {
+    const texts = differing.slice(0, 5).map((pair) => {
+      const { group, budget, protector } = pair;
+      const annotations = field(protector, "metadata", "annotations");
+      return `${group.describe()}: ${JSON.stringify(field(budget, "status"))}, derived ${derived(pair)} ${JSON.stringify(annotations)}`;
+    });
+    throw new Error(`${differing.length} of ${last.length} budgets differ: ${texts.join("\n")}`, { cause });
+  });
+  // All at one moment: none of them moves any more.
+  const again = await pairs(groups);
+  for (const pair of again) expect(derived(pair)).toBe(field(pair.budget, "status", "desiredHealthy"));
+  return again.length;
+}
+
+test(`${BUDGETS} budgets require what the disruption controller computes, before and after a scaling`, async () => {
+  const groups = new Groups("budgets", BUDGETS, SEED);
+  await groups.create(cluster);
+  const before = await compared(groups);
+  await groups.scale(cluster);
+  const after = await compared(groups);
+  process.stdout.write(
+    `budgets: ${before} of ${BUDGETS} equal to desiredHealthy, ${after} of ${BUDGETS} after scaling, over ${groups.workloads} workloads\n`,
+  );
+  const limits = groups.all.map(({ limit }) => Object.keys(limit)[0] + typeof Object.values(limit)[0]);
+  expect(new Set(limits).size).toBe(4);
+  const failures = running.events.filter((event) => event.kind === "failed" && event.tag === "rejected");
+  expect(failures).toEqual([]);
+});

@@ -1,0 +1,217 @@
+/**
+ * The generator dies at each of its writes, before the write and after it: the next one finishes the job, and the state is then what
+ * it is without a crash.
+ */
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { field } from "../../scripts/control-plane/api-client.ts";
+import { Cluster } from "../../scripts/control-plane/cluster.ts";
+import type { Transport } from "../../shared/kube/transport.ts";
+import { type Crash, CrashingTransport } from "../support/crashing-transport.ts";
+import {
+  eventually,
+  GROUP,
+  generatorTransport,
+  installGenerator,
+  PROTECTED,
+  protectorPath,
+  type RunningGenerator,
+  readObject,
+  startGenerator,
+} from "../support/generator-rig.ts";
+
+let cluster: Cluster;
+let transport: Transport;
+let spaces = 0;
+
+beforeAll(async () => {
+  cluster = await Cluster.start({ controllerManager: false, scheduler: false, kwok: false });
+  await installGenerator(cluster);
+  transport = await generatorTransport(cluster);
+});
+
+afterAll(async () => {
+  transport?.close();
+  await cluster?.stop();
+});
+
+/** A namespace with one Deployment and what a scenario does to it. */
+class Space {
+  readonly namespace = `crash-${++spaces}`;
+
+  get deployment(): string {
+    return `/apis/apps/v1/namespaces/${this.namespace}/deployments/web`;
+  }
+
+  get protector(): string {
+    return protectorPath(this.namespace, "deployment-web");
+  }
+
+  async apply(replicas = 10): Promise<void> {
+    const labels = { app: "web" };
+    const template = { metadata: { labels }, spec: { containers: [{ name: "app", image: "app" }] } };
+    const metadata = { name: "web", namespace: this.namespace, labels: PROTECTED };
+    const spec = { replicas, selector: { matchLabels: labels }, template };
+    await cluster.apply([
+      { apiVersion: "v1", kind: "Namespace", metadata: { name: this.namespace } },
+      { apiVersion: "apps/v1", kind: "Deployment", metadata, spec },
+    ]);
+  }
+
+  patch(path: string, body: object): Promise<unknown> {
+    return cluster.admin.call("PATCH", path, body);
+  }
+
+  start(through: Transport): RunningGenerator {
+    return startGenerator(through, { plugins: { namespaces: [this.namespace], kinds: ["deployment"] } });
+  }
+}
+
+interface Scenario {
+  readonly name: string;
+  /** Where it begins; the Deployment is protected by then unless `bare`. */
+  readonly bare?: boolean;
+  readonly change: (space: Space) => Promise<unknown>;
+  /** Whether all is done. */
+  readonly done: (space: Space) => Promise<boolean>;
+}
+
+const minimum = async (space: Space): Promise<unknown> =>
+  field(await readObject(cluster, space.protector), "spec", "minAvailable");
+const isReleased = async (space: Space): Promise<boolean> =>
+  (await readObject(cluster, space.protector)) === undefined &&
+  field(await readObject(cluster, space.deployment), "metadata", "finalizers") === undefined;
+const vanished = async (space: Space): Promise<unknown> =>
+  field(await readObject(cluster, space.protector), "status", "conditions", 0, "status");
+
+const SCENARIOS: readonly Scenario[] = [
+  {
+    name: "protect",
+    bare: true,
+    change: (space) => space.apply(),
+    done: async (space) => (await minimum(space)) === 8,
+  },
+  {
+    name: "follow",
+    change: (space) => space.patch(space.deployment, { spec: { replicas: 20 } }),
+    done: async (space) => (await minimum(space)) === 15,
+  },
+  {
+    name: "release",
+    change: (space) => space.patch(space.deployment, { metadata: { labels: null } }),
+    done: isReleased,
+  },
+  {
+    name: "source deleted",
+    change: async (space) => {
+      await space.patch(space.deployment, { spec: { replicas: 0 } });
+      await cluster.admin.call("DELETE", space.deployment);
+    },
+    done: async (space) => (await readObject(cluster, space.deployment)) === undefined && (await isReleased(space)),
+  },
+  {
+    name: "torn away",
+    change: async (space) => {
+      await cluster.admin.call("DELETE", space.protector);
+      await space.patch(space.protector, { metadata: { finalizers: null } });
+    },
+    done: async (space) => (await minimum(space)) === 8,
+  },
+  {
+    name: "cell removed",
+    change: async (space) => {
+      const cell = { cellID: "one", aggregation: { totalReplicas: 5, availableReplicas: 5, resourceVersion: "1" } };
+      const summary = { totalReplicas: 5, aggregatedAvailableReplicas: 5, estimatedAvailableReplicas: 5 };
+      await space.patch(`${space.protector}/status`, { status: { cells: [cell], summary } });
+      await space.patch(space.protector, { metadata: { annotations: { [`${GROUP}/remove-cell-once`]: "one" } } });
+    },
+    done: async (space) => {
+      const found = await readObject(cluster, space.protector);
+      const isMarked = field(found, "metadata", "annotations", `${GROUP}/remove-cell-once`) !== undefined;
+      return !isMarked && field(found, "status", "cells", 0, "aggregation", "availableReplicas") === 0;
+    },
+  },
+  {
+    name: "source vanished",
+    change: (space) => cluster.etcd.deleteKey(`/registry/deployments/${space.namespace}/web`),
+    done: async (space) => (await vanished(space)) === "True" && (await minimum(space)) === 8,
+  },
+  {
+    name: "source is back",
+    change: async (space) => {
+      await cluster.etcd.deleteKey(`/registry/deployments/${space.namespace}/web`);
+      const one = space.start(transport);
+      await eventually(
+        cluster,
+        space.protector,
+        (found) => field(found, "status", "conditions", 0, "status") === "True",
+      );
+      await one.generator.stop();
+      await space.apply(20);
+    },
+    done: async (space) => (await vanished(space)) === "False" && (await minimum(space)) === 15,
+  },
+];
+
+/** What does not depend on when and where it happened. */
+function lasting(object: unknown): unknown {
+  const owners = field(object, "metadata", "ownerReferences");
+  const conditions = field(object, "status", "conditions");
+  const statusOf = (condition: unknown): unknown[] => [field(condition, "type"), field(condition, "status")];
+  return {
+    spec: field(object, "spec"),
+    finalizers: field(object, "metadata", "finalizers"),
+    labels: field(object, "metadata", "labels"),
+    owners: (Array.isArray(owners) ? owners : []).map((owner) => [field(owner, "kind"), field(owner, "name")]),
+    cells: field(object, "status", "cells"),
+    conditions: (Array.isArray(conditions) ? conditions : []).map(statusOf),
+  };
+}
+
+interface Ended {
+  /** What the one did that died, and what the next one did. */
+  readonly first: readonly string[];
+  readonly next: readonly string[];
+  readonly state: unknown;
+}
+
+async function play(scenario: Scenario, crash?: Crash): Promise<Ended> {
+  const space = new Space();
+  if (scenario.bare !== true) {
+    await space.apply();
+    const before = space.start(transport);
+    await eventually(cluster, space.protector, (found) => field(found, "spec", "minAvailable") === 8);
+    await before.generator.stop();
+  }
+  await scenario.change(space);
+  const dying = new CrashingTransport(transport, crash);
+  const first = space.start(dying);
+  const isDone = (): Promise<boolean> => scenario.done(space);
+  if (crash === undefined) await cluster.waitFor(`${scenario.name} without a crash`, isDone);
+  else await dying.died;
+  await first.generator.stop();
+  const counting = new CrashingTransport(transport);
+  const second = space.start(counting);
+  await cluster.waitFor(`${scenario.name} after ${JSON.stringify(crash)}`, isDone);
+  await second.generator.stop();
+  const state = [
+    lasting(await readObject(cluster, space.protector)),
+    lasting(await readObject(cluster, space.deployment)),
+  ];
+  return { first: dying.writes, next: counting.writes, state };
+}
+
+test.each(SCENARIOS)("$name: whatever write it dies at, the next one finishes", async (scenario) => {
+  const whole = await play(scenario);
+  expect(whole.first.length).toBeGreaterThan(0);
+  const rows = [`${scenario.name}: ${whole.first.join(", ")}`];
+  for (let atWrite = 1; atWrite <= whole.first.length; atWrite += 1) {
+    for (const when of ["before", "after"] as const) {
+      const { state, next } = await play(scenario, { atWrite, when });
+      expect(state, `${scenario.name}, died ${when} write ${atWrite}`).toEqual(whole.state);
+      rows.push(
+        `  died ${when.padEnd(6)} ${atWrite}. ${whole.first[atWrite - 1]}: finished with ${next.length} writes`,
+      );
+    }
+  }
+  process.stdout.write(`${rows.join("\n")}\n`);
+});

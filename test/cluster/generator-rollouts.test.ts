@@ -1,0 +1,191 @@
+/**
+ * Random Deployments, rolled by the real Deployment controller under the protectors that the generator makes: its own steps are not
+ * refused once what they rest on is counted, and a mass deletion at the same time never goes below the promise.
+ */
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { plugins } from "../../controllers/generator/plugins/all.ts";
+import { field, items } from "../../scripts/control-plane/api-client.ts";
+import { Estate } from "../../scripts/product/estate.ts";
+import { createHttpsTransport } from "../../shared/kube/https-transport.ts";
+import { loadClusterAccess } from "../../shared/kube/kubeconfig.ts";
+import type { Transport } from "../../shared/kube/transport.ts";
+import { systemPorts as ports } from "../../shared/runtime/system-ports.ts";
+import { Chance } from "../simulation/random.ts";
+import { AUDITED, readDeletions } from "../support/deletions.ts";
+import { GROUP, PROTECTED, protectorPath, type RunningGenerator, startGenerator } from "../support/generator-rig.ts";
+import { AvailabilityPerApp } from "../support/per-app.ts";
+import { QuotaHistory } from "../support/quota-history.ts";
+
+const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
+const DEPLOYMENTS = FULL ? 100 : 8;
+const SEED = 7;
+const NAMESPACE = "default";
+const MAX_REPLICAS = 9;
+/** Rounds of the mass deletion: each asks for every pod there is. */
+const SWEEPS = 3;
+const WITHIN_MS = FULL ? 540_000 : 150_000;
+const DEPLOYMENT_PATH = `/apis/apps/v1/namespaces/${NAMESPACE}/deployments`;
+
+let estate: Estate;
+let transport: Transport;
+let running: RunningGenerator;
+let judge: AvailabilityPerApp;
+
+interface Rolled {
+  readonly name: string;
+  readonly replicas: number;
+  readonly strategy: object;
+}
+
+function randomDeployment(chance: Chance, index: number): Rolled {
+  const fencepost = (): number | string =>
+    chance.chance(0.5) ? chance.between(0, 3) : `${chance.between(0, 10) * 10}%`;
+  const [maxSurge, maxUnavailable] = [fencepost(), fencepost()];
+  // The API refuses both to be zero.
+  const isZero = [maxSurge, maxUnavailable].every((value) => value === 0 || value === "0%");
+  return {
+    name: `web-${index}`,
+    replicas: chance.between(1, MAX_REPLICAS),
+    strategy: { type: "RollingUpdate", rollingUpdate: { maxSurge: isZero ? 1 : maxSurge, maxUnavailable } },
+  };
+}
+
+const chance = new Chance(SEED);
+const all = Array.from({ length: DEPLOYMENTS }, (_, index) => randomDeployment(chance, index));
+
+beforeAll(async () => {
+  estate = await Estate.start({
+    cells: ["cell"],
+    single: true,
+    replicas: 2,
+    settle: "40s",
+    cell: { nodes: 3, ...AUDITED },
+  });
+  transport = createHttpsTransport(await loadClusterAccess(estate.core.kubeconfig), { ports, userAgent: "test" });
+  running = startGenerator(transport);
+  judge = new AvailabilityPerApp(transport, NAMESPACE);
+  await judge.start();
+});
+
+afterAll(async () => {
+  await Promise.all([running?.generator.stop(), judge?.stop()]);
+  transport?.close();
+  await estate?.stop();
+});
+
+function deployment({ name, replicas, strategy }: Rolled): object {
+  const labels = { app: name };
+  const spec = { terminationGracePeriodSeconds: 2, containers: [{ name: "app", image: "app:1" }] };
+  return {
+    apiVersion: "apps/v1",
+    kind: "Deployment",
+    metadata: { name, namespace: NAMESPACE, labels: PROTECTED },
+    spec: { replicas, strategy, selector: { matchLabels: labels }, template: { metadata: { labels }, spec } },
+  };
+}
+
+/** Every Deployment is at its image, whole, and counted. */
+async function complete(): Promise<void> {
+  const isComplete = async (): Promise<boolean> => {
+    const [deployments, protectors] = await Promise.all([
+      estate.core.admin.get(DEPLOYMENT_PATH),
+      estate.core.admin.get(protectorPath(NAMESPACE)),
+    ]);
+    const counted = new Map(
+      items(protectors).map((one) => [
+        field(one, "metadata", "name"),
+        field(one, "status", "summary", "estimatedAvailableReplicas"),
+      ]),
+    );
+    return items(deployments).every((one) => {
+      const [status, replicas] = [field(one, "status"), field(one, "spec", "replicas")];
+      const counts = ["updatedReplicas", "availableReplicas", "replicas"].map((key) => field(status, key));
+      return (
+        counts.every((count) => count === replicas) &&
+        field(status, "observedGeneration") === field(one, "metadata", "generation") &&
+        counted.get(`deployment-${String(field(one, "metadata", "name"))}`) === replicas
+      );
+    });
+  };
+  await estate.core.waitFor("all Deployments to be complete", isComplete, WITHIN_MS);
+}
+
+async function roll(image: string): Promise<void> {
+  const spec = { template: { spec: { containers: [{ name: "app", image }] } } };
+  const contentType = "application/strategic-merge-patch+json";
+  for (const { name } of all) {
+    await estate.core.admin.call("PATCH", `${DEPLOYMENT_PATH}/${name}`, { spec }, { contentType });
+  }
+}
+
+const promises = new Map<string, number>();
+
+test("each gets a protector with the number that its own controller keeps", async () => {
+  await estate.core.apply(all.map(deployment));
+  await complete();
+  const plugin = plugins({ protectSelector: "", protectNonZero: true })[0];
+  for (const one of items(await estate.core.admin.get(DEPLOYMENT_PATH))) {
+    const name = String(field(one, "metadata", "name"));
+    const required = plugin?.interpret(one).protectors[0]?.spec.minAvailable ?? Number.NaN;
+    const found = await estate.core.admin.get(protectorPath(NAMESPACE, `deployment-${name}`));
+    expect(field(found, "spec", "minAvailable")).toBe(required);
+    promises.set(name, required);
+  }
+  expect(promises.size).toBe(DEPLOYMENTS);
+});
+
+test("a rollout alone: no step is refused once the count that it rests on is published", async () => {
+  const history = await QuotaHistory.watch(transport, NAMESPACE);
+  const before = readDeletions(estate.core).length;
+  judge.from();
+  await roll("app:2");
+  await complete();
+  const own = readDeletions(estate.core)
+    .slice(before)
+    .filter(({ user }) => user.endsWith(":replicaset-controller"));
+  await history.stop();
+  const refused = own.filter(({ code }) => code === 429);
+  const late = refused.filter(({ pod, receivedMs, answeredMs }) => {
+    const app = all.find(({ name }) => pod.startsWith(`${name}-`))?.name ?? "";
+    return history.hadQuotaThroughout(`deployment-${app}`, receivedMs, answeredMs);
+  });
+  const allowed = own.filter(({ code }) => code < 300).length;
+  process.stdout.write(
+    `rollouts: ${DEPLOYMENTS} Deployments, ${allowed} deletions by the controller, ${refused.length} put off until they were counted, ${late.length} refused although they were\n`,
+  );
+  expect(late).toEqual([]);
+  for (const { name } of all) expect(judge.lowest(name)).toBeGreaterThanOrEqual(promises.get(name) ?? Number.NaN);
+});
+
+test("a rollout and a mass deletion at once: never below the promise, and the rollout ends", async () => {
+  judge.from();
+  const before = readDeletions(estate.core).length;
+  await roll("app:3");
+  for (let sweep = 0; sweep < SWEEPS; sweep += 1) {
+    await Promise.all(
+      judge.pods().map((pod) => estate.core.admin.request("DELETE", `/api/v1/namespaces/${NAMESPACE}/pods/${pod}`)),
+    );
+  }
+  await complete();
+  const deletions = readDeletions(estate.core).slice(before);
+  const attempted = deletions.filter(({ user }) => !user.startsWith("system:"));
+  const margins = all.map(({ name }) => judge.lowest(name) - (promises.get(name) ?? Number.NaN));
+  process.stdout.write(
+    `mass deletion in a rollout: ${attempted.length} attempts, ${attempted.filter(({ code }) => code === 429).length} refused; lowest availability less promise ${Math.min(...margins)}; ${judge.versions} pod versions seen\n`,
+  );
+  expect(attempted.some(({ code }) => code === 429)).toBe(true);
+  for (const { name } of all) expect(judge.lowest(name), name).toBeGreaterThanOrEqual(promises.get(name) ?? Number.NaN);
+});
+
+test("a Deployment that is scaled to zero and back is never in its controller's way", async () => {
+  const [one] = all;
+  if (one === undefined) throw new Error("there is no Deployment");
+  const path = `${DEPLOYMENT_PATH}/${one.name}`;
+  await estate.core.admin.call("PATCH", path, { spec: { replicas: 0 } });
+  await estate.core.waitFor("no pod to be left", async () => judge.available(one.name) === 0);
+  const found = await estate.core.admin.get(protectorPath(NAMESPACE, `deployment-${one.name}`));
+  expect(field(found, "spec", "minAvailable")).toBe(0);
+  expect(field(found, "metadata", "annotations", `${GROUP}/derivation`)).toContain("replicas 0");
+  await estate.core.admin.call("PATCH", path, { spec: { replicas: one.replicas } });
+  await complete();
+});
