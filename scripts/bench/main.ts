@@ -14,6 +14,10 @@ const BENCHMARKS: Readonly<Record<string, Benchmark>> = {
     about: "time to count, memory and latency of the aggregator beside upstream's",
     load: () => import("./aggregator-bench.ts"),
   },
+  generator: {
+    about: "a core cluster full of Deployments at the generator's start, the next start, and single changes",
+    load: () => import("./generator-bench.ts"),
+  },
   index: {
     about: "matching a pod among 10,000 protectors, against a linear scan",
     load: () => import("./index-bench.ts"),
