@@ -87,7 +87,7 @@ export class Aggregator {
     this.#options = options;
     this.cell = new Cell({
       pods,
-      clock: ports.clock,
+      ports,
       eventTime: parser.eventTime,
       changes: parser.changes,
       triggerNamespace: options.triggerNamespace,

@@ -3,7 +3,7 @@ import { oldestComponent, positionComponents } from "../../shared/decide/positio
 import { isForked, parseTriggerMark, type TriggerMark } from "../../shared/decide/trigger-mark.ts";
 import type { ConfirmedSource } from "../../shared/kube/source.ts";
 import type { WatchEvent } from "../../shared/kube/watch-event.ts";
-import type { Clock } from "../../shared/runtime/clock.ts";
+import type { Ports } from "../../shared/runtime/clock.ts";
 import { UPDATE_TRIGGER_POD } from "../../shared/schema/annotations.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import { compareVersions, isComparableVersion } from "../../shared/schema/resource-version.ts";
@@ -19,11 +19,16 @@ export type RestoreSign = (typeof RESTORE_SIGNS)[number];
 /** The cell's pods; one with shards knows the position of each (design 5.4). */
 export interface PodSource extends ConfirmedSource<Pod> {
   positionOf?(uid: string): string | undefined;
+  /** What is held may be of a history that is gone: list anew, unless that was done just now. */
+  distrust(): void;
 }
+
+/** How long nothing is published after a restore, because a list is to show first what there is. */
+const RELIST_PATIENCE_MS = 5_000;
 
 export interface CellOptions {
   readonly pods: PodSource;
-  readonly clock: Clock;
+  readonly ports: Ports;
   readonly eventTime: EventTime;
   readonly changes: InPlaceChanges;
   /** Where the update trigger's pod is: anybody may call a pod like it elsewhere. Undefined: nowhere. */
@@ -39,6 +44,7 @@ export class Cell {
   #mark: TriggerMark | undefined;
   /** A restore that was told, until the list that it leads to is in: one restore shows in many ways. */
   #isTold = false;
+  #trusted: PromiseWithResolvers<void> | undefined;
   #lastEventMs: number | undefined;
 
   /** Follows `pods` from now on; it must still be empty. */
@@ -50,7 +56,9 @@ export class Cell {
       relisted: () => {
         this.#isTold = false;
         // A list is an event even when there is no pod in it: nothing is older than its receipt (upstream marks empty lists).
-        if (this.#lastEventMs === undefined) this.#lastEventMs = options.clock.nowMs();
+        if (this.#lastEventMs === undefined) this.#lastEventMs = options.ports.clock.nowMs();
+        this.#trusted?.resolve();
+        this.#trusted = undefined;
       },
     });
   }
@@ -78,6 +86,11 @@ export class Cell {
     return this.#options.changes;
   }
 
+  /** Undefined when the pods are of one history; otherwise a promise that resolves when they are, or when that takes too long. */
+  whenTrusted(): Promise<void> | undefined {
+    return this.#trusted?.promise;
+  }
+
   podByUid(uid: string): Pod | undefined {
     return this.#byUid.get(uid);
   }
@@ -98,7 +111,7 @@ export class Cell {
     if (after !== undefined) this.#byUid.set(after.uid, after);
     const pod = after ?? before;
     if (pod === undefined) return;
-    const atMs = this.#options.eventTime(pod, this.#options.clock.nowMs());
+    const atMs = this.#options.eventTime(pod, this.#options.ports.clock.nowMs());
     this.#lastEventMs = Math.max(this.#lastEventMs ?? 0, atMs);
     if (before !== undefined && after !== undefined && isOlder(after.resourceVersion, before.resourceVersion)) {
       this.#restored("object", before.resourceVersion, after.resourceVersion);
@@ -120,6 +133,14 @@ export class Cell {
   #restored(how: RestoreSign, from: string, to: string): void {
     if (this.#isTold) return;
     this.#isTold = true;
+    const trusted = Promise.withResolvers<void>();
+    this.#trusted = trusted;
+    // A list that does not come must not keep the hold from being written.
+    this.#options.ports.timers.after(RELIST_PATIENCE_MS, () => {
+      if (this.#trusted === trusted) this.#trusted = undefined;
+      trusted.resolve();
+    });
+    this.pods.distrust();
     this.#options.onRestored(how, from, to);
   }
 }

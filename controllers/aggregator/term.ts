@@ -174,7 +174,7 @@ export class Term implements MembershipListener {
   async #attempts(entry: Entry): Promise<[ReconcileResult, Outcome]> {
     const { membership, core, mayWrite } = this.#options;
     for (let conflicts = 0; conflicts <= MAX_CONFLICTS; conflicts++) {
-      while (membership.whenSettled() !== undefined) await membership.whenSettled();
+      await this.#whenCurrent();
       if (membership.entry(core, entryKey(entry.id)) !== entry) return ["gone", DONE];
       if (this.#stopping.signal.aborted) return ["stopped", DONE];
       const progress = this.#progressOf(entry);
@@ -195,6 +195,13 @@ export class Term implements MembershipListener {
       if (read !== undefined) return read;
     }
     return ["failed", failed(new Error(`${MAX_CONFLICTS} conflicts in a row`), true)];
+  }
+
+  /** Until the entries are as current as the pods, and the pods of one history. */
+  async #whenCurrent(): Promise<void> {
+    const { membership, cell } = this.#options;
+    const wait = (): Promise<void> | undefined => cell.whenTrusted() ?? membership.whenSettled();
+    while (wait() !== undefined) await wait();
   }
 
   #progressOf(entry: Entry): Progress {

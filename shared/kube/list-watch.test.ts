@@ -477,6 +477,30 @@ describe("a server whose versions went back (restored from a snapshot)", () => {
   });
 });
 
+describe("a history that others know to be gone", () => {
+  test("is dropped: everything is listed anew by a quorum read and reported, however new the position", async () => {
+    const it = rig();
+    const stream = new ScriptedStream();
+    await it.start(stream, new ScriptedStream());
+    it.notices.length = 0;
+    it.transport.lists.push(page("12", [raw("a", "5", "blue")]));
+    it.source.distrust();
+    await it.time.advance(1000);
+    expect(stream.closed).toBe(true);
+    expect(it.transport.requests.slice(2)).toEqual(["LIST limit=250", "WATCH resourceVersion=12"]);
+    expect(it.notices.slice(0, 3)).toEqual(["b@6 > -", "a@5 > a@5", "relisted 12"]);
+    expect(it.source.get("ns/a")?.color).toBe("blue");
+  });
+
+  test("was not kept by the list that shows so", async () => {
+    const it = rig();
+    it.source.subscribe({ changed: () => it.source.distrust() });
+    await it.start(new ScriptedStream());
+    await it.time.advance(1000);
+    expect(it.transport.requests).toEqual(["LIST limit=250", "WATCH resourceVersion=10"]);
+  });
+});
+
 describe("streamed lists (KEP-3157)", () => {
   const end = { metadata: { resourceVersion: "10", annotations: { "k8s.io/initial-events-end": "true" } } };
 

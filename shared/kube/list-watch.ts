@@ -47,6 +47,7 @@ export class ListWatch<T> implements ConfirmedSource<T> {
   /** Ends the stream that is open now. */
   #stream = new AbortController();
   #wentBack: WatchFailure | undefined;
+  #swapping = false;
   #lists = 0;
   /** When the last list began. */
   #listedMs = Number.NEGATIVE_INFINITY;
@@ -89,7 +90,7 @@ export class ListWatch<T> implements ConfirmedSource<T> {
         this.#emit({ kind: "confirmed", sentMs, lagMs: ports.clock.monotonicMs() - sentMs });
         this.#store.tellConfirmed(sentMs);
       },
-      wentBack: (from, to) => this.#restoredServer(from, to),
+      wentBack: (from, to) => this.#doubt(`the server's version went back from ${from} to ${to}`),
       failed: (error, retryMs) => this.#emit({ kind: "failed", during: "confirm", tag: error.tag, error, retryMs }),
     });
   }
@@ -152,6 +153,16 @@ export class ListWatch<T> implements ConfirmedSource<T> {
     this.#confirmation.request();
   }
 
+  /**
+   * What is held may be of a history that is gone, by a sign that the stream itself does not show (design 5.4): a watch that is resumed
+   * where the restored server has passed its position misses what was written before. Everything is listed anew.
+   */
+  distrust(): void {
+    // Told by what a list has just brought: that list is the answer.
+    if (this.#swapping || !this.synced) return;
+    this.#doubt("what is held may be of a history that is gone");
+  }
+
   subscribe(handler: SourceHandler<T>): () => void {
     return this.#store.subscribe(handler);
   }
@@ -199,14 +210,15 @@ export class ListWatch<T> implements ConfirmedSource<T> {
     const floor = reason !== "versionWentBack" && isComparableVersion(known) ? known : undefined;
     const listed = await this.#completeList.read(floor, signal);
     const back = wentBack(known, listed.version);
-    if (back) {
-      this.#emit({ kind: "versionWentBack", from: known ?? "", to: listed.version });
-      this.#confirmation.forget();
-    }
+    if (back) this.#emit({ kind: "versionWentBack", from: known ?? "", to: listed.version });
+    const isDoubted = back || reason === "versionWentBack";
+    if (isDoubted) this.#confirmation.forget();
     // A quorum read shows what there is now, so it answers the doubt, too.
     if (listed.quorumSentMs !== undefined) this.#wentBack = undefined;
     this.#lists++;
-    this.#store.swap(listed.objects, listed.version, back);
+    this.#swapping = true;
+    this.#store.swap(listed.objects, listed.version, isDoubted);
+    this.#swapping = false;
     this.#emit({
       kind: "listed",
       reason,
@@ -299,8 +311,8 @@ export class ListWatch<T> implements ConfirmedSource<T> {
     return last !== undefined && this.#options.uidOf(last) === uid ? last : undefined;
   }
 
-  #restoredServer(from: string, to: string): void {
-    this.#wentBack = new WatchFailure("ahead-of-server", `the server's version went back from ${from} to ${to}`);
+  #doubt(message: string): void {
+    this.#wentBack = new WatchFailure("ahead-of-server", message);
     this.#stream.abort();
   }
 

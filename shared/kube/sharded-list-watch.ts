@@ -93,6 +93,11 @@ export class ShardedListWatch<T> implements ConfirmedSource<T> {
     for (const shard of this.#shards) shard.requestEvidence();
   }
 
+  /** As {@link ListWatch.distrust}, in every shard. */
+  distrust(): void {
+    for (const shard of this.#shards) shard.distrust();
+  }
+
   subscribe(handler: SourceHandler<T>): () => void {
     let confirmedMs: number | undefined;
     const withPosition = (tell: (position: string) => void): void => {

@@ -9,7 +9,7 @@ import { field } from "../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { Component } from "../../scripts/product/component.ts";
 import { Estate } from "../../scripts/product/estate.ts";
-import { GROUP, UPDATE_TRIGGER_POD } from "../../shared/schema/annotations.ts";
+import { GROUP, UPDATE_TRIGGER_COUNTER_ANNOTATION, UPDATE_TRIGGER_POD } from "../../shared/schema/annotations.ts";
 import { setReady } from "../support/pods.ts";
 import { createProtector, readProtector } from "../support/protectors.ts";
 import { Mark, row, traffic } from "./component-evidence.ts";
@@ -122,6 +122,11 @@ export class Rig implements AsyncDisposable {
     this.#truth.newEpoch();
   }
 
+  /** The cell's versions went back. */
+  cellWentBack(): void {
+    this.#truth.lookAgain();
+  }
+
   /** Pods change readiness all the time, straight at the apiserver. */
   churn(): void {
     this.#calm = false;
@@ -209,7 +214,7 @@ export class Rig implements AsyncDisposable {
 
   /** Resolves when what goes over this connection arrives: a new change is acted on. */
   async #works({ component, cluster, name }: Link): Promise<void> {
-    if (component === "update-trigger") return await this.#triggerMoves();
+    if (component === "update-trigger") return await this.triggerMoves();
     if (component === "generator") return await this.#deploymentIsFollowed();
     if (component.startsWith("aggregator")) return await this.#changeIsCounted(name);
     const pod = await this.#createPod();
@@ -227,12 +232,22 @@ export class Rig implements AsyncDisposable {
 
   async #changeIsCounted(who: string): Promise<void> {
     await this.#createPod();
-    const version = BigInt(String(field(await this.cell.admin.get(`${PODS}?limit=1`), "metadata", "resourceVersion")));
+    const version = await this.cellVersion();
     const counted = async (): Promise<boolean> => (this.#truth.latest?.position ?? 0n) >= version;
     await this.cell.waitFor(`${who}: a change to be counted`, counted, RECOVERY_TIMEOUT_MS);
   }
 
-  async #triggerMoves(): Promise<void> {
+  /** Of the cell's collection of pods, now. */
+  async cellVersion(): Promise<bigint> {
+    return BigInt(String(field(await this.cell.admin.get(`${PODS}?limit=1`), "metadata", "resourceVersion")));
+  }
+
+  async triggerCounter(): Promise<number> {
+    const pod = await this.cell.admin.get(`${PODS}/${UPDATE_TRIGGER_POD}`);
+    return Number(field(pod, "metadata", "annotations", UPDATE_TRIGGER_COUNTER_ANNOTATION));
+  }
+
+  async triggerMoves(): Promise<void> {
     const version = async (): Promise<unknown> =>
       field(await this.cell.admin.get(`${PODS}/${UPDATE_TRIGGER_POD}`), "metadata", "resourceVersion");
     const before = await version().catch(() => undefined);

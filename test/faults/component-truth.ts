@@ -99,6 +99,12 @@ export class Truth implements AsyncDisposable {
     this.#sinceEpoch = (this.#publications.at(-1)?.epoch ?? 0) + 1;
   }
 
+  /** The cell is restored: what was seen is of a history that is gone, also where its versions have passed what was seen. */
+  lookAgain(): void {
+    this.#states = [];
+    for (const watch of this.#watches) watch.distrust();
+  }
+
   /** Compares every count since the last call, and forgets all but the newest. `checked` are those whose state is known. */
   judge(): { readonly checked: number; readonly wrong: readonly string[] } {
     let checked = 0;

@@ -5,16 +5,19 @@ import type { Weather } from "./proxy.ts";
 /** Small, so that lines and characters are cut at many places when the bandwidth is low. */
 const SLOW_PIECE_BYTES = 97;
 
+/** What goes on of some bytes; nothing goes on before it is known. */
+export type Change = (bytes: Buffer) => Buffer | undefined | Promise<Buffer>;
+
 /** One direction of a connection: reads from one socket and writes to the other, at the pace of the slower. */
 export class Pipe {
   readonly #from: Socket;
   readonly #to: Socket;
-  readonly #change: (bytes: Buffer) => Buffer | undefined;
+  readonly #change: Change;
   readonly #closing = new AbortController();
   #held: PromiseWithResolvers<void> | undefined;
   weather: Weather = {};
 
-  constructor(from: Socket, to: Socket, change: (bytes: Buffer) => Buffer | undefined) {
+  constructor(from: Socket, to: Socket, change: Change) {
     this.#from = from;
     this.#to = to;
     this.#change = change;
@@ -40,7 +43,7 @@ export class Pipe {
       for await (const bytes of this.#from) {
         await this.#held?.promise;
         if (this.#closing.signal.aborted) return;
-        const changed = Buffer.isBuffer(bytes) ? this.#change(bytes) : undefined;
+        const changed = Buffer.isBuffer(bytes) ? await this.#change(bytes) : undefined;
         if (changed !== undefined) await this.#write(changed);
       }
       this.#to.end();

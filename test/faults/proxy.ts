@@ -58,7 +58,12 @@ export class FaultProxy implements AsyncDisposable {
   #lineFault: LineFault | undefined;
   #lineFaultDone: (() => void) | undefined;
   #answer: { readonly answer: Answer; times: number; readonly only: (path: string) => boolean } | undefined;
+  #holding:
+    | { readonly only: (request: SeenRequest) => boolean; readonly seen: () => void; readonly go: Promise<void> }
+    | undefined;
   readonly requests: SeenRequest[] = [];
+  /** The status codes of the server's answers (only with `tls`). */
+  readonly statuses: number[] = [];
   /** Monotonic times at which connections came in. */
   readonly connections: number[] = [];
 
@@ -134,6 +139,14 @@ export class FaultProxy implements AsyncDisposable {
     this.#answer = { answer, times, only };
   }
 
+  /** Keeps the next such request from the server until it is released; `seen` resolves when there is one. */
+  holdNext(only: (request: SeenRequest) => boolean): { readonly seen: Promise<void>; readonly release: () => void } {
+    const seen = Promise.withResolvers<void>();
+    const go = Promise.withResolvers<void>();
+    this.#holding = { only, seen: seen.resolve, go: go.promise };
+    return { seen: seen.promise, release: go.resolve };
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     await this.refuse(true);
   }
@@ -176,10 +189,17 @@ export class FaultProxy implements AsyncDisposable {
   }
 
   /** What goes on to the server of `bytes`; nothing when the proxy answers. */
-  #fromClient(bytes: Buffer, client: Socket): Buffer | undefined {
+  #fromClient(bytes: Buffer, client: Socket): Buffer | undefined | Promise<Buffer> {
     const head = this.#context && requestHead(bytes);
     if (!head) return bytes;
-    this.requests.push({ atMs: performance.now(), ...head });
+    const request = { atMs: performance.now(), ...head };
+    this.requests.push(request);
+    if (this.#holding?.only(request) === true) {
+      const { seen, go } = this.#holding;
+      this.#holding = undefined;
+      seen();
+      return go.then(() => bytes);
+    }
     const answering = this.#answer;
     if (answering === undefined || !answering.only(head.path)) return bytes;
     if (--answering.times === 0) this.#answer = undefined;
@@ -188,6 +208,8 @@ export class FaultProxy implements AsyncDisposable {
   }
 
   #fromServer(bytes: Buffer, connection: Connection): Buffer {
+    const [, status] = /^HTTP\/1\.1 (\d{3}) /.exec(bytes.subarray(0, 13).toString("latin1")) ?? [];
+    if (status !== undefined) this.statuses.push(Number(status));
     const fault = this.#lineFault;
     // A watch is sent as one HTTP chunk for each event, and a chunk as one TLS record.
     if (fault === undefined || !/^[0-9a-f]+\r\n\{"type"/.test(bytes.subarray(0, 40).toString("latin1"))) return bytes;

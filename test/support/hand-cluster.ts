@@ -62,6 +62,11 @@ export class HandSource<T> implements ConfirmedSource<T> {
     await Promise.race([this.#synced.promise, aborted]);
   }
 
+  distrusted = 0;
+  distrust(): void {
+    this.distrusted++;
+  }
+
   list(objects: Map<string, T>, version: string): void {
     this.store.swap(objects, version, false);
     this.#synced.resolve();
