@@ -42,6 +42,7 @@ export class Cell {
   readonly #byUid = new Map<string, Pod>();
   /** What the update trigger left last; it outlives the pod, which may come back as it was long ago. */
   #mark: TriggerMark | undefined;
+  #markSeenMs: number | undefined;
   /** A restore that was told, until the list that it leads to is in: one restore shows in many ways. */
   #isTold = false;
   #trusted: PromiseWithResolvers<void> | undefined;
@@ -91,6 +92,11 @@ export class Cell {
     return this.#trusted?.promise;
   }
 
+  /** Monotonic time at which the update trigger's pod last came by; undefined before it was seen. */
+  get triggerSeenMs(): number | undefined {
+    return this.#markSeenMs;
+  }
+
   podByUid(uid: string): Pod | undefined {
     return this.#byUid.get(uid);
   }
@@ -126,6 +132,7 @@ export class Cell {
     if (found === undefined) return;
     const known = this.#mark;
     this.#mark = found;
+    this.#markSeenMs = this.#options.ports.clock.monotonicMs();
     if (known !== undefined && isForked(known, found))
       this.#restored("counter", String(known.counter), String(found.counter));
   }

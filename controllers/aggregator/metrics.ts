@@ -146,6 +146,16 @@ export function stateMetrics(metrics: Metrics, aggregator: Aggregator, clock: Cl
       for (const { name } of aggregator.cores) set({ core: name }, aggregator.membership.count(name));
     },
   );
+  metrics.gaugeFrom(
+    {
+      name: "aggregator_update_trigger_age_seconds",
+      help: "Time since the update trigger's pod last changed; absent where none was seen, and a restore of the cell may go unnoticed.",
+    },
+    (set) => {
+      const { triggerSeenMs } = aggregator.cell;
+      if (triggerSeenMs !== undefined) set({}, (clock.monotonicMs() - triggerSeenMs) / 1000);
+    },
+  );
   perTerm(metrics, aggregator, clock);
 }
 

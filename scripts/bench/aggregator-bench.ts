@@ -59,7 +59,7 @@ interface Figures {
 const PARTS = ["start", "changes", "load", "large"] as const;
 type Part = (typeof PARTS)[number];
 /** Upstream takes seconds for each change: fewer of them show as much. */
-const UPSTREAM_FLIPS = 20;
+const UPSTREAM_FLIPS = 12;
 
 interface Work {
   readonly size: Size;

@@ -58,7 +58,6 @@ test("a leader that was frozen with a write on its way: that write comes too lat
     },
   });
   const core = await cluster.kubeconfigFor({ token: cluster.identity.adminToken }, { server: proxy.url });
-  // The later of two values of a flag counts.
   await using first = await startAggregator(cluster, "first", ...ELECTION, "--core", `core=${core}`);
   const pods = await workload("led", 3);
   await waitForCount("led", 3);

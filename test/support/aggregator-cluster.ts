@@ -32,7 +32,8 @@ export async function startAggregator(cluster: Cluster, name: string, ...args: s
     name,
     directory: join(cluster.directory, "aggregators"),
     args: [
-      ...["--cell-id", CELL, "--kubeconfig", cluster.kubeconfig, "--core", `core=${cluster.kubeconfig}`],
+      ...["--cell-id", CELL, "--kubeconfig", cluster.kubeconfig],
+      ...(args.includes("--core") ? [] : ["--core", `core=${cluster.kubeconfig}`]),
       ...["--leader-elect-namespace", "default", "--settle-period", "3s"],
       ...args,
     ],
