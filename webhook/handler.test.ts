@@ -330,7 +330,11 @@ describe("answers", () => {
           ],
         },
       },
-      auditAnnotations: { "reject-by-podprotector": "default/web", decision: "core/default/web=AtMinimum" },
+      auditAnnotations: {
+        "reject-by-podprotector": "default/web",
+        decision: "core/default/web=AtMinimum",
+        review: "review-1",
+      },
     });
     expect(records).toMatchObject([{ outcome: "denied" }]);
   });

@@ -104,7 +104,8 @@ export function encodeAnswer(uid: string, { refusal, warnings, auditAnnotations,
     allowed: refusal === undefined,
     ...(refusal === undefined ? {} : { status: refusal }),
     ...(warnings === undefined ? {} : { warnings }),
-    ...(auditAnnotations === undefined ? {} : { auditAnnotations }),
+    // The id under which this replica's log tells of it: what leads from a line of the audit log to one of that log.
+    ...(auditAnnotations === undefined ? {} : { auditAnnotations: { ...auditAnnotations, review: uid } }),
     ...(patch === undefined ? {} : jsonPatch(patch)),
   };
   return JSON.stringify(reviewResponse(response));

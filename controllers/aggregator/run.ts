@@ -8,6 +8,7 @@ import { ShardedListWatch } from "../../shared/kube/sharded-list-watch.ts";
 import { offersShards } from "../../shared/kube/shards.ts";
 import type { Transport } from "../../shared/kube/transport.ts";
 import type { WatchEvent } from "../../shared/kube/watch-event.ts";
+import { observeClocks } from "../../shared/observe/clock-observer.ts";
 import { createLog, type Log } from "../../shared/observe/log.ts";
 import { Metrics } from "../../shared/observe/metrics.ts";
 import { observeLeaderElection, observeLifecycle } from "../../shared/observe/process-observer.ts";
@@ -29,6 +30,7 @@ import { eventLog } from "./log-events.ts";
 import { eventMetrics, stateMetrics } from "./metrics.ts";
 import { type AggregatorOptions, aggregatorOptions } from "./options.ts";
 import { podParser } from "./pod-parser.ts";
+import { protectorMetrics } from "./protector-metrics.ts";
 import { parseTrimmedProtector } from "./protector-parser.ts";
 
 const COMPONENT = "podseidon-aggregator";
@@ -136,7 +138,8 @@ export async function run(): Promise<number> {
     for (const sink of sinks) sink(event);
   };
   const cluster = await access("--kubeconfig", options.kubeconfig);
-  const transport = connect(cluster);
+  const clocks = observeClocks(metrics, ports.clock);
+  const transport = clocks.watch("cell", connect(cluster));
   const transports = [transport];
   const parser = podParser(options.syncTimeAlgorithm);
   const watches = observeListWatch({ metrics, log, clock: ports.clock });
@@ -150,7 +153,7 @@ export async function run(): Promise<number> {
   const cores: CoreAccess[] = [];
   const watched: { readonly name: string; readonly watch: Startable }[] = [{ name: "pods", watch: pods }];
   for (const { name, path } of options.core) {
-    const core = connect(await access(`--core ${name}`, path ?? ""));
+    const core = clocks.watch(`core ${name}`, connect(await access(`--core ${name}`, path ?? "")));
     transports.push(core);
     const observe = watches.observe(name);
     const protectors = watchProtectors(name, core, (event) => {
@@ -193,6 +196,8 @@ export async function run(): Promise<number> {
   };
   const leadership: Leadership = new Leadership(election, (signal) => aggregator.lead(signal));
   stateMetrics(metrics, aggregator, ports.clock);
+  const names = cores.map(({ name }) => name);
+  protectorMetrics(metrics, names, (core) => protectorsOf(aggregator, core), ports.clock);
   const lifecycle = new Lifecycle({
     ports,
     process: systemProcess,
@@ -215,6 +220,10 @@ export async function run(): Promise<number> {
   const code = await lifecycle.run();
   log.flush();
   return code;
+}
+
+function* protectorsOf({ membership }: Aggregator, core: string): Iterable<PodProtector> {
+  for (const { protector } of membership.entries(core)) yield protector;
 }
 
 /** The queue of the term that is under way: each term has one of its own. */

@@ -2,6 +2,7 @@ import { describe, expect, it } from "vitest";
 import { VirtualTime } from "../../test/support/virtual-ports.ts";
 import { WorkQueue } from "../runtime/queue.ts";
 import { DONE, failed, later } from "../runtime/reconcile.ts";
+import { observeClocks } from "./clock-observer.ts";
 import { createLog, type Log } from "./log.ts";
 import { Metrics } from "./metrics.ts";
 import {
@@ -146,5 +147,33 @@ describe("what observers show", () => {
       ["error", "fatal"],
       ["error", "grace-exceeded"],
     ]);
+  });
+});
+
+describe("the clocks of apiservers", () => {
+  it("shows how far this machine is ahead, looked at now and then", async () => {
+    const { metrics, series } = setup();
+    const time = new VirtualTime();
+    let date = new Date(time.clock.nowMs() - 30_000).toUTCString();
+    const silent = { status: 200, body: "" };
+    const transport = observeClocks(metrics, time.clock).watch("cell", {
+      request: async () => ({ ...silent, headers: date === "" ? {} : { date } }),
+      stream: () => Promise.reject(new Error("no stream is asked for")),
+      close: () => {},
+    });
+    const ask = (): Promise<unknown> => transport.request({ method: "GET", path: "/", timeoutMs: 1 });
+    await ask();
+    const [line = ""] = await series();
+    expect(line).toMatch(/^podseidon_clock_skew_seconds\{server="cell"\} /);
+    const ahead = Number(line.split(" ")[1]);
+    expect(ahead).toBeGreaterThanOrEqual(29);
+    expect(ahead).toBeLessThanOrEqual(31);
+    date = new Date(time.clock.nowMs()).toUTCString();
+    await ask();
+    expect(await series()).toEqual([line]);
+    await time.advance(10_000);
+    date = "";
+    await ask();
+    expect(await series()).toEqual([line]);
   });
 });

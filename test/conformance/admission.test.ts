@@ -439,6 +439,7 @@ describe("what a refusal says", () => {
     expect(field(direct.body, "response", "auditAnnotations")).toEqual({
       "reject-by-podprotector": `default/${app}`,
       decision: `core/default/${app}=AtMinimum`,
+      review: expect.any(String),
     });
   });
 

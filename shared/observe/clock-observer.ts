@@ -1,0 +1,52 @@
+import type { ApiResponse, Transport } from "../kube/transport.ts";
+import type { Clock } from "../runtime/clock.ts";
+import type { Metrics } from "./metrics.ts";
+
+/** An answer's `Date` is looked at this often; it costs a millionth of a second. */
+const LOOK_EVERY_MS = 10_000;
+/** The header has whole seconds, cut off. */
+const HALF_SECOND_MS = 500;
+const MAX_SERVERS = 100;
+
+export interface ClockObserver {
+  /** The same transport, whose answers tell what time it is at `server`. */
+  watch(server: string, transport: Transport): Transport;
+}
+
+/**
+ * How far this machine's clock is from those of the apiservers, from the dates of their answers, good to a second. No decision
+ * compares clocks, but readiness for `minReadySeconds`, suspensions that end, and heartbeats are told by one.
+ */
+export function observeClocks(metrics: Metrics, clock: Clock): ClockObserver {
+  const skewMs = new Map<string, number>();
+  metrics.gaugeFrom(
+    {
+      name: "clock_skew_seconds",
+      help: "How far this machine's clock is ahead of an apiserver's; negative when it is behind. Good to a second.",
+      labels: { server: { max: MAX_SERVERS } },
+    },
+    (set) => {
+      for (const [server, ms] of skewMs) set({ server }, ms / 1000);
+    },
+  );
+  return {
+    watch(server, transport) {
+      let lookedMs = Number.NEGATIVE_INFINITY;
+      const look = ({ headers }: Pick<ApiResponse, "headers">): void => {
+        if (clock.monotonicMs() - lookedMs < LOOK_EVERY_MS) return;
+        lookedMs = clock.monotonicMs();
+        const atMs = Date.parse(headers.date ?? "");
+        if (!Number.isNaN(atMs)) skewMs.set(server, clock.nowMs() - (atMs + HALF_SECOND_MS));
+      };
+      return {
+        async request(request) {
+          const response = await transport.request(request);
+          look(response);
+          return response;
+        },
+        stream: (request) => transport.stream(request),
+        close: () => transport.close(),
+      };
+    },
+  };
+}
