@@ -3,9 +3,10 @@
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { dump } from "js-yaml";
+import { dump, load } from "js-yaml";
 import { GROUP, PLURAL } from "../shared/schema/annotations.ts";
 import { podProtectorCrd } from "../shared/schema/crd.ts";
+import { apiReference } from "./api-reference.ts";
 import { root } from "./root.ts";
 
 interface GeneratedFile {
@@ -17,7 +18,20 @@ interface GeneratedFile {
 export function generatedFiles(): readonly GeneratedFile[] {
   const head = "# Made by `npm run generate` from shared/schema/podprotector.ts.\n";
   const crd = dump(podProtectorCrd(), { lineWidth: 120, noRefs: true, skipInvalid: true });
-  return [{ path: `crds/${GROUP}_${PLURAL}.yaml`, text: head + crd }];
+  return [
+    { path: `crds/${GROUP}_${PLURAL}.yaml`, text: head + crd },
+    { path: "docs/api.md", text: apiReference() },
+    { path: "manifests/monitoring/prometheus-rule.yaml", text: prometheusRule() },
+  ];
+}
+
+/** The alert rules as the object that the Prometheus operator reads. */
+function prometheusRule(): string {
+  const rules = load(readFileSync(join(root, "manifests/monitoring/rules.yaml"), "utf8"));
+  const labels = { "app.kubernetes.io/name": "podseidon", "app.kubernetes.io/part-of": "podseidon" };
+  const metadata = { name: "podseidon", namespace: "podseidon-system", labels };
+  const object = { apiVersion: "monitoring.coreos.com/v1", kind: "PrometheusRule", metadata, spec: rules };
+  return `# Made by \`npm run generate\` from rules.yaml.\n${dump(object, { lineWidth: -1, noRefs: true })}`;
 }
 
 /** Returns the paths of the files that are not as they should be. */

@@ -47,6 +47,18 @@ const SILENCE_LIMIT_MS = 10 * 60_000;
 const KEPT_MESSAGES = 12;
 const PACKAGE_LINE = /^[a-z0-9][\w.~-]*(\/[\w.~-]+)*$/i;
 
+/** The module that promtool comes from; its version is in its go.mod. */
+const PROMTOOL: Module = {
+  directory: fileURLToPath(new URL("build/promtool", import.meta.url)),
+  packages: ["github.com/prometheus/prometheus/cmd/promtool"],
+  linkFlags: "-s -w",
+};
+
+/** Puts promtool into `directory`; rejects like {@link goBuild}. */
+export async function buildPromtool(directory: string, progress: Progress): Promise<void> {
+  await buildModule(PROMTOOL, directory, progress);
+}
+
 /** Puts all binaries into `directory`. Rejects with Go's last messages, or with what to install when there is no Go. */
 export async function goBuild(directory: string, progress: Progress): Promise<void> {
   const cores = navigator.hardwareConcurrency;

@@ -1,10 +1,11 @@
 /** `kubectl podseidon`, run by kubectl itself, on a core cluster and a cell with the built processes. */
 import { spawn } from "node:child_process";
-import { mkdirSync, symlinkSync } from "node:fs";
+import { mkdirSync, readFileSync, symlinkSync } from "node:fs";
 import { delimiter, dirname, join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ensureBinaries } from "../../scripts/control-plane/binaries.ts";
 import type { ClusterOptions } from "../../scripts/control-plane/cluster.ts";
+import { metricsOf } from "../../scripts/monitoring.ts";
 import { Component } from "../../scripts/product/component.ts";
 import { Estate } from "../../scripts/product/estate.ts";
 import { root } from "../../scripts/root.ts";
@@ -206,6 +207,25 @@ describe("while all is well", () => {
     const asked = await run(kubectl, ["__complete", "podseidon", "drain-check", ""]);
     expect(asked.stdout.split("\n")).toContain(NODE);
     expect((await run("kubectl-podseidon", ["__complete", "sus"])).stdout).toBe("suspend\n:4\n");
+  });
+
+  test("the processes have every metric that alerts and dashboard ask for", async () => {
+    const aggregator = estate.aggregators.get("cell");
+    const components = [...estate.webhooks.map(({ component }) => component), generator, aggregator];
+    const pages = await Promise.all(
+      components.map(async (one) => (one === undefined ? "" : await (await fetch(`${one.healthUrl}/metrics`)).text())),
+    );
+    const declared = new Set(
+      pages
+        .join("")
+        .match(/^# TYPE podseidon_\S+/gm)
+        ?.map((line) => line.slice(7 + "podseidon_".length)),
+    );
+    const text = ["rules.yaml", "dashboard.json"].map((file) =>
+      readFileSync(join(root, "manifests/monitoring", file), "utf8"),
+    );
+    const asked = metricsOf(text.join("\n"));
+    expect(asked.filter((name) => !declared.has(name))).toEqual([]);
   });
 
   test.each<[string, string[], string]>([

@@ -1,0 +1,122 @@
+/** docs/api.md: every field of PodProtector from the schema that the CRD is made of, and every label and annotation. Pure. */
+import * as v from "valibot";
+import * as names from "../shared/schema/annotations.ts";
+import { podProtectorCrd } from "../shared/schema/crd.ts";
+
+const Schema = v.looseObject({
+  type: v.optional(v.string()),
+  format: v.optional(v.string()),
+  description: v.optional(v.string()),
+  enum: v.optional(v.array(v.string())),
+  minimum: v.optional(v.number()),
+  required: v.optional(v.array(v.string()), []),
+  properties: v.optional(v.record(v.string(), v.unknown())),
+  items: v.optional(v.unknown()),
+  additionalProperties: v.optional(v.unknown()),
+});
+type Schema = v.InferOutput<typeof Schema>;
+
+const Crd = v.looseObject({
+  spec: v.looseObject({
+    versions: v.tuple([v.looseObject({ schema: v.looseObject({ openAPIV3Schema: v.unknown() }) })]),
+  }),
+});
+
+function read(raw: unknown): Schema {
+  return v.parse(Schema, raw);
+}
+
+/** The object that a field holds, or holds a list of; undefined for a plain value. */
+function objectOf(schema: Schema): Schema | undefined {
+  const inner = schema.items === undefined ? schema : read(schema.items);
+  return inner.properties === undefined ? undefined : inner;
+}
+
+function typeText(schema: Schema): string {
+  if (schema.items !== undefined) return `list of ${typeText(read(schema.items))}`;
+  if (schema.properties !== undefined) return "object";
+  if (schema.additionalProperties !== undefined) return "map of string";
+  if (schema.enum !== undefined) return schema.enum.map((one) => `\`${one}\``).join(", ");
+  const least = schema.minimum === undefined ? "" : `, at least ${schema.minimum}`;
+  return `${schema.format ?? schema.type ?? "any"}${least}`;
+}
+
+/** One table for an object, and then those of the objects in it. */
+function section(path: string, schema: Schema): string {
+  const fields = Object.entries(schema.properties ?? {}).map(([name, raw]) => [name, read(raw)] as const);
+  const rows = fields.map(([name, field]) => {
+    const needed = schema.required.includes(name) ? " (required)" : "";
+    return `| \`${name}\` | ${typeText(field)}${needed} | ${escaped(field.description ?? "")} |\n`;
+  });
+  const inner = fields.flatMap(([name, field]) => {
+    const object = objectOf(field);
+    return object === undefined ? [] : [section(`${path}.${name}${field.items === undefined ? "" : "[]"}`, object)];
+  });
+  const text = schema.description === undefined ? "" : `${schema.description}\n\n`;
+  return `## \`${path}\`\n\n${text}| field | type | meaning |\n| --- | --- | --- |\n${rows.join("")}\n${inner.join("")}`;
+}
+
+function escaped(text: string): string {
+  return text.replaceAll("|", "\\|").replaceAll("\n", " ");
+}
+
+/** What each name is for. A name that is missing here, or is not there any more, fails the test. */
+export const MEANINGS: Readonly<Record<string, readonly [where: string, meaning: string]>> = {
+  PROTECT_LABEL: ["workload, label", "`true`: the generator keeps a protector for it"],
+  PROTECT_ANNOTATION: ["workload or budget", "`true` asks for protection, `false` does not; it overrides the label"],
+  MAX_UNAVAILABLE_ANNOTATION: [
+    "custom resource with a scale subresource",
+    "how many of its pods may be unavailable, a count or a percentage",
+  ],
+  SOURCE_NAME_LABEL: ["protector, label", "the workload's name"],
+  SOURCE_GROUP_LABEL: ["protector, label", "the workload's API group"],
+  SOURCE_KIND_LABEL: ["protector, label", "the workload's kind"],
+  SOURCE_RESOURCE_LABEL: ["protector, label", "the workload's resource"],
+  GENERATOR_FINALIZER: ["protector and workload, finalizer", "holds both until the protector is released"],
+  DERIVATION_ANNOTATION: ["protector", "how its numbers were derived, for people"],
+  RELEASED_ANNOTATION: [
+    "protector",
+    "any value: let its pods go, when its workload is gone (`kubectl podseidon release`)",
+  ],
+  RESTORED_ANNOTATION: ["protector", "it was made again from a copy; its first counts are not trusted alone"],
+  REMOVE_CELL_ONCE_ANNOTATION: [
+    "protector",
+    "comma-separated cells that the generator takes out of the status, once (`kubectl podseidon remove-cell`)",
+  ],
+  FORCE_DELETE_ANNOTATION: ["pod", "any value: its deletion is let go whatever the count; it is counted and audited"],
+  HEALTH_CRITERION_ANNOTATION: [
+    "pod or eviction",
+    "`Available`, `Ready`, `Running` or `Scheduled`: which count is held against `minAvailable` for this request",
+  ],
+  VOIDED_ANNOTATION: ["pod", "written by an aggregator to void a reservation that nobody used (`--void-after`)"],
+  COUNTED_CONDITION: ["pod, readiness gate and condition", "the pod is counted (KEP-580)"],
+  UPDATE_TRIGGER_ANNOTATION: ["the dummy pod", "when it was last patched"],
+  UPDATE_TRIGGER_COUNTER_ANNOTATION: ["the dummy pod", "how often it was patched"],
+  UPDATE_TRIGGER_LINEAGE_ANNOTATION: [
+    "the dummy pod",
+    "where each process that counted began, so that a restore shows",
+  ],
+  PRE_ACTIVITY_PREFIX: ["pod, prefix of annotations", "each holds the pod's disruption back until it is removed"],
+};
+
+function namesTable(): string {
+  const values = new Map<string, unknown>(Object.entries(names));
+  const rows = Object.entries(MEANINGS).map(
+    ([key, [where, meaning]]) => `| \`${String(values.get(key))}\` | ${where} | ${meaning} |\n`,
+  );
+  return `## Labels, annotations and finalizers\n\n| name | on | meaning |\n| --- | --- | --- |\n${rows.join("")}`;
+}
+
+/** The page. */
+export function apiReference(): string {
+  const root = read(v.parse(Crd, podProtectorCrd()).spec.versions[0].schema.openAPIV3Schema);
+  const part = (name: string): string => section(name, read(root.properties?.[name]));
+  return `<!-- Made by \`npm run generate\` from shared/schema. -->
+
+# API reference
+
+\`PodProtector\`, \`${names.GROUP}/${names.VERSION}\`, short name \`ppr\`, namespaced. An object of upstream podseidon is valid here; the fields
+that this project adds are all optional.
+
+${part("spec")}${part("status")}${namesTable()}`;
+}

@@ -1,0 +1,85 @@
+/** Alerts, runbooks and dashboard fit each other and the metrics that the code declares. */
+import { globSync, readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { load } from "js-yaml";
+import * as v from "valibot";
+import { describe, expect, test } from "vitest";
+import { metricsOf } from "./monitoring.ts";
+import { root } from "./root.ts";
+
+const Rules = v.object({
+  groups: v.array(
+    v.object({
+      name: v.string(),
+      rules: v.array(
+        v.object({
+          alert: v.string(),
+          expr: v.string(),
+          for: v.optional(v.string()),
+          labels: v.object({ severity: v.picklist(["critical", "warning", "info"]) }),
+          annotations: v.object({ summary: v.string(), description: v.string(), runbook: v.string() }),
+        }),
+      ),
+    }),
+  ),
+});
+
+const text = (path: string): string => readFileSync(join(root, path), "utf8");
+const alerts = v.parse(Rules, load(text("manifests/monitoring/rules.yaml"))).groups.flatMap(({ rules }) => rules);
+const dashboard = text("manifests/monitoring/dashboard.json");
+
+/** Every string literal of the sources that ship: a metric that is declared is one of them. */
+const literals = new Set(
+  globSync("{shared,webhook,controllers}/**/*.ts", { cwd: root })
+    .filter((file) => !file.endsWith(".test.ts"))
+    .flatMap((file) => [...text(file).matchAll(/"([a-z][a-z0-9_]+)"/g)].map(([, name]) => name)),
+);
+
+describe("each alert", () => {
+  test.each(alerts)("$alert has a runbook that begins with its name", ({ alert, annotations }) => {
+    expect(annotations.runbook).toBe(`docs/runbooks/${alert}.md`);
+    const page = text(annotations.runbook);
+    expect(page.startsWith(`# ${alert}\n`)).toBe(true);
+    for (const heading of ["What it means", "What it does to you", "Look", "Mend"])
+      expect(page).toContain(`## ${heading}\n`);
+  });
+
+  test.each(alerts)("$alert asks for metrics that exist", ({ expr }) => {
+    const metrics = metricsOf(expr);
+    expect(metrics.length).toBeGreaterThan(0);
+    expect(metrics.filter((name) => !literals.has(name))).toEqual([]);
+  });
+
+  test("is tested to fire and not to fire", () => {
+    const tests = text("manifests/monitoring/rules.test.yaml");
+    for (const { alert } of alerts) {
+      expect(tests).toContain(`ALERTS{alertname="${alert}", alertstate="firing"}`);
+      expect(tests).toContain(`not when all is well (${alert})`);
+    }
+  });
+});
+
+test("no runbook is left without its alert", () => {
+  const pages = readdirSync(join(root, "docs/runbooks")).filter((name) => name !== "README.md");
+  expect(pages.sort()).toEqual(alerts.map(({ alert }) => `${alert}.md`).sort());
+});
+
+test("the dashboard asks for metrics that exist, panel by panel", () => {
+  const metrics = metricsOf(dashboard);
+  expect(metrics.length).toBeGreaterThan(20);
+  expect(metrics.filter((name) => !literals.has(name))).toEqual([]);
+  const Panels = v.object({
+    panels: v.array(v.object({ id: v.number(), gridPos: v.object({ x: v.number(), y: v.number() }) })),
+  });
+  const { panels } = v.parse(Panels, JSON.parse(dashboard));
+  expect(new Set(panels.map(({ id }) => id)).size).toBe(panels.length);
+  expect(new Set(panels.map(({ gridPos: { x, y } }) => `${x}/${y}`)).size).toBe(panels.length);
+});
+
+test.each<[string, string[]]>([
+  ["sum(rate(podseidon_a_seconds_bucket[5m])) / podseidon_b_total", ["a_seconds", "b_total"]],
+  ["podseidon_a_seconds_sum / podseidon_a_seconds_count", ["a_seconds"]],
+  ["up == 0", []],
+])("the metrics of %s", (expression, expected) => {
+  expect(metricsOf(expression)).toEqual(expected);
+});
