@@ -6,6 +6,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { chmod, cp, rm } from "node:fs/promises";
 import { basename, join, resolve } from "node:path";
 import { build as bundle, type Metafile, type Plugin } from "esbuild";
+import { ablationFree } from "./ablation-free.ts";
 import { root } from "./root.ts";
 
 const KB = 1000;
@@ -114,7 +115,7 @@ async function buildPart(name: PartName, outdir: string): Promise<BuiltPart> {
     metafile: true,
     legalComments: "none",
     logLevel: "error",
-    plugins: [leaveOut, requiredHttp, undescribedSchema],
+    plugins: [ablationFree, leaveOut, requiredHttp, undescribedSchema],
     // The libraries' own switch to their shipping form.
     define: { PODSEIDON_VERSION: JSON.stringify(packageVersion()), "process.env.NODE_ENV": '"production"' },
     // Libraries in CommonJS require Node's own modules; in ESM there is no require but this one.

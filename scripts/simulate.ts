@@ -3,20 +3,24 @@
  * the invariants of the design checked at every step. `--seed S --trace` shows one run.
  */
 import { parseArgs } from "node:util";
-import { runSeeds } from "../test/simulation/runner/pool.ts";
+import { isRule, RULES, type Rule } from "../shared/decide/rules.ts";
+import { runWithout, without } from "../test/simulation/runner/ablate.ts";
+import { type Range, runSeeds } from "../test/simulation/runner/pool.ts";
 import { addUp, coverageTable, describeFailure, uncovered } from "../test/simulation/runner/report.ts";
 import { shrink } from "../test/simulation/runner/shrink.ts";
 import type { CoverageCounts } from "../test/simulation/world/coverage.ts";
-import { type RunResult, runSeed } from "../test/simulation/world/run.ts";
+import type { RunResult } from "../test/simulation/world/run.ts";
 
 const HELP = `usage: npm run simulate -- [--seeds N] [--from S] [--jobs J] [--keep-going]
        npm run simulate -- --seed S [--trace]
+       npm run simulate -- --without RULE [--seeds N] [--from S] [--jobs J]
   --seeds N      how many seeds to run (default 100)
   --from S       the first one (default 1)
   --jobs J       threads (default 1)
   --keep-going   run all seeds, and list those that fail
   --seed S       run one seed
-  --trace        print everything that happens in it`;
+  --trace        print everything that happens in it
+  --without RULE leave a rule of the design out (shared/decide/rules.ts), to see what breaks`;
 /** So many seeds are expected to meet everything at least once. */
 const FULL_COVERAGE_SEEDS = 500;
 const PROGRESS_EVERY_MS = 10_000;
@@ -31,29 +35,31 @@ async function main(): Promise<number> {
       jobs: { type: "string", default: "1" },
       seed: { type: "string" },
       trace: { type: "boolean", default: false },
+      without: { type: "string", multiple: true, default: [] },
       "keep-going": { type: "boolean", default: false },
       help: { type: "boolean", default: false },
     },
   });
   if (values.help) return say([HELP]);
-  if (values.seed !== undefined) return one(whole("seed", values.seed), values.trace);
+  if (values.seed !== undefined) return one(whole("seed", values.seed), values.trace, rules(values.without));
   const range = {
     from: whole("from", values.from),
     seeds: whole("seeds", values.seeds),
     jobs: whole("jobs", values.jobs),
+    leftOut: rules(values.without),
   };
   return many(range, values["keep-going"]);
 }
 
-async function one(seed: number, trace: boolean): Promise<number> {
-  const result = await runSeed(seed, { trace });
+async function one(seed: number, trace: boolean, leftOut: readonly Rule[]): Promise<number> {
+  const result = await runWithout(leftOut, seed, { trace });
   say(result.trace);
   say(result.violations.map(({ invariant, atMs, message }) => `${invariant} at ${atMs} ms: ${message}`));
   if (!trace) say(coverageTable(result.coverage));
   return result.violations.length === 0 ? 0 : 1;
 }
 
-async function many(range: { from: number; seeds: number; jobs: number }, keepGoing: boolean): Promise<number> {
+async function many(range: Range, keepGoing: boolean): Promise<number> {
   const startedMs = performance.now();
   const failed: RunResult[] = [];
   let done = 0;
@@ -78,7 +84,7 @@ async function many(range: { from: number; seeds: number; jobs: number }, keepGo
   const missing = uncovered(coverage);
   const isHollow = range.seeds >= FULL_COVERAGE_SEEDS && missing.length > 0;
   const first = failed.sort((a, b) => a.seed - b.seed)[0];
-  if (first !== undefined) say(describeFailure(await shrink(first)));
+  if (first !== undefined) say(describeFailure(await without(range.leftOut ?? [], () => shrink(first))));
   if (isHollow) say([`never met in ${done} seeds: ${missing.join(", ")}`]);
   const last = range.from + range.seeds - 1;
   say([`seeds ${range.from} to ${last}: ${done} run, ${failed.length} with violations, ${perSecond()} seeds/s`]);
@@ -89,6 +95,12 @@ function whole(name: string, text: string): number {
   const value = Number(text);
   if (!Number.isSafeInteger(value) || value < 0) throw new Error(`--${name} must be a whole number, not ${text}`);
   return value;
+}
+
+function rules(names: readonly string[]): readonly Rule[] {
+  const unknown = names.filter((name) => !isRule(name));
+  if (unknown.length > 0) throw new Error(`there is no rule ${unknown.join(", ")}; the rules are ${RULES.join(", ")}`);
+  return names.filter(isRule);
 }
 
 function say(lines: readonly string[]): number {

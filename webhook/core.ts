@@ -1,3 +1,4 @@
+import { isLeftOut } from "../shared/decide/rules.ts";
 import type { ReleaseRegister } from "../shared/kube/release-register.ts";
 import { SelectorIndex } from "../shared/kube/set-trie.ts";
 import type { ConfirmedSource } from "../shared/kube/source.ts";
@@ -95,6 +96,7 @@ export class Core implements ProtectorSource {
   problem(nowMs: number): string | undefined {
     if (!this.#options.source.synced) return `the protectors of core cluster ${this.name} have not been read yet`;
     const ageMs = this.cacheAgeMs(nowMs);
+    if (isLeftOut("ConfirmedCache")) return undefined;
     if (ageMs < (this.#options.maxCacheAgeMs ?? MAX_CACHE_AGE_MS)) return undefined;
     const since = Number.isFinite(ageMs) ? `for ${Math.round(ageMs / 1000)} s` : "yet";
     return `core cluster ${this.name} has not confirmed its protectors ${since}: it is unreachable, or its watch is stalled`;

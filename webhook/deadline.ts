@@ -1,3 +1,4 @@
+import { isLeftOut } from "../shared/decide/rules.ts";
 import { DEFAULT_TIMEOUT_MS, MARGIN_FRACTION, MAX_MARGIN_MS, MAX_TIMEOUT_MS, MIN_MARGIN_MS } from "./limits.ts";
 
 const UNIT_MS: Readonly<Record<string, number>> = {
@@ -25,6 +26,7 @@ export function parseGoDurationMs(text: string): number | undefined {
  * for the way back (design 5.8). An absent or unreadable one counts as Kubernetes' default, an excessive one as its maximum.
  */
 export function reviewBudgetMs(timeout: string | undefined): number {
+  if (isLeftOut("Deadline")) return MAX_TIMEOUT_MS;
   const asked = timeout === undefined ? undefined : parseGoDurationMs(timeout);
   const timeoutMs = asked === undefined || asked <= 0 ? DEFAULT_TIMEOUT_MS : Math.min(asked, MAX_TIMEOUT_MS);
   const marginMs = Math.min(MAX_MARGIN_MS, Math.max(MIN_MARGIN_MS, timeoutMs * MARGIN_FRACTION));

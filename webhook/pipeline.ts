@@ -1,4 +1,5 @@
 import { type Decision, type DisruptionRequest, decide } from "../shared/decide/quota.ts";
+import { isLeftOut } from "../shared/decide/rules.ts";
 import { formatMs } from "../shared/decide/time.ts";
 import { passesVanished } from "../shared/decide/vanished.ts";
 import type { Ports } from "../shared/runtime/clock.ts";
@@ -143,6 +144,7 @@ export class Pipeline {
     const request = this.#request(disruption);
     if (problem !== undefined) return this.#despite(problem, request, disruption, matches);
     matches.sort(byCoreNamespaceName);
+    if (isLeftOut("AllAgree")) matches.splice(1);
     const isProbed = matches.some(hasProbe);
     if (disruption.dryRun || matches.length > 1 || isProbed) {
       let verdict = await this.#evaluate(request, disruption, matches);
@@ -243,7 +245,10 @@ export class Pipeline {
       } else if (isRefusing(outcome)) {
         const rollBack = reserved.length === 0 ? undefined : () => this.#rollBack(request, reserved);
         return { kind: "refused", blockers: [blockerOf(match, outcome)], rollBack };
-      } else if (outcome.kind !== "absent" && outcome.kind !== "done") return outcome;
+      } else if (outcome.kind !== "absent" && outcome.kind !== "done") {
+        if (isLeftOut("RollbackRefused")) this.#rollBack(request, matches);
+        return outcome;
+      }
     }
     return { kind: "allowed", judgements };
   }

@@ -8,6 +8,7 @@ import {
   type ProtectorState,
   rollback,
 } from "../shared/decide/quota.ts";
+import { isLeftOut } from "../shared/decide/rules.ts";
 import type { Entry } from "./entry.ts";
 import type { ReserveWork, RollBackWork, Work } from "./work.ts";
 
@@ -35,10 +36,14 @@ export interface Round {
 
 /** An eviction's pod was seen unavailable before the counts were: it may be counted by now. */
 function needsReread(work: ReserveWork, decision: Allowed, cellSinceMs: (cell: string) => number): boolean {
+  if (isLeftOut("LiveRead")) return false;
   if (work.request.operation !== "EVICT" || work.reread === undefined || work.podReadMs === undefined) return false;
   if (decision.reason !== "PinnedUnavailable") return false;
   return work.podReadMs < cellSinceMs(work.request.cell);
 }
+
+/** For the rule "DecideAgain" alone; nothing of it is in a bundle. */
+const firstDecisions = new WeakMap<ReserveWork, Decision>();
 
 class Planner {
   readonly base: Entry;
@@ -79,8 +84,16 @@ class Planner {
     this.writes.push(work);
   }
 
+  #decide(work: ReserveWork): Decision {
+    if (!isLeftOut("DecideAgain"))
+      return decide(isLeftOut("DecideTogether") ? this.base.state : this.working, work.request);
+    const first = firstDecisions.get(work) ?? decide(this.working, work.request);
+    if (first.allowed) firstDecisions.set(work, first);
+    return first;
+  }
+
   #reserve(work: ReserveWork): void {
-    const decision = decide(this.working, work.request);
+    const decision = this.#decide(work);
     if (!decision.allowed) this.refused.push({ work, decision });
     else if (needsReread(work, decision, this.#cellSinceMs)) this.stale.push(work);
     else if (work.verdictOnly || decision.write === "none") this.free.push({ work, decision });

@@ -1,4 +1,5 @@
 import { encodeStatus } from "../shared/decide/quota.ts";
+import { isLeftOut } from "../shared/decide/rules.ts";
 import type { Unavailable } from "../shared/kube/api-result.ts";
 import { Backoff } from "../shared/runtime/backoff.ts";
 import { type Ports, sleep } from "../shared/runtime/clock.ts";
@@ -209,7 +210,8 @@ export class ProtectorSlot {
     const { sentMs } = round.base;
     let complete = true;
     for (const { work, decision } of round.refused) {
-      if (sentMs !== undefined && sentMs >= work.arrivedMs) this.#waiting.settle(work, { kind: "refused", decision });
+      if (isLeftOut("ConfirmRefusal") || (sentMs !== undefined && sentMs >= work.arrivedMs))
+        this.#waiting.settle(work, { kind: "refused", decision });
       else complete = false;
     }
     return complete;
@@ -265,8 +267,16 @@ export class ProtectorSlot {
   async #unavailable(result: Unavailable, attempted: Iterable<ReserveWork>): Promise<void> {
     this.#failure = result.error.message;
     if (!result.sent) for (const work of attempted) work.attempt = undefined;
+    else if (isLeftOut("UnknownOutcome")) this.#believe(attempted);
     await this.#sleep(Math.max(this.#backoff.nextMs(), Math.min(result.retryAfterMs ?? 0, 1_000)));
     if (result.sent) await this.#read("unknown");
+  }
+
+  #believe(attempted: Iterable<ReserveWork>): void {
+    for (const work of attempted) {
+      const decision = work.attempt?.decision;
+      if (decision !== undefined) this.#waiting.settle(work, { kind: "allowed", decision, written: true });
+    }
   }
 
   async #read(purpose: ReadPurpose): Promise<void> {

@@ -6,6 +6,7 @@ import type { CellStatus } from "../schema/podprotector.ts";
 import { compareVersions, isComparableVersion } from "../schema/resource-version.ts";
 import { isBehind } from "./position.ts";
 import { isCounted } from "./protector-state.ts";
+import { isLeftOut } from "./rules.ts";
 
 /** What an aggregator wrote or read last of one protector's entry for its cell. */
 export interface KnownEntry {
@@ -75,7 +76,7 @@ export interface HistoryVerdict {
 export function judgeHistory(input: HistoryInput): HistoryVerdict {
   const { stored, known, token } = input;
   const storedEpoch = stored?.aggregation?.epoch ?? 0;
-  const lost = lossOf(input);
+  const lost = isLeftOut("LostHistory") ? undefined : lossOf(input);
   if (lost === undefined) return { lost, epoch: storedEpoch, hold: stored?.aggregation?.hold };
   return { lost, epoch: Math.max(storedEpoch, known?.epoch ?? 0) + 1, hold: `${lost}/${token}` };
 }

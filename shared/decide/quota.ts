@@ -194,7 +194,8 @@ function decideAvailable(question: Question): Verdict {
     return { allowed: true, reason: "Repeated", write: isLeftOut("RepeatRefresh") ? "none" : RESERVED };
   }
   const delta = isSubtracted(held, request.criterion) ? 0 : 1;
-  if (facts.estimated - delta < facts.minAvailable) {
+  const estimated = isLeftOut("Reserved") ? facts.available : facts.estimated;
+  if (estimated - delta < facts.minAvailable) {
     return facts.available <= facts.minAvailable ? refuse("Denial", "AtMinimum") : refuse("Busy", "Reserved");
   }
   if (held?.weight !== 1 && exceedsLag(state)) return refuse("Busy", "ConcurrentLag");
@@ -232,7 +233,8 @@ function pinImmature(question: Question): Verdict {
 /** A snapshot that is older than what was read live may count the pod; until it has caught up, the pin subtracts it. */
 function unavailablePin({ cell, request }: Question): RecordChange {
   const position = oldestComponent(cell?.aggregation?.resourceVersion);
-  return { weight: hasReached(position, request.pod.resourceVersion) ? 0 : 1, paid: false };
+  const isCaughtUp = isLeftOut("PinWeight") || hasReached(position, request.pod.resourceVersion);
+  return { weight: isCaughtUp ? 0 : 1, paid: false };
 }
 
 function refusePin(question: Question): Verdict | undefined {
@@ -262,7 +264,7 @@ function force(question: Question, refusal: Verdict): Verdict {
  * paid for by an eviction and the other way round (design 6); a restart of containers pays for itself only.
  */
 function isRepeat(held: Reservation, operation: Operation): boolean {
-  if (held.weight !== 1) return false;
+  if (held.weight !== 1) return isLeftOut("RepeatNeedsWeight");
   if (isLeftOut("Paid")) return true;
   return held.records.get(operation)?.paid === true || (operation !== "UPDATE" && isDeletionPaid(held));
 }

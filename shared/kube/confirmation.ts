@@ -1,3 +1,4 @@
+import { isLeftOut } from "../decide/rules.ts";
 import { Backoff } from "../runtime/backoff.ts";
 import { type Ports, sleep } from "../runtime/clock.ts";
 import { compareVersions, hasReached, isComparableVersion } from "../schema/resource-version.ts";
@@ -78,6 +79,7 @@ export class Confirmation {
 
   /** A complete quorum list is evidence by itself. */
   accept(evidence: Evidence): void {
+    if (isLeftOut("Reached")) this.#confirm(evidence.sentMs);
     this.#remember(evidence);
     this.advanced();
   }
@@ -91,7 +93,11 @@ export class Confirmation {
       this.#pending = this.#pending[1] === undefined ? [] : [this.#pending[1]];
       first = this.#pending[0];
     }
-    if (sentMs === undefined || sentMs <= (this.#confirmedSentMs ?? Number.NEGATIVE_INFINITY)) return;
+    if (sentMs !== undefined) this.#confirm(sentMs);
+  }
+
+  #confirm(sentMs: number): void {
+    if (sentMs <= (this.#confirmedSentMs ?? Number.NEGATIVE_INFINITY)) return;
     this.#confirmedSentMs = sentMs;
     this.#options.confirmed(sentMs);
   }

@@ -1,3 +1,4 @@
+import { isLeftOut } from "../decide/rules.ts";
 import type { Ports } from "../runtime/clock.ts";
 import { type Collection, collectionPath } from "./collection.ts";
 import type { ParsedObject } from "./object-parser.ts";
@@ -89,7 +90,7 @@ class ListAttempt<T> {
     const sentMs = this.#lister.ports.clock.monotonicMs();
     let page = await this.#page(
       notOlderThan === undefined
-        ? { limit }
+        ? { limit, ...(isLeftOut("ConsistentList") ? { resourceVersion: "0" } : {}) }
         : { limit, resourceVersion: notOlderThan, resourceVersionMatch: "NotOlderThan" },
     );
     const version = page.resourceVersion;

@@ -15,7 +15,7 @@ describe("without the rule", () => {
     async ({ rule, seed, invariant }) => {
       const met: string[] = [];
       for (let next = seed; next < seed + SEEDS_TRIED && !met.includes(invariant); next += 1)
-        met.push(...(await runWithout(rule, next)).violations.map((violation) => violation.invariant));
+        met.push(...(await runWithout([rule], next)).violations.map((violation) => violation.invariant));
       expect(met).toContain(invariant);
     },
   );

@@ -1,6 +1,10 @@
 /** One thread of `npm run simulate`: runs the seeds that it is sent. */
-import { parentPort } from "node:worker_threads";
+import { parentPort, workerData } from "node:worker_threads";
+import type { Rule } from "../../../shared/decide/rules.ts";
 import { runSeed } from "../world/run.ts";
+
+const leftOut: readonly Rule[] = workerData;
+if (leftOut.length > 0) globalThis.__ABLATION__ = new Set(leftOut);
 
 parentPort?.on("message", (seed: number) => {
   void runSeed(seed).then((result) => parentPort?.postMessage({ ...result, trace: [] }));
