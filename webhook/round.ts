@@ -42,7 +42,13 @@ function needsReread(work: ReserveWork, decision: Allowed, cellSinceMs: (cell: s
   return work.podReadMs < cellSinceMs(work.request.cell);
 }
 
-/** For the rule "DecideAgain" alone; nothing of it is in a bundle. */
+/** For the rule "DecideAgain" left out, alone: the first admission stands, whatever is there now. */
+function decideOnce(state: ProtectorState, work: ReserveWork): Decision {
+  const first = firstDecisions.get(work) ?? decide(state, work.request);
+  if (first.allowed) firstDecisions.set(work, first);
+  return first;
+}
+
 const firstDecisions = new WeakMap<ReserveWork, Decision>();
 
 class Planner {
@@ -84,16 +90,10 @@ class Planner {
     this.writes.push(work);
   }
 
-  #decide(work: ReserveWork): Decision {
-    if (!isLeftOut("DecideAgain"))
-      return decide(isLeftOut("DecideTogether") ? this.base.state : this.working, work.request);
-    const first = firstDecisions.get(work) ?? decide(this.working, work.request);
-    if (first.allowed) firstDecisions.set(work, first);
-    return first;
-  }
-
   #reserve(work: ReserveWork): void {
-    const decision = this.#decide(work);
+    const decision = isLeftOut("DecideAgain")
+      ? decideOnce(this.working, work)
+      : decide(isLeftOut("DecideTogether") ? this.base.state : this.working, work.request);
     if (!decision.allowed) this.refused.push({ work, decision });
     else if (needsReread(work, decision, this.#cellSinceMs)) this.stale.push(work);
     else if (work.verdictOnly || decision.write === "none") this.free.push({ work, decision });

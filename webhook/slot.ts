@@ -267,16 +267,9 @@ export class ProtectorSlot {
   async #unavailable(result: Unavailable, attempted: Iterable<ReserveWork>): Promise<void> {
     this.#failure = result.error.message;
     if (!result.sent) for (const work of attempted) work.attempt = undefined;
-    else if (isLeftOut("UnknownOutcome")) this.#believe(attempted);
+    else if (isLeftOut("UnknownOutcome")) believe(this.#waiting, attempted);
     await this.#sleep(Math.max(this.#backoff.nextMs(), Math.min(result.retryAfterMs ?? 0, 1_000)));
     if (result.sent) await this.#read("unknown");
-  }
-
-  #believe(attempted: Iterable<ReserveWork>): void {
-    for (const work of attempted) {
-      const decision = work.attempt?.decision;
-      if (decision !== undefined) this.#waiting.settle(work, { kind: "allowed", decision, written: true });
-    }
   }
 
   async #read(purpose: ReadPurpose): Promise<void> {
@@ -358,5 +351,13 @@ export class ProtectorSlot {
 
   #sleep(delayMs: number): Promise<void> {
     return sleep(this.#options.ports, delayMs);
+  }
+}
+
+/** For the rule "UnknownOutcome" left out, alone: what was sent counts as made. */
+function believe(waiting: WaitingRoom, attempted: Iterable<ReserveWork>): void {
+  for (const work of attempted) {
+    const decision = work.attempt?.decision;
+    if (decision !== undefined) waiting.settle(work, { kind: "allowed", decision, written: true });
   }
 }
