@@ -1,5 +1,6 @@
 /** What the generator tells those who observe it (logs, metrics, Kubernetes Events); carries what a person needs to act. */
 import type { ReleaseReason } from "./plan.ts";
+import type { Problem } from "./reports.ts";
 import type { SourceKind } from "./source.ts";
 
 /** The object that an event is about, as Kubernetes Events refer to it. */
@@ -36,13 +37,11 @@ export type GeneratorEvent =
   | { readonly kind: "noted"; readonly source: string; readonly protector: string }
   /** Told once for each object that asks for protection and can't have it, and again when why has changed. */
   | {
-      readonly kind: "ignored" | "unresolved";
+      readonly kind: Problem;
       readonly source: string;
       readonly about: SourceReference;
       readonly why: string;
     }
-  /** A protector can't be created any more, because its namespace is being deleted. */
-  | { readonly kind: "namespaceTerminating"; readonly source: string }
   /** A kind that need not be installed has come or gone. */
   | { readonly kind: "kindServed" | "kindGone"; readonly served: SourceKind }
   | { readonly kind: "failed"; readonly source: string; readonly tag: string; readonly error: Error };

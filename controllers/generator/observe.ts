@@ -80,18 +80,15 @@ function writeObserver({ metrics, log, events }: Observed): GeneratorObserver["g
         return;
       case "ignored":
       case "unresolved":
+      case "namespaceTerminating":
         problems.inc({ problem: event.kind });
         log.warn({ source: event.source, why: event.why }, "A source can't be protected as it asks");
         events.record({
           regarding: event.about,
           type: "Warning",
-          reason: event.kind === "ignored" ? "NotProtected" : "BudgetUnresolved",
+          reason: event.kind === "unresolved" ? "BudgetUnresolved" : "NotProtected",
           message: event.why,
         });
-        return;
-      case "namespaceTerminating":
-        problems.inc({ problem: event.kind });
-        log.info({ source: event.source }, "A namespace that is being deleted takes no new protector");
         return;
       case "failed": {
         const reason = FAILURES.find((known) => known === event.tag);

@@ -53,6 +53,7 @@ interface Work {
 const RECHECK_MS = 30_000;
 /** A protector that its terminating namespace does not take: the namespace is gone by then, or its end was cancelled by hand. */
 const TERMINATING_MS = 60_000;
+const TERMINATING = "its namespace is being deleted and takes no new protector";
 
 /** The reconciler of the queue's keys (`plugin/namespace/name`). Rejects for a key of an unknown plugin, which is a bug. */
 export function reconciler(options: ReconcilerOptions): Reconcile<string> {
@@ -79,6 +80,8 @@ export function reconciler(options: ReconcilerOptions): Reconcile<string> {
       // The next leader does it.
       if (!options.mayWrite()) return DONE;
       const outcome = await perform(work, step);
+      const isRefused = step.kind === "create" && outcome.kind === "later";
+      reports.tell(`${key}#namespace`, "namespaceTerminating", watch.kind, found, isRefused ? TERMINATING : undefined);
       if (outcome.kind !== "done") return outcome;
     }
     return ready.recheck ? later(RECHECK_MS) : DONE;
@@ -152,10 +155,7 @@ async function perform(work: Work, step: Step): Promise<Outcome> {
       );
       const result = await options.api.create(path, step.object, parsePodProtector, calls);
       if (result.kind === "ok") options.protectors.wrote(result.object);
-      if (isNamespaceTerminating(result)) {
-        options.onEvent({ kind: "namespaceTerminating", source: key });
-        return later(TERMINATING_MS);
-      }
+      if (isNamespaceTerminating(result)) return later(TERMINATING_MS);
       const protector = step.object.metadata.name;
       return settled(work, result, { kind: "created", source: key, protector }, `create protector ${protector}`);
     }

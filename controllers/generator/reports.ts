@@ -2,6 +2,8 @@
 import type { GeneratorEvent } from "./events.ts";
 import { apiVersionOf, type Source, type SourceKind } from "./source.ts";
 
+export type Problem = "ignored" | "unresolved" | "namespaceTerminating";
+
 export class Reports {
   readonly #told = new Map<string, string>();
   readonly #onEvent: (event: GeneratorEvent) => void;
@@ -11,19 +13,13 @@ export class Reports {
   }
 
   /** `why` undefined: nothing is wrong with it. */
-  tell(
-    key: string,
-    kind: "ignored" | "unresolved",
-    sourceKind: SourceKind,
-    source: Source | undefined,
-    why: string | undefined,
-  ): void {
+  tell(key: string, kind: Problem, sourceKind: SourceKind, source: Source | undefined, why: string | undefined): void {
     if (source === undefined || why === undefined) {
       this.#told.delete(key);
       return;
     }
     const { namespace, name, uid } = source;
-    const text = `${uid} ${why}`;
+    const text = `${kind} ${uid} ${why}`;
     if (this.#told.get(key) === text) return;
     this.#told.set(key, text);
     const about = { apiVersion: apiVersionOf(sourceKind), kind: sourceKind.kind, namespace, name, uid };

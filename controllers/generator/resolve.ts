@@ -3,6 +3,7 @@
  * workloads of their pods, and custom resources by their scale subresource.
  */
 import { disruptionMinimum, needsExpectedCount } from "../../shared/decide/disruption-arithmetic.ts";
+import { compileSelector } from "../../shared/decide/selector.ts";
 import { scaledMinimum } from "../../shared/decide/workload-arithmetic.ts";
 import type { ApiFailure } from "../../shared/kube/api-result.ts";
 import type { LabelSelector, PodProtector } from "../../shared/schema/podprotector.ts";
@@ -39,6 +40,8 @@ export interface ResolverOptions {
   readonly workloads: Workloads;
   readonly pods: BudgetPods;
 }
+
+type FoundWorkload = Extract<Found, { kind: "found" }>;
 
 /** Workloads that the derivation names; the others are counted. */
 const MAX_NAMED = 5;
@@ -104,7 +107,8 @@ export class Resolver {
     const { key, source, signal } = question;
     const members = this.#options.pods.of(key, source.namespace, selector);
     if (members === undefined) return { kind: "waiting" };
-    const found = new Map<string, Extract<Found, { kind: "found" }>>();
+    if (members.total === 0) return this.#withoutPods(question, budget, selector);
+    const found = new Map<string, FoundWorkload>();
     for (const ref of members.controllers) {
       const one = await this.#options.workloads.find(key, ref, source.namespace, signal);
       if (one.kind === "missing") return unresolvable(question, budget, selector, members.total, one.why);
@@ -112,14 +116,27 @@ export class Resolver {
       found.set(one.uid, one);
     }
     const all = [...found.values()];
-    const count = all.reduce((sum, { replicas }) => sum + replicas, 0);
-    return required(question, budget, selector, { count, how: named(all), recheck: all.some((one) => one.isPolled) });
+    const recheck = all.some(({ isPolled }) => isPolled);
+    return required(question, budget, selector, { count: total(all), how: named(all), recheck });
+  }
+
+  /** No pod of it is in this cluster. */
+  #withoutPods(question: Question, budget: Budget, selector: LabelSelector): Resolution {
+    const { matches } = compileSelector(selector, "fails");
+    const found = this.#options.workloads.byTemplate(question.key, question.source.namespace, matches);
+    if (found === undefined) return { kind: "waiting" };
+    const all = found.filter((one) => one.kind === "found");
+    return required(question, budget, selector, { count: total(all), how: named(all), recheck: false });
   }
 }
 
-function named(workloads: readonly Extract<Found, { kind: "found" }>[]): string {
+function total(workloads: readonly FoundWorkload[]): number {
+  return workloads.reduce((sum, { replicas }) => sum + replicas, 0);
+}
+
+function named(workloads: readonly FoundWorkload[]): string {
   const texts = workloads.map(({ what, replicas }) => `${what} ${replicas}`).sort();
-  if (texts.length === 0) return " (no workload has a pod that matches)";
+  if (texts.length === 0) return " (no workload matches)";
   const more = texts.length > MAX_NAMED ? ` and ${texts.length - MAX_NAMED} more` : "";
   return ` (${texts.slice(0, MAX_NAMED).join(", ")}${more})`;
 }

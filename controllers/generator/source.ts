@@ -63,6 +63,8 @@ export interface Scale {
   readonly replicas: number;
   readonly selector: LabelSelector | undefined;
   readonly controller: WorkloadRef | undefined;
+  /** Labels of the pods that it makes. */
+  readonly podLabels: Readonly<Record<string, string>>;
 }
 
 /** A disruption budget before it is resolved to a number of pods. */

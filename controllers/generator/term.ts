@@ -162,18 +162,8 @@ export class Term {
     if (source === undefined) return;
     const key = keyOf(plugin, source);
     this.#add(key);
-    if (!sameScale(before, after)) for (const budget of this.#workloads.dependents(key)) this.#add(budget);
+    for (const budget of this.#workloads.changed(key, before, after)) this.#add(budget);
   }
-}
-
-function sameScale(before: Source | undefined, after: Source | undefined): boolean {
-  const [a, b] = [before?.scale, after?.scale];
-  return (
-    before?.uid === after?.uid &&
-    a?.replicas === b?.replicas &&
-    a?.controller?.uid === b?.controller?.uid &&
-    JSON.stringify(a?.selector) === JSON.stringify(b?.selector)
-  );
 }
 
 function keyOf(plugin: SourcePlugin, { namespace, name }: Source): string {

@@ -16,6 +16,15 @@ export interface PluginContext {
 const NONE: readonly never[] = [];
 
 export const Replicas = v.optional(v.nullable(v.number()));
+export const Template = v.optional(
+  v.nullable(
+    v.looseObject({
+      metadata: v.optional(
+        v.nullable(v.looseObject({ labels: v.optional(v.nullable(v.record(v.string(), v.string()))) })),
+      ),
+    }),
+  ),
+);
 export const UpdateParameters = v.optional(
   v.nullable(
     v.looseObject({
@@ -77,11 +86,15 @@ export function sourceOf(
   };
 }
 
+const NO_LABELS: Readonly<Record<string, string>> = {};
+
 /** How many pods the workload asks for, for budgets over its pods. */
 export function scaleOf(
   metadata: ObjectMeta,
   replicas: number,
   selector: LabelSelector | undefined,
+  template: v.InferOutput<typeof Template>,
 ): Pick<Source, "scale"> {
-  return { scale: { replicas, selector, controller: controllerOf(metadata) } };
+  const podLabels = template?.metadata?.labels ?? NO_LABELS;
+  return { scale: { replicas, selector, controller: controllerOf(metadata), podLabels } };
 }

@@ -2,7 +2,9 @@
  * How many pods a workload should have, as the disruption controller finds it: Deployments, ReplicaSets, StatefulSets and
  * ReplicationControllers from what is watched anyway, every other kind by its scale subresource.
  */
+import { isDeepStrictEqual } from "node:util";
 import * as v from "valibot";
+import type { Labels } from "../../shared/decide/selector.ts";
 import type { ApiClient } from "../../shared/kube/api.ts";
 import type { ApiFailure } from "../../shared/kube/api-result.ts";
 import { checker } from "../../shared/schema/check.ts";
@@ -10,7 +12,15 @@ import type { LabelSelector } from "../../shared/schema/podprotector.ts";
 import type { Discovery } from "./discovery.ts";
 import type { KindWatch } from "./kind-watch.ts";
 import { parseSelectorText } from "./selector-text.ts";
-import { collectionPath, groupOf, type Scale, type SourceKind, sourceKey, type WorkloadRef } from "./source.ts";
+import {
+  collectionPath,
+  groupOf,
+  type Scale,
+  type Source,
+  type SourceKind,
+  sourceKey,
+  type WorkloadRef,
+} from "./source.ts";
 
 export type Found =
   | {
@@ -28,6 +38,8 @@ export type Found =
   /** Its kind has not been listed yet; whoever waits is told. */
   | { readonly kind: "waiting" }
   | { readonly kind: "failed"; readonly failure: ApiFailure };
+
+const NOBODY: ReadonlySet<string> = new Set();
 
 const parseScale = checker(
   v.looseObject({
@@ -57,14 +69,24 @@ export class Workloads {
   /** Keys of budgets by key of the workload that they were resolved over; and the other way round. */
   readonly #dependents = new Map<string, Set<string>>();
   readonly #dependencies = new Map<string, Set<string>>();
+  /** Workloads that nothing controls, by namespace and then by key. */
+  readonly #byNamespace = new Map<string, Map<string, Source>>();
 
   constructor(options: WorkloadsOptions) {
     this.#options = options;
   }
 
-  /** Budgets to look at again when the workload `key` has changed. */
-  dependents(key: string): Iterable<string> {
-    return this.#dependents.get(key) ?? [];
+  /** Keeps what was told of one workload; returns the budgets to look at again. */
+  changed(key: string, before: Source | undefined, after: Source | undefined): ReadonlySet<string> {
+    const namespace = (after ?? before)?.namespace ?? "";
+    if (before?.scale === undefined && after?.scale === undefined) return NOBODY;
+    const workloads = this.#byNamespace.get(namespace) ?? new Map<string, Source>();
+    if (after?.scale === undefined || after.scale.controller !== undefined) workloads.delete(key);
+    else workloads.set(key, after);
+    if (workloads.size > 0) this.#byNamespace.set(namespace, workloads);
+    else this.#byNamespace.delete(namespace);
+    if (sameScale(before, after)) return NOBODY;
+    return new Set([...(this.#dependents.get(key) ?? []), ...(this.#dependents.get(anyOf(namespace)) ?? [])]);
   }
 
   /** The same for all workloads of one plugin. */
@@ -96,6 +118,25 @@ export class Workloads {
     if (known.kind !== "found" || known.scale.controller?.kind !== "Deployment") return plain(known);
     const owner = this.#watched(budget, known.scale.controller, namespace);
     return plain(owner === undefined || owner.kind === "missing" ? known : owner);
+  }
+
+  /**
+   * The workloads of a namespace whose pods would match, by their templates; undefined while a kind is not known yet. What counts
+   * where none of their pods is in this cluster: in a core cluster whose workloads run elsewhere.
+   */
+  byTemplate(budget: string, namespace: string, matches: (labels: Labels) => boolean): Found[] | undefined {
+    this.#depend(budget, anyOf(namespace));
+    for (const { plugin } of WATCHED) {
+      this.#depend(budget, sourceKey({ plugin, namespace, name: "" }));
+      if (this.#options.kinds.get(plugin)?.ready !== true) return undefined;
+    }
+    const found: Found[] = [];
+    for (const [key, { name, uid, scale }] of this.#byNamespace.get(namespace) ?? []) {
+      if (scale === undefined || !matches(scale.podLabels)) continue;
+      const kind = WATCHED.find(({ plugin }) => key.startsWith(`${plugin}/`))?.kind ?? "";
+      found.push(plain({ kind: "found", uid, what: `${kind} ${name}`, scale }));
+    }
+    return found;
   }
 
   /** Replicas and selector of one object's scale subresource. */
@@ -148,6 +189,21 @@ export class Workloads {
     this.#dependents.set(key, (this.#dependents.get(key) ?? new Set()).add(budget));
     this.#dependencies.set(budget, (this.#dependencies.get(budget) ?? new Set()).add(key));
   }
+}
+
+/** Stands for all workloads of a namespace. */
+function anyOf(namespace: string): string {
+  return `*/${namespace}/*`;
+}
+
+function sameScale(before: Source | undefined, after: Source | undefined): boolean {
+  const [a, b] = [before?.scale, after?.scale];
+  return (
+    before?.uid === after?.uid &&
+    a?.replicas === b?.replicas &&
+    a?.controller?.uid === b?.controller?.uid &&
+    isDeepStrictEqual([a?.selector, a?.podLabels], [b?.selector, b?.podLabels])
+  );
 }
 
 type WatchedFound =

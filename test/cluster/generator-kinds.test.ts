@@ -113,7 +113,8 @@ describe("a workload", () => {
     await minimum(name, kind === "StatefulSet" ? 7 : 9);
     await patch(path, { spec: { replicas: 0 } });
     await minimum(name, 0);
-    await cluster.admin.call("DELETE", path);
+    // A ReplicationController would wait for a garbage collector to orphan its pods.
+    await cluster.admin.call("DELETE", `${path}?propagationPolicy=Background`);
     await gone(path);
     expect(await readObject(cluster, protectorPath(namespace, name))).toBeUndefined();
   });
@@ -390,7 +391,7 @@ test(`${AT_ONCE} workloads at once: never more calls under way than workers`, as
     for (let one = rest.pop(); one !== undefined; one = rest.pop()) await cluster.admin.call("POST", path, one);
   };
   await Promise.all(Array.from({ length: 16 }, creator));
-  const one = start({ concurrency: CONCURRENCY }, counting);
+  const one = start({ concurrency: CONCURRENCY, plugins: { namespaces: [namespace] } }, counting);
   await cluster.waitFor(
     "all protectors",
     async () => one.events.filter(({ kind }) => kind === "created").length >= AT_ONCE,

@@ -41,7 +41,7 @@ test("a Deployment requires one protector, with the numbers that its controller 
         derivation: "replicas 10 - maxUnavailable 2 (20% rounded down) = minAvailable 8",
       },
     ],
-    scale: { replicas: 10, selector: { matchLabels: { app: "web" } }, controller: undefined },
+    scale: { replicas: 10, selector: { matchLabels: { app: "web" } }, controller: undefined, podLabels: {} },
   });
 });
 

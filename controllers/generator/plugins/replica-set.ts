@@ -7,13 +7,26 @@ import { scaledMinimum } from "../../../shared/decide/workload-arithmetic.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import { LabelSelector, ObjectMeta } from "../../../shared/schema/podprotector.ts";
 import type { RequiredProtector, SourcePlugin } from "../source.ts";
-import { controllerOf, decideWorkload, type PluginContext, Replicas, scaleOf, sourceOf } from "../workload.ts";
+import {
+  controllerOf,
+  decideWorkload,
+  type PluginContext,
+  Replicas,
+  scaleOf,
+  sourceOf,
+  Template,
+} from "../workload.ts";
 
 const DEFAULT_MAX_UNAVAILABLE = "25%";
 
 const ReplicaSet = v.looseObject({
   metadata: ObjectMeta,
-  spec: v.looseObject({ replicas: Replicas, minReadySeconds: v.optional(v.number()), selector: LabelSelector }),
+  spec: v.looseObject({
+    replicas: Replicas,
+    minReadySeconds: v.optional(v.number()),
+    selector: LabelSelector,
+    template: Template,
+  }),
 });
 type ReplicaSet = v.InferOutput<typeof ReplicaSet>;
 
@@ -40,7 +53,7 @@ export function replicaSetPlugin(context: PluginContext): SourcePlugin {
       const controlled = controllerOf(metadata) !== undefined && decision !== "OutOfScope";
       return sourceOf(metadata, controlled ? "Controlled" : decision, {
         protectors: () => [requiredProtector(set)],
-        ...scaleOf(metadata, replicas, spec.selector),
+        ...scaleOf(metadata, replicas, spec.selector, spec.template),
       });
     },
   };

@@ -4,7 +4,15 @@ import { scaledMinimum } from "../../../shared/decide/workload-arithmetic.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import { type LabelSelector, ObjectMeta } from "../../../shared/schema/podprotector.ts";
 import type { RequiredProtector, SourcePlugin } from "../source.ts";
-import { controllerOf, decideWorkload, type PluginContext, Replicas, scaleOf, sourceOf } from "../workload.ts";
+import {
+  controllerOf,
+  decideWorkload,
+  type PluginContext,
+  Replicas,
+  scaleOf,
+  sourceOf,
+  Template,
+} from "../workload.ts";
 
 const DEFAULT_MAX_UNAVAILABLE = "25%";
 
@@ -15,7 +23,7 @@ const ReplicationController = v.looseObject({
     replicas: Replicas,
     minReadySeconds: v.optional(v.number()),
     selector: Labels,
-    template: v.optional(v.nullable(v.looseObject({ metadata: v.optional(v.looseObject({ labels: Labels })) }))),
+    template: Template,
   }),
 });
 type ReplicationController = v.InferOutput<typeof ReplicationController>;
@@ -49,7 +57,7 @@ export function replicationControllerPlugin(context: PluginContext): SourcePlugi
       const controlled = controllerOf(metadata) !== undefined && decision !== "OutOfScope";
       return sourceOf(metadata, controlled ? "Controlled" : decision, {
         protectors: () => requiredProtectors(controller),
-        ...scaleOf(metadata, replicas, selectorOf(controller)),
+        ...scaleOf(metadata, replicas, selectorOf(controller), spec.template),
       });
     },
   };

@@ -11,6 +11,7 @@ import {
   Replicas,
   scaleOf,
   sourceOf,
+  Template,
   UpdateParameters,
 } from "../workload.ts";
 
@@ -20,6 +21,7 @@ const StatefulSet = v.looseObject({
     replicas: Replicas,
     minReadySeconds: v.optional(v.number()),
     selector: LabelSelector,
+    template: Template,
     updateStrategy: v.optional(v.looseObject({ type: v.optional(v.string()), rollingUpdate: UpdateParameters })),
   }),
 });
@@ -51,7 +53,7 @@ export function statefulSetPlugin(context: PluginContext): SourcePlugin {
       const replicas = spec.replicas ?? 1;
       return sourceOf(metadata, decideWorkload(context, metadata, replicas), {
         protectors: () => [requiredProtector(set)],
-        ...scaleOf(metadata, replicas, spec.selector),
+        ...scaleOf(metadata, replicas, spec.selector, spec.template),
       });
     },
   };
