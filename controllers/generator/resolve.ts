@@ -38,7 +38,7 @@ export interface Question {
 
 export interface ResolverOptions {
   readonly workloads: Workloads;
-  readonly pods: BudgetPods;
+  readonly pods: Pick<BudgetPods, "of" | "forget">;
 }
 
 type FoundWorkload = Extract<Found, { kind: "found" }>;

@@ -60,7 +60,7 @@ const WATCHED: readonly { readonly kind: string; readonly groups: readonly strin
 export interface WorkloadsOptions {
   readonly api: ApiClient;
   readonly discovery: Discovery;
-  readonly kinds: ReadonlyMap<string, KindWatch>;
+  readonly kinds: ReadonlyMap<string, Pick<KindWatch, "ready" | "get">>;
   readonly timeoutMs: number;
 }
 
