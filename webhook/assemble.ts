@@ -196,6 +196,7 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
   }
   const handler = new ReviewHandler({
     cells,
+    cores,
     pipeline: new Pipeline({
       cores,
       ports,

@@ -4,6 +4,7 @@ import { SelectorIndex } from "../shared/kube/set-trie.ts";
 import type { ConfirmedSource } from "../shared/kube/source.ts";
 import type { Ports } from "../shared/runtime/clock.ts";
 import type { Pod } from "../shared/schema/pod.ts";
+import type { PodProtector } from "../shared/schema/podprotector.ts";
 import { compareVersions, isComparableVersion } from "../shared/schema/resource-version.ts";
 import type { Entry } from "./entry.ts";
 import { isOlder } from "./known.ts";
@@ -111,6 +112,11 @@ export class Core implements ProtectorSource {
       matches.push({ core: this.name, namespace, name, slot: this.#slot(namespace, name), ghost, absent });
     }
     return matches;
+  }
+
+  /** The protectors whose selector covers a pod with these labels, as the watch shows them. */
+  covering(namespace: string, labels: Pod["labels"]): readonly PodProtector[] {
+    return this.#index.match(namespace, labels).flatMap((key) => this.#options.source.get(key)?.object ?? []);
   }
 
   /** What a read found to be gone before the watch did; undefined when its end was meant. */

@@ -3,6 +3,7 @@ import type { Pod } from "../shared/schema/pod.ts";
 import { admitted } from "./admitted.ts";
 import { type BypassVerdict, claimsBypass, judgeBypass } from "./bypass.ts";
 import type { Cell } from "./cells.ts";
+import { type GatedCore, gatePod } from "./counted-gate.ts";
 import { reviewBudgetMs } from "./deadline.ts";
 import { type Exemption, exemptionOf } from "./exemption.ts";
 import type { Disruption, Judgement, Pipeline, Verdict } from "./pipeline.ts";
@@ -27,13 +28,14 @@ export const OUTCOMES = [
   "ignored",
   "restartsNothing",
   "bound",
+  "gated",
   "notFound",
   "conflict",
   "unbound",
 ] as const;
 export type ReviewOutcome = (typeof OUTCOMES)[number];
 
-export const REVIEW_KINDS = ["delete", "evict", "change", "bind", "other"] as const;
+export const REVIEW_KINDS = ["delete", "evict", "change", "bind", "gate", "other"] as const;
 export type ReviewKind = (typeof REVIEW_KINDS)[number];
 
 /** What is known of a finished review, for metrics and the log. */
@@ -57,6 +59,8 @@ export interface ReviewRecord {
 export interface HandlerOptions {
   readonly cells: ReadonlyMap<string, Cell>;
   readonly pipeline: Pick<Pipeline, "decide">;
+  /** Where the protectors of new pods are looked up, for the counted gate. */
+  readonly cores?: readonly GatedCore[];
   readonly clock: Clock;
   /** Namespace of the project's own pods. */
   readonly ownNamespace: string;
@@ -98,10 +102,7 @@ export class ReviewHandler {
     const request = parseReview(call.body);
     const cell = cells.get(call.cell);
     if (cell === undefined) return { status: 404, body: `no cell ${JSON.stringify(call.cell)} is configured here` };
-    const ending =
-      call.kind === "mutate"
-        ? await this.#bind(request, cell, deadlineMs)
-        : await this.#review(request, cell, call, arrivedMs, deadlineMs);
+    const ending = await this.#ending(request, cell, call, arrivedMs, deadlineMs);
     const { answer, delivered, ...rest } = ending;
     finished({
       kind: kindOf(request, call),
@@ -116,6 +117,22 @@ export class ReviewHandler {
     }
     const body = encodeAnswer(request.uid, answer);
     return delivered === undefined ? { status: 200, body } : { status: 200, body, delivered };
+  }
+
+  #ending(
+    request: ReviewRequest,
+    cell: Cell,
+    call: Call,
+    arrivedMs: number,
+    deadlineMs: number,
+  ): Promise<Ending> | Ending {
+    if (call.kind === "validate") return this.#review(request, cell, call, arrivedMs, deadlineMs);
+    if (call.kind === "mutate") return this.#bind(request, cell, deadlineMs);
+    const { cores = [], clock, ownNamespace } = this.#options;
+    const isOptedIn = call.kind === "gateAll";
+    const now = { nowMs: clock.nowMs(), monotonicMs: clock.monotonicMs() };
+    const patch = gatePod(request, { cell: cell.id, cores, isOptedIn, ownNamespace, ...now });
+    return patch === undefined ? { outcome: "ignored", answer: {} } : { outcome: "gated", answer: { patch } };
   }
 
   async #bind(request: ReviewRequest, cell: Cell, deadlineMs: number): Promise<Ending> {
@@ -175,6 +192,7 @@ export class ReviewHandler {
 
 function kindOf(request: ReviewRequest, call: Call): ReviewKind {
   if (call.kind === "mutate") return "bind";
+  if (call.kind !== "validate") return "gate";
   if (isPodDeletion(request)) return "delete";
   if (isChange(request)) return "change";
   return request.subResource === "eviction" ? "evict" : "other";

@@ -15,8 +15,11 @@ import type { ServingCertificate } from "./tls.ts";
 /** One call, as the handler sees it. */
 export interface Call {
   readonly cell: string;
-  /** `validate` decides; `mutate` binds an eviction to the pod's UID (design 6). */
-  readonly kind: "validate" | "mutate";
+  /**
+   * `validate` decides; `mutate` binds an eviction to the pod's UID (design 6); `gate` adds the counted gate to a new pod whose
+   * protector asks for it, `gateAll` to every one that is counted (design 10).
+   */
+  readonly kind: "validate" | "mutate" | "gate" | "gateAll";
   readonly body: string;
   /** Value of the query parameter `timeout`. */
   readonly timeout: string | undefined;
@@ -203,6 +206,8 @@ export class WebhookServer {
     const { pathPrefix } = this.#options;
     app.post(`${pathPrefix}/:cell`, (context) => this.#review(context, "validate"));
     app.post(`${pathPrefix}/:cell/mutate`, (context) => this.#review(context, "mutate"));
+    app.post(`${pathPrefix}/:cell/gate`, (context) => this.#review(context, "gate"));
+    app.post(`${pathPrefix}/:cell/gate/all`, (context) => this.#review(context, "gateAll"));
     // Not `all`: a POST that matches two routes goes through Hono's middleware chain, which costs more than the route.
     app.on(OTHER_METHODS, `${pathPrefix}/*`, (context) =>
       this.#refuse(context, new BadReview(405, "a review is sent by POST")),

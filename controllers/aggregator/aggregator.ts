@@ -11,11 +11,12 @@ import type { Source } from "../../shared/kube/source.ts";
 import type { WatchEvent } from "../../shared/kube/watch-event.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import type { QueueEvent } from "../../shared/runtime/queue.ts";
-import { VOIDED_ANNOTATION } from "../../shared/schema/annotations.ts";
+import { COUNTED_CONDITION, VOIDED_ANNOTATION } from "../../shared/schema/annotations.ts";
 import { parsePod } from "../../shared/schema/parse-pod.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { Cell, type PodSource, type RestoreSign } from "./cell.ts";
+import { CountedGate, type GateReason } from "./counted-gate.ts";
 import type { Entry } from "./entry.ts";
 import type { EventSink } from "./events.ts";
 import { Evidence } from "./evidence.ts";
@@ -57,6 +58,8 @@ export interface AggregatorOptions {
   readonly timeoutMs: number;
   /** This process holds the lease for longer than a write can take. */
   readonly mayWrite: () => boolean;
+  /** The longest that the counted gate keeps a pod from being Ready. */
+  readonly gateBoundMs?: number;
   readonly onEvent: EventSink;
   /** What the queue of a core does. */
   readonly onQueueEvent?: (core: string, event: QueueEvent) => void;
@@ -67,6 +70,8 @@ const STALE_HEARTBEATS = 3;
 /** A restore that a standby saw is still answered by the leader that it becomes within this many settle periods. */
 const INCIDENT_SETTLES = 2;
 const POD_TIMEOUT_MS = 10_000;
+/** `--counted-gate-bound` by default. */
+export const GATE_BOUND_MS = 30_000;
 
 interface SeenIncident {
   readonly incident: Incident;
@@ -80,6 +85,7 @@ export class Aggregator {
   /** The newest restore of the cell (key undefined) or of a core. */
   readonly #incidents = new Map<string | undefined, SeenIncident>();
   readonly #terms = new Map<string, Term>();
+  #gate: CountedGate | undefined;
 
   /** Follows the sources, which must not be started yet. */
   constructor(options: AggregatorOptions) {
@@ -106,6 +112,11 @@ export class Aggregator {
     return this.#terms;
   }
 
+  /** What opens the counted gates of the cell's pods; undefined while this process does not lead. */
+  get gate(): CountedGate | undefined {
+    return this.#gate;
+  }
+
   /** To be given every event of the pods' list-watch. */
   podsWatched(event: WatchEvent): void {
     this.cell.watched(event);
@@ -130,7 +141,11 @@ export class Aggregator {
       onAsked: (method, count, found) => onEvent({ kind: "evidence", method, pods: count, found }),
     });
     const voider = this.#voider();
-    await Promise.all(this.#options.cores.map((core) => this.#leadCore(core, evidence, voider, signal)));
+    const gate = this.#openGates();
+    this.#gate = gate;
+    await Promise.all(this.#options.cores.map((core) => this.#leadCore(core, evidence, voider, gate, signal)));
+    this.#gate = undefined;
+    await gate.stop();
     evidence.stop();
   }
 
@@ -138,6 +153,7 @@ export class Aggregator {
     { name, client, protectors }: CoreAccess,
     evidence: Evidence<Entry>,
     voider: Voider | undefined,
+    gate: CountedGate,
     signal: AbortSignal,
   ): Promise<void> {
     await protectors.whenSynced(signal);
@@ -151,6 +167,7 @@ export class Aggregator {
       membership: this.membership,
       evidence,
       voider,
+      gate,
       staleAfterMs: STALE_HEARTBEATS * heartbeatMs,
       incident: this.#recentIncident(name),
       onQueueEvent: (event) => onQueueEvent?.(name, event),
@@ -194,6 +211,32 @@ export class Aggregator {
       mayWrite,
       annotate: (pod) => this.#annotate(pod),
       onEvent,
+    });
+  }
+
+  #openGates(): CountedGate {
+    const { pods, ports, cores, mayWrite, onEvent, gateBoundMs = GATE_BOUND_MS } = this.#options;
+    return new CountedGate({
+      membership: this.membership,
+      pods,
+      ports,
+      boundMs: gateBoundMs,
+      isSynced: () => cores.every(({ protectors }) => protectors.synced),
+      mayWrite,
+      open: (pod, reason) => this.#setCounted(pod, reason),
+      onEvent,
+    });
+  }
+
+  #setCounted({ namespace, name, uid }: Pod, reason: GateReason): Promise<ApiResult<unknown>> {
+    const { cellClient, ports, timeoutMs } = this.#options;
+    const path = `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods/${encodeURIComponent(name)}/status`;
+    const lastTransitionTime = new Date(ports.clock.nowMs()).toISOString().replace(/\.\d+Z$/, "Z");
+    const condition = { type: COUNTED_CONDITION, status: "True", reason, message: "", lastTransitionTime };
+    const body = { metadata: { uid }, status: { conditions: [condition] } };
+    return cellClient.patch(path, "application/strategic-merge-patch+json", body, (raw) => raw, {
+      timeoutMs,
+      fieldManager: "podseidon-aggregator",
     });
   }
 

@@ -3,6 +3,7 @@
 import type { Refusal, SettleRule } from "../../shared/decide/account.ts";
 import type { Operation } from "../../shared/schema/podprotector.ts";
 import type { RestoreSign } from "./cell.ts";
+import type { GateReason } from "./counted-gate.ts";
 import type { ProtectorId } from "./entry.ts";
 
 /** Why a status was written. */
@@ -67,6 +68,11 @@ export type AggregatorEvent =
       readonly pods: number;
       readonly found: "alive" | "dead" | "failed" | "asked";
     }
+  /** The counted readiness gate of a pod (design 10). */
+  | { readonly kind: "gateOpened"; readonly podName: string; readonly reason: GateReason; readonly waitedMs: number }
+  | { readonly kind: "gateFailed"; readonly podName: string; readonly message: string }
+  /** A pod's resize waits for room: its quota stays reserved until the kubelet has done it (design 10). */
+  | { readonly kind: "deferred"; readonly id: ProtectorId; readonly podName: string }
   | {
       readonly kind: "voided";
       readonly id: ProtectorId;

@@ -57,6 +57,21 @@ export function eventLog(log: Log, clock: Clock): EventSink {
           "A reservation that was not used is voided",
         );
         return;
+      case "gateFailed": {
+        const more = keptBack("gate");
+        const { podName, message } = event;
+        if (more !== undefined) log.warn({ podName, message, more }, "A pod's counted gate could not be opened");
+        return;
+      }
+      case "gateOpened":
+        logGate(log, event, keptBack);
+        return;
+      case "deferred":
+        log.info(
+          { ...event.id, podName: event.podName },
+          "A resize is deferred by the kubelet; its quota stays reserved until it is done",
+        );
+        return;
       case "refused":
         log.debug({ ...event.id, reason: event.refusal }, "The snapshot is older than what is stored");
         return;
@@ -70,6 +85,24 @@ export function eventLog(log: Log, clock: Clock): EventSink {
         return;
     }
   };
+}
+
+function logGate(
+  log: Log,
+  { podName, reason, waitedMs }: Extract<AggregatorEvent, { kind: "gateOpened" }>,
+  keptBack: (kind: string) => number | undefined,
+): void {
+  if (reason !== "Overdue") {
+    log.debug({ podName, reason, waitedMs }, "A pod's counted gate was opened");
+    return;
+  }
+  const more = keptBack("overdue");
+  if (more !== undefined) {
+    log.warn(
+      { podName, waitedMs, more },
+      "A pod's counted gate was opened though its count could not be stored in time",
+    );
+  }
 }
 
 function logFailure(

@@ -71,6 +71,11 @@ export class Membership {
     return this.#entries.get(core)?.values() ?? [];
   }
 
+  /** The entries of all cores that count a pod with these labels, as far as the protectors are known. */
+  counting({ namespace, labels }: Pick<Pod, "namespace" | "labels">): readonly Entry[] {
+    return this.#selectors.match(namespace, labels);
+  }
+
   count(core: string): number {
     return this.#entries.get(core)?.size ?? 0;
   }

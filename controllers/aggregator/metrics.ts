@@ -5,6 +5,7 @@ import type { Clock } from "../../shared/runtime/clock.ts";
 import { OPERATIONS } from "../../shared/schema/podprotector.ts";
 import type { Aggregator } from "./aggregator.ts";
 import { RESTORE_SIGNS } from "./cell.ts";
+import { GATE_REASONS } from "./counted-gate.ts";
 import {
   type AggregatorEvent,
   type EventSink,
@@ -82,6 +83,20 @@ export function eventMetrics(metrics: Metrics, cores: readonly string[]): EventS
     help: "Pods annotated to void a reservation that was never used (--void-after).",
     labels: { result: ["done", "gone", "failed"] },
   });
+  const gates = metrics.counter({
+    name: "aggregator_gates_opened_total",
+    help: "Counted readiness gates that were opened, by why; Overdue: the count could not be stored within the bound.",
+    labels: { reason: GATE_REASONS },
+  });
+  const gateSeconds = metrics.histogram({
+    name: "aggregator_gate_seconds",
+    help: "From a pod's being ready but for the counted gate to the gate's being open.",
+    buckets: SECONDS,
+  });
+  const gateFailures = metrics.counter({
+    name: "aggregator_gate_failures_total",
+    help: "Tries to open a counted readiness gate that failed; they are repeated.",
+  });
   const inexact = metrics.gauge({
     name: "aggregator_inexact_cores",
     help: "1 where the core's CRD drops this project's fields, so that accounting fell back to upstream's clock rule.",
@@ -125,6 +140,13 @@ export function eventMetrics(metrics: Metrics, cores: readonly string[]): EventS
       case "evidence":
         evidence.inc({ method: event.method, found: event.found });
         return;
+      case "gateOpened":
+        gates.inc({ reason: event.reason });
+        gateSeconds.observe({}, event.waitedMs / 1000);
+        return;
+      case "gateFailed":
+        gateFailures.inc({});
+        return;
       case "voided":
         voided.inc({ result: event.result });
         return;
@@ -156,6 +178,22 @@ export function stateMetrics(metrics: Metrics, aggregator: Aggregator, clock: Cl
       if (triggerSeenMs !== undefined) set({}, (clock.monotonicMs() - triggerSeenMs) / 1000);
     },
   );
+  metrics.gaugeFrom(
+    { name: "aggregator_gates_waiting", help: "Pods that are ready but for the counted gate.", labels: {} },
+    (set) => {
+      if (aggregator.gate !== undefined) set({}, aggregator.gate.waiting);
+    },
+  );
+  metrics.gaugeFrom(
+    {
+      name: "aggregator_oldest_gate_seconds",
+      help: "Time that the oldest of these pods has waited; beyond --counted-gate-bound is a fault.",
+      labels: {},
+    },
+    (set) => {
+      if (aggregator.gate !== undefined) set({}, aggregator.gate.oldestMs() / 1000);
+    },
+  );
   perTerm(metrics, aggregator, clock);
 }
 
@@ -167,6 +205,11 @@ function perTerm(metrics: Metrics, aggregator: Aggregator, clock: Clock): void {
     });
   each("aggregator_held_protectors", "Protectors whose entry for this cell is on hold.", ({ held }) => held);
   each("aggregator_reservations", "Reservations that are not settled.", ({ reservations }) => reservations);
+  each(
+    "aggregator_deferred_resizes",
+    "Pods whose resize the kubelet has deferred; each keeps its quota reserved until it is done.",
+    ({ deferred }) => deferred,
+  );
   each(
     "aggregator_oldest_reservation_seconds",
     "Time since this leader first saw the oldest reservation that is not settled; well above the settle period is a fault.",
@@ -182,6 +225,7 @@ function perTerm(metrics: Metrics, aggregator: Aggregator, clock: Clock): void {
 interface TermSummary {
   readonly held: number;
   readonly reservations: number;
+  readonly deferred: number;
   readonly oldestMs: number;
   readonly staleCells: number;
 }
@@ -192,11 +236,13 @@ function summarize(term: Term, clock: Clock): TermSummary {
   const nowMs = clock.monotonicMs();
   let held = 0;
   let reservations = 0;
+  let deferred = 0;
   let oldestMs = 0;
   for (const [, progress] of term.progress()) {
     if (progress.hold !== undefined) held++;
     reservations += progress.pending.length;
+    deferred += progress.deferred.size;
     for (const { firstSeenMs } of progress.pending) oldestMs = Math.max(oldestMs, nowMs - firstSeenMs);
   }
-  return { held, reservations, oldestMs, staleCells: term.staleCells().size };
+  return { held, reservations, deferred, oldestMs, staleCells: term.staleCells().size };
 }

@@ -86,6 +86,11 @@ export const aggregatorOptions = defineOptions({
       5,
       "How long a pod's change waits for others that go into the same write.",
     ),
+    countedGateBound: option(
+      duration({ minMs: 100 }),
+      30_000,
+      "The longest that a pod with the readiness gate podseidon.kubewharf.io/counted waits for its count to be stored; then it becomes Ready without.",
+    ),
     coreWriteConcurrency: option(integer(1, 256), 8, "Writes under way at once in each core cluster."),
     coreTimeout: option(
       duration({ minMs: 100, maxMs: 60_000 }),

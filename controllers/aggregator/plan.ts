@@ -42,6 +42,8 @@ export interface Plan {
   readonly protector: PodProtector;
   readonly history: HistoryVerdict;
   readonly result: AccountResult;
+  /** The pods that were counted are those of the newest selector. */
+  readonly isMatched: boolean;
   /** Undefined when nothing is to be written. */
   readonly status: PodProtectorStatus | undefined;
   /** The stored position is newer than a quorum read sent after it had been seen: the cell's etcd was restored (design 5.4). */
@@ -98,6 +100,7 @@ export function makePlan(entry: Entry, progress: Progress, context: PlanContext)
     protector,
     history,
     result,
+    isMatched,
     status: isWanted && isMatched && waitMs <= 0 ? statusOf(entry, protector, result.entry, context) : undefined,
     isCellRestored,
     need: needOf(entry, progress, result),

@@ -27,6 +27,8 @@ export class Progress {
   changedSinceMs: number | undefined;
   /** The records that wait to be settled, as the last accounting left them. */
   pending: readonly Pending[] = [];
+  /** UIDs of pods whose resize the kubelet has deferred while quota is reserved for it. */
+  deferred: ReadonlySet<string> = new Set();
   /** The hold that is stored, and since when (monotonic) it is known. */
   hold: { readonly text: string; readonly sinceMs: number } | undefined;
   /** Packed or unreadable buckets that were reported. */

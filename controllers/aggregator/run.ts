@@ -183,6 +183,7 @@ export async function run(): Promise<number> {
     writeConcurrency: options.coreWriteConcurrency,
     timeoutMs: options.coreTimeout,
     mayWrite: () => leadership.isLeader,
+    gateBoundMs: options.countedGateBound,
     onEvent,
     onQueueEvent: (core, event) => queueEvents.get(core)?.(event),
   });

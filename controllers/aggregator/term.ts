@@ -10,6 +10,7 @@ import { type QueueEvent, WorkQueue } from "../../shared/runtime/queue.ts";
 import { DONE, failed, later, type Outcome, runWorkers, type Workers } from "../../shared/runtime/reconcile.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import type { PodProtector, PodProtectorStatus } from "../../shared/schema/podprotector.ts";
+import type { CountedGate } from "./counted-gate.ts";
 import { type Entry, entryKey } from "./entry.ts";
 import type { EventSink, ReconcileResult } from "./events.ts";
 import type { Membership, MembershipListener } from "./membership.ts";
@@ -27,6 +28,8 @@ export interface TermOptions extends Omit<PlanContext, "incident" | "algorithm">
   /** Asked before each write: this process holds the lease for longer than the write can take. */
   readonly mayWrite: () => boolean;
   readonly voider: Voider | undefined;
+  /** Told which pods are in the stored count. */
+  readonly gate?: Pick<CountedGate, "waitingOf" | "counted">;
   readonly coalesceMs: number;
   readonly writeConcurrency: number;
   readonly timeoutMs: number;
@@ -172,13 +175,16 @@ export class Term implements MembershipListener {
   }
 
   async #attempts(entry: Entry): Promise<[ReconcileResult, Outcome]> {
-    const { membership, core, mayWrite } = this.#options;
+    const { membership, core, mayWrite, gate } = this.#options;
     for (let conflicts = 0; conflicts <= MAX_CONFLICTS; conflicts++) {
       await this.#whenCurrent();
       if (membership.entry(core, entryKey(entry.id)) !== entry) return ["gone", DONE];
       if (this.#stopping.signal.aborted) return ["stopped", DONE];
       const progress = this.#progressOf(entry);
       const plan = this.#plan(entry, progress);
+      const waiting = gate?.waitingOf(entry) ?? [];
+      // What is stored already says the same as the snapshot.
+      if (isStored(plan)) gate?.counted(entry, waiting);
       if (plan.status === undefined)
         return [plan.result.refused === undefined ? "unchanged" : "refused", later(this.#againMs(progress, plan))];
       if (!mayWrite()) return ["stopped", later(LEADERLESS_RETRY_MS)];
@@ -186,6 +192,7 @@ export class Term implements MembershipListener {
       const written = await this.#put(plan, plan.status);
       if (written.kind === "ok") {
         this.#wrote(entry, progress, plan, written.object, startedMs);
+        gate?.counted(entry, waiting);
         return ["written", later(this.#againMs(progress, plan))];
       }
       this.#tellFailure(entry, written);
@@ -229,7 +236,21 @@ export class Term implements MembershipListener {
       this.#options.onCellRestored(cell.position ?? "", stored ?? "");
     }
     voider?.consider(entry, progress.pending);
+    this.#tellDeferred(entry, progress);
     return plan;
+  }
+
+  /** Once for each pod whose resize waits for room: its quota stays reserved (design 10). */
+  #tellDeferred(entry: Entry, progress: Progress): void {
+    const { cell, onEvent } = this.#options;
+    const deferred = new Set<string>();
+    for (const { operation, uid } of progress.pending) {
+      const pod = operation === "UPDATE" && uid !== undefined ? cell.podByUid(uid) : undefined;
+      if (pod === undefined || !cell.changes.isDeferred(pod)) continue;
+      deferred.add(pod.uid);
+      if (!progress.deferred.has(pod.uid)) onEvent({ kind: "deferred", id: entry.id, podName: pod.name });
+    }
+    progress.deferred = deferred;
   }
 
   /** Milliseconds until the protector is looked at again, whatever happens. */
@@ -314,6 +335,11 @@ export class Term implements MembershipListener {
     if (this.#stopping.signal.aborted) return;
     this.#options.onEvent({ kind: "writeFailed", id: entry.id, failure: failure.kind, message: messageOf(failure) });
   }
+}
+
+/** Nothing is to be written, and not because it may not be, or must wait. */
+function isStored({ status, result, isMatched }: Plan): boolean {
+  return status === undefined && isMatched && !result.write && result.refused === undefined;
 }
 
 /**

@@ -7,7 +7,7 @@ import { join, resolve } from "node:path";
 import { Cluster, type ClusterOptions } from "../control-plane/cluster.ts";
 import { Balancer } from "./balancer.ts";
 import { Component } from "./component.ts";
-import { type RegistrationOptions, registrations } from "./registration.ts";
+import { gateRegistration, type RegistrationOptions, registrations } from "./registration.ts";
 import { startWebhook, type WebhookReplica } from "./webhook.ts";
 
 const ROOT = resolve(import.meta.dirname, "../..");
@@ -131,6 +131,12 @@ export class Estate implements AsyncDisposable {
     const url = `https://127.0.0.1:${this.balancer.port}`;
     const caPem = this.core.identity.certificateAuthorityPem;
     await this.cell(cell).apply(registrations({ cell, url, caPem, ...this.#options.registration }));
+  }
+
+  /** Registers the counted gate in a cell. */
+  async registerGate(cell: string): Promise<void> {
+    const url = `https://127.0.0.1:${this.balancer.port}`;
+    await this.cell(cell).apply([gateRegistration({ cell, url, caPem: this.core.identity.certificateAuthorityPem })]);
   }
 
   /** Copies every log to a directory that stays, and returns it. */

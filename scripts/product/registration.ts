@@ -9,6 +9,32 @@ export interface RegistrationOptions {
   readonly timeoutSeconds?: number;
 }
 
+/** The registration of the counted gate, as in `manifests/components/counted-gate`. */
+export function gateRegistration({ cell, url, caPem }: RegistrationOptions): unknown {
+  const webhook = (name: string, path: string, operator: "In" | "NotIn", values: readonly string[]): unknown => ({
+    name: `${name}.gate.podseidon.kubewharf.io`,
+    admissionReviewVersions: ["v1"],
+    matchPolicy: "Equivalent",
+    sideEffects: "None",
+    failurePolicy: "Ignore",
+    timeoutSeconds: 1,
+    clientConfig: { url: `${url}/webhook/${cell}${path}`, caBundle: Buffer.from(caPem).toString("base64") },
+    namespaceSelector: {
+      matchExpressions: [{ key: "podseidon.kubewharf.io/counted-gate", operator, values }],
+    },
+    rules: [{ apiGroups: [""], apiVersions: ["v1"], operations: ["CREATE"], resources: ["pods"], scope: "Namespaced" }],
+  });
+  return {
+    apiVersion: "admissionregistration.k8s.io/v1",
+    kind: "MutatingWebhookConfiguration",
+    metadata: { name: "podseidon-gate" },
+    webhooks: [
+      webhook("protector", "/gate", "NotIn", ["enabled", "disabled"]),
+      webhook("namespace", "/gate/all", "In", ["enabled"]),
+    ],
+  };
+}
+
 /** A ValidatingWebhookConfiguration and a MutatingWebhookConfiguration. */
 export function registrations(options: RegistrationOptions): readonly unknown[] {
   const common = {

@@ -28,7 +28,11 @@ export interface DeleteOptions extends WriteOptions {
   readonly gracePeriodSeconds?: number;
 }
 
-export type PatchType = "application/merge-patch+json" | "application/json-patch+json" | "application/apply-patch+yaml";
+export type PatchType =
+  | "application/merge-patch+json"
+  | "application/strategic-merge-patch+json"
+  | "application/json-patch+json"
+  | "application/apply-patch+yaml";
 
 export interface Preconditions {
   readonly uid?: string;

@@ -23,6 +23,8 @@ export const REMOVE_CELL_ONCE_ANNOTATION = `${GROUP}/remove-cell-once`;
 export const VOIDED_ANNOTATION = `${GROUP}/reservation-voided`;
 /** The counted readiness gate and condition (design 10). */
 export const COUNTED_CONDITION = `${GROUP}/counted`;
+/** Opt-in to the counted gate: an annotation of a protector, or a label of a namespace; `enabled` or `disabled`. */
+export const COUNTED_GATE = `${GROUP}/counted-gate`;
 /** On a protector: how its numbers were derived, for a person to read (design 7). */
 export const DERIVATION_ANNOTATION = `${GROUP}/derivation`;
 /** On a protector: the explicit release that precedes the removal of its finalizer (design 7). */

@@ -251,6 +251,8 @@ export class HandCell {
   readonly live = new Map<string, Pod>();
   readonly gets: string[] = [];
   readonly patches: { readonly path: string; readonly body: unknown }[] = [];
+  /** How the next patches are answered, none of which is made. */
+  readonly patchAnswers: Exclude<ApiResult<never>, { kind: "ok" }>[] = [];
   version = 100;
 
   pod(name: string, change: Partial<Pod> = {}): Pod {
@@ -303,6 +305,18 @@ export class HandCell {
     this.source.list(new Map(pods), String(this.version));
   }
 
+  /** A strategic merge patch of a status, as far as its conditions go. */
+  #addConditions(name: string, body: unknown): void {
+    const pod = this.live.get(name);
+    if (pod === undefined) return;
+    const added: { type: string; status: string }[] = Object(body).status.conditions;
+    const conditions = [
+      ...pod.conditions.filter(({ type }) => added.every((one) => one.type !== type)),
+      ...added.map(({ type, status }) => ({ type, status: status === "True", sinceMs: 1_000 })),
+    ];
+    this.put(name, { conditions });
+  }
+
   get client(): AggregatorOptions["cellClient"] {
     return {
       getPod: async <T>(_namespace: string, name: string, _parse: (raw: unknown) => T): Promise<ApiResult<T>> => {
@@ -313,7 +327,11 @@ export class HandCell {
       },
       patch: async (path, _type, body) => {
         this.patches.push({ path, body });
-        const name = path.split("/").at(-1) ?? "";
+        const scripted = this.patchAnswers.shift();
+        if (scripted !== undefined) return scripted;
+        const isStatus = path.endsWith("/status");
+        const name = path.split("/").at(isStatus ? -2 : -1) ?? "";
+        if (isStatus) this.#addConditions(name, body);
         return this.live.has(name) ? { kind: "ok", object: this.put(name) as never } : { kind: "gone" };
       },
     };
