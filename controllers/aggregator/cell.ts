@@ -6,14 +6,14 @@ import type { WatchEvent } from "../../shared/kube/watch-event.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import { UPDATE_TRIGGER_POD } from "../../shared/schema/annotations.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
-import { compareVersions, isComparableVersion } from "../../shared/schema/resource-version.ts";
+import { isComparableVersion } from "../../shared/schema/resource-version.ts";
 import type { InPlaceChanges } from "./in-place-changes.ts";
 
 /** How the time of the newest event is told (design 5.6): `lastEventTime` is written in every mode. */
 export type EventTime = (pod: Pod, receivedMs: number) => number;
 
 /** What showed that the cell's etcd was restored to an older state (design 5.4). */
-export const RESTORE_SIGNS = ["version", "counter", "object", "stored"] as const;
+export const RESTORE_SIGNS = ["version", "counter", "stored"] as const;
 export type RestoreSign = (typeof RESTORE_SIGNS)[number];
 
 /** The cell's pods; one with shards knows the position of each (design 5.4). */
@@ -119,9 +119,6 @@ export class Cell {
     if (pod === undefined) return;
     const atMs = this.#options.eventTime(pod, this.#options.ports.clock.nowMs());
     this.#lastEventMs = Math.max(this.#lastEventMs ?? 0, atMs);
-    if (before !== undefined && after !== undefined && isOlder(after.resourceVersion, before.resourceVersion)) {
-      this.#restored("object", before.resourceVersion, after.resourceVersion);
-    }
     if (after?.name === UPDATE_TRIGGER_POD && after.namespace === this.#options.triggerNamespace)
       this.#compareMark(after);
   }
@@ -150,8 +147,4 @@ export class Cell {
     this.pods.distrust();
     this.#options.onRestored(how, from, to);
   }
-}
-
-function isOlder(version: string, than: string): boolean {
-  return isComparableVersion(version) && isComparableVersion(than) && compareVersions(version, than) < 0;
 }

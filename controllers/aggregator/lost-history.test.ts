@@ -92,18 +92,6 @@ describe("lost history", () => {
     });
   });
 
-  test("an object whose version goes back means the same, however new the list is; one restore is told once", async () => {
-    const rig = await counted();
-    for (const name of ["a", "b"]) rig.cell.put(name);
-    await rig.run(100);
-    const old = new Map([...rig.cell.live].map(([name, pod]) => [`ns/${name}`, { ...pod, resourceVersion: "90" }]));
-    rig.cell.source.list(old, "5000");
-    await rig.run(100);
-    expect(rig.core.entry("p")?.aggregation).toMatchObject({ resourceVersion: "5000", epoch: 1 });
-    expect(rig.core.entry("p")?.aggregation?.hold).toMatch(/^CellRestored\//);
-    expect(rig.events.filter(({ kind }) => kind === "cellRestored")).toHaveLength(1);
-  });
-
   test("an entry that was removed is put on hold until a settle period is over", async () => {
     const rig = await counted();
     rig.core.edit("p", (object) => ({ ...object, status: { ...object.status, cells: [], summary: summary() } }));

@@ -4,6 +4,7 @@ import { AccessError, type ClusterAccess } from "../../shared/kube/cluster-acces
 import { createHttpsTransport } from "../../shared/kube/https-transport.ts";
 import { loadClusterAccess } from "../../shared/kube/kubeconfig.ts";
 import { ListWatch } from "../../shared/kube/list-watch.ts";
+import { RELIST_AFTER_OUTAGE_MS } from "../../shared/kube/list-watch-options.ts";
 import { ShardedListWatch } from "../../shared/kube/sharded-list-watch.ts";
 import { offersShards } from "../../shared/kube/shards.ts";
 import type { Transport } from "../../shared/kube/transport.ts";
@@ -110,6 +111,7 @@ function watchProtectors(
     uidOf: ({ metadata }) => metadata.uid,
     versionOf: ({ metadata }) => metadata.resourceVersion,
     serverTimeoutSeconds: PROTECTOR_STREAM_SECONDS,
+    relistAfterOutageMs: RELIST_AFTER_OUTAGE_MS,
     unparsable: "keepLast",
     onEvent,
   });

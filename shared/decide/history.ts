@@ -3,7 +3,7 @@
  * and the cell goes on hold until evidence taken a settle period later. Asked by the aggregator before each accounting.
  */
 import type { CellStatus } from "../schema/podprotector.ts";
-import { compareVersions, isComparableVersion } from "../schema/resource-version.ts";
+import { isOlderVersion } from "../schema/resource-version.ts";
 import { isBehind } from "./position.ts";
 import { isCounted } from "./protector-state.ts";
 import { isLeftOut } from "./rules.ts";
@@ -98,7 +98,7 @@ function lossOf(input: HistoryInput): LossReason | undefined {
 }
 
 function isEntryBehind({ stored, protectorVersion }: HistoryInput, known: KnownEntry): boolean {
-  if (isOlder(protectorVersion, known.protectorVersion)) return true;
+  if (isOlderVersion(protectorVersion, known.protectorVersion)) return true;
   const aggregation = stored?.aggregation ?? undefined;
   if (!isCounted(aggregation)) return false;
   const epoch = aggregation?.epoch ?? 0;
@@ -108,8 +108,4 @@ function isEntryBehind({ stored, protectorVersion }: HistoryInput, known: KnownE
 
 function isOrWasCounted({ stored, known }: HistoryInput): boolean {
   return known?.wasCounted === true || isCounted(stored?.aggregation ?? undefined);
-}
-
-function isOlder(version: string, than: string): boolean {
-  return isComparableVersion(version) && isComparableVersion(than) && compareVersions(version, than) < 0;
 }

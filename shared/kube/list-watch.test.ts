@@ -477,6 +477,55 @@ describe("a server whose versions went back (restored from a snapshot)", () => {
   });
 });
 
+describe("a server that was restored and has passed the position while nobody asked", () => {
+  test("is noticed by an object whose version went back, however new the list is", async () => {
+    const it = rig();
+    it.transport.watches.push(statusAnswer(410));
+    await it.start(new ScriptedStream());
+    it.notices.length = 0;
+    it.transport.lists.push(page("20", [raw("a", "5", "blue"), raw("b", "4")]));
+    await it.time.advance(1000);
+    expect(it.events).toContainEqual({ kind: "versionWentBack", from: "6", to: "4" });
+    // Those of equal version may be another state of the same number.
+    expect(it.notices.slice(0, 3)).toEqual(["a@5 > a@5", "b@6 > b@4", "relisted 20"]);
+  });
+
+  test("of the same name is another object's", async () => {
+    const it = rig();
+    it.transport.watches.push(statusAnswer(410));
+    await it.start(new ScriptedStream());
+    it.transport.lists.push(page("20", [raw("a", "4", "red", "another")]));
+    await it.time.advance(1000);
+    expect(it.state()).toBe("20: a@4");
+    expect(it.events.map(({ kind }) => kind)).not.toContain("versionWentBack");
+  });
+
+  const list = "LIST limit=250&resourceVersion=10&resourceVersionMatch=NotOlderThan";
+  const resumed = "WATCH resourceVersion=10";
+  test.each<[string, Partial<ListWatchOptions<Thing>>, "reset" | ReturnType<typeof statusAnswer>, number, string]>([
+    ["a break", { relistAfterOutageMs: 1000 }, "reset", 1, resumed],
+    ["an outage", { relistAfterOutageMs: 1000 }, "reset", 5, list],
+    ["an outage, where that is not asked for", {}, "reset", 5, resumed],
+    [
+      "a server that asks for patience",
+      { relistAfterOutageMs: 1000 },
+      statusAnswer(429, {}, { "retry-after": "1" }),
+      3,
+      resumed,
+    ],
+  ])("after %s", async (_, options, answer, times, next) => {
+    const it = rig(options);
+    for (let time = 0; time < times; time++) it.transport.watches.push(answer);
+    it.transport.watches.push(new ScriptedStream());
+    await it.start();
+    it.transport.lists.push("reset", page("20", []));
+    await it.time.advance(30_000);
+    const tries = it.transport.requests.slice(1);
+    expect(tries[times]).toBe(next);
+    expect(tries.includes(list)).toBe(next === list);
+  });
+});
+
 describe("a history that others know to be gone", () => {
   test("is dropped: everything is listed anew by a quorum read and reported, however new the position", async () => {
     const it = rig();

@@ -1,6 +1,6 @@
 import { Backoff } from "../runtime/backoff.ts";
 import { sleep } from "../runtime/clock.ts";
-import { compareVersions, isComparableVersion } from "../schema/resource-version.ts";
+import { isComparableVersion, isOlderVersion } from "../schema/resource-version.ts";
 import type { Collection } from "./collection.ts";
 import { CompleteList } from "./complete-list.ts";
 import { Confirmation } from "./confirmation.ts";
@@ -48,6 +48,8 @@ export class ListWatch<T> implements ConfirmedSource<T> {
   #stream = new AbortController();
   #wentBack: WatchFailure | undefined;
   #swapping = false;
+  /** Monotonic time of the first failure since the last stream was opened. */
+  #failingSinceMs: number | undefined;
   #lists = 0;
   /** When the last list began. */
   #listedMs = Number.NEGATIVE_INFINITY;
@@ -180,7 +182,7 @@ export class ListWatch<T> implements ConfirmedSource<T> {
         if (signal.aborted) break;
         const failure = this.#wentBack ?? WatchFailure.from(thrown);
         this.#wentBack = undefined;
-        reason = listReasonAfter(failure) ?? reason;
+        reason = listReasonAfter(failure) ?? reason ?? this.#listReasonOfOutage(failure);
         const retryMs = this.#delayMs(failure, reason);
         this.#emit({ kind: "failed", during, tag: failure.tag, error: failure, retryMs });
         await sleep(this.#options.ports, retryMs, signal);
@@ -188,10 +190,21 @@ export class ListWatch<T> implements ConfirmedSource<T> {
     }
   }
 
+  /** A server that asks for patience is there, and was not restored. */
+  #listReasonOfOutage({ tag }: WatchFailure): ListReason | undefined {
+    const { relistAfterOutageMs, ports } = this.#options;
+    if (relistAfterOutageMs === undefined || tag === "throttled") return undefined;
+    const nowMs = ports.clock.monotonicMs();
+    this.#failingSinceMs ??= nowMs;
+    // An idle deadline that has passed is an outage of its length.
+    return tag === "timeout" || nowMs - this.#failingSinceMs >= relistAfterOutageMs ? "outage" : undefined;
+  }
+
   #delayMs(failure: WatchFailure, reason: ListReason | undefined): number {
     const { clock, random } = this.#options.ports;
     const ownMs = this.#backoff.nextMs();
-    if (reason === undefined) return retryDelayMs(Math.min(ownMs, MAX_RESUME_DELAY_MS), failure, random);
+    if (reason === undefined || reason === "outage")
+      return retryDelayMs(Math.min(ownMs, MAX_RESUME_DELAY_MS), failure, random);
     const longAgo = clock.monotonicMs() - this.#listedMs >= LISTS_APART_MS;
     return retryDelayMs(longAgo && listReasonAfter(failure) !== undefined ? 0 : ownMs, failure, random);
   }
@@ -209,9 +222,9 @@ export class ListWatch<T> implements ConfirmedSource<T> {
     const known = this.#store.position;
     const floor = reason !== "versionWentBack" && isComparableVersion(known) ? known : undefined;
     const listed = await this.#completeList.read(floor, signal);
-    const back = wentBack(known, listed.version);
-    if (back) this.#emit({ kind: "versionWentBack", from: known ?? "", to: listed.version });
-    const isDoubted = back || reason === "versionWentBack";
+    const restored = this.#restoredBy(listed.objects, listed.version);
+    if (restored !== undefined) this.#emit({ kind: "versionWentBack", ...restored });
+    const isDoubted = restored !== undefined || reason === "versionWentBack";
     if (isDoubted) this.#confirmation.forget();
     // A quorum read shows what there is now, so it answers the doubt, too.
     if (listed.quorumSentMs !== undefined) this.#wentBack = undefined;
@@ -231,6 +244,14 @@ export class ListWatch<T> implements ConfirmedSource<T> {
     if (listed.quorumSentMs === undefined) this.#confirmation.advanced();
     else this.#confirmation.accept({ sentMs: listed.quorumSentMs, version: listed.version });
     this.#synced.resolve();
+  }
+
+  /** The versions of the list or of one of its objects are older than what was seen. */
+  #restoredBy(objects: ReadonlyMap<string, T>, version: string): { from: string; to: string } | undefined {
+    const known = this.#store.position;
+    if (known !== undefined && isOlderVersion(version, known)) return { from: known, to: version };
+    const newer = this.#store.newerThan(objects);
+    return newer && { from: newer.held, to: newer.listed };
   }
 
   /** Reads one stream from the position on; returns when the server ended it as it was asked to. */
@@ -258,7 +279,10 @@ export class ListWatch<T> implements ConfirmedSource<T> {
         timeoutSeconds,
         signal: AbortSignal.any([signal, this.#stream.signal]),
         contact: () => this.#contact(),
-        opened: () => this.#emit({ kind: "watching", position, afterFailures: this.#backoff.failures }),
+        opened: () => {
+          this.#failingSinceMs = undefined;
+          this.#emit({ kind: "watching", position, afterFailures: this.#backoff.failures });
+        },
         pause,
         each: (type, object) => {
           seen[type === "BOOKMARK" ? "bookmarks" : "events"]++;
@@ -290,7 +314,7 @@ export class ListWatch<T> implements ConfirmedSource<T> {
     const version = isRawObject(raw) ? raw.metadata.resourceVersion : undefined;
     if (version === undefined || version === "") throw new WatchFailure("corrupt", "an event has no resourceVersion");
     const known = this.#store.position;
-    if (wentBack(known, version))
+    if (isOlderVersion(version, known))
       throw new WatchFailure("ahead-of-server", `the stream went back from ${known} to ${version}`);
     if (type === "BOOKMARK") {
       this.#store.advance(version);
@@ -326,10 +350,6 @@ export class ListWatch<T> implements ConfirmedSource<T> {
       this.#options.onEvent?.(event);
     } catch {}
   }
-}
-
-function wentBack(known: string | undefined, version: string): boolean {
-  return isComparableVersion(known) && isComparableVersion(version) && compareVersions(version, known) < 0;
 }
 
 /** The list that a failure calls for; undefined: resume. */

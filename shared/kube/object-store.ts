@@ -1,3 +1,4 @@
+import { isOlderVersion } from "../schema/resource-version.ts";
 import type { SourceHandler } from "./source.ts";
 
 export interface ObjectStoreOptions<T> {
@@ -86,6 +87,18 @@ export class ObjectStore<T> {
     for (const [before, object] of changed) this.#tellChange(before, object);
     this.#tell((handler) => handler.relisted?.(version));
     this.#tell((handler) => handler.advanced?.(version));
+  }
+
+  /** An object that is held at a newer version than in `objects`, which no history can bring. */
+  newerThan(objects: ReadonlyMap<string, T>): { readonly held: string; readonly listed: string } | undefined {
+    const { uidOf, versionOf } = this.#options;
+    for (const [key, before] of this.#objects) {
+      const object = objects.get(key);
+      if (object === undefined || uidOf(object) !== uidOf(before)) continue;
+      const [held, listed] = [versionOf(before), versionOf(object)];
+      if (held !== listed && isOlderVersion(listed, held)) return { held, listed };
+    }
+    return undefined;
   }
 
   tellConfirmed(sentMs: number): void {

@@ -15,6 +15,11 @@ export function compareVersions(a: string, b: string): number {
   return a === b ? 0 : a < b ? -1 : 1;
 }
 
+/** True when both are comparable and `version` is older than the other. */
+export function isOlderVersion(version: string | undefined, than: string | undefined): boolean {
+  return isComparableVersion(version) && isComparableVersion(than) && compareVersions(version, than) < 0;
+}
+
 /** True when both are comparable and `position` is at or past `version`. */
 export function hasReached(position: string | undefined, version: string | undefined): boolean {
   return isComparableVersion(position) && isComparableVersion(version) && compareVersions(position, version) >= 0;
