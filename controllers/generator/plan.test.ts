@@ -171,6 +171,52 @@ describe("an altered protector is repaired", () => {
   });
 });
 
+describe("fields that a source decides", () => {
+  const owning = source({ protectors: [{ ...required, owns: ["suspend", "probe"] }] });
+
+  test("are taken off when the source has none", () => {
+    const [step] = planned(owning, [withSpec({ suspend: { enabled: true }, probe: { endpoint: "x:1" } })]);
+    expect(step?.kind === "update" && step.object.spec).toEqual(required.spec);
+  });
+
+  test("leave those that it does not decide to the operator", () => {
+    expect(planned(owning, [withSpec({ unhealthyPodPolicy: "IfHealthyBudget" })])).toEqual([]);
+  });
+
+  test("are put back as the source has them", () => {
+    const spec = { ...required.spec, suspend: { enabled: true } };
+    const suspended = source({ protectors: [{ ...required, spec, owns: ["suspend"] }] });
+    const [step] = planned(suspended, [withSpec({ suspend: { enabled: false } })]);
+    expect(step?.kind === "update" && step.object.spec.suspend).toEqual({ enabled: true });
+  });
+});
+
+test("a source that is out of scope is left alone with all that it has", () => {
+  const other = source({ decision: "OutOfScope", protectors: [] });
+  expect(planned(other, [withMetadata({ ownerReferences: [] })])).toEqual([]);
+});
+
+describe("a source that came back", () => {
+  const noted = (status: string): PodProtector =>
+    protector((object) => ({
+      ...object,
+      status: {
+        cells: [],
+        summary: { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 },
+        conditions: [
+          { type: "SourceVanished", status, reason: "x", message: "", lastTransitionTime: "2026-01-01T00:00:00Z" },
+        ],
+      },
+    }));
+
+  test("is noted once, and one that is still gone is not told of again", () => {
+    expect(planned(source(), [noted("True")])).toMatchObject([{ kind: "noteSource", vanished: false }]);
+    expect(planned(source(), [noted("False")])).toEqual([]);
+    expect(planned(undefined, [noted("True")])).toEqual([]);
+    expect(kinds(planned(undefined, [noted("False")]))).toEqual(["reportOrphan", "noteSource"]);
+  });
+});
+
 describe("a name that is taken", () => {
   const foreign = (changes: Partial<PodProtector["metadata"]>): PodProtector =>
     withMetadata({ labels: {}, ownerReferences: [], finalizers: [], ...changes });

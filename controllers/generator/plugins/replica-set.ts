@@ -53,7 +53,8 @@ export function replicaSetPlugin(context: PluginContext): SourcePlugin {
       const controlled = controllerOf(metadata) !== undefined && decision !== "OutOfScope";
       return sourceOf(metadata, controlled ? "Controlled" : decision, {
         protectors: () => [requiredProtector(set)],
-        ...scaleOf(metadata, replicas, spec.selector, spec.template),
+        // Nobody asks for the template of one that belongs to another, and there are many of these.
+        ...scaleOf(metadata, replicas, spec.selector, controlled ? undefined : spec.template),
       });
     },
   };

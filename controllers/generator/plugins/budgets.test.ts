@@ -1,0 +1,80 @@
+/** What of each kind of budget becomes a protector's: limits, policy, operations, suspension, probe. */
+import { describe, expect, test } from "vitest";
+import type { Budget } from "../source.ts";
+import { plugins } from "./all.ts";
+
+const all = plugins({ protectSelector: "", protectNonZero: true });
+const selector = { matchLabels: { app: "web" } };
+
+function budget(name: string, spec: object | undefined, annotations: object = {}): Budget | undefined {
+  const metadata = { name: "web", namespace: "shop", uid: "u1", resourceVersion: "7", annotations };
+  const source = all
+    .find((one) => one.name === name)
+    ?.interpret(spec === undefined ? { metadata } : { metadata, spec });
+  return source?.need?.kind === "budget" ? source.need.budget : undefined;
+}
+
+describe("a PodDisruptionBudget", () => {
+  test.each<[string, object, Partial<Budget>]>([
+    ["minAvailable", { minAvailable: 3 }, { minAvailable: 3, maxUnavailable: undefined }],
+    ["a percentage", { maxUnavailable: "20%" }, { maxUnavailable: "20%" }],
+    ["policy by default", {}, { spec: { unhealthyPodPolicy: "IfHealthyBudget" } }],
+    ["policy", { unhealthyPodEvictionPolicy: "AlwaysAllow" }, { spec: { unhealthyPodPolicy: "AlwaysAllow" } }],
+    ["the empty selector", { selector: {} }, { selector: {} }],
+  ])("%s", (_, spec, expected) => {
+    expect(budget("poddisruptionbudget", { selector, ...spec })).toMatchObject(expected);
+  });
+
+  test("without a selector is about no pod", () => {
+    expect(budget("poddisruptionbudget", { minAvailable: 1 })).toBeUndefined();
+    expect(budget("poddisruptionbudget", undefined)).toBeUndefined();
+  });
+});
+
+describe("a PodUnavailableBudget", () => {
+  const ALL = ["DELETE", "EVICT", "UPDATE"];
+  const OPERATIONS = "kruise.io/pub-protect-operations";
+  test.each<[string, object, object, readonly string[]]>([
+    ["none named", {}, {}, ALL],
+    ["none that is known", { protectOperations: ["OTHER"] }, {}, ALL],
+    ["one", { protectOperations: ["EVICT"] }, {}, ["EVICT"]],
+    ["RESIZE", { protectOperations: ["DELETE", "RESIZE"] }, {}, ["DELETE", "UPDATE"]],
+    ["by annotation", {}, { [OPERATIONS]: "DELETE, EVICT" }, ["DELETE", "EVICT"]],
+    ["the field counts", { protectOperations: ["UPDATE"] }, { [OPERATIONS]: "DELETE" }, ["UPDATE"]],
+  ])("operations: %s", (_, spec, annotations, expected) => {
+    const found = budget("podunavailablebudget", { selector, ...spec }, annotations)?.spec.protectedOperations;
+    expect([...(found ?? [])].sort()).toEqual([...expected]);
+  });
+
+  test.each<[string, object, object, number | undefined]>([
+    ["none", {}, {}, undefined],
+    ["the field", { protectTotalReplicas: 9 }, {}, 9],
+    ["the annotation", {}, { "kruise.io/pub-protect-total-replicas": "7" }, 7],
+    ["no number", {}, { "kruise.io/pub-protect-total-replicas": "many" }, undefined],
+  ])("total replicas: %s", (_, spec, annotations, expected) => {
+    expect(budget("podunavailablebudget", { selector, ...spec }, annotations)?.expected).toBe(expected);
+  });
+
+  test("targetRef, and neither that nor a selector", () => {
+    const targetRef = { apiVersion: "apps/v1", kind: "Deployment", name: "web" };
+    expect(budget("podunavailablebudget", { targetRef })).toMatchObject({ target: targetRef, selector: undefined });
+    expect(budget("podunavailablebudget", { targetRef: { kind: "Deployment" } })).toBeUndefined();
+    expect(budget("podunavailablebudget", { ignoredPodSelector: {}, selector })?.exempt).toEqual({});
+  });
+});
+
+describe("an XPodDisruptionBudget", () => {
+  const endpoint = "probe.shop:8080";
+  test.each<[string, object, object]>([
+    ["plain", {}, {}],
+    ["suspended", { suspend: true }, { suspend: { enabled: true, reason: "XPodDisruptionBudget web is suspended" } }],
+    ["not suspended", { suspend: false }, {}],
+    ["a probe", { probe: { endpoint } }, { probe: { endpoint, protocol: "GRPC" } }],
+    ["a probe that is enabled", { probe: { endpoint, enabled: true } }, { probe: { endpoint, protocol: "GRPC" } }],
+    ["a probe that is disabled", { probe: { endpoint, enabled: false } }, {}],
+    ["a probe without endpoint", { probe: {} }, {}],
+  ])("%s", (_, spec, expected) => {
+    const found = budget("xpoddisruptionbudget", { selector, ...spec });
+    expect(found?.spec).toEqual({ unhealthyPodPolicy: "IfHealthyBudget", ...expected });
+  });
+});
