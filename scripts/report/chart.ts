@@ -1,0 +1,210 @@
+/** Charts of a recording as inline SVG: no script, colours from the page's variables, so that light and dark are one picture. */
+import type { Mark, PromiseChange, Recording, ReviewSample } from "./record.ts";
+
+const WIDTH = 920;
+const LEFT = 38;
+const RIGHT = 12;
+const TOP = 24;
+const BOTTOM = 26;
+
+interface Frame {
+  readonly height: number;
+  readonly x: (atMs: number) => number;
+  readonly y: (value: number) => number;
+  readonly max: number;
+  readonly durationMs: number;
+}
+
+function frame(height: number, max: number, durationMs: number): Frame {
+  const top = Math.max(1, max);
+  return {
+    height,
+    max: top,
+    durationMs,
+    x: (atMs) => round(LEFT + ((WIDTH - LEFT - RIGHT) * atMs) / Math.max(1, durationMs)),
+    y: (value) => round(height - BOTTOM - ((height - TOP - BOTTOM) * value) / top),
+  };
+}
+
+function round(value: number): number {
+  return Math.round(value * 10) / 10;
+}
+
+export function escapeHtml(text: string): string {
+  const named: Readonly<Record<string, string>> = {
+    "&": "&amp;",
+    "<": "&lt;",
+    ">": "&gt;",
+    '"': "&quot;",
+    "'": "&#39;",
+  };
+  return text.replace(/[&<>"']/g, (one) => named[one] ?? one);
+}
+
+const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000];
+
+/** The least round step that gives at most `count` of them. */
+function stepFor(max: number, count: number): number {
+  return STEPS.find((step) => max / step <= count) ?? Math.ceil(max / count);
+}
+
+function axes({ height, x, y, max, durationMs }: Frame): string {
+  const lines: string[] = [];
+  const step = stepFor(max, 5);
+  for (let value = 0; value <= max; value += step) {
+    lines.push(`<line class="grid" x1="${LEFT}" x2="${WIDTH - RIGHT}" y1="${y(value)}" y2="${y(value)}"/>`);
+    lines.push(`<text class="tick" x="${LEFT - 6}" y="${y(value) + 4}" text-anchor="end">${value}</text>`);
+  }
+  const seconds = durationMs / 1000;
+  const every = stepFor(seconds, 8);
+  for (let at = 0; at <= seconds; at += every) {
+    lines.push(`<text class="tick" x="${x(at * 1000)}" y="${height - 8}" text-anchor="middle">${at} s</text>`);
+  }
+  return lines.join("");
+}
+
+type Point = readonly [atMs: number, value: number];
+
+/** A line that keeps each value until the next. */
+function steps(points: readonly Point[], { x, y, durationMs }: Frame): string {
+  const [first, ...rest] = points;
+  if (first === undefined) return "";
+  const path = [`M${x(first[0])} ${y(first[1])}`];
+  for (const [atMs, value] of rest) path.push(`H${x(atMs)}V${y(value)}`);
+  return `${path.join("")}H${x(durationMs)}`;
+}
+
+/** Pieces of the promise where there was one. */
+function promised(
+  changes: readonly PromiseChange[],
+  durationMs: number,
+): readonly (readonly [number, number, number])[] {
+  return changes.flatMap(({ atMs, pods }, index) =>
+    pods === undefined ? [] : [[atMs, changes[index + 1]?.atMs ?? durationMs, pods] as const],
+  );
+}
+
+/** Marks that get a number on the charts: what was done to the clusters. */
+export function numbered(marks: readonly Mark[]): readonly Mark[] {
+  return marks.filter(({ kind }) => kind === "fault" || kind === "scene");
+}
+
+function flags(marks: readonly Mark[], { x, height }: Frame): string {
+  let last = Number.NEGATIVE_INFINITY;
+  return numbered(marks)
+    .map(({ atMs, kind, text }, index) => {
+      const at = x(atMs);
+      // Numbers that would cover each other are told apart by their height.
+      const shift = at - last < 16 ? 9 : 0;
+      last = at;
+      const title = `<title>${escapeHtml(text)}</title>`;
+      const line = `<line x1="${at}" x2="${at}" y1="${TOP - 6 - shift}" y2="${height - BOTTOM}"/>`;
+      return `<g class="flag ${kind}">${title}${line}<text x="${at}" y="${TOP - 9 - shift}" text-anchor="middle">${index + 1}</text></g>`;
+    })
+    .join("");
+}
+
+function svg(height: number, label: string, body: string): string {
+  return `<svg viewBox="0 0 ${WIDTH} ${height}" role="img" aria-label="${escapeHtml(label)}" preserveAspectRatio="xMidYMid meet">${body}</svg>`;
+}
+
+/** Available pods in all against the promise. */
+export function availabilityChart({ samples, promises, marks, durationMs }: Recording): string {
+  const pieces = promised(promises, durationMs);
+  const max = Math.max(1, ...samples.map(({ total }) => total), ...pieces.map(([, , pods]) => pods));
+  const view = frame(260, max, durationMs);
+  const { x, y } = view;
+  const line = steps(
+    samples.map(({ atMs, total }) => [atMs, total] as const),
+    view,
+  );
+  const first = samples[0]?.atMs ?? 0;
+  const area = line === "" ? "" : `<path class="area" d="${line}V${y(0)}H${x(first)}Z"/>`;
+  const floors = pieces
+    .map(([from, to, pods]) => {
+      const box = `<rect class="forbidden" x="${x(from)}" width="${round(x(to) - x(from))}" y="${y(pods)}" height="${round(y(0) - y(pods))}"/>`;
+      return `${box}<line class="promise" x1="${x(from)}" x2="${x(to)}" y1="${y(pods)}" y2="${y(pods)}"/>`;
+    })
+    .join("");
+  const lowest = samples.reduce<number | undefined>((least, { total }) => Math.min(least ?? total, total), undefined);
+  const label = `Available pods over time; the lowest was ${lowest ?? "unknown"}`;
+  return svg(view.height, label, `${axes(view)}${area}${floors}<path class="total" d="${line}"/>${flags(marks, view)}`);
+}
+
+/** One small chart for each cluster, on one scale. */
+export function clusterCharts({ clusters, samples, marks, durationMs }: Recording): readonly string[] {
+  const max = Math.max(1, ...samples.flatMap(({ available }) => available));
+  return clusters.map((name, index) => {
+    const view = frame(130, max, durationMs);
+    const line = steps(
+      samples.map(({ atMs, available }) => [atMs, available[index] ?? 0] as const),
+      view,
+    );
+    const body = `${axes(view)}<path class="cluster c${index % 4}" d="${line}"/>${flags(marks, view)}`;
+    return svg(view.height, `Available pods of ${name} over time`, body);
+  });
+}
+
+export interface Rate {
+  readonly fromMs: number;
+  readonly toMs: number;
+  readonly admitted: number;
+  readonly refused: number;
+  readonly busy: number;
+}
+
+/** What was answered in each of at most `count` equal parts of the time. */
+export function rates(reviews: readonly ReviewSample[], durationMs: number, count: number): readonly Rate[] {
+  const widthMs = durationMs / count;
+  const bins = Array.from({ length: count }, (_, index) => ({
+    fromMs: index * widthMs,
+    toMs: (index + 1) * widthMs,
+    admitted: 0,
+    refused: 0,
+    busy: 0,
+  }));
+  let before: ReviewSample | undefined;
+  for (const sample of reviews) {
+    const bin = bins[Math.min(count - 1, Math.floor(sample.atMs / Math.max(1, widthMs)))];
+    if (bin !== undefined && before !== undefined) {
+      // A replica that was started anew counts from zero.
+      bin.admitted += Math.max(0, sample.admitted - before.admitted);
+      bin.refused += Math.max(0, sample.refused - before.refused);
+      bin.busy += Math.max(0, sample.busy - before.busy);
+    }
+    before = sample;
+  }
+  return bins;
+}
+
+const BARS = 90;
+
+/** Answers of the webhook, stacked, part by part of the time. */
+export function reviewChart({ reviews, marks, durationMs }: Recording): string {
+  const bins = rates(reviews, durationMs, BARS);
+  const max = Math.max(1, ...bins.map(({ admitted, refused, busy }) => admitted + refused + busy));
+  const view = frame(170, max, durationMs);
+  const { x, y } = view;
+  const bars = bins.map(({ fromMs, toMs, admitted, refused, busy }) => {
+    let below = 0;
+    const parts = [
+      ["admitted", admitted],
+      ["busy", busy],
+      ["refused", refused],
+    ] as const;
+    return parts
+      .map(([kind, count]) => {
+        if (count === 0) return "";
+        const top = y(below + count);
+        const bar = `<rect class="${kind}" x="${x(fromMs) + 1}" width="${Math.max(1, round(x(toMs) - x(fromMs) - 1.5))}" y="${top}" height="${round(y(below) - top)}"><title>${count} ${kind}</title></rect>`;
+        below += count;
+        return bar;
+      })
+      .join("");
+  });
+  return svg(
+    view.height,
+    "Deletions and evictions by answer over time",
+    `${axes(view)}${bars.join("")}${flags(marks, view)}`,
+  );
+}

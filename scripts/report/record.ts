@@ -1,0 +1,161 @@
+/** What happened, as a report shows it. Times are milliseconds since the recording began. */
+
+export interface Sample {
+  readonly atMs: number;
+  /** Available pods by cluster, in the order of {@link Recording.clusters}. */
+  readonly available: readonly number[];
+  readonly total: number;
+}
+
+/** How many pods had to be available from then on; undefined when none had to. */
+export interface PromiseChange {
+  readonly atMs: number;
+  readonly pods: number | undefined;
+}
+
+/** Sums since the beginning of the processes. */
+export interface ReviewSample {
+  readonly atMs: number;
+  readonly admitted: number;
+  readonly refused: number;
+  /** Put off for a second; clients repeat these by themselves. */
+  readonly busy: number;
+}
+
+export type MarkKind = "scene" | "fault" | "command" | "note" | "held" | "broken";
+
+export interface Mark {
+  readonly atMs: number;
+  readonly kind: MarkKind;
+  readonly text: string;
+}
+
+/** Who asked for deletions, and what they were told. */
+export interface Asker {
+  readonly name: string;
+  readonly admitted: number;
+  readonly refused: number;
+  readonly busy: number;
+}
+
+export interface Recording {
+  readonly title: string;
+  /** What was promised and whether it held, in one sentence. */
+  readonly verdict: string;
+  readonly good: boolean;
+  readonly startedAt: string;
+  readonly durationMs: number;
+  readonly clusters: readonly string[];
+  readonly samples: readonly Sample[];
+  readonly promises: readonly PromiseChange[];
+  readonly reviews: readonly ReviewSample[];
+  readonly marks: readonly Mark[];
+  readonly askers: readonly Asker[];
+}
+
+/** More samples than this are thinned out, the lowest of each group kept: a report stays small however long it took. */
+const MAX_SAMPLES = 4000;
+
+/** Collects a recording; every method takes what is so now. */
+export class Recorder {
+  readonly #startMs = performance.now();
+  readonly #startedAt = new Date().toISOString();
+  readonly #title: string;
+  readonly #clusters: readonly string[];
+  readonly #samples: Sample[] = [];
+  readonly #promises: PromiseChange[] = [];
+  readonly #reviews: ReviewSample[] = [];
+  readonly #marks: Mark[] = [];
+
+  constructor(title: string, clusters: readonly string[]) {
+    this.#title = title;
+    this.#clusters = clusters;
+  }
+
+  get #nowMs(): number {
+    return performance.now() - this.#startMs;
+  }
+
+  available(available: readonly number[]): void {
+    const total = available.reduce((sum, count) => sum + count, 0);
+    const last = this.#samples.at(-1);
+    if (last?.available.every((count, index) => count === available[index])) return;
+    this.#samples.push({ atMs: this.#nowMs, available: [...available], total });
+  }
+
+  promised(pods: number | undefined): void {
+    if (this.#promises.length > 0 && this.#promises.at(-1)?.pods === pods) return;
+    this.#promises.push({ atMs: this.#nowMs, pods });
+  }
+
+  reviewed(sums: Omit<ReviewSample, "atMs">): void {
+    this.#reviews.push({ atMs: this.#nowMs, ...sums });
+  }
+
+  mark(kind: MarkKind, text: string): void {
+    this.#marks.push({ atMs: this.#nowMs, kind, text });
+  }
+
+  finish(verdict: string, good: boolean, askers: readonly Asker[]): Recording {
+    return {
+      title: this.#title,
+      verdict,
+      good,
+      startedAt: this.#startedAt,
+      durationMs: this.#nowMs,
+      clusters: this.#clusters,
+      samples: thinned(this.#samples),
+      promises: this.#promises,
+      reviews: this.#reviews,
+      marks: this.#marks,
+      askers,
+    };
+  }
+}
+
+/** At most {@link MAX_SAMPLES}; of each group the one with the fewest available pods, because that is what a reader looks for. */
+export function thinned(samples: readonly Sample[]): readonly Sample[] {
+  const group = Math.ceil(samples.length / MAX_SAMPLES);
+  if (group <= 1) return samples;
+  const kept: Sample[] = [];
+  for (let from = 0; from < samples.length; from += group) {
+    const some = samples.slice(from, from + group);
+    const lowest = some.reduce((least, one) => (one.total < least.total ? one : least));
+    kept.push(lowest);
+  }
+  return kept;
+}
+
+const OUTCOMES: Readonly<Record<string, keyof Omit<Asker, "name">>> = {
+  allowed: "admitted",
+  forced: "admitted",
+  denied: "refused",
+  busy: "busy",
+};
+
+/** Who asked, from the log lines of the webhook's replicas. Lines that are no reviews are passed over. */
+export function askersOf(lines: Iterable<string>): readonly Asker[] {
+  const sums = new Map<string, { admitted: number; refused: number; busy: number }>();
+  for (const line of lines) {
+    if (!line.includes('"outcome"')) continue;
+    const entry = parse(line);
+    const outcome = OUTCOMES[String(entry?.outcome)];
+    const name = entry?.username;
+    if (outcome === undefined || typeof name !== "string") continue;
+    const sum = sums.get(name) ?? { admitted: 0, refused: 0, busy: 0 };
+    sum[outcome] += 1;
+    sums.set(name, sum);
+  }
+  return [...sums]
+    .map(([name, sum]) => ({ name, ...sum }))
+    .sort((a, b) => b.refused + b.busy + b.admitted - (a.refused + a.busy + a.admitted));
+}
+
+function parse(line: string): Readonly<Record<string, unknown>> | undefined {
+  try {
+    const value: unknown = JSON.parse(line);
+    return typeof value === "object" && value !== null ? { ...value } : undefined;
+  } catch {
+    return undefined;
+  }
+}
