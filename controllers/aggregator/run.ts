@@ -12,7 +12,7 @@ import type { WatchEvent } from "../../shared/kube/watch-event.ts";
 import { observeClocks } from "../../shared/observe/clock-observer.ts";
 import { createLog, type Log } from "../../shared/observe/log.ts";
 import { Metrics } from "../../shared/observe/metrics.ts";
-import { observeLeaderElection, observeLifecycle } from "../../shared/observe/process-observer.ts";
+import { observeDroppedLines, observeLeaderElection, observeLifecycle } from "../../shared/observe/process-observer.ts";
 import { observeListWatch } from "../../shared/observe/watch-observer.ts";
 import { observeWork, type Tracked } from "../../shared/observe/work-observer.ts";
 import { commandLine } from "../../shared/runtime/command-line.ts";
@@ -127,8 +127,9 @@ function triggerNamespace({ updateTriggerNamespace, namespace }: AggregatorOptio
 export async function run(): Promise<number> {
   const options = await commandLine(aggregatorOptions);
   const ports = systemPorts;
-  const log = createLog({ component: "aggregator", level: options.logLevel });
   const metrics = new Metrics({ processMetrics: true });
+  const onDropped = observeDroppedLines(metrics);
+  const log = createLog({ component: "aggregator", level: options.logLevel, onDropped });
   const sinks = [
     eventMetrics(
       metrics,

@@ -5,6 +5,7 @@ import { loadClusterAccess } from "../../shared/kube/kubeconfig.ts";
 import { EventRecorder } from "../../shared/observe/events.ts";
 import { createLog, type Log } from "../../shared/observe/log.ts";
 import { Metrics } from "../../shared/observe/metrics.ts";
+import { observeKubernetesEvents } from "../../shared/observe/process-observer.ts";
 import { commandLine } from "../../shared/runtime/command-line.ts";
 import { HealthServer } from "../../shared/runtime/health-server.ts";
 import { Lifecycle, type LifecycleEvent, systemProcess } from "../../shared/runtime/lifecycle.ts";
@@ -58,7 +59,8 @@ export async function run(): Promise<number> {
   const ports = systemPorts;
   const transport = createHttpsTransport(cluster, { ports, userAgent: `${COMPONENT}/${version}` });
   const metrics = new Metrics({ processMetrics: true });
-  const events = new EventRecorder({ transport, ports, component: COMPONENT });
+  const onOutcome = observeKubernetesEvents(metrics);
+  const events = new EventRecorder({ transport, ports, component: COMPONENT, onOutcome });
   const generator = new Generator({
     transport,
     ports,

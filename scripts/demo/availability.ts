@@ -31,15 +31,16 @@ export class Availability {
   /** The least that was seen since the last `from`. */
   #lowest = Number.POSITIVE_INFINITY;
   #versions = 0;
+  #listener: ((counts: Counts) => void) | undefined;
 
   private constructor(watches: readonly ListWatch<Pod>[]) {
     this.#watches = watches;
     for (const watch of watches) watch.subscribe({ changed: () => this.#changed() });
   }
 
-  /** Resolves when every cluster's pods of the namespace are known. */
-  static async watch(clusters: readonly Cluster[], namespace: string): Promise<Availability> {
-    const watches = await Promise.all(clusters.map((cluster) => podWatch(cluster, namespace)));
+  /** Resolves when every cluster's pods of the namespace (those with these labels) are known. */
+  static async watch(clusters: readonly Cluster[], namespace: string, labels = ""): Promise<Availability> {
+    const watches = await Promise.all(clusters.map((cluster) => podWatch(cluster, namespace, labels)));
     const availability = new Availability(watches);
     for (const watch of watches) watch.start();
     await Promise.all(watches.map((watch) => watch.whenSynced()));
@@ -54,6 +55,12 @@ export class Availability {
   /** The lowest total since the last call of `from`. */
   get lowest(): number {
     return Math.min(this.#lowest, this.counts().total);
+  }
+
+  /** Calls `listener` with the counts now and whenever a pod changed. */
+  listen(listener: (counts: Counts) => void): void {
+    this.#listener = listener;
+    listener(this.counts());
   }
 
   /** Begins a new period for `lowest`. */
@@ -86,18 +93,21 @@ export class Availability {
     this.#pending = true;
     setImmediate(() => {
       this.#pending = false;
-      this.#lowest = Math.min(this.#lowest, this.counts().total);
+      const counts = this.counts();
+      this.#lowest = Math.min(this.#lowest, counts.total);
+      this.#listener?.(counts);
     });
   }
 }
 
-async function podWatch(cluster: Cluster, namespace: string): Promise<ListWatch<Pod>> {
+async function podWatch(cluster: Cluster, namespace: string, labels: string): Promise<ListWatch<Pod>> {
   const transport = createHttpsTransport(await loadClusterAccess(cluster.kubeconfig), { ports, userAgent: "demo" });
   return new ListWatch<Pod>({
     name: `pods of ${cluster.name}`,
     transport,
     ports,
     path: `/api/v1/namespaces/${namespace}/pods`,
+    query: labels === "" ? {} : { labelSelector: labels },
     parse: parsePod,
     keyOf: ({ namespace: space, name }) => `${space}/${name}`,
     uidOf: ({ uid }) => uid,

@@ -14,6 +14,8 @@ import { reservePort } from "../control-plane/ports.ts";
 
 const ADDRESS = "127.0.0.1";
 const START_TIMEOUT_MS = 60_000;
+/** How much the webhook's replicas log; what the manifests say when it is not set. */
+export const LOG_LEVEL_VARIABLE = "PODSEIDON_WEBHOOK_LOG_LEVEL";
 /** Longer than anyone watches; nothing here renews tokens. */
 const TOKEN_SECONDS = 7 * 24 * 3600;
 
@@ -92,6 +94,7 @@ async function describePod(
   const [healthPort, metricsPort] = await Promise.all([reservePort(ADDRESS), reservePort(ADDRESS)]);
   const webhookPort = container.ports.some((port) => port.name === "webhook") ? await reservePort(ADDRESS) : undefined;
   const api = new URL(cluster.url);
+  const logLevel = globalThis.process.env[LOG_LEVEL_VARIABLE];
   const environment = {
     KUBERNETES_SERVICE_HOST: api.hostname,
     KUBERNETES_SERVICE_PORT: api.port,
@@ -101,6 +104,8 @@ async function describePod(
     ...(webhookPort === undefined
       ? {}
       : { PODSEIDON_BIND_ADDRESS: ADDRESS, PODSEIDON_SECURE_PORT: String(webhookPort) }),
+    // What a replica says of each review, where somebody wants to read it.
+    ...(webhookPort === undefined || logLevel === undefined ? {} : { PODSEIDON_LOG_LEVEL: logLevel }),
     ...declared,
   };
   const process = new ManagedProcess({

@@ -6,9 +6,13 @@ import { ensureBinaries } from "../control-plane/binaries.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
 import { theReaper } from "../control-plane/reaper.ts";
 import { VERSIONS } from "../control-plane/versions.ts";
+import { reportPage } from "../report/page.ts";
+import { Recorder } from "../report/record.ts";
 import { NAMESPACE } from "./federation.ts";
+import { LOG_LEVEL_VARIABLE } from "./kubelet.ts";
 import { narrator as createNarrator, type Narrator } from "./narrator.ts";
 import { type DemoOptions, demoOptions } from "./options.ts";
+import { askersIn, recordingNarrator } from "./recording.ts";
 import { PROMISED, REPLICAS, SCENES } from "./scenes.ts";
 import { type Demo, setUp, startClusters } from "./setup.ts";
 import type { Stage } from "./stage.ts";
@@ -38,6 +42,13 @@ function summary(stage: Stage, seconds: number): string {
     `${total.admitted} disruptions admitted, ${total.denied} refused, ${total.busy} put off`,
     `${seconds.toFixed(0)} s`,
   ].join("; ");
+}
+
+function verdict({ promised, lowest }: Stage): string {
+  const kept = promised.filter(({ held }) => held).length;
+  const broken = promised.find(({ held }) => !held);
+  const told = broken === undefined ? "" : ` The first that did not: ${broken.text}.`;
+  return `${kept} of ${promised.length} promises held; never fewer than ${lowest} pods were available while ${PROMISED} were promised.${told}`;
 }
 
 /** One kubeconfig with a context for each cluster, beside their directories, which go when the demo ends. */
@@ -84,11 +95,14 @@ async function stayUp(demo: Demo, narrator: Narrator): Promise<void> {
 }
 
 async function run(options: DemoOptions): Promise<number> {
-  const narrator = createNarrator();
+  let recorder: Recorder | undefined;
+  const narrator = recordingNarrator(createNarrator(), () => recorder);
   const startMs = performance.now();
   narrator.heading(
     `podseidon: ${REPLICAS} pods in two clusters, of which ${PROMISED} must be available, whatever happens`,
   );
+  // Those who were let go are in the log only at this level.
+  if (options.report !== undefined) process.env[LOG_LEVEL_VARIABLE] ??= "debug";
   // Says by itself what it does when it takes long, which it does once.
   await ensureBinaries();
   narrator.say(
@@ -107,12 +121,25 @@ async function run(options: DemoOptions): Promise<number> {
   }
   const { stage } = demo;
   narrator.say(`${REPLICAS} pods are available, ${PROMISED} are promised: replicas ${REPLICAS}, maxUnavailable 20%.`);
+  if (options.report !== undefined) {
+    recorder = new Recorder(
+      `podseidon: ${REPLICAS} pods in two clusters, ${PROMISED} of them promised`,
+      workers.map(({ name }) => name),
+    );
+    stage.record(recorder);
+  }
   await play(stage);
   stage.total = await stage.reviews();
+  const finished = recorder;
+  recorder = undefined;
   await showState(stage);
   const good = stage.promised.every(({ held }) => held);
   if (options.keep || !good) for (const cluster of clusters) cluster.keepLogs();
   const line = summary(stage, (performance.now() - startMs) / 1000);
+  if (options.report !== undefined && finished !== undefined) {
+    writeFileSync(options.report, reportPage(finished.finish(verdict(stage), good, askersIn(clusters))));
+    narrator.say(`The report of what happened is ${options.report}`);
+  }
   if (!options.once) {
     process.stdout.write(`\n${line}\n`);
     await stayUp(demo, narrator);

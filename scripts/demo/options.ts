@@ -6,6 +6,8 @@ export interface DemoOptions {
   readonly once: boolean;
   /** Leave the logs of all processes in a folder that stays. */
   readonly keep: boolean;
+  /** Where the report is written; undefined for none. */
+  readonly report: string | undefined;
 }
 
 export const HELP = `npm run demo [-- OPTIONS]
@@ -16,6 +18,8 @@ and leaves nothing behind.
 
   --once    end after the last scene: exit code 0 when every promise held, 1 when not; the last line is a summary of counts
   --keep    keep the logs of all processes, and say where they are
+  --report FILE
+            write what happened as one HTML page: availability against the promise, answers, faults, who asked
   --help    this text
 `;
 
@@ -24,10 +28,15 @@ export function demoOptions(args: readonly string[]): DemoOptions | { readonly t
   try {
     const { values } = parseArgs({
       args: [...args],
-      options: { once: { type: "boolean" }, keep: { type: "boolean" }, help: { type: "boolean", short: "h" } },
+      options: {
+        once: { type: "boolean" },
+        keep: { type: "boolean" },
+        report: { type: "string" },
+        help: { type: "boolean", short: "h" },
+      },
     });
     if (values.help) return { text: HELP, code: 0 };
-    return { once: values.once ?? false, keep: values.keep ?? false };
+    return { once: values.once ?? false, keep: values.keep ?? false, report: values.report };
   } catch (error) {
     return { text: `${error instanceof Error ? error.message : String(error)}\n\n${HELP}`, code: 2 };
   }

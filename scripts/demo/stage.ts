@@ -3,6 +3,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { field } from "../control-plane/api-client.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
 import type { KubectlResult } from "../control-plane/kubectl.ts";
+import type { Recorder } from "../report/record.ts";
 import type { Availability } from "./availability.ts";
 import { NAMESPACE, WORKLOAD } from "./federation.ts";
 import type { Installation } from "./install.ts";
@@ -36,6 +37,8 @@ export class Stage {
   lowest = Number.POSITIVE_INFINITY;
   /** What the webhook answered in all, once the scenes are over. */
   total: Reviews = { admitted: 0, denied: 0, busy: 0 };
+  /** Where a report was asked for. */
+  #recorder: Recorder | undefined;
 
   constructor(
     core: Cluster,
@@ -54,6 +57,12 @@ export class Stage {
   promise(held: boolean, text: string): void {
     this.promised.push({ held, text });
     this.narrator.verdict(held, text);
+  }
+
+  /** From now on `recorder` takes down what is counted. */
+  record(recorder: Recorder): void {
+    this.#recorder = recorder;
+    this.availability.listen(({ available }) => recorder.available(available));
   }
 
   /** What the webhook replicas have answered so far, together. */
@@ -117,6 +126,8 @@ export class Stage {
 
   async #showCounts(before: Reviews): Promise<void> {
     const [required, reviews] = await Promise.all([this.required(), this.reviews()]);
+    this.#recorder?.promised(required);
+    this.#recorder?.reviewed({ admitted: reviews.admitted, refused: reviews.denied, busy: reviews.busy });
     const { available, total, terminating } = this.availability.counts();
     const { admitted, denied, busy } = reviewsSince(reviews, before);
     const shares = available.map((count, index) => `${this.workers[index]?.name} ${count}`).join(", ");

@@ -1,5 +1,5 @@
 /** Charts of a recording as inline SVG: no script, colours from the page's variables, so that light and dark are one picture. */
-import type { Mark, PromiseChange, Recording, ReviewSample } from "./record.ts";
+import { floors, type Mark, type PromiseChange, type Recording, type ReviewSample } from "./record.ts";
 
 const WIDTH = 920;
 const LEFT = 38;
@@ -89,17 +89,28 @@ export function numbered(marks: readonly Mark[]): readonly Mark[] {
   return marks.filter(({ kind }) => kind === "fault" || kind === "scene");
 }
 
+/** Labels closer than this would cover each other. */
+const FLAG_WIDTH = 18;
+
+/** Numbered lines; those at one moment share a label, as `3-5`. */
 function flags(marks: readonly Mark[], { x, height }: Frame): string {
-  let last = Number.NEGATIVE_INFINITY;
-  return numbered(marks)
-    .map(({ atMs, kind, text }, index) => {
-      const at = x(atMs);
-      // Numbers that would cover each other are told apart by their height.
-      const shift = at - last < 16 ? 9 : 0;
-      last = at;
-      const title = `<title>${escapeHtml(text)}</title>`;
-      const line = `<line x1="${at}" x2="${at}" y1="${TOP - 6 - shift}" y2="${height - BOTTOM}"/>`;
-      return `<g class="flag ${kind}">${title}${line}<text x="${at}" y="${TOP - 9 - shift}" text-anchor="middle">${index + 1}</text></g>`;
+  const groups: { at: number; first: number; last: number; isFault: boolean; texts: string[] }[] = [];
+  for (const [index, { atMs, kind, text }] of numbered(marks).entries()) {
+    const at = x(atMs);
+    const group = groups.at(-1);
+    if (group !== undefined && at - group.at < FLAG_WIDTH) {
+      group.last = index;
+      group.isFault ||= kind === "fault";
+      group.texts.push(text);
+    } else groups.push({ at, first: index, last: index, isFault: kind === "fault", texts: [text] });
+  }
+  return groups
+    .map(({ at, first, last, isFault, texts }) => {
+      const label = first === last ? `${first + 1}` : `${first + 1}-${last + 1}`;
+      const line = `<line x1="${at}" x2="${at}" y1="${TOP - 6}" y2="${height - BOTTOM}"/>`;
+      const number = `<text x="${at}" y="${TOP - 9}" text-anchor="middle">${label}</text>`;
+      const title = `<title>${escapeHtml(texts.join("\n"))}</title>`;
+      return `<g class="flag ${isFault ? "fault" : "scene"}">${title}${line}${number}</g>`;
     })
     .join("");
 }
@@ -109,7 +120,8 @@ function svg(height: number, label: string, body: string): string {
 }
 
 /** Available pods in all against the promise. */
-export function availabilityChart({ samples, promises, marks, durationMs }: Recording): string {
+export function availabilityChart(recording: Recording): string {
+  const { samples, promises, marks, durationMs } = recording;
   const pieces = promised(promises, durationMs);
   const max = Math.max(1, ...samples.map(({ total }) => total), ...pieces.map(([, , pods]) => pods));
   const view = frame(260, max, durationMs);
@@ -120,15 +132,20 @@ export function availabilityChart({ samples, promises, marks, durationMs }: Reco
   );
   const first = samples[0]?.atMs ?? 0;
   const area = line === "" ? "" : `<path class="area" d="${line}V${y(0)}H${x(first)}Z"/>`;
-  const floors = pieces
-    .map(([from, to, pods]) => {
-      const box = `<rect class="forbidden" x="${x(from)}" width="${round(x(to) - x(from))}" y="${y(pods)}" height="${round(y(0) - y(pods))}"/>`;
-      return `${box}<line class="promise" x1="${x(from)}" x2="${x(to)}" y1="${y(pods)}" y2="${y(pods)}"/>`;
-    })
-    .join("");
+  const forbidden = floors(recording).map(
+    ({ fromMs, toMs, pods }) =>
+      `<rect class="forbidden" x="${x(fromMs)}" width="${round(x(toMs) - x(fromMs))}" y="${y(pods)}" height="${round(y(0) - y(pods))}"/>`,
+  );
+  const promise = pieces.map(
+    ([from, to, pods]) => `<line class="promise" x1="${x(from)}" x2="${x(to)}" y1="${y(pods)}" y2="${y(pods)}"/>`,
+  );
   const lowest = samples.reduce<number | undefined>((least, { total }) => Math.min(least ?? total, total), undefined);
   const label = `Available pods over time; the lowest was ${lowest ?? "unknown"}`;
-  return svg(view.height, label, `${axes(view)}${area}${floors}<path class="total" d="${line}"/>${flags(marks, view)}`);
+  return svg(
+    view.height,
+    label,
+    `${axes(view)}${forbidden.join("")}${area}${promise.join("")}<path class="total" d="${line}"/>${flags(marks, view)}`,
+  );
 }
 
 /** One small chart for each cluster, on one scale. */

@@ -1,6 +1,6 @@
 /** A recording as one HTML file that needs nothing else: no script, no font, no network. */
 import { availabilityChart, clusterCharts, escapeHtml, numbered, reviewChart } from "./chart.ts";
-import type { Recording } from "./record.ts";
+import { floors, type Recording } from "./record.ts";
 
 const STYLE = `
 :root { color-scheme: light dark; --bg: #ffffff; --ink: #1b1f24; --soft: #57606a; --line: #d8dee4; --card: #f6f8fa;
@@ -12,13 +12,13 @@ const STYLE = `
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 60rem; padding: 1rem; background: var(--bg); color: var(--ink);
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
-h1 { font-size: 1.5rem; line-height: 1.25; margin: 0.5rem 0; } h2 { font-size: 1.1rem; margin: 2rem 0 0.5rem; }
+h1 { font-size: 1.5rem; line-height: 1.25; margin: 0.5rem 0; } h2 { font-size: 1.1rem; margin: 2rem 0 0.5rem; } h3 { font-size: 0.95rem; font-weight: 500; margin: 0.5rem 0 0; }
 p.verdict { font-size: 1.1rem; border-left: 0.4rem solid var(--good); background: var(--card); padding: 0.6rem 0.9rem; margin: 0.5rem 0; }
 p.verdict.bad { border-color: var(--bad); }
 .soft { color: var(--soft); }
 .facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.5rem, 1fr)); gap: 0.5rem; margin: 1rem 0; }
 .facts div { background: var(--card); padding: 0.5rem 0.8rem; border-radius: 0.4rem; } .facts b { display: block; font-size: 1.5rem; }
-.chart { overflow-x: auto; } svg { display: block; width: 100%; min-width: 30rem; height: auto; }
+.chart { overflow-x: auto; } svg { display: block; width: 100%; min-width: 42rem; height: auto; }
 svg text { fill: var(--soft); font-size: 12px; } svg .grid { stroke: var(--line); stroke-width: 1; }
 svg .total { fill: none; stroke: var(--total); stroke-width: 2; } svg .area { fill: var(--area); }
 svg .promise { stroke: var(--promise); stroke-width: 2; stroke-dasharray: 6 4; } svg .forbidden { fill: var(--forbidden); }
@@ -36,22 +36,22 @@ function seconds(ms: number): string {
   return `${(ms / 1000).toFixed(1)} s`;
 }
 
-/** The least that was available while anything was promised, and that promise. */
-function lowest({ samples, promises }: Recording): { readonly pods: number; readonly promised: number } | undefined {
+/** The tightest moment: the fewest spare pods while something was promised. */
+function tightest(recording: Recording): { readonly pods: number; readonly promised: number } | undefined {
+  const { samples } = recording;
   let worst: { readonly pods: number; readonly promised: number } | undefined;
-  const times = [...new Set([...samples.map(({ atMs }) => atMs), ...promises.map(({ atMs }) => atMs)])];
-  for (const atMs of times) {
-    const promise = promises.findLast((one) => one.atMs <= atMs)?.pods;
-    const total = samples.findLast((one) => one.atMs <= atMs)?.total;
-    if (promise === undefined || total === undefined) continue;
-    if (worst === undefined || total - promise < worst.pods - worst.promised)
-      worst = { pods: total, promised: promise };
+  for (const { fromMs, toMs, pods: promised } of floors(recording)) {
+    const before = samples.findLast(({ atMs }) => atMs <= fromMs);
+    const within = samples.filter(({ atMs }) => atMs > fromMs && atMs < toMs);
+    for (const { total } of before === undefined ? within : [before, ...within]) {
+      if (worst === undefined || total - promised < worst.pods - worst.promised) worst = { pods: total, promised };
+    }
   }
   return worst;
 }
 
 function facts(recording: Recording): string {
-  const worst = lowest(recording);
+  const worst = tightest(recording);
   const last = recording.reviews.at(-1);
   const first = recording.reviews[0];
   const count = (kind: "admitted" | "refused" | "busy"): number => (last?.[kind] ?? 0) - (first?.[kind] ?? 0);
@@ -114,8 +114,8 @@ ${facts(recording)}
 ${key([
   ["total", "available"],
   ["promise", "promised"],
-  ["forbidden", "below the promise"],
-  ["fault", "numbers: see what happened, below"],
+  ["forbidden", "below the promise, once it was reached"],
+  ["fault", "the numbers are told below"],
 ])}
 <div class="chart">${availabilityChart(recording)}</div>
 <h2>Deletions and evictions by answer</h2>

@@ -113,6 +113,42 @@ export class Recorder {
   }
 }
 
+/** A stretch of time in which so many pods had to stay available. */
+export interface Floor {
+  readonly fromMs: number;
+  readonly toMs: number;
+  readonly pods: number;
+}
+
+/**
+ * What could be broken, and when. A promise that is raised above what there is (a workload is scaled up) cannot be lost before it was
+ * reached: until then the one before it holds.
+ */
+export function floors({
+  promises,
+  samples,
+  durationMs,
+}: Pick<Recording, "promises" | "samples" | "durationMs">): readonly Floor[] {
+  const found: Floor[] = [];
+  let present: number | undefined;
+  for (const [index, { atMs, pods }] of promises.entries()) {
+    const toMs = promises[index + 1]?.atMs ?? durationMs;
+    const reachedMs = pods === undefined ? toMs : reachedAt(samples, atMs, pods);
+    const fromMs = pods !== undefined && pods > (present ?? 0) ? Math.min(toMs, reachedMs) : atMs;
+    if (fromMs > atMs && present !== undefined) found.push({ fromMs: atMs, toMs: fromMs, pods: present });
+    if (pods !== undefined && fromMs < toMs) found.push({ fromMs, toMs, pods });
+    present = fromMs < toMs ? pods : present;
+  }
+  return found;
+}
+
+/** When there were so many for the first time from `atMs` on. */
+function reachedAt(samples: readonly Sample[], atMs: number, pods: number): number {
+  const present = samples.findLast((one) => one.atMs <= atMs);
+  if (present !== undefined && present.total >= pods) return atMs;
+  return samples.find((one) => one.atMs > atMs && one.total >= pods)?.atMs ?? Number.POSITIVE_INFINITY;
+}
+
 /** At most {@link MAX_SAMPLES}; of each group the one with the fewest available pods, because that is what a reader looks for. */
 export function thinned(samples: readonly Sample[]): readonly Sample[] {
   const group = Math.ceil(samples.length / MAX_SAMPLES);

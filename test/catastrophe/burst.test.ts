@@ -9,6 +9,7 @@ import { Estate } from "../../scripts/product/estate.ts";
 import { OtherWebhook } from "../support/other-webhook.ts";
 import { createReadyPods, eachAtMost } from "../support/pods.ts";
 import { createProtector, waitUntilSettled } from "../support/protectors.ts";
+import { REPORT_ENVIRONMENT, reported } from "../support/report.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const PODS_PER_CELL = FULL ? 500 : 100;
@@ -45,7 +46,7 @@ interface Tally {
 let estate: Estate;
 
 beforeAll(async () => {
-  estate = await Estate.start({ cells: CELLS, cell: CELL, settle: SETTLE });
+  estate = await Estate.start({ cells: CELLS, cell: CELL, settle: SETTLE, environment: REPORT_ENVIRONMENT });
 });
 
 afterAll(async () => {
@@ -113,6 +114,27 @@ async function alive(app: string): Promise<Attempt[]> {
   return found;
 }
 
+/** {@link deleteAll}, and the report of it where one is asked for; `fault` says what is broken in the middle. */
+async function attack(
+  app: string,
+  attempts: readonly Attempt[],
+  fault?: string,
+  middle?: () => Promise<void>,
+): Promise<Tally> {
+  let tally: Tally | undefined;
+  const title = `${attempts.length} deletions at once, ${MIN_AVAILABLE} pods promised${fault === undefined ? "" : `: ${fault}`}`;
+  const what = { file: `burst-${app}`, title, namespace: "default", labels: `app=${app}`, promised: MIN_AVAILABLE };
+  await reported(estate, what, async (note) => {
+    note(`${attempts.length} deletions are sent at once`);
+    tally = await deleteAll(attempts, async () => {
+      if (fault !== undefined) note(fault);
+      await middle?.();
+    });
+  });
+  if (tally === undefined) throw new Error("nothing was deleted");
+  return tally;
+}
+
 /**
  * After a disturbance: never below the promise, nothing stuck, and what may still go can go. A deletion that its client was told has
  * timed out can still be committed, so the pods are counted when nothing is reserved any more.
@@ -149,7 +171,7 @@ describe(`${2 * PODS_PER_CELL} concurrent deletions in two cells, ${MIN_AVAILABL
   ]) {
     it(title, async () => {
       const attempts = await prepare(app, spec);
-      const tally = await deleteAll(attempts);
+      const tally = await attack(app, attempts);
       expect(tally).toMatchObject({ admitted: SPARE, refused: attempts.length - SPARE, failed: 0, oddities: [] });
       await waitUntilSettled(estate.core, "default", app, MIN_AVAILABLE, SETTLED_WITHIN_MS);
     });
@@ -158,7 +180,7 @@ describe(`${2 * PODS_PER_CELL} concurrent deletions in two cells, ${MIN_AVAILABL
   it("holds when a webhook replica is killed in the middle", async () => {
     const attempts = await prepare("replica");
     const victim = estate.webhooks[0];
-    await deleteAll(attempts, async () => {
+    await attack("replica", attempts, "a webhook replica is killed", async () => {
       await victim?.component.process.kill("SIGKILL");
       await victim?.component.process.start();
     });
@@ -167,7 +189,7 @@ describe(`${2 * PODS_PER_CELL} concurrent deletions in two cells, ${MIN_AVAILABL
 
   it("holds when an aggregator is killed in the middle", async () => {
     const attempts = await prepare("aggregator");
-    await deleteAll(attempts, async () => {
+    await attack("aggregator", attempts, "an aggregator is killed", async () => {
       const aggregator = estate.aggregators.get("east");
       await aggregator?.process.kill("SIGKILL");
       await aggregator?.process.start();
@@ -177,7 +199,7 @@ describe(`${2 * PODS_PER_CELL} concurrent deletions in two cells, ${MIN_AVAILABL
 
   it("holds when the core's apiserver is killed and restarted in the middle", async () => {
     const attempts = await prepare("apiserver");
-    await deleteAll(attempts, async () => {
+    await attack("apiserver", attempts, "the core's apiserver is killed", async () => {
       const apiserver = estate.core.processes["kube-apiserver"];
       await apiserver.kill("SIGKILL");
       await apiserver.start();
@@ -187,7 +209,7 @@ describe(`${2 * PODS_PER_CELL} concurrent deletions in two cells, ${MIN_AVAILABL
 
   it("holds when the core's etcd is restored to a snapshot taken in the middle", async () => {
     const attempts = await prepare("restored");
-    await deleteAll(attempts, async () => {
+    await attack("restored", attempts, "the core's etcd is restored", async () => {
       const snapshot = estate.core.snapshotEtcd();
       await estate.core.restoreEtcd(snapshot);
     });
@@ -204,7 +226,7 @@ describe(`${2 * PODS_PER_CELL} concurrent deletions in two cells, ${MIN_AVAILABL
       return false;
     };
     for (const cell of CELLS) await other.register(estate.cell(cell));
-    const tally = await deleteAll(attempts);
+    const tally = await attack("rejected", attempts, "another webhook rejects a fifth of them");
     for (const cell of CELLS) await other.unregister(estate.cell(cell));
     await other.stop();
     expect(tally.admitted).toBeLessThanOrEqual(SPARE);
