@@ -90,6 +90,10 @@ export const MEANINGS: Readonly<Record<string, readonly [where: string, meaning:
   ],
   VOIDED_ANNOTATION: ["pod", "written by an aggregator to void a reservation that nobody used (`--void-after`)"],
   COUNTED_CONDITION: ["pod, readiness gate and condition", "the pod is counted (KEP-580)"],
+  COUNTED_GATE: [
+    "protector (annotation), namespace (label)",
+    "`enabled` or `disabled`: whether new pods get the counted gate",
+  ],
   UPDATE_TRIGGER_ANNOTATION: ["the dummy pod", "when it was last patched"],
   UPDATE_TRIGGER_COUNTER_ANNOTATION: ["the dummy pod", "how often it was patched"],
   UPDATE_TRIGGER_LINEAGE_ANNOTATION: [
@@ -99,8 +103,18 @@ export const MEANINGS: Readonly<Record<string, readonly [where: string, meaning:
   PRE_ACTIVITY_PREFIX: ["pod, prefix of annotations", "each holds the pod's disruption back until it is removed"],
 };
 
+/** The constants of annotations.ts that users meet: names with a group, but for those of the project's own pods. */
+export function documentedNames(): readonly string[] {
+  return Object.entries(names)
+    .filter(([key, value]) => value.includes("/") && !["MIRROR_POD_ANNOTATION", "PART_OF_LABEL"].includes(key))
+    .map(([key]) => key);
+}
+
 function namesTable(): string {
   const values = new Map<string, unknown>(Object.entries(names));
+  for (const key of documentedNames()) {
+    if (MEANINGS[key] === undefined) throw new Error(`say what ${key} is for in MEANINGS of scripts/api-reference.ts`);
+  }
   const rows = Object.entries(MEANINGS).map(
     ([key, [where, meaning]]) => `| \`${String(values.get(key))}\` | ${where} | ${meaning} |\n`,
   );
