@@ -127,6 +127,11 @@ export class Aggregator {
     if (event.kind === "versionWentBack") this.#remember(core, "CoreRestored");
   }
 
+  /** The core is older than somebody knows it to have been (design 5.4). */
+  coreRestored(core: string): void {
+    this.#remember(core, "CoreRestored");
+  }
+
   /** Accounts until `signal` aborts; resolves when the last write has ended. */
   async lead(signal: AbortSignal): Promise<void> {
     const { pods, ports, cellClient, onEvent } = this.#options;

@@ -7,6 +7,7 @@ import {
   observeOptions,
 } from "../../shared/runtime/common-options.ts";
 import {
+  boolean,
   choice,
   duration,
   integer,
@@ -97,6 +98,22 @@ export const aggregatorOptions = defineOptions({
       5_000,
       "How long one call to a core cluster may take.",
     ),
+    outlive: option(
+      boolean(),
+      true,
+      "Protectors outlive their own loss: keep copies of them in the cell, create again what vanished without a release.",
+    ),
+    systemNamespace: option(
+      text("NAMESPACE"),
+      "podseidon-system",
+      "Where the copies of protectors are in the cell, and the register of released protectors in a core.",
+    ),
+    restoreAfter: option(
+      duration(),
+      30_000,
+      "How long the generator may try to create a vanished protector again before this cell does.",
+    ),
+    copyInterval: option(duration({ minMs: 100 }), 5_000, "The least time between two writes of the copies."),
     ...leaderElectionOptions,
     ...observeOptions,
   },

@@ -5,6 +5,7 @@ import { createHttpsTransport } from "../../shared/kube/https-transport.ts";
 import { loadClusterAccess } from "../../shared/kube/kubeconfig.ts";
 import { ListWatch } from "../../shared/kube/list-watch.ts";
 import { RELIST_AFTER_OUTAGE_MS } from "../../shared/kube/list-watch-options.ts";
+import { ReleaseRegister } from "../../shared/kube/release-register.ts";
 import { ShardedListWatch } from "../../shared/kube/sharded-list-watch.ts";
 import { offersShards } from "../../shared/kube/shards.ts";
 import type { Transport } from "../../shared/kube/transport.ts";
@@ -30,6 +31,8 @@ import { leaseName } from "./lease-name.ts";
 import { eventLog } from "./log-events.ts";
 import { eventMetrics, stateMetrics } from "./metrics.ts";
 import { type AggregatorOptions, aggregatorOptions } from "./options.ts";
+import { observeOutlive, outliveMetrics } from "./outlive/observe.ts";
+import { Outlive, type OutliveCore } from "./outlive/outlive.ts";
 import { podParser } from "./pod-parser.ts";
 import { protectorMetrics } from "./protector-metrics.ts";
 import { parseTrimmedProtector } from "./protector-parser.ts";
@@ -154,6 +157,7 @@ export async function run(): Promise<number> {
   });
   watches.track("pods", pods);
   const cores: CoreAccess[] = [];
+  const outliveCores: OutliveCore[] = [];
   const watched: { readonly name: string; readonly watch: Startable }[] = [{ name: "pods", watch: pods }];
   for (const { name, path } of options.core) {
     const core = clocks.watch(`core ${name}`, connect(await access(`--core ${name}`, path ?? "")));
@@ -162,10 +166,13 @@ export async function run(): Promise<number> {
     const protectors = watchProtectors(name, core, (event) => {
       observe(event);
       aggregator.protectorsWatched(name, event);
+      outlive.watched(name, event);
     });
     watches.track(name, protectors);
     watched.push({ name: `protectors of ${name}`, watch: protectors });
-    cores.push({ name, client: new ApiClient(core), protectors });
+    const client = new ApiClient(core);
+    cores.push({ name, client, protectors });
+    outliveCores.push({ name, api: client, protectors, releases: releasesOf(name, core, options) });
   }
   const work = observeWork(metrics, log);
   const queueEvents = new Map(cores.map(({ name }) => [name, work.observe(name)]));
@@ -191,6 +198,22 @@ export async function run(): Promise<number> {
     onQueueEvent: (core, event) => queueEvents.get(core)?.(event),
   });
   for (const { name } of cores) work.track(queueOf(aggregator, name));
+  const outlive: Outlive = new Outlive({
+    cellID: options.cellId,
+    ports,
+    cellApi: new ApiClient(transport),
+    namespace: options.systemNamespace,
+    membership: aggregator.membership,
+    cores: outliveCores,
+    settleMs: options.settlePeriod,
+    headStartMs: options.restoreAfter,
+    everyMs: options.copyInterval,
+    timeoutMs: options.coreTimeout,
+    mayWrite: () => leadership.isLeader,
+    coreRestored: (core) => aggregator.coreRestored(core),
+    onEvent: observeOutlive(metrics, log.child({ cell: options.cellId })),
+  });
+  outliveMetrics(metrics, outlive);
   const election = {
     ...options,
     transport,
@@ -198,7 +221,9 @@ export async function run(): Promise<number> {
     lease: leaseName(options),
     observer: observeLeaderElection(metrics, log),
   };
-  const leadership: Leadership = new Leadership(election, (signal) => aggregator.lead(signal));
+  const leadership: Leadership = new Leadership(election, async (signal) => {
+    await Promise.all([aggregator.lead(signal), options.outlive ? outlive.run(signal) : undefined]);
+  });
   stateMetrics(metrics, aggregator, ports.clock);
   const names = cores.map(({ name }) => name);
   protectorMetrics(metrics, names, (core) => protectorsOf(aggregator, core), ports.clock);
@@ -220,6 +245,7 @@ export async function run(): Promise<number> {
     .add({ name: "health", start: () => health.start(), stop: () => health.stop() })
     .add({ name: "transports", stop: () => transports.forEach((one) => void one.close()) });
   for (const { name, watch } of watched) lifecycle.add(source(name, watch));
+  lifecycle.add({ name: "releases", stop: () => outlive.stop() });
   lifecycle.add({ name: "leadership", start: () => leadership.start(), stop: () => leadership.stop() });
   const code = await lifecycle.run();
   log.flush();
@@ -228,6 +254,10 @@ export async function run(): Promise<number> {
 
 function* protectorsOf({ membership }: Aggregator, core: string): Iterable<PodProtector> {
   for (const { protector } of membership.entries(core)) yield protector;
+}
+
+function releasesOf(core: string, transport: Transport, { systemNamespace }: AggregatorOptions): ReleaseRegister {
+  return new ReleaseRegister({ core, transport, ports: systemPorts, namespace: systemNamespace });
 }
 
 /** The queue of the term that is under way: each term has one of its own. */

@@ -1,0 +1,112 @@
+import { describe, expect, test } from "vitest";
+import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import {
+  CHUNK_CHARACTERS,
+  chunkName,
+  encodeCopy,
+  MAX_COPY_CHARACTERS,
+  readCopies,
+  versionsName,
+} from "../../../shared/schema/protector-copy.ts";
+import { ConfigMaps } from "../../../test/support/config-maps.ts";
+import { Chunks } from "./chunks.ts";
+
+const CELL = "cell-1";
+const signal = new AbortController().signal;
+
+function chunksOf(api: ConfigMaps): Chunks {
+  return new Chunks({ api, cellID: CELL, namespace: "podseidon-system", timeoutMs: 1_000 });
+}
+
+function protector(uid: string, buckets = 0): PodProtector {
+  const list = Array.from({ length: buckets }, (_, index) => ({
+    startTime: "2026-01-01T00:00:00Z",
+    podUID: `pod-${index}`,
+    podName: "x".repeat(100),
+  }));
+  const summary = { totalReplicas: 9, aggregatedAvailableReplicas: 9, estimatedAvailableReplicas: 9 };
+  return {
+    metadata: { name: uid, namespace: "shop", uid, resourceVersion: "7", generation: 3, finalizers: ["f"] },
+    spec: { minAvailable: 5, minReadySeconds: 0, selector: { matchLabels: { app: uid } } },
+    status: {
+      cells: [
+        { cellID: CELL, aggregation: { totalReplicas: 9, availableReplicas: 9 }, admissionHistory: { buckets: list } },
+        { cellID: "other", admissionHistory: { buckets: list } },
+      ],
+      summary,
+    },
+  };
+}
+
+describe("copies of a cell", () => {
+  test("are written once, and read back by the next process", async () => {
+    const api = new ConfigMaps();
+    const chunks = chunksOf(api);
+    expect(chunks.put("a", encodeCopy("core", protector("a", 2), CELL))).toBe(true);
+    expect(await chunks.flush(signal)).toBe(1);
+    expect(chunks.put("a", encodeCopy("core", protector("a", 2), CELL))).toBe(false);
+    expect(await chunks.flush(signal)).toBe(0);
+    const next = chunksOf(api);
+    const read = await next.read(signal);
+    expect(read).toMatchObject({ object: { protectors: [{ core: "core", object: { metadata: { uid: "a" } } }] } });
+    expect(next.put("a", encodeCopy("core", protector("a", 2), CELL))).toBe(false);
+    expect(api.writes).toHaveLength(2);
+  });
+
+  test("hold spec, identity and the history of this cell, never the counts nor what changes by itself", () => {
+    const other = { ...protector("a", 2), metadata: { ...protector("a").metadata, resourceVersion: "8" } };
+    const text = encodeCopy("core", protector("a", 2), CELL);
+    expect(encodeCopy("core", other, CELL)).toBe(text);
+    const map = { metadata: { name: "x", uid: "u", resourceVersion: "1" }, data: { a: text } };
+    const { object } = readCopies([map]).protectors[0] ?? {};
+    expect(object?.spec).toEqual(protector("a").spec);
+    expect(object?.status?.cells).toHaveLength(1);
+    expect(object?.status?.cells[0]?.aggregation).toBeUndefined();
+    expect(object?.status?.cells[0]?.admissionHistory?.buckets).toHaveLength(2);
+  });
+
+  test("leave a history out that is too long", () => {
+    const text = encodeCopy("core", protector("a", 1_000), CELL);
+    expect(text.length).toBeLessThan(MAX_COPY_CHARACTERS);
+    expect(text).not.toContain("pod-1");
+  });
+
+  test("go with what was released, and make room", async () => {
+    const api = new ConfigMaps();
+    const chunks = chunksOf(api);
+    const text = "x".repeat(CHUNK_CHARACTERS / 2 + 1);
+    chunks.put("a", text);
+    chunks.put("b", text);
+    await chunks.flush(signal);
+    expect(Object.keys(api.data(chunkName(CELL, 1)) ?? {})).toEqual(["b"]);
+    chunks.remove("a");
+    chunks.put("c", text);
+    await chunks.flush(signal);
+    expect(Object.keys(api.data(chunkName(CELL, 0)) ?? {})).toEqual(["c"]);
+    expect(chunks.size).toBe(2);
+  });
+
+  test("that could not be written are written the next time", async () => {
+    const api = new ConfigMaps();
+    const chunks = chunksOf(api);
+    chunks.put("a", "1");
+    api.faults.push({ kind: "unavailable", error: new Error("no"), sent: true });
+    expect(await chunks.flush(signal)).toMatchObject({ kind: "unavailable" });
+    chunks.put("b", "2");
+    expect(await chunks.flush(signal)).toBe(1);
+    expect(api.data(chunkName(CELL, 0))).toEqual({ a: "1", b: "2" });
+  });
+
+  test("versions are written when they are news", async () => {
+    const api = new ConfigMaps();
+    const chunks = chunksOf(api);
+    await chunks.putVersions({ core: "70" }, signal);
+    await chunks.putVersions({ core: "70" }, signal);
+    expect(api.writes).toHaveLength(2);
+    const next = chunksOf(api);
+    expect(await next.read(signal)).toMatchObject({ object: { versions: [{ core: "core", version: "70" }] } });
+    await next.putVersions({ core: "70" }, signal);
+    expect(api.writes).toHaveLength(2);
+    expect(api.data(versionsName(CELL))).toEqual({ versions: '{"core":"70"}' });
+  });
+});

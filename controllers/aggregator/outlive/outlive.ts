@@ -1,0 +1,241 @@
+/**
+ * How protectors outlive their own loss, at the aggregator (design 7): copies of those that this cell counts, kept in the cell; what vanished
+ * without a release is created again from them; released ones are acknowledged in the core's register.
+ */
+
+import type { ApiClient } from "../../../shared/kube/api.ts";
+import type { ApiFailure } from "../../../shared/kube/api-result.ts";
+import type { ReleaseRegister } from "../../../shared/kube/release-register.ts";
+import type { Source } from "../../../shared/kube/source.ts";
+import type { WatchEvent } from "../../../shared/kube/watch-event.ts";
+import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
+import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import { encodeCopy, type ProtectorCopy } from "../../../shared/schema/protector-copy.ts";
+import { compareVersions, isComparableVersion } from "../../../shared/schema/resource-version.ts";
+import { type Entry, entryKey } from "../entry.ts";
+import type { Membership } from "../membership.ts";
+import { cellEntry } from "../progress.ts";
+import { Acknowledgement } from "./acknowledge.ts";
+import { Chunks } from "./chunks.ts";
+import type { OutliveEvent } from "./events.ts";
+import { LostProtectors } from "./lost.ts";
+
+export interface OutliveCore {
+  readonly name: string;
+  readonly api: Pick<ApiClient, "create" | "patch" | "putPodProtectorStatus" | "getPodProtector">;
+  readonly protectors: Pick<Source<PodProtector>, "position"> & { whenSynced(signal: AbortSignal): Promise<void> };
+  readonly releases: Pick<ReleaseRegister, "has" | "start" | "stop" | "whenKnown" | "segments">;
+}
+
+export interface OutliveOptions {
+  readonly cellID: string;
+  readonly ports: Ports;
+  readonly cellApi: Pick<ApiClient, "get" | "create" | "patch">;
+  /** Where the copies are in the cell, and the register in a core. */
+  readonly namespace: string;
+  readonly membership: Membership;
+  readonly cores: readonly OutliveCore[];
+  readonly settleMs: number;
+  /** How long the generator may try before this cell does. */
+  readonly headStartMs: number;
+  /** Least time between two writes of the copies. */
+  readonly everyMs: number;
+  readonly timeoutMs: number;
+  readonly mayWrite: () => boolean;
+  /** The core is older than it was seen: its protectors' history may be lost (design 5.4). */
+  readonly coreRestored: (core: string) => void;
+  readonly onEvent: (event: OutliveEvent) => void;
+}
+
+/** The versions of the cores move all the time; what is stored may lag so much. */
+const VERSIONS_EVERY_MS = 30_000;
+const RETRY_MS = 5_000;
+
+export class Outlive {
+  readonly #options: OutliveOptions;
+  /** Cores whose list after a restore is being taken over now. */
+  readonly #restoring = new Set<string>();
+  #term: OutliveTerm | undefined;
+
+  constructor(options: OutliveOptions) {
+    this.#options = options;
+  }
+
+  get lost(): number {
+    return this.#term?.lost.size ?? 0;
+  }
+
+  get copies(): number {
+    return this.#term?.chunks.size ?? 0;
+  }
+
+  /** To be given every event of a core's list-watch of protectors. */
+  watched(core: string, event: WatchEvent): void {
+    if (event.kind === "versionWentBack") this.#restoring.add(core);
+    if (event.kind === "listed") this.#restoring.delete(core);
+  }
+
+  /** Keeps copies while this process leads; resolves soon after `signal` aborts. */
+  async run(signal: AbortSignal): Promise<void> {
+    const { cores } = this.#options;
+    for (const { releases } of cores) releases.start();
+    await Promise.all(
+      cores.flatMap(({ protectors, releases }) => [protectors.whenSynced(signal), releases.whenKnown(signal)]),
+    );
+    if (signal.aborted) return;
+    const term = new OutliveTerm(this.#options, (core) => this.#restoring.has(core));
+    this.#term = term;
+    await term.run(signal);
+    this.#term = undefined;
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all(this.#options.cores.map(({ releases }) => releases.stop()));
+  }
+}
+
+class OutliveTerm {
+  readonly chunks: Chunks;
+  readonly lost: LostProtectors;
+  readonly #options: OutliveOptions;
+  readonly #isRestoring: (core: string) => boolean;
+  readonly #dirty = new Set<Entry>();
+  readonly #acknowledgements: readonly Acknowledgement[];
+  #versions: Record<string, string> = {};
+  #versionsDueMs = 0;
+  /** Since when (monotonic) a core has been older than stored. */
+  readonly #backSinceMs = new Map<string, number>();
+
+  constructor(options: OutliveOptions, isRestoring: (core: string) => boolean) {
+    const { cellApi: api, cellID, namespace, timeoutMs, ports, headStartMs, membership, cores, onEvent } = options;
+    this.#options = options;
+    this.#isRestoring = isRestoring;
+    this.chunks = new Chunks({ api, cellID, namespace, timeoutMs });
+    this.#acknowledgements = cores.map(
+      (core) => new Acknowledgement({ core, cellID, namespace, ports, timeoutMs, onEvent }),
+    );
+    this.lost = new LostProtectors({
+      ports,
+      headStartMs,
+      isRecorded: (core, uid) => this.#core(core)?.releases.has(uid) ?? false,
+      isPresent: (core, key) => membership.entry(core, key) !== undefined,
+      callsOf: (core) => this.#core(core)?.api,
+      over: (uid) => this.chunks.remove(uid),
+      timeoutMs,
+      onEvent,
+    });
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    const { membership, ports, everyMs, mayWrite } = this.#options;
+    const unlisten = membership.listen({
+      podChanged: (entry) => {
+        // Only the first pod makes a copy necessary.
+        if (!this.chunks.has(entry.protector.metadata.uid)) this.#dirty.add(entry);
+      },
+      protectorChanged: (entry) => void this.#dirty.add(entry),
+      protectorGone: (entry) => this.#gone(entry),
+      podSeen: () => undefined,
+    });
+    if (await this.#begin(signal)) {
+      while (!signal.aborted) {
+        if (mayWrite()) await this.#tick(signal);
+        await sleep(ports, everyMs, signal);
+      }
+    }
+    unlisten();
+  }
+
+  /** What the last term has left. False when the process is to stop. */
+  async #begin(signal: AbortSignal): Promise<boolean> {
+    const { ports, membership, cores } = this.#options;
+    let read = await this.chunks.read(signal);
+    while (read.kind !== "ok" && !signal.aborted) {
+      this.#failed(read);
+      await sleep(ports, RETRY_MS, signal);
+      read = await this.chunks.read(signal);
+    }
+    if (read.kind !== "ok" || signal.aborted) return false;
+    for (const { core, version } of read.object.versions) this.#versions[core] = version;
+    for (const { name } of cores) {
+      this.#compareVersion(name);
+      for (const entry of membership.entries(name)) this.#dirty.add(entry);
+    }
+    for (const copy of read.object.protectors) this.#compareCopy(copy);
+    return true;
+  }
+
+  #compareCopy(copy: ProtectorCopy): void {
+    const { namespace = "", name, uid } = copy.object.metadata;
+    const present = this.#options.membership.entry(copy.core, entryKey({ namespace, name }));
+    if (present?.protector.metadata.uid === uid) return;
+    if (present !== undefined || !this.lost.add(copy, this.#backSinceMs.has(copy.core))) this.chunks.remove(uid);
+  }
+
+  #gone({ id, protector }: Entry): void {
+    const copy = { core: id.core, object: protector };
+    if (!this.chunks.has(protector.metadata.uid) && !this.#isWanted(id.core, protector, 1)) return;
+    if (!this.lost.add(copy, this.#isRestoring(id.core))) this.chunks.remove(protector.metadata.uid);
+  }
+
+  /** A protector is copied by the cells that count it. */
+  #isWanted(core: string, protector: PodProtector, pods: number): boolean {
+    return this.#core(core) !== undefined && (pods > 0 || cellEntry(protector, this.#options.cellID) !== undefined);
+  }
+
+  async #tick(signal: AbortSignal): Promise<void> {
+    const { cellID, onEvent, membership } = this.#options;
+    for (const entry of this.#dirty) {
+      const { core } = entry.id;
+      const { uid } = entry.protector.metadata;
+      if (membership.entry(core, entryKey(entry.id)) !== entry) continue;
+      if (!this.#isWanted(core, entry.protector, entry.pods.size)) this.chunks.remove(uid);
+      else if (!this.chunks.put(uid, encodeCopy(core, entry.protector, cellID)) && !this.chunks.has(uid))
+        onEvent({ kind: "noRoom", uid });
+    }
+    this.#dirty.clear();
+    await this.lost.work(signal);
+    const flushed = await this.chunks.flush(signal);
+    if (typeof flushed !== "number") return this.#failed(flushed);
+    if (flushed > 0) onEvent({ kind: "copied", chunks: flushed, protectors: this.chunks.size });
+    await this.#writeVersions(flushed > 0, signal);
+    for (const acknowledgement of this.#acknowledgements) await acknowledgement.write(signal);
+  }
+
+  async #writeVersions(isChanged: boolean, signal: AbortSignal): Promise<void> {
+    const nowMs = this.#options.ports.clock.monotonicMs();
+    if (!isChanged && nowMs < this.#versionsDueMs) return;
+    this.#versionsDueMs = nowMs + VERSIONS_EVERY_MS;
+    for (const { name } of this.#options.cores) this.#compareVersion(name);
+    const result = await this.chunks.putVersions(this.#versions, signal);
+    if (result.kind !== "ok") this.#failed(result);
+  }
+
+  /** The highest version stays stored until a settle period after the core has been older: whoever starts meanwhile is to know. */
+  #compareVersion(core: string): void {
+    const { ports, settleMs, coreRestored, onEvent } = this.#options;
+    const position = this.#core(core)?.protectors.position;
+    if (!isComparableVersion(position)) return;
+    const stored = this.#versions[core];
+    const isBack = isComparableVersion(stored) && compareVersions(position, stored) < 0;
+    const nowMs = ports.clock.monotonicMs();
+    const sinceMs = this.#backSinceMs.get(core);
+    if (isBack && sinceMs === undefined) {
+      this.#backSinceMs.set(core, nowMs);
+      onEvent({ kind: "coreWentBack", core, from: stored, to: position });
+      coreRestored(core);
+    }
+    if (isBack && nowMs - (sinceMs ?? nowMs) < settleMs) return;
+    this.#backSinceMs.delete(core);
+    this.#versions = { ...this.#versions, [core]: position };
+  }
+
+  #core(name: string): OutliveCore | undefined {
+    return this.#options.cores.find((core) => core.name === name);
+  }
+
+  #failed(failure: ApiFailure): void {
+    const message = failure.kind === "unavailable" ? failure.error.message : JSON.stringify(failure);
+    this.#options.onEvent({ kind: "copyFailed", message });
+  }
+}
