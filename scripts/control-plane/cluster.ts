@@ -6,7 +6,7 @@ import { ApiClient, conditionStatus, field } from "./api-client.ts";
 import { type Binaries, ensureBinaries } from "./binaries.ts";
 import { COMPONENT_NAMES, type ComponentName, etcdUrl, type Ports, type Setting, serverUrl } from "./components.ts";
 import { EtcdClient } from "./etcd.ts";
-import { copyEtcdData, type EtcdSnapshot, replaceEtcdData } from "./etcd-data.ts";
+import { copyEtcdData, type EtcdSnapshot, emptyEtcdData, replaceEtcdData } from "./etcd-data.ts";
 import { Identity, type StaticToken } from "./identity.ts";
 import { credentialOf, type KubeconfigUser, requestToken } from "./kubeconfig-user.ts";
 import { type KubectlOptions, type KubectlResult, runKubectl } from "./kubectl.ts";
@@ -203,6 +203,14 @@ export class Cluster implements AsyncDisposable {
     if (options.keepApiserver !== true) await apiserver.kill();
     await replaceEtcdData(etcd, this.#setting.etcdDataDirectory, snapshot);
     if (options.keepApiserver !== true) await apiserver.start();
+  }
+
+  /** Empties etcd, as after the loss of its disks: the apiserver begins anew with nothing but what it makes itself. */
+  async wipeEtcd(): Promise<void> {
+    const { etcd, "kube-apiserver": apiserver } = this.processes;
+    await apiserver.kill();
+    await emptyEtcdData(etcd, this.#setting.etcdDataDirectory);
+    await apiserver.start();
   }
 
   /**

@@ -27,3 +27,10 @@ export async function replaceEtcdData(etcd: ManagedProcess, data: string, snapsh
   rmSync(discarded, { recursive: true, force: true });
   await etcd.start();
 }
+
+/** Kills etcd, takes all its data away and starts it. */
+export async function emptyEtcdData(etcd: ManagedProcess, data: string): Promise<void> {
+  await etcd.kill();
+  rmSync(data, { recursive: true, force: true });
+  await etcd.start();
+}

@@ -13,6 +13,8 @@ import { startWebhook, type WebhookReplica } from "./webhook.ts";
 const ROOT = resolve(import.meta.dirname, "../..");
 const CRD = join(ROOT, "crds/podseidon.kubewharf.io_podprotectors.yaml");
 
+const SYSTEM_NAMESPACE = { apiVersion: "v1", kind: "Namespace", metadata: { name: "podseidon-system" } };
+
 export interface EstateOptions {
   /** Ids of the cells. The first may be the core cluster itself: see `single`. */
   readonly cells: readonly string[];
@@ -82,6 +84,8 @@ export class Estate implements AsyncDisposable {
 
   async #install(): Promise<void> {
     await this.core.apply(readFileSync(CRD, "utf8"));
+    // Where releases are on record in the core, and copies of protectors are kept in the cells.
+    for (const cluster of new Set([this.core, ...this.cells.values()])) await cluster.apply([SYSTEM_NAMESPACE]);
     for (let index = 1; index <= (this.#options.replicas ?? 3); index += 1) await this.addWebhook(`webhook-${index}`);
     if (this.#options.aggregators !== false) for (const id of this.cells.keys()) await this.startAggregator(id);
     for (const id of this.cells.keys()) await this.register(id);

@@ -1,0 +1,281 @@
+/**
+ * Protection outlives the loss of its own objects (design 7): protectors deleted, their CRD deleted, the core's etcd restored to an older
+ * state or emptied, all processes restarted meanwhile. The pods are in another cluster, and nothing replaces one that goes: what is
+ * left in the end is the lowest that there ever was, which a watch of the pods confirms.
+ */
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { field, items } from "../../scripts/control-plane/api-client.ts";
+import type { EtcdSnapshot } from "../../scripts/control-plane/etcd-data.ts";
+import { Availability } from "../../scripts/demo/availability.ts";
+import { Component } from "../../scripts/product/component.ts";
+import { Estate } from "../../scripts/product/estate.ts";
+import { root } from "../../scripts/root.ts";
+import { createReadyPods, eachAtMost } from "../support/pods.ts";
+
+const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
+const PODS = FULL ? 200 : 20;
+const PROMISED = (PODS * 4) / 5;
+const GROUP = "podseidon.kubewharf.io";
+const CRD_NAME = `podprotectors.${GROUP}`;
+const CRD = readFileSync(join(root, "crds", `${GROUP}_podprotectors.yaml`), "utf8");
+const NAMESPACE = "shop";
+const PROTECTOR = `/apis/${GROUP}/v1alpha1/namespaces/${NAMESPACE}/podprotectors/deployment-web`;
+const BARE = { controllerManager: false, scheduler: false, kwok: false } as const;
+const FLAGS = { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount", "request-timeout": "5s" } };
+const SETTLE = "6s";
+
+let estate: Estate;
+let generator: Component;
+let availability: Availability;
+/** Of the core, before there was anything to protect. */
+let before: EtcdSnapshot;
+let made = 0;
+
+const namespace = { apiVersion: "v1", kind: "Namespace", metadata: { name: NAMESPACE } };
+const deployment = {
+  apiVersion: "apps/v1",
+  kind: "Deployment",
+  metadata: { name: "web", namespace: NAMESPACE, labels: { [`${GROUP}/protect`]: "true" } },
+  spec: {
+    replicas: PODS,
+    selector: { matchLabels: { app: "web" } },
+    strategy: { rollingUpdate: { maxUnavailable: "20%", maxSurge: 0 } },
+    template: { metadata: { labels: { app: "web" } }, spec: { containers: [{ name: "web", image: "web" }] } },
+  },
+};
+
+beforeAll(async () => {
+  estate = await Estate.start({
+    cells: ["east"],
+    replicas: 2,
+    cell: { ...BARE, flags: FLAGS },
+    core: { flags: FLAGS },
+    settle: SETTLE,
+    aggregatorArgs: ["--restore-after=2s", "--copy-interval=500ms", "--heartbeat-interval=3s"],
+  });
+  for (const cluster of [estate.core, estate.cell("east")]) await cluster.apply([namespace]);
+  before = estate.core.snapshotEtcd();
+  generator = await startGenerator();
+  availability = await Availability.watch([estate.cell("east")], NAMESPACE);
+}, 120_000);
+
+afterAll(async () => {
+  await availability?.stop();
+  await generator?.stop();
+  await estate?.stop();
+});
+
+function startGenerator(): Promise<Component> {
+  const args = ["--kubeconfig", estate.core.kubeconfig, "--leader-elect=false"];
+  return Component.start({
+    kind: "generator",
+    name: "generator",
+    directory: join(estate.core.directory, "product"),
+    args,
+  });
+}
+
+interface Tally {
+  admitted: number;
+  refused: number;
+  /** Answered by failurePolicy: the webhook had no answer. */
+  failed: number;
+  readonly messages: string[];
+}
+
+/** Deletes every pod that is there, all at once. */
+async function attack(): Promise<Tally> {
+  const tally: Tally = { admitted: 0, refused: 0, failed: 0, messages: [] };
+  const path = `/api/v1/namespaces/${NAMESPACE}/pods`;
+  const { admin } = estate.cell("east");
+  const names = items(await admin.get(path)).map((pod) => String(field(pod, "metadata", "name")));
+  await eachAtMost(names.length, names, async (name) => {
+    const { status, text } = await admin.request("DELETE", `${path}/${name}`);
+    if (status < 300) tally.admitted++;
+    else if (status === 429) tally.refused++;
+    else tally.failed++;
+    if (status >= 300) tally.messages.push(text);
+  });
+  return tally;
+}
+
+async function attackUntil(condition: () => Promise<boolean>): Promise<Tally> {
+  const sum: Tally = { admitted: 0, refused: 0, failed: 0, messages: [] };
+  const stopMs = performance.now() + 60_000;
+  do {
+    const { admitted, refused, failed, messages } = await attack();
+    sum.admitted += admitted;
+    sum.refused += refused;
+    sum.failed += failed;
+    sum.messages.push(...messages);
+    if (performance.now() > stopMs) throw new Error(`it did not come to an end: ${sum.messages.at(-1)}`);
+  } while (!(await condition()));
+  return sum;
+}
+
+async function protector(): Promise<unknown> {
+  const { status, body } = await estate.core.admin.request("GET", PROTECTOR);
+  return status === 200 ? body : undefined;
+}
+
+const uidOf = (object: unknown): unknown => field(object, "metadata", "uid");
+
+/** There is a protector other than `uid`, its cell counts as many pods as there are, and is not on hold. */
+async function isInForce(uid: unknown, available: number): Promise<boolean> {
+  const found = await protector();
+  const aggregation = field(found, "status", "cells", 0, "aggregation");
+  return (
+    found !== undefined &&
+    uidOf(found) !== uid &&
+    field(found, "metadata", "deletionTimestamp") === undefined &&
+    field(aggregation, "availableReplicas") === available &&
+    field(aggregation, "resourceVersion") !== undefined &&
+    field(aggregation, "hold") === undefined
+  );
+}
+
+async function untilInForce(uid: unknown, available = PROMISED): Promise<void> {
+  await estate.core
+    .waitFor("the protector to be in force again", () => isInForce(uid, available), 60_000)
+    .catch(async (cause: unknown) => {
+      throw new Error(`it is ${JSON.stringify(await protector())}`, { cause });
+    });
+}
+
+async function ghosts(): Promise<number> {
+  const counts = await Promise.all(
+    estate.webhooks.map(({ component }) => component.metric("podseidon_webhook_ghosts", { core: "core" })),
+  );
+  return counts.reduce<number>((sum, count) => sum + (count ?? 0), 0);
+}
+
+async function restartEverything(): Promise<void> {
+  const all = [...estate.webhooks.map(({ component }) => component), ...estate.aggregators.values()];
+  await Promise.all(all.map(({ process }) => process.kill("SIGKILL")));
+  await Promise.all(all.map(({ process }) => process.start()));
+}
+
+async function untilCopied(): Promise<void> {
+  await estate.core.waitFor("the cell to have a copy", async () => {
+    const list = await estate
+      .cell("east")
+      .admin.get(`/api/v1/namespaces/podseidon-system/configmaps?labelSelector=${GROUP}/copy`);
+    const uid = String(uidOf(await protector()));
+    return items(list).some((map) => typeof field(map, "data", uid) === "string");
+  });
+}
+
+/** One pod more than promised: exactly one may go, so quota works again. */
+async function expectLive(): Promise<void> {
+  await createReadyPods(estate.cell("east"), {
+    namespace: NAMESPACE,
+    prefix: `more-${++made}`,
+    count: 1,
+    labels: { app: "web" },
+  });
+  await untilInForce(undefined, PROMISED + 1);
+  const { admitted } = await attackUntil(async () => availability.counts().total === PROMISED);
+  expect(admitted).toBe(1);
+  await untilInForce(undefined);
+  expect(await ghosts()).toBe(0);
+}
+
+describe(`${PODS} pods, ${PROMISED} promised`, () => {
+  beforeEach(() => {
+    if (availability.counts().total > 0) availability.from();
+  });
+
+  it("lets exactly the spare pods go, and copies the protector into the cell", async () => {
+    await estate.core.apply([deployment]);
+    const pods = { namespace: NAMESPACE, prefix: "web", count: PODS, labels: { app: "web" } };
+    // The protector is there before its pods are: what is made first is covered, too.
+    await estate.core.waitFor("the protector", async () => (await protector()) !== undefined);
+    await createReadyPods(estate.cell("east"), pods);
+    await untilInForce(undefined, PODS);
+    const { admitted } = await attackUntil(async () => availability.counts().total === PROMISED);
+    expect(admitted).toBe(PODS - PROMISED);
+    await untilInForce(undefined);
+    await untilCopied();
+  });
+
+  it("kubectl delete ppr --all: none goes, and the protector is back with another UID", async () => {
+    const uid = uidOf(await protector());
+    const deleted = estate.core.kubectl(["delete", "ppr", "--all", "--namespace", NAMESPACE]);
+    const tally = await attackUntil(() => isInForce(uid, PROMISED));
+    expect((await deleted).code).toBe(0);
+    expect(tally).toMatchObject({ admitted: 0, failed: 0 });
+    expect(availability.lowest).toBe(PROMISED);
+    await expectLive();
+    await untilCopied();
+  });
+
+  it("deletion of the CRD: stays in force while it can; then nothing goes until the CRD is back, whatever is restarted", async () => {
+    const uid = uidOf(await protector());
+    await estate.core.kubectl(["delete", "crd", CRD_NAME, "--wait=false"]);
+    await estate.core.waitFor("the protector to be on its way out", async () => {
+      return field(await protector(), "metadata", "deletionTimestamp") !== undefined;
+    });
+    expect(await attack()).toMatchObject({ admitted: 0, failed: 0 });
+    expect(uidOf(await protector())).toBe(uid);
+    // The way out, and the worst that can be done: the finalizers are torn away.
+    await estate.core.admin.call("PATCH", PROTECTOR, { metadata: { finalizers: null } });
+    await estate.core.waitFor("the CRD to be gone", async () => {
+      const path = `/apis/apiextensions.k8s.io/v1/customresourcedefinitions/${CRD_NAME}`;
+      return (await estate.core.admin.request("GET", path)).status === 404;
+    });
+    const gone = await attack();
+    expect(gone.admitted).toBe(0);
+    expect(gone.messages.join("\n")).toContain("has vanished without having been released");
+    // Everyone who remembers is stopped, and the core has no protector when they come back: only the cell's copy is left.
+    await generator.stop();
+    const all = [...estate.webhooks.map(({ component }) => component), ...estate.aggregators.values()];
+    await Promise.all(all.map(({ process }) => process.kill("SIGKILL")));
+    await estate.core.apply(CRD);
+    await estate.core.waitFor("the CRD to be served", async () => {
+      return (await estate.core.admin.request("GET", PROTECTOR.replace(/\/[^/]*$/, ""))).status === 200;
+    });
+    for (const { component } of estate.webhooks) await component.process.start();
+    expect(await ghosts()).toBe(estate.webhooks.length);
+    const restarted = await attack();
+    expect(restarted).toMatchObject({ admitted: 0, refused: PROMISED });
+    for (const component of estate.aggregators.values()) await component.process.start();
+    await untilInForce(uid);
+    expect(field(await protector(), "metadata", "annotations", `${GROUP}/restored`)).toBeDefined();
+    generator = await startGenerator();
+    expect(availability.lowest).toBe(PROMISED);
+    await expectLive();
+    await untilCopied();
+  });
+
+  it("the core's etcd restored to a time before the protector, and every process restarted: none goes, it is back", async () => {
+    const uid = uidOf(await protector());
+    const restored = estate.core.restoreEtcd(before);
+    await attack();
+    await restored;
+    await restartEverything();
+    const tally = await attackUntil(() => isInForce(uid, PROMISED));
+    expect(tally.admitted).toBe(0);
+    expect(availability.lowest).toBe(PROMISED);
+    // The Deployment is gone with the state that was lost: the protector stays without it, until somebody makes it again.
+    await estate.core.apply([deployment]);
+    await expectLive();
+    await untilCopied();
+  });
+
+  it("the core's etcd emptied: none goes, and it is back when the CRD and the namespaces are", async () => {
+    const uid = uidOf(await protector());
+    await estate.core.wipeEtcd();
+    const gone = await attack();
+    expect(gone.admitted).toBe(0);
+    await estate.core.apply(CRD);
+    const system = { ...namespace, metadata: { name: "podseidon-system" } };
+    await estate.core.apply([namespace, system]);
+    const tally = await attackUntil(() => isInForce(uid, PROMISED));
+    expect(tally.admitted).toBe(0);
+    expect(availability.lowest).toBe(PROMISED);
+    await estate.core.apply([deployment]);
+    await expectLive();
+  });
+});
