@@ -13,6 +13,7 @@ import { eachAtMost } from "../support/pods.ts";
 import { printTable } from "./component-evidence.ts";
 import type { Link } from "./component-links.ts";
 import { type Fault, Rig } from "./component-rig.ts";
+import { REFUSAL, refuseAccounts } from "./flow-control.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 /** As long as the requests are counted. */
@@ -230,6 +231,21 @@ describe("the servers", () => {
       prepare: () => each(links, ({ token }) => token.revoke()),
       begin: () => delay(OUTAGE_MS),
       end: () => each(links, ({ token }) => token.issue()),
+    });
+  });
+
+  test("429 with Retry-After from priority and fairness", async () => {
+    const links = rig.links.all;
+    const both = clusters("both");
+    await rig.during({
+      name: "429, Retry-After",
+      links,
+      isOutage: true,
+      begin: async () => {
+        await Promise.all(both.map((cluster) => cluster.apply(refuseAccounts([{ name: "*", namespace: "default" }]))));
+        await delay(OUTAGE_MS);
+      },
+      end: () => Promise.all(both.map((cluster) => cluster.admin.call("DELETE", REFUSAL))),
     });
   });
 

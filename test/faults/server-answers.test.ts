@@ -6,6 +6,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { ApiClient, field } from "../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { CredentialFile } from "../../shared/kube/credential-file.ts";
+import { REFUSAL, refuseAccounts } from "./flow-control.ts";
 import { StreamRig, tokenCredentials } from "./stream-rig.ts";
 
 /** What a healthy network and a healthy server can still answer: 401, 403, 404, 429. No process is restarted. */
@@ -102,48 +103,15 @@ test("priority and fairness: 429 with Retry-After is obeyed, and the stream goes
   const token = await cluster.serviceAccountToken("default", "watcher");
   await using rig = new StreamRig(MAPS, cluster.url, tokenCredentials(token, ca()));
   await rig.until("the list", () => rig.source.synced);
-  const api = "flowcontrol.apiserver.k8s.io/v1";
   const startMs = performance.now();
-  await cluster.apply([
-    {
-      apiVersion: api,
-      kind: "PriorityLevelConfiguration",
-      metadata: { name: "nothing" },
-      spec: {
-        type: "Limited",
-        limited: {
-          nominalConcurrencyShares: 0,
-          lendablePercent: 0,
-          borrowingLimitPercent: 0,
-          limitResponse: { type: "Reject" },
-        },
-      },
-    },
-    {
-      apiVersion: api,
-      kind: "FlowSchema",
-      metadata: { name: "nothing" },
-      spec: {
-        matchingPrecedence: 2,
-        priorityLevelConfiguration: { name: "nothing" },
-        rules: [
-          {
-            subjects: [{ kind: "ServiceAccount", serviceAccount: { name: "watcher", namespace: "default" } }],
-            resourceRules: [
-              { apiGroups: ["*"], resources: ["*"], verbs: ["*"], namespaces: ["*"], clusterScope: true },
-            ],
-          },
-        ],
-      },
-    },
-  ]);
+  await cluster.apply(refuseAccounts([{ name: "watcher", namespace: "default" }]));
   await rig.until("a 429", () => rig.failures(startMs).includes("watch throttled"));
   await delay(3000);
   const refused = rig.events.filter((event) => event.kind === "failed" && event.tag === "throttled");
   // The server asks for one second.
   expect(refused.map((event) => (event.kind === "failed" ? event.retryMs >= 1000 : false))).not.toContain(false);
   expect(refused.length).toBeLessThanOrEqual(4);
-  await cluster.admin.call("DELETE", `/apis/${api}/flowschemas/nothing`);
+  await cluster.admin.call("DELETE", REFUSAL);
   const name = await createMap();
   await rig.until("a write after the end of it", () => rig.source.get(name) !== undefined);
   expect(rig.source.relists).toBe(0);

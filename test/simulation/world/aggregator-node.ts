@@ -4,6 +4,7 @@ import { podParser } from "../../../controllers/aggregator/pod-parser.ts";
 import { parseTrimmedProtector } from "../../../controllers/aggregator/protector-parser.ts";
 import { ApiClient, PODPROTECTORS_PATH } from "../../../shared/kube/api.ts";
 import { ListWatch } from "../../../shared/kube/list-watch.ts";
+import { RELIST_AFTER_OUTAGE_MS } from "../../../shared/kube/list-watch-options.ts";
 import type { Transport } from "../../../shared/kube/transport.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
@@ -55,6 +56,7 @@ export class AggregatorNode {
         path: PODPROTECTORS_PATH,
         parse: parseTrimmedProtector,
         serverTimeoutSeconds: SERVER_TIMEOUT_SECONDS,
+        relistAfterOutageMs: RELIST_AFTER_OUTAGE_MS,
       },
       keyOf: ({ metadata }) => `${metadata.namespace ?? ""}/${metadata.name}`,
       uidOf: ({ metadata }) => metadata.uid,
