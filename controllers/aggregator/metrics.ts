@@ -199,41 +199,56 @@ export function stateMetrics(metrics: Metrics, aggregator: Aggregator, clock: Cl
 
 /** What only a leader knows; absent on a standby. */
 function perTerm(metrics: Metrics, aggregator: Aggregator, clock: Clock): void {
-  const each = (name: string, help: string, value: (summary: TermSummary) => number): void =>
+  const each = (name: string, help: string, value: (term: Term) => number): void =>
     metrics.gaugeFrom({ name, help, labels: { core: CORE } }, (set) => {
-      for (const [core, term] of aggregator.terms) set({ core }, value(summarize(term, clock)));
+      for (const [core, term] of aggregator.terms) set({ core }, value(term));
     });
-  each("aggregator_held_protectors", "Protectors whose entry for this cell is on hold.", ({ held }) => held);
-  each("aggregator_reservations", "Reservations that are not settled.", ({ reservations }) => reservations);
+  const summary = summaries(clock);
+  each("aggregator_held_protectors", "Protectors whose entry for this cell is on hold.", (term) => summary(term).held);
+  each("aggregator_reservations", "Reservations that are not settled.", (term) => summary(term).reservations);
   each(
     "aggregator_deferred_resizes",
     "Pods whose resize the kubelet has deferred; each keeps its quota reserved until it is done.",
-    ({ deferred }) => deferred,
+    (term) => summary(term).deferred,
   );
   each(
     "aggregator_oldest_reservation_seconds",
     "Time since this leader first saw the oldest reservation that is not settled; well above the settle period is a fault.",
-    ({ oldestMs }) => oldestMs / 1000,
+    (term) => summary(term).oldestMs / 1000,
   );
   each(
     "aggregator_stale_cells",
     "Cells of the core that have missed their heartbeats.",
-    ({ staleCells }) => staleCells,
+    (term) => term.staleCells().size,
   );
 }
 
 interface TermSummary {
+  readonly atMs: number;
   readonly held: number;
   readonly reservations: number;
   readonly deferred: number;
   readonly oldestMs: number;
-  readonly staleCells: number;
 }
 
 type Term = Aggregator["terms"] extends ReadonlyMap<string, infer T> ? T : never;
 
-function summarize(term: Term, clock: Clock): TermSummary {
-  const nowMs = clock.monotonicMs();
+/** One scrape asks for several numbers of the same thousands of protectors. */
+const SUMMARY_AGE_MS = 100;
+
+function summaries(clock: Clock): (term: Term) => TermSummary {
+  const known = new WeakMap<Term, TermSummary>();
+  return (term) => {
+    const nowMs = clock.monotonicMs();
+    const last = known.get(term);
+    if (last !== undefined && nowMs - last.atMs < SUMMARY_AGE_MS) return last;
+    const summary = summarize(term, nowMs);
+    known.set(term, summary);
+    return summary;
+  };
+}
+
+function summarize(term: Term, nowMs: number): TermSummary {
   let held = 0;
   let reservations = 0;
   let deferred = 0;
@@ -244,5 +259,5 @@ function summarize(term: Term, clock: Clock): TermSummary {
     deferred += progress.deferred.size;
     for (const { firstSeenMs } of progress.pending) oldestMs = Math.max(oldestMs, nowMs - firstSeenMs);
   }
-  return { held, reservations, deferred, oldestMs, staleCells: term.staleCells().size };
+  return { atMs: nowMs, held, reservations, deferred, oldestMs };
 }

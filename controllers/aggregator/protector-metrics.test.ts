@@ -3,7 +3,7 @@ import { makeCell, makeProtector, NOW_MS } from "../../shared/decide/test-fixtur
 import { formatMs } from "../../shared/decide/time.ts";
 import { Metrics } from "../../shared/observe/metrics.ts";
 import type { Condition, PodProtector } from "../../shared/schema/podprotector.ts";
-import { newestHeartbeats, protectorMetrics, TROUBLES, troublesOf } from "./protector-metrics.ts";
+import { protectorMetrics, TROUBLES, troublesOf } from "./protector-metrics.ts";
 
 function conditionOf([type = "", status = "", reason = ""]: readonly string[]): Condition {
   return { type, status, reason, message: "", lastTransitionTime: formatMs(NOW_MS) };
@@ -36,13 +36,6 @@ describe("the trouble that a protector is in", () => {
   ])("%s", (_, protector, expected) => {
     expect(troublesOf(protector)).toEqual(expected);
   });
-});
-
-test("a cell's heartbeat is the newest of all protectors", () => {
-  const at = (ms: number): PodProtector => makeProtector([makeCell("a", 1, [], { heartbeatTime: formatMs(ms) })]);
-  expect(newestHeartbeats([at(NOW_MS - 5000), at(NOW_MS - 1000), makeProtector([makeCell("upstream", 1)])])).toEqual(
-    new Map([["a", NOW_MS - 1000]]),
-  );
 });
 
 test("every kind of trouble is there at zero, and heartbeats have their age", async () => {

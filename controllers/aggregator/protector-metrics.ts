@@ -2,10 +2,10 @@
  * What the protectors of a core say of themselves, as metrics: read at each scrape from what is stored, by every replica, whoever
  * leads. All aggregators of a core show the same; take the maximum.
  */
-import { parseMs } from "../../shared/decide/time.ts";
 import type { Metrics } from "../../shared/observe/metrics.ts";
 import type { Clock } from "../../shared/runtime/clock.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { newestHeartbeats } from "./heartbeats.ts";
 
 const CORE = { max: 100 };
 const CELL = { max: 200 };
@@ -26,19 +26,6 @@ export function troublesOf({ status }: PodProtector): readonly Trouble[] {
     if (type === "CellStale" && holds === "True") found.push("cellStale");
   }
   return counted ? found : [...found, "notCounted"];
-}
-
-/** The newest heartbeat of each cell over all protectors, Unix milliseconds. */
-export function newestHeartbeats(protectors: Iterable<PodProtector>): ReadonlyMap<string, number> {
-  const newestMs = new Map<string, number>();
-  for (const { status } of protectors) {
-    for (const { cellID, aggregation } of status?.cells ?? []) {
-      const heartbeat = aggregation?.heartbeatTime;
-      // An upstream aggregator sends none; its silence says nothing.
-      if (heartbeat !== undefined) newestMs.set(cellID, Math.max(newestMs.get(cellID) ?? 0, parseMs(heartbeat)));
-    }
-  }
-  return newestMs;
 }
 
 /** Declares them for these cores; `clock` tells how old a heartbeat is. */

@@ -165,7 +165,10 @@ function watchObserver({ metrics, log }: Observed): (source: string, event: Watc
     if (event.kind === "listed") lists.inc({ resource: source });
     if (event.kind === "failed") {
       failures.inc({ resource: source });
-      log.warn({ resource: source, tag: event.tag, error: event.error }, "Watching failed and is tried again");
+      log.warn(
+        { resource: source, during: event.during, tag: event.tag, error: event.error },
+        "Watching failed and is tried again",
+      );
     }
     if (event.kind === "unparsable")
       log.error({ resource: source, key: event.key, error: event.error }, "An object cannot be read");
