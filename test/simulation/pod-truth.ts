@@ -42,16 +42,20 @@ function isAvailable({ labels, ready, readySinceMs }: Facts, wanted: Wanted, cut
   return wanted.minReadySeconds <= 0 || readySinceMs <= cutoffMs;
 }
 
+function hasEnded({ metadata, status }: Json): boolean {
+  const { phase } = record(status);
+  return record(metadata).deletionTimestamp !== undefined || phase === "Succeeded" || phase === "Failed";
+}
+
 function factsOf(pod: Json): Facts {
   const meta = metadataOf(pod);
   const status = record(pod.status);
   const conditions = Array.isArray(status.conditions) ? status.conditions.map(record) : [];
   const condition = conditions.find(({ type }) => type === "Ready");
-  const ended = meta.deletionTimestamp !== undefined || status.phase === "Succeeded" || status.phase === "Failed";
   return {
     uid: text(meta.uid) ?? "",
     labels: record(meta.labels),
-    ready: !ended && condition?.status === "True",
+    ready: !hasEnded(pod) && condition?.status === "True",
     readySinceMs: Date.parse(String(condition?.lastTransitionTime)),
   };
 }
@@ -116,19 +120,29 @@ export class PodTruth {
     return pod !== undefined && isAvailable(pod, wanted, cutoffMs);
   }
 
-  /** etcd was restored to `revision`: what came later did not happen. */
-  rewind(revision: number): void {
-    this.#now.clear();
-    this.#availableAt.clear();
-    this.#latest = revision;
-    for (const [key, versions] of this.#versions) {
-      const kept = versions.filter((version) => version.revision <= revision);
-      if (kept.length === 0) this.#versions.delete(key);
-      else this.#versions.set(key, kept);
-      const last = kept.at(-1)?.pod;
-      if (last !== undefined) this.#now.set(last.uid, last);
+  /**
+   * etcd was restored: from `revision` on, which was never given before, there is what the backup holds. What components were told of the
+   * versions in between stays on record, for counts that they still make of it.
+   */
+  restored(revision: number, objects: Iterable<readonly [string, Json]>): void {
+    const back = new Map(objects);
+    for (const [key, versions] of this.#versions) if (!back.has(key)) versions.push({ revision, pod: undefined });
+    const living = new Map<string, Facts>();
+    for (const [key, value] of back) {
+      const pod = factsOf(value);
+      living.set(pod.uid, pod);
+      const versions = this.#versions.get(key) ?? [];
+      versions.push({ revision, pod });
+      this.#versions.set(key, versions);
+      if (!hasEnded(value)) this.#deaths.delete(pod.uid);
     }
-    for (const [uid, death] of this.#deaths) if (death.revision > revision) this.#deaths.delete(uid);
+    // A pod that the backup does not know is gone, and nobody deleted it.
+    for (const uid of this.#now.keys())
+      if (!living.has(uid) && !this.#deaths.has(uid)) this.#deaths.set(uid, { revision, deleted: undefined });
+    this.#now.clear();
+    for (const [uid, pod] of living) this.#now.set(uid, pod);
+    this.#latest = revision;
+    this.#availableAt.clear();
   }
 
   #record(change: Change): void {

@@ -106,9 +106,9 @@ export class Etcd {
   /**
    * Goes back to `backup`. Later writes get versions that were never given before, as the documentation of Kubernetes asks for
    * (`etcdutl snapshot restore --bump-revision`): where they repeat, a compare-and-swap means nothing any more. With `bumped` the
-   * versions of lists go on as well, else they go back, too, until the next write.
+   * versions of lists go on as well, else they go back, too, until the next write. Returns a revision that no write before or after has.
    */
-  restore(backup: Backup, bumped: boolean): void {
+  restore(backup: Backup, bumped: boolean): number {
     this.#skipTo = Math.max(this.#skipTo, this.revision + RESTORE_GAP);
     this.#objects = new Map(backup.objects);
     this.revision = bumped ? this.#skipTo : backup.revision;
@@ -116,6 +116,7 @@ export class Etcd {
     this.#history = [];
     this.#ranges.clear();
     this.incarnation += 1;
+    return this.#skipTo;
   }
 
   /** Calls `observer` after each change, synchronously; for watch caches and for the world's own truth. */

@@ -33,11 +33,14 @@ export class Link implements Transport {
   readonly #ports: Ports;
   readonly #faults: LinkFaults;
   readonly #user: string;
+  /** The process at this end: what arrives for it while it is stopped waits, what arrives after its death is lost. */
+  readonly #process: Ports;
   readonly #streams = new Set<{ fail(): void }>();
   readonly #aborts = new Set<() => void>();
   #closed = false;
 
-  constructor(server: ApiServer, ports: Ports, faults: LinkFaults, user: string) {
+  constructor(server: ApiServer, ports: Ports, faults: LinkFaults, user: string, process: Ports = ports) {
+    this.#process = process;
     this.#server = server;
     this.#ports = ports;
     this.#faults = faults;
@@ -67,7 +70,7 @@ export class Link implements Transport {
         user: this.#user,
       });
       const body = jsonOf(reply.body);
-      await sleep(this.#ports, this.#faults.delayMs());
+      await sleep(this.#process, this.#faults.delayMs());
       if (this.#faults.responsesLost() || this.#faults.refused() || this.#faults.oneLost()) await new Promise(() => {});
       return { status: reply.status, headers: reply.headers, body };
     });
@@ -87,7 +90,7 @@ export class Link implements Transport {
     const queue: Uint8Array[] = [];
     let wake: (() => void) | undefined;
     let state: "open" | "ended" | "failed" | "timeout" = "open";
-    let idle = this.#ports.timers.after(request.timeoutMs, () => settle("timeout"));
+    let idle = this.#process.timers.after(request.timeoutMs, () => settle("timeout"));
     const settle = (next: typeof state): void => {
       if (state !== "open") return;
       state = next;
@@ -105,7 +108,7 @@ export class Link implements Transport {
       isBroken ||= this.#faults.responsesLost();
       if (isBroken) return;
       arrivesMs = Math.max(arrivesMs, this.#ports.clock.monotonicMs() + this.#faults.delayMs());
-      this.#ports.timers.after(arrivesMs - this.#ports.clock.monotonicMs(), action);
+      this.#process.timers.after(arrivesMs - this.#ports.clock.monotonicMs(), action);
     };
     let end = (): void => {};
     end = this.#server.watch(target, {
@@ -113,7 +116,7 @@ export class Link implements Transport {
         deliver(() => {
           if (state !== "open") return;
           idle.cancel();
-          idle = this.#ports.timers.after(request.timeoutMs, () => settle("timeout"));
+          idle = this.#process.timers.after(request.timeoutMs, () => settle("timeout"));
           queue.push(bytes);
           wake?.();
         }),
@@ -157,7 +160,7 @@ export class Link implements Transport {
         action();
       };
       const abort = (): void => finish(() => reject(new TransportError("aborted", progress.sent, "aborted")));
-      const timer = this.#ports.timers.after(request.timeoutMs, () =>
+      const timer = this.#process.timers.after(request.timeoutMs, () =>
         finish(() =>
           reject(new TransportError("timeout", progress.sent, `no response within ${request.timeoutMs} ms`)),
         ),

@@ -15,7 +15,7 @@ export interface NodeOptions {
   readonly cell: string;
   readonly ports: ProcessPorts;
   readonly cellTransport: Transport;
-  readonly coreTransport: Transport;
+  readonly cores: readonly { readonly name: string; readonly transport: Transport }[];
   readonly settleMs: number;
   /** Least time between two writes of one protector. */
   readonly rateMs: number;
@@ -31,7 +31,7 @@ export class AggregatorNode {
 
   constructor(options: NodeOptions) {
     this.#options = options;
-    const { cell, ports, cellTransport, coreTransport, settleMs, coverage } = options;
+    const { cell, ports, cellTransport, settleMs, coverage } = options;
     const parser = podParser("exact");
     const pods = new ListWatch<Pod>({
       ...{
@@ -48,22 +48,26 @@ export class AggregatorNode {
       unparsable: "keepLast",
       onEvent: (event) => aggregator.podsWatched(event),
     });
-    const protectors = new ListWatch<PodProtector>({
-      ...{
-        name: "protectors of core",
-        transport: coreTransport,
-        ports,
-        path: PODPROTECTORS_PATH,
-        parse: parseTrimmedProtector,
-        serverTimeoutSeconds: SERVER_TIMEOUT_SECONDS,
-        relistAfterOutageMs: RELIST_AFTER_OUTAGE_MS,
-      },
-      keyOf: ({ metadata }) => `${metadata.namespace ?? ""}/${metadata.name}`,
-      uidOf: ({ metadata }) => metadata.uid,
-      versionOf: ({ metadata }) => metadata.resourceVersion,
-      unparsable: "keepLast",
-      onEvent: (event) => aggregator.protectorsWatched("core", event),
-    });
+    const cores = options.cores.map(({ name, transport }) => ({
+      name,
+      client: new ApiClient(transport),
+      protectors: new ListWatch<PodProtector>({
+        ...{
+          name: `protectors of ${name}`,
+          transport,
+          ports,
+          path: PODPROTECTORS_PATH,
+          parse: parseTrimmedProtector,
+          serverTimeoutSeconds: SERVER_TIMEOUT_SECONDS,
+          relistAfterOutageMs: RELIST_AFTER_OUTAGE_MS,
+        },
+        keyOf: ({ metadata }) => `${metadata.namespace ?? ""}/${metadata.name}`,
+        uidOf: ({ metadata }) => metadata.uid,
+        versionOf: ({ metadata }) => metadata.resourceVersion,
+        unparsable: "keepLast",
+        onEvent: (event) => aggregator.protectorsWatched(name, event),
+      }),
+    }));
     const aggregator: Aggregator = new Aggregator({
       ...{
         cellID: cell,
@@ -78,7 +82,7 @@ export class AggregatorNode {
       },
       ...{ rateMs: options.rateMs, coalesceMs: 5, writeConcurrency: 8, timeoutMs: 10_000 },
       cellClient: new ApiClient(cellTransport),
-      cores: [{ name: "core", client: new ApiClient(coreTransport), protectors }],
+      cores,
       mayWrite: () => true,
       onEvent: (event) => {
         if (event.kind === "dropped") coverage.rule(event.rule);
@@ -87,14 +91,14 @@ export class AggregatorNode {
       },
     });
     pods.start();
-    protectors.start();
+    for (const { protectors } of cores) protectors.start();
     void aggregator.lead(this.#stopping.signal);
   }
 
   kill(): void {
     this.#options.ports.kill();
     this.#options.cellTransport.close();
-    this.#options.coreTransport.close();
+    for (const { transport } of this.#options.cores) transport.close();
     this.#stopping.abort();
   }
 }

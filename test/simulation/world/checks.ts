@@ -5,7 +5,7 @@
 import { Ledger } from "../../../shared/decide/ledger.ts";
 import { parsePodProtector } from "../../../shared/schema/parse-podprotector.ts";
 import type { CellStatus, PodProtector } from "../../../shared/schema/podprotector.ts";
-import type { Change, Etcd, Json, Stored } from "../apiserver/etcd.ts";
+import type { Change, Json, Stored } from "../apiserver/etcd.ts";
 import { jsonOf, record, text } from "../apiserver/objects.ts";
 import { isTrulyAvailable, type PodTruth, type Wanted } from "../pod-truth.ts";
 import type { Exemptions } from "./exemptions.ts";
@@ -45,6 +45,7 @@ export class Checks {
     for (const cell of after.status?.cells ?? []) {
       const previous = old.get(cell.cellID);
       if (isCount(previous, cell)) this.#counted(after, previous, cell);
+      else this.#rolledBack(after, previous, cell);
       admitted.push(...reserved(previous, cell));
       this.#asked(after, previous, cell);
       this.#weights(after, cell);
@@ -56,7 +57,7 @@ export class Checks {
   }
 
   /** S8: a deletion of an available pod is allowed only with a record of it in every protector that covers it. */
-  allowed(core: Etcd, cell: string, flight: InFlight, request: Json): void {
+  allowed(protectors: readonly Stored[], cell: string, flight: InFlight, request: Json): void {
     const truth = this.#world.cells.get(cell);
     const stored = truth?.reviews.stored(flight);
     if (flight.operation === "EVICT" && !isBound(request))
@@ -65,10 +66,12 @@ export class Checks {
     if (flight.revision !== undefined && stored.revision !== flight.revision) return;
     const pod =
       request.oldObject === null || request.oldObject === undefined ? stored.value : record(request.oldObject);
-    for (const stored of core.range("podprotectors/")) {
+    for (const stored of protectors) {
       const protector = parse(stored);
       const { name } = protector.metadata;
-      if (this.#world.exemptions.isUncertain(name, flight.askedMs)) continue;
+      const { exemptions } = this.#world;
+      if (exemptions.isUncertain(name, flight.askedMs) || exemptions.isRemovedSince(name, cell, flight.askedMs))
+        continue;
       const aggregation = protector.status?.cells.find((one) => one.cellID === cell)?.aggregation;
       const cutoffMs = Date.parse(aggregation?.maturityCutoff ?? "");
       if (!isTrulyAvailable(pod, wantedOf(protector), cutoffMs) || truth.pods.deadAt(flight.uid) !== undefined)
@@ -146,6 +149,24 @@ export class Checks {
           );
         }
       }
+    }
+  }
+
+  /** S5: what a webhook takes back belongs to a request that it refused, and to no other. */
+  #rolledBack(protector: PodProtector, before: CellStatus | undefined, after: CellStatus): void {
+    const truth = this.#world.cells.get(after.cellID);
+    // Without a position it was no webhook: the entry was removed.
+    if (truth === undefined || before === undefined || after.aggregation?.resourceVersion === undefined) return;
+    const left = ledgerOf(after);
+    for (const { uid, podName, records } of ledgerOf(before).reservations()) {
+      if (uid === undefined || truth.pods.deadAt(uid) !== undefined) continue;
+      for (const operation of records.keys())
+        if (!left.get(uid, podName)?.records.has(operation) && truth.reviews.pending(uid, operation))
+          this.#violate(
+            "S5",
+            protector,
+            `the ${operation} of ${podName ?? uid} was taken back and can still be committed`,
+          );
     }
   }
 

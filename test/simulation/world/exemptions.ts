@@ -7,6 +7,9 @@ import type { PodProtector } from "../../../shared/schema/podprotector.ts";
 /** A replica may trust its cache for so long (design 5.4), and a little for what is under way. */
 const UNCERTAIN_MS = 20_000;
 
+/** So long a removal is under way. */
+const REMOVAL_MS = 50;
+
 interface Exemption {
   /** By cell; the UIDs that nobody can know of. */
   readonly uids: Map<string, Set<string>>;
@@ -16,6 +19,8 @@ interface Exemption {
 export class Exemptions {
   readonly #byName = new Map<string, Exemption>();
   readonly #forced = new Set<string>();
+  readonly #unknown = new Set<string>();
+  readonly #removed = new Map<string, number>();
   readonly #nowMs: () => number;
 
   constructor(nowMs: () => number) {
@@ -37,6 +42,20 @@ export class Exemptions {
     return sinceMs < this.#of(name).uncertainUntilMs;
   }
 
+  /** The entry of a cell is taken out of the status, with what was reserved there. */
+  cellRemoved(name: string, cell: string): void {
+    this.#removed.set(`${name}/${cell}`, this.#nowMs() + REMOVAL_MS);
+  }
+
+  isRemovedSince(name: string, cell: string, sinceMs: number): boolean {
+    return (this.#removed.get(`${name}/${cell}`) ?? Number.NEGATIVE_INFINITY) >= sinceMs;
+  }
+
+  /** This pod may go without anybody's knowledge. */
+  unknown(uid: string): void {
+    this.#unknown.add(uid);
+  }
+
   add(name: string, cell: string, uid: string): void {
     const { uids } = this.#of(name);
     const ofCell = uids.get(cell) ?? new Set<string>();
@@ -45,7 +64,7 @@ export class Exemptions {
   }
 
   has(name: string, cell: string, uid: string): boolean {
-    return this.#of(name).uids.get(cell)?.has(uid) === true;
+    return this.#unknown.has(uid) || this.#of(name).uids.get(cell)?.has(uid) === true;
   }
 
   /** Somebody has put the cell on hold: what is decided from here on knows that something may be missing. */

@@ -1,7 +1,8 @@
 /** Faults at the times that the scenario draws, until they stop. */
 import { metadataOf } from "../apiserver/objects.ts";
 import type { Chance } from "../random.ts";
-import { burst, editSelector, editSpec, forceDelete, recreate, restoreCore, touchProtector } from "./operators.ts";
+import { recreate, removeCell, restoreCell, restoreCore } from "./losses.ts";
+import { burst, editSelector, editSpec, forceDelete, touchProtector } from "./operators.ts";
 import type { FaultKind } from "./scenario.ts";
 import { NAMESPACE, type World } from "./world.ts";
 
@@ -9,6 +10,8 @@ const RESTART_MEAN_MS = 3_000;
 const PARTITION_MEAN_MS = 8_000;
 const OVERLAP_MEAN_MS = 10_000;
 const FLAP_MEAN_MS = 4_000;
+const PAUSE_MEAN_MS = 6_000;
+const SLOW_MEAN_MS = 10_000;
 
 export function startFaults(world: World): void {
   const chance = world.chance.fork();
@@ -30,6 +33,10 @@ export function startFaults(world: World): void {
     ["forceDelete", faults.forceDeleteEveryMs, () => forceDelete(world, chance)],
     ["burst", faults.burstEveryMs, () => burst(world, chance)],
     ["restoreCore", faults.restoreCoreEveryMs, () => restoreCore(world, chance)],
+    ["pause", faults.pauseEveryMs, () => pause(world, chance)],
+    ["slowLink", faults.slowLinkEveryMs, () => slowLink(world, chance)],
+    ["removeCell", faults.removeCellEveryMs, () => void removeCell(world, chance)],
+    ["restoreCell", faults.restoreCellEveryMs, () => restoreCell(world, chance)],
     ["recreateProtector", faults.recreateProtectorEveryMs, () => recreate(world, chance)],
   ];
   for (const [kind, everyMs, action] of actions) if (everyMs > 0) repeat(world, chance.fork(), kind, everyMs, action);
@@ -105,9 +112,21 @@ function partition(world: World, chance: Chance): void {
 }
 
 function compact(world: World, chance: Chance): void {
-  const servers = [world.core, ...[...world.cells.values()].map(({ server }) => server)];
+  const servers = [...world.cores.values(), ...[...world.cells.values()].map(({ server }) => server)];
   const server = chance.pick(servers);
   server.compact(server.etcd.revision);
+}
+
+/** Stopped for a while, as by SIGSTOP, a starved machine or a long collection of garbage; it does not know. */
+function pause(world: World, chance: Chance): void {
+  const process = world.someProcess(chance);
+  process.pause();
+  world.time.timers.after(chance.exponential(PAUSE_MEAN_MS), () => process.resume());
+}
+
+function slowLink(world: World, chance: Chance): void {
+  world.network.slow();
+  world.time.timers.after(chance.exponential(SLOW_MEAN_MS), () => world.network.heal());
 }
 
 function stepClock(world: World, chance: Chance): void {

@@ -38,6 +38,14 @@ export class Kubelet {
     this.#server.etcd.put(key, { ...stored.value, status: { phase: "Failed", conditions: [] } }, stored.revision);
   }
 
+  /** etcd was restored: pods are where they were in their lives. */
+  restarted(): void {
+    this.#known.clear();
+    this.#ending.clear();
+    for (const after of this.#server.etcd.range("pods/"))
+      this.#changed({ key: after.key, revision: after.revision, before: undefined, after });
+  }
+
   #changed({ key, after }: Change): void {
     if (!key.startsWith("pods/") || after === undefined) return;
     const uid = text(metadataOf(after.value).uid) ?? "";
@@ -55,6 +63,7 @@ export class Kubelet {
     const stored = this.#server.etcd.get(key);
     if (
       stored === undefined ||
+      record(stored.value.status).phase !== "Pending" ||
       metadataOf(stored.value).uid !== uid ||
       metadataOf(stored.value).deletionTimestamp !== undefined
     )

@@ -3,10 +3,14 @@ import type { Link, LinkFaults } from "../apiserver/link.ts";
 import type { Chance } from "../random.ts";
 
 const MEAN_DELAY_MS = 1.5;
+/** So slow that calls with a timeout of 3 s are answered after it at times. */
+const SLOW_MEAN_DELAY_MS = 900;
 
 interface LinkState {
   requestsLost: boolean;
   responsesLost: boolean;
+  /** Messages take so long on average, each its own time: what was sent later arrives earlier, or after its sender gave up. */
+  meanDelayMs: number;
 }
 
 export class Network {
@@ -22,10 +26,10 @@ export class Network {
 
   /** The faults of the link that is made next; {@link add} must follow. */
   faultsOf(): LinkFaults {
-    const state: LinkState = { requestsLost: false, responsesLost: false };
+    const state: LinkState = { requestsLost: false, responsesLost: false, meanDelayMs: MEAN_DELAY_MS };
     this.#made = state;
     return {
-      delayMs: () => this.#chance.exponential(MEAN_DELAY_MS),
+      delayMs: () => this.#chance.exponential(state.meanDelayMs),
       requestsLost: () => state.requestsLost,
       responsesLost: () => state.responsesLost,
       refused: () => false,
@@ -45,10 +49,16 @@ export class Network {
     state.responsesLost = !state.requestsLost || this.#chance.chance(0.5);
   }
 
+  /** Makes one link slow until it is healed. */
+  slow(): void {
+    this.#chance.pick(this.#links).state.meanDelayMs = SLOW_MEAN_DELAY_MS;
+  }
+
   heal(): void {
     for (const { state } of this.#links) {
       state.requestsLost = false;
       state.responsesLost = false;
+      state.meanDelayMs = MEAN_DELAY_MS;
     }
   }
 

@@ -9,7 +9,7 @@ import type { ProcessPorts } from "../../support/virtual-ports.ts";
 
 export interface ReplicaOptions {
   readonly ports: ProcessPorts;
-  readonly core: Transport;
+  readonly cores: readonly { readonly name: string; readonly transport: Transport }[];
   readonly cells: readonly { readonly name: string; readonly transport: Transport }[];
   readonly settleMs: number;
   /** What the replica calls a defect of its own. */
@@ -30,7 +30,7 @@ export class Replica {
     this.#options = options;
     this.ports = options.ports;
     this.#webhook = assembleWebhook({
-      cores: [{ name: "core", transport: options.core }],
+      cores: options.cores,
       cells: options.cells,
       ports: options.ports,
       settleMs: options.settleMs,
@@ -60,8 +60,7 @@ export class Replica {
   kill(): void {
     this.#alive = false;
     this.ports.kill();
-    this.#options.core.close();
-    for (const { transport } of this.#options.cells) transport.close();
+    for (const { transport } of [...this.#options.cores, ...this.#options.cells]) transport.close();
     this.#died.resolve();
   }
 }

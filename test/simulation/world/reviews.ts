@@ -46,6 +46,8 @@ export interface ReviewWorld {
   faultsActive(): boolean;
   /** Called with each verdict of this project's webhook, before it travels back. */
   answered(cell: string, flight: InFlight | undefined, answer: Answered): void;
+  /** A review goes on although this project's webhook did not say so: nothing can be promised of it. */
+  failedOpen(cell: string, flight: InFlight): void;
   violation(invariant: string, message: string): void;
 }
 
@@ -95,7 +97,7 @@ export class Reviews implements AdmissionChain {
       this.#flights.set(request, flight);
       this.#meant.add(`${flight.uid}/${flight.operation}`);
     }
-    const verdict = await this.#ask(request, flight);
+    const verdict = (await this.#call(request, "validate", flight)) ?? this.#withoutVerdict(flight);
     const rejected = this.#strikes(this.#world.scenario.faults.otherWebhookRejectRate);
     if (rejected) this.#world.coverage.fault("otherWebhookReject");
     const final = verdict.allowed && rejected ? { allowed: false, code: 403, message: OTHER_WEBHOOK_MESSAGE } : verdict;
@@ -119,10 +121,13 @@ export class Reviews implements AdmissionChain {
     this.#flights.delete(request);
   }
 
-  async #ask(request: Json, flight: InFlight | undefined): Promise<Verdict> {
-    const reply = await this.#call(request, "validate", flight);
-    if (reply === undefined) return { allowed: false, code: 500, message: "failed calling webhook" };
-    return reply;
+  /** What the API server makes of a call that failed: failurePolicy Fail, or Ignore. */
+  #withoutVerdict(flight: InFlight | undefined): Verdict {
+    if (!this.#strikes(this.#world.scenario.faults.failOpenRate))
+      return { allowed: false, code: 500, message: "failed calling webhook" };
+    this.#world.coverage.fault("failOpen");
+    if (flight !== undefined) this.#world.failedOpen(this.#cell, flight);
+    return { allowed: true, code: 200, message: "" };
   }
 
   /** One call over the network: it may go to a dead replica, be lost, or be made twice. */
@@ -151,8 +156,11 @@ export class Reviews implements AdmissionChain {
       timedOut = true;
       return undefined;
     });
-    const answer = replica
-      .handle({ cell: this.#cell, kind, body, timeout: "10s", gone: () => timedOut || !replica.serving })
+    // By the replica's own timer: one that is stopped does not even take the call.
+    const answer = sleep(replica.ports, 0)
+      .then(() =>
+        replica.handle({ cell: this.#cell, kind, body, timeout: "10s", gone: () => timedOut || !replica.serving }),
+      )
       .then(
         (reply) => {
           // Written to the connection before anybody gave up; whether it arrives is another matter.

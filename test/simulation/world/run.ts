@@ -54,7 +54,8 @@ async function quiet(world: World): Promise<void> {
   await world.time.advance(MATURING_MS);
   const resource = RESOURCES.find(({ plural }) => plural === "podprotectors");
   let spare = Number.POSITIVE_INFINITY;
-  for (const stored of world.core.etcd.range("podprotectors/")) {
+  const protectors = [...world.cores.values()].flatMap(({ etcd }) => etcd.range("podprotectors/"));
+  for (const stored of protectors) {
     if (resource === undefined) return;
     const protector = parsePodProtector(present(resource, stored));
     const state = parseProtector(protector);

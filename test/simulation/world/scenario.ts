@@ -24,6 +24,8 @@ export interface ProtectorPlan {
   readonly minReadySeconds: number;
   readonly compactThreshold: number;
   readonly labels: Readonly<Record<string, string>>;
+  /** Which core cluster holds it. */
+  readonly core: string;
   readonly unhealthyPodPolicy: "AlwaysAllow" | "IfHealthyBudget";
 }
 
@@ -52,6 +54,12 @@ export interface Faults {
   readonly conflictingWriterEveryMs: number;
   readonly forceDeleteEveryMs: number;
   readonly burstEveryMs: number;
+  readonly pauseEveryMs: number;
+  readonly slowLinkEveryMs: number;
+  readonly removeCellEveryMs: number;
+  readonly restoreCellEveryMs: number;
+  /** Of reviews without a verdict that the API server lets go on (failurePolicy Ignore). */
+  readonly failOpenRate: number;
   readonly dryRunRate: number;
   /** Of single requests between components and servers. */
   readonly requestTimeoutRate: number;
@@ -88,6 +96,12 @@ export const FAULT_KINDS = [
   "requestTimeout",
   "staleList",
   "partialPages",
+  "pause",
+  "slowLink",
+  "removeCell",
+  "restoreCell",
+  "failOpen",
+  "secondCore",
 ] as const;
 export type FaultKind = (typeof FAULT_KINDS)[number];
 
@@ -97,6 +111,7 @@ export interface Size {
   readonly deletions: number;
 }
 
+export const CORES = ["core", "core-2"] as const;
 const MINUTE_MS = 60_000;
 
 /** Draws a scenario. `without` leaves out kinds of faults: how a failing seed is shrunk. */
@@ -119,9 +134,11 @@ export function drawScenario(
     return without.has(kind) ? 0 : drawn;
   };
   const labels = { app: "web" };
+  const isApart = chance.chance(0.4) && !without.has("secondCore");
   const first: ProtectorPlan = {
     name: "web",
     labels,
+    core: CORES[0],
     minAvailable: Math.max(1, Math.floor(total * (0.5 + 0.45 * chance.fraction()))),
     minReadySeconds: chance.pick([0, 0, 0, 5, 20]),
     compactThreshold: chance.pick([100, 100, 3]),
@@ -130,6 +147,7 @@ export function drawScenario(
   const second: ProtectorPlan = {
     ...first,
     name: "web-too",
+    core: isApart ? CORES[1] : CORES[0],
     minAvailable: Math.max(1, Math.floor(total * (0.4 + 0.5 * chance.fraction()))),
   };
   return {
@@ -172,6 +190,11 @@ export function drawScenario(
       requestTimeoutRate: rate("requestTimeout", 0.05, 0.3),
       staleListRate: rate("staleList", 1, 0.3),
       pageObjects: rate("partialPages", 1, 0.3) > 0 ? chance.between(2, 6) : 0,
+      pauseEveryMs: every("pause", 60_000, 0.25),
+      slowLinkEveryMs: every("slowLink", 60_000, 0.25),
+      removeCellEveryMs: every("removeCell", 150_000, 0.15),
+      restoreCellEveryMs: every("restoreCell", 200_000, 0.12),
+      failOpenRate: rate("failOpen", 1, 0.2),
     },
   };
 }

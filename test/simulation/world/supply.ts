@@ -21,7 +21,10 @@ export class Supply {
 
   static applies({ faults, protectors }: Scenario): boolean {
     const isConstant = faults.editSpecEveryMs + faults.restoreCoreEveryMs + faults.recreateProtectorEveryMs === 0;
-    return isConstant && faults.forceDeleteEveryMs === 0 && protectors.every((one) => one.minReadySeconds === 0);
+    const isKnown = faults.restoreCellEveryMs + faults.failOpenRate === 0;
+    return (
+      isConstant && isKnown && faults.forceDeleteEveryMs === 0 && protectors.every((one) => one.minReadySeconds === 0)
+    );
   }
 
   protectorChanged({ key, after }: Change): void {

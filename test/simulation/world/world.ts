@@ -51,13 +51,16 @@ const MAX_SKEW_MS = 120_000;
 const OBJECT_LIMIT_BYTES = 1_500_000;
 const MAX_TRACE_LINES = 20_000;
 
+const no = (): boolean => false;
+
 export class World {
   readonly time: VirtualTime;
   readonly chance: Chance;
   readonly scenario: Scenario;
   readonly coverage = new Coverage();
   readonly network: Network;
-  readonly core: ApiServer;
+  /** By name; one of them at least. */
+  readonly cores: ReadonlyMap<string, ApiServer>;
   readonly cells = new Map<string, SimulatedCell>();
   readonly checks: Checks;
   readonly exemptions: Exemptions;
@@ -77,7 +80,11 @@ export class World {
     this.scenario = drawScenario(seed, this.chance.fork(), without, size);
     this.time = new VirtualTime({ seed });
     this.network = new Network(this.chance.fork(), () => this.#isRequestLost());
-    this.core = new ApiServer("core", new Etcd(), this.time, this.#settings());
+    const coreNames = new Set(this.scenario.protectors.map(({ core }) => core));
+    if (coreNames.size > 1) this.coverage.fault("secondCore");
+    this.cores = new Map(
+      [...coreNames].map((name) => [name, new ApiServer(name, new Etcd(), this.time, this.#settings())]),
+    );
     this.exemptions = new Exemptions(() => this.time.elapsedMs);
     this.checks = new Checks({
       exemptions: this.exemptions,
@@ -92,10 +99,18 @@ export class World {
     for (let index = 1; index <= this.scenario.cells; index += 1) this.#addCell(`cell-${index}`);
     if (Supply.applies(this.scenario))
       this.supply = new Supply(this.cells, (invariant, message) => this.violation(invariant, message));
-    this.core.etcd.observe((change) => this.#protectorChanged(change));
+    for (const core of this.cores.values()) core.etcd.observe((change) => this.#protectorChanged(change));
     for (const plan of this.scenario.protectors) this.createProtector(plan);
     for (let index = 0; index < this.scenario.webhooks; index += 1) this.webhooks.push(this.startReplica());
     for (const cell of this.cells.values()) cell.aggregators.push(this.startAggregator(cell));
+  }
+
+  /** The core that holds the protector. */
+  coreOf(protector: string): ApiServer {
+    const plan = this.scenario.protectors.find(({ name }) => name === protector);
+    const core = plan === undefined ? undefined : this.cores.get(plan.core);
+    if (core === undefined) throw new Error(`no core holds ${protector}`);
+    return core;
   }
 
   createProtector({ name, labels, compactThreshold, ...plan }: ProtectorPlan): void {
@@ -105,7 +120,7 @@ export class World {
       ...{ minAvailable, minReadySeconds, unhealthyPodPolicy, selector: { matchLabels: labels } },
       admissionHistoryConfig,
     };
-    void this.core.handle({
+    void this.coreOf(name).handle({
       ...{ method: "POST", path: PROTECTORS, contentType: "application/json", user: "operator" },
       body: { metadata: { name }, spec },
     });
@@ -124,14 +139,14 @@ export class World {
 
   startReplica(): Replica {
     const ports = this.#process();
-    const core = this.#link(this.core, "webhook");
+    const cores = this.#coreLinks("webhook", ports);
     const cells = [...this.cells.values()].map(({ name, server }) => ({
       name,
-      transport: this.#link(server, "webhook"),
+      transport: this.#link(server, "webhook", ports),
     }));
     return new Replica({
       ports,
-      core,
+      cores,
       cells,
       settleMs: this.scenario.settleMs,
       onDefect: (message) => this.violation("S13", message),
@@ -141,13 +156,13 @@ export class World {
   startAggregator(cell: SimulatedCell): AggregatorNode {
     const { settleMs, rateMs } = this.scenario;
     const ports = this.#process();
-    const cellTransport = this.#link(cell.server, "aggregator");
-    const coreTransport = this.#link(this.core, "aggregator");
+    const cellTransport = this.#link(cell.server, "aggregator", ports);
+    const cores = this.#coreLinks("aggregator", ports);
     return new AggregatorNode({
       cell: cell.name,
       ports,
       cellTransport,
-      coreTransport,
+      cores,
       settleMs,
       rateMs,
       coverage: this.coverage,
@@ -158,12 +173,21 @@ export class World {
   calm(): void {
     this.faultsActive = false;
     this.network.heal();
-    for (const ports of this.#processes) ports.stepWallClock(-ports.skewMs);
+    for (const ports of this.#processes) {
+      ports.resume();
+      ports.stepWallClock(-ports.skewMs);
+    }
   }
 
   /** Alive or not. */
   someProcess(chance: Chance): ProcessPorts {
     return chance.pick(this.#processes);
+  }
+
+  /** A connection without faults, for what is no part of the simulation. */
+  plainLink(server: ApiServer): Link {
+    const faults = { delayMs: () => 1, requestsLost: no, responsesLost: no, oneLost: no, refused: no };
+    return new Link(server, this.time, faults, "operator");
   }
 
   #isRequestLost(): boolean {
@@ -179,8 +203,12 @@ export class World {
     return ports;
   }
 
-  #link(server: ApiServer, user: string): Link {
-    const link = new Link(server, this.time, this.network.faultsOf(), user);
+  #coreLinks(user: string, ports: ProcessPorts): { readonly name: string; readonly transport: Link }[] {
+    return [...this.cores].map(([name, server]) => ({ name, transport: this.#link(server, user, ports) }));
+  }
+
+  #link(server: ApiServer, user: string, process: ProcessPorts): Link {
+    const link = new Link(server, this.time, this.network.faultsOf(), user, process);
     this.network.add(link);
     return link;
   }
@@ -232,6 +260,7 @@ export class World {
       faultsActive: () => this.faultsActive,
       replicas: () => this.webhooks,
       answered: (cell, flight, answer) => this.#answered(cell, flight, answer),
+      failedOpen: (_cell, { uid }) => this.exemptions.unknown(uid),
       violation: (invariant, message) => this.violation(invariant, message),
     });
     server.admission = reviews;
@@ -253,7 +282,13 @@ export class World {
     );
     if (!allowed && flight !== undefined) this.rejections.refused(flight, message);
     if (allowed && flight !== undefined) this.exemptions.admitted(cell, flight.uid);
-    if (allowed && flight !== undefined) this.checks.allowed(this.core.etcd, cell, flight, request);
+    if (allowed && flight !== undefined)
+      this.checks.allowed(
+        [...this.cores.values()].flatMap(({ etcd }) => etcd.range("podprotectors/")),
+        cell,
+        flight,
+        request,
+      );
   }
 
   #protectorChanged(change: Change): void {

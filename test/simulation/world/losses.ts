@@ -1,0 +1,83 @@
+/** How history is lost (design 5.4): restores of a core and of a cell, a protector made again, a cell's entry removed. */
+import { removeCells } from "../../../controllers/generator/remove-cells.ts";
+import { ApiClient } from "../../../shared/kube/api.ts";
+import { metadataOf } from "../apiserver/objects.ts";
+import type { Chance } from "../random.ts";
+import { parse, reservedUids } from "./checks.ts";
+import { exemptUnderWay } from "./operators.ts";
+import { NAMESPACE, PROTECTORS, type World } from "./world.ts";
+
+const BACKUP_AGE_MEAN_MS = 20_000;
+const ABSENCE_MEAN_MS = 4_000;
+const CALL_TIMEOUT_MS = 10_000;
+
+/** The core's etcd goes back to a backup; what was admitted since then is lost until somebody notices. */
+export function restoreCore(world: World, chance: Chance): void {
+  const core = chance.pick([...world.cores.values()]);
+  const backup = core.etcd.backup();
+  world.time.timers.after(chance.exponential(BACKUP_AGE_MEAN_MS), () => {
+    if (!world.faultsActive) return;
+    for (const stored of core.etcd.range("podprotectors/")) {
+      const kept = reservedUids(backup.objects.get(stored.key));
+      const name = stored.key.split("/")[2] ?? "";
+      for (const [cell, uids] of reservedUids(stored))
+        for (const uid of uids) if (kept.get(cell)?.has(uid) !== true) world.exemptions.add(name, cell, uid);
+      exemptUnderWay(world, name);
+      world.exemptions.uncertain(name);
+    }
+    world.note(`a core goes back from ${core.etcd.revision} to ${backup.revision}`);
+    world.rejections.forget();
+    core.etcd.restore(backup, chance.chance(0.5));
+    core.reset();
+  });
+}
+
+/** A protector made by hand is deleted, which releases it, and made again. */
+export function recreate(world: World, chance: Chance): void {
+  const plan = chance.pick(world.scenario.protectors);
+  const absentMs = chance.exponential(ABSENCE_MEAN_MS);
+  const core = world.coreOf(plan.name);
+  const stored = core.etcd.get(`podprotectors/${NAMESPACE}/${plan.name}`);
+  for (const [cell, uids] of reservedUids(stored)) for (const uid of uids) world.exemptions.add(plan.name, cell, uid);
+  void core.handle({
+    ...{ method: "DELETE", path: `${PROTECTORS}/${plan.name}`, contentType: "application/json", user: "operator" },
+    body: {},
+  });
+  world.exemptions.uncertain(plan.name, absentMs);
+  world.time.timers.after(absentMs, () => {
+    exemptUnderWay(world, plan.name);
+    world.exemptions.uncertain(plan.name);
+    world.createProtector(plan);
+  });
+}
+
+/** The cell's etcd goes back to a backup: pods that were deleted since then live again, younger ones were never there. */
+export function restoreCell(world: World, chance: Chance): void {
+  const cell = chance.pick([...world.cells.values()]);
+  const { etcd } = cell.server;
+  const backup = etcd.backup();
+  world.time.timers.after(chance.exponential(BACKUP_AGE_MEAN_MS), () => {
+    if (!world.faultsActive) return;
+    world.note(`${cell.name} goes back from ${etcd.revision} to ${backup.revision}`);
+    const revision = etcd.restore(backup, chance.chance(0.5));
+    const pods = [...backup.objects].filter(([key]) => key.startsWith("pods/"));
+    cell.pods.restored(
+      revision,
+      pods.map(([key, { value }]) => [key, value] as const),
+    );
+    cell.server.reset();
+    cell.kubelet.restarted();
+  });
+}
+
+/** Somebody asks for a cell to be removed from a protector, although it is alive; the generator does it. */
+export async function removeCell(world: World, chance: Chance): Promise<void> {
+  const { name } = chance.pick(world.scenario.protectors);
+  const stored = world.coreOf(name).etcd.get(`podprotectors/${NAMESPACE}/${name}`);
+  const cell = chance.pick([...world.cells.keys()]);
+  if (stored === undefined || metadataOf(stored.value).deletionTimestamp !== undefined) return;
+  const api = new ApiClient(world.plainLink(world.coreOf(name)));
+  world.exemptions.cellRemoved(name, cell);
+  const calls = { api, timeoutMs: CALL_TIMEOUT_MS, signal: new AbortController().signal };
+  await removeCells(calls, parse(stored), [cell], world.time.clock.nowMs());
+}
