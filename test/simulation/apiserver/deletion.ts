@@ -4,15 +4,32 @@
  */
 import { sleep } from "../../../shared/runtime/clock.ts";
 import type { Json, Stored } from "./etcd.ts";
-import { metadataOf, present, record, text } from "./objects.ts";
+import { matchesLabels, metadataOf, present, record, text } from "./objects.ts";
 import { conflict, failure, notFound, ok, type Reply } from "./replies.ts";
-import { keyOf, type Target } from "./resources.ts";
+import { keyOf, prefixOf, type Target } from "./resources.ts";
 import type { ApiServer, ServerRequest } from "./server.ts";
 
 const POD_KIND = { group: "", version: "v1", kind: "Pod" };
 const PODS = { group: "", version: "v1", resource: "pods" };
 
-export async function deletePod(server: ApiServer, target: Target, request: ServerRequest): Promise<Reply> {
+/** A deletecollection: each pod is reviewed by itself, under no name, and the first that is refused ends it. */
+export async function deletePods(server: ApiServer, target: Target, request: ServerRequest): Promise<Reply> {
+  const selector = target.query.get("labelSelector");
+  const found = server.etcd.range(prefixOf(target.resource, target.namespace));
+  for (const { key, value } of found) {
+    if (!matchesLabels(value, selector)) continue;
+    const reply = await deletePod(server, { ...target, name: key.split("/")[2] }, request, true);
+    if (reply.status >= 300 && reply.status !== 404) return reply;
+  }
+  return ok({ kind: "PodList", apiVersion: "v1", metadata: {}, items: [] });
+}
+
+export async function deletePod(
+  server: ApiServer,
+  target: Target,
+  request: ServerRequest,
+  isCollection = false,
+): Promise<Reply> {
   const deadlineMs = server.ports.clock.monotonicMs() + server.settings.requestTimeoutMs;
   const name = target.name ?? "";
   const key = keyOf(target.resource, target.namespace, name);
@@ -27,7 +44,7 @@ export async function deletePod(server: ApiServer, target: Target, request: Serv
       resource: PODS,
       requestKind: POD_KIND,
       requestResource: PODS,
-      name,
+      name: isCollection ? "" : name,
       namespace: target.namespace,
       operation: "DELETE",
       object: null,

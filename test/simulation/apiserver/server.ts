@@ -5,7 +5,7 @@
  */
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import type { AdmissionChain } from "./admission.ts";
-import { deletePod, evictPod } from "./deletion.ts";
+import { deletePod, deletePods, evictPod } from "./deletion.ts";
 import type { Etcd, Json, Stored } from "./etcd.ts";
 import { jsonOf, matchesLabels, mergePatch, metadataOf, present, record, replaced, text } from "./objects.ts";
 import { alreadyExists, conflict, expired, failure, notFound, ok, type Reply, tooLarge } from "./replies.ts";
@@ -26,6 +26,8 @@ export interface ServerSettings {
   watchLagMs(): number;
   /** How long an allowed deletion takes until it commits; undefined: it never does. */
   commitDelayMs(): number | undefined;
+  /** The next deletion that is allowed never commits. */
+  abandonNext?(): void;
   /** Most objects in one page, 0 for no other limit than the request's. */
   pageObjects(): number;
   /** Whether a list with a resourceVersion is answered from a cache that is no newer than it has to be. */
@@ -46,14 +48,16 @@ export class ApiServer {
   readonly ports: Ports;
   readonly settings: ServerSettings;
   admission: AdmissionChain | undefined;
+  /** Told of each write of a status. */
+  wrote: ((user: string, key: string, status: number) => void) | undefined;
   readonly #caches = new Map<string, WatchCache>();
   readonly #pages = new Map<string, Page>();
   #tokens = 0;
   #uids = 0;
-  readonly #name: string;
+  readonly name: string;
 
   constructor(name: string, etcd: Etcd, ports: Ports, settings: ServerSettings) {
-    this.#name = name;
+    this.name = name;
     this.etcd = etcd;
     this.ports = ports;
     this.settings = settings;
@@ -88,10 +92,12 @@ export class ApiServer {
           ? await evictPod(this, target, request)
           : this.#create(target, request.body ?? {});
       case "PUT":
-        return this.#update(target, target.name ?? "", request.body ?? {});
+        return this.#told(request, target, this.#update(target, target.name ?? "", request.body ?? {}));
       case "PATCH":
         return this.#patch(target, target.name ?? "", request.body ?? {});
       case "DELETE":
+        if (target.resource.plural === "pods" && target.name === undefined)
+          return await deletePods(this, target, request);
         return target.resource.plural === "pods"
           ? await deletePod(this, target, request)
           : this.#delete(target, target.name ?? "", request.body);
@@ -105,6 +111,12 @@ export class ApiServer {
     const cache = this.#caches.get(target.resource.plural);
     if (cache === undefined) throw new Error(`no watch cache of ${target.resource.plural}`);
     return watchStream({ cache, etcd: this.etcd, ports: this.ports, target, sink });
+  }
+
+  #told({ user }: ServerRequest, target: Target, reply: Reply): Reply {
+    if (target.subresource === "status")
+      this.wrote?.(user, keyOf(target.resource, target.namespace, target.name ?? ""), reply.status);
+    return reply;
   }
 
   #get(target: Target, name: string): Reply {
@@ -165,7 +177,7 @@ export class ApiServer {
     const metadata = {
       ...given,
       ...(namespace === undefined ? {} : { namespace }),
-      uid: `${this.#name}-uid-${++this.#uids}`,
+      uid: `${this.name}-uid-${++this.#uids}`,
       creationTimestamp: new Date(this.ports.clock.nowMs()).toISOString(),
       generation: 1,
     };

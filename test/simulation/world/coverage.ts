@@ -1,4 +1,5 @@
 /** What a run has met: faults, verdicts, rules. A row at zero after many seeds is a hole in the simulation. */
+import { ROWS, type Row } from "./rows.ts";
 import { FAULT_KINDS, type FaultKind } from "./scenario.ts";
 
 /** Rows of the admission table (design 6) that these worlds can reach. */
@@ -14,10 +15,25 @@ const EXPECTED_VERDICTS = [
   ...["evict 404 without a protector", "http 503"],
 ];
 
+/** What these worlds must have seen at work, as the components tell it. */
+const RULES = [
+  "R1",
+  "R2",
+  "R3",
+  "StalePosition",
+  "StaleEpoch",
+  "hold Behind",
+  "hold Gone",
+  "hold Recreated",
+  "hold CellRestored",
+];
+
 export class Coverage {
   readonly faults = new Map<string, number>(FAULT_KINDS.map((kind) => [kind, 0]));
   readonly verdicts = new Map<string, number>(EXPECTED_VERDICTS.map((name) => [name, 0]));
-  readonly rules = new Map<string, number>(["R1", "R2", "R3"].map((rule) => [rule, 0]));
+  /** Of the admission table (design 6). */
+  readonly rows = new Map<string, number>(ROWS.map((row) => [row, 0]));
+  readonly rules = new Map<string, number>(RULES.map((rule) => [rule, 0]));
 
   fault(kind: FaultKind): void {
     add(this.faults, kind, 1);
@@ -25,6 +41,10 @@ export class Coverage {
 
   verdict(name: string): void {
     add(this.verdicts, name, 1);
+  }
+
+  row(row: Row): void {
+    add(this.rows, row, 1);
   }
 
   rule(name: string): void {
@@ -35,6 +55,7 @@ export class Coverage {
   merge(other: CoverageCounts): void {
     for (const [name, count] of Object.entries(other.faults)) add(this.faults, name, count);
     for (const [name, count] of Object.entries(other.verdicts)) add(this.verdicts, name, count);
+    for (const [name, count] of Object.entries(other.rows)) add(this.rows, name, count);
     for (const [name, count] of Object.entries(other.rules)) add(this.rules, name, count);
   }
 
@@ -42,6 +63,7 @@ export class Coverage {
     return {
       faults: Object.fromEntries(this.faults),
       verdicts: Object.fromEntries(this.verdicts),
+      rows: Object.fromEntries(this.rows),
       rules: Object.fromEntries(this.rules),
     };
   }
@@ -50,6 +72,7 @@ export class Coverage {
 export interface CoverageCounts {
   readonly faults: Readonly<Record<string, number>>;
   readonly verdicts: Readonly<Record<string, number>>;
+  readonly rows: Readonly<Record<string, number>>;
   readonly rules: Readonly<Record<string, number>>;
 }
 

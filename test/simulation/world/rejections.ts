@@ -1,23 +1,24 @@
-/** L6: who is told that the capacity is at its minimum is told so by a version that was stored while the review was made. */
-import { estimate } from "../../../shared/decide/estimate.ts";
-import { parseProtector } from "../../../shared/decide/quota.ts";
+/** L6: each rejection is justified by a version of its protector that was stored while the review was made. */
+import { type Estimate, estimate } from "../../../shared/decide/estimate.ts";
+import { type ProtectorState, parseProtector } from "../../../shared/decide/quota.ts";
 import type { Change } from "../apiserver/etcd.ts";
 import { parse } from "./checks.ts";
 import type { InFlight } from "./reviews.ts";
 
 interface Moment {
   readonly atMs: number;
-  /** One more disruption is possible, as this version says. */
-  readonly isOpen: boolean;
+  /** Undefined: it was not there. */
+  readonly state: ProtectorState | undefined;
+  readonly sums: Estimate | undefined;
 }
 
 /** Reviews take at most 30 s; older versions justify nothing. */
 const KEPT_MS = 60_000;
-const AT_MINIMUM = "capacity is at the minimum";
 
 export class Rejections {
   readonly #violation: (invariant: string, message: string) => void;
   readonly #nowMs: () => number;
+  /** By `core/namespace/name`, as a decision names its protector. */
   readonly #moments = new Map<string, Moment[]>();
 
   constructor(violation: (invariant: string, message: string) => void, nowMs: () => number) {
@@ -25,14 +26,14 @@ export class Rejections {
     this.#nowMs = nowMs;
   }
 
-  changed({ key, after }: Change): void {
+  changed(core: string, { key, after }: Change): void {
     const atMs = this.#nowMs();
-    const moments = this.#moments.get(key) ?? [];
-    const protector = after === undefined ? undefined : parse(after);
-    const isOpen = protector === undefined || estimate(parseProtector(protector)).counted > protector.spec.minAvailable;
+    const id = `${core}/${key.slice(key.indexOf("/") + 1)}`;
+    const moments = this.#moments.get(id) ?? [];
+    const state = after === undefined ? undefined : parseProtector(parse(after));
     while ((moments[1]?.atMs ?? Number.POSITIVE_INFINITY) < atMs - KEPT_MS) moments.shift();
-    moments.push({ atMs, isOpen });
-    this.#moments.set(key, moments);
+    moments.push({ atMs, state, sums: state && estimate(state) });
+    this.#moments.set(id, moments);
   }
 
   /** A restored core: versions come back that were not written anew. */
@@ -40,18 +41,42 @@ export class Rejections {
     this.#moments.clear();
   }
 
-  refused(flight: InFlight, message: string): void {
-    if (!message.includes(AT_MINIMUM)) return;
-    for (const moments of this.#moments.values()) {
-      let last = moments.length - 1;
-      for (; last >= 0; last -= 1) {
-        const moment = moments[last];
-        if (moment === undefined || !moment.isOpen) return;
-        if (moment.atMs < flight.askedMs) break;
-      }
-      if (last < 0) return;
+  /** `decisions`: `core/namespace/name=Cause` of each protector that refused. */
+  refused(cell: string, flight: InFlight, decisions: readonly string[]): void {
+    for (const decision of decisions) {
+      const at = decision.indexOf("=");
+      const moments = this.#moments.get(decision.slice(0, at));
+      const cause = decision.slice(at + 1);
+      if (moments === undefined || isJustified(moments, flight.askedMs, cause, cell)) continue;
+      this.#violation("L6", `${flight.key} was refused (${decision}), and no version since it was asked says so`);
     }
-    if (this.#moments.size > 0)
-      this.#violation("L6", `${flight.key} was refused, and no version since it was asked says so`);
+  }
+}
+
+function isJustified(moments: readonly Moment[], askedMs: number, cause: string, cell: string): boolean {
+  for (let last = moments.length - 1; last >= 0; last -= 1) {
+    const moment = moments[last];
+    if (moment === undefined || says(moment, cause, cell)) return true;
+    if (moment.atMs < askedMs) return false;
+  }
+  // What was stored before is not known any more.
+  return true;
+}
+
+/** Does this version refuse for that cause? Causes that no version alone decides are not judged. */
+function says({ state, sums }: Moment, cause: string, cell: string): boolean {
+  if (state === undefined || sums === undefined) return false;
+  const { minAvailable } = state.spec;
+  switch (cause) {
+    case "AtMinimum":
+      return sums.counted <= minAvailable;
+    case "Reserved":
+      return sums.estimated <= minAvailable;
+    case "OnHold":
+      return state.cells.get(cell)?.isOnHold === true;
+    case "NotCounted":
+      return state.cells.get(cell)?.isCounted !== true;
+    default:
+      return true;
   }
 }

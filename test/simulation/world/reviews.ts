@@ -33,7 +33,9 @@ export interface Answered {
   readonly allowed: boolean;
   readonly code: number;
   readonly message: string;
-  /** What each protector said, by the webhook's audit annotation. */
+  /** What each protector said, by the webhook's audit annotation: `core/namespace/name=Reason`. */
+  readonly decisions: readonly string[];
+  /** The same without their names. */
   readonly reasons: readonly string[];
 }
 
@@ -195,6 +197,7 @@ export class Reviews implements AdmissionChain {
       this.#world.violation("L4", `a review was answered after ${tookMs} ms`);
     if (reply.status !== 200) {
       this.#world.coverage.verdict(`http ${reply.status}`);
+      if (reply.status >= 500) this.#world.coverage.row("core out of reach: HTTP error");
       return undefined;
     }
     const response = record(record(JSON.parse(reply.body)).response);
@@ -206,7 +209,7 @@ export class Reviews implements AdmissionChain {
     };
     const decisions = text(record(response.auditAnnotations).decision)?.split(",") ?? [];
     const reasons = decisions.map((decision) => decision.slice(decision.indexOf("=") + 1));
-    if (kind === "validate") this.#world.answered(this.#cell, flight, { request, ...verdict, reasons });
+    if (kind === "validate") this.#world.answered(this.#cell, flight, { request, ...verdict, decisions, reasons });
     const patch = text(response.patch);
     return patch === undefined ? verdict : { ...verdict, patch };
   }

@@ -8,6 +8,7 @@ import { wantedOf } from "./checks.ts";
 import { disrupt, startClients } from "./clients.ts";
 import type { CoverageCounts } from "./coverage.ts";
 import { startFaults } from "./faults.ts";
+import { checkBounds } from "./liveness.ts";
 import type { FaultKind, Size } from "./scenario.ts";
 import { type Violation, World } from "./world.ts";
 
@@ -72,6 +73,7 @@ async function quiet(world: World): Promise<void> {
     spare = Math.min(spare, truth - protector.spec.minAvailable);
   }
   if (spare > 0 && world.violations.length === 0) await freshRequest(world);
+  if (world.violations.length === 0) await checkBounds(world);
 }
 
 async function freshRequest(world: World): Promise<void> {

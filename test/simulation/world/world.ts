@@ -10,6 +10,7 @@ import { PodTruth } from "../pod-truth.ts";
 import { Chance } from "../random.ts";
 import { AggregatorNode } from "./aggregator-node.ts";
 import { type CellTruth, Checks } from "./checks.ts";
+import { Contention } from "./contention.ts";
 import { Coverage } from "./coverage.ts";
 import { describePod, describeProtector } from "./describe.ts";
 import { Exemptions } from "./exemptions.ts";
@@ -18,6 +19,7 @@ import { Network } from "./network.ts";
 import { Rejections } from "./rejections.ts";
 import { Replica } from "./replica.ts";
 import { type Answered, type InFlight, Reviews } from "./reviews.ts";
+import { type KnownNames, rowsOf } from "./rows.ts";
 import { drawScenario, type FaultKind, type ProtectorPlan, type Scenario, type Size } from "./scenario.ts";
 import { Supply } from "./supply.ts";
 import { Workload } from "./workload.ts";
@@ -65,6 +67,7 @@ export class World {
   readonly checks: Checks;
   readonly exemptions: Exemptions;
   readonly rejections: Rejections;
+  readonly contention = new Contention((invariant, message) => this.violation(invariant, message));
   readonly violations: Violation[] = [];
   readonly trace: string[] = [];
   /** S2; only where the spec stays what it is. */
@@ -72,6 +75,7 @@ export class World {
   webhooks: Replica[] = [];
   faultsActive = true;
   readonly #tracing: boolean;
+  readonly #names: KnownNames = new Map();
   readonly #processes: ProcessPorts[] = [];
 
   constructor(seed: number, { without, size, trace = false }: WorldOptions) {
@@ -99,7 +103,13 @@ export class World {
     for (let index = 1; index <= this.scenario.cells; index += 1) this.#addCell(`cell-${index}`);
     if (Supply.applies(this.scenario))
       this.supply = new Supply(this.cells, (invariant, message) => this.violation(invariant, message));
-    for (const core of this.cores.values()) core.etcd.observe((change) => this.#protectorChanged(change));
+    for (const core of this.cores.values()) {
+      const { name, etcd } = core;
+      etcd.observe((change) => this.#protectorChanged(name, change));
+      core.wrote = (user, key, status) => {
+        if (user === "webhook") this.contention.wrote(`${name} ${key}`, status, this.time.elapsedMs);
+      };
+    }
     for (const plan of this.scenario.protectors) this.createProtector(plan);
     for (let index = 0; index < this.scenario.webhooks; index += 1) this.webhooks.push(this.startReplica());
     for (const cell of this.cells.values()) cell.aggregators.push(this.startAggregator(cell));
@@ -216,6 +226,7 @@ export class World {
   #settings(): ServerSettings {
     const { faults, requestTimeoutMs } = this.scenario;
     const chance = this.chance.fork();
+    let isNextAbandoned = false;
     return {
       requestTimeoutMs,
       objectLimitBytes: OBJECT_LIMIT_BYTES,
@@ -235,7 +246,14 @@ export class World {
         if (lagMs > 1_000) this.coverage.fault("watchLag");
         return lagMs;
       },
+      abandonNext: () => {
+        isNextAbandoned = true;
+      },
       commitDelayMs: () => {
+        if (isNextAbandoned) {
+          isNextAbandoned = false;
+          return undefined;
+        }
         if (!this.faultsActive) return 2;
         if (chance.chance(faults.commitNeverRate)) {
           this.coverage.fault("commitNever");
@@ -275,12 +293,13 @@ export class World {
     const { request, allowed, code, message, reasons } = answer;
     const kind = request.subResource === "eviction" ? "evict" : "delete";
     const verdict = allowed ? "allowed" : String(code);
+    for (const row of rowsOf(answer, this.scenario.protectors.length, this.#names)) this.coverage.row(row);
     for (const reason of reasons.length > 0 ? reasons : ["without a protector"])
       this.coverage.verdict(`${kind} ${verdict} ${reason}`);
     this.note(
       `${cell} review of ${flight?.key ?? "?"} ${flight?.uid ?? ""}@${flight?.revision ?? ""} (${kind}): ${allowed ? "allowed" : `${code} ${message}`}`,
     );
-    if (!allowed && flight !== undefined) this.rejections.refused(flight, message);
+    if (!allowed && flight !== undefined) this.rejections.refused(cell, flight, answer.decisions);
     if (allowed && flight !== undefined) this.exemptions.admitted(cell, flight.uid);
     if (allowed && flight !== undefined)
       this.checks.allowed(
@@ -291,11 +310,11 @@ export class World {
       );
   }
 
-  #protectorChanged(change: Change): void {
+  #protectorChanged(core: string, change: Change): void {
     if (!change.key.startsWith("podprotectors/")) return;
-    if (this.#tracing) this.note(`core ${describeProtector(change)}`);
+    if (this.#tracing) this.note(`${core} ${describeProtector(change)}`);
     this.#guard(() => this.checks.changed(change));
-    this.#guard(() => this.rejections.changed(change));
+    this.#guard(() => this.rejections.changed(core, change));
     this.#guard(() => this.supply?.protectorChanged(change));
   }
 
