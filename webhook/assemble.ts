@@ -7,6 +7,7 @@ import type { Log } from "../shared/observe/log.ts";
 import type { Ports } from "../shared/runtime/clock.ts";
 import { GROUP, PLURAL, VERSION } from "../shared/schema/annotations.ts";
 import { parsePodProtector } from "../shared/schema/parse-podprotector.ts";
+import type { Pod } from "../shared/schema/pod.ts";
 import { type Cell, createPodReader } from "./cells.ts";
 import { Core, type GhostObserver } from "./core.ts";
 import { Entry } from "./entry.ts";
@@ -19,6 +20,7 @@ import { Nonces } from "./nonces.ts";
 import { Outage } from "./outage.ts";
 import type { Outlive } from "./outlive.ts";
 import type { AskOwner } from "./owner.ts";
+import { PendingMark } from "./pending-mark.ts";
 import { Permissions } from "./permission.ts";
 import { Pipeline } from "./pipeline.ts";
 import { createProtectorCalls } from "./protector-calls.ts";
@@ -48,6 +50,8 @@ export interface WebhookParts {
   /** Asks the owners of workloads (`probe/`); without it protectors with a probe refuse. */
   readonly askOwner?: AskOwner;
   readonly bypassNeedsPermission?: boolean;
+  /** Pods that are held back by a pre-activity are marked when somebody wants them gone. */
+  readonly markPendingDisruptions?: boolean;
 }
 
 /** One replica of the webhook without its HTTP server: what the process and the simulation have in common. */
@@ -136,6 +140,11 @@ function noteWatch(outage: Outage, event: WatchEvent): void {
   else if (event.kind === "listed" || event.kind === "watching" || event.kind === "confirmed") outage.succeeded();
 }
 
+function pendingMarker(api: ApiClient, cell: string, log: Log): (pod: Pod) => void {
+  const marks = new PendingMark(api, (error) => log.warn({ cell, error }, "A pending disruption could not be marked"));
+  return (pod) => marks.mark(pod);
+}
+
 /** Wires one replica. */
 export function assembleWebhook(parts: WebhookParts): Webhook {
   const { ports, log, metrics } = parts;
@@ -194,6 +203,7 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
       ...(permissions === undefined
         ? {}
         : { mayBypass: (user, namespace, timeoutMs) => permissions.mayBypass(user, namespace, timeoutMs) }),
+      ...(parts.markPendingDisruptions && api !== undefined ? { markPending: pendingMarker(api, name, log) } : {}),
     });
   }
   const handler = new ReviewHandler({

@@ -1,6 +1,7 @@
 import type { ApiClient } from "../shared/kube/api.ts";
 import type { Clock } from "../shared/runtime/clock.ts";
 import { parsePod } from "../shared/schema/parse-pod.ts";
+import type { Pod } from "../shared/schema/pod.ts";
 import { MAX_CORE_CALL_MS } from "./limits.ts";
 import type { Permission } from "./permission.ts";
 import type { User } from "./review.ts";
@@ -11,6 +12,8 @@ export interface Cell {
   readonly id: string;
   /** Reads a pod live, never from a cache (design 6). Undefined where the cell was configured without a kubeconfig. */
   readonly readPod: ((namespace: string, name: string, timeoutMs: number) => Promise<LiveRead>) | undefined;
+  /** Tells that somebody wants a pod gone which is held back by what has to be done first; undefined where that is not asked for. */
+  readonly markPending?: (pod: Pod) => void;
   /** Whether a user may let protected pods of a namespace go whatever the count; not known where it is undefined. */
   readonly mayBypass?: (user: User, namespace: string, timeoutMs: number) => Promise<Permission>;
 }

@@ -160,6 +160,7 @@ export class ReviewHandler {
     const disruption: Disruption = { ...subject, forced, cell: cell.id, arrivedMs, deadlineMs, gone: call.gone };
     const verdict = await this.#options.pipeline.decide(disruption);
     if (pinned && verdict.kind === "failed") return { outcome: "exempt", exemption, pod, answer: {} };
+    if (isHeldBack(verdict) && !disruption.dryRun) cell.markPending?.(subject.pod);
     const concluding = concluded(verdict, disruption, bypass);
     const ending = bypass === undefined ? { ...concluding, pod } : { ...concluding, pod, bypass };
     return this.#inMode(ending, disruption);
@@ -239,6 +240,12 @@ function concluded(verdict: Verdict, { pod, operation }: Disruption, bypass: Byp
     case "abandoned":
       return { outcome: "abandoned", failure: "deadline", message: "the caller went away", answer: undefined };
   }
+}
+
+/** Something has to be done before the pod goes. */
+function isHeldBack(verdict: Verdict): boolean {
+  if (verdict.kind !== "refused") return false;
+  return verdict.blockers.some(({ why }) => why.kind === "quota" && why.decision.cause === "PreActivity");
 }
 
 function warned(bypass: BypassVerdict | undefined): Pick<Answer, "warnings"> {

@@ -49,6 +49,16 @@ export const webhookOptions = defineOptions({
       false,
       "Refuse evictions that are not bound to a pod's UID, as PATH/CELL/mutate binds them.",
     ),
+    probeCaFile: option(
+      text("FILE"),
+      "",
+      "PEM certificates that a probe's certificate is checked against where the protector names none; empty is the system's.",
+    ),
+    markPendingDisruptions: option(
+      boolean(),
+      false,
+      "Annotate a pod that is held back by a pre-activity with xpdb.form3.tech/has-pending-disruption when somebody wants it gone.",
+    ),
     bypassNeedsPermission: option(
       boolean(),
       false,

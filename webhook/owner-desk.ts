@@ -1,4 +1,5 @@
 /** The owners of workloads, asked from this process: loads what asks them when it is first needed, and counts. */
+import { readFileSync } from "node:fs";
 import type { Log } from "../shared/observe/log.ts";
 import type { Counter, Histogram, Metrics } from "../shared/observe/metrics.ts";
 import type { Ports } from "../shared/runtime/clock.ts";
@@ -7,11 +8,20 @@ import type { ProbeEvent, Probes } from "./probe/probes.ts";
 
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 
+export interface OwnerDeskOptions {
+  readonly metrics: Metrics;
+  readonly log: Log;
+  readonly ports: Ports;
+  /** PEM certificates for probes whose protector names none; empty is the system's. */
+  readonly caFile: string;
+}
+
 export class OwnerDesk {
   readonly #calls: Counter<{ result: typeof PROBE_RESULTS }>;
   readonly #seconds: Histogram<Record<never, never>>;
   readonly #log: Log;
   readonly #ports: Ports;
+  readonly #caFile: string;
   #probes: Promise<Probes> | undefined;
   #loaded: Probes | undefined;
 
@@ -20,9 +30,10 @@ export class OwnerDesk {
     return (await this.#probes).ask(question);
   };
 
-  constructor(metrics: Metrics, log: Log, ports: Ports) {
+  constructor({ metrics, log, ports, caFile }: OwnerDeskOptions) {
     this.#log = log;
     this.#ports = ports;
+    this.#caFile = caFile;
     this.#calls = metrics.counter({
       name: "webhook_probe_questions_total",
       help: "Questions to owners of workloads (spec.probe), by how they ended; all but the first two are no answer, which refuses.",
@@ -50,7 +61,13 @@ export class OwnerDesk {
 
   async #load(): Promise<Probes> {
     const { Probes } = await import("./probe/probes.ts");
-    this.#loaded = new Probes({ ports: this.#ports, onAsked: (event) => this.#asked(event) });
+    const caFile = this.#caFile;
+    this.#loaded = new Probes({
+      ports: this.#ports,
+      onAsked: (event) => this.#asked(event),
+      // Read for each endpoint that is met, so that a certificate authority that was replaced is followed.
+      defaultCa: () => (caFile === "" ? undefined : readFileSync(caFile, "utf8")),
+    });
     return this.#loaded;
   }
 

@@ -132,7 +132,7 @@ export async function run(options: WebhookOptions, server: WebhookServer): Promi
   );
   const metrics = new Metrics({ processMetrics: true });
   const webhookMetrics = new WebhookMetrics(metrics);
-  const owners = new OwnerDesk(metrics, log, systemPorts);
+  const owners = new OwnerDesk({ metrics, log, ports: systemPorts, caFile: options.probeCaFile });
   const webhook = assembleWebhook({
     cores,
     cells,
@@ -142,6 +142,7 @@ export async function run(options: WebhookOptions, server: WebhookServer): Promi
     dryRunMode: options.dryRun,
     requireBoundEvictions: options.requireBoundEvictions,
     bypassNeedsPermission: options.bypassNeedsPermission,
+    markPendingDisruptions: options.markPendingDisruptions,
     outlive: options.outlive,
     log,
     metrics: webhookMetrics,

@@ -132,6 +132,11 @@ export class Cluster implements AsyncDisposable {
     await this.createNodes(nodes);
   }
 
+  /** Path of the kubectl of this cluster's version. */
+  get kubectlBinary(): string {
+    return this.#setting.binaries.kubectl;
+  }
+
   /** Runs kubectl as the administrator, or with `kubeconfig`. Resolves whatever its exit code. */
   kubectl(args: readonly string[], options: KubectlOptions = {}): Promise<KubectlResult> {
     return runKubectl(this.#setting.binaries.kubectl, args, { kubeconfig: this.kubeconfig, ...options });

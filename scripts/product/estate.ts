@@ -92,7 +92,7 @@ export class Estate implements AsyncDisposable {
   }
 
   /** Starts one more replica and puts it behind the balancer. */
-  async addWebhook(name: string): Promise<WebhookReplica> {
+  async addWebhook(name: string, more: readonly string[] = []): Promise<WebhookReplica> {
     const cells: Record<string, string> = {};
     for (const [id, cluster] of this.cells) cells[id] = await this.#kubeconfig(name, cluster);
     const replica = await startWebhook({
@@ -102,7 +102,7 @@ export class Estate implements AsyncDisposable {
       cores: { core: await this.#kubeconfig(name, this.core) },
       cells,
       environment: this.#options.environment ?? {},
-      args: [...this.#settle(), ...(this.#options.webhookArgs ?? [])],
+      args: [...this.#settle(), ...(this.#options.webhookArgs ?? []), ...more],
     });
     this.webhooks.push(replica);
     this.#balance();

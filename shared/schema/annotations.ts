@@ -42,6 +42,8 @@ export const UPDATE_TRIGGER_SCHEDULER = "do-not-schedule";
 
 export const MIRROR_POD_ANNOTATION = "kubernetes.io/config.mirror";
 export const PRE_ACTIVITY_PREFIX = "pre-activity.xpdb.form3.tech/";
+/** Put on a pod that is held back by a pre-activity when somebody wants it gone (x-pdb's name). */
+export const PENDING_DISRUPTION_ANNOTATION = "xpdb.form3.tech/has-pending-disruption";
 
 /** Labels of the project's own pods (manifests); they are allowed without any core access (design 6). */
 export const PART_OF_LABEL = "app.kubernetes.io/part-of";

@@ -96,6 +96,12 @@ export class ProbeServer implements AsyncDisposable {
     return `http://127.0.0.1:${portOf(this.#http)}/probe`;
   }
 
+  /** Serves HTTP at this port, too: the server that was down is up. */
+  async listenHttpAt(port: number): Promise<void> {
+    await new Promise<void>((resolve) => this.#http.close(() => resolve()));
+    await new Promise<void>((resolve) => this.#http.listen(port, "127.0.0.1", resolve));
+  }
+
   get connections(): number {
     return this.#sessions.size;
   }

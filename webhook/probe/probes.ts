@@ -40,6 +40,8 @@ export interface ProbeEvent {
 export interface ProbesOptions {
   readonly ports: Ports;
   readonly onAsked: (event: ProbeEvent) => void;
+  /** PEM certificates where the protector names none; undefined is the system's. What it throws makes the endpoint one that can't be asked. */
+  readonly defaultCa?: () => string | undefined;
   /** The real ones by default. */
   readonly connect?: (probe: ProbeSpec) => Wire;
 }
@@ -142,11 +144,12 @@ export class Probes {
   }
 
   #make(probe: ProbeSpec): Endpoint {
-    const { ports, connect = connectTo } = this.#options;
+    const { ports, defaultCa, connect = connectTo } = this.#options;
     let wire: Wire | undefined;
     let problem: string | undefined;
     try {
-      wire = connect(probe);
+      const caBundle = probe.caBundle ?? defaultCa?.();
+      wire = connect(caBundle === undefined ? probe : { ...probe, caBundle });
     } catch (error) {
       problem = describeError(error);
     }
