@@ -43,6 +43,8 @@ export interface CountSetting {
 
 export class AdmissionRig implements AsyncDisposable {
   readonly estate: Estate;
+  /** The replica that {@link protector} waits for; without one, the first of the estate. */
+  replica: WebhookReplica | undefined;
   #serial = 0;
   #protectors = 0;
 
@@ -114,7 +116,7 @@ export class AdmissionRig implements AsyncDisposable {
     this.#protectors++;
     if (counts !== undefined) await this.count(name, counts, namespace);
     // A protector that was created a moment ago may not have reached the webhook's cache yet.
-    const component = this.estate.webhooks[0]?.component;
+    const component = (this.replica ?? this.estate.webhooks[0])?.component;
     if (component === undefined) return;
     await this.cluster.waitFor(`the webhook to know ${name}`, async () => {
       return (await component.metric("podseidon_webhook_protectors")) === this.#protectors;
