@@ -51,3 +51,6 @@ export const PART_OF_PODSEIDON = "podseidon";
 
 export const AGGREGATOR_LEASE = "podseidon-aggregator";
 export const GENERATOR_LEASE = "podseidon-generator";
+
+/** On the Secret of the webhook's certificate authority: a new authority is wanted; taken away when it was made. */
+export const ROTATE_CA_ANNOTATION = `${GROUP}/rotate-ca-once`;

@@ -1,0 +1,181 @@
+import { X509Certificate } from "node:crypto";
+import { describe, expect, test } from "vitest";
+import { ApiClient } from "../../shared/kube/api.ts";
+import {
+  fingerprintOf,
+  PUBLISHED_CONFIG_MAP,
+  splitCertificates,
+  TRUSTED_CONFIG_MAP,
+} from "../../shared/kube/ca-bundle.ts";
+import type { ApiRequest, ApiResponse, Transport } from "../../shared/kube/transport.ts";
+import { ROTATE_CA_ANNOTATION } from "../../shared/schema/annotations.ts";
+import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import { CertificateKeeper, type KeeperEvent } from "./keeper.ts";
+import { AUTHORITY_SECRET, parseStored, SERVING_SECRET, type StoredObject } from "./objects.ts";
+
+const SECOND_MS = 1000;
+const HOUR_MS = 3_600_000;
+const terms = {
+  authorityLifetimeMs: 12 * HOUR_MS,
+  servingLifetimeMs: 3 * HOUR_MS,
+  overlapMs: 120 * SECOND_MS,
+  dnsNames: ["w.svc"],
+};
+
+/** Secrets and ConfigMaps with compare-and-swap, empty as the manifests make them. */
+class Store {
+  readonly objects = new Map<string, StoredObject>();
+  #version = 1;
+
+  constructor() {
+    for (const name of [`secrets/${AUTHORITY_SECRET}`, `secrets/${SERVING_SECRET}`]) this.put(name, {});
+    for (const name of [`configmaps/${PUBLISHED_CONFIG_MAP}`, `configmaps/${TRUSTED_CONFIG_MAP}`]) this.put(name, {});
+  }
+
+  put(name: string, change: Partial<StoredObject>): void {
+    const metadata = { ...change.metadata, resourceVersion: String(this.#version++) };
+    this.objects.set(name, { ...this.objects.get(name), ...change, metadata });
+  }
+
+  text(name: string, key: string): string {
+    const value = this.objects.get(name)?.data?.[key] ?? "";
+    return name.startsWith("secrets/") ? Buffer.from(value, "base64").toString() : value;
+  }
+
+  readonly transport: Transport = {
+    request: async ({ method, path, body }: ApiRequest): Promise<ApiResponse> => {
+      const name = path.split("/").slice(-2).join("/");
+      const found = this.objects.get(name);
+      const answer = (status: number, object: unknown): ApiResponse => ({
+        status,
+        headers: {},
+        body: JSON.stringify(object),
+      });
+      if (found === undefined) return answer(404, { kind: "Status", reason: "NotFound", details: { name } });
+      if (method === "GET") return answer(200, found);
+      const given = parseStored(JSON.parse(body ?? ""));
+      if (given.metadata.resourceVersion !== found.metadata.resourceVersion) return answer(409, { kind: "Status" });
+      this.put(name, given);
+      return answer(200, this.objects.get(name));
+    },
+    stream: () => Promise.reject(new Error("nothing is watched")),
+    close: () => undefined,
+  };
+}
+
+/** A cell whose registration follows what is published so late. */
+class Cell {
+  readonly #time: VirtualTime;
+  readonly #store: Store;
+  readonly #name: string;
+  readonly #lagMs: number;
+  trusted: string[] = [];
+
+  constructor(time: VirtualTime, store: Store, name: string, lagMs: number) {
+    [this.#time, this.#store, this.#name, this.#lagMs] = [time, store, name, lagMs];
+    this.#look();
+  }
+
+  #look(): void {
+    const published = splitCertificates(this.#store.text(`configmaps/${PUBLISHED_CONFIG_MAP}`, "ca.crt"));
+    this.#time.timers.after(this.#lagMs, () => {
+      if (published.length > 0) {
+        this.trusted = published;
+        const data = this.#store.objects.get(`configmaps/${TRUSTED_CONFIG_MAP}`)?.data;
+        this.#store.put(`configmaps/${TRUSTED_CONFIG_MAP}`, {
+          data: { ...data, [this.#name]: fingerprintOf(published) },
+        });
+      }
+      this.#look();
+    });
+  }
+}
+
+function keeper(time: VirtualTime, store: Store, events: KeeperEvent[] = []): CertificateKeeper {
+  const options = {
+    api: new ApiClient(store.transport),
+    namespace: "n",
+    terms,
+    intervalMs: 60 * SECOND_MS,
+    timeoutMs: SECOND_MS,
+  };
+  return new CertificateKeeper({ ...options, ports: time.process(), onEvent: (event) => events.push(event) });
+}
+
+function verifies(certificate: string, authorities: readonly string[], nowMs: number): boolean {
+  const served = new X509Certificate(certificate);
+  const valid = (one: X509Certificate): boolean =>
+    one.validFromDate.getTime() <= nowMs && nowMs < one.validToDate.getTime();
+  return authorities
+    .map((pem) => new X509Certificate(pem))
+    .some((one) => valid(one) && valid(served) && served.verify(one.publicKey));
+}
+
+const step = (events: readonly KeeperEvent[], kind: string): number =>
+  events.filter((event) => event.kind === "step" && event.step.kind === kind).length;
+
+test("in a day of short-lived authorities, two keepers at once never serve what a cell cannot verify", async () => {
+  const time = new VirtualTime();
+  const store = new Store();
+  const events: KeeperEvent[] = [];
+  const keepers = [keeper(time, store, events), keeper(time, store, events)];
+  const ending = new AbortController();
+  const running = keepers.map((one) => one.run(ending.signal));
+  const cells = [new Cell(time, store, "near", 30 * SECOND_MS), new Cell(time, store, "far", 600 * SECOND_MS)];
+  await time.advance(HOUR_MS);
+  const broken: number[] = [];
+  for (let minute = 0; minute < 24 * 60; minute += 3) {
+    await time.advance(3 * 60 * SECOND_MS);
+    const served = store.text(`secrets/${SERVING_SECRET}`, "tls.crt");
+    if (!cells.every(({ trusted }) => verifies(served, trusted, time.clock.nowMs()))) broken.push(minute);
+  }
+  ending.abort();
+  await time.advance(0);
+  await Promise.all(running);
+  expect(broken).toEqual([]);
+  expect(step(events, "createAuthority")).toBeGreaterThan(2);
+  expect(time.pendingTimers).toBe(cells.length);
+});
+
+describe("a rotation that is asked for", () => {
+  test("happens once, and the request is gone", async () => {
+    const time = new VirtualTime();
+    const store = new Store();
+    const events: KeeperEvent[] = [];
+    const ending = new AbortController();
+    const running = keeper(time, store, events).run(ending.signal);
+    new Cell(time, store, "near", SECOND_MS);
+    await time.advance(300 * SECOND_MS);
+    const first = store.text(`secrets/${SERVING_SECRET}`, "tls.crt");
+    const secret = store.objects.get(`secrets/${AUTHORITY_SECRET}`);
+    store.put(`secrets/${AUTHORITY_SECRET}`, {
+      ...secret,
+      metadata: { resourceVersion: "", annotations: { [ROTATE_CA_ANNOTATION]: "true", other: "stays" } },
+    });
+    await time.advance(600 * SECOND_MS);
+    expect(store.text(`secrets/${SERVING_SECRET}`, "tls.crt")).not.toBe(first);
+    expect(step(events, "createAuthority")).toBe(2);
+    expect(store.objects.get(`secrets/${AUTHORITY_SECRET}`)?.metadata.annotations).toEqual({ other: "stays" });
+    ending.abort();
+    await running;
+  });
+});
+
+test("an object that is not there is told, and made use of when it is", async () => {
+  const time = new VirtualTime();
+  const store = new Store();
+  store.objects.delete(`secrets/${SERVING_SECRET}`);
+  const events: KeeperEvent[] = [];
+  const one = keeper(time, store, events);
+  const ending = new AbortController();
+  const running = one.run(ending.signal);
+  await time.advance(30 * SECOND_MS);
+  expect(one.problem).toMatch(/secrets\/podseidon-webhook-tls is not there: apply the manifests/);
+  expect(events.at(-1)).toMatchObject({ kind: "failed", tag: "gone" });
+  store.put(`secrets/${SERVING_SECRET}`, {});
+  await time.advance(90 * SECOND_MS);
+  expect(one.problem).toBeUndefined();
+  expect(store.text(`secrets/${SERVING_SECRET}`, "tls.crt")).toContain("BEGIN CERTIFICATE");
+  ending.abort();
+  await running;
+});

@@ -1,0 +1,193 @@
+/**
+ * Keeps the certificates as `plan.ts` says: reads the four objects, takes one step, and looks again. It needs no leader: each write is
+ * bound to the version that was read.
+ */
+import type { ApiClient } from "../../shared/kube/api.ts";
+import type { ApiFailure } from "../../shared/kube/api-result.ts";
+import {
+  PUBLISHED_CONFIG_MAP,
+  PUBLISHED_KEY,
+  splitCertificates,
+  TRUSTED_CONFIG_MAP,
+} from "../../shared/kube/ca-bundle.ts";
+import { type Ports, sleep } from "../../shared/runtime/clock.ts";
+import { createCertificateAuthority, issueCertificate } from "../../shared/runtime/x509.ts";
+import { ROTATE_CA_ANNOTATION } from "../../shared/schema/annotations.ts";
+import {
+  AUTHORITY_SECRET,
+  encoded,
+  pairOf,
+  parseStored,
+  SERVING_SECRET,
+  type StoredObject,
+  withData,
+} from "./objects.ts";
+import { BACKDATE_MS, nextStep, type State, type Step, type Terms, untrusting } from "./plan.ts";
+
+/** An authority, its publication, a certificate and a look at the result; more steps in one go are a loop. */
+const MAX_STEPS = 4;
+const COMMON_NAME = "podseidon webhook";
+
+export type KeeperEvent =
+  | { readonly kind: "step"; readonly step: Step }
+  /** Nothing was changed; the next look comes after the interval. */
+  | { readonly kind: "failed"; readonly object: string; readonly tag: ApiFailure["kind"]; readonly message: string };
+
+export interface KeeperOptions {
+  readonly api: ApiClient;
+  readonly ports: Ports;
+  readonly namespace: string;
+  readonly terms: Terms;
+  readonly intervalMs: number;
+  readonly timeoutMs: number;
+  readonly onEvent: (event: KeeperEvent) => void;
+}
+
+/** What there is in the cluster, and how it is written back. */
+interface Gathered {
+  readonly authority: StoredObject;
+  readonly serving: StoredObject;
+  readonly published: StoredObject;
+  readonly state: State;
+}
+
+class CallFailed extends Error {
+  override readonly name = "CallFailed";
+  readonly object: string;
+  readonly failure: ApiFailure;
+  constructor(object: string, failure: ApiFailure) {
+    super(messageOf(object, failure));
+    this.object = object;
+    this.failure = failure;
+  }
+}
+
+export class CertificateKeeper {
+  readonly #options: KeeperOptions;
+  #state: State | undefined;
+  /** Monotonic time since when every cell is known to trust what is published. */
+  #trustedSinceMs: number | undefined;
+  #problem: string | undefined = "the certificates were not looked at yet";
+
+  constructor(options: KeeperOptions) {
+    this.#options = options;
+  }
+
+  /** As last seen; undefined before the first look. */
+  get state(): State | undefined {
+    return this.#state;
+  }
+
+  /** What keeps the certificates from being looked after, for a person to read. */
+  get problem(): string | undefined {
+    return this.#problem;
+  }
+
+  /** Works until `signal` aborts. */
+  async run(signal: AbortSignal): Promise<void> {
+    const { ports, intervalMs } = this.#options;
+    while (!signal.aborted) {
+      await this.#look(signal);
+      await sleep(ports, intervalMs, signal);
+    }
+  }
+
+  async #look(signal: AbortSignal): Promise<void> {
+    const { onEvent } = this.#options;
+    try {
+      for (let steps = 0; steps < MAX_STEPS && !signal.aborted; steps++) {
+        const step = await this.#advance();
+        onEvent({ kind: "step", step });
+        if (step.kind === "none" || step.kind === "wait") break;
+      }
+      this.#problem = undefined;
+    } catch (error) {
+      if (!(error instanceof CallFailed)) throw error;
+      this.#problem = error.message;
+      onEvent({ kind: "failed", object: error.object, tag: error.failure.kind, message: error.message });
+    }
+  }
+
+  async #advance(): Promise<Step> {
+    const { ports, terms } = this.#options;
+    const gathered = await this.#gather();
+    const { state } = gathered;
+    this.#state = state;
+    const nowMs = ports.clock.monotonicMs();
+    if (state.trusted.size === 0 || untrusting(state).length > 0) this.#trustedSinceMs = undefined;
+    else this.#trustedSinceMs ??= nowMs;
+    const trustedForMs = this.#trustedSinceMs === undefined ? undefined : nowMs - this.#trustedSinceMs;
+    const step = nextStep(state, terms, ports.clock.nowMs(), trustedForMs);
+    await this.#take(step, gathered);
+    return step;
+  }
+
+  async #gather(): Promise<Gathered> {
+    const [authority, serving, published, trusted] = await Promise.all([
+      this.#read("secrets", AUTHORITY_SECRET),
+      this.#read("secrets", SERVING_SECRET),
+      this.#read("configmaps", PUBLISHED_CONFIG_MAP),
+      this.#read("configmaps", TRUSTED_CONFIG_MAP),
+    ]);
+    const state: State = {
+      authority: pairOf(authority, "ca.crt", "ca.key"),
+      rotationAsked: authority.metadata.annotations?.[ROTATE_CA_ANNOTATION] !== undefined,
+      published: splitCertificates(published.data?.[PUBLISHED_KEY] ?? ""),
+      serving: pairOf(serving, "tls.crt", "tls.key"),
+      trusted: new Map(Object.entries(trusted.data ?? {})),
+    };
+    return { authority, serving, published, state };
+  }
+
+  async #take(step: Step, { authority, serving, published, state }: Gathered): Promise<void> {
+    const { terms, ports } = this.#options;
+    const nowMs = ports.clock.nowMs();
+    const validity = (lifetimeMs: number) => ({ notBeforeMs: nowMs - BACKDATE_MS, notAfterMs: nowMs + lifetimeMs });
+    if (step.kind === "createAuthority") {
+      const made = createCertificateAuthority({
+        commonName: `${COMMON_NAME} CA`,
+        ...validity(terms.authorityLifetimeMs),
+      });
+      const data = { "ca.crt": encoded(made.certificatePem), "ca.key": encoded(made.privateKeyPem) };
+      await this.#write("secrets", AUTHORITY_SECRET, withData(authority, data, ROTATE_CA_ANNOTATION));
+    }
+    if (step.kind === "publish") {
+      const data = { [PUBLISHED_KEY]: step.certificates.join("") };
+      await this.#write("configmaps", PUBLISHED_CONFIG_MAP, withData(published, data));
+    }
+    if (step.kind === "issue" && state.authority !== undefined) {
+      const made = issueCertificate(state.authority, {
+        commonName: COMMON_NAME,
+        dnsNames: terms.dnsNames,
+        usages: ["server"],
+        ...validity(terms.servingLifetimeMs),
+      });
+      const data = { "tls.crt": encoded(made.certificatePem), "tls.key": encoded(made.privateKeyPem) };
+      await this.#write("secrets", SERVING_SECRET, withData(serving, data));
+    }
+  }
+
+  async #read(resource: string, name: string): Promise<StoredObject> {
+    const { api, timeoutMs } = this.#options;
+    const result = await api.get(this.#path(resource, name), parseStored, { timeoutMs });
+    if (result.kind === "ok") return result.object;
+    throw new CallFailed(`${resource}/${name}`, result);
+  }
+
+  async #write(resource: string, name: string, object: StoredObject): Promise<void> {
+    const { api, timeoutMs } = this.#options;
+    const result = await api.update(this.#path(resource, name), object, parseStored, { timeoutMs });
+    // Somebody else was faster, or it is not known: the next look shows what there is now.
+    if (result.kind !== "ok" && result.kind !== "conflict") throw new CallFailed(`${resource}/${name}`, result);
+  }
+
+  #path(resource: string, name: string): string {
+    return `/api/v1/namespaces/${encodeURIComponent(this.#options.namespace)}/${resource}/${name}`;
+  }
+}
+
+function messageOf(object: string, failure: ApiFailure): string {
+  if (failure.kind === "gone") return `${object} is not there: apply the manifests, which make it empty`;
+  if (failure.kind === "unavailable") return `${object}: ${failure.error.message}`;
+  return `${object}: ${failure.message}`;
+}

@@ -1,0 +1,4 @@
+import { run } from "./run.ts";
+
+process.exitCode = await run();
+process.exit();

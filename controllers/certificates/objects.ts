@@ -1,0 +1,64 @@
+/** The four objects in which the certificates are kept, beside the webhook, and what is read of them. */
+import { createPrivateKey, X509Certificate } from "node:crypto";
+import * as v from "valibot";
+import type { KeyAndCertificate } from "../../shared/runtime/x509.ts";
+import { checker } from "../../shared/schema/check.ts";
+
+/** A Secret: the newest authority with its key (`ca.crt`, `ca.key`). Nobody reads it but who makes certificates. */
+export const AUTHORITY_SECRET = "podseidon-webhook-ca";
+/** A Secret: what the webhook serves (`tls.crt`, `tls.key`), mounted by it. */
+export const SERVING_SECRET = "podseidon-webhook-tls";
+
+export interface StoredObject {
+  readonly metadata: {
+    readonly resourceVersion: string;
+    readonly annotations?: Readonly<Record<string, string>> | null | undefined;
+  };
+  readonly data?: Readonly<Record<string, string>> | null | undefined;
+  readonly [field: string]: unknown;
+}
+
+/** A Secret or ConfigMap with all its fields, so that it can be written back. */
+export const parseStored: (raw: unknown) => StoredObject = checker(
+  v.looseObject({
+    metadata: v.looseObject({
+      resourceVersion: v.string(),
+      annotations: v.optional(v.nullable(v.record(v.string(), v.string()))),
+    }),
+    data: v.optional(v.nullable(v.record(v.string(), v.string()))),
+  }),
+);
+
+/** A pair that fits, or undefined: what can't be used is as good as absent. */
+export function pairOf(
+  secret: StoredObject,
+  certificateKey: string,
+  privateKeyKey: string,
+): KeyAndCertificate | undefined {
+  const certificatePem = decoded(secret, certificateKey);
+  const privateKeyPem = decoded(secret, privateKeyKey);
+  try {
+    const fits = new X509Certificate(certificatePem).checkPrivateKey(createPrivateKey(privateKeyPem));
+    return fits ? { certificatePem, privateKeyPem } : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function decoded({ data }: StoredObject, key: string): string {
+  return Buffer.from(data?.[key] ?? "", "base64").toString("utf8");
+}
+
+/** The object with `data` instead of its own, and without one annotation. */
+export function withData(
+  object: StoredObject,
+  data: Readonly<Record<string, string>>,
+  withoutAnnotation?: string,
+): StoredObject {
+  const annotations = Object.entries(object.metadata.annotations ?? {}).filter(([name]) => name !== withoutAnnotation);
+  return { ...object, metadata: { ...object.metadata, annotations: Object.fromEntries(annotations) }, data };
+}
+
+export function encoded(text: string): string {
+  return Buffer.from(text, "utf8").toString("base64");
+}

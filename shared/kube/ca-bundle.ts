@@ -1,0 +1,37 @@
+/**
+ * The authorities of the webhook's certificate as they are published to the cells (docs/decisions/0004): two ConfigMaps beside the
+ * webhook, one with what is to be trusted, and one in which each cell says what its registration trusts by now.
+ */
+import { hash } from "node:crypto";
+import * as v from "valibot";
+import { checker } from "../schema/check.ts";
+
+/** A ConfigMap: the authorities' certificates (`ca.crt`, PEM, oldest first). Public; read by the aggregator of every cell. */
+export const PUBLISHED_CONFIG_MAP = "podseidon-webhook-ca";
+export const PUBLISHED_KEY = "ca.crt";
+/** A ConfigMap: by cell, the fingerprint of what its registration trusts. Written by the aggregator of every cell. */
+export const TRUSTED_CONFIG_MAP = "podseidon-webhook-ca-cells";
+
+const ConfigMap = v.looseObject({ data: v.optional(v.nullable(v.record(v.string(), v.string()))) });
+
+/** The `data` of a ConfigMap; throws a SchemaError for anything else. */
+export function parseConfigMapData(raw: unknown): Readonly<Record<string, string>> {
+  return checker(ConfigMap)(raw).data ?? {};
+}
+
+const CERTIFICATE = /-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----/g;
+
+/** The certificates of a PEM file, in order, each with one line break at its end; text between them is dropped. */
+export function splitCertificates(pem: string): string[] {
+  return [...pem.matchAll(CERTIFICATE)].map(([certificate]) => `${certificate.trim()}\n`);
+}
+
+/** What a cell acknowledges: the published authorities by a hash. */
+export function fingerprintOf(certificates: readonly string[]): string {
+  return hash("sha256", certificates.map((pem) => pem.trim()).join("\n"), "hex");
+}
+
+/** A cell's id as a key of a ConfigMap, which may hold less than a path segment. */
+export function cellKey(cell: string): string {
+  return cell.replace(/[^-._a-zA-Z0-9]/g, "_");
+}
