@@ -18,6 +18,7 @@ const PARTS = {
   generator: { entry: "controllers/generator/main.ts", budget: CONTROLLER_BUDGET },
   aggregator: { entry: "controllers/aggregator/main.ts", budget: CONTROLLER_BUDGET },
   "update-trigger": { entry: "controllers/update-trigger/main.ts", budget: CONTROLLER_BUDGET },
+  certificates: { entry: "controllers/certificates/main.ts", budget: CONTROLLER_BUDGET },
   "kubectl-podseidon": { entry: "scripts/kubectl-podseidon/main.ts", budget: CONTROLLER_BUDGET },
 } as const;
 
@@ -26,7 +27,14 @@ const PLUGIN = "kubectl-podseidon";
 const PLUGIN_COMMANDS = ["kubectl-podseidon", "kubectl_complete-podseidon"];
 
 export type PartName = keyof typeof PARTS;
-export const PART_NAMES: readonly PartName[] = ["webhook", "generator", "aggregator", "update-trigger", PLUGIN];
+export const PART_NAMES: readonly PartName[] = [
+  "webhook",
+  "generator",
+  "aggregator",
+  "update-trigger",
+  "certificates",
+  PLUGIN,
+];
 
 export interface BuildOptions {
   /** The parts to build; all by default. */

@@ -28,6 +28,13 @@ function isPowerOfTwo(count: number): boolean {
   return Number.isInteger(Math.log2(count));
 }
 
+/** The cell's own cluster, among the names of clusters. */
+export const OWN_CLUSTER = "cell";
+
+function isKnownCluster(name: string, cores: readonly { readonly name: string }[]): boolean {
+  return name === "" || name === OWN_CLUSTER || cores.some((core) => core.name === name);
+}
+
 /** Every flag of the aggregator; also environment variables and keys of the config file. */
 export const aggregatorOptions = defineOptions({
   name: "podseidon-aggregator",
@@ -106,7 +113,7 @@ export const aggregatorOptions = defineOptions({
     systemNamespace: option(
       text("NAMESPACE"),
       "podseidon-system",
-      "Where the copies of protectors are in the cell, and the register of released protectors in a core.",
+      "Where the copies of protectors are in the cell, the register of released protectors in a core, and what --ca-cluster publishes.",
     ),
     restoreAfter: option(
       duration(),
@@ -114,12 +121,30 @@ export const aggregatorOptions = defineOptions({
       "How long the generator may try to create a vanished protector again before this cell does.",
     ),
     copyInterval: option(duration({ minMs: 100 }), 5_000, "The least time between two writes of the copies."),
+    caCluster: option(
+      text("NAME"),
+      "",
+      "Where the webhook's certificates are made: the name of a --core, or `cell` for the cell's own cluster. caBundle of the cell's registration is kept as it is published there, in --system-namespace; empty leaves it alone.",
+    ),
+    caInterval: option(
+      duration({ minMs: 50, maxMs: 3_600_000 }),
+      15_000,
+      "Pause between two looks at what is published.",
+    ),
+    registration: option(
+      text("NAME"),
+      "podseidon",
+      "Name of the cell's ValidatingWebhookConfiguration and MutatingWebhookConfiguration.",
+    ),
     ...leaderElectionOptions,
     ...observeOptions,
   },
   check: (values) => [
     ...(isPowerOfTwo(values.podShards ?? 1) ? [] : ["--pod-shards: must be a power of two"]),
     ...checkLeaderElection(values),
+    ...(isKnownCluster(values.caCluster ?? "", values.core ?? [])
+      ? []
+      : ["--ca-cluster: must be `cell` or the name of a --core"]),
     ...((values.voidAfter ?? 0) > 0 && (values.voidAfter ?? 0) < 1000 ? ["--void-after: at least 1s, or 0"] : []),
   ],
 });

@@ -36,6 +36,7 @@ import { Outlive, type OutliveCore } from "./outlive/outlive.ts";
 import { podParser } from "./pod-parser.ts";
 import { protectorMetrics } from "./protector-metrics.ts";
 import { parseTrimmedProtector } from "./protector-parser.ts";
+import { keepRegistration } from "./registration.ts";
 
 const COMPONENT = "podseidon-aggregator";
 const EXIT_CONFIGURATION = 2;
@@ -221,8 +222,22 @@ export async function run(): Promise<number> {
     lease: leaseName(options),
     observer: observeLeaderElection(metrics, log),
   };
+  const registration = keepRegistration({
+    options,
+    ports,
+    metrics,
+    log,
+    transport,
+    cores: outliveCores.map(({ name, api }) => ({ name, client: api })),
+    mayWrite: () => leadership.isLeader,
+    observeWatch: (name) => watches.observe(name),
+  });
   const leadership: Leadership = new Leadership(election, async (signal) => {
-    await Promise.all([aggregator.lead(signal), options.outlive ? outlive.run(signal) : undefined]);
+    await Promise.all([
+      aggregator.lead(signal),
+      options.outlive ? outlive.run(signal) : undefined,
+      registration(signal),
+    ]);
   });
   stateMetrics(metrics, aggregator, ports.clock);
   const names = cores.map(({ name }) => name);

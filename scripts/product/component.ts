@@ -8,7 +8,7 @@ import type { Cluster } from "../control-plane/cluster.ts";
 import { ManagedProcess } from "../control-plane/managed-process.ts";
 import { reservePort } from "../control-plane/ports.ts";
 
-export type ComponentKind = "webhook" | "aggregator" | "generator" | "update-trigger";
+export type ComponentKind = "webhook" | "aggregator" | "generator" | "update-trigger" | "certificates";
 
 const ROOT = resolve(import.meta.dirname, "../..");
 const START_TIMEOUT_MS = 30_000;
