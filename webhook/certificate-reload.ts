@@ -1,5 +1,6 @@
 import { statSync } from "node:fs";
 import type { Timer, Timers } from "../shared/runtime/clock.ts";
+import { mounted } from "../shared/runtime/mount-root.ts";
 import { type CertificateFiles, readServingCertificate, type ServingCertificate } from "./tls.ts";
 
 /** How often the files are looked at. Polled, because a mounted Secret changes by a swapped symbolic link far above the file. */
@@ -14,7 +15,7 @@ export interface CertificateReloadOptions extends CertificateFiles {
 
 function stamp(path: string): string {
   try {
-    const { ino, mtimeMs, size } = statSync(path);
+    const { ino, mtimeMs, size } = statSync(mounted(path));
     return `${ino}/${mtimeMs}/${size}`;
   } catch {
     return "absent";

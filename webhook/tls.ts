@@ -1,6 +1,7 @@
 import { createPrivateKey, X509Certificate } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { createSecureContext } from "node:tls";
+import { mounted } from "../shared/runtime/mount-root.ts";
 
 /** The serving certificate with its key, PEM. */
 export interface ServingCertificate {
@@ -46,7 +47,7 @@ export class CertificateError extends Error {
 
 function read(path: string, what: string): string {
   try {
-    return readFileSync(path, "utf8");
+    return readFileSync(mounted(path), "utf8");
   } catch (cause) {
     const code = cause instanceof Error && "code" in cause ? String(cause.code) : "unknown";
     throw new CertificateError(

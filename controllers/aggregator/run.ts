@@ -159,6 +159,7 @@ export async function run(): Promise<number> {
   watches.track("pods", pods);
   const cores: CoreAccess[] = [];
   const outliveCores: OutliveCore[] = [];
+  const clients: { readonly name: string; readonly client: ApiClient }[] = [];
   const watched: { readonly name: string; readonly watch: Startable }[] = [{ name: "pods", watch: pods }];
   for (const { name, path } of options.core) {
     const core = clocks.watch(`core ${name}`, connect(await access(`--core ${name}`, path ?? "")));
@@ -172,6 +173,7 @@ export async function run(): Promise<number> {
     watches.track(name, protectors);
     watched.push({ name: `protectors of ${name}`, watch: protectors });
     const client = new ApiClient(core);
+    clients.push({ name, client });
     cores.push({ name, client, protectors });
     outliveCores.push({ name, api: client, protectors, releases: releasesOf(name, core, options) });
   }
@@ -228,7 +230,7 @@ export async function run(): Promise<number> {
     metrics,
     log,
     transport,
-    cores: outliveCores.map(({ name, api }) => ({ name, client: api })),
+    cores: clients,
     mayWrite: () => leadership.isLeader,
     observeWatch: (name) => watches.observe(name),
   });

@@ -1,83 +1,138 @@
 /** Installs the project in the three clusters by `manifests/`, as an operator would, and starts its processes. */
+import { mkdirSync, writeFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
-import { join } from "node:path";
+import { join, relative } from "node:path";
 import { loadAll } from "js-yaml";
 import * as v from "valibot";
 import { field } from "../control-plane/api-client.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
 import { Balancer } from "../product/balancer.ts";
 import { root } from "../root.ts";
-import { type PlayedPod, playDeployments } from "./kubelet.ts";
+import { Kubelet, type PlayedPod } from "./kubelet.ts";
 
 export const SYSTEM = "podseidon-system";
-const SERVICE = `podseidon-webhook.${SYSTEM}.svc`;
-const REGISTRATIONS = ["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"];
 const TOKEN_SECONDS = 7 * 24 * 3600;
 
 export interface Installation {
   readonly pods: readonly PlayedPod[];
   readonly balancer: Balancer;
+  stop(): Promise<void>;
 }
 
 /** Resolves when every process is ready and both workers ask the webhook about every deletion. */
 export async function install(core: Cluster, workers: readonly Cluster[], bundles: string): Promise<Installation> {
-  const rendered = await Promise.all(workers.map((worker) => render(worker, `demo/${worker.name}`)));
-  const objects = rendered.map((list) => list.filter((object) => !isRegistration(object)));
+  const balancer = await Balancer.listen([]);
   await Promise.all([
-    render(core, "demo/core").then((list) => core.apply(list)),
-    ...workers.map((worker, index) => worker.apply(objects[index] ?? [])),
+    applyOverlay(core, "demo/core"),
+    ...workers.map((worker) => applyOverlay(worker, `demo/${worker.name}`, { servicePort: balancer.port })),
   ]);
   await makeSecrets(core, workers);
-  const pods = (
-    await Promise.all([core, ...workers].map((cluster) => playDeployments(cluster, SYSTEM, bundles)))
-  ).flat();
-  const balancer = await Balancer.listen(
-    pods.flatMap(({ webhookPort }) => (webhookPort === undefined ? [] : [{ host: "127.0.0.1", port: webhookPort }])),
+  const kubelets = [core, ...workers].map((cluster) => kubelet(cluster, bundles));
+  await Promise.all(kubelets.map((one) => one.start()));
+  const pods = kubelets.flatMap((one) => one.pods);
+  balancer.endpoints = webhookEndpoints(pods);
+  await Promise.all(workers.map(untilTrusted));
+  return {
+    pods,
+    balancer,
+    stop: async () => {
+      await Promise.all(kubelets.map((one) => one.stop()));
+      await balancer.close();
+    },
+  };
+}
+
+export function kubelet(cluster: Cluster, bundles: string, startTimeoutMs?: number): Kubelet {
+  const onTrouble = (description: string): void => void process.stderr.write(`demo: ${description}\n`);
+  const options = { cluster, namespace: SYSTEM, bundles, onTrouble };
+  return new Kubelet(startTimeoutMs === undefined ? options : { ...options, startTimeoutMs });
+}
+
+/** Where the webhook's replicas answer. */
+export function webhookEndpoints(pods: readonly PlayedPod[]): { host: string; port: number }[] {
+  return pods.flatMap(({ address, webhookPort }) =>
+    webhookPort === undefined ? [] : [{ host: address, port: webhookPort }],
   );
-  await Promise.all(
-    workers.map((worker, index) =>
-      worker.apply((rendered[index] ?? []).filter(isRegistration).map((one) => reachable(one, core, balancer.port))),
-    ),
-  );
-  return { pods, balancer };
 }
 
-/** What `kubectl apply -k` would apply. */
-async function render(cluster: Cluster, overlay: string): Promise<unknown[]> {
-  const { code, stdout, stderr } = await cluster.kubectl(["kustomize", join(root, "manifests/overlays", overlay)]);
-  if (code !== 0) throw new Error(`kubectl kustomize ${overlay}: ${stderr}`);
-  return loadAll(stdout);
+/** A patch of a kustomization. */
+export interface OverlayPatch {
+  readonly target: { readonly kind: string; readonly name?: string };
+  readonly patch: string;
 }
 
-function isRegistration(object: unknown): boolean {
-  return REGISTRATIONS.includes(String(field(object, "kind")));
+const REGISTRATIONS = ["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"];
+const Registration = v.looseObject({ webhooks: v.array(v.unknown()) });
+
+export interface OverlayOptions {
+  /**
+   * The one thing that manifests can't know of this machine: the port of the balancer that plays the webhook's Service, of which there
+   * is only a name (ExternalName), because nothing here routes to the addresses of Services.
+   */
+  readonly servicePort?: number;
+  readonly components?: readonly string[];
+  readonly patches?: readonly OverlayPatch[];
 }
 
-const Registration = v.looseObject({
-  webhooks: v.array(v.looseObject({ clientConfig: v.looseObject({ service: v.looseObject({}) }) })),
+/** `kubectl apply -k` of an overlay, with what is added to it. */
+export async function applyOverlay(cluster: Cluster, overlay: string, options: OverlayOptions = {}): Promise<void> {
+  const directory = join(cluster.directory, "overlay");
+  mkdirSync(directory, { recursive: true });
+  const write = (patches: readonly OverlayPatch[]): void => {
+    const manifests = relative(directory, join(root, "manifests"));
+    const kustomization = {
+      apiVersion: "kustomize.config.k8s.io/v1beta1",
+      kind: "Kustomization",
+      resources: [join(manifests, "overlays", overlay)],
+      components: (options.components ?? []).map((component) => join(manifests, "components", component)),
+      patches,
+    };
+    writeFileSync(join(directory, "kustomization.yaml"), JSON.stringify(kustomization));
+  };
+  const { patches = [], servicePort } = options;
+  write(patches);
+  if (servicePort !== undefined) {
+    const rendered = loadAll((await kubectl(cluster, "kustomize", directory)).stdout);
+    write([...patches, ...rendered.flatMap((object) => portPatch(object, servicePort))]);
+  }
+  await kubectl(cluster, "apply", "-k", directory);
+}
+
+function portPatch(object: unknown, port: number): OverlayPatch[] {
+  const kind = String(field(object, "kind"));
+  if (!REGISTRATIONS.includes(kind)) return [];
+  const { webhooks } = v.parse(Registration, object);
+  const path = (index: number): string => `/webhooks/${index}/clientConfig/service/port`;
+  const patch = JSON.stringify(webhooks.map((_, index) => ({ op: "add", path: path(index), value: port })));
+  return [{ target: { kind }, patch }];
+}
+
+async function kubectl(cluster: Cluster, ...args: string[]): Promise<{ readonly stdout: string }> {
+  const { code, stdout, stderr } = await cluster.kubectl(args);
+  if (code !== 0) throw new Error(`kubectl ${args.join(" ")}: ${stderr}`);
+  return { stdout };
+}
+
+const Trusting = v.object({
+  webhooks: v.array(v.looseObject({ clientConfig: v.looseObject({ caBundle: v.optional(v.string(), "") }) })),
 });
 
-/** Adds what the manifests leave open: the CA of the webhook's certificate, and the port of the balancer that plays the Service. */
-function reachable(registration: unknown, core: Cluster, port: number): unknown {
-  const caBundle = Buffer.from(core.identity.certificateAuthorityPem).toString("base64");
-  const { webhooks, ...rest } = v.parse(Registration, registration);
-  const complete = webhooks.map(({ clientConfig, ...webhook }) => ({
-    ...webhook,
-    clientConfig: { ...clientConfig, caBundle, service: { ...clientConfig.service, port } },
-  }));
-  return { ...rest, webhooks: complete };
+/** Until the aggregator has put the authority of the webhook's certificate into both registrations. */
+export async function untilTrusted(worker: Cluster): Promise<void> {
+  for (const kind of ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"]) {
+    await worker.waitFor(`caBundle of ${kind}`, async () => {
+      const found = await worker.admin.get(`/apis/admissionregistration.k8s.io/v1/${kind}/podseidon`);
+      return v.parse(Trusting, found).webhooks.every(({ clientConfig }) => clientConfig.caBundle !== "");
+    });
+  }
 }
 
-/** The webhook's certificate, and kubeconfigs for the ServiceAccounts of one cluster that are used from another. */
+/** Kubeconfigs for the ServiceAccounts of one cluster that are used from another: what the operator of several clusters has to give. */
 async function makeSecrets(core: Cluster, workers: readonly Cluster[]): Promise<void> {
-  const { certificatePem, privateKeyPem } = core.identity.servingCertificate([SERVICE], []);
   const cells = await Promise.all(
     workers.map(async (worker) => [worker.name, await kubeconfig(worker, "podseidon-webhook")] as const),
   );
-  await core.apply([
-    secret("podseidon-webhook-tls", { "tls.crt": certificatePem, "tls.key": privateKeyPem }),
-    secret("podseidon-cells", Object.fromEntries(cells)),
-  ]);
+  await core.apply([secret("podseidon-cells", Object.fromEntries(cells))]);
   await Promise.all(
     workers.map(async (worker) =>
       worker.apply([secret("podseidon-core", { kubeconfig: await kubeconfig(core, "podseidon-aggregator") })]),

@@ -1,199 +1,271 @@
 /**
- * Plays the kubelet for the project's own Deployments: each replica becomes a process of the built bundle, with the arguments,
- * environment, Secrets and ServiceAccount token that the Deployment gives it, so that a wrong flag or a missing permission in
- * `manifests/` fails the demo. Differs from a kubelet in the addresses (free ports of 127.0.0.1) and in where files are mounted.
+ * Plays the kubelet for the project's own Deployments: each replica becomes a process of the built bundle with the arguments,
+ * environment, Secrets, probes and ServiceAccount token that the Deployment gives it, so that a wrong flag or a missing permission
+ * in `manifests/` fails the demo. Each pod has an address of its own in 127.0.0.0/8, and listens on the ports that the manifest names.
+ *
+ * What differs from a kubelet: processes bind to the pod's address, because they share the machine's network; files are below
+ * PODSEIDON_MOUNT_ROOT (`shared/runtime/mount-root.ts`) instead of in a mount namespace; security contexts and resources are not applied.
  */
-import { mkdirSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import * as v from "valibot";
-import { SERVICE_ACCOUNT_DIR_VARIABLE } from "../../shared/kube/in-cluster.ts";
+import { MOUNT_ROOT_VARIABLE } from "../../shared/runtime/mount-root.ts";
 import { field, items } from "../control-plane/api-client.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
 import { ManagedProcess } from "../control-plane/managed-process.ts";
-import { reservePort } from "../control-plane/ports.ts";
+import { isFree } from "../control-plane/ports.ts";
+import { type Container, Deployment, type Probe } from "./deployment.ts";
+import { PodFiles } from "./pod-files.ts";
 
-const ADDRESS = "127.0.0.1";
 const START_TIMEOUT_MS = 60_000;
+/** A kubelet takes up to two minutes for a changed Secret; nobody watches that long. */
+const SYNC_EVERY_MS = 1_000;
+const PROBE_TIMEOUT_MS = 1_000;
+const ADDRESS_TRIES = 100;
 /** How much the webhook's replicas log; what the manifests say when it is not set. */
 export const LOG_LEVEL_VARIABLE = "PODSEIDON_WEBHOOK_LOG_LEVEL";
-/** Longer than anyone watches; nothing here renews tokens. */
-const TOKEN_SECONDS = 7 * 24 * 3600;
-
-const Source = v.looseObject({
-  configMapKeyRef: v.optional(v.looseObject({ name: v.string(), key: v.string() })),
-  fieldRef: v.optional(v.looseObject({ fieldPath: v.string() })),
-});
-const Container = v.looseObject({
-  name: v.string(),
-  command: v.array(v.string()),
-  args: v.optional(v.array(v.string()), []),
-  env: v.optional(
-    v.array(v.looseObject({ name: v.string(), value: v.optional(v.string()), valueFrom: v.optional(Source) })),
-    [],
-  ),
-  ports: v.optional(v.array(v.looseObject({ name: v.string() })), []),
-  volumeMounts: v.optional(v.array(v.looseObject({ name: v.string(), mountPath: v.string() })), []),
-  readinessProbe: v.looseObject({ httpGet: v.looseObject({ path: v.string() }) }),
-});
-const Deployment = v.looseObject({
-  metadata: v.looseObject({ name: v.string(), namespace: v.string() }),
-  spec: v.looseObject({
-    replicas: v.number(),
-    template: v.looseObject({
-      spec: v.looseObject({
-        serviceAccountName: v.string(),
-        containers: v.tuple([Container]),
-        volumes: v.optional(
-          v.array(v.looseObject({ name: v.string(), secret: v.looseObject({ secretName: v.string() }) })),
-          [],
-        ),
-      }),
-    }),
-  }),
-});
-type Deployment = v.InferOutput<typeof Deployment>;
 
 /** One replica as a process. */
 export interface PlayedPod {
+  readonly name: string;
   readonly deployment: string;
   readonly process: ManagedProcess;
+  readonly address: string;
   /** `http://ADDRESS:PORT/metrics` */
   readonly metricsUrl: string;
   /** Of a container port that is named `webhook`. */
   readonly webhookPort: number | undefined;
 }
 
-/** Starts every replica of every Deployment of the namespace from `bundles`, and resolves when all of them are ready. */
-export async function playDeployments(cluster: Cluster, namespace: string, bundles: string): Promise<PlayedPod[]> {
-  const list = await cluster.admin.get(`/apis/apps/v1/namespaces/${namespace}/deployments`);
-  const deployments = items(list).map((item) => v.parse(Deployment, item));
-  const pods = await Promise.all(
-    deployments.flatMap((deployment) =>
-      Array.from({ length: deployment.spec.replicas }, (_, index) => describePod(cluster, deployment, index, bundles)),
-    ),
-  );
-  await Promise.all(pods.map(({ process }) => process.start()));
-  return pods;
+export interface KubeletOptions {
+  readonly cluster: Cluster;
+  readonly namespace: string;
+  /** Directory of the built bundles, which stands for the image. */
+  readonly bundles: string;
+  /** Told of what a kubelet would put into an Event. */
+  readonly onTrouble: (description: string) => void;
+  readonly startTimeoutMs?: number;
 }
 
-async function describePod(
-  cluster: Cluster,
-  deployment: Deployment,
-  index: number,
-  bundles: string,
-): Promise<PlayedPod> {
-  const { name, namespace } = deployment.metadata;
-  const { containers, serviceAccountName } = deployment.spec.template.spec;
-  const [container] = containers;
-  const pod = `${name}-${index}`;
-  const directory = join(cluster.directory, "pods", pod);
-  mkdirSync(directory, { recursive: true });
-  const account = await mountAccount(cluster, namespace, serviceAccountName, directory);
-  const mounts = await mountVolumes(cluster, deployment, directory);
-  const declared = await declaredEnvironment(cluster, deployment, pod);
-  const [healthPort, metricsPort] = await Promise.all([reservePort(ADDRESS), reservePort(ADDRESS)]);
-  const webhookPort = container.ports.some((port) => port.name === "webhook") ? await reservePort(ADDRESS) : undefined;
-  const api = new URL(cluster.url);
-  const logLevel = globalThis.process.env[LOG_LEVEL_VARIABLE];
-  const environment = {
-    KUBERNETES_SERVICE_HOST: api.hostname,
-    KUBERNETES_SERVICE_PORT: api.port,
-    [SERVICE_ACCOUNT_DIR_VARIABLE]: account,
-    PODSEIDON_HEALTH_PROBE_BIND_ADDRESS: `${ADDRESS}:${healthPort}`,
-    PODSEIDON_METRICS_BIND_ADDRESS: `${ADDRESS}:${metricsPort}`,
-    ...(webhookPort === undefined
-      ? {}
-      : { PODSEIDON_BIND_ADDRESS: ADDRESS, PODSEIDON_SECURE_PORT: String(webhookPort) }),
+interface Running {
+  readonly pod: PlayedPod;
+  readonly files: PodFiles;
+  readonly liveness: Probe;
+  readonly livenessUrl: string;
+  /** Liveness probes that failed in a row. */
+  failures: number;
+  probedMs: number;
+}
+
+export class Kubelet implements AsyncDisposable {
+  readonly #options: KubeletOptions;
+  readonly #running: Running[] = [];
+  #syncing: Promise<void> = Promise.resolve();
+  #timer: NodeJS.Timeout | undefined;
+  #stopped = false;
+
+  constructor(options: KubeletOptions) {
+    this.#options = options;
+  }
+
+  get pods(): readonly PlayedPod[] {
+    return this.#running.map(({ pod }) => pod);
+  }
+
+  /** Starts every replica of every Deployment of the namespace, or of some, and resolves when all of them are ready. */
+  async start(only?: readonly string[]): Promise<void> {
+    const { cluster, namespace } = this.#options;
+    const list = await cluster.admin.get(`/apis/apps/v1/namespaces/${namespace}/deployments`);
+    const deployments = items(list).map((item) => v.parse(Deployment, item));
+    const chosen = deployments.filter(({ metadata }) => only?.includes(metadata.name) ?? true);
+    const starting = chosen.flatMap((deployment) =>
+      Array.from({ length: deployment.spec.replicas }, (_, index) => this.#startPod(deployment, index)),
+    );
+    this.#timer = setInterval(() => {
+      this.#syncing = this.#syncing.then(() => this.#sync());
+    }, SYNC_EVERY_MS);
+    await Promise.all(starting);
+  }
+
+  /** Ends every process. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    clearInterval(this.#timer);
+    await this.#syncing;
+    await Promise.all(this.#running.map(({ pod }) => pod.process.kill("SIGKILL")));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
+  }
+
+  async #startPod(deployment: Deployment, index: number): Promise<void> {
+    const { cluster } = this.#options;
+    const [container] = deployment.spec.template.spec.containers;
+    const name = `${deployment.metadata.name}-${index}`;
+    const files = new PodFiles(cluster, deployment, join(cluster.directory, "pods", name, "root"));
+    await files.mount();
+    const address = await freeAddress(container.ports.map(({ containerPort }) => containerPort));
+    const environment = await this.#environment(deployment, name, address, files.root);
+    const process = new ManagedProcess({
+      name: `${cluster.name}/${name}`,
+      logFile: join(cluster.directory, "logs", `${name}.log`),
+      workingDirectory: dirname(files.root),
+      launch: () => ({
+        binary: globalThis.process.execPath,
+        args: argumentsOf(container, environment, this.#options.bundles),
+        environment,
+      }),
+      // As a kubelet does, the readiness probe is asked once the startup probe has succeeded.
+      isReady: async (signal) =>
+        (await isFine(urlOf(container.startupProbe, container, address), signal)) &&
+        (await isFine(urlOf(container.readinessProbe, container, address), signal)),
+      startTimeoutMs: this.#options.startTimeoutMs ?? START_TIMEOUT_MS,
+      onUnexpectedEnd: this.#options.onTrouble,
+    });
+    const pod: PlayedPod = {
+      name,
+      deployment: deployment.metadata.name,
+      process,
+      address,
+      metricsUrl: `http://${address}:${portOf("metrics", container)}/metrics`,
+      webhookPort: container.ports.find((port) => port.name === "webhook")?.containerPort,
+    };
+    const liveness = container.livenessProbe;
+    const livenessUrl = urlOf(liveness, container, address);
+    this.#running.push({ pod, files, liveness, livenessUrl, failures: 0, probedMs: performance.now() });
+    await process.start();
+  }
+
+  /** What the manifest says, and what the kubelet of one machine adds. */
+  async #environment(
+    deployment: Deployment,
+    pod: string,
+    address: string,
+    root: string,
+  ): Promise<Record<string, string>> {
+    const { cluster } = this.#options;
+    const [container] = deployment.spec.template.spec.containers;
+    const api = new URL(cluster.url);
+    const bind = (port: string): string => `${address}:${portOf(port, container)}`;
+    return {
+      KUBERNETES_SERVICE_HOST: api.hostname,
+      KUBERNETES_SERVICE_PORT: api.port,
+      [MOUNT_ROOT_VARIABLE]: root,
+      PODSEIDON_HEALTH_PROBE_BIND_ADDRESS: bind("health"),
+      PODSEIDON_METRICS_BIND_ADDRESS: bind("metrics"),
+      ...(container.ports.some(({ name }) => name === "webhook") ? webhookEnvironment(address) : {}),
+      ...(await declaredEnvironment(cluster, deployment, pod, address)),
+    };
+  }
+
+  /** Files follow their Secrets, and a process that fails its liveness probe is started again. */
+  async #sync(): Promise<void> {
+    for (const one of this.#running) {
+      if (this.#stopped) return;
+      try {
+        await one.files.sync();
+      } catch {
+        // The apiserver does not answer, as the scenes have it: the files stay.
+      }
+      await this.#watchLife(one);
+    }
+  }
+
+  async #watchLife(one: Running): Promise<void> {
+    const { liveness, pod } = one;
+    const nowMs = performance.now();
+    if (nowMs - one.probedMs < liveness.periodSeconds * 1000 || !pod.process.running) return;
+    one.probedMs = nowMs;
+    const fine = await isFine(one.livenessUrl, AbortSignal.timeout(PROBE_TIMEOUT_MS)).catch(() => false);
+    one.failures = fine ? 0 : one.failures + 1;
+    if (one.failures < liveness.failureThreshold || this.#stopped) return;
+    one.failures = 0;
+    this.#options.onTrouble(
+      `${pod.name} failed its liveness probe ${liveness.failureThreshold} times; it is restarted`,
+    );
+    await pod.process.restart();
+  }
+}
+
+function webhookEnvironment(address: string): Record<string, string> {
+  const logLevel = process.env[LOG_LEVEL_VARIABLE];
+  return {
+    PODSEIDON_BIND_ADDRESS: address,
     // What a replica says of each review, where somebody wants to read it.
-    ...(webhookPort === undefined || logLevel === undefined ? {} : { PODSEIDON_LOG_LEVEL: logLevel }),
-    ...declared,
+    ...(logLevel === undefined ? {} : { PODSEIDON_LOG_LEVEL: logLevel }),
   };
-  const process = new ManagedProcess({
-    name: `${cluster.name}/${pod}`,
-    logFile: join(cluster.directory, "logs", `${pod}.log`),
-    workingDirectory: directory,
-    launch: () => ({
-      binary: globalThis.process.execPath,
-      args: argumentsOf(container, declared, mounts, bundles),
-      environment,
-    }),
-    isReady: async (signal) => {
-      const url = `http://${ADDRESS}:${healthPort}${container.readinessProbe.httpGet.path}`;
-      return (await fetch(url, { signal })).status === 200;
-    },
-    startTimeoutMs: START_TIMEOUT_MS,
-    onUnexpectedEnd: (description) => globalThis.process.stderr.write(`demo: ${description}\n`),
-  });
-  return { deployment: name, process, metricsUrl: `http://${ADDRESS}:${metricsPort}/metrics`, webhookPort };
 }
 
-/** The command without `node`, with the image's bundle replaced by the built one, variables expanded and mounts found. */
+async function isFine(url: string, signal: AbortSignal): Promise<boolean> {
+  return (await fetch(url, { signal })).status === 200;
+}
+
+function urlOf({ httpGet }: Probe, container: Container, address: string): string {
+  return `http://${address}:${portOf(httpGet.port, container)}${httpGet.path}`;
+}
+
+function portOf(port: string | number, { name, ports }: Container): number {
+  const found = typeof port === "number" ? port : ports.find((candidate) => candidate.name === port)?.containerPort;
+  if (found === undefined) throw new Error(`container ${name} has no port ${port}`);
+  return found;
+}
+
+/** An address of 127.0.0.0/8 on which all of these ports are free. */
+async function freeAddress(ports: readonly number[]): Promise<string> {
+  const octet = (): number => 1 + Math.floor(Math.random() * 254);
+  for (let tries = 0; tries < ADDRESS_TRIES; tries++) {
+    const address = `127.${octet()}.${octet()}.${octet()}`;
+    const free = await Promise.all(ports.map((port) => isFree(address, port)));
+    if (free.every(Boolean)) return address;
+  }
+  throw new Error(`no address of 127.0.0.0/8 has the ports ${ports.join(", ")} free`);
+}
+
+/** The command without `node`, the image's bundle replaced by the built one, and variables expanded. */
 function argumentsOf(
-  { command, args }: v.InferOutput<typeof Container>,
+  { command, args }: Container,
   environment: Readonly<Record<string, string>>,
-  mounts: ReadonlyMap<string, string>,
   bundles: string,
 ): string[] {
   const bundle = (word: string): string => (dirname(word) === "/podseidon" ? join(bundles, basename(word)) : word);
   const expand = (word: string): string =>
     word.replace(/\$\(([A-Z_]+)\)/g, (all, name: string) => environment[name] ?? all);
-  const mounted = (word: string): string => {
-    for (const [path, directory] of mounts) if (word.includes(`${path}/`)) return word.replace(path, directory);
-    return word;
-  };
-  return [...command.slice(1).map(bundle), ...args.map(expand).map(mounted)];
-}
-
-async function mountAccount(cluster: Cluster, namespace: string, name: string, directory: string): Promise<string> {
-  const path = join(directory, "serviceaccount");
-  mkdirSync(path, { recursive: true });
-  const token = await cluster.serviceAccountToken(namespace, name, TOKEN_SECONDS);
-  for (const [file, text] of [
-    ["token", token],
-    ["ca.crt", cluster.identity.certificateAuthorityPem],
-    ["namespace", namespace],
-  ] as const) {
-    writeFileSync(join(path, file), text, { mode: 0o600 });
-  }
-  return path;
-}
-
-/** The directory of each mount path, filled from the cluster's Secrets. */
-async function mountVolumes(cluster: Cluster, deployment: Deployment, directory: string): Promise<Map<string, string>> {
-  const { containers, volumes } = deployment.spec.template.spec;
-  const mounts = new Map<string, string>();
-  for (const { name, mountPath } of containers[0].volumeMounts) {
-    const secret = volumes.find((volume) => volume.name === name)?.secret.secretName;
-    if (secret === undefined) throw new Error(`${deployment.metadata.name} mounts ${name}, which is no Secret`);
-    const found = await cluster.admin.get(`/api/v1/namespaces/${deployment.metadata.namespace}/secrets/${secret}`);
-    const data = v.parse(v.record(v.string(), v.string()), field(found, "data"));
-    const path = join(directory, "volumes", name);
-    mkdirSync(path, { recursive: true });
-    for (const [key, value] of Object.entries(data)) {
-      writeFileSync(join(path, key), Buffer.from(value, "base64"), { mode: 0o600 });
-    }
-    mounts.set(mountPath, path);
-  }
-  return mounts;
+  return [...command.slice(1).map(bundle), ...args.map(expand)];
 }
 
 async function declaredEnvironment(
   cluster: Cluster,
   deployment: Deployment,
   pod: string,
+  address: string,
 ): Promise<Record<string, string>> {
   const { namespace } = deployment.metadata;
-  const fields: Readonly<Record<string, string>> = { "metadata.namespace": namespace, "metadata.name": pod };
+  const { containers, serviceAccountName } = deployment.spec.template.spec;
+  const fields: Readonly<Record<string, string>> = {
+    "metadata.namespace": namespace,
+    "metadata.name": pod,
+    "spec.serviceAccountName": serviceAccountName,
+    "status.podIP": address,
+  };
   const environment: Record<string, string> = {};
-  for (const { name, value, valueFrom } of deployment.spec.template.spec.containers[0].env) {
-    const reference = valueFrom?.configMapKeyRef;
-    const path = `/api/v1/namespaces/${namespace}/configmaps/${reference?.name}`;
+  for (const { name, value, valueFrom } of containers[0].env) {
     const found =
-      value ??
-      fields[valueFrom?.fieldRef?.fieldPath ?? ""] ??
-      (reference === undefined ? undefined : field(await cluster.admin.get(path), "data", reference.key));
+      value ?? fields[valueFrom?.fieldRef?.fieldPath ?? ""] ?? (await referred(cluster, namespace, valueFrom));
     if (typeof found !== "string") throw new Error(`${deployment.metadata.name}: ${name} has no value`);
     environment[name] = found;
   }
   return environment;
+}
+
+type EnvironmentSource = Container["env"][number]["valueFrom"];
+
+async function referred(cluster: Cluster, namespace: string, source: EnvironmentSource): Promise<string | undefined> {
+  const { configMapKeyRef, secretKeyRef } = source ?? {};
+  const reference = configMapKeyRef ?? secretKeyRef;
+  if (reference === undefined) return undefined;
+  const resource = configMapKeyRef === undefined ? "secrets" : "configmaps";
+  const object = await cluster.admin.get(`/api/v1/namespaces/${namespace}/${resource}/${reference.name}`);
+  const value = field(object, "data", reference.key);
+  if (typeof value !== "string") return undefined;
+  return configMapKeyRef === undefined ? Buffer.from(value, "base64").toString() : value;
 }

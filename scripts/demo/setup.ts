@@ -49,8 +49,7 @@ export class Demo {
   async stop(): Promise<void> {
     await this.#federation.stop();
     await this.stage.availability.stop();
-    await Promise.all(this.#installation.pods.map(({ process }) => process.kill("SIGKILL")));
-    await this.#installation.balancer.close();
+    await this.#installation.stop();
     await Promise.all(this.clusters.map((cluster) => cluster.stop()));
   }
 }

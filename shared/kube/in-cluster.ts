@@ -1,5 +1,6 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
+import { mounted } from "../runtime/mount-root.ts";
 import { AccessError, type ClusterAccess } from "./cluster-access.ts";
 import { CredentialFile } from "./credential-file.ts";
 import { FileCredentials } from "./file-credentials.ts";
@@ -7,8 +8,6 @@ import { FileCredentials } from "./file-credentials.ts";
 type Environment = Readonly<Record<string, string | undefined>>;
 
 const SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount";
-/** Set where the service account is mounted elsewhere, as by a process that plays the kubelet on one machine. */
-export const SERVICE_ACCOUNT_DIR_VARIABLE = "PODSEIDON_SERVICE_ACCOUNT_DIR";
 
 /** Access by the pod's service account. Rejects with {@link AccessError} outside of a pod. */
 export async function inClusterAccess(env: Environment): Promise<ClusterAccess> {
@@ -21,7 +20,7 @@ export async function inClusterAccess(env: Environment): Promise<ClusterAccess> 
       `no kubeconfig is given and KUBERNETES_SERVICE_HOST/PORT are not set: ${advice}`,
     );
   }
-  const directory = env[SERVICE_ACCOUNT_DIR_VARIABLE] || SERVICE_ACCOUNT_DIR;
+  const directory = mounted(SERVICE_ACCOUNT_DIR, env);
   const credentials = new FileCredentials({
     where: directory,
     token: new CredentialFile(join(directory, "token"), "the service account's token"),

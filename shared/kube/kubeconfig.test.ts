@@ -119,14 +119,16 @@ users:
     }
   });
 
-  test("the pod's service account for the empty path, from another directory where one is set", async () => {
-    write("token", `${SECRET}\n`);
-    write("ca.crt", authority.certificatePem);
-    write("namespace", "podseidon");
+  test("the pod's service account for the empty path, below another root where one is set", async () => {
+    const account = join(directory, "var/run/secrets/kubernetes.io/serviceaccount");
+    mkdirSync(account, { recursive: true });
+    writeFileSync(join(account, "token"), `${SECRET}\n`);
+    writeFileSync(join(account, "ca.crt"), authority.certificatePem);
+    writeFileSync(join(account, "namespace"), "podseidon");
     const env = {
       KUBERNETES_SERVICE_HOST: "fd00::1",
       KUBERNETES_SERVICE_PORT: "443",
-      PODSEIDON_SERVICE_ACCOUNT_DIR: directory,
+      PODSEIDON_MOUNT_ROOT: directory,
     };
     const access = await loadClusterAccess("", { env });
     expect([access.server, access.namespace, access.description]).toEqual([
@@ -279,7 +281,7 @@ describe("what is wrong is said, with what to do, and without a secret", () => {
     const env = {
       KUBERNETES_SERVICE_HOST: "10.0.0.1",
       KUBERNETES_SERVICE_PORT: "443",
-      PODSEIDON_SERVICE_ACCOUNT_DIR: directory,
+      PODSEIDON_MOUNT_ROOT: directory,
     };
     expect(await accessError(loadClusterAccess("", { env }))).toMatchObject({ tag: "missing" });
   });

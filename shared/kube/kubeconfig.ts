@@ -1,4 +1,5 @@
 import { dirname, resolve } from "node:path";
+import { mounted } from "../runtime/mount-root.ts";
 import { AccessError, type ClusterAccess, type CredentialSource } from "./cluster-access.ts";
 import { CredentialFile } from "./credential-file.ts";
 import { FileCredentials, type Given } from "./file-credentials.ts";
@@ -19,7 +20,11 @@ export interface LoadOptions {
  * Rejects with {@link AccessError}, whose message says what to do.
  */
 export async function loadClusterAccess(path: string, options: LoadOptions = {}): Promise<ClusterAccess> {
-  if (path === "") return await inClusterAccess(options.env ?? process.env);
+  const env = options.env ?? process.env;
+  return path === "" ? await inClusterAccess(env) : await fileAccess(mounted(path, env), options);
+}
+
+async function fileAccess(path: string, options: LoadOptions): Promise<ClusterAccess> {
   const selected = await readKubeconfig(path, options.context, options.text);
   const server = serverUrl(path, selected);
   const credentials = await credentialsOf(path, selected);

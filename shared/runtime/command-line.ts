@@ -1,4 +1,5 @@
 import { readFileSync } from "node:fs";
+import { mounted } from "./mount-root.ts";
 import { type OptionSet, type OptionsDefinition, parseOptions, type Values } from "./options.ts";
 
 /**
@@ -7,7 +8,7 @@ import { type OptionSet, type OptionsDefinition, parseOptions, type Values } fro
  */
 export async function commandLine<const O extends OptionSet>(definition: OptionsDefinition<O>): Promise<Values<O>> {
   const parsed = await parseOptions(definition, process.argv.slice(2), process.env, (path) =>
-    readFileSync(path, "utf8"),
+    readFileSync(mounted(path), "utf8"),
   );
   if (parsed.kind === "run") return parsed.values;
   (parsed.code === 0 ? process.stdout : process.stderr).write(parsed.text);

@@ -1,0 +1,260 @@
+/**
+ * The project installed by its manifests in one cluster, with certificates of its own: the authority is replaced three times while pods
+ * are deleted through the apiserver all the time, and no call fails. Only apiservers may call (`components/client-certificates`).
+ */
+import { X509Certificate } from "node:crypto";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type ConnectionOptions, connect } from "node:tls";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { ApiClient, field } from "../../scripts/control-plane/api-client.ts";
+import { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { applyOverlay, kubelet, SYSTEM, untilTrusted, webhookEndpoints } from "../../scripts/demo/install.ts";
+import type { Kubelet, PlayedPod } from "../../scripts/demo/kubelet.ts";
+import { Balancer } from "../../scripts/product/balancer.ts";
+import { root } from "../../scripts/root.ts";
+import { splitCertificates } from "../../shared/kube/ca-bundle.ts";
+import { createCertificateAuthority, issueCertificate } from "../../shared/runtime/x509.ts";
+
+const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
+const ROTATIONS = FULL ? 10 : 3;
+const WORKERS = 8;
+const NAME = "podseidon-webhook.podseidon-system.svc";
+const SECRETS = `/api/v1/namespaces/${SYSTEM}/secrets`;
+const CONFIG_MAPS = `/api/v1/namespaces/${SYSTEM}/configmaps`;
+const PODS = "/api/v1/namespaces/default/pods";
+const REGISTRATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/podseidon";
+
+const HOUR_MS = 3_600_000;
+const validity = { notBeforeMs: Date.now() - HOUR_MS, notAfterMs: Date.now() + 24 * HOUR_MS };
+const clients = createCertificateAuthority({ commonName: "apiservers", ...validity });
+const apiserver = issueCertificate(clients, { commonName: "apiserver", usages: ["client"], ...validity });
+
+let folder = "";
+let cluster: Cluster;
+let balancer: Balancer;
+let pods: Kubelet;
+
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), "podseidon-certificates-"));
+  cluster = await Cluster.start({
+    controllerManager: false,
+    scheduler: false,
+    kwok: false,
+    files: { "admission.json": JSON.stringify(admissionConfiguration()) },
+    flags: {
+      "kube-apiserver": {
+        "disable-admission-plugins": "ServiceAccount",
+        "admission-control-config-file": "$FILES/admission.json",
+      },
+    },
+  });
+  balancer = await Balancer.listen([]);
+  const argument = (value: string): string =>
+    JSON.stringify([{ op: "add", path: "/spec/template/spec/containers/0/args/-", value }]);
+  const replace = (path: string, value: unknown): string => JSON.stringify([{ op: "add", path, value }]);
+  const target = (name: string) => ({ kind: "Deployment", name });
+  await applyOverlay(cluster, "single-cluster", {
+    servicePort: balancer.port,
+    components: ["client-certificates"],
+    patches: [
+      {
+        target: { kind: "Service", name: "podseidon-webhook" },
+        patch: replace("/spec", { type: "ExternalName", externalName: "localhost" }),
+      },
+      { target: target("podseidon-webhook"), patch: replace("/spec/replicas", 2) },
+      { target: target("podseidon-aggregator"), patch: replace("/spec/replicas", 1) },
+      { target: target("podseidon-aggregator"), patch: argument("--ca-interval=200ms") },
+      {
+        target: target("podseidon-certificates"),
+        patch: replace("/spec/template/spec/containers/0/args", ["--interval=200ms", "--overlap=1s"]),
+      },
+    ],
+  });
+  await cluster.apply([
+    {
+      apiVersion: "v1",
+      kind: "Secret",
+      metadata: { name: "podseidon-webhook-clients", namespace: SYSTEM },
+      stringData: { "ca.crt": clients.certificatePem },
+    },
+  ]);
+  pods = kubelet(cluster, process.env.PODSEIDON_BUNDLES ?? join(root, "dist"));
+  await pods.start(["podseidon-certificates", "podseidon-webhook", "podseidon-aggregator"]);
+  balancer.endpoints = webhookEndpoints(pods.pods);
+  await untilTrusted(cluster);
+});
+
+afterAll(async () => {
+  await pods?.stop();
+  await balancer?.close();
+  await cluster?.stop();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+/** Has the apiserver show a certificate to every webhook. */
+function admissionConfiguration(): unknown {
+  const base64 = (text: string): string => Buffer.from(text).toString("base64");
+  const user = {
+    "client-certificate-data": base64(apiserver.certificatePem),
+    "client-key-data": base64(apiserver.privateKeyPem),
+  };
+  const kubeConfigFile = join(folder, "webhooks.kubeconfig");
+  writeFileSync(kubeConfigFile, JSON.stringify({ apiVersion: "v1", kind: "Config", users: [{ name: "*", user }] }));
+  const apiVersion = "apiserver.config.k8s.io/v1";
+  const configuration = { apiVersion, kind: "WebhookAdmissionConfiguration", kubeConfigFile };
+  const plugins = ["ValidatingAdmissionWebhook", "MutatingAdmissionWebhook"];
+  return { apiVersion, kind: "AdmissionConfiguration", plugins: plugins.map((name) => ({ name, configuration })) };
+}
+
+const webhooks = (): PlayedPod[] => pods.pods.filter(({ webhookPort }) => webhookPort !== undefined);
+
+/** The certificate that a server shows; rejects when it does not verify. */
+function handshake(options: ConnectionOptions): Promise<X509Certificate> {
+  return new Promise((resolve, reject) => {
+    const shown = { cert: apiserver.certificatePem, key: apiserver.privateKeyPem };
+    const socket = connect({ servername: NAME, ...shown, ...options }, () => {
+      const certificate = socket.getPeerX509Certificate();
+      socket.destroy();
+      if (certificate === undefined) reject(new Error("no certificate was shown"));
+      else resolve(certificate);
+    });
+    socket.on("error", reject);
+  });
+}
+
+async function published(): Promise<string> {
+  return String(field(await cluster.admin.get(`${CONFIG_MAPS}/podseidon-webhook-ca`), "data", "ca.crt"));
+}
+
+/** What the replicas serve now. */
+async function served(): Promise<X509Certificate[]> {
+  return await Promise.all(
+    webhooks().map(({ address, webhookPort }) =>
+      handshake({ host: address, port: webhookPort ?? 0, rejectUnauthorized: false }),
+    ),
+  );
+}
+
+async function askForRotation(): Promise<void> {
+  const annotations = { "podseidon.kubewharf.io/rotate-ca-once": "true" };
+  await cluster.admin.call("PATCH", `${SECRETS}/podseidon-webhook-ca`, { metadata: { annotations } });
+}
+
+/** Until every replica serves a certificate of an authority that it did not serve one of before. */
+async function untilServedBy(before: ReadonlySet<string>): Promise<string> {
+  let issuer = "";
+  await cluster.waitFor("the replicas to serve a certificate of the new authority", async () => {
+    const authorities = splitCertificates(await published());
+    const newest = authorities.at(-1) ?? "";
+    if (before.has(newest)) return false;
+    issuer = newest;
+    return (await served()).every((certificate) => certificate.verify(new X509Certificate(newest).publicKey));
+  });
+  return issuer;
+}
+
+interface Load {
+  readonly deletions: number;
+  readonly handshakes: number;
+  readonly oddities: readonly string[];
+  stop(): Promise<void>;
+}
+
+/** Deletes pods without pause, and connects anew all the time with what the registration trusts at that moment. */
+function load(): Load {
+  const oddities: string[] = [];
+  const counts = { deletions: 0, handshakes: 0 };
+  let running = true;
+  const { certificateAuthorityPem, adminToken } = cluster.identity;
+  const deleteAllTheTime = async (worker: number): Promise<void> => {
+    const client = new ApiClient({ url: cluster.url, certificateAuthorityPem, token: adminToken });
+    for (let round = 0; running; round++) {
+      const name = `load-${worker}-${round}`;
+      const spec = { schedulerName: "none", containers: [{ name: "app", image: "app:1" }] };
+      await client.call("POST", PODS, { apiVersion: "v1", kind: "Pod", metadata: { name }, spec });
+      const answer = await client.request("DELETE", `${PODS}/${name}`);
+      counts.deletions++;
+      if (answer.status !== 200) oddities.push(`${answer.status}: ${answer.text}`);
+    }
+    client.close();
+  };
+  const connectAllTheTime = async (): Promise<void> => {
+    while (running) {
+      const bundle = field(await cluster.admin.get(REGISTRATION), "webhooks", "0", "clientConfig", "caBundle");
+      const ca = Buffer.from(String(bundle), "base64").toString();
+      counts.handshakes++;
+      await handshake({ host: "127.0.0.1", port: balancer.port, ca }).catch((error: unknown) => {
+        oddities.push(`handshake: ${String(error)}`);
+      });
+    }
+  };
+  const work = [...Array.from({ length: WORKERS }, (_, index) => deleteAllTheTime(index)), connectAllTheTime()];
+  return {
+    get deletions() {
+      return counts.deletions;
+    },
+    get handshakes() {
+      return counts.handshakes;
+    },
+    oddities,
+    stop: async () => {
+      running = false;
+      await Promise.all(work);
+    },
+  };
+}
+
+test("who shows no certificate of an apiserver is not answered", async () => {
+  const [replica] = webhooks();
+  const ask = (): Promise<void> =>
+    new Promise((resolve, reject) => {
+      const options = { host: replica?.address ?? "", port: replica?.webhookPort ?? 0, rejectUnauthorized: false };
+      const socket = connect(options, () => socket.write("GET / HTTP/1.1\r\nhost: x\r\n\r\n"));
+      socket.on("data", () => resolve());
+      socket.on("error", reject);
+    });
+  await expect(ask()).rejects.toThrow(/certificate/i);
+});
+
+test(`the authority is replaced ${ROTATIONS} times under load, and no call fails`, async () => {
+  const issuers = new Set(splitCertificates(await published()));
+  const running = load();
+  for (let rotation = 0; rotation < ROTATIONS; rotation++) {
+    const seen = running.deletions;
+    await askForRotation();
+    issuers.add(await untilServedBy(issuers));
+    await cluster.waitFor("more deletions", async () => running.deletions > seen + 2 * WORKERS);
+  }
+  await running.stop();
+  const { deletions, handshakes, oddities } = running;
+  process.stdout.write(
+    `certificates: ${ROTATIONS} authorities replaced during ${deletions} deletions and ${handshakes} new connections, ${oddities.length} failed\n`,
+  );
+  expect(oddities).toEqual([]);
+  expect(issuers.size).toBe(ROTATIONS + 1);
+  // The authority before stays trusted, all others are forgotten.
+  expect(splitCertificates(await published())).toHaveLength(2);
+});
+
+test("a cell that does not take a new authority over is waited for", async () => {
+  const aggregator = pods.pods.find(({ deployment }) => deployment === "podseidon-aggregator");
+  const maker = pods.pods.find(({ deployment }) => deployment === "podseidon-certificates");
+  const issuers = new Set(splitCertificates(await published()));
+  const before = (await served()).map(({ serialNumber }) => serialNumber);
+  const deaf = aggregator?.process;
+  await deaf?.kill("SIGKILL");
+  await askForRotation();
+  const metric = async (name: string): Promise<number> => {
+    const text = await (await fetch(maker?.metricsUrl ?? "")).text();
+    return Number(new RegExp(`^${name} (.*)$`, "m").exec(text)?.[1]);
+  };
+  await cluster.waitFor("the new authority to wait", async () => {
+    return (await metric("podseidon_certificates_untrusting_cells")) === 1;
+  });
+  expect((await served()).map(({ serialNumber }) => serialNumber)).toEqual(before);
+  await deaf?.start();
+  await untilServedBy(issuers);
+  expect(await metric("podseidon_certificates_untrusting_cells")).toBe(0);
+});
