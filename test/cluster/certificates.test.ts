@@ -244,7 +244,7 @@ test("a cell that does not take a new authority over is waited for", async () =>
   const issuers = new Set(splitCertificates(await published()));
   const before = (await served()).map(({ serialNumber }) => serialNumber);
   const deaf = aggregator?.process;
-  await deaf?.kill("SIGKILL");
+  await deaf?.kill("SIGTERM");
   await askForRotation();
   const metric = async (name: string): Promise<number> => {
     const text = await (await fetch(maker?.metricsUrl ?? "")).text();

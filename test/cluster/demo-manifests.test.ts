@@ -1,4 +1,6 @@
-import { join } from "node:path";
+import { globSync, mkdirSync, writeFileSync } from "node:fs";
+import { dirname, join, relative } from "node:path";
+import { loadAll } from "js-yaml";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
@@ -13,7 +15,69 @@ beforeAll(async () => {
   cluster = await Cluster.start({ controllerManager: false, scheduler: false, kwok: false });
   // A namespace that exists only in a dry run is not there for what is created in it.
   for (const base of ["namespace", "crds"]) await kubectl("apply", "-k", join(manifests, "base", base));
+  await cluster.apply(FOREIGN_KINDS.map(([group, version, kind]) => foreignCrd(group, version, kind)));
+  for (const [group, version, kind] of FOREIGN_KINDS) {
+    const path = `/apis/${group}/${version}/${kind.toLowerCase()}s`;
+    await cluster.waitFor(
+      `${kind} to be served`,
+      async () => (await cluster.admin.request("GET", path)).status === 200,
+    );
+  }
 });
+
+/** Kinds of others that components use: their real definitions belong to cert-manager and to the Prometheus operator. */
+const FOREIGN_KINDS = [
+  ["cert-manager.io", "v1", "Issuer"],
+  ["cert-manager.io", "v1", "Certificate"],
+  ["monitoring.coreos.com", "v1", "ServiceMonitor"],
+  ["monitoring.coreos.com", "v1", "PrometheusRule"],
+] as const;
+
+function foreignCrd(group: string, version: string, kind: string): unknown {
+  const singular = kind.toLowerCase();
+  const schema = { openAPIV3Schema: { type: "object", "x-kubernetes-preserve-unknown-fields": true } };
+  return {
+    apiVersion: "apiextensions.k8s.io/v1",
+    kind: "CustomResourceDefinition",
+    metadata: { name: `${singular}s.${group}` },
+    spec: {
+      group,
+      scope: "Namespaced",
+      names: { kind, singular, plural: `${singular}s`, listKind: `${kind}List` },
+      versions: [{ name: version, served: true, storage: true, schema }],
+    },
+  };
+}
+
+/** A kustomization of one's own, as a user writes it around an overlay. */
+function around(overlay: string, components: readonly string[]): string {
+  const directory = join(cluster.directory, "around", overlay, components.join("-"));
+  mkdirSync(directory, { recursive: true });
+  const path = (...parts: string[]): string => relative(directory, join(manifests, ...parts));
+  const kustomization = {
+    apiVersion: "kustomize.config.k8s.io/v1beta1",
+    kind: "Kustomization",
+    resources: [path("overlays", overlay)],
+    components: components.map((component) => path("components", component)),
+  };
+  writeFileSync(join(directory, "kustomization.yaml"), JSON.stringify(kustomization));
+  return directory;
+}
+
+/** A server dry run that changes nothing and complains of nothing. */
+async function expectAccepted(directory: string): Promise<void> {
+  const args = ["apply", "-k", directory, "--dry-run=server", "--validate=strict"];
+  const { code, stdout, stderr } = await cluster.kubectl(args);
+  expect(stderr).toBe("");
+  expect(code).toBe(0);
+  for (const line of stdout.trim().split("\n"))
+    expect(line).toMatch(/(created|unchanged|configured) \(server dry run\)$/);
+}
+
+const OVERLAYS = globSync("**/kustomization.yaml", { cwd: join(manifests, "overlays") })
+  .map((file) => dirname(file))
+  .filter((overlay) => overlay !== "demo/worker")
+  .sort();
 
 afterAll(() => cluster?.stop());
 
@@ -24,17 +88,69 @@ async function kubectl(...args: string[]): Promise<string> {
 }
 
 describe("kubectl apply -k accepts, in full and without a warning,", () => {
-  test.each(["core", "worker", "single-cluster", "demo/core", "demo/worker-1", "demo/worker-2"])(
-    "overlays/%s",
+  test.each(OVERLAYS)("overlays/%s", async (overlay) => {
+    await expectAccepted(join(manifests, "overlays", overlay));
+  });
+
+  test.each([
+    ["single-cluster", "cert-manager"],
+    ["worker", "cert-manager"],
+    ["single-cluster", "provided-certificate"],
+    ["worker", "client-certificates"],
+    ["worker", "scale-by-reviews"],
+    ["single-cluster", "prometheus-operator"],
+    ["worker", "selected-namespaces"],
+  ])("overlays/%s with components/%s", async (overlay, component) => {
+    await expectAccepted(around(overlay, [component]));
+  });
+});
+
+describe("what a component is for", () => {
+  const rendered = (overlay: string, component: string): Promise<string> =>
+    kubectl("kustomize", around(overlay, [component]));
+
+  test.each(["single-cluster", "worker"])(
+    "cert-manager in %s: nothing of the project's own certificates is left",
     async (overlay) => {
-      const args = ["apply", "-k", join(manifests, "overlays", overlay), "--dry-run=server", "--validate=strict"];
-      const { code, stdout, stderr } = await cluster.kubectl(args);
-      expect(stderr).toBe("");
-      expect(code).toBe(0);
-      for (const line of stdout.trim().split("\n"))
-        expect(line).toMatch(/(created|unchanged|configured) \(server dry run\)$/);
+      const text = await rendered(overlay, "cert-manager");
+      expect(text).not.toContain("podseidon-certificates");
+      expect(text).not.toContain("--ca-cluster");
+      expect(text.match(/cert-manager.io\/inject-ca-from: podseidon-system\/podseidon-webhook/g)).toHaveLength(2);
     },
   );
+
+  test("the steps of a roll-out: what is refused, and where", async () => {
+    const step = async (name: string): Promise<readonly [string[], boolean, boolean]> => {
+      const text = await kubectl("kustomize", join(manifests, "overlays/rollout", name, "worker"));
+      const policies = [...new Set([...text.matchAll(/failurePolicy: (\w+)/g)].map(([, policy]) => policy ?? ""))];
+      return [policies, text.includes("--dry-run"), text.includes('podseidon.kubewharf.io/protect: "true"')];
+    };
+    expect(await step("1-ignore")).toEqual([["Ignore"], true, false]);
+    expect(await step("2-dry-run")).toEqual([["Fail"], true, false]);
+    expect(await step("3-selected-namespaces")).toEqual([["Fail"], false, true]);
+    expect(await step("4-fail")).toEqual([["Fail"], false, false]);
+  });
+});
+
+test("every pod of the project is as restricted as pod security knows, and is found by who scrapes and by its priority", async () => {
+  const { stdout } = await cluster.kubectl(["kustomize", join(manifests, "overlays/single-cluster")]);
+  const deployments = loadAll(stdout).filter((object) => field(object, "kind") === "Deployment");
+  expect(deployments).toHaveLength(5);
+  for (const deployment of deployments) {
+    const template = field(deployment, "spec", "template");
+    const pod = { apiVersion: "v1", kind: "Pod", ...(template as object) };
+    const name = String(field(deployment, "metadata", "name"));
+    const metadata = { name, namespace: "podseidon-system", annotations: field(template, "metadata", "annotations") };
+    // The namespace enforces the level `restricted`: a pod that is not would be refused here.
+    const answer = await cluster.admin.request("POST", "/api/v1/namespaces/podseidon-system/pods?dryRun=All", {
+      ...pod,
+      metadata,
+    });
+    expect([name, answer.status, answer.text]).toEqual([name, 201, answer.text]);
+    expect(field(answer.body, "spec", "priority")).toBe(1_000_000_000);
+    expect(field(answer.body, "metadata", "annotations", "prometheus.io/scrape")).toBe("true");
+    expect(field(answer.body, "spec", "containers", 0, "securityContext", "readOnlyRootFilesystem")).toBe(true);
+  }
 });
 
 test("each overlay registers its own cell in every path", async () => {
@@ -55,16 +171,16 @@ describe("in one cluster", () => {
   });
 
   /** What the apiserver would answer; there is no wildcard among the rules, so that what is not listed is refused. */
-  async function may(account: string, verb: string, resource: string, namespace: string): Promise<boolean> {
-    const [name, subresource] = resource.split("/");
-    const [plural, ...group] = (name ?? "").split(".");
+  async function may(account: string, verb: string, resource: string, namespace: string, name = ""): Promise<boolean> {
+    const [type, subresource] = resource.split("/");
+    const [plural, ...group] = (type ?? "").split(".");
     const body = {
       apiVersion: "authorization.k8s.io/v1",
       kind: "SubjectAccessReview",
       spec: {
         user: `system:serviceaccount:podseidon-system:podseidon-${account}`,
         groups: ["system:serviceaccounts", "system:authenticated"],
-        resourceAttributes: { verb, resource: plural, group: group.join("."), namespace, subresource },
+        resourceAttributes: { verb, resource: plural, group: group.join("."), namespace, subresource, name },
       },
     };
     const answer = await cluster.admin.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body);
@@ -92,8 +208,41 @@ describe("in one cluster", () => {
     ["update-trigger", "list", "pods", false],
     ["generator", "get", "secrets", false],
     ["webhook", "get", "secrets", false],
+    ["aggregator", "get", "secrets", false],
+    ["certificates", "get", "secrets", false],
+    ["certificates", "get", "pods", false],
   ])("the %s may %s %s in a user's namespace: %s", async (account, verb, resource, expected) => {
     expect(await may(account, verb, resource, "default")).toBe(expected);
+  });
+
+  test("who makes certificates reads its own Secrets, and can neither list nor make any; the others read none", async () => {
+    for (const [account, verb, name, expected] of [
+      ["certificates", "get", "podseidon-webhook-ca", true],
+      ["certificates", "update", "podseidon-webhook-tls", true],
+      ["certificates", "get", "podseidon-core", false],
+      ["certificates", "list", "", false],
+      ["certificates", "create", "", false],
+      ["aggregator", "get", "podseidon-webhook-ca", false],
+      ["webhook", "get", "podseidon-webhook-ca", false],
+      ["generator", "get", "podseidon-webhook-ca", false],
+    ] as const) {
+      expect([account, verb, name, await may(account, verb, "secrets", "podseidon-system", name)]).toEqual([
+        account,
+        verb,
+        name,
+        expected,
+      ]);
+    }
+  });
+
+  test.each<[string, string, string, boolean]>([
+    ["aggregator", "patch", "podseidon", true],
+    ["aggregator", "delete", "podseidon", false],
+    ["aggregator", "patch", "another", false],
+    ["webhook", "patch", "podseidon", false],
+  ])("the %s may %s the registration %s: %s", async (account, verb, name, expected) => {
+    const resource = "validatingwebhookconfigurations.admissionregistration.k8s.io";
+    expect(await may(account, verb, resource, "", name)).toBe(expected);
   });
 
   test.each(["generator", "aggregator", "update-trigger"])(
