@@ -52,6 +52,8 @@ export interface BuiltPart {
   /** Bytes of the chunks that are loaded only on demand. */
   readonly onDemandBytes: number;
   readonly budgetBytes: number;
+  /** Packages of node_modules of which some code is in the bundle or its chunks, by their path in the lock file; sorted. */
+  readonly packages: readonly string[];
 }
 
 /** Builds the parts; rejects when one does not compile. Whether budgets hold is the caller's to look at. */
@@ -130,7 +132,13 @@ async function buildPart(name: PartName, outdir: string): Promise<BuiltPart> {
     banner: { js: 'import{createRequire as __cr}from"node:module";const require=__cr(import.meta.url);' },
   });
   if (name === PLUGIN) await addCommands(outdir);
-  return { name, path: join(outdir, `${name}.mjs`), budgetBytes: budget, ...sizes(metafile, `${name}.mjs`) };
+  return {
+    name,
+    path: join(outdir, `${name}.mjs`),
+    budgetBytes: budget,
+    ...sizes(metafile, `${name}.mjs`),
+    packages: packagesIn(metafile),
+  };
 }
 
 /** What kubectl looks for on the PATH: scripts that run the bundle beside them. */
@@ -139,6 +147,18 @@ async function addCommands(outdir: string): Promise<void> {
     await cp(join(root, "scripts/kubectl-podseidon/bin", command), join(outdir, command));
     await chmod(join(outdir, command), 0o755);
   }
+}
+
+function packagesIn({ outputs }: Metafile): readonly string[] {
+  const packages = new Set<string>();
+  for (const { inputs } of Object.values(outputs)) {
+    for (const [path, { bytesInOutput }] of Object.entries(inputs)) {
+      // As the lock file has it: from the first node_modules to the last.
+      const found = /node_modules\/(?:.*\/node_modules\/)?(?:@[^/]+\/)?[^/]+/.exec(path)?.[0];
+      if (found !== undefined && bytesInOutput > 0) packages.add(found);
+    }
+  }
+  return [...packages].sort();
 }
 
 function packageVersion(): string {
