@@ -134,15 +134,23 @@ export function row(one: Row): void {
 export function printTable(): void {
   const seconds = (ms: number): string => `${(ms / 1000).toFixed(2)} s`;
   const lines = rows.map(({ fault, link, noticed, recoveredMs, traffic: { requests, connections } }) => {
-    const seen = [...requests].map(([key, count]) => `${count} ${shortened(key)}`).join(", ") || "none";
-    const by = noticed === undefined ? "nothing" : `${noticed.text} (${seconds(Math.max(0, noticed.afterMs))})`;
-    return `| ${fault} | ${link} | ${by.replaceAll("|", "/").slice(0, 120)} | ${seconds(recoveredMs)} | ${seen} | ${connections} |`;
+    const all = [...requests.values()].reduce((sum, count) => sum + count, 0);
+    const [most] = [...requests].sort(([, a], [, b]) => b - a);
+    const seen = most === undefined ? "0" : `${all}; ${most[1]} of ${shortened(most[0])}`;
+    const by = noticed === undefined ? "nothing" : `${brief(noticed.text)} (${seconds(Math.max(0, noticed.afterMs))})`;
+    return `| ${fault} | ${link} | ${by} | ${seconds(recoveredMs)} | ${seen} | ${connections} |`;
   });
   const head = [
-    "| fault | connection | noticed by | recovered after its end | requests in 10 s | connections |",
+    "| fault | connection | noticed by | recovered after its end | requests in 10 s; most of one kind | connections |",
     "|---|---|---|---|---|---|",
   ];
   process.stdout.write(`${[...head, ...lines].join("\n")}\n`);
+}
+
+/** Without the addresses of this run, in one cell of a table. */
+function brief(text: string): string {
+  const plain = text.replaceAll(/[\w.-]+\.fault\.test:\d+/g, "the server").replaceAll("|", "/");
+  return plain.length <= 90 ? plain : `${plain.slice(0, 90)}...`;
 }
 
 /** `stream pods`, `lease podseidon-generator`, `podprotectors/app`. */
