@@ -48,12 +48,17 @@ class Token {
 
   /** Resolves when the apiserver refuses it; the file still holds it. */
   async revoke(): Promise<void> {
-    const { url, admin, identity } = this.#cluster;
+    await this.#cluster.admin.call("DELETE", `${SECRETS}/${this.#secret}`);
+    await this.whenAnswered(401);
+  }
+
+  /** Resolves when a request with it gets this status. */
+  async whenAnswered(status: number): Promise<void> {
+    const { url, identity } = this.#cluster;
     const certificateAuthorityPem = identity.certificateAuthorityPem;
     const client = new ApiClient({ url, certificateAuthorityPem, token: this.#token });
-    await admin.call("DELETE", `${SECRETS}/${this.#secret}`);
-    const refused = async (): Promise<boolean> => (await client.request("GET", SECRETS)).status === 401;
-    await this.#cluster.waitFor(`the token of ${this.#account} to be refused`, refused);
+    const answered = async (): Promise<boolean> => (await client.request("GET", SECRETS)).status === status;
+    await this.#cluster.waitFor(`the token of ${this.#account} to get ${status}`, answered);
     client.close();
   }
 }

@@ -241,10 +241,12 @@ describe("the servers", () => {
       name: "429, Retry-After",
       links,
       isOutage: true,
-      begin: async () => {
+      // It takes the server a moment to go by what is configured.
+      prepare: async () => {
         await Promise.all(both.map((cluster) => cluster.apply(refuseAccounts([{ name: "*", namespace: "default" }]))));
-        await delay(OUTAGE_MS);
+        await each(links, ({ token }) => token.whenAnswered(429));
       },
+      begin: () => delay(OUTAGE_MS),
       end: () => Promise.all(both.map((cluster) => cluster.admin.call("DELETE", REFUSAL))),
     });
   });
