@@ -101,6 +101,10 @@ export const MEANINGS: Readonly<Record<string, readonly [where: string, meaning:
     "where each process that counted began, so that a restore shows",
   ],
   PRE_ACTIVITY_PREFIX: ["pod, prefix of annotations", "each holds the pod's disruption back until it is removed"],
+  PENDING_DISRUPTION_ANNOTATION: [
+    "pod",
+    "written by the webhook on a pod that is held back by a pre-activity: somebody wants it gone",
+  ],
   ROTATE_CA_ANNOTATION: [
     "Secret `podseidon-webhook-ca`",
     "a new authority for the webhook's certificate is wanted; taken away when it was made",
