@@ -120,6 +120,16 @@ export const aggregatorOptions = defineOptions({
       30_000,
       "How long the generator may try to create a vanished protector again before this cell does.",
     ),
+    keepRegistration: option(
+      boolean(),
+      true,
+      "Put the cell's webhook registrations back when they are missing, or altered otherwise than by kubectl apply.",
+    ),
+    registrationFile: option(
+      text("FILE"),
+      "",
+      "YAML of what the registrations are to be, CELL in paths for the cell's id; empty is what was last applied.",
+    ),
     copyInterval: option(duration({ minMs: 100 }), 5_000, "The least time between two writes of the copies."),
     caCluster: option(
       text("NAME"),

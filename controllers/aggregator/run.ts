@@ -37,6 +37,7 @@ import { podParser } from "./pod-parser.ts";
 import { protectorMetrics } from "./protector-metrics.ts";
 import { parseTrimmedProtector } from "./protector-parser.ts";
 import { keepRegistration } from "./registration.ts";
+import { type KeeperWork, registrationKeeper } from "./registration-keeper.ts";
 
 const COMPONENT = "podseidon-aggregator";
 const EXIT_CONFIGURATION = 2;
@@ -234,12 +235,11 @@ export async function run(): Promise<number> {
     mayWrite: () => leadership.isLeader,
     observeWatch: (name) => watches.observe(name),
   });
+  const mayWrite = (): boolean => leadership.isLeader;
+  const keeper = await keeperOf({ options, name: options.registration, ports, metrics, log, transport, mayWrite });
   const leadership: Leadership = new Leadership(election, async (signal) => {
-    await Promise.all([
-      aggregator.lead(signal),
-      options.outlive ? outlive.run(signal) : undefined,
-      registration(signal),
-    ]);
+    const outliving = options.outlive ? outlive.run(signal) : undefined;
+    await Promise.all([aggregator.lead(signal), outliving, registration(signal), keeper.run(signal)]);
   });
   stateMetrics(metrics, aggregator, ports.clock);
   const names = cores.map(({ name }) => name);
@@ -263,6 +263,7 @@ export async function run(): Promise<number> {
     .add({ name: "transports", stop: () => transports.forEach((one) => void one.close()) });
   for (const { name, watch } of watched) lifecycle.add(source(name, watch));
   lifecycle.add({ name: "releases", stop: () => outlive.stop() });
+  lifecycle.add({ name: "registration", stop: () => keeper.stop() });
   lifecycle.add({ name: "leadership", start: () => leadership.start(), stop: () => leadership.stop() });
   const code = await lifecycle.run();
   log.flush();
@@ -271,6 +272,16 @@ export async function run(): Promise<number> {
 
 function* protectorsOf({ membership }: Aggregator, core: string): Iterable<PodProtector> {
   for (const { protector } of membership.entries(core)) yield protector;
+}
+
+/** A file that can't be used ends the process with what is wrong with it. */
+async function keeperOf(parts: Parameters<typeof registrationKeeper>[0]): Promise<KeeperWork> {
+  try {
+    return await registrationKeeper(parts);
+  } catch (error) {
+    process.stderr.write(`${COMPONENT}: --registration-file: ${error instanceof Error ? error.message : error}\n`);
+    process.exit(EXIT_CONFIGURATION);
+  }
 }
 
 function releasesOf(core: string, transport: Transport, { systemNamespace }: AggregatorOptions): ReleaseRegister {

@@ -1,0 +1,182 @@
+/**
+ * Loss of the registration itself (design 7): without it the apiserver asks nobody. One that is missing or altered is put back by the cell's
+ * aggregator, and one in files on the apiserver's host (Kubernetes 1.36 and later) can't be removed by any call at all.
+ */
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { field } from "../../scripts/control-plane/api-client.ts";
+import { Estate } from "../../scripts/product/estate.ts";
+import { registrations } from "../../scripts/product/registration.ts";
+import { root } from "../../scripts/root.ts";
+import { createReadyPods } from "../support/pods.ts";
+import { createProtector, waitUntilSettled } from "../support/protectors.ts";
+
+const PODS = 3;
+const RESOURCES = ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"] as const;
+const files = mkdtempSync(join(tmpdir(), "podseidon-static-"));
+const read = (name: string): string => readFileSync(join(root, "manifests/static-admission", name), "utf8");
+
+let estate: Estate;
+
+const path = (resource: string): string => `/apis/admissionregistration.k8s.io/v1/${resource}/podseidon`;
+const live = async (resource: string): Promise<unknown> => {
+  const { status, body } = await estate.core.admin.request("GET", path(resource));
+  return status === 200 ? body : undefined;
+};
+
+beforeAll(async () => {
+  for (const folder of ["validating", "mutating"]) mkdirSync(join(files, folder));
+  const admission = read("admission-configuration.yaml").replaceAll("/etc/kubernetes/podseidon", files);
+  estate = await Estate.start({
+    cells: ["east"],
+    single: true,
+    replicas: 1,
+    cell: {
+      controllerManager: false,
+      scheduler: false,
+      kwok: false,
+      files: { "admission.yaml": admission },
+      flags: {
+        "kube-apiserver": {
+          "disable-admission-plugins": "ServiceAccount",
+          "feature-gates": "ManifestBasedAdmissionControlConfig=true",
+          "admission-control-config-file": "$FILES/admission.yaml",
+        },
+      },
+    },
+  });
+  const labels = { app: "web" };
+  await createProtector(estate.core, "default", "web", { minAvailable: PODS, selector: { matchLabels: labels } });
+  await createReadyPods(estate.core, { namespace: "default", prefix: "web", count: PODS, labels });
+  await waitUntilSettled(estate.core, "default", "web", PODS, 30_000);
+}, 90_000);
+
+afterAll(async () => {
+  await estate?.stop();
+  rmSync(files, { recursive: true, force: true });
+});
+
+async function untilRestored(resource: string, before: unknown): Promise<void> {
+  await estate.core.waitFor(`${resource} to be put back`, async () => {
+    const now = await live(resource);
+    return JSON.stringify(field(now, "webhooks")) === JSON.stringify(field(before, "webhooks"));
+  });
+}
+
+async function deletePod(name = "web-0"): Promise<number> {
+  return (await estate.core.admin.request("DELETE", `/api/v1/namespaces/default/pods/${name}`)).status;
+}
+
+async function evictPod(name = "web-0"): Promise<number> {
+  const eviction = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name, namespace: "default" } };
+  const { status } = await estate.core.admin.request(
+    "POST",
+    `/api/v1/namespaces/default/pods/${name}/eviction`,
+    eviction,
+  );
+  return status;
+}
+
+/** Nothing goes meanwhile: the webhook may need a moment, because its core has been restarted, too. */
+async function untilRefused(): Promise<void> {
+  await estate.core.waitFor("both to be refused by the protector", async () => {
+    const answers = [await deletePod(), await evictPod()];
+    expect(Math.min(...answers)).toBeGreaterThanOrEqual(400);
+    return answers.every((status) => status === 429);
+  });
+}
+
+const restores = async (why: string): Promise<number> =>
+  (await estate.aggregators.get("east")?.metric("podseidon_registration_restores_total", { why })) ?? 0;
+
+describe("a cell's aggregator", () => {
+  it.each(RESOURCES)("puts %s back when it is deleted, authorities and all, and says so", async (resource) => {
+    await estate.core.waitFor("the record", async () => {
+      const at = "/api/v1/namespaces/podseidon-system/configmaps/podseidon-registration";
+      return Object.keys(Object(field((await estate.core.admin.request("GET", at)).body, "data"))).length === 2;
+    });
+    const before = await live(resource);
+    const count = await restores("missing");
+    await estate.core.admin.call("DELETE", path(resource));
+    await untilRestored(resource, before);
+    expect(field(await live(resource), "metadata", "uid")).not.toBe(field(before, "metadata", "uid"));
+    await estate.core.waitFor("the metric", async () => (await restores("missing")) === count + 1);
+    await estate.core.waitFor("an Event", async () => {
+      const { text } = await estate.core.admin.request("GET", "/api/v1/namespaces/default/events");
+      return text.includes('"RegistrationMissing"');
+    });
+  });
+
+  it.each<[string, unknown]>([
+    ["failurePolicy", { failurePolicy: "Ignore" }],
+    ["rules", { rules: [] }],
+    ["an objectSelector", { objectSelector: { matchLabels: { never: "matches" } } }],
+    ["a condition", { matchConditions: [{ name: "never", expression: "false" }] }],
+  ])("puts it back when somebody alters %s", async (_, change) => {
+    const before = await live(RESOURCES[0]);
+    const webhooks = [{ ...Object(field(before, "webhooks", 0)), ...Object(change) }];
+    const count = await restores("altered");
+    await estate.core.admin.call("PATCH", path(RESOURCES[0]), { webhooks });
+    await estate.core.waitFor("the metric", async () => (await restores("altered")) === count + 1);
+    await untilRestored(RESOURCES[0], before);
+    expect(await deletePod()).toBe(429);
+  });
+
+  it("keeps what its operator applies", async () => {
+    const url = `https://127.0.0.1:${estate.balancer.port}`;
+    const caPem = estate.core.identity.certificateAuthorityPem;
+    const count = await restores("altered");
+    await estate.core.apply(registrations({ cell: "east", url, caPem, timeoutSeconds: 7 }));
+    await estate.core.waitFor("the new form on record", async () => {
+      const at = "/api/v1/namespaces/podseidon-system/configmaps/podseidon-registration";
+      const text = field(await estate.core.admin.get(at), "data", "MutatingWebhookConfiguration");
+      return String(text).includes('"timeoutSeconds":7');
+    });
+    expect(field(await live(RESOURCES[0]), "webhooks", 0, "timeoutSeconds")).toBe(7);
+    expect(await restores("altered")).toBe(count);
+  });
+
+  it("knows it after a restart, although it is gone by then", async () => {
+    const before = await live(RESOURCES[0]);
+    const aggregator = estate.aggregators.get("east");
+    await aggregator?.process.kill("SIGKILL");
+    for (const resource of RESOURCES) await estate.core.admin.call("DELETE", path(resource));
+    await aggregator?.process.start();
+    await untilRestored(RESOURCES[0], before);
+    expect(field(await live(RESOURCES[0]), "webhooks", 0, "clientConfig", "caBundle")).toBe(
+      field(before, "webhooks", 0, "clientConfig", "caBundle"),
+    );
+    expect(await deletePod()).toBe(429);
+  });
+});
+
+describe("a registration in files on the apiserver's host", () => {
+  it("holds although nothing of it is left in the API, and no call reaches it", async () => {
+    await estate.aggregators.get("east")?.process.kill("SIGKILL");
+    for (const half of ["validating", "mutating"]) {
+      const text = read(`${half}.yaml`)
+        .replaceAll("CELL", "east")
+        .replaceAll("https://WEBHOOK", `https://127.0.0.1:${estate.balancer.port}`)
+        .replaceAll(
+          "caBundle: CA",
+          `caBundle: ${Buffer.from(estate.core.identity.certificateAuthorityPem).toString("base64")}`,
+        );
+      writeFileSync(join(files, half, "podseidon.yaml"), text);
+    }
+    await estate.core.processes["kube-apiserver"].restart();
+    for (const resource of RESOURCES) await estate.core.admin.call("DELETE", path(resource));
+    await untilRefused();
+    const { text } = await estate.core.admin.request("GET", path(RESOURCES[0]).replace(/\/podseidon$/, ""));
+    expect(text).not.toContain("static.k8s.io");
+    expect((await estate.core.admin.request("DELETE", `${path(RESOURCES[0])}.static.k8s.io`)).status).toBe(404);
+    await untilRefused();
+  });
+
+  it("and is what holds: without the files the door is open", async () => {
+    for (const half of ["validating", "mutating"]) rmSync(join(files, half, "podseidon.yaml"));
+    await estate.core.processes["kube-apiserver"].restart();
+    expect(await deletePod()).toBe(200);
+  });
+});
