@@ -61,6 +61,11 @@ function run(command: string, args: readonly string[]): Promise<Result> {
   });
 }
 
+/** What an operator sees, for whoever reads the test's output. */
+function show(command: string, { stdout }: Result): void {
+  process.stdout.write(`$ kubectl podseidon ${command}\n${stdout}\n`);
+}
+
 async function why(pod: string): Promise<Result> {
   return await plugin("why", pod, "-n", NAMESPACE);
 }
@@ -153,7 +158,9 @@ describe("while all is well", () => {
   });
 
   test("status of one shows its source, cells and conditions", async () => {
-    const { stdout } = await plugin("status", NAME, "-n", NAMESPACE);
+    const result = await plugin("status", NAME, "-n", NAMESPACE);
+    const { stdout } = result;
+    show(`status ${NAME} --namespace ${NAMESPACE}`, result);
     expect(stdout).toContain("Source:         Deployment web");
     expect(stdout).toMatch(/cell +4\/4 +0 +\d+s +/);
     expect(stdout).toContain("Reservations: none");
@@ -187,7 +194,9 @@ describe("while all is well", () => {
   });
 
   test("doctor finds the installation in order", async () => {
-    const { code, stdout } = await plugin("doctor");
+    const result = await plugin("doctor");
+    const { code, stdout } = result;
+    show("doctor", result);
     expect(stdout).not.toContain("FAIL");
     expect(code).toBe(0);
     for (const line of [
@@ -247,7 +256,11 @@ describe("when quota is used", () => {
     await estate.aggregators.get("cell")?.stop();
     const cell = estate.cell("cell");
     await cell.admin.call("DELETE", `/api/v1/namespaces/${NAMESPACE}/pods/web-3?gracePeriodSeconds=0`);
-    const { code, stdout } = await why("web-1");
+    const result = await why("web-1");
+    const { code, stdout } = result;
+    show(`why web-1 --namespace ${NAMESPACE}`, result);
+    show("status --all-namespaces", await plugin("status", "-A"));
+    show(`drain-check ${NODE}`, await plugin("drain-check", NODE));
     expect(code).toBe(1);
     expect(stdout).toContain("Deletion:   no: it would be refused now; this passes by itself");
     expect(stdout).toContain("refuses: the spare pods are reserved by disruptions under way");
