@@ -1,0 +1,207 @@
+/** What `doctor` makes of what it finds. */
+import { describe, expect, test } from "vitest";
+import { makeCell, makeProtector, NOW_MS } from "../../shared/decide/test-fixtures.ts";
+import { formatMs } from "../../shared/decide/time.ts";
+import { createCertificateAuthority } from "../../shared/runtime/x509.ts";
+import { podProtectorCrd } from "../../shared/schema/crd.ts";
+import type { Aggregation } from "../../shared/schema/podprotector.ts";
+import {
+  cellFindings,
+  certificateFinding,
+  clockFinding,
+  crdFinding,
+  deploymentFindings,
+  type Found,
+  findingsText,
+  leaseFinding,
+  protectorFindings,
+} from "./findings.ts";
+import { registrationFindings } from "./registration-findings.ts";
+import { viewProtector } from "./view.ts";
+
+const DAY_MS = 86_400_000;
+
+/** `level check: found` */
+function line({ level, check, found }: Found): string {
+  return `${level} ${check}: ${found}`;
+}
+
+function authority(daysLeft: number): string {
+  const notAfterMs = NOW_MS + daysLeft * DAY_MS;
+  return createCertificateAuthority({ commonName: "ca", notBeforeMs: notAfterMs - 400 * DAY_MS, notAfterMs })
+    .certificatePem;
+}
+
+test.each<[string, string | undefined, string]>([
+  ["alike", new Date(NOW_MS - 2000).toUTCString(), "ok clock: agrees with this machine's"],
+  ["behind", new Date(NOW_MS - 60_000).toUTCString(), "warning clock: 60s from this machine's"],
+  ["ahead", new Date(NOW_MS + 90_000).toUTCString(), "warning clock: 90s from this machine's"],
+  ["unknown", undefined, "unknown clock: the apiserver sends no date"],
+])("an apiserver's clock that is %s", (_, header, expected) => {
+  expect(line(clockFinding(header, NOW_MS))).toBe(expected);
+});
+
+describe("the CRD", () => {
+  test("of this version is in order", () => {
+    expect(crdFinding(JSON.parse(JSON.stringify(podProtectorCrd()))).level).toBe("ok");
+  });
+  test("that is missing is a problem", () => {
+    expect(line(crdFinding(undefined))).toBe("problem crd: PodProtector is not installed");
+  });
+  test("that drops fields is a problem that names one", () => {
+    const text = JSON.stringify(podProtectorCrd()).replaceAll('"nonce"', '"other"').replaceAll('"hold"', '"else"');
+    expect(line(crdFinding(JSON.parse(text)))).toMatch(/^problem crd: drops 2 fields of this version \(\.status\./);
+  });
+});
+
+describe("certificates", () => {
+  test.each<[string, readonly string[], string]>([
+    ["long valid", [authority(400)], "ok"],
+    ["about to expire", [authority(3)], "warning"],
+    ["expired", [authority(-1)], "problem"],
+    ["an old and a new one, as in a rotation", [authority(-1) + authority(300)], "ok"],
+    ["none", [""], "problem"],
+    ["garbage", ["-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"], "problem"],
+  ])("%s", (_, bundles, level) => {
+    expect(certificateFinding("c", bundles, NOW_MS).level).toBe(level);
+  });
+});
+
+describe("a lease", () => {
+  const spec = { holderIdentity: "a", leaseDurationSeconds: 15 };
+  test.each<[string, unknown, string]>([
+    ["held", { spec: { ...spec, renewTime: formatMs(NOW_MS - 3000) } }, "ok generator: led by a, renewed 3s ago"],
+    [
+      "left",
+      { spec: { ...spec, renewTime: formatMs(NOW_MS - 60_000) } },
+      "problem generator: a renewed its lease 60s ago",
+    ],
+    [
+      "given back",
+      { spec: { ...spec, holderIdentity: "", renewTime: formatMs(NOW_MS) } },
+      "problem generator: nobody leads",
+    ],
+    [
+      "absent",
+      undefined,
+      "warning generator: no lease in the system namespace: it never ran here, or without leader election",
+    ],
+  ])("that is %s", (_, raw, expected) => {
+    expect(line(leaseFinding("generator", raw, NOW_MS))).toBe(expected);
+  });
+});
+
+describe("cells", () => {
+  const cell = (aggregation: Partial<Aggregation>): Found | undefined => {
+    const view = viewProtector(makeProtector([makeCell("a", 3, [], aggregation)]), NOW_MS);
+    return cellFindings([view])[0];
+  };
+  test.each<[string, Partial<Aggregation>, string]>([
+    ["alive", { heartbeatTime: formatMs(NOW_MS - 9000) }, "ok cell a: counted in 1 protector, heartbeat 9s ago"],
+    ["silent", { heartbeatTime: formatMs(NOW_MS - 600_000) }, "problem cell a: no heartbeat since 10m"],
+    [
+      "of a clock that is ahead",
+      { heartbeatTime: formatMs(NOW_MS + 30_000) },
+      "warning cell a: its heartbeat is 30s ahead",
+    ],
+    ["on hold", { heartbeatTime: formatMs(NOW_MS), hold: "Restored/x" }, "warning cell a: on hold in 1 protector"],
+    ["of upstream", {}, "ok cell a: counted in 1 protector, heartbeat not sent"],
+  ])("%s", (_, aggregation, expected) => {
+    const found = cell(aggregation);
+    expect(found === undefined ? undefined : line(found)).toBe(expected);
+  });
+});
+
+test("protectors in trouble are named", () => {
+  const low = viewProtector(makeProtector([makeCell("a", 1)]), NOW_MS);
+  const impossible = viewProtector(makeProtector([makeCell("a", 2)]), NOW_MS);
+  expect(protectorFindings([low, impossible]).map(line)).toEqual([
+    "problem protectors: 1 below their minimum: default/web",
+    "warning protectors: 1 can never be disrupted: default/web",
+    "ok reservations: none",
+  ]);
+});
+
+describe("the registration", () => {
+  const caBundle = Buffer.from(authority(300)).toString("base64");
+  const hook = (operations: string[], resources: string[], rest: object = {}): object => ({
+    name: "pods",
+    failurePolicy: "Fail",
+    clientConfig: { caBundle, service: { path: "/webhook/east" } },
+    rules: [{ operations, resources }],
+    ...rest,
+  });
+  const both = [hook(["DELETE"], ["pods"]), hook(["CREATE"], ["pods/eviction"])];
+  test.each<[string, unknown, unknown, readonly string[]]>([
+    ["whole", { webhooks: both }, {}, ["ok registration: asks as cell east, refuses when it gets no answer"]],
+    [
+      "without evictions",
+      { webhooks: both.slice(0, 1) },
+      {},
+      ["problem registration: the cluster does not ask about CREATE pods/eviction"],
+    ],
+    [
+      "that is open",
+      { webhooks: [both[0], hook(["CREATE"], ["pods/eviction"], { failurePolicy: "Ignore" })] },
+      {},
+      ["warning registration: 1 webhook with failurePolicy Ignore"],
+    ],
+    [
+      "that selects by labels",
+      { webhooks: [both[1], hook(["DELETE"], ["pods"], { objectSelector: { matchLabels: { a: "b" } } })] },
+      {},
+      ["problem registration: pods has an objectSelector"],
+    ],
+    [
+      "with an empty selector, as the apiserver fills in",
+      { webhooks: [both[1], hook(["DELETE"], ["pods"], { objectSelector: {} })] },
+      {},
+      ["ok registration: asks as cell east, refuses when it gets no answer"],
+    ],
+    [
+      "that binds no evictions",
+      { webhooks: both },
+      undefined,
+      [
+        "problem registration: evictions are not bound to the pod that is reviewed: MutatingWebhookConfiguration podseidon is missing",
+      ],
+    ],
+  ])("%s", (_, validating, mutating, expected) => {
+    const found = registrationFindings(validating, mutating, NOW_MS).map(line);
+    expect(found).toEqual([...expected, expect.stringMatching(/^ok CA in the registration: valid for/)]);
+  });
+  test("that is missing", () => {
+    expect(registrationFindings(undefined, {}, NOW_MS).map(({ level }) => level)).toEqual(["problem"]);
+  });
+});
+
+test("Deployments that do not run, and versions that differ", () => {
+  const deployment = (name: string, readyReplicas: number, image: string): object => ({
+    metadata: { name },
+    spec: { replicas: 2, template: { spec: { containers: [{ image }] } } },
+    status: { readyReplicas },
+  });
+  expect(
+    deploymentFindings([deployment("a", 2, "p:1"), deployment("b", 1, "p:2"), deployment("c", 0, "p:2")]).map(line),
+  ).toEqual(["ok a: 2 of 2 ready", "warning b: 1 of 2 ready", "problem c: 0 of 2 ready", "warning versions: p:1, p:2"]);
+});
+
+test("the text has a line for each finding, then what to do", () => {
+  const text = findingsText([
+    { cluster: "core", check: "crd", level: "ok", found: "fine", advice: "" },
+    { cluster: "east", check: "webhook", level: "problem", found: "silent", advice: "bring it back" },
+  ]);
+  expect(text).toBe(
+    [
+      "       CLUSTER   CHECK     FOUND",
+      "ok     core      crd       fine",
+      "FAIL   east      webhook   silent",
+      "",
+      "What to do:",
+      "- east, webhook: bring it back",
+      "",
+      "1 problem, 0 warnings, 1 in order, 0 could not be told.",
+      "",
+    ].join("\n"),
+  );
+});
