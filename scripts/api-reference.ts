@@ -1,7 +1,10 @@
-/** docs/api.md: every field of PodProtector from the schema that the CRD is made of, and every label and annotation. Pure. */
+/** docs/api.md: every field of PodProtector from the schema that the CRD is made of, and every label and annotation. */
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import * as v from "valibot";
 import * as names from "../shared/schema/annotations.ts";
 import { podProtectorCrd } from "../shared/schema/crd.ts";
+import { root } from "./root.ts";
 
 const Schema = v.looseObject({
   type: v.optional(v.string()),
@@ -60,7 +63,7 @@ function escaped(text: string): string {
   return text.replaceAll("|", "\\|").replaceAll("\n", " ");
 }
 
-/** What each name is for. A name that is missing here, or is not there any more, fails the test. */
+/** What each name is for, and on what it is; of others the table has what their comments in annotations.ts say. */
 export const MEANINGS: Readonly<Record<string, readonly [where: string, meaning: string]>> = {
   PROTECT_LABEL: ["workload, label", "`true`: the generator keeps a protector for it"],
   PROTECT_ANNOTATION: ["workload or budget", "`true` asks for protection, `false` does not; it overrides the label"],
@@ -94,6 +97,7 @@ export const MEANINGS: Readonly<Record<string, readonly [where: string, meaning:
     "protector (annotation), namespace (label)",
     "`enabled` or `disabled`: whether new pods get the counted gate",
   ],
+  PENDING_DISRUPTION_ANNOTATION: ["pod", "a pre-activity holds it back, and somebody wants it gone"],
   UPDATE_TRIGGER_ANNOTATION: ["the dummy pod", "when it was last patched"],
   UPDATE_TRIGGER_COUNTER_ANNOTATION: ["the dummy pod", "how often it was patched"],
   UPDATE_TRIGGER_LINEAGE_ANNOTATION: [
@@ -118,21 +122,26 @@ export function documentedNames(): readonly string[] {
     .map(([key]) => key);
 }
 
+/** What the constant's own comment says, for names that MEANINGS does not tell better. */
+function commentOf(key: string): readonly [string, string] {
+  const source = readFileSync(join(root, "shared/schema/annotations.ts"), "utf8");
+  const text = new RegExp(`/\\*\\* ((?:(?!\\*/)[\\s\\S])*) \\*/\\nexport const ${key}\\b`).exec(source)?.[1] ?? "";
+  return ["", text.replaceAll(/\s*\n \* /g, " ").replace(/ \(design [^)]*\)/, "")];
+}
+
 function namesTable(): string {
   const values = new Map<string, unknown>(Object.entries(names));
-  for (const key of documentedNames()) {
-    if (MEANINGS[key] === undefined) throw new Error(`say what ${key} is for in MEANINGS of scripts/api-reference.ts`);
-  }
-  const rows = Object.entries(MEANINGS).map(
-    ([key, [where, meaning]]) => `| \`${String(values.get(key))}\` | ${where} | ${meaning} |\n`,
-  );
+  const rows = documentedNames().map((key) => {
+    const [where, meaning] = MEANINGS[key] ?? commentOf(key);
+    return `| \`${String(values.get(key))}\` | ${where} | ${escaped(meaning)} |\n`;
+  });
   return `## Labels, annotations and finalizers\n\n| name | on | meaning |\n| --- | --- | --- |\n${rows.join("")}`;
 }
 
 /** The page. */
 export function apiReference(): string {
-  const root = read(v.parse(Crd, podProtectorCrd()).spec.versions[0].schema.openAPIV3Schema);
-  const part = (name: string): string => section(name, read(root.properties?.[name]));
+  const schema = read(v.parse(Crd, podProtectorCrd()).spec.versions[0].schema.openAPIV3Schema);
+  const part = (name: string): string => section(name, read(schema.properties?.[name]));
   return `<!-- Made by \`npm run generate\` from shared/schema. -->
 
 # API reference
