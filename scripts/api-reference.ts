@@ -97,7 +97,6 @@ export const MEANINGS: Readonly<Record<string, readonly [where: string, meaning:
     "protector (annotation), namespace (label)",
     "`enabled` or `disabled`: whether new pods get the counted gate",
   ],
-  PENDING_DISRUPTION_ANNOTATION: ["pod", "a pre-activity holds it back, and somebody wants it gone"],
   UPDATE_TRIGGER_ANNOTATION: ["the dummy pod", "when it was last patched"],
   UPDATE_TRIGGER_COUNTER_ANNOTATION: ["the dummy pod", "how often it was patched"],
   UPDATE_TRIGGER_LINEAGE_ANNOTATION: [
