@@ -64,18 +64,37 @@ export async function build(options: BuildOptions = {}): Promise<readonly BuiltP
 }
 
 /**
- * Modules that libraries load at their start for features that nothing here uses: prom-client for exemplars and summaries, pino for transports in
- * worker threads. They would be a tenth of what the webhook may load.
+ * Modules that libraries load at their start for features that nothing here uses: prom-client for exemplars, summaries, clusters of processes
+ * and pushing; pino for redaction by path (the log has its own), for transports in worker threads and for objects in circles, whose line
+ * then says so; hono's server for websockets. They would be a seventh of what the webhook may load.
  */
-const LEFT_OUT = /^(@opentelemetry\/api|tdigest|thread-stream)$/;
+const LEFT_OUT = /^(@opentelemetry\/api|tdigest|thread-stream|@pinojs\/redact|safe-stable-stringify|hono\/ws)$/;
+const LEFT_OUT_FILES: Readonly<Record<string, RegExp>> = {
+  pino: /^\.\/(lib\/)?(transport|multistream)$/,
+  "prom-client": /^\.\/lib\/(pushgateway|cluster|summary)$/,
+};
+
+/** Loads, and throws when it is used after all. */
+function leftOut(path: string): string {
+  const message = JSON.stringify(`${path} is left out of the bundle`);
+  const fail = `function () { throw new Error(${message}); }`;
+  if (path === "hono/ws") return `export const defineWebSocketHelper = () => ${fail};`;
+  if (path === "safe-stable-stringify") return `exports.configure = () => ${fail};`;
+  return `module.exports = ${fail};`;
+}
 
 const leaveOut: Plugin = {
   name: "leave-out",
   setup({ onResolve, onLoad }) {
     onResolve({ filter: LEFT_OUT }, ({ path }) => ({ path, namespace: "left-out" }));
-    onLoad({ filter: /.*/, namespace: "left-out" }, ({ path }) => ({
-      contents: `module.exports = class { constructor() { throw new Error("${path} is left out of the bundle"); } };`,
-    }));
+    for (const [library, filter] of Object.entries(LEFT_OUT_FILES)) {
+      onResolve({ filter }, ({ path, resolveDir }) =>
+        resolveDir.includes(`node_modules/${library}`)
+          ? { path: `${library}/${path}`, namespace: "left-out" }
+          : undefined,
+      );
+    }
+    onLoad({ filter: /.*/, namespace: "left-out" }, ({ path }) => ({ contents: leftOut(path) }));
   },
 };
 

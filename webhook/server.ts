@@ -1,7 +1,9 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { createServer, type Server } from "node:https";
 import { getRequestListener, type HttpBindings } from "@hono/node-server";
-import { type Context, Hono } from "hono";
+import type { Context } from "hono";
+import { Hono } from "hono/tiny";
+import { EndOfTurn } from "./end-of-turn.ts";
 import {
   HEADERS_TIMEOUT_MS,
   KEEP_ALIVE_MS,
@@ -108,6 +110,7 @@ function followDelivery(outgoing: ServerResponse, delivered: (complete: boolean)
 export class WebhookServer {
   readonly #options: ServerOptions;
   readonly #server: Server;
+  readonly #endOfTurn = new EndOfTurn();
   #certificate: ServingCertificate;
   #service: Service | undefined;
   #inFlight = 0;
@@ -243,6 +246,7 @@ export class WebhookServer {
       const body = await readBody(incoming, MAX_REVIEW_BYTES);
       const call: Call = { cell, kind, body, timeout: context.req.query("timeout"), gone: () => outgoing.destroyed };
       const reply = await service.handle(call);
+      await this.#endOfTurn.reached();
       if (reply.delivered !== undefined) followDelivery(outgoing, reply.delivered);
       if (reply.status !== 200) return this.#text(reply.status, reply.body);
       return new Response(reply.body, { headers: this.#draining ? CLOSING_JSON_HEADERS : JSON_HEADERS });

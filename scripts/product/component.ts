@@ -12,6 +12,8 @@ export type ComponentKind = "webhook" | "aggregator" | "generator" | "update-tri
 
 const ROOT = resolve(import.meta.dirname, "../..");
 const START_TIMEOUT_MS = 30_000;
+/** As the manifests have them. */
+const NODE_FLAGS = ["--max-semi-space-size=8", "--enable-source-maps"];
 
 export interface ComponentOptions {
   readonly kind: ComponentKind;
@@ -66,7 +68,7 @@ export class Component implements AsyncDisposable {
       launch: () => ({
         binary: globalThis.process.execPath,
         args: [
-          "--enable-source-maps",
+          ...NODE_FLAGS,
           bundle,
           ...options.args,
           "--health-probe-bind-address",
