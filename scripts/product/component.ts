@@ -12,7 +12,7 @@ export type ComponentKind = "webhook" | "aggregator" | "generator" | "update-tri
 
 const ROOT = resolve(import.meta.dirname, "../..");
 const START_TIMEOUT_MS = 30_000;
-/** As the manifests have them. */
+/** As the manifests have them for the webhook and the aggregator. */
 const NODE_FLAGS = ["--max-semi-space-size=8", "--enable-source-maps"];
 
 export interface ComponentOptions {
