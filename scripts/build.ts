@@ -196,6 +196,11 @@ const ON_DEMAND = [
   "shared/kube/plugin-credentials.ts",
   "webhook/outlive.ts",
   "webhook/probe/",
+  "webhook/bypass.ts",
+  "webhook/permission.ts",
+  "webhook/pending-mark.ts",
+  "webhook/counted-gate.ts",
+  "webhook/in-place.ts",
 ];
 
 /** What a start loads is the bundle and whatever it imports, directly or not, but for what is on demand. */

@@ -4,7 +4,7 @@ import { RELIST_AFTER_OUTAGE_MS } from "../shared/kube/list-watch-options.ts";
 import type { Transport } from "../shared/kube/transport.ts";
 import type { WatchEvent } from "../shared/kube/watch-event.ts";
 import type { Log } from "../shared/observe/log.ts";
-import type { Ports } from "../shared/runtime/clock.ts";
+import type { Clock, Ports } from "../shared/runtime/clock.ts";
 import { GROUP, PLURAL, VERSION } from "../shared/schema/annotations.ts";
 import { parsePodProtector } from "../shared/schema/parse-podprotector.ts";
 import type { Pod } from "../shared/schema/pod.ts";
@@ -20,8 +20,8 @@ import { Nonces } from "./nonces.ts";
 import { Outage } from "./outage.ts";
 import type { Outlive } from "./outlive.ts";
 import type { AskOwner } from "./owner.ts";
-import { PendingMark } from "./pending-mark.ts";
-import { Permissions } from "./permission.ts";
+import type { PendingMark } from "./pending-mark.ts";
+import type { Permissions } from "./permission.ts";
 import { Pipeline } from "./pipeline.ts";
 import { createProtectorCalls } from "./protector-calls.ts";
 import type { Handler } from "./server.ts";
@@ -140,9 +140,27 @@ function noteWatch(outage: Outage, event: WatchEvent): void {
   else if (event.kind === "listed" || event.kind === "watching" || event.kind === "confirmed") outage.succeeded();
 }
 
+/** Loaded for the first pod that has the annotation. */
+function permissionsOf(api: ApiClient, clock: Clock): NonNullable<Cell["mayBypass"]> {
+  let permissions: Permissions | undefined;
+  return async (user, namespace, timeoutMs) => {
+    const { Permissions } = await import("./permission.ts");
+    permissions ??= new Permissions(api, clock);
+    return permissions.mayBypass(user, namespace, timeoutMs);
+  };
+}
+
+/** Loaded for the first pod that is held back. */
 function pendingMarker(api: ApiClient, cell: string, log: Log): (pod: Pod) => void {
-  const marks = new PendingMark(api, (error) => log.warn({ cell, error }, "A pending disruption could not be marked"));
-  return (pod) => marks.mark(pod);
+  let marks: Promise<PendingMark> | undefined;
+  const load = async (): Promise<PendingMark> => {
+    const { PendingMark } = await import("./pending-mark.ts");
+    return new PendingMark(api, (error) => log.warn({ cell, error }, "A pending disruption could not be marked"));
+  };
+  return (pod) => {
+    marks ??= load();
+    void marks.then((loaded) => loaded.mark(pod));
+  };
 }
 
 /** Wires one replica. */
@@ -196,13 +214,10 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
   for (const { name, transport } of parts.cells) {
     const api = transport === undefined ? undefined : new ApiClient(transport);
     const readPod = api === undefined ? undefined : createPodReader(api, ports.clock);
-    const permissions = api === undefined ? undefined : new Permissions(api, ports.clock);
     cells.set(name, {
       id: name,
       readPod,
-      ...(permissions === undefined
-        ? {}
-        : { mayBypass: (user, namespace, timeoutMs) => permissions.mayBypass(user, namespace, timeoutMs) }),
+      ...(api === undefined ? {} : { mayBypass: permissionsOf(api, ports.clock) }),
       ...(parts.markPendingDisruptions && api !== undefined ? { markPending: pendingMarker(api, name, log) } : {}),
     });
   }

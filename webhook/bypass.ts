@@ -5,12 +5,9 @@
  */
 import { FORCE_DELETE_ANNOTATION } from "../shared/schema/annotations.ts";
 import type { Pod } from "../shared/schema/pod.ts";
+import type { BypassIgnored } from "./bypass-labels.ts";
 import type { Cell } from "./cells.ts";
 import type { User } from "./review.ts";
-
-/** Why an annotation did not let its pod go; metric labels. */
-export const BYPASS_IGNORED = ["malformed", "expired", "forbidden", "unchecked"] as const;
-export type BypassIgnored = (typeof BYPASS_IGNORED)[number];
 
 /** What a pod's annotation asks for. */
 export type Claim =
@@ -72,11 +69,6 @@ export interface BypassContext {
   readonly timeoutMs: number;
   /** The user needs the permission `bypass` on `podprotectors` in the pod's namespace. */
   readonly needsPermission: boolean;
-}
-
-/** Whether there is anything to judge; most pods have no such annotation. */
-export function claimsBypass({ annotations }: Pod): boolean {
-  return annotations?.[FORCE_DELETE_ANNOTATION] !== undefined;
 }
 
 /** Judges the annotation. The answer to a permission that can't be had is no: the pod is then decided like any other. */

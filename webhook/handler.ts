@@ -1,9 +1,10 @@
 import type { Clock } from "../shared/runtime/clock.ts";
 import type { Pod } from "../shared/schema/pod.ts";
 import { admitted } from "./admitted.ts";
-import { type BypassVerdict, claimsBypass, judgeBypass } from "./bypass.ts";
+import type { BypassVerdict } from "./bypass.ts";
+import { claimsBypass } from "./bypass-labels.ts";
 import type { Cell } from "./cells.ts";
-import { type GatedCore, gatePod } from "./counted-gate.ts";
+import type { GatedCore } from "./counted-gate.ts";
 import { reviewBudgetMs } from "./deadline.ts";
 import { type Exemption, exemptionOf } from "./exemption.ts";
 import type { Disruption, Judgement, Pipeline, Verdict } from "./pipeline.ts";
@@ -119,17 +120,15 @@ export class ReviewHandler {
     return delivered === undefined ? { status: 200, body } : { status: 200, body, delivered };
   }
 
-  #ending(
-    request: ReviewRequest,
-    cell: Cell,
-    call: Call,
-    arrivedMs: number,
-    deadlineMs: number,
-  ): Promise<Ending> | Ending {
+  #ending(request: ReviewRequest, cell: Cell, call: Call, arrivedMs: number, deadlineMs: number): Promise<Ending> {
     if (call.kind === "validate") return this.#review(request, cell, call, arrivedMs, deadlineMs);
     if (call.kind === "mutate") return this.#bind(request, cell, deadlineMs);
+    return this.#gate(request, cell, call.kind === "gateAll");
+  }
+
+  async #gate(request: ReviewRequest, cell: Cell, isOptedIn: boolean): Promise<Ending> {
+    const { gatePod } = await import("./counted-gate.ts");
     const { cores = [], clock, ownNamespace } = this.#options;
-    const isOptedIn = call.kind === "gateAll";
     const now = { nowMs: clock.nowMs(), monotonicMs: clock.monotonicMs() };
     const patch = gatePod(request, { cell: cell.id, cores, isOptedIn, ownNamespace, ...now });
     return patch === undefined ? { outcome: "ignored", answer: {} } : { outcome: "gated", answer: { patch } };
@@ -166,7 +165,8 @@ export class ReviewHandler {
     return this.#inMode(ending, disruption);
   }
 
-  #bypass(pod: Pod, { user }: ReviewRequest, cell: Cell, deadlineMs: number): Promise<BypassVerdict> {
+  async #bypass(pod: Pod, { user }: ReviewRequest, cell: Cell, deadlineMs: number): Promise<BypassVerdict> {
+    const { judgeBypass } = await import("./bypass.ts");
     const { bypassNeedsPermission: needsPermission = false, clock } = this.#options;
     return judgeBypass(pod, { user, cell, nowMs: clock.nowMs(), timeoutMs: this.#leftMs(deadlineMs), needsPermission });
   }

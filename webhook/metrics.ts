@@ -1,5 +1,5 @@
 import type { Counter, Gauge, Histogram, Metrics } from "../shared/observe/metrics.ts";
-import { BYPASS_IGNORED } from "./bypass.ts";
+import { BYPASS_IGNORED } from "./bypass-labels.ts";
 import { OUTCOMES, REVIEW_KINDS, type ReviewRecord } from "./handler.ts";
 import type { ReadPurpose, ReadResult, WriteResult } from "./slot-observer.ts";
 import type { FailureTag } from "./work.ts";

@@ -5,7 +5,6 @@ import type { Pod } from "../shared/schema/pod.ts";
 import type { Operation } from "../shared/schema/podprotector.ts";
 import { bindingPatch, boundUid, isDryRun } from "./binding.ts";
 import type { Cell } from "./cells.ts";
-import { restartedContainers } from "./in-place.ts";
 import { describeUnbound } from "./refusal.ts";
 import { type Answer, BadReview, orBadReview, type Refusal, type ReviewRequest } from "./review.ts";
 import type { LiveRead } from "./work.ts";
@@ -60,7 +59,7 @@ function deletion(request: ReviewRequest): Subject {
 }
 
 /** A change in place: of the pod's spec, or of its resources (design 10). It is committed at the version that is reviewed, or reviewed again. */
-function changeOf(request: ReviewRequest): Subject {
+async function changeOf(request: ReviewRequest): Promise<Subject> {
   for (const [field, object] of [
     ["oldObject", request.oldObject],
     ["object", request.object],
@@ -70,6 +69,7 @@ function changeOf(request: ReviewRequest): Subject {
     }
   }
   const pod = orBadReview("Pod in request.oldObject", () => parsePod(request.oldObject));
+  const { restartedContainers } = await import("./in-place.ts");
   if (restartedContainers(request.oldObject, request.object).length === 0) {
     return { kind: "answer", outcome: "restartsNothing", answer: {} };
   }
