@@ -92,6 +92,12 @@ const COLUMNS: readonly Column[] = [
     description: "Number of available pods that may be disrupted now.",
   },
   {
+    name: "Health",
+    type: "string",
+    jsonPath: '.status.conditions[?(@.type=="Healthy")].reason',
+    description: "Whether enough pods are available, and if not, why.",
+  },
+  {
     name: "Total",
     type: "integer",
     jsonPath: ".status.summary.totalReplicas",
@@ -113,10 +119,17 @@ const COLUMNS: readonly Column[] = [
     priority: 1,
   },
   {
-    name: "Healthy",
+    name: "Stale",
     type: "string",
-    jsonPath: '.status.conditions[?(@.type=="Healthy")].status',
-    description: "Whether enough pods are available.",
+    jsonPath: '.status.conditions[?(@.type=="CellStale")].status',
+    description: "Whether some cell contributes nothing, or may be dead.",
+    priority: 1,
+  },
+  {
+    name: "Impossible",
+    type: "string",
+    jsonPath: '.status.conditions[?(@.type=="DisruptionImpossible")].status',
+    description: "Whether as many pods are promised as there are, so that none can ever be disrupted.",
     priority: 1,
   },
   { name: "Age", type: "date", jsonPath: ".metadata.creationTimestamp", description: "Time since the creation." },

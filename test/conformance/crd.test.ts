@@ -321,11 +321,12 @@ describe("for people", () => {
       "AVAILABLE",
       "ESTIMATED",
       "ALLOWED",
+      "HEALTH",
       "AGE",
     ]);
     expect(narrow.stdout).toMatch(/full\s+8\s+9\s+6\s/);
     const wide = await cluster.kubectl(["get", "ppr", "full", "--output", "wide"]);
-    expect(wide.stdout).toMatch(/TOTAL\s+READY\s+BUCKET LAG\s+HEALTHY/);
+    expect(wide.stdout).toMatch(/TOTAL\s+READY\s+BUCKET LAG\s+STALE\s+IMPOSSIBLE/);
   });
 
   test("kubectl explain describes fields", async () => {
