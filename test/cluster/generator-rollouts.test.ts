@@ -119,10 +119,10 @@ async function roll(image: string): Promise<void> {
 }
 
 const promises = new Map<string, number>();
+const sizes = new Map<string, number>();
 
-test("each gets a protector with the number that its own controller keeps", async () => {
-  await estate.core.apply(all.map(deployment));
-  await complete();
+/** Holds each protector to what its Deployment requires now, and keeps that as the promise. */
+async function keepPromises(): Promise<void> {
   const plugin = plugins({ protectSelector: "", protectNonZero: true })[0];
   for (const one of items(await estate.core.admin.get(DEPLOYMENT_PATH))) {
     const name = String(field(one, "metadata", "name"));
@@ -132,6 +132,12 @@ test("each gets a protector with the number that its own controller keeps", asyn
     promises.set(name, required);
   }
   expect(promises.size).toBe(DEPLOYMENTS);
+}
+
+test("each gets a protector with the number that its own controller keeps", async () => {
+  await estate.core.apply(all.map(deployment));
+  await complete();
+  await keepPromises();
 });
 
 test("a rollout alone: no step is refused once the count that it rests on is published", async () => {
@@ -177,6 +183,23 @@ test("a rollout and a mass deletion at once: never below the promise, and the ro
   for (const { name } of all) expect(judge.lowest(name), name).toBeGreaterThanOrEqual(promises.get(name) ?? Number.NaN);
 });
 
+test("replicas that change in the middle of a rollout: never below the smaller of the two promises", async () => {
+  judge.from();
+  await roll("app:4");
+  const before = new Map(promises);
+  for (const one of all) {
+    const replicas = chance.between(1, MAX_REPLICAS);
+    sizes.set(one.name, replicas);
+    await estate.core.admin.call("PATCH", `${DEPLOYMENT_PATH}/${one.name}`, { spec: { replicas } });
+  }
+  await complete();
+  await keepPromises();
+  for (const { name } of all) {
+    const least = Math.min(before.get(name) ?? Number.NaN, promises.get(name) ?? Number.NaN);
+    expect(judge.lowest(name), name).toBeGreaterThanOrEqual(least);
+  }
+});
+
 test("a Deployment that is scaled to zero and back is never in its controller's way", async () => {
   const [one] = all;
   if (one === undefined) throw new Error("there is no Deployment");
@@ -186,6 +209,6 @@ test("a Deployment that is scaled to zero and back is never in its controller's 
   const found = await estate.core.admin.get(protectorPath(NAMESPACE, `deployment-${one.name}`));
   expect(field(found, "spec", "minAvailable")).toBe(0);
   expect(field(found, "metadata", "annotations", `${GROUP}/derivation`)).toContain("replicas 0");
-  await estate.core.admin.call("PATCH", path, { spec: { replicas: one.replicas } });
+  await estate.core.admin.call("PATCH", path, { spec: { replicas: sizes.get(one.name) } });
   await complete();
 });

@@ -82,6 +82,10 @@ test("numbers of maxUnavailable, and a strategy without parameters, are read", (
   expect(minimum({ type: "RollingUpdate", rollingUpdate: { maxUnavailable: { odd: true } } })).toBe(10);
 });
 
+test("one that is paused keeps its number: its pods are as much worth as before", () => {
+  expect(plugin.interpret(deployment({ paused: true })).protectors[0]?.spec.minAvailable).toBe(8);
+});
+
 test.each([[null], [{}], [{ metadata: {} }], [deployment({ selector: undefined })], [deployment({ replicas: "ten" })]])(
   "what is no Deployment is said to be none: %j",
   (raw) => {
