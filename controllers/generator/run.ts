@@ -22,6 +22,7 @@ const EXIT_CONFIGURATION = 2;
 /** Below the 30 s of the pod. */
 const GRACE_MS = 20_000;
 const LAST_EVENTS_MS = 2_000;
+const OTHER_CALLS = 4;
 
 /** A kubeconfig that can't be used ends the process with what to do about it. */
 async function access(path: string): Promise<ClusterAccess> {
@@ -57,7 +58,12 @@ export async function run(): Promise<number> {
   const log = createLog({ component: "generator", level: options.logLevel === "trace" ? "debug" : options.logLevel });
   const cluster = await access(options.kubeconfig);
   const ports = systemPorts;
-  const transport = createHttpsTransport(cluster, { ports, userAgent: `${COMPONENT}/${version}` });
+  const transport = createHttpsTransport(cluster, {
+    ports,
+    userAgent: `${COMPONENT}/${version}`,
+    // One for each worker, and some for the lease, events and confirmations.
+    maxRequestSockets: options.concurrency + OTHER_CALLS,
+  });
   const metrics = new Metrics({ processMetrics: true });
   const onOutcome = observeKubernetesEvents(metrics);
   const events = new EventRecorder({ transport, ports, component: COMPONENT, onOutcome });
