@@ -41,7 +41,11 @@ export const generatorOptions = defineOptions({
       true,
       "A workload that is deleted while it still asks for replicas keeps its protection until it is scaled to zero.",
     ),
-    concurrency: option(integer(1, 256), 16, "How many workloads are worked on at once."),
+    concurrency: option(
+      integer(1, 256),
+      48,
+      "How many workloads are worked on at once, with one write each under way.",
+    ),
     ...leaderElectionOptions,
     ...observeOptions,
   },

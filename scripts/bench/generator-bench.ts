@@ -104,6 +104,10 @@ async function writes(admin: ApiClient): Promise<number> {
   return sum;
 }
 
+async function created(generator: Component): Promise<number> {
+  return (await generator.metric("podseidon_generator_writes_total", { step: "created" })) ?? 0;
+}
+
 /** CPU time so far of apiserver and etcd. */
 function serversCpuMs({ processes }: Cluster): number {
   return [processes["kube-apiserver"], processes.etcd].reduce(
@@ -132,6 +136,8 @@ async function measure(
   const protectedMs = performance.now() - startMs;
   const serversTookMs = serversCpuMs(cluster) - serversMs;
   const firstFigures = processFigures(first.process.pid ?? 0);
+  // Calls whose answers are on their way are counted late.
+  await cluster.waitFor("the first to have all answers", async () => (await created(first)) >= count, LIMIT_MS);
   await first.stop();
 
   const before = await writes(admin);
