@@ -11,7 +11,6 @@ export class CrashingTransport implements Transport {
   readonly #transport: Transport;
   readonly #crash: Crash | undefined;
   readonly #dead = new AbortController();
-  readonly #died = Promise.withResolvers<void>();
   /** Method and resource of each write that was made or begun. */
   readonly writes: string[] = [];
 
@@ -21,9 +20,8 @@ export class CrashingTransport implements Transport {
     this.#crash = crash;
   }
 
-  /** Resolves when it is dead. */
-  get died(): Promise<void> {
-    return this.#died.promise;
+  get isDead(): boolean {
+    return this.#dead.signal.aborted;
   }
 
   async request(request: ApiRequest): Promise<Awaited<ReturnType<Transport["request"]>>> {
@@ -56,7 +54,6 @@ export class CrashingTransport implements Transport {
 
   #die(): void {
     this.#dead.abort();
-    this.#died.resolve();
   }
 
   #check(): void {
