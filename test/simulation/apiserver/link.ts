@@ -29,10 +29,10 @@ export interface LinkFaults {
 }
 
 export class Link implements Transport {
-  readonly #server: ApiServer;
+  readonly server: ApiServer;
   readonly #ports: Ports;
   readonly #faults: LinkFaults;
-  readonly #user: string;
+  readonly user: string;
   /** The process at this end: what arrives for it while it is stopped waits, what arrives after its death is lost. */
   readonly #process: Ports;
   readonly #streams = new Set<{ fail(): void }>();
@@ -41,10 +41,10 @@ export class Link implements Transport {
 
   constructor(server: ApiServer, ports: Ports, faults: LinkFaults, user: string, process: Ports = ports) {
     this.#process = process;
-    this.#server = server;
+    this.server = server;
     this.#ports = ports;
     this.#faults = faults;
-    this.#user = user;
+    this.user = user;
   }
 
   /** Cuts every stream that is open, as a reset of the connections does. */
@@ -62,12 +62,12 @@ export class Link implements Transport {
     return this.#bounded(request, async (progress) => {
       await this.#arrive(progress);
       if (this.#faults.oneLost()) await new Promise(() => {});
-      const reply = await this.#server.handle({
+      const reply = await this.server.handle({
         method: request.method,
         path: request.path,
         body: request.body === undefined ? undefined : record(JSON.parse(request.body)),
         contentType: request.contentType ?? "application/json",
-        user: this.#user,
+        user: this.user,
       });
       const body = jsonOf(reply.body);
       await sleep(this.#process, this.#faults.delayMs());
@@ -111,7 +111,7 @@ export class Link implements Transport {
       this.#process.timers.after(arrivesMs - this.#ports.clock.monotonicMs(), action);
     };
     let end = (): void => {};
-    end = this.#server.watch(target, {
+    end = this.server.watch(target, {
       line: (bytes) =>
         deliver(() => {
           if (state !== "open") return;

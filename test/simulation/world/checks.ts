@@ -101,6 +101,13 @@ export class Checks {
         `cell ${after.cellID} counts ${aggregation.availableReplicas} at ${position}, it was ${available.size}`,
       );
     }
+    const { exemptions } = this.#world;
+    if (exemptions.isOver(protector.metadata.name, after.cellID, position, aggregation.epoch ?? 0))
+      this.#violate(
+        "S3",
+        protector,
+        `cell ${after.cellID} counts at ${position}, of a history that is known to be over`,
+      );
     const old = before?.aggregation;
     const sameEpoch = (old?.epoch ?? 0) === (aggregation.epoch ?? 0);
     if (old?.resourceVersion !== undefined && sameEpoch && position < Number(old.resourceVersion)) {
@@ -215,16 +222,18 @@ export class Checks {
       const possible = truth.pods.availableAt(Number(resourceVersion), wanted, cutoffMs);
       for (const { uid, weight } of ledgerOf(cell).reservations())
         if (uid !== undefined && weight === 1) possible.delete(uid);
-      // Exempt are pods that became unavailable by themselves since the snapshot, whoever deletes them then.
+      // Exempt are pods that became unavailable by themselves since the snapshot, whoever deletes them then. One that is Ready again was
+      // counted, and has to mature anew only because of that.
       for (const { uid } of truth.reviews.committable())
         if (
-          truth.pods.isAvailableNow(uid, wanted, cutoffMs) &&
+          truth.pods.isAvailableNow(uid, wanted, Number.POSITIVE_INFINITY) &&
           !exemptions.has(name, cell.cellID, uid) &&
           possible.delete(uid)
         )
           gone.push(`${uid} (may go)`);
       for (const uid of [...possible]) {
-        if (exemptions.has(name, cell.cellID, uid) || !truth.pods.wasTaken(uid, wanted, cutoffMs)) continue;
+        if (exemptions.has(name, cell.cellID, uid) || !truth.pods.wasTaken(uid, wanted, Number.POSITIVE_INFINITY))
+          continue;
         possible.delete(uid);
         gone.push(uid);
       }

@@ -19,6 +19,7 @@ interface Exemption {
 export class Exemptions {
   readonly #byName = new Map<string, Exemption>();
   readonly #forced = new Set<string>();
+  readonly #over: { name: string; cell: string; from: number; to: number; epoch: number }[] = [];
   readonly #unknown = new Set<string>();
   readonly #removed = new Map<string, number>();
   readonly #nowMs: () => number;
@@ -40,6 +41,17 @@ export class Exemptions {
 
   isUncertain(name: string, sinceMs: number): boolean {
     return sinceMs < this.#of(name).uncertainUntilMs;
+  }
+
+  /** The cell's etcd went back: versions in (from, to] are of a history that is over, which whoever writes a higher epoch knows. */
+  historyOver(name: string, cell: string, from: number, to: number, epoch: number): void {
+    this.#over.push({ name, cell, from, to, epoch });
+  }
+
+  isOver(name: string, cell: string, position: number, epoch: number): boolean {
+    return this.#over.some(
+      (one) => one.name === name && one.cell === cell && position > one.from && position <= one.to && epoch > one.epoch,
+    );
   }
 
   /** The entry of a cell is taken out of the status, with what was reserved there. */

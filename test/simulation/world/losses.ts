@@ -1,11 +1,12 @@
 /** How history is lost (design 5.4): restores of a core and of a cell, a protector made again, a cell's entry removed. */
 import { removeCells } from "../../../controllers/generator/remove-cells.ts";
 import { ApiClient } from "../../../shared/kube/api.ts";
+import type { Backup } from "../apiserver/etcd.ts";
 import { metadataOf } from "../apiserver/objects.ts";
 import type { Chance } from "../random.ts";
 import { parse, reservedUids } from "./checks.ts";
 import { exemptUnderWay } from "./operators.ts";
-import { NAMESPACE, PROTECTORS, type World } from "./world.ts";
+import { NAMESPACE, PROTECTORS, type SimulatedCell, type World } from "./world.ts";
 
 const BACKUP_AGE_MEAN_MS = 20_000;
 const ABSENCE_MEAN_MS = 4_000;
@@ -54,27 +55,40 @@ export function recreate(world: World, chance: Chance): void {
 /** The cell's etcd goes back to a backup: pods that were deleted since then live again, younger ones were never there. */
 export function restoreCell(world: World, chance: Chance): void {
   const cell = chance.pick([...world.cells.values()]);
-  const { etcd } = cell.server;
-  const backup = etcd.backup();
+  const backup = cell.server.etcd.backup();
   world.time.timers.after(chance.exponential(BACKUP_AGE_MEAN_MS), () => {
-    if (!world.faultsActive) return;
-    world.note(`${cell.name} goes back from ${etcd.revision} to ${backup.revision}`);
-    const revision = etcd.restore(backup, chance.chance(0.5));
-    const pods = [...backup.objects].filter(([key]) => key.startsWith("pods/"));
-    cell.pods.restored(
-      revision,
-      pods.map(([key, { value }]) => [key, value] as const),
-    );
-    cell.server.reset();
-    cell.kubelet.restarted();
+    if (world.faultsActive) restoreCellTo(world, cell, backup, chance.chance(0.5));
   });
+}
+
+export function restoreCellTo(world: World, cell: SimulatedCell, backup: Backup, bumped: boolean): void {
+  const { etcd } = cell.server;
+  const before = etcd.revision;
+  world.note(`${cell.name} goes back from ${before} to ${backup.revision}`);
+  for (const core of world.cores.values())
+    for (const stored of core.etcd.range("podprotectors/")) {
+      const { metadata, status } = parse(stored);
+      const entry = status?.cells.find(({ cellID }) => cellID === cell.name);
+      const epoch = entry?.aggregation?.epoch ?? 0;
+      world.exemptions.historyOver(metadata.name, cell.name, backup.revision, before, epoch);
+    }
+  const revision = etcd.restore(backup, bumped);
+  const pods = [...backup.objects].filter(([key]) => key.startsWith("pods/"));
+  cell.pods.restored(
+    revision,
+    pods.map(([key, { value }]) => [key, value] as const),
+  );
+  cell.server.reset();
+  cell.kubelet.restarted();
 }
 
 /** Somebody asks for a cell to be removed from a protector, although it is alive; the generator does it. */
 export async function removeCell(world: World, chance: Chance): Promise<void> {
-  const { name } = chance.pick(world.scenario.protectors);
+  await removeCellOf(world, chance.pick(world.scenario.protectors).name, chance.pick([...world.cells.keys()]));
+}
+
+export async function removeCellOf(world: World, name: string, cell: string): Promise<void> {
   const stored = world.coreOf(name).etcd.get(`podprotectors/${NAMESPACE}/${name}`);
-  const cell = chance.pick([...world.cells.keys()]);
   if (stored === undefined || metadataOf(stored.value).deletionTimestamp !== undefined) return;
   const api = new ApiClient(world.plainLink(world.coreOf(name)));
   world.exemptions.cellRemoved(name, cell);

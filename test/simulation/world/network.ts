@@ -54,6 +54,12 @@ export class Network {
     this.#chance.pick(this.#links).state.meanDelayMs = SLOW_MEAN_DELAY_MS;
   }
 
+  /** What is wrong with the links of one process to one server from here on. */
+  set(user: string, server: string, state: Partial<LinkState>): void {
+    for (const { link, state: now } of this.#links)
+      if (link.user === user && link.server.name === server) Object.assign(now, state);
+  }
+
   heal(): void {
     for (const { state } of this.#links) {
       state.requestsLost = false;

@@ -47,7 +47,7 @@ export async function runSeed(seed: number, options: RunOptions = {}): Promise<R
 }
 
 /** Faults have stopped: L1, L2, L3. */
-async function quiet(world: World): Promise<void> {
+export async function quiet(world: World): Promise<void> {
   world.calm();
   await world.time.advance(world.scenario.requestTimeoutMs + world.scenario.settleMs + QUIET_MARGIN_MS);
   for (const cell of world.cells.values())

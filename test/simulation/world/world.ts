@@ -32,6 +32,15 @@ export interface WorldOptions {
   readonly without?: ReadonlySet<FaultKind>;
   readonly size?: Size;
   readonly trace?: boolean;
+  /** Instead of what the seed draws. */
+  readonly scenario?: Scenario;
+}
+
+/** What a directed scene sets by hand, by the name of a server; otherwise the scenario decides. */
+export interface Knobs {
+  readonly watchLagMs: Map<string, number>;
+  /** Undefined as a value: it never commits. */
+  readonly commitDelayMs: Map<string, number | undefined>;
 }
 
 export interface Violation {
@@ -74,20 +83,21 @@ export class World {
   readonly supply: Supply | undefined;
   webhooks: Replica[] = [];
   faultsActive = true;
+  readonly knobs: Knobs = { watchLagMs: new Map(), commitDelayMs: new Map() };
   readonly #tracing: boolean;
   readonly #names: KnownNames = new Map();
   readonly #processes: ProcessPorts[] = [];
 
-  constructor(seed: number, { without, size, trace = false }: WorldOptions) {
+  constructor(seed: number, { without, size, trace = false, scenario }: WorldOptions) {
     this.#tracing = trace;
     this.chance = new Chance(seed);
-    this.scenario = drawScenario(seed, this.chance.fork(), without, size);
+    this.scenario = scenario ?? drawScenario(seed, this.chance.fork(), without, size);
     this.time = new VirtualTime({ seed });
     this.network = new Network(this.chance.fork(), () => this.#isRequestLost());
     const coreNames = new Set(this.scenario.protectors.map(({ core }) => core));
     if (coreNames.size > 1) this.coverage.fault("secondCore");
     this.cores = new Map(
-      [...coreNames].map((name) => [name, new ApiServer(name, new Etcd(), this.time, this.#settings())]),
+      [...coreNames].map((name) => [name, new ApiServer(name, new Etcd(), this.time, this.#settings(name))]),
     );
     this.exemptions = new Exemptions(() => this.time.elapsedMs);
     this.checks = new Checks({
@@ -223,7 +233,7 @@ export class World {
     return link;
   }
 
-  #settings(): ServerSettings {
+  #settings(name: string): ServerSettings {
     const { faults, requestTimeoutMs } = this.scenario;
     const chance = this.chance.fork();
     let isNextAbandoned = false;
@@ -240,6 +250,8 @@ export class World {
         return isStale;
       },
       watchLagMs: () => {
+        const setMs = this.knobs.watchLagMs.get(name);
+        if (setMs !== undefined) return setMs;
         if (!this.faultsActive) return 2;
         if (faults.watchLagMaxMs > 1_000 && chance.chance(0.9)) return chance.exponential(20);
         const lagMs = chance.fraction() * faults.watchLagMaxMs;
@@ -254,6 +266,7 @@ export class World {
           isNextAbandoned = false;
           return undefined;
         }
+        if (this.knobs.commitDelayMs.has(name)) return this.knobs.commitDelayMs.get(name);
         if (!this.faultsActive) return 2;
         if (chance.chance(faults.commitNeverRate)) {
           this.coverage.fault("commitNever");
@@ -268,7 +281,7 @@ export class World {
 
   #addCell(name: string): void {
     const etcd = new Etcd();
-    const server = new ApiServer(name, etcd, this.time, this.#settings());
+    const server = new ApiServer(name, etcd, this.time, this.#settings(name));
     const pods = new PodTruth(etcd);
     const reviews = new Reviews(name, etcd, {
       ports: this.time,
