@@ -35,6 +35,8 @@ export interface ProcessPorts extends Ports {
   /** Timers that come due wait until `resume`: SIGSTOP, or a machine that sleeps. */
   pause(): void;
   resume(): void;
+  /** When it was stopped last, in `elapsedMs`; infinite while it is. */
+  readonly stoppedUntilMs: number;
 }
 
 const DEFAULT_START_MS = Date.UTC(2026, 0, 1);
@@ -194,9 +196,12 @@ class VirtualProcess implements ProcessPorts {
   #skewMs: number;
   #alive = true;
   #paused: (() => void)[] | undefined;
+  #resumedMs = Number.NEGATIVE_INFINITY;
+  readonly #time: VirtualTime;
 
   constructor(time: VirtualTime, skewMs: number, random: Randomness) {
     const bornMs = time.elapsedMs;
+    this.#time = time;
     this.#skewMs = skewMs;
     this.random = random;
     this.clock = { nowMs: () => time.clock.nowMs() + this.#skewMs, monotonicMs: () => time.elapsedMs - bornMs };
@@ -223,6 +228,10 @@ class VirtualProcess implements ProcessPorts {
     return this.#skewMs;
   }
 
+  get stoppedUntilMs(): number {
+    return this.#paused === undefined ? this.#resumedMs : Number.POSITIVE_INFINITY;
+  }
+
   stepWallClock(byMs: number): void {
     this.#skewMs += byMs;
   }
@@ -237,8 +246,10 @@ class VirtualProcess implements ProcessPorts {
   }
 
   resume(): void {
-    const waiting = this.#paused ?? [];
+    if (this.#paused === undefined) return;
+    const waiting = this.#paused;
     this.#paused = undefined;
+    this.#resumedMs = this.#time.elapsedMs;
     for (const run of waiting) run();
   }
 }

@@ -95,6 +95,11 @@ export class AggregatorNode {
     void aggregator.lead(this.#stopping.signal);
   }
 
+  /** Stopped until faults stop: it does nothing, and holds what it knows. */
+  pause(): void {
+    this.#options.ports.pause();
+  }
+
   kill(): void {
     this.#options.ports.kill();
     this.#options.cellTransport.close();

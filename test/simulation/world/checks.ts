@@ -28,6 +28,8 @@ export interface CheckedWorld {
 
 export class Checks {
   readonly #world: CheckedWorld;
+  /** Every admission that was ever written. */
+  readonly #nonces = new Set<string>();
 
   constructor(world: CheckedWorld) {
     this.#world = world;
@@ -47,6 +49,7 @@ export class Checks {
       if (isCount(previous, cell)) this.#counted(after, previous, cell);
       else this.#rolledBack(after, previous, cell);
       admitted.push(...reserved(previous, cell));
+      this.#onHold(after, previous, cell);
       this.#asked(after, previous, cell);
       this.#weights(after, cell);
     }
@@ -195,6 +198,19 @@ export class Checks {
         protector,
         `cell ${cell.cellID}: A - sum(w) is ${difference}, |AV \\ UIDs| is ${rest.size} (not available: ${strangers.join(" ")})`,
       );
+  }
+
+  /** S1, 5.4: a cell on hold admits nothing; what is written there was admitted before, and is written again. */
+  #onHold(protector: PodProtector, before: CellStatus | undefined, after: CellStatus): void {
+    const wasHeld = before?.aggregation?.hold !== undefined && after.aggregation?.hold !== undefined;
+    for (const { uid, podName, records } of ledgerOf(after).reservations())
+      for (const [operation, { nonces, paid }] of records)
+        for (const nonce of nonces) {
+          const isKnown = this.#nonces.has(nonce);
+          this.#nonces.add(nonce);
+          if (!isKnown && wasHeld && paid && uid !== undefined && !this.#world.exemptions.isForced(uid))
+            this.#violate("S1", protector, `the ${operation} of ${podName ?? uid} was admitted in a cell on hold`);
+        }
   }
 
   /** S7: the counters on the wire add up to the weights. */

@@ -11,6 +11,8 @@ interface LinkState {
   responsesLost: boolean;
   /** Messages take so long on average, each its own time: what was sent later arrives earlier, or after its sender gave up. */
   meanDelayMs: number;
+  /** Or exactly so long, where a scene wants it. */
+  fixedDelayMs?: number;
 }
 
 export class Network {
@@ -29,7 +31,7 @@ export class Network {
     const state: LinkState = { requestsLost: false, responsesLost: false, meanDelayMs: MEAN_DELAY_MS };
     this.#made = state;
     return {
-      delayMs: () => this.#chance.exponential(state.meanDelayMs),
+      delayMs: () => state.fixedDelayMs ?? this.#chance.exponential(state.meanDelayMs),
       requestsLost: () => state.requestsLost,
       responsesLost: () => state.responsesLost,
       refused: () => false,
@@ -65,6 +67,7 @@ export class Network {
       state.requestsLost = false;
       state.responsesLost = false;
       state.meanDelayMs = MEAN_DELAY_MS;
+      delete state.fixedDelayMs;
     }
   }
 

@@ -48,6 +48,10 @@ export class Replica {
     return this.#alive && this.#webhook.problems().length === 0;
   }
 
+  get alive(): boolean {
+    return this.#alive;
+  }
+
   get died(): Promise<void> {
     return this.#died.promise;
   }

@@ -48,6 +48,8 @@ export interface ReviewWorld {
   faultsActive(): boolean;
   /** Called with each verdict of this project's webhook, before it travels back. */
   answered(cell: string, flight: InFlight | undefined, answer: Answered): void;
+  /** Every review without a verdict goes on. */
+  failsOpen(): boolean;
   /** A review goes on although this project's webhook did not say so: nothing can be promised of it. */
   failedOpen(cell: string, flight: InFlight): void;
   violation(invariant: string, message: string): void;
@@ -125,7 +127,7 @@ export class Reviews implements AdmissionChain {
 
   /** What the API server makes of a call that failed: failurePolicy Fail, or Ignore. */
   #withoutVerdict(flight: InFlight | undefined): Verdict {
-    if (!this.#strikes(this.#world.scenario.faults.failOpenRate))
+    if (!this.#world.failsOpen() && !this.#strikes(this.#world.scenario.faults.failOpenRate))
       return { allowed: false, code: 500, message: "failed calling webhook" };
     this.#world.coverage.fault("failOpen");
     if (flight !== undefined) this.#world.failedOpen(this.#cell, flight);
@@ -193,7 +195,8 @@ export class Reviews implements AdmissionChain {
     startedMs: number,
   ): (Verdict & { readonly patch?: string }) | undefined {
     const tookMs = this.#world.ports.clock.monotonicMs() - startedMs;
-    if (tookMs > WEBHOOK_TIMEOUT_MS && replica.serving)
+    // One that is not ready answers in time as well; one that was stopped can't.
+    if (tookMs > WEBHOOK_TIMEOUT_MS && replica.alive && replica.ports.stoppedUntilMs < startedMs)
       this.#world.violation("L4", `a review was answered after ${tookMs} ms`);
     if (reply.status !== 200) {
       this.#world.coverage.verdict(`http ${reply.status}`);

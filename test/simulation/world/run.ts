@@ -4,6 +4,7 @@ import { parseProtector } from "../../../shared/decide/quota.ts";
 import { parsePodProtector } from "../../../shared/schema/parse-podprotector.ts";
 import { present } from "../apiserver/objects.ts";
 import { RESOURCES } from "../apiserver/resources.ts";
+import { isTrulyAvailable } from "../pod-truth.ts";
 import { wantedOf } from "./checks.ts";
 import { disrupt, startClients } from "./clients.ts";
 import type { CoverageCounts } from "./coverage.ts";
@@ -28,6 +29,7 @@ export interface RunOptions {
 
 /** Beside the settle period: the longest lag, a reconcile and the interval of bookmarks. */
 const QUIET_MARGIN_MS = 90_000;
+const ANY = { labels: {}, minReadySeconds: 0 };
 /** The longest minReadySeconds, and a reconcile. */
 const MATURING_MS = 30_000;
 const FRESH_REQUEST_MS = 30_000;
@@ -51,7 +53,8 @@ export async function quiet(world: World): Promise<void> {
   world.calm();
   await world.time.advance(world.scenario.requestTimeoutMs + world.scenario.settleMs + QUIET_MARGIN_MS);
   for (const cell of world.cells.values())
-    for (const { key } of cell.server.etcd.range("pods/")) cell.kubelet.setReady(key, true);
+    for (const { key, value } of cell.server.etcd.range("pods/"))
+      if (!isTrulyAvailable(value, ANY, Number.POSITIVE_INFINITY)) cell.kubelet.setReady(key, true);
   await world.time.advance(MATURING_MS);
   const resource = RESOURCES.find(({ plural }) => plural === "podprotectors");
   let spare = Number.POSITIVE_INFINITY;

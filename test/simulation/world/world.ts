@@ -34,6 +34,8 @@ export interface WorldOptions {
   readonly trace?: boolean;
   /** Instead of what the seed draws. */
   readonly scenario?: Scenario;
+  /** Protectors are made at the start; default true. */
+  readonly isProtected?: boolean;
 }
 
 /** What a directed scene sets by hand, by the name of a server; otherwise the scenario decides. */
@@ -83,12 +85,14 @@ export class World {
   readonly supply: Supply | undefined;
   webhooks: Replica[] = [];
   faultsActive = true;
+  /** Reviews without a verdict go on, whatever the scenario says. */
+  failsOpen = false;
   readonly knobs: Knobs = { watchLagMs: new Map(), commitDelayMs: new Map() };
   readonly #tracing: boolean;
   readonly #names: KnownNames = new Map();
   readonly #processes: ProcessPorts[] = [];
 
-  constructor(seed: number, { without, size, trace = false, scenario }: WorldOptions) {
+  constructor(seed: number, { without, size, trace = false, scenario, isProtected = true }: WorldOptions) {
     this.#tracing = trace;
     this.chance = new Chance(seed);
     this.scenario = scenario ?? drawScenario(seed, this.chance.fork(), without, size);
@@ -120,7 +124,7 @@ export class World {
         if (user === "webhook") this.contention.wrote(`${name} ${key}`, status, this.time.elapsedMs);
       };
     }
-    for (const plan of this.scenario.protectors) this.createProtector(plan);
+    if (isProtected) for (const plan of this.scenario.protectors) this.createProtector(plan);
     for (let index = 0; index < this.scenario.webhooks; index += 1) this.webhooks.push(this.startReplica());
     for (const cell of this.cells.values()) cell.aggregators.push(this.startAggregator(cell));
   }
@@ -192,6 +196,7 @@ export class World {
   /** Faults stop for good: the network is whole, and clocks are right from here on. */
   calm(): void {
     this.faultsActive = false;
+    this.failsOpen = false;
     this.network.heal();
     for (const ports of this.#processes) {
       ports.resume();
@@ -291,6 +296,7 @@ export class World {
       faultsActive: () => this.faultsActive,
       replicas: () => this.webhooks,
       answered: (cell, flight, answer) => this.#answered(cell, flight, answer),
+      failsOpen: () => this.failsOpen,
       failedOpen: (_cell, { uid }) => this.exemptions.unknown(uid),
       violation: (invariant, message) => this.violation(invariant, message),
     });

@@ -1,0 +1,88 @@
+/** Scenes of lost history and of leaders that do not know that they are none (design 5.4). */
+import { removeCellOf, restoreCellTo } from "../world/losses.ts";
+import type { Scene } from "./scenes.ts";
+import type { Stage } from "./stage.ts";
+
+/** A deletion under way is forgotten with its cell's entry; then another pod is deleted. */
+async function forgetAndDelete(stage: Stage): Promise<void> {
+  const [pod, other] = [stage.pod(0), stage.pod(1)];
+  stage.commits(50_000);
+  stage.evict(pod);
+  await stage.pass(2_000);
+  await Promise.all([removeCellOf(stage.world, "web", "cell-1"), stage.pass(2_000)]);
+  await stage.pass(8_000);
+  stage.remove(other);
+  await stage.pass(5_000);
+}
+
+/** An aggregator that is cut off from its cell's pods stays, and a new one takes over. */
+function succeed(stage: Stage): void {
+  stage.world.network.set("aggregator", "cell-1", { responsesLost: true, requestsLost: true });
+  stage.cell.aggregators.push(stage.world.startAggregator(stage.cell));
+}
+
+export const LOSS_SCENES: readonly Scene[] = [
+  {
+    rule: "Hold",
+    invariant: "S1",
+    what: "a cell's entry is removed with a deletion under way, and another pod is deleted",
+    plan: { pods: 4, protectors: [{ minAvailable: 3 }] },
+    play: forgetAndDelete,
+  },
+  {
+    rule: "LostHistory",
+    invariant: "S1",
+    what: "a cell's entry is removed with a deletion under way, and another pod is deleted",
+    plan: { pods: 4, protectors: [{ minAvailable: 3 }] },
+    play: forgetAndDelete,
+  },
+  {
+    rule: "Reassert",
+    invariant: "S1",
+    what: "the core goes back behind a deletion that is under way while the aggregator is stopped, and another pod is deleted",
+    plan: { pods: 4, protectors: [{ minAvailable: 3 }] },
+    async play(stage) {
+      const [pod, other] = [stage.pod(0), stage.pod(1)];
+      const core = stage.world.coreOf("web");
+      const backup = core.etcd.backup();
+      stage.commits(50_000);
+      stage.evict(pod);
+      await stage.pass(2_000);
+      stage.pauseAggregators();
+      stage.world.rejections.forget();
+      core.etcd.restore(backup, false);
+      core.reset();
+      await stage.pass(15_000);
+      stage.remove(other);
+      await stage.pass(5_000);
+    },
+  },
+  {
+    rule: "Fence",
+    invariant: "S4",
+    what: "a leader that is cut off from its pods and does not know of its successor sees the protector change",
+    plan: { pods: 4, protectors: [{ minAvailable: 2 }] },
+    async play(stage) {
+      succeed(stage);
+      await stage.pass(5_000);
+      stage.remove(stage.pod(0));
+      await stage.pass(20_000);
+    },
+  },
+  {
+    rule: "Epoch",
+    invariant: "S3",
+    what: "the cell's etcd goes back, a new leader notices, and the old one, cut off from its pods, still counts what was",
+    plan: { pods: 4, protectors: [{ minAvailable: 2 }] },
+    async play(stage) {
+      const backup = stage.cell.server.etcd.backup();
+      stage.remove(stage.pod(0));
+      await stage.pass(20_000);
+      succeed(stage);
+      restoreCellTo(stage.world, stage.cell, backup, false);
+      await stage.pass(5_000);
+      stage.edit("web", { minAvailable: 1 });
+      await stage.pass(60_000);
+    },
+  },
+];

@@ -1,0 +1,148 @@
+/** Scenes of what happens all the time (design 5.2, 5.3, 5.7, 5.8). Random seeds show these rules' worth as well. */
+import type { Scene } from "./scenes.ts";
+
+const LATE_MS = 20_000;
+
+export const PLAIN_SCENES: readonly Scene[] = [
+  {
+    rule: "R1",
+    invariant: "L1",
+    what: "a pod is deleted",
+    plan: { pods: 4, protectors: [{ minAvailable: 2 }] },
+    async play(stage) {
+      stage.remove(stage.pod(0));
+      await stage.pass(20_000);
+    },
+  },
+  {
+    rule: "R2",
+    invariant: "L1",
+    what: "a pod changes after its deletion was reviewed, which never commits",
+    plan: { pods: 4, protectors: [{ minAvailable: 2 }] },
+    // The check of the bounds of L1 does it, once everything is quiet.
+    play: (stage) => stage.pass(1_000),
+  },
+  {
+    rule: "R3",
+    invariant: "L1",
+    what: "an eviction never commits",
+    plan: { pods: 4, protectors: [{ minAvailable: 2 }] },
+    async play(stage) {
+      stage.commits(undefined);
+      stage.evict(stage.pod(0));
+      await stage.pass(5_000);
+    },
+  },
+  {
+    rule: "R3Settle",
+    invariant: "S5",
+    what: "a deletion commits late, and its pod is seen alive meanwhile",
+    plan: { pods: 4, protectors: [{ minAvailable: 2 }] },
+    async play(stage) {
+      stage.commits(LATE_MS);
+      stage.remove(stage.pod(0));
+      await stage.pass(10_000);
+    },
+  },
+  {
+    rule: "WeightFollowsAvailable",
+    invariant: "S6",
+    what: "a pod becomes unready while its deletion is under way",
+    plan: { pods: 4, protectors: [{ minAvailable: 2 }] },
+    async play(stage) {
+      const pod = stage.pod(0);
+      stage.commits(LATE_MS);
+      stage.evict(pod);
+      await stage.pass(2_000);
+      stage.ready(pod, false);
+      await stage.pass(5_000);
+    },
+  },
+  {
+    rule: "RepeatRefresh",
+    invariant: "S5",
+    what: "a pod changes between review and commit, so that it is reviewed again, and the new review commits late",
+    plan: { pods: 4, protectors: [{ minAvailable: 2 }] },
+    async play(stage) {
+      const pod = stage.pod(0);
+      stage.watchLag("cell-1", 10_000);
+      stage.commits(2_000);
+      stage.remove(pod);
+      await stage.pass(1_000);
+      stage.touch(pod);
+      stage.commits(30_000);
+      await stage.pass(20_000);
+    },
+  },
+  {
+    rule: "Reserved",
+    invariant: "S1",
+    what: "two pods are deleted, and only one can be spared",
+    plan: { pods: 4, protectors: [{ minAvailable: 3 }] },
+    async play(stage) {
+      const [pod, other] = [stage.pod(0), stage.pod(1)];
+      stage.commits(LATE_MS);
+      stage.remove(pod);
+      await stage.pass(2_000);
+      stage.remove(other);
+      await stage.pass(2_000);
+    },
+  },
+  {
+    rule: "AllAgree",
+    invariant: "S8",
+    what: "a pod with two protectors is deleted",
+    plan: { pods: 4, protectors: [{ minAvailable: 2 }, { minAvailable: 2 }] },
+    async play(stage) {
+      stage.remove(stage.pod(0));
+      await stage.pass(5_000);
+    },
+  },
+  {
+    rule: "UnknownOutcome",
+    invariant: "S8",
+    what: "the write of a reservation is lost on its way",
+    plan: { pods: 4, protectors: [{ minAvailable: 2 }] },
+    async play(stage) {
+      stage.world.network.set("webhook", "core", { requestsLost: true });
+      stage.remove(stage.pod(0));
+      await stage.pass(9_000);
+    },
+  },
+  {
+    rule: "DecideAgain",
+    invariant: "S1",
+    what: "all pods are deleted at once by way of three replicas, and only one can be spared",
+    plan: { pods: 6, protectors: [{ minAvailable: 5 }], webhooks: 3 },
+    async play(stage) {
+      stage.commits(LATE_MS);
+      for (const pod of stage.pods()) stage.remove(pod);
+      await stage.pass(5_000);
+    },
+  },
+  {
+    rule: "DecideTogether",
+    invariant: "S1",
+    what: "all pods are deleted at once by way of one replica, and two can be spared: one is written, the others wait",
+    plan: { pods: 6, protectors: [{ minAvailable: 4 }] },
+    async play(stage) {
+      stage.commits(LATE_MS);
+      for (const pod of stage.pods()) stage.remove(pod);
+      await stage.pass(5_000);
+    },
+  },
+  {
+    rule: "ConfirmRefusal",
+    invariant: "L6",
+    what: "a deletion is accounted for, its pod is replaced, and a replica that was not told of it is asked",
+    plan: { pods: 4, protectors: [{ minAvailable: 3 }] },
+    async play(stage) {
+      const [pod, other] = [stage.pod(0), stage.pod(1)];
+      stage.watchLag("core", 12_000);
+      stage.remove(pod);
+      await stage.pass(10_000);
+      stage.remove(other);
+      await stage.pass(500);
+    },
+  },
+];
