@@ -116,6 +116,8 @@ export const PLAIN_SCENES: readonly Scene[] = [
     plan: { pods: 6, protectors: [{ minAvailable: 5 }], webhooks: 3 },
     async play(stage) {
       stage.commits(LATE_MS);
+      // So slow a core that all wait for the first one's write, however quick the replica is.
+      stage.world.network.set("webhook", "core", { fixedDelayMs: 200 });
       for (const pod of stage.pods()) stage.remove(pod);
       await stage.pass(5_000);
     },
@@ -127,6 +129,8 @@ export const PLAIN_SCENES: readonly Scene[] = [
     plan: { pods: 6, protectors: [{ minAvailable: 4 }] },
     async play(stage) {
       stage.commits(LATE_MS);
+      // So slow a core that all wait for the first one's write, however quick the replica is.
+      stage.world.network.set("webhook", "core", { fixedDelayMs: 200 });
       for (const pod of stage.pods()) stage.remove(pod);
       await stage.pass(5_000);
     },
