@@ -6,6 +6,7 @@ import { assembleWebhook, type Webhook } from "../../../webhook/assemble.ts";
 import { WebhookMetrics } from "../../../webhook/metrics.ts";
 import type { Call, Reply } from "../../../webhook/server.ts";
 import type { ProcessPorts } from "../../support/virtual-ports.ts";
+import "./preload.ts";
 
 export interface ReplicaOptions {
   readonly ports: ProcessPorts;
