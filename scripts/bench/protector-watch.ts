@@ -19,6 +19,7 @@ export class ProtectorWatch implements AsyncDisposable {
   readonly #transport: Transport;
   readonly #cell: string;
   readonly #available = new Map<string, number>();
+  readonly #reserved = new Map<string, number>();
   readonly #waiters = new Set<Waiter>();
   #changes = 0;
 
@@ -61,6 +62,11 @@ export class ProtectorWatch implements AsyncDisposable {
     return this.#available.get(name);
   }
 
+  /** Reservations that the cell's entry still holds. */
+  reserved(name: string): number {
+    return this.#reserved.get(name) ?? 0;
+  }
+
   /** Resolves when `isMet` holds, asked after each change; false when that takes longer than `limitMs`. */
   async until(isMet: () => boolean, limitMs: number): Promise<boolean> {
     if (isMet()) return true;
@@ -87,6 +93,7 @@ export class ProtectorWatch implements AsyncDisposable {
     const available = entry?.aggregation?.availableReplicas;
     if (available === undefined) this.#available.delete(metadata.name);
     else this.#available.set(metadata.name, available);
+    this.#reserved.set(metadata.name, entry?.admissionHistory?.buckets?.length ?? 0);
     for (const waiter of this.#waiters) if (waiter.isMet()) waiter.resolve();
   }
 }

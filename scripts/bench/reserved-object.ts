@@ -1,14 +1,16 @@
 /** 1,000 of 1,000 pods reserved and never accounted for: how large the object gets, and what the last reservation costs. */
 import type { Cluster } from "../control-plane/cluster.ts";
+import { row } from "./goals.ts";
 import { deleteReview, ReviewClient } from "./review-client.ts";
-import { median, ratio, table } from "./table.ts";
+import { median } from "./table.ts";
 
 const PODS = 1000;
 const SAMPLE = 50;
+const TITLE = "1,000 of 1,000 reserved and never aggregated";
 const TEMPLATE_HASH = "7d4b9c8f6b";
 
-/** Measures one webhook at `url` (with its path) and returns a table. */
-export async function reservedObject(cluster: Cluster, url: string): Promise<string> {
+/** Measures one webhook at `url` (with its path) and returns lines of the table. */
+export async function reservedObject(cluster: Cluster, url: string): Promise<string[][]> {
   const { origin } = new URL(url);
   const base = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/default/podprotectors";
   const spec = { minAvailable: 0, minReadySeconds: 0, selector: { matchLabels: { app: "reserved" } } };
@@ -44,14 +46,14 @@ export async function reservedObject(cluster: Cluster, url: string): Promise<str
   // The very first calls pay for connections and compilation, not for the object.
   const first = median(took.slice(10, 10 + SAMPLE));
   const last = median(took.slice(-SAMPLE));
-  return table(
-    ["1,000 of 1,000 reserved, never accounted for", "figure"],
-    [
-      ["object (JSON with managedFields)", `${(text.length / 1024).toFixed(1)} KiB`],
-      [`first ${SAMPLE} reservations, median`, `${first.toFixed(2)} ms`],
-      [`last ${SAMPLE} reservations, median`, `${last.toFixed(2)} ms`],
-      ["last against first", ratio(last, first)],
-    ],
+  const figures: readonly [string, number, number][] = [
+    ["object KiB", text.length / 1024, 1],
+    [`first ${SAMPLE} median ms`, first, 2],
+    [`last ${SAMPLE} median ms`, last, 2],
+    ["last against first", last / first, 2],
+  ];
+  return figures.map(([name, value, digits], index) =>
+    row({ work: "reserved", title: index === 0 ? TITLE : "", name, ours: value, theirs: Number.NaN, digits }),
   );
 }
 

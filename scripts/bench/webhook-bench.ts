@@ -3,28 +3,45 @@
  * Prints a table of medians and ratios; only ratios of one run say anything.
  */
 import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFile } from "node:fs/promises";
+import { cpus, loadavg, release, tmpdir, totalmem } from "node:os";
 import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { build } from "../build.ts";
 import { Cluster } from "../control-plane/cluster.ts";
-import { startWebhook, type WebhookReplica } from "../product/webhook.ts";
+import {
+  type Side as AggregatorSide,
+  ourSide as ourAggregator,
+  theirSide as theirAggregator,
+} from "./aggregator-sides.ts";
+import { BARE_CLUSTER } from "./cell-fixture.ts";
+import { HEADER, row } from "./goals.ts";
 import { type LoadRun, loadgen } from "./loadgen.ts";
 import { processFigures } from "./process-figures.ts";
+import { type Pair, quotaFreeRows } from "./quota-free.ts";
 import { reservedObject } from "./reserved-object.ts";
 import { buildRod, peersDirectory, rodsDirectory, unpackPeer } from "./rods.ts";
-import { median, ratio, table } from "./table.ts";
-import { startUpstreamWebhook, type UpstreamWebhook } from "./upstream.ts";
+import { rolloutTable } from "./rollout-table.ts";
+import { median, table } from "./table.ts";
 import { memoryAfterReviews } from "./webhook-memory.ts";
+import { ourSide, type Side, theirSide } from "./webhook-sides.ts";
 
-const HELP = `usage: npm run bench -- webhook [--rounds 3] [--peers DIR] [--rods DIR] [--memory] [--only WORK]
+const ROOT = resolve(import.meta.dirname, "../..");
+const CRD = join(ROOT, "crds/podseidon.kubewharf.io_podprotectors.yaml");
+const BUNDLES = join(ROOT, "dist");
+
+const HELP = `usage: npm run bench -- webhook [--rounds 3] [--peers DIR] [--rods DIR] [--full] [--only WORK,..]
 
   --rounds   how often each side does each work, in turn (medians are printed)
-  --peers    folder with upstream's podseidon-webhook.xz; without it only this project is measured
+  --peers    folder with upstream's podseidon-webhook.xz and podseidon-aggregator.xz; without them only this project is measured
   --rods     folder with the load generator's source
-  --memory   also the memory after 100,000 and 200,000 reviews with 10,000 protectors watched (minutes)
-  --only     one work by name: none, hot3, hot1, wide, reserved
+  --full     also what takes minutes: memory and rollout
+  --only     none, hot3, hot1, wide, reserved, free; memory: after 100,000 and 200,000 reviews with 10,000 protectors watched;
+             rollout: a rolling update of 200 replicas and a drain of 50 pods, with and without the project
 `;
+
+const USUAL = ["none", "hot3", "hot1", "wide", "reserved", "free"];
+const LONG = ["memory", "rollout"];
 
 /** A Ready pod's snapshot position far ahead, so that a webhook with exact accounting sees a counted cell. */
 const EXTRA = '{"resourceVersion":"100000000"}';
@@ -58,12 +75,6 @@ const WORKS: readonly Work[] = [
   { name: "wide", title: "1,000 protectors, c=100", replicas: 1, args: ["-mode", "wide", "-n", "1000", "-c", "100"] },
 ];
 
-interface Side {
-  readonly name: string;
-  readonly urls: readonly string[];
-  readonly pids: () => readonly number[];
-}
-
 interface Measured extends LoadRun {
   readonly cpuMsPerReview: number;
 }
@@ -75,81 +86,69 @@ export async function run(args: readonly string[]): Promise<number> {
       rounds: { type: "string", default: "3" },
       peers: { type: "string" },
       rods: { type: "string" },
-      memory: { type: "boolean", default: false },
+      full: { type: "boolean", default: false },
       only: { type: "string" },
       help: { type: "boolean", default: false },
     },
   });
-  if (values.help) {
-    process.stdout.write(HELP);
-    return 0;
+  const wanted = new Set(values.only?.split(",") ?? (values.full ? [...USUAL, ...LONG] : USUAL));
+  const unknown = [...wanted].filter((name) => ![...USUAL, ...LONG].includes(name));
+  if (values.help || unknown.length > 0) {
+    process.stdout.write(unknown.length > 0 ? `unknown work: ${unknown.join(", ")}\n\n${HELP}` : HELP);
+    return unknown.length > 0 ? 2 : 0;
   }
+  const description = machine();
   const work = mkdtempSync(join(tmpdir(), "podseidon-bench-"));
   try {
     const generator = buildRod(rodsDirectory(values.rods), "loadgen", work);
-    const peer = unpackPeer(peersDirectory(values.peers), "podseidon-webhook", work);
-    if (peer === undefined)
-      process.stdout.write("upstream's webhook is not there (--peers): measuring this project alone\n");
-    await build({ only: ["webhook"] });
-    await using cluster = await Cluster.start({
-      name: "bench",
-      controllerManager: false,
-      scheduler: false,
-      kwok: false,
-    });
-    await cluster.apply(await crd());
-    const ours = await ourSide(cluster);
-    const theirs = peer === undefined ? undefined : await theirSide(peer, cluster);
-    const rows: string[][] = [];
-    for (const one of WORKS) {
-      if (values.only !== undefined && values.only !== one.name) continue;
-      rows.push(...(await compare(one, Number(values.rounds), generator, cluster, ours, theirs)));
-    }
-    process.stdout.write(`\n${table(["work", "figure", "this project", "upstream", "ratio"], rows)}\n`);
-    if (values.only === undefined || values.only === "reserved")
-      process.stdout.write(`\n${await reservedObject(cluster, ours.urls[0] ?? "")}\n`);
-    if (values.memory) process.stdout.write(`\n${await memoryAfterReviews(cluster, generator, ours, theirs)}\n`);
+    const peers = peersDirectory(values.peers);
+    const webhook = unpackPeer(peers, "podseidon-webhook", work);
+    const aggregator = unpackPeer(peers, "podseidon-aggregator", work);
+    if (webhook === undefined || aggregator === undefined)
+      process.stdout.write("upstream is not there (--peers): measuring this project alone\n");
+    await build({ only: ["webhook", "aggregator"] });
+    const upstream = webhook === undefined || aggregator === undefined ? undefined : { webhook, aggregator };
+    const rows = await sideBySide(wanted, Number(values.rounds), generator, upstream);
+    if (rows.length > 0) process.stdout.write(`\n${description}\n\n${table(HEADER, rows)}\n`);
+    if (wanted.has("rollout")) process.stdout.write(`\n${await rolloutTable()}\n`);
     return 0;
   } finally {
     rmSync(work, { recursive: true, force: true });
   }
 }
 
-async function crd(): Promise<string> {
-  const { readFile } = await import("node:fs/promises");
-  return readFile(resolve(import.meta.dirname, "../../crds/podseidon.kubewharf.io_podprotectors.yaml"), "utf8");
-}
-
-async function ourSide(cluster: Cluster): Promise<Side> {
-  const replicas: WebhookReplica[] = [];
-  for (const index of [1, 2, 3]) {
-    const directory = join(cluster.directory, "ours");
-    replicas.push(
-      await startWebhook({
-        name: `webhook-${index}`,
-        directory,
-        authority: cluster,
-        cores: { core: cluster.kubeconfig },
-        cells: { cell: "" },
-      }),
-    );
+async function sideBySide(
+  wanted: ReadonlySet<string>,
+  rounds: number,
+  generator: string,
+  upstream: { readonly webhook: string; readonly aggregator: string } | undefined,
+): Promise<string[][]> {
+  if ([...wanted].every((name) => name === "rollout")) return [];
+  await using cluster = await Cluster.start({ name: "bench", ...BARE_CLUSTER });
+  await cluster.apply(await readFile(CRD, "utf8"));
+  const ours = await ourSide(cluster);
+  const theirs = upstream === undefined ? undefined : await theirSide(upstream.webhook, cluster);
+  const rows: string[][] = [];
+  for (const one of WORKS)
+    if (wanted.has(one.name)) rows.push(...(await compare(one, rounds, generator, cluster, ours, theirs)));
+  if (wanted.has("reserved")) rows.push(...(await reservedObject(cluster, ours.urls[0] ?? "")));
+  if (wanted.has("free")) {
+    const pair = (side: Side, aggregator: AggregatorSide): Pair => ({
+      webhook: new URL(side.urls[0] ?? "").origin,
+      aggregator,
+    });
+    const other = theirs === undefined ? undefined : pair(theirs, theirAggregator(cluster, upstream?.aggregator ?? ""));
+    rows.push(...(await quotaFreeRows(cluster, pair(ours, ourAggregator(cluster, BUNDLES)), other)));
   }
-  return {
-    name: "this project",
-    urls: replicas.map((one) => `${one.url}/webhook/cell`),
-    pids: () => replicas.map((one) => one.component.process.pid ?? 0),
-  };
+  if (wanted.has("memory")) rows.push(...(await memoryAfterReviews(cluster, generator, ours, theirs)));
+  return rows;
 }
 
-async function theirSide(binary: string, cluster: Cluster): Promise<Side> {
-  const replicas: UpstreamWebhook[] = [];
-  for (const index of [1, 2, 3])
-    replicas.push(await startUpstreamWebhook(binary, cluster, `upstream-webhook-${index}`));
-  return {
-    name: "upstream",
-    urls: replicas.map((one) => `${one.url}/webhook/cell`),
-    pids: () => replicas.map((one) => one.process.pid ?? 0),
-  };
+/** What the figures are had on. */
+function machine(): string {
+  const [first] = cpus();
+  const memory = (totalmem() / 1024 ** 3).toFixed(0);
+  return `${cpus().length} x ${first?.model ?? "?"}, ${memory} GiB, Linux ${release()}, Node ${process.version}, load before ${loadavg()[0]?.toFixed(1)}; the control plane and the load generator run on the same processors.`;
 }
 
 async function compare(
@@ -177,15 +176,9 @@ async function compare(
     ["not allowed", (one) => one.refused + one.errors, 0],
   ];
   return figures.map(([name, of, digits], index) => {
-    const mine = median((results.get(ours) ?? []).map(of));
+    const figure = { work: work.name, title: index === 0 ? work.title : "", name, digits };
     const other = theirs === undefined ? Number.NaN : median((results.get(theirs) ?? []).map(of));
-    return [
-      index === 0 ? work.title : "",
-      name,
-      mine.toFixed(digits),
-      Number.isNaN(other) ? "-" : other.toFixed(digits),
-      ratio(mine, other),
-    ];
+    return row({ ...figure, ours: median((results.get(ours) ?? []).map(of)), theirs: other });
   });
 }
 
