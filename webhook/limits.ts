@@ -60,6 +60,8 @@ export const MAX_VANISHED_PROTECTORS = 50_000;
 /** Go's default transport, which apiservers use, closes idle connections after 90 s; the server must not do it first. */
 export const KEEP_ALIVE_MS = 120_000;
 export const HEADERS_TIMEOUT_MS = 10_000;
+/** How exact these two are: Node looks every 30 s by default, which would let a slow caller stay for four times its time. */
+export const CHECK_TIMEOUTS_EVERY_MS = 2_000;
 /** A request body that takes longer than the longest review can wait is not worth reading. */
 export const REQUEST_TIMEOUT_MS = MAX_TIMEOUT_MS + 5_000;
 

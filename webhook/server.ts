@@ -5,6 +5,7 @@ import type { Context } from "hono";
 import { Hono } from "hono/tiny";
 import { EndOfTurn } from "./end-of-turn.ts";
 import {
+  CHECK_TIMEOUTS_EVERY_MS,
   HEADERS_TIMEOUT_MS,
   KEEP_ALIVE_MS,
   MAX_REVIEW_BYTES,
@@ -134,6 +135,7 @@ export class WebhookServer {
         keepAliveTimeout: KEEP_ALIVE_MS,
         headersTimeout: HEADERS_TIMEOUT_MS,
         requestTimeout: REQUEST_TIMEOUT_MS,
+        connectionsCheckingInterval: CHECK_TIMEOUTS_EVERY_MS,
         noDelay: true,
       },
       (incoming, outgoing) => void listener(incoming, outgoing),

@@ -1,0 +1,69 @@
+#!/bin/sh
+# Takes podseidon out of one cluster, completely, whatever state it is in:
+#
+#   sh manifests/uninstall.sh [flags for kubectl, such as --context worker-1]
+#
+# With several clusters: first in each worker cluster, then in the core clusters. Nothing is protected any more from the first line on.
+# It can be repeated, and ends with 0 when nothing is left.
+set -eu
+
+NAMESPACE=podseidon-system
+FINALIZER=podseidon.kubewharf.io/generator
+PASSES=5
+
+# kubectl with the flags of this call; the command comes as the arguments.
+flags=""
+for word in "$@"; do flags="$flags '$(printf %s "$word" | sed "s/'/'\\\\''/g")'"; done
+k() { eval "set -- $flags \"\$@\""; kubectl "$@"; }
+
+named_podseidon() { k get "$1" -o name 2>/dev/null | grep -E '/podseidon(-|$)' || true; }
+
+delete_named() {
+  for kind in "$@"; do
+    for object in $(named_podseidon "$kind"); do k delete "$object" --ignore-not-found; done
+  done
+}
+
+registrations() { delete_named validatingwebhookconfigurations mutatingwebhookconfigurations; }
+
+# namespace, name and position of the finalizer, a line for each object that has it
+holding() {
+  k get "$1" --all-namespaces -o go-template='{{range .items}}{{$o := .metadata}}{{range $i, $f := .metadata.finalizers}}{{if eq $f "'"$FINALIZER"'"}}{{$o.namespace}} {{$o.name}} {{$i}}{{"\n"}}{{end}}{{end}}{{end}}' 2>/dev/null || true
+}
+
+# Takes the finalizer off every object of a kind. The position may have changed meanwhile: then the patch fails, and the next pass sees it.
+let_go() {
+  pass=0
+  while [ "$pass" -lt "$PASSES" ] && [ -n "$(holding "$1")" ]; do
+    holding "$1" | while read -r namespace name index; do
+      k patch "$1" --namespace "$namespace" "$name" --type=json --patch \
+        '[{"op":"test","path":"/metadata/finalizers/'"$index"'","value":"'"$FINALIZER"'"},{"op":"remove","path":"/metadata/finalizers/'"$index"'"}]' \
+        </dev/null || true
+    done
+    pass=$((pass + 1))
+  done
+  [ -z "$(holding "$1")" ] || { echo "finalizers are left on $1: run this again" >&2; exit 1; }
+}
+
+# The kinds that can hold the finalizer: the usual ones, and whatever the protectors name as their sources.
+sources() {
+  printf '%s\n' deployments.apps statefulsets.apps replicasets.apps poddisruptionbudgets.policy
+  k get podprotectors.podseidon.kubewharf.io --all-namespaces -o go-template='{{range .items}}{{with .metadata.labels}}{{index . "podseidon.kubewharf.io/source-resource"}}.{{index . "podseidon.kubewharf.io/source-group"}}{{"\n"}}{{end}}{{end}}' 2>/dev/null |
+    grep -E '^[a-z0-9]+\.[a-z0-9.-]*$' | sed 's/\.$//' || true
+}
+
+# Deletions go through from here on. Who would put the registration or a finalizer back loses the permission to, and then it is looked
+# for once more.
+registrations
+delete_named clusterrolebindings
+registrations
+k delete deployments --namespace "$NAMESPACE" --all --ignore-not-found
+
+for kind in $(sources | sort -u); do let_go "$kind"; done
+let_go podprotectors.podseidon.kubewharf.io
+k delete customresourcedefinition podprotectors.podseidon.kubewharf.io --ignore-not-found
+
+# Leases, Secrets, the copies of protectors, and the register of those that were released.
+k delete namespace "$NAMESPACE" --ignore-not-found
+delete_named clusterroles priorityclasses
+echo "podseidon is gone from this cluster"

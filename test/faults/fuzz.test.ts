@@ -1,0 +1,197 @@
+/**
+ * The webhook and an aggregator as processes, between an apiserver that serves hostile pods and protectors and callers that send hostile
+ * reviews: each call is answered, neither process ends or grows, and what is private stays out of the logs.
+ */
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { Agent, request } from "node:https";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { connect } from "node:tls";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { reservePort } from "../../scripts/control-plane/ports.ts";
+import { Component } from "../../scripts/product/component.ts";
+import type { Randomness } from "../../shared/runtime/clock.ts";
+import { createCertificateAuthority, issueCertificate } from "../../shared/runtime/x509.ts";
+import { hostile, hostileText, type Json, PRIVATE_TEXT } from "../support/hostile.ts";
+import { goodPod, HostileServer } from "../support/hostile-server.ts";
+import { eachAtMost } from "../support/pods.ts";
+import { seededRandomness } from "../support/virtual-ports.ts";
+
+const REVIEWS = process.env.PODSEIDON_TEST_SIZE === "full" ? 10_000 : 1_000;
+const SEED = Number(process.env.PODSEIDON_SEED ?? 1);
+const CALLERS = 16;
+const SLOW_CALLERS = 50;
+const TOKEN = `token-${PRIVATE_TEXT}`;
+/** Of memory: what a burst of hostile events leaves for the garbage collector. */
+const MAX_GROWTH_BYTES = 150_000_000;
+/** Series that first exist when something first happens. */
+const MAX_NEW_SERIES = 200;
+const ADDRESS = "127.0.0.1";
+
+const validity = { notBeforeMs: Date.now() - 3_600_000, notAfterMs: Date.now() + 24 * 3_600_000 };
+const authority = createCertificateAuthority({ commonName: "fuzz", ...validity });
+
+let folder = "";
+let server: HostileServer;
+let webhook: Component;
+let aggregator: Component;
+let port = 0;
+
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), "podseidon-fuzz-"));
+  server = await HostileServer.listen(seededRandomness(SEED));
+  const path = (name: string): string => join(folder, name);
+  const kubeconfig = {
+    "current-context": "x",
+    contexts: [{ name: "x", context: { cluster: "x", user: "x" } }],
+    clusters: [{ name: "x", cluster: { server: server.url } }],
+    users: [{ name: "x", user: { token: TOKEN } }],
+  };
+  writeFileSync(path("kubeconfig"), JSON.stringify(kubeconfig));
+  const serving = issueCertificate(authority, {
+    commonName: "w",
+    ipAddresses: [ADDRESS],
+    usages: ["server"],
+    ...validity,
+  });
+  writeFileSync(path("tls.crt"), serving.certificatePem);
+  writeFileSync(path("tls.key"), serving.privateKeyPem);
+  port = await reservePort(ADDRESS);
+  const core = ["--core", `core=${path("kubeconfig")}`];
+  const tls = ["--tls-cert-file", path("tls.crt"), "--tls-private-key-file", path("tls.key")];
+  const bind = ["--bind-address", ADDRESS, "--secure-port", String(port), "--log-level", "debug"];
+  const cell = ["--cell-id", "cell-1", "--kubeconfig", path("kubeconfig"), "--leader-elect=false", "--outlive=false"];
+  const common = { directory: folder };
+  const webhookArgs = [...core, "--cell", `cell-1=${path("kubeconfig")}`, ...tls, ...bind, "--outlive=false"];
+  [webhook, aggregator] = await Promise.all([
+    Component.start({ kind: "webhook", name: "webhook", args: webhookArgs, ...common }),
+    Component.start({
+      kind: "aggregator",
+      name: "aggregator",
+      args: [...core, ...cell, "--log-level", "debug"],
+      ...common,
+    }),
+  ]);
+});
+
+afterAll(async () => {
+  await Promise.all([webhook?.stop(), aggregator?.stop()]);
+  await server?.[Symbol.asyncDispose]();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+/** Of four, three are of an apiserver's form, with a hostile pod or Eviction in it. */
+function hostileReview(index: number, random: Randomness): Json {
+  return index % 4 === 0
+    ? hostile(review(index, goodPod), random)
+    : review(index, (name) => hostile(goodPod(name), random));
+}
+
+function review(index: number, podOf: (name: string) => Json): Json {
+  const pod = podOf(`web-${index % 40}`);
+  const common = {
+    uid: `review-${index}`,
+    namespace: "default",
+    name: `web-${index % 40}`,
+    userInfo: { username: "eve", extra: { token: [PRIVATE_TEXT] } },
+    options: { kind: "DeleteOptions" },
+  };
+  const pods = {
+    kind: { group: "", version: "v1", kind: "Pod" },
+    resource: { group: "", version: "v1", resource: "pods" },
+  };
+  const eviction = {
+    apiVersion: "policy/v1",
+    kind: "Eviction",
+    metadata: { name: `web-${index % 40}`, namespace: "default" },
+  };
+  const kinds: readonly Json[] = [
+    { ...pods, ...common, operation: "DELETE", oldObject: pod },
+    { ...pods, ...common, operation: "CREATE", subResource: "eviction", object: eviction },
+    { ...pods, ...common, operation: "UPDATE", oldObject: pod, object: pod },
+  ];
+  return { apiVersion: "admission.k8s.io/v1", kind: "AdmissionReview", request: kinds[index % kinds.length] ?? null };
+}
+
+const agent = new Agent({ keepAlive: true, maxSockets: CALLERS, ca: authority.certificatePem });
+
+/** The status of the answer; rejects when the connection ends without one. */
+function send(path: string, body: Buffer): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const headers = { "content-type": "application/json", "content-length": body.length };
+    const call = request({ host: ADDRESS, port, path, method: "POST", headers, agent }, (response) => {
+      response.resume();
+      response.on("end", () => resolve(response.statusCode ?? 0));
+      response.on("error", reject);
+    });
+    call.on("error", reject);
+    call.end(body);
+  });
+}
+
+interface Look {
+  readonly bytes: number;
+  readonly series: number;
+}
+
+async function look(component: Component): Promise<Look> {
+  const text = await (await fetch(`${component.healthUrl}/metrics`)).text();
+  const bytes = (await component.metric("process_resident_memory_bytes")) ?? 0;
+  return { bytes, series: text.split("\n").filter((line) => line !== "" && !line.startsWith("#")).length };
+}
+
+/** Sends a header and then nothing; resolves with what the server said when it gave up. */
+function slowCall(): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const socket = connect({ host: ADDRESS, port, ca: authority.certificatePem }, () => {
+      socket.write("POST /webhook/cell-1 HTTP/1.1\r\nhost: x\r\n");
+    });
+    let said = "";
+    socket.setEncoding("utf8").on("data", (text: string) => {
+      said += text;
+    });
+    socket.on("close", () => resolve(said));
+    socket.on("error", reject);
+  });
+}
+
+test(`${REVIEWS} hostile reviews: each is answered, nothing ends, grows or tells`, async () => {
+  const slow = Array.from({ length: SLOW_CALLERS }, slowCall);
+  const random = seededRandomness(SEED + 1);
+  const statuses = new Map<number, number>();
+  const paths = [
+    "/webhook/cell-1?timeout=2s",
+    "/webhook/cell-1/mutate?timeout=2s",
+    "/webhook/cell-1?timeout=%00",
+    "/webhook/cell-1",
+  ];
+  const sendOne = async (index: number): Promise<void> => {
+    const body = hostileText(hostileReview(index, random), random);
+    const status = await send(paths[index % paths.length] ?? "", body);
+    statuses.set(status, (statuses.get(status) ?? 0) + 1);
+  };
+  const numbers = Array.from({ length: REVIEWS }, (_, index) => index);
+  const warm = Math.floor(REVIEWS / 3);
+  await eachAtMost(CALLERS, numbers.slice(0, warm), sendOne);
+  const before = await Promise.all([webhook, aggregator].map(look));
+  await eachAtMost(CALLERS, numbers.slice(warm), sendOne);
+  const after = await Promise.all([webhook, aggregator].map(look));
+  const grown = after.map(({ bytes }, index) => bytes - (before[index]?.bytes ?? 0));
+  process.stdout.write(
+    `fuzz: ${REVIEWS} reviews answered ${JSON.stringify(Object.fromEntries(statuses))}, ${server.sent} hostile objects served, grown by ${grown.map((bytes) => (bytes / 1e6).toFixed(0)).join(" and ")} MB\n`,
+  );
+  expect([...statuses.values()].reduce((sum, count) => sum + count, 0)).toBe(REVIEWS);
+  expect(statuses.get(500) ?? 0).toBe(0);
+  expect(await webhook.metric("podseidon_webhook_defects_total")).toBe(0);
+  for (const [index, component] of [webhook, aggregator].entries()) {
+    expect(component.process.running).toBe(true);
+    expect((await fetch(`${component.healthUrl}/healthz`)).status).toBe(200);
+    expect(grown[index]).toBeLessThan(MAX_GROWTH_BYTES);
+    expect((after[index]?.series ?? 0) - (before[index]?.series ?? 0)).toBeLessThan(MAX_NEW_SERIES);
+    const log = readFileSync(component.process.logFile, "utf8");
+    expect(log).not.toContain(PRIVATE_TEXT);
+    expect(log.length).toBeGreaterThan(0);
+  }
+  // Whoever sends no more than half a header is sent away, and has kept nobody else waiting.
+  for (const said of await Promise.all(slow)) expect(said).toMatch(/^HTTP\/1.1 408 |^$/);
+});
