@@ -57,13 +57,21 @@ sources() {
 registrations
 delete_named clusterrolebindings
 registrations
-k delete deployments --namespace "$NAMESPACE" --all --ignore-not-found
+for deployment in $(k get deployments --namespace "$NAMESPACE" -o name 2>/dev/null || true); do
+  k delete --namespace "$NAMESPACE" "$deployment" --ignore-not-found
+done
 
 for kind in $(sources | sort -u); do let_go "$kind"; done
 let_go podprotectors.podseidon.kubewharf.io
 k delete customresourcedefinition podprotectors.podseidon.kubewharf.io --ignore-not-found
 
-# Leases, Secrets, the copies of protectors, and the register of those that were released.
+# Leases, Secrets, the copies of protectors, the record of the registrations, and the register of protectors that were released.
 k delete namespace "$NAMESPACE" --ignore-not-found
 delete_named clusterroles priorityclasses
+for kind in rolebindings roles; do
+  k get "$kind" --all-namespaces -o go-template='{{range .items}}{{.metadata.namespace}} {{.metadata.name}}{{"\n"}}{{end}}' |
+    grep -E ' podseidon-' | while read -r namespace name; do
+    k delete "$kind" --namespace "$namespace" "$name" --ignore-not-found </dev/null
+  done || true
+done
 echo "podseidon is gone from this cluster"

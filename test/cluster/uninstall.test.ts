@@ -1,4 +1,7 @@
-/** One command takes everything out, even when nothing of the project runs any more and every deletion of a pod is refused. */
+/**
+ * One command takes everything out: while every deletion of a pod is refused, and while the generator and the aggregator, which put back
+ * what is missing, go on running (this cluster has no kubelet that would end them).
+ */
 import { execFile } from "node:child_process";
 import { dirname, join } from "node:path";
 import { promisify } from "node:util";
@@ -7,14 +10,17 @@ import { field } from "../../scripts/control-plane/api-client.ts";
 import { ensureBinaries } from "../../scripts/control-plane/binaries.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { applyOverlay, kubelet } from "../../scripts/demo/install.ts";
+import type { Kubelet } from "../../scripts/demo/kubelet.ts";
 import { root } from "../../scripts/root.ts";
 
 const NAMESPACE = "shop";
 const DEPLOYMENT = `/apis/apps/v1/namespaces/${NAMESPACE}/deployments/web`;
 const PROTECTOR = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors/deployment-web`;
+const RECORD = "/api/v1/namespaces/podseidon-system/configmaps/podseidon-registration";
 const FINALIZER = "podseidon.kubewharf.io/generator";
 
 let cluster: Cluster;
+let pods: Kubelet;
 
 const workload = {
   apiVersion: "apps/v1",
@@ -36,15 +42,21 @@ beforeAll(async () => {
   cluster = await Cluster.start({ nodes: 1 });
   await cluster.apply([{ apiVersion: "v1", kind: "Namespace", metadata: { name: NAMESPACE } }, workload]);
   await applyOverlay(cluster, "single-cluster");
-  await using pods = kubelet(cluster, process.env.PODSEIDON_BUNDLES ?? join(root, "dist"));
-  await pods.start(["podseidon-generator"]);
+  pods = kubelet(cluster, process.env.PODSEIDON_BUNDLES ?? join(root, "dist"));
+  await pods.start(["podseidon-generator", "podseidon-aggregator"]);
   await cluster.waitFor("the workload to be protected", async () => {
     const protector = await cluster.admin.request("GET", PROTECTOR);
     return protector.status === 200 && String(await finalizers(DEPLOYMENT)).includes(FINALIZER);
   });
+  await cluster.waitFor("the registration to be kept", async () => {
+    return (await cluster.admin.request("GET", RECORD)).text.includes("ValidatingWebhookConfiguration");
+  });
 });
 
-afterAll(() => cluster?.stop());
+afterAll(async () => {
+  await pods?.stop();
+  await cluster?.stop();
+});
 
 async function finalizers(path: string): Promise<unknown> {
   return field(await cluster.admin.get(path), "metadata", "finalizers") ?? [];
@@ -59,7 +71,7 @@ async function uninstall(): Promise<string> {
 }
 
 test("a pod, its Deployment and its namespace can be deleted again, and nothing is left", async () => {
-  // The webhook never ran: nobody can delete a pod, and the workload is held.
+  // The webhook does not run: nobody can delete a pod, and the workload is held.
   const refused = await cluster.admin.request("DELETE", `/api/v1/namespaces/${NAMESPACE}/pods`);
   expect(refused.status).toBe(500);
   expect(await finalizers(DEPLOYMENT)).toEqual(["example.com/before", FINALIZER]);
@@ -75,8 +87,8 @@ test("a pod, its Deployment and its namespace can be deleted again, and nothing 
     });
   }
   const kinds =
-    "clusterroles,clusterrolebindings,priorityclasses,crds,validatingwebhookconfigurations,mutatingwebhookconfigurations";
-  const { stdout } = await cluster.kubectl(["get", kinds, "--output", "name"]);
+    "clusterroles,clusterrolebindings,priorityclasses,crds,validatingwebhookconfigurations,mutatingwebhookconfigurations,roles,rolebindings";
+  const { stdout } = await cluster.kubectl(["get", kinds, "--all-namespaces", "--output", "name"]);
   expect(stdout.split("\n").filter((name) => name.includes("podseidon"))).toEqual([]);
 });
 
