@@ -22,8 +22,9 @@ export default defineConfig({
           include: [CLUSTER_TESTS],
           exclude: [SIMULATION_TESTS],
           globalSetup: "test/support/binaries-setup.ts",
-          // Clusters are heavy: one file at a time.
-          fileParallelism: false,
+          // Clusters are heavy, and mostly wait: two files at a time keep two cores busy.
+          maxWorkers: 2,
+          sequence: { groupOrder: 1 },
           testTimeout: 10 * 60_000,
           hookTimeout: 10 * 60_000,
         },

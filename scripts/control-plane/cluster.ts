@@ -12,7 +12,7 @@ import { credentialOf, type KubeconfigUser, requestToken } from "./kubeconfig-us
 import { type KubectlOptions, type KubectlResult, runKubectl } from "./kubectl.ts";
 import { StartError } from "./managed-process.ts";
 import { type NodeOptions, nodeManifest } from "./node.ts";
-import { releasePort, reservePort } from "./ports.ts";
+import { reservePort } from "./ports.ts";
 import { describeProcesses, type FlagOverrides, type Processes } from "./processes.ts";
 import { theReaper } from "./reaper.ts";
 
@@ -245,7 +245,6 @@ export class Cluster implements AsyncDisposable {
     this.etcd.close();
     // An apiserver that has lost its etcd does not end on SIGTERM, and there is nothing to save.
     await Promise.all(COMPONENT_NAMES.map((name) => this.processes[name].kill("SIGKILL")));
-    for (const port of Object.values(this.#setting.ports)) releasePort(this.#setting.address, port);
     rmSync(this.directory, { recursive: true, force: true, maxRetries: 5 });
   }
 
