@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { checkFile } from "./layers.ts";
+import { checkCircles, checkFile } from "./layers.ts";
 
 describe("imports", () => {
   const cases: readonly [string, string, string, string | undefined][] = [
@@ -29,6 +29,31 @@ describe("imports", () => {
     const problems = checkFile(file, source);
     if (expected === undefined) expect(problems).toEqual([]);
     else expect(problems).toEqual([expect.objectContaining({ file, problem: expect.stringContaining(expected) })]);
+  });
+});
+
+describe("circles of files", () => {
+  const check = (sources: Readonly<Record<string, string>>) =>
+    checkCircles(new Map(Object.entries(sources))).map(({ problem }) => problem);
+
+  test("a chain is none", () => {
+    expect(check({ "a/x.ts": 'import "./y.ts";', "a/y.ts": 'import "../b/z.ts";', "b/z.ts": "" })).toEqual([]);
+  });
+  test("two ways to one file are none", () => {
+    expect(check({ "a.ts": 'import "./b.ts"; import "./c.ts";', "b.ts": 'import "./c.ts";', "c.ts": "" })).toEqual([]);
+  });
+  test("types count", () => {
+    expect(check({ "a.ts": 'import type { B } from "./b.ts";', "b.ts": 'import { a } from "./a.ts";' })).toEqual([
+      "closes a circle: a.ts -> b.ts -> a.ts",
+    ]);
+  });
+  test("over three folders", () => {
+    const sources = {
+      "a/x.ts": 'import "../b/y.ts";',
+      "b/y.ts": 'export * from "../c/z.ts";',
+      "c/z.ts": 'import("../a/x.ts");',
+    };
+    expect(check(sources)).toEqual(["closes a circle: a/x.ts -> b/y.ts -> c/z.ts -> a/x.ts"]);
   });
 });
 

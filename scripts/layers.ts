@@ -86,10 +86,46 @@ export function checkFile(file: string, source: string): LayerProblem[] {
   return problems;
 }
 
+/** The files of the project that a file imports, with the position of each import in `code`. */
+function importedFiles(file: string, code: string): { readonly target: string; readonly index: number }[] {
+  return [...code.matchAll(IMPORT)].flatMap((found) => {
+    const specifier = found[1] ?? found[2] ?? "";
+    if (!specifier.startsWith(".")) return [];
+    return [{ target: normalize(join(dirname(file), specifier)), index: found.index + found[0].length }];
+  });
+}
+
+/** Returns each import that closes a circle of files; types count too, because a reader has to follow them all the same. */
+export function checkCircles(sources: ReadonlyMap<string, string>): LayerProblem[] {
+  const problems: LayerProblem[] = [];
+  const done = new Set<string>();
+  const path: string[] = [];
+  const visit = (file: string): void => {
+    const source = sources.get(file);
+    if (source === undefined || done.has(file)) return;
+    path.push(file);
+    const code = withoutComments(source);
+    for (const { target, index } of importedFiles(file, code)) {
+      const start = path.indexOf(target);
+      if (start < 0) visit(target);
+      else {
+        const circle = [...path.slice(start), target].join(" -> ");
+        problems.push({ file, line: code.slice(0, index).split("\n").length, problem: `closes a circle: ${circle}` });
+      }
+    }
+    path.pop();
+    done.add(file);
+  };
+  for (const file of sources.keys()) visit(file);
+  return problems;
+}
+
 /** Checks every TypeScript file of the project. */
 export function checkLayers(): LayerProblem[] {
   const files = globSync("{shared,webhook,controllers,scripts,test}/**/*.ts", { cwd: root }).sort();
-  return files.flatMap((file) => checkFile(file, readFileSync(join(root, file), "utf8")));
+  const sources = new Map(files.map((file) => [file, readFileSync(join(root, file), "utf8")]));
+  const shipped = new Map([...sources].filter(([file]) => !file.startsWith("test/")));
+  return [...sources].flatMap(([file, source]) => checkFile(file, source)).concat(checkCircles(shipped));
 }
 
 if (import.meta.main) {

@@ -1,10 +1,9 @@
 import { ApiClient } from "../shared/kube/api.ts";
 import { ListWatch } from "../shared/kube/list-watch.ts";
 import { RELIST_AFTER_OUTAGE_MS } from "../shared/kube/list-watch-options.ts";
-import type { Transport } from "../shared/kube/transport.ts";
 import type { WatchEvent } from "../shared/kube/watch-event.ts";
 import type { Log } from "../shared/observe/log.ts";
-import type { Clock, Ports } from "../shared/runtime/clock.ts";
+import type { Clock } from "../shared/runtime/clock.ts";
 import { GROUP, PLURAL, VERSION } from "../shared/schema/annotations.ts";
 import { parsePodProtector } from "../shared/schema/parse-podprotector.ts";
 import type { Pod } from "../shared/schema/pod.ts";
@@ -15,44 +14,16 @@ import { dropsFields } from "./field-check.ts";
 import { ReviewHandler, type ReviewRecord } from "./handler.ts";
 import { CONFIRM_EVERY_MS } from "./limits.ts";
 import { Memory } from "./memory.ts";
-import type { WebhookMetrics } from "./metrics.ts";
 import { Nonces } from "./nonces.ts";
 import { Outage } from "./outage.ts";
 import type { Outlive } from "./outlive.ts";
-import type { AskOwner } from "./owner.ts";
+import type { WebhookParts } from "./parts.ts";
 import type { PendingMark } from "./pending-mark.ts";
 import type { Permissions } from "./permission.ts";
 import { Pipeline } from "./pipeline.ts";
 import { createProtectorCalls } from "./protector-calls.ts";
 import type { Handler } from "./server.ts";
 import type { SlotObserver } from "./slot-observer.ts";
-
-/** A cluster by its name, reached through a transport: the real one, or a simulation's. */
-export interface NamedTransport {
-  readonly name: string;
-  readonly transport: Transport;
-}
-
-export interface WebhookParts {
-  readonly cores: readonly NamedTransport[];
-  /** Cells; `transport` undefined where evictions cannot be read live. */
-  readonly cells: readonly { readonly name: string; readonly transport: Transport | undefined }[];
-  readonly ports: Ports;
-  readonly settleMs: number;
-  readonly ownNamespace: string;
-  readonly dryRunMode: boolean;
-  readonly requireBoundEvictions: boolean;
-  /** Follow the register of released protectors in the cores, and read the copies in the cells at the start (design 7). Default false. */
-  readonly outlive?: boolean;
-  readonly log: Log;
-  readonly metrics: WebhookMetrics;
-  readonly onWatchEvent?: (core: string, event: WatchEvent) => void;
-  /** Asks the owners of workloads (`probe/`); without it protectors with a probe refuse. */
-  readonly askOwner?: AskOwner;
-  readonly bypassNeedsPermission?: boolean;
-  /** Pods that are held back by a pre-activity are marked when somebody wants them gone. */
-  readonly markPendingDisruptions?: boolean;
-}
 
 /** One replica of the webhook without its HTTP server: what the process and the simulation have in common. */
 export interface Webhook {

@@ -4,10 +4,10 @@
  */
 import type { ListWatch } from "../shared/kube/list-watch.ts";
 import { ReleaseRegister } from "../shared/kube/release-register.ts";
-import type { WebhookParts } from "./assemble.ts";
 import { CellCopies } from "./copies.ts";
 import type { Core } from "./core.ts";
 import type { Entry } from "./entry.ts";
+import type { WebhookParts } from "./parts.ts";
 
 export class Outlive {
   readonly #registers = new Map<string, ReleaseRegister>();

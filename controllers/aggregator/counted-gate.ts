@@ -14,12 +14,8 @@ import { DONE, failed, later, type Outcome, runWorkers, type Workers } from "../
 import { COUNTED_CONDITION } from "../../shared/schema/annotations.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import type { Entry } from "./entry.ts";
-import type { EventSink } from "./events.ts";
+import type { EventSink, GateReason } from "./events.ts";
 import type { Membership, MembershipListener } from "./membership.ts";
-
-/** Why a gate was opened; the reason of the condition, and a metric label. */
-export const GATE_REASONS = ["Counted", "Unprotected", "Overdue"] as const;
-export type GateReason = (typeof GATE_REASONS)[number];
 
 export interface CountedGateOptions {
   readonly membership: Membership;

@@ -3,8 +3,11 @@
 import type { Refusal, SettleRule } from "../../shared/decide/account.ts";
 import type { Operation } from "../../shared/schema/podprotector.ts";
 import type { RestoreSign } from "./cell.ts";
-import type { GateReason } from "./counted-gate.ts";
 import type { ProtectorId } from "./entry.ts";
+
+/** Why a gate was opened; the reason of the condition, and a metric label. */
+export const GATE_REASONS = ["Counted", "Unprotected", "Overdue"] as const;
+export type GateReason = (typeof GATE_REASONS)[number];
 
 /** Why a status was written. */
 export const WRITE_CAUSES = ["changed", "heartbeat"] as const;

@@ -5,10 +5,10 @@ import type { Clock } from "../../shared/runtime/clock.ts";
 import { OPERATIONS } from "../../shared/schema/podprotector.ts";
 import type { Aggregator } from "./aggregator.ts";
 import { RESTORE_SIGNS } from "./cell.ts";
-import { GATE_REASONS } from "./counted-gate.ts";
 import {
   type AggregatorEvent,
   type EventSink,
+  GATE_REASONS,
   RECONCILE_RESULTS,
   REFUSALS,
   SETTLE_RULES,

@@ -1,7 +1,8 @@
 /** What the generator tells those who observe it (logs, metrics, Kubernetes Events); carries what a person needs to act. */
 import type { ReleaseReason } from "./plan.ts";
-import type { Problem } from "./reports.ts";
 import type { SourceKind } from "./source.ts";
+
+export type Problem = "ignored" | "unresolved" | "namespaceTerminating";
 
 /** The object that an event is about, as Kubernetes Events refer to it. */
 export interface SourceReference {

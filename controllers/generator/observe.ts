@@ -7,7 +7,7 @@ import type { Metrics } from "../../shared/observe/metrics.ts";
 import type { QueueEvent } from "../../shared/runtime/queue.ts";
 import { GROUP, KIND, VERSION } from "../../shared/schema/annotations.ts";
 import type { GeneratorEvent } from "./events.ts";
-import type { GeneratorObserver } from "./generator.ts";
+import type { GeneratorObserver } from "./setup.ts";
 
 const WRITES = [
   "held",

@@ -4,10 +4,10 @@ import { ReleaseRegister } from "../../shared/kube/release-register.ts";
 import type { Source } from "../../shared/kube/source.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { OWN_NAMESPACE } from "../../shared/schema/release-register.ts";
-import type { GeneratorSetup } from "./generator.ts";
 import { LastKnown } from "./last-known.ts";
 import { sourceOf } from "./protector.ts";
 import { Register } from "./register.ts";
+import type { GeneratorSetup } from "./setup.ts";
 import { sourceKey } from "./source.ts";
 
 const CALL_TIMEOUT_MS = 10_000;

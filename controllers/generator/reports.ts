@@ -1,8 +1,6 @@
 /** What is wrong with a source is told once, and again when that has changed. Holds one text for each source that has a problem. */
-import type { GeneratorEvent } from "./events.ts";
+import type { GeneratorEvent, Problem } from "./events.ts";
 import { apiVersionOf, type Source, type SourceKind } from "./source.ts";
-
-export type Problem = "ignored" | "unresolved" | "namespaceTerminating";
 
 export class Reports {
   readonly #told = new Map<string, string>();

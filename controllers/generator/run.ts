@@ -8,13 +8,15 @@ import { Metrics } from "../../shared/observe/metrics.ts";
 import { observeKubernetesEvents } from "../../shared/observe/process-observer.ts";
 import { commandLine } from "../../shared/runtime/command-line.ts";
 import { HealthServer } from "../../shared/runtime/health-server.ts";
-import { Lifecycle, type LifecycleEvent, systemProcess } from "../../shared/runtime/lifecycle.ts";
+import { Lifecycle, type LifecycleEvent } from "../../shared/runtime/lifecycle.ts";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
+import { systemProcess } from "../../shared/runtime/system-process.ts";
 import { version } from "../../shared/runtime/version.ts";
-import { type Election, Generator } from "./generator.ts";
+import { Generator } from "./generator.ts";
 import { generatorObserver, stateMetrics } from "./observe.ts";
 import { type GeneratorOptions, generatorOptions } from "./options.ts";
 import { plugins } from "./plugins/all.ts";
+import type { Election } from "./setup.ts";
 
 const COMPONENT = "podseidon-generator";
 const DEFAULT_NAMESPACE = "podseidon-system";

@@ -11,12 +11,12 @@ import { parsePodProtector } from "../../shared/schema/parse-podprotector.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { BudgetPods } from "./budget-pods.ts";
 import { Discovery } from "./discovery.ts";
-import type { GeneratorSetup } from "./generator.ts";
 import { KindWatch } from "./kind-watch.ts";
 import { Outlive } from "./outlive.ts";
 import { ProtectorIndex } from "./protector-index.ts";
 import { reconciler } from "./reconcile.ts";
 import { Resolver } from "./resolve.ts";
+import type { GeneratorSetup } from "./setup.ts";
 import { parseSourceKey, type Source, type SourcePlugin, sourceKey } from "./source.ts";
 import { Workloads } from "./workloads.ts";
 

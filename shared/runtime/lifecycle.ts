@@ -1,7 +1,5 @@
 import type { Ports, Timer } from "./clock.ts";
 
-export { systemProcess } from "./system-process.ts";
-
 /** Undefined: fine. Otherwise what is wrong, for a person to read. */
 export type Check = () => string | undefined;
 

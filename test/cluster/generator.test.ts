@@ -1,8 +1,9 @@
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import type { GeneratorEvent } from "../../controllers/generator/events.ts";
-import { type Election, Generator } from "../../controllers/generator/generator.ts";
+import { Generator } from "../../controllers/generator/generator.ts";
 import { plugins } from "../../controllers/generator/plugins/all.ts";
+import type { Election } from "../../controllers/generator/setup.ts";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { root } from "../../scripts/root.ts";

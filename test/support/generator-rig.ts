@@ -2,8 +2,9 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { GeneratorEvent } from "../../controllers/generator/events.ts";
-import { type Election, Generator } from "../../controllers/generator/generator.ts";
+import { Generator } from "../../controllers/generator/generator.ts";
 import { type PluginOptions, plugins } from "../../controllers/generator/plugins/all.ts";
+import type { Election } from "../../controllers/generator/setup.ts";
 import { ApiError, field } from "../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { root } from "../../scripts/root.ts";

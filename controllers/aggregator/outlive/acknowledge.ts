@@ -3,8 +3,8 @@ import type { Ports } from "../../../shared/runtime/clock.ts";
 import { configMapPath, parseConfigMap } from "../../../shared/schema/config-map.ts";
 import { ACKNOWLEDGEMENTS, acknowledgementKey } from "../../../shared/schema/release-register.ts";
 import { compareVersions, isComparableVersion } from "../../../shared/schema/resource-version.ts";
+import type { OutliveCore } from "./core.ts";
 import type { OutliveEvent } from "./events.ts";
-import type { OutliveCore } from "./outlive.ts";
 
 export interface AcknowledgementOptions {
   readonly core: Pick<OutliveCore, "name" | "api" | "releases">;

@@ -5,8 +5,6 @@
 
 import type { ApiClient } from "../../../shared/kube/api.ts";
 import type { ApiFailure } from "../../../shared/kube/api-result.ts";
-import type { ReleaseRegister } from "../../../shared/kube/release-register.ts";
-import type { Source } from "../../../shared/kube/source.ts";
 import type { WatchEvent } from "../../../shared/kube/watch-event.ts";
 import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
@@ -17,15 +15,9 @@ import type { Membership } from "../membership.ts";
 import { cellEntry } from "../progress.ts";
 import { Acknowledgement } from "./acknowledge.ts";
 import { Chunks } from "./chunks.ts";
+import type { OutliveCore } from "./core.ts";
 import type { OutliveEvent } from "./events.ts";
 import { LostProtectors } from "./lost.ts";
-
-export interface OutliveCore {
-  readonly name: string;
-  readonly api: Pick<ApiClient, "create" | "patch" | "putPodProtectorStatus" | "getPodProtector">;
-  readonly protectors: Pick<Source<PodProtector>, "position"> & { whenSynced(signal: AbortSignal): Promise<void> };
-  readonly releases: Pick<ReleaseRegister, "has" | "start" | "stop" | "whenKnown" | "segments">;
-}
 
 export interface OutliveOptions {
   readonly cellID: string;
