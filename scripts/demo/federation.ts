@@ -2,7 +2,7 @@
  * A federation in a few lines: whatever the core's Deployment says, each worker gets an equal share of its replicas, as a Deployment
  * that is owned by an object of the federation's own kind. Not part of the project; it stands for what you use.
  */
-import { ApiError, field } from "../control-plane/api-client.ts";
+import { field } from "../control-plane/api-client.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
 
 export const NAMESPACE = "shop";
@@ -61,7 +61,7 @@ export class Federation {
     }
   }
 
-  /** One worker's share. A cluster that lacks the owner's kind gets nothing until it is back, as with real federations. */
+  /** One worker's share. A cluster that lacks the owner's kind gets nothing until it is back. */
   async #share(worker: Cluster, index: number): Promise<void> {
     try {
       const spec = field(await this.#core.admin.get(DEPLOYMENT), "spec");
@@ -83,9 +83,8 @@ export class Federation {
         spec: { replicas: share, selector, strategy, template },
       };
       await worker.admin.call("PATCH", DEPLOYMENT + query, deployment, APPLY);
-    } catch (error) {
-      if (this.#stopped || error instanceof ApiError) return;
-      throw error;
+    } catch {
+      // Whatever it was, a refusal or a cluster that can't be reached: the next round tries again, as real federations do.
     }
   }
 }

@@ -1,0 +1,331 @@
+/**
+ * The catastrophes that the project is there for (design 1), each played for real in a core and two workers with their own controllers: what was
+ * attempted, what was refused, the fewest available pods that a watch of all pods ever saw, and how an operator gets out again.
+ * The table at the end is the one in docs/catastrophes.md.
+ */
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterAll, afterEach, beforeAll, expect, it } from "vitest";
+import { field, items } from "../../scripts/control-plane/api-client.ts";
+import type { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { KWOK_ANNOTATIONS } from "../../scripts/control-plane/kwok/annotations.ts";
+import { Availability } from "../../scripts/demo/availability.ts";
+import { Federation, NAMESPACE, OWNER_CRD, ownerCrd, WORKLOAD } from "../../scripts/demo/federation.ts";
+import { Component } from "../../scripts/product/component.ts";
+import { Estate } from "../../scripts/product/estate.ts";
+import { root } from "../../scripts/root.ts";
+
+const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
+const REPLICAS = FULL ? 100 : 10;
+const PROMISED = (REPLICAS * 4) / 5;
+const NODES = FULL ? 4 : 2;
+const UNTIL_MS = FULL ? 300_000 : 120_000;
+const GROUP = "podseidon.kubewharf.io";
+const CRD = readFileSync(join(root, "crds", `${GROUP}_podprotectors.yaml`), "utf8");
+const DEPLOYMENT = `/apis/apps/v1/namespaces/${NAMESPACE}/deployments/${WORKLOAD}`;
+const PROTECTOR = `/apis/${GROUP}/v1alpha1/namespaces/${NAMESPACE}/podprotectors/deployment-${WORKLOAD}`;
+const CELLS = ["worker-1", "worker-2"] as const;
+const OUTCOMES = ["allowed", "denied", "busy", "failed"] as const;
+const REQUEST_TIMEOUT = { "kube-apiserver": { "request-timeout": "5s" } };
+
+type Reviews = Record<(typeof OUTCOMES)[number], number>;
+
+interface Row {
+  readonly catastrophe: string;
+  readonly attempted: number;
+  readonly refused: number;
+  readonly lowest: number;
+  readonly wayOut: string;
+}
+
+let estate: Estate;
+let generator: Component;
+let federation: Federation;
+let availability: Availability;
+let workers: readonly Cluster[];
+const rows: Row[] = [];
+
+const namespaceOf = (name: string): unknown => ({ apiVersion: "v1", kind: "Namespace", metadata: { name } });
+const workload = {
+  apiVersion: "apps/v1",
+  kind: "Deployment",
+  metadata: { name: WORKLOAD, namespace: NAMESPACE, labels: { [`${GROUP}/protect`]: "true" } },
+  spec: {
+    replicas: REPLICAS,
+    selector: { matchLabels: { app: WORKLOAD } },
+    strategy: { type: "RollingUpdate", rollingUpdate: { maxUnavailable: "20%", maxSurge: "20%" } },
+    template: {
+      metadata: {
+        labels: { app: WORKLOAD },
+        annotations: { [KWOK_ANNOTATIONS.readyAfter]: "1s", [KWOK_ANNOTATIONS.terminateAfter]: "1s" },
+      },
+      spec: { containers: [{ name: "web", image: "web:v1" }] },
+    },
+  },
+};
+
+beforeAll(async () => {
+  estate = await Estate.start({
+    cells: CELLS,
+    replicas: 2,
+    settle: "6s",
+    core: { flags: REQUEST_TIMEOUT },
+    cell: { nodes: NODES, flags: REQUEST_TIMEOUT },
+    aggregatorArgs: ["--restore-after=2s", "--copy-interval=500ms"],
+  });
+  workers = CELLS.map((id) => estate.cell(id));
+  await estate.core.apply([namespaceOf(NAMESPACE)]);
+  await Promise.all(workers.map(prepare));
+  generator = await Component.start({
+    kind: "generator",
+    name: "generator",
+    directory: join(estate.core.directory, "product"),
+    args: ["--kubeconfig", estate.core.kubeconfig, "--leader-elect=false"],
+  });
+  await estate.core.apply([workload]);
+  startFederation();
+  availability = await Availability.watch(workers, NAMESPACE);
+  await untilWhole();
+});
+
+afterAll(async () => {
+  await federation?.stop();
+  await availability?.stop();
+  await generator?.stop();
+  await estate?.stop();
+  if (rows.length > 0) process.stdout.write(`${table()}\n`);
+});
+
+afterEach(untilWhole);
+
+/** The garbage collector looks every 30 s which kinds there are: the owner's is there before it starts. */
+async function prepare(worker: Cluster): Promise<void> {
+  await worker.apply([namespaceOf(NAMESPACE), ownerCrd]);
+  await worker.waitFor(`${OWNER_CRD} to be served`, async () => {
+    return (await worker.admin.request("GET", "/apis/fleet.example.com/v1/workloads")).status === 200;
+  });
+  await worker.processes["kube-controller-manager"].restart();
+}
+
+function startFederation(): void {
+  federation = new Federation(estate.core, workers);
+  federation.start();
+}
+
+async function until(what: string, condition: () => boolean | Promise<boolean>): Promise<void> {
+  await estate.core
+    .waitFor(what, async () => await condition(), UNTIL_MS)
+    .catch((cause: unknown) => {
+      throw new Error(`${what}; counted ${JSON.stringify(availability.counts())}`, { cause });
+    });
+}
+
+/** Everything as it should be: all pods available, none on its way, all promised, nothing on hold. */
+async function untilWhole(): Promise<void> {
+  await until("everything to be whole again", async () => {
+    const { total, pods, terminating } = availability.counts();
+    if (total !== REPLICAS || pods !== REPLICAS || terminating !== 0) return false;
+    const { status, body } = await estate.core.admin.request("GET", PROTECTOR);
+    const cells = field(body, "status", "cells");
+    if (status !== 200 || field(body, "spec", "minAvailable") !== PROMISED || !Array.isArray(cells)) return false;
+    const sum = cells.reduce((all: number, cell: unknown) => {
+      return all + Number(field(cell, "aggregation", "availableReplicas") ?? 0);
+    }, 0);
+    return sum === REPLICAS && cells.every((cell) => field(cell, "aggregation", "hold") === undefined);
+  });
+}
+
+async function reviews(): Promise<Reviews> {
+  const counts: Reviews = { allowed: 0, denied: 0, busy: 0, failed: 0 };
+  for (const { component } of estate.webhooks) {
+    for (const outcome of OUTCOMES) {
+      counts[outcome] += (await component.metric("podseidon_webhook_reviews_total", { outcome })) ?? 0;
+    }
+  }
+  return counts;
+}
+
+/** Plays one catastrophe and notes what came of it; the lowest availability counts until everything is whole again. */
+async function play(catastrophe: string, wayOut: string, act: () => Promise<void>, recover: () => Promise<void>) {
+  availability.from();
+  const before = await reviews();
+  await act();
+  const after = await reviews();
+  await recover();
+  await untilWhole();
+  const { lowest } = availability;
+  const count = (outcome: (typeof OUTCOMES)[number]): number => after[outcome] - before[outcome];
+  const refused = count("denied") + count("busy") + count("failed");
+  rows.push({ catastrophe, attempted: refused + count("allowed"), refused, lowest, wayOut });
+  expect(lowest).toBeGreaterThanOrEqual(PROMISED);
+  expect(refused).toBeGreaterThan(0);
+}
+
+function table(): string {
+  const lines = rows.map(
+    ({ catastrophe, attempted, refused, lowest, wayOut }) =>
+      `| ${catastrophe} | ${attempted} | ${refused} | ${lowest} of ${REPLICAS}, ${PROMISED} promised | ${wayOut} |`,
+  );
+  const head = [
+    "| catastrophe | attempted | refused | fewest available | way out |",
+    "| ----------- | --------: | ------: | ---------------- | ------- |",
+  ];
+  return ["", ...head, ...lines, ""].join("\n");
+}
+
+/** Resolves when the controllers have been refused so many times more: they mean it. */
+async function untilRefused(times: number): Promise<void> {
+  const before = await reviews();
+  await until(`${times} refusals`, async () => {
+    const now = await reviews();
+    return now.denied + now.busy + now.failed - before.denied - before.busy - before.failed >= times;
+  });
+}
+
+async function deleteAllPods(): Promise<number> {
+  const path = `/api/v1/namespaces/${NAMESPACE}/pods`;
+  const statuses = await Promise.all(
+    workers.map(async (worker) => {
+      const names = items(await worker.admin.get(path)).map((pod) => String(field(pod, "metadata", "name")));
+      return await Promise.all(
+        names.map(async (name) => (await worker.admin.request("DELETE", `${path}/${name}`)).status),
+      );
+    }),
+  );
+  return statuses.flat().filter((status) => status < 300).length;
+}
+
+async function everyWorker(act: (worker: Cluster) => Promise<unknown>): Promise<void> {
+  await Promise.all(workers.map(act));
+}
+
+it("the CRD of the owner is deleted, and everything that it owns with it", async () => {
+  await play(
+    "CRD of the owner deleted in every cluster, with cascade",
+    "apply the CRD again; the federation makes its objects, old pods go as new ones are ready",
+    async () => {
+      await everyWorker((worker) => worker.kubectl(["delete", "crd", OWNER_CRD]));
+      await until("the workloads to be gone", async () => {
+        const lists = await Promise.all(
+          workers.flatMap(({ admin }) =>
+            ["deployments", "replicasets"].map((kind) => admin.get(`/apis/apps/v1/namespaces/${NAMESPACE}/${kind}`)),
+          ),
+        );
+        return lists.every((list) => items(list).length === 0);
+      });
+      await until("the promise to be all that is left", () => availability.counts().total === PROMISED);
+      await untilRefused(3);
+    },
+    () => everyWorker((worker) => worker.apply([ownerCrd])),
+  );
+});
+
+it("the workload is erased from etcd, in the core and in every cluster", async () => {
+  await play(
+    "Workload erased from etcd, in the core and in every cluster",
+    "apply the workload again; its protector is adopted, old pods go as new ones are ready",
+    async () => {
+      await estate.core.etcd.deleteKey(`/registry/deployments/${NAMESPACE}/${WORKLOAD}`);
+      await everyWorker(async (worker) => {
+        const sets = items(await worker.admin.get(`/apis/apps/v1/namespaces/${NAMESPACE}/replicasets`));
+        await worker.etcd.deleteKey(`/registry/deployments/${NAMESPACE}/${WORKLOAD}`);
+        for (const set of sets) {
+          await worker.etcd.deleteKey(`/registry/replicasets/${NAMESPACE}/${String(field(set, "metadata", "name"))}`);
+        }
+      });
+      await until("the promise to be all that is left", () => availability.counts().total === PROMISED);
+      await untilRefused(3);
+    },
+    () => estate.core.apply([workload]),
+  );
+});
+
+it("a wrong spec is copied over every cluster", async () => {
+  const wrong = {
+    spec: {
+      strategy: { rollingUpdate: { maxUnavailable: "100%", maxSurge: 0 } },
+      template: {
+        metadata: { annotations: { [KWOK_ANNOTATIONS.readyAfter]: "3600s" } },
+        spec: { containers: [{ name: "web", image: "web:broken" }] },
+      },
+    },
+  };
+  const merge = { contentType: "application/strategic-merge-patch+json" };
+  await play(
+    "Wrong spec (never ready, `maxUnavailable: 100%`) copied over every cluster",
+    "copy the right spec; what is not ready goes freely",
+    async () => {
+      await federation.stop();
+      await everyWorker(({ admin }) => admin.call("PATCH", DEPLOYMENT, wrong, merge));
+      await until("the promise to be all that is left", () => availability.counts().total === PROMISED);
+      await untilRefused(3);
+    },
+    async () => startFederation(),
+  );
+});
+
+it("rollouts are started in all clusters at once", async () => {
+  const image = {
+    spec: {
+      strategy: { rollingUpdate: { maxUnavailable: "60%", maxSurge: 0 } },
+      template: { spec: { containers: [{ name: "web", image: "web:v2" }] } },
+    },
+  };
+  const merge = { contentType: "application/strategic-merge-patch+json" };
+  const isDone = async ({ admin }: Cluster): Promise<boolean> => {
+    const { status, spec, metadata } = Object(await admin.get(DEPLOYMENT));
+    const isObserved = field(status, "observedGeneration") === field(metadata, "generation");
+    const counts = ["updatedReplicas", "availableReplicas", "replicas"].map((name) => field(status, name));
+    return isObserved && counts.every((count) => count === field(spec, "replicas"));
+  };
+  await play(
+    "Rollouts with `maxUnavailable: 60%` in all clusters at once",
+    "none needed: each rollout goes on as new pods are ready",
+    async () => {
+      await federation.stop();
+      await everyWorker(({ admin }) => admin.call("PATCH", DEPLOYMENT, image, merge));
+      await until("both rollouts", async () => (await Promise.all(workers.map(isDone))).every(Boolean));
+    },
+    async () => startFederation(),
+  );
+});
+
+it("all nodes of all clusters are drained at once", async () => {
+  const nodes = async (worker: Cluster): Promise<string[]> =>
+    items(await worker.admin.get("/api/v1/nodes")).map((node) => String(field(node, "metadata", "name")));
+  await play(
+    "All nodes of all clusters drained at once",
+    "`kubectl uncordon`; then one drain after the other",
+    async () => {
+      const drain = (worker: Cluster) => async (name: string) =>
+        worker.kubectl(["drain", name, "--ignore-daemonsets", "--force", "--timeout=6s"]);
+      await until("the drains to come to a stand", async () => {
+        await everyWorker(async (worker) => Promise.all((await nodes(worker)).map(drain(worker))));
+        return availability.counts().total === PROMISED;
+      });
+    },
+    () => everyWorker(async (worker) => worker.kubectl(["uncordon", ...(await nodes(worker))])),
+  );
+});
+
+it("the core's etcd is wiped", async () => {
+  await play(
+    "The core's etcd wiped, every pod deleted meanwhile",
+    "apply the CRD, the namespaces and the workloads again; protectors come back from the cells' copies",
+    async () => {
+      await estate.core.wipeEtcd();
+      expect(await deleteAllPods()).toBe(0);
+      await estate.core.apply(CRD);
+      await estate.core.apply([namespaceOf("podseidon-system"), namespaceOf(NAMESPACE)]);
+      expect(await deleteAllPods()).toBe(0);
+    },
+    async () => {
+      // What the cells know comes back without the workload, and before it.
+      await until(
+        "the protector to be back",
+        async () => (await estate.core.admin.request("GET", PROTECTOR)).status === 200,
+      );
+      await estate.core.apply([workload]);
+    },
+  );
+});
