@@ -10,6 +10,14 @@ const UNCERTAIN_MS = 20_000;
 /** So long a removal is under way. */
 const REMOVAL_MS = 50;
 
+interface OverHistory {
+  readonly name: string;
+  readonly cell: string;
+  readonly from: number;
+  readonly to: number;
+  readonly epoch: number;
+}
+
 interface Exemption {
   /** By cell; the UIDs that nobody can know of. */
   readonly uids: Map<string, Set<string>>;
@@ -19,7 +27,7 @@ interface Exemption {
 export class Exemptions {
   readonly #byName = new Map<string, Exemption>();
   readonly #forced = new Set<string>();
-  readonly #over: { name: string; cell: string; from: number; to: number; epoch: number }[] = [];
+  #over: readonly OverHistory[] = [];
   readonly #unknown = new Set<string>();
   readonly #removed = new Map<string, number>();
   readonly #nowMs: () => number;
@@ -45,7 +53,10 @@ export class Exemptions {
 
   /** The cell's etcd went back: versions in (from, to] are of a history that is over, which whoever writes a higher epoch knows. */
   historyOver(name: string, cell: string, from: number, to: number, epoch: number): void {
-    this.#over.push({ name, cell, from, to, epoch });
+    // Whatever of an older history is in this backup, too, is what there is again.
+    const isBack = (one: OverHistory): boolean =>
+      one.name === name && one.cell === cell && one.from < from && from <= one.to;
+    this.#over = [...this.#over.map((one) => (isBack(one) ? { ...one, from } : one)), { name, cell, from, to, epoch }];
   }
 
   isOver(name: string, cell: string, position: number, epoch: number): boolean {

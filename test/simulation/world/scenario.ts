@@ -152,7 +152,8 @@ export function drawScenario(
   };
   return {
     seed,
-    durationMs: 10 * MINUTE_MS,
+    // With the quiet that follows, some ten minutes.
+    durationMs: 5.5 * MINUTE_MS,
     settleMs: 75_000,
     requestTimeoutMs: 60_000,
     cells,
