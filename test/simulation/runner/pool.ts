@@ -3,16 +3,23 @@ import { Worker } from "node:worker_threads";
 import type { Rule } from "../../../shared/decide/rules.ts";
 import type { RunResult } from "../world/run.ts";
 import { runWithout } from "./ablate.ts";
+import type { WorkerOptions } from "./worker.ts";
+
+/** Most of what a run makes is garbage at once: collections of the young are rarer in a larger space. */
+const YOUNG_GENERATION_MB = 64;
 
 export interface Range {
   readonly from: number;
   readonly seeds: number;
+  /** Threads; 0: this one. */
   readonly jobs: number;
+  /** Beside the violations, what happened. */
+  readonly trace?: boolean;
   /** Rules of the design that the shipping code leaves out. */
   readonly leftOut?: readonly Rule[];
 }
 
-/** Runs seeds `from` to `from + seeds - 1`; `done` may return false to stop. With one job everything runs in this thread. */
+/** Runs seeds `from` to `from + seeds - 1`; `done` may return false to stop. */
 export async function runSeeds(range: Range, done: (result: RunResult) => boolean): Promise<void> {
   const end = range.from + range.seeds;
   let next = range.from;
@@ -21,21 +28,23 @@ export async function runSeeds(range: Range, done: (result: RunResult) => boolea
   const report = (result: RunResult): void => {
     if (!isStopped && !done(result)) isStopped = true;
   };
-  const { jobs, leftOut = [] } = range;
-  if (jobs <= 1) {
-    for (let seed = take(); seed !== undefined; seed = take()) report(await runWithout(leftOut, seed));
+  const { jobs, leftOut = [], trace = false } = range;
+  if (jobs < 1) {
+    for (let seed = take(); seed !== undefined; seed = take()) report(await runWithout(leftOut, seed, { trace }));
     return;
   }
-  await Promise.all(Array.from({ length: jobs }, () => drive(take, report, leftOut)));
+  await Promise.all(Array.from({ length: jobs }, () => drive(take, report, { leftOut, trace })));
 }
 
 function drive(
   take: () => number | undefined,
   report: (result: RunResult) => void,
-  leftOut: readonly Rule[],
+  workerData: WorkerOptions,
 ): Promise<void> {
   return new Promise((resolve, reject) => {
-    const worker = new Worker(new URL("./worker.ts", import.meta.url), { workerData: leftOut });
+    const worker = new Worker(new URL("./worker.ts", import.meta.url), {
+      ...{ workerData, execArgv: [], resourceLimits: { maxYoungGenerationSizeMb: YOUNG_GENERATION_MB } },
+    });
     const feed = (): void => {
       const seed = take();
       if (seed === undefined) void worker.terminate().then(() => resolve());

@@ -3,9 +3,14 @@ import { parentPort, workerData } from "node:worker_threads";
 import type { Rule } from "../../../shared/decide/rules.ts";
 import { runSeed } from "../world/run.ts";
 
-const leftOut: readonly Rule[] = workerData;
+export interface WorkerOptions {
+  readonly leftOut: readonly Rule[];
+  readonly trace: boolean;
+}
+
+const { leftOut, trace }: WorkerOptions = workerData;
 if (leftOut.length > 0) globalThis.__ABLATION__ = new Set(leftOut);
 
 parentPort?.on("message", (seed: number) => {
-  void runSeed(seed).then((result) => parentPort?.postMessage({ ...result, trace: [] }));
+  void runSeed(seed, { trace }).then((result) => parentPort?.postMessage(result));
 });

@@ -13,6 +13,7 @@ export class Workload {
   readonly #replicas: number;
   readonly #labels: Readonly<Record<string, string>>;
   #serial = 0;
+  #settled: readonly unknown[] | undefined;
 
   constructor(
     server: ApiServer,
@@ -35,12 +36,18 @@ export class Workload {
   /** Removes finished pods and creates what is missing. */
   async reconcile(): Promise<void> {
     const pods = this.#server.etcd.range(`pods/${NAMESPACE}/`);
+    // The very list in which nothing was to be done: no pod has changed.
+    if (pods === this.#settled) return;
     let alive = 0;
+    let finished = 0;
     for (const { key, value } of pods) {
-      const finished = record(value.status).phase === "Failed";
-      if (finished && metadataOf(value).deletionTimestamp === undefined) void this.#delete(key.split("/")[2] ?? "");
-      else if (!finished && metadataOf(value).deletionTimestamp === undefined) alive += 1;
+      if (metadataOf(value).deletionTimestamp !== undefined) continue;
+      if (record(value.status).phase === "Failed") {
+        finished += 1;
+        void this.#delete(key.split("/")[2] ?? "");
+      } else alive += 1;
     }
+    this.#settled = finished === 0 && alive >= this.#replicas ? pods : undefined;
     for (let missing = this.#replicas - alive; missing > 0; missing -= 1) await this.#create();
   }
 
