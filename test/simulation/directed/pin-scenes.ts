@@ -13,6 +13,7 @@ export const PIN_SCENES: readonly Scene[] = [
       stage.watchLag("cell-1", 30_000);
       const young = stage.create("young");
       await stage.pass(12_000);
+      stage.slowCore("aggregator");
       stage.commits(LATE_MS);
       stage.remove(young);
       await stage.pass(10_000);
@@ -152,7 +153,7 @@ export const PIN_SCENES: readonly Scene[] = [
       const [pod, other] = [stage.pod(0), stage.pod(1)];
       stage.ready(pod, false);
       await stage.pass(2_000);
-      stage.world.network.set("webhook", "core", { fixedDelayMs: 200 });
+      stage.slowCore("webhook");
       stage.evict(pod);
       await stage.pass(60);
       stage.ready(pod, true);

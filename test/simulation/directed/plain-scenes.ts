@@ -39,6 +39,7 @@ export const PLAIN_SCENES: readonly Scene[] = [
     what: "a deletion commits late, and its pod is seen alive meanwhile",
     plan: { pods: 4, protectors: [{ minAvailable: 2 }] },
     async play(stage) {
+      stage.slowCore("aggregator");
       stage.commits(LATE_MS);
       stage.remove(stage.pod(0));
       await stage.pass(10_000);
@@ -116,8 +117,8 @@ export const PLAIN_SCENES: readonly Scene[] = [
     plan: { pods: 6, protectors: [{ minAvailable: 5 }], webhooks: 3 },
     async play(stage) {
       stage.commits(LATE_MS);
-      // So slow a core that all wait for the first one's write, however quick the replica is.
-      stage.world.network.set("webhook", "core", { fixedDelayMs: 200 });
+      // All wait for the first one's write, however quick the replica is.
+      stage.slowCore("webhook");
       for (const pod of stage.pods()) stage.remove(pod);
       await stage.pass(5_000);
     },
@@ -129,8 +130,8 @@ export const PLAIN_SCENES: readonly Scene[] = [
     plan: { pods: 6, protectors: [{ minAvailable: 4 }] },
     async play(stage) {
       stage.commits(LATE_MS);
-      // So slow a core that all wait for the first one's write, however quick the replica is.
-      stage.world.network.set("webhook", "core", { fixedDelayMs: 200 });
+      // All wait for the first one's write, however quick the replica is.
+      stage.slowCore("webhook");
       for (const pod of stage.pods()) stage.remove(pod);
       await stage.pass(5_000);
     },

@@ -19,6 +19,7 @@ export interface Plan {
 }
 
 const WARM_UP_MS = 40_000;
+const SLOW_LINK_MS = 200;
 const PODS = "/api/v1/namespaces/default/pods";
 export const CELL = "cell-1";
 
@@ -30,15 +31,16 @@ function scenarioOf({ pods, protectors, webhooks = 1 }: Plan): Scenario {
     ...{ compactThreshold: 100, unhealthyPodPolicy: "AlwaysAllow" as const },
     ...plan,
   }));
-  return { ...drawn, cells: 1, webhooks, podsPerCell: pods, protectors: plans, rateMs: 0 };
+  const times = { settleMs: 75_000, requestTimeoutMs: 60_000, rateMs: 0 };
+  return { ...drawn, ...times, cells: 1, webhooks, podsPerCell: pods, protectors: plans };
 }
 
 export class Stage {
   readonly world: World;
   readonly cell: SimulatedCell;
 
-  static async open(plan: Plan, trace = false): Promise<Stage> {
-    const world = new World(1, { scenario: scenarioOf(plan), trace, isProtected: plan.isProtected ?? true });
+  static async open(plan: Plan, trace = false, seed = 1): Promise<Stage> {
+    const world = new World(seed, { scenario: scenarioOf(plan), trace, isProtected: plan.isProtected ?? true });
     const stage = new Stage(world);
     stage.watchLag("core", 1);
     stage.watchLag("core-2", 1);
@@ -80,6 +82,11 @@ export class Stage {
 
   watchLag(server: string, ms: number): void {
     this.world.knobs.watchLagMs.set(server, ms);
+  }
+
+  /** So slow a link that what `user` writes to the core comes after everything else that is under way. */
+  slowCore(user: "webhook" | "aggregator"): void {
+    this.world.network.set(user, "core", { fixedDelayMs: SLOW_LINK_MS });
   }
 
   /** How long allowed deletions take from here on; undefined: they never commit. */

@@ -87,6 +87,7 @@ export const STREAM_SCENES: readonly Scene[] = [
     what: "the second core does not answer, so there is no verdict, and the API server goes on",
     plan: { pods: 4, protectors: [{ minAvailable: 2 }, { minAvailable: 2, core: "core-2" }] },
     async play(stage) {
+      stage.slowCore("webhook");
       stage.world.network.set("webhook", "core-2", { requestsLost: true });
       stage.world.failsOpen = true;
       stage.commits(40_000);
