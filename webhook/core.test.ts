@@ -99,7 +99,7 @@ class Replica {
     let verdict: Verdict | undefined;
     const nowMs = this.time.clock.monotonicMs();
     const asked = disruption(pod(name), { arrivedMs: nowMs, deadlineMs: nowMs + 9_500 });
-    void this.pipeline.decide(asked).then((found) => {
+    void Promise.resolve(this.pipeline.decide(asked)).then((found) => {
       verdict = found;
     });
     await this.time.runUntil(() => verdict !== undefined, 20_000);

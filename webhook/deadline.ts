@@ -27,6 +27,17 @@ export function parseGoDurationMs(text: string): number | undefined {
  */
 export function reviewBudgetMs(timeout: string | undefined): number {
   if (isLeftOut("Deadline")) return MAX_TIMEOUT_MS;
+  // A cell's reviews mostly come with the same one.
+  if (last.timeout !== timeout) last = { timeout, budgetMs: budgetOf(timeout) };
+  return last.budgetMs;
+}
+
+let last: { readonly timeout: string | undefined; readonly budgetMs: number } = {
+  timeout: undefined,
+  budgetMs: budgetOf(undefined),
+};
+
+function budgetOf(timeout: string | undefined): number {
   const asked = timeout === undefined ? undefined : parseGoDurationMs(timeout);
   const timeoutMs = asked === undefined || asked <= 0 ? DEFAULT_TIMEOUT_MS : Math.min(asked, MAX_TIMEOUT_MS);
   const marginMs = Math.min(MAX_MARGIN_MS, Math.max(MIN_MARGIN_MS, timeoutMs * MARGIN_FRACTION));

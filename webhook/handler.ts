@@ -1,13 +1,14 @@
 import type { Clock } from "../shared/runtime/clock.ts";
 import type { Pod } from "../shared/schema/pod.ts";
 import { admitted } from "./admitted.ts";
+import { atOnce, type Eventual } from "./at-once.ts";
 import type { BypassVerdict } from "./bypass.ts";
 import { claimsBypass } from "./bypass-labels.ts";
 import type { Cell } from "./cells.ts";
 import type { GatedCore } from "./counted-gate.ts";
 import { reviewBudgetMs } from "./deadline.ts";
 import { type Exemption, exemptionOf } from "./exemption.ts";
-import type { Disruption, Judgement, Pipeline, Verdict } from "./pipeline.ts";
+import type { Disruption, Judgement, Verdict } from "./pipeline.ts";
 import { type Blocker, describeRefusal, isBusy } from "./refusal.ts";
 import { type Answer, encodeAnswer, parseReview, type ReviewRequest } from "./review.ts";
 import type { Call, Handler, Reply } from "./server.ts";
@@ -59,7 +60,7 @@ export interface ReviewRecord {
 
 export interface HandlerOptions {
   readonly cells: ReadonlyMap<string, Cell>;
-  readonly pipeline: Pick<Pipeline, "decide">;
+  readonly pipeline: { readonly decide: (disruption: Disruption) => Eventual<Verdict> };
   /** Where the protectors of new pods are looked up, for the counted gate. */
   readonly cores?: readonly GatedCore[];
   readonly clock: Clock;
@@ -87,6 +88,15 @@ type Ending = Omit<ReviewRecord, "kind" | "durationMs" | "cell" | "uid" | "usern
   readonly delivered?: (complete: boolean) => void;
 };
 
+/** One call, read. */
+interface Given {
+  readonly request: ReviewRequest;
+  readonly cell: Cell;
+  readonly call: Call;
+  readonly arrivedMs: number;
+  readonly deadlineMs: number;
+}
+
 /** Answers reviews: what is it about, may it pass, what is said (design 6). One per process. */
 export class ReviewHandler {
   readonly #options: HandlerOptions;
@@ -96,18 +106,22 @@ export class ReviewHandler {
     this.#options = options;
   }
 
-  async #handle(call: Call): Promise<Reply> {
-    const { clock, cells, finished } = this.#options;
+  #handle(call: Call): Eventual<Reply> {
+    const { clock, cells } = this.#options;
     const arrivedMs = clock.monotonicMs();
     const deadlineMs = arrivedMs + reviewBudgetMs(call.timeout);
     const request = parseReview(call.body);
     const cell = cells.get(call.cell);
     if (cell === undefined) return { status: 404, body: `no cell ${JSON.stringify(call.cell)} is configured here` };
-    const ending = await this.#ending(request, cell, call, arrivedMs, deadlineMs);
+    const given: Given = { request, cell, call, arrivedMs, deadlineMs };
+    return atOnce(this.#ending(given), (ending) => this.#reply(given, ending));
+  }
+
+  #reply({ request, cell, call, arrivedMs }: Given, ending: Ending): Reply {
     const { answer, delivered, ...rest } = ending;
-    finished({
+    this.#options.finished({
       kind: kindOf(request, call),
-      durationMs: clock.monotonicMs() - arrivedMs,
+      durationMs: this.#options.clock.monotonicMs() - arrivedMs,
       cell: cell.id,
       uid: request.uid,
       username: request.user.username,
@@ -120,8 +134,9 @@ export class ReviewHandler {
     return delivered === undefined ? { status: 200, body } : { status: 200, body, delivered };
   }
 
-  #ending(request: ReviewRequest, cell: Cell, call: Call, arrivedMs: number, deadlineMs: number): Promise<Ending> {
-    if (call.kind === "validate") return this.#review(request, cell, call, arrivedMs, deadlineMs);
+  #ending(given: Given): Eventual<Ending> {
+    const { request, cell, call, deadlineMs } = given;
+    if (call.kind === "validate") return this.#review(given);
     if (call.kind === "mutate") return this.#bind(request, cell, deadlineMs);
     return this.#gate(request, cell, call.kind === "gateAll");
   }
@@ -139,43 +154,55 @@ export class ReviewHandler {
     return subject.kind === "disruption" ? { outcome: "ignored", answer: {} } : settled(subject);
   }
 
-  async #review(
-    request: ReviewRequest,
-    cell: Cell,
-    call: Call,
-    arrivedMs: number,
-    deadlineMs: number,
-  ): Promise<Ending> {
-    const subject = await findSubject(request, cell, this.#options, () => this.#leftMs(deadlineMs));
+  #review(given: Given): Eventual<Ending> {
+    const { request, cell, deadlineMs } = given;
+    const subject = findSubject(request, cell, this.#options, () => this.#leftMs(deadlineMs));
+    return atOnce(subject, (one) => this.#judge(given, one));
+  }
+
+  #judge(given: Given, subject: Subject): Eventual<Ending> {
     if (subject.kind !== "disruption") return this.#inMode(settled(subject));
     const exemption = exemptionOf(subject.pod, this.#options.ownNamespace);
-    const pod = { namespace: subject.pod.namespace, name: subject.pod.name, uid: subject.pod.uid };
     // A pending pod can become available before its eviction is committed, which is not bound to a version, or before the containers
     // of a changed one restart: it is pinned if possible.
     const pinned = exemption === "Pending" && subject.operation !== "DELETE";
-    if (exemption !== undefined && !pinned) return { outcome: "exempt", exemption, pod, answer: {} };
-    const bypass = claimsBypass(subject.pod) ? await this.#bypass(subject.pod, request, cell, deadlineMs) : undefined;
-    const forced = bypass?.forced === true;
-    const disruption: Disruption = { ...subject, forced, cell: cell.id, arrivedMs, deadlineMs, gone: call.gone };
-    const verdict = await this.#options.pipeline.decide(disruption);
-    if (pinned && verdict.kind === "failed") return { outcome: "exempt", exemption, pod, answer: {} };
-    if (isHeldBack(verdict) && !disruption.dryRun) cell.markPending?.(subject.pod);
-    const concluding = concluded(verdict, disruption, bypass);
-    const ending = bypass === undefined ? { ...concluding, pod } : { ...concluding, pod, bypass };
-    return this.#inMode(ending, disruption);
+    if (exemption !== undefined && !pinned) return exempt(subject.pod, exemption);
+    const bypass = claimsBypass(subject.pod) ? this.#bypass(subject.pod, given) : undefined;
+    return atOnce(bypass, (verdict) => this.#decide(given, subject, verdict, pinned ? exemption : undefined));
   }
 
-  async #bypass(pod: Pod, { user }: ReviewRequest, cell: Cell, deadlineMs: number): Promise<BypassVerdict> {
+  #decide(
+    { cell, call, arrivedMs, deadlineMs }: Given,
+    subject: Extract<Subject, { kind: "disruption" }>,
+    bypass: BypassVerdict | undefined,
+    pinned: Exemption | undefined,
+  ): Eventual<Ending> {
+    const { pod } = subject;
+    const forced = bypass?.forced === true;
+    const disruption: Disruption = { ...subject, forced, cell: cell.id, arrivedMs, deadlineMs, gone: call.gone };
+    return atOnce(this.#options.pipeline.decide(disruption), (verdict) => {
+      if (pinned !== undefined && verdict.kind === "failed") return exempt(pod, pinned);
+      if (isHeldBack(verdict) && !disruption.dryRun) cell.markPending?.(pod);
+      const ending = { ...concluded(verdict, disruption, bypass), pod: identityOf(pod) };
+      return this.#inMode(bypass === undefined ? ending : { ...ending, bypass }, disruption);
+    });
+  }
+
+  async #bypass(pod: Pod, { request: { user }, cell, deadlineMs }: Given): Promise<BypassVerdict> {
     const { judgeBypass } = await import("./bypass.ts");
     const { bypassNeedsPermission: needsPermission = false, clock } = this.#options;
     return judgeBypass(pod, { user, cell, nowMs: clock.nowMs(), timeoutMs: this.#leftMs(deadlineMs), needsPermission });
   }
 
   /** In dry-run mode nothing is held up: what would have been said becomes a warning (design 6). */
-  async #inMode(ending: Ending, disruption?: Disruption): Promise<Ending> {
+  #inMode(ending: Ending, disruption?: Disruption): Eventual<Ending> {
     if (!this.#options.dryRunMode || (ending.answer !== undefined && ending.answer.refusal === undefined))
       return ending;
     if (ending.outcome === "notFound" || ending.outcome === "conflict") return ending;
+    return this.#asWarning(ending, disruption);
+  }
+
+  async #asWarning(ending: Ending, disruption: Disruption | undefined): Promise<Ending> {
     // The pod goes although its protector refused: recorded, so that the next decision knows it.
     if (disruption !== undefined && !disruption.dryRun && ending.blockers !== undefined) {
       await this.#options.pipeline.decide({ ...disruption, forced: true });
@@ -197,6 +224,14 @@ function kindOf(request: ReviewRequest, call: Call): ReviewKind {
   if (isPodDeletion(request)) return "delete";
   if (isChange(request)) return "change";
   return request.subResource === "eviction" ? "evict" : "other";
+}
+
+function identityOf({ namespace, name, uid }: Pod): NonNullable<ReviewRecord["pod"]> {
+  return { namespace, name, uid };
+}
+
+function exempt(pod: Pod, exemption: Exemption): Ending {
+  return { outcome: "exempt", exemption, pod: identityOf(pod), answer: {} };
 }
 
 function settled(subject: Exclude<Subject, { kind: "disruption" }>): Ending {

@@ -58,10 +58,10 @@ function world(
     time,
     store,
     questions,
-    begin: (one) => pipeline.decide(one),
+    begin: async (one) => pipeline.decide(one),
     async decide(one) {
       let verdict: Verdict | undefined;
-      void pipeline.decide(one).then((found) => {
+      void Promise.resolve(pipeline.decide(one)).then((found) => {
         verdict = found;
       });
       await time.runUntil(() => verdict !== undefined, 20_000);

@@ -54,7 +54,7 @@ function world(all: readonly Protected[]): World {
     problems,
     async decide(one) {
       let verdict: Verdict | undefined;
-      void pipeline.decide(one).then((found) => {
+      void Promise.resolve(pipeline.decide(one)).then((found) => {
         verdict = found;
       });
       await time.runUntil(() => verdict !== undefined, 20_000);

@@ -5,6 +5,7 @@ import { passesVanished } from "../shared/decide/vanished.ts";
 import type { Ports } from "../shared/runtime/clock.ts";
 import type { Pod } from "../shared/schema/pod.ts";
 import type { Operation } from "../shared/schema/podprotector.ts";
+import type { Eventual } from "./at-once.ts";
 import type { Entry } from "./entry.ts";
 import type { Nonces } from "./nonces.ts";
 import { type AskOwner, type OwnerAnswer, questionOf } from "./owner.ts";
@@ -128,8 +129,8 @@ export class Pipeline {
     this.#options = options;
   }
 
-  /** Resolves before the deadline; never rejects. */
-  async decide(disruption: Disruption): Promise<Verdict> {
+  /** At once where no protector matches, else before the deadline; neither throws nor rejects. */
+  decide(disruption: Disruption): Eventual<Verdict> {
     const nowMs = this.#nowMs();
     const matches: Match[] = [];
     let problem = this.#options.problemOfCell?.(disruption.cell);
@@ -141,6 +142,10 @@ export class Pipeline {
       problem ??= trouble;
     }
     if (matches.length === 0 && problem === undefined) return { kind: "allowed", judgements: [] };
+    return this.#decideAll(disruption, matches, problem);
+  }
+
+  async #decideAll(disruption: Disruption, matches: Match[], problem: string | undefined): Promise<Verdict> {
     const request = this.#request(disruption);
     if (problem !== undefined) return this.#despite(problem, request, disruption, matches);
     matches.sort(byCoreNamespaceName);

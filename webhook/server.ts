@@ -3,6 +3,8 @@ import { createServer, type Server } from "node:https";
 import { getRequestListener, type HttpBindings } from "@hono/node-server";
 import type { Context } from "hono";
 import { Hono } from "hono/tiny";
+import { atOnce, type Eventual } from "./at-once.ts";
+import { isJson, isTooLarge, readBody, tooLarge } from "./body.ts";
 import { EndOfTurn } from "./end-of-turn.ts";
 import {
   CHECK_TIMEOUTS_EVERY_MS,
@@ -38,7 +40,7 @@ export interface Reply {
   readonly delivered?: (complete: boolean) => void;
 }
 
-export type Handler = (call: Call) => Promise<Reply> | Reply;
+export type Handler = (call: Call) => Eventual<Reply>;
 
 export interface ServerOptions {
   readonly certificate: ServingCertificate;
@@ -64,43 +66,6 @@ const TEXT_HEADERS = { "content-type": "text/plain; charset=utf-8" };
 const CLOSING_JSON_HEADERS = { ...JSON_HEADERS, connection: "close" };
 const CLOSING_TEXT_HEADERS = { ...TEXT_HEADERS, connection: "close" };
 
-/** The body as text, read straight from the socket's stream: the web stream around it costs a third of a review. */
-export function readBody(incoming: IncomingMessage, maxBytes: number): Promise<string> {
-  return new Promise((resolve, reject) => {
-    const tooLarge = (): BadReview => new BadReview(413, `the review is larger than ${maxBytes} bytes`);
-    if (Number(incoming.headers["content-length"] ?? 0) > maxBytes) {
-      reject(tooLarge());
-      return;
-    }
-    const chunks: Buffer[] = [];
-    let bytes = 0;
-    let isComplete = false;
-    incoming.on("data", (chunk: Buffer) => {
-      bytes += chunk.length;
-      if (bytes <= maxBytes) chunks.push(chunk);
-      else reject(tooLarge());
-    });
-    incoming.on("end", () => {
-      isComplete = true;
-      const [only] = chunks;
-      resolve(
-        chunks.length === 1 && only !== undefined ? only.toString("utf8") : Buffer.concat(chunks).toString("utf8"),
-      );
-    });
-    incoming.on("error", (cause) => reject(new BadReview(400, "the request ended early", { cause })));
-    // After every request: an error with its stack, made for nobody, would be a tenth of a review.
-    incoming.on("close", () => {
-      if (!isComplete) reject(new BadReview(400, "the request ended early"));
-    });
-  });
-}
-
-function isJson(incoming: IncomingMessage): boolean {
-  const type = incoming.headers["content-type"];
-  if (type === "application/json") return true;
-  return type !== undefined && type.split(";", 1)[0]?.trim().toLowerCase() === "application/json";
-}
-
 /** Tells the reply whether it reached the caller. `finish` means handed to the kernel before the connection closed. */
 function followDelivery(outgoing: ServerResponse, delivered: (complete: boolean) => void): void {
   if (outgoing.destroyed) delivered(false);
@@ -112,6 +77,9 @@ export class WebhookServer {
   readonly #options: ServerOptions;
   readonly #server: Server;
   readonly #endOfTurn = new EndOfTurn();
+  readonly #answer: ReturnType<typeof getRequestListener>;
+  /** Of the calls whose body was read to its end, or can't be. */
+  readonly #bodies = new WeakMap<IncomingMessage, string | BadReview>();
   #certificate: ServingCertificate;
   #service: Service | undefined;
   #inFlight = 0;
@@ -124,7 +92,7 @@ export class WebhookServer {
     // Only apiservers may call, where they show a certificate (design 11); everybody else ends at the handshake.
     const mutual = options.certificate.ca !== undefined;
     const app = this.#routes();
-    const listener = getRequestListener((request, env) => app.fetch(request, env));
+    this.#answer = getRequestListener((request, env) => app.fetch(request, env));
     this.#server = createServer(
       {
         ...options.certificate,
@@ -138,7 +106,7 @@ export class WebhookServer {
         connectionsCheckingInterval: CHECK_TIMEOUTS_EVERY_MS,
         noDelay: true,
       },
-      (incoming, outgoing) => void listener(incoming, outgoing),
+      (incoming, outgoing) => this.#receive(incoming, outgoing),
     );
     // A handshake that fails is the caller's trouble; without a listener it would end the process.
     this.#server.on("tlsClientError", () => undefined);
@@ -227,7 +195,33 @@ export class WebhookServer {
     return app;
   }
 
-  async #review(context: Context<Env, string>, kind: Call["kind"]): Promise<Response> {
+  /**
+   * Reads the body before Hono has the call: what is decided at once is then answered at once, without a promise. What is refused
+   * whatever its body says is refused unread.
+   */
+  #receive(incoming: IncomingMessage, outgoing: ServerResponse): void {
+    if (!this.#isTaken(incoming)) {
+      void this.#answer(incoming, outgoing);
+      return;
+    }
+    this.#inFlight++;
+    readBody(incoming, MAX_REVIEW_BYTES, (body) => {
+      this.#bodies.set(incoming, body);
+      this.#endOfTurn.after(() => void this.#answer(incoming, outgoing).then(() => this.#left()));
+    });
+  }
+
+  #isTaken(incoming: IncomingMessage): boolean {
+    if (incoming.method !== "POST" || this.#service === undefined) return false;
+    return this.#inFlight < MAX_REVIEWS_IN_FLIGHT && isJson(incoming) && !isTooLarge(incoming, MAX_REVIEW_BYTES);
+  }
+
+  #left(): void {
+    this.#inFlight--;
+    if (this.#inFlight === 0) this.#idle?.();
+  }
+
+  #review(context: Context<Env, string>, kind: Call["kind"]): Eventual<Response> {
     const { incoming, outgoing } = context.env;
     const cell = context.req.param("cell") ?? "";
     if (!this.#options.cells.has(cell)) {
@@ -239,23 +233,28 @@ export class WebhookServer {
     if (!isJson(incoming)) throw new BadReview(415, "the content type of a review must be application/json");
     const service = this.#service;
     if (service === undefined) return this.#text(503, "this replica is starting, try another one");
-    if (this.#inFlight >= MAX_REVIEWS_IN_FLIGHT) {
+    if (isTooLarge(incoming, MAX_REVIEW_BYTES)) throw tooLarge(MAX_REVIEW_BYTES);
+    const body = this.#bodies.get(incoming);
+    if (body === undefined) {
       service.rejected(503, "too many reviews in flight");
       return this.#text(503, "too many reviews are under way here, try another replica");
     }
-    this.#inFlight++;
-    try {
-      const body = await readBody(incoming, MAX_REVIEW_BYTES);
-      const call: Call = { cell, kind, body, timeout: context.req.query("timeout"), gone: () => outgoing.destroyed };
-      const reply = await service.handle(call);
-      await this.#endOfTurn.reached();
-      if (reply.delivered !== undefined) followDelivery(outgoing, reply.delivered);
-      if (reply.status !== 200) return this.#text(reply.status, reply.body);
-      return new Response(reply.body, { headers: this.#draining ? CLOSING_JSON_HEADERS : JSON_HEADERS });
-    } finally {
-      this.#inFlight--;
-      if (this.#inFlight === 0) this.#idle?.();
-    }
+    if (body instanceof BadReview) throw body;
+    const call: Call = { cell, kind, body, timeout: context.req.query("timeout"), gone: () => outgoing.destroyed };
+    const reply = service.handle(call);
+    return atOnce(reply instanceof Promise ? this.#together(reply) : reply, (one) => this.#reply(one, outgoing));
+  }
+
+  async #together(reply: Promise<Reply>): Promise<Reply> {
+    const known = await reply;
+    await this.#endOfTurn.reached();
+    return known;
+  }
+
+  #reply({ status, body, delivered }: Reply, outgoing: ServerResponse): Response {
+    if (delivered !== undefined) followDelivery(outgoing, delivered);
+    if (status !== 200) return this.#text(status, body);
+    return new Response(body, { headers: this.#draining ? CLOSING_JSON_HEADERS : JSON_HEADERS });
   }
 
   #failed(context: Context<Env, string>, error: unknown): Response {

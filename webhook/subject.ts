@@ -3,6 +3,7 @@ import { HEALTH_CRITERION_ANNOTATION } from "../shared/schema/annotations.ts";
 import { parsePod } from "../shared/schema/parse-pod.ts";
 import type { Pod } from "../shared/schema/pod.ts";
 import type { Operation } from "../shared/schema/podprotector.ts";
+import type { Eventual } from "./at-once.ts";
 import { bindingPatch, boundUid, isDryRun } from "./binding.ts";
 import type { Cell } from "./cells.ts";
 import { describeUnbound } from "./refusal.ts";
@@ -179,12 +180,12 @@ function isPods(request: ReviewRequest): boolean {
  * What a review is about: the pod in `oldObject` for a DELETE (of a collection too, where `name` is empty) and for a change in place,
  * the live one for an eviction; everything else is let through (design 6). `budgetMs` is the time that is left. Throws {@link BadReview}.
  */
-export async function findSubject(
+export function findSubject(
   request: ReviewRequest,
   cell: Cell,
   options: SubjectOptions,
   budgetMs: () => number,
-): Promise<Subject> {
+): Eventual<Subject> {
   if (isPodDeletion(request)) return deletion(request);
   if (isEviction(request)) return evictionOf(request, cell, options, budgetMs);
   if (isChange(request)) return changeOf(request);

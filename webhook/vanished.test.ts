@@ -90,7 +90,7 @@ class Rig {
     let verdict: Verdict | undefined;
     const nowMs = this.time.clock.monotonicMs();
     const asked = disruption(of, { arrivedMs: nowMs, deadlineMs: nowMs + 9_500, ...overrides });
-    void this.pipeline.decide(asked).then((found) => {
+    void Promise.resolve(this.pipeline.decide(asked)).then((found) => {
       verdict = found;
     });
     await this.time.runUntil(() => verdict !== undefined, 20_000);
