@@ -211,6 +211,7 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
     finished: (record) => {
       metrics.finished(record);
       logReview(log, record);
+      parts.onReviewed?.(record);
     },
   });
   let stopped = false;

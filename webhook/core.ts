@@ -119,6 +119,11 @@ export class Core implements ProtectorSource {
     return this.#index.match(namespace, labels).flatMap((key) => this.#options.source.get(key)?.object ?? []);
   }
 
+  /** UID of a protector that is known or in force, by `namespace/name`. */
+  uidOf(key: string): string | undefined {
+    return (this.#options.source.get(key) ?? this.#vanished.get(key))?.uid;
+  }
+
   /** What a read found to be gone before the watch did; undefined when its end was meant. */
   #lost(key: string): Entry | undefined {
     const last = this.#options.source.get(key) ?? this.#vanished.get(key);

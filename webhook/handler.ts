@@ -56,6 +56,8 @@ export interface ReviewRecord {
   readonly judgements?: readonly Judgement[];
   readonly blockers?: readonly Blocker[];
   readonly message?: string;
+  /** Nothing was to happen, whatever the answer. */
+  readonly dryRun?: boolean;
 }
 
 export interface HandlerOptions {
@@ -183,7 +185,7 @@ export class ReviewHandler {
     return atOnce(this.#options.pipeline.decide(disruption), (verdict) => {
       if (pinned !== undefined && verdict.kind === "failed") return exempt(pod, pinned);
       if (isHeldBack(verdict) && !disruption.dryRun) cell.markPending?.(pod);
-      const ending = { ...concluded(verdict, disruption, bypass), pod: identityOf(pod) };
+      const ending = { ...concluded(verdict, disruption, bypass), pod: identityOf(pod), dryRun: disruption.dryRun };
       return this.#inMode(bypass === undefined ? ending : { ...ending, bypass }, disruption);
     });
   }

@@ -64,6 +64,11 @@ export const webhookOptions = defineOptions({
       false,
       "Follow the force-delete annotation only for users who may bypass podprotectors.podseidon.kubewharf.io in the pod's namespace of their cell (SubjectAccessReview).",
     ),
+    kubernetesEvents: option(
+      boolean(),
+      true,
+      "Tell of refused and forced disruptions by Kubernetes Events, rate limited: at the pod in its cell, at the protector in its core.",
+    ),
     namespace: option(
       text("NAMESPACE"),
       "podseidon-system",

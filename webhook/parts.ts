@@ -3,6 +3,7 @@ import type { Transport } from "../shared/kube/transport.ts";
 import type { WatchEvent } from "../shared/kube/watch-event.ts";
 import type { Log } from "../shared/observe/log.ts";
 import type { Ports } from "../shared/runtime/clock.ts";
+import type { ReviewRecord } from "./handler.ts";
 import type { WebhookMetrics } from "./metrics.ts";
 import type { AskOwner } from "./owner.ts";
 
@@ -25,6 +26,8 @@ export interface WebhookParts {
   readonly outlive?: boolean;
   readonly log: Log;
   readonly metrics: WebhookMetrics;
+  /** Told of each finished review, beside metrics and log. */
+  readonly onReviewed?: (record: ReviewRecord) => void;
   readonly onWatchEvent?: (core: string, event: WatchEvent) => void;
   /** Asks the owners of workloads (`probe/`); without it protectors with a probe refuse. */
   readonly askOwner?: AskOwner;

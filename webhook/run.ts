@@ -5,6 +5,7 @@ import type { Transport } from "../shared/kube/transport.ts";
 import type { WatchEvent } from "../shared/kube/watch-event.ts";
 import { createLog, type Log } from "../shared/observe/log.ts";
 import { Metrics } from "../shared/observe/metrics.ts";
+import { observeKubernetesEvents } from "../shared/observe/process-observer.ts";
 import { HealthServer } from "../shared/runtime/health-server.ts";
 import { Lifecycle, type LifecycleEvent } from "../shared/runtime/lifecycle.ts";
 import type { NamedPath } from "../shared/runtime/option-types.ts";
@@ -14,6 +15,7 @@ import { version } from "../shared/runtime/version.ts";
 import { assembleWebhook, type Webhook } from "./assemble.ts";
 import { watchServingCertificate } from "./certificate-reload.ts";
 import { WebhookMetrics } from "./metrics.ts";
+import { NoticeDesk } from "./notice-desk.ts";
 import type { WebhookOptions } from "./options.ts";
 import { OwnerDesk } from "./owner-desk.ts";
 import type { WebhookServer } from "./server.ts";
@@ -134,7 +136,16 @@ export async function run(options: WebhookOptions, server: WebhookServer): Promi
   const metrics = new Metrics({ processMetrics: true });
   const webhookMetrics = new WebhookMetrics(metrics);
   const owners = new OwnerDesk({ metrics, log, ports: systemPorts, caFile: options.probeCaFile });
-  const webhook = assembleWebhook({
+  const notices = new NoticeDesk({
+    cores: cores.map((core) => ({
+      ...core,
+      uidOf: (key) => webhook.cores.find(({ name }) => name === core.name)?.uidOf(key),
+    })),
+    cells,
+    ports: systemPorts,
+    onOutcome: observeKubernetesEvents(metrics),
+  });
+  const webhook: Webhook = assembleWebhook({
     cores,
     cells,
     ports: systemPorts,
@@ -149,6 +160,7 @@ export async function run(options: WebhookOptions, server: WebhookServer): Promi
     metrics: webhookMetrics,
     onWatchEvent: (core, event) => logWatch(log, core, event),
     askOwner: owners.ask,
+    ...(options.kubernetesEvents ? { onReviewed: notices.tell } : {}),
   });
   declareGauges(metrics, webhook, server);
   const stopReload = watchCertificate(options, server, webhookMetrics, log);
@@ -178,6 +190,7 @@ export async function run(options: WebhookOptions, server: WebhookServer): Promi
       stop: async () => {
         await webhook.stop();
         owners.close();
+        await notices.stop();
         for (const { transport } of [...cores, ...cells]) transport?.close();
       },
     })

@@ -6,8 +6,10 @@ import { type Ports, sleep } from "../runtime/clock.ts";
 import { TokenBucket } from "../runtime/token-bucket.ts";
 import { scrub } from "./error-fields.ts";
 import { BoundedMap, EventCorrelator, type EventNote } from "./event-correlator.ts";
+import type { EventOutcome } from "./event-outcomes.ts";
 
 export type { EventNote, ObjectReference } from "./event-correlator.ts";
+export type { EventOutcome } from "./event-outcomes.ts";
 
 export interface EventRecorderOptions {
   readonly transport: Transport;
@@ -18,13 +20,6 @@ export interface EventRecorderOptions {
   readonly defaultNamespace?: string;
   readonly onOutcome?: (outcome: EventOutcome) => void;
 }
-
-/**
- * `created`: a new Event. `counted`: an Event that exists was counted up. `limited`: its object had too many. `dropped`: too
- * many wait, or the process ends. `failed`: the server did not take it.
- */
-export const EVENT_OUTCOMES = ["created", "counted", "limited", "dropped", "failed"] as const;
-export type EventOutcome = (typeof EVENT_OUTCOMES)[number];
 
 /** Different Events that wait to be sent. */
 const MAX_PENDING = 1000;

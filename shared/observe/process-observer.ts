@@ -1,6 +1,6 @@
 import type { LeaderEvent, LeaseCall, StopReason } from "../kube/leader-election.ts";
 import type { LifecycleEvent } from "../runtime/lifecycle.ts";
-import { EVENT_OUTCOMES, type EventOutcome } from "./events.ts";
+import { EVENT_OUTCOMES, type EventOutcome } from "./event-outcomes.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
 

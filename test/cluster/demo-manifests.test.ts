@@ -197,6 +197,8 @@ describe("in one cluster", () => {
     ["webhook", "delete", ppr, false],
     ["webhook", "get", "pods", true],
     ["webhook", "delete", "pods", false],
+    ["webhook", "create", "events", true],
+    ["webhook", "delete", "events", false],
     ["aggregator", "update", `${ppr}/status`, true],
     ["aggregator", "update", ppr, false],
     ["aggregator", "watch", "pods", true],

@@ -284,6 +284,24 @@ describe("when quota is used", () => {
     );
   });
 
+  test("a refusal is an Event at the pod, in its cell, and at the protector, in its core", async () => {
+    const cell = estate.cell("cell");
+    const { status } = await cell.admin.request("DELETE", `/api/v1/namespaces/${NAMESPACE}/pods/web-1`);
+    expect(status).toBe(429);
+    for (const [cluster, kind, name] of [
+      [cell, "pod", "web-1"],
+      [estate.core, "podprotector", NAME],
+    ] as const) {
+      const described = async (): Promise<string> =>
+        (await cluster.kubectl(["describe", kind, name, "--namespace", NAMESPACE])).stdout;
+      await cluster.waitFor(`an Event of ${kind} ${name}`, async () =>
+        /Warning +DisruptionRefused .* podseidon-webhook +pod shop\/web-1 may not be deleted now/.test(
+          await described(),
+        ),
+      );
+    }
+  });
+
   test("suspend changes nothing without --yes, lets pass with it, and resume ends it", async () => {
     const dry = await plugin("suspend", NAME, "-n", NAMESPACE, "--for", "10m");
     expect(dry.stdout).toContain("would be suspended for 10m");
