@@ -1,7 +1,17 @@
+import { spawnSync } from "node:child_process";
 import { existsSync, globSync, readFileSync, statSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
 import { describe, expect, test } from "vitest";
-import { anchorsOf, commandsOf, harmless, linksOf, testsNamedIn } from "./docs.ts";
+import {
+  anchorsOf,
+  commandsOf,
+  documentedCommands,
+  harmless,
+  inlineCommandsOf,
+  linksOf,
+  pathsNamedIn,
+  testsNamedIn,
+} from "./docs.ts";
 import { root } from "./root.ts";
 
 const read = (path: string): string => readFileSync(join(root, path), "utf8");
@@ -37,6 +47,15 @@ describe("every link leads somewhere", () => {
   });
 });
 
+describe("every file and folder that the documentation names is there", () => {
+  test.each(pages.filter((page) => pathsNamedIn(read(page), dirname(page)).length > 0))("%s", (page) => {
+    const missing = pathsNamedIn(read(page), dirname(page)).filter(
+      ({ candidates }) => !candidates.some((path) => globSync(path, { cwd: root }).length > 0),
+    );
+    expect(missing).toEqual([]);
+  });
+});
+
 describe("every test that the documentation names is there", () => {
   test.each(pages.filter((page) => testsNamedIn(read(page)).length > 0))("%s", (page) => {
     const missing = testsNamedIn(read(page)).filter(
@@ -54,16 +73,46 @@ describe("every test that the documentation names is there", () => {
   });
 });
 
-test("npm scripts that the documentation names are there", () => {
-  const { scripts }: { scripts: Record<string, string> } = JSON.parse(read("package.json"));
-  const named = pages.flatMap((page) =>
-    commandsOf(read(page))
-      .map(({ text }) => /^npm (?:run )?([\w:]+)/.exec(text)?.[1])
-      .filter((name) => name !== undefined && !["ci", "install"].includes(name)),
+describe("every command that is not kubectl's", () => {
+  const commands = pages.flatMap((page) =>
+    documentedCommands(read(page)).map(({ text, line }) => ({ text, page, line })),
   );
-  expect(named.length).toBeGreaterThan(2);
-  expect(named.filter((name) => name !== undefined && scripts[name] === undefined)).toEqual([]);
+  const others = [...new Set(commands.map(({ text }) => text))].filter((text) => !text.startsWith("kubectl "));
+
+  test.each(others.filter((text) => text.startsWith("npm ")))("%s is one that its script knows", (text) => {
+    const { scripts }: { scripts: Record<string, string> } = JSON.parse(read("package.json"));
+    const [, name = "", rest = ""] = /^npm (?:run )?([\w:]+)(?: -- (.+))?$/.exec(text) ?? [];
+    const file = /scripts\/\S+\.ts/.exec(scripts[name] ?? "")?.[0] ?? "";
+    expect(existsSync(join(root, file)), `package.json has no script "${name}"`).toBe(true);
+    if (rest === "") return;
+    const words = rest.split(" ");
+    const known = name === "test" ? read(file) : helpOf(file, words.slice(0, words[0]?.startsWith("-") ? 0 : 1));
+    const unknown = words.filter((word, index) => {
+      if (/[/]/.test(word)) return !existsSync(join(root, word));
+      // The value of the flag before it.
+      if (!word.startsWith("-") && words[index - 1]?.startsWith("-")) return false;
+      return !known.includes(word);
+    });
+    expect(unknown).toEqual([]);
+  });
+
+  test.each(others.filter((text) => text.startsWith("export ")))("%s sets a variable that something reads", (text) => {
+    const name = /^export (\w+)=\S+$/.exec(text)?.[1] ?? text;
+    const isRead = globSync("{scripts,shared}/**/*.ts", { cwd: root }).some((file) => read(file).includes(name));
+    expect(isRead).toBe(true);
+  });
+
+  test("is of a kind that is tried here or on a cluster", () => {
+    expect(others.filter((text) => !/^(npm|export|node dist\/|source <\(kubectl podseidon )/.test(text))).toEqual([]);
+  });
 });
+
+/** What a script says of itself, with the words that choose a part of it. */
+function helpOf(file: string, words: readonly string[]): string {
+  const { stdout, status } = spawnSync(process.execPath, [join(root, file), ...words, "--help"], { encoding: "utf8" });
+  expect(status, `${file} ${words.join(" ")} --help`).toBe(0);
+  return `${words.join(" ")} --help ${stdout}`;
+}
 
 describe("reading a page", () => {
   const page = [
@@ -89,6 +138,25 @@ describe("reading a page", () => {
   });
   test("makes anchors as GitHub does", () => {
     expect([...anchorsOf(page)]).toEqual(["a-b-c-d", "a", "a-1"]);
+  });
+  test("finds commands in the text; one that is only named is asked for help", () => {
+    const text = "`kubectl drain`, `kubectl delete ppr --all`, `npm test`, `kubectl podseidon`\n```sh\n`npm no`\n```";
+    expect(inlineCommandsOf(text).map((one) => one.text)).toEqual([
+      "kubectl drain --help",
+      "kubectl delete ppr --all",
+      "npm test",
+      "kubectl podseidon --help",
+    ]);
+  });
+  test("finds files by the folders of their line", () => {
+    expect(pathsNamedIn("`webhook/review.ts`, `a.ts`, `test/*` `words` `a/b`", "docs")).toEqual([
+      { line: 1, candidates: ["webhook/review.ts"] },
+      { line: 1, candidates: ["test/*"] },
+      {
+        line: 1,
+        candidates: ["webhook/review.ts/a.ts", "webhook/a.ts", "test/*/a.ts", "test/a.ts", "docs/a.ts", "./a.ts"],
+      },
+    ]);
   });
   test("finds commands, not their output", () => {
     expect(commandsOf(page).map(({ text }) => text)).toEqual(["kubectl get pods # all", "npm test"]);

@@ -62,6 +62,57 @@ export function commandsOf(markdown: string): readonly DocumentedCommand[] {
   return commands;
 }
 
+/** Words with which a command begins. */
+const COMMANDS = /^(kubectl|npm|node|source) \S/;
+
+/**
+ * Commands in the running text, as `code`. One that only names a command (`kubectl drain`) is asked for its help, so that it is one that
+ * there is.
+ */
+export function inlineCommandsOf(markdown: string): readonly DocumentedCommand[] {
+  const text = markdown.replace(/^(```|~~~)[\s\S]*?^\1\s*$/gm, (block) => block.replace(/[^\n]/g, " "));
+  return [...text.matchAll(/`([^`\n]+)`/g)].flatMap(({ 1: code = "", index }) => {
+    if (!COMMANDS.test(code)) return [];
+    const isName = code.startsWith("kubectl ") && code.split(" ").length <= 3 && !/[A-Z=/]|\s-/.test(code);
+    return [{ line: text.slice(0, index).split("\n").length, text: isName ? `${code} --help` : code }];
+  });
+}
+
+/** Every command of a page, in blocks and in the text. */
+export function documentedCommands(markdown: string): readonly DocumentedCommand[] {
+  return [...commandsOf(markdown), ...inlineCommandsOf(markdown)];
+}
+
+export interface NamedPath {
+  readonly line: number;
+  /** Where it may be, from the root; one of them must be there. Globs. */
+  readonly candidates: readonly string[];
+}
+
+/** Top folders of the tree: a path that begins with one is a path of this project. */
+const FOLDERS = ["crds", "controllers", "docs", "manifests", "scripts", "shared", "test", "webhook"];
+const FILE = /^[\w-]+(\.[\w-]+)*\.(ts|yaml|json|md|svg|png)$/;
+
+/**
+ * Files and folders that a page names as `code`. A path begins with a folder of the tree, or with one that the same line names; a file
+ * without a folder (`plan.ts`) is in a folder that the line names, or beside the page.
+ */
+export function pathsNamedIn(markdown: string, directory: string): readonly NamedPath[] {
+  return markdown.split("\n").flatMap((text, index) => {
+    const line = index + 1;
+    const codes = [...text.matchAll(/`([^`\s]+)`/g)].map(([, code = ""]) => code);
+    const paths = codes.filter(
+      (code) => /^[\w.*/-]+$/.test(code) && FOLDERS.includes(code.split("/")[0] ?? "") && code.includes("/"),
+    );
+    const folders = paths.flatMap((path) => [path.replace(/\/$/, ""), path.replace(/\/?[^/]*$/, "")]);
+    const files = codes.filter((code) => FILE.test(code.replaceAll("*", "x")) && !FOLDERS.includes(code));
+    return [
+      ...paths.map((path) => ({ line, candidates: [path] })),
+      ...files.map((file) => ({ line, candidates: [...folders, directory, "."].map((folder) => `${folder}/${file}`) })),
+    ];
+  });
+}
+
 export interface NamedTest {
   readonly line: number;
   readonly file: string;
@@ -92,7 +143,7 @@ export function harmless(command: string, context: string, stand: Stand): string
     text = text.replace(new RegExp(`(?<![\\w./-])${word}(?![\\w./-])`, "g"), value);
   const words = text.split(/\s+/);
   if (words[1] === "podseidon") return text.replace(/\s+--yes\b/, "");
-  if (/\b(auth|create token|rollout status)\b/.test(text) || text.includes("--dry-run")) return text;
+  if (/\b(auth|config|create token|rollout status)\b/.test(text) || /--(dry-run|help)\b/.test(text)) return text;
   return words.some((word) => CHANGES.includes(word)) ? `${text} --dry-run=server` : text;
 }
 

@@ -1,15 +1,19 @@
-/** Every kubectl command that the documentation tells people to type is typed, on a real cluster; what would change it, as a dry run. */
+/**
+ * Every command that the documentation tells people to type is typed, on a real cluster; what would change it, as a dry run of the server.
+ * Commands of npm are looked at by `scripts/docs.test.ts`. `PODSEIDON_TEST_SIZE=full` applies every overlay, too; otherwise they are only
+ * made, because `test/cluster/demo-manifests.test.ts` applies them.
+ */
 import { spawn } from "node:child_process";
-import { globSync, mkdirSync, readFileSync, symlinkSync } from "node:fs";
+import { copyFileSync, globSync, mkdirSync, readFileSync, symlinkSync } from "node:fs";
 import { delimiter, dirname, join } from "node:path";
 import { loadAll } from "js-yaml";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
 import { ensureBinaries } from "../../scripts/control-plane/binaries.ts";
-import { commandsOf, goodCodes, harmless, type Stand } from "../../scripts/docs.ts";
+import { documentedCommands, goodCodes, harmless, type Stand } from "../../scripts/docs.ts";
 import { Estate } from "../../scripts/product/estate.ts";
 import { root } from "../../scripts/root.ts";
-import { createReadyPods, eachAtMost } from "../support/pods.ts";
+import { createReadyPods } from "../support/pods.ts";
 import { createProtector, waitUntilSettled } from "../support/protectors.ts";
 
 const NAMESPACE = "shop";
@@ -17,18 +21,27 @@ const NAME = "web";
 const CELL = "default";
 const NODE = "node-1";
 const PODS = 4;
-/** What words of the documentation stand for here. */
-const STAND: Stand = { CONTEXT: "core", CORE: "core", NAME, NAMESPACE, POD: "web-0", NODE, CELL, "worker-2": CELL };
-const AT_ONCE = 3;
+/** A protector whose workload vanished. */
+const ORPHAN = "deployment-gone";
+/** Words of the documentation, and what they stand for here. */
+const STAND: Stand = {
+  ...{ CONTEXT: "core", CORE: "core", "release NAME": `release ${ORPHAN}`, NAME, NAMESPACE, POD: "web-0", NODE, CELL },
+  "worker-2": CELL,
+};
+/** Files that the documentation has its readers write. */
+const FILES = ["core-ca.crt", "podseidon-core.kubeconfig"];
+const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 /** Made by the estate, which has no Service for the manifests' own to reach. */
 const REGISTRATIONS = ["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"];
 
 const pages = globSync("{README.md,docs/**/*.md}", { cwd: root })
   .sort()
-  .filter((page) => kubectlOf(page).length > 0);
+  .filter((page) => typedIn(page).length > 0);
 
 let estate: Estate;
 let path: string;
+/** Its context is in {@link NAMESPACE}, as a reader's is where his workloads are. */
+let kubeconfig: string;
 const done = new Map<string, Promise<Result>>();
 
 interface Result {
@@ -36,9 +49,19 @@ interface Result {
   readonly output: string;
 }
 
-function kubectlOf(page: string): readonly string[] {
-  const commands = commandsOf(readFileSync(join(root, page), "utf8")).map(({ text }) => text);
-  return commands.filter((text) => text.startsWith("kubectl "));
+/** Commands of a page, but for those that need no cluster. */
+function typedIn(page: string): readonly string[] {
+  const commands = documentedCommands(readFileSync(join(root, page), "utf8")).map(({ text }) => text);
+  return commands.filter((text) => !/^(npm|export) /.test(text));
+}
+
+/** The command as it is typed here. */
+function typed(command: string): string {
+  const files = Object.fromEntries(FILES.map((name) => [name, join(estate.core.directory, name)]));
+  const line = harmless(command, "core", { ...STAND, ...files });
+  const overlay = /^kubectl apply -k (manifests\/overlays\/\S+) --dry-run=server$/.exec(line)?.[1];
+  const isApplied = FULL || overlay === undefined || overlay === "manifests/overlays/single-cluster";
+  return isApplied ? line : `kubectl kustomize ${overlay}`;
 }
 
 /** Runs a line as a shell does, once. */
@@ -49,9 +72,9 @@ function run(line: string): Promise<Result> {
 }
 
 function start(line: string): Promise<Result> {
-  const child = spawn("/bin/sh", ["-c", line], {
+  const child = spawn("/bin/bash", ["-c", line], {
     cwd: root,
-    env: { PATH: path, HOME: estate.core.directory, KUBECONFIG: estate.core.kubeconfig },
+    env: { PATH: path, HOME: estate.core.directory, KUBECONFIG: kubeconfig },
   });
   let output = "";
   for (const stream of [child.stdout, child.stderr]) {
@@ -87,6 +110,13 @@ beforeAll(async () => {
   await estate.core.apply([
     { apiVersion: "v1", kind: "Namespace", metadata: { name: NAMESPACE } },
     { apiVersion: "v1", kind: "Node", metadata: { name: NODE } },
+    // As the controller-manager makes one in each namespace.
+    {
+      apiVersion: "v1",
+      kind: "ConfigMap",
+      metadata: { name: "kube-root-ca.crt", namespace: "podseidon-system" },
+      data: { "ca.crt": estate.core.identity.certificateAuthorityPem },
+    },
   ]);
   const { stdout } = await estate.core.kubectl(["kustomize", join(root, "manifests/overlays/single-cluster")]);
   const installed = loadAll(stdout).filter((object) => !REGISTRATIONS.includes(String(field(object, "kind"))));
@@ -99,21 +129,41 @@ beforeAll(async () => {
       spec: { replicas: PODS, selector: { matchLabels: labels }, template },
     },
   ]);
+  kubeconfig = join(estate.core.directory, "reader.kubeconfig");
+  copyFileSync(estate.core.kubeconfig, kubeconfig);
+  await estate.core.kubectl(["config", "set-context", "core", "--namespace", NAMESPACE], { kubeconfig });
+  await createOrphan();
   await createProtector(estate.core, NAMESPACE, NAME, { minAvailable: PODS - 1, selector: { matchLabels: labels } });
   await createReadyPods(estate.core, { namespace: NAMESPACE, prefix: NAME, count: PODS, labels });
   await waitUntilSettled(estate.core, NAMESPACE, NAME, PODS, 60_000);
 });
 
+async function createOrphan(): Promise<void> {
+  const sources = { name: "gone", group: "apps", kind: "Deployment", resource: "deployments" };
+  const labels = Object.entries(sources).map(([key, value]) => [`podseidon.kubewharf.io/source-${key}`, value]);
+  await estate.core.apply([
+    {
+      apiVersion: "podseidon.kubewharf.io/v1alpha1",
+      kind: "PodProtector",
+      metadata: {
+        ...{ name: ORPHAN, namespace: NAMESPACE, labels: Object.fromEntries(labels) },
+        finalizers: ["podseidon.kubewharf.io/generator"],
+      },
+      spec: { minAvailable: 1, minReadySeconds: 0, selector: { matchLabels: { app: "gone" } } },
+    },
+  ]);
+}
+
 afterAll(async () => {
   await estate?.stop();
 });
 
-test.each(pages)("%s", async (page) => {
+/** Pages side by side, the commands of each in its order. */
+test.concurrent.each(pages)("%s", async (page) => {
   const failed: string[] = [];
-  await eachAtMost(AT_ONCE, kubectlOf(page), async (command) => {
-    const line = harmless(command, "core", STAND);
+  for (const line of typedIn(page).map(typed)) {
     const { code, output } = await run(line);
     if (!goodCodes(line).includes(code)) failed.push(`${line}\nended with ${code}: ${output.slice(0, 1500)}`);
-  });
+  }
   expect(failed).toEqual([]);
 });

@@ -13,6 +13,7 @@ import { Component } from "../../scripts/product/component.ts";
 import { Estate } from "../../scripts/product/estate.ts";
 import { root } from "../../scripts/root.ts";
 import { createReadyPods, eachAtMost } from "../support/pods.ts";
+import { REPORT_ENVIRONMENT, reported } from "../support/report.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const PODS = FULL ? 200 : 20;
@@ -53,6 +54,7 @@ beforeAll(async () => {
     cell: { ...BARE, flags: FLAGS },
     core: { flags: FLAGS },
     settle: SETTLE,
+    environment: REPORT_ENVIRONMENT,
     aggregatorArgs: ["--restore-after=2s", "--copy-interval=500ms", "--heartbeat-interval=3s"],
   });
   for (const cluster of [estate.core, estate.cell("east")]) await cluster.apply([namespace]);
@@ -182,6 +184,21 @@ async function expectLive(): Promise<void> {
   expect(await ghosts()).toBe(0);
 }
 
+/** A case, with a report of it where one is asked for. */
+function catastrophe(title: string, work: () => Promise<void>): void {
+  const file = `loss-${title
+    .toLowerCase()
+    .replaceAll(/[^a-z]+/g, "-")
+    .slice(0, 40)}`;
+  const what = { file, title, namespace: NAMESPACE, labels: "app=web", promised: PROMISED };
+  it(title, () =>
+    reported(estate, what, async (fault) => {
+      fault(title);
+      await work();
+    }),
+  );
+}
+
 describe(`${PODS} pods, ${PROMISED} promised`, () => {
   beforeEach(() => {
     if (availability.counts().total > 0) availability.from();
@@ -200,7 +217,7 @@ describe(`${PODS} pods, ${PROMISED} promised`, () => {
     await untilCopied();
   });
 
-  it("kubectl delete ppr --all: none goes, and the protector is back with another UID", async () => {
+  catastrophe("kubectl delete ppr --all: none goes, and the protector is back with another UID", async () => {
     const uid = uidOf(await protector());
     const deleted = estate.core.kubectl(["delete", "ppr", "--all", "--namespace", NAMESPACE]);
     const tally = await attackUntil(() => isInForce(uid, PROMISED));
@@ -211,60 +228,66 @@ describe(`${PODS} pods, ${PROMISED} promised`, () => {
     await untilCopied();
   });
 
-  it("deletion of the CRD: stays in force while it can; then nothing goes until the CRD is back, whatever is restarted", async () => {
-    const uid = uidOf(await protector());
-    await estate.core.kubectl(["delete", "crd", CRD_NAME, "--wait=false"]);
-    await estate.core.waitFor("the protector to be on its way out", async () => {
-      return field(await protector(), "metadata", "deletionTimestamp") !== undefined;
-    });
-    expect(await attack()).toMatchObject({ admitted: 0, failed: 0 });
-    expect(uidOf(await protector())).toBe(uid);
-    // The way out, and the worst that can be done: the finalizers are torn away.
-    await estate.core.admin.call("PATCH", PROTECTOR, { metadata: { finalizers: null } });
-    await estate.core.waitFor("the CRD to be gone", async () => {
-      const path = `/apis/apiextensions.k8s.io/v1/customresourcedefinitions/${CRD_NAME}`;
-      return (await estate.core.admin.request("GET", path)).status === 404;
-    });
-    const gone = await attack();
-    expect(gone.admitted).toBe(0);
-    expect(gone.messages.join("\n")).toContain("has vanished without having been released");
-    // Everyone who remembers is stopped, and the core has no protector when they come back: only the cell's copy is left.
-    await generator.stop();
-    const all = [...estate.webhooks.map(({ component }) => component), ...estate.aggregators.values()];
-    await Promise.all(all.map(({ process }) => process.kill("SIGKILL")));
-    await estate.core.apply(CRD);
-    await estate.core.waitFor("the CRD to be served", async () => {
-      return (await estate.core.admin.request("GET", PROTECTOR.replace(/\/[^/]*$/, ""))).status === 200;
-    });
-    for (const { component } of estate.webhooks) await component.process.start();
-    expect(await ghosts()).toBe(estate.webhooks.length);
-    const restarted = await attack();
-    expect(restarted).toMatchObject({ admitted: 0, refused: PROMISED });
-    for (const component of estate.aggregators.values()) await component.process.start();
-    await untilInForce(uid);
-    expect(field(await protector(), "metadata", "annotations", `${GROUP}/restored`)).toBeDefined();
-    generator = await startGenerator();
-    expect(availability.lowest).toBe(PROMISED);
-    await expectLive();
-    await untilCopied();
-  });
+  catastrophe(
+    "deletion of the CRD: stays in force while it can; then nothing goes until the CRD is back, whatever is restarted",
+    async () => {
+      const uid = uidOf(await protector());
+      await estate.core.kubectl(["delete", "crd", CRD_NAME, "--wait=false"]);
+      await estate.core.waitFor("the protector to be on its way out", async () => {
+        return field(await protector(), "metadata", "deletionTimestamp") !== undefined;
+      });
+      expect(await attack()).toMatchObject({ admitted: 0, failed: 0 });
+      expect(uidOf(await protector())).toBe(uid);
+      // The way out, and the worst that can be done: the finalizers are torn away.
+      await estate.core.admin.call("PATCH", PROTECTOR, { metadata: { finalizers: null } });
+      await estate.core.waitFor("the CRD to be gone", async () => {
+        const path = `/apis/apiextensions.k8s.io/v1/customresourcedefinitions/${CRD_NAME}`;
+        return (await estate.core.admin.request("GET", path)).status === 404;
+      });
+      const gone = await attack();
+      expect(gone.admitted).toBe(0);
+      expect(gone.messages.join("\n")).toContain("has vanished without having been released");
+      // Everyone who remembers is stopped, and the core has no protector when they come back: only the cell's copy is left.
+      await generator.stop();
+      const all = [...estate.webhooks.map(({ component }) => component), ...estate.aggregators.values()];
+      await Promise.all(all.map(({ process }) => process.kill("SIGKILL")));
+      await estate.core.apply(CRD);
+      await estate.core.waitFor("the CRD to be served", async () => {
+        return (await estate.core.admin.request("GET", PROTECTOR.replace(/\/[^/]*$/, ""))).status === 200;
+      });
+      for (const { component } of estate.webhooks) await component.process.start();
+      expect(await ghosts()).toBe(estate.webhooks.length);
+      const restarted = await attack();
+      expect(restarted).toMatchObject({ admitted: 0, refused: PROMISED });
+      for (const component of estate.aggregators.values()) await component.process.start();
+      await untilInForce(uid);
+      expect(field(await protector(), "metadata", "annotations", `${GROUP}/restored`)).toBeDefined();
+      generator = await startGenerator();
+      expect(availability.lowest).toBe(PROMISED);
+      await expectLive();
+      await untilCopied();
+    },
+  );
 
-  it("the core's etcd restored to a time before the protector, and every process restarted: none goes, it is back", async () => {
-    const uid = uidOf(await protector());
-    const restored = estate.core.restoreEtcd(before);
-    await attack();
-    await restored;
-    await restartEverything();
-    const tally = await attackUntil(() => isInForce(uid, PROMISED));
-    expect(tally.admitted).toBe(0);
-    expect(availability.lowest).toBe(PROMISED);
-    // The Deployment is gone with the state that was lost: the protector stays without it, until somebody makes it again.
-    await estate.core.apply([deployment]);
-    await expectLive();
-    await untilCopied();
-  });
+  catastrophe(
+    "the core's etcd restored to a time before the protector, and every process restarted: none goes, it is back",
+    async () => {
+      const uid = uidOf(await protector());
+      const restored = estate.core.restoreEtcd(before);
+      await attack();
+      await restored;
+      await restartEverything();
+      const tally = await attackUntil(() => isInForce(uid, PROMISED));
+      expect(tally.admitted).toBe(0);
+      expect(availability.lowest).toBe(PROMISED);
+      // The Deployment is gone with the state that was lost: the protector stays without it, until somebody makes it again.
+      await estate.core.apply([deployment]);
+      await expectLive();
+      await untilCopied();
+    },
+  );
 
-  it("the core's etcd emptied: none goes, and it is back when the CRD and the namespaces are", async () => {
+  catastrophe("the core's etcd emptied: none goes, and it is back when the CRD and the namespaces are", async () => {
     const uid = uidOf(await protector());
     await estate.core.wipeEtcd();
     const gone = await attack();
