@@ -13,7 +13,7 @@ import { eachAtMost } from "../support/pods.ts";
 import { printTable } from "./component-evidence.ts";
 import type { Link } from "./component-links.ts";
 import { type Fault, Rig } from "./component-rig.ts";
-import { REFUSAL, refuseAccounts } from "./flow-control.ts";
+import { holdSeat, REFUSAL, refuseAccounts } from "./flow-control.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 /** As long as the requests are counted. */
@@ -237,6 +237,7 @@ describe("the servers", () => {
   test("429 with Retry-After from priority and fairness", async () => {
     const links = rig.links.all;
     const both = clusters("both");
+    using held = new DisposableStack();
     await rig.during({
       name: "429, Retry-After",
       links,
@@ -244,6 +245,7 @@ describe("the servers", () => {
       // It takes the server a moment to go by what is configured.
       prepare: async () => {
         await Promise.all(both.map((cluster) => cluster.apply(refuseAccounts([{ name: "*", namespace: "default" }]))));
+        for (const cluster of both) held.use(await holdSeat(cluster));
         await each(links, ({ token }) => token.whenAnswered(429));
       },
       begin: () => delay(OUTAGE_MS),
