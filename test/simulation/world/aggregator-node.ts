@@ -88,6 +88,7 @@ export class AggregatorNode {
         if (event.kind === "dropped") coverage.rule(event.rule);
         else if (event.kind === "refused") coverage.rule(event.refusal);
         else if (event.kind === "held") coverage.rule(`hold ${event.reason}`);
+        else if (event.kind === "evidence") coverage.rule(`evidence ${event.method}`);
       },
     });
     pods.start();

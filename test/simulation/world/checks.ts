@@ -8,6 +8,7 @@ import type { CellStatus, PodProtector } from "../../../shared/schema/podprotect
 import type { Change, Json, Stored } from "../apiserver/etcd.ts";
 import { jsonOf, record, text } from "../apiserver/objects.ts";
 import { isTrulyAvailable, type PodTruth, type Wanted } from "../pod-truth.ts";
+import type { SeenRule } from "./coverage.ts";
 import type { Exemptions } from "./exemptions.ts";
 import type { InFlight, Reviews } from "./reviews.ts";
 
@@ -23,6 +24,8 @@ export interface CheckedWorld {
   readonly exemptions: Exemptions;
   elapsedMs(): number;
   readonly cells: ReadonlyMap<string, CellTruth>;
+  /** A rule was seen at work. */
+  rule(name: SeenRule): void;
   violation(invariant: string, message: string): void;
 }
 
@@ -147,8 +150,10 @@ export class Checks {
     for (const reservation of ledgerOf(before).reservations()) {
       const { uid, podName } = reservation;
       if (uid === undefined) continue;
+      const kept = left.get(uid, podName);
+      if (kept !== undefined && kept.weight !== reservation.weight) this.#world.rule("weight follows availability");
       for (const operation of reservation.records.keys()) {
-        if (left.get(uid, podName)?.records.has(operation)) continue;
+        if (kept?.records.has(operation)) continue;
         const dead = truth.pods.deadAt(uid);
         if (dead !== undefined && dead <= position) continue;
         if (truth.reviews.pending(uid, operation)) {
@@ -169,7 +174,9 @@ export class Checks {
     if (truth === undefined || before === undefined || after.aggregation?.resourceVersion === undefined) return;
     const left = ledgerOf(after);
     for (const { uid, podName, records } of ledgerOf(before).reservations()) {
-      if (uid === undefined || truth.pods.deadAt(uid) !== undefined) continue;
+      if (uid === undefined) continue;
+      if (left.get(uid, podName) === undefined) this.#world.rule("rolled back");
+      if (truth.pods.deadAt(uid) !== undefined) continue;
       for (const operation of records.keys())
         if (!left.get(uid, podName)?.records.has(operation) && truth.reviews.pending(uid, operation))
           this.#violate(

@@ -1,16 +1,19 @@
 /** Those who delete pods: single deletions, bursts, evictions and drains, some of them patient, some not. */
 import { PART_OF_LABEL, PART_OF_PODSEIDON } from "../../../shared/schema/annotations.ts";
+import { BadReview } from "../../../webhook/review.ts";
 import type { Json } from "../apiserver/etcd.ts";
 import { metadataOf, text } from "../apiserver/objects.ts";
 import type { Chance } from "../random.ts";
 import { CONTROLLERS, OWN_NAMESPACE } from "./rows.ts";
 import { NAMESPACE, type SimulatedCell, type World } from "./world.ts";
 
+const POD_KIND = { group: "", version: "v1", kind: "Pod" };
+const PODS = { group: "", version: "v1", resource: "pods" };
 const RETRY_MS = 1_000;
 const MOST_RETRIES = 5;
 const BURST_RATE = 0.06;
 const FORCE_RATE = 0.1;
-const STRANGE_RATE = 0.02;
+const STRANGE_RATE = 0.05;
 
 export function startClients(world: World): void {
   for (const cell of world.cells.values()) tick(world, world.chance.fork(), cell);
@@ -20,6 +23,7 @@ function tick(world: World, chance: Chance, cell: SimulatedCell): void {
   world.time.timers.after(chance.exponential(world.scenario.deletionEveryMs), () => {
     if (!world.faultsActive) return;
     if (chance.chance(STRANGE_RATE)) strange(chance, cell);
+    if (chance.chance(STRANGE_RATE)) malformed(world, chance, cell.name);
     const burst = chance.chance(BURST_RATE) ? chance.between(4, 12) : 1;
     for (let index = 0; index < burst; index += 1) void disrupt(world, chance, cell);
     tick(world, chance, cell);
@@ -45,6 +49,32 @@ function strange(chance: Chance, { server }: SimulatedCell): void {
       status,
     }).then(() => call("DELETE", `${own}/webhook-0`, {}));
   }
+}
+
+/** What is no review, or not one of a deletion: it is answered, and the replica lives on (S13). */
+function malformed(world: World, chance: Chance, cell: string): void {
+  const serving = world.webhooks.filter((replica) => replica.serving);
+  if (serving.length === 0) return;
+  const replica = chance.pick(serving);
+  const kind = chance.pick(["malformed", "without oldObject", "another operation"] as const);
+  const request = {
+    ...{ uid: "strange", name: "web-1", namespace: NAMESPACE, userInfo: { username: "client" } },
+    ...{ kind: POD_KIND, resource: PODS, requestKind: POD_KIND, requestResource: PODS },
+    ...{ operation: kind === "another operation" ? "CONNECT" : "DELETE", object: null, oldObject: null, dryRun: false },
+  };
+  const review = JSON.stringify({ apiVersion: "admission.k8s.io/v1", kind: "AdmissionReview", request });
+  const body = kind === "malformed" ? review.slice(0, chance.between(0, review.length - 1)) : review;
+  void replica
+    .handle({ cell, kind: "validate", body, timeout: "10s", gone: () => false })
+    .then(
+      ({ status }) => status,
+      (error: unknown) => (error instanceof BadReview ? error.status : 500),
+    )
+    .then((status) => {
+      const isRight = kind === "another operation" ? status === 200 : status >= 400 && status < 500;
+      if (isRight) world.coverage.row(kind === "another operation" ? "other operations" : "malformed review");
+      else world.violation("S13", `a review that is ${kind} was answered by ${status}`);
+    });
 }
 
 /** One deletion or eviction of one pod, repeated while it is told to come again; resolves with the last status code. */

@@ -26,7 +26,18 @@ const RULES = [
   "hold Gone",
   "hold Recreated",
   "hold CellRestored",
-];
+  "evidence get",
+  "evidence list",
+  "weight follows availability",
+  "reserved again after a loss",
+  "rolled back",
+  "decided again after a conflict",
+  "decided together",
+  "looked for after a write without an answer",
+  "refusal confirmed by a read",
+  "answered at its deadline",
+] as const;
+export type SeenRule = (typeof RULES)[number];
 
 export class Coverage {
   readonly faults = new Map<string, number>(FAULT_KINDS.map((kind) => [kind, 0]));

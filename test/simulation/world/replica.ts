@@ -1,24 +1,21 @@
 /** One webhook replica: the shipping assembly on simulated links. It dies and comes back empty-handed. */
 import type { Transport } from "../../../shared/kube/transport.ts";
 import { type Log, silentLog } from "../../../shared/observe/log.ts";
-import { Metrics } from "../../../shared/observe/metrics.ts";
 import { assembleWebhook, type Webhook } from "../../../webhook/assemble.ts";
-import { WebhookMetrics } from "../../../webhook/metrics.ts";
 import type { Call, Reply } from "../../../webhook/server.ts";
 import type { ProcessPorts } from "../../support/virtual-ports.ts";
 import "./preload.ts";
+import type { ReplicaMetrics } from "./replica-metrics.ts";
 
 export interface ReplicaOptions {
   readonly ports: ProcessPorts;
   readonly cores: readonly { readonly name: string; readonly transport: Transport }[];
   readonly cells: readonly { readonly name: string; readonly transport: Transport }[];
   readonly settleMs: number;
+  readonly metrics: ReplicaMetrics;
   /** What the replica calls a defect of its own. */
   readonly onDefect: (message: string) => void;
 }
-
-/** Counts of all replicas together; nobody reads them. */
-const metrics = new WebhookMetrics(new Metrics({ processMetrics: false }));
 
 export class Replica {
   readonly ports: ProcessPorts;
@@ -39,7 +36,7 @@ export class Replica {
       dryRunMode: false,
       requireBoundEvictions: true,
       log: defectLog(options.onDefect),
-      metrics,
+      metrics: options.metrics,
     });
     this.#webhook.start();
   }

@@ -3,7 +3,7 @@ import type { Json } from "../apiserver/etcd.ts";
 import { metadataOf, record } from "../apiserver/objects.ts";
 import { type Answered, FORCE_ANNOTATION } from "./reviews.ts";
 
-/** Rows that these worlds can reach. Those of dry-run mode and of malformed reviews are tested in `test/conformance`. */
+/** Rows that these worlds can reach. That of dry-run mode is tested in `test/conformance`. */
 export const ROWS = [
   "Ready, mature pod: allowed",
   "Ready, mature pod: denied, at the minimum",
@@ -32,6 +32,8 @@ export const ROWS = [
   "namespace controller, garbage collector, scheduler, taint eviction",
   "core out of reach: HTTP error",
   "the project's own pods",
+  "other operations",
+  "malformed review",
 ] as const;
 export type Row = (typeof ROWS)[number];
 

@@ -18,6 +18,7 @@ import { Kubelet } from "./kubelet.ts";
 import { Network } from "./network.ts";
 import { Rejections } from "./rejections.ts";
 import { Replica } from "./replica.ts";
+import { ReplicaMetrics } from "./replica-metrics.ts";
 import { type Answered, type InFlight, Reviews } from "./reviews.ts";
 import { type KnownNames, rowsOf } from "./rows.ts";
 import { drawScenario, type FaultKind, type ProtectorPlan, type Scenario, type Size } from "./scenario.ts";
@@ -90,6 +91,7 @@ export class World {
   readonly knobs: Knobs = { watchLagMs: new Map(), commitDelayMs: new Map() };
   readonly #tracing: boolean;
   readonly #names: KnownNames = new Map();
+  readonly #metrics = new ReplicaMetrics(this.coverage);
   readonly #processes: ProcessPorts[] = [];
 
   constructor(seed: number, { without, size, trace = false, scenario, isProtected = true }: WorldOptions) {
@@ -108,6 +110,7 @@ export class World {
       exemptions: this.exemptions,
       elapsedMs: () => this.time.elapsedMs,
       cells: this.cells,
+      rule: (name) => this.coverage.rule(name),
       violation: (invariant, message) => this.violation(invariant, message),
     });
     this.rejections = new Rejections(
@@ -173,6 +176,7 @@ export class World {
       cores,
       cells,
       settleMs: this.scenario.settleMs,
+      metrics: this.#metrics,
       onDefect: (message) => this.violation("S13", message),
     });
   }
