@@ -14,6 +14,7 @@ import { Federation, NAMESPACE, OWNER_CRD, ownerCrd, WORKLOAD } from "../../scri
 import { Component } from "../../scripts/product/component.ts";
 import { Estate } from "../../scripts/product/estate.ts";
 import { root } from "../../scripts/root.ts";
+import { REPORT_ENVIRONMENT, reported } from "../support/report.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const REPLICAS = FULL ? 100 : 10;
@@ -69,6 +70,7 @@ beforeAll(async () => {
     cells: CELLS,
     replicas: 2,
     settle: "6s",
+    environment: REPORT_ENVIRONMENT,
     core: { flags: REQUEST_TIMEOUT },
     cell: { nodes: NODES, flags: REQUEST_TIMEOUT },
     aggregatorArgs: ["--restore-after=2s", "--copy-interval=500ms"],
@@ -149,10 +151,16 @@ async function reviews(): Promise<Reviews> {
 async function play(catastrophe: string, wayOut: string, act: () => Promise<void>, recover: () => Promise<void>) {
   availability.from();
   const before = await reviews();
-  await act();
-  const after = await reviews();
-  await recover();
-  await untilWhole();
+  let after = before;
+  const file = `catastrophe-${rows.length + 1}`;
+  const what = { file, title: catastrophe, namespace: NAMESPACE, labels: `app=${WORKLOAD}`, promised: PROMISED };
+  await reported(estate, what, async (fault) => {
+    fault(catastrophe);
+    await act();
+    after = await reviews();
+    await recover();
+    await untilWhole();
+  });
   const { lowest } = availability;
   const count = (outcome: (typeof OUTCOMES)[number]): number => after[outcome] - before[outcome];
   const refused = count("denied") + count("busy") + count("failed");
