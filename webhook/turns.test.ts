@@ -19,9 +19,30 @@ describe("when it is this replica's turn", () => {
 
   test("after a batch, a pause in which a rival that always lost can win", () => {
     const mine = turns();
+    for (const atMs of [10, 30, 50]) mine.wrote(atMs, ROUND_TRIP_MS, 11);
+    expect(mine.waitMs(50)).toBe(5);
+    expect(mine.waitMs(55)).toBe(0);
+  });
+
+  test("after the first batches of a rush, a pause in which one that lost can try again", () => {
+    const lookOutMs = 1.5 * ROUND_TRIP_MS + 4;
+    const mine = turns();
     mine.wrote(10, ROUND_TRIP_MS, 11);
-    expect(mine.waitMs(10)).toBe(5);
-    expect(mine.waitMs(15)).toBe(0);
+    expect(mine.waitMs(10)).toBe(lookOutMs);
+    mine.wrote(30, ROUND_TRIP_MS, 11);
+    expect(mine.waitMs(30)).toBe(lookOutMs);
+    mine.wrote(50, ROUND_TRIP_MS, 11);
+    expect(mine.waitMs(50)).toBe(5);
+    mine.wrote(900, ROUND_TRIP_MS, 11);
+    expect(mine.waitMs(900)).toBe(lookOutMs);
+    mine.wrote(920, ROUND_TRIP_MS, 1);
+    expect(mine.waitMs(920)).toBe(0);
+  });
+
+  test("the first write says at once how long a turn is", () => {
+    const mine = turns();
+    mine.wrote(100, 40, 11);
+    expect(mine.waitMs(100)).toBe(1.5 * 40 + 4);
   });
 
   test.each([

@@ -8,6 +8,11 @@ const MAX_TURN_MS = 400;
 const PAUSE_PER_REQUEST_MS = 0.5;
 const MAX_PAUSE_MS = 40;
 const COURTESY_ROUND_TRIPS = 0.5;
+/** The first writes of a rush, each of at least so many requests, are followed by a pause that shows who else is there. */
+const LOOK_OUT_WRITES = 2;
+const LOOK_OUT_REQUESTS = 4;
+/** What a rival that lost needs: its conflict, a read, and the way of its next write. */
+const LOOK_OUT_ROUND_TRIPS = 1.5;
 /** Nobody waits longer than this, however many rivals there are. */
 const MAX_WAIT_MS = 1_000;
 /** A rival that did not write for this long has left. */
@@ -30,6 +35,9 @@ export class Turns {
   readonly #tag: string;
   readonly #rivals = new Map<string, { seenMs: number; passed: number }>();
   #roundTripMs = 5;
+  #isMeasured = false;
+  /** Own writes in a row with no rival in sight. */
+  #writesAlone = 0;
   #lastWriter: string | undefined;
   #lastRequests = 0;
   #lastWriteMs = Number.NEGATIVE_INFINITY;
@@ -74,6 +82,8 @@ export class Turns {
         if (rival.passed >= PASSES_UNTIL_LEFT_OUT) this.#rivals.delete(tag);
       }
     }
+    const isRush = this.#rivals.size === 0 && nowMs - this.#lastWriteMs <= RIVALRY_ENDS_MS;
+    this.#writesAlone = isRush ? this.#writesAlone + 1 : 1;
     this.#lastWriter = this.#tag;
     this.#lastWriteMs = nowMs;
   }
@@ -114,9 +124,12 @@ export class Turns {
 
   /**
    * After an own write, with no rival in sight. One that always loses is not seen: whoever wins has the newest version first and
-   * wins again. So many requests at a time, which come seldom to one replica only, leave others the time for a write.
+   * wins again. So many requests at a time, which come seldom to one replica only, leave others the time for a write; the first of
+   * them the time to try again after a conflict, because a rush begins with the writes of all replicas at once.
    */
   #pauseMs(): number {
+    if (this.#writesAlone <= LOOK_OUT_WRITES && this.#lastRequests >= LOOK_OUT_REQUESTS)
+      return Math.min(MAX_TURN_MS, LOOK_OUT_ROUND_TRIPS * this.#roundTripMs + WATCH_LAG_MS);
     return Math.min(this.#turnMs() / 2, MAX_PAUSE_MS, (this.#lastRequests - 1) * PAUSE_PER_REQUEST_MS);
   }
 
@@ -132,6 +145,7 @@ export class Turns {
   }
 
   #measure(tookMs: number): void {
-    this.#roundTripMs += (Math.min(tookMs, 1_000) - this.#roundTripMs) * NEWEST;
+    this.#roundTripMs += (Math.min(tookMs, 1_000) - this.#roundTripMs) * (this.#isMeasured ? NEWEST : 1);
+    this.#isMeasured = true;
   }
 }
