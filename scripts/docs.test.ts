@@ -4,6 +4,7 @@ import { dirname, join, relative } from "node:path";
 import { describe, expect, test } from "vitest";
 import {
   anchorsOf,
+  blocksWithTests,
   commandsOf,
   documentedCommands,
   harmless,
@@ -62,6 +63,17 @@ describe("every test that the documentation names is there", () => {
       ({ file, title }) => !existsSync(join(root, file)) || !read(file).includes(title),
     );
     expect(missing).toEqual([]);
+  });
+
+  test("and every block that names a test has it", () => {
+    const tests = globSync("test/**/*.test.ts", { cwd: root }).map(read);
+    const untested = pages.flatMap((page) => {
+      const own = tests.filter((text) => text.includes(`${page}", import.meta.url`)).join("\n");
+      return blocksWithTests(read(page))
+        .filter((name) => !own.includes(`"${name}"`))
+        .map((name) => `${page}: ${name}`);
+    });
+    expect(untested).toEqual([]);
   });
 
   test("and every failure names one", () => {
@@ -157,6 +169,12 @@ describe("reading a page", () => {
         candidates: ["webhook/review.ts/a.ts", "webhook/a.ts", "test/*/a.ts", "test/a.ts", "docs/a.ts", "./a.ts"],
       },
     ]);
+  });
+  test("leaves the blocks out that a test of their own runs", () => {
+    const named = `<!-- test: change -->\n\n\`\`\`sh\nkubectl delete pod x\n\`\`\`\n\n${page}`;
+    expect(blocksWithTests(named)).toEqual(["change"]);
+    expect(commandsOf(named).map(({ text }) => text)).toEqual(commandsOf(page).map(({ text }) => text));
+    expect(commandsOf(named)[0]?.line).toBe(12);
   });
   test("finds commands, not their output", () => {
     expect(commandsOf(page).map(({ text }) => text)).toEqual(["kubectl get pods # all", "npm test"]);

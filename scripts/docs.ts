@@ -44,11 +44,23 @@ export interface DocumentedCommand {
   readonly text: string;
 }
 
-/** What a reader is told to type: the lines of `sh` blocks, and those of `console` blocks that begin with `$`. */
+/** Names of the blocks that a test of their own runs in earnest: `<!-- test: NAME -->` is above each. */
+export function blocksWithTests(markdown: string): readonly string[] {
+  return [...markdown.matchAll(/<!-- test: (.+?) -->/g)].map(([, name = ""]) => name);
+}
+
+function withoutOwnTests(markdown: string): string {
+  return markdown.replace(/<!-- test: .+? -->\s*^```[\s\S]*?^```\s*$/gm, (block) => block.replace(/[^\n]/g, " "));
+}
+
+/**
+ * What a reader is told to type: the lines of `sh` blocks, and those of `console` blocks that begin with `$`; not those of blocks that a
+ * test of their own runs.
+ */
 export function commandsOf(markdown: string): readonly DocumentedCommand[] {
   const commands: DocumentedCommand[] = [];
   let language: string | undefined;
-  for (const [index, raw] of markdown.split("\n").entries()) {
+  for (const [index, raw] of withoutOwnTests(markdown).split("\n").entries()) {
     const fence = /^\s*```(\S*)/.exec(raw);
     if (fence !== null) {
       language = language === undefined ? (fence[1] ?? "") : undefined;

@@ -75,7 +75,8 @@ async function measured(estate: Place, work: () => Promise<void>): Promise<Figur
   return { tookMs: performance.now() - startedMs, refusals: (await refusals(estate)) - before };
 }
 
-async function refusals(estate: Place): Promise<number> {
+/** Deletions and evictions that were refused since the replicas started, busy answers included. */
+export async function refusals(estate: Place): Promise<number> {
   let sum = 0;
   for (const { component } of estate.webhooks) {
     for (const outcome of ["denied", "busy"])

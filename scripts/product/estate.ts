@@ -115,6 +115,16 @@ export class Estate implements AsyncDisposable {
     this.#balance();
   }
 
+  /** As a rollout does: new replicas take the place of all that there are. */
+  async replaceWebhooks(names: readonly string[], args: readonly string[] = []): Promise<void> {
+    const old = [...this.webhooks];
+    for (const name of names) await this.addWebhook(name, args);
+    for (const replica of old) {
+      this.forgetWebhook(replica);
+      await replica.component.stop();
+    }
+  }
+
   async startAggregator(cell: string): Promise<Component> {
     const name = `aggregator-${cell}`;
     const { leaseNamespace, environment = {} } = this.#options;

@@ -17,7 +17,8 @@ export function gateRegistration({ cell, url, caPem }: RegistrationOptions): unk
     matchPolicy: "Equivalent",
     sideEffects: "None",
     failurePolicy: "Ignore",
-    timeoutSeconds: 1,
+    // A second in the manifests; here nothing may depend on how busy the machine is.
+    timeoutSeconds: 10,
     clientConfig: { url: `${url}/webhook/${cell}${path}`, caBundle: Buffer.from(caPem).toString("base64") },
     namespaceSelector: {
       matchExpressions: [{ key: "podseidon.kubewharf.io/counted-gate", operator, values }],

@@ -22,6 +22,8 @@ export interface Deletion {
   readonly pod: string;
   /** HTTP status. */
   readonly code: number;
+  /** What webhooks had to say for the record, each key prefixed by the webhook's name. */
+  readonly annotations: Readonly<Record<string, string>>;
   /** When the apiserver received it and when it had answered, Unix milliseconds. */
   readonly receivedMs: number;
   readonly answeredMs: number;
@@ -38,6 +40,7 @@ export function readDeletions(cluster: Cluster): Deletion[] {
         user: String(field(event, "user", "username")),
         pod: String(field(event, "objectRef", "name")),
         code: Number(field(event, "responseStatus", "code")),
+        annotations: Object(field(event, "annotations")),
         receivedMs: Date.parse(String(field(event, "requestReceivedTimestamp"))),
         answeredMs: Date.parse(String(field(event, "stageTimestamp"))),
       };

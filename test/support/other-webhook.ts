@@ -44,8 +44,8 @@ export class OtherWebhook {
     return new OtherWebhook(server, files.caPem);
   }
 
-  /** Deletions and evictions of pods in `cell` are reviewed by it, too. */
-  async register(cell: Cluster): Promise<void> {
+  /** Deletions and evictions of pods in `cell` are reviewed by it, too; changes only where `more` says so. */
+  async register(cell: Cluster, name = NAME, more: readonly unknown[] = []): Promise<void> {
     const address = this.#server.address();
     const port = typeof address === "object" && address !== null ? address.port : 0;
     const rule = { apiGroups: [""], apiVersions: ["v1"] };
@@ -53,7 +53,7 @@ export class OtherWebhook {
       {
         apiVersion: "admissionregistration.k8s.io/v1",
         kind: "ValidatingWebhookConfiguration",
-        metadata: { name: NAME },
+        metadata: { name },
         webhooks: [
           {
             ...{
@@ -67,6 +67,7 @@ export class OtherWebhook {
             rules: [
               { ...rule, operations: ["DELETE"], resources: ["pods"] },
               { ...rule, operations: ["CREATE"], resources: ["pods/eviction"] },
+              ...more,
             ],
           },
         ],

@@ -1,0 +1,221 @@
+/** The counted readiness gate with the real Deployment controller: what a rollout is refused without it and with it. */
+import { readFileSync } from "node:fs";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { deploy, refusals, roll } from "../../scripts/bench/rollout.ts";
+import { conditionStatus, field, items } from "../../scripts/control-plane/api-client.ts";
+import { Availability } from "../../scripts/demo/availability.ts";
+import { Estate } from "../../scripts/product/estate.ts";
+import { COUNTED_CONDITION, COUNTED_GATE } from "../../shared/schema/annotations.ts";
+import { shellCommand } from "../support/documented.ts";
+import { createProtector, readProtector, waitUntilSettled } from "../support/protectors.ts";
+
+const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
+const REPLICAS = FULL ? 100 : 20;
+const ROLLS = FULL ? 10 : 1;
+/** maxSurge and maxUnavailable. */
+const QUARTER = REPLICAS / 4;
+const SETTLED_WITHIN_MS = 120_000;
+const PODS = "/api/v1/namespaces/default/pods";
+const SPEC = { containers: [{ name: "app", image: "app:1" }] };
+
+let estate: Estate;
+
+beforeAll(async () => {
+  estate = await Estate.start({
+    cells: ["cell"],
+    single: true,
+    // One, so that what it knows is known.
+    replicas: 1,
+    settle: "40s",
+    cell: { nodes: 2 },
+    // Counts come as late as from a core on another continent, so that a rollout meets the gap that the gate closes.
+    aggregatorArgs: ["--counted-gate-bound", "5m", "--coalesce-period", "300ms"],
+  });
+  await deploy(estate, "web", REPLICAS);
+  await waitUntilSettled(estate.core, "default", "web", REPLICAS, SETTLED_WITHIN_MS);
+});
+
+afterAll(async () => {
+  await estate?.stop();
+});
+
+function isGated(pod: unknown): boolean {
+  const gates = field(pod, "spec", "readinessGates");
+  return Array.isArray(gates) && gates.some((gate) => field(gate, "conditionType") === COUNTED_CONDITION);
+}
+
+async function pods(app: string): Promise<readonly unknown[]> {
+  return items(await estate.core.admin.get(`${PODS}?labelSelector=app%3D${app}`));
+}
+
+/** Pods whose containers are ready. */
+async function running(image: string): Promise<number> {
+  const found = await pods("web");
+  const isNew = (pod: unknown): boolean => JSON.stringify(field(pod, "spec", "containers")).includes(`"${image}"`);
+  return found.filter((pod) => isNew(pod) && conditionStatus(pod, "ContainersReady") === "True").length;
+}
+
+/** The aggregator stands still until the condition holds: what a slow one does now and then, on any machine. */
+async function whileNobodyCounts(what: string, condition: () => Promise<boolean>): Promise<void> {
+  const aggregator = estate.aggregators.get("cell");
+  aggregator?.process.freeze();
+  try {
+    await estate.core.waitFor(what, condition, SETTLED_WITHIN_MS);
+  } finally {
+    aggregator?.process.thaw();
+  }
+}
+
+/** One rollout; `meanwhile` runs beside it. Resolves with the number of deletions that were refused. */
+async function rolled(image: string, meanwhile: () => Promise<void> = async () => {}): Promise<number> {
+  const availability = await Availability.watch([estate.core], "default", "app=web");
+  try {
+    const [{ tookMs, refusals: refused }] = await Promise.all([roll(estate, "web", REPLICAS, image), meanwhile()]);
+    process.stdout.write(
+      `rollout ${image} of ${REPLICAS}: ${Math.round(tookMs)} ms, refused ${refused}, lowest ${availability.lowest}\n`,
+    );
+    expect(availability.lowest).toBeGreaterThanOrEqual(REPLICAS - QUARTER);
+    await waitUntilSettled(estate.core, "default", "web", REPLICAS, SETTLED_WITHIN_MS);
+    return refused;
+  } finally {
+    await availability.stop();
+  }
+}
+
+/** As many rollouts as the size asks for, nothing held up. */
+async function rolls(image: string): Promise<number[]> {
+  const refused: number[] = [];
+  for (let count = 1; count <= ROLLS; count++) refused.push(await rolled(`${image}:${count}`));
+  return refused;
+}
+
+async function createPod(name: string, labels: Readonly<Record<string, string>>): Promise<void> {
+  await estate.core.admin.call("POST", PODS, { apiVersion: "v1", kind: "Pod", metadata: { name, labels }, spec: SPEC });
+}
+
+async function statusOf(name: string, type: string): Promise<string | undefined> {
+  return conditionStatus(await estate.core.admin.get(`${PODS}/${name}`), type);
+}
+
+async function setCondition(name: string, type: string): Promise<void> {
+  const body = { status: { conditions: [{ type, status: "True" }] } };
+  await estate.core.admin.call("PATCH", `${PODS}/${name}/status`, body, {
+    contentType: "application/strategic-merge-patch+json",
+  });
+}
+
+describe("rolling updates", () => {
+  it("without the gate are refused old pods whose replacements are not counted yet", async () => {
+    const held = await rolled("held:1", async () => {
+      const before = await refusals(estate);
+      await whileNobodyCounts("a refusal", async () => (await refusals(estate)) > before);
+    });
+    expect(held).toBeGreaterThan(0);
+    const refused = await rolls("plain");
+    process.stdout.write(`without the gate: ${refused.join(", ")} refusals\n`);
+    expect((await pods("web")).some(isGated)).toBe(false);
+  });
+
+  it("with the gate are refused nothing", async () => {
+    await estate.registerGate("cell");
+    await estate.core.kubectl(["annotate", "podprotector/web", `${COUNTED_GATE}=enabled`]);
+    await estate.core.waitFor("the webhooks to know of the annotation", async () => {
+      const sample = {
+        apiVersion: "v1",
+        kind: "Pod",
+        metadata: { name: "sample", labels: { app: "web" } },
+        spec: SPEC,
+      };
+      const answers = await Promise.all(
+        Array.from({ length: 8 }, () => estate.core.admin.call("POST", `${PODS}?dryRun=All`, sample)),
+      );
+      return answers.every(isGated);
+    });
+    // All that may go at once, and all that may come beside what is there: more only when these are Ready.
+    const most = 2 * QUARTER;
+    const held = await rolled("held:2", () =>
+      whileNobodyCounts(`${most} new pods to run`, async () => (await running("held:2")) === most),
+    );
+    const refused = [held, ...(await rolls("gated"))];
+    process.stdout.write(`with the gate: ${refused.join(", ")} refusals\n`);
+    expect(refused).toEqual(refused.map(() => 0));
+    expect((await pods("web")).every(isGated)).toBe(true);
+    const aggregator = estate.aggregators.get("cell");
+    const opened = await aggregator?.metric("podseidon_aggregator_gates_opened_total", { reason: "Counted" });
+    expect(opened).toBeGreaterThanOrEqual(REPLICAS);
+  });
+});
+
+describe("conditions of one's own", () => {
+  it("count as the protector says: one that is a gate makes the pod Ready, one that is none is asked for beside Ready", async () => {
+    const labels = { app: "own" };
+    const spec = { minAvailable: 1, selector: { matchLabels: labels }, availabilityConditions: ["example.com/warm"] };
+    await createProtector(estate.core, "default", "own", spec);
+    const gated = { ...SPEC, readinessGates: [{ conditionType: "example.com/in-rotation" }] };
+    for (const name of ["own-0", "own-1"]) {
+      await estate.core.admin.call("POST", PODS, {
+        apiVersion: "v1",
+        kind: "Pod",
+        metadata: { name, labels },
+        spec: gated,
+      });
+      await estate.core.waitFor(`${name} to run`, async () => (await statusOf(name, "ContainersReady")) === "True");
+      expect(await statusOf(name, "Ready")).not.toBe("True");
+      await setCondition(name, "example.com/in-rotation");
+      await estate.core.waitFor(`${name} to be Ready`, async () => (await statusOf(name, "Ready")) === "True");
+    }
+    await estate.core.waitFor("both to be counted as Ready, none as available", async () => {
+      const { status } = await readProtector(estate.core, "default", "own");
+      const { readyReplicas, availableReplicas } = status?.cells[0]?.aggregation ?? {};
+      return readyReplicas === 2 && availableReplicas === 0;
+    });
+    await setCondition("own-0", "example.com/warm");
+    await waitUntilSettled(estate.core, "default", "own", 1, SETTLED_WITHIN_MS);
+    const remove = (name: string) => estate.core.admin.request("DELETE", `${PODS}/${name}?dryRun=All`);
+    expect((await remove("own-0")).status).toBe(429);
+    expect((await remove("own-1")).status).toBe(200);
+    await setCondition("own-1", "example.com/warm");
+    await waitUntilSettled(estate.core, "default", "own", 2, SETTLED_WITHIN_MS);
+    expect((await remove("own-0")).status).toBe(200);
+  });
+});
+
+describe("the gate", () => {
+  it("is set again when its condition is lost", async () => {
+    const [pod] = await pods("web");
+    const name = String(field(pod, "metadata", "name"));
+    const conditions = [{ type: COUNTED_CONDITION, $patch: "delete" }];
+    const patch = JSON.stringify({ status: { conditions } });
+    await estate.core.kubectl(["patch", `pod/${name}`, "--subresource=status", "--type=strategic", "--patch", patch]);
+    await estate.core.waitFor(
+      "the condition to be back",
+      async () => (await statusOf(name, COUNTED_CONDITION)) === "True",
+    );
+  });
+
+  it("opens at once for a pod that no protector counts", async () => {
+    const spec = { ...SPEC, readinessGates: [{ conditionType: COUNTED_CONDITION }] };
+    const metadata = { name: "stray", labels: { app: "stray" } };
+    await estate.core.admin.call("POST", PODS, { apiVersion: "v1", kind: "Pod", metadata, spec });
+    await estate.core.waitFor("the stray pod to be Ready", async () => (await statusOf("stray", "Ready")) === "True");
+  });
+
+  it("waits for an aggregator that is down, opens by one command, and is not added after another", async () => {
+    const aggregator = estate.aggregators.get("cell");
+    await aggregator?.process.kill("SIGKILL");
+    await createPod("waiting", { app: "web" });
+    expect(isGated(await estate.core.admin.get(`${PODS}/waiting`))).toBe(true);
+    await estate.core.waitFor(
+      "its containers to be ready",
+      async () => (await statusOf("waiting", "ContainersReady")) === "True",
+    );
+    expect(await statusOf("waiting", "Ready")).toBe("False");
+    const page = readFileSync(new URL("../../docs/counted-gate.md", import.meta.url), "utf8");
+    await shellCommand(estate.core, page, "open the gates");
+    await estate.core.waitFor("the pod to be Ready", async () => (await statusOf("waiting", "Ready")) === "True");
+    await shellCommand(estate.core, page, "turn the gate off");
+    await createPod("plain", { app: "web" });
+    expect(isGated(await estate.core.admin.get(`${PODS}/plain`))).toBe(false);
+    await aggregator?.process.start();
+  });
+});

@@ -1,0 +1,360 @@
+/**
+ * What x-pdb does, on a real apiserver: the owner's probe and every way in which it can fail, pre-activities, suspension, and who may
+ * bypass all of it. One webhook replica; the test says what is counted.
+ */
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { field } from "../../scripts/control-plane/api-client.ts";
+import { ensureBinaries } from "../../scripts/control-plane/binaries.ts";
+import { ManagedProcess } from "../../scripts/control-plane/managed-process.ts";
+import { reservePort } from "../../scripts/control-plane/ports.ts";
+import {
+  FORCE_DELETE_ANNOTATION,
+  PENDING_DISRUPTION_ANNOTATION,
+  PRE_ACTIVITY_PREFIX,
+} from "../../shared/schema/annotations.ts";
+import { GrpcWire } from "../../webhook/probe/grpc.ts";
+import { AdmissionRig, messageOf, NAMESPACE, protectorsIn, verdictOf } from "../support/admission-rig.ts";
+import { AUDITED, type Deletion, readDeletions } from "../support/deletions.ts";
+import { type Opinion, ProbeServer } from "../support/probe-server.ts";
+
+const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
+const BURST = FULL ? 100 : 20;
+/** The webhook's name, which kube-apiserver puts before what it has to say for the record. */
+const REVIEWED_BY = "pods.podseidon.kubewharf.io";
+const PODS = `/api/v1/namespaces/${NAMESPACE}/pods`;
+
+let rig: AdmissionRig;
+const servers: ProbeServer[] = [];
+
+beforeAll(async () => {
+  rig = await AdmissionRig.start({
+    webhookArgs: ["--bypass-needs-permission", "--mark-pending-disruptions"],
+    // As long as kube-apiserver allows: what a slow probe holds up must not depend on how busy the machine is.
+    registration: { timeoutSeconds: 30 },
+    cell: {
+      ...AUDITED,
+      controllerManager: false,
+      scheduler: false,
+      kwok: false,
+      flags: {
+        "kube-apiserver": { ...AUDITED.flags?.["kube-apiserver"], "disable-admission-plugins": "ServiceAccount" },
+      },
+    },
+  });
+});
+
+afterEach(async () => {
+  for (const server of servers.splice(0)) await server[Symbol.asyncDispose]();
+});
+
+afterAll(async () => {
+  await rig?.[Symbol.asyncDispose]();
+});
+
+async function probeServer(opinion: Opinion, secure = false): Promise<ProbeServer> {
+  const { certificatePem: cert, privateKeyPem: key } = rig.cluster.identity.servingCertificate(["db"], ["127.0.0.1"]);
+  const server = await ProbeServer.start(opinion, secure ? { cert, key } : undefined);
+  servers.push(server);
+  return server;
+}
+
+/** Pods of a protector with room for all of them. */
+async function protect(
+  count: number,
+  spec: Readonly<Record<string, unknown>>,
+  available = 1000,
+): Promise<readonly string[]> {
+  const app = rig.unique("near");
+  const names = Array.from({ length: count }, (_, index) => `${app}-${index}`);
+  for (const name of names) await rig.pod(name, app);
+  await rig.protector(app, { minAvailable: 1, selector: { matchLabels: { app } }, ...spec }, { available });
+  return names;
+}
+
+const grpc = (server: ProbeServer): unknown => ({ endpoint: server.grpcEndpoint, insecure: true });
+
+async function metric(name: string, labels: Readonly<Record<string, string>> = {}): Promise<number> {
+  return (await rig.estate.webhooks[0]?.component.metric(`podseidon_webhook_${name}`, labels)) ?? 0;
+}
+
+describe("the probe", () => {
+  it("is asked by x-pdb's contract over gRPC, with TLS, and by HTTP", async () => {
+    const opinion: Opinion = ({ pod_name }) => ({ is_allowed: !pod_name.endsWith("-1"), error: "" });
+    const secure = await probeServer(opinion, true);
+    const plain = await probeServer(opinion);
+    const ways: unknown[] = [
+      { endpoint: secure.grpcEndpoint, caBundle: rig.cluster.identity.certificateAuthorityPem },
+      grpc(plain),
+      { endpoint: plain.httpEndpoint, protocol: "HTTP" },
+    ];
+    for (const probe of ways) {
+      const [yes = "", no = ""] = await protect(2, { probe });
+      expect(verdictOf(await rig.delete(yes))).toBe("allow");
+      const refused = await rig.delete(no);
+      expect(verdictOf(refused)).toBe("denial");
+      expect(messageOf(refused)).toMatch(/is told by its probe \S+ that it may not go; try again later$/);
+      expect(await rig.buckets(no.slice(0, -2))).toHaveLength(1);
+    }
+    expect(secure.questions).toHaveLength(2);
+    expect(plain.questions[0]).toMatchObject({ pod_namespace: NAMESPACE, xpdb_namespace: NAMESPACE });
+  });
+
+  it("with a certificate of an unknown authority is no answer", async () => {
+    const server = await probeServer(() => ({ is_allowed: true }), true);
+    const [name = ""] = await protect(1, { probe: { endpoint: server.grpcEndpoint } });
+    expect(verdictOf(await rig.delete(name))).toBe("denial");
+    expect(server.questions).toEqual([]);
+  });
+
+  it("speaks gRPC with a server that is not of this project: etcd's health service has the same form of answer", async () => {
+    const directory = mkdtempSync(join(tmpdir(), "podseidon-etcd-"));
+    const [client, peer] = [await reservePort("127.0.0.1"), await reservePort("127.0.0.1")];
+    const { etcd } = await ensureBinaries();
+    const urls = { client: `http://127.0.0.1:${client}`, peer: `http://127.0.0.1:${peer}` };
+    const server = new ManagedProcess({
+      name: "etcd as a gRPC server",
+      logFile: join(directory, "etcd.log"),
+      workingDirectory: directory,
+      launch: () => ({
+        binary: etcd,
+        args: [
+          `--data-dir=${join(directory, "data")}`,
+          `--listen-client-urls=${urls.client}`,
+          `--advertise-client-urls=${urls.client}`,
+          `--listen-peer-urls=${urls.peer}`,
+          `--initial-advertise-peer-urls=${urls.peer}`,
+          `--initial-cluster=default=${urls.peer}`,
+        ],
+        environment: {},
+      }),
+      isReady: async (signal) => (await fetch(`${urls.client}/health`, { signal })).status === 200,
+      startTimeoutMs: 30_000,
+      onUnexpectedEnd: (description) => process.stderr.write(`${description}\n`),
+    });
+    await server.start();
+    const options = { endpoint: `127.0.0.1:${client}`, caBundle: undefined, insecure: true };
+    // Health.Check takes a service's name in the first field, where the probe has the pod's, and answers with 1 for SERVING.
+    const question = {
+      probe: { endpoint: "" },
+      podName: "",
+      podNamespace: "",
+      budgetName: "",
+      budgetNamespace: "",
+      deadlineMs: 0,
+    };
+    const signal = new AbortController().signal;
+    const [health, probe] = [new GrpcWire(options, "/grpc.health.v1.Health/Check"), new GrpcWire(options)];
+    try {
+      expect(await health.ask(question, signal)).toEqual({ isAllowed: true, error: "" });
+      await expect(health.ask({ ...question, podName: "no-such-service" }, signal)).rejects.toThrow(
+        /gRPC status 5 \(.*unknown service/,
+      );
+      await expect(probe.ask(question, signal)).rejects.toThrow(
+        /does not know \/disruptionprobe.v1.DisruptionProbeService/,
+      );
+    } finally {
+      health.close();
+      probe.close();
+      await server.kill("SIGKILL");
+      rmSync(directory, { recursive: true, force: true });
+    }
+  });
+
+  it("that is down refuses clearly, soon without being asked, and lets go again when it is up", async () => {
+    const port = await reservePort("127.0.0.1");
+    const names = await protect(10, { probe: { endpoint: `http://127.0.0.1:${port}/`, protocol: "HTTP" } });
+    const messages: string[] = [];
+    for (const name of names) {
+      const answer = await rig.delete(name);
+      expect(verdictOf(answer)).toBe("denial");
+      messages.push(messageOf(answer));
+    }
+    expect(messages[0]).toMatch(/could not ask its probe http:\/\/127\.0\.0\.1:\d+\/: .*ECONNREFUSED/);
+    const unasked = messages.filter((message) =>
+      /has a probe that does not answer: \S+ is tried again in \d s/.test(message),
+    );
+    expect(unasked.length).toBeGreaterThan(0);
+    expect(await metric("probe_circuits_open")).toBe(1);
+    const server = await probeServer(() => ({ is_allowed: true }));
+    await server.listenHttpAt(port);
+    const [first = "", ...rest] = names;
+    await rig.cluster.waitFor(
+      "the probe to be asked again",
+      async () => verdictOf(await rig.delete(first)) === "allow",
+    );
+    for (const name of rest) expect(verdictOf(await rig.delete(name))).toBe("allow");
+    expect(await metric("probe_circuits_open")).toBe(0);
+  });
+
+  it("that is slow holds up its own pod and no other, of the same protector either", async () => {
+    const release = Promise.withResolvers<void>();
+    const server = await probeServer(async ({ pod_name }) => {
+      if (pod_name.endsWith("-0")) await release.promise;
+      return { is_allowed: true };
+    });
+    const [slow = "", ...others] = await protect(BURST, { probe: { ...Object(grpc(server)), timeoutMillis: 25_000 } });
+    let isAnswered = false;
+    const waiting = rig.delete(slow).finally(() => {
+      isAnswered = true;
+    });
+    await rig.cluster.waitFor("the slow question to arrive", async () => server.questions.length > 0);
+    const answers = await Promise.all(others.map((name) => rig.delete(name)));
+    expect(answers.map(verdictOf)).toEqual(answers.map(() => "allow"));
+    expect(isAnswered).toBe(false);
+    release.resolve();
+    expect(verdictOf(await waiting)).toBe("allow");
+  });
+
+  it("that never answers is given up before the review's time is over", async () => {
+    const server = await probeServer(() => "silence");
+    const [name = ""] = await protect(1, { probe: grpc(server) });
+    const answer = await rig.delete(name);
+    expect(verdictOf(answer)).toBe("denial");
+    expect(messageOf(answer)).toContain("no answer in time");
+  });
+
+  it.each<[string, Opinion]>([
+    ["a yes with an error", () => ({ is_allowed: true, error: "but not really" })],
+    ["a yes under a status that is not OK", () => "failure"],
+    ["bytes that are no message", () => "garbage"],
+    ["an answer without end", () => "flood"],
+    ["the end of the connection", () => "hang-up"],
+  ])("that lies refuses: %s", async (_, opinion) => {
+    const server = await probeServer(opinion);
+    for (const probe of [grpc(server), { endpoint: server.httpEndpoint, protocol: "HTTP" }]) {
+      const [name = ""] = await protect(1, { probe });
+      expect(verdictOf(await rig.delete(name))).toBe("denial");
+      expect(await rig.buckets(name.slice(0, -2))).toEqual([]);
+    }
+  });
+
+  it("is not flooded: a burst is asked a few at a time, and every pod gets an answer", async () => {
+    const server = await probeServer(async () => {
+      await new Promise((resolve) => setImmediate(resolve));
+      return { is_allowed: true };
+    });
+    const names = await protect(BURST, { probe: grpc(server) });
+    const answers = await Promise.all(names.map((name) => rig.delete(name)));
+    expect(answers.map(verdictOf)).toEqual(answers.map(() => "allow"));
+    process.stdout.write(`${BURST} deletions at once: the probe was asked ${server.mostActive} at a time at most\n`);
+    expect(server.mostActive).toBeLessThanOrEqual(16);
+  });
+
+  it("is not asked where there is no quota", async () => {
+    const server = await probeServer(() => ({ is_allowed: true }));
+    const [name = ""] = await protect(1, { probe: grpc(server) }, 1);
+    expect(verdictOf(await rig.delete(name))).toBe("denial");
+    expect(server.questions).toEqual([]);
+  });
+});
+
+describe("pre-activities", () => {
+  it("hold a pod back, deleted or evicted, for as long as their annotation is there", async () => {
+    const [name = ""] = await protect(1, {});
+    const annotation = `${PRE_ACTIVITY_PREFIX}copy-data`;
+    await rig.cluster.admin.call("PATCH", `${PODS}/${name}`, {
+      metadata: { annotations: { [annotation]: "waiting" } },
+    });
+    for (const answer of [await rig.delete(name), await rig.evict(name), await rig.delete(name)]) {
+      expect(verdictOf(answer)).toBe("denial");
+      expect(messageOf(answer)).toContain("waits for what has to be done before this pod goes: copy-data");
+    }
+    expect(await rig.buckets(name.slice(0, -2))).toEqual([]);
+    // Whoever has something to do learns that it is time.
+    await rig.cluster.waitFor("the pod to be marked", async () => {
+      const found = await rig.cluster.admin.get(`${PODS}/${name}`);
+      return field(found, "metadata", "annotations", PENDING_DISRUPTION_ANNOTATION) === "true";
+    });
+    expect(verdictOf(await rig.delete(name, { dryRun: ["All"] }))).toBe("denial");
+    await rig.cluster.admin.call("PATCH", `${PODS}/${name}`, { metadata: { annotations: { [annotation]: null } } });
+    expect(verdictOf(await rig.delete(name))).toBe("allow");
+  });
+});
+
+describe("a suspension", () => {
+  it("lets everything go until it ends by itself, in the middle of a burst, and not one more", async () => {
+    const suspend = { enabled: true, until: new Date(Date.now() + 3_600_000).toISOString(), reason: "moving" };
+    const names = [...(await protect(BURST, { minAvailable: 1000, suspend }))];
+    const app = String(names[0]).slice(0, -2);
+    expect(await metric("protectors_suspended")).toBe(1);
+    for (const name of names.splice(0, 4)) {
+      const answer = await rig.delete(name);
+      expect(verdictOf(answer)).toBe("allow");
+      expect(String(answer.headers.warning)).toContain(`is suspended until ${suspend.until} (moving)`);
+    }
+    const untilMs = Math.ceil((Date.now() + 2_000) / 1000) * 1000;
+    const until = new Date(untilMs).toISOString();
+    await rig.cluster.admin.call("PATCH", `${protectorsIn(NAMESPACE)}/${app}`, { spec: { suspend: { until } } });
+    const before = names.splice(0, names.length - 4);
+    let allowed = 4;
+    for (const name of before) {
+      const isAllowed = verdictOf(await rig.delete(name)) === "allow";
+      if (isAllowed) allowed++;
+      if (Date.now() < untilMs) expect(isAllowed).toBe(true);
+    }
+    await rig.cluster.waitFor("the end, and the webhook to know of it", async () => {
+      return Date.now() >= untilMs && (await metric("protectors_suspended")) === 0;
+    });
+    for (const name of names) expect(verdictOf(await rig.delete(name))).toBe("denial");
+    process.stdout.write(`suspension: ${allowed} of ${BURST} were let go before its end, none after\n`);
+    expect(await metric("reviews_total", { outcome: "suspended" })).toBeGreaterThan(0);
+  });
+});
+
+describe("the force-delete annotation, where it needs a permission", () => {
+  async function forced(value: string): Promise<string> {
+    const [name = ""] = await protect(1, { minAvailable: 1000 });
+    await rig.cluster.admin.call("PATCH", `${PODS}/${name}`, {
+      metadata: { annotations: { [FORCE_DELETE_ANNOTATION]: value } },
+    });
+    return name;
+  }
+
+  const auditOf = (name: string): Deletion[] => readDeletions(rig.cluster).filter(({ pod }) => pod === name);
+
+  async function deleteAs(user: string, name: string): Promise<{ code: number; stderr: string }> {
+    return rig.cluster.kubectl(["delete", "pod", name, "--wait=false"], {
+      kubeconfig: await rig.cluster.kubeconfigFor({ user }),
+    });
+  }
+
+  it("is followed for those who have it, and only for them", async () => {
+    await rig.cluster.kubectl(["create", "role", "deleter", "--verb=delete", "--resource=pods"]);
+    await rig.cluster.kubectl(["create", "rolebinding", "deleters", "--role=deleter", "--user=eve", "--user=ann"]);
+    await rig.cluster.kubectl([
+      "create",
+      "clusterrole",
+      "bypass",
+      "--verb=bypass",
+      "--resource=podprotectors.podseidon.kubewharf.io",
+    ]);
+    await rig.cluster.kubectl(["create", "rolebinding", "bypassers", "--clusterrole=bypass", "--user=ann"]);
+    const name = await forced("true");
+    const refused = await deleteAs("eve", name);
+    expect(refused.code).toBe(1);
+    expect(refused.stderr).toContain("eve may not bypass podprotectors.podseidon.kubewharf.io in namespace default");
+    const { code, stderr } = await deleteAs("ann", name);
+    expect(stderr).toContain("is let go by its force-delete annotation");
+    expect(code).toBe(0);
+    expect(await metric("bypass_ignored_total", { reason: "forbidden" })).toBe(1);
+    await rig.cluster.waitFor("both to be on record", async () => auditOf(name).length === 2);
+    expect(auditOf(name)).toMatchObject([
+      { user: "eve", code: 429, annotations: { [`${REVIEWED_BY}/force-delete-ignored`]: "forbidden" } },
+      { user: "ann", code: 200, annotations: { [`${REVIEWED_BY}/force-delete`]: "true" } },
+    ]);
+  });
+
+  it("ends when it says so", async () => {
+    const over = await forced(JSON.stringify({ until: new Date(Date.now() - 1_000).toISOString(), reason: "x" }));
+    const answer = await rig.delete(over);
+    expect(verdictOf(answer)).toBe("denial");
+    expect(String(answer.headers.warning)).toContain("it was good until");
+    const good = await forced(JSON.stringify({ until: new Date(Date.now() + 600_000).toISOString(), reason: "stuck" }));
+    expect(verdictOf(await rig.delete(good))).toBe("allow");
+    await rig.cluster.waitFor("the reason to be on record", async () => auditOf(good).length > 0);
+    expect(auditOf(good)[0]?.annotations).toMatchObject({ [`${REVIEWED_BY}/force-delete-reason`]: "stuck" });
+  });
+});

@@ -1,0 +1,379 @@
+/**
+ * What PodUnavailableBudget promises, on a real control plane, by the registration of the manifests and a budget that is brought over
+ * by the steps of its migration page: its table of operations, and its three scenarios of two teams with the same pods.
+ */
+import { readFileSync } from "node:fs";
+import { loadAll } from "js-yaml";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { type ApiAnswer, field, items } from "../../scripts/control-plane/api-client.ts";
+import { KWOK_ANNOTATIONS } from "../../scripts/control-plane/kwok/annotations.ts";
+import { Availability } from "../../scripts/demo/availability.ts";
+import { Estate } from "../../scripts/product/estate.ts";
+import type { Transport } from "../../shared/kube/transport.ts";
+import { shellCommand } from "../support/documented.ts";
+import {
+  generatorTransport,
+  installCrd,
+  installGenerator,
+  type RunningGenerator,
+  startGenerator,
+} from "../support/generator-rig.ts";
+import { OtherWebhook } from "../support/other-webhook.ts";
+import { readProtector, reservationCount, waitUntilSettled } from "../support/protectors.ts";
+
+const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
+const REPLICAS = FULL ? 40 : 10;
+const BUDGET = FULL ? 8 : 3;
+const PODS = "/api/v1/namespaces/default/pods";
+const SETTLED_WITHIN_MS = 90_000;
+const PAGE = readFileSync(new URL("../../docs/migration-from-podunavailablebudget.md", import.meta.url), "utf8");
+const REGISTRATION = new URL("../../manifests/base/registration/registration.yaml", import.meta.url);
+const STRATEGIC = { contentType: "application/strategic-merge-patch+json" };
+
+const MANAGER = "kruise-controller-manager";
+/** As its chart has it, as far as the page's step is concerned. */
+const KRUISE = [
+  { apiVersion: "v1", kind: "Namespace", metadata: { name: "kruise-system" } },
+  {
+    apiVersion: "apps/v1",
+    kind: "Deployment",
+    metadata: { name: MANAGER, namespace: "kruise-system" },
+    spec: {
+      replicas: 0,
+      selector: { matchLabels: { "control-plane": "controller-manager" } },
+      template: {
+        metadata: { labels: { "control-plane": "controller-manager" } },
+        spec: {
+          containers: [
+            { name: "manager", image: "openkruise/kruise-manager:v1.8.0", args: ["--enable-leader-election"] },
+          ],
+        },
+      },
+    },
+  },
+];
+
+let estate: Estate;
+let transport: Transport;
+let running: RunningGenerator;
+
+beforeAll(async () => {
+  estate = await Estate.start({ cells: ["cell"], single: true, replicas: 0, settle: "8s", cell: { nodes: 3 } });
+  await estate.addWebhook("webhook-dry", ["--dry-run"]);
+  await registerByManifests();
+  await installGenerator(estate.core);
+  await installCrd(estate.core, "podunavailablebudgets.policy.kruise.io");
+  transport = await generatorTransport(estate.core);
+  running = startGenerator(transport);
+  await deploy("web", REPLICAS);
+  await deploy("table", 4);
+});
+
+afterAll(async () => {
+  await running?.generator.stop();
+  transport?.close();
+  await estate?.stop();
+});
+
+/** The rules and matchConditions that users install; only where the webhook is found differs. */
+async function registerByManifests(): Promise<void> {
+  const caBundle = Buffer.from(estate.core.identity.certificateAuthorityPem).toString("base64");
+  const documents = loadAll(readFileSync(REGISTRATION, "utf8")).map((document) => {
+    const registration = Object(document);
+    const webhooks = registration.webhooks.map((webhook: Readonly<Record<string, unknown>>) => {
+      const path = String(field(webhook, "clientConfig", "service", "path")).replace("CELL", "cell");
+      return { ...webhook, clientConfig: { url: `https://127.0.0.1:${estate.balancer.port}${path}`, caBundle } };
+    });
+    return { ...registration, webhooks };
+  });
+  await estate.core.apply(documents);
+}
+
+function budget(name: string, maxUnavailable: number): unknown {
+  return {
+    apiVersion: "policy.kruise.io/v1alpha1",
+    kind: "PodUnavailableBudget",
+    metadata: { name, namespace: "default" },
+    spec: { maxUnavailable, selector: { matchLabels: { app: name } } },
+  };
+}
+
+const protectorOf = (name: string): string => `podunavailablebudget-${name}`;
+
+async function deploy(name: string, replicas: number): Promise<void> {
+  const labels = { app: name };
+  const resizePolicy = [{ resourceName: "memory", restartPolicy: "RestartContainer" }];
+  const resources = { requests: { cpu: "10m", memory: "16Mi" } };
+  const spec = {
+    terminationGracePeriodSeconds: 1,
+    initContainers: [{ name: "migrate", image: "migrate:1" }],
+    containers: [
+      { name: "app", image: "app:1", resizePolicy, resources },
+      { name: "envoy", image: "envoy:1" },
+    ],
+  };
+  const template = { metadata: { labels, annotations: { [KWOK_ANNOTATIONS.readyAfter]: "500ms" } }, spec };
+  await estate.core.apply([
+    {
+      apiVersion: "apps/v1",
+      kind: "Deployment",
+      metadata: { name, namespace: "default" },
+      spec: { replicas, selector: { matchLabels: labels }, template },
+    },
+  ]);
+}
+
+async function settled(name: string, available: number): Promise<void> {
+  await waitUntilSettled(estate.core, "default", protectorOf(name), available, SETTLED_WITHIN_MS);
+}
+
+async function podNames(app: string): Promise<string[]> {
+  const found = items(await estate.core.admin.get(`${PODS}?labelSelector=app%3D${app}`));
+  return found
+    .filter((pod) => field(pod, "metadata", "deletionTimestamp") === undefined)
+    .map((pod) => String(field(pod, "metadata", "name")));
+}
+
+async function setImage(pod: string, container: string, image: string): Promise<ApiAnswer> {
+  const body = { spec: { containers: [{ name: container, image }] } };
+  return estate.core.admin.request("PATCH", `${PODS}/${pod}`, body, STRATEGIC);
+}
+
+async function resize(pod: string, resource: "cpu" | "memory", amount: string): Promise<ApiAnswer> {
+  const body = { spec: { containers: [{ name: "app", resources: { requests: { [resource]: amount } } }] } };
+  return estate.core.admin.request("PATCH", `${PODS}/${pod}/resize`, body, STRATEGIC);
+}
+
+async function annotate(pod: string, annotations: Readonly<Record<string, string | null>>): Promise<ApiAnswer> {
+  return estate.core.admin.request("PATCH", `${PODS}/${pod}`, { metadata: { annotations } }, STRATEGIC);
+}
+
+async function evict(pod: string): Promise<ApiAnswer> {
+  const body = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name: pod, namespace: "default" } };
+  return estate.core.admin.request("POST", `${PODS}/${pod}/eviction`, body);
+}
+
+async function setBudget(name: string, maxUnavailable: number): Promise<void> {
+  await estate.core.apply([budget(name, maxUnavailable)]);
+  const { replicas } = Object(
+    field(await estate.core.admin.get(`/apis/apps/v1/namespaces/default/deployments/${name}`), "spec"),
+  );
+  await estate.core.waitFor("the protector to follow", async () => {
+    const { spec } = await readProtector(estate.core, "default", protectorOf(name));
+    return spec.minAvailable === Number(replicas) - maxUnavailable;
+  });
+}
+
+describe("the migration", () => {
+  it("takes the steps of its page, beside Kruise first, then alone", async () => {
+    await estate.core.apply([budget("web", BUDGET), budget("table", 0)]);
+    await shellCommand(estate.core, PAGE, "protect");
+    await estate.core.waitFor("both protectors", async () => {
+      const table = await shellCommand(estate.core, PAGE, "compare");
+      return ["web", "table"].every((name) => table.includes(protectorOf(name)));
+    });
+    await settled("web", REPLICAS);
+    await settled("table", 4);
+    // As a dry run: it says what it would have refused.
+    const [pod = ""] = await podNames("table");
+    const changed = await setImage(pod, "app", "app:dry");
+    expect(changed.status).toBe(200);
+    expect(String(changed.headers.warning)).toMatch(/dry run: .*podunavailablebudget-table/);
+    await settled("table", 4);
+    // In earnest, and alone.
+    await estate.replaceWebhooks(["webhook-1", "webhook-2"]);
+    await estate.core.apply(KRUISE);
+    await shellCommand(estate.core, PAGE, "retire");
+    const manager = await estate.core.admin.get(`/apis/apps/v1/namespaces/kruise-system/deployments/${MANAGER}`);
+    expect(field(manager, "spec", "template", "spec", "containers", 0, "args")).toEqual([
+      "--enable-leader-election",
+      "--feature-gates=PodUnavailableBudgetDeleteGate=false,PodUnavailableBudgetUpdateGate=false",
+    ]);
+  });
+});
+
+describe("the table of operations", () => {
+  const operations: Record<string, (pod: string) => Promise<ApiAnswer>> = {
+    "a deletion": (pod) => estate.core.admin.request("DELETE", `${PODS}/${pod}`),
+    "an eviction": evict,
+    "a new image": (pod) => setImage(pod, "app", "app:2"),
+    "a new image of a sidecar": (pod) => setImage(pod, "envoy", "envoy:2"),
+    "a resize that restarts": (pod) => resize(pod, "memory", "32Mi"),
+  };
+  const free: Record<string, (pod: string) => Promise<ApiAnswer>> = {
+    "an annotation": (pod) => annotate(pod, { note: "x" }),
+    "a new image of an init container that has run": (pod) => {
+      const spec = { initContainers: [{ name: "migrate", image: "migrate:2" }] };
+      return estate.core.admin.request("PATCH", `${PODS}/${pod}`, { spec }, STRATEGIC);
+    },
+    "a resize without a restart": (pod) => resize(pod, "cpu", "20m"),
+  };
+
+  it("refuses each that makes a pod unavailable, where nothing may be, and none of the others", async () => {
+    const [pod = ""] = await podNames("table");
+    for (const [what, operation] of Object.entries(operations)) {
+      const answer = await operation(pod);
+      expect(answer.status, what).toBe(429);
+      expect(answer.text, what).toContain(`PodProtector default/${protectorOf("table")}`);
+    }
+    for (const [what, operation] of Object.entries(free)) expect((await operation(pod)).status, what).toBe(200);
+    expect(reservationCount(await readProtector(estate.core, "default", protectorOf("table")))).toBe(0);
+  });
+
+  it("lets each go once where one may be, and no second one beside it", async () => {
+    await setBudget("table", 1);
+    for (const [what, operation] of Object.entries(operations)) {
+      const [pod = "", other = ""] = await podNames("table");
+      expect((await operation(pod)).status, what).toBeLessThan(300);
+      expect((await setImage(other, "app", "app:3")).status, `another pod beside ${what}`).toBe(429);
+      await settled("table", 4);
+    }
+    process.stdout.write(
+      "table: delete, evict, image, sidecar's image, resize: each refused at the minimum, each let go above it\n",
+    );
+  });
+
+  it("counts a pod once that is half changed, changed again, and deleted", async () => {
+    const [pod = "", other = ""] = await podNames("table");
+    // Its new containers do not become ready: the change is half done, and keeps its quota.
+    await annotate(pod, { [KWOK_ANNOTATIONS.readyAfter]: "never" });
+    expect((await setImage(pod, "app", "app:4")).status).toBe(200);
+    expect((await setImage(other, "app", "app:4")).status).toBe(429);
+    expect((await setImage(pod, "envoy", "envoy:4")).status).toBe(200);
+    expect((await setImage(other, "app", "app:4")).status).toBe(429);
+    await annotate(pod, { [KWOK_ANNOTATIONS.readyAfter]: null });
+    await settled("table", 4);
+    await annotate(pod, { [KWOK_ANNOTATIONS.readyAfter]: "never" });
+    expect((await setImage(pod, "app", "app:5")).status).toBe(200);
+    expect((await estate.core.admin.request("DELETE", `${PODS}/${pod}`)).status).toBe(200);
+    expect((await setImage(other, "app", "app:5")).status).toBe(429);
+    await settled("table", 4);
+  });
+
+  it("keeps the quota of a deferred resize until it is done", async () => {
+    const [pod = "", other = ""] = await podNames("table");
+    await annotate(pod, { [KWOK_ANNOTATIONS.resize]: "Deferred" });
+    expect((await resize(pod, "memory", "48Mi")).status).toBe(200);
+    const aggregator = estate.aggregators.get("cell");
+    await estate.core.waitFor("the aggregator to say that it is deferred", async () => {
+      return (await aggregator?.metric("podseidon_aggregator_deferred_resizes")) === 1;
+    });
+    expect((await setImage(other, "app", "app:6")).status).toBe(429);
+    await annotate(pod, { [KWOK_ANNOTATIONS.resize]: null });
+    await settled("table", 4);
+  });
+
+  it("gives back the quota of a resize that is infeasible, and of a change that failed, a settle period later", async () => {
+    await setBudget("table", 2);
+    const [resized = "", failing = "", other = ""] = await podNames("table");
+    const refusing = await OtherWebhook.start(estate.core);
+    const updates = { apiGroups: [""], apiVersions: ["v1"], operations: ["UPDATE"], resources: ["pods"] };
+    refusing.opinion = (pod) => pod !== `default/${failing}`;
+    await refusing.register(estate.core, "refuses-changes", [updates]);
+    try {
+      await estate.core.waitFor("any change of the pod to fail", async () => {
+        return (await annotate(failing, { note: "y" })).status === 403;
+      });
+      expect((await setImage(failing, "app", "app:7")).status).toBe(403);
+      await annotate(resized, { [KWOK_ANNOTATIONS.resize]: "Infeasible" });
+      expect((await resize(resized, "memory", "64Mi")).status).toBe(200);
+      expect((await setImage(other, "app", "app:7")).status).toBe(429);
+      await settled("table", 4);
+    } finally {
+      await estate.core.kubectl(["delete", "validatingwebhookconfiguration", "refuses-changes"]);
+      await refusing.stop();
+    }
+  });
+
+  it("is told to people by kubectl", async () => {
+    await setBudget("table", 0);
+    const [pod = ""] = await podNames("table");
+    const page = PAGE.replaceAll("pod/web-0 app=app:2", `pod/${pod} app=app:9`);
+    await expect(shellCommand(estate.core, page, "change")).rejects.toThrow(/may not be changed now: PodProtector/);
+  });
+});
+
+describe("two teams with the same pods at once", () => {
+  /** One team: changes every pod of the Deployment, again and again until each is changed. */
+  async function upgrade(container: string, image: string): Promise<number> {
+    let refused = 0;
+    await estate.core.waitFor(
+      `every pod to run ${image}`,
+      async () => {
+        const found = items(await estate.core.admin.get(`${PODS}?labelSelector=app%3Dweb`));
+        const left = found.filter((pod) => {
+          const containers = field(pod, "spec", "containers");
+          const mine = Array.isArray(containers)
+            ? containers.find((one) => field(one, "name") === container)
+            : undefined;
+          return field(pod, "metadata", "deletionTimestamp") === undefined && field(mine, "image") !== image;
+        });
+        const statuses = await Promise.all(
+          left.map((pod) => setImage(String(field(pod, "metadata", "name")), container, image)),
+        );
+        refused += statuses.filter(({ status }) => status === 429).length;
+        return left.length === 0;
+      },
+      SETTLED_WITHIN_MS,
+    );
+    return refused;
+  }
+
+  async function judged(what: string, least: number, work: () => Promise<unknown>): Promise<void> {
+    const availability = await Availability.watch([estate.core], "default", "app=web");
+    try {
+      availability.from();
+      const startedMs = performance.now();
+      await work();
+      const lowest = availability.lowest;
+      process.stdout.write(
+        `${what}: lowest ${lowest} available with ${least} promised, ${Math.round(performance.now() - startedMs)} ms\n`,
+      );
+      expect(lowest).toBeGreaterThanOrEqual(least);
+    } finally {
+      await availability.stop();
+    }
+  }
+
+  async function rolledOut(replicas: number): Promise<void> {
+    const { code, stderr } = await estate.core.kubectl(["rollout", "status", "deployment/web", "--timeout=90s"]);
+    expect(stderr).toBe("");
+    expect(code).toBe(0);
+    await settled("web", replicas);
+  }
+
+  it("both change pods in place: the application and its sidecar", async () => {
+    await judged("two in-place upgrades", REPLICAS - BUDGET, async () => {
+      const refused = await Promise.all([upgrade("app", "app:blue"), upgrade("envoy", "envoy:blue")]);
+      process.stdout.write(`refusals of the two teams: ${refused.join(" and ")}\n`);
+    });
+    await settled("web", REPLICAS);
+  });
+
+  it("one rolls the Deployment out while the other drains a node", async () => {
+    await judged("rollout and drain", REPLICAS - BUDGET, async () => {
+      const image = estate.core.kubectl(["set", "image", "deployment/web", "app=app:green"]);
+      const drain = estate.core.kubectl([
+        "drain",
+        "node-1",
+        "--ignore-daemonsets",
+        "--pod-selector=app=web",
+        "--timeout=90s",
+      ]);
+      expect((await image).code).toBe(0);
+      expect((await drain).code).toBe(0);
+      await rolledOut(REPLICAS);
+    });
+    await estate.core.kubectl(["uncordon", "node-1"]);
+  });
+
+  it("one upgrades the sidecar in place while the other scales down", async () => {
+    const fewer = REPLICAS - 2;
+    await judged("sidecar upgrade and scale-down", fewer - BUDGET, async () => {
+      const upgrading = upgrade("envoy", "envoy:violet");
+      await estate.core.kubectl(["scale", "deployment/web", `--replicas=${fewer}`]);
+      await upgrading;
+      await rolledOut(fewer);
+    });
+  });
+});

@@ -1,0 +1,215 @@
+/**
+ * One budget over two clusters, as x-pdb has it, made by the steps of its migration page: evictions in both clusters at the same
+ * moment. x-pdb lets one go and waits five seconds for the next; here all that the budget has room for go at once, and none more.
+ */
+import { readFileSync, writeFileSync } from "node:fs";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import type { ApiAnswer } from "../../scripts/control-plane/api-client.ts";
+import type { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { Availability } from "../../scripts/demo/availability.ts";
+import { Estate } from "../../scripts/product/estate.ts";
+import type { Transport } from "../../shared/kube/transport.ts";
+import { shellCommand } from "../support/documented.ts";
+import {
+  generatorTransport,
+  installCrd,
+  installGenerator,
+  type RunningGenerator,
+  startGenerator,
+} from "../support/generator-rig.ts";
+import { OtherWebhook } from "../support/other-webhook.ts";
+import { createReadyPods } from "../support/pods.ts";
+import { ProbeServer } from "../support/probe-server.ts";
+import { readProtector, waitUntilSettled } from "../support/protectors.ts";
+
+const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
+const PER_CLUSTER = FULL ? 100 : 20;
+const BUDGET = 10;
+const ROUNDS = FULL ? 10 : 2;
+/** x-pdb's lock. */
+const X_PDB_SECONDS_EACH = 5;
+const PROTECTOR = "xpoddisruptionbudget-db";
+const PAGE = readFileSync(new URL("../../docs/migration-from-x-pdb.md", import.meta.url), "utf8");
+const SETTLED_WITHIN_MS = 60_000;
+
+let estate: Estate;
+let transport: Transport;
+let running: RunningGenerator;
+let probe: ProbeServer;
+/** Stands where x-pdb stands, and has nothing against anything. */
+let xPdb: OtherWebhook;
+
+beforeAll(async () => {
+  const bare = { controllerManager: false, scheduler: false, kwok: false };
+  const flags = { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } };
+  estate = await Estate.start({ cells: ["a", "b"], replicas: 0, settle: "40s", cell: { ...bare, flags } });
+  await estate.addWebhook("webhook-dry", ["--dry-run"]);
+  probe = await ProbeServer.start(() => ({ is_allowed: true }), serving());
+  xPdb = await OtherWebhook.start(estate.core);
+  await installGenerator(estate.core);
+  await installCrd(estate.core, "xpoddisruptionbudgets.x-pdb.form3.tech");
+  transport = await generatorTransport(estate.core);
+  running = startGenerator(transport);
+});
+
+afterAll(async () => {
+  await running?.generator.stop();
+  transport?.close();
+  await probe?.[Symbol.asyncDispose]();
+  await xPdb?.stop();
+  await estate?.stop();
+});
+
+/** Of the cluster's authority, which the system does not know. */
+function serving(): { cert: string; key: string } {
+  const { certificatePem: cert, privateKeyPem: key } = estate.core.identity.servingCertificate(["db"], ["127.0.0.1"]);
+  return { cert, key };
+}
+
+function clusters(): readonly Cluster[] {
+  return [estate.cell("a"), estate.cell("b")];
+}
+
+async function fill(round: number, count = PER_CLUSTER): Promise<string[]> {
+  const made = await Promise.all(
+    clusters().map((cluster) =>
+      createReadyPods(cluster, {
+        namespace: "default",
+        prefix: `db-${round}`,
+        count,
+        labels: { app: "db" },
+      }),
+    ),
+  );
+  return made[0] ?? [];
+}
+
+async function tryToEvict(cluster: Cluster, name: string): Promise<ApiAnswer> {
+  const body = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name, namespace: "default" } };
+  return cluster.admin.request("POST", `/api/v1/namespaces/default/pods/${name}/eviction`, body);
+}
+
+async function evict(cluster: Cluster, name: string): Promise<number> {
+  return (await tryToEvict(cluster, name)).status;
+}
+
+describe("a budget over two clusters", () => {
+  it("is made from an XPodDisruptionBudget while x-pdb is still there, and takes over, by the steps of the migration page", async () => {
+    const [first, second] = clusters();
+    if (first === undefined || second === undefined) throw new Error("there are two clusters");
+    for (const cluster of clusters()) await xPdb.register(cluster, "x-pdb-pod-deletion-validation");
+    const metadata = { name: "db", namespace: "default" };
+    const spec = { minAvailable: 2 * PER_CLUSTER - BUDGET, selector: { matchLabels: { app: "db" } } };
+    const kind = { apiVersion: "x-pdb.form3.tech/v1alpha1", kind: "XPodDisruptionBudget" };
+    await estate.core.apply([{ ...kind, metadata, spec }]);
+    await shellCommand(estate.core, PAGE, "protect");
+    await estate.core.waitFor("the protector", async () =>
+      (await shellCommand(estate.core, PAGE, "compare")).includes(PROTECTOR),
+    );
+    const made = await readProtector(estate.core, "default", PROTECTOR);
+    expect(made.spec).toMatchObject({ minAvailable: spec.minAvailable, unhealthyPodPolicy: "IfHealthyBudget" });
+
+    // Beside x-pdb, as a dry run: it says what it would have refused.
+    const [one = "", other = ""] = await fill(0, 2);
+    await waitUntilSettled(estate.core, "default", PROTECTOR, 4, SETTLED_WITHIN_MS);
+    const tried = await tryToEvict(first, one);
+    expect(tried.status).toBe(201);
+    expect(String(tried.headers.warning)).toMatch(/dry run: .*xpoddisruptionbudget-db/);
+    expect(xPdb.reviews).toBeGreaterThan(0);
+
+    // In earnest, and without x-pdb.
+    await estate.replaceWebhooks(["webhook-1", "webhook-2"]);
+    for (const cluster of clusters()) await shellCommand(cluster, PAGE, "retire");
+    await estate.core.waitFor("x-pdb not to be asked any more", async () => {
+      const before = xPdb.reviews;
+      for (const cluster of clusters()) expect(await evict(cluster, other)).toBe(429);
+      return xPdb.reviews === before;
+    });
+    for (const cluster of clusters()) await clear(cluster);
+    await waitUntilSettled(estate.core, "default", PROTECTOR, 0, SETTLED_WITHIN_MS);
+  });
+
+  it(`lets ${BUDGET} go at once, wherever they are, and none more`, async () => {
+    const availability = await Availability.watch(clusters(), "default");
+    const figures: number[] = [];
+    try {
+      for (let round = 1; round <= ROUNDS; round++) {
+        const names = await fill(round);
+        await waitUntilSettled(estate.core, "default", PROTECTOR, 2 * PER_CLUSTER, SETTLED_WITHIN_MS);
+        availability.from();
+        const startedMs = performance.now();
+        let lastMs = 0;
+        const statuses = await Promise.all(
+          clusters().flatMap((cluster) =>
+            names.map(async (name) => {
+              const status = await evict(cluster, name);
+              if (status === 201) lastMs = performance.now() - startedMs;
+              return status;
+            }),
+          ),
+        );
+        const allowed = statuses.filter((status) => status === 201).length;
+        figures.push(lastMs);
+        expect(statuses.filter((status) => status !== 201 && status !== 429)).toEqual([]);
+        expect(allowed).toBe(BUDGET);
+        await waitUntilSettled(estate.core, "default", PROTECTOR, 2 * PER_CLUSTER - BUDGET, SETTLED_WITHIN_MS);
+        expect(availability.lowest).toBe(2 * PER_CLUSTER - BUDGET);
+        // The next round begins with pods of its own: these are let go one and all.
+        for (const cluster of clusters()) await clear(cluster);
+        await waitUntilSettled(estate.core, "default", PROTECTOR, 0, SETTLED_WITHIN_MS);
+      }
+    } finally {
+      await availability.stop();
+    }
+    const slowest = Math.max(...figures);
+    process.stdout.write(
+      `${BUDGET} of ${2 * PER_CLUSTER} evictions in two clusters at once, ${ROUNDS} rounds: all ${BUDGET} within ${figures.map((ms) => Math.round(ms)).join(", ")} ms, ` +
+        `${Math.round((BUDGET * 60_000) / slowest)} a minute at least; one in ${X_PDB_SECONDS_EACH} s would be ${60 / X_PDB_SECONDS_EACH} a minute\n`,
+    );
+  });
+
+  it("asks the probe of the budget by the budget's own name, with the authority that the webhook was given", async () => {
+    await estate.core.kubectl([
+      ...["patch", "xpoddisruptionbudget/db", "--type=merge", "--patch"],
+      JSON.stringify({ spec: { probe: { endpoint: probe.grpcEndpoint } } }),
+    ]);
+    await estate.core.waitFor("the protector to have a probe", async () => {
+      return (await readProtector(estate.core, "default", PROTECTOR)).spec.probe !== undefined;
+    });
+    const [name = ""] = await fill(99);
+    await waitUntilSettled(estate.core, "default", PROTECTOR, 2 * PER_CLUSTER, SETTLED_WITHIN_MS);
+    expect(await evict(estate.cell("a"), name)).toBe(429);
+    expect(probe.questions).toEqual([]);
+    const caFile = `${estate.core.directory}/probe-ca.pem`;
+    writeFileSync(caFile, estate.core.identity.certificateAuthorityPem);
+    await estate.replaceWebhooks(["webhook-with-ca"], ["--probe-ca-file", caFile]);
+    await estate.core.waitFor("the eviction to be let go", async () => (await evict(estate.cell("a"), name)) === 201);
+    expect(probe.questions.at(-1)).toEqual({
+      pod_name: name,
+      pod_namespace: "default",
+      xpdb_name: "db",
+      xpdb_namespace: "default",
+    });
+  });
+
+  it("is suspended as before", async () => {
+    await shellCommand(estate.core, PAGE, "suspend");
+    await estate.core.waitFor("the suspension to show", async () => {
+      const { status } = await readProtector(estate.core, "default", PROTECTOR);
+      return status?.conditions?.some(({ type, status: now }) => type === "Suspended" && now === "True") === true;
+    });
+    for (const cluster of clusters()) {
+      const names = Array.from({ length: PER_CLUSTER }, (_, index) => `db-99-${index}`);
+      const statuses = await Promise.all(names.slice(1).map((one) => evict(cluster, one)));
+      expect(statuses).toEqual(statuses.map(() => 201));
+    }
+  });
+});
+
+/** The annotation lets them go whatever the count is. */
+async function clear(cluster: Cluster): Promise<void> {
+  const annotation = "podseidon.kubewharf.io/force-delete=end of the round";
+  const { code, stderr } = await cluster.kubectl(["annotate", "pods", "--all", annotation]);
+  if (code !== 0) throw new Error(stderr);
+  await cluster.kubectl(["delete", "pods", "--all", "--now"]);
+}
