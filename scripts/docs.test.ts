@@ -119,8 +119,17 @@ describe("every command that is not kubectl's", () => {
   });
 });
 
+const helps = new Map<string, string>();
+
 /** What a script says of itself, with the words that choose a part of it. */
 function helpOf(file: string, words: readonly string[]): string {
+  const key = [file, ...words].join(" ");
+  const known = helps.get(key) ?? askForHelp(file, words);
+  helps.set(key, known);
+  return known;
+}
+
+function askForHelp(file: string, words: readonly string[]): string {
   const { stdout, status } = spawnSync(process.execPath, [join(root, file), ...words, "--help"], { encoding: "utf8" });
   expect(status, `${file} ${words.join(" ")} --help`).toBe(0);
   return `${words.join(" ")} --help ${stdout}`;

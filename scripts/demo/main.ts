@@ -76,17 +76,21 @@ async function showState(stage: Stage): Promise<void> {
   }
 }
 
-async function stayUp(demo: Demo, narrator: Narrator): Promise<void> {
+async function stayUp(demo: Demo, narrator: Narrator, bundles: string): Promise<void> {
   const { kubectl } = await ensureBinaries();
   narrator.heading("Your turn: everything is still running");
   narrator.say("In another terminal:");
   for (const line of [
     `export KUBECONFIG=${await writeKubeconfig(demo.clusters)}`,
-    `export PATH=${dirname(kubectl)}:$PATH`,
+    `export PATH=${dirname(kubectl)}:${bundles}:$PATH`,
+    `export PODSEIDON_NODE=${process.execPath}`,
+    "export PODSEIDON_CORE_CONTEXT=core",
     "kubectl --context core get ppr --all-namespaces --watch",
     `kubectl --context worker-1 --namespace ${NAMESPACE} delete pods --all`,
     `kubectl --context worker-2 drain node-1`,
     `kubectl --context core --namespace ${NAMESPACE} scale deployment/web --replicas=4`,
+    `kubectl podseidon status deployment-web --namespace ${NAMESPACE}`,
+    "kubectl podseidon drain-check node-2 --context worker-1",
   ]) {
     narrator.command(line);
   }
@@ -142,7 +146,7 @@ async function run(options: DemoOptions): Promise<number> {
   }
   if (!options.once) {
     process.stdout.write(`\n${line}\n`);
-    await stayUp(demo, narrator);
+    await stayUp(demo, narrator, bundles);
   }
   await demo.stop();
   process.stdout.write(`\n${line}\n`);

@@ -26,7 +26,7 @@ const ORPHAN = "deployment-gone";
 /** Words of the documentation, and what they stand for here. */
 const STAND: Stand = {
   ...{ CONTEXT: "core", CORE: "core", "release NAME": `release ${ORPHAN}`, NAME, NAMESPACE, POD: "web-0", NODE, CELL },
-  "worker-2": CELL,
+  ...{ "worker-2": CELL, "deployment-web": NAME, "node-2": NODE },
 };
 /** Files that the documentation has its readers write. */
 const FILES = ["core-ca.crt", "podseidon-core.kubeconfig"];
