@@ -61,7 +61,7 @@ beforeAll(async () => {
   before = estate.core.snapshotEtcd();
   generator = await startGenerator();
   availability = await Availability.watch([estate.cell("east")], NAMESPACE);
-}, 120_000);
+});
 
 afterAll(async () => {
   await availability?.stop();
@@ -185,13 +185,13 @@ async function expectLive(): Promise<void> {
 }
 
 /** A case, with a report of it where one is asked for. */
-function catastrophe(title: string, work: () => Promise<void>): void {
+function catastrophe(title: string, work: () => Promise<void>, isPlayed = true): void {
   const file = `loss-${title
     .toLowerCase()
     .replaceAll(/[^a-z]+/g, "-")
     .slice(0, 40)}`;
   const what = { file, title, namespace: NAMESPACE, labels: "app=web", promised: PROMISED };
-  it(title, () =>
+  it.runIf(isPlayed)(title, () =>
     reported(estate, what, async (fault) => {
       fault(title);
       await work();
@@ -287,18 +287,23 @@ describe(`${PODS} pods, ${PROMISED} promised`, () => {
     },
   );
 
-  catastrophe("the core's etcd emptied: none goes, and it is back when the CRD and the namespaces are", async () => {
-    const uid = uidOf(await protector());
-    await estate.core.wipeEtcd();
-    const gone = await attack();
-    expect(gone.admitted).toBe(0);
-    await estate.core.apply(CRD);
-    const system = { ...namespace, metadata: { name: "podseidon-system" } };
-    await estate.core.apply([namespace, system]);
-    const tally = await attackUntil(() => isInForce(uid, PROMISED));
-    expect(tally.admitted).toBe(0);
-    expect(availability.lowest).toBe(PROMISED);
-    await estate.core.apply([deployment]);
-    await expectLive();
-  });
+  // The same is played with three clusters in test/catastrophe/catastrophes.test.ts.
+  catastrophe(
+    "the core's etcd emptied: none goes, and it is back when the CRD and the namespaces are",
+    async () => {
+      const uid = uidOf(await protector());
+      await estate.core.wipeEtcd();
+      const gone = await attack();
+      expect(gone.admitted).toBe(0);
+      await estate.core.apply(CRD);
+      const system = { ...namespace, metadata: { name: "podseidon-system" } };
+      await estate.core.apply([namespace, system]);
+      const tally = await attackUntil(() => isInForce(uid, PROMISED));
+      expect(tally.admitted).toBe(0);
+      expect(availability.lowest).toBe(PROMISED);
+      await estate.core.apply([deployment]);
+      await expectLive();
+    },
+    FULL,
+  );
 });

@@ -87,7 +87,7 @@ export async function eventually(
   cluster: Cluster,
   path: string,
   check: (object: unknown) => boolean,
-  timeoutMs = 30_000,
+  timeoutMs?: number,
 ): Promise<unknown> {
   let last: unknown;
   const isThere = async (): Promise<boolean> => {
