@@ -24,7 +24,7 @@ export interface Scene {
 
 const POLL_MS = 100;
 const COUNTS_EVERY_MS = 500;
-const UNTIL_TIMEOUT_MS = 60_000;
+const UNTIL_TIMEOUT_MS = 180_000;
 
 export class Stage {
   readonly core: Cluster;
@@ -103,7 +103,7 @@ export class Stage {
     return await finished;
   }
 
-  /** Resolves when `condition` does with true, showing the counts; rejects after a minute, naming `what`. */
+  /** Resolves when `condition` does with true, showing the counts; rejects after three minutes, naming `what`. */
   async until(what: string, condition: () => boolean | Promise<boolean>, timeoutMs = UNTIL_TIMEOUT_MS): Promise<void> {
     await this.during(this.#poll(what, condition, timeoutMs));
   }

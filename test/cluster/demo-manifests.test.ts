@@ -1,6 +1,9 @@
-import { globSync, mkdirSync, writeFileSync } from "node:fs";
-import { dirname, join, relative } from "node:path";
+import { execFile } from "node:child_process";
+import { cpSync, globSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { basename, dirname, join, relative } from "node:path";
+import { promisify } from "node:util";
 import { loadAll } from "js-yaml";
+import * as v from "valibot";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
@@ -23,6 +26,11 @@ beforeAll(async () => {
       async () => (await cluster.admin.request("GET", path)).status === 200,
     );
   }
+});
+
+const Pod = v.object({
+  securityContext: v.object({ runAsUser: v.number(), runAsGroup: v.number() }),
+  containers: v.tuple([v.object({ command: v.array(v.string()) })]),
 });
 
 /** Kinds of others that components use: their real definitions belong to cert-manager and to the Prometheus operator. */
@@ -150,6 +158,25 @@ test("every pod of the project is as restricted as pod security knows, and is fo
     expect(field(answer.body, "spec", "priority")).toBe(1_000_000_000);
     expect(field(answer.body, "metadata", "annotations", "prometheus.io/scrape")).toBe("true");
     expect(field(answer.body, "spec", "containers", 0, "securityContext", "readOnlyRootFilesystem")).toBe(true);
+  }
+});
+
+test("the image has what every Deployment starts, and needs nothing else", async () => {
+  const containerfile = readFileSync(join(root, "Containerfile"), "utf8");
+  expect(containerfile).toMatch(/^COPY --from=build \/src\/dist \/podseidon$/m);
+  const image = join(cluster.directory, "image");
+  cpSync(process.env.PODSEIDON_BUNDLES ?? join(root, "dist"), image, { recursive: true });
+  const { stdout } = await cluster.kubectl(["kustomize", join(manifests, "overlays/single-cluster")]);
+  const deployments = loadAll(stdout).filter((object) => field(object, "kind") === "Deployment");
+  for (const deployment of deployments) {
+    const pod = v.parse(Pod, field(deployment, "spec", "template", "spec"));
+    expect(containerfile).toContain(`USER ${pod.securityContext.runAsUser}:${pod.securityContext.runAsGroup}`);
+    const [node, ...words] = pod.containers[0].command;
+    const bundle = words.pop() ?? "";
+    expect([node, dirname(bundle)]).toEqual(["node", "/podseidon"]);
+    const help = [...words, join(image, basename(bundle)), "--help"];
+    const { stdout: text } = await promisify(execFile)(process.execPath, help, { cwd: "/", env: {} });
+    expect(text).toContain("--");
   }
 });
 

@@ -132,12 +132,13 @@ function send(path: string, body: Buffer): Promise<number> {
 interface Look {
   readonly bytes: number;
   readonly series: number;
+  readonly text: string;
 }
 
 async function look(component: Component): Promise<Look> {
   const text = await (await fetch(`${component.healthUrl}/metrics`)).text();
   const bytes = (await component.metric("process_resident_memory_bytes")) ?? 0;
-  return { bytes, series: text.split("\n").filter((line) => line !== "" && !line.startsWith("#")).length };
+  return { bytes, text, series: text.split("\n").filter((line) => line !== "" && !line.startsWith("#")).length };
 }
 
 /** Sends a header and then nothing; resolves with what the server said when it gave up. */
@@ -188,10 +189,12 @@ test(`${REVIEWS} hostile reviews: each is answered, nothing ends, grows or tells
     expect((await fetch(`${component.healthUrl}/healthz`)).status).toBe(200);
     expect(grown[index]).toBeLessThan(MAX_GROWTH_BYTES);
     expect((after[index]?.series ?? 0) - (before[index]?.series ?? 0)).toBeLessThan(MAX_NEW_SERIES);
+    expect(after[index]?.text).not.toContain(PRIVATE_TEXT);
     const log = readFileSync(component.process.logFile, "utf8");
     expect(log).not.toContain(PRIVATE_TEXT);
     expect(log.length).toBeGreaterThan(0);
   }
+  expect(server.leaks).toBe(0);
   // Whoever sends no more than half a header is sent away, and has kept nobody else waiting.
   for (const said of await Promise.all(slow)) expect(said).toMatch(/^HTTP\/1.1 408 |^$/);
 });

@@ -98,6 +98,8 @@ export class HostileServer implements AsyncDisposable {
   #version = 1000;
   /** Hostile objects that were sent, in lists and events. */
   sent = 0;
+  /** Events and other writes that repeated what is private. */
+  leaks = 0;
 
   private constructor(random: Randomness) {
     this.#random = random;
@@ -123,7 +125,13 @@ export class HostileServer implements AsyncDisposable {
 
   #answer(request: IncomingMessage, response: ServerResponse): void {
     const url = new URL(request.url ?? "/", "http://x");
-    request.resume();
+    let body = "";
+    request.setEncoding("utf8").on("data", (text: string) => {
+      body += text;
+    });
+    request.on("end", () => {
+      if (body.includes(PRIVATE_TEXT)) this.leaks++;
+    });
     const { pathname, searchParams } = url;
     const make = pathname === PROTECTORS ? goodProtector : pathname === "/api/v1/pods" ? goodPod : undefined;
     if (request.method !== "GET") this.#write(request, response);
