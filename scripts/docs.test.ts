@@ -114,8 +114,16 @@ describe("every command that is not kubectl's", () => {
     expect(isRead).toBe(true);
   });
 
+  // What they do is tested elsewhere: `test/cluster/uninstall.test.ts`, and the image in `test/cluster/demo-manifests.test.ts`.
+  test.each(others.filter((text) => /^(sh|docker) /.test(text)))("%s begins with a file that is there", (text) => {
+    const file = /^(?:sh|docker build --file) (\S+)/.exec(text)?.[1] ?? "";
+    expect(existsSync(join(root, file))).toBe(true);
+  });
+
   test("is of a kind that is tried here or on a cluster", () => {
-    expect(others.filter((text) => !/^(npm|export|node dist\/|source <\(kubectl podseidon )/.test(text))).toEqual([]);
+    expect(
+      others.filter((text) => !/^(npm|export|sh |docker |node dist\/|source <\(kubectl podseidon )/.test(text)),
+    ).toEqual([]);
   });
 });
 
