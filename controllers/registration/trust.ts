@@ -22,6 +22,8 @@ import { caBundlePatch, encodeCaBundle, parseRegistration, type Registration, tr
 export const REGISTRATION_KINDS = ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"] as const;
 export type RegistrationKind = (typeof REGISTRATION_KINDS)[number];
 
+/** The counted gate has a registration of its own, which may be there or not, and can be taken away at any time. */
+const GATE = { kind: "mutatingwebhookconfigurations", suffix: "-gate" } as const;
 const GROUP_PATH = "/apis/admissionregistration.k8s.io/v1";
 /** A registration seldom changes: long streams, one list a few minutes. */
 const STREAM_SECONDS = [240, 300] as const;
@@ -42,7 +44,7 @@ export interface TrustOptions {
   readonly publisher: ApiClient;
   /** Of the ConfigMaps there. */
   readonly namespace: string;
-  /** `metadata.name` of both registrations. */
+  /** `metadata.name` of both registrations; that of the counted gate has `-gate` after it. */
   readonly registration: string;
   readonly ports: Ports;
   /** Pause between two looks at what is published; what happens to the registration is seen at once. */
@@ -60,33 +62,42 @@ interface Published {
   readonly fingerprint: string;
 }
 
+interface Watched {
+  readonly kind: RegistrationKind;
+  readonly watch: ListWatch<Registration>;
+}
+
 export class TrustKeeper {
   readonly #options: TrustOptions;
-  readonly #registrations: ReadonlyMap<RegistrationKind, ListWatch<Registration>>;
+  /** Those without which nothing is kept. */
+  readonly #own: readonly Watched[];
+  readonly #gate: Watched;
   #published: Published | undefined;
   #told: { readonly fingerprint: string; readonly atMs: number } | undefined;
   #changed = new AbortController();
 
   constructor(options: TrustOptions) {
     this.#options = options;
-    this.#registrations = new Map(REGISTRATION_KINDS.map((kind) => [kind, this.#watch(kind)]));
+    const { registration } = options;
+    this.#own = REGISTRATION_KINDS.map((kind) => ({ kind, watch: this.#watch(kind, registration) }));
+    this.#gate = { kind: GATE.kind, watch: this.#watch(GATE.kind, `${registration}${GATE.suffix}`) };
   }
 
   /** Whether every registration that is there trusts what was last seen published; undefined when that is not known. */
   get isTrusting(): boolean | undefined {
     const published = this.#published;
-    const [first] = this.#registrations.values();
+    const first = this.#own[0]?.watch;
     if (published === undefined || first?.synced !== true) return undefined;
-    const found = [...this.#registrations.values()].flatMap((watch) => [...watch.values()]);
+    const found = [...this.#own, this.#gate].flatMap(({ watch }) => [...watch.values()]);
     return first.size > 0 && found.every((registration) => trusts(registration, published.caBundle));
   }
 
   /** Works until `signal` aborts; to be called once. */
   async run(signal: AbortSignal): Promise<void> {
     const { ports, intervalMs } = this.#options;
-    const watches = [...this.#registrations.values()];
+    const watches = [...this.#own, this.#gate].map(({ watch }) => watch);
     for (const watch of watches) watch.start();
-    await Promise.all(watches.map((watch) => watch.whenSynced(signal)));
+    await Promise.all(this.#own.map(({ watch }) => watch.whenSynced(signal)));
     signal.addEventListener("abort", () => this.#changed.abort(), { once: true });
     while (!signal.aborted) {
       this.#changed = new AbortController();
@@ -115,7 +126,7 @@ export class TrustKeeper {
   }
 
   async #follow(published: Published): Promise<void> {
-    for (const [kind, watch] of this.#registrations) {
+    for (const { kind, watch } of [...this.#own, this.#gate]) {
       for (const registration of watch.values()) {
         if (!trusts(registration, published.caBundle)) await this.#write(kind, registration, published);
       }
@@ -167,8 +178,8 @@ export class TrustKeeper {
     return `/api/v1/namespaces/${encodeURIComponent(this.#options.namespace)}/configmaps/${name}`;
   }
 
-  #watch(kind: RegistrationKind): ListWatch<Registration> {
-    const { cellTransport, ports, registration, onWatchEvent } = this.#options;
+  #watch(kind: RegistrationKind, registration: string): ListWatch<Registration> {
+    const { cellTransport, ports, onWatchEvent } = this.#options;
     const watch = new ListWatch<Registration>({
       name: kind,
       transport: cellTransport,
