@@ -4,6 +4,7 @@
  */
 import { parseArgs } from "node:util";
 import { isRule, RULES, type Rule } from "../shared/decide/rules.ts";
+import { play, SCENES } from "../test/simulation/directed/scenes.ts";
 import { runWithout, without } from "../test/simulation/runner/ablate.ts";
 import { type Range, runSeeds } from "../test/simulation/runner/pool.ts";
 import { addUp, coverageTable, describeFailure, uncovered } from "../test/simulation/runner/report.ts";
@@ -14,13 +15,15 @@ import type { RunResult } from "../test/simulation/world/run.ts";
 const HELP = `usage: npm run simulate -- [--seeds N] [--from S] [--jobs J] [--keep-going]
        npm run simulate -- --seed S [--trace]
        npm run simulate -- --without RULE [--seeds N] [--from S] [--jobs J]
+       npm run simulate -- --scenes
   --seeds N      how many seeds to run (default 100)
   --from S       the first one (default 1)
   --jobs J       threads (default 1)
   --keep-going   run all seeds, and list those that fail
   --seed S       run one seed
   --trace        print everything that happens in it
-  --without RULE leave a rule of the design out (shared/decide/rules.ts), to see what breaks`;
+  --without RULE leave a rule of the design out (shared/decide/rules.ts), to see what breaks
+  --scenes       play the scene of each rule, with the rule and without it`;
 /** So many seeds are expected to meet everything at least once. */
 const FULL_COVERAGE_SEEDS = 500;
 const PROGRESS_EVERY_MS = 10_000;
@@ -36,11 +39,13 @@ async function main(): Promise<number> {
       seed: { type: "string" },
       trace: { type: "boolean", default: false },
       without: { type: "string", multiple: true, default: [] },
+      scenes: { type: "boolean", default: false },
       "keep-going": { type: "boolean", default: false },
       help: { type: "boolean", default: false },
     },
   });
   if (values.help) return say([HELP]);
+  if (values.scenes) return scenes();
   if (values.seed !== undefined) return one(whole("seed", values.seed), values.trace, rules(values.without));
   const range = {
     from: whole("from", values.from),
@@ -57,6 +62,23 @@ async function one(seed: number, trace: boolean, leftOut: readonly Rule[]): Prom
   say(result.violations.map(({ invariant, atMs, message }) => `${invariant} at ${atMs} ms: ${message}`));
   if (!trace) say(coverageTable(result.coverage));
   return result.violations.length === 0 ? 0 : 1;
+}
+
+/** One line for each rule: what breaks with it (nothing) and without it. */
+async function scenes(): Promise<number> {
+  let failed = 0;
+  for (const scene of SCENES) {
+    const broken = new Set((await play(scene)).violations.map(({ invariant }) => invariant));
+    const { violations } = await without([scene.rule], () => play(scene));
+    const brokenWithout = new Set(violations.map(({ invariant }) => invariant));
+    const isAsExpected = broken.size === 0 && brokenWithout.has(scene.invariant);
+    if (!isAsExpected) failed += 1;
+    const names = (found: ReadonlySet<string>): string => [...found].join(" ") || "nothing";
+    const outcome = `breaks ${names(broken)}, without it ${names(brokenWithout)}`;
+    say([`${isAsExpected ? "ok    " : "FAILED"} ${scene.rule.padEnd(24)} ${outcome.padEnd(38)} ${scene.what}`]);
+  }
+  say([`${SCENES.length} scenes, ${failed} failed`]);
+  return failed === 0 ? 0 : 1;
 }
 
 async function many(range: Range, keepGoing: boolean): Promise<number> {

@@ -1,9 +1,10 @@
 /** One scene for each rule of design 5 that seeds show rarely: what happens, and which invariant breaks when the rule is left out. */
 import type { Rule } from "../../../shared/decide/rules.ts";
+import type { Violation } from "../world/world.ts";
 import { LOSS_SCENES } from "./loss-scenes.ts";
 import { PIN_SCENES } from "./pin-scenes.ts";
 import { PLAIN_SCENES } from "./plain-scenes.ts";
-import type { Plan, Stage } from "./stage.ts";
+import { type Plan, Stage } from "./stage.ts";
 import { STREAM_SCENES } from "./stream-scenes.ts";
 
 export interface Scene {
@@ -13,6 +14,20 @@ export interface Scene {
   readonly what: string;
   readonly plan: Plan;
   play(stage: Stage): Promise<void>;
+}
+
+/** What a scene broke, and everything that happened in it. */
+export interface Played {
+  readonly violations: readonly Violation[];
+  readonly trace: readonly string[];
+}
+
+/** Plays a scene to its end and through the quiet that follows. */
+export async function play({ plan, play: act }: Scene, trace = false): Promise<Played> {
+  const stage = await Stage.open(plan, trace);
+  await act(stage);
+  await stage.rest();
+  return { violations: stage.violations, trace: stage.world.trace };
 }
 
 export const SCENES: readonly Scene[] = [...PLAIN_SCENES, ...PIN_SCENES, ...LOSS_SCENES, ...STREAM_SCENES];
