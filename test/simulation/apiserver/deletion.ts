@@ -36,7 +36,7 @@ export async function deletePod(
   const options = record(request.body);
   for (;;) {
     const found = server.etcd.get(key);
-    if (found === undefined) return notFound(name);
+    if (found === undefined) return notFound(name, target.resource);
     const wanted = text(record(options.preconditions).uid);
     if (wanted !== undefined && wanted !== metadataOf(found.value).uid) return conflict(name);
     const review = reviewOf(server, request, {
@@ -112,7 +112,7 @@ export async function evictPod(server: ApiServer, target: Target, request: Serve
   const committed = !late && same && commit(server, target, found, options);
   server.admission?.settled(review, committed);
   if (late) return failure(504, "Timeout", "request did not complete within the allowed duration");
-  if (found === undefined) return notFound(name);
+  if (found === undefined) return notFound(name, target.resource);
   return same ? ok({ kind: "Status", status: "Success" }, 201) : conflict(name);
 }
 

@@ -1,5 +1,6 @@
 /** Answers of the API server model, with the codes, reasons and causes that the real one gives. */
 import type { Json } from "./etcd.ts";
+import type { Resource } from "./resources.ts";
 
 export interface Reply {
   readonly status: number;
@@ -29,7 +30,9 @@ export function statusBody(code: number, reason: string, message: string, detail
   return { kind: "Status", apiVersion: "v1", metadata: {}, status: "Failure", message, reason, details, code };
 }
 
-export const notFound = (name: string): Reply => failure(404, "NotFound", `"${name}" not found`);
+/** It names what is missing: without a name, a 404 would be one of a path that the server does not know. */
+export const notFound = (name: string, { group, plural }: Resource): Reply =>
+  failure(404, "NotFound", `${plural} "${name}" not found`, { name, ...(group === "" ? {} : { group }), kind: plural });
 export const conflict = (name: string): Reply =>
   failure(
     409,

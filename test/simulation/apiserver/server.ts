@@ -121,7 +121,7 @@ export class ApiServer {
 
   #get(target: Target, name: string): Reply {
     const stored = this.etcd.get(keyOf(target.resource, target.namespace, name));
-    return stored === undefined ? notFound(name) : ok(present(target.resource, stored));
+    return stored === undefined ? notFound(name, target.resource) : ok(present(target.resource, stored));
   }
 
   async #list(target: Target): Promise<Reply> {
@@ -136,7 +136,7 @@ export class ApiServer {
     } else {
       const wanted = query.get("resourceVersion");
       const cache = this.#caches.get(resource.plural);
-      if (cache === undefined) return notFound(resource.plural);
+      if (cache === undefined) return failure(404, "NotFound", "the server could not find the requested resource");
       if (wanted === null || wanted === "") {
         cache.requestProgress();
         page = { revision: this.etcd.revision, items: this.etcd.range(prefix) };
@@ -187,7 +187,7 @@ export class ApiServer {
   #update(target: Target, name: string, body: Json): Reply {
     const key = keyOf(target.resource, target.namespace, name);
     const before = this.etcd.get(key);
-    if (before === undefined) return notFound(name);
+    if (before === undefined) return notFound(name, target.resource);
     const meta = metadataOf(body);
     const version = text(meta.resourceVersion);
     if (version !== undefined && version !== String(before.revision)) return conflict(name);
@@ -199,7 +199,7 @@ export class ApiServer {
   #patch(target: Target, name: string, patch: Json): Reply {
     const key = keyOf(target.resource, target.namespace, name);
     const before = this.etcd.get(key);
-    if (before === undefined) return notFound(name);
+    if (before === undefined) return notFound(name, target.resource);
     const wanted = metadataOf(patch);
     const version = text(wanted.resourceVersion);
     if (version !== undefined && version !== String(before.revision)) return conflict(name);
@@ -239,7 +239,7 @@ export class ApiServer {
   #delete(target: Target, name: string, options: Json | undefined): Reply {
     const key = keyOf(target.resource, target.namespace, name);
     const before = this.etcd.get(key);
-    if (before === undefined) return notFound(name);
+    if (before === undefined) return notFound(name, target.resource);
     const wanted = text(record(record(options).preconditions).uid);
     if (wanted !== undefined && wanted !== metadataOf(before.value).uid) return conflict(name);
     const finalizers = metadataOf(before.value).finalizers;

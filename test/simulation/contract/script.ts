@@ -162,8 +162,11 @@ function eviction(name: string, deleteOptions?: Values): Values {
 
 /** What is compared of an answer. */
 function shapeOf(answer: unknown): Values {
-  const { kind, metadata, spec, status, reason, items } = record(answer);
-  if (kind === "Status") return { kind, reason };
+  const { kind, metadata, spec, status, reason, items, details } = record(answer);
+  if (kind === "Status") {
+    const { name: missing, kind: what } = reason === "NotFound" ? record(details) : {};
+    return { kind, reason, missing, what };
+  }
   if (Array.isArray(items)) {
     const { continue: token, remainingItemCount, resourceVersion } = record(metadata);
     const versions = items.map((item) => Number(record(record(item).metadata).resourceVersion));
