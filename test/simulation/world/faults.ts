@@ -10,6 +10,9 @@ const RESTART_MEAN_MS = 3_000;
 const PARTITION_MEAN_MS = 8_000;
 const OVERLAP_MEAN_MS = 10_000;
 const FLAP_MEAN_MS = 4_000;
+const NODE_OUTAGE_RATE = 0.1;
+const NODE_OUTAGE_MEAN_MS = 15_000;
+const PODS_OF_NODE = 10;
 const PAUSE_MEAN_MS = 6_000;
 const SLOW_MEAN_MS = 10_000;
 
@@ -58,11 +61,16 @@ function somePod(world: World, chance: Chance): { readonly cell: string; readonl
   return pods.length === 0 ? undefined : { cell: cell.name, key: chance.pick(pods).key };
 }
 
+/** One pod, or those of a node that is out of order for a while. */
 function flap(world: World, chance: Chance): void {
-  const pod = somePod(world, chance);
-  const kubelet = pod && world.cells.get(pod.cell)?.kubelet;
-  if (pod === undefined || kubelet?.setReady(pod.key, false) !== true) return;
-  world.time.timers.after(chance.exponential(FLAP_MEAN_MS), () => kubelet.setReady(pod.key, true));
+  const isNode = chance.chance(NODE_OUTAGE_RATE);
+  for (let left = isNode ? chance.between(3, PODS_OF_NODE) : 1; left > 0; left -= 1) {
+    const pod = somePod(world, chance);
+    const kubelet = pod && world.cells.get(pod.cell)?.kubelet;
+    if (pod === undefined || kubelet?.setReady(pod.key, false) !== true) continue;
+    const meanMs = isNode ? NODE_OUTAGE_MEAN_MS : FLAP_MEAN_MS;
+    world.time.timers.after(chance.exponential(meanMs), () => kubelet.setReady(pod.key, true));
+  }
 }
 
 function fail(world: World, chance: Chance): void {
