@@ -1,5 +1,10 @@
-import type { IncomingMessage } from "node:http";
+import { IncomingMessage } from "node:http";
 import { BadReview } from "./review.ts";
+
+/** A call, with its body once that was read to its end, or with why it can't be. */
+export class ReceivedCall extends IncomingMessage {
+  received: string | BadReview | undefined;
+}
 
 /**
  * Reads the body as text, straight from the socket's stream (the web stream around it costs a third of a review), and calls `done` once:

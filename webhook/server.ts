@@ -4,7 +4,7 @@ import { getRequestListener, type HttpBindings } from "@hono/node-server";
 import type { Context } from "hono";
 import { Hono } from "hono/tiny";
 import { atOnce, type Eventual } from "./at-once.ts";
-import { isJson, isTooLarge, readBody, tooLarge } from "./body.ts";
+import { isJson, isTooLarge, ReceivedCall, readBody, tooLarge } from "./body.ts";
 import { EndOfTurn } from "./end-of-turn.ts";
 import {
   CHECK_TIMEOUTS_EVERY_MS,
@@ -78,8 +78,6 @@ export class WebhookServer {
   readonly #server: Server;
   readonly #endOfTurn = new EndOfTurn();
   readonly #answer: ReturnType<typeof getRequestListener>;
-  /** Of the calls whose body was read to its end, or can't be. */
-  readonly #bodies = new WeakMap<IncomingMessage, string | BadReview>();
   #certificate: ServingCertificate;
   #service: Service | undefined;
   #inFlight = 0;
@@ -96,6 +94,7 @@ export class WebhookServer {
     this.#server = createServer(
       {
         ...options.certificate,
+        IncomingMessage: ReceivedCall,
         requestCert: mutual,
         rejectUnauthorized: mutual,
         minVersion: "TLSv1.2",
@@ -199,14 +198,14 @@ export class WebhookServer {
    * Reads the body before Hono has the call: what is decided at once is then answered at once, without a promise. What is refused
    * whatever its body says is refused unread.
    */
-  #receive(incoming: IncomingMessage, outgoing: ServerResponse): void {
+  #receive(incoming: ReceivedCall, outgoing: ServerResponse): void {
     if (!this.#isTaken(incoming)) {
       void this.#answer(incoming, outgoing);
       return;
     }
     this.#inFlight++;
     readBody(incoming, MAX_REVIEW_BYTES, (body) => {
-      this.#bodies.set(incoming, body);
+      incoming.received = body;
       this.#endOfTurn.after(() => void this.#answer(incoming, outgoing).then(() => this.#left()));
     });
   }
@@ -234,7 +233,7 @@ export class WebhookServer {
     const service = this.#service;
     if (service === undefined) return this.#text(503, "this replica is starting, try another one");
     if (isTooLarge(incoming, MAX_REVIEW_BYTES)) throw tooLarge(MAX_REVIEW_BYTES);
-    const body = this.#bodies.get(incoming);
+    const body = incoming instanceof ReceivedCall ? incoming.received : undefined;
     if (body === undefined) {
       service.rejected(503, "too many reviews in flight");
       return this.#text(503, "too many reviews are under way here, try another replica");
