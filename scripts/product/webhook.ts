@@ -55,7 +55,8 @@ export async function startWebhook(options: WebhookOptions): Promise<WebhookRepl
     directory,
     address,
     args,
-    environment,
+    // As the manifests have it.
+    environment: { MALLOC_ARENA_MAX: "1", ...environment },
     ...(bundles === undefined ? {} : { bundles }),
   });
   return { component, url: `https://${address}:${port}`, caPem: files.caPem };
