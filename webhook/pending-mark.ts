@@ -25,7 +25,7 @@ export class PendingMark {
     if (annotations?.[PENDING_DISRUPTION_ANNOTATION] !== undefined) return;
     if (this.#marking.has(uid) || this.#marking.size >= MAX_AT_ONCE) return;
     this.#marking.add(uid);
-    const path = `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods/${encodeURIComponent(name)}`;
+    const path = `/api/v1/namespaces/${encodeURIComponent(namespace.toWellFormed())}/pods/${encodeURIComponent(name.toWellFormed())}`;
     const body = { metadata: { uid, annotations: { [PENDING_DISRUPTION_ANNOTATION]: "true" } } };
     const options = { timeoutMs: TIMEOUT_MS, fieldManager: "podseidon-webhook" };
     void this.#api

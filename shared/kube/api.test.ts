@@ -102,6 +102,13 @@ describe("requests", () => {
     expect(transport.requests[0]?.path).toBe("/api/v1/namespaces/ns/pods/p");
   });
 
+  test("half a character in a name is asked for like any other", async () => {
+    const transport = new OneAnswer(answer(404, notFound));
+    const result = await new ApiClient(transport).getPod("ns", "p\ud800", (raw) => raw, CALL);
+    expect(result.kind).toBe("gone");
+    expect(transport.requests[0]?.path).toBe("/api/v1/namespaces/ns/pods/p%EF%BF%BD");
+  });
+
   test("dry runs, patches and preconditions", async () => {
     const transport = new OneAnswer(answer(200));
     const client = new ApiClient(transport);

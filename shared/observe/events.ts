@@ -138,7 +138,7 @@ export class EventRecorder {
     const namespace = regarding.namespace ?? this.#options.defaultNamespace ?? "default";
     const { component } = this.#options;
     const name = `${regarding.name.slice(0, MAX_NAME_LENGTH)}.${Math.floor(this.#ports.random.fraction() * 2 ** 52).toString(16)}`;
-    const collection = `/api/v1/namespaces/${encodeURIComponent(namespace)}/events`;
+    const collection = `/api/v1/namespaces/${encodeURIComponent(namespace.toWellFormed())}/events`;
     const body = {
       apiVersion: "v1",
       kind: "Event",
@@ -155,7 +155,7 @@ export class EventRecorder {
     };
     const result = await this.#api.create(collection, body, (raw) => raw, this.#call());
     if (result.kind === "ok")
-      this.#sent.set(key, { path: `${collection}/${encodeURIComponent(name)}`, count: pending.count });
+      this.#sent.set(key, { path: `${collection}/${encodeURIComponent(name.toWellFormed())}`, count: pending.count });
     return result;
   }
 

@@ -1,0 +1,140 @@
+/**
+ * Components beside newer ones: a definition of PodProtector that knows more than they do, and objects that carry what a newer version
+ * has written. They work as ever, and what they do not know stays. (Beside other software, with fewer fields:
+ * `test/interoperation/upstream.test.ts`.)
+ */
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { field } from "../../scripts/control-plane/api-client.ts";
+import { Estate } from "../../scripts/product/estate.ts";
+import { parsePodProtector } from "../../shared/schema/parse-podprotector.ts";
+import { createReadyPods } from "../support/pods.ts";
+import { createProtector, reservationCount, waitUntilSettled } from "../support/protectors.ts";
+
+const CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/podprotectors.podseidon.kubewharf.io";
+const PROTECTOR = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/default/podprotectors/web";
+const PODS = 4;
+const MIN_AVAILABLE = 3;
+const NEWER = { "of-a-newer-version": { since: "2.0", numbers: [1, 2] } };
+const ELSEWHERE = {
+  cellID: "elsewhere",
+  ...NEWER,
+  aggregation: {
+    totalReplicas: 0,
+    availableReplicas: 0,
+    readyReplicas: 0,
+    scheduledReplicas: 0,
+    runningReplicas: 0,
+    lastEventTime: "2026-01-01T00:00:00.000000Z",
+    ...NEWER,
+  },
+  admissionHistory: {},
+};
+/** Where a newer version has something to say, as a path of fields. */
+const PLACES = [
+  ["spec"],
+  ["spec", "admissionHistoryConfig"],
+  ["status"],
+  ["status", "summary"],
+  ["status", "cells", 0],
+  ["status", "cells", 0, "aggregation"],
+  ["status", "cells", 0, "admissionHistory"],
+] as const;
+
+type Json = Record<string, unknown>;
+let estate: Estate;
+
+function at(object: unknown, path: readonly (string | number)[]): Json {
+  const found = path.length === 0 ? object : field(object, ...path);
+  if (typeof found !== "object" || found === null) throw new Error(`there is no ${path.join(".")}`);
+  return Object(found);
+}
+
+/** What a newer definition of the kind would keep. */
+function openedUp(schema: unknown): void {
+  const node = Object(schema);
+  if (node.type === "object" && node.properties !== undefined) node["x-kubernetes-preserve-unknown-fields"] = true;
+  const children = [...Object.values(node.properties ?? {}), ...(node.items === undefined ? [] : [node.items])];
+  for (const child of children) openedUp(child);
+}
+
+/** Reads, changes and writes back, as often as somebody else has written meanwhile. */
+async function change(path: string, alter: (object: Json) => void, subresource = ""): Promise<void> {
+  await estate.core.waitFor(`${path} to be changed`, async () => {
+    const object = at(await estate.core.admin.get(path), []);
+    alter(object);
+    const { status, text } = await estate.core.admin.request("PUT", `${path}${subresource}`, object);
+    if (status !== 200 && status !== 409) throw new Error(text);
+    return status === 200;
+  });
+}
+
+beforeAll(async () => {
+  estate = await Estate.start({
+    cells: ["east"],
+    single: true,
+    replicas: 0,
+    aggregators: false,
+    cell: {
+      controllerManager: false,
+      scheduler: false,
+      kwok: false,
+      flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } },
+    },
+  });
+  await change(CRD, (crd) => {
+    const { spec, status } = Object(field(crd, "spec", "versions", 0, "schema", "openAPIV3Schema", "properties"));
+    for (const part of [spec, status]) openedUp(part);
+  });
+  const spec = { minAvailable: MIN_AVAILABLE, selector: {}, minReadySeconds: 0, ...NEWER };
+  const probe = {
+    apiVersion: "podseidon.kubewharf.io/v1alpha1",
+    kind: "PodProtector",
+    metadata: { name: "web" },
+    spec,
+  };
+  await estate.core.waitFor("the newer definition to be in force", async () => {
+    const collection = PROTECTOR.slice(0, PROTECTOR.lastIndexOf("/"));
+    return (await estate.core.admin.request("POST", `${collection}?dryRun=All`, probe)).text.includes("of-a-newer");
+  });
+  // A stream that began before is served by the older definition for a while, without what that does not know.
+  await estate.addWebhook("webhook-1");
+  await estate.startAggregator("east");
+  const labels = { app: "web" };
+  const selector = { matchLabels: labels };
+  await createProtector(estate.core, "default", "web", {
+    minAvailable: MIN_AVAILABLE,
+    selector,
+    admissionHistoryConfig: {},
+  });
+  await createReadyPods(estate.core, { namespace: "default", prefix: "web", count: PODS, labels });
+  await waitUntilSettled(estate.core, "default", "web", PODS, 60_000);
+});
+
+afterAll(() => estate?.stop());
+
+test("what a newer version has written survives a deletion and its accounting, in spec, status and every cell", async () => {
+  const { admin } = estate.core;
+  await change(PROTECTOR, (protector) => {
+    for (const path of PLACES.filter(([part]) => part === "spec")) Object.assign(at(protector, path), NEWER);
+  });
+  await change(
+    PROTECTOR,
+    (protector) => {
+      for (const path of PLACES.filter(([part]) => part === "status")) Object.assign(at(protector, path), NEWER);
+      const status = at(protector, ["status"]);
+      status.cells = [field(status, "cells", 0), ELSEWHERE];
+    },
+    "/status",
+  );
+  expect((await admin.request("DELETE", "/api/v1/namespaces/default/pods/web-0")).status).toBe(200);
+  await waitUntilSettled(estate.core, "default", "web", PODS - 1, 60_000);
+  const after = await admin.get(PROTECTOR);
+  expect(PLACES.filter((path) => at(after, path)["of-a-newer-version"] === undefined)).toEqual([]);
+  expect(field(after, "status", "cells", 1)).toEqual(ELSEWHERE);
+  expect(reservationCount(parsePodProtector(after))).toBe(0);
+});
+
+test("and what is promised is kept meanwhile", async () => {
+  const { status } = await estate.core.admin.request("DELETE", "/api/v1/namespaces/default/pods/web-1");
+  expect([409, 429]).toContain(status);
+});
