@@ -32,6 +32,8 @@ function version(revision: number, minAvailable: number, available: number, rese
   return { revision, key: KEY, before: undefined, after };
 }
 
+const GONE: Change = { revision: 9, key: KEY, before: undefined, after: undefined };
+
 describe("L6", () => {
   const asked = 1_000;
   it.for([
@@ -59,6 +61,8 @@ describe("L6", () => {
     ["on hold", "OnHold", [[500, version(1, 3, 5, 0, "Behind/x")]], 0],
     ["not on hold", "OnHold", [[500, version(1, 3, 5, 0)]], 1],
     ["counted", "NotCounted", [[500, version(1, 3, 5, 0)]], 1],
+    ["at the minimum, and not there any more", "AtMinimum", [[900, GONE]], 1],
+    ["for a cause that no version decides, and not there any more", "recovering", [[900, GONE]], 0],
   ] as const)("%s", ([, cause, versions, expected]) => {
     let nowMs = 0;
     const violations: string[] = [];

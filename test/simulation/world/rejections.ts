@@ -63,8 +63,11 @@ function isJustified(moments: readonly Moment[], askedMs: number, cause: string,
   return true;
 }
 
+const JUDGED = ["AtMinimum", "Reserved", "OnHold", "NotCounted"];
+
 /** Does this version refuse for that cause? Causes that no version alone decides are not judged. */
 function says({ state, sums }: Moment, cause: string, cell: string): boolean {
+  if (!JUDGED.includes(cause)) return true;
   if (state === undefined || sums === undefined) return false;
   const { minAvailable } = state.spec;
   switch (cause) {
