@@ -104,7 +104,7 @@ function portPatch(object: unknown, port: number): OverlayPatch[] {
   const { webhooks } = v.parse(Registration, object);
   const path = (index: number): string => `/webhooks/${index}/clientConfig/service/port`;
   const patch = JSON.stringify(webhooks.map((_, index) => ({ op: "add", path: path(index), value: port })));
-  return [{ target: { kind }, patch }];
+  return [{ target: { kind, name: String(field(object, "metadata", "name")) }, patch }];
 }
 
 async function kubectl(cluster: Cluster, ...args: string[]): Promise<{ readonly stdout: string }> {

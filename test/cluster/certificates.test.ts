@@ -16,6 +16,7 @@ import { Balancer } from "../../scripts/product/balancer.ts";
 import { root } from "../../scripts/root.ts";
 import { splitCertificates } from "../../shared/kube/ca-bundle.ts";
 import { createCertificateAuthority, issueCertificate } from "../../shared/runtime/x509.ts";
+import { COUNTED_CONDITION, COUNTED_GATE } from "../../shared/schema/annotations.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const ROTATIONS = FULL ? 10 : 3;
@@ -25,6 +26,7 @@ const SECRETS = `/api/v1/namespaces/${SYSTEM}/secrets`;
 const CONFIG_MAPS = `/api/v1/namespaces/${SYSTEM}/configmaps`;
 const PODS = "/api/v1/namespaces/default/pods";
 const REGISTRATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/podseidon";
+const GATE_REGISTRATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/podseidon-gate";
 
 const HOUR_MS = 3_600_000;
 const validity = { notBeforeMs: Date.now() - HOUR_MS, notAfterMs: Date.now() + 24 * HOUR_MS };
@@ -57,7 +59,7 @@ beforeAll(async () => {
   const target = (name: string) => ({ kind: "Deployment", name });
   await applyOverlay(cluster, "single-cluster", {
     servicePort: balancer.port,
-    components: ["client-certificates"],
+    components: ["client-certificates", "counted-gate"],
     patches: [
       {
         target: { kind: "Service", name: "podseidon-webhook" },
@@ -218,6 +220,24 @@ test("who shows no certificate of an apiserver is not answered", async () => {
   await expect(ask()).rejects.toThrow(/certificate/i);
 });
 
+test("the counted gate's own registration is trusted, too, so that new pods get the gate", async () => {
+  const labels = { app: "gated" };
+  await cluster.apply([
+    {
+      apiVersion: "podseidon.kubewharf.io/v1alpha1",
+      kind: "PodProtector",
+      metadata: { name: "gated", namespace: "default", annotations: { [COUNTED_GATE]: "enabled" } },
+      spec: { minAvailable: 0, minReadySeconds: 0, selector: { matchLabels: labels } },
+    },
+  ]);
+  const spec = { schedulerName: "none", containers: [{ name: "app", image: "app:1" }] };
+  const pod = { apiVersion: "v1", kind: "Pod", metadata: { name: "gated", labels }, spec };
+  await cluster.waitFor("a new pod to get the gate", async () => {
+    const made = await cluster.admin.call("POST", `${PODS}?dryRun=All`, pod);
+    return field(made, "spec", "readinessGates", 0, "conditionType") === COUNTED_CONDITION;
+  });
+});
+
 test(`the authority is replaced ${ROTATIONS} times under load, and no call fails`, async () => {
   const issuers = new Set(splitCertificates(await published()));
   const running = load();
@@ -234,6 +254,11 @@ test(`the authority is replaced ${ROTATIONS} times under load, and no call fails
   );
   expect(oddities).toEqual([]);
   expect(issuers.size).toBe(ROTATIONS + 1);
+  const bundle = async (path: string) =>
+    field(await cluster.admin.get(path), "webhooks", "0", "clientConfig", "caBundle");
+  await cluster.waitFor("the gate's registration to follow", async () => {
+    return (await bundle(GATE_REGISTRATION)) === (await bundle(REGISTRATION));
+  });
   // The authority before stays trusted, all others are forgotten.
   expect(splitCertificates(await published())).toHaveLength(2);
 });

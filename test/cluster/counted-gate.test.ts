@@ -14,7 +14,7 @@ const REPLICAS = FULL ? 100 : 20;
 const ROLLS = FULL ? 10 : 1;
 /** maxSurge and maxUnavailable. */
 const QUARTER = REPLICAS / 4;
-const SETTLED_WITHIN_MS = 120_000;
+const SETTLED_WITHIN_MS = 300_000;
 const PODS = "/api/v1/namespaces/default/pods";
 const SPEC = { containers: [{ name: "app", image: "app:1" }] };
 

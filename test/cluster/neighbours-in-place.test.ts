@@ -5,7 +5,7 @@
 import { readFileSync } from "node:fs";
 import { loadAll } from "js-yaml";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { type ApiAnswer, field, items } from "../../scripts/control-plane/api-client.ts";
+import { type ApiAnswer, conditionStatus, field, items } from "../../scripts/control-plane/api-client.ts";
 import { KWOK_ANNOTATIONS } from "../../scripts/control-plane/kwok/annotations.ts";
 import { Availability } from "../../scripts/demo/availability.ts";
 import { Estate } from "../../scripts/product/estate.ts";
@@ -25,7 +25,7 @@ const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const REPLICAS = FULL ? 40 : 10;
 const BUDGET = FULL ? 8 : 3;
 const PODS = "/api/v1/namespaces/default/pods";
-const SETTLED_WITHIN_MS = 90_000;
+const SETTLED_WITHIN_MS = 300_000;
 const PAGE = readFileSync(new URL("../../docs/migration-from-podunavailablebudget.md", import.meta.url), "utf8");
 const REGISTRATION = new URL("../../manifests/base/registration/registration.yaml", import.meta.url);
 const STRATEGIC = { contentType: "application/strategic-merge-patch+json" };
@@ -65,8 +65,8 @@ beforeAll(async () => {
   await installCrd(estate.core, "podunavailablebudgets.policy.kruise.io");
   transport = await generatorTransport(estate.core);
   running = startGenerator(transport);
-  await deploy("web", REPLICAS);
-  await deploy("table", 4);
+  await deploy("web", REPLICAS, "500ms");
+  await deploy("table", 4, "never");
 });
 
 afterAll(async () => {
@@ -100,7 +100,7 @@ function budget(name: string, maxUnavailable: number): unknown {
 
 const protectorOf = (name: string): string => `podunavailablebudget-${name}`;
 
-async function deploy(name: string, replicas: number): Promise<void> {
+async function deploy(name: string, replicas: number, readyAfter: string): Promise<void> {
   const labels = { app: name };
   const resizePolicy = [{ resourceName: "memory", restartPolicy: "RestartContainer" }];
   const resources = { requests: { cpu: "10m", memory: "16Mi" } };
@@ -112,7 +112,7 @@ async function deploy(name: string, replicas: number): Promise<void> {
       { name: "envoy", image: "envoy:1" },
     ],
   };
-  const template = { metadata: { labels, annotations: { [KWOK_ANNOTATIONS.readyAfter]: "500ms" } }, spec };
+  const template = { metadata: { labels, annotations: { [KWOK_ANNOTATIONS.readyAfter]: readyAfter } }, spec };
   await estate.core.apply([
     {
       apiVersion: "apps/v1",
@@ -132,6 +132,23 @@ async function podNames(app: string): Promise<string[]> {
   return found
     .filter((pod) => field(pod, "metadata", "deletionTimestamp") === undefined)
     .map((pod) => String(field(pod, "metadata", "name")));
+}
+
+/** Pods of the table become ready when a test says so: whatever was begun is under way until then, however slow the machine is. */
+async function recovered(): Promise<void> {
+  await estate.core.waitFor(
+    "every pod of the table to be ready",
+    async () => {
+      const found = items(await estate.core.admin.get(`${PODS}?labelSelector=app%3Dtable`));
+      for (const pod of found) {
+        if (field(pod, "metadata", "annotations", KWOK_ANNOTATIONS.readyAfter) === undefined) continue;
+        await annotate(String(field(pod, "metadata", "name")), { [KWOK_ANNOTATIONS.readyAfter]: null });
+      }
+      return found.length === 4 && found.every((pod) => conditionStatus(pod, "Ready") === "True");
+    },
+    SETTLED_WITHIN_MS,
+  );
+  await settled("table", 4);
 }
 
 async function setImage(pod: string, container: string, image: string): Promise<ApiAnswer> {
@@ -173,13 +190,13 @@ describe("the migration", () => {
       return ["web", "table"].every((name) => table.includes(protectorOf(name)));
     });
     await settled("web", REPLICAS);
-    await settled("table", 4);
+    await recovered();
     // As a dry run: it says what it would have refused.
     const [pod = ""] = await podNames("table");
     const changed = await setImage(pod, "app", "app:dry");
     expect(changed.status).toBe(200);
     expect(String(changed.headers.warning)).toMatch(/dry run: .*podunavailablebudget-table/);
-    await settled("table", 4);
+    await recovered();
     // In earnest, and alone.
     await estate.replaceWebhooks(["webhook-1", "webhook-2"]);
     await estate.core.apply(KRUISE);
@@ -224,9 +241,10 @@ describe("the table of operations", () => {
     await setBudget("table", 1);
     for (const [what, operation] of Object.entries(operations)) {
       const [pod = "", other = ""] = await podNames("table");
+      await annotate(pod, { [KWOK_ANNOTATIONS.readyAfter]: "never" });
       expect((await operation(pod)).status, what).toBeLessThan(300);
       expect((await setImage(other, "app", "app:3")).status, `another pod beside ${what}`).toBe(429);
-      await settled("table", 4);
+      await recovered();
     }
     process.stdout.write(
       "table: delete, evict, image, sidecar's image, resize: each refused at the minimum, each let go above it\n",
@@ -241,13 +259,12 @@ describe("the table of operations", () => {
     expect((await setImage(other, "app", "app:4")).status).toBe(429);
     expect((await setImage(pod, "envoy", "envoy:4")).status).toBe(200);
     expect((await setImage(other, "app", "app:4")).status).toBe(429);
-    await annotate(pod, { [KWOK_ANNOTATIONS.readyAfter]: null });
-    await settled("table", 4);
+    await recovered();
     await annotate(pod, { [KWOK_ANNOTATIONS.readyAfter]: "never" });
     expect((await setImage(pod, "app", "app:5")).status).toBe(200);
     expect((await estate.core.admin.request("DELETE", `${PODS}/${pod}`)).status).toBe(200);
     expect((await setImage(other, "app", "app:5")).status).toBe(429);
-    await settled("table", 4);
+    await recovered();
   });
 
   it("keeps the quota of a deferred resize until it is done", async () => {
@@ -260,7 +277,7 @@ describe("the table of operations", () => {
     });
     expect((await setImage(other, "app", "app:6")).status).toBe(429);
     await annotate(pod, { [KWOK_ANNOTATIONS.resize]: null });
-    await settled("table", 4);
+    await recovered();
   });
 
   it("gives back the quota of a resize that is infeasible, and of a change that failed, a settle period later", async () => {
@@ -278,7 +295,7 @@ describe("the table of operations", () => {
       await annotate(resized, { [KWOK_ANNOTATIONS.resize]: "Infeasible" });
       expect((await resize(resized, "memory", "64Mi")).status).toBe(200);
       expect((await setImage(other, "app", "app:7")).status).toBe(429);
-      await settled("table", 4);
+      await recovered();
     } finally {
       await estate.core.kubectl(["delete", "validatingwebhookconfiguration", "refuses-changes"]);
       await refusing.stop();
@@ -336,7 +353,7 @@ describe("two teams with the same pods at once", () => {
   }
 
   async function rolledOut(replicas: number): Promise<void> {
-    const { code, stderr } = await estate.core.kubectl(["rollout", "status", "deployment/web", "--timeout=90s"]);
+    const { code, stderr } = await estate.core.kubectl(["rollout", "status", "deployment/web", "--timeout=300s"]);
     expect(stderr).toBe("");
     expect(code).toBe(0);
     await settled("web", replicas);
@@ -358,7 +375,7 @@ describe("two teams with the same pods at once", () => {
         "node-1",
         "--ignore-daemonsets",
         "--pod-selector=app=web",
-        "--timeout=90s",
+        "--timeout=300s",
       ]);
       expect((await image).code).toBe(0);
       expect((await drain).code).toBe(0);

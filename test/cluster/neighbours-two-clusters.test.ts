@@ -30,7 +30,7 @@ const ROUNDS = FULL ? 10 : 2;
 const X_PDB_SECONDS_EACH = 5;
 const PROTECTOR = "xpoddisruptionbudget-db";
 const PAGE = readFileSync(new URL("../../docs/migration-from-x-pdb.md", import.meta.url), "utf8");
-const SETTLED_WITHIN_MS = 60_000;
+const SETTLED_WITHIN_MS = 300_000;
 
 let estate: Estate;
 let transport: Transport;
@@ -42,7 +42,15 @@ let xPdb: OtherWebhook;
 beforeAll(async () => {
   const bare = { controllerManager: false, scheduler: false, kwok: false };
   const flags = { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } };
-  estate = await Estate.start({ cells: ["a", "b"], replicas: 0, settle: "40s", cell: { ...bare, flags } });
+  // As long as kube-apiserver allows: how many are let go must not depend on how busy the machine is.
+  const registration = { timeoutSeconds: 30 };
+  estate = await Estate.start({
+    cells: ["a", "b"],
+    replicas: 0,
+    settle: "40s",
+    registration,
+    cell: { ...bare, flags },
+  });
   await estate.addWebhook("webhook-dry", ["--dry-run"]);
   probe = await ProbeServer.start(() => ({ is_allowed: true }), serving());
   xPdb = await OtherWebhook.start(estate.core);
