@@ -43,6 +43,9 @@ describe("when it is this replica's turn", () => {
     const mine = turns();
     mine.wrote(100, 40, 11);
     expect(mine.waitMs(100)).toBe(1.5 * 40 + 4);
+    const slow = turns();
+    slow.wrote(100, 900, 11);
+    expect(slow.waitMs(100)).toBe(1.5 * 60 + 4);
   });
 
   test.each([

@@ -13,6 +13,9 @@ const LOOK_OUT_WRITES = 2;
 const LOOK_OUT_REQUESTS = 4;
 /** What a rival that lost needs: its conflict, a read, and the way of its next write. */
 const LOOK_OUT_ROUND_TRIPS = 1.5;
+const MAX_LOOK_OUT_MS = 100;
+/** The first write may have opened a connection: it says no more than this. */
+const MAX_FIRST_ROUND_TRIP_MS = 60;
 /** Nobody waits longer than this, however many rivals there are. */
 const MAX_WAIT_MS = 1_000;
 /** A rival that did not write for this long has left. */
@@ -129,7 +132,7 @@ export class Turns {
    */
   #pauseMs(): number {
     if (this.#writesAlone <= LOOK_OUT_WRITES && this.#lastRequests >= LOOK_OUT_REQUESTS)
-      return Math.min(MAX_TURN_MS, LOOK_OUT_ROUND_TRIPS * this.#roundTripMs + WATCH_LAG_MS);
+      return Math.min(MAX_LOOK_OUT_MS, LOOK_OUT_ROUND_TRIPS * this.#roundTripMs + WATCH_LAG_MS);
     return Math.min(this.#turnMs() / 2, MAX_PAUSE_MS, (this.#lastRequests - 1) * PAUSE_PER_REQUEST_MS);
   }
 
@@ -145,7 +148,8 @@ export class Turns {
   }
 
   #measure(tookMs: number): void {
-    this.#roundTripMs += (Math.min(tookMs, 1_000) - this.#roundTripMs) * (this.#isMeasured ? NEWEST : 1);
+    if (this.#isMeasured) this.#roundTripMs += (Math.min(tookMs, 1_000) - this.#roundTripMs) * NEWEST;
+    else this.#roundTripMs = Math.min(tookMs, MAX_FIRST_ROUND_TRIP_MS);
     this.#isMeasured = true;
   }
 }
