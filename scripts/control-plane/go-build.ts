@@ -15,8 +15,15 @@ interface Module {
   readonly linkFlags: string;
 }
 
-const [MAJOR, MINOR] = VERSIONS.kubernetes.split(".");
 const VERSION_PACKAGE = "k8s.io/component-base/version";
+
+/** Without these the apiserver says that it is v0.0.0, and clients that negotiate by version take the wrong way. */
+function kubernetesLinkFlags(version: string): string {
+  const [major, minor] = version.split(".");
+  const set = (name: string, value = ""): string => `-X ${VERSION_PACKAGE}.${name}=${value}`;
+  return ["-s -w", set("gitVersion", `v${version}`), set("gitMajor", major), set("gitMinor", minor)].join(" ");
+}
+
 const MODULES: readonly Module[] = [
   {
     directory: fileURLToPath(new URL("build/kubernetes", import.meta.url)),
@@ -27,13 +34,7 @@ const MODULES: readonly Module[] = [
       "k8s.io/kubernetes/cmd/kube-scheduler",
       "k8s.io/kubernetes/cmd/kubectl",
     ],
-    // Without these the apiserver says that it is v0.0.0, and clients that negotiate by version take the wrong way.
-    linkFlags: [
-      "-s -w",
-      `-X ${VERSION_PACKAGE}.gitVersion=v${VERSIONS.kubernetes}`,
-      `-X ${VERSION_PACKAGE}.gitMajor=${MAJOR}`,
-      `-X ${VERSION_PACKAGE}.gitMinor=${MINOR}`,
-    ].join(" "),
+    linkFlags: kubernetesLinkFlags(VERSIONS.kubernetes),
   },
   {
     directory: fileURLToPath(new URL("build/kwok", import.meta.url)),
@@ -53,6 +54,16 @@ const PROMTOOL: Module = {
   packages: ["github.com/prometheus/prometheus/cmd/promtool"],
   linkFlags: "-s -w",
 };
+
+/** Puts the kube-apiserver of `version`, which is the one that its module pins, into `directory`; rejects like {@link goBuild}. */
+export async function buildOldestApiserver(directory: string, version: string, progress: Progress): Promise<void> {
+  const module: Module = {
+    directory: fileURLToPath(new URL("build/oldest-kubernetes", import.meta.url)),
+    packages: ["k8s.io/kubernetes/cmd/kube-apiserver"],
+    linkFlags: kubernetesLinkFlags(version),
+  };
+  await buildModule(module, directory, progress);
+}
 
 /** Puts promtool into `directory`; rejects like {@link goBuild}. */
 export async function buildPromtool(directory: string, progress: Progress): Promise<void> {

@@ -1,0 +1,75 @@
+/** The manifests and the promise on the oldest supported Kubernetes, whose apiserver is built for it: with PODSEIDON_TEST_SIZE=full only. */
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { field } from "../../scripts/control-plane/api-client.ts";
+import { oldestBinaries, oldestKubernetes } from "../../scripts/control-plane/oldest.ts";
+import { Estate } from "../../scripts/product/estate.ts";
+import { root } from "../../scripts/root.ts";
+import { createReadyPods } from "../support/pods.ts";
+import { createProtector, waitUntilSettled } from "../support/protectors.ts";
+
+const PODS = 5;
+const MIN_AVAILABLE = 3;
+/** A build on a busy machine. */
+const BUILD_WITHIN_MS = 30 * 60_000;
+const SETTLED_WITHIN_MS = 60_000;
+
+let estate: Estate;
+
+describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`on Kubernetes ${oldestKubernetes()}`, () => {
+  beforeAll(async () => {
+    const binaries = await oldestBinaries();
+    estate = await Estate.start({
+      cells: ["east"],
+      single: true,
+      replicas: 2,
+      cell: { binaries, controllerManager: false, scheduler: false, kwok: false },
+    });
+    const version = await estate.core.admin.get("/version");
+    expect(field(version, "gitVersion")).toBe(`v${oldestKubernetes()}`);
+  }, BUILD_WITHIN_MS);
+
+  afterAll(() => estate?.stop());
+
+  test.each(["single-cluster", "core", "worker", "rollout/2-dry-run/worker"])(
+    "overlays/%s is accepted",
+    async (overlay) => {
+      const directory = join(root, "manifests/overlays", overlay);
+      const args = [
+        "apply",
+        "-k",
+        directory,
+        "--dry-run=server",
+        "--validate=strict",
+        "--server-side",
+        "--force-conflicts",
+      ];
+      const { code, stderr } = await estate.core.kubectl(args);
+      expect(stderr).toBe("");
+      expect(code).toBe(0);
+    },
+  );
+
+  test.each(["deleted", "evicted"])("as many pods are %s as can be spared, and no more", async (way) => {
+    const app = `to-be-${way}`;
+    const labels = { app };
+    const { core } = estate;
+    await createProtector(core, "default", app, { minAvailable: MIN_AVAILABLE, selector: { matchLabels: labels } });
+    const names = await createReadyPods(core, { namespace: "default", prefix: app, count: PODS, labels });
+    await waitUntilSettled(core, "default", app, PODS, SETTLED_WITHIN_MS);
+    const statuses: number[] = [];
+    for (const name of names) {
+      const path = `/api/v1/namespaces/default/pods/${name}`;
+      const eviction = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name, namespace: "default" } };
+      const { status } =
+        way === "deleted"
+          ? await core.admin.request("DELETE", path)
+          : await core.admin.request("POST", `${path}/eviction`, eviction);
+      statuses.push(status);
+    }
+    const spare = PODS - MIN_AVAILABLE;
+    expect(statuses.filter((status) => status < 300)).toHaveLength(spare);
+    expect(statuses.filter((status) => status === 409 || status === 429)).toHaveLength(PODS - spare);
+    await waitUntilSettled(core, "default", app, MIN_AVAILABLE, SETTLED_WITHIN_MS);
+  });
+});
