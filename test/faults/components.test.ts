@@ -26,6 +26,7 @@ const SLOW = { bytesPerMs: 20, delayMs: 100 };
 /** More than a server writes while it starts and everybody comes back. */
 const LOST_WRITES = 600;
 const CRD = "podprotectors.podseidon.kubewharf.io";
+const PROTECTORS = "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors";
 const CRD_FILE = join(root, "crds/podseidon.kubewharf.io_podprotectors.yaml");
 
 let rig: Rig;
@@ -258,10 +259,13 @@ describe("the servers", () => {
       name: "CRD disappears",
       links: linksTo("core"),
       isOutage: true,
-      begin: async () => {
+      // It takes the server a moment to notice.
+      prepare: async () => {
         await rig.core.etcd.deleteKey(`/registry/apiextensions.k8s.io/customresourcedefinitions/${CRD}`);
-        await delay(OUTAGE_MS);
+        const isGone = async () => (await rig.core.admin.request("GET", PROTECTORS)).status === 404;
+        await rig.core.waitFor("its objects to be out of reach", isGone);
       },
+      begin: () => delay(OUTAGE_MS),
       end: () => rig.core.apply(readFileSync(CRD_FILE, "utf8")),
     });
   });
