@@ -39,13 +39,13 @@ export async function rolloutTable(): Promise<string> {
 
 async function withProject(): Promise<Both> {
   await using estate = await Estate.start({ cells: ["cell"], single: true, cell: CELL });
-  return both(estate);
+  return await both(estate);
 }
 
 async function withoutProject(): Promise<Both> {
   await using core = await Cluster.start({ name: "without", ...CELL });
   await core.apply(readFileSync(CRD, "utf8"));
-  return both({ core, webhooks: [] });
+  return await both({ core, webhooks: [] });
 }
 
 async function both(place: Place): Promise<Both> {
