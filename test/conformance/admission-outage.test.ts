@@ -19,6 +19,7 @@ const CRD_FILE = "crds/podseidon.kubewharf.io_podprotectors.yaml";
 
 beforeAll(async () => {
   rig = await AdmissionRig.start({ replicas: 0 });
+  rig.isPatient = false;
   second = await Cluster.start({ name: "second", controllerManager: false, scheduler: false, kwok: false });
   await second.apply(readFileSync(CRD_FILE, "utf8"));
   replica = await startWebhook({
