@@ -22,8 +22,8 @@ export default defineConfig({
           include: [CLUSTER_TESTS],
           exclude: [SIMULATION_TESTS],
           globalSetup: "test/support/binaries-setup.ts",
-          // Clusters are heavy, and mostly wait: two files at a time keep two cores busy.
-          maxWorkers: 2,
+          // Clusters are heavy, and mostly wait: two files at a time keep two cores busy. A thousand deletions at once are busy enough alone.
+          maxWorkers: process.env.PODSEIDON_TEST_SIZE === "full" ? 1 : 2,
           sequence: { groupOrder: 1 },
           testTimeout: 10 * 60_000,
           hookTimeout: 10 * 60_000,
