@@ -1,13 +1,12 @@
-import { AccessError } from "../shared/kube/cluster-access.ts";
+import { accessOrExit } from "../shared/kube/access-or-exit.ts";
 import { createHttpsTransport } from "../shared/kube/https-transport.ts";
-import { loadClusterAccess } from "../shared/kube/kubeconfig.ts";
 import type { Transport } from "../shared/kube/transport.ts";
 import type { WatchEvent } from "../shared/kube/watch-event.ts";
 import { createLog, type Log } from "../shared/observe/log.ts";
 import { Metrics } from "../shared/observe/metrics.ts";
-import { observeKubernetesEvents } from "../shared/observe/process-observer.ts";
-import { HealthServer } from "../shared/runtime/health-server.ts";
-import { Lifecycle, type LifecycleEvent } from "../shared/runtime/lifecycle.ts";
+import { processHealth } from "../shared/observe/process-health.ts";
+import { observeKubernetesEvents, observeLifecycle } from "../shared/observe/process-observer.ts";
+import { Lifecycle } from "../shared/runtime/lifecycle.ts";
 import type { NamedPath } from "../shared/runtime/option-types.ts";
 import { systemPorts } from "../shared/runtime/system-ports.ts";
 import { systemProcess } from "../shared/runtime/system-process.ts";
@@ -21,20 +20,12 @@ import { OwnerDesk } from "./owner-desk.ts";
 import type { WebhookServer } from "./server.ts";
 import { certificateExpiryMs, certificateFiles } from "./tls.ts";
 
-const EXIT_CONFIGURATION = 2;
 /** From SIGTERM to the exit, the shutdown delay included: longer than the longest review that can be under way. */
 const DRAIN_MS = 31_000;
 
-/** The transport to one cluster; a kubeconfig that can't be used ends the process with what to do about it. */
 async function connect(flag: string, { name, path }: NamedPath): Promise<Transport> {
-  try {
-    const access = await loadClusterAccess(path ?? "", { env: process.env });
-    return createHttpsTransport(access, { ports: systemPorts, userAgent: `podseidon-webhook/${version}` });
-  } catch (error) {
-    if (!(error instanceof AccessError)) throw error;
-    process.stderr.write(`podseidon-webhook: ${flag} ${name}: ${error.message}\n`);
-    process.exit(EXIT_CONFIGURATION);
-  }
+  const access = await accessOrExit("podseidon-webhook", `${flag} ${name}`, path ?? "");
+  return createHttpsTransport(access, { ports: systemPorts, userAgent: `podseidon-webhook/${version}` });
 }
 
 function logWatch(log: Log, core: string, event: WatchEvent): void {
@@ -42,12 +33,6 @@ function logWatch(log: Log, core: string, event: WatchEvent): void {
   else if (event.kind === "unparsable") log.error({ core, ...event }, "A protector cannot be read");
   else if (event.kind === "versionWentBack") log.warn({ core, ...event }, "A core cluster went back in time");
   else log.debug({ core, ...event }, "Watching the protectors of a core");
-}
-
-function logLifecycle(log: Log, event: LifecycleEvent): void {
-  if (event.kind === "fatal" || event.kind === "stop-failed" || event.kind === "grace-exceeded") {
-    log.error({ ...event }, "The process is not well");
-  } else log.info({ ...event }, "Lifecycle");
 }
 
 function watchCertificate(
@@ -164,23 +149,18 @@ export async function run(options: WebhookOptions, server: WebhookServer): Promi
   });
   declareGauges(metrics, webhook, server);
   const stopReload = watchCertificate(options, server, webhookMetrics, log);
+  const logLifecycle = observeLifecycle(log);
   const lifecycle = new Lifecycle({
     ports: systemPorts,
     process: systemProcess,
     unreadyMs: options.shutdownDelay,
     graceMs: options.shutdownDelay + DRAIN_MS,
     onEvent: (event) => {
-      logLifecycle(log, event);
+      logLifecycle(event);
       if (event.kind === "stopping") server.retire();
     },
   });
-  const health = new HealthServer({
-    healthAddress: options.healthProbeBindAddress,
-    metricsAddress: options.metricsBindAddress,
-    readiness: () => lifecycle.readiness(),
-    liveness: () => lifecycle.liveness(),
-    metrics: () => metrics.render(),
-  });
+  const health = processHealth(options, lifecycle, metrics);
   lifecycle
     .add({ name: "health", start: () => health.start(), stop: () => health.stop() })
     .add({

@@ -1,8 +1,9 @@
 /** The aggregator as a process: options, access to the cell and the cores, life and observation. */
+
+import { accessOrExit } from "../../shared/kube/access-or-exit.ts";
 import { ApiClient, PODPROTECTORS_PATH } from "../../shared/kube/api.ts";
-import { AccessError, type ClusterAccess } from "../../shared/kube/cluster-access.ts";
+import type { ClusterAccess } from "../../shared/kube/cluster-access.ts";
 import { createHttpsTransport } from "../../shared/kube/https-transport.ts";
-import { loadClusterAccess } from "../../shared/kube/kubeconfig.ts";
 import { ListWatch } from "../../shared/kube/list-watch.ts";
 import { RELIST_AFTER_OUTAGE_MS } from "../../shared/kube/list-watch-options.ts";
 import { ReleaseRegister } from "../../shared/kube/release-register.ts";
@@ -13,11 +14,11 @@ import type { WatchEvent } from "../../shared/kube/watch-event.ts";
 import { observeClocks } from "../../shared/observe/clock-observer.ts";
 import { createLog, type Log } from "../../shared/observe/log.ts";
 import { Metrics } from "../../shared/observe/metrics.ts";
+import { processHealth } from "../../shared/observe/process-health.ts";
 import { observeDroppedLines, observeLeaderElection, observeLifecycle } from "../../shared/observe/process-observer.ts";
 import { observeListWatch } from "../../shared/observe/watch-observer.ts";
 import { observeWork, type Tracked } from "../../shared/observe/work-observer.ts";
 import { commandLine } from "../../shared/runtime/command-line.ts";
-import { HealthServer } from "../../shared/runtime/health-server.ts";
 import { Lifecycle } from "../../shared/runtime/lifecycle.ts";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
 import { systemProcess } from "../../shared/runtime/system-process.ts";
@@ -46,16 +47,6 @@ const EXIT_CONFIGURATION = 2;
 const GRACE_MS = 20_000;
 /** Protectors are busy while there is anything to do; what a quiet stream needs is only that a dead one is found. */
 const PROTECTOR_STREAM_SECONDS = [8, 12] as const;
-
-async function access(flag: string, path: string): Promise<ClusterAccess> {
-  try {
-    return await loadClusterAccess(path, { env: process.env });
-  } catch (error) {
-    if (!(error instanceof AccessError)) throw error;
-    process.stderr.write(`${COMPONENT}: ${flag}: ${error.message}\n`);
-    process.exit(EXIT_CONFIGURATION);
-  }
-}
 
 function connect(cluster: ClusterAccess): Transport {
   return createHttpsTransport(cluster, { ports: systemPorts, userAgent: `${COMPONENT}/${version}` });
@@ -146,7 +137,7 @@ export async function run(): Promise<number> {
   const onEvent: EventSink = (event) => {
     for (const sink of sinks) sink(event);
   };
-  const cluster = await access("--kubeconfig", options.kubeconfig);
+  const cluster = await accessOrExit(COMPONENT, "--kubeconfig", options.kubeconfig);
   const clocks = observeClocks(metrics, ports.clock);
   const transport = clocks.watch("cell", connect(cluster));
   const transports = [transport];
@@ -164,7 +155,7 @@ export async function run(): Promise<number> {
   const clients: { readonly name: string; readonly client: ApiClient }[] = [];
   const watched: { readonly name: string; readonly watch: Startable }[] = [{ name: "pods", watch: pods }];
   for (const { name, path } of options.core) {
-    const core = clocks.watch(`core ${name}`, connect(await access(`--core ${name}`, path ?? "")));
+    const core = clocks.watch(`core ${name}`, connect(await accessOrExit(COMPONENT, `--core ${name}`, path ?? "")));
     transports.push(core);
     const observe = watches.observe(name);
     const protectors = watchProtectors(name, core, (event) => {
@@ -252,13 +243,7 @@ export async function run(): Promise<number> {
     graceMs: GRACE_MS,
     onEvent: observeLifecycle(log),
   });
-  const health = new HealthServer({
-    healthAddress: options.healthProbeBindAddress,
-    metricsAddress: options.metricsBindAddress,
-    readiness: () => lifecycle.readiness(),
-    liveness: () => lifecycle.liveness(),
-    metrics: () => metrics.render(),
-  });
+  const health = processHealth(options, lifecycle, metrics);
   lifecycle
     .add({ name: "health", start: () => health.start(), stop: () => health.stop() })
     .add({ name: "transports", stop: () => transports.forEach((one) => void one.close()) });

@@ -1,13 +1,13 @@
 /** What makes certificates, as a process: options, access to the cluster, life and observation. */
+
+import { accessOrExit } from "../../shared/kube/access-or-exit.ts";
 import { ApiClient } from "../../shared/kube/api.ts";
-import { AccessError, type ClusterAccess } from "../../shared/kube/cluster-access.ts";
 import { createHttpsTransport } from "../../shared/kube/https-transport.ts";
-import { loadClusterAccess } from "../../shared/kube/kubeconfig.ts";
 import { createLog } from "../../shared/observe/log.ts";
 import { Metrics } from "../../shared/observe/metrics.ts";
+import { processHealth } from "../../shared/observe/process-health.ts";
 import { observeLifecycle } from "../../shared/observe/process-observer.ts";
 import { commandLine } from "../../shared/runtime/command-line.ts";
-import { HealthServer } from "../../shared/runtime/health-server.ts";
 import { Lifecycle } from "../../shared/runtime/lifecycle.ts";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
 import { systemProcess } from "../../shared/runtime/system-process.ts";
@@ -18,19 +18,8 @@ import { certificatesOptions } from "./options.ts";
 
 const COMPONENT = "podseidon-certificates";
 const DEFAULT_NAMESPACE = "podseidon-system";
-const EXIT_CONFIGURATION = 2;
 const GRACE_MS = 10_000;
 const CALL_TIMEOUT_MS = 10_000;
-
-async function access(path: string): Promise<ClusterAccess> {
-  try {
-    return await loadClusterAccess(path, { env: process.env });
-  } catch (error) {
-    if (!(error instanceof AccessError)) throw error;
-    process.stderr.write(`${COMPONENT}: --kubeconfig: ${error.message}\n`);
-    process.exit(EXIT_CONFIGURATION);
-  }
-}
 
 /** Looks after the certificates until it is told to stop; resolves with the exit code. */
 export async function run(): Promise<number> {
@@ -38,7 +27,7 @@ export async function run(): Promise<number> {
   const ports = systemPorts;
   const log = createLog({ component: "certificates", level: options.logLevel });
   const metrics = new Metrics({ processMetrics: true });
-  const cluster = await access(options.kubeconfig);
+  const cluster = await accessOrExit(COMPONENT, "--kubeconfig", options.kubeconfig);
   const transport = createHttpsTransport(cluster, { ports, userAgent: `${COMPONENT}/${version}` });
   const namespace = options.namespace || cluster.namespace || DEFAULT_NAMESPACE;
   const keeper = new CertificateKeeper({
@@ -65,13 +54,7 @@ export async function run(): Promise<number> {
     graceMs: GRACE_MS,
     onEvent: observeLifecycle(log),
   });
-  const health = new HealthServer({
-    healthAddress: options.healthProbeBindAddress,
-    metricsAddress: options.metricsBindAddress,
-    readiness: () => lifecycle.readiness(),
-    liveness: () => lifecycle.liveness(),
-    metrics: () => metrics.render(),
-  });
+  const health = processHealth(options, lifecycle, metrics);
   lifecycle
     .add({ name: "health", start: () => health.start(), stop: () => health.stop() })
     .add({ name: "transport", stop: () => transport.close() })

@@ -1,14 +1,14 @@
 import { hostname } from "node:os";
-import { AccessError, type ClusterAccess } from "../../shared/kube/cluster-access.ts";
+import { accessOrExit } from "../../shared/kube/access-or-exit.ts";
+import type { ClusterAccess } from "../../shared/kube/cluster-access.ts";
 import { createHttpsTransport } from "../../shared/kube/https-transport.ts";
-import { loadClusterAccess } from "../../shared/kube/kubeconfig.ts";
 import { EventRecorder } from "../../shared/observe/events.ts";
-import { createLog, type Log } from "../../shared/observe/log.ts";
+import { createLog } from "../../shared/observe/log.ts";
 import { Metrics } from "../../shared/observe/metrics.ts";
-import { observeKubernetesEvents } from "../../shared/observe/process-observer.ts";
+import { processHealth } from "../../shared/observe/process-health.ts";
+import { observeKubernetesEvents, observeLifecycle } from "../../shared/observe/process-observer.ts";
 import { commandLine } from "../../shared/runtime/command-line.ts";
-import { HealthServer } from "../../shared/runtime/health-server.ts";
-import { Lifecycle, type LifecycleEvent } from "../../shared/runtime/lifecycle.ts";
+import { Lifecycle } from "../../shared/runtime/lifecycle.ts";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
 import { systemProcess } from "../../shared/runtime/system-process.ts";
 import { version } from "../../shared/runtime/version.ts";
@@ -20,22 +20,10 @@ import type { Election } from "./setup.ts";
 
 const COMPONENT = "podseidon-generator";
 const DEFAULT_NAMESPACE = "podseidon-system";
-const EXIT_CONFIGURATION = 2;
 /** Below the 30 s of the pod. */
 const GRACE_MS = 20_000;
 const LAST_EVENTS_MS = 2_000;
 const OTHER_CALLS = 4;
-
-/** A kubeconfig that can't be used ends the process with what to do about it. */
-async function access(path: string): Promise<ClusterAccess> {
-  try {
-    return await loadClusterAccess(path, { env: process.env });
-  } catch (error) {
-    if (!(error instanceof AccessError)) throw error;
-    process.stderr.write(`${COMPONENT}: --kubeconfig: ${error.message}\n`);
-    process.exit(EXIT_CONFIGURATION);
-  }
-}
 
 function election(options: GeneratorOptions, cluster: ClusterAccess): Election | undefined {
   if (!options.leaderElect) return undefined;
@@ -48,17 +36,11 @@ function election(options: GeneratorOptions, cluster: ClusterAccess): Election |
   };
 }
 
-function logLifecycle(log: Log, event: LifecycleEvent): void {
-  const bad = event.kind === "fatal" || event.kind === "stop-failed" || event.kind === "grace-exceeded";
-  if (bad) log.error({ ...event }, "The process is not well");
-  else log.info({ ...event }, "Lifecycle");
-}
-
 /** Runs the generator until it is told to stop; resolves with the exit code. */
 export async function run(): Promise<number> {
   const options = await commandLine(generatorOptions);
   const log = createLog({ component: "generator", level: options.logLevel === "trace" ? "debug" : options.logLevel });
-  const cluster = await access(options.kubeconfig);
+  const cluster = await accessOrExit(COMPONENT, "--kubeconfig", options.kubeconfig);
   const ports = systemPorts;
   const transport = createHttpsTransport(cluster, {
     ports,
@@ -84,15 +66,9 @@ export async function run(): Promise<number> {
     process: systemProcess,
     unreadyMs: 0,
     graceMs: GRACE_MS,
-    onEvent: (event) => logLifecycle(log, event),
+    onEvent: observeLifecycle(log),
   });
-  const health = new HealthServer({
-    healthAddress: options.healthProbeBindAddress,
-    metricsAddress: options.metricsBindAddress,
-    readiness: () => lifecycle.readiness(),
-    liveness: () => lifecycle.liveness(),
-    metrics: () => metrics.render(),
-  });
+  const health = processHealth(options, lifecycle, metrics);
   lifecycle
     .add({ name: "health", start: () => health.start(), stop: () => health.stop() })
     .add({ name: "transport", stop: () => transport.close() })
@@ -103,5 +79,7 @@ export async function run(): Promise<number> {
       ready: () => generator.problem(),
       stop: () => generator.stop(),
     });
-  return await lifecycle.run();
+  const code = await lifecycle.run();
+  log.flush();
+  return code;
 }

@@ -1,13 +1,13 @@
 /** The update trigger as a process: options, access to the cell, life and observation. */
+
+import { accessOrExit } from "../../shared/kube/access-or-exit.ts";
 import { ApiClient } from "../../shared/kube/api.ts";
-import { AccessError, type ClusterAccess } from "../../shared/kube/cluster-access.ts";
 import { createHttpsTransport } from "../../shared/kube/https-transport.ts";
-import { loadClusterAccess } from "../../shared/kube/kubeconfig.ts";
 import { createLog, type Log } from "../../shared/observe/log.ts";
 import { Metrics } from "../../shared/observe/metrics.ts";
+import { processHealth } from "../../shared/observe/process-health.ts";
 import { observeLeaderElection, observeLifecycle } from "../../shared/observe/process-observer.ts";
 import { commandLine } from "../../shared/runtime/command-line.ts";
-import { HealthServer } from "../../shared/runtime/health-server.ts";
 import { Lifecycle } from "../../shared/runtime/lifecycle.ts";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
 import { systemProcess } from "../../shared/runtime/system-process.ts";
@@ -18,18 +18,7 @@ import { parseLabels, triggerOptions } from "./options.ts";
 import { TRIGGER_ACTIONS, type TriggerEvent, UpdateTrigger } from "./trigger.ts";
 
 const COMPONENT = "podseidon-update-trigger";
-const EXIT_CONFIGURATION = 2;
 const GRACE_MS = 10_000;
-
-async function access(path: string): Promise<ClusterAccess> {
-  try {
-    return await loadClusterAccess(path, { env: process.env });
-  } catch (error) {
-    if (!(error instanceof AccessError)) throw error;
-    process.stderr.write(`${COMPONENT}: --kubeconfig: ${error.message}\n`);
-    process.exit(EXIT_CONFIGURATION);
-  }
-}
 
 function observe(metrics: Metrics, log: Log): (event: TriggerEvent) => void {
   const updates = metrics.counter({
@@ -90,7 +79,7 @@ export async function run(): Promise<number> {
   const ports = systemPorts;
   const log = createLog({ component: "update-trigger", level: options.logLevel });
   const metrics = new Metrics({ processMetrics: true });
-  const cluster = await access(options.kubeconfig);
+  const cluster = await accessOrExit(COMPONENT, "--kubeconfig", options.kubeconfig);
   const transport = createHttpsTransport(cluster, { ports, userAgent: `${COMPONENT}/${version}` });
   const namespace = options.namespace === "" ? (cluster.namespace ?? "default") : options.namespace;
   const trigger = new UpdateTrigger({
@@ -127,13 +116,7 @@ export async function run(): Promise<number> {
     graceMs: GRACE_MS,
     onEvent: observeLifecycle(log),
   });
-  const health = new HealthServer({
-    healthAddress: options.healthProbeBindAddress,
-    metricsAddress: options.metricsBindAddress,
-    readiness: () => lifecycle.readiness(),
-    liveness: () => lifecycle.liveness(),
-    metrics: () => metrics.render(),
-  });
+  const health = processHealth(options, lifecycle, metrics);
   lifecycle
     .add({ name: "health", start: () => health.start(), stop: () => health.stop() })
     .add({ name: "transport", stop: () => transport.close() })
