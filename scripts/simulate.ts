@@ -10,10 +10,11 @@ import { type Range, runSeeds } from "../test/simulation/runner/pool.ts";
 import { addUp, coverageTable, describeFailure, uncovered } from "../test/simulation/runner/report.ts";
 import { shrink } from "../test/simulation/runner/shrink.ts";
 import type { CoverageCounts } from "../test/simulation/world/coverage.ts";
-import type { RunResult } from "../test/simulation/world/run.ts";
+import { FEATURE_KINDS, type FeatureKind, isFeature } from "../test/simulation/world/features.ts";
+import type { RunOptions, RunResult } from "../test/simulation/world/run.ts";
 
 const HELP = `usage: npm run simulate -- [--seeds N] [--from S] [--jobs J] [--keep-going]
-       npm run simulate -- --seed S [--trace]
+       npm run simulate -- --seed S [--trace] [--with FEATURE]
        npm run simulate -- --without RULE [--seeds N] [--from S] [--jobs J]
        npm run simulate -- --scenes
   --seeds N      how many seeds to run (default 100)
@@ -22,6 +23,7 @@ const HELP = `usage: npm run simulate -- [--seeds N] [--from S] [--jobs J] [--ke
   --keep-going   run all seeds, and list those that fail
   --seed S       run one seed
   --trace        print everything that happens in it
+  --with FEATURE every world has it (test/simulation/world/features.ts)
   --without RULE leave a rule of the design out (shared/decide/rules.ts), to see what breaks
   --scenes       play the scene of each rule, with the rule and without it`;
 /** So many seeds are expected to meet everything at least once. */
@@ -39,6 +41,7 @@ async function main(): Promise<number> {
       seed: { type: "string" },
       trace: { type: "boolean", default: false },
       without: { type: "string", multiple: true, default: [] },
+      with: { type: "string", multiple: true, default: [] },
       scenes: { type: "boolean", default: false },
       "keep-going": { type: "boolean", default: false },
       help: { type: "boolean", default: false },
@@ -46,21 +49,24 @@ async function main(): Promise<number> {
   });
   if (values.help) return say([HELP]);
   if (values.scenes) return scenes();
-  if (values.seed !== undefined) return one(whole("seed", values.seed), values.trace, rules(values.without));
+  const always = features(values.with);
+  if (values.seed !== undefined)
+    return one(whole("seed", values.seed), { trace: values.trace, always }, rules(values.without));
   const range = {
     from: whole("from", values.from),
     seeds: whole("seeds", values.seeds),
     jobs: whole("jobs", values.jobs),
     leftOut: rules(values.without),
+    always,
   };
   return many(range, values["keep-going"]);
 }
 
-async function one(seed: number, trace: boolean, leftOut: readonly Rule[]): Promise<number> {
-  const result = await runWithout(leftOut, seed, { trace });
+async function one(seed: number, options: RunOptions, leftOut: readonly Rule[]): Promise<number> {
+  const result = await runWithout(leftOut, seed, options);
   say(result.trace);
   say(result.violations.map(({ invariant, atMs, message }) => `${invariant} at ${atMs} ms: ${message}`));
-  if (!trace) say(coverageTable(result.coverage));
+  if (options.trace !== true) say(coverageTable(result.coverage));
   return result.violations.length === 0 ? 0 : 1;
 }
 
@@ -105,8 +111,9 @@ async function many(range: Range, keepGoing: boolean): Promise<number> {
   say(coverageTable(coverage));
   const missing = uncovered(coverage);
   const isHollow = range.seeds >= FULL_COVERAGE_SEEDS && missing.length > 0;
+  const options = range.always === undefined ? {} : { always: range.always };
   const first = failed.sort((a, b) => a.seed - b.seed)[0];
-  if (first !== undefined) say(describeFailure(await without(range.leftOut ?? [], () => shrink(first))));
+  if (first !== undefined) say(describeFailure(await without(range.leftOut ?? [], () => shrink(first, options))));
   if (isHollow) say([`never met in ${done} seeds: ${missing.join(", ")}`]);
   const last = range.from + range.seeds - 1;
   say([`seeds ${range.from} to ${last}: ${done} run, ${failed.length} with violations, ${perSecond()} seeds/s`]);
@@ -117,6 +124,13 @@ function whole(name: string, text: string): number {
   const value = Number(text);
   if (!Number.isSafeInteger(value) || value < 0) throw new Error(`--${name} must be a whole number, not ${text}`);
   return value;
+}
+
+function features(names: readonly string[]): ReadonlySet<FeatureKind> {
+  const unknown = names.filter((name) => !isFeature(name));
+  if (unknown.length > 0)
+    throw new Error(`there is no feature ${unknown.join(", ")}; the features are ${FEATURE_KINDS.join(", ")}`);
+  return new Set(names.filter(isFeature));
 }
 
 function rules(names: readonly string[]): readonly Rule[] {

@@ -8,6 +8,7 @@ import { runSeeds } from "./runner/pool.ts";
 import { addUp, coverageTable, describeFailure, uncovered } from "./runner/report.ts";
 import { shrink } from "./runner/shrink.ts";
 import { REGRESSIONS } from "./seeds.ts";
+import { FEATURE_KINDS } from "./world/features.ts";
 import { type RunResult, runSeed } from "./world/run.ts";
 
 const IS_FULL = process.env.PODSEIDON_TEST_SIZE === "full";
@@ -27,8 +28,9 @@ async function expectSound(results: readonly RunResult[]): Promise<void> {
 }
 
 describe("seeds that have shown a defect", () => {
-  it.for(REGRESSIONS)("seed $seed: $what", { timeout: HANG_MS }, async ({ seed }) => {
-    await expectSound([await runSeed(seed)]);
+  it.for(REGRESSIONS)("seed $seed: $what", { timeout: HANG_MS }, async ({ seed, features }) => {
+    const without = new Set(FEATURE_KINDS.filter((kind) => !features.includes(kind)));
+    await expectSound([await runSeed(seed, { without, always: new Set(features) })]);
   });
 });
 

@@ -2,6 +2,7 @@
 import { Worker } from "node:worker_threads";
 import type { Rule } from "../../../shared/decide/rules.ts";
 import type { RunResult } from "../world/run.ts";
+import type { FaultKind } from "../world/scenario.ts";
 import { runWithout } from "./ablate.ts";
 import type { WorkerOptions } from "./worker.ts";
 
@@ -17,6 +18,8 @@ export interface Range {
   readonly trace?: boolean;
   /** Rules of the design that the shipping code leaves out. */
   readonly leftOut?: readonly Rule[];
+  /** Features of every world. */
+  readonly always?: ReadonlySet<FaultKind>;
 }
 
 /** Runs seeds `from` to `from + seeds - 1`; `done` may return false to stop. */
@@ -28,12 +31,13 @@ export async function runSeeds(range: Range, done: (result: RunResult) => boolea
   const report = (result: RunResult): void => {
     if (!isStopped && !done(result)) isStopped = true;
   };
-  const { jobs, leftOut = [], trace = false } = range;
+  const { jobs, leftOut = [], trace = false, always = new Set() } = range;
   if (jobs < 1) {
-    for (let seed = take(); seed !== undefined; seed = take()) report(await runWithout(leftOut, seed, { trace }));
+    for (let seed = take(); seed !== undefined; seed = take())
+      report(await runWithout(leftOut, seed, { trace, always }));
     return;
   }
-  await Promise.all(Array.from({ length: jobs }, () => drive(take, report, { leftOut, trace })));
+  await Promise.all(Array.from({ length: jobs }, () => drive(take, report, { leftOut, trace, always })));
 }
 
 function drive(

@@ -2,15 +2,17 @@
 import { parentPort, workerData } from "node:worker_threads";
 import type { Rule } from "../../../shared/decide/rules.ts";
 import { runSeed } from "../world/run.ts";
+import type { FaultKind } from "../world/scenario.ts";
 
 export interface WorkerOptions {
   readonly leftOut: readonly Rule[];
   readonly trace: boolean;
+  readonly always: ReadonlySet<FaultKind>;
 }
 
-const { leftOut, trace }: WorkerOptions = workerData;
+const { leftOut, trace, always }: WorkerOptions = workerData;
 if (leftOut.length > 0) globalThis.__ABLATION__ = new Set(leftOut);
 
 parentPort?.on("message", (seed: number) => {
-  void runSeed(seed, { trace }).then((result) => parentPort?.postMessage(result));
+  void runSeed(seed, { trace, always }).then((result) => parentPort?.postMessage(result));
 });

@@ -78,6 +78,7 @@ export class Checks {
       const { exemptions } = this.#world;
       if (exemptions.isUncertain(name, flight.askedMs) || exemptions.isRemovedSince(name, cell, flight.askedMs))
         continue;
+      if (exemptions.wasSuspended(name, flight.uid)) continue;
       const aggregation = protector.status?.cells.find((one) => one.cellID === cell)?.aggregation;
       const cutoffMs = Date.parse(aggregation?.maturityCutoff ?? "");
       if (!isTrulyAvailable(pod, wantedOf(protector), cutoffMs) || truth.pods.deadAt(flight.uid) !== undefined)

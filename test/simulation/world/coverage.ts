@@ -4,11 +4,11 @@ import { FAULT_KINDS, type FaultKind } from "./scenario.ts";
 
 /** Rows of the admission table (design 6) that these worlds can reach. */
 const EXPECTED_VERDICTS = [
-  ...["Reserved", "Repeated", "PinnedImmature", "Unavailable", "Forced", "without a protector"].map(
+  ...["Reserved", "Repeated", "PinnedImmature", "Unavailable", "Forced", "Suspended", "without a protector"].map(
     (reason) => `delete allowed ${reason}`,
   ),
   ...["AtMinimum", "Reserved", "OnHold", "NotCounted", "UnhealthyBudget"].map((reason) => `delete 429 ${reason}`),
-  ...["Reserved", "Repeated", "PinnedImmature", "PinnedUnavailable", "Forced"].map(
+  ...["Reserved", "Repeated", "PinnedImmature", "PinnedUnavailable", "Forced", "Suspended"].map(
     (reason) => `evict allowed ${reason}`,
   ),
   ...["AtMinimum", "Reserved", "OnHold", "NotCounted", "UnhealthyBudget"].map((reason) => `evict 429 ${reason}`),
@@ -36,6 +36,7 @@ const RULES = [
   "looked for after a write without an answer",
   "refusal confirmed by a read",
   "answered at its deadline",
+  "decided by quota after a suspension",
 ] as const;
 export type SeenRule = (typeof RULES)[number];
 

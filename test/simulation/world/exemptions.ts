@@ -27,8 +27,12 @@ interface Exemption {
 export class Exemptions {
   readonly #byName = new Map<string, Exemption>();
   readonly #forced = new Set<string>();
+  /** Replicas refuse nothing: what they would refuse goes as by force. */
+  forcesAll = false;
   #over: readonly OverHistory[] = [];
   readonly #unknown = new Set<string>();
+  /** `name/UID` of what was let go while the protector was suspended. */
+  readonly #suspended = new Set<string>();
   readonly #removed = new Map<string, number>();
   readonly #nowMs: () => number;
 
@@ -79,6 +83,15 @@ export class Exemptions {
     this.#unknown.add(uid);
   }
 
+  /** The protector was suspended and let this pod go, so that it promises nothing of it. */
+  suspended(name: string, uid: string): void {
+    this.#suspended.add(`${name}/${uid}`);
+  }
+
+  wasSuspended(name: string, uid: string): boolean {
+    return this.#suspended.size > 0 && this.#suspended.has(`${name}/${uid}`);
+  }
+
   add(name: string, cell: string, uid: string): void {
     const { uids } = this.#of(name);
     const ofCell = uids.get(cell) ?? new Set<string>();
@@ -87,7 +100,8 @@ export class Exemptions {
   }
 
   has(name: string, cell: string, uid: string): boolean {
-    return this.#unknown.has(uid) || this.#of(name).uids.get(cell)?.has(uid) === true;
+    if (this.#unknown.has(uid) || this.wasSuspended(name, uid)) return true;
+    return this.#of(name).uids.get(cell)?.has(uid) === true;
   }
 
   /** Somebody has put the cell on hold: what is decided from here on knows that something may be missing. */
@@ -102,7 +116,7 @@ export class Exemptions {
   }
 
   isForced(uid: string): boolean {
-    return this.#forced.has(uid);
+    return this.forcesAll || this.#forced.has(uid);
   }
 
   #of(name: string): Exemption {

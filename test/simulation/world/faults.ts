@@ -4,6 +4,7 @@ import type { Chance } from "../random.ts";
 import { recreate, removeCell, restoreCell, restoreCore } from "./losses.ts";
 import { burst, editSelector, editSpec, forceDelete, touchProtector } from "./operators.ts";
 import type { FaultKind } from "./scenario.ts";
+import { suspend, terminate } from "./states.ts";
 import { NAMESPACE, type World } from "./world.ts";
 
 const RESTART_MEAN_MS = 3_000;
@@ -18,7 +19,7 @@ const SLOW_MEAN_MS = 10_000;
 
 export function startFaults(world: World): void {
   const chance = world.chance.fork();
-  const { faults } = world.scenario;
+  const { faults, features } = world.scenario;
   const actions: readonly [FaultKind, number, () => void][] = [
     ["flap", faults.flapEveryMs, () => flap(world, chance)],
     ["podFailure", faults.podFailureEveryMs, () => fail(world, chance)],
@@ -41,6 +42,8 @@ export function startFaults(world: World): void {
     ["removeCell", faults.removeCellEveryMs, () => void removeCell(world, chance)],
     ["restoreCell", faults.restoreCellEveryMs, () => restoreCell(world, chance)],
     ["recreateProtector", faults.recreateProtectorEveryMs, () => recreate(world, chance)],
+    ["suspend", features.suspendEveryMs, () => suspend(world, chance)],
+    ["terminate", features.terminateEveryMs, () => terminate(world, chance)],
   ];
   for (const [kind, everyMs, action] of actions) if (everyMs > 0) repeat(world, chance.fork(), kind, everyMs, action);
 }

@@ -6,6 +6,7 @@ import { metadataOf } from "../apiserver/objects.ts";
 import type { Chance } from "../random.ts";
 import { parse, reservedUids } from "./checks.ts";
 import { exemptUnderWay } from "./operators.ts";
+import type { ProtectorPlan } from "./scenario.ts";
 import { NAMESPACE, PROTECTORS, type SimulatedCell, type World } from "./world.ts";
 
 const BACKUP_AGE_MEAN_MS = 20_000;
@@ -29,14 +30,19 @@ export function restoreCore(world: World, chance: Chance): void {
     world.note(`a core goes back from ${core.etcd.revision} to ${backup.revision}`);
     world.rejections.forget();
     core.etcd.restore(backup, chance.chance(0.5));
+    for (const { name } of world.scenario.protectors)
+      if (world.coreOf(name) === core)
+        world.suspensions.stored(name, core.etcd.get(`podprotectors/${NAMESPACE}/${name}`));
     core.reset();
   });
 }
 
 /** A protector made by hand is deleted, which releases it, and made again. */
 export function recreate(world: World, chance: Chance): void {
-  const plan = chance.pick(world.scenario.protectors);
-  const absentMs = chance.exponential(ABSENCE_MEAN_MS);
+  recreateOf(world, chance.pick(world.scenario.protectors), chance.exponential(ABSENCE_MEAN_MS));
+}
+
+export function recreateOf(world: World, plan: ProtectorPlan, absentMs: number): void {
   const core = world.coreOf(plan.name);
   const stored = core.etcd.get(`podprotectors/${NAMESPACE}/${plan.name}`);
   for (const [cell, uids] of reservedUids(stored)) for (const uid of uids) world.exemptions.add(plan.name, cell, uid);

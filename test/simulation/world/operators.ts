@@ -56,7 +56,7 @@ export function exemptUnderWay(world: World, name: string): void {
     for (const { uid } of reviews.committable()) world.exemptions.add(name, cell, uid);
 }
 
-function patch(world: World, name: string, body: Readonly<Record<string, unknown>>): void {
+export function patch(world: World, name: string, body: Readonly<Record<string, unknown>>): void {
   void world.coreOf(name).handle({
     ...{
       method: "PATCH",

@@ -13,6 +13,7 @@ export interface ReplicaOptions {
   readonly cells: readonly { readonly name: string; readonly transport: Transport }[];
   readonly settleMs: number;
   readonly metrics: ReplicaMetrics;
+  readonly dryRunMode: boolean;
   /** What the replica calls a defect of its own. */
   readonly onDefect: (message: string) => void;
 }
@@ -33,7 +34,7 @@ export class Replica {
       ports: options.ports,
       settleMs: options.settleMs,
       ownNamespace: "podseidon-system",
-      dryRunMode: false,
+      dryRunMode: options.dryRunMode,
       requireBoundEvictions: true,
       log: defectLog(options.onDefect),
       metrics: options.metrics,

@@ -37,6 +37,10 @@ export interface Answered {
   readonly decisions: readonly string[];
   /** The same without their names. */
   readonly reasons: readonly string[];
+  /** The replica's wall clock while it decided. */
+  readonly wallMs: { readonly earliest: number; readonly latest: number };
+  /** Let go because the replica refuses nothing. */
+  readonly isOnlyWarned: boolean;
 }
 
 export interface ReviewWorld {
@@ -155,6 +159,7 @@ export class Reviews implements AdmissionChain {
         .catch(() => undefined);
     }
     const startedMs = ports.clock.monotonicMs();
+    const wallMs = replica.ports.clock.nowMs();
     let timedOut = false;
     const timeout = sleep(ports, WEBHOOK_TIMEOUT_MS).then(() => {
       timedOut = true;
@@ -169,7 +174,7 @@ export class Reviews implements AdmissionChain {
         (reply) => {
           // Written to the connection before anybody gave up; whether it arrives is another matter.
           if (replica.serving) reply.delivered?.(!timedOut);
-          return this.#read(replica, request, flight, kind, reply, startedMs);
+          return this.#read(replica, request, flight, kind, reply, { startedMs, wallMs });
         },
         (error: unknown) => {
           // Every review here is well-formed: nothing about it may be thrown at the caller (S13).
@@ -192,7 +197,7 @@ export class Reviews implements AdmissionChain {
     flight: InFlight | undefined,
     kind: "validate" | "mutate",
     reply: { readonly status: number; readonly body: string },
-    startedMs: number,
+    { startedMs, wallMs }: { readonly startedMs: number; readonly wallMs: number },
   ): (Verdict & { readonly patch?: string }) | undefined {
     const tookMs = this.#world.ports.clock.monotonicMs() - startedMs;
     // One that is not ready answers in time as well; one that was stopped can't.
@@ -201,6 +206,8 @@ export class Reviews implements AdmissionChain {
     if (reply.status !== 200) {
       this.#world.coverage.verdict(`http ${reply.status}`);
       if (reply.status >= 500) this.#world.coverage.row("core out of reach: HTTP error");
+      if (kind === "validate" && this.#world.scenario.features.isDryRunMode)
+        this.#world.violation("S9", `a replica that refuses nothing answered ${reply.status}: ${reply.body}`);
       return undefined;
     }
     const response = record(record(JSON.parse(reply.body)).response);
@@ -210,9 +217,14 @@ export class Reviews implements AdmissionChain {
       code: Number(status.code ?? 200),
       message: text(status.message) ?? "",
     };
-    const decisions = text(record(response.auditAnnotations).decision)?.split(",") ?? [];
+    const annotations = record(response.auditAnnotations);
+    const decisions = text(annotations.decision)?.split(",") ?? [];
     const reasons = decisions.map((decision) => decision.slice(decision.indexOf("=") + 1));
-    if (kind === "validate") this.#world.answered(this.#cell, flight, { request, ...verdict, decisions, reasons });
+    const nowMs = replica.ports.clock.nowMs();
+    const clocks = { wallMs: { earliest: Math.min(wallMs, nowMs), latest: Math.max(wallMs, nowMs) } };
+    const isOnlyWarned = annotations["dry-run"] === "true";
+    if (kind === "validate")
+      this.#world.answered(this.#cell, flight, { request, ...verdict, decisions, reasons, ...clocks, isOnlyWarned });
     const patch = text(response.patch);
     return patch === undefined ? verdict : { ...verdict, patch };
   }

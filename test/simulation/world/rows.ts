@@ -3,7 +3,7 @@ import type { Json } from "../apiserver/etcd.ts";
 import { metadataOf, record } from "../apiserver/objects.ts";
 import { type Answered, FORCE_ANNOTATION } from "./reviews.ts";
 
-/** Rows that these worlds can reach. That of dry-run mode is tested in `test/conformance`. */
+/** Rows that these worlds can reach. */
 export const ROWS = [
   "Ready, mature pod: allowed",
   "Ready, mature pod: denied, at the minimum",
@@ -34,6 +34,8 @@ export const ROWS = [
   "the project's own pods",
   "other operations",
   "malformed review",
+  "protector terminating but with its finalizer",
+  "dry-run mode of the webhook",
 ] as const;
 export type Row = (typeof ROWS)[number];
 

@@ -22,6 +22,8 @@ export interface RunResult {
 
 export interface RunOptions {
   readonly without?: ReadonlySet<FaultKind>;
+  /** Features that the world has, whatever the seed draws. */
+  readonly always?: ReadonlySet<FaultKind>;
   /** Fractions of what the seed draws; default 1. */
   readonly size?: Size;
   readonly trace?: boolean;

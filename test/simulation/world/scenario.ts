@@ -1,5 +1,6 @@
 /** What one seed's run is made of: sizes, rates and timings, all drawn from the seed and all printed when it fails. */
 import type { Chance } from "../random.ts";
+import { drawFeatures, FEATURE_KINDS, type Features } from "./features.ts";
 
 export interface Scenario {
   readonly seed: number;
@@ -16,6 +17,7 @@ export interface Scenario {
   /** Least time between two writes of one aggregator to one protector. */
   readonly rateMs: number;
   readonly faults: Faults;
+  readonly features: Features;
 }
 
 export interface ProtectorPlan {
@@ -102,6 +104,7 @@ export const FAULT_KINDS = [
   "restoreCell",
   "failOpen",
   "secondCore",
+  ...FEATURE_KINDS,
 ] as const;
 export type FaultKind = (typeof FAULT_KINDS)[number];
 
@@ -114,12 +117,16 @@ export interface Size {
 export const CORES = ["core", "core-2"] as const;
 const MINUTE_MS = 60_000;
 
-/** Draws a scenario. `without` leaves out kinds of faults: how a failing seed is shrunk. */
+/**
+ * Draws a scenario. `without` leaves out kinds of faults and features: how a failing seed is shrunk; `always` are features that it has
+ * whatever is drawn.
+ */
 export function drawScenario(
   seed: number,
   chance: Chance,
   without: ReadonlySet<FaultKind> = new Set(),
   size: Size = { pods: 1, deletions: 1 },
+  always: ReadonlySet<FaultKind> = new Set(),
 ): Scenario {
   const cells = chance.between(2, 3);
   const podsPerCell = Math.max(3, Math.round(chance.between(7, 30) * size.pods));
@@ -198,5 +205,7 @@ export function drawScenario(
       restoreCellEveryMs: every("restoreCell", 200_000, 0.12),
       failOpenRate: rate("failOpen", 1, 0.2),
     },
+    // Last: a world without any of them is what it was before they were built.
+    features: drawFeatures(chance.fork(), { without, always }),
   };
 }

@@ -1,6 +1,8 @@
 /** S2 in the worlds where it is promised: specs stay, clocks do not decide, nothing goes by force and no history is lost. */
 import type { Change } from "../apiserver/etcd.ts";
+import { metadataOf, text } from "../apiserver/objects.ts";
 import { type CellTruth, parse, wantedOf } from "./checks.ts";
+import type { Exemptions } from "./exemptions.ts";
 import type { Scenario } from "./scenario.ts";
 import { Shortfall } from "./shortfall.ts";
 
@@ -12,14 +14,21 @@ interface Watched {
 export class Supply {
   readonly #cells: ReadonlyMap<string, CellTruth>;
   readonly #violation: (invariant: string, message: string) => void;
+  readonly #exemptions: Exemptions;
   readonly #protectors = new Map<string, Watched>();
 
-  constructor(cells: ReadonlyMap<string, CellTruth>, violation: (invariant: string, message: string) => void) {
+  constructor(
+    cells: ReadonlyMap<string, CellTruth>,
+    exemptions: Exemptions,
+    violation: (invariant: string, message: string) => void,
+  ) {
     this.#cells = cells;
+    this.#exemptions = exemptions;
     this.#violation = violation;
   }
 
-  static applies({ faults, protectors }: Scenario): boolean {
+  static applies({ faults, features, protectors }: Scenario): boolean {
+    if (features.isDryRunMode || features.terminateEveryMs > 0) return false;
     const isConstant = faults.editSpecEveryMs + faults.restoreCoreEveryMs + faults.recreateProtectorEveryMs === 0;
     const isKnown = faults.restoreCellEveryMs + faults.failOpenRate === 0;
     return (
@@ -39,7 +48,8 @@ export class Supply {
     if (!change.key.startsWith("pods/")) return;
     const loss = this.#cells.get(cell)?.pods.lossAt(change);
     for (const [key, { shortfall, labels }] of this.#protectors) {
-      if (loss === "own") shortfall.lost(cell, change.revision);
+      if (loss === "own" || this.#exemptions.wasSuspended(nameOf(key), uidOf(change)))
+        shortfall.lost(cell, change.revision);
       let available = 0;
       for (const { pods } of this.#cells.values()) available += pods.countNow({ labels, minReadySeconds: 0 });
       const unexplained = shortfall.unexplained(available);
@@ -50,4 +60,12 @@ export class Supply {
         );
     }
   }
+}
+
+function nameOf(key: string): string {
+  return key.slice(key.lastIndexOf("/") + 1);
+}
+
+function uidOf({ before, after }: Change): string {
+  return text(metadataOf((after ?? before)?.value ?? {}).uid) ?? "";
 }

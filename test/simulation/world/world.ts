@@ -5,6 +5,7 @@
 import { type ProcessPorts, VirtualTime } from "../../support/virtual-ports.ts";
 import { type Change, Etcd } from "../apiserver/etcd.ts";
 import { Link } from "../apiserver/link.ts";
+import { metadataOf } from "../apiserver/objects.ts";
 import { ApiServer, type ServerSettings } from "../apiserver/server.ts";
 import { PodTruth } from "../pod-truth.ts";
 import { Chance } from "../random.ts";
@@ -23,6 +24,7 @@ import { type Answered, type InFlight, Reviews } from "./reviews.ts";
 import { type KnownNames, rowsOf } from "./rows.ts";
 import { drawScenario, type FaultKind, type ProtectorPlan, type Scenario, type Size } from "./scenario.ts";
 import { Supply } from "./supply.ts";
+import { Suspensions } from "./suspensions.ts";
 import { Workload } from "./workload.ts";
 
 export const NAMESPACE = "default";
@@ -31,6 +33,7 @@ export const PROTECTORS = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NA
 
 export interface WorldOptions {
   readonly without?: ReadonlySet<FaultKind>;
+  readonly always?: ReadonlySet<FaultKind>;
   readonly size?: Size;
   readonly trace?: boolean;
   /** Instead of what the seed draws. */
@@ -78,6 +81,7 @@ export class World {
   readonly cells = new Map<string, SimulatedCell>();
   readonly checks: Checks;
   readonly exemptions: Exemptions;
+  readonly suspensions: Suspensions;
   readonly rejections: Rejections;
   readonly contention = new Contention((invariant, message) => this.violation(invariant, message));
   readonly violations: Violation[] = [];
@@ -94,10 +98,10 @@ export class World {
   readonly #metrics = new ReplicaMetrics(this.coverage);
   readonly #processes: ProcessPorts[] = [];
 
-  constructor(seed: number, { without, size, trace = false, scenario, isProtected = true }: WorldOptions) {
+  constructor(seed: number, { without, always, size, trace = false, scenario, isProtected = true }: WorldOptions) {
     this.#tracing = trace;
     this.chance = new Chance(seed);
-    this.scenario = scenario ?? drawScenario(seed, this.chance.fork(), without, size);
+    this.scenario = scenario ?? drawScenario(seed, this.chance.fork(), without, size, always);
     this.time = new VirtualTime({ seed });
     this.network = new Network(this.chance.fork(), () => this.#isRequestLost());
     const coreNames = new Set(this.scenario.protectors.map(({ core }) => core));
@@ -106,6 +110,13 @@ export class World {
       [...coreNames].map((name) => [name, new ApiServer(name, new Etcd(), this.time, this.#settings(name))]),
     );
     this.exemptions = new Exemptions(() => this.time.elapsedMs);
+    this.exemptions.forcesAll = this.scenario.features.isDryRunMode;
+    this.suspensions = new Suspensions({
+      exemptions: this.exemptions,
+      elapsedMs: () => this.time.elapsedMs,
+      rule: (name) => this.coverage.rule(name),
+      violation: (invariant, message) => this.violation(invariant, message),
+    });
     this.checks = new Checks({
       exemptions: this.exemptions,
       elapsedMs: () => this.time.elapsedMs,
@@ -119,7 +130,7 @@ export class World {
     );
     for (let index = 1; index <= this.scenario.cells; index += 1) this.#addCell(`cell-${index}`);
     if (Supply.applies(this.scenario))
-      this.supply = new Supply(this.cells, (invariant, message) => this.violation(invariant, message));
+      this.supply = new Supply(this.cells, this.exemptions, (invariant, message) => this.violation(invariant, message));
     for (const core of this.cores.values()) {
       const { name, etcd } = core;
       etcd.observe((change) => this.#protectorChanged(name, change));
@@ -177,6 +188,7 @@ export class World {
       cells,
       settleMs: this.scenario.settleMs,
       metrics: this.#metrics,
+      dryRunMode: this.scenario.features.isDryRunMode,
       onDefect: (message) => this.violation("S13", message),
     });
   }
@@ -313,7 +325,7 @@ export class World {
   }
 
   #answered(cell: string, flight: InFlight | undefined, answer: Answered): void {
-    const { request, allowed, code, message, reasons } = answer;
+    const { request, allowed, code, message, reasons, isOnlyWarned } = answer;
     const kind = request.subResource === "eviction" ? "evict" : "delete";
     const verdict = allowed ? "allowed" : String(code);
     for (const row of rowsOf(answer, this.scenario.protectors.length, this.#names)) this.coverage.row(row);
@@ -323,8 +335,19 @@ export class World {
       `${cell} review of ${flight?.key ?? "?"} ${flight?.uid ?? ""}@${flight?.revision ?? ""} (${kind}): ${allowed ? "allowed" : `${code} ${message}`}`,
     );
     if (!allowed && flight !== undefined) this.rejections.refused(cell, flight, answer.decisions);
+    if (!allowed && code === 429 && this.scenario.features.isDryRunMode)
+      this.violation("S9", `${flight?.key ?? "?"} was refused by a replica that refuses nothing: ${message}`);
+    this.suspensions.answered(cell, flight, answer);
     if (allowed && flight !== undefined) this.exemptions.admitted(cell, flight.uid);
-    if (allowed && flight !== undefined)
+    if (isOnlyWarned) {
+      this.coverage.fault("dryRunMode");
+      this.coverage.row("dry-run mode of the webhook");
+    }
+    if (answer.decisions.length > 0 && this.scenario.features.terminateEveryMs > 0 && this.#someTerminate())
+      this.coverage.row("protector terminating but with its finalizer");
+    // What its protector refused goes all the same.
+    if (isOnlyWarned && flight !== undefined) this.exemptions.unknown(flight.uid);
+    else if (allowed && flight !== undefined)
       this.checks.allowed(
         [...this.cores.values()].flatMap(({ etcd }) => etcd.range("podprotectors/")),
         cell,
@@ -338,7 +361,15 @@ export class World {
     if (this.#tracing) this.note(`${core} ${describeProtector(change)}`);
     this.#guard(() => this.checks.changed(change));
     this.#guard(() => this.rejections.changed(core, change));
+    this.suspensions.stored(change.key.slice(change.key.lastIndexOf("/") + 1), change.after);
     this.#guard(() => this.supply?.protectorChanged(change));
+  }
+
+  #someTerminate(): boolean {
+    return this.scenario.protectors.some(({ name }) => {
+      const stored = this.coreOf(name).etcd.get(`podprotectors/${NAMESPACE}/${name}`);
+      return stored !== undefined && metadataOf(stored.value).deletionTimestamp !== undefined;
+    });
   }
 
   /** A check that throws is a failure of the simulation and must not look like one of a request. */

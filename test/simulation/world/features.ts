@@ -1,0 +1,43 @@
+/**
+ * What some worlds have beside deletions: drawn from the seed after everything else, so that a world without them is what it was before
+ * they were built.
+ */
+import type { Chance } from "../random.ts";
+
+/** Mean times between two events of a kind, in virtual milliseconds; 0: never in this run. */
+export interface Features {
+  readonly suspendEveryMs: number;
+  readonly terminateEveryMs: number;
+  /** Replicas refuse nothing (`--dry-run`). */
+  readonly isDryRunMode: boolean;
+}
+
+export const FEATURE_KINDS = ["suspend", "terminate", "dryRunMode"] as const;
+export type FeatureKind = (typeof FEATURE_KINDS)[number];
+
+export function isFeature(name: string): name is FeatureKind {
+  return FEATURE_KINDS.some((kind) => kind === name);
+}
+
+export interface Wish {
+  readonly without: ReadonlySet<string>;
+  /** In every world. */
+  readonly always: ReadonlySet<string>;
+}
+
+export function drawFeatures(chance: Chance, { without, always }: Wish): Features {
+  // Drawn before anything is left out, so that the rest stays the same.
+  const has = (kind: FeatureKind, probability: number): boolean => {
+    const isDrawn = chance.chance(probability);
+    return !without.has(kind) && (isDrawn || always.has(kind));
+  };
+  const every = (kind: FeatureKind, meanMs: number, probability: number): number => {
+    const drawnMs = meanMs * (0.5 + chance.fraction());
+    return has(kind, probability) ? drawnMs : 0;
+  };
+  return {
+    suspendEveryMs: every("suspend", 50_000, 0.15),
+    terminateEveryMs: every("terminate", 150_000, 0.1),
+    isDryRunMode: has("dryRunMode", 0.04),
+  };
+}
