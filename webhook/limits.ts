@@ -57,13 +57,23 @@ export const MAX_REMEMBERED_RESERVATIONS = 50_000;
 /** Protectors that vanished without a release and stay in force; of each, its last version. More than any core is meant for. */
 export const MAX_VANISHED_PROTECTORS = 50_000;
 
-/** Go's default transport, which apiservers use, closes idle connections after 90 s; the server must not do it first. */
-export const KEEP_ALIVE_MS = 120_000;
-export const HEADERS_TIMEOUT_MS = 10_000;
-/** How exact these two are: Node looks every 30 s by default, which would let a slow caller stay for four times its time. */
-export const CHECK_TIMEOUTS_EVERY_MS = 2_000;
-/** A request body that takes longer than the longest review can wait is not worth reading. */
-export const REQUEST_TIMEOUT_MS = MAX_TIMEOUT_MS + 5_000;
+/**
+ * Go's default transport, which apiservers use, closes idle connections after 90 s; the server must not do it first, not even with a
+ * connection on which nothing was sent yet. So Node's own limits for headers and requests are as long; slow-callers.ts is stricter.
+ */
+const UNUSED_MS = 120_000;
+export const NODE_LIMITS = {
+  keepAliveTimeout: UNUSED_MS,
+  headersTimeout: UNUSED_MS,
+  requestTimeout: UNUSED_MS,
+  connectionsCheckingInterval: 30_000,
+};
+/** How often connections are looked at, to find those on which a request is half sent. */
+export const CHECK_CALLERS_EVERY_MS = 2_000;
+/** Looks that headers may take: 10 s. */
+export const HEADERS_TICKS = 5;
+/** Looks that a body may take: what takes longer than the longest review can wait is not worth reading. */
+export const BODY_TICKS = Math.ceil((MAX_TIMEOUT_MS + 5_000) / CHECK_CALLERS_EVERY_MS);
 
 /** Copies of protectors are read once, at the start (design 7). */
 export const COPIES_TIMEOUT_MS = 10_000;

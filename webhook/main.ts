@@ -1,6 +1,7 @@
 import { sleep } from "../shared/runtime/clock.ts";
 import { commandLine } from "../shared/runtime/command-line.ts";
 import { systemPorts } from "../shared/runtime/system-ports.ts";
+import { CHECK_CALLERS_EVERY_MS } from "./limits.ts";
 import { type WebhookOptions, webhookOptions } from "./options.ts";
 import { WebhookServer } from "./server.ts";
 import { CertificateError, certificateFiles, readServingCertificate, type ServingCertificate } from "./tls.ts";
@@ -20,6 +21,14 @@ function certificateOrExit(options: WebhookOptions): ServingCertificate {
   }
 }
 
+/** Goes on until the process ends. */
+async function lookAtCallers(): Promise<never> {
+  for (;;) {
+    await sleep(systemPorts, CHECK_CALLERS_EVERY_MS);
+    server.slowCallers.look();
+  }
+}
+
 const options = await commandLine(webhookOptions);
 // The port is open, and answered, before the rest of the program is even loaded: an apiserver that finds no listener waits for
 // its timeout, one that is told 503 goes by its failurePolicy at once.
@@ -36,6 +45,7 @@ try {
   process.stderr.write(`podseidon-webhook: cannot listen on ${address} (${detail}): choose another --secure-port\n`);
   process.exit(EXIT_CONFIGURATION);
 }
+void lookAtCallers();
 // Loading the rest holds the event loop: who is connecting already gets an answer first.
 await sleep(systemPorts, FIRST_ANSWERS_MS);
 const { run } = await import("./run.ts");

@@ -6,15 +6,9 @@ import { Hono } from "hono/tiny";
 import { atOnce, type Eventual } from "./at-once.ts";
 import { isJson, isTooLarge, ReceivedCall, readBody, tooLarge } from "./body.ts";
 import { EndOfTurn } from "./end-of-turn.ts";
-import {
-  CHECK_TIMEOUTS_EVERY_MS,
-  HEADERS_TIMEOUT_MS,
-  KEEP_ALIVE_MS,
-  MAX_REVIEW_BYTES,
-  MAX_REVIEWS_IN_FLIGHT,
-  REQUEST_TIMEOUT_MS,
-} from "./limits.ts";
+import { MAX_REVIEW_BYTES, MAX_REVIEWS_IN_FLIGHT, NODE_LIMITS } from "./limits.ts";
 import { BadReview } from "./review.ts";
+import { SlowCallers } from "./slow-callers.ts";
 import type { ServingCertificate } from "./tls.ts";
 
 /** One call, as the handler sees it. */
@@ -77,6 +71,7 @@ export class WebhookServer {
   readonly #options: ServerOptions;
   readonly #server: Server;
   readonly #endOfTurn = new EndOfTurn();
+  readonly slowCallers: SlowCallers;
   readonly #answer: ReturnType<typeof getRequestListener>;
   #certificate: ServingCertificate;
   #service: Service | undefined;
@@ -99,16 +94,14 @@ export class WebhookServer {
         rejectUnauthorized: mutual,
         minVersion: "TLSv1.2",
         ALPNProtocols: ["http/1.1"],
-        keepAliveTimeout: KEEP_ALIVE_MS,
-        headersTimeout: HEADERS_TIMEOUT_MS,
-        requestTimeout: REQUEST_TIMEOUT_MS,
-        connectionsCheckingInterval: CHECK_TIMEOUTS_EVERY_MS,
+        ...NODE_LIMITS,
         noDelay: true,
       },
       (incoming, outgoing) => this.#receive(incoming, outgoing),
     );
     // A handshake that fails is the caller's trouble; without a listener it would end the process.
     this.#server.on("tlsClientError", () => undefined);
+    this.slowCallers = new SlowCallers(this.#server);
   }
 
   /** Reviews that are not answered yet. */
@@ -199,12 +192,16 @@ export class WebhookServer {
    * whatever its body says is refused unread.
    */
   #receive(incoming: ReceivedCall, outgoing: ServerResponse): void {
+    const { socket } = incoming;
     if (!this.#isTaken(incoming)) {
+      outgoing.once("close", () => this.slowCallers.complete(socket));
       void this.#answer(incoming, outgoing);
       return;
     }
     this.#inFlight++;
+    this.slowCallers.began(socket);
     readBody(incoming, MAX_REVIEW_BYTES, (body) => {
+      this.slowCallers.complete(socket);
       incoming.received = body;
       this.#endOfTurn.after(() => void this.#answer(incoming, outgoing).then(() => this.#left()));
     });

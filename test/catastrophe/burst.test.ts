@@ -36,8 +36,8 @@ interface Attempt {
 interface Tally {
   admitted: number;
   refused: number;
-  /** Those of the refused that are to come again soon. */
-  busy: number;
+  /** Those of the refused that are to come again: reserved but not accounted for, on hold, out of reach until just now. */
+  undecided: number;
   failed: number;
   /** Messages other than the protector's refusal, for whoever reads a failure. */
   readonly oddities: string[];
@@ -79,7 +79,7 @@ async function deleteAll(
   attempts: readonly Attempt[],
   middle: () => Promise<void> = () => Promise.resolve(),
 ): Promise<Tally> {
-  const tally: Tally = { admitted: 0, refused: 0, busy: 0, failed: 0, oddities: [] };
+  const tally: Tally = { admitted: 0, refused: 0, undecided: 0, failed: 0, oddities: [] };
   let answered = 0;
   let disturbance: Promise<void> | undefined;
   await eachAtMost(attempts.length, attempts, async ({ cell, name }) => {
@@ -92,7 +92,7 @@ async function deleteAll(
     else tally.failed += 1;
     if (answer === undefined || (answer.status >= 300 && !/at the minimum|not accounted for yet/.test(answer.text)))
       tally.oddities.push(answer?.text ?? "no answer");
-    if (answer?.headers["retry-after"] !== undefined) tally.busy += 1;
+    if (answer?.status === 429 && !answer.text.includes("at the minimum")) tally.undecided += 1;
     answered += 1;
     if (answered * 4 >= attempts.length) disturbance ??= middle();
   });
@@ -153,7 +153,7 @@ async function expectConverged(app: string): Promise<void> {
   await estate.core.waitFor("every deletion to be decided", async () => {
     const tally = await deleteAll(await alive(app));
     again += tally.admitted;
-    return tally.busy === 0;
+    return tally.undecided + tally.failed === 0;
   });
   expect(again).toBe(left - MIN_AVAILABLE);
   expect(await alive(app)).toHaveLength(MIN_AVAILABLE);
@@ -172,8 +172,13 @@ describe(`${2 * PODS_PER_CELL} concurrent deletions in two cells, ${MIN_AVAILABL
     it(title, async () => {
       const attempts = await prepare(app, spec);
       const tally = await attack(app, attempts);
-      expect(tally).toMatchObject({ admitted: SPARE, refused: attempts.length - SPARE, failed: 0, oddities: [] });
-      await waitUntilSettled(estate.core, "default", app, MIN_AVAILABLE, SETTLED_WITHIN_MS);
+      expect(tally).toMatchObject({ failed: 0, oddities: [] });
+      expect(tally.admitted + tally.refused).toBe(attempts.length);
+      // A pod that was seen to go may be counted as gone and as reserved for a moment: who asks just then is told to come again, as
+      // clients do by themselves. On a busy machine that moment is long enough to matter.
+      if (FULL) expect(tally.admitted).toBe(SPARE);
+      expect(tally.admitted).toBeLessThanOrEqual(SPARE);
+      await expectConverged(app);
     });
   }
 

@@ -1,0 +1,62 @@
+import type { Server } from "node:https";
+import type { Socket } from "node:net";
+import { BODY_TICKS, HEADERS_TICKS } from "./limits.ts";
+
+/** What is known of one connection between two looks at it. */
+interface Caller {
+  /** Bytes that had been read of it when its last request was complete. */
+  restBytes: number;
+  /** The headers of a request are in, its body is not. */
+  isSending: boolean;
+  /** Looks in a row that found the same request unfinished. */
+  ticks: number;
+}
+
+const TIMED_OUT = "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n";
+
+/**
+ * Ends connections whose request is half sent and does not go on (design 11). Node's own limits also end a new connection on which nothing
+ * was sent yet: Go's transport, which apiservers use, opens some that it needs only later, and does not repeat a review that it
+ * sends on one just as it is closed. Looks are counted, not time: a stall of this process is not laid at the caller's door.
+ */
+export class SlowCallers {
+  readonly #callers = new Map<Socket, Caller>();
+
+  /** Follows the connections of `server` from their handshakes on. */
+  constructor(server: Server) {
+    server.on("secureConnection", (socket) => {
+      this.#callers.set(socket, { restBytes: 0, isSending: false, ticks: 0 });
+      socket.once("close", () => this.#callers.delete(socket));
+    });
+  }
+
+  /** The headers of a request are in. */
+  began(socket: Socket): void {
+    const caller = this.#callers.get(socket);
+    if (caller === undefined) return;
+    caller.isSending = true;
+    caller.ticks = 0;
+  }
+
+  /** A request is in, or will not be read: what comes next begins another one. */
+  complete(socket: Socket): void {
+    const caller = this.#callers.get(socket);
+    if (caller === undefined) return;
+    caller.isSending = false;
+    caller.ticks = 0;
+    caller.restBytes = socket.bytesRead;
+  }
+
+  /** To be called every {@link CHECK_CALLERS_EVERY_MS}. */
+  look(): void {
+    for (const [socket, caller] of this.#callers) {
+      if (!caller.isSending && socket.bytesRead === caller.restBytes) caller.ticks = 0;
+      else if (++caller.ticks > (caller.isSending ? BODY_TICKS : HEADERS_TICKS)) end(socket);
+    }
+  }
+}
+
+function end(socket: Socket): void {
+  if (socket.writable) socket.write(TIMED_OUT);
+  socket.destroySoon();
+}
