@@ -44,17 +44,20 @@ export interface ConfirmationOptions {
 export class Confirmation {
   readonly #options: ConfirmationOptions;
   readonly #backoff: Backoff;
+  readonly #path: string;
   /** Not yet reached by the stream: the oldest, so that a lagging stream still makes progress, and the newest. */
   #pending: [] | [Evidence] | [Evidence, Evidence] = [];
   #confirmedSentMs: number | undefined;
   #wantedSinceMs: number | undefined;
   #lastSentMs = Number.NEGATIVE_INFINITY;
-  #wake: AbortController | undefined;
+  /** Ends the wait for the interval. */
+  #wake: (() => void) | undefined;
   /** Raised by `forget`: a LIST that was sent before is of no use after. */
   #generation = 0;
 
   constructor(options: ConfirmationOptions) {
     this.#options = options;
+    this.#path = collectionPath(options.collection, { limit: 1 });
     this.#backoff = new Backoff({ initialMs: 250, maxMs: 5_000, factor: 2, jitter: 0.5 }, options.ports.random);
   }
 
@@ -74,7 +77,7 @@ export class Confirmation {
   /** Asks for a LIST that is sent from now on. */
   request(): void {
     this.#wantedSinceMs = this.#options.ports.clock.monotonicMs();
-    this.#wake?.abort();
+    this.#wake?.();
   }
 
   /** A complete quorum list is evidence by itself. */
@@ -122,14 +125,20 @@ export class Confirmation {
     if (gapMs > 0) await sleep(ports, gapMs, signal);
   }
 
-  async #waitForInterval(signal: AbortSignal): Promise<void> {
+  #waitForInterval(signal: AbortSignal): Promise<void> {
     const { ports, intervalMs } = this.#options;
-    this.#wake = new AbortController();
-    const both = AbortSignal.any([signal, this.#wake.signal]);
     const spread = 1 - INTERVAL_JITTER + 2 * INTERVAL_JITTER * ports.random.fraction();
-    if (intervalMs !== undefined) await sleep(ports, intervalMs * spread, both);
-    else await new Promise<void>((resolve) => both.addEventListener("abort", () => resolve(), { once: true }));
-    this.#wake = undefined;
+    return new Promise((resolve) => {
+      const end = (): void => {
+        timer?.cancel();
+        signal.removeEventListener("abort", end);
+        this.#wake = undefined;
+        resolve();
+      };
+      const timer = intervalMs === undefined ? undefined : ports.timers.after(intervalMs * spread, end);
+      signal.addEventListener("abort", end, { once: true });
+      this.#wake = end;
+    });
   }
 
   async #ask(signal: AbortSignal): Promise<void> {
@@ -158,9 +167,8 @@ export class Confirmation {
   }
 
   async #list(signal: AbortSignal): Promise<string> {
-    const { transport, collection, name } = this.#options;
-    const path = collectionPath(collection, { limit: 1 });
-    const response = await transport.request({ method: "GET", path, timeoutMs: LIST_TIMEOUT_MS, signal });
+    const { transport, name } = this.#options;
+    const response = await transport.request({ method: "GET", path: this.#path, timeoutMs: LIST_TIMEOUT_MS, signal });
     if (response.status !== 200) throw failureOfResponse(response, `confirm ${name}`);
     return parseListPage(response.body).resourceVersion;
   }

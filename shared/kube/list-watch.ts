@@ -262,7 +262,11 @@ export class ListWatch<T> implements ConfirmedSource<T> {
     const timeoutSeconds = least + Math.floor(ports.random.fraction() * (most - least + 1));
     const startedMs = ports.clock.monotonicMs();
     const seen = { events: 0, bookmarks: 0 };
-    this.#stream = new AbortController();
+    const stream = new AbortController();
+    this.#stream = stream;
+    const stop = (): void => stream.abort();
+    if (signal.aborted) stop();
+    signal.addEventListener("abort", stop, { once: true });
     const position = this.#store.position ?? "";
     const listMs = timeoutSeconds * 1000 - LAST_BOOKMARKS_MS - LIST_BEFORE_BOOKMARK_MS;
     const beforeBookmark =
@@ -277,7 +281,7 @@ export class ListWatch<T> implements ConfirmedSource<T> {
         collection: this.#collection,
         parameters: { resourceVersion: position },
         timeoutSeconds,
-        signal: AbortSignal.any([signal, this.#stream.signal]),
+        signal: stream.signal,
         contact: () => this.#contact(),
         opened: () => {
           this.#failingSinceMs = undefined;
@@ -292,6 +296,7 @@ export class ListWatch<T> implements ConfirmedSource<T> {
       });
     } finally {
       beforeBookmark?.cancel();
+      signal.removeEventListener("abort", stop);
       const livedMs = ports.clock.monotonicMs() - startedMs;
       if (livedMs >= HEALTHY_AFTER_MS && seen.events + seen.bookmarks > 0) this.#backoff.reset();
     }

@@ -4,10 +4,43 @@
  */
 import type { Clock, Ports, Randomness, Timer, Timers } from "../../shared/runtime/clock.ts";
 
-interface Scheduled {
+/** One timer: its place in the queue, and the handle of whoever set it. */
+class Scheduled implements Timer {
   readonly atMs: number;
   readonly order: number;
+  /** Undefined once it ran or was cancelled. */
   callback: (() => void) | undefined;
+  /** Of which process; undefined: of the world itself. */
+  readonly owner: VirtualProcess | undefined;
+  readonly #cancelled: () => void;
+  /** Due, and waiting for its process to be resumed. */
+  isHeld = false;
+
+  constructor(
+    atMs: number,
+    order: number,
+    callback: () => void,
+    owner: VirtualProcess | undefined,
+    cancelled: () => void,
+  ) {
+    this.atMs = atMs;
+    this.order = order;
+    this.callback = callback;
+    this.owner = owner;
+    this.#cancelled = cancelled;
+  }
+
+  cancel(): void {
+    if (this.callback === undefined) return;
+    this.callback = undefined;
+    if (!this.isHeld) this.#cancelled();
+  }
+
+  run(): void {
+    const { callback } = this;
+    this.callback = undefined;
+    callback?.();
+  }
 }
 
 export interface VirtualTimeOptions {
@@ -53,11 +86,14 @@ export class VirtualTime implements Ports {
   #order = 0;
   #live = 0;
   readonly #heap: Scheduled[] = [];
+  readonly #cancelled = (): void => {
+    this.#live -= 1;
+  };
 
   constructor({ seed = 1, startMs = DEFAULT_START_MS }: VirtualTimeOptions = {}) {
     this.#startMs = startMs;
     this.clock = { nowMs: () => this.#startMs + Math.floor(this.#elapsedMs), monotonicMs: () => this.#elapsedMs };
-    this.timers = { after: (delayMs, callback) => this.#schedule(delayMs, callback) };
+    this.timers = { after: (delayMs, callback) => this.schedule(delayMs, callback, undefined) };
     this.random = seededRandomness(seed);
   }
 
@@ -89,7 +125,8 @@ export class VirtualTime implements Ports {
       atOneInstant = dueMs > this.#elapsedMs ? 0 : atOneInstant + 1;
       if (atOneInstant > MAX_TIMERS_AT_ONE_INSTANT)
         throw new Error(`virtual time stands still at ${this.#elapsedMs} ms: timers of no delay set each other`);
-      await this.#fireNext();
+      this.#fireNext();
+      await this.#drain();
     }
     this.#elapsedMs = Math.max(this.#elapsedMs, untilMs);
     await this.settle();
@@ -105,7 +142,8 @@ export class VirtualTime implements Ports {
         this.#elapsedMs = untilMs;
         return condition();
       }
-      await this.#fireNext();
+      this.#fireNext();
+      await this.#drain();
     }
     return true;
   }
@@ -126,29 +164,23 @@ export class VirtualTime implements Ports {
     return new VirtualProcess(this, skewMs, seededRandomness(seed ?? Math.floor(this.random.fraction() * 2 ** 32)));
   }
 
-  #schedule(delayMs: number, callback: () => void): Timer {
-    const entry: Scheduled = { atMs: onGrid(this.#elapsedMs + Math.max(0, delayMs)), order: this.#order++, callback };
-    if (!Number.isFinite(entry.atMs)) throw new RangeError(`a timer needs a finite delay, got ${delayMs}`);
+  /** A timer of one process, or of the world itself. */
+  schedule(delayMs: number, callback: () => void, owner: VirtualProcess | undefined): Timer {
+    const atMs = onGrid(this.#elapsedMs + Math.max(0, delayMs));
+    if (!Number.isFinite(atMs)) throw new RangeError(`a timer needs a finite delay, got ${delayMs}`);
+    const entry = new Scheduled(atMs, this.#order++, callback, owner, this.#cancelled);
     this.#live += 1;
     this.#push(entry);
-    return {
-      cancel: () => {
-        if (entry.callback === undefined) return;
-        entry.callback = undefined;
-        this.#live -= 1;
-      },
-    };
+    return entry;
   }
 
-  async #fireNext(): Promise<void> {
+  #fireNext(): void {
     const entry = this.#pop();
-    const callback = entry?.callback;
-    if (entry === undefined || callback === undefined) return;
+    if (entry?.callback === undefined) return;
     this.#elapsedMs = Math.max(this.#elapsedMs, entry.atMs);
-    entry.callback = undefined;
     this.#live -= 1;
-    callback();
-    await this.#drain();
+    if (entry.owner === undefined) entry.run();
+    else entry.owner.due(entry);
   }
 
   #push(entry: Scheduled): void {
@@ -195,7 +227,7 @@ class VirtualProcess implements ProcessPorts {
   readonly random: Randomness;
   #skewMs: number;
   #alive = true;
-  #paused: (() => void)[] | undefined;
+  #paused: Scheduled[] | undefined;
   #resumedMs = Number.NEGATIVE_INFINITY;
   readonly #time: VirtualTime;
 
@@ -205,23 +237,7 @@ class VirtualProcess implements ProcessPorts {
     this.#skewMs = skewMs;
     this.random = random;
     this.clock = { nowMs: () => time.clock.nowMs() + this.#skewMs, monotonicMs: () => time.elapsedMs - bornMs };
-    this.timers = {
-      after: (delayMs, callback) => {
-        let cancelled = false;
-        const run = (): void => {
-          if (cancelled || !this.#alive) return;
-          if (this.#paused !== undefined) this.#paused.push(run);
-          else callback();
-        };
-        const timer = time.timers.after(delayMs, run);
-        return {
-          cancel: () => {
-            cancelled = true;
-            timer.cancel();
-          },
-        };
-      },
-    };
+    this.timers = { after: (delayMs, callback) => time.schedule(delayMs, callback, this) };
   }
 
   get skewMs(): number {
@@ -230,6 +246,16 @@ class VirtualProcess implements ProcessPorts {
 
   get stoppedUntilMs(): number {
     return this.#paused === undefined ? this.#resumedMs : Number.POSITIVE_INFINITY;
+  }
+
+  /** A timer of this process has come due. */
+  due(timer: Scheduled): void {
+    if (!this.#alive) return;
+    if (this.#paused === undefined) timer.run();
+    else {
+      timer.isHeld = true;
+      this.#paused.push(timer);
+    }
   }
 
   stepWallClock(byMs: number): void {
@@ -250,7 +276,7 @@ class VirtualProcess implements ProcessPorts {
     const waiting = this.#paused;
     this.#paused = undefined;
     this.#resumedMs = this.#time.elapsedMs;
-    for (const run of waiting) run();
+    for (const timer of waiting) this.due(timer);
   }
 }
 

@@ -26,14 +26,15 @@ export interface Target {
 }
 
 const MOST_KNOWN_PATHS = 10_000;
-const known = new Map<string, Target | undefined>();
+const known = new Map<string, Target | null>();
 
 /** What a request path names, or undefined when the model does not serve it. The same path is read once. */
 export function parsePath(path: string): Target | undefined {
-  if (known.has(path)) return known.get(path);
+  const read = known.get(path);
+  if (read !== undefined) return read ?? undefined;
   if (known.size >= MOST_KNOWN_PATHS) known.clear();
   const target = readPath(path);
-  known.set(path, target);
+  known.set(path, target ?? null);
   return target;
 }
 

@@ -52,6 +52,8 @@ export class ApiServer {
   wrote: ((user: string, key: string, status: number) => void) | undefined;
   readonly #caches = new Map<string, WatchCache>();
   readonly #pages = new Map<string, Page>();
+  /** The last answer to a list that asks for no more than a version: it is the same one as long as nothing has changed. */
+  readonly #positions = new WeakMap<Target, { readonly page: Page; readonly reply: Reply }>();
   #tokens = 0;
   #uids = 0;
   readonly name: string;
@@ -140,6 +142,7 @@ export class ApiServer {
       if (wanted === null || wanted === "") {
         cache.requestProgress();
         page = { revision: this.etcd.revision, items: this.etcd.range(prefix) };
+        if (query.get("limit") === "1") return this.#position(target, page);
       } else {
         if (!(await cache.reached(Number(wanted), 3000))) return tooLarge();
         page = (this.settings.servesStaleList() ? cache.oldest(Number(wanted), prefix) : undefined) ?? {
@@ -147,18 +150,32 @@ export class ApiServer {
           items: cache.range(prefix),
         };
       }
-      page = { ...page, items: page.items.filter((one) => matchesLabels(one.value, query.get("labelSelector"))) };
     }
-    const asked = Number(query.get("limit") ?? 0) || page.items.length;
+    return this.#answer(target, page, token === null);
+  }
+
+  #position(target: Target, page: Page): Reply {
+    const known = this.#positions.get(target);
+    if (known?.page.items === page.items && known.page.revision === page.revision) return known.reply;
+    const reply = this.#answer(target, page, true);
+    this.#positions.set(target, { page, reply });
+    return reply;
+  }
+
+  /** As much of `page` as was asked for; the rest is kept for whoever continues. */
+  #answer({ query, resource }: Target, { revision, items: all }: Page, isFirst: boolean): Reply {
+    const selector = query.get("labelSelector");
+    const found = isFirst && selector !== null ? all.filter(({ value }) => matchesLabels(value, selector)) : all;
+    const asked = Number(query.get("limit") ?? 0) || found.length;
     // A server may return fewer than it was asked for.
     const most = asked > 1 && query.has("limit") ? this.settings.pageObjects() : 0;
     const limit = most > 0 ? Math.min(asked, most) : asked;
-    const items = page.items.slice(0, limit);
-    const rest = page.items.slice(limit);
-    const metadata: Record<string, unknown> = { resourceVersion: String(page.revision) };
+    const items = found.slice(0, limit);
+    const rest = found.slice(limit);
+    const metadata: Record<string, unknown> = { resourceVersion: String(revision) };
     if (rest.length > 0) {
       const next = `t${++this.#tokens}`;
-      this.#pages.set(next, { revision: page.revision, items: rest });
+      this.#pages.set(next, { revision, items: rest });
       metadata.continue = next;
       metadata.remainingItemCount = rest.length;
     }

@@ -319,11 +319,21 @@ function isBound(request: Json): boolean {
 
 /** Was this entry counted anew, that is, written by an aggregator? */
 function isCount(before: CellStatus | undefined, after: CellStatus): boolean {
-  const text = (cell: CellStatus | undefined): string => {
-    const { hold: _, ...rest } = cell?.aggregation ?? {};
-    return JSON.stringify(rest);
-  };
-  return after.aggregation?.resourceVersion !== undefined && text(before) !== text(after);
+  return after.aggregation?.resourceVersion !== undefined && countedText(before) !== countedText(after);
+}
+
+const countedTexts = new WeakMap<CellStatus, string>();
+
+/** What an aggregator writes, but for the hold, which a webhook writes as well. */
+function countedText(cell: CellStatus | undefined): string {
+  if (cell === undefined) return "{}";
+  let counted = countedTexts.get(cell);
+  if (counted === undefined) {
+    const { hold: _, ...rest } = cell.aggregation ?? {};
+    counted = JSON.stringify(rest);
+    countedTexts.set(cell, counted);
+  }
+  return counted;
 }
 
 /** What this change admits that uses quota: a new admission, paid, of a pod that was not subtracted before. */

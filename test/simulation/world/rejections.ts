@@ -1,15 +1,19 @@
 /** L6: each rejection is justified by a version of its protector that was stored while the review was made. */
 import { type Estimate, estimate } from "../../../shared/decide/estimate.ts";
 import { type ProtectorState, parseProtector } from "../../../shared/decide/quota.ts";
-import type { Change } from "../apiserver/etcd.ts";
+import type { Change, Stored } from "../apiserver/etcd.ts";
 import { parse } from "./checks.ts";
 import type { InFlight } from "./reviews.ts";
 
 interface Moment {
   readonly atMs: number;
   /** Undefined: it was not there. */
-  readonly state: ProtectorState | undefined;
-  readonly sums: Estimate | undefined;
+  readonly stored: Stored | undefined;
+}
+
+interface Reading {
+  readonly state: ProtectorState;
+  readonly sums: Estimate;
 }
 
 /** Reviews take at most 30 s; older versions justify nothing. */
@@ -30,9 +34,8 @@ export class Rejections {
     const atMs = this.#nowMs();
     const id = `${core}/${key.slice(key.indexOf("/") + 1)}`;
     const moments = this.#moments.get(id) ?? [];
-    const state = after === undefined ? undefined : parseProtector(parse(after));
     while ((moments[1]?.atMs ?? Number.POSITIVE_INFINITY) < atMs - KEPT_MS) moments.shift();
-    moments.push({ atMs, state, sums: state && estimate(state) });
+    moments.push({ atMs, stored: after });
     this.#moments.set(id, moments);
   }
 
@@ -63,12 +66,26 @@ function isJustified(moments: readonly Moment[], askedMs: number, cause: string,
   return true;
 }
 
+const readings = new WeakMap<Stored, Reading>();
+
+/** Made when the first refusal asks for it: most versions are never asked about. */
+function readingOf(stored: Stored): Reading {
+  let reading = readings.get(stored);
+  if (reading === undefined) {
+    const state = parseProtector(parse(stored));
+    reading = { state, sums: estimate(state) };
+    readings.set(stored, reading);
+  }
+  return reading;
+}
+
 const JUDGED = ["AtMinimum", "Reserved", "OnHold", "NotCounted"];
 
 /** Does this version refuse for that cause? Causes that no version alone decides are not judged. */
-function says({ state, sums }: Moment, cause: string, cell: string): boolean {
+function says({ stored }: Moment, cause: string, cell: string): boolean {
   if (!JUDGED.includes(cause)) return true;
-  if (state === undefined || sums === undefined) return false;
+  if (stored === undefined) return false;
+  const { state, sums } = readingOf(stored);
   const { minAvailable } = state.spec;
   switch (cause) {
     case "AtMinimum":

@@ -11,6 +11,7 @@ import type { CoverageCounts } from "./coverage.ts";
 import { startFaults } from "./faults.ts";
 import { checkBounds } from "./liveness.ts";
 import type { FaultKind, Size } from "./scenario.ts";
+import { shareTexts } from "./shared-texts.ts";
 import { type Violation, World } from "./world.ts";
 
 export interface RunResult {
@@ -27,6 +28,8 @@ export interface RunOptions {
   /** Fractions of what the seed draws; default 1. */
   readonly size?: Size;
   readonly trace?: boolean;
+  /** What was read from the network can't be changed: whoever tries throws. */
+  readonly isFrozen?: boolean;
 }
 
 /** Beside the settle period: the longest lag, a reconcile and the interval of bookmarks. */
@@ -39,6 +42,15 @@ const WARM_UP_MS = 20_000;
 
 /** Replays one seed. The same seed gives the same result on any machine. */
 export async function runSeed(seed: number, options: RunOptions = {}): Promise<RunResult> {
+  const end = shareTexts(options.isFrozen);
+  try {
+    return await run(seed, options);
+  } finally {
+    end();
+  }
+}
+
+async function run(seed: number, options: RunOptions): Promise<RunResult> {
   const world = new World(seed, options);
   await world.time.advance(WARM_UP_MS);
   startClients(world);
