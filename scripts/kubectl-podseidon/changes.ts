@@ -45,7 +45,9 @@ async function read(
 ): Promise<{ core: ClusterClient; protector: PodProtector }> {
   const name = argument(args, 0, "a PodProtector").replace(/^(ppr|podprotectors?)\//, "");
   const [core, namespace] = await Promise.all([context.core(), context.namespace()]);
-  const raw = await core.find(podProtectorPath(namespace, name));
+  const raw = await context.progress.during(`reading podprotector ${namespace}/${name} of ${core.name}`, () =>
+    core.find(podProtectorPath(namespace, name)),
+  );
   if (raw === undefined) throw new CommandError(`there is no PodProtector ${namespace}/${name} in ${core.name}`);
   return { core, protector: parsePodProtector(raw) };
 }
@@ -104,7 +106,7 @@ async function removeCell(context: Context, args: readonly string[]): Promise<Ex
   const names = args.slice(1).map((name) => name.replace(/^(ppr|podprotectors?)\//, ""));
   const core = await context.core();
   const namespace = names.length > 0 ? await context.namespace() : await context.namespaces();
-  const all = await context.progress.during(`reading the protectors of ${core.name}`, core.protectors(namespace));
+  const all = await context.progress.during(`reading the protectors of ${core.name}`, () => core.protectors(namespace));
   const protectors = all.filter(({ metadata, status }) => {
     const chosen = names.length === 0 || names.includes(metadata.name);
     return (
@@ -119,11 +121,14 @@ async function removeCell(context: Context, args: readonly string[]): Promise<Ex
     throw new CommandError(`no protector of ${namespace ?? "any namespace"} counts a cell ${cell}`);
   const done = context.is("yes");
   const changes: Change[] = [];
-  for (const protector of protectors) {
-    const warnings = cellWarnings(protector, cell, context.nowMs());
-    await patch(core, protector, { metadata: { annotations: { [REMOVE_CELL_ONCE_ANNOTATION]: cell } } }, !done);
-    changes.push({ protector: idOf(protector), action: `rid of cell ${cell}`, done, warnings });
-  }
+  const change = async (): Promise<void> => {
+    for (const protector of protectors) {
+      const warnings = cellWarnings(protector, cell, context.nowMs());
+      await patch(core, protector, { metadata: { annotations: { [REMOVE_CELL_ONCE_ANNOTATION]: cell } } }, !done);
+      changes.push({ protector: idOf(protector), action: `rid of cell ${cell}`, done, warnings });
+    }
+  };
+  await context.progress.during(`removing cell ${cell}`, change, () => `${changes.length} of ${protectors.length}`);
   if (done) await waitForRemoval(context, core, protectors);
   return report(context, changes);
 }
@@ -167,7 +172,7 @@ async function waitForRemoval(
       if (waiting.size > 0) await sleep(context.ports, POLL_MS);
     }
   };
-  await context.progress.during("waiting for the generator", poll(), () => plural(waiting.size, "protector"));
+  await context.progress.during("waiting for the generator", poll, () => plural(waiting.size, "protector"));
   if (waiting.size > 0) {
     const names = [...waiting].map(idOf).join(", ");
     throw new CommandError(
@@ -221,6 +226,7 @@ export const suspend: Command = {
   name: "suspend",
   usage: "PROTECTOR",
   summary: "Let everything pass for a while (an hour when not told otherwise).",
+  doing: "suspending the protector",
   description: `The suspension ends by itself. Each deletion that it lets pass carries a warning. ${safe}`,
   flags: {
     for: { type: "string", value: "TIME", help: "How long, as 30m, 2h or 1d. Default: 1h." },
@@ -237,6 +243,7 @@ export const resume: Command = {
   name: "resume",
   usage: "PROTECTOR",
   summary: "End a suspension.",
+  doing: "resuming the protector",
   description: "Protects again at once. It takes nothing away, so it needs no --yes.",
   flags: {},
   arity: [1, 1],
@@ -248,6 +255,7 @@ export const removeCellCommand: Command = {
   name: "remove-cell",
   usage: "CELL [PROTECTOR ...]",
   summary: "Forget a cell that is gone for good, in the protectors that count it.",
+  doing: "removing the cell from the protectors",
   description: `For a cluster that will not come back: its pods are no longer counted and its reservations are forgotten. In the named protectors, or in all of the namespace, or of all namespaces with -A. Waits until the generator has done it. ${safe}`,
   flags: YES,
   arity: [1, 100],
@@ -259,6 +267,7 @@ export const release: Command = {
   name: "release",
   usage: "PROTECTOR",
   summary: "Give up a protector whose workload has vanished.",
+  doing: "releasing the protector",
   description: `A workload that vanished without being deleted leaves its protector in force. This lets its pods go, for good. ${safe}`,
   flags: YES,
   arity: [1, 1],

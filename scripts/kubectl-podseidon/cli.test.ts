@@ -3,10 +3,8 @@ import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
-import { VirtualTime } from "../../test/support/virtual-ports.ts";
 import { COMMANDS, runCommandLine } from "./cli.ts";
 import { kubeconfigPaths, readKubeconfigs } from "./kubeconfig.ts";
-import { Progress } from "./progress.ts";
 
 async function cli(...args: string[]): Promise<{ code: number; out: string; err: string }> {
   let out = "";
@@ -105,37 +103,5 @@ describe("kubeconfigs", () => {
 
   test("a file that is none says so without its text", async () => {
     await expect(readKubeconfigs([join(directory, "broken")], true)).rejects.toThrow("is not YAML");
-  });
-});
-
-describe("progress", () => {
-  async function shown(interactive: boolean, workMs: number): Promise<string> {
-    const time = new VirtualTime();
-    let err = "";
-    const terminal = {
-      out: () => {},
-      err: (text: string) => {
-        err += text;
-      },
-      interactive,
-    };
-    const { promise, resolve } = Promise.withResolvers<void>();
-    const done = new Progress(terminal, time).during("counting", promise, () => "1 of 2");
-    await time.advance(workMs);
-    resolve();
-    await done;
-    return err;
-  }
-
-  test("what is quick says nothing", async () => {
-    expect(await shown(true, 900)).toBe("");
-  });
-  test("a log gets one line", async () => {
-    expect(await shown(false, 5000)).toBe("counting (1 of 2) ...\n");
-  });
-  test("a terminal gets its line back", async () => {
-    const text = await shown(true, 2000);
-    expect(text).toContain("counting (1 of 2) ... 1 s");
-    expect(text.endsWith("\r\x1b[K")).toBe(true);
   });
 });

@@ -46,8 +46,9 @@ export async function runCommandLine(args: readonly string[], surroundings: Surr
       throw new CommandError(`usage: kubectl podseidon ${command.name} ${command.usage}`);
     if (values.output !== undefined && values.output !== "json")
       throw new CommandError("--output: json is what there is");
-    context = new Context(values, surroundings);
-    return await command.run(context, rest);
+    const invocation = new Context(values, surroundings);
+    context = invocation;
+    return await invocation.progress.during(command.doing, () => command.run(invocation, rest));
   } catch (error) {
     terminal.err(`error: ${messageOf(error)}\n`);
     return EXIT.unknown;

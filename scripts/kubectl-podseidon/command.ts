@@ -41,6 +41,8 @@ export interface Command {
   /** Of its arguments, as `POD`. */
   readonly usage: string;
   readonly summary: string;
+  /** What it says that it is doing when it takes longer than a second, and nothing more can be said. */
+  readonly doing: string;
   /** More for its own help. */
   readonly description: string;
   readonly flags: Readonly<Record<string, Flag>>;
@@ -91,6 +93,7 @@ export class Context {
 
   /** Prints `value` as JSON, or `text` for people. */
   print(value: unknown, text: string): void {
+    this.progress.clear();
     this.terminal.out(this.json ? `${JSON.stringify(value, undefined, 2)}\n` : text);
   }
 

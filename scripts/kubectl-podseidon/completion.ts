@@ -83,6 +83,7 @@ export const completion: Command = {
   name: "completion",
   usage: "bash|zsh",
   summary: "A script that completes commands and names in your shell.",
+  doing: "writing the script",
   description:
     "source <(kubectl podseidon completion bash). For `kubectl podseidon` itself put kubectl_complete-podseidon beside kubectl-podseidon on the PATH; kubectl asks it.",
   flags: {},

@@ -242,9 +242,9 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
   const clusters =
     args.length === 0 ? [await context.cluster()] : await Promise.all(args.map((name) => context.named(name)));
   const doctor = new Doctor(context, core);
-  const views = await context.progress.during(`looking at ${core.name}`, doctor.core());
+  const views = await context.progress.during(`looking at ${core.name}, the core`, () => doctor.core());
   for (const cluster of new Set(clusters))
-    await context.progress.during(`looking at ${cluster.name}`, doctor.cell(cluster, views));
+    await context.progress.during(`looking at ${cluster.name}, which has pods`, () => doctor.cell(cluster, views));
   context.print(doctor.findings, findingsText(doctor.findings));
   return doctor.findings.some(({ level }) => level === "problem") ? EXIT.no : EXIT.yes;
 }
@@ -253,6 +253,7 @@ export const doctor: Command = {
   name: "doctor",
   usage: "[CONTEXT ...]",
   summary: "Is the installation in order? Each finding a line, and what to do.",
+  doing: "looking for the clusters",
   description:
     "Looks at the core cluster and at the clusters of the named contexts (of --context when none is named): reachability, clocks, the CRD, protectors, cells, registrations, certificates, leases, versions, and the permissions of the ServiceAccounts. Changes nothing. Exit code 0: no problem; 1: at least one.",
   flags: {

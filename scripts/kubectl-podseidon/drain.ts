@@ -125,7 +125,7 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
   let asked = 0;
   const answers = await context.progress.during(
     `asking about the pods of ${node}`,
-    askAll(cluster, leaving, () => asked++),
+    () => askAll(cluster, leaving, () => asked++),
     () => `${asked} of ${leaving.length}`,
   );
   const lines = planDrain(answers, protectors, context.text("cell") ?? registered, context.nowMs());
@@ -159,6 +159,7 @@ export const drainCheck: Command = {
   name: "drain-check",
   usage: "NODE",
   summary: "What kubectl drain of the node would meet now.",
+  doing: "reading the pods of the node and the protectors",
   description:
     "ALONE is the webhook's answer to the eviction of this pod alone (a dry run); TOGETHER is what becomes of it when all pods of the node are evicted one after the other: goes, waits for replacements, or never as things are. Exit code 0: the drain can complete; 1: some pods can't go.",
   flags: {

@@ -1,5 +1,8 @@
-/** Says on standard error what is being waited for, once that takes longer than a second. */
-import type { Ports } from "../../shared/runtime/clock.ts";
+/**
+ * Says on standard error what is being waited for, once a command takes longer than a second. Always on standard error, so that what is
+ * printed can be read by programs; on a terminal it is one line that is taken back, in a log one line for each step.
+ */
+import type { Ports, Timer } from "../../shared/runtime/clock.ts";
 
 export interface Terminal {
   out(text: string): void;
@@ -11,38 +14,65 @@ export interface Terminal {
 const QUIET_MS = 1000;
 const TICK_MS = 500;
 
+interface Step {
+  readonly what: string;
+  readonly detail: () => string;
+}
+
 export class Progress {
   readonly #terminal: Terminal;
   readonly #ports: Pick<Ports, "timers" | "clock">;
-  #shown = false;
+  /** What is under way, each a part of the one before it: the last is what is said. */
+  readonly #steps: Step[] = [];
+  #timer: Timer | undefined;
+  #sinceMs = 0;
+  /** The step of the line that stands there. */
+  #shown: Step | undefined;
 
   constructor(terminal: Terminal, ports: Pick<Ports, "timers" | "clock">) {
     this.#terminal = terminal;
     this.#ports = ports;
   }
 
-  /** Runs `work`; `detail` is asked for what to add to the line (`12 of 40`). */
-  async during<T>(what: string, work: Promise<T>, detail: () => string = () => ""): Promise<T> {
-    const sinceMs = this.#ports.clock.monotonicMs();
-    const tick = (): void => {
-      this.#show(what, detail(), this.#ports.clock.monotonicMs() - sinceMs);
-      timer = this.#ports.timers.after(TICK_MS, tick);
-    };
-    let timer = this.#ports.timers.after(QUIET_MS, tick);
+  /** Does `work`; `detail` is asked for what to add to the line (`12 of 40`). What it does in turn may say more. */
+  async during<T>(what: string, work: () => Promise<T>, detail: () => string = () => ""): Promise<T> {
+    const step = { what, detail };
+    if (this.#steps.push(step) === 1) this.#begin();
     try {
-      return await work;
+      return await work();
     } finally {
-      timer.cancel();
-      if (this.#shown && this.#terminal.interactive) this.#terminal.err("\r\x1b[K");
-      this.#shown = false;
+      this.#steps.splice(this.#steps.indexOf(step), 1);
+      if (this.#steps.length === 0) {
+        this.#timer?.cancel();
+        this.clear();
+      }
     }
   }
 
-  #show(what: string, detail: string, tookMs: number): void {
-    const line = `${what}${detail === "" ? "" : ` (${detail})`} ...`;
+  /** Takes the line back, for something else to be written; it comes again while the work goes on. */
+  clear(): void {
+    if (this.#shown !== undefined && this.#terminal.interactive) this.#terminal.err("\r\x1b[K");
+    if (this.#terminal.interactive) this.#shown = undefined;
+  }
+
+  #begin(): void {
+    this.#sinceMs = this.#ports.clock.monotonicMs();
+    this.#shown = undefined;
+    const tick = (): void => {
+      this.#show(this.#ports.clock.monotonicMs() - this.#sinceMs);
+      this.#timer = this.#ports.timers.after(TICK_MS, tick);
+    };
+    this.#timer = this.#ports.timers.after(QUIET_MS, tick);
+  }
+
+  #show(tookMs: number): void {
+    const step = this.#steps.at(-1);
+    if (step === undefined) return;
+    const detail = step.detail();
+    const line = `${step.what}${detail === "" ? "" : ` (${detail})`} ...`;
     if (this.#terminal.interactive) this.#terminal.err(`\r\x1b[K${line} ${Math.floor(tookMs / 1000)} s`);
     // In a log one line says that it takes its time; more would say nothing new.
-    else if (!this.#shown) this.#terminal.err(`${line}\n`);
-    this.#shown = true;
+    else if (this.#shown !== step) this.#terminal.err(`${line}\n`);
+    this.#shown = step;
   }
 }

@@ -8,7 +8,9 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
   const core = await context.core();
   const wanted = args.map((name) => name.replace(/^(ppr|podprotectors?)\//, ""));
   const namespace = await context.namespaces();
-  const found = await context.progress.during(`reading the protectors of ${core.name}`, core.protectors(namespace));
+  const found = await context.progress.during(`reading the protectors of ${core.name}`, () =>
+    core.protectors(namespace),
+  );
   const views = found.map((protector) => viewProtector(protector, context.nowMs()));
   if (wanted.length === 0) {
     const none =
@@ -32,6 +34,7 @@ export const status: Command = {
   name: "status",
   usage: "[PROTECTOR ...]",
   summary: "All protectors, one line each; a named one with its cells, reservations and ages.",
+  doing: "looking for the cluster",
   description:
     "CELLS is how many of the protector's cells are counted and current; OLDEST is since when the oldest reservation is under way.",
   flags: {},

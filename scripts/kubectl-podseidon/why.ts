@@ -134,8 +134,9 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
   const name = argument(args, 0, "a pod").replace(/^pods?\//, "");
   const kind: Kind = context.is("evict") ? "evict" : "delete";
   const [cluster, core, namespace] = await Promise.all([context.cluster(), context.core(), context.namespace()]);
-  const work = explain(context, cluster, core, namespace, name, kind);
-  const explanation = await context.progress.during(`asking ${cluster.name} about pod ${namespace}/${name}`, work);
+  const explanation = await context.progress.during(`asking ${cluster.name} about pod ${namespace}/${name}`, () =>
+    explain(context, cluster, core, namespace, name, kind),
+  );
   context.print(explanation, explanationText(explanation));
   return explanation.answer.verdict === "admitted" ? EXIT.yes : EXIT.no;
 }
@@ -171,6 +172,7 @@ export const why: Command = {
   name: "why",
   usage: "POD",
   summary: "Would a deletion of the pod be admitted now, and if not, who holds it?",
+  doing: "looking for the cluster",
   description:
     "Asks the webhook by a dry run through the apiserver, which changes nothing, and reads from the protectors who holds their quota and since when. Exit code 0: it would be admitted; 1: not; 2: could not be told.",
   flags: {
