@@ -140,7 +140,9 @@ async function buildPart(name: PartName, outdir: string): Promise<BuiltPart> {
     platform: "node",
     target: "node24",
     minify: true,
-    sourcemap: "linked",
+    // For stack traces in the logs, which need positions and not the sources; a command line says what is wrong in a sentence.
+    sourcemap: name === PLUGIN ? false : "linked",
+    sourcesContent: false,
     metafile: true,
     legalComments: "none",
     logLevel: "error",
