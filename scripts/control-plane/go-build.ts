@@ -1,5 +1,5 @@
 import { spawn } from "node:child_process";
-import { renameSync } from "node:fs";
+import { copyFileSync, globSync, mkdirSync, renameSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
@@ -63,6 +63,26 @@ export async function buildOldestApiserver(directory: string, version: string, p
     linkFlags: kubernetesLinkFlags(version),
   };
   await buildModule(module, directory, progress);
+}
+
+/** The module that cert-manager's commands and the definitions of its kinds come from. */
+export const CERT_MANAGER = "github.com/cert-manager/cert-manager";
+
+/** Puts cert-manager's controller and its CA injector into `directory`, and its CRDs into `crds` therein; rejects like {@link goBuild}. */
+export async function buildCertManager(directory: string, progress: Progress): Promise<void> {
+  const module: Module = {
+    directory: fileURLToPath(new URL("build/cert-manager", import.meta.url)),
+    packages: [`${CERT_MANAGER}/cmd/controller`, `${CERT_MANAGER}/cmd/cainjector`],
+    linkFlags: "-s -w",
+  };
+  await buildModule(module, directory, progress);
+  const [sources] = await go(["list", "-m", "-f", "{{.Dir}}", CERT_MANAGER], module.directory, (line) =>
+    progress.detail(line),
+  );
+  if (sources === undefined) throw new Error(`the sources of ${CERT_MANAGER} are not in the module cache`);
+  mkdirSync(join(directory, "crds"));
+  for (const file of globSync("crd-*.yaml", { cwd: join(sources, "deploy/crds") }))
+    copyFileSync(join(sources, "deploy/crds", file), join(directory, "crds", file));
 }
 
 /** Puts promtool into `directory`; rejects like {@link goBuild}. */

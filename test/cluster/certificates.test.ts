@@ -8,7 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type ConnectionOptions, connect } from "node:tls";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { ApiClient, field } from "../../scripts/control-plane/api-client.ts";
+import { field } from "../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { applyOverlay, kubelet, SYSTEM, untilTrusted, webhookEndpoints } from "../../scripts/demo/install.ts";
 import type { Kubelet, PlayedPod } from "../../scripts/demo/kubelet.ts";
@@ -17,6 +17,7 @@ import { root } from "../../scripts/root.ts";
 import { splitCertificates } from "../../shared/kube/ca-bundle.ts";
 import { createCertificateAuthority, issueCertificate } from "../../shared/runtime/x509.ts";
 import { COUNTED_CONDITION, COUNTED_GATE } from "../../shared/schema/annotations.ts";
+import { DeletionLoad } from "../support/deletion-load.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const ROTATIONS = FULL ? 10 : 3;
@@ -157,53 +158,36 @@ async function untilServedBy(before: ReadonlySet<string>): Promise<string> {
   return issuer;
 }
 
-interface Load {
-  readonly deletions: number;
-  readonly handshakes: number;
+interface Connections {
+  readonly count: number;
   readonly oddities: readonly string[];
   stop(): Promise<void>;
 }
 
-/** Deletes pods without pause, and connects anew all the time with what the registration trusts at that moment. */
-function load(): Load {
+/** Connects anew all the time with what the registration trusts at that moment. */
+function connections(): Connections {
   const oddities: string[] = [];
-  const counts = { deletions: 0, handshakes: 0 };
+  let count = 0;
   let running = true;
-  const { certificateAuthorityPem, adminToken } = cluster.identity;
-  const deleteAllTheTime = async (worker: number): Promise<void> => {
-    const client = new ApiClient({ url: cluster.url, certificateAuthorityPem, token: adminToken });
-    for (let round = 0; running; round++) {
-      const name = `load-${worker}-${round}`;
-      const spec = { schedulerName: "none", containers: [{ name: "app", image: "app:1" }] };
-      await client.call("POST", PODS, { apiVersion: "v1", kind: "Pod", metadata: { name }, spec });
-      const answer = await client.request("DELETE", `${PODS}/${name}`);
-      counts.deletions++;
-      if (answer.status !== 200) oddities.push(`${answer.status}: ${answer.text}`);
-    }
-    client.close();
-  };
   const connectAllTheTime = async (): Promise<void> => {
     while (running) {
       const bundle = field(await cluster.admin.get(REGISTRATION), "webhooks", "0", "clientConfig", "caBundle");
       const ca = Buffer.from(String(bundle), "base64").toString();
-      counts.handshakes++;
+      count++;
       await handshake({ host: "127.0.0.1", port: balancer.port, ca }).catch((error: unknown) => {
         oddities.push(`handshake: ${String(error)}`);
       });
     }
   };
-  const work = [...Array.from({ length: WORKERS }, (_, index) => deleteAllTheTime(index)), connectAllTheTime()];
+  const work = connectAllTheTime();
   return {
-    get deletions() {
-      return counts.deletions;
-    },
-    get handshakes() {
-      return counts.handshakes;
+    get count() {
+      return count;
     },
     oddities,
     stop: async () => {
       running = false;
-      await Promise.all(work);
+      await work;
     },
   };
 }
@@ -240,17 +224,17 @@ test("the counted gate's own registration is trusted, too, so that new pods get 
 
 test(`the authority is replaced ${ROTATIONS} times under load, and no call fails`, async () => {
   const issuers = new Set(splitCertificates(await published()));
-  const running = load();
+  const load = new DeletionLoad(cluster, WORKERS);
+  const connecting = connections();
   for (let rotation = 0; rotation < ROTATIONS; rotation++) {
-    const seen = running.deletions;
     await askForRotation();
     issuers.add(await untilServedBy(issuers));
-    await cluster.waitFor("more deletions", async () => running.deletions > seen + 2 * WORKERS);
+    await load.more(2 * WORKERS);
   }
-  await running.stop();
-  const { deletions, handshakes, oddities } = running;
+  await Promise.all([load.stop(), connecting.stop()]);
+  const oddities = [...load.oddities, ...connecting.oddities];
   process.stdout.write(
-    `certificates: ${ROTATIONS} authorities replaced during ${deletions} deletions and ${handshakes} new connections, ${oddities.length} failed\n`,
+    `certificates: ${ROTATIONS} authorities replaced during ${load.deletions} deletions and ${connecting.count} new connections, ${oddities.length} failed\n`,
   );
   expect(oddities).toEqual([]);
   expect(issuers.size).toBe(ROTATIONS + 1);
