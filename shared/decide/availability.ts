@@ -3,7 +3,7 @@
  * and let go at the same time.
  */
 import { COUNTED_CONDITION } from "../schema/annotations.ts";
-import type { Pod, PodCondition } from "../schema/pod.ts";
+import type { Pod } from "../schema/pod.ts";
 import { hasReached } from "../schema/resource-version.ts";
 import { oldestComponent } from "./position.ts";
 import { isLeftOut } from "./rules.ts";
@@ -41,11 +41,13 @@ export function readySinceMs(pod: Pod): number | undefined {
  * whatever its conditions say (design 6), so it must not be counted either.
  */
 export function availableSinceMs(pod: Pod, spec: AvailabilitySpec): number | undefined {
-  if (isDead(pod) || pod.phase === "Pending") return undefined;
-  for (const type of spec.availabilityConditions) {
-    if (trueSinceMs(pod, type) === undefined && !isCountedGate(pod, type)) return undefined;
-  }
-  return readySinceMs(pod);
+  return mayBeAvailable(pod, spec) ? readySinceMs(pod) : undefined;
+}
+
+/** All that being available asks for but being Ready. */
+function mayBeAvailable(pod: Pod, { availabilityConditions }: AvailabilitySpec): boolean {
+  if (isDead(pod) || pod.phase === "Pending") return false;
+  return availabilityConditions.every((type) => trueSinceMs(pod, type) !== undefined || isCountedGate(pod, type));
 }
 
 /** A member of `AV` under the maturity cutoff `cutoffMs` ({@link maturityCutoffMs}). */
@@ -130,9 +132,10 @@ export function countPods(pods: Iterable<Pod>, spec: AvailabilitySpec, cutoffMs:
     counts.total++;
     if (pod.scheduled) counts.scheduled++;
     if (pod.phase === "Running") counts.running++;
-    if (readySinceMs(pod) !== undefined) counts.ready++;
-    const sinceMs = availableSinceMs(pod, spec);
+    const sinceMs = readySinceMs(pod);
     if (sinceMs === undefined) continue;
+    counts.ready++;
+    if (!mayBeAvailable(pod, spec)) continue;
     if (spec.minReadySeconds === 0 || sinceMs <= cutoffMs) {
       available.add(pod.uid);
       newestSinceMs = Math.max(newestSinceMs, sinceMs);
@@ -147,8 +150,9 @@ export function countPods(pods: Iterable<Pod>, spec: AvailabilitySpec, cutoffMs:
 }
 
 function trueSinceMs(pod: Pod, type: string): number | undefined {
-  const condition = pod.conditions.find((candidate: PodCondition) => candidate.type === type);
-  return condition?.status === true ? condition.sinceMs : undefined;
+  for (const condition of pod.conditions)
+    if (condition.type === type) return condition.status === true ? condition.sinceMs : undefined;
+  return undefined;
 }
 
 /** The counted condition follows the count; a count that waited for it would never begin. */

@@ -18,11 +18,19 @@ export function parseMicros(text: string | null | undefined): number {
   return clampMicros(Math.floor(ms / 1000) * 1_000_000 + Number(digits.padEnd(6, "0").slice(0, 6)));
 }
 
+/** The millisecond that was written last: one accounting writes the same few times in many places. */
+let lastMs = 0;
+let lastText = "1970-01-01T00:00:00.000";
+
 /** The inverse of {@link parseMicros}, always with six digits and `Z`. */
 export function formatMicros(micros: number): string {
   const ms = Math.floor(micros / 1000);
+  if (ms !== lastMs) {
+    lastText = new Date(ms).toISOString().slice(0, -1);
+    lastMs = ms;
+  }
   const rest = micros - ms * 1000;
-  return `${new Date(ms).toISOString().slice(0, -1)}${String(rest).padStart(3, "0")}Z`;
+  return rest === 0 ? `${lastText}000Z` : `${lastText}${String(rest).padStart(3, "0")}Z`;
 }
 
 /** Unix milliseconds as the wire has them. */

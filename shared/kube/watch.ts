@@ -7,7 +7,7 @@ import { failureOfErrorEvent, failureOfResponse } from "./watch-failure.ts";
 
 /** How much longer than the server's own timeout a stream may be silent before it counts as dead (half-open). */
 export const IDLE_GRACE_MS = 4_000;
-/** A burst that arrives faster than it is read is interrupted after this, so that the process stays responsive. */
+/** A burst that arrives faster than it is read is interrupted after so much work on it, so that the process stays responsive. */
 const MAX_BUSY_MS = 10;
 /** Bound on the body of a refused watch: a Status. */
 const MAX_REFUSAL_BYTES = 64 * 1024;
@@ -66,8 +66,9 @@ export async function readWatch(request: WatchRequest): Promise<void> {
 async function readEvents(stream: ApiStream, request: WatchRequest): Promise<void> {
   const lines = new LineSplitter();
   const { ports } = request;
-  let busySinceMs = ports.clock.monotonicMs();
+  let busyMs = 0;
   for await (const chunk of stream.chunks) {
+    const receivedMs = ports.clock.monotonicMs();
     request.contact();
     for (const line of lines.push(chunk)) {
       // A late line of a connection that was given up changes nothing.
@@ -76,11 +77,12 @@ async function readEvents(stream: ApiStream, request: WatchRequest): Promise<voi
       if (event.type === "ERROR") throw failureOfErrorEvent(event.object, `watch ${request.name}`);
       if (!request.each(event.type, event.object)) return;
     }
+    busyMs += ports.clock.monotonicMs() - receivedMs;
     const paused = request.pause?.();
     if (paused !== undefined) await settledOrAborted(paused, request.signal);
-    if (ports.clock.monotonicMs() - busySinceMs >= MAX_BUSY_MS) {
+    if (busyMs >= MAX_BUSY_MS) {
       await sleep(ports, 0, request.signal);
-      busySinceMs = ports.clock.monotonicMs();
+      busyMs = 0;
     }
   }
 }

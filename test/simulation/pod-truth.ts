@@ -60,6 +60,14 @@ function factsOf(pod: Json): Facts {
   };
 }
 
+const texts = new WeakMap<Wanted["labels"], string>();
+
+function textOf(labels: Wanted["labels"]): string {
+  const text = texts.get(labels) ?? JSON.stringify(labels);
+  texts.set(labels, text);
+  return text;
+}
+
 export class PodTruth {
   readonly #versions = new Map<string, Version[]>();
   readonly #deaths = new Map<string, Death>();
@@ -74,7 +82,7 @@ export class PodTruth {
 
   /** Names the UIDs that were available at exactly `revision`; the set is the caller's to change. */
   availableAt(revision: number, wanted: Wanted, cutoffMs: number): Set<string> {
-    const question = `${revision} ${wanted.minReadySeconds > 0 ? cutoffMs : ""} ${JSON.stringify(wanted.labels)}`;
+    const question = `${revision} ${wanted.minReadySeconds > 0 ? cutoffMs : ""} ${textOf(wanted.labels)}`;
     const known = this.#availableAt.get(question);
     if (known !== undefined) return new Set(known);
     const found = new Set<string>();

@@ -300,6 +300,10 @@ export function seededRandomness(seed: number): Randomness {
     mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
     return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
   };
-  const character = (): string => TOKEN_CHARACTERS.charAt(Math.floor(fraction() * TOKEN_CHARACTERS.length));
-  return { fraction, token: () => Array.from({ length: 8 }, character).join("") };
+  const token = (): string => {
+    let text = "";
+    while (text.length < 8) text += TOKEN_CHARACTERS.charAt(Math.floor(fraction() * TOKEN_CHARACTERS.length));
+    return text;
+  };
+  return { fraction, token };
 }
