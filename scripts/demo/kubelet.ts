@@ -11,7 +11,7 @@ import * as v from "valibot";
 import { MOUNT_ROOT_VARIABLE } from "../../shared/runtime/mount-root.ts";
 import { field, items } from "../control-plane/api-client.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
-import { ManagedProcess } from "../control-plane/managed-process.ts";
+import { type Launch, ManagedProcess } from "../control-plane/managed-process.ts";
 import { isFree } from "../control-plane/ports.ts";
 import { type Container, Deployment, type Probe } from "./deployment.ts";
 import { PodFiles } from "./pod-files.ts";
@@ -44,6 +44,18 @@ export interface KubeletOptions {
   /** Told of what a kubelet would put into an Event. */
   readonly onTrouble: (description: string) => void;
   readonly startTimeoutMs?: number;
+  /** Starts a container of the image instead of a process of the bundles. */
+  readonly startContainer?: (container: PlayedContainer) => Launch;
+}
+
+/** What a runtime of containers is told of a pod. */
+export interface PlayedContainer {
+  readonly name: string;
+  /** Command and arguments, variables expanded. */
+  readonly words: readonly string[];
+  readonly environment: Readonly<Record<string, string>>;
+  /** The directory of its files, which has to be at the same path in the container. */
+  readonly files: string;
 }
 
 interface Running {
@@ -110,11 +122,7 @@ export class Kubelet implements AsyncDisposable {
       name: `${cluster.name}/${name}`,
       logFile: join(cluster.directory, "logs", `${name}.log`),
       workingDirectory: dirname(files.root),
-      launch: () => ({
-        binary: globalThis.process.execPath,
-        args: argumentsOf(container, environment, this.#options.bundles),
-        environment,
-      }),
+      launch: () => this.#launch({ name, words: wordsOf(container, environment), environment, files: files.root }),
       // As a kubelet does, the readiness probe is asked once the startup probe has succeeded.
       isReady: async (signal) =>
         (await isFine(urlOf(container.startupProbe, container, address), signal)) &&
@@ -134,6 +142,15 @@ export class Kubelet implements AsyncDisposable {
     const livenessUrl = urlOf(liveness, container, address);
     this.#running.push({ pod, files, liveness, livenessUrl, failures: 0, probedMs: performance.now() });
     await process.start();
+  }
+
+  /** The image's `node` is this one, and its bundles are the built ones, where no runtime of containers is given. */
+  #launch(container: PlayedContainer): Launch {
+    const { bundles, startContainer } = this.#options;
+    if (startContainer !== undefined) return startContainer(container);
+    const bundle = (word: string): string => (dirname(word) === "/podseidon" ? join(bundles, basename(word)) : word);
+    const { words, environment } = container;
+    return { binary: globalThis.process.execPath, args: words.slice(1).map(bundle), environment };
   }
 
   /** What the manifest says, and what the kubelet of one machine adds. */
@@ -221,16 +238,11 @@ async function freeAddress(ports: readonly number[]): Promise<string> {
   throw new Error(`no address of 127.0.0.0/8 has the ports ${ports.join(", ")} free`);
 }
 
-/** The command without `node`, the image's bundle replaced by the built one, and variables expanded. */
-function argumentsOf(
-  { command, args }: Container,
-  environment: Readonly<Record<string, string>>,
-  bundles: string,
-): string[] {
-  const bundle = (word: string): string => (dirname(word) === "/podseidon" ? join(bundles, basename(word)) : word);
+/** Command and arguments, variables expanded. */
+function wordsOf({ command, args }: Container, environment: Readonly<Record<string, string>>): string[] {
   const expand = (word: string): string =>
     word.replace(/\$\(([A-Z_]+)\)/g, (all, name: string) => environment[name] ?? all);
-  return [...command.slice(1).map(bundle), ...args.map(expand)];
+  return [...command, ...args.map(expand)];
 }
 
 async function declaredEnvironment(

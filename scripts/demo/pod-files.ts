@@ -2,7 +2,16 @@
  * The files of one played pod: each volume at its path in the pod, below one directory that PODSEIDON_MOUNT_ROOT names. As a kubelet does
  * it, all files of a volume change at once, by a link that is renamed, and a volume that lacks a key is waited for.
  */
-import { mkdirSync, mkdtempSync, readlinkSync, renameSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  mkdirSync,
+  mkdtempSync,
+  readlinkSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { dirname, join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import * as v from "valibot";
@@ -30,7 +39,9 @@ export class PodFiles {
     this.root = root;
     this.#cluster = cluster;
     this.#deployment = deployment;
-    mkdirSync(root, { recursive: true, mode: 0o700 });
+    // Open to the user of a container, which it is mounted into; what is around it is not.
+    mkdirSync(dirname(root), { recursive: true, mode: 0o700 });
+    mkdirSync(root, { recursive: true });
   }
 
   /** Resolves when every file is there; rejects after a minute, naming what is missing. */
@@ -94,9 +105,10 @@ export class PodFiles {
     const directory = join(this.root, mountPath);
     mkdirSync(directory, { recursive: true });
     const fresh = mkdtempSync(join(directory, "..data_"));
+    chmodSync(fresh, 0o755);
     for (const [name, data] of Object.entries(files)) {
       mkdirSync(dirname(join(fresh, name)), { recursive: true });
-      writeFileSync(join(fresh, name), data, { mode: 0o600 });
+      writeFileSync(join(fresh, name), data, { mode: 0o644 });
     }
     const link = join(directory, "..data");
     const before = linked(link);
