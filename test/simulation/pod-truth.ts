@@ -4,10 +4,13 @@
  */
 import type { Change, Etcd, Json } from "./apiserver/etcd.ts";
 import { metadataOf, record, text } from "./apiserver/objects.ts";
+import { isGated } from "./apiserver/pod-conditions.ts";
 
 export interface Wanted {
   readonly labels: Readonly<Record<string, string>>;
   readonly minReadySeconds: number;
+  /** Beside Ready. */
+  readonly conditions?: readonly string[];
 }
 
 /** What the checks ask of one version of a pod, worked out once. */
@@ -23,6 +26,8 @@ interface Facts {
   /** Ready, not terminating, not finished. */
   readonly ready: boolean;
   readonly readySinceMs: number;
+  /** Types of its conditions that are True, beside the kubelet's own. */
+  readonly isTrue: readonly string[];
 }
 
 interface Death {
@@ -36,8 +41,8 @@ export function isTrulyAvailable(pod: Json, wanted: Wanted, cutoffMs: number): b
   return isAvailable(factsOf(pod), wanted, cutoffMs);
 }
 
-function isAvailable({ labels, ready, readySinceMs }: Facts, wanted: Wanted, cutoffMs: number): boolean {
-  if (!ready) return false;
+function isAvailable({ labels, ready, readySinceMs, isTrue }: Facts, wanted: Wanted, cutoffMs: number): boolean {
+  if (!ready || wanted.conditions?.every((type) => isTrue.includes(type)) === false) return false;
   for (const key in wanted.labels) if (labels[key] !== wanted.labels[key]) return false;
   return wanted.minReadySeconds <= 0 || readySinceMs <= cutoffMs;
 }
@@ -47,16 +52,26 @@ function hasEnded({ metadata, status }: Json): boolean {
   return record(metadata).deletionTimestamp !== undefined || phase === "Succeeded" || phase === "Failed";
 }
 
+const KUBELETS = ["Ready", "ContainersReady"];
+const NONE: readonly string[] = [];
+
+function trueOnes(conditions: readonly Json[]): string[] {
+  return conditions.filter(({ status }) => status === "True").map(({ type }) => String(type));
+}
+
 function factsOf(pod: Json): Facts {
   const meta = metadataOf(pod);
   const status = record(pod.status);
   const conditions = Array.isArray(status.conditions) ? status.conditions.map(record) : [];
-  const condition = conditions.find(({ type }) => type === "Ready");
+  // One that waits for being counted has to be counted before it is Ready.
+  const ready = isGated(pod) ? "ContainersReady" : "Ready";
+  const condition = conditions.find(({ type }) => type === ready);
   return {
     uid: text(meta.uid) ?? "",
     labels: record(meta.labels),
     ready: !hasEnded(pod) && condition?.status === "True",
     readySinceMs: Date.parse(String(condition?.lastTransitionTime)),
+    isTrue: conditions.length > KUBELETS.length ? trueOnes(conditions) : NONE,
   };
 }
 
@@ -82,7 +97,8 @@ export class PodTruth {
 
   /** Names the UIDs that were available at exactly `revision`; the set is the caller's to change. */
   availableAt(revision: number, wanted: Wanted, cutoffMs: number): Set<string> {
-    const question = `${revision} ${wanted.minReadySeconds > 0 ? cutoffMs : ""} ${textOf(wanted.labels)}`;
+    const { labels, minReadySeconds, conditions } = wanted;
+    const question = `${revision} ${minReadySeconds > 0 ? cutoffMs : ""} ${textOf(labels)} ${conditions?.join() ?? ""}`;
     const known = this.#availableAt.get(question);
     if (known !== undefined) return new Set(known);
     const found = new Set<string>();

@@ -9,7 +9,7 @@ import { addUp, coverageTable, describeFailure, uncovered } from "./runner/repor
 import { shrink } from "./runner/shrink.ts";
 import { REGRESSIONS } from "./seeds.ts";
 import { FEATURE_KINDS } from "./world/features.ts";
-import { type RunResult, runSeed } from "./world/run.ts";
+import { type RunOptions, type RunResult, runSeed } from "./world/run.ts";
 
 const IS_FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const JOBS = Math.min(2, availableParallelism());
@@ -21,16 +21,17 @@ const EVERYDAY_MS = 120_000;
 /** Against what hangs: how long a seed takes is no criterion. */
 const HANG_MS = 60 * 60_000;
 
-async function expectSound(results: readonly RunResult[]): Promise<void> {
+async function expectSound(results: readonly RunResult[], options: RunOptions = {}): Promise<void> {
   const failed = results.filter(({ violations }) => violations.length > 0).sort((a, b) => a.seed - b.seed);
   const [first] = failed;
-  if (first !== undefined) expect.fail(describeFailure(await shrink(first)).join("\n"));
+  if (first !== undefined) expect.fail(describeFailure(await shrink(first, options)).join("\n"));
 }
 
 describe("seeds that have shown a defect", () => {
   it.for(REGRESSIONS)("seed $seed: $what", { timeout: HANG_MS }, async ({ seed, features }) => {
     const without = new Set(FEATURE_KINDS.filter((kind) => !features.includes(kind)));
-    await expectSound([await runSeed(seed, { without, always: new Set(features) })]);
+    const options = { without, always: new Set(features) };
+    await expectSound([await runSeed(seed, options)], options);
   });
 });
 

@@ -12,6 +12,8 @@ export interface AdmissionChain {
   review(request: Json): Promise<Verdict>;
   /** Lets the mutating webhook change an Eviction before its review. */
   mutateEviction(request: Json): Promise<Json>;
+  /** Lets the mutating webhook change a pod that is made; absent where none is registered. */
+  readonly mutatePod?: ((request: Json) => Promise<Json>) | undefined;
   /** Tells the world that an allowed request has committed, or can no longer. */
   settled(request: Json, committed: boolean): void;
 }

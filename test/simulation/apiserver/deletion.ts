@@ -7,6 +7,7 @@ import type { Json, Stored } from "./etcd.ts";
 import { matchesLabels, metadataOf, present, record, text } from "./objects.ts";
 import { conflict, failure, notFound, ok, type Reply } from "./replies.ts";
 import { keyOf, prefixOf, type Target } from "./resources.ts";
+import { reviewed, reviewOf } from "./review.ts";
 import type { ApiServer, ServerRequest } from "./server.ts";
 
 const POD_KIND = { group: "", version: "v1", kind: "Pod" };
@@ -70,10 +71,20 @@ export async function deletePod(
   }
 }
 
+/** The generation of what is marked as terminating, once. */
+function nextOf({ generation, deletionTimestamp }: Json): number {
+  return Number(generation ?? 1) + (deletionTimestamp === undefined ? 1 : 0);
+}
+
 /** The deleted object as the answer shows it. */
 function ending(server: ApiServer, target: Target, found: Stored, revision: number): Json {
   const deletionTimestamp = new Date(server.ports.clock.nowMs()).toISOString();
-  const metadata = { deletionTimestamp, ...metadataOf(found.value) };
+  const meta = metadataOf(found.value);
+  const metadata = {
+    ...meta,
+    deletionTimestamp: meta.deletionTimestamp ?? deletionTimestamp,
+    generation: nextOf(meta),
+  };
   return present(target.resource, { ...found, revision, value: { ...found.value, metadata } });
 }
 
@@ -116,16 +127,6 @@ export async function evictPod(server: ApiServer, target: Target, request: Serve
   return same ? ok({ kind: "Status", status: "Success" }, 201) : conflict(name);
 }
 
-function reviewOf(server: ApiServer, request: ServerRequest, fields: Json): Json {
-  return { uid: server.ports.random.token(), userInfo: { username: request.user, groups: [] }, ...fields };
-}
-
-async function reviewed(server: ApiServer, review: Json): Promise<Reply | undefined> {
-  const verdict = await server.admission?.review(review);
-  if (verdict === undefined || verdict.allowed) return undefined;
-  return failure(verdict.code, verdict.code === 429 ? "TooManyRequests" : "InternalError", verdict.message);
-}
-
 function isDryRun(target: Target, options: Json): boolean {
   const listed = options.dryRun;
   return target.query.get("dryRun") === "All" || (Array.isArray(listed) && listed.includes("All"));
@@ -141,6 +142,7 @@ function commit(server: ApiServer, target: Target, found: Stored, options: Json)
   if (meta.deletionTimestamp !== undefined) return server.etcd.get(found.key)?.revision === found.revision;
   const metadata = {
     ...meta,
+    generation: nextOf(meta),
     deletionTimestamp: new Date(server.ports.clock.nowMs()).toISOString(),
     deletionGracePeriodSeconds: typeof grace === "number" ? grace : 30,
   };

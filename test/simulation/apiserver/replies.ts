@@ -40,6 +40,9 @@ export const conflict = (name: string): Reply =>
     `Operation cannot be fulfilled on "${name}": the object has been modified; please apply your changes to the latest version and try again`,
   );
 export const alreadyExists = (name: string): Reply => failure(409, "AlreadyExists", `"${name}" already exists`);
+/** A patch of a pod that names another UID. */
+export const immutableUid = (name: string): Reply =>
+  failure(422, "Invalid", `Pod "${name}" is invalid: metadata.uid: Invalid value: field is immutable`);
 export const expired = (): Reply =>
   failure(410, "Expired", "The provided continue parameter is too old or too old resource version");
 export const tooLarge = (): Reply =>

@@ -8,8 +8,20 @@ import type { AdmissionChain } from "./admission.ts";
 import { deletePod, deletePods, evictPod } from "./deletion.ts";
 import type { Etcd, Json, Stored } from "./etcd.ts";
 import { jsonOf, matchesLabels, mergePatch, metadataOf, present, record, replaced, text } from "./objects.ts";
-import { alreadyExists, conflict, expired, failure, notFound, ok, type Reply, tooLarge } from "./replies.ts";
+import {
+  alreadyExists,
+  conflict,
+  expired,
+  failure,
+  immutableUid,
+  notFound,
+  ok,
+  type Reply,
+  tooLarge,
+} from "./replies.ts";
 import { keyOf, parsePath, prefixOf, RESOURCES, type Resource, type Target } from "./resources.ts";
+import { strategicMerge } from "./strategic-merge.ts";
+import { creationOf, updatePod } from "./update.ts";
 import { WatchCache } from "./watch-cache.ts";
 import { type WatchSink, watchStream } from "./watch-stream.ts";
 
@@ -41,6 +53,15 @@ export interface ServerSettings {
 interface Page {
   readonly revision: number;
   readonly items: readonly Stored[];
+}
+
+/** All but its status goes through admission. */
+function isUpdateOfPod({ resource, subresource }: Target): boolean {
+  return resource.plural === "pods" && (subresource === undefined || subresource === "resize");
+}
+
+function mergeOf(contentType: string): (target: unknown, patch: unknown) => unknown {
+  return contentType === "application/strategic-merge-patch+json" ? strategicMerge : mergePatch;
 }
 
 export class ApiServer {
@@ -92,11 +113,13 @@ export class ApiServer {
       case "POST":
         return target.subresource === "eviction"
           ? await evictPod(this, target, request)
-          : this.#create(target, request.body ?? {});
+          : this.#create(target, await this.#mutated(target, request));
       case "PUT":
+        if (isUpdateOfPod(target)) return await updatePod(this, target, request);
         return this.#told(request, target, this.#update(target, target.name ?? "", request.body ?? {}));
       case "PATCH":
-        return this.#patch(target, target.name ?? "", request.body ?? {});
+        if (isUpdateOfPod(target)) return await updatePod(this, target, request);
+        return this.#patch(target, target.name ?? "", request);
       case "DELETE":
         if (target.resource.plural === "pods" && target.name === undefined)
           return await deletePods(this, target, request);
@@ -187,6 +210,14 @@ export class ApiServer {
     });
   }
 
+  /** What is made, as the mutating webhooks leave it. */
+  #mutated(target: Target, request: ServerRequest): Json | Promise<Json> {
+    const { body = {} } = request;
+    const mutatePod = this.admission?.mutatePod;
+    if (mutatePod === undefined || target.resource.plural !== "pods") return body;
+    return mutatePod(creationOf(this, target, request));
+  }
+
   #create(target: Target, body: Json): Reply {
     const given = metadataOf(body);
     const name = text(given.name) ?? "";
@@ -213,7 +244,7 @@ export class ApiServer {
     return this.#replace(target, key, name, before, replaced(target.resource, before.value, body, target.subresource));
   }
 
-  #patch(target: Target, name: string, patch: Json): Reply {
+  #patch(target: Target, name: string, { body: patch = {}, contentType }: ServerRequest): Reply {
     const key = keyOf(target.resource, target.namespace, name);
     const before = this.etcd.get(key);
     if (before === undefined) return notFound(name, target.resource);
@@ -221,8 +252,9 @@ export class ApiServer {
     const version = text(wanted.resourceVersion);
     if (version !== undefined && version !== String(before.revision)) return conflict(name);
     const uid = text(wanted.uid);
-    if (uid !== undefined && uid !== metadataOf(before.value).uid) return conflict(name);
-    const merged = record(mergePatch(present(target.resource, before), patch));
+    if (uid !== undefined && uid !== metadataOf(before.value).uid)
+      return target.resource.plural === "pods" ? immutableUid(name) : conflict(name);
+    const merged = record(mergeOf(contentType)(present(target.resource, before), patch));
     return this.#replace(
       target,
       key,

@@ -4,7 +4,9 @@
  */
 import type { Json } from "../apiserver/etcd.ts";
 import { metadataOf, text } from "../apiserver/objects.ts";
+import type { Reply } from "../apiserver/replies.ts";
 import { Chance } from "../random.ts";
+import type { Features } from "../world/features.ts";
 import { quiet } from "../world/run.ts";
 import { drawScenario, FAULT_KINDS, type ProtectorPlan, type Scenario } from "../world/scenario.ts";
 import { type SimulatedCell, type Violation, World } from "../world/world.ts";
@@ -16,6 +18,8 @@ export interface Plan {
   readonly webhooks?: number;
   /** The protectors are there from the beginning; default true. */
   readonly isProtected?: boolean;
+  /** Default: none. */
+  readonly features?: Partial<Features>;
 }
 
 const WARM_UP_MS = 40_000;
@@ -23,7 +27,7 @@ const SLOW_LINK_MS = 200;
 const PODS = "/api/v1/namespaces/default/pods";
 export const CELL = "cell-1";
 
-function scenarioOf({ pods, protectors, webhooks = 1 }: Plan): Scenario {
+function scenarioOf({ pods, protectors, webhooks = 1, features }: Plan): Scenario {
   const drawn = drawScenario(1, new Chance(1), new Set(FAULT_KINDS));
   const names = ["web", "web-too"];
   const plans = protectors.map((plan, index) => ({
@@ -32,7 +36,8 @@ function scenarioOf({ pods, protectors, webhooks = 1 }: Plan): Scenario {
     ...plan,
   }));
   const times = { settleMs: 75_000, requestTimeoutMs: 60_000, rateMs: 0 };
-  return { ...drawn, ...times, cells: 1, webhooks, podsPerCell: pods, protectors: plans };
+  const wanted = { ...drawn.features, ...features };
+  return { ...drawn, ...times, cells: 1, webhooks, podsPerCell: pods, protectors: plans, features: wanted };
 }
 
 export class Stage {
@@ -94,6 +99,11 @@ export class Stage {
     this.world.knobs.commitDelayMs.set(CELL, ms);
   }
 
+  /** Resolves with the status code. */
+  async removed(key: string): Promise<number> {
+    return (await this.#call("DELETE", `${PODS}/${nameOf(key)}`, {})).status;
+  }
+
   remove(key: string): void {
     void this.#call("DELETE", `${PODS}/${nameOf(key)}`, {});
   }
@@ -146,7 +156,7 @@ export class Stage {
     if (this.violations.length === 0) await quiet(this.world);
   }
 
-  #call(method: string, path: string, body: Json): Promise<unknown> {
+  #call(method: string, path: string, body: Json): Promise<Reply> {
     return this.cell.server.handle({ method, path, body, contentType: "application/json", user: "client" });
   }
 }

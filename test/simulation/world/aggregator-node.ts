@@ -20,6 +20,8 @@ export interface NodeOptions {
   /** Least time between two writes of one protector. */
   readonly rateMs: number;
   readonly coverage: Coverage;
+  /** The longest that the counted gate keeps a pod from being Ready. */
+  readonly gateBoundMs?: number;
 }
 
 const HEARTBEAT_MS = 60_000;
@@ -84,10 +86,13 @@ export class AggregatorNode {
       cellClient: new ApiClient(cellTransport),
       cores,
       mayWrite: () => true,
+      ...(options.gateBoundMs === undefined ? {} : { gateBoundMs: options.gateBoundMs }),
       onEvent: (event) => {
         if (event.kind === "dropped") coverage.rule(event.rule);
         else if (event.kind === "refused") coverage.rule(event.refusal);
         else if (event.kind === "held") coverage.rule(`hold ${event.reason}`);
+        else if (event.kind === "gateOpened" && event.reason !== "Unprotected")
+          coverage.rule(`gate opened: ${event.reason}`);
         else if (event.kind === "evidence") coverage.rule(`evidence ${event.method}`);
       },
     });

@@ -10,6 +10,7 @@ import { jsonOf, record, text } from "../apiserver/objects.ts";
 import { isTrulyAvailable, type PodTruth, type Wanted } from "../pod-truth.ts";
 import type { SeenRule } from "./coverage.ts";
 import type { Exemptions } from "./exemptions.ts";
+import type { Restarts } from "./restarts.ts";
 import type { InFlight, Reviews } from "./reviews.ts";
 
 /** Objects stay far below what etcd takes (S10). */
@@ -18,6 +19,8 @@ const OBJECT_CAP_BYTES = 1024 * 1024;
 export interface CellTruth {
   readonly pods: PodTruth;
   readonly reviews: Reviews;
+  /** Where pods are changed in place. */
+  readonly restarts: Pick<Restarts, "isUnderWay" | "isDown"> | undefined;
 }
 
 export interface CheckedWorld {
@@ -78,13 +81,15 @@ export class Checks {
       const { exemptions } = this.#world;
       if (exemptions.isUncertain(name, flight.askedMs) || exemptions.isRemovedSince(name, cell, flight.askedMs))
         continue;
-      if (exemptions.wasSuspended(name, flight.uid)) continue;
+      if (exemptions.isUnpromised(name, flight.uid)) continue;
       const aggregation = protector.status?.cells.find((one) => one.cellID === cell)?.aggregation;
       const cutoffMs = Date.parse(aggregation?.maturityCutoff ?? "");
       if (!isTrulyAvailable(pod, wantedOf(protector), cutoffMs) || truth.pods.deadAt(flight.uid) !== undefined)
         continue;
       const entry = protector.status?.cells.find((one) => one.cellID === cell);
-      if (ledgerOf(entry).get(flight.uid) === undefined) {
+      const records = ledgerOf(entry).get(flight.uid)?.records;
+      // A change's record is its own; deletion and eviction stand in for each other.
+      if (records === undefined || (flight.operation === "UPDATE" && !records.has("UPDATE"))) {
         this.#violate("S8", protector, `${flight.key} (${flight.operation}) was allowed without a record`);
       }
     }
@@ -157,6 +162,13 @@ export class Checks {
         if (kept?.records.has(operation)) continue;
         const dead = truth.pods.deadAt(uid);
         if (dead !== undefined && dead <= position) continue;
+        const restarts = operation === "UPDATE" && truth.restarts?.isUnderWay(uid) === true;
+        if (restarts && !this.#world.exemptions.has(protector.metadata.name, after.cellID, uid))
+          this.#violate(
+            "S5",
+            protector,
+            `the change of ${podName ?? uid} was forgotten at ${position}, and its restart is under way`,
+          );
         if (truth.reviews.pending(uid, operation)) {
           this.#violate(
             "S5",
@@ -256,8 +268,9 @@ export class Checks {
         )
           gone.push(`${uid} (may go)`);
       for (const uid of [...possible]) {
-        if (exemptions.has(name, cell.cellID, uid) || !truth.pods.wasTaken(uid, wanted, Number.POSITIVE_INFINITY))
-          continue;
+        if (exemptions.has(name, cell.cellID, uid)) continue;
+        const isTaken = truth.pods.wasTaken(uid, wanted, Number.POSITIVE_INFINITY);
+        if (!isTaken && truth.restarts?.isUnderWay(uid) !== true) continue;
         possible.delete(uid);
         gone.push(uid);
       }
@@ -309,8 +322,9 @@ function ledgerOf(cell: CellStatus | undefined): Ledger {
 const NO_LEDGER = Ledger.parse(undefined);
 
 export function wantedOf(protector: PodProtector): Wanted {
-  const { selector, aggregationSelector, minReadySeconds } = protector.spec;
-  return { labels: (aggregationSelector ?? selector).matchLabels ?? {}, minReadySeconds };
+  const { selector, aggregationSelector, minReadySeconds, availabilityConditions: conditions } = protector.spec;
+  const labels = (aggregationSelector ?? selector).matchLabels ?? {};
+  return conditions === undefined ? { labels, minReadySeconds } : { labels, minReadySeconds, conditions };
 }
 
 function isBound(request: Json): boolean {

@@ -12,6 +12,9 @@ const EXPECTED_VERDICTS = [
     (reason) => `evict allowed ${reason}`,
   ),
   ...["AtMinimum", "Reserved", "OnHold", "NotCounted", "UnhealthyBudget"].map((reason) => `evict 429 ${reason}`),
+  ...["Reserved", "Repeated", "PinnedUnavailable", "without a protector"].map((reason) => `change allowed ${reason}`),
+  ...["AtMinimum", "Reserved"].map((reason) => `change 429 ${reason}`),
+  ...["Probe:refused", "Probe:failed", "Probe:down", "PreActivity"].map((reason) => `delete 429 ${reason}`),
   ...["evict 404 without a protector", "http 503"],
 ];
 
@@ -37,8 +40,21 @@ const RULES = [
   "refusal confirmed by a read",
   "answered at its deadline",
   "decided by quota after a suspension",
+  "owner: allowed",
+  "owner: refused",
+  "owner: failed",
+  "owner: down",
+  "gate opened: Counted",
+  "gate opened: Overdue",
+  "a counted condition is lost",
+  "UpdateDone",
+  "a restart fails for a while",
+  "a resize is deferred",
+  "a resize is infeasible",
+  "a second change while the first is under way",
+  "a pod is deleted while it restarts",
 ] as const;
-export type SeenRule = (typeof RULES)[number];
+export type SeenRule = (typeof RULES)[number] | "owner: overloaded";
 
 export class Coverage {
   readonly faults = new Map<string, number>(FAULT_KINDS.map((kind) => [kind, 0]));

@@ -31,8 +31,8 @@ export class Exemptions {
   forcesAll = false;
   #over: readonly OverHistory[] = [];
   readonly #unknown = new Set<string>();
-  /** `name/UID` of what was let go while the protector was suspended. */
-  readonly #suspended = new Set<string>();
+  /** `name/UID` of what the protector promises nothing of, hold or no hold. */
+  readonly #unpromised = new Set<string>();
   readonly #removed = new Map<string, number>();
   readonly #nowMs: () => number;
 
@@ -85,11 +85,19 @@ export class Exemptions {
 
   /** The protector was suspended and let this pod go, so that it promises nothing of it. */
   suspended(name: string, uid: string): void {
-    this.#suspended.add(`${name}/${uid}`);
+    this.unpromised(name, uid);
   }
 
-  wasSuspended(name: string, uid: string): boolean {
-    return this.#suspended.size > 0 && this.#suspended.has(`${name}/${uid}`);
+  /**
+   * A change in place that was committed, and is not done when the record of it is lost: a hold ends when nothing can be committed any
+   * more, which says nothing of restarts that are still to come.
+   */
+  unpromised(name: string, uid: string): void {
+    this.#unpromised.add(`${name}/${uid}`);
+  }
+
+  isUnpromised(name: string, uid: string): boolean {
+    return this.#unpromised.size > 0 && this.#unpromised.has(`${name}/${uid}`);
   }
 
   add(name: string, cell: string, uid: string): void {
@@ -100,7 +108,7 @@ export class Exemptions {
   }
 
   has(name: string, cell: string, uid: string): boolean {
-    if (this.#unknown.has(uid) || this.wasSuspended(name, uid)) return true;
+    if (this.#unknown.has(uid) || this.isUnpromised(name, uid)) return true;
     return this.#of(name).uids.get(cell)?.has(uid) === true;
   }
 

@@ -1,8 +1,11 @@
 /** Faults at the times that the scenario draws, until they stop. */
 import { metadataOf } from "../apiserver/objects.ts";
 import type { Chance } from "../random.ts";
+import { loseGate } from "./gates.ts";
 import { recreate, removeCell, restoreCell, restoreCore } from "./losses.ts";
 import { burst, editSelector, editSpec, forceDelete, touchProtector } from "./operators.ts";
+import { OWNER_MODES } from "./owner.ts";
+import { chill, hold } from "./pod-states.ts";
 import type { FaultKind } from "./scenario.ts";
 import { suspend, terminate } from "./states.ts";
 import { NAMESPACE, type World } from "./world.ts";
@@ -43,6 +46,10 @@ export function startFaults(world: World): void {
     ["restoreCell", faults.restoreCellEveryMs, () => restoreCell(world, chance)],
     ["recreateProtector", faults.recreateProtectorEveryMs, () => recreate(world, chance)],
     ["suspend", features.suspendEveryMs, () => suspend(world, chance)],
+    ["probe", features.ownerEveryMs, () => world.owner?.turn(chance.pick(OWNER_MODES))],
+    ["preActivity", features.holdEveryMs, () => hold(world, chance)],
+    ["condition", features.chillEveryMs, () => chill(world, chance)],
+    ["countedGate", features.gateEveryMs, () => loseGate(world, chance)],
     ["terminate", features.terminateEveryMs, () => terminate(world, chance)],
   ];
   for (const [kind, everyMs, action] of actions) if (everyMs > 0) repeat(world, chance.fork(), kind, everyMs, action);

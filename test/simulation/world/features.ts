@@ -8,11 +8,30 @@ import type { Chance } from "../random.ts";
 export interface Features {
   readonly suspendEveryMs: number;
   readonly terminateEveryMs: number;
+  /** Changes of pods in place, in each cell. */
+  readonly changeEveryMs: number;
+  /** Changes of the mood of the owner whom the first protector asks; 0: it asks nobody. */
+  readonly ownerEveryMs: number;
+  /** Pods that are held back until something is done. */
+  readonly holdEveryMs: number;
+  /** Pods that are Ready and lack a condition that the protectors ask for; 0: they ask for none. */
+  readonly chillEveryMs: number;
+  /** Conditions that are lost, where new pods have the counted gate; 0: none has. */
+  readonly gateEveryMs: number;
   /** Replicas refuse nothing (`--dry-run`). */
   readonly isDryRunMode: boolean;
 }
 
-export const FEATURE_KINDS = ["suspend", "terminate", "dryRunMode"] as const;
+export const FEATURE_KINDS = [
+  "suspend",
+  "terminate",
+  "dryRunMode",
+  "inPlace",
+  "probe",
+  "preActivity",
+  "condition",
+  "countedGate",
+] as const;
 export type FeatureKind = (typeof FEATURE_KINDS)[number];
 
 export function isFeature(name: string): name is FeatureKind {
@@ -39,5 +58,10 @@ export function drawFeatures(chance: Chance, { without, always }: Wish): Feature
     suspendEveryMs: every("suspend", 50_000, 0.15),
     terminateEveryMs: every("terminate", 150_000, 0.1),
     isDryRunMode: has("dryRunMode", 0.04),
+    changeEveryMs: every("inPlace", 12_000, 0.12),
+    ownerEveryMs: every("probe", 25_000, 0.12),
+    holdEveryMs: every("preActivity", 8_000, 0.1),
+    chillEveryMs: every("condition", 8_000, 0.1),
+    gateEveryMs: every("countedGate", 20_000, 0.12),
   };
 }

@@ -1,14 +1,27 @@
 /** The kubelets of one cell: pods start, become ready, flap, fail, and end some time after their deletion. */
 import type { VirtualTime } from "../../support/virtual-ports.ts";
-import type { Change, Json } from "../apiserver/etcd.ts";
+import type { Change, Json, Stored } from "../apiserver/etcd.ts";
 import { metadataOf, record, text } from "../apiserver/objects.ts";
+import { areGatesOpen, isGated, isTrue } from "../apiserver/pod-conditions.ts";
 import type { ApiServer } from "../apiserver/server.ts";
 import type { Chance } from "../random.ts";
 
 const START_MEAN_MS = 2_000;
 const TERMINATION_MEAN_MS = 5_000;
+const GATE_MEAN_MS = 100;
+
+/** What is written into a pod's status. */
+export interface StatusChange {
+  readonly ready?: boolean;
+  readonly fields: Json;
+  /** Types of conditions that go. */
+  readonly without: readonly string[];
+  readonly conditions: readonly Json[];
+}
 
 export class Kubelet {
+  /** The container of this pod is stopped: it can't be ready. */
+  isStopped: ((uid: string) => boolean) | undefined;
   readonly #server: ApiServer;
   readonly #time: VirtualTime;
   readonly #chance: Chance;
@@ -27,8 +40,18 @@ export class Kubelet {
     const stored = this.#server.etcd.get(key);
     if (stored === undefined || metadataOf(stored.value).deletionTimestamp !== undefined) return false;
     if (record(stored.value.status).phase !== "Running") return false;
-    this.#server.etcd.put(key, { ...stored.value, status: this.#status(ready) }, stored.revision);
+    if (this.isStopped?.(text(metadataOf(stored.value).uid) ?? "") === true) return false;
+    this.#server.etcd.put(key, { ...stored.value, status: this.#status(stored.value, ready) }, stored.revision);
     return true;
+  }
+
+  /** Writes more of a pod's status than its readiness, which stays what it is where nothing is said of it. */
+  write(stored: Stored, { ready, fields, conditions, without }: StatusChange): void {
+    const status = record(stored.value.status);
+    const kept = conditionsOf(stored.value).filter(({ type }) => !without.includes(String(type)));
+    const value = { ...stored.value, status: { ...status, conditions: [...kept, ...conditions], ...fields } };
+    const next = ready === undefined ? value : { ...value, status: this.#status(value, ready) };
+    this.#server.etcd.put(stored.key, next, stored.revision);
   }
 
   /** The pod fails for good; its containers are gone. */
@@ -48,6 +71,7 @@ export class Kubelet {
 
   #changed({ key, after }: Change): void {
     if (!key.startsWith("pods/") || after === undefined) return;
+    this.#regard(key, after.value);
     const uid = text(metadataOf(after.value).uid) ?? "";
     if (metadataOf(after.value).deletionTimestamp !== undefined) {
       if (this.#ending.has(uid)) return;
@@ -68,7 +92,21 @@ export class Kubelet {
       metadataOf(stored.value).deletionTimestamp !== undefined
     )
       return;
-    this.#server.etcd.put(key, { ...stored.value, status: this.#status(true) }, stored.revision);
+    this.#server.etcd.put(key, { ...stored.value, status: this.#status(stored.value, true) }, stored.revision);
+  }
+
+  /** A condition that a readiness gate names has changed: so does Ready, after a while. */
+  #regard(key: string, value: Json): void {
+    if (!isGated(value) || !isTrue(value, "ContainersReady") || isTrue(value, "Ready") === areGatesOpen(value)) return;
+    this.#time.timers.after(this.#chance.exponential(GATE_MEAN_MS), () => {
+      const stored = this.#server.etcd.get(key);
+      if (stored === undefined || metadataOf(stored.value).uid !== metadataOf(value).uid) return;
+      if (!isTrue(stored.value, "ContainersReady") || isTrue(stored.value, "Ready") === areGatesOpen(stored.value))
+        return;
+      const lastTransitionTime = new Date(Math.floor(this.#time.clock.nowMs() / 1000) * 1000).toISOString();
+      const ready: Json = { type: "Ready", status: areGatesOpen(stored.value) ? "True" : "False", lastTransitionTime };
+      this.write(stored, { fields: {}, without: ["Ready"], conditions: [ready] });
+    });
   }
 
   async #end(key: string, uid: string): Promise<void> {
@@ -86,13 +124,21 @@ export class Kubelet {
     this.#time.timers.after(5_000, () => void this.#end(key, uid));
   }
 
-  #status(ready: boolean): Json {
+  #status({ spec, status }: Json, ready: boolean): Json {
     const lastTransitionTime = new Date(Math.floor(this.#time.clock.nowMs() / 1000) * 1000).toISOString();
     const condition = (type: string, value: boolean): Json => ({
       type,
       status: value ? "True" : "False",
       lastTransitionTime,
     });
-    return { phase: "Running", conditions: [condition("ContainersReady", ready), condition("Ready", ready)] };
+    const others = conditionsOf({ status }).filter(({ type }) => type !== "ContainersReady" && type !== "Ready");
+    const isReady = ready && areGatesOpen({ spec, status });
+    const conditions = [...others, condition("ContainersReady", ready), condition("Ready", isReady)];
+    return { ...record(status), phase: "Running", conditions };
   }
+}
+
+function conditionsOf({ status }: Json): Json[] {
+  const { conditions } = record(status);
+  return Array.isArray(conditions) ? conditions.map(record) : [];
 }

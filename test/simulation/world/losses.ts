@@ -44,6 +44,8 @@ export function recreate(world: World, chance: Chance): void {
 
 export function recreateOf(world: World, plan: ProtectorPlan, absentMs: number): void {
   const core = world.coreOf(plan.name);
+  for (const { restarts } of world.cells.values())
+    for (const uid of restarts?.underWay() ?? []) world.exemptions.unpromised(plan.name, uid);
   const stored = core.etcd.get(`podprotectors/${NAMESPACE}/${plan.name}`);
   for (const [cell, uids] of reservedUids(stored)) for (const uid of uids) world.exemptions.add(plan.name, cell, uid);
   void core.handle({
@@ -86,6 +88,8 @@ export function restoreCellTo(world: World, cell: SimulatedCell, backup: Backup,
   );
   cell.server.reset();
   cell.kubelet.restarted();
+  cell.restarts?.restored();
+  for (const uid of cell.restarts?.underWay() ?? []) world.exemptions.unknown(uid);
 }
 
 /** Somebody asks for a cell to be removed from a protector, although it is alive; the generator does it. */
@@ -98,6 +102,7 @@ export async function removeCellOf(world: World, name: string, cell: string): Pr
   if (stored === undefined || metadataOf(stored.value).deletionTimestamp !== undefined) return;
   const api = new ApiClient(world.plainLink(world.coreOf(name)));
   world.exemptions.cellRemoved(name, cell);
+  for (const uid of world.cells.get(cell)?.restarts?.underWay() ?? []) world.exemptions.unpromised(name, uid);
   const calls = { api, timeoutMs: CALL_TIMEOUT_MS, signal: new AbortController().signal };
   await removeCells(calls, parse(stored), [cell], world.time.clock.nowMs());
 }

@@ -52,8 +52,10 @@ export function burst(world: World, chance: Chance): void {
 
 /** What was admitted before the protector covered it (design 5.9, S1). */
 export function exemptUnderWay(world: World, name: string): void {
-  for (const { name: cell, reviews } of world.cells.values())
+  for (const { name: cell, reviews, restarts } of world.cells.values()) {
     for (const { uid } of reviews.committable()) world.exemptions.add(name, cell, uid);
+    for (const uid of restarts?.underWay() ?? []) world.exemptions.unpromised(name, uid);
+  }
 }
 
 export function patch(world: World, name: string, body: Readonly<Record<string, unknown>>): void {

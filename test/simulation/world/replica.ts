@@ -2,6 +2,7 @@
 import type { Transport } from "../../../shared/kube/transport.ts";
 import { type Log, silentLog } from "../../../shared/observe/log.ts";
 import { assembleWebhook, type Webhook } from "../../../webhook/assemble.ts";
+import type { AskOwner } from "../../../webhook/owner.ts";
 import type { Call, Reply } from "../../../webhook/server.ts";
 import type { ProcessPorts } from "../../support/virtual-ports.ts";
 import "./preload.ts";
@@ -14,6 +15,7 @@ export interface ReplicaOptions {
   readonly settleMs: number;
   readonly metrics: ReplicaMetrics;
   readonly dryRunMode: boolean;
+  readonly askOwner: AskOwner | undefined;
   /** What the replica calls a defect of its own. */
   readonly onDefect: (message: string) => void;
 }
@@ -35,6 +37,7 @@ export class Replica {
       settleMs: options.settleMs,
       ownNamespace: "podseidon-system",
       dryRunMode: options.dryRunMode,
+      ...(options.askOwner === undefined ? {} : { askOwner: options.askOwner }),
       requireBoundEvictions: true,
       log: defectLog(options.onDefect),
       metrics: options.metrics,

@@ -5,10 +5,12 @@
 import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
 import type { AdmissionChain, Verdict } from "../apiserver/admission.ts";
 import type { Etcd, Json, Stored } from "../apiserver/etcd.ts";
+import { patched } from "../apiserver/json-patch.ts";
 import { jsonOf, metadataOf, record, text } from "../apiserver/objects.ts";
 import type { Chance } from "../random.ts";
 import type { Coverage } from "./coverage.ts";
 import type { Replica } from "./replica.ts";
+import { restartsContainer } from "./restarts.ts";
 import type { Scenario } from "./scenario.ts";
 
 const WEBHOOK_TIMEOUT_MS = 10_000;
@@ -20,8 +22,8 @@ export interface InFlight {
   readonly cell: string;
   readonly uid: string;
   readonly key: string;
-  readonly operation: "DELETE" | "EVICT";
-  /** Version that a DELETE is bound to; undefined for an eviction. */
+  readonly operation: "DELETE" | "EVICT" | "UPDATE";
+  /** Version that a DELETE or an UPDATE is bound to; undefined for an eviction. */
   readonly revision: number | undefined;
   readonly forced: boolean;
   readonly askedMs: number;
@@ -66,11 +68,13 @@ export class Reviews implements AdmissionChain {
   readonly #flights = new Map<Json, InFlight>();
   /** `UID/operation` of every review that was no dry run. */
   readonly #meant = new Set<string>();
+  readonly mutatePod: ((request: Json) => Promise<Json>) | undefined;
 
   constructor(cell: string, etcd: Etcd, world: ReviewWorld) {
     this.#cell = cell;
     this.#etcd = etcd;
     this.#world = world;
+    this.mutatePod = world.scenario.features.gateEveryMs > 0 ? (request) => this.gatePod(request) : undefined;
   }
 
   /** What may be deleted at any moment by a request that was allowed. */
@@ -118,11 +122,14 @@ export class Reviews implements AdmissionChain {
     const reply = await this.#call(request, "mutate");
     const patch = reply?.patch;
     if (patch === undefined) return request;
-    const operations: unknown = JSON.parse(Buffer.from(patch, "base64").toString());
-    let object = record(request.object);
-    for (const operation of Array.isArray(operations) ? operations.map(record) : [])
-      object = added(object, String(operation.path), operation.value);
-    return { ...request, object };
+    return { ...request, object: patched(record(request.object), patch) };
+  }
+
+  /** Who asks for the gate; without an answer there is none (failurePolicy Ignore). */
+  async gatePod(request: Json): Promise<Json> {
+    const reply = await this.#call(request, "gate");
+    const { apiVersion: _, kind: __, ...object } = record(request.object);
+    return reply?.patch === undefined ? object : patched(object, reply.patch);
   }
 
   settled(request: Json, _committed: boolean): void {
@@ -141,7 +148,7 @@ export class Reviews implements AdmissionChain {
   /** One call over the network: it may go to a dead replica, be lost, or be made twice. */
   async #call(
     request: Json,
-    kind: "validate" | "mutate",
+    kind: "validate" | "mutate" | "gate",
     flight?: InFlight,
   ): Promise<(Verdict & { readonly patch?: string }) | undefined> {
     const { ports, scenario, chance, coverage } = this.#world;
@@ -195,7 +202,7 @@ export class Reviews implements AdmissionChain {
     replica: Replica,
     request: Json,
     flight: InFlight | undefined,
-    kind: "validate" | "mutate",
+    kind: "validate" | "mutate" | "gate",
     reply: { readonly status: number; readonly body: string },
     { startedMs, wallMs }: { readonly startedMs: number; readonly wallMs: number },
   ): (Verdict & { readonly patch?: string }) | undefined {
@@ -255,6 +262,9 @@ export class Reviews implements AdmissionChain {
             state: "asked",
           };
     }
+    const isUpdate = request.operation === "UPDATE";
+    // What restarts nothing takes nothing.
+    if (isUpdate && !restartsContainer(record(request.oldObject), record(request.object))) return undefined;
     const pod = record(request.oldObject);
     const meta = metadataOf(pod);
     const forced = isForced(pod);
@@ -263,7 +273,7 @@ export class Reviews implements AdmissionChain {
       cell: this.#cell,
       uid: text(meta.uid) ?? "",
       key,
-      operation: "DELETE",
+      operation: isUpdate ? "UPDATE" : "DELETE",
       revision: Number(meta.resourceVersion),
       forced,
       askedMs,
@@ -280,13 +290,6 @@ export class Reviews implements AdmissionChain {
     if (stored === undefined || metadataOf(stored.value).uid !== flight.uid) return false;
     return flight.revision === undefined || stored.revision === flight.revision;
   }
-}
-
-/** JSON Patch `add` of one path whose parents are there. */
-function added(object: Json, path: string, value: unknown): Json {
-  const [, first = "", ...rest] = path.split("/");
-  if (rest.length === 0) return { ...object, [first]: value };
-  return { ...object, [first]: added(record(object[first]), `/${rest.join("/")}`, value) };
 }
 
 function isForced(pod: Json): boolean {

@@ -1,6 +1,7 @@
 /** Which row of the admission table (design 6) a review is, by what the world knows of it and what was answered. */
 import type { Json } from "../apiserver/etcd.ts";
 import { metadataOf, record } from "../apiserver/objects.ts";
+import { restartsContainer } from "./restarts.ts";
 import { type Answered, FORCE_ANNOTATION } from "./reviews.ts";
 
 /** Rows that these worlds can reach. */
@@ -36,6 +37,8 @@ export const ROWS = [
   "malformed review",
   "protector terminating but with its finalizer",
   "dry-run mode of the webhook",
+  "change in place that restarts containers",
+  "change in place that restarts nothing",
 ] as const;
 export type Row = (typeof ROWS)[number];
 
@@ -79,14 +82,21 @@ export function rowsOf({ request, allowed, code, reasons }: Answered, protectors
   }
   if (reasons.length > 1 && allowed) rows.push("several protectors, all agree");
   if (protectors > 1 && reasons.length > 0 && !allowed) rows.push("several protectors, one refuses");
-  if (isEviction) rows.push(...evictionRows(request, code));
+  if (request.operation === "UPDATE") rows.push(changeRow(request));
+  else if (isEviction) rows.push(...evictionRows(request, code));
   else rows.push(...deletionRows(request, pod, options, names));
   if (request.dryRun === true) rows.push("dry run");
   if (CONTROLLERS.some((user) => user === record(request.userInfo).username))
     rows.push("namespace controller, garbage collector, scheduler, taint eviction");
   if (request.namespace === OWN_NAMESPACE) rows.push("the project's own pods");
-  else if (allowed && reasons.length === 0 && isLiving(pod)) rows.push("no protector");
+  else if (request.operation !== "UPDATE" && allowed && reasons.length === 0 && isLiving(pod))
+    rows.push("no protector");
   return rows;
+}
+
+function changeRow({ oldObject, object }: Json): Row {
+  const restarts = restartsContainer(record(oldObject), record(object));
+  return restarts ? "change in place that restarts containers" : "change in place that restarts nothing";
 }
 
 function evictionRows(request: Json, code: number): Row[] {

@@ -5,11 +5,13 @@ import { parsePodProtector } from "../../../shared/schema/parse-podprotector.ts"
 import { present } from "../apiserver/objects.ts";
 import { RESOURCES } from "../apiserver/resources.ts";
 import { isTrulyAvailable } from "../pod-truth.ts";
+import { startChanges } from "./changes.ts";
 import { wantedOf } from "./checks.ts";
 import { disrupt, startClients } from "./clients.ts";
 import type { CoverageCounts } from "./coverage.ts";
 import { startFaults } from "./faults.ts";
 import { checkBounds } from "./liveness.ts";
+import { releaseHeld } from "./pod-states.ts";
 import type { FaultKind, Size } from "./scenario.ts";
 import { shareTexts } from "./shared-texts.ts";
 import { type Violation, World } from "./world.ts";
@@ -55,6 +57,7 @@ async function run(seed: number, options: RunOptions): Promise<RunResult> {
   await world.time.advance(WARM_UP_MS);
   startClients(world);
   startFaults(world);
+  startChanges(world);
   const stopAtMs = world.scenario.durationMs;
   while (world.time.elapsedMs < stopAtMs && world.violations.length === 0)
     await world.time.advance(Math.min(5_000, stopAtMs - world.time.elapsedMs));
@@ -65,7 +68,9 @@ async function run(seed: number, options: RunOptions): Promise<RunResult> {
 /** Faults have stopped: L1, L2, L3. */
 export async function quiet(world: World): Promise<void> {
   world.calm();
+  releaseHeld(world);
   await world.time.advance(world.scenario.requestTimeoutMs + world.scenario.settleMs + QUIET_MARGIN_MS);
+  world.gates?.check();
   for (const cell of world.cells.values())
     for (const { key, value } of cell.server.etcd.range("pods/"))
       if (!isTrulyAvailable(value, ANY, Number.POSITIVE_INFINITY)) cell.kubelet.setReady(key, true);

@@ -28,7 +28,7 @@ export class Supply {
   }
 
   static applies({ faults, features, protectors }: Scenario): boolean {
-    if (features.isDryRunMode || features.terminateEveryMs > 0) return false;
+    if (features.isDryRunMode || features.terminateEveryMs > 0 || features.chillEveryMs > 0) return false;
     const isConstant = faults.editSpecEveryMs + faults.restoreCoreEveryMs + faults.recreateProtectorEveryMs === 0;
     const isKnown = faults.restoreCellEveryMs + faults.failOpenRate === 0;
     return (
@@ -46,9 +46,12 @@ export class Supply {
 
   podChanged(cell: string, change: Change): void {
     if (!change.key.startsWith("pods/")) return;
-    const loss = this.#cells.get(cell)?.pods.lossAt(change);
+    const truth = this.#cells.get(cell);
+    const lost = truth?.pods.lossAt(change);
+    const isRestart = lost === "own" && truth?.restarts?.isDown(uidOf(change)) === true;
+    const loss = isRestart ? "taken" : lost;
     for (const [key, { shortfall, labels }] of this.#protectors) {
-      if (loss === "own" || this.#exemptions.wasSuspended(nameOf(key), uidOf(change)))
+      if (loss === "own" || this.#exemptions.has(nameOf(key), cell, uidOf(change)))
         shortfall.lost(cell, change.revision);
       let available = 0;
       for (const { pods } of this.#cells.values()) available += pods.countNow({ labels, minReadySeconds: 0 });

@@ -1,5 +1,6 @@
 /** A workload controller of one cell: keeps a number of pods, under fixed names (as a StatefulSet) or fresh ones. */
 import type { VirtualTime } from "../../support/virtual-ports.ts";
+import type { Json } from "../apiserver/etcd.ts";
 import { metadataOf, record } from "../apiserver/objects.ts";
 import type { ApiServer } from "../apiserver/server.ts";
 import type { Chance } from "../random.ts";
@@ -12,6 +13,7 @@ export class Workload {
   readonly #chance: Chance;
   readonly #replicas: number;
   readonly #labels: Readonly<Record<string, string>>;
+  readonly #container: Json;
   #serial = 0;
   #settled: readonly unknown[] | undefined;
 
@@ -21,11 +23,13 @@ export class Workload {
     chance: Chance,
     replicas: number,
     labels: Readonly<Record<string, string>>,
+    container: Json = {},
   ) {
     this.#server = server;
     this.#chance = chance;
     this.#replicas = replicas;
     this.#labels = labels;
+    this.#container = container;
     const tick = (): void => {
       void this.reconcile();
       time.timers.after(RECONCILE_MS * (0.5 + chance.fraction()), tick);
@@ -56,7 +60,7 @@ export class Workload {
     const name = stable ? this.#freeName() : `web-${++this.#serial}`;
     const body = {
       metadata: { name, labels: { ...this.#labels, tier: this.#chance.pick(["a", "b"]) } },
-      spec: { nodeName: "node", containers: [{ name: "app", image: "app:1" }] },
+      spec: { nodeName: "node", containers: [{ name: "app", image: "app:1", ...this.#container }] },
       status: { phase: "Pending" },
     };
     await this.#call("POST", `/api/v1/namespaces/${NAMESPACE}/pods`, body);

@@ -2,6 +2,8 @@
  * The simulated world of one seed: a core cluster, cells, webhook replicas and aggregators running the shipping code, those who
  * delete pods, and faults. Everything that happens follows from the seed.
  */
+
+import { COUNTED_GATE } from "../../../shared/schema/annotations.ts";
 import { type ProcessPorts, VirtualTime } from "../../support/virtual-ports.ts";
 import { type Change, Etcd } from "../apiserver/etcd.ts";
 import { Link } from "../apiserver/link.ts";
@@ -15,11 +17,15 @@ import { Contention } from "./contention.ts";
 import { Coverage } from "./coverage.ts";
 import { describePod, describeProtector } from "./describe.ts";
 import { Exemptions } from "./exemptions.ts";
+import { GATE_BOUND_MS, Gates } from "./gates.ts";
 import { Kubelet } from "./kubelet.ts";
 import { Network } from "./network.ts";
+import { Owner, PROBE } from "./owner.ts";
+import { checkHeld, WARM, warmUp } from "./pod-states.ts";
 import { Rejections } from "./rejections.ts";
 import { Replica } from "./replica.ts";
 import { ReplicaMetrics } from "./replica-metrics.ts";
+import { CHANGEABLE, Restarts } from "./restarts.ts";
 import { type Answered, type InFlight, Reviews } from "./reviews.ts";
 import { type KnownNames, rowsOf } from "./rows.ts";
 import { drawScenario, type FaultKind, type ProtectorPlan, type Scenario, type Size } from "./scenario.ts";
@@ -60,6 +66,7 @@ export interface SimulatedCell extends CellTruth {
   readonly server: ApiServer;
   readonly kubelet: Kubelet;
   readonly workload: Workload;
+  readonly restarts: Restarts | undefined;
   aggregators: AggregatorNode[];
 }
 
@@ -82,6 +89,10 @@ export class World {
   readonly checks: Checks;
   readonly exemptions: Exemptions;
   readonly suspensions: Suspensions;
+  /** Whom the first protector asks. */
+  readonly owner: Owner | undefined;
+  /** Where new pods have the counted gate. */
+  readonly gates: Gates | undefined;
   readonly rejections: Rejections;
   readonly contention = new Contention((invariant, message) => this.violation(invariant, message));
   readonly violations: Violation[] = [];
@@ -110,6 +121,7 @@ export class World {
       [...coreNames].map((name) => [name, new ApiServer(name, new Etcd(), this.time, this.#settings(name))]),
     );
     this.exemptions = new Exemptions(() => this.time.elapsedMs);
+    this.owner = this.scenario.features.ownerEveryMs > 0 ? this.#owner() : undefined;
     this.exemptions.forcesAll = this.scenario.features.isDryRunMode;
     this.suspensions = new Suspensions({
       exemptions: this.exemptions,
@@ -138,6 +150,8 @@ export class World {
         if (user === "webhook") this.contention.wrote(`${name} ${key}`, status, this.time.elapsedMs);
       };
     }
+    if (this.scenario.features.chillEveryMs > 0) warmUp(this, this.chance.fork());
+    this.gates = this.scenario.features.gateEveryMs > 0 ? new Gates(this) : undefined;
     if (isProtected) for (const plan of this.scenario.protectors) this.createProtector(plan);
     for (let index = 0; index < this.scenario.webhooks; index += 1) this.webhooks.push(this.startReplica());
     for (const cell of this.cells.values()) cell.aggregators.push(this.startAggregator(cell));
@@ -153,14 +167,19 @@ export class World {
 
   createProtector({ name, labels, compactThreshold, ...plan }: ProtectorPlan): void {
     const { minAvailable, minReadySeconds, unhealthyPodPolicy } = plan;
+    const { changeEveryMs, ownerEveryMs, chillEveryMs, gateEveryMs } = this.scenario.features;
+    const isAsking = ownerEveryMs > 0 && name === this.scenario.protectors[0]?.name;
     const admissionHistoryConfig = { compactThreshold };
     const spec = {
       ...{ minAvailable, minReadySeconds, unhealthyPodPolicy, selector: { matchLabels: labels } },
       admissionHistoryConfig,
+      ...(changeEveryMs > 0 ? { protectedOperations: ["DELETE", "EVICT", "UPDATE"] } : {}),
+      ...(isAsking ? { probe: PROBE } : {}),
+      ...(chillEveryMs > 0 ? { availabilityConditions: [WARM] } : {}),
     };
     void this.coreOf(name).handle({
       ...{ method: "POST", path: PROTECTORS, contentType: "application/json", user: "operator" },
-      body: { metadata: { name }, spec },
+      body: { metadata: gateEveryMs > 0 ? { name, annotations: { [COUNTED_GATE]: "enabled" } } : { name }, spec },
     });
   }
 
@@ -189,6 +208,7 @@ export class World {
       settleMs: this.scenario.settleMs,
       metrics: this.#metrics,
       dryRunMode: this.scenario.features.isDryRunMode,
+      askOwner: this.owner?.askedBy(ports),
       onDefect: (message) => this.violation("S13", message),
     });
   }
@@ -206,6 +226,7 @@ export class World {
       settleMs,
       rateMs,
       coverage: this.coverage,
+      ...(this.gates === undefined ? {} : { gateBoundMs: GATE_BOUND_MS }),
     });
   }
 
@@ -213,6 +234,7 @@ export class World {
   calm(): void {
     this.faultsActive = false;
     this.failsOpen = false;
+    this.owner?.turn("yes");
     this.network.heal();
     for (const ports of this.#processes) {
       ports.resume();
@@ -320,13 +342,37 @@ export class World {
     if (this.#tracing) etcd.observe((change) => this.#tracePod(name, change));
     etcd.observe((change) => this.#guard(() => this.supply?.podChanged(name, change)));
     const kubelet = new Kubelet(server, this.time, this.chance.fork());
-    const workload = new Workload(server, this.time, this.chance.fork(), this.scenario.podsPerCell, { app: "web" });
-    this.cells.set(name, { name, server, pods, reviews, kubelet, workload, aggregators: [] });
+    const isChanged = this.scenario.features.changeEveryMs > 0;
+    const container = isChanged ? CHANGEABLE : {};
+    const { podsPerCell } = this.scenario;
+    const workload = new Workload(server, this.time, this.chance.fork(), podsPerCell, { app: "web" }, container);
+    const restarts = isChanged ? this.#restarts(server, kubelet) : undefined;
+    this.cells.set(name, { name, server, pods, reviews, kubelet, workload, restarts, aggregators: [] });
+  }
+
+  #owner(): Owner {
+    return new Owner({
+      ...{ ports: this.time, chance: this.chance.fork(), protector: this.scenario.protectors[0]?.name ?? "" },
+      rule: (name) => this.coverage.rule(name),
+      violation: (invariant, message) => this.violation(invariant, message),
+    });
+  }
+
+  #restarts(server: ApiServer, kubelet: Kubelet): Restarts {
+    const restarts = new Restarts({
+      ...{ server, kubelet, time: this.time, chance: this.chance.fork() },
+      faultsActive: () => this.faultsActive,
+      rule: (name) => this.coverage.rule(name),
+    });
+    kubelet.isStopped = (uid) => restarts.isDown(uid);
+    return restarts;
   }
 
   #answered(cell: string, flight: InFlight | undefined, answer: Answered): void {
     const { request, allowed, code, message, reasons, isOnlyWarned } = answer;
-    const kind = request.subResource === "eviction" ? "evict" : "delete";
+    const kind = request.operation === "UPDATE" ? "change" : request.subResource === "eviction" ? "evict" : "delete";
+    if (kind === "change" && flight === undefined && request.dryRun !== true && !allowed)
+      this.violation("L6", `a change that restarts nothing was refused: ${message}`);
     const verdict = allowed ? "allowed" : String(code);
     for (const row of rowsOf(answer, this.scenario.protectors.length, this.#names)) this.coverage.row(row);
     for (const reason of reasons.length > 0 ? reasons : ["without a protector"])
@@ -338,6 +384,8 @@ export class World {
     if (!allowed && code === 429 && this.scenario.features.isDryRunMode)
       this.violation("S9", `${flight?.key ?? "?"} was refused by a replica that refuses nothing: ${message}`);
     this.suspensions.answered(cell, flight, answer);
+    this.owner?.answered(flight, answer);
+    if (this.scenario.features.holdEveryMs > 0) checkHeld(answer, (invariant, text) => this.violation(invariant, text));
     if (allowed && flight !== undefined) this.exemptions.admitted(cell, flight.uid);
     if (isOnlyWarned) {
       this.coverage.fault("dryRunMode");

@@ -1,0 +1,29 @@
+/** What pods say of their readiness, as raw objects. */
+import { COUNTED_CONDITION } from "../../../shared/schema/annotations.ts";
+import type { Json } from "./etcd.ts";
+import { record } from "./objects.ts";
+
+/** Every condition that the pod's readiness gates name is True. */
+export function areGatesOpen(pod: Json): boolean {
+  return gatesOf(pod).every((type) => isTrue(pod, type));
+}
+
+export function isGated(pod: Json): boolean {
+  return gatesOf(pod).includes(COUNTED_CONDITION);
+}
+
+export function isTrue(pod: Json, wanted: string): boolean {
+  return conditionOf(pod, wanted)?.status === "True";
+}
+
+const NONE: readonly string[] = [];
+
+function gatesOf(pod: Json): readonly string[] {
+  const { readinessGates } = record(pod.spec);
+  return Array.isArray(readinessGates) ? readinessGates.map((gate) => String(record(gate).conditionType)) : NONE;
+}
+
+export function conditionOf({ status }: Json, wanted: string): Json | undefined {
+  const { conditions } = record(status);
+  return Array.isArray(conditions) ? conditions.map(record).find(({ type }) => type === wanted) : undefined;
+}

@@ -1,0 +1,114 @@
+/**
+ * The counted readiness gate (design 10) in one world: a pod with it is not Ready before the count that contains it is stored, or the
+ * bound is over, or nobody counts it; and nothing keeps it from being Ready for good. What is gated and opened is the shipping code's work.
+ */
+import { COUNTED_CONDITION } from "../../../shared/schema/annotations.ts";
+import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import type { Change, Json } from "../apiserver/etcd.ts";
+import { metadataOf, record, text } from "../apiserver/objects.ts";
+import { conditionOf, isGated, isTrue } from "../apiserver/pod-conditions.ts";
+import type { Chance } from "../random.ts";
+import { parse, wantedOf } from "./checks.ts";
+import { NAMESPACE, type World } from "./world.ts";
+
+/** Shorter than in clusters, so that it is over more often. */
+export const GATE_BOUND_MS = 10_000;
+/** Longer than an aggregator's watch of protectors lags, by more than the time between two of its reads. */
+const KNOWN_AFTER_MS = 120_000;
+/** Clocks of the virtual time are rounded. */
+const ROUNDING_MS = 5;
+
+export class Gates {
+  readonly #world: World;
+  /** UIDs in a count that was stored, by protector and cell. */
+  readonly #counted = new Map<string, Set<string>>();
+  /** When the containers became ready, in virtual milliseconds. */
+  readonly #readySince = new Map<string, number>();
+  /** When the protector came to cover what it covers. */
+  readonly #coversSince = new Map<string, { readonly labels: string; readonly sinceMs: number }>();
+
+  constructor(world: World) {
+    this.#world = world;
+    for (const { name, server } of world.cells.values())
+      server.etcd.observe((change) => this.#podChanged(name, change));
+    for (const { etcd } of world.cores.values()) etcd.observe((change) => this.#protectorChanged(change));
+  }
+
+  /** Faults are over for long: whatever is ready but for the gate has become Ready. */
+  check(): void {
+    for (const { name, server } of this.#world.cells.values())
+      for (const { key, value } of server.etcd.range(`pods/${NAMESPACE}/`)) {
+        const isLiving = metadataOf(value).deletionTimestamp === undefined;
+        if (isLiving && isGated(value) && isTrue(value, "ContainersReady") && !isTrue(value, "Ready"))
+          this.#world.violation("gate", `${name} ${key} is ready but for its gate, and nothing opens it`);
+      }
+  }
+
+  #protectorChanged({ key, after }: Change): void {
+    if (!key.startsWith("podprotectors/")) return;
+    const name = key.slice(key.lastIndexOf("/") + 1);
+    if (after === undefined) {
+      this.#coversSince.delete(name);
+      return;
+    }
+    const protector = parse(after);
+    const labels = JSON.stringify(wantedOf(protector).labels);
+    if (this.#coversSince.get(name)?.labels !== labels)
+      this.#coversSince.set(name, { labels, sinceMs: this.#world.time.elapsedMs });
+    this.#remember(protector);
+  }
+
+  /** Whoever is ready in the snapshot of a stored count is counted: mature or not, and whatever else the protector waits for. */
+  #remember(protector: PodProtector): void {
+    const wanted = { labels: wantedOf(protector).labels, minReadySeconds: 0 };
+    for (const { cellID, aggregation } of protector.status?.cells ?? []) {
+      const truth = this.#world.cells.get(cellID);
+      if (truth === undefined || aggregation?.resourceVersion === undefined) continue;
+      const id = `${protector.metadata.name}/${cellID}`;
+      const known = this.#counted.get(id) ?? new Set<string>();
+      this.#counted.set(id, known);
+      for (const uid of truth.pods.availableAt(Number(aggregation.resourceVersion), wanted, 0)) known.add(uid);
+    }
+  }
+
+  #podChanged(cell: string, { key, before, after }: Change): void {
+    if (!key.startsWith("pods/") || after === undefined || !isGated(after.value)) return;
+    const uid = text(metadataOf(after.value).uid) ?? "";
+    if (before === undefined) this.#world.coverage.fault("countedGate");
+    if (!isTrue(after.value, "ContainersReady")) this.#readySince.delete(uid);
+    else if (!this.#readySince.has(uid)) this.#readySince.set(uid, this.#world.time.elapsedMs);
+    const opened = conditionOf(after.value, COUNTED_CONDITION);
+    const was = conditionOf(before?.value ?? {}, COUNTED_CONDITION);
+    if (opened?.status !== "True" || was?.status === "True") return;
+    this.#opened(cell, key, uid, after.value, String(opened.reason));
+  }
+
+  #opened(cell: string, key: string, uid: string, pod: Json, reason: string): void {
+    const labels = record(metadataOf(pod).labels);
+    const nowMs = this.#world.time.elapsedMs;
+    if (reason === "Overdue") {
+      const waitedMs = nowMs - (this.#readySince.get(uid) ?? nowMs);
+      if (waitedMs < GATE_BOUND_MS - ROUNDING_MS)
+        this.#world.violation("gate", `${cell} ${key} was given up after ${waitedMs} ms`);
+      return;
+    }
+    for (const [name, { labels: covered, sinceMs }] of this.#coversSince) {
+      const wanted: Json = JSON.parse(covered);
+      if (Object.entries(wanted).some(([label, value]) => labels[label] !== value)) continue;
+      if (nowMs - sinceMs < KNOWN_AFTER_MS || this.#counted.get(`${name}/${cell}`)?.has(uid) === true) continue;
+      this.#world.violation("gate", `${cell} ${key} was let be Ready (${reason}) before ${name} had counted it`);
+    }
+  }
+}
+
+/** The condition is lost: somebody has written the status without it. */
+export function loseGate(world: World, chance: Chance): void {
+  const { kubelet, server } = chance.pick([...world.cells.values()]);
+  const pods = server.etcd.range(`pods/${NAMESPACE}/`);
+  const open = pods.filter(({ value }) => isGated(value) && isTrue(value, COUNTED_CONDITION));
+  if (open.length === 0) return;
+  const stored = chance.pick(open);
+  if (metadataOf(stored.value).deletionTimestamp !== undefined) return;
+  world.coverage.rule("a counted condition is lost");
+  kubelet.write(stored, { fields: {}, without: [COUNTED_CONDITION], conditions: [] });
+}
