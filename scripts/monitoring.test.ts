@@ -59,9 +59,28 @@ describe("each alert", () => {
   });
 });
 
+/** What the project promises to wake somebody for. */
+test.each<[string, string, string]>([
+  ["a stale cell", "PodseidonCellStale", "cell_heartbeat_age_seconds"],
+  ["a wrong clock", "PodseidonClockWrong", "clock_skew_seconds"],
+  ["a registration that is gone", "PodseidonRegistrationMissing", "registration_ca_current"],
+  ["a certificate about to expire", "PodseidonCertificateExpiring", "webhook_certificate_expiration_timestamp_seconds"],
+  ["a protector that can never be satisfied", "PodseidonProtectorImpossible", "protectors_in_trouble"],
+  ["the oldest reservation", "PodseidonReservationStuck", "aggregator_oldest_reservation_seconds"],
+])("%s has the alert %s on the metric %s", (_, alert, metric) => {
+  const found = alerts.find((one) => one.alert === alert);
+  expect(metricsOf(found?.expr ?? "")).toContain(metric);
+});
+
 test("no runbook is left without its alert", () => {
   const pages = readdirSync(join(root, "docs/runbooks")).filter((name) => name !== "README.md");
   expect(pages.sort()).toEqual(alerts.map(({ alert }) => `${alert}.md`).sort());
+});
+
+test("the autoscaler asks for a metric that exists", () => {
+  const [metric, ...others] = metricsOf(text("manifests/components/scale-by-reviews/kustomization.yaml"));
+  expect([metric, others]).toEqual(["webhook_reviews_in_flight", []]);
+  expect(literals).toContain(metric);
 });
 
 test("the dashboard asks for metrics that exist, panel by panel", () => {

@@ -111,6 +111,22 @@ function admissionConfiguration(): unknown {
   return { apiVersion, kind: "AdmissionConfiguration", plugins: plugins.map((name) => ({ name, configuration })) };
 }
 
+/** What the project's own namespace asks of each pod. */
+function restricted({
+  containers,
+  ...spec
+}: {
+  readonly containers: readonly object[];
+  readonly nodeName: string;
+}): unknown {
+  const security = { allowPrivilegeEscalation: false, capabilities: { drop: ["ALL"] } };
+  return {
+    ...spec,
+    securityContext: { runAsNonRoot: true, runAsUser: 65_532, seccompProfile: { type: "RuntimeDefault" } },
+    containers: containers.map((container) => ({ ...container, securityContext: security })),
+  };
+}
+
 const webhooks = (): PlayedPod[] => pods.pods.filter(({ webhookPort }) => webhookPort !== undefined);
 
 /** The certificate that a server shows; rejects when it does not verify. */
@@ -220,6 +236,35 @@ test("the counted gate's own registration is trusted, too, so that new pods get 
     const made = await cluster.admin.call("POST", `${PODS}?dryRun=All`, pod);
     return field(made, "spec", "readinessGates", 0, "conditionType") === COUNTED_CONDITION;
   });
+});
+
+test("deletions that the registration's conditions spare are not asked about, and all others are", async () => {
+  const reviews = async (): Promise<number> => {
+    const texts = await Promise.all(webhooks().map(async ({ metricsUrl }) => (await fetch(metricsUrl)).text()));
+    const values = texts.flatMap((text) => [...text.matchAll(/^podseidon_webhook_reviews_total\{.*\} (\d+)$/gm)]);
+    return values.reduce((sum, [, value]) => sum + Number(value), 0);
+  };
+  // A pod that has a node is only marked by its deletion: the kubelet, which is not there, deletes it for good.
+  const spec = { nodeName: "none", containers: [{ name: "app", image: "app:1" }] };
+  const asked = async (path: string): Promise<number> => {
+    const before = await reviews();
+    await cluster.admin.call("DELETE", path);
+    return (await reviews()) - before;
+  };
+  for (const [namespace, name] of [
+    ["default", "running"],
+    ["default", "finished"],
+    [SYSTEM, "own"],
+  ] as const)
+    await cluster.admin.call("POST", `/api/v1/namespaces/${namespace}/pods`, {
+      metadata: { name },
+      spec: restricted(spec),
+    });
+  await cluster.admin.call("PATCH", `${PODS}/finished/status`, { status: { phase: "Succeeded" } });
+  expect(await asked(`${PODS}/running`)).toBe(1);
+  expect(await asked(`${PODS}/running?gracePeriodSeconds=0`)).toBe(0);
+  expect(await asked(`${PODS}/finished`)).toBe(0);
+  expect(await asked(`/api/v1/namespaces/${SYSTEM}/pods/own`)).toBe(0);
 });
 
 test(`the authority is replaced ${ROTATIONS} times under load, and no call fails`, async () => {

@@ -171,6 +171,92 @@ test("every pod of the project is as restricted as pod security knows, and is fo
   }
 });
 
+describe("what names the project's pods by their labels and ports finds them:", () => {
+  const Named = v.object({ name: v.string() });
+  const Labels = v.record(v.string(), v.string());
+  const Workload = v.object({
+    metadata: Named,
+    spec: v.object({
+      replicas: v.optional(v.number()),
+      template: v.object({
+        metadata: v.object({ labels: Labels }),
+        spec: v.object({ containers: v.tuple([v.object({ ports: v.array(Named), resources: v.unknown() })]) }),
+      }),
+    }),
+  });
+  let objects: readonly unknown[];
+  let workloads: readonly v.InferOutput<typeof Workload>[];
+
+  beforeAll(async () => {
+    const directory = around("single-cluster", ["prometheus-operator", "scale-by-reviews"]);
+    objects = loadAll(await kubectl("kustomize", directory));
+    workloads = of("Deployment").map((object) => v.parse(Workload, object));
+    expect(workloads).toHaveLength(5);
+  });
+
+  const of = (kind: string): readonly unknown[] => objects.filter((object) => field(object, "kind") === kind);
+  const selects = (selector: unknown, labels: v.InferOutput<typeof Labels>): boolean =>
+    Object.entries(v.parse(Labels, selector ?? {})).every(([key, value]) => labels[key] === value);
+  /** Names of Deployments. */
+  const selected = (selector: unknown): readonly string[] =>
+    workloads
+      .filter(({ spec }) => selects(selector, spec.template.metadata.labels))
+      .map(({ metadata }) => metadata.name)
+      .sort();
+  const portsOf = (name: string): readonly string[] =>
+    workloads
+      .filter(({ metadata }) => metadata.name === name)
+      .flatMap(({ spec }) => spec.template.spec.containers[0].ports.map((port) => port.name));
+  const all = (): readonly string[] => selected({});
+
+  test("NetworkPolicies", () => {
+    const open = of("NetworkPolicy").flatMap((policy) =>
+      selected(field(policy, "spec", "podSelector", "matchLabels")).flatMap((name) =>
+        v
+          .parse(
+            v.array(v.object({ ports: v.array(v.object({ port: v.string() })) })),
+            field(policy, "spec", "ingress"),
+          )
+          .flatMap(({ ports }) => ports.map(({ port }) => `${name} ${port}`)),
+      ),
+    );
+    // Probes come from the node; nothing else of a pod is open.
+    expect(open.sort()).toEqual([...all().map((name) => `${name} metrics`), "podseidon-webhook webhook"].sort());
+    for (const name of all()) expect(portsOf(name)).toContain("metrics");
+  });
+
+  test("Services and the ServiceMonitor", () => {
+    const service = (name: string): unknown => of("Service").find((one) => field(one, "metadata", "name") === name);
+    for (const [name, names, port] of [
+      ["podseidon-webhook", ["podseidon-webhook"], "webhook"],
+      ["podseidon-metrics", all(), "metrics"],
+    ] as const) {
+      expect(selected(field(service(name), "spec", "selector"))).toEqual(names);
+      expect(field(service(name), "spec", "ports", 0, "targetPort")).toBe(port);
+      for (const one of names) expect(portsOf(one)).toContain(port);
+    }
+    const [monitor] = of("ServiceMonitor");
+    const labels = v.parse(Labels, field(service("podseidon-metrics"), "metadata", "labels"));
+    expect(selects(field(monitor, "spec", "selector", "matchLabels"), labels)).toBe(true);
+    const port = field(service("podseidon-metrics"), "spec", "ports", 0, "name");
+    expect(field(monitor, "spec", "endpoints", 0, "port")).toBe(port);
+  });
+
+  test("a PodDisruptionBudget of each part that has several replicas, and the autoscaler", () => {
+    const [scaler] = of("HorizontalPodAutoscaler");
+    const scaled = String(field(scaler, "spec", "scaleTargetRef", "name"));
+    const several = workloads.filter(({ spec, metadata }) => (spec.replicas ?? 1) > 1 || metadata.name === scaled);
+    const budgets = of("PodDisruptionBudget").flatMap((one) => selected(field(one, "spec", "selector", "matchLabels")));
+    expect([...budgets].sort()).toEqual(several.map(({ metadata }) => metadata.name).sort());
+    expect([scaled, field(scaler, "spec", "minReplicas")]).toEqual(["podseidon-webhook", 3]);
+    const metrics = v.parse(v.array(v.object({ type: v.string() })), field(scaler, "spec", "metrics"));
+    expect(metrics.map(({ type }) => type)).toEqual(["Resource", "Pods"]);
+    // A share of what is requested: without a request there would be none.
+    const [webhook] = workloads.filter(({ metadata }) => metadata.name === scaled);
+    expect(field(webhook?.spec.template.spec.containers[0].resources, "requests", "cpu")).toBe("100m");
+  });
+});
+
 test("the image has what every Deployment starts, and needs nothing else", async () => {
   const containerfile = readFileSync(join(root, "Containerfile"), "utf8");
   expect(containerfile).toMatch(/^COPY --from=build \/src\/dist \/podseidon$/m);
