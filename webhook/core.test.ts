@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { ObjectStore } from "../shared/kube/object-store.ts";
-import type { ConfirmedSource } from "../shared/kube/source.ts";
+import type { LearningSource } from "../shared/kube/source.ts";
 import { GENERATOR_FINALIZER, RELEASED_ANNOTATION } from "../shared/schema/annotations.ts";
 import type { PodProtector } from "../shared/schema/podprotector.ts";
 import { ProtectorStore } from "../test/support/protector-store.ts";
@@ -22,6 +22,7 @@ class Replica {
   readonly store: ProtectorStore;
   readonly core: Core;
   readonly pipeline: Pipeline;
+  readonly learned: string[] = [];
   readonly findings: string[] = [];
   confirmedSentMs: number | undefined = 0;
 
@@ -57,7 +58,7 @@ class Replica {
     this.show();
   }
 
-  #confirmed(): ConfirmedSource<Entry> {
+  #confirmed(): LearningSource<Entry> {
     const { source } = this;
     const confirmed = (): number | undefined => this.confirmedSentMs;
     return {
@@ -77,6 +78,7 @@ class Replica {
         return confirmed();
       },
       requestEvidence: () => undefined,
+      learned: (_, version) => this.learned.push(version),
       subscribe: (handler) => source.subscribe(handler),
     };
   }
@@ -192,6 +194,18 @@ describe("lost history", () => {
     replica.show();
     const { version } = { version: replica.store.object.metadata.resourceVersion };
     replica.store.put(() => before, version);
+    replica.relist();
+    await replica.time.advance(1_000);
+    expect(replica.findings).toEqual(["wentBack"]);
+    expect(noncesOf(replica.store.object).has("uid-web-0")).toBe(true);
+  });
+
+  test("an own write that was lost before the watch showed it is noticed in the list after a restore", async () => {
+    const replica = new Replica(generated());
+    const before = replica.store.object;
+    await replica.delete("web-0");
+    expect(replica.learned).toEqual([replica.store.object.metadata.resourceVersion]);
+    replica.store.put(() => before, before.metadata.resourceVersion);
     replica.relist();
     await replica.time.advance(1_000);
     expect(replica.findings).toEqual(["wentBack"]);

@@ -1,7 +1,7 @@
 import { isLeftOut } from "../shared/decide/rules.ts";
 import type { ReleaseRegister } from "../shared/kube/release-register.ts";
 import { SelectorIndex } from "../shared/kube/set-trie.ts";
-import type { ConfirmedSource } from "../shared/kube/source.ts";
+import type { LearningSource } from "../shared/kube/source.ts";
 import type { Ports } from "../shared/runtime/clock.ts";
 import type { Pod } from "../shared/schema/pod.ts";
 import type { PodProtector } from "../shared/schema/podprotector.ts";
@@ -18,7 +18,7 @@ import type { Work } from "./work.ts";
 
 export interface CoreOptions {
   readonly name: string;
-  readonly source: ConfirmedSource<Entry>;
+  readonly source: LearningSource<Entry>;
   readonly calls: ProtectorCalls;
   readonly ports: Ports;
   readonly observer: SlotObserver;
@@ -177,7 +177,11 @@ export class Core implements ProtectorSource {
     const existing = this.#slots.get(key);
     if (existing !== undefined) return existing;
     const { source, ...shared } = this.#options;
-    const slot = new ProtectorSlot({ ...shared, namespace, name, watched: () => source.get(key) });
+    const slot = new ProtectorSlot({
+      ...{ ...shared, namespace, name },
+      watched: () => source.get(key),
+      learned: (version) => source.learned(key, version),
+    });
     this.#slots.set(key, slot);
     return slot;
   }
@@ -203,7 +207,9 @@ export class Core implements ProtectorSource {
   }
 
   /** A protector whose version goes back, or that comes back as another object, may have lost admissions (design 5.4). */
-  #judge(known: Entry | undefined, after: Entry): void {
+  #judge(before: Entry | undefined, after: Entry): void {
+    // In the list after a restore, what counts is the newest that was known: an own write may have been lost before the watch showed it.
+    const known = (this.#restored ? this.#slots.get(after.key)?.known : undefined) ?? before;
     if (known === undefined) return;
     const isReplaced = known.uid !== after.uid;
     if (!isReplaced && !isOlder(after, known) && (!this.#restored || isSame(known, after))) return;

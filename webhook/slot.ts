@@ -30,6 +30,8 @@ export interface SlotOptions {
   readonly calls: ProtectorCalls;
   /** What the watch holds now. */
   readonly watched: () => Entry | undefined;
+  /** Told the version that each answer of the core has shown. */
+  readonly learned?: (version: string) => void;
   readonly observer: SlotObserver;
   /** This replica's tag, as its nonces carry it. */
   readonly tag: string;
@@ -76,6 +78,11 @@ export class ProtectorSlot {
   newest(): Entry | undefined {
     const watched = this.#options.watched();
     if (watched !== undefined && !this.#writing) this.#note(this.#known.newest, watched, this.#known.offer(watched));
+    return this.#known.newest;
+  }
+
+  /** The newest version known by now, without a look at the watch. */
+  get known(): Entry | undefined {
     return this.#known.newest;
   }
 
@@ -300,6 +307,7 @@ export class ProtectorSlot {
   #learn(entry: Entry, source: "own" | "read"): void {
     const before = this.#known.newest;
     this.#note(before, entry, this.#known.answered(entry), source === "own");
+    if (this.#known.newest === entry) this.#options.learned?.(entry.version);
   }
 
   /** What the watch shows of lost history is noticed by the core, for all protectors; what a read shows is noticed here. */

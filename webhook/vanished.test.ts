@@ -59,6 +59,7 @@ class Rig {
         lastContactMs: 0,
         confirmedSentMs: 0,
         requestEvidence: () => undefined,
+        learned: () => undefined,
         subscribe: (handler) => source.subscribe(handler),
       },
       calls: this.store.calls(),

@@ -7,7 +7,7 @@ import type { SyncTimeAlgorithm } from "../../shared/decide/account.ts";
 import type { Incident } from "../../shared/decide/history.ts";
 import type { ApiClient } from "../../shared/kube/api.ts";
 import type { ApiResult } from "../../shared/kube/api-result.ts";
-import type { Source } from "../../shared/kube/source.ts";
+import type { LearningSource } from "../../shared/kube/source.ts";
 import type { WatchEvent } from "../../shared/kube/watch-event.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import type { QueueEvent } from "../../shared/runtime/queue.ts";
@@ -34,7 +34,7 @@ interface Syncing {
 export interface CoreAccess {
   readonly name: string;
   readonly client: Pick<ApiClient, "getPodProtector" | "putPodProtectorStatus">;
-  readonly protectors: Source<PodProtector> & Syncing;
+  readonly protectors: LearningSource<PodProtector> & Syncing;
 }
 
 export interface AggregatorOptions {
@@ -168,6 +168,7 @@ export class Aggregator {
       ...this.#options,
       core: name,
       client,
+      learned: (key, version) => protectors.learned(key, version),
       cell: this.cell,
       membership: this.membership,
       evidence,

@@ -25,6 +25,8 @@ export interface TermOptions extends Omit<PlanContext, "incident" | "algorithm">
   readonly algorithm: PlanContext["algorithm"];
   readonly membership: Membership;
   readonly client: Pick<ApiClient, "getPodProtector" | "putPodProtectorStatus">;
+  /** Told the version of a protector, by `namespace/name`, that each answer of the core has shown. */
+  readonly learned: (key: string, version: string) => void;
   /** Asked before each write: this process holds the lease for longer than the write can take. */
   readonly mayWrite: () => boolean;
   readonly voider: Voider | undefined;
@@ -274,7 +276,7 @@ export class Term implements MembershipListener {
     const { ports, onEvent, heartbeatMs, cellID } = this.#options;
     const nowMs = ports.clock.monotonicMs();
     const stored = cellEntry(object, cellID);
-    progress.learned(object);
+    this.#learn(entry, progress, object);
     progress.remember(object, stored, this.#incident?.id);
     progress.adoptedEpoch = Math.max(progress.adoptedEpoch, stored?.aggregation?.epoch ?? 0);
     progress.lastWriteMs = nowMs;
@@ -289,6 +291,11 @@ export class Term implements MembershipListener {
     for (const { operation, rule } of plan.result.dropped) onEvent({ kind: "dropped", id: entry.id, operation, rule });
     this.#tellHold(entry, progress, plan, stored?.aggregation?.hold, nowMs);
     this.#checkFields(plan, stored?.aggregation?.resourceVersion);
+  }
+
+  #learn(entry: Entry, progress: Progress, object: PodProtector): void {
+    progress.learned(object);
+    this.#options.learned(entryKey(entry.id), object.metadata.resourceVersion);
   }
 
   #tellHold(entry: Entry, progress: Progress, plan: Plan, hold: string | undefined, nowMs: number): void {
@@ -324,7 +331,7 @@ export class Term implements MembershipListener {
     const { namespace, name } = entry.id;
     const read = await client.getPodProtector(namespace, name, { timeoutMs, signal: this.#stopping.signal });
     if (read.kind === "ok") {
-      this.#progressOf(entry).learned(read.object);
+      this.#learn(entry, this.#progressOf(entry), read.object);
       return undefined;
     }
     this.#tellFailure(entry, read);

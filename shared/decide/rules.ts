@@ -53,6 +53,8 @@ export const RULES = [
   "LostHistory",
   /** 5.4: a webhook that sees a protector go back writes its reservations again, and a hold. */
   "Reassert",
+  /** 5.4: a list that does not show what an own answer has shown is of another history. Left out: it is taken as it is. */
+  "OwnAnswers",
   /** 5.4: a cache decides nothing that was not confirmed current within a bound. */
   "ConfirmedCache",
   /** 5.7: all protectors must agree. Left out: the first one decides. */

@@ -490,6 +490,25 @@ describe("a server that was restored and has passed the position while nobody as
     expect(it.notices.slice(0, 3)).toEqual(["a@5 > a@5", "b@6 > b@4", "relisted 20"]);
   });
 
+  test.each<[string, string | undefined, boolean]>([
+    ["an own answer, that the stream had not reached", "12", true],
+    ["an own answer, but the stream had reached it", "6", false],
+    ["an own answer that the list shows", "14", false],
+    ["nothing", undefined, false],
+  ])("is noticed by what was seen in %s", async (_, version, isNoticed) => {
+    const it = rig();
+    const first = new ScriptedStream();
+    await it.start(first, new ScriptedStream());
+    it.notices.length = 0;
+    if (version !== undefined) it.source.learned("ns/b", version);
+    it.transport.watches.unshift(statusAnswer(410));
+    it.transport.lists.push(page("20", [raw("a", "5"), raw("b", version === "14" ? "14" : "6")]));
+    first.end();
+    await it.time.advance(5000);
+    expect(it.events.some(({ kind }) => kind === "versionWentBack")).toBe(isNoticed);
+    expect(it.notices.includes("a@5 > a@5")).toBe(isNoticed);
+  });
+
   test("of the same name is another object's", async () => {
     const it = rig();
     it.transport.watches.push(statusAnswer(410));

@@ -9,7 +9,7 @@ import { objectParser, type ParsedObject } from "./object-parser.ts";
 import { ObjectStore } from "./object-store.ts";
 import { type EventType, isRawObject } from "./raw-object.ts";
 import { retryDelayMs } from "./retry-delay.ts";
-import type { ConfirmedSource, SourceHandler } from "./source.ts";
+import type { LearningSource, SourceHandler } from "./source.ts";
 import { readWatch } from "./watch.ts";
 import type { ListReason, WatchEvent } from "./watch-event.ts";
 import { WatchFailure } from "./watch-failure.ts";
@@ -35,7 +35,7 @@ const HEALTHY_AFTER_MS = 3_000;
  * failure leads to another try with capped, jittered backoff. A complete list is made at first, when the version is compacted
  * (410), after corruption, and when the server's versions went back; everything else resumes where the stream ended.
  */
-export class ListWatch<T> implements ConfirmedSource<T> {
+export class ListWatch<T> implements LearningSource<T> {
   readonly #options: ListWatchOptions<T>;
   readonly #collection: Collection;
   readonly #store: ObjectStore<T>;
@@ -155,6 +155,10 @@ export class ListWatch<T> implements ConfirmedSource<T> {
     this.#confirmation.request();
   }
 
+  learned(key: string, version: string): void {
+    this.#store.learned(key, version);
+  }
+
   /**
    * What is held may be of a history that is gone, by a sign that the stream itself does not show (design 5.4): a watch that is resumed
    * where the restored server has passed its position misses what was written before. Everything is listed anew.
@@ -221,8 +225,9 @@ export class ListWatch<T> implements ConfirmedSource<T> {
     this.#listedMs = startedMs;
     const known = this.#store.position;
     const floor = reason !== "versionWentBack" && isComparableVersion(known) ? known : undefined;
+    const owed = this.#store.owed();
     const listed = await this.#completeList.read(floor, signal);
-    const restored = this.#restoredBy(listed.objects, listed.version);
+    const restored = this.#restoredBy(listed.objects, listed.version, owed);
     if (restored !== undefined) this.#emit({ kind: "versionWentBack", ...restored });
     const isDoubted = restored !== undefined || reason === "versionWentBack";
     if (isDoubted) this.#confirmation.forget();
@@ -247,10 +252,14 @@ export class ListWatch<T> implements ConfirmedSource<T> {
   }
 
   /** The versions of the list or of one of its objects are older than what was seen. */
-  #restoredBy(objects: ReadonlyMap<string, T>, version: string): { from: string; to: string } | undefined {
+  #restoredBy(
+    objects: ReadonlyMap<string, T>,
+    version: string,
+    owed: ReadonlyMap<string, string>,
+  ): { from: string; to: string } | undefined {
     const known = this.#store.position;
     if (known !== undefined && isOlderVersion(version, known)) return { from: known, to: version };
-    const newer = this.#store.newerThan(objects);
+    const newer = this.#store.newerThan(objects, owed);
     return newer && { from: newer.held, to: newer.listed };
   }
 

@@ -1,3 +1,4 @@
+import { isLeftOut } from "../decide/rules.ts";
 import { isOlderVersion } from "../schema/resource-version.ts";
 import type { SourceHandler } from "./source.ts";
 
@@ -15,6 +16,8 @@ export interface ObjectStoreOptions<T> {
 export class ObjectStore<T> {
   readonly #options: ObjectStoreOptions<T>;
   readonly #handlers = new Set<SourceHandler<T>>();
+  /** Versions that answers to own calls have shown and the stream has not reached yet, by key. */
+  readonly #learned = new Map<string, string>();
   #objects = new Map<string, T>();
   #position: string | undefined;
 
@@ -43,10 +46,23 @@ export class ObjectStore<T> {
     return () => this.#handlers.delete(handler);
   }
 
+  /** An answer to an own call has shown `key` at `version`. */
+  learned(key: string, version: string): void {
+    if (isLeftOut("OwnAnswers")) return;
+    const held = this.#objects.get(key);
+    if (held !== undefined && isOlderVersion(this.#options.versionOf(held), version)) this.#learned.set(key, version);
+  }
+
+  /** What {@link learned} was told and the stream has not shown yet: any list that is sent from now on must show it. */
+  owed(): ReadonlyMap<string, string> {
+    return new Map(this.#learned);
+  }
+
   /** An object was added or modified at `version`. */
   upsert(key: string, object: T, version: string): void {
     const before = this.#objects.get(key);
     this.#objects.set(key, object);
+    this.#reached(key, version);
     this.#position = version;
     this.#tellChange(before, object);
     this.#tell((handler) => handler.advanced?.(version));
@@ -57,6 +73,7 @@ export class ObjectStore<T> {
     const before = this.#objects.get(key);
     const known = before !== undefined && (uid === "" || this.#options.uidOf(before) === uid);
     if (known) this.#objects.delete(key);
+    this.#reached(key, version);
     this.#position = version;
     if (known) this.#tellChange(before, undefined);
     this.#tell((handler) => handler.advanced?.(version));
@@ -83,15 +100,28 @@ export class ObjectStore<T> {
     }
     this.#objects = objects;
     this.#position = version;
+    for (const key of this.#learned.keys()) {
+      const object = objects.get(key);
+      // What a doubted list does not show is of a history that is over.
+      this.#reached(key, all || object === undefined ? undefined : this.#options.versionOf(object));
+    }
     for (const [key, before] of old) if (!objects.has(key)) this.#tellChange(before, undefined);
     for (const [before, object] of changed) this.#tellChange(before, object);
     this.#tell((handler) => handler.relisted?.(version));
     this.#tell((handler) => handler.advanced?.(version));
   }
 
-  /** An object that is held at a newer version than in `objects`, which no history can bring. */
-  newerThan(objects: ReadonlyMap<string, T>): { readonly held: string; readonly listed: string } | undefined {
+  /** An object that is held, or `owed`, at a newer version than in `objects`, which no history can bring. */
+  newerThan(
+    objects: ReadonlyMap<string, T>,
+    owed: ReadonlyMap<string, string>,
+  ): { readonly held: string; readonly listed: string } | undefined {
     const { uidOf, versionOf } = this.#options;
+    for (const [key, held] of owed) {
+      const object = objects.get(key);
+      const listed = object === undefined ? held : versionOf(object);
+      if (held !== listed && isOlderVersion(listed, held)) return { held, listed };
+    }
     for (const [key, before] of this.#objects) {
       const object = objects.get(key);
       if (object === undefined || uidOf(object) !== uidOf(before)) continue;
@@ -103,6 +133,12 @@ export class ObjectStore<T> {
 
   tellConfirmed(sentMs: number): void {
     this.#tell((handler) => handler.confirmed?.(sentMs));
+  }
+
+  #reached(key: string, version: string | undefined): void {
+    const learned = this.#learned.get(key);
+    if (learned === undefined) return;
+    if (version === undefined || version === learned || !isOlderVersion(version, learned)) this.#learned.delete(key);
   }
 
   #same(a: T, b: T): boolean {

@@ -45,3 +45,12 @@ export interface ConfirmedSource<T> extends Source<T> {
    */
   requestEvidence(): void;
 }
+
+/** A source of objects that its reader also reads and writes by itself. */
+export interface LearningSource<T> extends ConfirmedSource<T> {
+  /**
+   * The server has said, in answer to an own read or write, that the object `key` is at `version`. A later list that shows it older
+   * is of another history: the server was restored, and nothing else may know it (design 5.4).
+   */
+  learned(key: string, version: string): void;
+}

@@ -5,7 +5,7 @@
 import type { AggregatorOptions, CoreAccess } from "../../controllers/aggregator/aggregator.ts";
 import type { ApiResult } from "../../shared/kube/api-result.ts";
 import { ObjectStore } from "../../shared/kube/object-store.ts";
-import type { ConfirmedSource, SourceHandler } from "../../shared/kube/source.ts";
+import type { LearningSource, SourceHandler } from "../../shared/kube/source.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import type {
   Bucket,
@@ -17,7 +17,7 @@ import type {
 import type { VirtualTime } from "./virtual-ports.ts";
 
 /** A source whose stream a test writes. */
-export class HandSource<T> implements ConfirmedSource<T> {
+export class HandSource<T> implements LearningSource<T> {
   readonly store: ObjectStore<T>;
   confirmedSentMs: number | undefined;
   lastContactMs: number | undefined;
@@ -53,6 +53,8 @@ export class HandSource<T> implements ConfirmedSource<T> {
   subscribe(handler: SourceHandler<T>): () => void {
     return this.store.subscribe(handler);
   }
+  learned(): void {}
+
   requestEvidence(): void {
     this.asked++;
   }

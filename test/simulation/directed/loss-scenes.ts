@@ -58,6 +58,29 @@ export const LOSS_SCENES: readonly Scene[] = [
     },
   },
   {
+    rule: "OwnAnswers",
+    invariant: "S1",
+    what: "the same, before the watch has shown the reservation and with versions that go on, as they should; another replica is asked",
+    plan: { pods: 4, protectors: [{ minAvailable: 3 }], webhooks: 2 },
+    async play(stage) {
+      const [pod, other] = [stage.pod(0), stage.pod(1)];
+      const core = stage.world.coreOf("web");
+      const backup = core.etcd.backup();
+      stage.commits(50_000);
+      stage.watchLag("core", 60_000);
+      stage.evict(pod);
+      await stage.pass(2_000);
+      stage.pauseAggregators();
+      stage.world.rejections.forget();
+      stage.watchLag("core", 100);
+      core.etcd.restore(backup, true);
+      core.reset();
+      await stage.pass(15_000);
+      stage.remove(other);
+      await stage.pass(5_000);
+    },
+  },
+  {
     rule: "Fence",
     invariant: "S4",
     what: "a leader that is cut off from its pods and does not know of its successor sees the protector change",
