@@ -6,6 +6,7 @@ import { connect } from "node:tls";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { createCertificateAuthority, issueCertificate, type KeyAndCertificate } from "../shared/runtime/x509.ts";
 import { MAX_REVIEW_BYTES } from "./limits.ts";
+import { BadReview } from "./review.ts";
 import { type Call, type Reply, WebhookServer } from "./server.ts";
 import { CertificateError, type CertificateFiles, readServingCertificate, type ServingCertificate } from "./tls.ts";
 
@@ -100,6 +101,7 @@ describe("a call reaches the handler", () => {
     ["a review", "/webhook/cell-1?timeout=5s", { cell: "cell-1", kind: "validate", timeout: "5s" }],
     ["a review without timeout", "/webhook/cell-1", { cell: "cell-1", kind: "validate", timeout: undefined }],
     ["a binding", "/webhook/cell-1/mutate?timeout=1s", { cell: "cell-1", kind: "mutate", timeout: "1s" }],
+    ["through the router", "/webhook/cell%2D1?a=1&timeout=%35s", { cell: "cell-1", kind: "validate", timeout: "5s" }],
   ])("%s", async (_name, path, expected) => {
     const calls: Call[] = [];
     const { port } = await start((call) => {
@@ -140,16 +142,30 @@ describe("a call that is at fault is answered, and the next one is served", () =
     expect((await ask(port)).body).toBe("fine");
   });
 
-  test("a handler that throws costs that call alone", async () => {
-    let calls = 0;
-    const { port } = await start(() => {
-      calls++;
-      if (calls === 1) throw new Error("a defect");
-      return { status: 200, body: "fine" };
+  describe.each([
+    [
+      "at once",
+      (error: Error) => () => {
+        throw error;
+      },
+    ],
+    ["later", (error: Error) => () => Promise.reject(error)],
+  ])("what the handler throws %s", (_when, failing) => {
+    test.each(["/webhook/cell-1", "/webhook/cell%2D1"])("costs that call alone, at %s", async (path) => {
+      let handler: () => Reply | Promise<Reply> = failing(new Error("a defect"));
+      const { port } = await start(() => handler());
+      expect(await ask(port, { path })).toMatchObject({
+        status: 500,
+        body: expect.stringMatching(/^this review .*\n$/),
+      });
+      expect(crashes).toHaveLength(1);
+      handler = failing(new BadReview(400, "malformed"));
+      expect(await ask(port, { path })).toMatchObject({ status: 400, body: "malformed\n" });
+      expect(crashes).toHaveLength(1);
+      handler = () => ({ status: 200, body: "fine" });
+      expect((await ask(port, { path })).body).toBe("fine");
+      expect(server?.inFlight).toBe(0);
     });
-    expect((await ask(port)).status).toBe(500);
-    expect(crashes).toHaveLength(1);
-    expect((await ask(port)).body).toBe("fine");
   });
 
   test("garbage instead of a handshake", async () => {

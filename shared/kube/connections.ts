@@ -5,6 +5,8 @@ import type { TlsMaterial } from "./cluster-access.ts";
 /** Idle connections are closed before the apiserver closes them (after 90 s or more), so that no request meets a closing one. */
 const IDLE_SOCKET_MS = 60_000;
 const TCP_KEEP_ALIVE_MS = 15_000;
+/** What the sockets of a pool are filed under. */
+const SERVER = "server";
 
 export interface PoolOptions {
   readonly secure: boolean;
@@ -62,7 +64,7 @@ export class Connections {
       scheduling: "lifo" as const,
     };
     if (!this.#options.secure) return new HttpAgent(pooled);
-    return new HttpsAgent({
+    const agent = new HttpsAgent({
       ...pooled,
       ...(tls.ca === undefined ? {} : { ca: tls.ca }),
       ...(tls.cert === undefined ? {} : { cert: tls.cert }),
@@ -72,6 +74,9 @@ export class Connections {
       minVersion: "TLSv1.2",
       ALPNProtocols: ["http/1.1"],
     });
+    // One server and one identity: Node's own name holds the whole certificates, and is put together three times for each call.
+    agent.getName = () => SERVER;
+    return agent;
   }
 }
 

@@ -1,3 +1,4 @@
+import { isUtf8 } from "node:buffer";
 import { type ClientRequest, request as httpRequest, type IncomingMessage } from "node:http";
 import { request as httpsRequest } from "node:https";
 import type { Socket } from "node:net";
@@ -185,28 +186,34 @@ class HttpsTransport implements Transport {
     });
   }
 
-  async #body(response: IncomingMessage, deadline: Deadline): Promise<string> {
+  /** By events and not by `for await`, whose iterator costs a tenth of a whole call. */
+  #body(response: IncomingMessage, deadline: Deadline): Promise<string> {
     const where = this.#base.host;
     const limit = this.#options.maxBodyBytes ?? DEFAULT_BODY_BYTES;
     const parts: Buffer[] = [];
     let bytes = 0;
     deadline.onExpiry((tag) => response.destroy(failed(tag, true, where)));
-    try {
-      for await (const part of response) {
-        if (!Buffer.isBuffer(part)) continue;
+    return new Promise((resolve, reject) => {
+      const fail = (error: Error): void => {
+        reject(transportError(error, true, where));
+        response.destroy();
+      };
+      response.on("data", (part: Buffer) => {
         bytes += part.length;
-        if (bytes > limit) throw failed("oversized", true, where, { detail: `limit ${limit} bytes` });
-        parts.push(part);
-      }
-    } catch (error) {
-      response.destroy();
-      throw transportError(error, true, where);
-    }
-    try {
-      return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(Buffer.concat(parts, bytes));
-    } catch (cause) {
-      throw failed("protocol", true, where, { cause, detail: "not UTF-8" });
-    }
+        if (bytes > limit) fail(failed("oversized", true, where, { detail: `limit ${limit} bytes` }));
+        else parts.push(part);
+      });
+      response.on("end", () => {
+        const whole = parts[0] !== undefined && parts.length === 1 ? parts[0] : Buffer.concat(parts, bytes);
+        if (isUtf8(whole)) resolve(whole.toString("utf8"));
+        else reject(failed("protocol", true, where, { detail: "not UTF-8" }));
+      });
+      response.on("error", fail);
+      // After every body; one that ended is settled by then.
+      response.on("close", () => {
+        if (!response.readableEnded) fail(new Error("the connection was closed before the end of the answer"));
+      });
+    });
   }
 
   async *#chunks(response: IncomingMessage, idle: Deadline, close: () => void): AsyncGenerator<Uint8Array> {
@@ -245,7 +252,8 @@ function whenConnected(socket: Socket, then: () => void): void {
 
 function headersOf(response: IncomingMessage): Readonly<Record<string, string>> {
   const headers: Record<string, string> = {};
-  for (const [name, value] of Object.entries(response.headers)) {
+  for (const name in response.headers) {
+    const value = response.headers[name];
     if (value !== undefined) headers[name] = Array.isArray(value) ? value.join(", ") : value;
   }
   return headers;

@@ -1,6 +1,7 @@
 /** `admission.k8s.io/v1` AdmissionReview and `policy` Eviction: what a review asks and what an answer is made of. */
 import * as v from "valibot";
 import { checker } from "./check.ts";
+import { isPlainReview } from "./plain-review.ts";
 import { SchemaError } from "./schema-error.ts";
 
 export const ADMISSION_API_VERSION = "admission.k8s.io/v1";
@@ -39,13 +40,14 @@ export const AdmissionRequest = v.looseObject({
 });
 export type AdmissionRequest = v.InferOutput<typeof AdmissionRequest>;
 
-const AdmissionReview = v.looseObject({ apiVersion: v.string(), kind: v.string(), request: AdmissionRequest });
+export const AdmissionReview = v.looseObject({ apiVersion: v.string(), kind: v.string(), request: AdmissionRequest });
+export type AdmissionReview = v.InferOutput<typeof AdmissionReview>;
 
 const checkReview = checker(AdmissionReview);
 
 /** Returns the request of a review. Throws `SchemaError`, also for another kind or version than `admission.k8s.io/v1`. */
 export function parseAdmissionReview(raw: unknown): AdmissionRequest {
-  const review = checkReview(raw);
+  const review = isPlainReview(raw) ? raw : checkReview(raw);
   if (review.kind !== "AdmissionReview") throw new SchemaError("kind", "expected AdmissionReview");
   if (review.apiVersion !== ADMISSION_API_VERSION) {
     throw new SchemaError("apiVersion", `only ${ADMISSION_API_VERSION} is served`);
