@@ -1,15 +1,24 @@
-import type { Call } from "./server.ts";
+/**
+ * `validate` decides; `mutate` binds an eviction to the pod's UID (design 6); `gate` adds the counted gate to a new pod whose
+ * protector asks for it, `gateAll` to every one that is counted (design 10).
+ */
+export type CallKind = "validate" | "mutate" | "gate" | "gateAll";
 
 /** What a call's URL says. */
-export interface Place extends Pick<Call, "cell" | "kind" | "timeout"> {}
+export interface Place {
+  readonly cell: string;
+  readonly kind: CallKind;
+  /** Value of the query parameter `timeout`. */
+  readonly timeout: string | undefined;
+}
 
-const SUFFIXES: Readonly<Record<Call["kind"], string>> = {
+const SUFFIXES: Readonly<Record<CallKind, string>> = {
   validate: "",
   mutate: "/mutate",
   gate: "/gate",
   gateAll: "/gate/all",
 };
-const KINDS: readonly Call["kind"][] = ["validate", "mutate", "gate", "gateAll"];
+const KINDS: readonly CallKind[] = ["validate", "mutate", "gate", "gateAll"];
 /** Names that are the same in a path, whoever encodes it. */
 const PLAIN = /^[A-Za-z0-9._-]+$/;
 /** The query that kube-apiserver sends, the whole of it, in characters that mean themselves. */

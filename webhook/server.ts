@@ -7,22 +7,14 @@ import { atOnce, type Eventual } from "./at-once.ts";
 import { isJson, isTooLarge, ReceivedCall, readBody, tooLarge } from "./body.ts";
 import { EndOfTurn } from "./end-of-turn.ts";
 import { MAX_REVIEW_BYTES, MAX_REVIEWS_IN_FLIGHT, NODE_LIMITS } from "./limits.ts";
-import { Paths } from "./paths.ts";
+import { Paths, type Place } from "./paths.ts";
 import { BadReview } from "./review.ts";
 import { SlowCallers } from "./slow-callers.ts";
 import type { ServingCertificate } from "./tls.ts";
 
 /** One call, as the handler sees it. */
-export interface Call {
-  readonly cell: string;
-  /**
-   * `validate` decides; `mutate` binds an eviction to the pod's UID (design 6); `gate` adds the counted gate to a new pod whose
-   * protector asks for it, `gateAll` to every one that is counted (design 10).
-   */
-  readonly kind: "validate" | "mutate" | "gate" | "gateAll";
+export interface Call extends Place {
   readonly body: string;
-  /** Value of the query parameter `timeout`. */
-  readonly timeout: string | undefined;
   /** True from the moment at which the caller went away. */
   readonly gone: () => boolean;
 }

@@ -44,10 +44,11 @@ export const AdmissionReview = v.looseObject({ apiVersion: v.string(), kind: v.s
 export type AdmissionReview = v.InferOutput<typeof AdmissionReview>;
 
 const checkReview = checker(AdmissionReview);
+const isReview = (raw: unknown): raw is AdmissionReview => isPlainReview(raw);
 
 /** Returns the request of a review. Throws `SchemaError`, also for another kind or version than `admission.k8s.io/v1`. */
 export function parseAdmissionReview(raw: unknown): AdmissionRequest {
-  const review = isPlainReview(raw) ? raw : checkReview(raw);
+  const review = isReview(raw) ? raw : checkReview(raw);
   if (review.kind !== "AdmissionReview") throw new SchemaError("kind", "expected AdmissionReview");
   if (review.apiVersion !== ADMISSION_API_VERSION) {
     throw new SchemaError("apiVersion", `only ${ADMISSION_API_VERSION} is served`);
