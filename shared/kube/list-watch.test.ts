@@ -345,6 +345,36 @@ describe("streams", () => {
     expect(it.events.filter((event) => event.kind === "handlerFailed")).toHaveLength(3);
   });
 
+  test("events after a silence are read at once", async () => {
+    const stream = new ScriptedStream();
+    const it = rig();
+    await it.start(stream);
+    await it.time.advance(50);
+    stream.event("MODIFIED", raw("a", "11")).event("MODIFIED", raw("a", "12"));
+    await it.time.settle();
+    expect(it.state()).toBe("12: a@12 b@6");
+  });
+
+  test("a burst that is much work gives way to what else waits", async () => {
+    const stream = new ScriptedStream();
+    let workedMs = 0;
+    const time = new VirtualTime({ seed: 7 });
+    const clock = { nowMs: () => time.clock.nowMs(), monotonicMs: () => time.elapsedMs + workedMs };
+    const it = rig({
+      ports: { clock, timers: time.timers, random: time.random },
+      parse: (value) => {
+        workedMs += 6;
+        return parseThing(value);
+      },
+    });
+    await it.start(stream);
+    for (const version of ["11", "12", "13"]) stream.event("MODIFIED", raw("a", version));
+    await it.time.settle();
+    expect(it.state()).toBe("12: a@12 b@6");
+    await time.advance(0);
+    expect(it.state()).toBe("13: a@13 b@6");
+  });
+
   test("a consumer that is behind holds the stream", async () => {
     let release = (): void => {};
     const it = rig({
