@@ -45,8 +45,9 @@ export class Ledger {
   /** Reads a cell's buckets. Whatever the schema lets through is read; nothing throws and no weight is lost. */
   static parse(buckets: readonly Bucket[] | null | undefined): Ledger {
     const ledger = new Ledger();
+    if (buckets === undefined || buckets === null || buckets.length === 0) return ledger;
     const named = new Set<string>();
-    readBuckets([...(buckets ?? [])].sort(packedFirst), {
+    readBuckets([...buckets].sort(packedFirst), {
       add: (reservation) => {
         if (reservation.uid === undefined && reservation.podName !== undefined) named.add(reservation.podName);
         ledger.#merge(reservation, reservation.podName === undefined || named.has(reservation.podName));

@@ -3,7 +3,7 @@ import type { Ports, Timer } from "../../../shared/runtime/clock.ts";
 import type { Change, Etcd, Json, Stored } from "./etcd.ts";
 import { jsonOf, matchesLabels, present } from "./objects.ts";
 import { statusBody } from "./replies.ts";
-import { prefixOf, type Target } from "./resources.ts";
+import { prefixOf, type Resource, type Target } from "./resources.ts";
 import type { WatchCache } from "./watch-cache.ts";
 
 export interface WatchSink {
@@ -22,6 +22,7 @@ type EventType = "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK" | "ERROR";
 const encoder = new TextEncoder();
 const lines = new WeakMap<Json, Map<EventType, Uint8Array>>();
 const lastStates = new WeakMap<Change, Stored>();
+const bookmarks = new WeakMap<WatchCache, { readonly revision: number; readonly object: Json }>();
 
 /** The same line for every watcher. */
 function lineOf(type: EventType, object: Json): Uint8Array {
@@ -40,6 +41,18 @@ function lastState(change: Change, before: Stored): Stored {
   const state = lastStates.get(change) ?? { ...before, revision: change.revision };
   lastStates.set(change, state);
   return state;
+}
+
+/** The same object for all streams, until the cache has moved. */
+function bookmarkOf(cache: WatchCache, resource: Resource): Json {
+  const { revision } = cache;
+  const known = bookmarks.get(cache);
+  if (known?.revision === revision) return known.object;
+  const apiVersion = resource.group === "" ? resource.version : `${resource.group}/${resource.version}`;
+  const metadata = { resourceVersion: String(revision), creationTimestamp: null };
+  const object = { kind: resource.kind, apiVersion, metadata };
+  bookmarks.set(cache, { revision, object });
+  return object;
 }
 
 export function watchStream(given: {
@@ -67,13 +80,7 @@ export function watchStream(given: {
   };
   const send = (type: EventType, object: Json): void => sink.line(lineOf(type, object));
   const bookmark = (): void => {
-    if (ended || cache.revision < from) return;
-    const metadata = { resourceVersion: String(cache.revision), creationTimestamp: null };
-    send("BOOKMARK", {
-      kind: resource.kind,
-      apiVersion: resource.group === "" ? resource.version : `${resource.group}/${resource.version}`,
-      metadata,
-    });
+    if (!ended && cache.revision >= from) send("BOOKMARK", bookmarkOf(cache, resource));
   };
   const event = (change: Change): void => {
     if (ended || change.revision <= from || !change.key.startsWith(prefix)) return;
