@@ -7,7 +7,7 @@ import type { Progress } from "./progress.ts";
 import { theReaper } from "./reaper.ts";
 import { goArchitecture, VERSIONS } from "./versions.ts";
 
-/** Builds the binaries with Go from the modules under `build/`, whose go.sum pins every source file that goes into them. */
+/** Builds the binaries with Go from modules under `build/`, whose go.sum pins every source file that goes into them. */
 
 interface Module {
   readonly directory: string;
@@ -24,24 +24,19 @@ function kubernetesLinkFlags(version: string): string {
   return ["-s -w", set("gitVersion", `v${version}`), set("gitMajor", major), set("gitMinor", minor)].join(" ");
 }
 
-const MODULES: readonly Module[] = [
-  {
-    directory: fileURLToPath(new URL("build/kubernetes", import.meta.url)),
-    packages: [
-      "go.etcd.io/etcd/server/v3",
-      "k8s.io/kubernetes/cmd/kube-apiserver",
-      "k8s.io/kubernetes/cmd/kube-controller-manager",
-      "k8s.io/kubernetes/cmd/kube-scheduler",
-      "k8s.io/kubernetes/cmd/kubectl",
-    ],
-    linkFlags: kubernetesLinkFlags(VERSIONS.kubernetes),
-  },
-  {
-    directory: fileURLToPath(new URL("build/kwok", import.meta.url)),
-    packages: ["sigs.k8s.io/kwok/cmd/kwok"],
-    linkFlags: "-s -w",
-  },
-];
+/** One module for all, so that what they have in common (client-go, the API types) is compiled once. */
+const CONTROL_PLANE: Module = {
+  directory: fileURLToPath(new URL("build/kubernetes", import.meta.url)),
+  packages: [
+    "go.etcd.io/etcd/server/v3",
+    "k8s.io/kubernetes/cmd/kube-apiserver",
+    "k8s.io/kubernetes/cmd/kube-controller-manager",
+    "k8s.io/kubernetes/cmd/kube-scheduler",
+    "k8s.io/kubernetes/cmd/kubectl",
+    "sigs.k8s.io/kwok/cmd/kwok",
+  ],
+  linkFlags: kubernetesLinkFlags(VERSIONS.kubernetes),
+};
 
 /** Linking a large binary says nothing for a minute on a slow machine; ten minutes of silence are a hang. */
 const SILENCE_LIMIT_MS = 10 * 60_000;
@@ -94,7 +89,7 @@ export async function buildPromtool(directory: string, progress: Progress): Prom
 export async function goBuild(directory: string, progress: Progress): Promise<void> {
   const cores = navigator.hardwareConcurrency;
   progress.step(`building with Go from sources (about ${cores > 2 ? "3" : "4 to 6"} minutes on ${cores} cores, once)`);
-  for (const module of MODULES) await buildModule(module, directory, progress);
+  await buildModule(CONTROL_PLANE, directory, progress);
   // Go names a command after the last element of its path that is not a version.
   renameSync(join(directory, "server"), join(directory, "etcd"));
 }
@@ -104,7 +99,7 @@ async function buildModule(module: Module, directory: string, progress: Progress
   const packages = await go(["list", "-deps", ...module.packages], module.directory, (line) => progress.detail(line));
   const total = packages.length;
   let compiled = 0;
-  progress.step(`compiling ${module.packages.length === 1 ? name : "etcd and Kubernetes"} (${total} packages at most)`);
+  progress.step(`compiling ${module.packages.length === 1 ? name : "etcd, Kubernetes and KWOK"} (${total} packages at most)`);
   const out = `${directory}/`;
   await go(["build", "-v", "-o", out, "-ldflags", module.linkFlags, ...module.packages], module.directory, (line) => {
     if (PACKAGE_LINE.test(line)) compiled++;
