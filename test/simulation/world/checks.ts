@@ -169,7 +169,7 @@ export class Checks {
             protector,
             `the change of ${podName ?? uid} was forgotten at ${position}, and its restart is under way`,
           );
-        if (truth.reviews.pending(uid, operation)) {
+        if (this.#isPending(protector, truth, uid, operation)) {
           this.#violate(
             "S5",
             protector,
@@ -178,6 +178,11 @@ export class Checks {
         }
       }
     }
+  }
+
+  /** It can still be committed, and not because a suspended protector let it go without a record. */
+  #isPending({ metadata }: PodProtector, { reviews }: CellTruth, uid: string, operation: string): boolean {
+    return !this.#world.exemptions.isUnpromised(metadata.name, uid) && reviews.pending(uid, operation);
   }
 
   /** S5: what a webhook takes back belongs to a request that it refused, and to no other. */
@@ -191,7 +196,7 @@ export class Checks {
       if (left.get(uid, podName) === undefined) this.#world.rule("rolled back");
       if (truth.pods.deadAt(uid) !== undefined) continue;
       for (const operation of records.keys())
-        if (!left.get(uid, podName)?.records.has(operation) && truth.reviews.pending(uid, operation))
+        if (!left.get(uid, podName)?.records.has(operation) && this.#isPending(protector, truth, uid, operation))
           this.#violate(
             "S5",
             protector,
