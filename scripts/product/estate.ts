@@ -2,7 +2,7 @@
  * A whole installation for tests and benchmarks: a core cluster, cells, webhook replicas behind a balancer, an aggregator per
  * cell, and the registrations, all real. Everything ends with the scope (`await using`).
  */
-import { readFileSync } from "node:fs";
+import { copyFileSync, readdirSync, readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { Cluster, type ClusterOptions } from "../control-plane/cluster.ts";
 import { Balancer } from "./balancer.ts";
@@ -68,7 +68,7 @@ export class Estate implements AsyncDisposable {
     try {
       await estate.#install();
     } catch (error) {
-      core.keepLogs();
+      estate.keepLogs();
       await estate.stop();
       throw error;
     }
@@ -155,8 +155,11 @@ export class Estate implements AsyncDisposable {
 
   /** Copies every log to a directory that stays, and returns it. */
   keepLogs(): string {
-    for (const cluster of this.cells.values()) cluster.keepLogs();
-    return this.core.keepLogs();
+    for (const cluster of this.cells.values()) if (cluster !== this.core) cluster.keepLogs();
+    const kept = this.core.keepLogs();
+    for (const name of readdirSync(this.#directory))
+      if (name.endsWith(".log")) copyFileSync(join(this.#directory, name), join(kept, name));
+    return kept;
   }
 
   async stop(): Promise<void> {
