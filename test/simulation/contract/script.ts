@@ -3,6 +3,8 @@
  * UIDs are renamed in the order of their size or appearance, so that two servers can be compared.
  */
 
+import { changes } from "./changes.ts";
+
 export interface Answer {
   readonly status: number;
   readonly body: unknown;
@@ -14,7 +16,7 @@ export interface Server {
   watch(path: string): Promise<readonly unknown[]>;
 }
 
-type Values = Readonly<Record<string, unknown>>;
+export type Values = Readonly<Record<string, unknown>>;
 
 export interface Observation {
   readonly step: string;
@@ -40,11 +42,12 @@ export async function observe(server: Server): Promise<readonly Observation[]> {
   await pages(call);
   await finalizers(call);
   await pods(call);
+  await changes(call, PODS);
   await watches(server, notes, call);
   return notes.renamed();
 }
 
-type Call = (step: string, method: string, path: string, body?: unknown, type?: string) => Promise<Values>;
+export type Call = (step: string, method: string, path: string, body?: unknown, type?: string) => Promise<Values>;
 
 async function compareAndSwap(call: Call): Promise<void> {
   const made = await call("create", "POST", PROTECTORS, protector("a"));
@@ -181,7 +184,20 @@ function shapeOf(answer: unknown): Values {
   const { name, uid, resourceVersion, generation, deletionTimestamp, finalizers } = record(metadata);
   return {
     ...{ kind, name, uid, resourceVersion, finalizers, isTerminating: deletionTimestamp !== undefined },
+    ...(kind === "Pod" ? { generation, ...podShape(record(spec), record(status)) } : {}),
     ...(kind === "PodProtector" ? { generation, minAvailable: record(spec).minAvailable, status: status ?? {} } : {}),
+  };
+}
+
+/** Its first container, and the conditions that are no component's. */
+function podShape({ containers }: Values, { conditions }: Values): Values {
+  const app = record(Array.isArray(containers) ? containers[0] : undefined);
+  const listed = (Array.isArray(conditions) ? conditions : []).map(record);
+  const own = listed.filter(({ type }) => String(type).includes("/"));
+  return {
+    image: app.image,
+    cpu: record(record(app.resources).requests).cpu,
+    conditions: own.map(({ type, status }) => `${String(type)}=${String(status)}`).sort(),
   };
 }
 
