@@ -77,12 +77,13 @@ interface Rig {
   ask(body: string, kind?: "validate" | "mutate", timeout?: string): Promise<Reply>;
 }
 
-function rig(verdict: Verdict | Verdict[] = ALLOWED, options: Partial<HandlerOptions> = {}, live?: LiveRead): Rig {
+/** `live`: what reads of the pod return, one after the other; the last one from then on. */
+function rig(verdict: Verdict | Verdict[] = ALLOWED, options: Partial<HandlerOptions> = {}, ...live: LiveRead[]): Rig {
   const time = new VirtualTime();
   const asked: Disruption[] = [];
   const records: ReviewRecord[] = [];
   const verdicts = Array.isArray(verdict) ? [...verdict] : [verdict];
-  const cell: Cell = { id: "cell-1", readPod: live === undefined ? undefined : async () => live };
+  const cell: Cell = { id: "cell-1", readPod: readerOf(live) };
   const handler = new ReviewHandler({
     cells: new Map([["cell-1", cell]]),
     pipeline: {
@@ -104,6 +105,12 @@ function rig(verdict: Verdict | Verdict[] = ALLOWED, options: Partial<HandlerOpt
     ask: async (body, kind = "validate", timeout = "10s") =>
       handler.handle({ cell: "cell-1", kind, body, timeout, gone: () => false }),
   };
+}
+
+function readerOf([...live]: LiveRead[]): Cell["readPod"] {
+  const [first] = live;
+  if (first === undefined) return undefined;
+  return async () => (live.length > 1 ? live.shift() : live[0]) ?? first;
 }
 
 function responseOf(reply: Reply): Json {
@@ -274,6 +281,23 @@ describe("what needs no protector", () => {
   });
 });
 
+describe("a pending pod that nobody can pin", () => {
+  const pending = found({ phase: "Pending", conditions: [] });
+  test.each<[string, LiveRead, Json | number]>([
+    ["goes while it is pending", pending, { allowed: true }],
+    ["is decided on anew when it runs by now", found(), 503],
+    ["is not let go when nobody knows what it is by now", { kind: "failed", message: "no route" }, 503],
+    ["is not found when it is gone", { kind: "gone" }, { allowed: false, status: { code: 404 } }],
+  ])("%s", async (_name, then, expected) => {
+    const { asked, ask } = rig({ kind: "failed", tag: "core-unavailable", message: "no core" }, {}, pending, then);
+    const reply = await ask(eviction());
+    if (typeof expected === "number") expect(reply.status).toBe(expected);
+    else expect(responseOf(reply)).toMatchObject(expected);
+    // So that there is time left to look.
+    expect(asked[0]?.deadlineMs).toBe(3_000);
+  });
+});
+
 describe("evictions that are answered without a protector", () => {
   test.each<[string, string, LiveRead | undefined, Json | number]>([
     ["no such pod", eviction(), { kind: "gone" }, { code: 404, reason: "NotFound" }],
@@ -292,7 +316,7 @@ describe("evictions that are answered without a protector", () => {
     ["the cell does not answer", eviction(), { kind: "failed", message: "no route" }, 503],
     ["the cell has no kubeconfig", eviction(), undefined, 503],
   ])("%s", async (_name, body, live, expected) => {
-    const { asked, ask } = rig(DENIED, {}, live);
+    const { asked, ask } = rig(DENIED, {}, ...(live === undefined ? [] : [live]));
     const reply = await ask(body);
     if (typeof expected === "number") expect(reply.status).toBe(expected);
     else expect(responseOf(reply)).toMatchObject({ allowed: false, status: expected });

@@ -8,6 +8,7 @@ import type { Cell } from "./cells.ts";
 import type { GatedCore } from "./counted-gate.ts";
 import { reviewBudgetMs } from "./deadline.ts";
 import { type Exemption, exemptionOf } from "./exemption.ts";
+import { MAX_PIN_MS } from "./limits.ts";
 import type { Disruption, Judgement, Verdict } from "./pipeline.ts";
 import { type Blocker, describeRefusal, isBusy } from "./refusal.ts";
 import { type Answer, encodeAnswer, parseReview, type ReviewRequest } from "./review.ts";
@@ -182,12 +183,38 @@ export class ReviewHandler {
   ): Eventual<Ending> {
     const { pod } = subject;
     const forced = bypass?.forced === true;
-    const disruption: Disruption = { ...subject, forced, cell: cell.id, arrivedMs, deadlineMs, gone: call.gone };
+    const untilMs = pinned === undefined ? deadlineMs : Math.min(deadlineMs, arrivedMs + MAX_PIN_MS);
+    const disruption: Disruption = {
+      ...subject,
+      forced,
+      cell: cell.id,
+      arrivedMs,
+      deadlineMs: untilMs,
+      gone: call.gone,
+    };
     return atOnce(this.#options.pipeline.decide(disruption), (verdict) => {
-      if (pinned !== undefined && verdict.kind === "failed") return exempt(pod, pinned);
+      if (pinned !== undefined && verdict.kind === "failed")
+        return this.#unpinned(subject, pinned, verdict, deadlineMs);
       if (isHeldBack(verdict) && !disruption.dryRun) cell.markPending?.(pod);
       const ending = { ...concluded(verdict, disruption, bypass), pod: identityOf(pod), dryRun: disruption.dryRun };
       return this.#inMode(bypass === undefined ? ending : { ...ending, bypass }, disruption);
+    });
+  }
+
+  /** A pod that could not be pinned goes all the same as long as it is what it was: it may have become available meanwhile. */
+  #unpinned(
+    { pod, reread }: Extract<Subject, { kind: "disruption" }>,
+    exemption: Exemption,
+    verdict: Extract<Verdict, { kind: "failed" }>,
+    deadlineMs: number,
+  ): Eventual<Ending> {
+    // A change is committed at the version that was reviewed, or reviewed again.
+    if (reread === undefined) return exempt(pod, exemption);
+    return reread(Math.max(1, this.#leftMs(deadlineMs))).then((live) => {
+      const now = live.kind === "found" ? exemptionOf(live.pod, this.#options.ownNamespace) : undefined;
+      if (live.kind === "found" && now !== undefined) return exempt(live.pod, now);
+      if (live.kind === "gone") return gone(pod);
+      return this.#inMode({ outcome: "failed", failure: verdict.tag, message: verdict.message, answer: undefined });
     });
   }
 
@@ -237,6 +264,13 @@ function exempt(pod: Pod, exemption: Exemption): Ending {
   return { outcome: "exempt", exemption, pod: identityOf(pod), answer: {} };
 }
 
+function gone({ name }: Pod): Ending {
+  return {
+    outcome: "notFound",
+    answer: { refusal: { code: 404, reason: "NotFound", message: `pods "${name}" not found` } },
+  };
+}
+
 function settled(subject: Exclude<Subject, { kind: "disruption" }>): Ending {
   if (subject.kind === "answer") return { outcome: subject.outcome, answer: subject.answer };
   return { outcome: "failed", failure: "cell-unavailable", message: subject.message, answer: undefined };
@@ -271,10 +305,8 @@ function concluded(verdict: Verdict, { pod, operation }: Disruption, bypass: Byp
     }
     case "failed":
       return { outcome: "failed", failure: verdict.tag, message: verdict.message, answer: undefined };
-    case "podGone": {
-      const message = `pods "${pod.name}" not found`;
-      return { outcome: "notFound", answer: { refusal: { code: 404, reason: "NotFound", message } } };
-    }
+    case "podGone":
+      return gone(pod);
     case "abandoned":
       return { outcome: "abandoned", failure: "deadline", message: "the caller went away", answer: undefined };
   }

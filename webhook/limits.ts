@@ -30,6 +30,8 @@ export const MAX_CORE_CALL_MS = 3_000;
 
 /** A live read of a pod during a round holds up a whole batch: it gets this long, then its item alone fails. */
 export const MAX_REREAD_MS = 250;
+/** For pinning a pod that is not available, which goes without a pin as well: then there is time left to look whether it still is. */
+export const MAX_PIN_MS = 3_000;
 
 /** Conflicts in a row after which a round waits, and for how long (design 5.8). */
 export const CONFLICTS_BEFORE_WAIT = 3;
