@@ -22,4 +22,8 @@ export const REGRESSIONS: readonly Regression[] = [
     features: [],
     what: "busy after an outage of the core, for a protector that was deleted just then, is no unjustified refusal",
   },
+  {
+    seed: 1108,
+    what: "a pending pod that could not be pinned was let go seconds later, when it had become available",
+  },
 ];
