@@ -24,6 +24,7 @@ export const REGRESSIONS: readonly Regression[] = [
   },
   {
     seed: 1108,
+    features: ["suspend"],
     what: "a pending pod that could not be pinned was let go seconds later, when it had become available",
   },
 ];
