@@ -22,10 +22,11 @@ import {
   underLoad,
 } from "./aggregator-measure.ts";
 import { CELL, ourSide, type Side, theirSide } from "./aggregator-sides.ts";
-import { BARE_CLUSTER, createPods, createProtectors, PROTECTORS } from "./cell-fixture.ts";
+import { BARE_CLUSTER, PROTECTORS } from "./cell-fixture.ts";
 import { processFigures } from "./process-figures.ts";
 import { ProtectorWatch } from "./protector-watch.ts";
 import { peersDirectory, unpackPeer } from "./rods.ts";
+import { storeCell } from "./stored-cell.ts";
 import { median, ratio, table } from "./table.ts";
 
 const HELP = `usage: npm run bench -- aggregator [options]
@@ -108,11 +109,13 @@ export async function run(args: readonly string[]): Promise<number> {
     if (theirs === undefined)
       process.stdout.write("upstream's aggregator is not there (--peers): measuring this project alone\n");
     const ours = ourSide(cluster, directory);
-    await fill(cluster, { pods: 0, protectors: 0 }, work.size);
     const sides = theirs === undefined ? [ours] : [ours, theirSide(cluster, theirs)];
     const rounds = work.parts.has("start") ? number(values.rounds, 2, 3) : 1;
-    if (work.parts.size > 1 || !work.parts.has("large")) await compare(cluster, sides, work, rounds);
-    if (values.full && work.parts.has("large")) await growing(cluster, ours, work.size);
+    if (work.parts.size > 1 || !work.parts.has("large")) {
+      await fill(cluster, work.size);
+      await compare(cluster, sides, work, rounds);
+    }
+    if (values.full && work.parts.has("large")) await growing(cluster, ours);
     return 0;
   } finally {
     await rm(directory, { recursive: true, force: true });
@@ -136,12 +139,11 @@ async function bareCluster(): Promise<Cluster> {
   return cluster;
 }
 
-async function fill(cluster: Cluster, from: Size, to: Size): Promise<void> {
+async function fill(cluster: Cluster, size: Size): Promise<void> {
   const startMs = performance.now();
-  await createProtectors(cluster.admin, from.protectors, to.protectors);
-  await createPods(cluster.admin, from.pods, to.pods, (pod) => pod % to.protectors);
+  await storeCell(cluster, size);
   const seconds = ((performance.now() - startMs) / 1000).toFixed(0);
-  process.stdout.write(`${to.pods} pods and ${to.protectors} protectors are there after ${seconds} s\n`);
+  process.stdout.write(`${size.pods} pods and ${size.protectors} protectors are there after ${seconds} s\n`);
 }
 
 async function compare(cluster: Cluster, sides: readonly Side[], work: Work, rounds: number): Promise<void> {
@@ -149,6 +151,7 @@ async function compare(cluster: Cluster, sides: readonly Side[], work: Work, rou
   for (let round = 0; round < rounds; round++) {
     for (const side of round % 2 === 0 ? sides.toReversed() : sides) {
       // The long measurements once; starts as often as rounds.
+      await clearStatuses(cluster.admin, work.size);
       const figures = await measure(cluster, side, work, round === 0);
       results.set(side, [...(results.get(side) ?? []), figures]);
       process.stdout.write(
@@ -161,7 +164,6 @@ async function compare(cluster: Cluster, sides: readonly Side[], work: Work, rou
 
 async function measure(cluster: Cluster, side: Side, work: Work, isLong: boolean): Promise<Figures> {
   const { admin } = cluster;
-  await clearStatuses(admin, work.size);
   await using watch = await ProtectorWatch.start(cluster.kubeconfig, CELL);
   const { process: aggregator, metricsUrl } = await side.process();
   try {
@@ -236,17 +238,15 @@ function report(sides: readonly Side[], results: ReadonlyMap<Side, readonly Figu
 }
 
 /** How start-up grows with the cell, for this project alone. */
-async function growing(cluster: Cluster, ours: Side, from: Size): Promise<void> {
+async function growing(cluster: Cluster, ours: Side): Promise<void> {
   const rows: string[][] = [];
-  let size = from;
   for (const pods of [10_000, 30_000, 100_000]) {
-    const next = { pods, protectors: pods / 10 };
-    await grow(cluster, size, next);
-    size = next;
+    const size = { pods, protectors: pods / 10 };
+    await fill(cluster, size);
     const figures = await measure(cluster, ours, { size, parts: new Set(), flips: 0, rate: 0, seconds: 0 }, false);
     rows.push([
       String(pods),
-      String(next.protectors),
+      String(size.protectors),
       (figures.countedMs / 1000).toFixed(1),
       (figures.countedCpuMs / 1000).toFixed(1),
       ((figures.countedCpuMs * 1000) / pods).toFixed(0),
@@ -256,15 +256,4 @@ async function growing(cluster: Cluster, ours: Side, from: Size): Promise<void> 
   }
   const header = ["pods", "protectors", "counted s", "CPU s", "CPU us per pod", "peak MB", "loop delay ms"];
   process.stdout.write(`\n${table(header, rows)}\n`);
-}
-
-/** Adds protectors and pods so that every protector has ten. */
-async function grow(cluster: Cluster, from: Size, to: Size): Promise<void> {
-  if (to.pods <= from.pods) return;
-  const startMs = performance.now();
-  await createProtectors(cluster.admin, from.protectors, to.protectors);
-  const added = to.protectors - from.protectors;
-  await createPods(cluster.admin, from.pods, to.pods, (index) => from.protectors + (index % added));
-  const seconds = ((performance.now() - startMs) / 1000).toFixed(0);
-  process.stdout.write(`${to.pods} pods and ${to.protectors} protectors are there after ${seconds} s\n`);
 }

@@ -1,7 +1,7 @@
 /** What is measured of one aggregator, whichever it is: the same work, seen from outside. */
 import { setTimeout as delay } from "node:timers/promises";
 import type { ApiClient } from "../control-plane/api-client.ts";
-import { each, PODS, PROTECTORS, readiness } from "./cell-fixture.ts";
+import { each, PODS, PROTECTORS, podName, protectorName, readiness } from "./cell-fixture.ts";
 import { processFigures } from "./process-figures.ts";
 import type { ProtectorWatch } from "./protector-watch.ts";
 import { quantile } from "./table.ts";
@@ -20,7 +20,7 @@ const BLANK = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvail
 /** Takes every count away, so that the next side starts where the first did. */
 export async function clearStatuses(admin: ApiClient, { protectors }: Size): Promise<void> {
   await each(protectors, async (index) => {
-    await admin.call("PATCH", `${PROTECTORS}/p${index}/status`, {
+    await admin.call("PATCH", `${PROTECTORS}/${protectorName(index)}/status`, {
       status: { cells: [], summary: BLANK, conditions: null, observedGeneration: null },
     });
   });
@@ -36,7 +36,7 @@ export async function timeToCounted(
   let next = 0;
   // Asked after each change: those that were right once stay right.
   const isMet = (): boolean => {
-    while (next < protectors && watch.available(`p${next}`) === want) next++;
+    while (next < protectors && watch.available(protectorName(next)) === want) next++;
     return next === protectors;
   };
   return (await watch.until(isMet, COUNT_LIMIT_MS)) ? performance.now() - sinceMs : Number.NaN;
@@ -52,10 +52,10 @@ export async function changeLatencies(
   const latencies: number[] = [];
   const want = size.pods / size.protectors;
   for (let index = 0; index < count; index++) {
-    const protector = `p${index % size.protectors}`;
+    const protector = protectorName(index % size.protectors);
     for (const ready of [false, true]) {
       const startMs = performance.now();
-      await admin.call("PATCH", `${PODS}/pod-${index}/status`, readiness(ready));
+      await admin.call("PATCH", `${PODS}/${podName(index)}/status`, readiness(ready));
       const met = await watch.until(() => watch.available(protector) === (ready ? want : want - 1), FLIP_LIMIT_MS);
       // Only one direction counts, as a pod that is lost is what matters.
       if (!ready) latencies.push(met ? performance.now() - startMs : Number.NaN);
@@ -96,11 +96,11 @@ export async function underLoad(
     // Each pod goes unready and, a round of all protectors later, ready again.
     const protector = index % size.protectors;
     const ready = Math.floor(index / size.protectors) % 2 === 1;
-    const name = `p${protector}`;
+    const name = protectorName(protector);
     const sentMs = performance.now();
     // A server that can't keep up slows the load; the table says how much was sent.
     while (underWay.size >= MOST_UNDER_WAY) await Promise.race(underWay);
-    const change = admin.call("PATCH", `${PODS}/pod-${protector}/status`, readiness(ready)).finally(() => {
+    const change = admin.call("PATCH", `${PODS}/${podName(protector)}/status`, readiness(ready)).finally(() => {
       underWay.delete(change);
     });
     underWay.add(change);
@@ -120,7 +120,7 @@ export async function underLoad(
   const final = (protector: number): number => (protector >= total || rounds(protector) % 2 === 1 ? want : want - 1);
   const isRight = (): boolean => {
     for (let index = 0; index < size.protectors; index++)
-      if (watch.available(`p${index}`) !== final(index)) return false;
+      if (watch.available(protectorName(index)) !== final(index)) return false;
     return true;
   };
   const settled = await watch.until(isRight, FLIP_LIMIT_MS);
@@ -137,7 +137,7 @@ export async function underLoad(
 /** Makes every pod of the load ready again. */
 export async function restoreReadiness(admin: ApiClient, { protectors }: Size): Promise<void> {
   await each(protectors, async (index) => {
-    await admin.call("PATCH", `${PODS}/pod-${index}/status`, readiness(true));
+    await admin.call("PATCH", `${PODS}/${podName(index)}/status`, readiness(true));
   });
 }
 

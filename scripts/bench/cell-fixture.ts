@@ -5,6 +5,22 @@ export const NAMESPACE = "default";
 export const PROTECTORS = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors`;
 export const PODS = `/api/v1/namespaces/${NAMESPACE}/pods`;
 
+/** Of one length, so that objects can be copied as they are stored (`stored-cell.ts`). */
+const DIGITS = 6;
+
+export function protectorName(index: number): string {
+  return `p${String(index).padStart(DIGITS, "0")}`;
+}
+
+export function podName(index: number): string {
+  return `pod-${String(index).padStart(DIGITS, "0")}`;
+}
+
+/** The value of the label `app` that a protector selects. */
+export function appOf(protector: number): string {
+  return `a${String(protector).padStart(DIGITS, "0")}`;
+}
+
 /** Calls under way at once: about what the apiserver can answer. */
 const CONCURRENCY = 48;
 
@@ -48,8 +64,8 @@ export async function createProtectors(admin: ApiClient, from: number, to: numbe
     await admin.call("POST", PROTECTORS, {
       apiVersion: "podseidon.kubewharf.io/v1alpha1",
       kind: "PodProtector",
-      metadata: { name: `p${index}` },
-      spec: { minAvailable: 1, minReadySeconds: 0, selector: { matchLabels: { app: `a${index}` } } },
+      metadata: { name: protectorName(index) },
+      spec: { minAvailable: 1, minReadySeconds: 0, selector: { matchLabels: { app: appOf(index) } } },
     });
   });
 }
@@ -64,11 +80,11 @@ export async function createPods(
   const env = Array.from({ length: 20 }, (_, index) => ({ name: `VARIABLE_${index}`, value: "x".repeat(60) }));
   await each(to - from, async (offset) => {
     const index = from + offset;
-    const name = `pod-${index}`;
+    const name = podName(index);
     await admin.call("POST", PODS, {
       apiVersion: "v1",
       kind: "Pod",
-      metadata: { name, labels: { app: `a${protectorOf(index)}` } },
+      metadata: { name, labels: { app: appOf(protectorOf(index)) } },
       spec: { nodeName: "node-x", containers: [{ name: "c", image: "nginx", env }] },
     });
     await admin.call("PATCH", `${PODS}/${name}/status`, readiness(true));

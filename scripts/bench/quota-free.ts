@@ -5,7 +5,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { Cluster } from "../control-plane/cluster.ts";
 import { CELL, type Side } from "./aggregator-sides.ts";
-import { createPods, createProtectors, each, PODS, PROTECTORS } from "./cell-fixture.ts";
+import { createPods, createProtectors, each, PODS, PROTECTORS, podName, protectorName } from "./cell-fixture.ts";
 import { row } from "./goals.ts";
 import { ProtectorWatch } from "./protector-watch.ts";
 import { deleteReview, ReviewClient } from "./review-client.ts";
@@ -53,7 +53,7 @@ export async function quotaFree(cluster: Cluster, { webhook, aggregator }: Pair)
   const client = new ReviewClient(webhook, cluster.identity.certificateAuthorityPem);
   try {
     await using watch = await ProtectorWatch.start(cluster.kubeconfig, CELL);
-    const isCounted = (index: number): boolean => watch.available(`p${index}`) === PODS_EACH;
+    const isCounted = (index: number): boolean => watch.available(protectorName(index)) === PODS_EACH;
     const all = Array.from({ length: SAMPLES }, (_, index) => index);
     if (!(await watch.until(() => all.every(isCounted), COUNTED_WITHIN_MS)))
       throw new Error(`${aggregator.name} did not count all pods within ${COUNTED_WITHIN_MS} ms`);
@@ -72,14 +72,15 @@ export async function quotaFree(cluster: Cluster, { webhook, aggregator }: Pair)
 }
 
 async function sample(cluster: Cluster, client: ReviewClient, watch: ProtectorWatch, index: number): Promise<number> {
-  const name = `pod-${index}`;
+  const name = podName(index);
   const { metadata } = Object(await cluster.admin.get(`${PODS}/${name}`));
   const { namespace, uid, resourceVersion, labels } = metadata;
   const answer = await client.review(CELL, deleteReview({ namespace, name, uid, resourceVersion, labels }));
   if (!answer.allowed) throw new Error(`the deletion of ${name} was refused: ${answer.message}`);
   await cluster.admin.call("DELETE", `${PODS}/${name}`, { gracePeriodSeconds: 0, preconditions: { uid } });
   const goneMs = performance.now();
-  const isFree = (): boolean => watch.available(`p${index}`) === PODS_EACH - 1 && watch.reserved(`p${index}`) === 0;
+  const isFree = (): boolean =>
+    watch.available(protectorName(index)) === PODS_EACH - 1 && watch.reserved(protectorName(index)) === 0;
   if (!(await watch.until(isFree, FREE_WITHIN_MS)))
     throw new Error(`${FREE_WITHIN_MS} ms after the end of ${name} its quota was not free`);
   return performance.now() - goneMs;
@@ -88,6 +89,6 @@ async function sample(cluster: Cluster, client: ReviewClient, watch: ProtectorWa
 async function empty(cluster: Cluster): Promise<void> {
   await cluster.admin.call("DELETE", PROTECTORS);
   await each(SAMPLES * PODS_EACH, async (index) => {
-    await cluster.admin.request("DELETE", `${PODS}/pod-${index}`, { gracePeriodSeconds: 0 });
+    await cluster.admin.request("DELETE", `${PODS}/${podName(index)}`, { gracePeriodSeconds: 0 });
   });
 }

@@ -43,6 +43,21 @@ export class EtcdClient {
     return field(answer, "deleted") === "1";
   }
 
+  /** What is stored at `key`, in the form of storage; undefined when there is nothing. */
+  async value(key: string): Promise<Buffer | undefined> {
+    const answer = await this.#post("/v3/kv/range", { key: encode(key) });
+    const found = field(answer, "kvs", 0, "value");
+    return typeof found === "string" ? Buffer.from(found, "base64") : undefined;
+  }
+
+  /** Stores all of these in one transaction, at most 128: past admission and validation. An apiserver that runs is told by its watch. */
+  async putAll(entries: readonly (readonly [key: string, value: Buffer])[]): Promise<void> {
+    const success = entries.map(([key, value]) => ({
+      request_put: { key: encode(key), value: value.toString("base64") },
+    }));
+    await this.#post("/v3/kv/txn", { success });
+  }
+
   close(): void {
     this.#client.close();
   }

@@ -180,7 +180,8 @@ export class ApiClient {
   async #call<T>(request: ApiRequest, read: (body: string) => T): Promise<ApiResult<T>> {
     let response: ApiResponse;
     try {
-      response = await this.#transport.request(request);
+      // What is written without them leaves those that are stored as they are.
+      response = await this.#transport.request({ ...request, ignoresManagedFields: true });
     } catch (error) {
       return unavailable(error, error instanceof TransportError ? error.sent : true);
     }

@@ -13,11 +13,14 @@ const NEWLINE = 0x0a;
 export class LineSplitter {
   readonly #decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
   readonly #maxLineBytes: number;
+  readonly #trim: (line: Buffer) => Buffer;
   #parts: Uint8Array[] = [];
   #partBytes = 0;
 
-  constructor(maxLineBytes = MAX_LINE_BYTES) {
+  /** `trim` takes from a line's bytes what nobody will read. */
+  constructor(maxLineBytes = MAX_LINE_BYTES, trim = (line: Buffer): Buffer => line) {
     this.#maxLineBytes = maxLineBytes;
+    this.#trim = trim;
   }
 
   /** Bytes of the line that has begun and not ended. */
@@ -60,7 +63,7 @@ export class LineSplitter {
 
   #decode(line: Uint8Array): string {
     try {
-      return this.#decoder.decode(line);
+      return this.#decoder.decode(this.#trim(Buffer.from(line.buffer, line.byteOffset, line.byteLength)));
     } catch (cause) {
       throw new WatchFailure("corrupt", "a watch line is not UTF-8", { cause });
     }

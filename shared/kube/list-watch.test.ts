@@ -126,6 +126,61 @@ describe("lists", () => {
     expect(it.failures()).toEqual(["list expired"]);
   });
 
+  /** As the server writes the lists of its own kinds: metadata first. */
+  function metadataFirst(items: readonly unknown[], continueToken: string | undefined, end = "]}"): string {
+    const metadata = JSON.stringify({ resourceVersion: "10", continue: continueToken, remainingItemCount: 1 });
+    const objects = items.map((item) => JSON.stringify(item)).join();
+    return `{"kind":"ThingList","apiVersion":"things.example.com/v1","metadata":${metadata},"items":[${objects}${end}`;
+  }
+
+  test.each([
+    ["before this one is parsed, where its head says how", true, ["a after 2", "b after 3", "c after 3"]],
+    ["when this one is parsed, where its end does", false, ["a after 1", "b after 2", "c after 3"]],
+  ])("the next page is asked for %s", async (_, isFirst, expected) => {
+    const parsed: string[] = [];
+    const it: Rig = rig({
+      pageSize: 2,
+      parse: (value) => {
+        const thing = parseThing(value);
+        parsed.push(`${thing.name} after ${it.transport.requests.length}`);
+        return thing;
+      },
+    });
+    for (const [item, token] of [
+      [raw("a", "5"), "b+/=_-"],
+      [raw("b", "6"), "c"],
+      [raw("c", "7"), undefined],
+    ] as const) {
+      const body = metadataFirst([item], token);
+      it.transport.lists.push(isFirst ? { status: 200, body } : page("10", [item], token));
+    }
+    await it.start(new ScriptedStream());
+    expect(parsed).toEqual(expected);
+    expect(it.transport.requests).toEqual([
+      "LIST limit=2",
+      "LIST limit=2&continue=b+/=_-",
+      "LIST limit=2&continue=c",
+      "WATCH resourceVersion=10",
+    ]);
+    expect(it.state()).toBe("10: a@5 b@6 c@7");
+  });
+
+  test.each([
+    ["is cut", metadataFirst([raw("a", "5")], "next", "")],
+    ["says twice where it goes on", metadataFirst([raw("a", "5")], "next", '],"metadata":{"resourceVersion":"10"}}')],
+  ])("a page that %s is corrupt, and nothing of the list stays under way", async (_, body) => {
+    const it = rig({ pageSize: 2 });
+    const signals: (AbortSignal | undefined)[] = [];
+    it.transport.lists.push({ status: 200, body }, ({ signal }) => {
+      signals.push(signal);
+      return page("10", [raw("b", "6")]);
+    });
+    await it.start();
+    expect(it.failures()).toEqual(["list corrupt"]);
+    expect(signals.map((signal) => signal?.aborted)).toEqual([true]);
+    expect(it.source.synced).toBe(false);
+  });
+
   test("a page that is too large is asked for again in smaller ones", async () => {
     const it = rig({ pageSize: 500 });
     it.transport.lists.push("oversized", page("10", [raw("a", "5")]));

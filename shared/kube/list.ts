@@ -2,7 +2,7 @@ import { isLeftOut } from "../decide/rules.ts";
 import type { Ports } from "../runtime/clock.ts";
 import { type Collection, collectionPath } from "./collection.ts";
 import type { ParsedObject } from "./object-parser.ts";
-import { parseListPage, type RawPage } from "./raw-object.ts";
+import { parseListPage, type RawPage, tokenAhead } from "./raw-object.ts";
 import { type Transport, TransportError } from "./transport.ts";
 import { failureOfResponse, WatchFailure } from "./watch-failure.ts";
 
@@ -77,36 +77,52 @@ function nextLimit(error: unknown, limit: number, requests: number): number | un
 
 class ListAttempt<T> {
   readonly #lister: Lister<T>;
+  readonly #ended = new AbortController();
   readonly #signal: AbortSignal;
   requests = 0;
 
   constructor(lister: Lister<T>, signal: AbortSignal) {
     this.#lister = lister;
-    this.#signal = signal;
+    this.#signal = AbortSignal.any([signal, this.#ended.signal]);
   }
 
   async run(limit: number, notOlderThan: string | undefined): Promise<Omit<Listed<T>, "requests">> {
     const objects = new Map<string, T>();
     const sentMs = this.#lister.ports.clock.monotonicMs();
-    let page = await this.#page(
+    let answer: Promise<string> | undefined = this.#ask(
       notOlderThan === undefined
         ? { limit, ...(isLeftOut("ConsistentList") ? { resourceVersion: "0" } : {}) }
         : { limit, resourceVersion: notOlderThan, resourceVersionMatch: "NotOlderThan" },
     );
-    const version = page.resourceVersion;
-    this.#keep(page, objects);
-    while (page.continueToken !== undefined) {
-      page = await this.#page({ limit, continue: page.continueToken });
-      if (page.resourceVersion !== version) {
-        const message = `${this.#lister.name}: the list changed from version ${version} to ${page.resourceVersion} between pages`;
-        throw new WatchFailure("inconsistent-pages", message);
+    let version = "";
+    try {
+      while (answer !== undefined) {
+        const body = await answer;
+        // While this page is parsed here, the server makes the next one.
+        const ahead = tokenAhead(body);
+        answer = ahead === undefined ? undefined : this.#ask({ limit, continue: ahead });
+        const page = parseListPage(body);
+        version ||= page.resourceVersion;
+        if (ahead !== undefined && ahead !== page.continueToken)
+          throw new WatchFailure("corrupt", `${this.#lister.name}: a list says twice where it goes on`);
+        if (page.resourceVersion !== version) {
+          const message = `${this.#lister.name}: the list changed from version ${version} to ${page.resourceVersion} between pages`;
+          throw new WatchFailure("inconsistent-pages", message);
+        }
+        this.#keep(page, objects);
+        if (answer === undefined && page.continueToken !== undefined)
+          answer = this.#ask({ limit, continue: page.continueToken });
       }
-      this.#keep(page, objects);
+    } finally {
+      // Nothing of a list that has failed is under way when it returns.
+      this.#ended.abort();
+      await answer?.catch(() => {});
     }
     return { objects, version, quorumSentMs: notOlderThan === undefined ? sentMs : undefined };
   }
 
-  async #page(parameters: Readonly<Record<string, string | number>>): Promise<RawPage> {
+  /** The body of one page. */
+  async #ask(parameters: Readonly<Record<string, string | number>>): Promise<string> {
     const { transport, collection, contact, name } = this.#lister;
     this.requests++;
     const response = await transport.request({
@@ -114,10 +130,11 @@ class ListAttempt<T> {
       path: collectionPath(collection, parameters),
       timeoutMs: PAGE_TIMEOUT_MS,
       signal: this.#signal,
+      ignoresManagedFields: true,
     });
     contact();
     if (response.status !== 200) throw failureOfResponse(response, `list ${name}`);
-    return parseListPage(response.body);
+    return response.body;
   }
 
   #keep(page: RawPage, objects: Map<string, T>): void {

@@ -70,6 +70,18 @@ export function parseListPage(body: string): RawPage {
   return { resourceVersion, continueToken: typeof token === "string" && token !== "" ? token : undefined, items };
 }
 
+/** Where the server writes a list's metadata first, as it does for all but custom resources. */
+const LIST_HEAD = /^\{"kind":"\w+","apiVersion":"[\w.\-/]+","metadata":(\{[^{}]*\}),"items":\[/;
+/** A token is some hundred characters. */
+const MAX_HEAD = 4096;
+
+/** The continue token of a list that is not parsed yet, where it can be told from its head; what it says is to be checked. */
+export function tokenAhead(body: string): string | undefined {
+  const metadata = LIST_HEAD.exec(body.slice(0, MAX_HEAD))?.[1];
+  const token = /"continue":"([\w=+/-]+)"/.exec(metadata ?? "")?.[1];
+  return token;
+}
+
 /** JSON, or a `corrupt` WatchFailure that repeats nothing of the text. */
 export function parseOrCorrupt(text: string, what: string): unknown {
   try {

@@ -19,6 +19,8 @@ export interface ApiRequest {
    */
   readonly timeoutMs: number;
   readonly signal?: AbortSignal;
+  /** For `request`: nobody reads `managedFields` of the answer, which may come without them; a transport need not heed it. */
+  readonly ignoresManagedFields?: boolean;
 }
 
 export interface ApiResponse {

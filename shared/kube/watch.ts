@@ -1,6 +1,7 @@
 import { type Ports, sleep } from "../runtime/clock.ts";
 import { type Collection, collectionPath } from "./collection.ts";
-import { LineSplitter } from "./decoder.ts";
+import { LineSplitter, MAX_LINE_BYTES } from "./decoder.ts";
+import { withoutManagedFields } from "./managed-fields.ts";
 import { type EventType, parseWatchLine } from "./raw-object.ts";
 import type { ApiStream, Transport } from "./transport.ts";
 import { failureOfErrorEvent, failureOfResponse } from "./watch-failure.ts";
@@ -64,7 +65,7 @@ export async function readWatch(request: WatchRequest): Promise<void> {
 }
 
 async function readEvents(stream: ApiStream, request: WatchRequest): Promise<void> {
-  const lines = new LineSplitter();
+  const lines = new LineSplitter(MAX_LINE_BYTES, withoutManagedFields);
   const { ports } = request;
   let busyMs = 0;
   for await (const chunk of stream.chunks) {
