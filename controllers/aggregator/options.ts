@@ -99,7 +99,7 @@ export const aggregatorOptions = defineOptions({
       30_000,
       "The longest that a pod with the readiness gate podseidon.kubewharf.io/counted waits for its count to be stored; then it becomes Ready without.",
     ),
-    coreWriteConcurrency: option(integer(1, 256), 8, "Writes under way at once in each core cluster."),
+    coreWriteConcurrency: option(integer(1, 256), 16, "Writes under way at once in each core cluster."),
     coreTimeout: option(
       duration({ minMs: 100, maxMs: 60_000 }),
       5_000,
