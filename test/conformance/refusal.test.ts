@@ -48,6 +48,15 @@ async function somePod(): Promise<string> {
   return String(field(pods[0], "metadata", "name"));
 }
 
+/** A line of a log that may be half written. */
+function parsed(line: string): unknown {
+  try {
+    return JSON.parse(line);
+  } catch {
+    return undefined;
+  }
+}
+
 describe("a refusal names the protector, what it needs, what is available and what is reserved", () => {
   it("in kubectl delete", async () => {
     const { code, stderr } = await estate.core.kubectl(["delete", "pod", await somePod()]);
@@ -96,5 +105,14 @@ describe("a refusal names the protector, what it needs, what is available and wh
       expect.stringContaining("web"),
     ]);
     expect(refused.map((event) => String(field(event, "responseStatus", "message"))).join("\n")).toMatch(REFUSAL);
+    // The same id leads from there to the webhook's own line about it.
+    const ids = refused.map((event) => field(event, "annotations", "pods.podseidon.kubewharf.io/review"));
+    const id = ids.find((one) => one !== undefined);
+    const name = estate.webhooks[0]?.component.name ?? "";
+    await estate.core.waitFor(`review ${id} in the log of ${name}`, async () => {
+      const lines = readFileSync(join(estate.core.directory, "product", `${name}.log`), "utf8").split("\n");
+      const found = lines.map(parsed).find((line) => field(line, "review") === id);
+      return field(found, "outcome") === "denied" && String(field(found, "protectors")).includes("default/web");
+    });
   });
 });
