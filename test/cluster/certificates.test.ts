@@ -238,6 +238,15 @@ test("the counted gate's own registration is trusted, too, so that new pods get 
   });
 });
 
+test("the aggregator finds the registrations as they were applied, and alters nothing", async () => {
+  const url = pods.pods.find(({ deployment }) => deployment === "podseidon-aggregator")?.metricsUrl ?? "";
+  await cluster.waitFor("the registrations to be kept", async () => {
+    const text = await (await fetch(url)).text();
+    expect(text.match(/^podseidon_registration_restores_total\{.*\} [1-9].*$/gm)).toBeNull();
+    return /^podseidon_registration_kept 1$/m.test(text) && /^podseidon_registration_ca_current 1$/m.test(text);
+  });
+});
+
 test("deletions that the registration's conditions spare are not asked about, and all others are", async () => {
   const reviews = async (): Promise<number> => {
     const texts = await Promise.all(webhooks().map(async ({ metricsUrl }) => (await fetch(metricsUrl)).text()));
