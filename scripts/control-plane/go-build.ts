@@ -95,11 +95,12 @@ export async function goBuild(directory: string, progress: Progress): Promise<vo
 }
 
 async function buildModule(module: Module, directory: string, progress: Progress): Promise<void> {
-  const name = module.packages.map((path) => path.split("/").at(-1)).join(", ");
+  const names = module.packages.map((path) => path.split("/").at(-1)).join(", ");
   const packages = await go(["list", "-deps", ...module.packages], module.directory, (line) => progress.detail(line));
   const total = packages.length;
   let compiled = 0;
-  progress.step(`compiling ${module.packages.length === 1 ? name : "etcd, Kubernetes and KWOK"} (${total} packages at most)`);
+  const what = module === CONTROL_PLANE ? "etcd, Kubernetes and KWOK" : names;
+  progress.step(`compiling ${what} (${total} packages at most)`);
   const out = `${directory}/`;
   await go(["build", "-v", "-o", out, "-ldflags", module.linkFlags, ...module.packages], module.directory, (line) => {
     if (PACKAGE_LINE.test(line)) compiled++;
