@@ -222,6 +222,9 @@ export class ApiServer {
     const given = metadataOf(body);
     const name = text(given.name) ?? "";
     const namespace = target.namespace;
+    const key = keyOf(target.resource, namespace, name);
+    if (target.query.get("dryRun") === "All")
+      return this.etcd.get(key) === undefined ? ok(body, 201) : alreadyExists(name);
     const metadata = {
       ...given,
       ...(namespace === undefined ? {} : { namespace }),
@@ -229,7 +232,7 @@ export class ApiServer {
       creationTimestamp: new Date(this.ports.clock.nowMs()).toISOString(),
       generation: 1,
     };
-    return this.#store(target.resource, keyOf(target.resource, namespace, name), name, { ...body, metadata }, 0, 201);
+    return this.#store(target.resource, key, name, { ...body, metadata }, 0, 201);
   }
 
   #update(target: Target, name: string, body: Json): Reply {
@@ -289,8 +292,9 @@ export class ApiServer {
     const key = keyOf(target.resource, target.namespace, name);
     const before = this.etcd.get(key);
     if (before === undefined) return notFound(name, target.resource);
-    const wanted = text(record(record(options).preconditions).uid);
-    if (wanted !== undefined && wanted !== metadataOf(before.value).uid) return conflict(name);
+    const { uid, resourceVersion } = record(record(options).preconditions);
+    if (uid !== undefined && uid !== metadataOf(before.value).uid) return conflict(name);
+    if (resourceVersion !== undefined && resourceVersion !== String(before.revision)) return conflict(name);
     const finalizers = metadataOf(before.value).finalizers;
     if (Array.isArray(finalizers) && finalizers.length > 0) {
       const given = metadataOf(before.value);

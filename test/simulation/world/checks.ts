@@ -54,7 +54,7 @@ export class Checks {
       const previous = old.get(cell.cellID);
       if (isCount(previous, cell)) this.#counted(after, previous, cell);
       else this.#rolledBack(after, previous, cell);
-      admitted.push(...reserved(previous, cell));
+      admitted.push(...reserved(previous, cell, this.#nonces));
       this.#onHold(after, previous, cell);
       this.#asked(after, previous, cell);
       this.#weights(after, cell);
@@ -356,7 +356,7 @@ function countedText(cell: CellStatus | undefined): string {
 }
 
 /** What this change admits that uses quota: a new admission, paid, of a pod that was not subtracted before. */
-function reserved(before: CellStatus | undefined, after: CellStatus): string[] {
+function reserved(before: CellStatus | undefined, after: CellStatus, everWritten: ReadonlySet<string>): string[] {
   const found: string[] = [];
   // Nobody admits where there is a hold; what is written there was admitted before (design 5.4).
   if (after.aggregation?.hold !== undefined) return found;
@@ -369,7 +369,7 @@ function reserved(before: CellStatus | undefined, after: CellStatus): string[] {
     if (wasPaid) continue;
     for (const [operation, { paid, nonces }] of records) {
       const met = known?.records.get(operation)?.nonces ?? [];
-      if (paid && nonces.some((nonce) => !met.includes(nonce))) found.push(uid);
+      if (paid && nonces.some((nonce) => !met.includes(nonce) && !everWritten.has(nonce))) found.push(uid);
     }
   }
   return found;

@@ -50,6 +50,7 @@ export function startFaults(world: World): void {
     ["preActivity", features.holdEveryMs, () => hold(world, chance)],
     ["condition", features.chillEveryMs, () => chill(world, chance)],
     ["countedGate", features.gateEveryMs, () => loseGate(world, chance)],
+    ["generator", features.generatorEveryMs, () => world.sources?.act()],
     ["terminate", features.terminateEveryMs, () => terminate(world, chance)],
   ];
   for (const [kind, everyMs, action] of actions) if (everyMs > 0) repeat(world, chance.fork(), kind, everyMs, action);

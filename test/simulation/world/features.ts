@@ -18,6 +18,8 @@ export interface Features {
   readonly chillEveryMs: number;
   /** Conditions that are lost, where new pods have the counted gate; 0: none has. */
   readonly gateEveryMs: number;
+  /** What befalls a Deployment and the protector that the generator keeps for it; 0: protectors are made by hand. */
+  readonly generatorEveryMs: number;
   /** Replicas refuse nothing (`--dry-run`). */
   readonly isDryRunMode: boolean;
 }
@@ -31,6 +33,7 @@ export const FEATURE_KINDS = [
   "preActivity",
   "condition",
   "countedGate",
+  "generator",
 ] as const;
 export type FeatureKind = (typeof FEATURE_KINDS)[number];
 
@@ -44,6 +47,11 @@ export interface Wish {
   readonly always: ReadonlySet<string>;
 }
 
+const NONE: Features = {
+  ...{ suspendEveryMs: 0, terminateEveryMs: 0, changeEveryMs: 0, ownerEveryMs: 0, holdEveryMs: 0, chillEveryMs: 0 },
+  ...{ gateEveryMs: 0, generatorEveryMs: 0, isDryRunMode: false },
+};
+
 export function drawFeatures(chance: Chance, { without, always }: Wish): Features {
   // Drawn before anything is left out, so that the rest stays the same.
   const has = (kind: FeatureKind, probability: number): boolean => {
@@ -54,7 +62,7 @@ export function drawFeatures(chance: Chance, { without, always }: Wish): Feature
     const drawnMs = meanMs * (0.5 + chance.fraction());
     return has(kind, probability) ? drawnMs : 0;
   };
-  return {
+  const drawn: Features = {
     suspendEveryMs: every("suspend", 50_000, 0.15),
     terminateEveryMs: every("terminate", 150_000, 0.1),
     isDryRunMode: has("dryRunMode", 0.04),
@@ -63,5 +71,8 @@ export function drawFeatures(chance: Chance, { without, always }: Wish): Feature
     holdEveryMs: every("preActivity", 8_000, 0.1),
     chillEveryMs: every("condition", 8_000, 0.1),
     gateEveryMs: every("countedGate", 20_000, 0.12),
+    generatorEveryMs: every("generator", 15_000, 0.08),
   };
+  // Whose protectors the generator keeps has no other say in what they are.
+  return drawn.generatorEveryMs > 0 ? { ...NONE, generatorEveryMs: drawn.generatorEveryMs } : drawn;
 }

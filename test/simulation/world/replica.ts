@@ -15,6 +15,8 @@ export interface ReplicaOptions {
   readonly settleMs: number;
   readonly metrics: ReplicaMetrics;
   readonly dryRunMode: boolean;
+  /** Protectors outlive their own loss (design 7). */
+  readonly outlive: boolean;
   readonly askOwner: AskOwner | undefined;
   /** What the replica calls a defect of its own. */
   readonly onDefect: (message: string) => void;
@@ -37,6 +39,7 @@ export class Replica {
       settleMs: options.settleMs,
       ownNamespace: "podseidon-system",
       dryRunMode: options.dryRunMode,
+      outlive: options.outlive,
       ...(options.askOwner === undefined ? {} : { askOwner: options.askOwner }),
       requireBoundEvictions: true,
       log: defectLog(options.onDefect),
@@ -71,10 +74,16 @@ export class Replica {
   }
 }
 
+/** What is told as an error, and is none of the replica. */
+const NEWS = ["A protector vanished", "The copies of protectors in a cell cannot be read"];
+
 function defectLog(onDefect: (message: string) => void): Log {
   const log: Log = {
     ...silentLog,
-    error: ({ error }, message) => onDefect(`${message}: ${error instanceof Error ? error.stack : String(error)}`),
+    error: ({ error }, message) => {
+      if (NEWS.some((news) => message.startsWith(news))) return;
+      onDefect(`${message}: ${error instanceof Error ? error.stack : String(error)}`);
+    },
     child: () => log,
   };
   return log;

@@ -157,7 +157,7 @@ export function drawScenario(
     core: isApart ? CORES[1] : CORES[0],
     minAvailable: Math.max(1, Math.floor(total * (0.4 + 0.5 * chance.fraction()))),
   };
-  return {
+  const drawn: Scenario = {
     seed,
     // With the quiet that follows, some ten minutes.
     durationMs: 5.5 * MINUTE_MS,
@@ -207,5 +207,20 @@ export function drawScenario(
     },
     // Last: a world without any of them is what it was before they were built.
     features: drawFeatures(chance.fork(), { without, always }),
+  };
+  return drawn.features.generatorEveryMs > 0 ? sourced(drawn) : drawn;
+}
+
+/**
+ * The one protector is made by the generator. What would be edited, lost or made again by hand is its work here, and replicas live: what those
+ * learn at their start of protectors that have vanished is kept by a part of the aggregator that is not simulated.
+ */
+function sourced(drawn: Scenario): Scenario {
+  const { faults, protectors } = drawn;
+  const still = { editSpecEveryMs: 0, editSelectorEveryMs: 0, restoreCoreEveryMs: 0, recreateProtectorEveryMs: 0 };
+  return {
+    ...drawn,
+    protectors: protectors.slice(0, 1).map((plan) => ({ ...plan, name: "deployment-web" })),
+    faults: { ...faults, ...still, removeCellEveryMs: 0, crashWebhookEveryMs: 0 },
   };
 }

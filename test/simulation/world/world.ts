@@ -18,6 +18,7 @@ import { Coverage } from "./coverage.ts";
 import { describePod, describeProtector } from "./describe.ts";
 import { Exemptions } from "./exemptions.ts";
 import { GATE_BOUND_MS, Gates } from "./gates.ts";
+import { GeneratorNode } from "./generator-node.ts";
 import { Kubelet } from "./kubelet.ts";
 import { Network } from "./network.ts";
 import { Owner, PROBE } from "./owner.ts";
@@ -29,6 +30,7 @@ import { CHANGEABLE, Restarts } from "./restarts.ts";
 import { type Answered, type InFlight, Reviews } from "./reviews.ts";
 import { type KnownNames, rowsOf } from "./rows.ts";
 import { drawScenario, type FaultKind, type ProtectorPlan, type Scenario, type Size } from "./scenario.ts";
+import { Sources } from "./sources.ts";
 import { Supply } from "./supply.ts";
 import { Suspensions } from "./suspensions.ts";
 import { Workload } from "./workload.ts";
@@ -74,6 +76,8 @@ export interface SimulatedCell extends CellTruth {
 const MAX_SKEW_MS = 120_000;
 const OBJECT_LIMIT_BYTES = 1_500_000;
 const MAX_TRACE_LINES = 20_000;
+/** Of what the generator tells. */
+const GENERATED = ["created", "updated", "restored", "replaced", "released", "orphaned"] as const;
 
 const no = (): boolean => false;
 
@@ -93,6 +97,8 @@ export class World {
   readonly owner: Owner | undefined;
   /** Where new pods have the counted gate. */
   readonly gates: Gates | undefined;
+  /** Where the generator keeps the protector. */
+  readonly sources: Sources | undefined;
   readonly rejections: Rejections;
   readonly contention = new Contention((invariant, message) => this.violation(invariant, message));
   readonly violations: Violation[] = [];
@@ -152,7 +158,10 @@ export class World {
     }
     if (this.scenario.features.chillEveryMs > 0) warmUp(this, this.chance.fork());
     this.gates = this.scenario.features.gateEveryMs > 0 ? new Gates(this) : undefined;
-    if (isProtected) for (const plan of this.scenario.protectors) this.createProtector(plan);
+    const isSourced = this.scenario.features.generatorEveryMs > 0;
+    const [core] = this.cores.values();
+    this.sources = isSourced && core !== undefined ? new Sources(this, core, this.chance.fork()) : undefined;
+    if (isProtected && !isSourced) for (const plan of this.scenario.protectors) this.createProtector(plan);
     for (let index = 0; index < this.scenario.webhooks; index += 1) this.webhooks.push(this.startReplica());
     for (const cell of this.cells.values()) cell.aggregators.push(this.startAggregator(cell));
   }
@@ -208,6 +217,7 @@ export class World {
       settleMs: this.scenario.settleMs,
       metrics: this.#metrics,
       dryRunMode: this.scenario.features.isDryRunMode,
+      outlive: this.scenario.features.generatorEveryMs > 0,
       askOwner: this.owner?.askedBy(ports),
       onDefect: (message) => this.violation("S13", message),
     });
@@ -230,11 +240,23 @@ export class World {
     });
   }
 
+  startGenerator(core: ApiServer): GeneratorNode {
+    const ports = this.#process();
+    const transport = this.#link(core, "generator", ports);
+    return new GeneratorNode({ ports, transport, onEvent: ({ kind }) => this.#generatorDid(kind) });
+  }
+
+  #generatorDid(kind: string): void {
+    const rule = GENERATED.find((one) => one === kind);
+    if (rule !== undefined) this.coverage.rule(`generator: ${rule}`);
+  }
+
   /** Faults stop for good: the network is whole, and clocks are right from here on. */
   calm(): void {
     this.faultsActive = false;
     this.failsOpen = false;
     this.owner?.turn("yes");
+    this.sources?.last();
     this.network.heal();
     for (const ports of this.#processes) {
       ports.resume();
@@ -385,6 +407,7 @@ export class World {
       this.violation("S9", `${flight?.key ?? "?"} was refused by a replica that refuses nothing: ${message}`);
     this.suspensions.answered(cell, flight, answer);
     this.owner?.answered(flight, answer);
+    this.sources?.answered(cell, flight, answer);
     if (this.scenario.features.holdEveryMs > 0) checkHeld(answer, (invariant, text) => this.violation(invariant, text));
     if (allowed && flight !== undefined) this.exemptions.admitted(cell, flight.uid);
     if (isOnlyWarned) {
