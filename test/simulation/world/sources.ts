@@ -97,6 +97,7 @@ export class Sources {
     if (reasons.includes("Vanished") && !allowed) this.#world.coverage.rule("refused for a vanished protector");
     const gone = this.#gone;
     if (!allowed || flight === undefined || gone === undefined || gone.isReleased || !gone.wasKnown) return;
+    if (!flight.key.startsWith("pods/default/")) return;
     if (flight.forced || flight.askedMs < gone.atMs || reasons.some((reason) => WHATEVER.includes(reason))) return;
     const wanted = { labels: {}, minReadySeconds: 0 };
     if (this.#world.cells.get(cell)?.pods.isAvailableNow(flight.uid, wanted, Number.POSITIVE_INFINITY) !== true) return;
@@ -139,10 +140,7 @@ export class Sources {
         patch(this.#world, SOURCED, { spec: { minAvailable: 0 } });
         return;
       case "stripProtector":
-        // Without both it is one that was made by hand, which anybody may delete.
-        patch(this.#world, SOURCED, {
-          metadata: this.#chance.chance(0.5) ? { labels: null, ownerReferences: null } : { finalizers: null },
-        });
+        this.#strip(etcd.get(PROTECTOR_KEY)?.value ?? {});
         return;
       case "vanishSource":
         etcd.delete(KEY);
@@ -153,6 +151,15 @@ export class Sources {
           if (metadataOf(etcd.get(KEY)?.value ?? {}).deletionTimestamp !== undefined) this.#scale(0);
         });
     }
+  }
+
+  /** Of its marks it loses one kind: without both it is one that was made by hand, which anybody may delete. */
+  #strip(protector: Json): void {
+    const isWhole = metadataOf(protector).labels !== undefined && finalizersOf(protector).length > 0;
+    const isNameless = this.#chance.chance(0.5);
+    if (!isWhole) return;
+    const metadata = isNameless ? { labels: null, ownerReferences: null } : { finalizers: null };
+    patch(this.#world, SOURCED, { metadata });
   }
 
   /** Just now somebody wants pods gone. */
