@@ -4,6 +4,7 @@
  */
 
 import { changes } from "./changes.ts";
+import { generated } from "./generated.ts";
 
 export interface Answer {
   readonly status: number;
@@ -43,6 +44,7 @@ export async function observe(server: Server): Promise<readonly Observation[]> {
   await finalizers(call);
   await pods(call);
   await changes(call, PODS);
+  await generated(call, PROTECTORS, protector("a"), "a");
   await watches(server, notes, call);
   return notes.renamed();
 }
@@ -165,7 +167,7 @@ function eviction(name: string, deleteOptions?: Values): Values {
 
 /** What is compared of an answer. */
 function shapeOf(answer: unknown): Values {
-  const { kind, metadata, spec, status, reason, items, details } = record(answer);
+  const { kind, metadata, spec, status, reason, items, details, data } = record(answer);
   if (kind === "Status") {
     const { name: missing, kind: what } = reason === "NotFound" ? record(details) : {};
     return { kind, reason, missing, what };
@@ -184,6 +186,7 @@ function shapeOf(answer: unknown): Values {
   const { name, uid, resourceVersion, generation, deletionTimestamp, finalizers } = record(metadata);
   return {
     ...{ kind, name, uid, resourceVersion, finalizers, isTerminating: deletionTimestamp !== undefined },
+    ...(kind === "ConfigMap" ? { data } : {}),
     ...(kind === "Pod" ? { generation, ...podShape(record(spec), record(status)) } : {}),
     ...(kind === "PodProtector" ? { generation, minAvailable: record(spec).minAvailable, status: status ?? {} } : {}),
   };
