@@ -22,8 +22,8 @@ export class Gates {
   readonly #world: World;
   /** UIDs in a count that was stored, by protector and cell. */
   readonly #counted = new Map<string, Set<string>>();
-  /** When the containers became ready, in virtual milliseconds. */
-  readonly #readySince = new Map<string, number>();
+  /** When the containers became ready, in virtual milliseconds, and at which version. */
+  readonly #readySince = new Map<string, { readonly ms: number; readonly revision: number }>();
   /** When the protector came to cover what it covers. */
   readonly #coversSince = new Map<string, { readonly labels: string; readonly sinceMs: number }>();
 
@@ -76,18 +76,35 @@ export class Gates {
     const uid = text(metadataOf(after.value).uid) ?? "";
     if (before === undefined) this.#world.coverage.fault("countedGate");
     if (!isTrue(after.value, "ContainersReady")) this.#readySince.delete(uid);
-    else if (!this.#readySince.has(uid)) this.#readySince.set(uid, this.#world.time.elapsedMs);
+    else if (!this.#readySince.has(uid))
+      this.#readySince.set(uid, { ms: this.#world.time.elapsedMs, revision: after.revision });
     const opened = conditionOf(after.value, COUNTED_CONDITION);
     const was = conditionOf(before?.value ?? {}, COUNTED_CONDITION);
     if (opened?.status !== "True" || was?.status === "True") return;
     this.#opened(cell, key, uid, after.value, String(opened.reason));
   }
 
+  /** The count that is stored is older than the pod, and as it would be with it: another one went meanwhile. */
+  #isStillRight(name: string, cell: string, uid: string): boolean {
+    const truth = this.#world.cells.get(cell);
+    const stored = this.#world.coreOf(name).etcd.get(`podprotectors/${NAMESPACE}/${name}`);
+    const from = this.#readySince.get(uid)?.revision;
+    if (truth === undefined || stored === undefined || from === undefined) return false;
+    const protector = parse(stored);
+    const aggregation = protector.status?.cells.find(({ cellID }) => cellID === cell)?.aggregation;
+    const cutoffMs = Date.parse(aggregation?.maturityCutoff ?? "");
+    const last = Math.min(truth.server.etcd.revision, from + MOST_VERSIONS);
+    for (let revision = from; revision <= last; revision += 1)
+      if (truth.pods.availableAt(revision, wantedOf(protector), cutoffMs).size === aggregation?.availableReplicas)
+        return true;
+    return false;
+  }
+
   #opened(cell: string, key: string, uid: string, pod: Json, reason: string): void {
     const labels = record(metadataOf(pod).labels);
     const nowMs = this.#world.time.elapsedMs;
     if (reason === "Overdue") {
-      const waitedMs = nowMs - (this.#readySince.get(uid) ?? nowMs);
+      const waitedMs = nowMs - (this.#readySince.get(uid)?.ms ?? nowMs);
       if (waitedMs < GATE_BOUND_MS - ROUNDING_MS)
         this.#world.violation("gate", `${cell} ${key} was given up after ${waitedMs} ms`);
       return;
@@ -96,10 +113,14 @@ export class Gates {
       const wanted: Json = JSON.parse(covered);
       if (Object.entries(wanted).some(([label, value]) => labels[label] !== value)) continue;
       if (nowMs - sinceMs < KNOWN_AFTER_MS || this.#counted.get(`${name}/${cell}`)?.has(uid) === true) continue;
+      if (this.#isStillRight(name, cell, uid)) continue;
       this.#world.violation("gate", `${cell} ${key} was let be Ready (${reason}) before ${name} had counted it`);
     }
   }
 }
+
+/** At most so many versions are looked at. */
+const MOST_VERSIONS = 1_000;
 
 /** The condition is lost: somebody has written the status without it. */
 export function loseGate(world: World, chance: Chance): void {

@@ -60,14 +60,14 @@ export class Owner {
     return (question) => probes.ask(question);
   }
 
-  answered(flight: InFlight | undefined, { decisions, allowed }: Answered): void {
+  answered(flight: InFlight | undefined, { decisions, allowed, isOnlyWarned }: Answered): void {
     const { protector, violation } = this.#world;
     const decision = decisions.find((one) => one.includes(`/${protector}=`));
     if (flight === undefined || decision === undefined) return;
     const reason = decision.slice(decision.indexOf("=") + 1);
     const pod = flight.key.split("/")[2] ?? "";
     const since = (said: ReadonlyMap<string, number>): boolean => (said.get(pod) ?? -1) >= flight.askedMs;
-    if (allowed && !UNASKED.has(reason) && !since(this.#yes))
+    if (allowed && !isOnlyWarned && !UNASKED.has(reason) && !since(this.#yes))
       violation("probe", `${flight.key} was let go (${reason}), and its owner did not say yes`);
     if (reason === "Probe:refused" && !since(this.#no))
       violation("probe", `${flight.key} was refused for its owner, who did not say no`);

@@ -48,8 +48,8 @@ function annotate(etcd: Etcd, key: string, value: string | undefined): void {
 }
 
 /** A deletion carries its pod as it is reviewed: one that is held back does not go. */
-export function checkHeld({ request, allowed, reasons }: Answered, violation: Violate): void {
-  if (!allowed || request.operation !== "DELETE" || reasons.length === 0) return;
+export function checkHeld({ request, allowed, reasons, isOnlyWarned }: Answered, violation: Violate): void {
+  if (!allowed || isOnlyWarned || request.operation !== "DELETE" || reasons.length === 0) return;
   const { name, annotations } = metadataOf(record(request.oldObject));
   if (record(annotations)[PRE_ACTIVITY] === undefined || reasons.some((reason) => WHATEVER.has(reason))) return;
   violation("pre-activity", `${String(name)} was let go (${reasons.join()}), and something is left to do`);
