@@ -272,7 +272,10 @@ describe("updates (design 10)", () => {
     ["a GET says nothing about the change", { generation: 3 }, 3, alive(SETTLE_MS), "keep UPDATE w=1"],
     ["committed, the status lags", { generation: 4 }, 3, NO_EVIDENCE, "keep UPDATE w=1"],
     ["committed, the status lags for ever", { generation: 4 }, 3, listed(SETTLE_MS), "keep UPDATE w=1"],
-    ["committed, restarting", { generation: 4, readyForSeconds: undefined }, 4, listed(SETTLE_MS), "keep UPDATE w=0"],
+    ["committed, restarting", { generation: 4, readyForSeconds: undefined }, 3, listed(SETTLE_MS), "keep UPDATE w=0"],
+    ["over, not ready again yet", { generation: 4, readyForSeconds: undefined }, 4, NO_EVIDENCE, "keep UPDATE w=0"],
+    ["over, and never ready again", { generation: 4, readyForSeconds: undefined }, 4, listed(SETTLE_MS), "UPDATE R3"],
+    ["over, in a pod that is not counted any more", { generation: 4, labels: {} }, 4, listed(SETTLE_MS), "UPDATE R3"],
     ["committed and available again", { generation: 4 }, 4, NO_EVIDENCE, "UPDATE UpdateDone"],
     ["dead", { generation: 4, terminating: true }, undefined, NO_EVIDENCE, "UPDATE R1"],
   ];

@@ -137,14 +137,14 @@ function sightKeys(identity: string, operation: Operation, record: ReservationRe
 }
 
 /**
- * A change is in the snapshot and not over: only {@link isUpdateDone} settles it. Either a generation above the reviewed one, or,
- * where a second change was reviewed and never committed, the first, which the status has not caught up with.
+ * A change is in the snapshot and not over: the status has not caught up with it, whichever of several it is. One that is over restarts
+ * nothing any more, whether its pod is available or not: a protector that does not count the pod (its selector was edited) never sees
+ * it available.
  */
 function isUpdateUnderWay({ reservation, pod, snapshot, isAvailable }: Case): boolean {
-  const reviewed = reservation.records.get("UPDATE")?.podGeneration;
-  if (reviewed === undefined) return !isAvailable;
+  if (reservation.records.get("UPDATE")?.podGeneration === undefined) return !isAvailable;
   if (pod === undefined || (snapshot.declinedGeneration(pod) ?? -1) >= pod.generation) return false;
-  return pod.generation > reviewed || (snapshot.settledGeneration(pod) ?? -1) < pod.generation;
+  return (snapshot.settledGeneration(pod) ?? -1) < pod.generation;
 }
 
 export function reaches(sentMs: number | undefined, dueMs: number): boolean {

@@ -27,4 +27,9 @@ export const REGRESSIONS: readonly Regression[] = [
     features: ["suspend"],
     what: "a pending pod that could not be pinned was let go seconds later, when it had become available",
   },
+  {
+    seed: 1098,
+    features: ["inPlace"],
+    what: "the record of a change that was over stayed for ever where its protector did not count the pod any more",
+  },
 ];

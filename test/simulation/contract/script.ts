@@ -28,6 +28,7 @@ const MERGE = "application/merge-patch+json";
 export const CONTRACT_NAMESPACE = "contract";
 const PROTECTORS = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${CONTRACT_NAMESPACE}/podprotectors`;
 const PODS = `/api/v1/namespaces/${CONTRACT_NAMESPACE}/pods`;
+const MAPS = `/api/v1/namespaces/${CONTRACT_NAMESPACE}/configmaps`;
 const CELLS = { cells: [{ cellID: "one", aggregation: { totalReplicas: 1, availableReplicas: 1 } }] };
 const SUMMARY = { totalReplicas: 1, aggregatedAvailableReplicas: 1, estimatedAvailableReplicas: 1 };
 
@@ -44,7 +45,7 @@ export async function observe(server: Server): Promise<readonly Observation[]> {
   await finalizers(call);
   await pods(call);
   await changes(call, PODS);
-  await generated(call, PROTECTORS, protector("a"), "a");
+  await generated(call, { protectors: PROTECTORS, maps: MAPS }, protector("a"), "a");
   await watches(server, notes, call);
   return notes.renamed();
 }
