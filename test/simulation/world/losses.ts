@@ -3,6 +3,7 @@ import { removeCells } from "../../../controllers/generator/remove-cells.ts";
 import { ApiClient } from "../../../shared/kube/api.ts";
 import type { Backup } from "../apiserver/etcd.ts";
 import { metadataOf } from "../apiserver/objects.ts";
+import type { ApiServer } from "../apiserver/server.ts";
 import type { Chance } from "../random.ts";
 import { parse, reservedUids } from "./checks.ts";
 import { exemptUnderWay } from "./operators.ts";
@@ -12,6 +13,18 @@ import { NAMESPACE, PROTECTORS, type SimulatedCell, type World } from "./world.t
 const BACKUP_AGE_MEAN_MS = 20_000;
 const ABSENCE_MEAN_MS = 4_000;
 const CALL_TIMEOUT_MS = 10_000;
+/** Stopping a server, replacing its storage and starting it again takes longer than a connection that breaks (decision 3). */
+const RESTORE_LEAST_MS = 1_200;
+const RESTORE_MEAN_MS = 3_000;
+
+/** The server's storage was replaced just now: it is away for a while. */
+function restart(world: World, server: ApiServer, chance: Chance): void {
+  server.reset();
+  world.network.serves(server.name, false);
+  world.time.timers.after(RESTORE_LEAST_MS + chance.exponential(RESTORE_MEAN_MS), () =>
+    world.network.serves(server.name, true),
+  );
+}
 
 /** The core's etcd goes back to a backup; what was admitted since then is lost until somebody notices. */
 export function restoreCore(world: World, chance: Chance): void {
@@ -33,7 +46,7 @@ export function restoreCore(world: World, chance: Chance): void {
     for (const { name } of world.scenario.protectors)
       if (world.coreOf(name) === core)
         world.suspensions.stored(name, core.etcd.get(`podprotectors/${NAMESPACE}/${name}`));
-    core.reset();
+    restart(world, core, chance);
   });
 }
 
@@ -65,11 +78,18 @@ export function restoreCell(world: World, chance: Chance): void {
   const cell = chance.pick([...world.cells.values()]);
   const backup = cell.server.etcd.backup();
   world.time.timers.after(chance.exponential(BACKUP_AGE_MEAN_MS), () => {
-    if (world.faultsActive) restoreCellTo(world, cell, backup, chance.chance(0.5));
+    if (world.faultsActive) restoreCellTo(world, cell, backup, chance.chance(0.5), chance);
   });
 }
 
-export function restoreCellTo(world: World, cell: SimulatedCell, backup: Backup, bumped: boolean): void {
+/** Without a `chance` the server is back at once. */
+export function restoreCellTo(
+  world: World,
+  cell: SimulatedCell,
+  backup: Backup,
+  bumped: boolean,
+  chance?: Chance,
+): void {
   const { etcd } = cell.server;
   const before = etcd.revision;
   world.note(`${cell.name} goes back from ${before} to ${backup.revision}`);
@@ -86,7 +106,8 @@ export function restoreCellTo(world: World, cell: SimulatedCell, backup: Backup,
     revision,
     pods.map(([key, { value }]) => [key, value] as const),
   );
-  cell.server.reset();
+  if (chance === undefined) cell.server.reset();
+  else restart(world, cell.server, chance);
   cell.kubelet.restarted();
   cell.restarts?.restored();
   for (const uid of cell.restarts?.underWay() ?? []) world.exemptions.unknown(uid);

@@ -9,6 +9,8 @@ const SLOW_MEAN_DELAY_MS = 900;
 interface LinkState {
   requestsLost: boolean;
   responsesLost: boolean;
+  /** Nothing listens at the other end. */
+  isRefused: boolean;
   /** Messages take so long on average, each its own time: what was sent later arrives earlier, or after its sender gave up. */
   meanDelayMs: number;
   /** Or exactly so long, where a scene wants it. */
@@ -28,13 +30,18 @@ export class Network {
 
   /** The faults of the link that is made next; {@link add} must follow. */
   faultsOf(): LinkFaults {
-    const state: LinkState = { requestsLost: false, responsesLost: false, meanDelayMs: MEAN_DELAY_MS };
+    const state: LinkState = {
+      requestsLost: false,
+      responsesLost: false,
+      isRefused: false,
+      meanDelayMs: MEAN_DELAY_MS,
+    };
     this.#made = state;
     return {
       delayMs: () => state.fixedDelayMs ?? this.#chance.exponential(state.meanDelayMs),
       requestsLost: () => state.requestsLost,
       responsesLost: () => state.responsesLost,
-      refused: () => false,
+      refused: () => state.isRefused,
       oneLost: () => this.#isRequestLost(),
     };
   }
@@ -60,6 +67,11 @@ export class Network {
   set(user: string, server: string, state: Partial<LinkState>): void {
     for (const { link, state: now } of this.#links)
       if (link.user === user && link.server.name === server) Object.assign(now, state);
+  }
+
+  /** Whether `server` takes connections from here on. */
+  serves(server: string, isServing: boolean): void {
+    for (const { link, state } of this.#links) if (link.server.name === server) state.isRefused = !isServing;
   }
 
   heal(): void {
