@@ -171,7 +171,7 @@ export function stateMetrics(metrics: Metrics, aggregator: Aggregator, clock: Cl
   metrics.gaugeFrom(
     {
       name: "aggregator_update_trigger_age_seconds",
-      help: "Time since the update trigger's pod last changed; absent where none was seen, and a restore of the cell may go unnoticed.",
+      help: "Time since the update trigger's pod last changed; absent where none was seen: then a restore of the cell shows only in versions and lists.",
     },
     (set) => {
       const { triggerSeenMs } = aggregator.cell;

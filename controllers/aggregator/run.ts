@@ -73,6 +73,7 @@ function watchPods(
     uidOf: (pod: Pod) => pod.uid,
     versionOf: (pod: Pod) => pod.resourceVersion,
     pageSize: POD_PAGE_SIZE,
+    relistAfterOutageMs: RELIST_AFTER_OUTAGE_MS,
     // A pod that can't be read is still there: what was known of it holds until it is gone.
     unparsable: "keepLast",
     onEvent,

@@ -32,7 +32,7 @@ export interface ListWatchOptions<T> {
   readonly confirmEveryMs?: number;
   /**
    * After an outage of at least this long everything is listed anew. A server that was restored meanwhile and has passed the position would
-   * resume the stream as if nothing had happened (design 5.4). Undefined: never, for collections too large for it that have another sign.
+   * resume the stream as if nothing had happened (design 5.4). Undefined: never.
    */
   readonly relistAfterOutageMs?: number;
   /** `keepLast`: an object that became unparsable stays as it was last known. Default `drop`. */

@@ -598,10 +598,19 @@ describe("a server that was restored and has passed the position while nobody as
     const it = rig();
     it.transport.watches.push(statusAnswer(410));
     await it.start(new ScriptedStream());
-    it.transport.lists.push(page("20", [raw("a", "4", "red", "another")]));
+    it.transport.lists.push(page("20", [raw("a", "14", "red", "another")]));
     await it.time.advance(1000);
-    expect(it.state()).toBe("20: a@4");
+    expect(it.state()).toBe("20: a@14");
     expect(it.events.map(({ kind }) => kind)).not.toContain("versionWentBack");
+  });
+
+  test("is noticed by an object that had been deleted and is there again, whatever its name is now", async () => {
+    const it = rig();
+    it.transport.watches.push(statusAnswer(410));
+    await it.start(new ScriptedStream());
+    it.transport.lists.push(page("20", [raw("a", "5"), raw("b", "6"), raw("c", "4")]));
+    await it.time.advance(1000);
+    expect(it.events).toContainEqual({ kind: "versionWentBack", from: "10", to: "4" });
   });
 
   const list = "LIST limit=250&resourceVersion=10&resourceVersionMatch=NotOlderThan";

@@ -259,7 +259,7 @@ export class ListWatch<T> implements LearningSource<T> {
   ): { from: string; to: string } | undefined {
     const known = this.#store.position;
     if (known !== undefined && isOlderVersion(version, known)) return { from: known, to: version };
-    const newer = this.#store.newerThan(objects, owed);
+    const newer = this.#store.contradictedBy(objects, owed);
     return newer && { from: newer.held, to: newer.listed };
   }
 

@@ -111,8 +111,11 @@ export class ObjectStore<T> {
     this.#tell((handler) => handler.advanced?.(version));
   }
 
-  /** An object that is held, or `owed`, at a newer version than in `objects`, which no history can bring. */
-  newerThan(
+  /**
+   * What no history can bring: an object that is held, or `owed`, at a newer version than in `objects`, and one that is not held although
+   * its version was passed, because it had been deleted.
+   */
+  contradictedBy(
     objects: ReadonlyMap<string, T>,
     owed: ReadonlyMap<string, string>,
   ): { readonly held: string; readonly listed: string } | undefined {
@@ -122,11 +125,11 @@ export class ObjectStore<T> {
       const listed = object === undefined ? held : versionOf(object);
       if (held !== listed && isOlderVersion(listed, held)) return { held, listed };
     }
-    for (const [key, before] of this.#objects) {
-      const object = objects.get(key);
-      if (object === undefined || uidOf(object) !== uidOf(before)) continue;
-      const [held, listed] = [versionOf(before), versionOf(object)];
-      if (held !== listed && isOlderVersion(listed, held)) return { held, listed };
+    for (const [key, object] of objects) {
+      const before = this.#objects.get(key);
+      const isHeld = before !== undefined && uidOf(before) === uidOf(object);
+      const [held, listed] = [isHeld ? versionOf(before) : this.#position, versionOf(object)];
+      if (held !== undefined && (held !== listed || !isHeld) && isOlderVersion(listed, held)) return { held, listed };
     }
     return undefined;
   }

@@ -43,6 +43,7 @@ export class AggregatorNode {
         path: "/api/v1/pods",
         parse: parser.parse,
         serverTimeoutSeconds: SERVER_TIMEOUT_SECONDS,
+        relistAfterOutageMs: RELIST_AFTER_OUTAGE_MS,
       },
       keyOf: (pod) => `${pod.namespace}/${pod.name}`,
       uidOf: (pod) => pod.uid,
