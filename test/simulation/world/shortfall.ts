@@ -12,10 +12,14 @@ interface Loss {
 export class Shortfall {
   #losses: Loss[] = [];
   #published: PodProtector | undefined;
+  #reserved = 0;
 
-  /** The protector was written; its counts say which losses are known. */
+  /** The protector was written; its counts say which losses are known, its reservations what may still go. */
   written(protector: PodProtector): void {
     this.#published = protector;
+    this.#reserved = 0;
+    for (const { admissionHistory } of protector.status?.cells ?? [])
+      for (const { counter } of admissionHistory?.buckets ?? []) this.#reserved += counter ?? 1;
   }
 
   /** A pod became unavailable without having been deleted. */
@@ -27,7 +31,8 @@ export class Shortfall {
   unexplained(available: number): number {
     if (this.#published === undefined) return 0;
     const missing = this.#published.spec.minAvailable - available;
-    if (missing <= 0) this.#forgetPublished();
+    // What was admitted before the loss may still be committed, and then the loss shows.
+    if (missing + this.#reserved <= 0) this.#forgetPublished();
     return missing - this.#losses.length;
   }
 
