@@ -101,7 +101,11 @@ describe("a call reaches the handler", () => {
     ["a review", "/webhook/cell-1?timeout=5s", { cell: "cell-1", kind: "validate", timeout: "5s" }],
     ["a review without timeout", "/webhook/cell-1", { cell: "cell-1", kind: "validate", timeout: undefined }],
     ["a binding", "/webhook/cell-1/mutate?timeout=1s", { cell: "cell-1", kind: "mutate", timeout: "1s" }],
-    ["through the router", "/webhook/cell%2D1?a=1&timeout=%35s", { cell: "cell-1", kind: "validate", timeout: "5s" }],
+    [
+      "a path in other letters",
+      "/webhook/cell%2D1?a=1&timeout=%35s",
+      { cell: "cell-1", kind: "validate", timeout: "5s" },
+    ],
   ])("%s", async (_name, path, expected) => {
     const calls: Call[] = [];
     const { port } = await start((call) => {

@@ -7,14 +7,21 @@ import { atOnce, type Eventual } from "./at-once.ts";
 import { isJson, isTooLarge, ReceivedCall, readBody, tooLarge } from "./body.ts";
 import { EndOfTurn } from "./end-of-turn.ts";
 import { MAX_REVIEW_BYTES, MAX_REVIEWS_IN_FLIGHT, NODE_LIMITS } from "./limits.ts";
-import { Paths, type Place } from "./paths.ts";
 import { BadReview } from "./review.ts";
 import { SlowCallers } from "./slow-callers.ts";
 import type { ServingCertificate } from "./tls.ts";
 
 /** One call, as the handler sees it. */
-export interface Call extends Place {
+export interface Call {
+  readonly cell: string;
+  /**
+   * `validate` decides; `mutate` binds an eviction to the pod's UID (design 6); `gate` adds the counted gate to a new pod whose
+   * protector asks for it, `gateAll` to every one that is counted (design 10).
+   */
+  readonly kind: "validate" | "mutate" | "gate" | "gateAll";
   readonly body: string;
+  /** Value of the query parameter `timeout`. */
+  readonly timeout: string | undefined;
   /** True from the moment at which the caller went away. */
   readonly gone: () => boolean;
 }
@@ -52,7 +59,6 @@ const JSON_HEADERS = { "content-type": "application/json" };
 const TEXT_HEADERS = { "content-type": "text/plain; charset=utf-8" };
 const CLOSING_JSON_HEADERS = { ...JSON_HEADERS, connection: "close" };
 const CLOSING_TEXT_HEADERS = { ...TEXT_HEADERS, connection: "close" };
-const DEFECT = "this review could not be decided because of a defect in the webhook; see its log";
 
 /** Tells the reply whether it reached the caller. `finish` means handed to the kernel before the connection closed. */
 function followDelivery(outgoing: ServerResponse, delivered: (complete: boolean) => void): void {
@@ -66,7 +72,6 @@ export class WebhookServer {
   readonly #server: Server;
   readonly #endOfTurn = new EndOfTurn();
   readonly slowCallers: SlowCallers;
-  readonly #paths: Paths;
   readonly #answer: ReturnType<typeof getRequestListener>;
   #certificate: ServingCertificate;
   #service: Service | undefined;
@@ -79,7 +84,6 @@ export class WebhookServer {
     this.#certificate = options.certificate;
     // Only apiservers may call, where they show a certificate (design 11); everybody else ends at the handshake.
     const mutual = options.certificate.ca !== undefined;
-    this.#paths = new Paths(options.pathPrefix, options.cells);
     const app = this.#routes();
     this.#answer = getRequestListener((request, env) => app.fetch(request, env));
     this.#server = createServer(
@@ -199,54 +203,8 @@ export class WebhookServer {
     readBody(incoming, MAX_REVIEW_BYTES, (body) => {
       this.slowCallers.complete(socket);
       incoming.received = body;
-      this.#endOfTurn.after(() => this.#dispatch(incoming, outgoing, body));
+      this.#endOfTurn.after(() => void this.#answer(incoming, outgoing).then(() => this.#left()));
     });
-  }
-
-  /** A review at a path that is known is decided here; the router has the rest, most of it errors. */
-  #dispatch(incoming: ReceivedCall, outgoing: ServerResponse, body: string | BadReview): void {
-    const place = typeof body === "string" ? this.#paths.find(incoming.url ?? "") : undefined;
-    if (typeof body !== "string" || place === undefined || this.#service === undefined)
-      void this.#answer(incoming, outgoing).then(() => this.#left());
-    else this.#decide(this.#service, { ...place, body, gone: () => outgoing.destroyed }, outgoing);
-  }
-
-  #decide(service: Service, call: Call, outgoing: ServerResponse): void {
-    try {
-      const reply = service.handle(call);
-      if (reply instanceof Promise) void this.#decideLater(reply, outgoing);
-      else this.#send(reply, outgoing);
-    } catch (error) {
-      this.#send(this.#failure(error), outgoing);
-    }
-  }
-
-  async #decideLater(reply: Promise<Reply>, outgoing: ServerResponse): Promise<void> {
-    const known = await this.#together(reply).catch((error: unknown) => this.#failure(error));
-    this.#send(known, outgoing);
-  }
-
-  /** Written at once and as a whole. */
-  #send({ status, body, delivered }: Reply, outgoing: ServerResponse): void {
-    if (delivered !== undefined) followDelivery(outgoing, delivered);
-    const text = status === 200 ? body : `${body}\n`;
-    outgoing.writeHead(status, { ...this.#headers(status), "content-length": Buffer.byteLength(text) }).end(text);
-    this.#left();
-  }
-
-  #headers(status: number): Readonly<Record<string, string>> {
-    if (status === 200) return this.#draining ? CLOSING_JSON_HEADERS : JSON_HEADERS;
-    return this.#draining ? CLOSING_TEXT_HEADERS : TEXT_HEADERS;
-  }
-
-  /** What is answered when there is no decision; told to those who count. */
-  #failure(error: unknown): Reply {
-    if (error instanceof BadReview) {
-      this.#service?.rejected(error.status, error.message);
-      return { status: error.status, body: error.message };
-    }
-    this.#service?.crashed(error);
-    return { status: 500, body: DEFECT };
   }
 
   #isTaken(incoming: IncomingMessage): boolean {
@@ -292,13 +250,13 @@ export class WebhookServer {
   #reply({ status, body, delivered }: Reply, outgoing: ServerResponse): Response {
     if (delivered !== undefined) followDelivery(outgoing, delivered);
     if (status !== 200) return this.#text(status, body);
-    return new Response(body, { headers: this.#headers(status) });
+    return new Response(body, { headers: this.#draining ? CLOSING_JSON_HEADERS : JSON_HEADERS });
   }
 
   #failed(context: Context<Env, string>, error: unknown): Response {
     if (error instanceof BadReview) return this.#refuse(context, error);
-    const { status, body } = this.#failure(error);
-    return this.#text(status, body);
+    this.#service?.crashed(error);
+    return this.#text(500, "this review could not be decided because of a defect in the webhook; see its log");
   }
 
   #refuse(context: Context<Env, string>, error: BadReview): Response {
@@ -311,6 +269,10 @@ export class WebhookServer {
   }
 
   #text(status: number, message: string, extra?: Readonly<Record<string, string>>): Response {
-    return new Response(`${message}\n`, { status, headers: { ...this.#headers(status), ...extra } });
+    const headers = this.#draining ? CLOSING_TEXT_HEADERS : TEXT_HEADERS;
+    return new Response(`${message}\n`, {
+      status,
+      headers: extra === undefined ? headers : { ...headers, ...extra },
+    });
   }
 }
