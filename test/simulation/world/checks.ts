@@ -108,9 +108,11 @@ export class Checks {
     );
     const { exemptions } = this.#world;
     const { name } = protector.metadata;
-    // The hold is written at once, and the list of what there is now may take longer: nobody uses what is counted on hold.
+    // A hold does not wait for long for the list of what there is now, and nobody uses what is counted on hold.
     const isOnHold =
-      aggregation.hold !== undefined && exemptions.isOver(name, after.cellID, position, Number.POSITIVE_INFINITY);
+      aggregation.hold !== undefined &&
+      aggregation.hold !== before?.aggregation?.hold &&
+      exemptions.isOver(name, after.cellID, position, Number.POSITIVE_INFINITY);
     if (available.size !== aggregation.availableReplicas && !isOnHold) {
       this.#violate(
         "S3",
