@@ -1,4 +1,5 @@
 /** How the API server model presents stored values as Kubernetes objects, and how it merges a write into one. */
+import { GROUP } from "../../../shared/schema/annotations.ts";
 import type { Json, Stored } from "./etcd.ts";
 import type { Resource } from "./resources.ts";
 
@@ -16,6 +17,7 @@ export function metadataOf(value: Json): Json {
 
 /** Objects are immutable once stored: what is made of one is made once, however many clients see it. */
 const presented = new WeakMap<Stored, Json>();
+const listed = new WeakMap<Stored, Json>();
 const texts = new WeakMap<Json, string>();
 
 /** The object as a response shows it: apiVersion, kind and the resourceVersion of its revision. */
@@ -32,6 +34,19 @@ export function present(resource: Resource, stored: Stored): Json {
     presented.set(stored, object);
   }
   return object;
+}
+
+/** The object as a list shows it: those of built-in kinds say nothing of their kind there. */
+export function presentInList(resource: Resource, stored: Stored): Json {
+  const object = present(resource, stored);
+  if (resource.group === GROUP) return object;
+  let item = listed.get(stored);
+  if (item === undefined) {
+    const { apiVersion: _, kind: __, ...rest } = object;
+    item = rest;
+    listed.set(stored, item);
+  }
+  return item;
 }
 
 /** JSON of a value that never changes; a spec or a status that versions have in common is written out once. */

@@ -7,7 +7,17 @@ import type { Ports } from "../../../shared/runtime/clock.ts";
 import type { AdmissionChain } from "./admission.ts";
 import { deletePod, deletePods, evictPod } from "./deletion.ts";
 import type { Etcd, Json, Stored } from "./etcd.ts";
-import { jsonOf, matchesLabels, mergePatch, metadataOf, present, record, replaced, text } from "./objects.ts";
+import {
+  jsonOf,
+  matchesLabels,
+  mergePatch,
+  metadataOf,
+  present,
+  presentInList,
+  record,
+  replaced,
+  text,
+} from "./objects.ts";
 import {
   alreadyExists,
   conflict,
@@ -206,7 +216,7 @@ export class ApiServer {
       kind: `${resource.kind}List`,
       apiVersion: "v1",
       metadata,
-      items: items.map((one) => present(resource, one)),
+      items: items.map((one) => presentInList(resource, one)),
     });
   }
 

@@ -187,7 +187,7 @@ function shapeOf(answer: unknown): Values {
   const { name, uid, resourceVersion, generation, deletionTimestamp, finalizers } = record(metadata);
   return {
     ...{ kind, name, uid, resourceVersion, finalizers, isTerminating: deletionTimestamp !== undefined },
-    ...(kind === "ConfigMap" ? { data } : {}),
+    ...(data === undefined ? {} : { data }),
     ...(kind === "Pod" ? { generation, ...podShape(record(spec), record(status)) } : {}),
     ...(kind === "PodProtector" ? { generation, minAvailable: record(spec).minAvailable, status: status ?? {} } : {}),
   };
