@@ -108,6 +108,7 @@ const SILENT: ReadonlySet<string> = new Set(["timeout", "dns"]);
 
 function noteWatch(outage: Outage, event: WatchEvent): void {
   if (event.kind === "failed") outage.failed(SILENT.has(event.tag));
+  else if (event.kind === "listed" && event.reason === "standstill") outage.passed();
   else if (event.kind === "listed" || event.kind === "watching" || event.kind === "confirmed") outage.succeeded();
 }
 
@@ -175,7 +176,7 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
       observer,
       tag: nonces.tag,
       settleMs: parts.settleMs,
-      recovering: () => outage.recovering,
+      recovering: () => outage.recovering || watch.isDoubtful,
       ghosts: observeGhosts(name, parts),
       releases: { has: (uid) => typeof outlive === "object" && outlive.isReleased(name, uid) },
     });

@@ -31,6 +31,12 @@ export class Outage {
     if (sinceMs !== undefined && nowMs - sinceMs >= OUTAGE_MIN_MS) this.#recoveredMs = nowMs;
   }
 
+  /** There may have been an outage that nobody here has seen, and the core has answered since. */
+  passed(): void {
+    this.succeeded();
+    this.#recoveredMs = this.#clock.monotonicMs();
+  }
+
   /** True until those who know more had the time to put the cells on hold. */
   get recovering(): boolean {
     return this.#clock.monotonicMs() - this.#recoveredMs < RECOVERY_MS;

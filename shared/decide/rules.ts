@@ -55,6 +55,8 @@ export const RULES = [
   "Reassert",
   /** 5.4: a list that does not show what an own answer has shown is of another history. Left out: it is taken as it is. */
   "OwnAnswers",
+  /** 5.4: a process that stood still may have missed an outage. Left out: it goes on as if no time had passed. */
+  "Standstill",
   /** 5.4: a cache decides nothing that was not confirmed current within a bound. */
   "ConfirmedCache",
   /** 5.7: all protectors must agree. Left out: the first one decides. */

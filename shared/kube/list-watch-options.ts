@@ -32,7 +32,8 @@ export interface ListWatchOptions<T> {
   readonly confirmEveryMs?: number;
   /**
    * After an outage of at least this long everything is listed anew. A server that was restored meanwhile and has passed the position would
-   * resume the stream as if nothing had happened (design 5.4). Undefined: never.
+   * resume the stream as if nothing had happened (design 5.4). The same where this process stood still as long, and the stream has not
+   * outlived that. Undefined: never.
    */
   readonly relistAfterOutageMs?: number;
   /** `keepLast`: an object that became unparsable stays as it was last known. Default `drop`. */

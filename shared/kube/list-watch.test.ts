@@ -29,7 +29,8 @@ const TOO_LARGE = {
 };
 
 class Rig {
-  readonly time = new VirtualTime({ seed: 7 });
+  readonly time = new VirtualTime();
+  readonly process = this.time.process({ seed: 7 });
   readonly transport = new ScriptedTransport();
   readonly events: WatchEvent[] = [];
   readonly notices: string[] = [];
@@ -39,7 +40,7 @@ class Rig {
     this.source = new ListWatch<Thing>({
       name: "things",
       transport: this.transport,
-      ports: this.time,
+      ports: this.process,
       path: "/things",
       parse: parseThing,
       keyOf: (thing) => `ns/${thing.name}`,
@@ -636,6 +637,49 @@ describe("a server that was restored and has passed the position while nobody as
     const tries = it.transport.requests.slice(1);
     expect(tries[times]).toBe(next);
     expect(tries.includes(list)).toBe(next === list);
+  });
+});
+
+describe("a process that stood still", () => {
+  const list = "LIST limit=250&resourceVersion=10&resourceVersionMatch=NotOlderThan";
+  const resumed = "WATCH resourceVersion=10";
+  test.each<[string, Partial<ListWatchOptions<Thing>>, number, string]>([
+    ["lists anew when its stream has ended meanwhile", { relistAfterOutageMs: 1000 }, 2000, list],
+    ["goes on after a shorter time", { relistAfterOutageMs: 1000 }, 400, resumed],
+    ["goes on where that is not asked for", {}, 2000, resumed],
+  ])("%s", async (_, options, ms, next) => {
+    const it = rig(options);
+    const stream = new ScriptedStream();
+    await it.start(stream, new ScriptedStream());
+    it.process.pause();
+    await it.time.advance(ms);
+    it.process.resume();
+    expect(it.source.isDoubtful).toBe(next === list);
+    stream.end();
+    it.transport.lists.push(page("20", [raw("a", "5"), raw("b", "6")]));
+    await it.time.advance(1000);
+    const asked = it.transport.requests.slice(2).filter((request) => request !== "LIST limit=1");
+    expect(asked[0]).toBe(next);
+    expect(it.events.some((event) => event.kind === "listed" && event.reason === "standstill")).toBe(next === list);
+    expect(it.source.isDoubtful).toBe(false);
+  });
+
+  test("trusts a stream that has outlived it: it reaches a LIST that was sent after", async () => {
+    const it = rig({ relistAfterOutageMs: 1000 });
+    const stream = new ScriptedStream();
+    await it.start(stream, new ScriptedStream());
+    it.process.pause();
+    await it.time.advance(2000);
+    it.transport.confirmations.push(page("12", []));
+    it.process.resume();
+    await it.time.advance(100);
+    expect(it.source.isDoubtful).toBe(true);
+    stream.event("MODIFIED", raw("a", "12"));
+    await it.time.advance(100);
+    expect(it.source.isDoubtful).toBe(false);
+    stream.end();
+    await it.time.advance(1000);
+    expect(it.transport.requests.at(-1)).toBe("WATCH resourceVersion=12");
   });
 });
 

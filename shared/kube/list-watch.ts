@@ -1,5 +1,7 @@
+import { isLeftOut } from "../decide/rules.ts";
 import { Backoff } from "../runtime/backoff.ts";
 import { sleep } from "../runtime/clock.ts";
+import { Standstill } from "../runtime/standstill.ts";
 import { isComparableVersion, isOlderVersion } from "../schema/resource-version.ts";
 import type { Collection } from "./collection.ts";
 import { CompleteList } from "./complete-list.ts";
@@ -50,6 +52,9 @@ export class ListWatch<T> implements LearningSource<T> {
   #swapping = false;
   /** Monotonic time of the first failure since the last stream was opened. */
   #failingSinceMs: number | undefined;
+  readonly #standstill: Standstill | undefined;
+  /** When the stream that is read was asked for, or the list before it. */
+  #askedMs = Number.NEGATIVE_INFINITY;
   #lists = 0;
   /** When the last list began. */
   #listedMs = Number.NEGATIVE_INFINITY;
@@ -95,18 +100,23 @@ export class ListWatch<T> implements LearningSource<T> {
       wentBack: (from, to) => this.#doubt(`the server's version went back from ${from} to ${to}`),
       failed: (error, retryMs) => this.#emit({ kind: "failed", during: "confirm", tag: error.tag, error, retryMs }),
     });
+    const { relistAfterOutageMs } = options;
+    if (relistAfterOutageMs !== undefined)
+      this.#standstill = new Standstill(ports, relistAfterOutageMs, () => this.#confirmation.request());
   }
 
   /** Begins; idempotent. Ends only by `stop`. */
   start(): void {
     if (this.#running !== undefined || this.#stopping.signal.aborted) return;
     const { signal } = this.#stopping;
+    this.#standstill?.start();
     this.#running = Promise.all([this.#run(signal), this.#confirmWhenSynced(signal)]);
   }
 
   /** Ends the loop and its requests; resolves when nothing of it runs any more. */
   async stop(): Promise<void> {
     this.#stopping.abort();
+    this.#standstill?.stop();
     await this.#running;
   }
 
@@ -146,6 +156,16 @@ export class ListWatch<T> implements LearningSource<T> {
     return this.#confirmation.confirmedSentMs;
   }
 
+  /**
+   * This process stood still, and nothing shows yet that the stream went on meanwhile: an outage may have passed in which the server was
+   * restored. Ends when the stream reaches a LIST that was sent after, or with a complete list.
+   */
+  get isDoubtful(): boolean {
+    if (this.#standstill === undefined || isLeftOut("Standstill")) return false;
+    const { wokeMs } = this.#standstill;
+    return wokeMs > this.#askedMs && wokeMs > (this.#confirmation.confirmedSentMs ?? Number.NEGATIVE_INFINITY);
+  }
+
   /** Complete lists after the first one. */
   get relists(): number {
     return Math.max(0, this.#lists - 1);
@@ -178,6 +198,8 @@ export class ListWatch<T> implements LearningSource<T> {
     while (!signal.aborted) {
       let during: "list" | "watch" = "list";
       try {
+        // Before the first list nothing is held that could be wrong.
+        if (this.synced && this.isDoubtful) reason ??= "standstill";
         if (reason !== undefined) await this.#list(reason, signal);
         reason = undefined;
         during = "watch";
@@ -223,6 +245,7 @@ export class ListWatch<T> implements LearningSource<T> {
     const { clock } = this.#options.ports;
     const startedMs = clock.monotonicMs();
     this.#listedMs = startedMs;
+    this.#askedMs = startedMs;
     const known = this.#store.position;
     const floor = reason !== "versionWentBack" && isComparableVersion(known) ? known : undefined;
     const owed = this.#store.owed();
@@ -270,6 +293,7 @@ export class ListWatch<T> implements LearningSource<T> {
     const [least, most] = this.#options.serverTimeoutSeconds ?? DEFAULT_SERVER_TIMEOUT_SECONDS;
     const timeoutSeconds = least + Math.floor(ports.random.fraction() * (most - least + 1));
     const startedMs = ports.clock.monotonicMs();
+    if (!this.isDoubtful) this.#askedMs = startedMs;
     const seen = { events: 0, bookmarks: 0 };
     const stream = new AbortController();
     this.#stream = stream;

@@ -26,7 +26,7 @@ export type WatchFailureTag =
   | "rejected";
 
 /** Why a complete list was made. */
-export type ListReason = "first" | "expired" | "corrupt" | "versionWentBack" | "outage";
+export type ListReason = "first" | "expired" | "corrupt" | "versionWentBack" | "outage" | "standstill";
 
 /** What a list-watch tells those who observe it (metrics, logs); carries no objects. */
 export type WatchEvent =

@@ -4,7 +4,14 @@ import type { Clock } from "../runtime/clock.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
 
-const LIST_REASONS = ["first", "expired", "corrupt", "versionWentBack", "outage"] as const satisfies ListReason[];
+const LIST_REASONS = [
+  "first",
+  "expired",
+  "corrupt",
+  "versionWentBack",
+  "outage",
+  "standstill",
+] as const satisfies ListReason[];
 const FAILURE_TAGS = [
   "timeout",
   "aborted",

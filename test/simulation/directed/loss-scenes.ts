@@ -81,6 +81,39 @@ export const LOSS_SCENES: readonly Scene[] = [
     },
   },
   {
+    rule: "Standstill",
+    invariant: "S1",
+    what: "two replicas stand still while the core goes back behind the reservation of one; the other goes on first, and is asked",
+    plan: { pods: 4, protectors: [{ minAvailable: 3 }], webhooks: 2 },
+    async play(stage) {
+      const { world } = stage;
+      const [pod, other] = [stage.pod(0), stage.pod(1)];
+      const core = world.coreOf("web");
+      const backup = core.etcd.backup();
+      const [one, two] = world.webhooks;
+      stage.commits(50_000);
+      stage.watchLag("core", 60_000);
+      stage.onlyAsks(one);
+      stage.evict(pod);
+      await stage.pass(2_000);
+      stage.pauseAggregators();
+      one?.ports.pause();
+      two?.ports.pause();
+      world.rejections.forget();
+      stage.watchLag("core", 100);
+      core.etcd.restore(backup, true);
+      core.reset();
+      await stage.pass(5_000);
+      two?.ports.resume();
+      stage.onlyAsks(two);
+      await stage.pass(1_000);
+      stage.remove(other);
+      await stage.pass(4_000);
+      one?.ports.resume();
+      await stage.pass(5_000);
+    },
+  },
+  {
     rule: "Fence",
     invariant: "S4",
     what: "a leader that is cut off from its pods and does not know of its successor sees the protector change",

@@ -7,6 +7,7 @@ import { metadataOf, text } from "../apiserver/objects.ts";
 import type { Reply } from "../apiserver/replies.ts";
 import { Chance } from "../random.ts";
 import type { Features } from "../world/features.ts";
+import type { Replica } from "../world/replica.ts";
 import { quiet } from "../world/run.ts";
 import { drawScenario, FAULT_KINDS, type ProtectorPlan, type Scenario } from "../world/scenario.ts";
 import { type SimulatedCell, type Violation, World } from "../world/world.ts";
@@ -116,6 +117,11 @@ export class Stage {
   /** Until the end of the scene they do nothing, and hold what they know. */
   pauseAggregators(): void {
     for (const node of this.cell.aggregators) node.pause();
+  }
+
+  /** The Service knows one replica from here on. */
+  onlyAsks(replica: Replica | undefined): void {
+    if (replica !== undefined) this.world.webhooks = [replica];
   }
 
   create(name: string): string {
