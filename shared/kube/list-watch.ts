@@ -198,8 +198,7 @@ export class ListWatch<T> implements LearningSource<T> {
     while (!signal.aborted) {
       let during: "list" | "watch" = "list";
       try {
-        // Before the first list nothing is held that could be wrong.
-        if (this.synced && this.isDoubtful) reason ??= "standstill";
+        reason ??= this.#listReasonOfOutage();
         if (reason !== undefined) await this.#list(reason, signal);
         reason = undefined;
         during = "watch";
@@ -208,7 +207,8 @@ export class ListWatch<T> implements LearningSource<T> {
         if (signal.aborted) break;
         const failure = this.#wentBack ?? WatchFailure.from(thrown);
         this.#wentBack = undefined;
-        reason = listReasonAfter(failure) ?? reason ?? this.#listReasonOfOutage(failure);
+        reason = listReasonAfter(failure) ?? reason;
+        this.#noteFailure(failure);
         const retryMs = this.#delayMs(failure, reason);
         this.#emit({ kind: "failed", during, tag: failure.tag, error: failure, retryMs });
         await sleep(this.#options.ports, retryMs, signal);
@@ -216,14 +216,22 @@ export class ListWatch<T> implements LearningSource<T> {
     }
   }
 
-  /** A server that asks for patience is there, and was not restored. */
-  #listReasonOfOutage({ tag }: WatchFailure): ListReason | undefined {
-    const { relistAfterOutageMs, ports } = this.#options;
-    if (relistAfterOutageMs === undefined || tag === "throttled") return undefined;
-    const nowMs = ports.clock.monotonicMs();
-    this.#failingSinceMs ??= nowMs;
+  #noteFailure({ tag }: WatchFailure): void {
+    // A server that asks for patience is there, and was not restored.
+    if (tag === "throttled") return;
     // An idle deadline that has passed is an outage of its length.
-    return tag === "timeout" || nowMs - this.#failingSinceMs >= relistAfterOutageMs ? "outage" : undefined;
+    if (tag === "timeout") this.#failingSinceMs = Number.NEGATIVE_INFINITY;
+    this.#failingSinceMs ??= this.#options.ports.clock.monotonicMs();
+  }
+
+  /** What is held is not to be resumed from: nobody listened for so long that the server may have been restored meanwhile. */
+  #listReasonOfOutage(): ListReason | undefined {
+    const { relistAfterOutageMs, ports } = this.#options;
+    // Before the first list nothing is held.
+    if (relistAfterOutageMs === undefined || !this.synced) return undefined;
+    if (this.isDoubtful) return "standstill";
+    const failingMs = ports.clock.monotonicMs() - (this.#failingSinceMs ?? Number.POSITIVE_INFINITY);
+    return failingMs >= relistAfterOutageMs ? "outage" : undefined;
   }
 
   #delayMs(failure: WatchFailure, reason: ListReason | undefined): number {

@@ -23,6 +23,11 @@ export const REGRESSIONS: readonly Regression[] = [
     what: "busy after an outage of the core, for a protector that was deleted just then, is no unjustified refusal",
   },
   {
+    seed: 10096,
+    features: [],
+    what: "an outage whose last failed try came within its first second was none, and a stream was resumed behind a restore",
+  },
+  {
     seed: 1108,
     features: ["suspend"],
     what: "a pending pod that could not be pinned was let go seconds later, when it had become available",

@@ -158,6 +158,8 @@ export class Checks {
     before: CellStatus | undefined,
     after: CellStatus,
   ): void {
+    const { name } = protector.metadata;
+    if (this.#world.exemptions.isUnknowinglyOver(name, after.cellID, position, after.aggregation?.epoch ?? 0)) return;
     const left = ledgerOf(after);
     for (const reservation of ledgerOf(before).reservations()) {
       const { uid, podName } = reservation;

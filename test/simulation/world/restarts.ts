@@ -82,11 +82,17 @@ export class Restarts {
     return this.#nodes.get(uid)?.isDown === true;
   }
 
-  /** etcd was restored: what the containers run is what their pods' status says. */
+  /** etcd was restored: what the containers run is what their pods' status says, and what was under way by then goes on from there. */
   restored(): void {
     this.#nodes.clear();
-    for (const after of this.#world.server.etcd.range("pods/"))
-      this.#changed({ key: after.key, revision: after.revision, before: undefined, after });
+    for (const { key, value } of this.#world.server.etcd.range("pods/")) {
+      const uid = text(metadataOf(value).uid) ?? "";
+      if (metadataOf(value).deletionTimestamp !== undefined || record(value.status).phase !== "Running") continue;
+      const node = this.#nodeOf(uid, key, value);
+      node.isDown = appOf(record(value.status).containerStatuses).ready === false;
+      if (node.isDown) this.#later(node, START_MEAN_MS, () => this.#start(node, undefined));
+      else this.#later(node, SYNC_MEAN_MS, () => this.#sync(node, false));
+    }
   }
 
   #changed({ key, after, before }: Change): void {
@@ -98,17 +104,19 @@ export class Restarts {
       return;
     }
     if (record(after.value.status).phase !== "Running") return;
-    let node = this.#nodes.get(uid);
-    if (node === undefined) {
-      const rest = { isDown: false, isBusy: false, declinedCpu: undefined, isDeferred: false };
-      node = { uid, key, running: runningOf(after.value), ...rest };
-      this.#nodes.set(uid, node);
-    }
+    const node = this.#nodeOf(uid, key, after.value);
     const { generation } = metadataOf(after.value);
     if (Number(generation) === observedOf(after.value)) return;
     if (node.isDown && generation !== metadataOf(before?.value ?? {}).generation)
       this.#world.rule("a second change while the first is under way");
     this.#later(node, SYNC_MEAN_MS, () => this.#sync(node, false));
+  }
+
+  #nodeOf(uid: string, key: string, pod: Json): Node {
+    const rest = { isDown: false, isBusy: false, declinedCpu: undefined, isDeferred: false };
+    const node = this.#nodes.get(uid) ?? { uid, key, running: runningOf(pod), ...rest };
+    this.#nodes.set(uid, node);
+    return node;
   }
 
   /** The kubelet looks at the pod; one thing at a time. */
@@ -204,18 +212,21 @@ function differs({ running, declinedCpu }: Node, wanted: Running): boolean {
 }
 
 function wantedOf(pod: Json): Wanted {
-  const { containers } = record(pod.spec);
-  const app = record(Array.isArray(containers) ? containers[0] : undefined);
+  const app = appOf(record(pod.spec).containers);
   const { cpu } = record(record(app.resources).requests);
   return { image: String(app.image), cpu: String(cpu), generation: Number(metadataOf(pod).generation) };
 }
 
 /** By the pod's status, or by its spec when it has never changed. */
 function runningOf(pod: Json): Running {
-  const { containerStatuses } = record(pod.status);
-  const app = record(Array.isArray(containerStatuses) ? containerStatuses[0] : undefined);
+  const app = appOf(record(pod.status).containerStatuses);
   const { image, cpu } = wantedOf(pod);
   return { image: text(app.image) ?? image, cpu };
+}
+
+/** The one container, of a spec or of a status. */
+function appOf(containers: unknown): Json {
+  return record(Array.isArray(containers) ? containers[0] : undefined);
 }
 
 function observedOf(pod: Json): number {
