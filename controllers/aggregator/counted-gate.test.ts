@@ -155,6 +155,17 @@ describe("the counted gate", () => {
     expect(rig.opened()).toEqual(["new Counted"]);
   });
 
+  test("is opened on the pod's next version when the one that was meant is over", async () => {
+    const rig = await start();
+    rig.cell.patchAnswers.push({ kind: "conflict" });
+    rig.cell.put("new", gated());
+    await rig.run(10_000);
+    expect(rig.opened()).toEqual(["new Counted"]);
+    rig.cell.put("new", gated());
+    await rig.run(100);
+    expect(rig.opened()).toEqual(["new Counted", "new Counted"]);
+  });
+
   test("that can't be opened is tried again", async () => {
     const rig = await start();
     rig.cell.patchAnswers.push({ kind: "unavailable", error: new Error("no"), sent: false });

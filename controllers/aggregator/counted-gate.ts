@@ -117,7 +117,9 @@ export class CountedGate implements MembershipListener {
     }
     if (known !== undefined) {
       known.pod = now;
-      this.#look(seen.uid, known);
+      // Its condition was set in vain, or on a version that was none any more: this is another.
+      if (known.reason !== undefined) this.#queue.addNow(seen.uid);
+      else this.#look(seen.uid, known);
       return;
     }
     const timer = ports.timers.after(boundMs, () => this.#overdue(seen.uid));

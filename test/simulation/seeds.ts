@@ -28,6 +28,11 @@ export const REGRESSIONS: readonly Regression[] = [
     what: "an outage whose last failed try came within its first second was none, and a stream was resumed behind a restore",
   },
   {
+    seed: 10619,
+    features: ["countedGate"],
+    what: "a counted condition that was lost before a relist had shown it was never set again",
+  },
+  {
     seed: 1108,
     features: ["suspend"],
     what: "a pending pod that could not be pinned was let go seconds later, when it had become available",
