@@ -157,7 +157,7 @@ describe("the counted gate", () => {
 
   test("is opened on the pod's next version when the one that was meant is over", async () => {
     const rig = await start();
-    rig.cell.patchAnswers.push({ kind: "conflict" });
+    rig.cell.patchAnswers.push({ kind: "conflict", message: "another pod" });
     rig.cell.put("new", gated());
     await rig.run(10_000);
     expect(rig.opened()).toEqual(["new Counted"]);
