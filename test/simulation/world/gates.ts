@@ -113,6 +113,8 @@ export class Gates {
       const wanted: Json = JSON.parse(covered);
       if (Object.entries(wanted).some(([label, value]) => labels[label] !== value)) continue;
       if (nowMs - sinceMs < KNOWN_AFTER_MS || this.#counted.get(`${name}/${cell}`)?.has(uid) === true) continue;
+      // The count was stored, and taken away again, which the aggregator has not been told yet.
+      if (this.#world.exemptions.isRemovedSince(name, cell, nowMs - KNOWN_AFTER_MS)) continue;
       if (this.#isStillRight(name, cell, uid)) continue;
       this.#world.violation("gate", `${cell} ${key} was let be Ready (${reason}) before ${name} had counted it`);
     }
