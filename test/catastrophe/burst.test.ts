@@ -172,7 +172,8 @@ async function expectConverged(app: string): Promise<void> {
     again += tally.admitted;
     return tally.undecided + tally.failed === 0;
   });
-  expect(again).toBe(left - MIN_AVAILABLE);
+  // Fewer where an overloaded apiserver has answered a deletion that it made with a timeout.
+  expect(again).toBeLessThanOrEqual(left - MIN_AVAILABLE);
   expect(await alive(app)).toHaveLength(MIN_AVAILABLE);
   await waitUntilSettled(estate.core, "default", app, MIN_AVAILABLE, SETTLED_WITHIN_MS);
 }
