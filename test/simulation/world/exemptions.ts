@@ -63,6 +63,13 @@ export class Exemptions {
     this.#over = [...this.#over.map((one) => (isBack(one) ? { ...one, from } : one)), { name, cell, from, to, epoch }];
   }
 
+  /** Somebody who counts at this position has raised the epoch for another reason, and knows of the restore no more than before. */
+  raisedUnknowingly(name: string, cell: string, position: number, epoch: number): void {
+    const isMeant = (one: OverHistory): boolean =>
+      one.name === name && one.cell === cell && position > one.from && position <= one.to && epoch > one.epoch;
+    this.#over = this.#over.map((one) => (isMeant(one) ? { ...one, epoch } : one));
+  }
+
   isOver(name: string, cell: string, position: number, epoch: number): boolean {
     return this.#over.some(
       (one) => one.name === name && one.cell === cell && position > one.from && position <= one.to && epoch > one.epoch,

@@ -112,6 +112,8 @@ export class Gates {
     for (const [name, { labels: covered, sinceMs }] of this.#coversSince) {
       const wanted: Json = JSON.parse(covered);
       if (Object.entries(wanted).some(([label, value]) => labels[label] !== value)) continue;
+      // A restore of its core has taken it away.
+      if (this.#world.coreOf(name).etcd.get(`podprotectors/${NAMESPACE}/${name}`) === undefined) continue;
       if (nowMs - sinceMs < KNOWN_AFTER_MS || this.#counted.get(`${name}/${cell}`)?.has(uid) === true) continue;
       // The count was stored, and taken away again, which the aggregator has not been told yet.
       if (this.#world.exemptions.isRemovedSince(name, cell, nowMs - KNOWN_AFTER_MS)) continue;

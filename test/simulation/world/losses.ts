@@ -46,7 +46,21 @@ export function restoreCore(world: World, chance: Chance): void {
     for (const { name } of world.scenario.protectors)
       if (world.coreOf(name) === core)
         world.suspensions.stored(name, core.etcd.get(`podprotectors/${NAMESPACE}/${name}`));
+    for (const plan of world.scenario.protectors) if (world.coreOf(plan.name) === core) makeAgain(world, plan, chance);
     restart(world, core, chance);
+  });
+}
+
+/** Whoever keeps a protector notices that it is not in the backup, and makes it again. */
+function makeAgain(world: World, plan: ProtectorPlan, chance: Chance): void {
+  const { etcd } = world.coreOf(plan.name);
+  const isThere = (): boolean => etcd.get(`podprotectors/${NAMESPACE}/${plan.name}`) !== undefined;
+  if (isThere()) return;
+  world.time.timers.after(chance.exponential(ABSENCE_MEAN_MS), () => {
+    if (isThere()) return;
+    exemptUnderWay(world, plan.name);
+    world.exemptions.uncertain(plan.name);
+    world.createProtector(plan);
   });
 }
 

@@ -406,7 +406,7 @@ export class World {
     if (!allowed && code === 429 && this.scenario.features.isDryRunMode)
       this.violation("S9", `${flight?.key ?? "?"} was refused by a replica that refuses nothing: ${message}`);
     this.suspensions.answered(cell, flight, answer);
-    this.owner?.answered(flight, answer);
+    if (!this.exemptions.isForced(flight?.uid ?? "")) this.owner?.answered(flight, answer);
     this.sources?.answered(cell, flight, answer);
     if (this.scenario.features.holdEveryMs > 0) checkHeld(answer, (invariant, text) => this.violation(invariant, text));
     if (allowed && flight !== undefined) this.exemptions.admitted(cell, flight.uid);
