@@ -159,6 +159,8 @@ export class PodTruth {
       versions.push({ revision, pod });
       this.#versions.set(key, versions);
       if (!hasEnded(value)) this.#deaths.delete(pod.uid);
+      // It lived in the history that is over now, and not in this one, which is older.
+      else if (!this.#deaths.has(pod.uid)) this.#deaths.set(pod.uid, { revision, deleted: undefined });
     }
     // A pod that the backup does not know is gone, and nobody deleted it.
     for (const uid of this.#now.keys())
