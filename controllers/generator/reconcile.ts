@@ -41,12 +41,16 @@ export interface ReconcilerOptions {
 /** What can't be made anew now is tried again after this. */
 const REPLACE_AGAIN_MS = 30_000;
 const RESTORE_AGAIN_MS = 2_000;
+/** What was planned from an old version of its source is planned again after this, or when the watch shows the new one. */
+const CONFIRM_AGAIN_MS = 2_000;
 
 interface Work {
   readonly options: ReconcilerOptions;
   readonly kind: SourceKind;
   readonly key: string;
   readonly signal: AbortSignal;
+  /** As the steps were planned from it. */
+  readonly source?: Source | undefined;
 }
 
 /** What rests on something that is not watched is looked at again after this time. */
@@ -79,10 +83,10 @@ export function reconciler(options: ReconcilerOptions): Reconcile<string> {
     for (const step of steps) {
       // The next leader does it.
       if (!options.mayWrite()) return DONE;
-      const outcome = await perform(work, step);
-      const isRefused = step.kind === "create" && outcome.kind === "later";
+      const done = await perform({ ...work, source: ready.source }, step);
+      const isRefused = step.kind === "create" && done.kind === "later";
       reports.tell(`${key}#namespace`, "namespaceTerminating", watch.kind, found, isRefused ? TERMINATING : undefined);
-      if (outcome.kind !== "done") return outcome;
+      if (done.kind !== "done") return done;
     }
     return ready.recheck ? later(RECHECK_MS) : DONE;
   };
@@ -189,6 +193,10 @@ async function perform(work: Work, step: Step): Promise<Outcome> {
     case "release": {
       const { protector, reason } = step;
       const { name } = protector.metadata;
+      const current = await confirmed(work);
+      // The watch is about to say what there is now.
+      if (current.kind === "conflict" || current.kind === "gone") return later(CONFIRM_AGAIN_MS);
+      if (current.kind !== "ok") return reported(work, current, `confirm the source of ${name}`);
       const record = options.register.record.bind(options.register);
       const result = await release({ ...calls, record }, protector, reason, new Date(nowMs).toISOString());
       if (result.kind === "ok") options.protectors.released(protector);
@@ -234,11 +242,27 @@ function orphaned(source: string, { metadata }: PodProtector): GeneratorEvent {
 
 /** Reports what was done, or what was not, and says what is to happen with the key. */
 function settled(work: Work, result: ApiResult<unknown>, event: GeneratorEvent, what: string): Outcome {
-  const outcome = outcomeOf(what, result);
-  if (outcome.kind === "failed") {
-    work.options.onEvent({ kind: "failed", source: work.key, tag: result.kind, error: outcome.error });
-  } else work.options.onEvent(event);
-  return outcome;
+  const next = reported(work, result, what);
+  if (next.kind !== "failed") work.options.onEvent(event);
+  return next;
+}
+
+/** Reports what could not be done. */
+function reported(work: Work, result: ApiResult<unknown>, what: string): Outcome {
+  const next = outcomeOf(what, result);
+  if (next.kind === "failed")
+    work.options.onEvent({ kind: "failed", source: work.key, tag: result.kind, error: next.error });
+  return next;
+}
+
+/**
+ * A release can't be undone, so it rests on no cache: by a patch that changes nothing, and that the apiserver takes for this version of the
+ * source only. A watch that lags may still show the source that was deleted, when another of its name is there.
+ */
+async function confirmed(work: Work): Promise<ApiResult<unknown>> {
+  const { source } = work;
+  if (source === undefined) return { kind: "ok", object: undefined };
+  return await setFinalizer(work, source, source.finalizers.includes(GENERATOR_FINALIZER));
 }
 
 /** Puts the generator's finalizer on a source or takes it off; nothing else of the object is touched. */

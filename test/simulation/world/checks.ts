@@ -50,17 +50,19 @@ export class Checks {
     const old = new Map((sameObject ? (before.status?.cells ?? []) : []).map((cell) => [cell.cellID, cell]));
     this.#world.exemptions.held(after);
     const admitted: string[] = [];
+    let pinned = 0;
     for (const cell of after.status?.cells ?? []) {
       const previous = old.get(cell.cellID);
       if (isCount(previous, cell)) this.#counted(after, previous, cell);
       else this.#rolledBack(after, previous, cell);
       admitted.push(...reserved(previous, cell, this.#nonces));
+      pinned += newlyPinned(previous, cell);
       this.#onHold(after, previous, cell);
       this.#asked(after, previous, cell);
       this.#weights(after, cell);
     }
     const forced = admitted.filter((uid) => this.#world.exemptions.isForced(uid));
-    if (admitted.length > forced.length) this.#quota(after, forced.length);
+    if (admitted.length > forced.length) this.#quota(after, forced.length + pinned);
     const bytes = jsonOf(change.after.value).length;
     if (bytes > OBJECT_CAP_BYTES) this.#world.violation("S10", `${after.metadata.name} has ${bytes} bytes`);
   }
@@ -259,12 +261,12 @@ export class Checks {
   }
 
   /** S1: what is counted and neither possibly deleted nor deleted since the snapshot is at least the minimum. */
-  #quota(protector: PodProtector, forced: number): void {
+  #quota(protector: PodProtector, free: number): void {
     const { exemptions } = this.#world;
     const wanted = wantedOf(protector);
     const { name } = protector.metadata;
-    // What goes by force in the same write is not what this admission was decided on.
-    let left = forced;
+    // What goes by force in the same write, or is pinned, is not what this admission was decided on.
+    let left = free;
     const gone: string[] = [];
     for (const cell of protector.status?.cells ?? []) {
       const truth = this.#world.cells.get(cell.cellID);
@@ -364,6 +366,16 @@ function countedText(cell: CellStatus | undefined): string {
     countedTexts.set(cell, counted);
   }
   return counted;
+}
+
+/** Pods that were not available go without quota; they are subtracted as long as the snapshot still counts them. */
+function newlyPinned(before: CellStatus | undefined, after: CellStatus): number {
+  const old = ledgerOf(before);
+  let count = 0;
+  for (const { uid, podName, weight, records } of ledgerOf(after).reservations())
+    if (uid !== undefined && weight === 1 && old.get(uid, podName) === undefined)
+      if ([...records.values()].every(({ paid }) => !paid)) count += 1;
+  return count;
 }
 
 /** What this change admits that uses quota: a new admission, paid, of a pod that was not subtracted before. */

@@ -54,6 +54,7 @@ const RULES = [
   "generator: released",
   "generator: orphaned",
   "generator: killed",
+  "generator: two lead for a while",
   "refused for a vanished protector",
   "UpdateDone",
   "a restart fails for a while",

@@ -27,6 +27,9 @@ const CRASH_RATE = 0.5;
 const TEMPTED_MEAN_MS = 1_000;
 const CRASH_MEAN_MS = 25;
 const RESTART_MEAN_MS = 4_000;
+/** A lease passes on although its holder lives: how often, and how long that one goes on. */
+const STAYS_RATE = 0.3;
+const STAYS_MEAN_MS = 20_000;
 /** Replicas know of what is there for as long; and a while may pass until there is an end. */
 const KNOWN_AFTER_MS = 20_000;
 const FOR_LONG_MS = 600_000;
@@ -53,6 +56,8 @@ export class Sources {
   readonly #spare: number;
   #node: GeneratorNode;
   #isDown = false;
+  /** Those that lead no more, and may not know it. */
+  readonly #stayed: GeneratorNode[] = [];
   #gone: Gone | undefined;
   #madeMs = 0;
   /** The Deployment that is there, or was last, is deleted and asks for no pods. */
@@ -77,9 +82,9 @@ export class Sources {
     this.#act(event);
     if (this.#isDown || !this.#chance.chance(CRASH_RATE)) return;
     timers.after(this.#chance.exponential(CRASH_MEAN_MS), () => {
-      this.#node.kill();
+      if (this.#isDown) return;
+      this.#end(this.#node);
       this.#isDown = true;
-      this.#world.coverage.rule("generator: killed");
       timers.after(this.#chance.exponential(RESTART_MEAN_MS), () => {
         this.#node = this.#start();
         this.#isDown = false;
@@ -87,8 +92,22 @@ export class Sources {
     });
   }
 
+  /** It dies, or has lost its lease and does not know it yet. */
+  #end(node: GeneratorNode): void {
+    const { coverage, time, faultsActive } = this.#world;
+    if (faultsActive && this.#chance.chance(STAYS_RATE)) {
+      coverage.rule("generator: two lead for a while");
+      this.#stayed.push(node);
+      time.timers.after(this.#chance.exponential(STAYS_MEAN_MS), () => node.kill());
+    } else {
+      coverage.rule("generator: killed");
+      node.kill();
+    }
+  }
+
   /** Faults are over; what happens last has to be made good in the quiet. */
   last(): void {
+    for (const node of this.#stayed) node.kill();
     this.#act(this.#chance.pick(EVENTS));
   }
 

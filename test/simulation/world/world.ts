@@ -5,14 +5,14 @@
 
 import { COUNTED_GATE } from "../../../shared/schema/annotations.ts";
 import { type ProcessPorts, VirtualTime } from "../../support/virtual-ports.ts";
-import { type Change, Etcd } from "../apiserver/etcd.ts";
+import { type Change, Etcd, type Json } from "../apiserver/etcd.ts";
 import { Link } from "../apiserver/link.ts";
-import { metadataOf } from "../apiserver/objects.ts";
+import { metadataOf, record } from "../apiserver/objects.ts";
 import { ApiServer, type ServerSettings } from "../apiserver/server.ts";
 import { PodTruth } from "../pod-truth.ts";
 import { Chance } from "../random.ts";
 import { AggregatorNode } from "./aggregator-node.ts";
-import { type CellTruth, Checks } from "./checks.ts";
+import { type CellTruth, Checks, parse, wantedOf } from "./checks.ts";
 import { Contention } from "./contention.ts";
 import { Coverage } from "./coverage.ts";
 import { describePod, describeProtector } from "./describe.ts";
@@ -80,6 +80,11 @@ const MAX_TRACE_LINES = 20_000;
 const GENERATED = ["created", "updated", "restored", "replaced", "released", "orphaned"] as const;
 
 const no = (): boolean => false;
+
+function matches(wanted: Readonly<Record<string, string>>, pod: Json): boolean {
+  const labels = record(metadataOf(pod).labels);
+  return Object.entries(wanted).every(([label, value]) => labels[label] === value);
+}
 
 export class World {
   readonly time: VirtualTime;
@@ -409,7 +414,10 @@ export class World {
     if (!this.exemptions.isForced(flight?.uid ?? "")) this.owner?.answered(flight, answer);
     this.sources?.answered(cell, flight, answer);
     if (this.scenario.features.holdEveryMs > 0) checkHeld(answer, (invariant, text) => this.violation(invariant, text));
-    if (allowed && flight !== undefined) this.exemptions.admitted(cell, flight.uid);
+    if (allowed && flight !== undefined) {
+      this.exemptions.admitted(cell, flight.uid);
+      this.#exemptFromOthers(cell, flight);
+    }
     if (isOnlyWarned) {
       this.coverage.fault("dryRunMode");
       this.coverage.row("dry-run mode of the webhook");
@@ -425,6 +433,16 @@ export class World {
         flight,
         request,
       );
+  }
+
+  /** Protectors that do not cover the pod have no say; one that comes to cover it is told of it when the count catches up. */
+  #exemptFromOthers(cell: string, flight: InFlight): void {
+    const pod = this.cells.get(cell)?.reviews.stored(flight)?.value;
+    for (const { name } of this.scenario.protectors) {
+      const stored = this.coreOf(name).etcd.get(`podprotectors/${NAMESPACE}/${name}`);
+      if (pod === undefined || stored === undefined || matches(wantedOf(parse(stored)).labels, pod)) continue;
+      this.exemptions.add(name, cell, flight.uid);
+    }
   }
 
   #protectorChanged(core: string, change: Change): void {
