@@ -33,6 +33,11 @@ export const REGRESSIONS: readonly Regression[] = [
     what: "a counted condition that was lost before a relist had shown it was never set again",
   },
   {
+    seed: 60004,
+    features: ["generator"],
+    what: "a generator that lagged released the protector of a Deployment for another of its name that had been deleted before",
+  },
+  {
     seed: 1108,
     features: ["suspend"],
     what: "a pending pod that could not be pinned was let go seconds later, when it had become available",
