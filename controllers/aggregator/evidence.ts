@@ -23,7 +23,7 @@ export interface EvidenceNeed {
 }
 
 export interface EvidenceOptions<K> {
-  readonly pods: Pick<ConfirmedSource<Pod>, "confirmedSentMs" | "requestEvidence" | "subscribe">;
+  readonly pods: Pick<ConfirmedSource<Pod>, "confirmedSentMs" | "heardMs" | "requestEvidence" | "subscribe">;
   /** A quorum read of one pod. */
   readonly getPod: (namespace: string, name: string, signal: AbortSignal) => Promise<ApiResult<Pod>>;
   readonly ports: Ports;
@@ -65,6 +65,11 @@ export class Evidence<K> {
   /** Send time of the newest GET that found this pod alive; undefined without one. */
   aliveSentMs(uid: string): number | undefined {
     return this.#alive.get(uid);
+  }
+
+  /** When the stream last brought something; infinite where it does not say. */
+  get heardMs(): number {
+    return this.#options.pods.heardMs ?? Number.POSITIVE_INFINITY;
   }
 
   /** Send time of the newest LIST that the stream has reached. */

@@ -11,6 +11,7 @@ import { orderedRecords, type Reservation } from "./reservation.ts";
 import { isLeftOut } from "./rules.ts";
 import {
   type Case,
+  isHeardSince,
   isSettledByR1,
   isSettledByR2,
   isSettledByR3,
@@ -104,7 +105,8 @@ class SettlePass {
     const subject = this.#caseOf(reservation);
     const sights = this.#sightsOf(reservation);
     const firstMs = Math.min(...[...sights.values()].map((sight) => sight.firstMs));
-    if (isSettledByR1(subject, firstMs)) {
+    const lastMs = Math.max(...[...sights.values()].map((sight) => sight.lastMs));
+    if (isSettledByR1(subject, firstMs) && this.#isHeardSince(lastMs)) {
       for (const operation of reservation.records.keys()) this.#note(reservation, operation, "R1");
       this.ledger.drop(reservation);
       return;
@@ -185,8 +187,8 @@ class SettlePass {
   #ruleFor(subject: Case, operation: Operation, sight: Sight): SettleRule | undefined {
     const record = subject.reservation.records.get(operation);
     if (record === undefined) return undefined;
-    if (isSettledByR2(subject, operation, record)) return "R2";
-    if (isUpdateDone(subject, operation, record)) return "UpdateDone";
+    if (isSettledByR2(subject, operation, record) && this.#isHeardSince(sight.lastMs)) return "R2";
+    if (isUpdateDone(subject, operation, record) && this.#isHeardSince(sight.lastMs)) return "UpdateDone";
     return isSettledByR3(subject, operation, sight) ? "R3" : undefined;
   }
 
@@ -195,6 +197,12 @@ class SettlePass {
     if (reservation.weight === weight || isLeftOut("WeightFollowsAvailable")) return;
     this.ledger.setWeight(reservation, weight);
     this.isReweighed = true;
+  }
+
+  #isHeardSince(seenMs: number): boolean {
+    if (isHeardSince(this.#input.evidence, seenMs)) return true;
+    this.#listDueMs.push(seenMs + 1);
+    return false;
   }
 
   #listAfterSettle(key: string): boolean {

@@ -13,6 +13,8 @@ export const RULES = [
   "R2",
   /** 5.2 R2 is for DELETE only. Left out: it settles evictions too. */
   "R2DeleteOnly",
+  /** 5.2 R1 and R2: only by a stream that was heard since the admission was seen. Left out: by whatever was known before. */
+  "Heard",
   /** 5.2 R3: what was never executed is dropped. */
   "R3",
   /** 5.2 R3: only a settle period after first sight. Left out: any evidence will do. */

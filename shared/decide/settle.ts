@@ -31,6 +31,11 @@ export interface CellSnapshot {
 export interface Evidence {
   /** Send time of the newest quorum LIST whose collection version the snapshot has reached; undefined before the first. */
   readonly reachedSentMs: number | undefined;
+  /**
+   * When the stream last brought something; infinite where that is not known. While it is silent the server may have been restored, and what
+   * the snapshot says of a pod is of another history than a review of that pod.
+   */
+  readonly heardMs: number;
   /** Send time of the newest quorum GET that found this UID without deletionTimestamp; undefined when there is none. */
   aliveSentMs(uid: string): number | undefined;
 }
@@ -52,6 +57,14 @@ export interface Case {
 export interface Sight {
   readonly firstMs: number;
   readonly lastMs: number;
+}
+
+/**
+ * What R1 and R2 rest on: the stream has brought something, or has reached a LIST, since the admission was seen, so that the pod was reviewed in the
+ * history that the snapshot is of (design 5.4).
+ */
+export function isHeardSince({ heardMs, reachedSentMs }: Evidence, seenMs: number): boolean {
+  return heardMs > seenMs || (reachedSentMs !== undefined && reachedSentMs > seenMs) || isLeftOut("Heard");
 }
 
 /**

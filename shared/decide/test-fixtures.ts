@@ -114,7 +114,11 @@ export function admit(state: ProtectorState, request: DisruptionRequest): Decisi
   return decision;
 }
 
-export const NO_EVIDENCE: Evidence = { reachedSentMs: undefined, aliveSentMs: () => undefined };
+export const NO_EVIDENCE: Evidence = {
+  reachedSentMs: undefined,
+  heardMs: Number.POSITIVE_INFINITY,
+  aliveSentMs: () => undefined,
+};
 
 export interface AccountOptions extends Partial<Omit<AccountInput, "spec" | "pods" | "snapshot" | "stored">> {
   readonly stored?: CellStatus | undefined;

@@ -59,6 +59,7 @@ export class ListWatch<T> implements LearningSource<T> {
   /** When the last list began. */
   #listedMs = Number.NEGATIVE_INFINITY;
   #lastContactMs: number | undefined;
+  #heardMs: number | undefined;
   readonly #completeList: CompleteList<T>;
   readonly #synced = Promise.withResolvers<void>();
 
@@ -150,6 +151,10 @@ export class ListWatch<T> implements LearningSource<T> {
 
   get lastContactMs(): number | undefined {
     return this.#lastContactMs;
+  }
+
+  get heardMs(): number | undefined {
+    return this.#heardMs;
   }
 
   get confirmedSentMs(): number | undefined {
@@ -265,6 +270,7 @@ export class ListWatch<T> implements LearningSource<T> {
     // A quorum read shows what there is now, so it answers the doubt, too.
     if (listed.quorumSentMs !== undefined) this.#wentBack = undefined;
     this.#lists++;
+    this.#heardMs = startedMs;
     this.#swapping = true;
     this.#store.swap(listed.objects, listed.version, isDoubted);
     this.#swapping = false;
@@ -362,6 +368,7 @@ export class ListWatch<T> implements LearningSource<T> {
     const known = this.#store.position;
     if (isOlderVersion(version, known))
       throw new WatchFailure("ahead-of-server", `the stream went back from ${known} to ${version}`);
+    this.#heardMs = this.#options.ports.clock.monotonicMs();
     if (type === "BOOKMARK") {
       this.#store.advance(version);
     } else {

@@ -77,6 +77,12 @@ export class ShardedListWatch<T> implements ConfirmedSource<T> {
     return this.#shards.every((shard) => shard.synced);
   }
 
+  /** Of the shard that was silent for longest. */
+  get heardMs(): number | undefined {
+    const heard = this.#shards.map((shard) => shard.heardMs ?? Number.NEGATIVE_INFINITY);
+    return Math.min(...heard);
+  }
+
   get lastContactMs(): number | undefined {
     return least(this.#shards.map((shard) => shard.lastContactMs));
   }

@@ -28,6 +28,11 @@ export interface Source<T> {
   readonly synced: boolean;
   /** Monotonic milliseconds of the last byte that the server sent. */
   readonly lastContactMs: number | undefined;
+  /**
+   * Monotonic milliseconds of the last event or bookmark, or of the moment at which the last complete list was asked for: the server's history was
+   * the one that is held by then. Undefined where that is not known.
+   */
+  readonly heardMs?: number | undefined;
   /** Returns a function that ends the subscription. Objects already present are not replayed. */
   subscribe(handler: SourceHandler<T>): () => void;
 }

@@ -114,6 +114,28 @@ export const LOSS_SCENES: readonly Scene[] = [
     },
   },
   {
+    rule: "Heard",
+    invariant: "S1",
+    what: "a cell goes back behind a change of a pod, which is deleted before the aggregator hears of it; then another one is",
+    plan: { pods: 4, protectors: [{ minAvailable: 3 }] },
+    async play(stage) {
+      const { world } = stage;
+      const [pod, other] = [stage.pod(0), stage.pod(1)];
+      const backup = stage.cell.server.etcd.backup();
+      stage.touch(pod);
+      await stage.pass(5_000);
+      stage.commits(50_000);
+      world.network.serves(stage.cell.name, false);
+      restoreCellTo(world, stage.cell, backup, true);
+      stage.remove(pod);
+      await stage.pass(500);
+      stage.remove(other);
+      await stage.pass(500);
+      world.network.serves(stage.cell.name, true);
+      await stage.pass(5_000);
+    },
+  },
+  {
     rule: "Fence",
     invariant: "S4",
     what: "a leader that is cut off from its pods and does not know of its successor sees the protector change",

@@ -163,8 +163,6 @@ export class Checks {
     before: CellStatus | undefined,
     after: CellStatus,
   ): void {
-    const { name } = protector.metadata;
-    if (this.#world.exemptions.isUnknowinglyOver(name, after.cellID, position, after.aggregation?.epoch ?? 0)) return;
     const left = ledgerOf(after);
     for (const reservation of ledgerOf(before).reservations()) {
       const { uid, podName } = reservation;
@@ -193,9 +191,12 @@ export class Checks {
     }
   }
 
-  /** It can still be committed, and not because a suspended protector let it go without a record. */
+  /** It can still be committed, and somebody allowed it who should have a record of it. */
   #isPending({ metadata }: PodProtector, { reviews }: CellTruth, uid: string, operation: string): boolean {
-    return !this.#world.exemptions.isUnpromised(metadata.name, uid) && reviews.pending(uid, operation);
+    const { exemptions } = this.#world;
+    // It goes although nobody allowed it.
+    if (exemptions.isUnpromised(metadata.name, uid) || exemptions.isUnknown(uid)) return false;
+    return reviews.pending(uid, operation);
   }
 
   /** S5: what a webhook takes back belongs to a request that it refused, and to no other. */

@@ -76,14 +76,6 @@ export class Exemptions {
     );
   }
 
-  /**
-   * Counted by somebody who could not know that this history is over. What is forgotten meanwhile is covered by the hold that follows as
-   * soon as it is known, and lasts until nothing of it can be committed any more.
-   */
-  isUnknowinglyOver(name: string, cell: string, position: number, epoch: number): boolean {
-    return this.isOver(name, cell, position, Number.POSITIVE_INFINITY) && !this.isOver(name, cell, position, epoch);
-  }
-
   /** The entry of a cell is taken out of the status, with what was reserved there. */
   cellRemoved(name: string, cell: string): void {
     this.#removed.set(`${name}/${cell}`, this.#nowMs() + REMOVAL_MS);
@@ -91,6 +83,10 @@ export class Exemptions {
 
   isRemovedSince(name: string, cell: string, sinceMs: number): boolean {
     return (this.#removed.get(`${name}/${cell}`) ?? Number.NEGATIVE_INFINITY) >= sinceMs;
+  }
+
+  isUnknown(uid: string): boolean {
+    return this.#unknown.has(uid);
   }
 
   /** This pod may go without anybody's knowledge. */

@@ -22,8 +22,10 @@ export class Gates {
   readonly #world: World;
   /** UIDs in a count that was stored, by protector and cell. */
   readonly #counted = new Map<string, Set<string>>();
-  /** When the containers became ready, in virtual milliseconds, and at which version. */
-  readonly #readySince = new Map<string, { readonly ms: number; readonly revision: number }>();
+  /** The version at which the containers became ready. */
+  readonly #readySince = new Map<string, number>();
+  /** The same for the first time: that it was unready in between, an aggregator whose watch lags may not know when the bound is over. */
+  readonly #firstReadyMs = new Map<string, number>();
   /** When the protector came to cover what it covers. */
   readonly #coversSince = new Map<string, { readonly labels: string; readonly sinceMs: number }>();
 
@@ -75,9 +77,10 @@ export class Gates {
     if (!key.startsWith("pods/") || after === undefined || !isGated(after.value)) return;
     const uid = text(metadataOf(after.value).uid) ?? "";
     if (before === undefined) this.#world.coverage.fault("countedGate");
+    if (isTrue(after.value, "ContainersReady") && !this.#firstReadyMs.has(uid))
+      this.#firstReadyMs.set(uid, this.#world.time.elapsedMs);
     if (!isTrue(after.value, "ContainersReady")) this.#readySince.delete(uid);
-    else if (!this.#readySince.has(uid))
-      this.#readySince.set(uid, { ms: this.#world.time.elapsedMs, revision: after.revision });
+    else if (!this.#readySince.has(uid)) this.#readySince.set(uid, after.revision);
     const opened = conditionOf(after.value, COUNTED_CONDITION);
     const was = conditionOf(before?.value ?? {}, COUNTED_CONDITION);
     if (opened?.status !== "True" || was?.status === "True") return;
@@ -88,7 +91,7 @@ export class Gates {
   #isStillRight(name: string, cell: string, uid: string): boolean {
     const truth = this.#world.cells.get(cell);
     const stored = this.#world.coreOf(name).etcd.get(`podprotectors/${NAMESPACE}/${name}`);
-    const from = this.#readySince.get(uid)?.revision;
+    const from = this.#readySince.get(uid);
     if (truth === undefined || stored === undefined || from === undefined) return false;
     const protector = parse(stored);
     const aggregation = protector.status?.cells.find(({ cellID }) => cellID === cell)?.aggregation;
@@ -104,7 +107,7 @@ export class Gates {
     const labels = record(metadataOf(pod).labels);
     const nowMs = this.#world.time.elapsedMs;
     if (reason === "Overdue") {
-      const waitedMs = nowMs - (this.#readySince.get(uid)?.ms ?? nowMs);
+      const waitedMs = nowMs - (this.#firstReadyMs.get(uid) ?? nowMs);
       if (waitedMs < GATE_BOUND_MS - ROUNDING_MS)
         this.#world.violation("gate", `${cell} ${key} was given up after ${waitedMs} ms`);
       return;
