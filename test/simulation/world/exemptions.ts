@@ -85,10 +85,6 @@ export class Exemptions {
     return (this.#removed.get(`${name}/${cell}`) ?? Number.NEGATIVE_INFINITY) >= sinceMs;
   }
 
-  isUnknown(uid: string): boolean {
-    return this.#unknown.has(uid);
-  }
-
   /** This pod may go without anybody's knowledge. */
   unknown(uid: string): void {
     this.#unknown.add(uid);

@@ -28,6 +28,8 @@ export interface InFlight {
   readonly forced: boolean;
   readonly askedMs: number;
   state: "asked" | "allowed";
+  /** A replica has said no, whatever became of its answer. */
+  wasRefused?: boolean;
 }
 
 export interface Answered {
@@ -93,6 +95,8 @@ export class Reviews implements AdmissionChain {
   pending(uid: string, operation: string): boolean {
     for (const flight of this.#flights.values()) {
       if (flight.uid !== uid || flight.operation !== operation || flight.state !== "allowed") continue;
+      // Its refusal was lost, and it goes on without a verdict.
+      if (flight.wasRefused) continue;
       if (this.#canCommit(flight)) return true;
     }
     return false;
@@ -232,6 +236,7 @@ export class Reviews implements AdmissionChain {
     const isOnlyWarned = annotations["dry-run"] === "true";
     if (kind === "validate")
       this.#world.answered(this.#cell, flight, { request, ...verdict, decisions, reasons, ...clocks, isOnlyWarned });
+    if (flight !== undefined && kind === "validate" && !verdict.allowed) flight.wasRefused = true;
     const patch = text(response.patch);
     return patch === undefined ? verdict : { ...verdict, patch };
   }
