@@ -641,6 +641,23 @@ describe("a server that was restored and has passed the position while nobody as
   });
 });
 
+test("an outage that is over only when the watch is answered counts, too", async () => {
+  const it = rig({ relistAfterOutageMs: 1000 });
+  const answer = Promise.withResolvers<ScriptedStream>();
+  it.transport.watches.push("reset", answer.promise, new ScriptedStream());
+  await it.start();
+  it.transport.lists.push(page("20", [raw("a", "5")]));
+  await it.time.advance(1500);
+  expect(it.transport.requests.slice(1)).toEqual(["WATCH resourceVersion=10", "WATCH resourceVersion=10"]);
+  answer.resolve(new ScriptedStream().event("MODIFIED", raw("b", "15")));
+  await it.time.advance(100);
+  expect(it.transport.requests.slice(3)).toEqual([
+    "LIST limit=250&resourceVersion=10&resourceVersionMatch=NotOlderThan",
+    "WATCH resourceVersion=20",
+  ]);
+  expect(it.failures()).toEqual(["watch reset"]);
+});
+
 describe("a process that stood still", () => {
   const list = "LIST limit=250&resourceVersion=10&resourceVersionMatch=NotOlderThan";
   const resumed = "WATCH resourceVersion=10";

@@ -271,6 +271,7 @@ export class ListWatch<T> implements LearningSource<T> {
     if (listed.quorumSentMs !== undefined) this.#wentBack = undefined;
     this.#lists++;
     this.#heardMs = startedMs;
+    this.#failingSinceMs = undefined;
     this.#swapping = true;
     this.#store.swap(listed.objects, listed.version, isDoubted);
     this.#swapping = false;
@@ -314,6 +315,7 @@ export class ListWatch<T> implements LearningSource<T> {
     const stop = (): void => stream.abort();
     if (signal.aborted) stop();
     signal.addEventListener("abort", stop, { once: true });
+    let isLate = false;
     const position = this.#store.position ?? "";
     const listMs = timeoutSeconds * 1000 - LAST_BOOKMARKS_MS - LIST_BEFORE_BOOKMARK_MS;
     const beforeBookmark =
@@ -331,6 +333,9 @@ export class ListWatch<T> implements LearningSource<T> {
         signal: stream.signal,
         contact: () => this.#contact(),
         opened: () => {
+          // The server has answered after so long that there is nothing to resume from.
+          isLate = this.#listReasonOfOutage() !== undefined;
+          if (isLate) return stop();
           this.#failingSinceMs = undefined;
           this.#emit({ kind: "watching", position, afterFailures: this.#backoff.failures });
         },
@@ -341,6 +346,8 @@ export class ListWatch<T> implements LearningSource<T> {
           return true;
         },
       });
+    } catch (error) {
+      if (!isLate) throw error;
     } finally {
       beforeBookmark?.cancel();
       signal.removeEventListener("abort", stop);
@@ -348,7 +355,7 @@ export class ListWatch<T> implements LearningSource<T> {
       if (livedMs >= HEALTHY_AFTER_MS && seen.events + seen.bookmarks > 0) this.#backoff.reset();
     }
     if (this.#wentBack !== undefined) throw this.#wentBack;
-    if (signal.aborted) return;
+    if (signal.aborted || isLate) return;
     const durationMs = ports.clock.monotonicMs() - startedMs;
     if (durationMs < (timeoutSeconds * 1000) / 2) {
       throw new WatchFailure(

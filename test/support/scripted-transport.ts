@@ -74,7 +74,7 @@ export class ScriptedTransport implements Transport {
   readonly requests: string[] = [];
   readonly lists: (Answer | TransportErrorTag | ((request: ApiRequest) => Answer))[] = [];
   readonly confirmations: (Answer | TransportErrorTag)[] = [];
-  readonly watches: (ScriptedStream | Answer | TransportErrorTag)[] = [];
+  readonly watches: (ScriptedStream | Answer | TransportErrorTag | Promise<ScriptedStream>)[] = [];
 
   async request(request: ApiRequest): Promise<ApiResponse> {
     this.requests.push(`LIST ${readable(request.path)}`);
@@ -86,7 +86,7 @@ export class ScriptedTransport implements Transport {
 
   async stream(request: ApiRequest): Promise<ApiStream> {
     this.requests.push(`WATCH ${readable(request.path)}`);
-    const step = this.watches.shift() ?? "refused";
+    const step = await (this.watches.shift() ?? "refused");
     if (typeof step === "string") throw new TransportError(step, step !== "refused", `scripted ${step}`);
     const { status, headers, body } =
       step instanceof ScriptedStream ? { status: 200, headers: {}, body: "" } : response(step);

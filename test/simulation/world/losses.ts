@@ -14,7 +14,7 @@ const BACKUP_AGE_MEAN_MS = 20_000;
 const ABSENCE_MEAN_MS = 4_000;
 const CALL_TIMEOUT_MS = 10_000;
 /** Stopping a server, replacing its storage and starting it again takes longer than a connection that breaks (decision 3). */
-const RESTORE_LEAST_MS = 1_200;
+const RESTORE_LEAST_MS = 3_000;
 const RESTORE_MEAN_MS = 3_000;
 
 /** The server's storage was replaced just now: it is away for a while. */
