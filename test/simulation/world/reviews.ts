@@ -30,6 +30,8 @@ export interface InFlight {
   state: "asked" | "allowed";
   /** A replica has said no, whatever became of its answer. */
   wasRefused?: boolean;
+  /** The deletion of a pod that is not available, bound to a version at which it is not. */
+  isFree?: boolean;
 }
 
 export interface Answered {
@@ -97,6 +99,8 @@ export class Reviews implements AdmissionChain {
       if (flight.uid !== uid || flight.operation !== operation || flight.state !== "allowed") continue;
       // Its refusal was lost, and it goes on without a verdict.
       if (flight.wasRefused) continue;
+      // At this version it takes nothing from anybody, and is not recorded.
+      if (flight.isFree) continue;
       if (this.#canCommit(flight)) return true;
     }
     return false;
@@ -236,7 +240,11 @@ export class Reviews implements AdmissionChain {
     const isOnlyWarned = annotations["dry-run"] === "true";
     if (kind === "validate")
       this.#world.answered(this.#cell, flight, { request, ...verdict, decisions, reasons, ...clocks, isOnlyWarned });
-    if (flight !== undefined && kind === "validate" && !verdict.allowed) flight.wasRefused = true;
+    if (flight !== undefined && kind === "validate") {
+      if (!verdict.allowed) flight.wasRefused = true;
+      const isBound = flight.operation === "DELETE" && verdict.allowed && reasons.length > 0;
+      flight.isFree = isBound && reasons.every((reason) => reason === "Unavailable");
+    }
     const patch = text(response.patch);
     return patch === undefined ? verdict : { ...verdict, patch };
   }

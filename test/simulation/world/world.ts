@@ -435,12 +435,12 @@ export class World {
       );
   }
 
-  /** Protectors that do not cover the pod have no say; one that comes to cover it is told of it when the count catches up. */
+  /** Protectors that are not there or do not cover the pod have no say; one that comes to cover it is told of it when the count catches up. */
   #exemptFromOthers(cell: string, flight: InFlight): void {
     const pod = this.cells.get(cell)?.reviews.stored(flight)?.value;
     for (const { name } of this.scenario.protectors) {
       const stored = this.coreOf(name).etcd.get(`podprotectors/${NAMESPACE}/${name}`);
-      if (pod === undefined || stored === undefined || matches(wantedOf(parse(stored)).labels, pod)) continue;
+      if (pod === undefined || (stored !== undefined && matches(wantedOf(parse(stored)).labels, pod))) continue;
       this.exemptions.add(name, cell, flight.uid);
     }
   }
