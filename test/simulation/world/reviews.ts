@@ -30,7 +30,7 @@ export interface InFlight {
   state: "asked" | "allowed";
   /** A replica has said no, whatever became of its answer. */
   wasRefused?: boolean;
-  /** The deletion of a pod that is not available, bound to a version at which it is not. */
+  /** The deletion of a pod that is not available, bound to a version at which it is not; or what a replica would have refused, and may not. */
   isFree?: boolean;
 }
 
@@ -99,7 +99,7 @@ export class Reviews implements AdmissionChain {
       if (flight.uid !== uid || flight.operation !== operation || flight.state !== "allowed") continue;
       // Its refusal was lost, and it goes on without a verdict.
       if (flight.wasRefused) continue;
-      // At this version it takes nothing from anybody, and is not recorded.
+      // It takes nothing from anybody, or nobody's leave, and is not recorded.
       if (flight.isFree) continue;
       if (this.#canCommit(flight)) return true;
     }
@@ -243,7 +243,7 @@ export class Reviews implements AdmissionChain {
     if (flight !== undefined && kind === "validate") {
       if (!verdict.allowed) flight.wasRefused = true;
       const isBound = flight.operation === "DELETE" && verdict.allowed && reasons.length > 0;
-      flight.isFree = isBound && reasons.every((reason) => reason === "Unavailable");
+      flight.isFree = isOnlyWarned || (isBound && reasons.every((reason) => reason === "Unavailable"));
     }
     const patch = text(response.patch);
     return patch === undefined ? verdict : { ...verdict, patch };
