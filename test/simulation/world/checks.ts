@@ -55,7 +55,8 @@ export class Checks {
       const previous = old.get(cell.cellID);
       if (isCount(previous, cell)) this.#counted(after, previous, cell);
       else this.#rolledBack(after, previous, cell);
-      admitted.push(...reserved(previous, cell, this.#nonces));
+      const uids = reserved(previous, cell, this.#nonces);
+      admitted.push(...uids.filter((uid) => this.#takesQuota(after, cell.cellID, uid)));
       pinned += newlyPinned(previous, cell);
       this.#onHold(after, previous, cell);
       this.#asked(after, previous, cell);
@@ -65,6 +66,12 @@ export class Checks {
     if (admitted.length > forced.length) this.#quota(after, forced.length + pinned);
     const bytes = jsonOf(change.after.value).length;
     if (bytes > OBJECT_CAP_BYTES) this.#world.violation("S10", `${after.metadata.name} has ${bytes} bytes`);
+  }
+
+  /** What is not available when it is admitted is recorded again, and costs nothing, whatever was paid for it before. */
+  #takesQuota(protector: PodProtector, cell: string, uid: string): boolean {
+    const pods = this.#world.cells.get(cell)?.pods;
+    return pods?.isAvailableNow(uid, wantedOf(protector), Number.POSITIVE_INFINITY) !== false;
   }
 
   /** S8: a deletion of an available pod is allowed only with a record of it in every protector that covers it. */
