@@ -35,6 +35,9 @@ export interface RecordedState {
   readonly digest: bigint;
 }
 
+/** Against what never comes: a server on a busy machine may take half a minute to follow its own priority and fairness. */
+const HANG_MS = 240_000;
+
 /** One list-watch with a record of what it told, and of its state at each position. */
 export class StreamRig implements AsyncDisposable {
   readonly source: ListWatch<Item>;
@@ -89,9 +92,10 @@ export class StreamRig implements AsyncDisposable {
 
   /** Resolves when `condition` holds; looked at whenever the source says something. */
   async until(what: string, condition: () => boolean): Promise<void> {
-    const deadline = AbortSignal.timeout(60_000);
+    const deadline = AbortSignal.timeout(HANG_MS);
     while (!condition()) {
-      if (deadline.aborted) throw new Error(`waited 60 s for ${what}; last: ${JSON.stringify(this.events.slice(-5))}`);
+      if (deadline.aborted)
+        throw new Error(`waited ${HANG_MS / 1000} s for ${what}; last: ${JSON.stringify(this.events.slice(-5))}`);
       await new Promise<void>((resolve) => {
         this.#waiting.add(resolve);
         deadline.addEventListener("abort", () => resolve(), { once: true });
