@@ -166,6 +166,18 @@ describe("the counted gate", () => {
     expect(rig.opened()).toEqual(["new Counted", "new Counted"]);
   });
 
+  test("is opened again when nothing shows that it was, as after a restore of the cell", async () => {
+    const rig = await start();
+    rig.cell.patchAnswers.push({ kind: "conflict", message: "it was set, and is lost" });
+    rig.cell.put("new", gated());
+    await rig.run(20_000);
+    expect(rig.opened()).toEqual(["new Counted"]);
+    await rig.run(20_000);
+    expect(rig.opened()).toEqual(["new Counted", "new Counted"]);
+    await rig.run(60_000);
+    expect(rig.opened()).toHaveLength(2);
+  });
+
   test("that can't be opened is tried again", async () => {
     const rig = await start();
     rig.cell.patchAnswers.push({ kind: "unavailable", error: new Error("no"), sent: false });

@@ -44,6 +44,8 @@ interface Waiting {
 
 /** Patches under way at once. */
 const OPENERS = 16;
+/** What was set, and does not show for so long, is set again: a cell that is restored meanwhile has lost it, and nothing else may tell. */
+const UNSEEN_AGAIN_MS = 30_000;
 /** A process that may not write looks again after this: its term is about to end. */
 const LEADERLESS_RETRY_MS = 1_000;
 
@@ -181,9 +183,9 @@ export class CountedGate implements MembershipListener {
     // The pod's own event ends the wait, so that a condition which is lost at once is noticed.
     if (result.kind === "ok") {
       onEvent({ kind: "gateOpened", podName: pod.name, reason, waitedMs: ports.clock.monotonicMs() - sinceMs });
-      return DONE;
+      return later(UNSEEN_AGAIN_MS);
     }
-    if (result.kind === "gone" || result.kind === "conflict") return DONE;
+    if (result.kind === "gone" || result.kind === "conflict") return later(UNSEEN_AGAIN_MS);
     const message = result.kind === "rejected" ? result.message : result.error.message;
     onEvent({ kind: "gateFailed", podName: pod.name, message });
     return failed(new Error(message), true);
