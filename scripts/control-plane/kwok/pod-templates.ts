@@ -115,7 +115,14 @@ containerStatuses:
 ${startedContainer("{{ $startsReady }}")}
 `;
 
+/**
+ * The list is written whole, from the pod as KWOK last saw it: with it goes the generation that this was, so that a sync which came in between is
+ * made again, and not forgotten.
+ */
 const containersTurn = (ready: boolean): string => `
+{{ with .status.observedGeneration }}
+observedGeneration: {{ . }}
+{{ end }}
 containerStatuses:
 {{ range .status.containerStatuses }}
 - {{ toJson (set . "ready" ${ready}) }}
