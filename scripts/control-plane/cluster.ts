@@ -205,7 +205,7 @@ export class Cluster implements AsyncDisposable {
    */
   async restoreEtcd(snapshot: EtcdSnapshot, options: { readonly keepApiserver?: boolean } = {}): Promise<void> {
     const { etcd, "kube-apiserver": apiserver } = this.processes;
-    if (options.keepApiserver !== true) await this.#killApiserver();
+    if (options.keepApiserver !== true) await apiserver.kill();
     await replaceEtcdData(etcd, this.#setting.etcdDataDirectory, snapshot);
     if (options.keepApiserver !== true) await apiserver.start();
   }
@@ -213,7 +213,7 @@ export class Cluster implements AsyncDisposable {
   /** Empties etcd, as after the loss of its disks: the apiserver begins anew with nothing but what it makes itself. */
   async wipeEtcd(): Promise<void> {
     const { etcd, "kube-apiserver": apiserver } = this.processes;
-    await this.#killApiserver();
+    await apiserver.kill();
     await emptyEtcdData(etcd, this.#setting.etcdDataDirectory);
     await apiserver.start();
   }
@@ -223,15 +223,9 @@ export class Cluster implements AsyncDisposable {
    * apiserver, whose caches would otherwise go on answering for a while.
    */
   async expireVersions(): Promise<void> {
-    await this.#killApiserver();
+    await this.processes["kube-apiserver"].kill();
     await this.etcd.compact();
     await this.processes["kube-apiserver"].start();
-  }
-
-  /** With the connections to it: the next call must not find one that is dead and not known to be. */
-  async #killApiserver(): Promise<void> {
-    await this.processes["kube-apiserver"].kill();
-    this.admin.close();
   }
 
   /** Copies the logs to a directory that stays, names it on standard error and returns it. */

@@ -1,11 +1,10 @@
-import { isLeftOut } from "../decide/rules.ts";
 import { Backoff } from "../runtime/backoff.ts";
 import { sleep } from "../runtime/clock.ts";
-import { Standstill } from "../runtime/standstill.ts";
 import { isComparableVersion, isOlderVersion } from "../schema/resource-version.ts";
 import type { Collection } from "./collection.ts";
 import { CompleteList } from "./complete-list.ts";
 import { Confirmation } from "./confirmation.ts";
+import { Continuity } from "./continuity.ts";
 import type { ListWatchOptions } from "./list-watch-options.ts";
 import { objectParser, type ParsedObject } from "./object-parser.ts";
 import { ObjectStore } from "./object-store.ts";
@@ -50,11 +49,7 @@ export class ListWatch<T> implements LearningSource<T> {
   #stream = new AbortController();
   #wentBack: WatchFailure | undefined;
   #swapping = false;
-  /** Monotonic time of the first failure since the last stream was opened. */
-  #failingSinceMs: number | undefined;
-  readonly #standstill: Standstill | undefined;
-  /** When the stream that is read was asked for, or the list before it. */
-  #askedMs = Number.NEGATIVE_INFINITY;
+  readonly #continuity: Continuity;
   #lists = 0;
   /** When the last list began. */
   #listedMs = Number.NEGATIVE_INFINITY;
@@ -101,23 +96,26 @@ export class ListWatch<T> implements LearningSource<T> {
       wentBack: (from, to) => this.#doubt(`the server's version went back from ${from} to ${to}`),
       failed: (error, retryMs) => this.#emit({ kind: "failed", during: "confirm", tag: error.tag, error, retryMs }),
     });
-    const { relistAfterOutageMs } = options;
-    if (relistAfterOutageMs !== undefined)
-      this.#standstill = new Standstill(ports, relistAfterOutageMs, () => this.#confirmation.request());
+    this.#continuity = new Continuity({
+      ports,
+      breaksAfterMs: options.relistAfterOutageMs,
+      confirmedSentMs: () => this.#confirmation.confirmedSentMs,
+      requestEvidence: () => this.#confirmation.request(),
+    });
   }
 
   /** Begins; idempotent. Ends only by `stop`. */
   start(): void {
     if (this.#running !== undefined || this.#stopping.signal.aborted) return;
     const { signal } = this.#stopping;
-    this.#standstill?.start();
+    this.#continuity.start();
     this.#running = Promise.all([this.#run(signal), this.#confirmWhenSynced(signal)]);
   }
 
   /** Ends the loop and its requests; resolves when nothing of it runs any more. */
   async stop(): Promise<void> {
     this.#stopping.abort();
-    this.#standstill?.stop();
+    this.#continuity.stop();
     await this.#running;
   }
 
@@ -161,14 +159,9 @@ export class ListWatch<T> implements LearningSource<T> {
     return this.#confirmation.confirmedSentMs;
   }
 
-  /**
-   * This process stood still, and nothing shows yet that the stream went on meanwhile: an outage may have passed in which the server was
-   * restored. Ends when the stream reaches a LIST that was sent after, or with a complete list.
-   */
+  /** It is not known whether what is held is of a history that is over, because this process stood still. */
   get isDoubtful(): boolean {
-    if (this.#standstill === undefined || isLeftOut("Standstill")) return false;
-    const { wokeMs } = this.#standstill;
-    return wokeMs > this.#askedMs && wokeMs > (this.#confirmation.confirmedSentMs ?? Number.NEGATIVE_INFINITY);
+    return this.#continuity.isDoubtful;
   }
 
   /** Complete lists after the first one. */
@@ -203,7 +196,7 @@ export class ListWatch<T> implements LearningSource<T> {
     while (!signal.aborted) {
       let during: "list" | "watch" = "list";
       try {
-        reason ??= this.#listReasonOfOutage();
+        reason ??= this.#continuity.brokenBy;
         if (reason !== undefined) await this.#list(reason, signal);
         reason = undefined;
         during = "watch";
@@ -213,30 +206,12 @@ export class ListWatch<T> implements LearningSource<T> {
         const failure = this.#wentBack ?? WatchFailure.from(thrown);
         this.#wentBack = undefined;
         reason = listReasonAfter(failure) ?? reason;
-        this.#noteFailure(failure);
+        this.#continuity.failed(failure.tag);
         const retryMs = this.#delayMs(failure, reason);
         this.#emit({ kind: "failed", during, tag: failure.tag, error: failure, retryMs });
         await sleep(this.#options.ports, retryMs, signal);
       }
     }
-  }
-
-  #noteFailure({ tag }: WatchFailure): void {
-    // A server that asks for patience is there, and was not restored.
-    if (tag === "throttled") return;
-    // An idle deadline that has passed is an outage of its length.
-    if (tag === "timeout") this.#failingSinceMs = Number.NEGATIVE_INFINITY;
-    this.#failingSinceMs ??= this.#options.ports.clock.monotonicMs();
-  }
-
-  /** What is held is not to be resumed from: nobody listened for so long that the server may have been restored meanwhile. */
-  #listReasonOfOutage(): ListReason | undefined {
-    const { relistAfterOutageMs, ports } = this.#options;
-    // Before the first list nothing is held.
-    if (relistAfterOutageMs === undefined || !this.synced) return undefined;
-    if (this.isDoubtful) return "standstill";
-    const failingMs = ports.clock.monotonicMs() - (this.#failingSinceMs ?? Number.POSITIVE_INFINITY);
-    return failingMs >= relistAfterOutageMs ? "outage" : undefined;
   }
 
   #delayMs(failure: WatchFailure, reason: ListReason | undefined): number {
@@ -258,7 +233,6 @@ export class ListWatch<T> implements LearningSource<T> {
     const { clock } = this.#options.ports;
     const startedMs = clock.monotonicMs();
     this.#listedMs = startedMs;
-    this.#askedMs = startedMs;
     const known = this.#store.position;
     const floor = reason !== "versionWentBack" && isComparableVersion(known) ? known : undefined;
     const owed = this.#store.owed();
@@ -271,7 +245,7 @@ export class ListWatch<T> implements LearningSource<T> {
     if (listed.quorumSentMs !== undefined) this.#wentBack = undefined;
     this.#lists++;
     this.#heardMs = startedMs;
-    this.#failingSinceMs = undefined;
+    this.#continuity.begun(startedMs);
     this.#swapping = true;
     this.#store.swap(listed.objects, listed.version, isDoubted);
     this.#swapping = false;
@@ -308,7 +282,7 @@ export class ListWatch<T> implements LearningSource<T> {
     const [least, most] = this.#options.serverTimeoutSeconds ?? DEFAULT_SERVER_TIMEOUT_SECONDS;
     const timeoutSeconds = least + Math.floor(ports.random.fraction() * (most - least + 1));
     const startedMs = ports.clock.monotonicMs();
-    if (!this.isDoubtful) this.#askedMs = startedMs;
+    this.#continuity.resuming(startedMs);
     const seen = { events: 0, bookmarks: 0 };
     const stream = new AbortController();
     this.#stream = stream;
@@ -334,9 +308,9 @@ export class ListWatch<T> implements LearningSource<T> {
         contact: () => this.#contact(),
         opened: () => {
           // The server has answered after so long that there is nothing to resume from.
-          isLate = this.#listReasonOfOutage() !== undefined;
+          isLate = this.#continuity.brokenBy !== undefined;
           if (isLate) return stop();
-          this.#failingSinceMs = undefined;
+          this.#continuity.resumed();
           this.#emit({ kind: "watching", position, afterFailures: this.#backoff.failures });
         },
         pause,
