@@ -181,11 +181,9 @@ export class CountedGate implements MembershipListener {
     const { pod, reason, sinceMs } = waiting;
     const result = await open(pod, reason);
     // The pod's own event ends the wait, so that a condition which is lost at once is noticed.
-    if (result.kind === "ok") {
+    if (result.kind === "ok")
       onEvent({ kind: "gateOpened", podName: pod.name, reason, waitedMs: ports.clock.monotonicMs() - sinceMs });
-      return later(UNSEEN_AGAIN_MS);
-    }
-    if (result.kind === "gone" || result.kind === "conflict") return later(UNSEEN_AGAIN_MS);
+    if (result.kind === "ok" || result.kind === "gone" || result.kind === "conflict") return later(UNSEEN_AGAIN_MS);
     const message = result.kind === "rejected" ? result.message : result.error.message;
     onEvent({ kind: "gateFailed", podName: pod.name, message });
     return failed(new Error(message), true);

@@ -80,10 +80,11 @@ export function reconciler(options: ReconcilerOptions): Reconcile<string> {
       named: (name) => options.protectors.get(`${identity.namespace}/${name}`),
       lost: options.lost.of(key),
     });
+    const planned: Work = { ...work, source: ready.source };
     for (const step of steps) {
       // The next leader does it.
       if (!options.mayWrite()) return DONE;
-      const done = await perform({ ...work, source: ready.source }, step);
+      const done = await perform(planned, step);
       const isRefused = step.kind === "create" && done.kind === "later";
       reports.tell(`${key}#namespace`, "namespaceTerminating", watch.kind, found, isRefused ? TERMINATING : undefined);
       if (done.kind !== "done") return done;
@@ -193,7 +194,7 @@ async function perform(work: Work, step: Step): Promise<Outcome> {
     case "release": {
       const { protector, reason } = step;
       const { name } = protector.metadata;
-      const current = await confirmed(work);
+      const current = await confirmSource(work);
       // The watch is about to say what there is now.
       if (current.kind === "conflict" || current.kind === "gone") return later(CONFIRM_AGAIN_MS);
       if (current.kind !== "ok") return reported(work, current, `confirm the source of ${name}`);
@@ -259,7 +260,7 @@ function reported(work: Work, result: ApiResult<unknown>, what: string): Outcome
  * A release can't be undone, so it rests on no cache: by a patch that changes nothing, and that the apiserver takes for this version of the
  * source only. A watch that lags may still show the source that was deleted, when another of its name is there.
  */
-async function confirmed(work: Work): Promise<ApiResult<unknown>> {
+async function confirmSource(work: Work): Promise<ApiResult<unknown>> {
   const { source } = work;
   if (source === undefined) return { kind: "ok", object: undefined };
   return await setFinalizer(work, source, source.finalizers.includes(GENERATOR_FINALIZER));

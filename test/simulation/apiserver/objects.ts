@@ -15,6 +15,12 @@ export function metadataOf(value: Json): Json {
   return record(value.metadata);
 }
 
+/** Whether the object carries all of these labels. */
+export function hasLabels(value: Json, wanted: Readonly<Record<string, unknown>>): boolean {
+  const labels = record(metadataOf(value).labels);
+  return Object.entries(wanted).every(([label, text]) => labels[label] === text);
+}
+
 /** Objects are immutable once stored: what is made of one is made once, however many clients see it. */
 const presented = new WeakMap<Stored, Json>();
 const listed = new WeakMap<Stored, Json>();

@@ -5,7 +5,7 @@
 import { COUNTED_CONDITION } from "../../../shared/schema/annotations.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
 import type { Change, Json } from "../apiserver/etcd.ts";
-import { metadataOf, record, text } from "../apiserver/objects.ts";
+import { hasLabels, metadataOf, text } from "../apiserver/objects.ts";
 import { conditionOf, isGated, isTrue } from "../apiserver/pod-conditions.ts";
 import type { Chance } from "../random.ts";
 import { parse, wantedOf } from "./checks.ts";
@@ -104,7 +104,6 @@ export class Gates {
   }
 
   #opened(cell: string, key: string, uid: string, pod: Json, reason: string): void {
-    const labels = record(metadataOf(pod).labels);
     const nowMs = this.#world.time.elapsedMs;
     if (reason === "Overdue") {
       const waitedMs = nowMs - (this.#firstReadyMs.get(uid) ?? nowMs);
@@ -114,7 +113,7 @@ export class Gates {
     }
     for (const [name, { labels: covered, sinceMs }] of this.#coversSince) {
       const wanted: Json = JSON.parse(covered);
-      if (Object.entries(wanted).some(([label, value]) => labels[label] !== value)) continue;
+      if (!hasLabels(pod, wanted)) continue;
       // A restore of its core has taken it away.
       if (this.#world.coreOf(name).etcd.get(`podprotectors/${NAMESPACE}/${name}`) === undefined) continue;
       if (nowMs - sinceMs < KNOWN_AFTER_MS || this.#counted.get(`${name}/${cell}`)?.has(uid) === true) continue;

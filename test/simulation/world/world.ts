@@ -5,9 +5,9 @@
 
 import { COUNTED_GATE } from "../../../shared/schema/annotations.ts";
 import { type ProcessPorts, VirtualTime } from "../../support/virtual-ports.ts";
-import { type Change, Etcd, type Json } from "../apiserver/etcd.ts";
+import { type Change, Etcd } from "../apiserver/etcd.ts";
 import { Link } from "../apiserver/link.ts";
-import { metadataOf, record } from "../apiserver/objects.ts";
+import { hasLabels, metadataOf } from "../apiserver/objects.ts";
 import { ApiServer, type ServerSettings } from "../apiserver/server.ts";
 import { PodTruth } from "../pod-truth.ts";
 import { Chance } from "../random.ts";
@@ -80,11 +80,6 @@ const MAX_TRACE_LINES = 20_000;
 const GENERATED = ["created", "updated", "restored", "replaced", "released", "orphaned"] as const;
 
 const no = (): boolean => false;
-
-function matches(wanted: Readonly<Record<string, string>>, pod: Json): boolean {
-  const labels = record(metadataOf(pod).labels);
-  return Object.entries(wanted).every(([label, value]) => labels[label] === value);
-}
 
 export class World {
   readonly time: VirtualTime;
@@ -440,7 +435,7 @@ export class World {
     const pod = this.cells.get(cell)?.reviews.stored(flight)?.value;
     for (const { name } of this.scenario.protectors) {
       const stored = this.coreOf(name).etcd.get(`podprotectors/${NAMESPACE}/${name}`);
-      if (pod === undefined || (stored !== undefined && matches(wantedOf(parse(stored)).labels, pod))) continue;
+      if (pod === undefined || (stored !== undefined && hasLabels(pod, wantedOf(parse(stored)).labels))) continue;
       this.exemptions.add(name, cell, flight.uid);
     }
   }
