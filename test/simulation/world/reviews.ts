@@ -28,6 +28,8 @@ export interface InFlight {
   readonly forced: boolean;
   readonly askedMs: number;
   state: "asked" | "allowed";
+  /** A replica has begun to decide, whatever became of it: there may be a record. */
+  wasHeard?: boolean;
   /** A replica has said no, whatever became of its answer. */
   wasRefused?: boolean;
   /** The deletion of a pod that is not available, bound to a version at which it is not; or what a replica would have refused, and may not. */
@@ -97,8 +99,8 @@ export class Reviews implements AdmissionChain {
   pending(uid: string, operation: string): boolean {
     for (const flight of this.#flights.values()) {
       if (flight.uid !== uid || flight.operation !== operation || flight.state !== "allowed") continue;
-      // Its refusal was lost, and it goes on without a verdict.
-      if (flight.wasRefused) continue;
+      // Its refusal was lost, or no replica was there to take it, and it goes on without a verdict.
+      if (flight.wasRefused || flight.wasHeard !== true) continue;
       // It takes nothing from anybody, or nobody's leave, and is not recorded.
       if (flight.isFree) continue;
       if (this.#canCommit(flight)) return true;
@@ -167,6 +169,7 @@ export class Reviews implements AdmissionChain {
     await sleep(ports, chance.exponential(2));
     if (kind === "validate" && this.#strikes(scenario.faults.duplicateReviewRate)) {
       coverage.fault("duplicateReview");
+      if (flight !== undefined) flight.wasHeard = true;
       void chance
         .pick(alive)
         .handle({ cell: this.#cell, kind, body, timeout: "10s", gone: () => false })
@@ -182,9 +185,16 @@ export class Reviews implements AdmissionChain {
     });
     // By the replica's own timer: one that is stopped does not even take the call.
     const answer = sleep(replica.ports, 0)
-      .then(() =>
-        replica.handle({ cell: this.#cell, kind, body, timeout: "10s", gone: () => timedOut || !replica.serving }),
-      )
+      .then(() => {
+        if (flight !== undefined) flight.wasHeard = true;
+        return replica.handle({
+          cell: this.#cell,
+          kind,
+          body,
+          timeout: "10s",
+          gone: () => timedOut || !replica.serving,
+        });
+      })
       .then(
         (reply) => {
           // Written to the connection before anybody gave up; whether it arrives is another matter.
