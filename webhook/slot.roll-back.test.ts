@@ -1,0 +1,42 @@
+import { describe, expect, test } from "vitest";
+import { ask, type Setup, setup } from "../test/support/slot-rig.ts";
+import { noncesOf, pod } from "./fixtures.ts";
+import type { Outcome } from "./work.ts";
+
+describe("a roll-back", () => {
+  const rollBack = ({ time, slot }: Setup, nonce: string): (() => Outcome | undefined) => {
+    let outcome: Outcome | undefined;
+    const arrivedMs = time.clock.monotonicMs();
+    slot.submit({
+      kind: "rollBack",
+      cell: "cell-1",
+      uid: "uid-web-0",
+      operation: "DELETE",
+      nonce,
+      arrivedMs,
+      deadlineMs: arrivedMs + 30_000,
+      settle: (settled) => {
+        outcome = settled;
+      },
+    });
+    return () => outcome;
+  };
+
+  test("takes away what was written", async () => {
+    const all = setup(8);
+    const asked = ask(all.time, all.slot, pod("web-0"));
+    await all.time.advance(1_000);
+    const outcome = rollBack(all, asked.work.request.nonce);
+    await all.time.advance(1_000);
+    expect(outcome()).toEqual({ kind: "done" });
+    expect(noncesOf(all.store.object).size).toBe(0);
+  });
+
+  test("of what is not there writes nothing", async () => {
+    const all = setup(8);
+    const outcome = rollBack(all, "none0000");
+    await all.time.advance(1_000);
+    expect(outcome()).toEqual({ kind: "done" });
+    expect(all.store.writes).toBe(0);
+  });
+});
