@@ -1,0 +1,118 @@
+import { describe, expect, test } from "vitest";
+import {
+  ALLOWED,
+  blocker,
+  DENIED,
+  deletion,
+  eviction,
+  podJson,
+  responseOf,
+  review,
+  rig,
+} from "../test/support/review-rig.ts";
+
+describe("answers", () => {
+  test("a denial: 429, every cause, no time to try again", async () => {
+    const { ask, records } = rig(DENIED);
+    expect(responseOf(await ask(deletion()))).toEqual({
+      uid: "review-1",
+      allowed: false,
+      status: {
+        code: 429,
+        reason: "TooManyRequests",
+        message:
+          "pod default/web-0 may not be deleted now: PodProtector default/web (core core) needs 8 available pods, 10 are available, 2 of them reserved by disruptions under way: its capacity is at the minimum; try again when more pods are available",
+        details: {
+          name: "web-0",
+          kind: "pods",
+          causes: [
+            {
+              reason: "DisruptionBudget",
+              message: expect.stringContaining("needs 8 available pods"),
+              field: "podprotectors.podseidon.kubewharf.io/default/web",
+            },
+          ],
+        },
+      },
+      auditAnnotations: {
+        "reject-by-podprotector": "default/web",
+        decision: "core/default/web=AtMinimum",
+        review: "review-1",
+      },
+    });
+    expect(records).toMatchObject([{ outcome: "denied" }]);
+  });
+
+  test.each([
+    ["all busy", [blocker("Busy"), blocker("Busy")], 1, "busy"],
+    ["one denies", [blocker("Busy"), blocker("Denial")], undefined, "denied"],
+  ])("%s", async (_name, blockers, retryAfterSeconds, outcome) => {
+    const { ask, records } = rig({ kind: "refused", blockers, rollBack: undefined });
+    const response = responseOf(await ask(deletion()));
+    expect(response).toMatchObject({ status: { details: { causes: [{}, {}] } } });
+    expect(Reflect.get(Object(Reflect.get(Object(response.status), "details")), "retryAfterSeconds")).toBe(
+      retryAfterSeconds,
+    );
+    expect(records).toMatchObject([{ outcome }]);
+  });
+
+  test.each([
+    ["core-unavailable", 503],
+    ["core-rejected", 500],
+    ["deadline", 504],
+    ["defect", 500],
+  ] as const)("%s is an HTTP error, so that failurePolicy decides", async (tag, status) => {
+    const { ask, records } = rig({ kind: "failed", tag, message: "said why" });
+    expect(await ask(deletion())).toEqual({ status, body: "said why" });
+    expect(records).toMatchObject([{ outcome: "failed", failure: tag }]);
+  });
+
+  test.each([
+    ["delivered: taken back", true, 1],
+    ["not delivered: stays", false, 0],
+  ])("what was reserved before a refusal that was %s", async (_name, complete, times) => {
+    let rolledBack = 0;
+    const { ask } = rig({
+      kind: "refused",
+      blockers: [blocker("Busy")],
+      rollBack: () => {
+        rolledBack++;
+      },
+    });
+    const reply = await ask(deletion());
+    expect(rolledBack).toBe(0);
+    reply.delivered?.(complete);
+    expect(rolledBack).toBe(times);
+  });
+});
+
+describe("dry-run mode", () => {
+  const dryRunMode = { dryRunMode: true };
+
+  test("a refusal becomes a warning, and the deletion is recorded", async () => {
+    const { ask, asked, records } = rig([DENIED, ALLOWED], dryRunMode);
+    expect(responseOf(await ask(deletion()))).toMatchObject({
+      allowed: true,
+      warnings: [expect.stringMatching(/^dry run: pod default\/web-0 may not be deleted now/)],
+      auditAnnotations: { "dry-run": "true", "reject-by-podprotector": "default/web" },
+    });
+    expect(asked).toMatchObject([{ forced: false }, { forced: true }]);
+    expect(records).toMatchObject([{ outcome: "dryRunDenied" }]);
+  });
+
+  test("a dry run of the request is not recorded there either", async () => {
+    const { ask, asked } = rig(DENIED, dryRunMode);
+    await ask(review({ oldObject: podJson(), dryRun: true }));
+    expect(asked).toHaveLength(1);
+  });
+
+  test("an error becomes a warning", async () => {
+    const { ask } = rig({ kind: "failed", tag: "core-unavailable", message: "no core" }, dryRunMode);
+    expect(responseOf(await ask(deletion()))).toMatchObject({ allowed: true, warnings: ["dry run: no core"] });
+  });
+
+  test("what does not exist is still not found", async () => {
+    const { ask } = rig(ALLOWED, dryRunMode, { kind: "gone" });
+    expect(responseOf(await ask(eviction()))).toMatchObject({ allowed: false, status: { code: 404 } });
+  });
+});

@@ -1,0 +1,78 @@
+import { describe, expect, test } from "vitest";
+import { ALLOWED, DENIED, deletion, eviction, found, type Json, responseOf, rig } from "../test/support/review-rig.ts";
+import type { LiveRead } from "./work.ts";
+
+describe("a pending pod that nobody can pin", () => {
+  const pending = found({ phase: "Pending", conditions: [] });
+  test.each<[string, LiveRead, Json | number]>([
+    ["goes while it is pending", pending, { allowed: true }],
+    ["is decided on anew when it runs by now", found(), 503],
+    ["is not let go when nobody knows what it is by now", { kind: "failed", message: "no route" }, 503],
+    ["is not found when it is gone", { kind: "gone" }, { allowed: false, status: { code: 404 } }],
+  ])("%s", async (_name, then, expected) => {
+    const { asked, ask } = rig({ kind: "failed", tag: "core-unavailable", message: "no core" }, {}, pending, then);
+    const reply = await ask(eviction());
+    if (typeof expected === "number") expect(reply.status).toBe(expected);
+    else expect(responseOf(reply)).toMatchObject(expected);
+    // So that there is time left to look.
+    expect(asked[0]?.deadlineMs).toBe(3_000);
+  });
+});
+
+describe("evictions that are answered without a protector", () => {
+  test.each<[string, string, LiveRead | undefined, Json | number]>([
+    ["no such pod", eviction(), { kind: "gone" }, { code: 404, reason: "NotFound" }],
+    [
+      "another UID",
+      eviction({ deleteOptions: { preconditions: { uid: "another" } } }),
+      found(),
+      { code: 409, reason: "Conflict" },
+    ],
+    [
+      "another version",
+      eviction({ deleteOptions: { preconditions: { resourceVersion: "1" } } }),
+      found(),
+      { code: 409, reason: "Conflict" },
+    ],
+    ["the cell does not answer", eviction(), { kind: "failed", message: "no route" }, 503],
+    ["the cell has no kubeconfig", eviction(), undefined, 503],
+  ])("%s", async (_name, body, live, expected) => {
+    const { asked, ask } = rig(DENIED, {}, ...(live === undefined ? [] : [live]));
+    const reply = await ask(body);
+    if (typeof expected === "number") expect(reply.status).toBe(expected);
+    else expect(responseOf(reply)).toMatchObject({ allowed: false, status: expected });
+    expect(asked).toEqual([]);
+  });
+
+  test("unbound where it has to be bound", async () => {
+    const { ask } = rig(ALLOWED, { requireBoundEvictions: true }, found());
+    expect(responseOf(await ask(eviction()))).toMatchObject({ allowed: false, status: { code: 429 } });
+    const bound = eviction({ deleteOptions: { preconditions: { uid: "u" } } });
+    expect(responseOf(await ask(bound))).toMatchObject({ allowed: true });
+  });
+});
+
+describe("binding an eviction to its pod", () => {
+  test("adds the UID, whatever part of the path is there", async () => {
+    const { ask, records } = rig(ALLOWED, {}, found());
+    const response = responseOf(await ask(eviction({ deleteOptions: {} }), "mutate"));
+    expect(response).toMatchObject({ allowed: true, patchType: "JSONPatch" });
+    expect(JSON.parse(Buffer.from(String(response.patch), "base64").toString())).toEqual([
+      { op: "add", path: "/deleteOptions/preconditions", value: { uid: "u" } },
+    ]);
+    expect(records).toMatchObject([{ kind: "bind", outcome: "bound" }]);
+  });
+
+  test.each<[string, string]>([
+    ["bound already", eviction({ deleteOptions: { preconditions: { uid: "other" } } })],
+    ["no eviction", deletion()],
+  ])("%s: as it is", async (_name, body) => {
+    const { ask } = rig(ALLOWED, {}, found());
+    expect(responseOf(await ask(body, "mutate"))).toEqual({ uid: "review-1", allowed: true });
+  });
+
+  test("a pod that is not there", async () => {
+    const { ask } = rig(ALLOWED, {}, { kind: "gone" });
+    expect(responseOf(await ask(eviction(), "mutate"))).toMatchObject({ allowed: false, status: { code: 404 } });
+  });
+});

@@ -1,0 +1,44 @@
+import { describe, expect, test } from "vitest";
+import { type Json, podJson, responseOf, review, rig } from "../test/support/review-rig.ts";
+
+describe("changes in place", () => {
+  const withImage = (image: string, change: { metadata?: Json } = {}): Json => ({
+    ...podJson(change),
+    spec: { containers: [{ name: "app", image }] },
+  });
+  const change = (request: Json): string =>
+    review({ operation: "UPDATE", oldObject: withImage("app:1"), object: withImage("app:2"), ...request });
+
+  test.each<[string, Json]>([
+    ["of the spec", {}],
+    ["of the resources", { subResource: "resize" }],
+  ])("%s are disruptions when they restart a container", async (_, request) => {
+    const { asked, records, ask } = rig();
+    await ask(change(request));
+    expect(asked).toMatchObject([{ operation: "UPDATE", pod: { uid: "u", resourceVersion: "5" }, dryRun: false }]);
+    expect(records).toMatchObject([{ kind: "change" }]);
+  });
+
+  test("are free when they restart nothing, and ask nobody", async () => {
+    const { asked, records, ask } = rig();
+    const labelled = withImage("app:1", { metadata: { labels: { app: "other" } } });
+    expect(responseOf(await ask(change({ object: labelled })))).toMatchObject({ allowed: true });
+    expect(asked).toEqual([]);
+    expect(records).toMatchObject([{ kind: "change", outcome: "restartsNothing" }]);
+  });
+
+  test("of a pending pod are pinned, of another subresource ignored", async () => {
+    const pending = { ...withImage("app:1"), status: { phase: "Pending" } };
+    const { asked, records, ask } = rig();
+    await ask(change({ oldObject: pending }));
+    expect(asked).toHaveLength(1);
+    await ask(change({ subResource: "status" }));
+    expect(records.at(-1)).toMatchObject({ kind: "other", outcome: "ignored" });
+  });
+
+  test("without one of the objects are malformed", async () => {
+    const { ask } = rig();
+    await expect(ask(change({ object: undefined }))).rejects.toThrow("carries no request.object");
+    await expect(ask(change({ oldObject: null }))).rejects.toThrow("carries no request.oldObject");
+  });
+});
