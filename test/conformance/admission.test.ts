@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type ApiAnswer, field } from "../../scripts/control-plane/api-client.ts";
 import { specHash } from "../../shared/decide/spec-facts.ts";
 import { AdmissionRig, CELL, messageOf, NAMESPACE, type PodSetting, verdictOf } from "../support/admission-rig.ts";
+import { allow, type Case, denial, type Expected, FORCE, ROWS, unready } from "./admission-table.ts";
 
 let rig: AdmissionRig;
 
@@ -13,11 +14,6 @@ beforeAll(async () => {
 afterAll(async () => {
   await rig?.[Symbol.asyncDispose]();
 });
-
-interface Case {
-  readonly app: string;
-  readonly pod: string;
-}
 
 const selector = (app: string): Readonly<Record<string, unknown>> => ({ matchLabels: { app } });
 
@@ -35,13 +31,6 @@ async function given(
   return { app, pod: `${app}-0` };
 }
 
-interface Expected {
-  readonly verdict: string;
-  /** Records in the status. */
-  readonly records: number;
-  readonly message?: RegExp;
-}
-
 async function expectVerdict(answer: ApiAnswer, app: string, { verdict, records, message }: Expected): Promise<void> {
   expect({ verdict: verdictOf(answer), text: messageOf(answer) }).toEqual({
     verdict,
@@ -50,178 +39,10 @@ async function expectVerdict(answer: ApiAnswer, app: string, { verdict, records,
   await expect.poll(async () => (await rig.buckets(app)).length).toBe(records);
 }
 
-const DRY = "?dryRun=All";
-const FORCE = { gracePeriodSeconds: 0 };
-const unready: PodSetting = { ready: false };
-
-interface Row {
-  readonly row: string;
-  readonly min: number;
-  readonly available: number;
-  readonly pod?: PodSetting;
-  readonly spec?: Readonly<Record<string, unknown>>;
-  readonly aggregation?: Readonly<Record<string, unknown>>;
-  readonly act: (one: Case) => Promise<ApiAnswer>;
-  readonly expected: Expected;
-}
-
-const deleteIt = ({ pod }: Case): Promise<ApiAnswer> => rig.delete(pod);
-const evictIt = ({ pod }: Case): Promise<ApiAnswer> => rig.evict(pod);
-const allow = (records: number): Expected => ({ verdict: "allow", records });
-const denial: Expected = {
-  verdict: "denial",
-  records: 0,
-  message: /needs \d+ available pods?, \d+ (is|are) available/,
-};
-
-const ROWS: readonly Row[] = [
-  { row: "DELETE of a Ready pod, quota left", min: 1, available: 2, act: deleteIt, expected: allow(1) },
-  { row: "DELETE of a Ready pod, no quota", min: 2, available: 2, act: deleteIt, expected: denial },
-  {
-    row: "gracePeriodSeconds 0 with quota",
-    min: 1,
-    available: 2,
-    act: ({ pod }) => rig.delete(pod, FORCE),
-    expected: allow(1),
-  },
-  {
-    row: "gracePeriodSeconds 0 is no bypass",
-    min: 2,
-    available: 2,
-    act: ({ pod }) => rig.delete(pod, FORCE),
-    expected: denial,
-  },
-  {
-    row: "phase Succeeded, even if Ready",
-    min: 2,
-    available: 2,
-    pod: { phase: "Succeeded" },
-    act: deleteIt,
-    expected: allow(0),
-  },
-  { row: "phase Failed", min: 2, available: 2, pod: { phase: "Failed" }, act: deleteIt, expected: allow(0) },
-  {
-    row: "phase Pending",
-    min: 2,
-    available: 2,
-    pod: { phase: "Pending", ready: false },
-    act: deleteIt,
-    expected: allow(0),
-  },
-  {
-    row: "mirror pod of a static pod",
-    min: 2,
-    available: 2,
-    pod: { annotations: { "kubernetes.io/config.mirror": "x" }, scheduled: true },
-    act: deleteIt,
-    expected: allow(0),
-  },
-  { row: "not available, AlwaysAllow", min: 2, available: 2, pod: unready, act: deleteIt, expected: allow(0) },
-  { row: "not available, evicted: pinned", min: 2, available: 2, pod: unready, act: evictIt, expected: allow(1) },
-  {
-    row: "not available, IfHealthyBudget, too few available",
-    min: 2,
-    available: 1,
-    pod: unready,
-    spec: { unhealthyPodPolicy: "IfHealthyBudget" },
-    act: deleteIt,
-    expected: { ...denial, message: /IfHealthyBudget/ },
-  },
-  {
-    row: "not available, IfHealthyBudget, enough available",
-    min: 2,
-    available: 2,
-    pod: unready,
-    spec: { unhealthyPodPolicy: "IfHealthyBudget" },
-    act: deleteIt,
-    expected: allow(0),
-  },
-  {
-    row: "dry run with quota",
-    min: 1,
-    available: 2,
-    act: ({ pod }) => rig.delete(pod, undefined, DRY),
-    expected: allow(0),
-  },
-  {
-    row: "dry run without quota",
-    min: 2,
-    available: 2,
-    act: ({ pod }) => rig.delete(pod, undefined, DRY),
-    expected: denial,
-  },
-  {
-    row: "dry run in the body of an eviction",
-    min: 1,
-    available: 2,
-    act: ({ pod }) => rig.evict(pod, { deleteOptions: { dryRun: ["All"] } }),
-    expected: allow(0),
-  },
-  { row: "eviction, policy/v1, with quota", min: 1, available: 2, act: evictIt, expected: allow(1) },
-  { row: "eviction, policy/v1, without quota", min: 2, available: 2, act: evictIt, expected: denial },
-  {
-    row: "eviction whose UID precondition differs",
-    min: 1,
-    available: 2,
-    act: ({ pod }) => rig.evict(pod, { deleteOptions: { preconditions: { uid: "another" } } }),
-    expected: { verdict: "409", records: 0, message: /UID/ },
-  },
-  {
-    row: "force-delete annotation without quota",
-    min: 2,
-    available: 2,
-    pod: { annotations: { "podseidon.kubewharf.io/force-delete": "MaintenanceOfRack7" } },
-    act: deleteIt,
-    expected: allow(1),
-  },
-  {
-    row: "force-delete with a reserved value is no bypass",
-    min: 2,
-    available: 2,
-    pod: { annotations: { "podseidon.kubewharf.io/force-delete": '{"until":"tomorrow"}' } },
-    act: deleteIt,
-    expected: denial,
-  },
-  {
-    row: "the pod's cell is on hold",
-    min: 0,
-    available: 2,
-    aggregation: { hold: "Behind/abc" },
-    act: deleteIt,
-    expected: { verdict: "busy", records: 0, message: /on hold/ },
-  },
-  {
-    row: "health-criterion Ready counts another number",
-    min: 3,
-    available: 2,
-    aggregation: { readyReplicas: 5 },
-    pod: { annotations: { "podseidon.kubewharf.io/health-criterion": "Ready" } },
-    act: deleteIt,
-    expected: allow(1),
-  },
-  {
-    row: "an unknown health-criterion is Available",
-    min: 3,
-    available: 2,
-    aggregation: { readyReplicas: 5 },
-    pod: { annotations: { "podseidon.kubewharf.io/health-criterion": "Perfect" } },
-    act: deleteIt,
-    expected: denial,
-  },
-  {
-    row: "suspended",
-    min: 2,
-    available: 2,
-    spec: { suspend: { enabled: true, reason: "moving" } },
-    act: deleteIt,
-    expected: allow(0),
-  },
-];
-
 describe("admission table", () => {
   test.each(ROWS)("$row", async ({ min, available, pod, spec, aggregation, act, expected }) => {
     const one = await given(min, available, pod, spec, aggregation);
-    await expectVerdict(await act(one), one.app, expected);
+    await expectVerdict(await act(rig, one), one.app, expected);
   });
 
   test("the quota is all reserved: busy, with a time to try again", async () => {
