@@ -2,12 +2,14 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
-import type { ApiRequest, Transport } from "../../shared/kube/transport.ts";
+import type { Transport } from "../../shared/kube/transport.ts";
+import { CountingTransport } from "../support/counting-transport.ts";
 import {
   eventually,
   type GeneratorRigOptions,
   GROUP,
   generatorTransport,
+  grantScalable,
   installCrd,
   installGenerator,
   PROTECTED,
@@ -29,23 +31,7 @@ const running: RunningGenerator[] = [];
 beforeAll(async () => {
   cluster = await Cluster.start({ controllerManager: false, scheduler: false, kwok: false });
   await installGenerator(cluster);
-  // What an administrator grants for a kind that `--scalable` names.
-  const name = "podseidon-generator-workloads";
-  await cluster.apply([
-    {
-      apiVersion: "rbac.authorization.k8s.io/v1",
-      kind: "ClusterRole",
-      metadata: { name },
-      rules: [{ apiGroups: ["fleet.example.com"], resources: ["workloads"], verbs: ["list", "watch", "patch"] }],
-    },
-    {
-      apiVersion: "rbac.authorization.k8s.io/v1",
-      kind: "ClusterRoleBinding",
-      metadata: { name },
-      roleRef: { apiGroup: "rbac.authorization.k8s.io", kind: "ClusterRole", name },
-      subjects: [{ kind: "ServiceAccount", name: "podseidon-generator", namespace: "podseidon-system" }],
-    },
-  ]);
+  await grantScalable(cluster, "fleet.example.com", "workloads");
   transport = await generatorTransport(cluster);
 });
 
@@ -362,26 +348,7 @@ describe("a protector", () => {
 
 test(`${AT_ONCE} workloads at once: never more calls under way than workers`, async () => {
   const CONCURRENCY = 16;
-  let underWay = 0;
-  let most = 0;
-  const writes = { made: 0, refused: 0 };
-  const counting: Transport = {
-    stream: (request) => transport.stream(request),
-    close: () => {},
-    request: async (request: ApiRequest) => {
-      const isWrite = request.method !== "GET";
-      if (isWrite) underWay += 1;
-      most = Math.max(most, underWay);
-      try {
-        const answer = await transport.request(request);
-        if (isWrite && answer.status < 300) writes.made += 1;
-        else if (isWrite) writes.refused += 1;
-        return answer;
-      } finally {
-        if (isWrite) underWay -= 1;
-      }
-    },
-  };
+  const counting = new CountingTransport(transport);
   const all = Array.from({ length: AT_ONCE }, (_, index) =>
     workload("Deployment", { replicas: 4 }, { name: `web-${index}` }),
   );
@@ -398,9 +365,9 @@ test(`${AT_ONCE} workloads at once: never more calls under way than workers`, as
     300_000,
   );
   expect(items(await cluster.admin.get(protectorPath(namespace)))).toHaveLength(AT_ONCE);
-  expect(most).toBeLessThanOrEqual(CONCURRENCY);
+  expect(counting.most).toBeLessThanOrEqual(CONCURRENCY);
   // One to hold the source and one to create the protector.
-  expect(writes.made).toBe(2 * AT_ONCE);
+  expect(counting.writes.made).toBe(2 * AT_ONCE);
   // A busy server may put some off; nothing is tried over and over.
-  expect(writes.refused).toBeLessThan(AT_ONCE / 10);
+  expect(counting.writes.refused).toBeLessThan(AT_ONCE / 10);
 });

@@ -24,6 +24,26 @@ export async function installGenerator(cluster: Cluster): Promise<void> {
   }
 }
 
+/** What an administrator grants for a kind that `--scalable` names. */
+export async function grantScalable(cluster: Cluster, group: string, resource: string): Promise<void> {
+  const name = `podseidon-generator-${resource}`;
+  await cluster.apply([
+    {
+      apiVersion: "rbac.authorization.k8s.io/v1",
+      kind: "ClusterRole",
+      metadata: { name },
+      rules: [{ apiGroups: [group], resources: [resource], verbs: ["list", "watch", "patch"] }],
+    },
+    {
+      apiVersion: "rbac.authorization.k8s.io/v1",
+      kind: "ClusterRoleBinding",
+      metadata: { name },
+      roleRef: { apiGroup: "rbac.authorization.k8s.io", kind: "ClusterRole", name },
+      subjects: [{ kind: "ServiceAccount", name: "podseidon-generator", namespace: "podseidon-system" }],
+    },
+  ]);
+}
+
 /** A transport with the generator's own ServiceAccount. */
 export async function generatorTransport(cluster: Cluster): Promise<Transport> {
   const serviceAccount = { namespace: "podseidon-system", name: "podseidon-generator" };
