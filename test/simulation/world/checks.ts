@@ -2,16 +2,16 @@
  * The invariants of design 5.9 on every change of a protector, against the world's own truth. Each is worded as the design words
  * it; none asks a component what it believes.
  */
-import { Ledger } from "../../../shared/decide/ledger.ts";
-import { parsePodProtector } from "../../../shared/schema/parse-podprotector.ts";
 import type { CellStatus, PodProtector } from "../../../shared/schema/podprotector.ts";
 import type { Change, Json, Stored } from "../apiserver/etcd.ts";
 import { jsonOf, record, text } from "../apiserver/objects.ts";
-import { isTrulyAvailable, type PodTruth, type Wanted } from "../pod-truth.ts";
+import { isTrulyAvailable, type PodTruth } from "../pod-truth.ts";
 import type { SeenRule } from "./coverage.ts";
+import { isCount, newlyPinned, reserved } from "./entry-writes.ts";
 import type { Exemptions } from "./exemptions.ts";
 import type { Restarts } from "./restarts.ts";
 import type { InFlight, Reviews } from "./reviews.ts";
+import { ledgerOf, parse, wantedOf } from "./stored-protectors.ts";
 
 /** Objects stay far below what etcd takes (S10). */
 const OBJECT_CAP_BYTES = 1024 * 1024;
@@ -313,98 +313,6 @@ export class Checks {
   }
 }
 
-const parsed = new WeakMap<Stored, PodProtector>();
-const ledgers = new WeakMap<CellStatus, Ledger>();
-
-export function parse(stored: Stored): PodProtector {
-  let protector = parsed.get(stored);
-  if (protector === undefined) {
-    const metadata = { ...record(stored.value.metadata), resourceVersion: String(stored.revision) };
-    protector = parsePodProtector({ ...stored.value, metadata });
-    parsed.set(stored, protector);
-  }
-  return protector;
-}
-
-/** The UIDs that hold a reservation, by cell. */
-export function reservedUids(stored: Stored | undefined): Map<string, Set<string>> {
-  const found = new Map<string, Set<string>>();
-  for (const cell of stored === undefined ? [] : (parse(stored).status?.cells ?? []))
-    found.set(cell.cellID, new Set([...ledgerOf(cell).reservations()].flatMap(({ uid }) => uid ?? [])));
-  return found;
-}
-
-/** Read only. */
-function ledgerOf(cell: CellStatus | undefined): Ledger {
-  if (cell === undefined) return NO_LEDGER;
-  const ledger = ledgers.get(cell) ?? Ledger.parse(cell.admissionHistory?.buckets);
-  ledgers.set(cell, ledger);
-  return ledger;
-}
-
-const NO_LEDGER = Ledger.parse(undefined);
-
-export function wantedOf(protector: PodProtector): Wanted {
-  const { selector, aggregationSelector, minReadySeconds, availabilityConditions: conditions } = protector.spec;
-  const labels = (aggregationSelector ?? selector).matchLabels ?? {};
-  return conditions === undefined ? { labels, minReadySeconds } : { labels, minReadySeconds, conditions };
-}
-
 function isBound(request: Json): boolean {
   return text(record(record(record(request.object).deleteOptions).preconditions).uid) !== undefined;
-}
-
-/** Was this entry counted anew, that is, written by an aggregator? */
-function isCount(before: CellStatus | undefined, after: CellStatus): boolean {
-  return after.aggregation?.resourceVersion !== undefined && countedText(before) !== countedText(after);
-}
-
-const countedTexts = new WeakMap<CellStatus, string>();
-
-/** What an aggregator writes, but for the hold, which a webhook writes as well. */
-function countedText(cell: CellStatus | undefined): string {
-  if (cell === undefined) return "{}";
-  let counted = countedTexts.get(cell);
-  if (counted === undefined) {
-    const { hold: _, ...rest } = cell.aggregation ?? {};
-    counted = JSON.stringify(rest);
-    countedTexts.set(cell, counted);
-  }
-  return counted;
-}
-
-/** Pods that were not available go without quota; they are subtracted as long as the snapshot still counts them. */
-function newlyPinned(before: CellStatus | undefined, after: CellStatus): number {
-  const old = ledgerOf(before);
-  let count = 0;
-  for (const { uid, podName, weight, records } of ledgerOf(after).reservations())
-    if (uid !== undefined && weight === 1 && old.get(uid, podName) === undefined)
-      if ([...records.values()].every(({ paid }) => !paid)) count += 1;
-  return count;
-}
-
-/** What this change admits that uses quota: a new admission, paid, of a pod that was not subtracted before. */
-function reserved(before: CellStatus | undefined, after: CellStatus, everWritten: ReadonlySet<string>): string[] {
-  const found: string[] = [];
-  // Nobody admits where there is a hold; what is written there was admitted before (design 5.4).
-  if (after.aggregation?.hold !== undefined) return found;
-  const old = ledgerOf(before);
-  for (const reservation of ledgerOf(after).reservations()) {
-    const { uid, podName, weight, records } = reservation;
-    if (uid === undefined || weight === 0) continue;
-    const known = old.get(uid, podName);
-    const wasPaid = known?.weight === 1 && [...known.records.values()].some((one) => one.paid);
-    if (wasPaid) continue;
-    for (const [operation, { paid, nonces }] of records) {
-      const met = known?.records.get(operation)?.nonces ?? [];
-      if (paid && nonces.some((nonce) => !met.includes(nonce) && !everWritten.has(nonce))) found.push(uid);
-    }
-  }
-  return found;
-}
-
-/** `namespace/name` of a protector's storage key. */
-export function protectorKey(change: Change): string | undefined {
-  const [plural, namespace, name] = change.key.split("/");
-  return plural === "podprotectors" ? `${text(namespace)}/${text(name)}` : undefined;
 }

@@ -8,7 +8,7 @@ import type { Change, Json } from "../apiserver/etcd.ts";
 import { hasLabels, metadataOf, text } from "../apiserver/objects.ts";
 import { conditionOf, isGated, isTrue } from "../apiserver/pod-conditions.ts";
 import type { Chance } from "../random.ts";
-import { parse, wantedOf } from "./checks.ts";
+import { parse, wantedOf } from "./stored-protectors.ts";
 import { NAMESPACE, type World } from "./world.ts";
 
 /** Shorter than in clusters, so that it is over more often. */

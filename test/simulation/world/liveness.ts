@@ -3,7 +3,7 @@
  * One pod is deleted, another is reviewed for a deletion that never commits and changes afterwards.
  */
 import { metadataOf, text } from "../apiserver/objects.ts";
-import { parse, reservedUids } from "./checks.ts";
+import { parse, reservedUids } from "./stored-protectors.ts";
 import type { SimulatedCell, World } from "./world.ts";
 
 /** A reconcile, the least time between two writes, conflicts; far below the settle period. */

@@ -5,9 +5,9 @@ import type { Backup } from "../apiserver/etcd.ts";
 import { metadataOf } from "../apiserver/objects.ts";
 import type { ApiServer } from "../apiserver/server.ts";
 import type { Chance } from "../random.ts";
-import { parse, reservedUids } from "./checks.ts";
 import { exemptUnderWay } from "./operators.ts";
 import type { ProtectorPlan } from "./scenario.ts";
+import { parse, reservedUids } from "./stored-protectors.ts";
 import { NAMESPACE, PROTECTORS, type SimulatedCell, type World } from "./world.ts";
 
 const BACKUP_AGE_MEAN_MS = 20_000;

@@ -2,8 +2,8 @@
 import { type Estimate, estimate } from "../../../shared/decide/estimate.ts";
 import { type ProtectorState, parseProtector } from "../../../shared/decide/quota.ts";
 import type { Change, Stored } from "../apiserver/etcd.ts";
-import { parse } from "./checks.ts";
 import type { InFlight } from "./reviews.ts";
+import { parse } from "./stored-protectors.ts";
 
 interface Moment {
   readonly atMs: number;

@@ -6,7 +6,6 @@ import { present } from "../apiserver/objects.ts";
 import { RESOURCES } from "../apiserver/resources.ts";
 import { isTrulyAvailable } from "../pod-truth.ts";
 import { startChanges } from "./changes.ts";
-import { wantedOf } from "./checks.ts";
 import { disrupt, startClients } from "./clients.ts";
 import type { CoverageCounts } from "./coverage.ts";
 import { startFaults } from "./faults.ts";
@@ -14,6 +13,7 @@ import { checkBounds } from "./liveness.ts";
 import { releaseHeld } from "./pod-states.ts";
 import type { FaultKind, Size } from "./scenario.ts";
 import { shareTexts } from "./shared-texts.ts";
+import { wantedOf } from "./stored-protectors.ts";
 import { type Violation, World } from "./world.ts";
 
 export interface RunResult {

@@ -7,12 +7,12 @@ import type { Change, Json } from "../apiserver/etcd.ts";
 import { metadataOf, record, text } from "../apiserver/objects.ts";
 import type { ApiServer } from "../apiserver/server.ts";
 import type { Chance } from "../random.ts";
-import { reservedUids } from "./checks.ts";
 import { disrupt } from "./clients.ts";
 import type { GeneratorNode } from "./generator-node.ts";
 import { exemptUnderWay, patch } from "./operators.ts";
 import type { Answered, InFlight } from "./reviews.ts";
 import { OWN_NAMESPACE } from "./rows.ts";
+import { reservedUids } from "./stored-protectors.ts";
 import { PROTECTORS, type World } from "./world.ts";
 
 const DEPLOYMENT = "web";

@@ -1,10 +1,11 @@
 /** S2 in the worlds where it is promised: specs stay, clocks do not decide, nothing goes by force and no history is lost. */
 import type { Change } from "../apiserver/etcd.ts";
 import { metadataOf, text } from "../apiserver/objects.ts";
-import { type CellTruth, parse, wantedOf } from "./checks.ts";
+import type { CellTruth } from "./checks.ts";
 import type { Exemptions } from "./exemptions.ts";
 import type { Scenario } from "./scenario.ts";
 import { Shortfall } from "./shortfall.ts";
+import { parse, wantedOf } from "./stored-protectors.ts";
 
 interface Watched {
   readonly shortfall: Shortfall;

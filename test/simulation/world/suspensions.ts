@@ -4,10 +4,10 @@
  */
 import { parseMs } from "../../../shared/decide/time.ts";
 import type { Stored } from "../apiserver/etcd.ts";
-import { parse } from "./checks.ts";
 import type { SeenRule } from "./coverage.ts";
 import type { Exemptions } from "./exemptions.ts";
 import type { Answered, InFlight } from "./reviews.ts";
+import { parse } from "./stored-protectors.ts";
 
 /** A replica may decide on a version that was replaced so long ago (design 5.4), and a little for what is under way. */
 const KNOWN_AGO_MS = 20_000;
