@@ -7,11 +7,11 @@ import { COUNTED_GATE } from "../../../shared/schema/annotations.ts";
 import { type ProcessPorts, VirtualTime } from "../../support/virtual-ports.ts";
 import { type Change, Etcd } from "../apiserver/etcd.ts";
 import { Link } from "../apiserver/link.ts";
-import { hasLabels, metadataOf } from "../apiserver/objects.ts";
-import { ApiServer, type ServerSettings } from "../apiserver/server.ts";
+import { ApiServer } from "../apiserver/server.ts";
 import { PodTruth } from "../pod-truth.ts";
 import { Chance } from "../random.ts";
 import { AggregatorNode } from "./aggregator-node.ts";
+import { Answers } from "./answers.ts";
 import { type CellTruth, Checks } from "./checks.ts";
 import { Contention } from "./contention.ts";
 import { Coverage } from "./coverage.ts";
@@ -22,16 +22,15 @@ import { GeneratorNode } from "./generator-node.ts";
 import { Kubelet } from "./kubelet.ts";
 import { Network } from "./network.ts";
 import { Owner, PROBE } from "./owner.ts";
-import { checkHeld, WARM, warmUp } from "./pod-states.ts";
+import { WARM, warmUp } from "./pod-states.ts";
 import { Rejections } from "./rejections.ts";
 import { Replica } from "./replica.ts";
 import { ReplicaMetrics } from "./replica-metrics.ts";
 import { CHANGEABLE, Restarts } from "./restarts.ts";
-import { type Answered, type InFlight, Reviews } from "./reviews.ts";
-import { type KnownNames, rowsOf } from "./rows.ts";
+import { Reviews } from "./reviews.ts";
 import { drawScenario, type FaultKind, type ProtectorPlan, type Scenario, type Size } from "./scenario.ts";
+import { serverSettings } from "./server-settings.ts";
 import { Sources } from "./sources.ts";
-import { parse, wantedOf } from "./stored-protectors.ts";
 import { Supply } from "./supply.ts";
 import { Suspensions } from "./suspensions.ts";
 import { Workload } from "./workload.ts";
@@ -75,7 +74,6 @@ export interface SimulatedCell extends CellTruth {
 
 /** Clocks that are further apart keep pods from maturing, or let them mature at once, for as long. */
 const MAX_SKEW_MS = 120_000;
-const OBJECT_LIMIT_BYTES = 1_500_000;
 const MAX_TRACE_LINES = 20_000;
 /** Of what the generator tells. */
 const GENERATED = ["created", "updated", "restored", "replaced", "released", "orphaned"] as const;
@@ -112,7 +110,7 @@ export class World {
   failsOpen = false;
   readonly knobs: Knobs = { watchLagMs: new Map(), commitDelayMs: new Map() };
   readonly #tracing: boolean;
-  readonly #names: KnownNames = new Map();
+  readonly #answers = new Answers(this);
   readonly #metrics = new ReplicaMetrics(this.coverage);
   readonly #processes: ProcessPorts[] = [];
 
@@ -124,9 +122,7 @@ export class World {
     this.network = new Network(this.chance.fork(), () => this.#isRequestLost());
     const coreNames = new Set(this.scenario.protectors.map(({ core }) => core));
     if (coreNames.size > 1) this.coverage.fault("secondCore");
-    this.cores = new Map(
-      [...coreNames].map((name) => [name, new ApiServer(name, new Etcd(), this.time, this.#settings(name))]),
-    );
+    this.cores = new Map([...coreNames].map((name) => [name, this.#server(name, new Etcd())]));
     this.exemptions = new Exemptions(() => this.time.elapsedMs);
     this.owner = this.scenario.features.ownerEveryMs > 0 ? this.#owner() : undefined;
     this.exemptions.forcesAll = this.scenario.features.isDryRunMode;
@@ -299,55 +295,13 @@ export class World {
     return link;
   }
 
-  #settings(name: string): ServerSettings {
-    const { faults, requestTimeoutMs } = this.scenario;
-    const chance = this.chance.fork();
-    let isNextAbandoned = false;
-    return {
-      requestTimeoutMs,
-      objectLimitBytes: OBJECT_LIMIT_BYTES,
-      pageObjects: () => {
-        if (faults.pageObjects > 0) this.coverage.fault("partialPages");
-        return faults.pageObjects;
-      },
-      servesStaleList: () => {
-        const isStale = this.faultsActive && chance.chance(faults.staleListRate);
-        if (isStale) this.coverage.fault("staleList");
-        return isStale;
-      },
-      watchLagMs: () => {
-        const setMs = this.knobs.watchLagMs.get(name);
-        if (setMs !== undefined) return setMs;
-        if (!this.faultsActive) return 2;
-        if (faults.watchLagMaxMs > 1_000 && chance.chance(0.9)) return chance.exponential(20);
-        const lagMs = chance.fraction() * faults.watchLagMaxMs;
-        if (lagMs > 1_000) this.coverage.fault("watchLag");
-        return lagMs;
-      },
-      abandonNext: () => {
-        isNextAbandoned = true;
-      },
-      commitDelayMs: () => {
-        if (isNextAbandoned) {
-          isNextAbandoned = false;
-          return undefined;
-        }
-        if (this.knobs.commitDelayMs.has(name)) return this.knobs.commitDelayMs.get(name);
-        if (!this.faultsActive) return 2;
-        if (chance.chance(faults.commitNeverRate)) {
-          this.coverage.fault("commitNever");
-          return undefined;
-        }
-        if (!chance.chance(faults.commitLateRate)) return chance.exponential(3);
-        this.coverage.fault("commitLate");
-        return chance.fraction() * requestTimeoutMs;
-      },
-    };
+  #server(name: string, etcd: Etcd): ApiServer {
+    return new ApiServer(name, etcd, this.time, serverSettings(this, name, this.chance.fork()));
   }
 
   #addCell(name: string): void {
     const etcd = new Etcd();
-    const server = new ApiServer(name, etcd, this.time, this.#settings(name));
+    const server = this.#server(name, etcd);
     const pods = new PodTruth(etcd);
     const reviews = new Reviews(name, etcd, {
       ports: this.time,
@@ -356,7 +310,7 @@ export class World {
       coverage: this.coverage,
       faultsActive: () => this.faultsActive,
       replicas: () => this.webhooks,
-      answered: (cell, flight, answer) => this.#answered(cell, flight, answer),
+      answered: (cell, flight, answer) => this.#answers.given(cell, flight, answer),
       failsOpen: () => this.failsOpen,
       failedOpen: (_cell, { uid }) => this.exemptions.unknown(uid),
       violation: (invariant, message) => this.violation(invariant, message),
@@ -391,56 +345,6 @@ export class World {
     return restarts;
   }
 
-  #answered(cell: string, flight: InFlight | undefined, answer: Answered): void {
-    const { request, allowed, code, message, reasons, isOnlyWarned } = answer;
-    const kind = request.operation === "UPDATE" ? "change" : request.subResource === "eviction" ? "evict" : "delete";
-    if (kind === "change" && flight === undefined && request.dryRun !== true && !allowed)
-      this.violation("L6", `a change that restarts nothing was refused: ${message}`);
-    const verdict = allowed ? "allowed" : String(code);
-    for (const row of rowsOf(answer, this.scenario.protectors.length, this.#names)) this.coverage.row(row);
-    for (const reason of reasons.length > 0 ? reasons : ["without a protector"])
-      this.coverage.verdict(`${kind} ${verdict} ${reason}`);
-    this.note(
-      `${cell} review of ${flight?.key ?? "?"} ${flight?.uid ?? ""}@${flight?.revision ?? ""} (${kind}): ${allowed ? "allowed" : `${code} ${message}`}`,
-    );
-    if (!allowed && flight !== undefined) this.rejections.refused(cell, flight, answer.decisions);
-    if (!allowed && code === 429 && this.scenario.features.isDryRunMode)
-      this.violation("S9", `${flight?.key ?? "?"} was refused by a replica that refuses nothing: ${message}`);
-    this.suspensions.answered(cell, flight, answer);
-    if (!this.exemptions.isForced(flight?.uid ?? "")) this.owner?.answered(flight, answer);
-    this.sources?.answered(cell, flight, answer);
-    if (this.scenario.features.holdEveryMs > 0) checkHeld(answer, (invariant, text) => this.violation(invariant, text));
-    if (allowed && flight !== undefined) {
-      this.exemptions.admitted(cell, flight.uid);
-      this.#exemptFromOthers(cell, flight);
-    }
-    if (isOnlyWarned) {
-      this.coverage.fault("dryRunMode");
-      this.coverage.row("dry-run mode of the webhook");
-    }
-    if (answer.decisions.length > 0 && this.scenario.features.terminateEveryMs > 0 && this.#someTerminate())
-      this.coverage.row("protector terminating but with its finalizer");
-    // What its protector refused goes all the same.
-    if (isOnlyWarned && flight !== undefined) this.exemptions.unknown(flight.uid);
-    else if (allowed && flight !== undefined)
-      this.checks.allowed(
-        [...this.cores.values()].flatMap(({ etcd }) => etcd.range("podprotectors/")),
-        cell,
-        flight,
-        request,
-      );
-  }
-
-  /** Protectors that are not there or do not cover the pod have no say; one that comes to cover it is told of it when the count catches up. */
-  #exemptFromOthers(cell: string, flight: InFlight): void {
-    const pod = this.cells.get(cell)?.reviews.stored(flight)?.value;
-    for (const { name } of this.scenario.protectors) {
-      const stored = this.coreOf(name).etcd.get(`podprotectors/${NAMESPACE}/${name}`);
-      if (pod === undefined || (stored !== undefined && hasLabels(pod, wantedOf(parse(stored)).labels))) continue;
-      this.exemptions.add(name, cell, flight.uid);
-    }
-  }
-
   #protectorChanged(core: string, change: Change): void {
     if (!change.key.startsWith("podprotectors/")) return;
     if (this.#tracing) this.note(`${core} ${describeProtector(change)}`);
@@ -448,13 +352,6 @@ export class World {
     this.#guard(() => this.rejections.changed(core, change));
     this.suspensions.stored(change.key.slice(change.key.lastIndexOf("/") + 1), change.after);
     this.#guard(() => this.supply?.protectorChanged(change));
-  }
-
-  #someTerminate(): boolean {
-    return this.scenario.protectors.some(({ name }) => {
-      const stored = this.coreOf(name).etcd.get(`podprotectors/${NAMESPACE}/${name}`);
-      return stored !== undefined && metadataOf(stored.value).deletionTimestamp !== undefined;
-    });
   }
 
   /** A check that throws is a failure of the simulation and must not look like one of a request. */

@@ -1,0 +1,55 @@
+/** How an API server of a world behaves: by the faults of its scenario, or as a directed scene has set it by hand. */
+import type { ServerSettings } from "../apiserver/server.ts";
+import type { Chance } from "../random.ts";
+import type { World } from "./world.ts";
+
+const OBJECT_LIMIT_BYTES = 1_500_000;
+
+export function serverSettings(
+  world: Pick<World, "scenario" | "coverage" | "knobs" | "faultsActive">,
+  name: string,
+  chance: Chance,
+): ServerSettings {
+  const { faults, requestTimeoutMs } = world.scenario;
+  let isNextAbandoned = false;
+  return {
+    requestTimeoutMs,
+    objectLimitBytes: OBJECT_LIMIT_BYTES,
+    pageObjects: () => {
+      if (faults.pageObjects > 0) world.coverage.fault("partialPages");
+      return faults.pageObjects;
+    },
+    servesStaleList: () => {
+      const isStale = world.faultsActive && chance.chance(faults.staleListRate);
+      if (isStale) world.coverage.fault("staleList");
+      return isStale;
+    },
+    watchLagMs: () => {
+      const setMs = world.knobs.watchLagMs.get(name);
+      if (setMs !== undefined) return setMs;
+      if (!world.faultsActive) return 2;
+      if (faults.watchLagMaxMs > 1_000 && chance.chance(0.9)) return chance.exponential(20);
+      const lagMs = chance.fraction() * faults.watchLagMaxMs;
+      if (lagMs > 1_000) world.coverage.fault("watchLag");
+      return lagMs;
+    },
+    abandonNext: () => {
+      isNextAbandoned = true;
+    },
+    commitDelayMs: () => {
+      if (isNextAbandoned) {
+        isNextAbandoned = false;
+        return undefined;
+      }
+      if (world.knobs.commitDelayMs.has(name)) return world.knobs.commitDelayMs.get(name);
+      if (!world.faultsActive) return 2;
+      if (chance.chance(faults.commitNeverRate)) {
+        world.coverage.fault("commitNever");
+        return undefined;
+      }
+      if (!chance.chance(faults.commitLateRate)) return chance.exponential(3);
+      world.coverage.fault("commitLate");
+      return chance.fraction() * requestTimeoutMs;
+    },
+  };
+}
