@@ -116,6 +116,7 @@ describe("an owner", () => {
   test.each<[string, PodProtector, Partial<Disruption>, Parameters<typeof pod>[1]]>([
     ["there is no quota", probed(10), {}, {}],
     ["it is let go by annotation, though there is none", probed(10), { forced: true }, {}],
+    ["it is let go by annotation, and there is some", probed(5), { forced: true }, {}],
     ["it is suspended", probed(10, { suspend: { enabled: true } }), {}, {}],
     ["the operation is not protected", probed(10, { protectedOperations: ["EVICT"] }), {}, {}],
     ["something else has to be done first", probed(5), {}, { annotations: { "pre-activity.xpdb.form3.tech/x": "" } }],
@@ -123,6 +124,15 @@ describe("an owner", () => {
     const w = world(object, async () => NO);
     await w.decide(disruption(pod("web-0", change2), change));
     expect(w.questions).toEqual([]);
+  });
+
+  test.each<[string, Parameters<typeof disruption>[0]]>([
+    ["available", pod("web-0")],
+    ["not available", unready("web-0")],
+  ])("has no say where the annotation lets a pod go that is %s", async (_, one) => {
+    const w = world(probed(5), async () => NO);
+    expect((await w.decide(disruption(one, { operation: "EVICT", forced: true }))).kind).toBe("allowed");
+    expect([...noncesOf(w.store.object).keys()]).toEqual(["uid-web-0"]);
   });
 
   test("is asked about a pod that is not available, too, and in a dry run, which writes nothing", async () => {
