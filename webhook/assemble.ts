@@ -3,7 +3,7 @@ import { ListWatch } from "../shared/kube/list-watch.ts";
 import { RELIST_AFTER_OUTAGE_MS } from "../shared/kube/list-watch-options.ts";
 import type { WatchEvent } from "../shared/kube/watch-event.ts";
 import type { Log } from "../shared/observe/log.ts";
-import type { Clock } from "../shared/runtime/clock.ts";
+import type { Ports } from "../shared/runtime/clock.ts";
 import { GROUP, PLURAL, VERSION } from "../shared/schema/annotations.ts";
 import { parsePodProtector } from "../shared/schema/parse-podprotector.ts";
 import type { Pod } from "../shared/schema/pod.ts";
@@ -113,11 +113,11 @@ function noteWatch(outage: Outage, event: WatchEvent): void {
 }
 
 /** Loaded for the first pod that has the annotation. */
-function permissionsOf(api: ApiClient, clock: Clock): NonNullable<Cell["mayBypass"]> {
+function permissionsOf(api: ApiClient, ports: Ports): NonNullable<Cell["mayBypass"]> {
   let permissions: Permissions | undefined;
   return async (user, namespace, timeoutMs) => {
     const { Permissions } = await import("./permission.ts");
-    permissions ??= new Permissions(api, clock);
+    permissions ??= new Permissions(api, ports);
     return permissions.mayBypass(user, namespace, timeoutMs);
   };
 }
@@ -189,7 +189,7 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
     cells.set(name, {
       id: name,
       readPod,
-      ...(api === undefined ? {} : { mayBypass: permissionsOf(api, ports.clock) }),
+      ...(api === undefined ? {} : { mayBypass: permissionsOf(api, ports) }),
       ...(parts.markPendingDisruptions && api !== undefined ? { markPending: pendingMarker(api, name, log) } : {}),
     });
   }

@@ -75,19 +75,22 @@ describe("the force-delete annotation", () => {
 });
 
 describe("the permission", () => {
-  function rig(answer: () => ApiResult<unknown>): { time: VirtualTime; permissions: Permissions; asked: unknown[] } {
+  function rig(
+    answer: () => ApiResult<unknown>,
+    afterMs = 5,
+  ): { time: VirtualTime; permissions: Permissions; asked: unknown[] } {
     const time = new VirtualTime();
     const asked: unknown[] = [];
     const permissions = new Permissions(
       {
         create: async (_, body, parse) => {
           asked.push(body);
-          await new Promise<void>((resolve) => time.timers.after(5, resolve));
+          await new Promise<void>((resolve) => time.timers.after(afterMs, resolve));
           const result = answer();
           return result.kind === "ok" ? { kind: "ok", object: parse(result.object) } : result;
         },
       },
-      time.clock,
+      time,
     );
     return { time, permissions, asked };
   }
@@ -150,6 +153,26 @@ describe("the permission", () => {
     expect(await second).toBe("unknown");
     void permissions.mayBypass(USER, "bank", 500);
     expect(asked).toHaveLength(3);
+  });
+
+  test("is waited for by each review as long as that one can, whoever asked first and however long the answer takes", async () => {
+    const { time, permissions, asked } = rig(allowed, 1_500);
+    const answers: [string, string, number][] = [];
+    const ask = (who: string, timeoutMs: number): void => {
+      void permissions.mayBypass(USER, "shop", timeoutMs).then((answer) => answers.push([who, answer, time.elapsedMs]));
+    };
+    ask("first", 400);
+    ask("patient", 9_000);
+    await time.advance(100);
+    ask("late", 600);
+    await time.advance(2_000);
+    // Half of what each had left: the other half is for the decision that follows when there is no answer.
+    expect(answers).toEqual([
+      ["first", "unknown", 200],
+      ["late", "unknown", 400],
+      ["patient", "allowed", 1_500],
+    ]);
+    expect(asked).toHaveLength(1);
   });
 
   test("answers that are remembered are bounded", async () => {

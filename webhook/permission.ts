@@ -4,7 +4,7 @@
  * role on `podprotectors` can be bound in a cell whether or not its API is served there.
  */
 import type { ApiClient } from "../shared/kube/api.ts";
-import type { Clock } from "../shared/runtime/clock.ts";
+import type { Ports } from "../shared/runtime/clock.ts";
 import { GROUP, PLURAL } from "../shared/schema/annotations.ts";
 import type { User } from "./review.ts";
 
@@ -17,28 +17,33 @@ const MAX_REMEMBERED = 1_000;
 /** Questions under way at once; whoever comes then is told that it is not known. */
 const MAX_AT_ONCE = 32;
 const MAX_CALL_MS = 2_000;
+/** Of what a review has left, how much it waits for an answer: without one its pod is decided like any other, which takes time as well. */
+const WAITED_FRACTION = 0.5;
 const PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
 export class Permissions {
   readonly #api: Pick<ApiClient, "create">;
-  readonly #clock: Clock;
+  readonly #ports: Pick<Ports, "clock" | "timers">;
   readonly #known = new Map<string, { readonly answer: Permission; readonly atMs: number }>();
   readonly #asking = new Map<string, Promise<Permission>>();
 
-  constructor(api: Pick<ApiClient, "create">, clock: Clock) {
+  constructor(api: Pick<ApiClient, "create">, ports: Pick<Ports, "clock" | "timers">) {
     this.#api = api;
-    this.#clock = clock;
+    this.#ports = ports;
   }
 
-  /** Never rejects; resolves within `timeoutMs`. */
+  /** Never rejects; resolves within half of `timeoutMs`. */
   async mayBypass(user: User, namespace: string, timeoutMs: number): Promise<Permission> {
     const key = JSON.stringify([namespace, user.username, user.uid, user.groups, user.extra]);
     const known = this.#known.get(key);
-    if (known !== undefined && this.#clock.monotonicMs() - known.atMs < REMEMBERED_MS) return known.answer;
+    if (known !== undefined && this.#ports.clock.monotonicMs() - known.atMs < REMEMBERED_MS) return known.answer;
     const asking = this.#asking.get(key);
-    if (asking !== undefined) return asking;
-    if (this.#asking.size >= MAX_AT_ONCE) return "unknown";
-    const question = this.#ask(user, namespace, timeoutMs).then((answer) => {
+    if (asking === undefined && this.#asking.size >= MAX_AT_ONCE) return "unknown";
+    return this.#waitFor(asking ?? this.#begin(key, user, namespace), timeoutMs * WAITED_FRACTION);
+  }
+
+  #begin(key: string, user: User, namespace: string): Promise<Permission> {
+    const question = this.#ask(user, namespace).then((answer) => {
       this.#asking.delete(key);
       if (answer !== "unknown") this.#remember(key, answer);
       return answer;
@@ -47,7 +52,18 @@ export class Permissions {
     return question;
   }
 
-  async #ask({ username, uid, groups, extra }: User, namespace: string, timeoutMs: number): Promise<Permission> {
+  /** Who shares a question has its own deadline: one review waits neither longer nor shorter because another asked first. */
+  #waitFor(question: Promise<Permission>, limitMs: number): Promise<Permission> {
+    return new Promise((resolve) => {
+      const timer = this.#ports.timers.after(Math.max(0, limitMs), () => resolve("unknown"));
+      void question.then((answer) => {
+        timer.cancel();
+        resolve(answer);
+      });
+    });
+  }
+
+  async #ask({ username, uid, groups, extra }: User, namespace: string): Promise<Permission> {
     const body = {
       apiVersion: "authorization.k8s.io/v1",
       kind: "SubjectAccessReview",
@@ -59,9 +75,7 @@ export class Permissions {
         resourceAttributes: { group: GROUP, resource: PLURAL, verb: "bypass", namespace },
       },
     };
-    const result = await this.#api.create(PATH, body, isAllowed, {
-      timeoutMs: Math.max(1, Math.min(timeoutMs, MAX_CALL_MS)),
-    });
+    const result = await this.#api.create(PATH, body, isAllowed, { timeoutMs: MAX_CALL_MS });
     if (result.kind !== "ok") return "unknown";
     return result.object ? "allowed" : "denied";
   }
@@ -70,7 +84,7 @@ export class Permissions {
     this.#known.delete(key);
     const [oldest] = this.#known.keys();
     if (oldest !== undefined && this.#known.size >= MAX_REMEMBERED) this.#known.delete(oldest);
-    this.#known.set(key, { answer, atMs: this.#clock.monotonicMs() });
+    this.#known.set(key, { answer, atMs: this.#ports.clock.monotonicMs() });
   }
 }
 
