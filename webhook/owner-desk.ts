@@ -65,7 +65,7 @@ export class OwnerDesk {
     this.#loaded = new Probes({
       ports: this.#ports,
       onAsked: (event) => this.#asked(event),
-      // Read for each endpoint that is met, so that a certificate authority that was replaced is followed.
+      // Read for each endpoint that is met or does not answer, so that a certificate authority that was replaced is followed.
       defaultCa: () => (caFile === "" ? undefined : readFileSync(caFile, "utf8")),
     });
     return this.#loaded;

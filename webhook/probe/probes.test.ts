@@ -143,3 +143,79 @@ test("an endpoint that is none is refused clearly", async () => {
     message: "has a probe that can't be asked: its endpoint is no http or https URL",
   });
 });
+
+describe("the authorities of probes that name none", () => {
+  interface Authorities {
+    /** What the file holds; undefined: it is not there. */
+    file: string | undefined;
+    /** Who has issued the server's certificate. */
+    server: string;
+    readonly connections: (string | undefined)[];
+    ask(): Promise<OwnerAnswer["result"]>;
+  }
+
+  function authorities(file: string | undefined): Authorities {
+    const time = new VirtualTime();
+    const connections: (string | undefined)[] = [];
+    const probes = new Probes({
+      ports: time,
+      onAsked: () => undefined,
+      defaultCa: () => {
+        if (world.file === undefined) throw new Error("ENOENT: no such file");
+        return world.file;
+      },
+      connect: ({ caBundle }) => {
+        connections.push(caBundle);
+        return {
+          ask: async () => {
+            if (caBundle !== world.server) throw new ProbeFailure("unable to verify the first certificate");
+            return YES;
+          },
+          close: () => undefined,
+        };
+      },
+    });
+    const world: Authorities = {
+      file,
+      server: "first",
+      connections,
+      ask: async () => {
+        const names = { podNamespace: "data", podName: "db-0", budgetNamespace: "data", budgetName: "db" };
+        const deadlineMs = time.clock.monotonicMs() + 9_000;
+        return (await probes.ask({ probe: { endpoint: "db:1" }, ...names, deadlineMs })).result;
+      },
+    };
+    return world;
+  }
+
+  test("that could not be read when an endpoint was met are read when it is asked again", async () => {
+    const world = authorities(undefined);
+    expect(await world.ask()).toBe("failed");
+    world.file = "first";
+    expect(await world.ask()).toBe("allowed");
+    expect(await world.ask()).toBe("allowed");
+    expect(world.connections).toEqual(["first"]);
+  });
+
+  test("are followed when they were replaced, once a call has failed", async () => {
+    const world = authorities("first");
+    expect(await world.ask()).toBe("allowed");
+    world.file = "second";
+    world.server = "second";
+    expect(await world.ask()).toBe("failed");
+    expect(await world.ask()).toBe("allowed");
+    expect(world.connections).toEqual(["first", "second"]);
+  });
+
+  test("that can't be read any more stay in use, and nothing is connected anew without a cause", async () => {
+    const world = authorities("first");
+    expect(await world.ask()).toBe("allowed");
+    world.server = "second";
+    expect([await world.ask(), await world.ask()]).toEqual(["failed", "failed"]);
+    world.file = undefined;
+    expect(await world.ask()).toBe("failed");
+    world.server = "first";
+    expect(await world.ask()).toBe("allowed");
+    expect(world.connections).toEqual(["first"]);
+  });
+});

@@ -23,9 +23,13 @@ const MAX_ENDPOINTS = 500;
 const MAX_SAID = 200;
 
 interface Endpoint {
-  readonly wire: Wire | undefined;
+  wire: Wire | undefined;
+  /** Certificates that the wire was made with. */
+  caBundle: string | undefined;
   /** Why it can't be asked at all. */
-  readonly problem: string | undefined;
+  problem: string | undefined;
+  /** It could not be asked, or did not answer: perhaps because of certificates that have been replaced since. */
+  isDoubted: boolean;
   readonly circuit: Circuit;
   readonly places: Places;
   lastFailure: string;
@@ -40,7 +44,10 @@ export interface ProbeEvent {
 export interface ProbesOptions {
   readonly ports: Ports;
   readonly onAsked: (event: ProbeEvent) => void;
-  /** PEM certificates where the protector names none; undefined is the system's. What it throws makes the endpoint one that can't be asked. */
+  /**
+   * PEM certificates where the protector names none; undefined is the system's. Asked for when an endpoint is met, and again when that could
+   * not be asked or did not answer. What it throws then keeps a new endpoint from being asked.
+   */
   readonly defaultCa?: () => string | undefined;
   /** The real ones by default. */
   readonly connect?: (probe: ProbeSpec) => Wire;
@@ -87,7 +94,8 @@ export class Probes {
   async #ask(question: OwnerQuestion, nowMs: number): Promise<OwnerAnswer> {
     const { endpoint: where } = question.probe;
     const endpoint = this.#endpoint(question.probe);
-    if (endpoint.wire === undefined) {
+    const { wire } = endpoint;
+    if (wire === undefined) {
       return { result: "failed", message: `has a probe that can't be asked: ${endpoint.problem ?? ""}` };
     }
     const untilMs = Math.min(question.deadlineMs, nowMs + (question.probe.timeoutMillis ?? DEFAULT_TIMEOUT_MS));
@@ -96,9 +104,10 @@ export class Probes {
     }
     try {
       if (!endpoint.circuit.enter()) return down(endpoint, where);
-      return this.#heard(endpoint, where, await this.#call(endpoint.wire, question, untilMs));
+      return this.#heard(endpoint, where, await this.#call(wire, question, untilMs));
     } catch (error) {
       endpoint.circuit.failed();
+      endpoint.isDoubted = true;
       endpoint.lastFailure = said(describeError(error));
       return { result: "failed", message: `could not ask its probe ${where}: ${endpoint.lastFailure}` };
     } finally {
@@ -131,6 +140,7 @@ export class Probes {
     if (known !== undefined) {
       this.#endpoints.delete(key);
       this.#endpoints.set(key, known);
+      if (known.isDoubted) this.#connect(known, probe);
       return known;
     }
     const [oldest] = this.#endpoints;
@@ -144,22 +154,35 @@ export class Probes {
   }
 
   #make(probe: ProbeSpec): Endpoint {
-    const { ports, defaultCa, connect = connectTo } = this.#options;
-    let wire: Wire | undefined;
-    let problem: string | undefined;
-    try {
-      const caBundle = probe.caBundle ?? defaultCa?.();
-      wire = connect(caBundle === undefined ? probe : { ...probe, caBundle });
-    } catch (error) {
-      problem = describeError(error);
-    }
-    return {
-      wire,
-      problem,
+    const { ports } = this.#options;
+    const made: Endpoint = {
+      wire: undefined,
+      caBundle: undefined,
+      problem: undefined,
+      isDoubted: false,
       circuit: new Circuit(ports.clock, ports.random),
       places: new Places(ports, CALLS_AT_ONCE, MAX_WAITING),
       lastFailure: "",
     };
+    this.#connect(made, probe);
+    return made;
+  }
+
+  /** Makes the wire, or another one where the certificates have changed; what can't be made leaves the one that is there. */
+  #connect(endpoint: Endpoint, probe: ProbeSpec): void {
+    const { defaultCa, connect = connectTo } = this.#options;
+    endpoint.isDoubted = false;
+    try {
+      const caBundle = probe.caBundle ?? defaultCa?.();
+      if (endpoint.wire !== undefined && endpoint.caBundle === caBundle) return;
+      // The wire before is not closed: others may be waiting for its answer. Its connections end when nobody uses them.
+      endpoint.wire = connect(caBundle === undefined ? probe : { ...probe, caBundle });
+      endpoint.caBundle = caBundle;
+      endpoint.problem = undefined;
+    } catch (error) {
+      endpoint.problem = describeError(error);
+      endpoint.isDoubted = true;
+    }
   }
 }
 
