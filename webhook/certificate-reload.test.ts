@@ -5,7 +5,7 @@ import { afterEach, beforeEach, expect, test } from "vitest";
 import { createCertificateAuthority, issueCertificate } from "../shared/runtime/x509.ts";
 import { VirtualTime } from "../test/support/virtual-ports.ts";
 import { watchServingCertificate } from "./certificate-reload.ts";
-import type { ServingCertificate } from "./tls.ts";
+import { readServingCertificate, type ServingCertificate } from "./tls.ts";
 
 const validity = { notBeforeMs: Date.now() - 60_000, notAfterMs: Date.now() + 3_600_000 };
 const authority = createCertificateAuthority({ ...validity, commonName: "test" });
@@ -39,6 +39,7 @@ test("a new pair is handed over once; half of one is complained about once, and 
   const stop = watchServingCertificate({
     certFile: certFile(),
     keyFile: keyFile(),
+    served: first,
     timers: time.timers,
     changed: (certificate) => changed.push(certificate),
     failed: (error) => failed.push(error),
@@ -55,4 +56,29 @@ test("a new pair is handed over once; half of one is complained about once, and 
   expect(failed).toHaveLength(1);
   stop();
   expect(time.pendingTimers).toBe(0);
+});
+
+test("a pair that was replaced between its first reading and the first look is handed over", async () => {
+  const time = new VirtualTime();
+  const first = issue();
+  const second = issue();
+  writeFileSync(certFile(), first.cert);
+  writeFileSync(keyFile(), first.key);
+  const served = readServingCertificate({ certFile: certFile(), keyFile: keyFile() });
+  writeFileSync(certFile(), second.cert);
+  writeFileSync(keyFile(), second.key);
+  const changed: ServingCertificate[] = [];
+  const stop = watchServingCertificate({
+    certFile: certFile(),
+    keyFile: keyFile(),
+    served,
+    timers: time.timers,
+    changed: (certificate) => changed.push(certificate),
+    failed: (error) => {
+      throw error;
+    },
+  });
+  await time.advance(60_000);
+  expect(changed).toEqual([second]);
+  stop();
 });

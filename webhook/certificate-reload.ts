@@ -7,6 +7,8 @@ import { type CertificateFiles, readServingCertificate, type ServingCertificate 
 const LOOK_EVERY_MS = 5_000;
 
 export interface CertificateReloadOptions extends CertificateFiles {
+  /** What was read at the start, perhaps a while ago. */
+  readonly served: ServingCertificate;
   readonly timers: Timers;
   readonly changed: (certificate: ServingCertificate) => void;
   /** A new pair that can't be served: the old one stays in use, and the files are tried again when they change. */
@@ -22,6 +24,10 @@ function stamp(path: string): string {
   }
 }
 
+function isSame(a: ServingCertificate, b: ServingCertificate): boolean {
+  return a.cert === b.cert && a.key === b.key && a.ca === b.ca;
+}
+
 /**
  * Watches the serving certificate's files and hands over each new pair that fits (design 11, hot reload). A pair that is half
  * written is tried again at the next look. Returns what ends it.
@@ -29,14 +35,18 @@ function stamp(path: string): string {
 export function watchServingCertificate(options: CertificateReloadOptions): () => void {
   const files = [options.certFile, options.keyFile, ...(options.clientCaFile ? [options.clientCaFile] : [])];
   const stamps = (): string => files.map(stamp).join(" ");
-  let loaded = stamps();
+  let { served } = options;
+  // Whether the files are still those that were read at the start is for the first look to see.
+  let loaded = "";
   let complained = "";
   let timer: Timer;
   const look = (): void => {
     const now = stamps();
     if (now !== loaded) {
       try {
-        options.changed(readServingCertificate(options));
+        const found = readServingCertificate(options);
+        if (!isSame(found, served)) options.changed(found);
+        served = found;
         loaded = now;
       } catch (error) {
         if (now !== complained) options.failed(error);

@@ -43,6 +43,7 @@ function watchCertificate(
 ): () => void {
   return watchServingCertificate({
     ...certificateFiles(options),
+    served: server.certificate,
     timers: systemPorts.timers,
     changed: (certificate) => {
       server.setCertificate(certificate);
