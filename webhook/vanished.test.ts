@@ -100,6 +100,7 @@ class Rig {
   }
 }
 
+const PRE_ACTIVITY = { "pre-activity.xpdb.form3.tech/flush": "" };
 const VANISHED = { kind: "refused", blockers: [{ why: { kind: "vanished", uid: "uid-of-web" } }] };
 
 describe("a protector that vanished without a release", () => {
@@ -110,6 +111,21 @@ describe("a protector that vanished without a release", () => {
     ["refuses a Ready pod that may not be mature", { minReadySeconds: 3600 }, pod("a"), {}, VANISHED],
     ["lets an unavailable pod go", {}, unready("a"), {}, { kind: "allowed" }],
     ["keeps it under IfHealthyBudget", { unhealthyPodPolicy: "IfHealthyBudget" }, unready("a"), {}, VANISHED],
+    ["keeps what something has to be done for first", {}, unready("a", { annotations: PRE_ACTIVITY }), {}, VANISHED],
+    [
+      "but for what has never run",
+      {},
+      pod("a", { phase: "Pending", annotations: PRE_ACTIVITY }),
+      { operation: "EVICT" },
+      { kind: "allowed" },
+    ],
+    [
+      "and what its annotation forces",
+      {},
+      unready("a", { annotations: PRE_ACTIVITY }),
+      { forced: true },
+      { kind: "allowed" },
+    ],
     ["lets go what its annotation forces", {}, pod("a"), { forced: true }, { kind: "allowed" }],
     ["stays suspended", { suspend: { enabled: true } }, pod("a"), {}, { kind: "allowed" }],
     ["says nothing about other pods", {}, pod("a", { labels: { app: "other" } }), {}, { kind: "allowed" }],

@@ -5,7 +5,7 @@ import { GENERATOR_FINALIZER, RELEASED_ANNOTATION, SOURCE_NAME_LABEL } from "../
 import type { PodProtector } from "../schema/podprotector.ts";
 import { classifyPod } from "./availability.ts";
 import type { ProtectorState } from "./cell-state.ts";
-import type { AllowReason, DisruptionRequest } from "./quota.ts";
+import { type AllowReason, type DisruptionRequest, preActivitiesOf } from "./quota.ts";
 import { parseMs } from "./time.ts";
 
 /** True for a protector that nobody but its author keeps: deleting it releases it. */
@@ -30,6 +30,8 @@ export function passesVanished({ spec }: ProtectorState, request: DisruptionRequ
   const podClass = classifyPod(request.pod, spec, undefined);
   if (podClass === "Available" || podClass === "Immature") return request.forced ? "Forced" : undefined;
   if (podClass !== "Unavailable") return podClass;
-  if (spec.unhealthyPodPolicy === "IfHealthyBudget") return request.forced ? "Forced" : undefined;
+  // What has to be done before the pod goes is still to be done: that rests on the pod alone, and needs no count.
+  const isKept = spec.unhealthyPodPolicy === "IfHealthyBudget" || preActivitiesOf(request.pod).length > 0;
+  if (isKept) return request.forced ? "Forced" : undefined;
   return "Unavailable";
 }
