@@ -1,15 +1,16 @@
 /** What is said of a disruption that passes: warnings that a person sees, audit annotations that last. */
 import type { Pod } from "../shared/schema/pod.ts";
 import type { BypassVerdict } from "./bypass.ts";
-import type { Judgement, Match } from "./pipeline.ts";
+import { type Judgement, type Match, versionOf } from "./pipeline.ts";
 import type { Answer } from "./review.ts";
 
 /** kube-apiserver cuts a warning at 256 characters. */
 const MAX_REASON = 80;
 
 /** "is suspended until ... (why)": whoever reads it should know that, and for how long, nothing is protected. */
-function suspension({ namespace, name, slot }: Match, pod: Pod): string {
-  const { until, reason } = slot.newest()?.object.spec.suspend ?? {};
+function suspension(match: Match, pod: Pod): string {
+  const { namespace, name } = match;
+  const { until, reason } = versionOf(match)?.object.spec.suspend ?? {};
   const ends = until === undefined ? "" : ` until ${until}`;
   const why = reason === undefined || reason === "" ? "" : ` (${reason.slice(0, MAX_REASON)})`;
   return `PodProtector ${namespace}/${name} is suspended${ends}${why}: pod ${pod.name} is let go unprotected`;

@@ -1,7 +1,7 @@
 import { type Decision, type DisruptionRequest, decide } from "../shared/decide/quota.ts";
 import { isLeftOut } from "../shared/decide/rules.ts";
 import { formatMs } from "../shared/decide/time.ts";
-import { passesVanished } from "../shared/decide/vanished.ts";
+import { decideVanished } from "../shared/decide/vanished.ts";
 import type { Ports } from "../shared/runtime/clock.ts";
 import type { Pod } from "../shared/schema/pod.ts";
 import type { Operation } from "../shared/schema/podprotector.ts";
@@ -107,15 +107,21 @@ function blockerOf({ core, namespace, name }: Match, outcome: Refusing): Blocker
 
 /** What a protector that is not there says by its last known version (design 7, S11). */
 function outcomeOfVanished(ghost: Entry, request: DisruptionRequest): Outcome {
-  return passesVanished(ghost.state, request) === undefined ? { kind: "vanished", uid: ghost.uid } : { kind: "absent" };
+  const decision = decideVanished(ghost.state, request);
+  return decision === undefined ? { kind: "vanished", uid: ghost.uid } : { kind: "allowed", decision, written: false };
 }
 
 function ownerBlocker({ core, namespace, name }: Match, { result, message }: OwnerAnswer): Blocker {
   return { core, namespace, name, why: { kind: "owner", result, message } };
 }
 
-function hasProbe({ slot }: Match): boolean {
-  return slot.newest()?.object.spec.probe !== undefined;
+/** What is in force: the newest version known, or the last one of a protector that has vanished. */
+export function versionOf({ ghost, slot }: Match): Entry | undefined {
+  return ghost ?? slot.newest();
+}
+
+function hasProbe(match: Match): boolean {
+  return versionOf(match)?.object.spec.probe !== undefined;
 }
 
 /**
@@ -175,10 +181,10 @@ export class Pipeline {
 
   async #askOwner(
     { pod, deadlineMs }: Disruption,
-    { slot }: Match,
+    match: Match,
     reason: Judgement["reason"],
   ): Promise<OwnerAnswer | undefined> {
-    const question = questionOf(slot.newest()?.object, reason, pod, this.#nowMs(), deadlineMs);
+    const question = questionOf(versionOf(match)?.object, reason, pod, this.#nowMs(), deadlineMs);
     if (question === undefined) return undefined;
     const { askOwner } = this.#options;
     return askOwner === undefined

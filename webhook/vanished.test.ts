@@ -9,6 +9,7 @@ import { Core } from "./core.ts";
 import { Entry } from "./entry.ts";
 import { disruption, pod, protector, quietObserver, unready } from "./fixtures.ts";
 import { Nonces } from "./nonces.ts";
+import type { OwnerAnswer, OwnerQuestion } from "./owner.ts";
 import { type Disruption, Pipeline, type Verdict } from "./pipeline.ts";
 import { describeRefusal } from "./refusal.ts";
 
@@ -32,6 +33,8 @@ class Rig {
   readonly lost: string[] = [];
   readonly recorded = new Set<string>();
   reachable = true;
+  readonly questions: OwnerQuestion[] = [];
+  answer: OwnerAnswer["result"] = "allowed";
 
   constructor(object: PodProtector | undefined) {
     this.store = new ProtectorStore({ ports: this.time, object: object ?? generated() });
@@ -74,7 +77,16 @@ class Rig {
       },
     });
     this.core.problem = () => (this.reachable ? undefined : "out of reach");
-    this.pipeline = new Pipeline({ cores: [this.core], ports: this.time, nonces, settleMs: 75_000 });
+    this.pipeline = new Pipeline({
+      cores: [this.core],
+      ports: this.time,
+      nonces,
+      settleMs: 75_000,
+      askOwner: async (question) => {
+        this.questions.push(question);
+        return { result: this.answer, message: "" };
+      },
+    });
     if (object !== undefined) this.show(object);
   }
 
@@ -141,6 +153,31 @@ describe("a protector that vanished without a release", () => {
     rig.vanish();
     expect(await rig.ask(of, overrides)).toMatchObject(expected);
     expect(rig.told).toEqual(["default/web vanished"]);
+  });
+
+  test.each<[string, Spec, Pod, Partial<Disruption>]>([
+    ["Forced", {}, pod("a"), { forced: true }],
+    ["Suspended", { suspend: { enabled: true } }, pod("a"), {}],
+    ["Unavailable", {}, unready("a"), {}],
+  ])("that lets a pod go has said so, for the audit log: %s", async (reason, spec, of, overrides) => {
+    for (const isKnown of [true, false]) {
+      const rig = new Rig(generated(spec));
+      if (isKnown) rig.vanish();
+      else rig.store.remove();
+      expect(await rig.ask(of, overrides)).toMatchObject({ kind: "allowed", judgements: [{ reason }] });
+    }
+  });
+
+  test.each<[OwnerAnswer["result"], Verdict["kind"]]>([
+    ["allowed", "allowed"],
+    ["refused", "refused"],
+  ])("has its owner asked about what it would let go: %s", async (result, kind) => {
+    const rig = new Rig(generated({ probe: { endpoint: "db:1" } }));
+    rig.vanish();
+    rig.answer = result;
+    expect(await rig.ask(unready("a"))).toMatchObject({ kind });
+    expect(await rig.ask(pod("a"))).toMatchObject(VANISHED);
+    expect(rig.questions).toMatchObject([{ podName: "a", budgetName: "web", probe: { endpoint: "db:1" } }]);
   });
 
   test("refuses while its core is out of reach, whose other answers are none", async () => {

@@ -307,7 +307,8 @@ function publishedMaturity(
   return { cutoffMs: cell.maturityCutoffMs, position: cell.aggregation?.resourceVersion };
 }
 
-function factsOf(state: ProtectorState, criterion: Criterion): Facts {
+/** What there is of pods and reservations, by this criterion. */
+export function factsOf(state: ProtectorState, criterion: Criterion): Facts {
   const { counted, reserved, estimated } = estimate(state, criterion);
   return { minAvailable: state.spec.minAvailable, available: counted, reserved, estimated };
 }

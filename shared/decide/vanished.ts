@@ -5,7 +5,7 @@ import { GENERATOR_FINALIZER, RELEASED_ANNOTATION, SOURCE_NAME_LABEL } from "../
 import type { PodProtector } from "../schema/podprotector.ts";
 import { classifyPod } from "./availability.ts";
 import type { ProtectorState } from "./cell-state.ts";
-import { type AllowReason, type DisruptionRequest, preActivitiesOf } from "./quota.ts";
+import { type Allowed, type AllowReason, type DisruptionRequest, factsOf, preActivitiesOf } from "./quota.ts";
 import { parseMs } from "./time.ts";
 
 /** True for a protector that nobody but its author keeps: deleting it releases it. */
@@ -20,11 +20,18 @@ export function isMarkedReleased({ metadata }: PodProtector): boolean {
   return metadata.annotations?.[RELEASED_ANNOTATION] !== undefined;
 }
 
+/** What a protector that has vanished lets go, as a decision; undefined when it refuses. */
+export function decideVanished(state: ProtectorState, request: DisruptionRequest): Allowed | undefined {
+  const reason = passesVanished(state, request);
+  if (reason === undefined) return undefined;
+  return { allowed: true, reason, write: "none", facts: factsOf(state, request.criterion) };
+}
+
 /**
  * Why a pod may go although its protector has vanished; undefined when it may not (S11). Frozen: no quota is given, because nothing can
  * be recorded. A Ready pod that may not be mature yet counts as available.
  */
-export function passesVanished({ spec }: ProtectorState, request: DisruptionRequest): AllowReason | undefined {
+function passesVanished({ spec }: ProtectorState, request: DisruptionRequest): AllowReason | undefined {
   if (parseMs(request.startTime) < spec.suspendedUntilMs) return "Suspended";
   if (!spec.protectedOperations.includes(request.operation)) return "NotProtected";
   const podClass = classifyPod(request.pod, spec, undefined);
