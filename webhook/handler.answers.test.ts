@@ -111,6 +111,15 @@ describe("dry-run mode", () => {
     expect(responseOf(await ask(deletion()))).toMatchObject({ allowed: true, warnings: ["dry run: no core"] });
   });
 
+  test("an eviction whose pod can't be read to be bound is no exception", async () => {
+    const { ask, records } = rig(ALLOWED, dryRunMode, { kind: "failed", message: "no cell" });
+    expect(responseOf(await ask(eviction(), "mutate"))).toMatchObject({
+      allowed: true,
+      warnings: ["dry run: no cell"],
+    });
+    expect(records).toMatchObject([{ kind: "bind", outcome: "dryRunDenied" }]);
+  });
+
   test("what does not exist is still not found", async () => {
     const { ask } = rig(ALLOWED, dryRunMode, { kind: "gone" });
     expect(responseOf(await ask(eviction()))).toMatchObject({ allowed: false, status: { code: 404 } });

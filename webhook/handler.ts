@@ -155,7 +155,7 @@ export class ReviewHandler {
 
   async #bind(request: ReviewRequest, cell: Cell, deadlineMs: number): Promise<Ending> {
     const subject = await bindEviction(request, cell, () => this.#leftMs(deadlineMs));
-    return subject.kind === "disruption" ? { outcome: "ignored", answer: {} } : settled(subject);
+    return subject.kind === "disruption" ? { outcome: "ignored", answer: {} } : this.#inMode(settled(subject));
   }
 
   #review(given: Given): Eventual<Ending> {
