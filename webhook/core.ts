@@ -127,7 +127,9 @@ export class Core implements ProtectorSource {
   /** What a read found to be gone before the watch did; undefined when its end was meant. */
   #lost(key: string): Entry | undefined {
     const last = this.#options.source.get(key) ?? this.#vanished.get(key);
-    return last === undefined || this.#vanished.isReleased(last, this.#restored) ? undefined : last;
+    // A core that has just come back may have been restored, which the watch is about to find out.
+    const isRestored = this.#restored || this.#options.recovering?.() === true;
+    return last === undefined || this.#vanished.isReleased(last, isRestored) ? undefined : last;
   }
 
   /** The register has more entries: ghosts that were released are over. */

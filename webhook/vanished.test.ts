@@ -33,6 +33,7 @@ class Rig {
   readonly lost: string[] = [];
   readonly recorded = new Set<string>();
   reachable = true;
+  recovering = false;
   readonly questions: OwnerQuestion[] = [];
   answer: OwnerAnswer["result"] = "allowed";
 
@@ -69,6 +70,7 @@ class Rig {
       ports: this.time,
       tag: nonces.tag,
       settleMs: 75_000,
+      recovering: () => this.recovering,
       observer: { ...quietObserver, historyLost: (finding, _, now) => this.lost.push(`${finding} ${now.key}`) },
       releases: this.recorded,
       ghosts: {
@@ -250,6 +252,16 @@ test("that a core went back in time is no deletion, even of what was made by han
   rig.source.swap(new Map(), "7", true);
   rig.core.restored(false);
   expect(await rig.ask(pod("a"))).toMatchObject(VANISHED);
+});
+
+test("neither is what a read finds right after an outage, before the watch has listed the core anew", async () => {
+  const rig = new Rig(protector(10));
+  rig.store.remove();
+  rig.recovering = true;
+  expect(await rig.ask(pod("a"))).toMatchObject(VANISHED);
+  // Nothing was restored: the watch has seen its deletion.
+  rig.vanish();
+  expect(await rig.ask(pod("a"))).toMatchObject({ kind: "allowed" });
 });
 
 describe("what the cells have kept, at the start", () => {
