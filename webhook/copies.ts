@@ -15,7 +15,7 @@ export interface CellCopiesOptions {
   readonly cells: readonly { readonly name: string; readonly transport: Transport | undefined }[];
   /** Where the copies are, in each cell. */
   readonly namespace: string;
-  readonly cores: readonly Core[];
+  readonly cores: readonly Pick<Core, "name" | "adopt">[];
   /** Resolves when the protectors and the releases of this core are known. */
   readonly whenKnown: (core: string, signal: AbortSignal) => Promise<void>;
   readonly onRead: (cell: string, result: CopiesResult, detail: string) => void;
@@ -60,22 +60,28 @@ export class CellCopies {
   }
 
   async #run(cell: string, transport: Transport): Promise<void> {
-    const { ports, cores, whenKnown, onRead } = this.#options;
+    const { cores, onRead } = this.#options;
     const { signal } = this.#stopping;
     const copies = await this.#read(cell, new ApiClient(transport));
     if (copies === undefined || signal.aborted) return;
-    const atMs = ports.clock.monotonicMs();
-    for (const core of cores) {
-      await whenKnown(core.name, signal);
-      if (signal.aborted) return;
-      const protectors = copies.protectors.filter((copy) => copy.core === core.name);
-      core.adopt({
-        entries: protectors.map(({ object }) => new Entry(object, atMs)),
-        versions: copies.versions.filter((one) => one.core === core.name).map(({ version }) => version),
-      });
-    }
+    // Each as soon as that core is known: what vanished there refuses, whether another one can be reached or not.
+    await Promise.all(cores.map((core) => this.#adopt(core, copies)));
+    if (signal.aborted) return;
     this.#problems.delete(cell);
     onRead(cell, "read", `${copies.protectors.length} protectors, ${copies.unreadable} unreadable`);
+  }
+
+  async #adopt(core: CellCopiesOptions["cores"][number], copies: Copies): Promise<void> {
+    const { ports, whenKnown } = this.#options;
+    const { signal } = this.#stopping;
+    const atMs = ports.clock.monotonicMs();
+    await whenKnown(core.name, signal);
+    if (signal.aborted) return;
+    const protectors = copies.protectors.filter((copy) => copy.core === core.name);
+    core.adopt({
+      entries: protectors.map(({ object }) => new Entry(object, atMs)),
+      versions: copies.versions.filter((one) => one.core === core.name).map(({ version }) => version),
+    });
   }
 
   /** Undefined when there is nothing to be had, or when it is stopped. */
