@@ -12,6 +12,16 @@ import {
 } from "../test/support/review-rig.ts";
 
 describe("answers", () => {
+  test("what releases a protector that vanished is said for the namespace of this installation", async () => {
+    const why = { kind: "vanished", cause: "Vanished", uid: "1-2-3" } as const;
+    const refused: Verdict = { ...DENIED, blockers: [{ core: "core", namespace: "default", name: "web", why }] };
+    const { ask } = rig(refused, { ownNamespace: "net" });
+    const command = expect.stringContaining("kubectl -n net patch configmap podseidon-released-by-hand ");
+    expect(responseOf(await ask(deletion()))).toMatchObject({
+      status: { message: command, details: { causes: [{ message: command }] } },
+    });
+  });
+
   test("a denial: 429, every cause, no time to try again", async () => {
     const { ask, records } = rig(DENIED);
     expect(responseOf(await ask(deletion()))).toEqual({

@@ -196,7 +196,12 @@ export class ReviewHandler {
       if (pinned !== undefined && verdict.kind === "failed")
         return this.#unpinned(subject, pinned, verdict, deadlineMs);
       if (isHeldBack(verdict) && !disruption.dryRun) cell.markPending?.(pod);
-      const ending = { ...concluded(verdict, disruption, bypass), pod: identityOf(pod), dryRun: disruption.dryRun };
+      const { ownNamespace } = this.#options;
+      const ending = {
+        ...concluded(verdict, disruption, bypass, ownNamespace),
+        pod: identityOf(pod),
+        dryRun: disruption.dryRun,
+      };
       return this.#inMode(bypass === undefined ? ending : { ...ending, bypass }, disruption);
     });
   }
@@ -281,13 +286,19 @@ export function protectorId({ core, namespace, name }: Pick<Blocker, "core" | "n
   return `${core}/${namespace}/${name}`;
 }
 
-function concluded(verdict: Verdict, { pod, operation }: Disruption, bypass: BypassVerdict | undefined): Ending {
+function concluded(
+  verdict: Verdict,
+  { pod, operation }: Disruption,
+  bypass: BypassVerdict | undefined,
+  ownNamespace: string,
+): Ending {
   switch (verdict.kind) {
     case "allowed":
       return allowed(verdict.judgements, pod, bypass);
     case "refused": {
       const { blockers, rollBack } = verdict;
-      const refusal = describeRefusal({ operation, namespace: pod.namespace, pod: pod.name }, blockers);
+      const refused = { operation, namespace: pod.namespace, pod: pod.name };
+      const refusal = describeRefusal(refused, blockers, ownNamespace);
       const auditAnnotations = {
         "reject-by-podprotector": blockers.map(({ namespace, name }) => `${namespace}/${name}`).join(","),
         decision: blockers.map((blocker) => `${protectorId(blocker)}=${causeOf(blocker)}`).join(","),

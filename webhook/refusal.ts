@@ -58,10 +58,10 @@ const OVERLOADED: Readonly<Record<OverloadCause, string>> = {
 };
 
 /** What the protector says, as the rest of a sentence that begins with its name. */
-function explain(blocker: Blocker): string {
+function explain(blocker: Blocker, ownNamespace: string): string {
   if (blocker.why.kind === "overloaded") return OVERLOADED[blocker.why.cause];
   if (blocker.why.kind === "vanished") {
-    return `has vanished without having been released, so none of its available pods may go until it is back; if it was meant to go, run in its core cluster: ${releaseCommand(OWN_NAMESPACE, blocker.why.uid, `${blocker.namespace}/${blocker.name}`)}`;
+    return `has vanished without having been released, so none of its available pods may go until it is back; if it was meant to go, run in its core cluster: ${releaseCommand(ownNamespace, blocker.why.uid, `${blocker.namespace}/${blocker.name}`)}`;
   }
   if (blocker.why.kind === "owner") return blocker.why.message;
   const { cause, facts } = blocker.why.decision;
@@ -93,10 +93,10 @@ function nameOf({ core, namespace, name }: Blocker): string {
   return `PodProtector ${namespace}/${name}${core === "" ? "" : ` (core ${core})`}`;
 }
 
-function causeOf(blocker: Blocker): StatusCause {
+function causeOf(blocker: Blocker, ownNamespace: string): StatusCause {
   return {
     reason: "DisruptionBudget",
-    message: `${nameOf(blocker)} ${explain(blocker)}`,
+    message: `${nameOf(blocker)} ${explain(blocker, ownNamespace)}`,
     field: `podprotectors.podseidon.kubewharf.io/${blocker.namespace}/${blocker.name}`,
   };
 }
@@ -104,11 +104,15 @@ function causeOf(blocker: Blocker): StatusCause {
 /**
  * The refusal that a client sees (design 5.3, 6): 429, because drain and every eviction client retry on nothing else; names each
  * blocking protector with what it needs, what is available and what is reserved; `retryAfterSeconds` only when every blocker
- * is busy.
+ * is busy. What is to be done by hand is said for the project's own namespace.
  */
-export function describeRefusal(refused: Refused, blockers: readonly Blocker[]): Refusal {
+export function describeRefusal(
+  refused: Refused,
+  blockers: readonly Blocker[],
+  ownNamespace: string = OWN_NAMESPACE,
+): Refusal {
   const busy = blockers.every(isBusy);
-  const reasons = blockers.slice(0, MAX_NAMED).map((blocker) => `${nameOf(blocker)} ${explain(blocker)}`);
+  const reasons = blockers.slice(0, MAX_NAMED).map((one) => `${nameOf(one)} ${explain(one, ownNamespace)}`);
   if (blockers.length > MAX_NAMED) reasons.push(`${blockers.length - MAX_NAMED} more refuse as well`);
   const advice = adviceOf(blockers);
   return {
@@ -118,7 +122,7 @@ export function describeRefusal(refused: Refused, blockers: readonly Blocker[]):
     details: {
       name: refused.pod,
       kind: "pods",
-      causes: blockers.map(causeOf),
+      causes: blockers.map((blocker) => causeOf(blocker, ownNamespace)),
       ...(busy ? { retryAfterSeconds: RETRY_AFTER_SECONDS } : {}),
     },
   };
