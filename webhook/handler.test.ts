@@ -12,6 +12,7 @@ import {
 } from "../test/support/review-rig.ts";
 import type { Cell } from "./cells.ts";
 import type { Disruption } from "./pipeline.ts";
+import type { User } from "./review.ts";
 import type { LiveRead } from "./work.ts";
 
 describe("what is asked of the protectors", () => {
@@ -128,6 +129,21 @@ describe("what needs no protector", () => {
     const failed = rig({ kind: "failed", tag: "core-unavailable", message: "no core" }, {}, pending);
     expect(responseOf(await failed.ask(eviction()))).toMatchObject({ allowed: true });
   });
+});
+
+test("what a user's authenticator left empty is no fault of the review", async () => {
+  const asked: User[] = [];
+  const mayBypass: Cell["mayBypass"] = async (user) => {
+    asked.push(user);
+    return "allowed";
+  };
+  const cells = new Map([["cell-1", { id: "cell-1", readPod: undefined, mayBypass }]]);
+  const { ask } = rig(ALLOWED, { cells, bypassNeedsPermission: true });
+  const annotations = { "podseidon.kubewharf.io/force-delete": "true" };
+  const userInfo = { username: "eve", groups: null, extra: { scopes: null, teams: ["a"] } };
+  const reply = await ask(review({ oldObject: podJson({ metadata: { annotations } }), userInfo }));
+  expect(responseOf(reply)).toMatchObject({ allowed: true });
+  expect(asked).toMatchObject([{ username: "eve", groups: [], extra: { scopes: [], teams: ["a"] } }]);
 });
 
 describe("a review that is none", () => {

@@ -79,7 +79,11 @@ export function parseReview(body: string): ReviewRequest {
 }
 
 function userOf({ username = "", uid, groups, extra }: UserInfo): User {
-  return { username, uid, groups: groups ?? NO_GROUPS, extra: extra ?? NO_EXTRA };
+  return { username, uid, groups: groups ?? NO_GROUPS, extra: extra ? withoutNulls(extra) : NO_EXTRA };
+}
+
+function withoutNulls(extra: NonNullable<UserInfo["extra"]>): User["extra"] {
+  return Object.fromEntries(Object.entries(extra).map(([key, values]) => [key, values ?? []]));
 }
 
 /** Also a refusal in a registration that does not fail open: what the API's client sees (`metav1.Status`). */

@@ -16,7 +16,8 @@ export const UserInfo = v.looseObject({
   username: optional(v.string()),
   uid: optional(v.string()),
   groups: optional(v.nullable(v.array(v.string()))),
-  extra: optional(v.nullable(v.record(v.string(), v.array(v.string())))),
+  /** An empty list of Go is null on the wire, for each key as for all of them. */
+  extra: optional(v.nullable(v.record(v.string(), v.nullable(v.array(v.string()))))),
 });
 export type UserInfo = v.InferOutput<typeof UserInfo>;
 

@@ -28,7 +28,7 @@ function isUser(value: unknown): boolean {
   if (!isTextOrNone(username) || !isTextOrNone(uid)) return false;
   if (groups !== undefined && groups !== null && !isTexts(groups)) return false;
   if (extra === undefined || extra === null) return true;
-  return isFields(extra) && Object.values(extra).every(isTexts);
+  return isFields(extra) && Object.values(extra).every((values) => values === null || isTexts(values));
 }
 
 function isOperation(value: unknown): boolean {
