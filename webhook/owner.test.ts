@@ -8,8 +8,9 @@ import { disruption, noncesOf, pod, protector, quietObserver, unready } from "./
 import { Nonces } from "./nonces.ts";
 import { type OwnerAnswer, type OwnerQuestion, questionOf } from "./owner.ts";
 import { type Disruption, Pipeline, type Verdict } from "./pipeline.ts";
-import { describeRefusal } from "./refusal.ts";
+import { describeRefusal, isBusy } from "./refusal.ts";
 import { ProtectorSlot } from "./slot.ts";
+import type { LiveRead } from "./work.ts";
 
 const PROBE = { endpoint: "db:1" };
 const YES: OwnerAnswer = { result: "allowed", message: "" };
@@ -120,10 +121,36 @@ describe("an owner", () => {
     ["it is suspended", probed(10, { suspend: { enabled: true } }), {}, {}],
     ["the operation is not protected", probed(10, { protectedOperations: ["EVICT"] }), {}, {}],
     ["something else has to be done first", probed(5), {}, { annotations: { "pre-activity.xpdb.form3.tech/x": "" } }],
+    ["it never ran", probed(5), { operation: "EVICT" }, { phase: "Pending", conditions: [] }],
   ])("is not asked when %s", async (_, object, change, change2) => {
     const w = world(object, async () => NO);
     await w.decide(disruption(pod("web-0", change2), change));
     expect(w.questions).toEqual([]);
+  });
+
+  test("keeps no pod that is Pending from being evicted, by no answer or a no", async () => {
+    const w = world(probed(5), async () => ({ result: "down", message: "does not answer" }));
+    const pending = pod("web-0", { phase: "Pending", conditions: [] });
+    expect((await w.decide(disruption(pending, { operation: "EVICT" }))).kind).toBe("allowed");
+    expect([...noncesOf(w.store.object).keys()]).toEqual(["uid-web-0"]);
+  });
+
+  test("is asked by the next try about a pod that was Pending, and runs by the time at which it is pinned", async () => {
+    const w = world(probed(5), async () => YES);
+    const pending = pod("web-0", { phase: "Pending", conditions: [] });
+    const reread = async (): Promise<LiveRead> => ({
+      kind: "found",
+      pod: pod("web-0"),
+      sentMs: w.time.clock.monotonicMs(),
+    });
+    const verdict = await w.decide(disruption(pending, { operation: "EVICT", podReadMs: -1, reread }));
+    if (verdict.kind !== "refused") throw new Error(verdict.kind);
+    expect(verdict.blockers.every(isBusy)).toBe(true);
+    verdict.rollBack?.();
+    await w.time.advance(1_000);
+    expect([...noncesOf(w.store.object).keys()]).toEqual([]);
+    expect((await w.decide(disruption(pod("web-0"), { operation: "EVICT" }))).kind).toBe("allowed");
+    expect(w.questions).toHaveLength(1);
   });
 
   test.each<[string, Parameters<typeof disruption>[0]]>([

@@ -45,6 +45,7 @@ const UNASKED: ReadonlySet<AllowReason> = new Set<AllowReason>([
   "Terminating",
   "Mirror",
   "Pending",
+  "PinnedPending",
   "Forced",
   "Suspended",
   "NotProtected",

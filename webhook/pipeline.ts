@@ -254,15 +254,26 @@ export class Pipeline {
       if (outcome.kind === "allowed") {
         judgements.push({ match, reason: outcome.decision.reason });
         if (outcome.written) reserved.push(match);
-      } else if (isRefusing(outcome)) {
-        const rollBack = reserved.length === 0 ? undefined : () => this.#rollBack(request, reserved);
-        return { kind: "refused", blockers: [blockerOf(match, outcome)], rollBack };
-      } else if (outcome.kind !== "absent" && outcome.kind !== "done") {
+        if (this.#isUnasked(disruption, match, outcome.decision.reason))
+          return this.#refusedBy(match, { kind: "overloaded", cause: "time" }, request, reserved);
+      } else if (isRefusing(outcome)) return this.#refusedBy(match, outcome, request, reserved);
+      else if (outcome.kind !== "absent" && outcome.kind !== "done") {
         if (isLeftOut("RollbackRefused")) this.#rollBack(request, matches);
         return outcome;
       }
     }
     return { kind: "allowed", judgements };
+  }
+
+  #refusedBy(match: Match, outcome: Refusing, request: DisruptionRequest, reserved: readonly Match[]): Verdict {
+    const rollBack = reserved.length === 0 ? undefined : () => this.#rollBack(request, reserved);
+    return { kind: "refused", blockers: [blockerOf(match, outcome)], rollBack };
+  }
+
+  /** Nobody was asked about a pod that was Pending; the read during the decision has shown that it runs. */
+  #isUnasked({ pod, forced, deadlineMs }: Disruption, match: Match, reason: Judgement["reason"]): boolean {
+    if (pod.phase !== "Pending" || forced) return false;
+    return questionOf(versionOf(match)?.object, reason, pod, this.#nowMs(), deadlineMs) !== undefined;
   }
 
   async #submit(request: DisruptionRequest, from: Disruption, match: Match, verdictOnly: boolean): Promise<Outcome> {

@@ -38,7 +38,7 @@ export interface Round {
 function needsReread(work: ReserveWork, decision: Allowed, cellSinceMs: (cell: string) => number): boolean {
   if (isLeftOut("LiveRead")) return false;
   if (work.request.operation !== "EVICT" || work.reread === undefined || work.podReadMs === undefined) return false;
-  if (decision.reason !== "PinnedUnavailable") return false;
+  if (decision.reason !== "PinnedUnavailable" && decision.reason !== "PinnedPending") return false;
   return work.podReadMs < cellSinceMs(work.request.cell);
 }
 

@@ -110,6 +110,7 @@ const ALLOWED: Readonly<Record<Extract<Decision, { allowed: true }>["reason"], s
   Repeated: "its deletion was admitted before and is still under way",
   PinnedImmature: "it has not been ready for long enough to be counted",
   PinnedUnavailable: "it is not available",
+  PinnedPending: "it is Pending",
   Unavailable: "it is not available",
   Pending: "it is Pending",
   Finished: "it is finished",

@@ -76,7 +76,7 @@ const rows: Record<string, Row> = {
     available: 0,
     pod: { phase: "Pending", ...NOT_READY },
     request: EVICT,
-    expected: "allow PinnedUnavailable w=0",
+    expected: "allow PinnedPending w=0",
   },
   "Pending under IfHealthyBudget": {
     available: 0,
@@ -245,7 +245,7 @@ const rows: Record<string, Row> = {
     available: 0,
     ...UPDATE,
     pod: { phase: "Pending", ...NOT_READY },
-    expected: "allow PinnedUnavailable w=0",
+    expected: "allow PinnedPending w=0",
   },
   "a protected UPDATE of a pod that is being deleted": {
     available: 0,

@@ -51,8 +51,10 @@ export type AllowReason =
   | "Repeated"
   /** Ready, but not for long enough to be counted; pinned. */
   | "PinnedImmature"
-  /** An eviction, or a change in place, of a pod that is not available (or Pending); pinned. */
+  /** An eviction, or a change in place, of a pod that is not available; pinned. */
   | "PinnedUnavailable"
+  /** The same of a Pending pod, which may have started since. */
+  | "PinnedPending"
   | "Unavailable"
   | "Pending"
   | "Finished"
@@ -167,7 +169,7 @@ function verdictOf(question: Question): Verdict {
     case "Mirror":
       return free(podClass);
     case "Pending":
-      return request.operation === "DELETE" ? free("Pending") : pinUnavailable(question);
+      return request.operation === "DELETE" ? free("Pending") : pinUnavailable(question, "PinnedPending");
     default:
       return heldBack(question) ?? decideLiving(question, podClass);
   }
@@ -219,9 +221,12 @@ function decideUnavailable(question: Question): Verdict {
  * An eviction is not bound to the version, and the containers of a changed pod restart some time after the change: the pod may be
  * available by then, so both leave a record.
  */
-function pinUnavailable(question: Question): Verdict {
+function pinUnavailable(
+  question: Question,
+  reason: "PinnedUnavailable" | "PinnedPending" = "PinnedUnavailable",
+): Verdict {
   if (isLeftOut("PinEviction")) return free("Unavailable");
-  return refusePin(question) ?? { allowed: true, reason: "PinnedUnavailable", write: unavailablePin(question) };
+  return refusePin(question) ?? { allowed: true, reason, write: unavailablePin(question) };
 }
 
 /** The pod matures without a new version, so even a DELETE leaves a record. The published count does not contain the pod. */

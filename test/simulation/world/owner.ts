@@ -23,7 +23,7 @@ const FAILURES = 5;
 const LEFT_ALONE_MS = 1_500;
 /** Reasons for which nobody is asked: the disruption costs nothing, or goes whatever anybody says. */
 const UNASKED: ReadonlySet<string> = new Set([
-  ...["Finished", "Terminating", "Mirror", "Pending", "Forced", "Suspended", "NotProtected"],
+  ...["Finished", "Terminating", "Mirror", "Pending", "PinnedPending", "Forced", "Suspended", "NotProtected"],
 ]);
 
 export interface OwnerWorld {

@@ -15,7 +15,7 @@ const BACKUP_MEAN_MS = 8_000;
 const COLD_MEAN_MS = 5_000;
 /** Reasons for which a pod goes whatever is left to do. */
 const WHATEVER: ReadonlySet<string> = new Set([
-  ...["Finished", "Terminating", "Mirror", "Pending", "Forced", "Suspended", "NotProtected"],
+  ...["Finished", "Terminating", "Mirror", "Pending", "PinnedPending", "Forced", "Suspended", "NotProtected"],
 ]);
 
 /** Something has to be done before the pod goes; it is done after a while. */

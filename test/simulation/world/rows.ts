@@ -57,6 +57,7 @@ const BY_REASON: Readonly<Record<string, Row>> = {
   PinnedImmature: "Ready, not mature",
   Unavailable: "not available, AlwaysAllow",
   PinnedUnavailable: "not available, AlwaysAllow",
+  PinnedPending: "pending",
 };
 
 const BY_CAUSE: Readonly<Record<string, Row>> = {
