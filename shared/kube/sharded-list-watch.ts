@@ -1,3 +1,4 @@
+import { isOlderVersion } from "../schema/resource-version.ts";
 import { ListWatch, type ListWatchOptions } from "./list-watch.ts";
 import { checkShardCount, shardOf, shardSelector } from "./shards.ts";
 import type { ConfirmedSource, SourceHandler } from "./source.ts";
@@ -16,11 +17,14 @@ export interface ShardedListWatchOptions<T> extends Omit<ListWatchOptions<T>, "o
  */
 export class ShardedListWatch<T> implements ConfirmedSource<T> {
   readonly #shards: readonly ListWatch<T>[];
+  /** Whose object {@link get} answers with. */
   readonly #keyShard = new Map<string, ListWatch<T>>();
+  readonly #options: Pick<ShardedListWatchOptions<T>, "keyOf" | "versionOf">;
 
   constructor(options: ShardedListWatchOptions<T>) {
-    const { shards: count, onEvent, keyOf } = options;
+    const { shards: count, onEvent } = options;
     checkShardCount(count);
+    this.#options = options;
     this.#shards = Array.from({ length: count }, (_, shard) => {
       const sharding =
         count === 1
@@ -34,7 +38,7 @@ export class ShardedListWatch<T> implements ConfirmedSource<T> {
     });
     for (const shard of this.#shards) {
       // The first to be told, so that `get` finds what the others are told of.
-      shard.subscribe({ changed: (before, after) => this.#place(shard, before, after, keyOf) });
+      shard.subscribe({ changed: (before, after) => this.#place(shard, before, after) });
     }
   }
 
@@ -50,6 +54,7 @@ export class ShardedListWatch<T> implements ConfirmedSource<T> {
     await Promise.all(this.#shards.map((shard) => shard.whenSynced(signal)));
   }
 
+  /** The newest object of this key: while a shard is behind there may be one of each. */
   get(key: string): T | undefined {
     return this.#keyShard.get(key)?.get(key);
   }
@@ -128,10 +133,24 @@ export class ShardedListWatch<T> implements ConfirmedSource<T> {
     };
   }
 
-  /** A name can be used again by an object of another shard, whose addition may be seen before the deletion of the first. */
-  #place(shard: ListWatch<T>, before: T | undefined, after: T | undefined, keyOf: (object: T) => string): void {
-    if (after !== undefined) this.#keyShard.set(keyOf(after), shard);
-    else if (before !== undefined && this.#keyShard.get(keyOf(before)) === shard) this.#keyShard.delete(keyOf(before));
+  /**
+   * A name can be used again by an object of another shard, whose addition may be seen before the last of the first: an object is never newer
+   * than the one that has its name after it.
+   */
+  #place(shard: ListWatch<T>, before: T | undefined, after: T | undefined): void {
+    const { keyOf, versionOf } = this.#options;
+    const changed = after ?? before;
+    if (changed === undefined) return;
+    const key = keyOf(changed);
+    const holder = this.#keyShard.get(key);
+    if (after !== undefined) {
+      const held = holder === shard ? undefined : holder?.get(key);
+      if (held === undefined || !isOlderVersion(versionOf(after), versionOf(held))) this.#keyShard.set(key, shard);
+    } else if (holder === shard) {
+      const other = this.#shards.find((one) => one !== shard && one.get(key) !== undefined);
+      if (other === undefined) this.#keyShard.delete(key);
+      else this.#keyShard.set(key, other);
+    }
   }
 }
 

@@ -53,7 +53,7 @@ describe("two shards as one source", () => {
     await Promise.all(sources.splice(0).map((source) => source.stop()));
   });
 
-  test("hold all objects once, with a vector of positions, and are as current as the one behind", async () => {
+  async function rig() {
     const time = new VirtualTime();
     const transport = new ScriptedTransport();
     const everything = page("10", [raw("a", LOW, "1"), raw("b", HIGH, "2")]);
@@ -84,6 +84,11 @@ describe("two shards as one source", () => {
     source.start();
     await source.whenSynced();
     await time.settle();
+    return { time, transport, streams, source, told };
+  }
+
+  test("hold all objects once, with a vector of positions, and are as current as the one behind", async () => {
+    const { time, transport, streams, source, told } = await rig();
     expect([source.size, source.position, source.get("a")?.uid, source.get("b")?.uid]).toEqual([2, "10,10", LOW, HIGH]);
     expect(transport.requests.slice(0, 2)).toEqual([
       "LIST shardSelector=shardRange(object.metadata.uid,+'0x0000000000000000',+'0x8000000000000000')&limit=250",
@@ -102,5 +107,27 @@ describe("two shards as one source", () => {
       "13",
       "12",
     ]);
+  });
+
+  test("a name belongs to the newest that has it, whatever a shard that is behind still tells of the one before", async () => {
+    const { time, streams, source } = await rig();
+    streams[1].event("ADDED", raw("a", HIGH, "13"));
+    await time.settle();
+    streams[0].event("MODIFIED", raw("a", LOW, "11"));
+    await time.settle();
+    expect(source.get("a")?.uid).toBe(HIGH);
+    streams[0].event("DELETED", raw("a", LOW, "12"));
+    await time.settle();
+    expect(source.get("a")?.uid).toBe(HIGH);
+  });
+
+  test("a name whose newest object is gone belongs to the one that another shard still has", async () => {
+    const { time, streams, source } = await rig();
+    streams[1].event("ADDED", raw("a", HIGH, "13")).event("DELETED", raw("a", HIGH, "14"));
+    await time.settle();
+    expect(source.get("a")?.uid).toBe(LOW);
+    streams[0].event("DELETED", raw("a", LOW, "12"));
+    await time.settle();
+    expect(source.get("a")).toBeUndefined();
   });
 });
