@@ -19,6 +19,8 @@ export type RestoreSign = (typeof RESTORE_SIGNS)[number];
 /** The cell's pods; one with shards knows the position of each (design 5.4). */
 export interface PodSource extends ConfirmedSource<Pod> {
   positionOf?(uid: string): string | undefined;
+  /** Of several pods of one name, each in a shard of its own, the one that is wanted. */
+  find?(key: string, isWanted: (pod: Pod) => boolean): Pod | undefined;
   /** What is held may be of a history that is gone: list anew, unless that was done just now. */
   distrust(): void;
 }
@@ -101,8 +103,11 @@ export class Cell {
     return this.#byUid.get(uid);
   }
 
-  podByName(namespace: string, name: string): Pod | undefined {
-    return this.pods.get(`${namespace}/${name}`);
+  podByName(namespace: string, name: string, isWanted: (pod: Pod) => boolean): Pod | undefined {
+    const key = `${namespace}/${name}`;
+    if (this.pods.find !== undefined) return this.pods.find(key, isWanted);
+    const pod = this.pods.get(key);
+    return pod !== undefined && isWanted(pod) ? pod : undefined;
   }
 
   /** To be given every event of the pods' list-watch. */

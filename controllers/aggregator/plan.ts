@@ -158,7 +158,7 @@ function snapshotOf(cell: Cell, namespace: string): CellSnapshot {
     position: cell.position,
     positionOf: (uid) => cell.positionOf(uid),
     podByUID: (uid) => cell.podByUid(uid),
-    podByName: (name) => cell.podByName(namespace, name),
+    podByName: (name, isWanted) => cell.podByName(namespace, name, isWanted),
     settledGeneration: (pod) => cell.changes.settledGeneration(pod),
     declinedGeneration: (pod) => cell.changes.declinedGeneration(pod),
   };

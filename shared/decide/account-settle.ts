@@ -2,6 +2,7 @@
  * Applies R1 to R3 (`settle.ts`) to every reservation of a cell's history, and gives those that stay the weight that the snapshot
  * says (design 5.2). Under upstream's algorithms the time of the last event settles instead (design 5.6).
  */
+import type { Pod } from "../schema/pod.ts";
 import type { Operation } from "../schema/podprotector.ts";
 import { isComparableVersion } from "../schema/resource-version.ts";
 import type { AccountInput } from "./account-input.ts";
@@ -11,6 +12,7 @@ import { orderedRecords, type Reservation } from "./reservation.ts";
 import { isLeftOut } from "./rules.ts";
 import {
   type Case,
+  type CellSnapshot,
   isHeardSince,
   isSettledByR1,
   isSettledByR2,
@@ -168,7 +170,7 @@ class SettlePass {
     const pod =
       reservation.uid !== undefined
         ? snapshot.podByUID(reservation.uid)
-        : withHash(podName === undefined ? undefined : snapshot.podByName(podName), reservation.uidHash);
+        : podByHash(snapshot, podName, reservation.uidHash);
     const uid = reservation.uid ?? pod?.uid;
     const isAvailable = uid !== undefined && this.#available.has(uid);
     return { reservation, pod, uid, snapshot, evidence, isAvailable, settleMs };
@@ -234,9 +236,9 @@ function pendingOf({ reservation, pod, uid, settleMs }: Case, operation: Operati
   };
 }
 
-/** `pod`, if it is the one that was packed. */
-function withHash<P extends { readonly uid: string }>(pod: P | undefined, uidHash: string | undefined): P | undefined {
-  return pod !== undefined && hashUid(pod.uid) === uidHash ? pod : undefined;
+/** The pod that was packed. */
+function podByHash(snapshot: CellSnapshot, podName: string | undefined, uidHash: string | undefined): Pod | undefined {
+  return podName === undefined ? undefined : snapshot.podByName(podName, ({ uid }) => hashUid(uid) === uidHash);
 }
 
 function earliest(times: readonly number[]): number | undefined {

@@ -116,6 +116,14 @@ describe("R1 dead (design 5.2)", () => {
       "DELETE R1",
     ],
     [
+      "alive in a shard that is behind, while another has the next pod of its name",
+      [makeBucket()],
+      [makePod("x", { uid: "uid-next", resourceVersion: "150" }), makePod("x", { resourceVersion: "100" })],
+      "200",
+      undefined,
+      "keep DELETE w=1",
+    ],
+    [
       "the cell went back behind the reviewed version, after a LIST",
       [makeBucket({ podResourceVersion: "900" })],
       [],

@@ -17,7 +17,8 @@ export interface CellSnapshot {
   /** The component of the pod's shard; for an unknown UID the oldest one. */
   positionOf(uid: string | undefined): string | undefined;
   podByUID(uid: string): Pod | undefined;
-  podByName(name: string): Pod | undefined;
+  /** The pod of this name that is wanted; where a shard is behind, the one that had the name before may still be there. */
+  podByName(name: string, isWanted: (pod: Pod) => boolean): Pod | undefined;
   /**
    * The generation up to which the pod's status reports its spec (images as specified, `observedGeneration` caught up), for UPDATE
    * (design 10). Asked only for pods with an UPDATE record.

@@ -151,7 +151,7 @@ export function account(options: AccountOptions = {}): AccountResult {
       position,
       positionOf: () => position,
       podByUID: (uid) => pods.find((pod) => pod.uid === uid),
-      podByName: (name) => pods.find((pod) => pod.name === name),
+      podByName: (name, isWanted) => pods.find((pod) => pod.name === name && isWanted(pod)),
       settledGeneration,
       declinedGeneration,
     },

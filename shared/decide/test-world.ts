@@ -165,7 +165,7 @@ export class World {
         position,
         positionOf: () => position,
         podByUID: (uid) => pods.get(uid),
-        podByName: (name) => [...pods.values()].find((pod) => pod.name === name),
+        podByName: (name, isWanted) => [...pods.values()].find((pod) => pod.name === name && isWanted(pod)),
         settledGeneration: () => undefined,
         declinedGeneration: () => undefined,
       },

@@ -59,6 +59,15 @@ export class ShardedListWatch<T> implements ConfirmedSource<T> {
     return this.#keyShard.get(key)?.get(key);
   }
 
+  /** The object of this key that is wanted, in whichever shard. */
+  find(key: string, isWanted: (object: T) => boolean): T | undefined {
+    for (const shard of this.#shards) {
+      const object = shard.get(key);
+      if (object !== undefined && isWanted(object)) return object;
+    }
+    return undefined;
+  }
+
   *values(): IterableIterator<T> {
     for (const shard of this.#shards) yield* shard.values();
   }

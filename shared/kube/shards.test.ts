@@ -130,4 +130,12 @@ describe("two shards as one source", () => {
     await time.settle();
     expect(source.get("a")).toBeUndefined();
   });
+
+  test("all objects of a name are found while a shard is behind", async () => {
+    const { time, streams, source } = await rig();
+    streams[1].event("ADDED", raw("a", HIGH, "13"));
+    await time.settle();
+    const found = [LOW, HIGH].map((uid) => source.find("a", (thing) => thing.uid === uid)?.uid);
+    expect(found).toEqual([LOW, HIGH]);
+  });
 });
