@@ -116,6 +116,22 @@ describe("a long list", () => {
     expect(members("late")).toEqual(members("p"));
   });
 
+  test("a protector that comes meanwhile does not count the next pod of a name, of other labels, that is not worked in yet", async () => {
+    const { time, cell, core, membership, members } = rig();
+    for (let index = 0; index < 50; index++) cell.put(`pod-${index}`);
+    await time.advance(10);
+    for (let round = 0; round < 3; round++) for (let index = 0; index < 50; index++) cell.unready(`pod-${index}`);
+    cell.remove("pod-7");
+    cell.put("pod-7", { uid: "next", labels: { app: "other" } });
+    expect(membership.whenSettled()).toBeDefined();
+    core.put("late", { selector: { matchLabels: { app: "p" } } });
+    await time.advance(10);
+    expect(membership.whenSettled()).toBeUndefined();
+    expect(members("late")).toHaveLength(49);
+    cell.remove("pod-7");
+    expect(members("late")).toHaveLength(49);
+  });
+
   test("a few changes are worked in at once", () => {
     const { cell, core, membership, members } = rig();
     core.put("p");

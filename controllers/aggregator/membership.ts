@@ -168,7 +168,7 @@ export class Membership {
   }
 
   #select(entry: Entry, selector: LabelSelector): void {
-    const { problems } = compileSelector(selector, "fails");
+    const { problems, matches } = compileSelector(selector, "fails");
     entry.problems = problems;
     entry.pods.clear();
     if (problems.length > 0) {
@@ -179,7 +179,8 @@ export class Membership {
     this.#selectors.set(entry, entry.id.namespace, selector);
     for (const { namespace, name } of this.#labels.select(entry.id.namespace, selector)) {
       const pod = this.#pods.get(`${namespace}/${name}`);
-      if (pod !== undefined) entry.pods.set(pod.uid, pod);
+      // The name may belong to another pod by now, whose addition is not worked in: nothing would take it away from here again.
+      if (pod !== undefined && matches(pod.labels)) entry.pods.set(pod.uid, pod);
     }
   }
 
