@@ -350,12 +350,12 @@ function isStored({ status, result, isMatched }: Plan): boolean {
 }
 
 /**
- * A reserved pod that is not in the snapshot is dead once the position has passed its version; upstream's algorithms settle by the next
- * event of any pod.
+ * A reserved pod that is not in the snapshot is dead once the position has passed its version, and what a shard that is behind does not know
+ * is published once it has caught up; upstream's algorithms settle by the next event of any pod.
  */
 function waitsForProgress({ result }: Plan, algorithm: PlanContext["algorithm"]): boolean {
   if (algorithm !== "exact") return (result.entry.admissionHistory?.buckets ?? []).length > 0;
-  return result.wants.records.some(({ needsList }) => needsList);
+  return result.awaitsPosition || result.wants.records.some(({ needsList }) => needsList);
 }
 
 function messageOf(failure: ApiFailure): string {

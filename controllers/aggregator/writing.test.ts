@@ -67,6 +67,30 @@ describe("writing", () => {
     expect(rig.core.writes.length).toBe(writes + 1);
   });
 
+  test("an immature pod beside a shard that is behind is written once that has caught up, and not with each look", async () => {
+    const rig = new AggregatorRig();
+    rig.core.put("p", { minReadySeconds: 600 });
+    rig.cell.sync();
+    rig.cell.source.store.advance("100,100");
+    await rig.start();
+    rig.cell.source.store.advance("100,100");
+    await rig.run(50);
+    const sinceMs = rig.time.clock.nowMs();
+    rig.cell.put("a", { conditions: [{ type: "Ready", status: true, sinceMs }] });
+    rig.cell.source.store.advance("101,100");
+    await rig.run(50);
+    const writes = rig.core.writes.length;
+    for (let edit = 0; edit < 20; edit++) {
+      rig.core.edit("p", (object) => object);
+      await rig.run(50);
+    }
+    expect(rig.core.writes.length).toBe(writes);
+    rig.cell.source.store.advance("101,105");
+    await rig.run(500);
+    expect(rig.core.writes.length).toBe(writes + 1);
+    expect(rig.core.entry("p")?.aggregation?.resourceVersion).toBe("101,105");
+  });
+
   test("a core that hangs does not hold up the others", async () => {
     const rig = await counted({ coreNames: ["hanging", "sound"] });
     const [hanging, sound] = rig.cores;

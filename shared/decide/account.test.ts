@@ -154,6 +154,19 @@ describe("when to write", () => {
     expect(at(cell(1, NOW_MS - 60_000, "99"), [old, fresh])).toEqual(["Maturity"]);
   });
 
+  test("an immature pod that a shard which is behind does not know yet is waited for, and published once", () => {
+    const young = makeSpec({ minReadySeconds: 60 });
+    const pods = [makePod("x", { readyForSeconds: 5, resourceVersion: "150" })];
+    const first = account({ stored: makeCell("a", 1, [], {}, young), pods, spec: young, position: "1000,100" });
+    const options = { stored: first.entry, pods, spec: young };
+    const behind = account({ ...options, position: "1000,149" });
+    expect([behind.reasons, behind.awaitsPosition]).toEqual([[], true]);
+    const known = account({ ...options, position: "1000,150" });
+    expect([known.reasons, known.awaitsPosition]).toEqual([["Maturity"], false]);
+    const published = account({ ...options, stored: known.entry, position: "1000,150" });
+    expect([published.reasons, published.awaitsPosition]).toEqual([[], false]);
+  });
+
   test("accounting for what was accounted for changes nothing", () => {
     const buckets = [
       makeBucket(),

@@ -1,3 +1,4 @@
+import type { Pod } from "../schema/pod.ts";
 import type { Aggregation, CellStatus } from "../schema/podprotector.ts";
 import { hasReached } from "../schema/resource-version.ts";
 import type { AccountInput } from "./account-input.ts";
@@ -47,6 +48,8 @@ export interface AccountResult {
   readonly wants: Wants;
   /** Wall clock, Unix milliseconds at which the next pod matures. */
   readonly nextMaturityMs: number | undefined;
+  /** There is something to publish once the position has moved: a shard that is behind does not know an immature pod's version yet. */
+  readonly awaitsPosition: boolean;
   /** UIDs of the available pods. */
   readonly available: ReadonlySet<string>;
 }
@@ -67,6 +70,7 @@ export function accountCell(input: AccountInput): AccountResult {
     dropped: settlement.dropped,
     wants: settlement.wants,
     nextMaturityMs: availability.nextMaturityMs,
+    awaitsPosition: unknownImmature(input, availability, input.snapshot.position).length > 0,
     available: availability.available,
   };
 }
@@ -149,13 +153,22 @@ const COUNTS = ["totalReplicas", "availableReplicas", "readyReplicas", "schedule
  * The webhook judges maturity by what is published (design 5.3). A pod that has matured since must be published even when another
  * one went and the number stayed; and an immature pod of a version that the published position does not know costs quota there.
  */
-function isMaturityUnpublished(
-  { spec, algorithm }: AccountInput,
-  { immature, newestSinceMs }: Availability,
-  before: Aggregation,
-): boolean {
+function isMaturityUnpublished(input: AccountInput, availability: Availability, before: Aggregation): boolean {
+  const { spec, algorithm, snapshot } = input;
   if (spec.minReadySeconds === 0 || algorithm !== "exact") return false;
-  if (before.maturityCutoff === undefined || newestSinceMs > parseMs(before.maturityCutoff)) return true;
-  const position = oldestComponent(before.resourceVersion);
-  return position !== undefined && immature.some((pod) => !hasReached(position, pod.resourceVersion));
+  if (before.maturityCutoff === undefined || availability.newestSinceMs > parseMs(before.maturityCutoff)) return true;
+  const unknown = unknownImmature(input, availability, before.resourceVersion);
+  // To publish a position that does not know them either would be written again and again, until the shard that is behind has caught up.
+  return unknown.length > unknownImmature(input, availability, snapshot.position).length;
+}
+
+/** Immature pods of versions that some shard of `position` has not reached. */
+function unknownImmature(
+  { spec, algorithm }: AccountInput,
+  { immature }: Availability,
+  position: string | undefined,
+): readonly Pod[] {
+  const oldest = oldestComponent(position);
+  if (spec.minReadySeconds === 0 || algorithm !== "exact" || oldest === undefined) return [];
+  return immature.filter(({ resourceVersion }) => !hasReached(oldest, resourceVersion));
 }
