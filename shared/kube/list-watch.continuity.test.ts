@@ -20,6 +20,20 @@ describe("a server that was restored and has passed the position while nobody as
       3,
       resumed,
     ],
+    [
+      "a server that had lost its storage, and asks for patience",
+      { relistAfterOutageMs: 1000 },
+      statusAnswer(429, { message: "storage is (re)initializing" }, { "retry-after": "1" }),
+      1,
+      list,
+    ],
+    [
+      "a server or proxy without one behind it, which asks for patience",
+      { relistAfterOutageMs: 1000 },
+      statusAnswer(501, {}, { "retry-after": "1" }),
+      1,
+      list,
+    ],
   ])("after %s", async (_, options, answer, times, next) => {
     const it = rig(options);
     for (let time = 0; time < times; time++) it.transport.watches.push(answer);

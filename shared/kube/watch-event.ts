@@ -8,7 +8,7 @@ export type WatchFailureTag =
   | "forbidden"
   /** HTTP 404: the API is not served (a CRD that is gone). */
   | "not-served"
-  /** HTTP 429 or 503 with Retry-After. */
+  /** HTTP 429 of a server that is busy. One that has no storage, or is not there (5xx), is none, whatever Retry-After it gives. */
   | "throttled"
   /** HTTP 410 or an in-stream ERROR of that code: the version is compacted. */
   | "expired"

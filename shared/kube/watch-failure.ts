@@ -2,6 +2,9 @@ import { type ApiStatus, parseStatus, retryAfterHeaderMs } from "./api-status.ts
 import { TransportError } from "./transport.ts";
 import type { WatchFailureTag } from "./watch-event.ts";
 
+/** What kube-apiserver says while its watch cache has no etcd to follow (KEP-4568). */
+const REINITIALIZING = "(re)initializing";
+
 /** Why a list or a stream could not go on; `tag` decides what follows (design 8). */
 export class WatchFailure extends Error {
   override readonly name = "WatchFailure";
@@ -59,9 +62,10 @@ function tagOf(code: number, status: ApiStatus | undefined, retryAfterMs: number
     case 410:
       return "expired";
     case 429:
-      return "throttled";
+      // Asks for patience like a busy one, but has lost its storage, which may be another when it is there again.
+      return status?.message.includes(REINITIALIZING) ? "server-error" : "throttled";
     default:
-      if (retryAfterMs !== undefined) return "throttled";
-      return code >= 500 ? "server-error" : "rejected";
+      if (code >= 500) return "server-error";
+      return retryAfterMs === undefined ? "rejected" : "throttled";
   }
 }
