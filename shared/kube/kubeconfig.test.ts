@@ -1,4 +1,4 @@
-import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
@@ -167,6 +167,21 @@ users:
     const error = await accessError(access.credentials.current(0));
     expect([error.tag, error.cause]).toEqual(["plugin", undefined]);
     expect(error.message).not.toContain(SECRET);
+  });
+
+  test("an exec plugin runs once for all who ask meanwhile, and again when it does not end", async () => {
+    const counter = join(directory, "runs");
+    writeFileSync(counter, "");
+    const script = `printf x >> ${counter}; sleep 0.2; printf '{"kind":"ExecCredential","status":{"token":"t","expirationTimestamp":"2020-01-01T00:00:00Z"}}'`;
+    const exec = { apiVersion: "client.authentication.k8s.io/v1", command: "sh", args: ["-c", script] };
+    const { credentials } = await loadClusterAccess(kubeconfig({ user: { exec } }));
+    const ask = async (nowMs: number): Promise<string | undefined> => (await credentials.current(nowMs)).authorization;
+    const asked = Array.from({ length: 9 }, () => ask(0));
+    credentials.rejected();
+    expect(new Set(await Promise.all([...asked, ask(20_000)]))).toEqual(new Set(["Bearer t"]));
+    expect(readFileSync(counter, "utf8")).toBe("x");
+    await Promise.all([ask(0), ask(30_000)]);
+    expect(readFileSync(counter, "utf8")).toBe("xxx");
   });
 
   test("a proxy's agent", async () => {

@@ -4,6 +4,9 @@ import { KubeConfig } from "@kubernetes/client-node";
 import { AccessError, type CredentialSource, type Credentials, type TlsMaterial } from "./cluster-access.ts";
 import type { SelectedContext } from "./kubeconfig-file.ts";
 
+/** A plugin that takes longer is asked again, beside the one that may never end. */
+const PATIENCE_MS = 30_000;
+
 /**
  * Exec plugins, OIDC and proxies, as the official client does them. The only module that loads it, and itself loaded on demand.
  * The client caches what a plugin returned until it expires.
@@ -13,13 +16,32 @@ export class PluginCredentials implements CredentialSource {
   readonly #selected: SelectedContext;
   #config: KubeConfig | undefined;
   #tls: TlsMaterial | undefined;
+  #asking: { readonly sinceMs: number; readonly answer: Promise<Credentials> } | undefined;
 
   constructor(path: string, selected: SelectedContext) {
     this.#path = path;
     this.#selected = selected;
   }
 
-  async current(): Promise<Credentials> {
+  /** A plugin is a process of its own: one run answers all who ask meanwhile, so that an expired token does not start one for each call. */
+  async current(nowMs: number): Promise<Credentials> {
+    if (this.#asking === undefined || nowMs - this.#asking.sinceMs >= PATIENCE_MS) {
+      const asking = { sinceMs: nowMs, answer: this.#ask() };
+      const end = (): void => {
+        if (this.#asking === asking) this.#asking = undefined;
+      };
+      this.#asking = asking;
+      asking.answer.then(end, end);
+    }
+    return await this.#asking.answer;
+  }
+
+  /** Drops the plugin's cached answer. */
+  rejected(): void {
+    this.#config = undefined;
+  }
+
+  async #ask(): Promise<Credentials> {
     const options: RequestOptions = {};
     try {
       this.#config ??= this.#load();
@@ -31,11 +53,6 @@ export class PluginCredentials implements CredentialSource {
       throw new AccessError("plugin", `${this.#path}: ${what}; run kubectl with this kubeconfig to see why`);
     }
     return { authorization: authorizationOf(options), tls: this.#material(options) };
-  }
-
-  /** Drops the plugin's cached answer. */
-  rejected(): void {
-    this.#config = undefined;
   }
 
   #load(): KubeConfig {
