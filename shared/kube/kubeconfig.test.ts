@@ -184,6 +184,16 @@ users:
     expect(readFileSync(counter, "utf8")).toBe("xxx");
   });
 
+  test("an exec plugin that said nothing of use is asked again", async () => {
+    const counter = join(directory, "answers");
+    writeFileSync(counter, "");
+    const script = `if [ -s ${counter} ]; then printf '{"status":{"token":"t"}}'; else printf x >> ${counter}; printf '{}'; fi`;
+    const exec = { apiVersion: "client.authentication.k8s.io/v1", command: "sh", args: ["-c", script] };
+    const { credentials } = await loadClusterAccess(kubeconfig({ user: { exec } }));
+    expect((await accessError(credentials.current(0))).tag).toBe("plugin");
+    expect((await credentials.current(0)).authorization).toBe("Bearer t");
+  });
+
   test("a proxy's agent", async () => {
     const access = await loadClusterAccess(kubeconfig({ cluster: { "proxy-url": "http://127.0.0.1:3128" } }));
     const { tls, authorization } = await access.credentials.current(0);

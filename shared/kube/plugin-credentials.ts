@@ -47,6 +47,8 @@ export class PluginCredentials implements CredentialSource {
       this.#config ??= this.#load();
       await this.#config.applyToHTTPSOptions(options);
     } catch (error) {
+      // The client keeps whatever a plugin printed, also what it can make nothing of.
+      this.#config = undefined;
       // Without the cause: the plugin's own output may hold credentials, and loggers print causes.
       const code = error instanceof Error && "code" in error ? ` (${String(error.code)})` : "";
       const what = `the credential plugin of context "${this.#selected.name}" failed${code}`;
