@@ -97,6 +97,36 @@ describe("copies of a cell", () => {
     expect(api.data(chunkName(CELL, 0))).toEqual({ a: "1", b: "2" });
   });
 
+  test("that a process left in two chunks go from both", async () => {
+    const api = new ConfigMaps();
+    const chunks = chunksOf(api);
+    const text = (share: number): string => "x".repeat(CHUNK_CHARACTERS * share);
+    for (const [uid, share] of [
+      ["a", 0.5],
+      ["c", 0.4],
+      ["b", 0.6],
+    ] as const)
+      chunks.put(uid, text(share));
+    await chunks.flush(signal);
+    chunks.put("b", "less");
+    // It has no room where it is any more, and moves to the chunk that is written first; then the process ends.
+    chunks.put("a", text(0.7));
+    const write = api.patch.bind(api);
+    api.patch = async (path, type, body, parse) => {
+      api.patch = async () => ({ kind: "unavailable", error: new Error("no"), sent: false });
+      return await write(path, type, body, parse);
+    };
+    expect(await chunks.flush(signal)).toMatchObject({ kind: "unavailable" });
+    api.patch = write;
+    const holders = (): number[] => [0, 1].filter((chunk) => "a" in (api.data(chunkName(CELL, chunk)) ?? {}));
+    expect(holders()).toEqual([0, 1]);
+    const next = chunksOf(api);
+    await next.read(signal);
+    next.remove("a");
+    await next.flush(signal);
+    expect(holders()).toEqual([]);
+  });
+
   test("versions are written when they are news", async () => {
     const api = new ConfigMaps();
     const chunks = chunksOf(api);

@@ -64,7 +64,12 @@ export class Chunks {
     for (const { metadata, data } of result.object) {
       const chunk = this.#chunkOf(metadata.name);
       if (chunk === undefined) continue;
-      for (const [uid, text] of Object.entries(data ?? {})) this.#note(uid, chunk, text);
+      for (const [uid, text] of Object.entries(data ?? {})) {
+        // A process that ended between two writes has left it in two chunks: one that nobody knows of would outlive its release.
+        const other = this.#stored.get(uid)?.chunk;
+        if (other !== undefined && other !== chunk) this.#change(other, uid, null);
+        this.#note(uid, chunk, text);
+      }
     }
     const copies = readCopies(result.object);
     this.#versions = JSON.stringify(Object.fromEntries(copies.versions.map(({ core, version }) => [core, version])));
