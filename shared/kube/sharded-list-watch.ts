@@ -17,6 +17,8 @@ export interface ShardedListWatchOptions<T> extends Omit<ListWatchOptions<T>, "o
  */
 export class ShardedListWatch<T> implements ConfirmedSource<T> {
   readonly #shards: readonly ListWatch<T>[];
+  /** Shards that are being listed anew because of what another has shown. */
+  readonly #doubted = new Set<number>();
   /** Whose object {@link get} answers with. */
   readonly #keyShard = new Map<string, ListWatch<T>>();
   readonly #options: Pick<ShardedListWatchOptions<T>, "keyOf" | "versionOf">;
@@ -34,7 +36,11 @@ export class ShardedListWatch<T> implements ConfirmedSource<T> {
               query: { ...options.query, shardSelector: shardSelector(shard, count) },
               owns: (uid: string) => shardOf(uid, count) === shard,
             };
-      return new ListWatch<T>({ ...options, ...sharding, onEvent: (event) => onEvent?.(event, shard) });
+      const watched = (event: WatchEvent): void => {
+        this.#watched(event, shard);
+        onEvent?.(event, shard);
+      };
+      return new ListWatch<T>({ ...options, ...sharding, onEvent: watched });
     });
     for (const shard of this.#shards) {
       // The first to be told, so that `get` finds what the others are told of.
@@ -115,7 +121,10 @@ export class ShardedListWatch<T> implements ConfirmedSource<T> {
 
   /** As {@link ListWatch.distrust}, in every shard. */
   distrust(): void {
-    for (const shard of this.#shards) shard.distrust();
+    for (const [shard, watch] of this.#shards.entries()) {
+      this.#doubted.add(shard);
+      watch.distrust();
+    }
   }
 
   subscribe(handler: SourceHandler<T>): () => void {
@@ -140,6 +149,20 @@ export class ShardedListWatch<T> implements ConfirmedSource<T> {
     return () => {
       for (const end of ends) end();
     };
+  }
+
+  /**
+   * A server that was restored was restored for all shards, but a list shows it of its own objects only. One doubt is enough: what the lists
+   * that follow from it show is no news.
+   */
+  #watched({ kind }: WatchEvent, shard: number): void {
+    if (kind === "listed") this.#doubted.delete(shard);
+    if (kind !== "versionWentBack" || this.#doubted.size > 0) return;
+    for (const [other, watch] of this.#shards.entries()) {
+      if (other === shard) continue;
+      this.#doubted.add(other);
+      watch.distrust();
+    }
   }
 
   /**

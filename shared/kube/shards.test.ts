@@ -131,6 +131,34 @@ describe("two shards as one source", () => {
     expect(source.get("a")).toBeUndefined();
   });
 
+  test("what shows one shard that the server was restored is a reason to list the others anew, each once", async () => {
+    const { time, transport, streams, source } = await rig();
+    transport.requests.length = 0;
+    const restored = page("20", [raw("a", LOW, "0"), raw("b", HIGH, "0")]);
+    transport.lists.push(restored, restored, restored);
+    transport.watches.push(new ScriptedStream(), new ScriptedStream(), new ScriptedStream());
+    streams[0].event("ERROR", { kind: "Status", code: 410, reason: "Expired", message: "too old" });
+    await time.advance(5_000);
+    expect([source.get("a")?.version, source.get("b")?.version]).toEqual(["0", "0"]);
+    const lists = transport.requests.filter((request) => request.includes("limit=250"));
+    expect(lists.map((request) => request.replace(/shardSelector=.*'\)&/, ""))).toEqual([
+      "LIST limit=250&resourceVersion=10&resourceVersionMatch=NotOlderThan",
+      "LIST limit=250",
+    ]);
+  });
+
+  test("a doubt about all shards lists each once, whatever their lists show", async () => {
+    const { time, transport, source } = await rig();
+    transport.requests.length = 0;
+    const restored = page("8", [raw("a", LOW, "0"), raw("b", HIGH, "0")]);
+    transport.lists.push(restored, restored, restored);
+    transport.watches.push(new ScriptedStream(), new ScriptedStream(), new ScriptedStream());
+    source.distrust();
+    await time.advance(5_000);
+    expect(source.position).toBe("8,8");
+    expect(transport.requests.filter((request) => request.includes("limit=250"))).toHaveLength(2);
+  });
+
   test("all objects of a name are found while a shard is behind", async () => {
     const { time, streams, source } = await rig();
     streams[1].event("ADDED", raw("a", HIGH, "13"));
