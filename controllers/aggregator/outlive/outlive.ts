@@ -8,7 +8,7 @@ import type { ApiFailure } from "../../../shared/kube/api-result.ts";
 import type { WatchEvent } from "../../../shared/kube/watch-event.ts";
 import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
-import { encodeCopy, type ProtectorCopy } from "../../../shared/schema/protector-copy.ts";
+import { type Copies, encodeCopy, type ProtectorCopy } from "../../../shared/schema/protector-copy.ts";
 import { compareVersions, isComparableVersion } from "../../../shared/schema/resource-version.ts";
 import { type Entry, entryKey } from "../entry.ts";
 import type { Membership } from "../membership.ts";
@@ -69,12 +69,7 @@ export class Outlive {
 
   /** Keeps copies while this process leads; resolves soon after `signal` aborts. */
   async run(signal: AbortSignal): Promise<void> {
-    const { cores } = this.#options;
-    for (const { releases } of cores) releases.start();
-    await Promise.all(
-      cores.flatMap(({ protectors, releases }) => [protectors.whenSynced(signal), releases.whenKnown(signal)]),
-    );
-    if (signal.aborted) return;
+    for (const { releases } of this.#options.cores) releases.start();
     const term = new OutliveTerm(this.#options, (core) => this.#restoring.has(core));
     this.#term = term;
     await term.run(signal);
@@ -92,7 +87,9 @@ class OutliveTerm {
   readonly #options: OutliveOptions;
   readonly #isRestoring: (core: string) => boolean;
   readonly #dirty = new Set<Entry>();
-  readonly #acknowledgements: readonly Acknowledgement[];
+  readonly #acknowledgements: ReadonlyMap<string, Acknowledgement>;
+  /** Cores whose protectors and releases are known: one that can't be reached keeps nobody else's copies waiting, and has lost nothing. */
+  readonly #begun = new Set<string>();
   #versions: Record<string, string> = {};
   #versionsDueMs = 0;
   /** Since when (monotonic) a core has been older than stored. */
@@ -103,8 +100,8 @@ class OutliveTerm {
     this.#options = options;
     this.#isRestoring = isRestoring;
     this.chunks = new Chunks({ api, cellID, namespace, timeoutMs });
-    this.#acknowledgements = cores.map(
-      (core) => new Acknowledgement({ core, cellID, namespace, ports, timeoutMs, onEvent }),
+    this.#acknowledgements = new Map(
+      cores.map((core) => [core.name, new Acknowledgement({ core, cellID, namespace, ports, timeoutMs, onEvent })]),
     );
     this.lost = new LostProtectors({
       ports,
@@ -123,38 +120,48 @@ class OutliveTerm {
     const unlisten = membership.listen({
       podChanged: (entry) => {
         // Only the first pod makes a copy necessary.
-        if (!this.chunks.has(entry.protector.metadata.uid)) this.#dirty.add(entry);
+        if (!this.chunks.has(entry.protector.metadata.uid)) this.#changed(entry);
       },
-      protectorChanged: (entry) => void this.#dirty.add(entry),
+      protectorChanged: (entry) => this.#changed(entry),
       protectorGone: (entry) => this.#gone(entry),
       podSeen: () => undefined,
     });
-    if (await this.#begin(signal)) {
+    const copies = await this.#read(signal);
+    if (copies !== undefined) {
+      for (const { core, version } of copies.versions) this.#versions[core] = version;
+      const beginning = Promise.all(this.#options.cores.map((core) => this.#begin(core, copies.protectors, signal)));
       while (!signal.aborted) {
         if (mayWrite()) await this.#tick(signal);
         await sleep(ports, everyMs, signal);
       }
+      await beginning;
     }
     unlisten();
   }
 
-  /** What the last term has left. False when the process is to stop. */
-  async #begin(signal: AbortSignal): Promise<boolean> {
-    const { ports, membership, cores } = this.#options;
+  /** What the last term has left; undefined when the process is to stop. */
+  async #read(signal: AbortSignal): Promise<Copies | undefined> {
     let read = await this.chunks.read(signal);
     while (read.kind !== "ok" && !signal.aborted) {
       this.#failed(read);
-      await sleep(ports, RETRY_MS, signal);
+      await sleep(this.#options.ports, RETRY_MS, signal);
       read = await this.chunks.read(signal);
     }
-    if (read.kind !== "ok" || signal.aborted) return false;
-    for (const { core, version } of read.object.versions) this.#versions[core] = version;
-    for (const { name } of cores) {
-      this.#compareVersion(name);
-      for (const entry of membership.entries(name)) this.#dirty.add(entry);
-    }
-    for (const copy of read.object.protectors) this.#compareCopy(copy);
-    return true;
+    return read.kind === "ok" && !signal.aborted ? read.object : undefined;
+  }
+
+  /** Compares a core with what the last term has left of it, as soon as it is known. */
+  async #begin(
+    { name, protectors, releases }: OutliveCore,
+    copies: readonly ProtectorCopy[],
+    signal: AbortSignal,
+  ): Promise<void> {
+    await Promise.all([protectors.whenSynced(signal), releases.whenKnown(signal)]);
+    if (signal.aborted) return;
+    this.#begun.add(name);
+    this.#compareVersion(name);
+    for (const entry of this.#options.membership.entries(name)) this.#dirty.add(entry);
+    for (const copy of copies) if (copy.core === name) this.#compareCopy(copy);
   }
 
   #compareCopy(copy: ProtectorCopy): void {
@@ -164,7 +171,12 @@ class OutliveTerm {
     if (present !== undefined || !this.lost.add(copy, this.#backSinceMs.has(copy.core))) this.chunks.remove(uid);
   }
 
+  #changed(entry: Entry): void {
+    if (this.#begun.has(entry.id.core)) this.#dirty.add(entry);
+  }
+
   #gone({ id, protector }: Entry): void {
+    if (!this.#begun.has(id.core)) return;
     const copy = { core: id.core, object: protector };
     if (!this.chunks.has(protector.metadata.uid) && !this.#isWanted(id.core, protector, 1)) return;
     if (!this.lost.add(copy, this.#isRestoring(id.core))) this.chunks.remove(protector.metadata.uid);
@@ -191,14 +203,14 @@ class OutliveTerm {
     if (typeof flushed !== "number") return this.#failed(flushed);
     if (flushed > 0) onEvent({ kind: "copied", chunks: flushed, protectors: this.chunks.size });
     await this.#writeVersions(flushed > 0, signal);
-    for (const acknowledgement of this.#acknowledgements) await acknowledgement.write(signal);
+    for (const name of this.#begun) await this.#acknowledgements.get(name)?.write(signal);
   }
 
   async #writeVersions(isChanged: boolean, signal: AbortSignal): Promise<void> {
     const nowMs = this.#options.ports.clock.monotonicMs();
     if (!isChanged && nowMs < this.#versionsDueMs) return;
     this.#versionsDueMs = nowMs + VERSIONS_EVERY_MS;
-    for (const { name } of this.#options.cores) this.#compareVersion(name);
+    for (const name of this.#begun) this.#compareVersion(name);
     const result = await this.chunks.putVersions(this.#versions, signal);
     if (result.kind !== "ok") this.#failed(result);
   }
