@@ -10,11 +10,13 @@ import {
   review,
   rig,
 } from "../test/support/review-rig.ts";
+import type { Verdict } from "./pipeline.ts";
 
 describe("answers", () => {
   test("what releases a protector that vanished is said for the namespace of this installation", async () => {
     const why = { kind: "vanished", cause: "Vanished", uid: "1-2-3" } as const;
-    const refused: Verdict = { ...DENIED, blockers: [{ core: "core", namespace: "default", name: "web", why }] };
+    const blockers = [{ core: "core", namespace: "default", name: "web", why }];
+    const refused: Verdict = { kind: "refused", blockers, rollBack: undefined };
     const { ask } = rig(refused, { ownNamespace: "net" });
     const command = expect.stringContaining("kubectl -n net patch configmap podseidon-released-by-hand ");
     expect(responseOf(await ask(deletion()))).toMatchObject({
