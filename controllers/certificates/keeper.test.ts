@@ -91,9 +91,14 @@ class Cell {
   }
 }
 
-function keeper(time: VirtualTime, store: Store, events: KeeperEvent[] = []): CertificateKeeper {
+function keeper(
+  time: VirtualTime,
+  store: Store,
+  events: KeeperEvent[] = [],
+  transport: Transport = store.transport,
+): CertificateKeeper {
   const options = {
-    api: new ApiClient(store.transport),
+    api: new ApiClient(transport),
     namespace: "n",
     terms,
     intervalMs: 60 * SECOND_MS,
@@ -159,6 +164,39 @@ describe("a rotation that is asked for", () => {
     ending.abort();
     await running;
   });
+});
+
+test("an authority whose publication was not answered waits for the overlap like any other", async () => {
+  const time = new VirtualTime();
+  const store = new Store();
+  const lost: Transport = {
+    ...store.transport,
+    request: async (request) => {
+      const answer = await store.transport.request(request);
+      const isPublication = request.method === "PUT" && request.path.endsWith(`configmaps/${PUBLISHED_CONFIG_MAP}`);
+      if (isPublication && isCutOff) throw new Error("the connection was cut");
+      return answer;
+    },
+  };
+  let isCutOff = false;
+  const ending = new AbortController();
+  const running = keeper(time, store, [], lost).run(ending.signal);
+  new Cell(time, store, "near", SECOND_MS);
+  await time.advance(600 * SECOND_MS);
+  const first = store.text(`secrets/${SERVING_SECRET}`, "tls.crt");
+  isCutOff = true;
+  const secret = store.objects.get(`secrets/${AUTHORITY_SECRET}`);
+  const metadata = { resourceVersion: "", annotations: { [ROTATE_CA_ANNOTATION]: "true" } };
+  store.put(`secrets/${AUTHORITY_SECRET}`, { ...secret, metadata });
+  const published = (): number => splitCertificates(store.text(`configmaps/${PUBLISHED_CONFIG_MAP}`, "ca.crt")).length;
+  while (published() < 2) await time.advance(SECOND_MS);
+  isCutOff = false;
+  await time.advance(terms.overlapMs - SECOND_MS);
+  expect(store.text(`secrets/${SERVING_SECRET}`, "tls.crt")).toBe(first);
+  await time.advance(terms.overlapMs);
+  expect(store.text(`secrets/${SERVING_SECRET}`, "tls.crt")).not.toBe(first);
+  ending.abort();
+  await running;
 });
 
 test("an object that is not there is told, and made use of when it is", async () => {

@@ -5,6 +5,7 @@
 import type { ApiClient } from "../../shared/kube/api.ts";
 import type { ApiFailure } from "../../shared/kube/api-result.ts";
 import {
+  fingerprintOf,
   PUBLISHED_CONFIG_MAP,
   PUBLISHED_KEY,
   splitCertificates,
@@ -65,8 +66,11 @@ class CallFailed extends Error {
 export class CertificateKeeper {
   readonly #options: KeeperOptions;
   #state: State | undefined;
-  /** Monotonic time since when every cell is known to trust what is published. */
-  #trustedSinceMs: number | undefined;
+  /**
+   * Since when, by monotonic time, every cell is known to trust what is published. Of that very publication: one that another keeper
+   * made, or whose answer was lost, may be trusted everywhere by the time it is seen.
+   */
+  #trusted: { readonly fingerprint: string; readonly sinceMs: number } | undefined;
   #problem: string | undefined = "the certificates were not looked at yet";
 
   constructor(options: KeeperOptions) {
@@ -113,13 +117,17 @@ export class CertificateKeeper {
     const gathered = await this.#gather();
     const { state } = gathered;
     this.#state = state;
-    const nowMs = ports.clock.monotonicMs();
-    if (state.trusted.size === 0 || untrusting(state).length > 0) this.#trustedSinceMs = undefined;
-    else this.#trustedSinceMs ??= nowMs;
-    const trustedForMs = this.#trustedSinceMs === undefined ? undefined : nowMs - this.#trustedSinceMs;
-    const step = nextStep(state, terms, ports.clock.nowMs(), trustedForMs);
+    const step = nextStep(state, terms, ports.clock.nowMs(), this.#trustedForMs(state));
     await this.#take(step, gathered);
     return step;
+  }
+
+  #trustedForMs(state: State): number | undefined {
+    const nowMs = this.#options.ports.clock.monotonicMs();
+    const fingerprint = fingerprintOf(state.published);
+    if (state.trusted.size === 0 || untrusting(state).length > 0) this.#trusted = undefined;
+    else if (this.#trusted?.fingerprint !== fingerprint) this.#trusted = { fingerprint, sinceMs: nowMs };
+    return this.#trusted === undefined ? undefined : nowMs - this.#trusted.sinceMs;
   }
 
   async #gather(): Promise<Gathered> {
