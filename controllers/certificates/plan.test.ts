@@ -27,6 +27,8 @@ function serving(by: KeyAndCertificate, ageHours: number, name = NAME): KeyAndCe
 
 const [oldest, before, newest, spent] = [authority(400), authority(300), authority(10), authority(1001)];
 const aging = authority(700);
+/** Made while the clock was two days ahead. */
+const early = authority(-48);
 const pems = (...pairs: readonly KeyAndCertificate[]): string[] => pairs.map((pair) => pair.certificatePem);
 
 interface Case {
@@ -106,6 +108,21 @@ describe("the next step", () => {
       "renewal by the authority in use asks no cell",
       { state: { ...quiet, serving: serving(newest, 61) }, untrusting: ["b"] },
       { kind: "issue", reason: "expiring" },
+    ],
+    [
+      "a certificate that a clock which was ahead has made for later",
+      { state: { ...quiet, serving: serving(newest, -48) }, trusting: ["a"] },
+      { kind: "issue", reason: "early" },
+    ],
+    [
+      "an authority instead of one that is for later",
+      { state: { authority: early, published: pems(early), serving: serving(early, -48) }, trusting: ["a"] },
+      { kind: "createAuthority", reason: "early" },
+    ],
+    [
+      "which signs at once, as what the other has signed helps nobody",
+      { state: { authority: newest, published: pems(early, newest), serving: serving(early, -48) }, untrusting: ["a"] },
+      { kind: "issue", reason: "early" },
     ],
     [
       "another name of the Service",

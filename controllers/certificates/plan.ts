@@ -42,11 +42,12 @@ export interface State {
 }
 
 export type Step =
-  | { readonly kind: "createAuthority"; readonly reason: "missing" | "expiring" | "asked" }
+  /** `early`: what is there was made by a clock that was ahead, and is not valid yet. */
+  | { readonly kind: "createAuthority"; readonly reason: "missing" | "early" | "expiring" | "asked" }
   | { readonly kind: "publish"; readonly certificates: readonly string[] }
   | {
       readonly kind: "issue";
-      readonly reason: "missing" | "expiring" | "names" | "beforeRotation" | "rotation" | "overdue";
+      readonly reason: "missing" | "early" | "expiring" | "names" | "beforeRotation" | "rotation" | "overdue";
     }
   /** A new authority waits for these cells; empty when all of them have it, and only time has to pass. */
   | { readonly kind: "wait"; readonly cells: readonly string[] }
@@ -64,12 +65,15 @@ export function nextStep(state: State, terms: Terms, nowMs: number, trustedForMs
   if (authority === undefined) return { kind: "createAuthority", reason: "missing" };
   const newest = new X509Certificate(authority.certificatePem);
   if (newest.validToDate.getTime() <= nowMs) return { kind: "createAuthority", reason: "expiring" };
+  if (isEarly(newest, nowMs)) return { kind: "createAuthority", reason: "early" };
   const certificate = serving === undefined ? undefined : new X509Certificate(serving.certificatePem);
   const certificates = toPublish(state, authority.certificatePem, certificate, nowMs);
   if (fingerprintOf(certificates) !== fingerprintOf(state.published)) return { kind: "publish", certificates };
   if (certificate === undefined || certificate.validToDate.getTime() <= nowMs) {
     return { kind: "issue", reason: "missing" };
   }
+  // No apiserver takes it, whomever it trusts: nothing is lost by waiting for no cell.
+  if (isEarly(certificate, nowMs)) return { kind: "issue", reason: "early" };
   if (!certificates.some((pem) => isIssuer(new X509Certificate(pem), certificate))) {
     return { kind: "issue", reason: "missing" };
   }
@@ -122,6 +126,10 @@ function toPublish(
 
 function isIssuer(authority: X509Certificate, certificate: X509Certificate): boolean {
   return certificate.checkIssued(authority) && certificate.verify(authority.publicKey);
+}
+
+function isEarly({ validFromDate }: X509Certificate, nowMs: number): boolean {
+  return validFromDate.getTime() > nowMs;
 }
 
 function isDue({ validFromDate, validToDate }: X509Certificate, share: number, nowMs: number): boolean {
