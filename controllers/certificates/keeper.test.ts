@@ -91,16 +91,18 @@ class Cell {
   }
 }
 
-function keeper(
-  time: VirtualTime,
-  store: Store,
-  events: KeeperEvent[] = [],
-  transport: Transport = store.transport,
-): CertificateKeeper {
+interface Particulars {
+  readonly events?: KeeperEvent[];
+  readonly transport?: Transport;
+  readonly dnsNames?: readonly string[];
+}
+
+function keeper(time: VirtualTime, store: Store, particulars: Particulars = {}): CertificateKeeper {
+  const { events = [], transport = store.transport, dnsNames = terms.dnsNames } = particulars;
   const options = {
     api: new ApiClient(transport),
     namespace: "n",
-    terms,
+    terms: { ...terms, dnsNames },
     intervalMs: 60 * SECOND_MS,
     timeoutMs: SECOND_MS,
   };
@@ -123,7 +125,7 @@ test("in a day of short-lived authorities, two keepers at once never serve what 
   const time = new VirtualTime();
   const store = new Store();
   const events: KeeperEvent[] = [];
-  const keepers = [keeper(time, store, events), keeper(time, store, events)];
+  const keepers = [keeper(time, store, { events }), keeper(time, store, { events })];
   const ending = new AbortController();
   const running = keepers.map((one) => one.run(ending.signal));
   const cells = [new Cell(time, store, "near", 30 * SECOND_MS), new Cell(time, store, "far", 600 * SECOND_MS)];
@@ -148,7 +150,7 @@ describe("a rotation that is asked for", () => {
     const store = new Store();
     const events: KeeperEvent[] = [];
     const ending = new AbortController();
-    const running = keeper(time, store, events).run(ending.signal);
+    const running = keeper(time, store, { events }).run(ending.signal);
     new Cell(time, store, "near", SECOND_MS);
     await time.advance(300 * SECOND_MS);
     const first = store.text(`secrets/${SERVING_SECRET}`, "tls.crt");
@@ -180,7 +182,7 @@ test("an authority whose publication was not answered waits for the overlap like
   };
   let isCutOff = false;
   const ending = new AbortController();
-  const running = keeper(time, store, [], lost).run(ending.signal);
+  const running = keeper(time, store, { transport: lost }).run(ending.signal);
   new Cell(time, store, "near", SECOND_MS);
   await time.advance(600 * SECOND_MS);
   const first = store.text(`secrets/${SERVING_SECRET}`, "tls.crt");
@@ -199,12 +201,27 @@ test("an authority whose publication was not answered waits for the overlap like
   await running;
 });
 
+test("a webhook that is called by its address is certified for it", async () => {
+  const time = new VirtualTime();
+  const store = new Store();
+  const events: KeeperEvent[] = [];
+  const ending = new AbortController();
+  const dnsNames = ["w.svc", "10.1.2.3", "fd00::1"];
+  const running = keeper(time, store, { events, dnsNames }).run(ending.signal);
+  await time.advance(600 * SECOND_MS);
+  const served = new X509Certificate(store.text(`secrets/${SERVING_SECRET}`, "tls.crt"));
+  expect(served.subjectAltName).toBe("DNS:w.svc, IP Address:10.1.2.3, IP Address:FD00:0:0:0:0:0:0:1");
+  expect(step(events, "issue")).toBe(1);
+  ending.abort();
+  await running;
+});
+
 test("an object that is not there is told, and made use of when it is", async () => {
   const time = new VirtualTime();
   const store = new Store();
   store.objects.delete(`secrets/${SERVING_SECRET}`);
   const events: KeeperEvent[] = [];
-  const one = keeper(time, store, events);
+  const one = keeper(time, store, { events });
   const ending = new AbortController();
   const running = one.run(ending.signal);
   await time.advance(30 * SECOND_MS);

@@ -2,6 +2,7 @@
  * Keeps the certificates as `plan.ts` says: reads the four objects, takes one step, and looks again. It needs no leader: each write is
  * bound to the version that was read.
  */
+import { isIP } from "node:net";
 import type { ApiClient } from "../../shared/kube/api.ts";
 import type { ApiFailure } from "../../shared/kube/api-result.ts";
 import {
@@ -166,7 +167,9 @@ export class CertificateKeeper {
     if (step.kind === "issue" && state.authority !== undefined) {
       const made = issueCertificate(state.authority, {
         commonName: COMMON_NAME,
-        dnsNames: terms.dnsNames,
+        // An apiserver that calls an address looks for it among the addresses, never among the names.
+        dnsNames: terms.dnsNames.filter((name) => isIP(name) === 0),
+        ipAddresses: terms.dnsNames.filter((name) => isIP(name) !== 0),
         usages: ["server"],
         ...validity(terms.servingLifetimeMs),
       });

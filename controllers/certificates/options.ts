@@ -23,7 +23,7 @@ export const certificatesOptions = defineOptions({
     dnsName: option(
       list("NAME"),
       [],
-      "A name by which apiservers call the webhook. By default podseidon-webhook.NAMESPACE.svc.",
+      "A name or an IP address by which apiservers call the webhook. By default podseidon-webhook.NAMESPACE.svc.",
     ),
     authorityLifetime: option(
       duration({ minMs: HOUR_MS }),

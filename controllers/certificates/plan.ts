@@ -6,6 +6,7 @@
  * each can be repeated: nothing is lost when the process ends between two of them, or when two processes do the same.
  */
 import { X509Certificate } from "node:crypto";
+import { isIP } from "node:net";
 import { fingerprintOf } from "../../shared/kube/ca-bundle.ts";
 import type { KeyAndCertificate } from "../../shared/runtime/x509.ts";
 
@@ -24,7 +25,7 @@ export interface Terms {
   readonly servingLifetimeMs: number;
   /** The least time between what one step publishes and the next one that rests on its having arrived. */
   readonly overlapMs: number;
-  /** What the webhook is called by. */
+  /** What the webhook is called by; an address counts as one, as a registration's URL may have it. */
   readonly dnsNames: readonly string[];
 }
 
@@ -102,7 +103,7 @@ function keepUp(
     return { kind: "createAuthority", reason: rotationAsked ? "asked" : "expiring" };
   }
   if (isDue(certificate, RENEW_AT, nowMs)) return { kind: "issue", reason: "expiring" };
-  if (!terms.dnsNames.every((name) => certificate.checkHost(name) !== undefined)) {
+  if (!terms.dnsNames.every((name) => isFor(certificate, name))) {
     return { kind: "issue", reason: "names" };
   }
   return { kind: "none" };
@@ -126,6 +127,10 @@ function toPublish(
 
 function isIssuer(authority: X509Certificate, certificate: X509Certificate): boolean {
   return certificate.checkIssued(authority) && certificate.verify(authority.publicKey);
+}
+
+function isFor(certificate: X509Certificate, name: string): boolean {
+  return (isIP(name) === 0 ? certificate.checkHost(name) : certificate.checkIP(name)) !== undefined;
 }
 
 function isEarly({ validFromDate }: X509Certificate, nowMs: number): boolean {
