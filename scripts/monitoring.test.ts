@@ -67,6 +67,7 @@ test.each<[string, string, string]>([
   ["a certificate about to expire", "PodseidonCertificateExpiring", "webhook_certificate_expiration_timestamp_seconds"],
   ["a protector that can never be satisfied", "PodseidonProtectorImpossible", "protectors_in_trouble"],
   ["the oldest reservation", "PodseidonReservationStuck", "aggregator_oldest_reservation_seconds"],
+  ["a generator that can't watch", "PodseidonWatchFailing", "generator_watch_failures_total"],
   ["a generator that nobody leads", "PodseidonNoLeader", "generator_leader"],
 ])("%s has the alert %s on the metric %s", (_, alert, metric) => {
   const found = alerts.find((one) => one.alert === alert);
