@@ -1,8 +1,13 @@
 import { expect, test } from "vitest";
 import type { Source as ObjectSource, SourceHandler } from "../../shared/kube/source.ts";
+import { GENERATOR_FINALIZER } from "../../shared/schema/annotations.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { labelValue } from "./names.ts";
+import { plan } from "./plan.ts";
 import { deploymentPlugin } from "./plugins/deployment.ts";
+import { newProtector } from "./protector.ts";
 import { ProtectorIndex } from "./protector-index.ts";
+import { type Source, sourceKey } from "./source.ts";
 
 const plugin = deploymentPlugin({ select: () => "Selected", protectNonZero: true });
 
@@ -127,4 +132,34 @@ test("one that was created and released before the watch had it leaves nothing b
   expect(minimums(index)).toEqual([]);
   watched.deliver(undefined, "8");
   expect([...index.sources()]).toEqual([]);
+});
+
+test("one that lost its owner is found by its source, also where that has a name too long for a label", () => {
+  const { watched, index } = setUp();
+  const name = "web-".repeat(20);
+  const own = { namespace: "shop", name, uid: "u1", resourceVersion: "3", finalizers: [], deleting: false };
+  const required = { name: "deployment-web", spec: protector("5").spec, derivation: "" };
+  const source: Source = { ...own, decision: "Protected", protectors: [required] };
+  const { labels, finalizers } = newProtector(plugin, source, required, "deployment-web").metadata;
+  const { ownerReferences: _, ...metadata } = protector("5").metadata;
+  const present = { ...protector("5"), metadata: { ...metadata, labels, finalizers: [...finalizers] } };
+  watched.deliver(present, "5");
+  const identity = { plugin: "deployment", namespace: "shop", name };
+  const protectors = index.of(sourceKey(identity));
+  const steps = plan({
+    plugin,
+    plugins: [plugin],
+    identity,
+    source: { ...source, finalizers: [GENERATOR_FINALIZER] },
+    protectors,
+    named: (one) => index.get(`shop/${one}`),
+  });
+  expect(steps.map(({ kind }) => kind)).toEqual(["update"]);
+});
+
+test("one that another of such a name owns is not taken from it", () => {
+  const { watched, index } = setUp();
+  const name = "web-".repeat(20);
+  watched.deliver(protector("5", labelValue(name)), "5");
+  expect(minimums(index, name)).toEqual([]);
 });

@@ -5,8 +5,9 @@
 import type { Source as ObjectSource } from "../../shared/kube/source.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { compareVersions, hasReached, isComparableVersion } from "../../shared/schema/resource-version.ts";
+import { labelValue } from "./names.ts";
 import { sourceOf } from "./protector.ts";
-import { type SourcePlugin, sourceKey } from "./source.ts";
+import { parseSourceKey, type SourcePlugin, sourceKey } from "./source.ts";
 
 function keyOf({ metadata }: PodProtector): string {
   return `${metadata.namespace ?? ""}/${metadata.name}`;
@@ -38,12 +39,26 @@ export class ProtectorIndex {
 
   /** The protectors that name the source. */
   of(source: string): PodProtector[] {
+    return [...this.#named(source), ...this.#labelled(source)];
+  }
+
+  #named(source: string): PodProtector[] {
     const found: PodProtector[] = [];
     for (const key of this.#bySource.get(source) ?? []) {
       const protector = this.get(key);
       if (protector !== undefined) found.push(protector);
     }
     return found;
+  }
+
+  /** Those without an owner, which have the name in the label alone, where it is shortened. */
+  #labelled(source: string): PodProtector[] {
+    const identity = parseSourceKey(source);
+    const name = labelValue(identity.name);
+    if (name === identity.name) return [];
+    return this.#named(sourceKey({ ...identity, name })).filter(
+      ({ metadata }) => metadata.ownerReferences?.some(({ controller }) => controller === true) !== true,
+    );
   }
 
   /** The newest version that is known of the protector `namespace/name`. */
