@@ -56,7 +56,8 @@ type Kinded = Pick<SourcePlugin, "kind">;
 function sourceLabels({ kind }: Kinded, name: string): Record<string, string> {
   return {
     [SOURCE_NAME_LABEL]: labelValue(name),
-    [SOURCE_GROUP_LABEL]: kind.group,
+    // As a custom resource's group can be longer than a label, too.
+    [SOURCE_GROUP_LABEL]: labelValue(kind.group),
     [SOURCE_KIND_LABEL]: kind.kind,
     [SOURCE_RESOURCE_LABEL]: kind.resource,
   };
@@ -101,7 +102,7 @@ export function newProtector(
 export function sourceOf(protector: PodProtector, plugins: readonly SourcePlugin[]): SourceIdentity | undefined {
   const { namespace = "", labels = {}, ownerReferences = [] } = protector.metadata;
   const isLabelled = ({ group, kind, resource }: SourceKind): boolean =>
-    labels[SOURCE_GROUP_LABEL] === group &&
+    labels[SOURCE_GROUP_LABEL] === labelValue(group) &&
     (kind === "" ? labels[SOURCE_RESOURCE_LABEL] === resource : labels[SOURCE_KIND_LABEL] === kind);
   const owner = ownerReferences.find(({ controller }) => controller === true);
   if (owner !== undefined) {
