@@ -73,6 +73,10 @@ export function planDrain(
       return { name: one.metadata.name, state, decision: decideOn(state, request) };
     });
     const blocker = decided.find(({ decision }) => !decision.allowed);
+    if (blocker === undefined && answer.verdict === "refused") {
+      // Something holds it back that no protector tells of: a PodDisruptionBudget, a probe, another webhook.
+      return { ...line, together: "waits", why: answer.message };
+    }
     if (blocker === undefined) {
       for (const { state, decision } of decided) apply(state, request, decision);
       return { ...line, together: "goes", why: own.length === 0 ? "no protector covers it" : "" };

@@ -153,6 +153,16 @@ describe("drain-check", () => {
     expect(lines.every(({ together }) => together === "never")).toBe(true);
   });
 
+  test("a pod that something else than a protector holds back does not go, nor does it take from the quota", () => {
+    const message = "Cannot evict pod as it would violate the pod's disruption budget.";
+    const refused = { ...admitted, verdict: "refused", message } as const;
+    const held = [makePod("alone", { labels: {} }), makePod("web-9")].map((pod) => ({ pod, answer: refused }));
+    const protector = named(makeProtector([makeCell("a", 4)], { minAvailable: 2 }), "web");
+    const lines = planDrain([...held, ...pods.slice(1)], [protector], "a", NOW_MS);
+    expect(lines.map(({ together }) => together)).toEqual(["waits", "waits", "goes", "goes"]);
+    expect(lines[0]).toMatchObject({ now: "refused", why: message });
+  });
+
   test("a webhook that does not answer is not guessed at", () => {
     const silent = { ...admitted, verdict: "unanswered", message: "failed calling webhook" } as const;
     const [line] = planDrain([{ pod: makePod("web-0"), answer: silent }], [], "a", NOW_MS);
