@@ -181,10 +181,16 @@ async function waitForRemoval(
   }
 }
 
-const Group = v.looseObject({ preferredVersion: v.looseObject({ groupVersion: v.string() }) });
+const Group = v.looseObject({ versions: v.array(v.looseObject({ groupVersion: v.string() })) });
 
-/** Whether the workload that the protector names is still there; undefined when it names none. */
-async function sourceIsThere(core: ClusterClient, { metadata }: PodProtector): Promise<boolean | undefined> {
+/**
+ * Whether the workload that the protector names is still there; undefined when it names none. In which version of its group a kind is
+ * served is nowhere written: the preferred one may be without it.
+ */
+export async function sourceIsThere(
+  core: Pick<ClusterClient, "find">,
+  { metadata }: PodProtector,
+): Promise<boolean | undefined> {
   const labels = metadata.labels ?? {};
   const [name, group, resource] = [SOURCE_NAME_LABEL, SOURCE_GROUP_LABEL, SOURCE_RESOURCE_LABEL].map(
     (key) => labels[key],
@@ -193,9 +199,14 @@ async function sourceIsThere(core: ClusterClient, { metadata }: PodProtector): P
   if (owner === undefined || resource === undefined) return undefined;
   const discovered = group ? await core.find(`/apis/${group}`) : undefined;
   if (group && discovered === undefined) return false;
-  const prefix = group ? `/apis/${v.parse(Group, discovered).preferredVersion.groupVersion}` : "/api/v1";
-  const path = `${prefix}/namespaces/${metadata.namespace ?? ""}/${resource}/${encodeURIComponent(owner)}`;
-  return (await core.find(path)) !== undefined;
+  const prefixes = group
+    ? v.parse(Group, discovered).versions.map(({ groupVersion }) => `/apis/${groupVersion}`)
+    : ["/api/v1"];
+  for (const prefix of prefixes) {
+    const path = `${prefix}/namespaces/${metadata.namespace ?? ""}/${resource}/${encodeURIComponent(owner)}`;
+    if ((await core.find(path)) !== undefined) return true;
+  }
+  return false;
 }
 
 async function releaseIt(context: Context, args: readonly string[]): Promise<ExitCode> {
