@@ -170,6 +170,22 @@ describe("the registration", () => {
     const found = registrationFindings(validating, mutating, NOW_MS).map(line);
     expect(found).toEqual([...expected, expect.stringMatching(/^ok CA in the registration: valid for/)]);
   });
+  test("in which one webhook has no authority, or one that is over, is no better for the others", () => {
+    const hook = (name: string, bundle: string): object => ({
+      name,
+      clientConfig: { caBundle: Buffer.from(bundle).toString("base64") },
+      rules: [],
+    });
+    const good = hook("pods", authority(400));
+    const told = (validating: object[], mutating: object[]): string | undefined =>
+      registrationFindings({ webhooks: validating }, { webhooks: mutating }, NOW_MS).map(line).at(-1);
+    expect(told([good], [good])).toBe("ok CA in the registration: valid for 400d");
+    expect(told([good, hook("evictions", "")], [good])).toBe(
+      "problem CA in the registration: of evictions: there is none",
+    );
+    expect(told([good], [hook("bind", authority(-1))])).toMatch(/^problem CA in the registration: of bind: expired /);
+  });
+
   test("that is missing", () => {
     expect(registrationFindings(undefined, {}, NOW_MS).map(({ level }) => level)).toEqual(["problem"]);
   });

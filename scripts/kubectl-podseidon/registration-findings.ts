@@ -82,15 +82,28 @@ export function registrationFindings(validating: unknown, mutating: unknown, now
     );
   if (findings.length === 0)
     findings.push(ok(check, `asks as cell ${cellOfRegistration(validating) ?? "?"}, refuses when it gets no answer`));
-  const bundles = hooks.output.webhooks.map(({ clientConfig }) => clientConfig.caBundle ?? "");
-  return [
-    ...findings,
-    certificateFinding(
-      "CA in the registration",
-      bundles.map((text) => Buffer.from(text, "base64").toString("utf8")),
-      nowMs,
-    ),
-  ];
+  const bound = v.safeParse(Webhooks, mutating);
+  const all = [...hooks.output.webhooks, ...(bound.success ? bound.output.webhooks : [])];
+  return [...findings, authorityFinding(all, nowMs)];
+}
+
+type Webhook = v.InferOutput<typeof Webhooks>["webhooks"][number];
+
+/** Of the webhook that is off worst: one whose authority is missing or over fails whatever the others trust. */
+function authorityFinding(webhooks: readonly Webhook[], nowMs: number): Found {
+  const check = "CA in the registration";
+  const found = webhooks.map(({ name, clientConfig }) => {
+    const pem = Buffer.from(clientConfig.caBundle ?? "", "base64").toString("utf8");
+    return { name, finding: certificateFinding(check, [pem], nowMs) };
+  });
+  const worst =
+    found.find(({ finding }) => finding.level === "problem") ??
+    found.find(({ finding }) => finding.level === "warning") ??
+    found[0];
+  if (worst === undefined) return certificateFinding(check, [], nowMs);
+  const { name, finding } = worst;
+  const isAlone = found.some((one) => one.finding.level !== finding.level);
+  return isAlone ? { ...finding, found: `of ${name}: ${finding.found}` } : finding;
 }
 
 function isEmptySelector(selector: { matchLabels?: unknown; matchExpressions?: unknown } | null | undefined): boolean {
