@@ -1,6 +1,14 @@
-import { describe, expect, test } from "vitest";
+import { once } from "node:events";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, describe, expect, test } from "vitest";
+import { systemPorts } from "../../shared/runtime/system-ports.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { sourceIsThere } from "./changes.ts";
+import { runCommandLine } from "./cli.ts";
 
 const CLONE_SETS = "/apis/apps.kruise.io/v1alpha1/namespaces/shop/clonesets";
 /** A group whose newer version is without CloneSets. */
@@ -33,5 +41,91 @@ describe("the workload of a protector is looked for in every version of its grou
     ["one that is gone", protector("other"), false],
   ])("%s", async (_, given, expected) => {
     expect(await sourceIsThere(core, given)).toBe(expected);
+  });
+});
+
+const cleanups: (() => void)[] = [];
+afterEach(() => {
+  for (const clean of cleanups.splice(0).reverse()) clean();
+});
+
+/** Runs a command against an apiserver that has these objects; returns what it said, and which writes it made. */
+async function against(objects: Readonly<Record<string, unknown>>, ...args: string[]) {
+  const writes: string[] = [];
+  const server = createServer((request, response) => {
+    const path = (request.url ?? "").replace(/\?.*$/, "");
+    if (request.method !== "GET") writes.push(`${request.method} ${path}`);
+    const found = objects[path];
+    response.writeHead(found === undefined ? 404 : 200, { "content-type": "application/json" });
+    response.end(JSON.stringify(found ?? { kind: "Status", reason: "NotFound", details: { name: "x" } }));
+  }).listen(0, "127.0.0.1");
+  const directory = mkdtempSync(join(tmpdir(), "podseidon-changes-"));
+  cleanups.push(
+    () => server.close(),
+    () => rmSync(directory, { recursive: true }),
+  );
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  const kubeconfig = join(directory, "kubeconfig");
+  const config = {
+    "current-context": "c",
+    contexts: [{ name: "c", context: { cluster: "c", user: "u", namespace: "shop" } }],
+    clusters: [{ name: "c", cluster: { server: `http://127.0.0.1:${port}` } }],
+    users: [{ name: "u", user: {} }],
+  };
+  writeFileSync(kubeconfig, JSON.stringify(config));
+  let said = "";
+  const terminal = {
+    out: (text: string) => {
+      said += text;
+    },
+    err: (text: string) => {
+      said += text;
+    },
+    interactive: false,
+  };
+  const surroundings = { terminal, ports: systemPorts, environment: {} };
+  const code = await runCommandLine([...args, "--kubeconfig", kubeconfig], surroundings);
+  return { code, said, writes };
+}
+
+describe("a suspension that is the budget's own", () => {
+  const group = "/apis/x-pdb.form3.tech";
+  const path = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/shop/podprotectors/xpoddisruptionbudget-db";
+  const budget = {
+    metadata: {
+      namespace: "shop",
+      name: "xpoddisruptionbudget-db",
+      uid: "p1",
+      resourceVersion: "1",
+      finalizers: ["podseidon.kubewharf.io/generator"],
+      labels: {
+        "podseidon.kubewharf.io/source-name": "db",
+        "podseidon.kubewharf.io/source-group": "x-pdb.form3.tech",
+        "podseidon.kubewharf.io/source-kind": "XPodDisruptionBudget",
+        "podseidon.kubewharf.io/source-resource": "xpoddisruptionbudgets",
+      },
+    },
+    spec: { minAvailable: 1, minReadySeconds: 0, selector: {} },
+  };
+  const vanished = { [path]: budget };
+  const present = {
+    ...vanished,
+    [group]: { versions: [{ groupVersion: "x-pdb.form3.tech/v1alpha1" }] },
+    [`${group}/v1alpha1/namespaces/shop/xpoddisruptionbudgets/db`]: {},
+  };
+
+  test.each([
+    ["suspend", ["--yes"]],
+    ["resume", []],
+  ])("%s does not promise what the generator takes back at once", async (command, flags) => {
+    const { code, said, writes } = await against(present, command, "xpoddisruptionbudget-db", ...flags);
+    expect(said).toContain("suspend in its XPodDisruptionBudget db decides");
+    expect([code, writes]).toEqual([2, []]);
+  });
+
+  test("is anybody's once the budget has vanished", async () => {
+    const { code, writes } = await against(vanished, "suspend", "xpoddisruptionbudget-db", "--yes");
+    expect([code, writes]).toEqual([0, [`PATCH ${path}`]]);
   });
 });

@@ -74,8 +74,22 @@ function report(context: Context, changes: readonly Change[]): ExitCode {
   return EXIT.yes;
 }
 
+/** Kinds of sources that say themselves whether what they protect is suspended: the generator takes back what is said elsewhere. */
+const SUSPENDING_KINDS: readonly (string | undefined)[] = ["XPodDisruptionBudget"];
+
+async function refuseWhereSourceDecides(core: ClusterClient, protector: PodProtector): Promise<void> {
+  const { labels = {}, finalizers = [] } = protector.metadata;
+  const kind = labels[SOURCE_KIND_LABEL];
+  if (!finalizers.includes(GENERATOR_FINALIZER) || !SUSPENDING_KINDS.includes(kind)) return;
+  if ((await sourceIsThere(core, protector)) !== true) return;
+  throw new CommandError(
+    `of ${idOf(protector)} spec.suspend in its ${kind} ${labels[SOURCE_NAME_LABEL]} decides, so the generator would take this back: change it there`,
+  );
+}
+
 async function suspendIt(context: Context, args: readonly string[]): Promise<ExitCode> {
   const { core, protector } = await read(context, args);
+  await refuseWhereSourceDecides(core, protector);
   const forever = context.is("forever");
   const text = context.text("for");
   if (forever && text !== undefined) throw new CommandError("--for and --forever exclude each other");
@@ -96,6 +110,7 @@ async function suspendIt(context: Context, args: readonly string[]): Promise<Exi
 
 async function resumeIt(context: Context, args: readonly string[]): Promise<ExitCode> {
   const { core, protector } = await read(context, args);
+  await refuseWhereSourceDecides(core, protector);
   await patch(core, protector, { spec: { suspend: null } }, false);
   return report(context, [{ protector: idOf(protector), action: "resumed", done: true, warnings: [] }]);
 }
