@@ -1,7 +1,8 @@
 /**
- * The release of a protector (design 7): first the mark, then the register, then the deletion, then the finalizer that kept it in force, so that
+ * The release of a protector (design 7): first the mark, then the deletion, then the register, then the finalizer that kept it in force, so that
  * whoever sees it vanish has seen before that it was meant to. Each step starts from what the one before returned; after a crash
- * the next reconciliation goes on where it ended.
+ * the next reconciliation goes on where it ended. The register can't be taken back: a UID is on it only when it can't live on, so that
+ * one whose source asks again before that is missed like any other when it vanishes.
  */
 import { type ApiClient, podProtectorPath } from "../../shared/kube/api.ts";
 import type { ApiResult } from "../../shared/kube/api-result.ts";
@@ -12,7 +13,7 @@ import type { ReleaseReason } from "./plan.ts";
 import { isDeleting } from "./protector.ts";
 
 export interface ReleaseCalls {
-  readonly api: ApiClient;
+  readonly api: Pick<ApiClient, "update" | "delete" | "getPodProtector">;
   readonly timeoutMs: number;
   readonly signal: AbortSignal;
   /** Puts a release on record (design 7); resolves when that is stored, or with why it is not. */
@@ -31,11 +32,15 @@ export async function release(
   const marked = await mark(calls, protector, `${reason} ${time}`);
   if (marked.kind === "gone") return GONE;
   if (marked.kind !== "ok") return marked;
-  const recorded = await record(calls, protector, reason, time);
-  if (recorded !== undefined) return recorded;
+  // Nothing would be left of it after the deletion.
+  const isHeld = marked.object.metadata.finalizers?.includes(GENERATOR_FINALIZER) === true;
+  const early = isHeld ? undefined : await record(calls, protector, reason, time);
+  if (early !== undefined) return early;
   const deleted = await remove(calls, marked.object);
+  if (deleted.kind !== "ok" && deleted.kind !== "gone") return deleted;
+  const recorded = isHeld ? await record(calls, protector, reason, time) : undefined;
+  if (recorded !== undefined) return recorded;
   if (deleted.kind === "gone") return GONE;
-  if (deleted.kind !== "ok") return deleted;
   const freed = await dropFinalizer(calls, deleted.object);
   return freed.kind === "gone" ? GONE : freed;
 }
