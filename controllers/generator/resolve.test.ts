@@ -205,6 +205,20 @@ describe("the number of pods that there should be", () => {
     expect(minimum(await resolve({ maxUnavailable: 1 }, { ...given, present: 3 }))).toBe(3);
   });
 
+  test.each<[string, Partial<Budget>]>([
+    ["a number", { maxUnavailable: 2 }],
+    ["a percentage", { minAvailable: "80%" }],
+  ])("without pods in this cluster, is not 0 because the last workload vanished: %s", async (_, budget) => {
+    const pods = { total: 0, controllers: [] };
+    const erased = await resolve(budget, { pods, present: 8 });
+    expect(minimum(erased)).toBe(8);
+    expect(erased).toMatchObject({ why: expect.stringContaining("no workload") });
+    const stopped = workload("Deployment", "web", 0);
+    expect(minimum(await resolve(budget, { pods, workloads: [["deployment/shop/web", stopped]], present: 8 }))).toBe(0);
+    expect(minimum(await resolve(budget, { pods }))).toBe(0);
+    expect(await resolve(budget, { pods, present: 0 })).not.toHaveProperty("why");
+  });
+
   test("is waited for while pods or workloads are not known yet, and asked for again after an outage", async () => {
     expect(await resolve({ maxUnavailable: 1 }, {})).toEqual({ kind: "waiting" });
     expect(await resolve({ maxUnavailable: 1 }, { ...ofDeployment, notReady: true })).toEqual({ kind: "waiting" });

@@ -126,6 +126,10 @@ export class Resolver {
     const found = this.#options.workloads.byTemplate(question.key, question.source.namespace, matches);
     if (found === undefined) return { kind: "waiting" };
     const all = found.filter((one) => one.kind === "found");
+    // One that is scaled to zero says so; one that is there no more may have been erased, with its pods running elsewhere.
+    if (all.length === 0 && (question.present?.spec.minAvailable ?? 0) > 0) {
+      return unresolvable(question, budget, selector, 0, "no workload with such pods is there any more");
+    }
     return required(question, budget, selector, { count: total(all), how: named(all), recheck: false });
   }
 }
