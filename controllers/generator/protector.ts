@@ -95,6 +95,11 @@ export function newProtector(
   };
 }
 
+/** What a protector itself says that it requires, where its source can't say it. */
+export function requiredBy({ metadata, spec }: PodProtector): RequiredProtector {
+  return { name: metadata.name, spec, derivation: metadata.annotations?.[DERIVATION_ANNOTATION] ?? "" };
+}
+
 /**
  * Whose protector it is, from its controlling owner reference, whose name is whole, or else from its labels; undefined when
  * neither names a kind of `plugins`. A kind that only discovery can name is told by its group and resource.

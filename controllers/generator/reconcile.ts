@@ -12,6 +12,7 @@ import type { KindWatch } from "./kind-watch.ts";
 import type { LastKnown } from "./last-known.ts";
 import { outcomeOf } from "./outcome.ts";
 import { plan, type Step } from "./plan.ts";
+import { requiredBy } from "./protector.ts";
 import type { ProtectorIndex } from "./protector-index.ts";
 import type { Register } from "./register.ts";
 import { release } from "./release.ts";
@@ -19,7 +20,14 @@ import { removeCells } from "./remove-cells.ts";
 import { replace } from "./replace.ts";
 import { Reports } from "./reports.ts";
 import type { Resolver } from "./resolve.ts";
-import { collectionPath, parseSourceKey, type Source, type SourceKind, type SourcePlugin } from "./source.ts";
+import {
+  collectionPath,
+  parseSourceKey,
+  type RequiredProtector,
+  type Source,
+  type SourceKind,
+  type SourcePlugin,
+} from "./source.ts";
 import { noteSource } from "./source-condition.ts";
 
 export interface ReconcilerOptions {
@@ -27,11 +35,11 @@ export interface ReconcilerOptions {
   readonly ports: Ports;
   readonly plugins: readonly SourcePlugin[];
   /** The watched objects of each plugin, by its name. */
-  readonly kinds: ReadonlyMap<string, KindWatch>;
-  readonly resolver: Resolver;
-  readonly protectors: ProtectorIndex;
-  readonly lost: LastKnown;
-  readonly register: Register;
+  readonly kinds: ReadonlyMap<string, Pick<KindWatch, "kind" | "get">>;
+  readonly resolver: Pick<Resolver, "resolve" | "forget">;
+  readonly protectors: Pick<ProtectorIndex, "of" | "get" | "wrote" | "released">;
+  readonly lost: Pick<LastKnown, "of">;
+  readonly register: Pick<Register, "record">;
   /** Asked before each write: a deposed leader does nothing more. */
   readonly mayWrite: () => boolean;
   readonly timeoutMs: number;
@@ -122,9 +130,13 @@ async function resolved(
       }
       return { kind: "end", outcome };
     }
-    case "unresolved":
+    case "unresolved": {
       reports.tell(key, "unresolved", kind, source, resolution.why);
-      return { kind: "end", outcome: later(RECHECK_MS) };
+      const known = kept(options, key, protectors);
+      // To plan without any would be to let the source go.
+      if (known.length === 0) return { kind: "end", outcome: later(RECHECK_MS) };
+      return { kind: "go", source: { ...source, protectors: known }, recheck: true };
+    }
     case "resolved":
       reports.tell(key, "unresolved", kind, source, resolution.why);
       return {
@@ -133,6 +145,12 @@ async function resolved(
         recheck: resolution.recheck,
       };
   }
+}
+
+/** What can't be told anew stays required: a protector that is deleted or altered meanwhile comes back all the same. */
+function kept({ lost }: ReconcilerOptions, key: string, present: readonly PodProtector[]): RequiredProtector[] {
+  const names = new Set(present.map(({ metadata }) => metadata.name));
+  return [...present, ...lost.of(key).filter(({ metadata }) => !names.has(metadata.name))].map(requiredBy);
 }
 
 async function perform(work: Work, step: Step): Promise<Outcome> {

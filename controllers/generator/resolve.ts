@@ -20,7 +20,7 @@ export type Resolution =
       readonly recheck: boolean;
       readonly why?: string;
     }
-  /** Nothing can be required now; what is there stays as it is. */
+  /** Nothing else can be required now than what is there. */
   | { readonly kind: "unresolved"; readonly why: string }
   /** Something is not known yet; the key is queued again when it is. */
   | { readonly kind: "waiting" }

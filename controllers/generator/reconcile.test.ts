@@ -1,0 +1,97 @@
+import { describe, expect, test } from "vitest";
+import { ApiClient } from "../../shared/kube/api.ts";
+import type { ApiRequest, ApiResponse, Transport } from "../../shared/kube/transport.ts";
+import { parsePodProtector } from "../../shared/schema/parse-podprotector.ts";
+import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import { plugins } from "./plugins/all.ts";
+import { podUnavailableBudgetPlugin } from "./plugins/pod-unavailable-budget.ts";
+import { newProtector } from "./protector.ts";
+import { reconciler } from "./reconcile.ts";
+
+const GROUP = "podseidon.kubewharf.io";
+const KEY = "podunavailablebudget/shop/web";
+const plugin = podUnavailableBudgetPlugin({ select: () => "Selected", protectNonZero: true });
+const source = plugin.interpret({
+  metadata: { namespace: "shop", name: "web", uid: "b1", resourceVersion: "7", finalizers: [`${GROUP}/generator`] },
+  spec: { maxUnavailable: 1, targetRef: { apiVersion: "apps/v1", kind: "Deployment", name: "web" } },
+});
+const required = {
+  name: "podunavailablebudget-web",
+  spec: {
+    minAvailable: 9,
+    minReadySeconds: 0,
+    selector: { matchLabels: { app: "web" } },
+    unhealthyPodPolicy: "AlwaysAllow",
+    protectedOperations: ["EVICT"],
+  },
+  derivation: "expected 10 (Deployment web) - maxUnavailable 1 = minAvailable 9",
+};
+
+function protector(changes: Partial<PodProtector["metadata"]> = {}): PodProtector {
+  const object = newProtector(plugin, source, required, required.name);
+  return parsePodProtector({
+    ...object,
+    metadata: { ...object.metadata, uid: "p1", resourceVersion: "9", ...changes },
+  });
+}
+
+/** Reconciles the budget, whose workload can't be found, with what is there; returns the writes. */
+async function writes(present: readonly PodProtector[], lost: readonly PodProtector[] = []): Promise<string[]> {
+  const made: string[] = [];
+  const transport: Transport = {
+    request: async ({ method, path, body }: ApiRequest): Promise<ApiResponse> => {
+      made.push(`${method} ${path.split("/").slice(-2).join("/")}`);
+      const object = JSON.parse(body ?? "{}");
+      const metadata = { uid: "p2", resourceVersion: "10", ...object.metadata };
+      return { status: method === "POST" ? 201 : 200, headers: {}, body: JSON.stringify({ ...object, metadata }) };
+    },
+    stream: () => Promise.reject(new Error("nothing is watched here")),
+    close: () => {},
+  };
+  const reconcile = reconciler({
+    api: new ApiClient(transport),
+    ports: new VirtualTime().process(),
+    plugins: plugins({ protectSelector: "", protectNonZero: true }),
+    kinds: new Map([[plugin.name, { kind: plugin.kind, get: () => source }]]),
+    resolver: { resolve: async () => ({ kind: "unresolved", why: "Deployment web is not there" }), forget: () => {} },
+    protectors: {
+      of: () => [...present],
+      get: (key) => present.find(({ metadata }) => `shop/${metadata.name}` === key),
+      wrote: () => {},
+      released: () => {},
+    },
+    lost: { of: () => [...lost] },
+    register: { record: async () => ({ kind: "ok", object: undefined }) },
+    mayWrite: () => true,
+    timeoutMs: 1000,
+    onEvent: () => {},
+  });
+  expect(await reconcile(KEY, { signal: new AbortController().signal, failures: 0 })).toMatchObject({ kind: "later" });
+  return made;
+}
+
+describe("a budget that can't be resolved keeps what it has", () => {
+  const COLLECTION = "shop/podprotectors";
+  const OBJECT = `podprotectors/${required.name}`;
+  test.each<[string, PodProtector[], PodProtector[], string[]]>([
+    ["as it is", [protector()], [], []],
+    ["and nothing where there was nothing", [], [], []],
+    ["back in force when it vanished", [], [protector()], [`POST ${COLLECTION}`]],
+    [
+      "made anew when it was deleted",
+      [protector({ deletionTimestamp: "2026-01-01T00:00:00Z" })],
+      [],
+      [`POST ${COLLECTION}?dryRun=All`, `PUT ${OBJECT}`, `POST ${COLLECTION}`],
+    ],
+    ["with its owner", [protector({ ownerReferences: [] })], [], [`PUT ${OBJECT}`]],
+    [
+      "without the cells that are to be removed",
+      [protector({ annotations: { ...protector().metadata.annotations, [`${GROUP}/remove-cell-once`]: "a" } })],
+      [],
+      [`PUT ${OBJECT}`],
+    ],
+  ])("%s", async (_, present, lost, expected) => {
+    expect(await writes(present, lost)).toEqual(expected);
+  });
+});
