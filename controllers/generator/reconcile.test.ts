@@ -8,6 +8,9 @@ import { plugins } from "./plugins/all.ts";
 import { podUnavailableBudgetPlugin } from "./plugins/pod-unavailable-budget.ts";
 import { newProtector } from "./protector.ts";
 import { reconciler } from "./reconcile.ts";
+import type { Resolver } from "./resolve.ts";
+
+type Resolve = Resolver["resolve"];
 
 const GROUP = "podseidon.kubewharf.io";
 const KEY = "podunavailablebudget/shop/web";
@@ -36,8 +39,14 @@ function protector(changes: Partial<PodProtector["metadata"]> = {}): PodProtecto
   });
 }
 
+const unresolved: Resolve = async () => ({ kind: "unresolved", why: "Deployment web is not there" });
+
 /** Reconciles the budget, whose workload can't be found, with what is there; returns the writes. */
-async function writes(present: readonly PodProtector[], lost: readonly PodProtector[] = []): Promise<string[]> {
+async function writes(
+  present: readonly PodProtector[],
+  lost: readonly PodProtector[] = [],
+  resolve = unresolved,
+): Promise<string[]> {
   const made: string[] = [];
   const transport: Transport = {
     request: async ({ method, path, body }: ApiRequest): Promise<ApiResponse> => {
@@ -54,7 +63,7 @@ async function writes(present: readonly PodProtector[], lost: readonly PodProtec
     ports: new VirtualTime().process(),
     plugins: plugins({ protectSelector: "", protectNonZero: true }),
     kinds: new Map([[plugin.name, { kind: plugin.kind, get: () => source }]]),
-    resolver: { resolve: async () => ({ kind: "unresolved", why: "Deployment web is not there" }), forget: () => {} },
+    resolver: { resolve, forget: () => {} },
     protectors: {
       of: () => [...present],
       get: (key) => present.find(({ metadata }) => `shop/${metadata.name}` === key),
@@ -94,4 +103,16 @@ describe("a budget that can't be resolved keeps what it has", () => {
   ])("%s", async (_, present, lost, expected) => {
     expect(await writes(present, lost)).toEqual(expected);
   });
+});
+
+test.each<[string, PodProtector[], PodProtector[]]>([
+  ["is there", [protector()], []],
+  ["vanished", [], [protector()]],
+])("what it required before is known to who resolves it, when its protector %s", async (_, present, lost) => {
+  const asked: (number | undefined)[] = [];
+  await writes(present, lost, async (question) => {
+    asked.push(question.present?.spec.minAvailable);
+    return { kind: "unresolved", why: "no workload is there" };
+  });
+  expect(asked).toEqual([9]);
 });

@@ -118,7 +118,9 @@ async function resolved(
     reports.tell(key, "ignored", kind, source, source?.why);
     return { kind: "go", source, recheck: false };
   }
-  const question = { key, kind, source, need: source.need, present: protectors[0], signal };
+  // One that vanished counts: what it required would be forgotten otherwise where that can't be found out anew.
+  const present = protectors[0] ?? options.lost.of(key)[0];
+  const question = { key, kind, source, need: source.need, present, signal };
   const resolution = await options.resolver.resolve(question);
   switch (resolution.kind) {
     case "waiting":

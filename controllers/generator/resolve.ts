@@ -31,7 +31,7 @@ export interface Question {
   readonly kind: SourceKind;
   readonly source: Source;
   readonly need: Need;
-  /** A protector that it has already. */
+  /** A protector that it has already, or had until it vanished without a release. */
   readonly present: PodProtector | undefined;
   readonly signal: AbortSignal;
 }
