@@ -7,6 +7,9 @@ import type { PodProtector } from "../../../shared/schema/podprotector.ts";
 /** A replica may trust its cache for so long (design 5.4), and a little for what is under way. */
 const UNCERTAIN_MS = 20_000;
 
+/** A restored core is back by then, and whoever knows what it has lost has spoken. */
+const UNNOTICED_MS = 60_000;
+
 /** So long a removal is under way. */
 const REMOVAL_MS = 50;
 
@@ -24,6 +27,13 @@ interface Exemption {
   uncertainUntilMs: number;
 }
 
+interface LostAdmission {
+  readonly name: string;
+  readonly cell: string;
+  readonly uid: string;
+  readonly untilMs: number;
+}
+
 export class Exemptions {
   readonly #byName = new Map<string, Exemption>();
   readonly #forced = new Set<string>();
@@ -34,6 +44,7 @@ export class Exemptions {
   /** `name/UID` of what the protector promises nothing of, hold or no hold. */
   readonly #unpromised = new Set<string>();
   readonly #removed = new Map<string, number>();
+  readonly #lost = new Map<string, LostAdmission>();
   readonly #nowMs: () => number;
 
   constructor(nowMs: () => number) {
@@ -107,6 +118,17 @@ export class Exemptions {
     return this.#unpromised.size > 0 && this.#unpromised.has(`${name}/${uid}`);
   }
 
+  /** Admitted after the backup that a core goes back to, settled or not. */
+  lost(name: string, cell: string, uid: string): void {
+    this.#lost.set(`${name}/${cell}/${uid}`, { name, cell, uid, untilMs: this.#nowMs() + UNNOTICED_MS });
+  }
+
+  /** A replica starts, and has seen no outage (decision 3): what the core has lost it can't know until somebody has noticed. */
+  newcomer(): void {
+    for (const { name, cell, uid, untilMs } of this.#lost.values())
+      if (this.#nowMs() < untilMs) this.add(name, cell, uid);
+  }
+
   add(name: string, cell: string, uid: string): void {
     const { uids } = this.#of(name);
     const ofCell = uids.get(cell) ?? new Set<string>();
@@ -121,8 +143,12 @@ export class Exemptions {
 
   /** Somebody has put the cell on hold: what is decided from here on knows that something may be missing. */
   held({ metadata, status }: PodProtector): void {
-    for (const { cellID, aggregation } of status?.cells ?? [])
-      if (aggregation?.hold !== undefined) this.#of(metadata.name).uids.delete(cellID);
+    for (const { cellID, aggregation } of status?.cells ?? []) {
+      if (aggregation?.hold === undefined) continue;
+      this.#of(metadata.name).uids.delete(cellID);
+      for (const [key, { name, cell }] of this.#lost)
+        if (name === metadata.name && cell === cellID) this.#lost.delete(key);
+    }
   }
 
   /** The pod carries the annotation that lets it go whatever the count. */

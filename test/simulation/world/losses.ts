@@ -1,7 +1,7 @@
 /** How history is lost (design 5.4): restores of a core and of a cell, a protector made again, a cell's entry removed. */
 import { removeCells } from "../../../controllers/generator/remove-cells.ts";
 import { ApiClient } from "../../../shared/kube/api.ts";
-import type { Backup } from "../apiserver/etcd.ts";
+import type { Backup, Stored } from "../apiserver/etcd.ts";
 import { metadataOf } from "../apiserver/objects.ts";
 import type { ApiServer } from "../apiserver/server.ts";
 import type { Chance } from "../random.ts";
@@ -30,8 +30,16 @@ function restart(world: World, server: ApiServer, chance: Chance): void {
 export function restoreCore(world: World, chance: Chance): void {
   const core = chance.pick([...world.cores.values()]);
   const backup = core.etcd.backup();
+  const since: Stored[] = [];
+  const ended = core.etcd.observe(({ key, after }) => {
+    if (key.startsWith("podprotectors/") && after !== undefined) since.push(after);
+  });
   world.time.timers.after(chance.exponential(BACKUP_AGE_MEAN_MS), () => {
+    ended();
     if (!world.faultsActive) return;
+    for (const stored of since)
+      for (const [cell, uids] of reservedUids(stored))
+        for (const uid of uids) world.exemptions.lost(stored.key.split("/")[2] ?? "", cell, uid);
     for (const stored of core.etcd.range("podprotectors/")) {
       const kept = reservedUids(backup.objects.get(stored.key));
       const name = stored.key.split("/")[2] ?? "";

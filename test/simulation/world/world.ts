@@ -201,6 +201,7 @@ export class World {
   }
 
   startReplica(): Replica {
+    this.exemptions.newcomer();
     const ports = this.#process();
     const cores = this.#coreLinks("webhook", ports);
     const cells = [...this.cells.values()].map(({ name, server }) => ({
