@@ -177,6 +177,7 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
       tag: nonces.tag,
       settleMs: parts.settleMs,
       recovering: () => outage.recovering || watch.isDoubtful,
+      cameBack: () => outage.passed(),
       ghosts: observeGhosts(name, parts),
       releases: { has: (uid) => typeof outlive === "object" && outlive.isReleased(name, uid) },
     });

@@ -25,6 +25,8 @@ export interface CoreOptions {
   /** This replica's tag, as its nonces carry it. */
   readonly tag: string;
   readonly recovering?: () => boolean;
+  /** The core may have been restored just now, which is for those to say who know what it has lost (docs/decisions 0003). */
+  readonly cameBack?: () => void;
   readonly settleMs: number;
   /** Bound of design 5.4; default 15 s. */
   readonly maxCacheAgeMs?: number;
@@ -45,6 +47,18 @@ export interface CoreCopies {
   readonly entries: readonly Entry[];
   /** Versions of the core that were seen. */
   readonly versions: readonly string[];
+}
+
+/**
+ * A restored etcd should give versions on from a billion more (`etcdutl snapshot restore --bump-revision`). The aggregators note every half
+ * minute what they see; as many writes take days.
+ */
+const LEAST_BUMP = 900_000_000;
+
+/** True when the core's versions were raised, and not by writes, since any aggregator has noted them. */
+function isBumped(position: string | undefined, versions: readonly string[]): boolean {
+  const known = versions.filter(isComparableVersion).map(Number);
+  return isComparableVersion(position) && known.length > 0 && Number(position) - Math.max(...known) >= LEAST_BUMP;
 }
 
 function isSame(a: Entry, b: Entry): boolean {
@@ -145,8 +159,9 @@ export class Core implements ProtectorSource {
    * a ghost, and a core that is older than it was seen has lost history everywhere.
    */
   adopt({ entries, versions }: CoreCopies): void {
-    const { source, observer, ghosts } = this.#options;
+    const { source, observer, ghosts, cameBack } = this.#options;
     const { position } = source;
+    if (isBumped(position, versions)) cameBack?.();
     const isRestored = versions.some(
       (seen) => isComparableVersion(position) && isComparableVersion(seen) && compareVersions(position, seen) < 0,
     );

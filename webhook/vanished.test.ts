@@ -34,6 +34,7 @@ class Rig {
   readonly recorded = new Set<string>();
   reachable = true;
   recovering = false;
+  comebacks = 0;
   readonly questions: OwnerQuestion[] = [];
   answer: OwnerAnswer["result"] = "allowed";
 
@@ -71,6 +72,7 @@ class Rig {
       tag: nonces.tag,
       settleMs: 75_000,
       recovering: () => this.recovering,
+      cameBack: () => this.comebacks++,
       observer: { ...quietObserver, historyLost: (finding, _, now) => this.lost.push(`${finding} ${now.key}`) },
       releases: this.recorded,
       ghosts: {
@@ -300,5 +302,17 @@ describe("what the cells have kept, at the start", () => {
     rig.core.adopt({ entries: [copy(other)], versions: ["1000"] });
     expect(rig.lost).toEqual(["wentBack default/web"]);
     expect(rig.told).toEqual(["default/other vanished"]);
+  });
+
+  test.each<[string, string, readonly string[], number]>([
+    ["went on by writes", "900000080", ["81"], 0],
+    ["went on by what a restore adds", "1000000070", ["80"], 1],
+    ["was not seen before", "1000000070", [], 0],
+    ["has versions that are no numbers", "x", ["80"], 0],
+  ])("a core whose version %s", (_name, position, versions, comebacks) => {
+    const rig = new Rig(undefined);
+    rig.source.swap(new Map(), position, false);
+    rig.core.adopt({ entries: [], versions });
+    expect(rig.comebacks).toBe(comebacks);
   });
 });
