@@ -273,3 +273,12 @@ describe("lost history", () => {
     expect(replica.hold === undefined).toBe(findings.length === 0);
   });
 });
+
+test("a restored core may give the generation of a lost spec to another one: its selector counts", async () => {
+  const replica = new Replica(protector(10, { spec: { selector: { matchLabels: { app: "other" } } } }));
+  expect(await replica.delete("web-0")).toMatchObject({ kind: "allowed", judgements: [] });
+  replica.store.put((object) => ({ ...object, spec: { ...object.spec, selector: { matchLabels: { app: "web" } } } }));
+  expect(replica.store.object.metadata.generation).toBe(1);
+  replica.relist();
+  expect(await replica.delete("web-1")).toMatchObject({ kind: "refused" });
+});

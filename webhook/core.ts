@@ -210,9 +210,8 @@ export class Core implements ProtectorSource {
     }
     const ghost = before === undefined ? this.#vanished.take(after.key) : undefined;
     if (ghost !== undefined) this.#options.ghosts?.ended(ghost, "back");
-    if (before === undefined || before.object.metadata.generation !== after.object.metadata.generation) {
-      this.#index.set(after.key, after.object.metadata.namespace ?? "", after.object.spec.selector);
-    }
+    // Not by the generation: a restored core gives one that was lost to another spec. Costs little when the selector is what it was.
+    this.#index.set(after.key, after.object.metadata.namespace ?? "", after.object.spec.selector);
     this.#judge(before ?? ghost, after);
     this.#slots.get(after.key)?.watchChanged();
   }
