@@ -119,6 +119,7 @@ export class Gates {
       if (nowMs - sinceMs < KNOWN_AFTER_MS || this.#counted.get(`${name}/${cell}`)?.has(uid) === true) continue;
       // The count was stored, and taken away again, which the aggregator has not been told yet.
       if (this.#world.exemptions.isRemovedSince(name, cell, nowMs - KNOWN_AFTER_MS)) continue;
+      if (this.#world.exemptions.isUncertain(name, nowMs)) continue;
       if (this.#isStillRight(name, cell, uid)) continue;
       this.#world.violation("gate", `${cell} ${key} was let be Ready (${reason}) before ${name} had counted it`);
     }
