@@ -19,6 +19,8 @@ export type RestoreSign = (typeof RESTORE_SIGNS)[number];
 /** The cell's pods; one with shards knows the position of each (design 5.4). */
 export interface PodSource extends ConfirmedSource<Pod> {
   positionOf?(uid: string): string | undefined;
+  /** When the shard of this pod was last heard. */
+  heardMsOf?(uid: string): number | undefined;
   /** Of several pods of one name, each in a shard of its own, the one that is wanted. */
   find?(key: string, isWanted: (pod: Pod) => boolean): Pod | undefined;
   /** What is held may be of a history that is gone: list anew, unless that was done just now. */

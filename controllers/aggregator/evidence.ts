@@ -3,9 +3,9 @@
  * one `limit=1` LIST for all where they are many, or where no single pod can be named (ranges, holds).
  */
 import type { ApiResult } from "../../shared/kube/api-result.ts";
-import type { ConfirmedSource } from "../../shared/kube/source.ts";
 import type { Ports, Timer } from "../../shared/runtime/clock.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
+import type { PodSource } from "./cell.ts";
 import type { EvidenceMethod } from "./events.ts";
 
 /** A pod whose being alive, asked at `dueMs` (monotonic) or later, would settle a record. */
@@ -23,7 +23,7 @@ export interface EvidenceNeed {
 }
 
 export interface EvidenceOptions<K> {
-  readonly pods: Pick<ConfirmedSource<Pod>, "confirmedSentMs" | "heardMs" | "requestEvidence" | "subscribe">;
+  readonly pods: Pick<PodSource, "confirmedSentMs" | "heardMs" | "heardMsOf" | "requestEvidence" | "subscribe">;
   /** A quorum read of one pod. */
   readonly getPod: (namespace: string, name: string, signal: AbortSignal) => Promise<ApiResult<Pod>>;
   readonly ports: Ports;
@@ -67,9 +67,11 @@ export class Evidence<K> {
     return this.#alive.get(uid);
   }
 
-  /** When the stream last brought something; infinite where it does not say. */
-  get heardMs(): number {
-    return this.#options.pods.heardMs ?? Number.POSITIVE_INFINITY;
+  /** When the stream of this pod last brought something; infinite where it does not say. */
+  heardMs(uid: string | undefined): number {
+    const { pods } = this.#options;
+    const heardMs = uid === undefined || pods.heardMsOf === undefined ? pods.heardMs : pods.heardMsOf(uid);
+    return heardMs ?? Number.POSITIVE_INFINITY;
   }
 
   /** Send time of the newest LIST that the stream has reached. */

@@ -15,6 +15,26 @@ describe("settling", () => {
     expect(rig.settled()).toEqual(["R1"]);
   });
 
+  test("R1: in shards it is the pod's own that has to be heard, whatever the others are", async () => {
+    const rig = new AggregatorRig();
+    rig.core.put("p");
+    for (const name of ["a", "b"]) rig.cell.putUnseen(name);
+    const heard = new Map<string, number>();
+    const silent = Number.NEGATIVE_INFINITY;
+    Object.assign(rig.cell.source, { heardMs: silent, heardMsOf: (uid: string) => heard.get(uid) ?? silent });
+    await rig.start();
+    for (const name of ["a", "b"])
+      rig.core.admit("p", "cell", bucket(rig.cell.live.get(name) ?? rig.cell.pod(name), { nonce: name }));
+    await rig.run(50);
+    heard.set("uid-a", rig.time.clock.monotonicMs());
+    for (const name of ["a", "b"]) rig.cell.put(name, { terminating: true });
+    await rig.run(50);
+    expect(rig.core.entry("p")?.admissionHistory?.buckets?.map(({ podName }) => podName)).toEqual(["b"]);
+    rig.confirmNow();
+    await rig.run(50);
+    expect(weights(rig)).toEqual([]);
+  });
+
   test("R1: also when the pod was relabelled out of the protector before", async () => {
     const rig = await counted();
     rig.core.admit("p", "cell", bucket(rig.cell.live.get("a") ?? rig.cell.pod("a"), { operation: "EVICT" }));

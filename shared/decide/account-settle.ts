@@ -108,7 +108,7 @@ class SettlePass {
     const sights = this.#sightsOf(reservation);
     const firstMs = Math.min(...[...sights.values()].map((sight) => sight.firstMs));
     const lastMs = Math.max(...[...sights.values()].map((sight) => sight.lastMs));
-    if (isSettledByR1(subject, firstMs) && this.#isHeardSince(lastMs)) {
+    if (isSettledByR1(subject, firstMs) && this.#isHeardSince(subject, lastMs)) {
       for (const operation of reservation.records.keys()) this.#note(reservation, operation, "R1");
       this.ledger.drop(reservation);
       return;
@@ -189,8 +189,8 @@ class SettlePass {
   #ruleFor(subject: Case, operation: Operation, sight: Sight): SettleRule | undefined {
     const record = subject.reservation.records.get(operation);
     if (record === undefined) return undefined;
-    if (isSettledByR2(subject, operation, record) && this.#isHeardSince(sight.lastMs)) return "R2";
-    if (isUpdateDone(subject, operation, record) && this.#isHeardSince(sight.lastMs)) return "UpdateDone";
+    if (isSettledByR2(subject, operation, record) && this.#isHeardSince(subject, sight.lastMs)) return "R2";
+    if (isUpdateDone(subject, operation, record) && this.#isHeardSince(subject, sight.lastMs)) return "UpdateDone";
     return isSettledByR3(subject, operation, sight) ? "R3" : undefined;
   }
 
@@ -201,8 +201,8 @@ class SettlePass {
     this.isReweighed = true;
   }
 
-  #isHeardSince(seenMs: number): boolean {
-    if (isHeardSince(this.#input.evidence, seenMs)) return true;
+  #isHeardSince(subject: Case, seenMs: number): boolean {
+    if (isHeardSince(subject, seenMs)) return true;
     this.#listDueMs.push(seenMs + 1);
     return false;
   }

@@ -33,10 +33,11 @@ export interface Evidence {
   /** Send time of the newest quorum LIST whose collection version the snapshot has reached; undefined before the first. */
   readonly reachedSentMs: number | undefined;
   /**
-   * When the stream last brought something; infinite where that is not known. While it is silent the server may have been restored, and what
+   * When the stream that this pod would come by last brought something, for an unknown UID the one that was silent for longest; infinite where
+   * that is not known. While it is silent the server may have been restored, and what
    * the snapshot says of a pod is of another history than a review of that pod.
    */
-  readonly heardMs: number;
+  heardMs(uid: string | undefined): number;
   /** Send time of the newest quorum GET that found this UID without deletionTimestamp; undefined when there is none. */
   aliveSentMs(uid: string): number | undefined;
 }
@@ -64,8 +65,11 @@ export interface Sight {
  * What R1 and R2 rest on: the stream has brought something, or has reached a LIST, since the admission was seen, so that the pod was reviewed in the
  * history that the snapshot is of (design 5.4).
  */
-export function isHeardSince({ heardMs, reachedSentMs }: Evidence, seenMs: number): boolean {
-  return heardMs > seenMs || (reachedSentMs !== undefined && reachedSentMs > seenMs) || isLeftOut("Heard");
+export function isHeardSince({ evidence, uid }: Pick<Case, "evidence" | "uid">, seenMs: number): boolean {
+  const { reachedSentMs } = evidence;
+  return (
+    evidence.heardMs(uid) > seenMs || (reachedSentMs !== undefined && reachedSentMs > seenMs) || isLeftOut("Heard")
+  );
 }
 
 /**

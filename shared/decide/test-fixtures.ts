@@ -116,7 +116,7 @@ export function admit(state: ProtectorState, request: DisruptionRequest): Decisi
 
 export const NO_EVIDENCE: Evidence = {
   reachedSentMs: undefined,
-  heardMs: Number.POSITIVE_INFINITY,
+  heardMs: () => Number.POSITIVE_INFINITY,
   aliveSentMs: () => undefined,
 };
 

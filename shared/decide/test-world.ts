@@ -177,7 +177,7 @@ export class World {
       settleMs: SETTLE_MS,
       seen: this.#seen,
       evidence: {
-        heardMs: Number.POSITIVE_INFINITY,
+        heardMs: () => Number.POSITIVE_INFINITY,
         reachedSentMs: reached.length === 0 ? undefined : Math.max(...reached),
         aliveSentMs: (uid) => this.#alive.get(uid),
       },

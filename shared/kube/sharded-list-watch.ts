@@ -103,6 +103,11 @@ export class ShardedListWatch<T> implements ConfirmedSource<T> {
     return Math.min(...heard);
   }
 
+  /** Of the shard that an object with this UID belongs to. */
+  heardMsOf(uid: string): number | undefined {
+    return this.#shards[shardOf(uid, this.#shards.length)]?.heardMs ?? Number.NEGATIVE_INFINITY;
+  }
+
   get lastContactMs(): number | undefined {
     return least(this.#shards.map((shard) => shard.lastContactMs));
   }

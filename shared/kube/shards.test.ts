@@ -159,6 +159,14 @@ describe("two shards as one source", () => {
     expect(transport.requests.filter((request) => request.includes("limit=250"))).toHaveLength(2);
   });
 
+  test("are heard each for itself, and together by the one that was silent for longest", async () => {
+    const { time, streams, source } = await rig();
+    await time.advance(1_000);
+    streams[1].event("ADDED", raw("c", HIGH, "13"));
+    await time.settle();
+    expect([source.heardMsOf(LOW), source.heardMsOf(HIGH), source.heardMs]).toEqual([0, 1_000, 0]);
+  });
+
   test("all objects of a name are found while a shard is behind", async () => {
     const { time, streams, source } = await rig();
     streams[1].event("ADDED", raw("a", HIGH, "13"));
