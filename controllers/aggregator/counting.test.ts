@@ -1,5 +1,13 @@
 import { describe, expect, test } from "vitest";
+import { formatMs } from "../../shared/decide/time.ts";
+import type { CellStatus } from "../../shared/schema/podprotector.ts";
 import { AggregatorRig, counted, HEARTBEAT_MS } from "../../test/support/aggregator-rig.ts";
+
+/** Of an aggregator that lives at this time. */
+function otherCell(nowMs: number): CellStatus {
+  const aggregation = { totalReplicas: 5, availableReplicas: 5, heartbeatTime: formatMs(nowMs) };
+  return { cellID: "other", aggregation };
+}
 
 describe("counting", () => {
   test("the first look publishes the counts with the position of the snapshot", async () => {
@@ -97,20 +105,25 @@ describe("counting", () => {
 
   test("a cell without a matching pod adds no entry where another cell has one", async () => {
     const rig = new AggregatorRig();
-    rig.core.put(
-      "p",
-      {},
-      {
-        status: {
-          cells: [{ cellID: "other" }],
-          summary: { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 },
-        },
-      },
-    );
+    const summary = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 };
+    rig.core.put("p", {}, { status: { cells: [{ cellID: "other" }], summary } });
     rig.core.put("lonely");
     await rig.start();
     expect(rig.core.entry("p")).toBeUndefined();
     expect(rig.core.entry("lonely")?.aggregation?.availableReplicas).toBe(0);
+    rig.core.edit("p", (object) => ({
+      ...object,
+      status: { ...object.status, cells: [otherCell(rig.time.clock.nowMs())], summary },
+    }));
+    await rig.run(3 * HEARTBEAT_MS);
+    expect(rig.core.entry("p")).toBeUndefined();
+    // That the other one is dead is said all the same, once.
+    const stale = rig.core.get("p").status?.conditions?.find(({ type }) => type === "CellStale");
+    expect(stale?.status).toBe("True");
+    const writes = rig.core.writes.filter(({ name }) => name === "p").length;
+    await rig.run(3 * HEARTBEAT_MS);
+    expect(rig.core.writes.filter(({ name }) => name === "p")).toHaveLength(writes);
+    expect(rig.events).not.toContainEqual(expect.objectContaining({ kind: "fieldsDropped" }));
     rig.cell.put("a");
     await rig.run(50);
     expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(1);

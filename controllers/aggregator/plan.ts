@@ -93,15 +93,16 @@ export function makePlan(entry: Entry, progress: Progress, context: PlanContext)
   if (history.lost === undefined) progress.remember(protector, stored, context.incident?.id);
   const isCellRestored = noteStalePosition(progress, result, context, nowMs);
   const waitMs = rateWaitMs(protector, progress, result, context, nowMs);
-  const isWanted = result.write
-    ? !isNeedlessEntry(result, protector)
-    : isGenerationNew(result, protector, stored) || isSuspensionEnded(result, protector, spec, ports.clock.nowMs());
+  const isWanted =
+    result.write ||
+    isGenerationNew(result, protector, stored) ||
+    isSuspensionEnded(result, protector, spec, ports.clock.nowMs());
   return {
     protector,
     history,
     result,
     isMatched,
-    status: isWanted && isMatched && waitMs <= 0 ? statusOf(entry, protector, result.entry, context) : undefined,
+    status: isWanted && isMatched && waitMs <= 0 ? wantedStatus(entry, protector, result, context) : undefined,
     isCellRestored,
     need: needOf(entry, progress, result),
     againMs: isMatched ? againMs(progress, result, spec, context, nowMs, waitMs) : SELECTOR_WAIT_MS,
@@ -176,9 +177,13 @@ function rateWaitMs(
   return lastWriteMs + Math.max(0, spec.admissionHistoryConfig?.aggregationRateMillis ?? rateMs) - nowMs;
 }
 
-/** No pod of this cell matches, and another cell already speaks for the protector: an entry would only be one more to keep alive. */
-function isNeedlessEntry({ reasons }: AccountResult, { status }: PodProtector): boolean {
-  return reasons.every((reason) => reason === "Empty") && (status?.cells.length ?? 0) > 0;
+/**
+ * No pod of this cell matches, and another cell already speaks for the protector: an entry would only be one more to keep alive. What is
+ * to be said of the others, that one is dead for example, is written all the same.
+ */
+function isNeedlessEntry({ write, reasons }: AccountResult, { status }: PodProtector): boolean {
+  if (!write || !reasons.includes("Empty") || (status?.cells.length ?? 0) === 0) return false;
+  return reasons.every((reason) => reason === "Empty" || reason === "Heartbeat");
 }
 
 /** The spec was changed in a way that the counts do not show: the conditions are made again, by whichever cell is first. */
@@ -197,17 +202,35 @@ function isSuspensionEnded(
   return refused === undefined && isSuspensionOver(spec, status?.conditions, nowMs);
 }
 
+function wantedStatus(
+  entry: Entry,
+  protector: PodProtector,
+  result: AccountResult,
+  context: PlanContext,
+): PodProtectorStatus | undefined {
+  if (!isNeedlessEntry(result, protector)) return statusOf(entry, protector, result.entry, context);
+  if (!result.reasons.includes("Heartbeat")) return undefined;
+  const status = statusOf(entry, protector, undefined, context);
+  return sameConditions(status.conditions, protector.status?.conditions) ? undefined : status;
+}
+
+/** Those that say the same as before are the same objects. */
+function sameConditions(a: PodProtectorStatus["conditions"], b: PodProtectorStatus["conditions"]): boolean {
+  return a?.length === b?.length && a?.every((condition, index) => condition === b?.[index]) === true;
+}
+
+/** The status with this entry, or as the entries of the others make it. */
 function statusOf(
   { problems }: Entry,
   protector: PodProtector,
-  cell: CellStatus,
+  cell: CellStatus | undefined,
   { ports, staleAfterMs }: PlanContext,
 ): PodProtectorStatus {
   const { status: previous, metadata } = protector;
   const cells = [...(previous?.cells ?? [])];
-  const at = cells.findIndex(({ cellID }) => cellID === cell.cellID);
-  if (at < 0) cells.push(cell);
-  else cells[at] = cell;
+  const at = cells.findIndex(({ cellID }) => cellID === cell?.cellID);
+  if (cell !== undefined && at < 0) cells.push(cell);
+  else if (cell !== undefined) cells[at] = cell;
   const nowMs = ports.clock.nowMs();
   const { generation } = metadata;
   const state = parseProtector({ ...protector, status: { ...previous, cells, summary: previous?.summary ?? BLANK } });

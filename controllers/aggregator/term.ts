@@ -290,7 +290,7 @@ export class Term implements MembershipListener {
     onEvent({ kind: "wrote", id: entry.id, cause, latencyMs, durationMs: nowMs - startedMs });
     for (const { operation, rule } of plan.result.dropped) onEvent({ kind: "dropped", id: entry.id, operation, rule });
     this.#tellHold(entry, progress, plan, stored?.aggregation?.hold, nowMs);
-    this.#checkFields(plan, stored?.aggregation?.resourceVersion);
+    if (stored !== undefined) this.#checkFields(plan, stored.aggregation?.resourceVersion);
   }
 
   #learn(entry: Entry, progress: Progress, object: PodProtector): void {
