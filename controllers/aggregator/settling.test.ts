@@ -169,6 +169,28 @@ describe("settling", () => {
     expect(rig.cell.patches).toHaveLength(1);
     expect(rig.settled()).toEqual(["R2"]);
   });
+
+  test("--void-after waits calmly for a pod that the snapshot does not have yet", async () => {
+    const rig = await counted({ voidAfterMs: 3_000 });
+    const unseen = rig.cell.putUnseen("new", { labels: { app: "p" } });
+    rig.core.admit("p", "cell", bucket(unseen));
+    await rig.run(3_100);
+    rig.events.length = 0;
+    await rig.run(5_000);
+    expect(rig.events.filter(({ kind }) => kind === "reconciled").length).toBeLessThan(10);
+    rig.cell.put("new", { resourceVersion: unseen.resourceVersion });
+    await rig.run(1_000);
+    expect(weights(rig)).toEqual([]);
+  });
+
+  test("--void-after annotates more pods than at once, one after the other", async () => {
+    const rig = await counted({ voidAfterMs: 3_000 });
+    const names = Array.from({ length: 9 }, (_, index) => `pod-${index}`);
+    for (const name of names) rig.core.admit("p", "cell", bucket(rig.cell.put(name), { nonce: name }));
+    await rig.run(10_000);
+    expect(rig.cell.patches).toHaveLength(names.length);
+    expect(weights(rig)).toEqual([]);
+  });
 });
 
 describe("upstream's algorithms", () => {

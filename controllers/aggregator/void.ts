@@ -23,6 +23,8 @@ export interface VoiderOptions {
 const AT_ONCE = 4;
 /** One pod is annotated no more often than this. */
 const AGAIN_MS = 30_000;
+/** One that is due and can't be annotated now (its pod is not seen yet, others are under way) is looked at again after this. */
+const DUE_AGAIN_MS = 1_000;
 
 export class Voider {
   readonly #options: VoiderOptions;
@@ -44,7 +46,8 @@ export class Voider {
         firstSeenMs + this.#options.afterMs,
         (this.#done.get(uid) ?? Number.NEGATIVE_INFINITY) + AGAIN_MS,
       );
-      soonestMs = Math.min(soonestMs ?? Number.POSITIVE_INFINITY, dueMs - nowMs);
+      const inMs = dueMs > nowMs ? dueMs - nowMs : DUE_AGAIN_MS;
+      soonestMs = Math.min(soonestMs ?? Number.POSITIVE_INFINITY, inMs);
     }
     return soonestMs;
   }
