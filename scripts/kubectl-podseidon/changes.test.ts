@@ -129,3 +129,15 @@ describe("a suspension that is the budget's own", () => {
     expect([code, writes]).toEqual([0, [`PATCH ${path}`]]);
   });
 });
+
+test("status of a name in all namespaces shows each that has it", async () => {
+  const items = ["shop", "stage"].map((namespace) => ({
+    metadata: { namespace, name: "deployment-web", uid: `of-${namespace}`, resourceVersion: "1" },
+    spec: { minAvailable: 1, minReadySeconds: 0, selector: {} },
+  }));
+  const list = { kind: "PodProtectorList", metadata: { resourceVersion: "1" }, items };
+  const path = "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors";
+  const { code, said } = await against({ [path]: list }, "status", "deployment-web", "-A");
+  expect(said).toMatch(/shop\/deployment-web[\s\S]*stage\/deployment-web/);
+  expect(code).toBe(0);
+});

@@ -20,11 +20,12 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
     context.print(views, views.length === 0 ? none : statusTable(views, namespace === undefined));
     return EXIT.yes;
   }
-  const chosen = wanted.map((name) => {
-    const view = views.find((one) => one.name === name);
-    if (view === undefined)
+  const chosen = wanted.flatMap((name) => {
+    // In all namespaces several can have the name.
+    const named = views.filter((one) => one.name === name);
+    if (named.length === 0)
       throw new CommandError(`there is no PodProtector ${name} in ${namespace ?? "any namespace"} of ${core.name}`);
-    return view;
+    return named;
   });
   context.print(chosen, chosen.map(statusDetail).join("\n"));
   return EXIT.yes;
