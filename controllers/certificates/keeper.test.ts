@@ -216,6 +216,24 @@ test("a webhook that is called by its address is certified for it", async () => 
   await running;
 });
 
+test("a published certificate that somebody has damaged is left out", async () => {
+  const time = new VirtualTime();
+  const store = new Store();
+  const ending = new AbortController();
+  const one = keeper(time, store);
+  const running = one.run(ending.signal);
+  await time.advance(300 * SECOND_MS);
+  const name = `configmaps/${PUBLISHED_CONFIG_MAP}`;
+  const good = store.text(name, "ca.crt");
+  const damaged = "-----BEGIN CERTIFICATE-----\nTUlJQg==\n-----END CERTIFICATE-----\n";
+  store.put(name, { data: { "ca.crt": `${damaged}${good}` } });
+  await time.advance(300 * SECOND_MS);
+  ending.abort();
+  await running;
+  expect(one.problem).toBeUndefined();
+  expect(store.text(name, "ca.crt")).toBe(good);
+});
+
 test("an object that is not there is told, and made use of when it is", async () => {
   const time = new VirtualTime();
   const store = new Store();

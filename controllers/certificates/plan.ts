@@ -116,13 +116,19 @@ function toPublish(
   serving: X509Certificate | undefined,
   nowMs: number,
 ): readonly string[] {
-  const others = published.filter((pem) => {
-    const { validToDate } = new X509Certificate(pem);
-    return pem.trim() !== newest.trim() && validToDate.getTime() > nowMs;
-  });
+  const others = published.filter((pem) => pem.trim() !== newest.trim() && isUsable(pem, nowMs));
   const issuer = others.find((pem) => serving !== undefined && isIssuer(new X509Certificate(pem), serving));
   const before = issuer === undefined ? others.slice(1 - MAX_PUBLISHED) : [issuer];
   return [...before, newest];
+}
+
+/** Anybody who may write the ConfigMap can damage what is published, and what can't be read is as good as absent. */
+function isUsable(pem: string, nowMs: number): boolean {
+  try {
+    return new X509Certificate(pem).validToDate.getTime() > nowMs;
+  } catch {
+    return false;
+  }
 }
 
 function isIssuer(authority: X509Certificate, certificate: X509Certificate): boolean {
