@@ -124,6 +124,13 @@ test("one that had a protector before gets it back with a mark, because its admi
   ]);
 });
 
+test("cells are removed from one whose source vanished, too", () => {
+  const annotations = { "podseidon.kubewharf.io/remove-cell-once": "a, b" };
+  const [first, ...others] = planned(undefined, [withMetadata({ annotations })]);
+  expect(first).toMatchObject({ kind: "removeCells", cells: ["a", "b"] });
+  expect(kinds(others)).toEqual([]);
+});
+
 describe("an altered protector is repaired", () => {
   test.each<[string, PodProtector]>([
     ["fewer required", withSpec({ minAvailable: 1 })],

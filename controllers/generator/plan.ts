@@ -94,6 +94,8 @@ function withoutSource(protector: PodProtector): Step[] {
     return [{ kind: "release", protector, reason: "ReleasedByOperator" }];
   }
   if (isTornAway(protector)) return [replacement(protector, restoredObject(protector, false))];
+  const removal = cellRemoval(protector);
+  if (removal.length > 0) return removal;
   if (isNotedAsVanished(protector)) return [];
   return [
     { kind: "reportOrphan", protector },
@@ -118,6 +120,13 @@ function replacement(protector: PodProtector, object: object): Step {
   return { kind: "replace", protector, object };
 }
 
+/** Cells that an operator wants forgotten, once. */
+function cellRemoval(protector: PodProtector): Step[] {
+  const cells = protector.metadata.annotations?.[REMOVE_CELL_ONCE_ANNOTATION];
+  if (cells === undefined) return [];
+  return [{ kind: "removeCells", protector, cells: cells.split(",").map((cell) => cell.trim()) }];
+}
+
 /** Under which name a required protector lives, and what is there: a name that belongs to someone else is left to them. */
 function placeFor(facts: Facts, required: RequiredProtector): { name: string; present: PodProtector | undefined } {
   const name = protectorName(required.name);
@@ -136,12 +145,10 @@ function isLost(protector: PodProtector, facts: Facts): boolean {
 
 function repair(present: PodProtector, plugin: Facts["plugin"], source: Source, required: RequiredProtector): Step[] {
   const repaired = repairedProtector(present, plugin, source, required);
-  const cells = present.metadata.annotations?.[REMOVE_CELL_ONCE_ANNOTATION];
   // Each step works on the version that was seen; the next comes when the one before shows in the watch.
   if (repaired !== undefined) return [{ kind: "update", object: repaired }];
   if (isTornAway(present)) return [replacement(present, restoredObject(present, true))];
-  if (cells !== undefined) {
-    return [{ kind: "removeCells", protector: present, cells: cells.split(",").map((cell) => cell.trim()) }];
-  }
+  const removal = cellRemoval(present);
+  if (removal.length > 0) return removal;
   return isNotedAsVanished(present) ? [{ kind: "noteSource", protector: present, vanished: false }] : [];
 }
