@@ -124,6 +124,26 @@ test("one that had a protector before gets it back with a mark, because its admi
   ]);
 });
 
+test("one that comes back has what its operator put on it", () => {
+  const { metadata } = protector();
+  const gate = { "podseidon.kubewharf.io/counted-gate": "enabled" };
+  const vanished = withMetadata({
+    labels: { ...metadata.labels, team: "shop" },
+    annotations: { ...metadata.annotations, ...gate, "podseidon.kubewharf.io/derivation": "as it was" },
+  });
+  const [step] = planned(source(), [], [], [vanished]);
+  const mark = { "podseidon.kubewharf.io/restored": expect.any(String) };
+  expect(step).toMatchObject({
+    kind: "restore",
+    object: {
+      metadata: {
+        labels: { ...metadata.labels, team: "shop" },
+        annotations: { ...gate, ...mark, "podseidon.kubewharf.io/derivation": required.derivation },
+      },
+    },
+  });
+});
+
 test("cells are removed from one whose source vanished, too", () => {
   const annotations = { "podseidon.kubewharf.io/remove-cell-once": "a, b" };
   const [first, ...others] = planned(undefined, [withMetadata({ annotations })]);

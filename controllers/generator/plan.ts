@@ -73,7 +73,7 @@ export function plan(facts: Facts): Step[] {
       const object = newProtector(facts.plugin, source, required, name, isHeld(source));
       const copy = facts.lost?.find(({ metadata }) => metadata.name === name);
       if (copy === undefined) steps.push({ kind: "create", object });
-      else steps.push({ kind: "restore", object: { ...object, spec: { ...copy.spec, ...object.spec } }, copy });
+      else steps.push({ kind: "restore", object: completed(object, copy), copy });
     }
   }
   const reason: ReleaseReason = source.deleting ? "SourceDeleted" : "NotRequired";
@@ -83,6 +83,17 @@ export function plan(facts: Facts): Step[] {
   if (source.protectors.length > 0)
     return isHeld(source) || source.deleting ? steps : [{ kind: "holdSource", source }, ...steps];
   return isHeld(source) ? [...steps, { kind: "letSourceGo", source }] : steps;
+}
+
+/** What its operator had put on the protector that vanished is on the one that takes its place. */
+function completed(object: NewProtector, copy: PodProtector): NewProtector {
+  const { labels, annotations } = object.metadata;
+  const metadata = {
+    ...object.metadata,
+    labels: { ...copy.metadata.labels, ...labels },
+    annotations: { ...copy.metadata.annotations, ...annotations },
+  };
+  return { ...object, metadata, spec: { ...copy.spec, ...object.spec } };
 }
 
 function isHeld(source: Source): boolean {
