@@ -317,6 +317,14 @@ describe("a protector that was lost", () => {
     );
   });
 
+  test("comes back with the mark, also where the finalizer of its source was taken off, too", () => {
+    const [, step] = planned(source({ finalizers: [] }), [], [], [protector()]);
+    expect(step).toHaveProperty(
+      ["object", "metadata", "annotations", "podseidon.kubewharf.io/restored"],
+      expect.any(String),
+    );
+  });
+
   test("comes back without its source, and without an owner that would take it away again", () => {
     const [step] = planned(undefined, [], [], [protector()]);
     expect(step).toMatchObject({ kind: "restore", object: { spec: { minAvailable: 8 } } });

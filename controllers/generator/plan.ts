@@ -70,8 +70,8 @@ export function plan(facts: Facts): Step[] {
     // A source that is already on its way and was never held has nothing left to protect.
     else if (!source.deleting || isHeld(source)) {
       // The finalizer is there before the first protector is: a source that has it had one.
-      const object = newProtector(facts.plugin, source, required, name, isHeld(source));
       const copy = facts.lost?.find(({ metadata }) => metadata.name === name);
+      const object = newProtector(facts.plugin, source, required, name, isHeld(source) || copy !== undefined);
       if (copy === undefined) steps.push({ kind: "create", object });
       else steps.push({ kind: "restore", object: completed(object, copy), copy });
     }
