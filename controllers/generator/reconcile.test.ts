@@ -4,11 +4,14 @@ import type { ApiRequest, ApiResponse, Transport } from "../../shared/kube/trans
 import { parsePodProtector } from "../../shared/schema/parse-podprotector.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import { Discovery } from "./discovery.ts";
 import { plugins } from "./plugins/all.ts";
+import { daemonSetPlugin } from "./plugins/daemon-set.ts";
 import { podUnavailableBudgetPlugin } from "./plugins/pod-unavailable-budget.ts";
 import { newProtector } from "./protector.ts";
 import { reconciler } from "./reconcile.ts";
-import type { Resolver } from "./resolve.ts";
+import { Resolver } from "./resolve.ts";
+import { Workloads } from "./workloads.ts";
 
 type Resolve = Resolver["resolve"];
 
@@ -115,4 +118,25 @@ test.each<[string, PodProtector[], PodProtector[]]>([
     return { kind: "unresolved", why: "no workload is there" };
   });
   expect(asked).toEqual([9]);
+});
+
+test("a DaemonSet that was erased and applied again adopts its protector with the number that it had", async () => {
+  const agents = daemonSetPlugin({ select: () => "Selected", protectNonZero: true });
+  const applied = agents.interpret({
+    metadata: { namespace: "shop", name: "web", uid: "d2", resourceVersion: "20", finalizers: [`${GROUP}/generator`] },
+    spec: { selector: { matchLabels: { app: "web" } } },
+    status: { desiredNumberScheduled: 0 },
+  });
+  const { need } = applied;
+  if (need === undefined) throw new Error("it needs nothing");
+  const kinds = new Map<string, { ready: boolean; get: () => undefined }>();
+  const api = new ApiClient({ request: () => Promise.reject(new Error()), stream: () => Promise.reject(), close() {} });
+  const workloads = new Workloads({ api, discovery: new Discovery(api, 1000), kinds, timeoutMs: 1000 });
+  const resolver = new Resolver({ workloads, pods: { of: () => undefined, forget: () => {} } });
+  const { signal } = new AbortController();
+  const question = { key: "daemonset/shop/web", kind: agents.kind, source: applied, need, signal };
+  const minimum = (resolution: Awaited<ReturnType<Resolve>>): number | undefined =>
+    resolution.kind === "resolved" ? resolution.protectors[0]?.spec.minAvailable : undefined;
+  expect(minimum(await resolver.resolve({ ...question, present: protector() }))).toBe(9);
+  expect(minimum(await resolver.resolve({ ...question, present: undefined }))).toBe(0);
 });

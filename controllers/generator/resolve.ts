@@ -62,6 +62,7 @@ export class Resolver {
   async resolve(question: Question): Promise<Resolution> {
     const { key, need } = question;
     this.#options.workloads.forget(key);
+    if (need.kind === "status") return { kind: "resolved", protectors: [uncounted(question, need)], recheck: false };
     if (need.kind === "scale") return await this.#scale(question, need);
     const { budget } = need;
     if (budget.target !== undefined) return await this.#target(question, budget, budget.target);
@@ -174,6 +175,17 @@ function unresolvable(
   const derivation = `how many pods there should be is unknown (${why}): minAvailable ${minAvailable}, ${how}`;
   const protectors = [protectorOf(question, budget, selector, minAvailable, derivation)];
   return { kind: "resolved", protectors, recheck: true, why };
+}
+
+/**
+ * One that was made again after it had vanished is there before its controller has counted anything: that is no reason to let the pods of the
+ * one before it go. Its status shows in the watch.
+ */
+function uncounted({ present }: Question, { required }: Extract<Need, { kind: "status" }>): RequiredProtector {
+  if (present === undefined) return required;
+  const { minAvailable } = present.spec;
+  const derivation = `its controller has counted nothing yet: minAvailable ${minAvailable}, kept as it was`;
+  return { ...required, spec: { ...required.spec, minAvailable }, derivation };
 }
 
 function protectorOf(

@@ -87,7 +87,9 @@ export interface Budget {
 export type Need =
   | { readonly kind: "budget"; readonly budget: Budget }
   /** Replicas and selector of its scale subresource. */
-  | { readonly kind: "scale"; readonly maxUnavailable: IntOrPercent };
+  | { readonly kind: "scale"; readonly maxUnavailable: IntOrPercent }
+  /** Its status, which its controller has not written yet; `required` is what follows without it. */
+  | { readonly kind: "status"; readonly required: RequiredProtector };
 
 export interface Source {
   readonly namespace: string;

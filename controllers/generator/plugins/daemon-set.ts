@@ -8,7 +8,14 @@ import { daemonSetMinimum } from "../../../shared/decide/workload-arithmetic.ts"
 import { checker } from "../../../shared/schema/check.ts";
 import { LabelSelector, ObjectMeta } from "../../../shared/schema/podprotector.ts";
 import type { RequiredProtector, SourcePlugin } from "../source.ts";
-import { decideWorkload, intOrPercent, type PluginContext, sourceOf, UpdateParameters } from "../workload.ts";
+import {
+  decideWorkload,
+  intOrPercent,
+  isProtected,
+  type PluginContext,
+  sourceOf,
+  UpdateParameters,
+} from "../workload.ts";
 
 const DaemonSet = v.looseObject({
   metadata: ObjectMeta,
@@ -17,7 +24,9 @@ const DaemonSet = v.looseObject({
     selector: LabelSelector,
     updateStrategy: v.optional(v.looseObject({ type: v.optional(v.string()), rollingUpdate: UpdateParameters })),
   }),
-  status: v.optional(v.looseObject({ desiredNumberScheduled: v.optional(v.number()) })),
+  status: v.optional(
+    v.looseObject({ desiredNumberScheduled: v.optional(v.number()), observedGeneration: v.optional(v.number()) }),
+  ),
 });
 type DaemonSet = v.InferOutput<typeof DaemonSet>;
 
@@ -37,6 +46,11 @@ function requiredProtector({ metadata, spec, status }: DaemonSet): RequiredProte
   };
 }
 
+/** Whether the DaemonSet controller has looked at it: the apiserver itself creates it with a status that says 0. */
+function isCounted({ status }: DaemonSet): boolean {
+  return (status?.observedGeneration ?? 0) > 0 || (status?.desiredNumberScheduled ?? 0) > 0;
+}
+
 export function daemonSetPlugin(context: PluginContext): SourcePlugin {
   return {
     name: "daemonset",
@@ -45,6 +59,9 @@ export function daemonSetPlugin(context: PluginContext): SourcePlugin {
       const set = parseDaemonSet(raw);
       const { metadata, status } = set;
       const decision = decideWorkload(context, metadata, status?.desiredNumberScheduled ?? 0);
+      if (isProtected(decision) && !isCounted(set)) {
+        return sourceOf(metadata, decision, { need: { kind: "status", required: requiredProtector(set) } });
+      }
       return sourceOf(metadata, decision, { protectors: () => [requiredProtector(set)] });
     },
   };

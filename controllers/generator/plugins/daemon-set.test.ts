@@ -1,0 +1,33 @@
+import { expect, test } from "vitest";
+import { daemonSetPlugin } from "./daemon-set.ts";
+
+const plugin = daemonSetPlugin({ select: () => "Selected", protectNonZero: true });
+
+function interpreted(status: object | undefined): ReturnType<typeof plugin.interpret> {
+  return plugin.interpret({
+    metadata: { namespace: "shop", name: "agent", uid: "d1", resourceVersion: "1", generation: 1 },
+    spec: { selector: { matchLabels: { app: "agent" } } },
+    ...(status === undefined ? {} : { status }),
+  });
+}
+
+/** As the apiserver has it before the DaemonSet controller wrote anything. */
+const FRESH = { currentNumberScheduled: 0, numberMisscheduled: 0, desiredNumberScheduled: 0, numberReady: 0 };
+
+test.each<[string, object | undefined]>([
+  ["without a status", undefined],
+  ["with the status that it is created with", FRESH],
+])("a DaemonSet %s requires what was required before, because nobody has counted its nodes yet", (_, status) => {
+  const { decision, need, protectors } = interpreted(status);
+  expect({ decision, protectors }).toEqual({ decision: "Protected", protectors: [] });
+  expect(need).toMatchObject({ kind: "status", required: { name: "daemonset-agent", spec: { minAvailable: 0 } } });
+});
+
+test.each([
+  [0, 0],
+  [5, 4],
+])("one whose controller counted %i nodes requires %i pods", (desiredNumberScheduled, minAvailable) => {
+  const { need, protectors } = interpreted({ ...FRESH, desiredNumberScheduled, observedGeneration: 1 });
+  expect(need).toBeUndefined();
+  expect(protectors.map(({ spec }) => spec.minAvailable)).toEqual([minAvailable]);
+});
