@@ -39,7 +39,7 @@ const EVENTS = [
   ...["vanishSource", "deleteSource"],
 ] as const;
 /** Reasons for which a pod goes whether its protector is there or not. */
-const WHATEVER = ["Finished", "Terminating", "Mirror", "Pending", "Forced", "Unavailable"];
+const WHATEVER = ["Finished", "Terminating", "Mirror", "Pending", "Forced"];
 
 interface Gone {
   readonly atMs: number;
