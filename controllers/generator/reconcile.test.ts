@@ -5,6 +5,7 @@ import { parsePodProtector } from "../../shared/schema/parse-podprotector.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { VirtualTime } from "../../test/support/virtual-ports.ts";
 import { Discovery } from "./discovery.ts";
+import type { GeneratorEvent } from "./events.ts";
 import { plugins } from "./plugins/all.ts";
 import { daemonSetPlugin } from "./plugins/daemon-set.ts";
 import { podUnavailableBudgetPlugin } from "./plugins/pod-unavailable-budget.ts";
@@ -139,4 +140,39 @@ test("a DaemonSet that was erased and applied again adopts its protector with th
     resolution.kind === "resolved" ? resolution.protectors[0]?.spec.minAvailable : undefined;
   expect(minimum(await resolver.resolve({ ...question, present: protector() }))).toBe(9);
   expect(minimum(await resolver.resolve({ ...question, present: undefined }))).toBe(0);
+});
+
+test("that a namespace takes no new protector is told once, whatever is done again before it is asked", async () => {
+  const deployment = { metadata: { namespace: "shop", name: "web", uid: "d1", resourceVersion: "7" } };
+  const kind = plugins({ protectSelector: "", protectNonZero: true }).find(({ name }) => name === "deployment");
+  if (kind === undefined) throw new Error("there is no such plugin");
+  const spec = { replicas: 4, selector: { matchLabels: { app: "web" } }, template: {} };
+  const events: GeneratorEvent[] = [];
+  const transport: Transport = {
+    request: async ({ method }: ApiRequest): Promise<ApiResponse> =>
+      method === "POST"
+        ? { status: 403, headers: {}, body: '{"kind":"Status","message":"namespace shop is being terminated"}' }
+        : { status: 200, headers: {}, body: JSON.stringify({ ...deployment, spec }) },
+    stream: () => Promise.reject(new Error("nothing is watched here")),
+    close: () => {},
+  };
+  const reconcile = reconciler({
+    api: new ApiClient(transport),
+    ports: new VirtualTime().process(),
+    plugins: plugins({ protectSelector: "", protectNonZero: true }),
+    // The watch lags: the source is held again each time.
+    kinds: new Map([["deployment", { ...kind, get: () => kind.interpret({ ...deployment, spec }) }]]),
+    resolver: { resolve: unresolved, forget: () => {} },
+    protectors: { of: () => [], get: () => undefined, wrote: () => {}, released: () => {} },
+    lost: { of: () => [] },
+    register: { record: async () => ({ kind: "ok", object: undefined }) },
+    mayWrite: () => true,
+    timeoutMs: 1000,
+    onEvent: (event) => events.push(event),
+  });
+  for (let time = 0; time < 2; time++) {
+    const { signal } = new AbortController();
+    expect(await reconcile("deployment/shop/web", { signal, failures: 0 })).toMatchObject({ kind: "later" });
+  }
+  expect(events.map((event) => event.kind)).toEqual(["held", "namespaceTerminating", "held"]);
 });

@@ -93,10 +93,12 @@ export function reconciler(options: ReconcilerOptions): Reconcile<string> {
       // The next leader does it.
       if (!options.mayWrite()) return DONE;
       const done = await perform(planned, step);
-      const isRefused = step.kind === "create" && done.kind === "later";
-      reports.tell(`${key}#namespace`, "namespaceTerminating", watch.kind, found, isRefused ? TERMINATING : undefined);
+      // Of what is done before it, again perhaps, that says nothing.
+      if (step.kind === "create" && done.kind === "later")
+        reports.tell(`${key}#namespace`, "namespaceTerminating", watch.kind, found, TERMINATING);
       if (done.kind !== "done") return done;
     }
+    reports.tell(`${key}#namespace`, "namespaceTerminating", watch.kind, found, undefined);
     return ready.recheck ? later(RECHECK_MS) : DONE;
   };
 }
