@@ -1,0 +1,38 @@
+/** Components patch lists by position: each reaches what it is about in every place. */
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { load, loadAll } from "js-yaml";
+import * as v from "valibot";
+import { describe, expect, test } from "vitest";
+import { root } from "./root.ts";
+
+const Registration = v.object({ kind: v.string(), webhooks: v.array(v.object({ name: v.string() })) });
+const Component = v.object({
+  patches: v.array(v.object({ target: v.object({ kind: v.string() }), patch: v.string() })),
+});
+const Operations = v.array(v.object({ op: v.string(), path: v.string() }));
+
+const manifest = (path: string): string => readFileSync(join(root, "manifests", path), "utf8");
+const registrations = loadAll(manifest("base/registration/registration.yaml")).map((one) => v.parse(Registration, one));
+
+/** The positions of a registration's webhooks whose `field` a component sets. */
+function patched(component: string, kind: string, field: string): readonly number[] {
+  const { patches } = v.parse(Component, load(manifest(`components/${component}/kustomization.yaml`)));
+  return patches
+    .filter(({ target }) => target.kind === kind)
+    .flatMap(({ patch }) => v.parse(Operations, load(patch)))
+    .filter(({ op, path }) => op !== "test" && path.endsWith(`/${field}`))
+    .map(({ path }) => Number(path.split("/")[2]));
+}
+
+describe.each(registrations)("of the $kind every webhook", ({ kind, webhooks }) => {
+  const all = webhooks.map((_, position) => position);
+
+  test("asks in selected namespaces only, in the third step of a roll-out", () => {
+    expect(patched("selected-namespaces", kind, "matchLabels")).toEqual(all);
+  });
+
+  test("lets pass what it can't be asked about, in the first", () => {
+    expect(patched("ignore-failures", kind, "failurePolicy")).toEqual(all);
+  });
+});
