@@ -2,18 +2,19 @@
 //
 // Plain JavaScript that imports nothing from node_modules, because it is what puts node_modules there. The machine's Node may
 // be older than the project needs; the locked package `node-linux-*` brings the right one, and Node runs TypeScript directly.
-import { spawn, spawnSync } from "node:child_process";
+import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
-import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
 import { dirname, join, resolve } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 
 const root = resolve(dirname(fileURLToPath(import.meta.url)), "..");
 const modules = join(root, "node_modules");
 const stamp = join(modules, ".podseidon-lock");
-const guard = join(root, ".bootstrap-lock");
 const node = join(modules, ".bin", "node");
-const LOCK_STALE_MS = 10 * 60_000;
+const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"];
 
 function fail(message) {
   process.stderr.write(`podseidon: ${message}\n`);
@@ -28,60 +29,71 @@ function installed() {
   return { wanted, ok: found === wanted };
 }
 
-function sleep(ms) {
-  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
+/**
+ * Runs `work` while no other process of this clone does. Who listens on an abstract Unix socket holds the lock, as in
+ * scripts/control-plane/exclusive.ts: the kernel frees the name when the process ends, in whatever way.
+ */
+async function exclusively(work) {
+  const clone = createHash("sha256").update(root).digest("hex").slice(0, 24);
+  const path = `\0podseidon-install-${process.getuid()}-${clone}`;
+  for (let waited = false; ; waited = true) {
+    const server = createServer();
+    const held = await new Promise((taken, failed) => {
+      server.once("listening", () => taken(true));
+      server.once("error", (error) => (error.code === "EADDRINUSE" ? taken(false) : failed(error)));
+      server.listen({ path });
+    });
+    if (held) return work().finally(() => server.close());
+    if (!waited) process.stderr.write("podseidon: another process installs the locked dependencies; waiting for it\n");
+    await delay(200);
+  }
 }
 
-function install() {
-  for (;;) {
-    try {
-      mkdirSync(guard);
-      break;
-    } catch (error) {
-      if (error.code !== "EEXIST") throw error;
-      // Another process of this clone installs; one that died is taken over once its lock is old.
-      if (Date.now() - (statSync(guard, { throwIfNoEntry: false })?.mtimeMs ?? 0) > LOCK_STALE_MS)
-        rmSync(guard, { recursive: true, force: true });
-      sleep(200);
-      if (installed().ok) return;
-    }
-  }
-  const release = () => rmSync(guard, { recursive: true, force: true });
-  process.on("exit", release);
+/** Ends as a child did. */
+function endLike(code, signal) {
+  if (!signal) process.exit(code ?? 1);
+  for (const name of SIGNALS) process.removeAllListeners(name);
+  process.kill(process.pid, signal);
+}
+
+/**
+ * Starts a child that decides when both end: the terminal sends Ctrl-C to the whole group, and a signal that only this process got is
+ * passed on.
+ */
+function start(command, words, options) {
+  const child = spawn(command, words, options);
+  for (const signal of SIGNALS) process.removeAllListeners(signal).on(signal, () => child.kill(signal));
+  return child;
+}
+
+async function install() {
   const { wanted, ok } = installed();
-  if (!ok) {
-    process.stderr.write("podseidon: installing the locked dependencies (npm ci)\n");
-    const run = spawnSync("npm", ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"], {
-      cwd: root,
-      stdio: ["ignore", 2, 2],
-    });
-    if (run.error) fail(`npm could not be started (${run.error.message}); install npm, which comes with Node.js`);
-    if (run.status !== 0)
-      fail(`npm ci failed with exit code ${run.status}; its messages are above. Is the package registry reachable?`);
-    if (!existsSync(node))
-      fail(
-        `the locked Node.js is not there after npm ci; supported machines are Linux on x64 and arm64, this is ${process.platform} on ${process.arch}`,
-      );
-    writeFileSync(stamp, wanted);
-  }
-  release();
+  if (ok) return;
+  process.stderr.write("podseidon: installing the locked dependencies (npm ci)\n");
+  const words = ["ci", "--ignore-scripts", "--no-audit", "--no-fund"];
+  const npm = start("npm", [...words, "--loglevel=error"], { cwd: root, stdio: ["ignore", 2, 2] });
+  npm.on("error", (error) =>
+    fail(`npm could not be started (${error.message}); install npm, which comes with Node.js`),
+  );
+  const [code, signal] = await new Promise((ended) => npm.on("exit", (...how) => ended(how)));
+  if (signal) return endLike(code, signal);
+  if (code !== 0)
+    fail(`npm ci failed with exit code ${code}; its messages are above. Is the package registry reachable?`);
+  if (!existsSync(node))
+    fail(
+      `the locked Node.js is not there after npm ci; supported machines are Linux on x64 and arm64, this is ${process.platform} on ${process.arch}`,
+    );
+  writeFileSync(stamp, wanted);
 }
 
 const [script, ...args] = process.argv.slice(2);
 if (script === undefined) fail("usage: node scripts/bootstrap.mjs scripts/NAME.ts [arguments]");
 if (process.platform !== "linux") fail(`the demo and the tests run on Linux, this is ${process.platform}`);
-if (!installed().ok) install();
+if (!installed().ok) await exclusively(install);
 
-const child = spawn(node, ["--disable-warning=ExperimentalWarning", join(root, script), ...args], {
+const child = start(node, ["--disable-warning=ExperimentalWarning", join(root, script), ...args], {
   stdio: "inherit",
   env: { ...process.env, PATH: `${join(modules, ".bin")}:${process.env.PATH}` },
 });
-// The terminal sends Ctrl-C to the whole group; a signal that only this process got is passed on. Either way the child decides when to end.
-for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => child.kill(signal));
 child.on("error", (error) => fail(`${node} could not be started: ${error.message}`));
-child.on("exit", (code, signal) => {
-  if (signal) {
-    for (const name of ["SIGINT", "SIGTERM", "SIGHUP"]) process.removeAllListeners(name);
-    process.kill(process.pid, signal);
-  } else process.exit(code ?? 1);
-});
+child.on("exit", endLike);

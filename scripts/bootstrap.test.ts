@@ -1,0 +1,78 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { chmod, copyFile, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { delimiter, join } from "node:path";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { root } from "./root.ts";
+
+/** A clone without dependencies, in a folder with a space in its name. */
+let clone: string;
+
+beforeEach(async () => {
+  clone = await mkdtemp(join(tmpdir(), "podseidon bootstrap-"));
+  for (const folder of ["scripts", "bin"]) await mkdir(join(clone, folder));
+  await copyFile(join(root, "scripts/bootstrap.mjs"), join(clone, "scripts/bootstrap.mjs"));
+  await copyFile(join(root, "package-lock.json"), join(clone, "package-lock.json"));
+  await writeFile(join(clone, "scripts/hello.ts"), 'console.log("hello", process.argv[2]);\n');
+});
+
+afterEach(() => rm(clone, { recursive: true, force: true }));
+
+/** What the clone finds as npm: notes its arguments, and goes on as `script` says. */
+async function setNpm(script: string): Promise<void> {
+  const path = join(clone, "bin/npm");
+  await writeFile(path, `#!/bin/sh\necho "$@" >> calls\n${script}\n`);
+  await chmod(path, 0o755);
+}
+
+/** Puts there what the bootstrap looks for. */
+async function setGoodNpm(): Promise<void> {
+  await symlink(process.execPath, join(clone, "bin/this-node"));
+  await setNpm("mkdir -p node_modules/.bin && cp -P bin/this-node node_modules/.bin/node");
+}
+
+function bootstrap(): ChildProcess {
+  const path = `${join(clone, "bin")}${delimiter}${process.env.PATH ?? ""}`;
+  return spawn(process.execPath, [join(clone, "scripts/bootstrap.mjs"), "scripts/hello.ts", "you"], {
+    env: { ...process.env, PATH: path },
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+}
+
+async function textOf(stream: ChildProcess["stdout"]): Promise<string> {
+  let text = "";
+  for await (const chunk of stream ?? []) text += String(chunk);
+  return text;
+}
+
+const calls = async (): Promise<readonly string[]> =>
+  (await readFile(join(clone, "calls"), "utf8")).trimEnd().split("\n");
+
+test("installs once", async () => {
+  await setGoodNpm();
+  expect(await textOf(bootstrap().stdout)).toBe("hello you\n");
+  expect(await textOf(bootstrap().stdout)).toBe("hello you\n");
+  expect(await calls()).toEqual([expect.stringMatching(/^ci /)]);
+});
+
+test.each<NodeJS.Signals>(["SIGINT", "SIGTERM", "SIGKILL"])("is not in its own way after a %s", async (signal) => {
+  await setNpm("echo begun >&2; exec sleep 2");
+  const interrupted = bootstrap();
+  for await (const chunk of interrupted.stderr ?? []) if (String(chunk).includes("begun")) break;
+  interrupted.kill(signal);
+  expect((await once(interrupted, "exit"))[1]).toBe(signal);
+
+  await setGoodNpm();
+  expect(await textOf(bootstrap().stdout)).toBe("hello you\n");
+});
+
+test("two at once: one installs, the other says that it waits", async () => {
+  await setGoodNpm();
+  await setNpm(`sleep 1; ${(await readFile(join(clone, "bin/npm"), "utf8")).split("\n")[2]}`);
+  const both = [bootstrap(), bootstrap()];
+  const said = await Promise.all(both.map(async ({ stdout, stderr }) => Promise.all([textOf(stdout), textOf(stderr)])));
+  expect(said.map(([out]) => out)).toEqual(["hello you\n", "hello you\n"]);
+  expect(said.filter(([, error]) => error?.includes("another process installs"))).toHaveLength(1);
+  expect(await calls()).toHaveLength(1);
+});
