@@ -70,7 +70,8 @@ async function install() {
   const { wanted, ok } = installed();
   if (ok) return;
   process.stderr.write("podseidon: installing the locked dependencies (npm ci)\n");
-  const words = ["ci", "--ignore-scripts", "--no-audit", "--no-fund"];
+  // All of them, whatever NODE_ENV and npm's own settings leave out: esbuild is a development dependency, Node.js an optional one.
+  const words = ["ci", "--include=dev", "--include=optional", "--ignore-scripts", "--no-audit", "--no-fund"];
   const npm = start("npm", [...words, "--loglevel=error"], { cwd: root, stdio: ["ignore", 2, 2] });
   npm.on("error", (error) =>
     fail(`npm could not be started (${error.message}); install npm, which comes with Node.js`),
