@@ -8,6 +8,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { root } from "../../scripts/root.ts";
+import { block } from "../support/documented.ts";
 
 /** Every overlay is applied to a real kube-apiserver, and what it grants is asked of a real authorizer. */
 
@@ -136,6 +137,21 @@ describe("what a component is for", () => {
       expect(text.match(/cert-manager.io\/inject-ca-from: podseidon-system\/podseidon-webhook/g)).toHaveLength(2);
     },
   );
+
+  test("a worker cluster's own folder, as docs/install.md has it: its cell everywhere, on each step", async () => {
+    const page = readFileSync(new URL("../../docs/install.md", import.meta.url), "utf8");
+    const own = block(page, "a worker cluster of its own");
+    const copy = join(cluster.directory, "manifests");
+    cpSync(manifests, copy, { recursive: true });
+    const directory = join(copy, "overlays", "own");
+    mkdirSync(directory);
+    for (const step of ["rollout/1-ignore/worker", "rollout/3-selected-namespaces/worker", "worker"]) {
+      writeFileSync(join(directory, "kustomization.yaml"), own.replace("rollout/1-ignore/worker", step));
+      const text = await kubectl("kustomize", directory);
+      // One id, and the paths of five webhooks.
+      expect([text.match(/worker-2/g)?.length, text.match(/worker-1|CELL\b/g)]).toEqual([6, null]);
+    }
+  });
 
   test("the steps of a roll-out: what is refused, and where", async () => {
     const step = async (name: string): Promise<readonly [string[], boolean, number]> => {
