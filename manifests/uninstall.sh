@@ -67,6 +67,8 @@ k delete customresourcedefinition podprotectors.podseidon.kubewharf.io --ignore-
 
 # Leases, Secrets, the copies of protectors, the record of the registrations, and the register of protectors that were released.
 k delete namespace "$NAMESPACE" --ignore-not-found
+# What an aggregator has put back before its pod ended: an apiserver may hear late of a permission that was taken.
+registrations
 delete_named clusterroles priorityclasses
 for kind in rolebindings roles; do
   k get "$kind" --all-namespaces -o go-template='{{range .items}}{{.metadata.namespace}} {{.metadata.name}}{{"\n"}}{{end}}' |

@@ -1,0 +1,38 @@
+/** manifests/uninstall.sh against a kubectl that is played; on a cluster it is run by test/cluster/uninstall.test.ts. */
+import { spawnSync } from "node:child_process";
+import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { delimiter, join } from "node:path";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { root } from "./root.ts";
+
+let directory: string;
+
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), "podseidon-uninstall-"));
+});
+
+afterEach(() => rmSync(directory, { recursive: true, force: true }));
+
+/** Runs it with a kubectl whose answers are the cases of a shell's `case "$*" in`; all else is answered with nothing. */
+function uninstall(cases: string): { readonly code: number | null; readonly output: string; readonly calls: string } {
+  const kubectl = join(directory, "kubectl");
+  writeFileSync(kubectl, `#!/bin/sh\ncd '${directory}'\necho "$*" >> calls\ncase "$*" in\n${cases}\n*) ;;\nesac\n`);
+  chmodSync(kubectl, 0o755);
+  const { status, stdout, stderr } = spawnSync("sh", [join(root, "manifests/uninstall.sh")], {
+    encoding: "utf8",
+    env: { PATH: `${directory}${delimiter}${process.env.PATH ?? ""}` },
+  });
+  return { code: status, output: stdout + stderr, calls: readFileSync(join(directory, "calls"), "utf8") };
+}
+
+test("a registration that the aggregator put back before it ended goes, too", () => {
+  const { code, output } = uninstall(`
+    "get deployments "*) echo deployment.apps/podseidon-aggregator ;;
+    "delete --namespace podseidon-system deployment"*) touch registration ;;
+    "get validatingwebhookconfigurations -o name")
+      [ ! -e registration ] || echo validatingwebhookconfiguration.admissionregistration.k8s.io/podseidon ;;
+    "delete validatingwebhookconfiguration.admissionregistration.k8s.io/podseidon"*) rm registration ;;`);
+  expect([code, output]).toEqual([0, "podseidon is gone from this cluster\n"]);
+  expect(existsSync(join(directory, "registration"))).toBe(false);
+});
