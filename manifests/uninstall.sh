@@ -45,11 +45,16 @@ let_go() {
   [ -z "$(holding "$1")" ] || { echo "finalizers are left on $1: run this again" >&2; exit 1; }
 }
 
-# The kinds that can hold the finalizer: the usual ones, and whatever the protectors name as their sources.
+# The kinds that can hold the finalizer: the usual ones, and whatever the protectors name as their sources, by their labels and, because
+# a long group fits no label, by their owners.
 sources() {
-  printf '%s\n' deployments.apps statefulsets.apps replicasets.apps poddisruptionbudgets.policy
-  k get podprotectors.podseidon.kubewharf.io --all-namespaces -o go-template='{{range .items}}{{with .metadata.labels}}{{index . "podseidon.kubewharf.io/source-resource"}}.{{index . "podseidon.kubewharf.io/source-group"}}{{"\n"}}{{end}}{{end}}' 2>/dev/null |
-    grep -E '^[a-z0-9]+\.[a-z0-9.-]*$' | sed 's/\.$//' || true
+  printf '%s\n' deployments.apps statefulsets.apps replicasets.apps daemonsets.apps replicationcontrollers \
+    poddisruptionbudgets.policy podunavailablebudgets.policy.kruise.io xpoddisruptionbudgets.x-pdb.form3.tech
+  k get podprotectors.podseidon.kubewharf.io --all-namespaces -o go-template='{{range .items}}{{$o := .metadata}}{{with .metadata.labels}}{{index . "podseidon.kubewharf.io/source-resource"}}.{{index . "podseidon.kubewharf.io/source-group"}}{{range $o.ownerReferences}} {{.apiVersion}}{{end}}{{"\n"}}{{end}}{{end}}' 2>/dev/null |
+    while read -r kind owner; do
+      echo "$kind"
+      case "$owner" in ?*/*) echo "${kind%%.*}.${owner##*/}.${owner%%/*}" ;; esac
+    done | grep -E '^[a-z0-9]+\.[a-z0-9.-]*$' | sed 's/\.$//' || true
 }
 
 # Deletions go through from here on. Who would put the registration or a finalizer back loses the permission to, and then it is looked

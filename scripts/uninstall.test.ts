@@ -36,3 +36,24 @@ test("a registration that the aggregator put back before it ended goes, too", ()
   expect([code, output]).toEqual([0, "podseidon is gone from this cluster\n"]);
   expect(existsSync(join(directory, "registration"))).toBe(false);
 });
+
+test.each([
+  ["every kind that the generator can hold", "", "daemonsets.apps"],
+  ["every kind that the generator can hold", "", "replicationcontrollers"],
+  ["every kind that the generator can hold", "", "podunavailablebudgets.policy.kruise.io"],
+  ["every kind that the generator can hold", "", "xpoddisruptionbudgets.x-pdb.form3.tech"],
+  [
+    "a kind whose group fits no label",
+    `"get podprotectors"*source-resource*) echo rollouts. long.example.com/v1 ;;`,
+    "rollouts.v1.long.example.com",
+  ],
+  [
+    "a kind that a label names",
+    `"get podprotectors"*source-resource*) echo rollouts.argoproj.io v1 ;;`,
+    "rollouts.argoproj.io",
+  ],
+])("%s is looked through for finalizers", (_, cases, kind) => {
+  const { code, calls } = uninstall(cases);
+  expect(code).toBe(0);
+  expect(calls).toContain(`get ${kind} --all-namespaces`);
+});
