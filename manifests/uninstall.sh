@@ -31,8 +31,15 @@ holding() {
   k get "$1" --all-namespaces -o go-template='{{range .items}}{{$o := .metadata}}{{range $i, $f := .metadata.finalizers}}{{if eq $f "'"$FINALIZER"'"}}{{$o.namespace}} {{$o.name}} {{$i}}{{"\n"}}{{end}}{{end}}{{end}}' 2>/dev/null || true
 }
 
+# Ends the script where it can't be told what a kind's objects are. A kind that is not installed has none.
+readable() {
+  if problem=$(k get "$1" --all-namespaces -o name 2>&1 >/dev/null); then return; fi
+  case "$problem" in *"doesn't have a resource type"*) ;; *) echo "$problem" >&2; exit 1 ;; esac
+}
+
 # Takes the finalizer off every object of a kind. The position may have changed meanwhile: then the patch fails, and the next pass sees it.
 let_go() {
+  readable "$1"
   pass=0
   while [ "$pass" -lt "$PASSES" ] && [ -n "$(holding "$1")" ]; do
     holding "$1" | while read -r namespace name index; do
