@@ -119,6 +119,7 @@ describe("kubectl apply -k accepts, in full and without a warning,", () => {
     ["worker", "scale-by-reviews"],
     ["single-cluster", "prometheus-operator"],
     ["worker", "selected-namespaces"],
+    ["worker", "void-reservations"],
   ])("overlays/%s with components/%s", async (overlay, component) => {
     await expectAccepted(around(overlay, [component]));
   });
