@@ -1,5 +1,5 @@
 /** Components patch lists by position: each reaches what it is about in every place. */
-import { readFileSync } from "node:fs";
+import { globSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { load, loadAll } from "js-yaml";
 import * as v from "valibot";
@@ -35,4 +35,11 @@ describe.each(registrations)("of the $kind every webhook", ({ kind, webhooks }) 
   test("lets pass what it can't be asked about, in the first", () => {
     expect(patched("ignore-failures", kind, "failurePolicy")).toEqual(all);
   });
+});
+
+const BUDGETS = globSync("base/*/disruption-budget.yaml", { cwd: join(root, "manifests") });
+
+test.each(BUDGETS)("%s keeps no node from being drained for a pod that is not ready", (path) => {
+  const Budget = v.object({ spec: v.object({ unhealthyPodEvictionPolicy: v.optional(v.string()) }) });
+  expect(v.parse(Budget, load(manifest(path))).spec.unhealthyPodEvictionPolicy).toBe("AlwaysAllow");
 });
