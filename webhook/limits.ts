@@ -19,6 +19,14 @@ export const MAX_MARGIN_MS = 500;
 /** Reviews in the whole process at once: what 30 s of a stalled core can pile up before the answer is "busy" at once. */
 export const MAX_REVIEWS_IN_FLIGHT = 10_000;
 
+/**
+ * Bytes of the bodies of all those, from the first that arrives to the answer: what that many reviews of usual pods take. Anybody who
+ * reaches the port could otherwise make the process hold 10,000 times the largest one.
+ */
+export const MAX_BODY_BYTES = 128 * 1024 * 1024;
+/** Counted for each chunk beside its own bytes: a chunk of a single byte takes half a kilobyte of memory. */
+export const CHUNK_BYTES = 512;
+
 /** Requests that wait for one protector; beyond it the answer is "busy" at once. */
 export const MAX_WAITING_PER_PROTECTOR = 4_000;
 

@@ -9,9 +9,9 @@ import {
 } from "../shared/schema/admission.ts";
 import { SchemaError } from "../shared/schema/schema-error.ts";
 
-export type BadReviewStatus = 400 | 404 | 405 | 413 | 415;
+export type BadReviewStatus = 400 | 404 | 405 | 413 | 415 | 503;
 
-/** The call is at fault; answered with this HTTP status and message, the process lives on (design 6, last row). */
+/** The call is at fault, or one too many; answered with this HTTP status and message, the process lives on (design 6, last row). */
 export class BadReview extends Error {
   override readonly name = "BadReview";
   readonly status: BadReviewStatus;

@@ -65,6 +65,14 @@ function declareGauges(metrics: Metrics, webhook: Webhook, server: WebhookServer
   );
   metrics.gaugeFrom(
     {
+      name: "webhook_review_bodies_bytes",
+      help: "Memory for the bodies of reviews that are not answered yet.",
+      labels: {},
+    },
+    (set) => set({}, server.bodyBytes),
+  );
+  metrics.gaugeFrom(
+    {
       name: "webhook_certificate_expiration_timestamp_seconds",
       help: "Unix time at which the serving certificate that is in use expires.",
     },

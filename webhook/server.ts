@@ -4,10 +4,11 @@ import { getRequestListener, type HttpBindings } from "@hono/node-server";
 import type { Context } from "hono";
 import { Hono } from "hono/tiny";
 import { atOnce, type Eventual } from "./at-once.ts";
-import { isJson, isTooLarge, ReceivedCall, readBody, tooLarge } from "./body.ts";
+import { busy, isJson, isTooLarge, ReceivedCall, readBody, tooLarge } from "./body.ts";
 import { EndOfTurn } from "./end-of-turn.ts";
-import { MAX_REVIEW_BYTES, MAX_REVIEWS_IN_FLIGHT, NODE_LIMITS } from "./limits.ts";
+import { MAX_REVIEW_BYTES, NODE_LIMITS } from "./limits.ts";
 import { BadReview } from "./review.ts";
+import { type Place, Room, type RoomLimits } from "./room.ts";
 import { SlowCallers } from "./slow-callers.ts";
 import type { ServingCertificate } from "./tls.ts";
 
@@ -41,6 +42,8 @@ export interface ServerOptions {
   /** For example `/webhook`. */
   readonly pathPrefix: string;
   readonly cells: ReadonlySet<string>;
+  /** Default: those of `limits.ts`. */
+  readonly limits?: RoomLimits;
 }
 
 /** What serves the calls; a server without it answers 503. */
@@ -72,6 +75,7 @@ export class WebhookServer {
   readonly #server: Server;
   readonly #endOfTurn = new EndOfTurn();
   readonly slowCallers: SlowCallers;
+  readonly #room: Room;
   readonly #answer: ReturnType<typeof getRequestListener>;
   #certificate: ServingCertificate;
   #service: Service | undefined;
@@ -82,6 +86,7 @@ export class WebhookServer {
   constructor(options: ServerOptions) {
     this.#options = options;
     this.#certificate = options.certificate;
+    this.#room = new Room(options.limits);
     // Only apiservers may call, where they show a certificate (design 11); everybody else ends at the handshake.
     const mutual = options.certificate.ca !== undefined;
     const app = this.#routes();
@@ -107,6 +112,11 @@ export class WebhookServer {
   /** Reviews that are not answered yet. */
   get inFlight(): number {
     return this.#inFlight;
+  }
+
+  /** What the bodies of those take. */
+  get bodyBytes(): number {
+    return this.#room.bytes;
   }
 
   /** What new connections are served with. */
@@ -193,26 +203,29 @@ export class WebhookServer {
    */
   #receive(incoming: ReceivedCall, outgoing: ServerResponse): void {
     const { socket } = incoming;
-    if (!this.#isTaken(incoming)) {
+    const place = this.#isTaken(incoming)
+      ? readBody(incoming, this.#room, MAX_REVIEW_BYTES, (body) => {
+          this.slowCallers.complete(socket);
+          incoming.received = body;
+          this.#endOfTurn.after(() => void this.#answer(incoming, outgoing).then(() => this.#left(place)));
+        })
+      : undefined;
+    if (place === undefined) {
       outgoing.once("close", () => this.slowCallers.complete(socket));
       void this.#answer(incoming, outgoing);
       return;
     }
     this.#inFlight++;
     this.slowCallers.began(socket);
-    readBody(incoming, MAX_REVIEW_BYTES, (body) => {
-      this.slowCallers.complete(socket);
-      incoming.received = body;
-      this.#endOfTurn.after(() => void this.#answer(incoming, outgoing).then(() => this.#left()));
-    });
   }
 
   #isTaken(incoming: IncomingMessage): boolean {
     if (incoming.method !== "POST" || this.#service === undefined) return false;
-    return this.#inFlight < MAX_REVIEWS_IN_FLIGHT && isJson(incoming) && !isTooLarge(incoming, MAX_REVIEW_BYTES);
+    return isJson(incoming) && !isTooLarge(incoming, MAX_REVIEW_BYTES);
   }
 
-  #left(): void {
+  #left(place: Place | undefined): void {
+    place?.leave();
     this.#inFlight--;
     if (this.#inFlight === 0) this.#idle?.();
   }
@@ -232,8 +245,9 @@ export class WebhookServer {
     if (isTooLarge(incoming, MAX_REVIEW_BYTES)) throw tooLarge(MAX_REVIEW_BYTES);
     const body = incoming instanceof ReceivedCall ? incoming.received : undefined;
     if (body === undefined) {
-      service.rejected(503, "too many reviews in flight");
-      return this.#text(503, "too many reviews are under way here, try another replica");
+      const { status, message } = busy();
+      service.rejected(status, message);
+      return this.#text(status, message);
     }
     if (body instanceof BadReview) throw body;
     const call: Call = { cell, kind, body, timeout: context.req.query("timeout"), gone: () => outgoing.destroyed };
