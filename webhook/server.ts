@@ -203,6 +203,7 @@ export class WebhookServer {
    */
   #receive(incoming: ReceivedCall, outgoing: ServerResponse): void {
     const { socket } = incoming;
+    this.slowCallers.began(socket);
     const place = this.#isTaken(incoming)
       ? readBody(incoming, this.#room, MAX_REVIEW_BYTES, (body) => {
           this.slowCallers.complete(socket);
@@ -216,7 +217,6 @@ export class WebhookServer {
       return;
     }
     this.#inFlight++;
-    this.slowCallers.began(socket);
   }
 
   #isTaken(incoming: IncomingMessage): boolean {

@@ -95,6 +95,13 @@ describe("a connection", () => {
     expect(received).toMatch(/^HTTP\/1.1 408 /);
   });
 
+  it("that sent a request and half of the next one's body in one piece is closed", async () => {
+    socket.write(`${REQUEST}${HEAD}Content-Length: 2\r\n\r\n{`);
+    await answered(1);
+    await looksUntilClosed();
+    expect(received).toContain("HTTP/1.1 408 ");
+  });
+
   it("that sent half of its second request is closed", async () => {
     socket.write(REQUEST);
     await answered(1);

@@ -6,8 +6,8 @@ import { BODY_TICKS, HEADERS_TICKS } from "./limits.ts";
 interface Caller {
   /** Bytes that had been read of it when its last request was complete. */
   restBytes: number;
-  /** The headers of a request are in, its body is not. */
-  isSending: boolean;
+  /** Requests whose headers are in and whose bodies are not: more than one while those that came in one piece are taken apart. */
+  sending: number;
   /** Looks in a row that found the same request unfinished. */
   ticks: number;
 }
@@ -25,7 +25,7 @@ export class SlowCallers {
   /** Follows the connections of `server` from their handshakes on. */
   constructor(server: Server) {
     server.on("secureConnection", (socket) => {
-      this.#callers.set(socket, { restBytes: 0, isSending: false, ticks: 0 });
+      this.#callers.set(socket, { restBytes: 0, sending: 0, ticks: 0 });
       socket.once("close", () => this.#callers.delete(socket));
     });
   }
@@ -34,15 +34,16 @@ export class SlowCallers {
   began(socket: Socket): void {
     const caller = this.#callers.get(socket);
     if (caller === undefined) return;
-    caller.isSending = true;
+    caller.sending++;
     caller.ticks = 0;
   }
 
-  /** A request is in, or will not be read: what comes next begins another one. */
+  /** Once for each that {@link began}: it is in, or will not be read. What comes next begins another one. */
   complete(socket: Socket): void {
     const caller = this.#callers.get(socket);
     if (caller === undefined) return;
-    caller.isSending = false;
+    // The next one's headers may be in already.
+    if (--caller.sending > 0) return;
     caller.ticks = 0;
     caller.restBytes = socket.bytesRead;
   }
@@ -50,8 +51,9 @@ export class SlowCallers {
   /** To be called every {@link CHECK_CALLERS_EVERY_MS}. */
   look(): void {
     for (const [socket, caller] of this.#callers) {
-      if (!caller.isSending && socket.bytesRead === caller.restBytes) caller.ticks = 0;
-      else if (++caller.ticks > (caller.isSending ? BODY_TICKS : HEADERS_TICKS)) end(socket);
+      const isSending = caller.sending > 0;
+      if (!isSending && socket.bytesRead === caller.restBytes) caller.ticks = 0;
+      else if (++caller.ticks > (isSending ? BODY_TICKS : HEADERS_TICKS)) end(socket);
     }
   }
 }
