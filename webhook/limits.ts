@@ -82,7 +82,7 @@ export const NODE_LIMITS = {
 export const CHECK_CALLERS_EVERY_MS = 2_000;
 /** Looks that headers may take: 10 s. */
 export const HEADERS_TICKS = 5;
-/** Looks that a body may take: what takes longer than the longest review can wait is not worth reading. */
+/** Looks that a body may take, and an answer until it is read: what takes longer than the longest review can wait is not worth reading. */
 export const BODY_TICKS = Math.ceil((MAX_TIMEOUT_MS + 5_000) / CHECK_CALLERS_EVERY_MS);
 
 /** Copies of protectors are read once, at the start (design 7). */

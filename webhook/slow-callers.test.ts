@@ -102,6 +102,22 @@ describe("a connection", () => {
     expect(received).toContain("HTTP/1.1 408 ");
   });
 
+  it("whose answers are not read is closed", async () => {
+    socket.pause();
+    // Each is refused with its own path, until no buffer on the way takes any more.
+    const request = REQUEST.replace("east", "x".repeat(14_000));
+    socket.on("error", () => undefined);
+    for (let looks = 0; looks < 100 * BODY_TICKS && !socket.closed; ) {
+      if (socket.writableLength < 1_000_000) socket.write(request);
+      else {
+        server.slowCallers.look();
+        looks++;
+      }
+      await turn();
+    }
+    await expect.poll(() => socket.closed).toBe(true);
+  });
+
   it("that sent half of its second request is closed", async () => {
     socket.write(REQUEST);
     await answered(1);

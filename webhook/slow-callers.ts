@@ -10,12 +10,14 @@ interface Caller {
   sending: number;
   /** Looks in a row that found the same request unfinished. */
   ticks: number;
+  /** Looks in a row at which answers waited for the caller to take them. */
+  unread: number;
 }
 
 const TIMED_OUT = "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n";
 
 /**
- * Ends connections whose request is half sent and does not go on (design 11). Node's own limits also end a new connection on which nothing
+ * Ends connections whose request is half sent and does not go on, or whose answers are not read (design 11). Node's own limits also end a new connection on which nothing
  * was sent yet: Go's transport, which apiservers use, opens some that it needs only later, and does not repeat a review that it
  * sends on one just as it is closed. Looks are counted, not time: a stall of this process is not laid at the caller's door.
  */
@@ -25,7 +27,7 @@ export class SlowCallers {
   /** Follows the connections of `server` from their handshakes on. */
   constructor(server: Server) {
     server.on("secureConnection", (socket) => {
-      this.#callers.set(socket, { restBytes: 0, sending: 0, ticks: 0 });
+      this.#callers.set(socket, { restBytes: 0, sending: 0, ticks: 0, unread: 0 });
       socket.once("close", () => this.#callers.delete(socket));
     });
   }
@@ -51,6 +53,9 @@ export class SlowCallers {
   /** To be called every {@link CHECK_CALLERS_EVERY_MS}. */
   look(): void {
     for (const [socket, caller] of this.#callers) {
+      caller.unread = socket.writableLength === 0 ? 0 : caller.unread + 1;
+      // Not in order: what is still to be written would be waited for.
+      if (caller.unread > BODY_TICKS) socket.destroy();
       const isSending = caller.sending > 0;
       if (!isSending && socket.bytesRead === caller.restBytes) caller.ticks = 0;
       else if (++caller.ticks > (isSending ? BODY_TICKS : HEADERS_TICKS)) end(socket);
