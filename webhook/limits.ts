@@ -27,6 +27,9 @@ export const MAX_BODY_BYTES = 128 * 1024 * 1024;
 /** Counted for each chunk beside its own bytes: a chunk of a single byte takes half a kilobyte of memory. */
 export const CHUNK_BYTES = 512;
 
+/** HTTP/1.1 carries one review at a time; the rest is for those that are half open, or kept for later. */
+export const MAX_CONNECTIONS = MAX_REVIEWS_IN_FLIGHT + 2_000;
+
 /** Requests that wait for one protector; beyond it the answer is "busy" at once. */
 export const MAX_WAITING_PER_PROTECTOR = 4_000;
 

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { connect, type TLSSocket } from "node:tls";
 import { afterEach, expect, test } from "vitest";
 import { createCertificateAuthority, issueCertificate } from "../shared/runtime/x509.ts";
-import { CHUNK_BYTES, MAX_BODY_BYTES, MAX_REVIEW_BYTES } from "./limits.ts";
+import { CHUNK_BYTES, MAX_BODY_BYTES, MAX_CONNECTIONS, MAX_REVIEW_BYTES } from "./limits.ts";
 import type { RoomLimits } from "./room.ts";
 import { type Handler, WebhookServer } from "./server.ts";
 
@@ -30,12 +30,12 @@ afterEach(async () => {
   await server.close();
 });
 
-async function start(limits?: RoomLimits, handle: Handler = () => ({ status: 200, body: "{}" })): Promise<void> {
+async function start(limits: RoomLimits, handle: Handler = () => ({ status: 200, body: "{}" })): Promise<void> {
   server = new WebhookServer({
     certificate: { cert: serving.certificatePem, key: serving.privateKeyPem },
     pathPrefix: "/webhook",
     cells: new Set(["east"]),
-    ...(limits === undefined ? {} : { limits }),
+    limits: { ...limits, connections: MAX_CONNECTIONS },
   });
   server.serve({ handle, rejected: (status) => rejected.push(status), crashed: () => undefined });
   await server.listen(0, "127.0.0.1");

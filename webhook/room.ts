@@ -1,4 +1,4 @@
-import { CHUNK_BYTES, MAX_BODY_BYTES, MAX_REVIEWS_IN_FLIGHT } from "./limits.ts";
+import { CHUNK_BYTES } from "./limits.ts";
 
 export interface RoomLimits {
   readonly reviews: number;
@@ -27,7 +27,7 @@ export class Room {
   #reviews = 0;
   #bytes = 0;
 
-  constructor(limits: RoomLimits = { reviews: MAX_REVIEWS_IN_FLIGHT, bytes: MAX_BODY_BYTES }) {
+  constructor(limits: RoomLimits) {
     this.#limits = limits;
   }
 

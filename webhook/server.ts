@@ -1,12 +1,14 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { createServer, type Server } from "node:https";
+import type { Socket } from "node:net";
 import { getRequestListener, type HttpBindings } from "@hono/node-server";
 import type { Context } from "hono";
 import { Hono } from "hono/tiny";
 import { atOnce, type Eventual } from "./at-once.ts";
 import { busy, isJson, isTooLarge, ReceivedCall, readBody, tooLarge } from "./body.ts";
+import { Connections } from "./connections.ts";
 import { EndOfTurn } from "./end-of-turn.ts";
-import { MAX_REVIEW_BYTES, NODE_LIMITS } from "./limits.ts";
+import { MAX_BODY_BYTES, MAX_CONNECTIONS, MAX_REVIEW_BYTES, MAX_REVIEWS_IN_FLIGHT, NODE_LIMITS } from "./limits.ts";
 import { BadReview } from "./review.ts";
 import { type Place, Room, type RoomLimits } from "./room.ts";
 import { SlowCallers } from "./slow-callers.ts";
@@ -37,13 +39,17 @@ export interface Reply {
 
 export type Handler = (call: Call) => Eventual<Reply>;
 
+export interface ServerLimits extends RoomLimits {
+  readonly connections: number;
+}
+
 export interface ServerOptions {
   readonly certificate: ServingCertificate;
   /** For example `/webhook`. */
   readonly pathPrefix: string;
   readonly cells: ReadonlySet<string>;
   /** Default: those of `limits.ts`. */
-  readonly limits?: RoomLimits;
+  readonly limits?: ServerLimits;
 }
 
 /** What serves the calls; a server without it answers 503. */
@@ -57,6 +63,11 @@ export interface Service {
 
 type Env = { Bindings: HttpBindings };
 
+const LIMITS: ServerLimits = {
+  reviews: MAX_REVIEWS_IN_FLIGHT,
+  bytes: MAX_BODY_BYTES,
+  connections: MAX_CONNECTIONS,
+};
 const OTHER_METHODS = ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"];
 const JSON_HEADERS = { "content-type": "application/json" };
 const TEXT_HEADERS = { "content-type": "text/plain; charset=utf-8" };
@@ -75,6 +86,7 @@ export class WebhookServer {
   readonly #server: Server;
   readonly #endOfTurn = new EndOfTurn();
   readonly slowCallers: SlowCallers;
+  readonly #connections: Connections;
   readonly #room: Room;
   readonly #answer: ReturnType<typeof getRequestListener>;
   #certificate: ServingCertificate;
@@ -86,7 +98,8 @@ export class WebhookServer {
   constructor(options: ServerOptions) {
     this.#options = options;
     this.#certificate = options.certificate;
-    this.#room = new Room(options.limits);
+    const limits = options.limits ?? LIMITS;
+    this.#room = new Room(limits);
     // Only apiservers may call, where they show a certificate (design 11); everybody else ends at the handshake.
     const mutual = options.certificate.ca !== undefined;
     const app = this.#routes();
@@ -107,6 +120,7 @@ export class WebhookServer {
     // A handshake that fails is the caller's trouble; without a listener it would end the process.
     this.#server.on("tlsClientError", () => undefined);
     this.slowCallers = new SlowCallers(this.#server);
+    this.#connections = new Connections(this.#server, limits.connections);
   }
 
   /** Reviews that are not answered yet. */
@@ -208,7 +222,7 @@ export class WebhookServer {
       ? readBody(incoming, this.#room, MAX_REVIEW_BYTES, (body) => {
           this.slowCallers.complete(socket);
           incoming.received = body;
-          this.#endOfTurn.after(() => void this.#answer(incoming, outgoing).then(() => this.#left(place)));
+          this.#endOfTurn.after(() => void this.#answer(incoming, outgoing).then(() => this.#left(socket, place)));
         })
       : undefined;
     if (place === undefined) {
@@ -217,6 +231,7 @@ export class WebhookServer {
       return;
     }
     this.#inFlight++;
+    this.#connections.reviewing(socket);
   }
 
   #isTaken(incoming: IncomingMessage): boolean {
@@ -224,8 +239,9 @@ export class WebhookServer {
     return isJson(incoming) && !isTooLarge(incoming, MAX_REVIEW_BYTES);
   }
 
-  #left(place: Place | undefined): void {
+  #left(socket: Socket, place: Place | undefined): void {
     place?.leave();
+    this.#connections.answered(socket);
     this.#inFlight--;
     if (this.#inFlight === 0) this.#idle?.();
   }
