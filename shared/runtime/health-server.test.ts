@@ -1,5 +1,7 @@
+import { once } from "node:events";
+import { connect, type Socket } from "node:net";
 import { afterEach, describe, expect, it } from "vitest";
-import { HealthServer, type HealthServerOptions } from "./health-server.ts";
+import { HealthServer, type HealthServerOptions, MAX_CONNECTIONS } from "./health-server.ts";
 import type { CheckResult } from "./lifecycle.ts";
 
 const ANY_PORT = { host: "127.0.0.1", port: 0 };
@@ -108,5 +110,20 @@ describe("health server", () => {
       exitCode: 2,
       message: `cannot listen on 127.0.0.1:${first.healthPort}: the address is in use by another process; choose another --metrics-bind-address`,
     });
+  });
+});
+
+describe("a crowd of connections that ask for nothing", () => {
+  it("keeps no probe out: the oldest of them are ended", async () => {
+    const server = await serve();
+    const crowd: Socket[] = [];
+    for (let count = 0; count < 2 * MAX_CONNECTIONS; count++) {
+      const socket = connect(server.healthPort, "127.0.0.1");
+      crowd.push(socket.on("error", () => undefined).resume());
+      await once(socket, "connect");
+    }
+    expect(await get(server.healthPort, "/livez")).toEqual({ status: 200, body: "ok" });
+    await expect.poll(() => crowd.filter(({ closed }) => !closed).length).toBeLessThan(MAX_CONNECTIONS);
+    for (const socket of crowd) socket.destroy();
   });
 });

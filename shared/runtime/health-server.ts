@@ -1,4 +1,5 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { Socket } from "node:net";
 import type { CheckResult } from "./lifecycle.ts";
 import type { BindAddress } from "./option-types.ts";
 
@@ -40,7 +41,8 @@ interface Answer {
 
 /** Probes and scrapes are tiny; whoever takes longer or comes in crowds holds no resources here. */
 const REQUEST_TIMEOUT_MS = 10_000;
-const MAX_CONNECTIONS = 256;
+/** Beyond it the connection that asked for something the longest ago is ended. */
+export const MAX_CONNECTIONS = 256;
 
 /**
  * The plain HTTP server of `/healthz`, `/livez`, `/readyz` (`?verbose`, `?exclude=CHECK`) and `/metrics`, as kube-apiserver
@@ -119,12 +121,33 @@ async function listen(address: BindAddress, option: string, routes: Readonly<Rec
       void respond(routes, request, response);
     },
   );
-  server.maxConnections = MAX_CONNECTIONS;
+  boundConnections(server);
   await new Promise<void>((resolve, reject) => {
     server.once("error", (error: NodeJS.ErrnoException) => reject(new BindError(address, option, error)));
     server.listen({ port: address.port, ...(address.host === undefined ? {} : { host: address.host }) }, resolve);
   });
   return server;
+}
+
+/**
+ * Not by `maxConnections`, which turns the next one away: with idle connections alone anybody who reaches the port could keep the
+ * kubelet's probes out, and get a process restarted that is well.
+ */
+function boundConnections(server: Server): void {
+  const sockets = new Set<Socket>();
+  server.on("connection", (socket: Socket) => {
+    sockets.add(socket);
+    socket.once("close", () => sockets.delete(socket));
+    for (const oldest of sockets) {
+      if (sockets.size <= MAX_CONNECTIONS) break;
+      sockets.delete(oldest);
+      oldest.destroy();
+    }
+  });
+  server.on("request", ({ socket }: IncomingMessage) => {
+    // Behind all others; one that was ended meanwhile stays out.
+    if (sockets.delete(socket)) sockets.add(socket);
+  });
 }
 
 async function respond(
