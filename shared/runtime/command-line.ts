@@ -1,12 +1,14 @@
 import { readFileSync } from "node:fs";
 import { mounted } from "./mount-root.ts";
 import { type OptionSet, type OptionsDefinition, parseOptions, type Values } from "./options.ts";
+import { endBySignals } from "./system-process.ts";
 
 /**
  * Returns the values of this process's options. When there is something to print instead (`--help`, problems and so on), prints
- * it and exits: 0, or 2 for a wrong configuration.
+ * it and exits: 0, or 2 for a wrong configuration. From now on a signal ends the process, too.
  */
 export async function commandLine<const O extends OptionSet>(definition: OptionsDefinition<O>): Promise<Values<O>> {
+  endBySignals();
   const parsed = await parseOptions(definition, process.argv.slice(2), process.env, (path) =>
     readFileSync(mounted(path), "utf8"),
   );

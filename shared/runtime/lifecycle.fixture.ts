@@ -1,4 +1,5 @@
 /** A small process for `lifecycle.process.test.ts`: prints what happens to it. Argument: what is to go wrong. */
+import { commandLine } from "./command-line.ts";
 import { HealthServer } from "./health-server.ts";
 import { Lifecycle } from "./lifecycle.ts";
 import { systemPorts } from "./system-ports.ts";
@@ -6,6 +7,14 @@ import { systemProcess } from "./system-process.ts";
 
 const [mode = "", port = "0"] = process.argv.slice(2);
 const say = (text: string): boolean => process.stdout.write(`${text}\n`);
+if (mode === "starting") {
+  process.argv.splice(2);
+  await commandLine({ name: "fixture", version: "0", summary: "", options: {} });
+  const release = systemProcess.hold();
+  say("options read");
+  // As one that waits for its credentials.
+  await new Promise(() => release);
+}
 const lifecycle = new Lifecycle({
   ports: systemPorts,
   process: systemProcess,

@@ -50,6 +50,14 @@ describe("a real process", () => {
     expect(running.output()).toMatch(/stopping\nstopped\nstopped\nexit\n$/);
   });
 
+  // Not by the signal itself, which the kernel keeps from the first process of a container that has no handler for it.
+  it.each(["SIGTERM", "SIGINT"] as const)("that is still starting ends with code 0 at %s", async (signal) => {
+    const running = start("starting");
+    await running.printed("options read");
+    running.child.kill(signal);
+    expect(await running.exited).toEqual({ code: 0, signal: null });
+  });
+
   it("ends at once at the second signal", async () => {
     const running = start("stuck");
     await running.printed("started");
