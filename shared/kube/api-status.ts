@@ -1,5 +1,11 @@
 import * as v from "valibot";
 
+/**
+ * A server that asks for more is asked again at this pace all the same, so that recovery is never put off for long: work that waits out
+ * what a proxy said during an outage of seconds is not woken by anything else.
+ */
+const MAX_RETRY_AFTER_MS = 60_000;
+
 const Status = v.looseObject({
   kind: v.literal("Status"),
   code: v.optional(v.number(), 0),
@@ -24,6 +30,7 @@ export interface ApiStatus {
   readonly message: string;
   /** The object that the answer is about; absent when the path itself is not served. */
   readonly name: string | undefined;
+  /** Bounded. */
   readonly retryAfterMs: number | undefined;
   /** "Too large resource version": the server has not reached the version that was asked for. */
   readonly versionTooLarge: boolean;
@@ -41,18 +48,22 @@ export function parseStatus(source: unknown): ApiStatus | undefined {
     reason,
     message,
     name: details?.name,
-    retryAfterMs: seconds !== undefined && seconds > 0 ? seconds * 1000 : undefined,
+    retryAfterMs: seconds !== undefined && seconds > 0 ? bounded(seconds) : undefined,
     versionTooLarge:
       causes.some((cause) => cause.reason === "ResourceVersionTooLarge") ||
       message.includes("Too large resource version"),
   };
 }
 
-/** `Retry-After` in whole seconds, as apiservers send it, in milliseconds. The HTTP-date form needs a clock and is not used there. */
+/** `Retry-After` in whole seconds, as apiservers send it, in milliseconds, bounded. The HTTP-date form needs a clock and is not used there. */
 export function retryAfterHeaderMs(headers: Readonly<Record<string, string>>): number | undefined {
   const value = headers["retry-after"];
   if (value === undefined || !/^[0-9]{1,9}$/.test(value)) return undefined;
-  return Number(value) * 1000;
+  return bounded(Number(value));
+}
+
+function bounded(seconds: number): number {
+  return Math.min(seconds * 1000, MAX_RETRY_AFTER_MS);
 }
 
 /** JSON or undefined. */

@@ -48,6 +48,16 @@ describe("results", () => {
     ["422", answer(422, status(422, { reason: "Invalid" })), { kind: "rejected", status: 422, reason: "Invalid" }],
     ["403", answer(403, status(403, { reason: "Forbidden" })), { kind: "rejected", status: 403 }],
     ["401", answer(401, status(401)), { kind: "unavailable", sent: false, status: 401 }],
+    [
+      "429 for a day",
+      answer(429, status(429), { "retry-after": "86400" }),
+      { kind: "unavailable", sent: false, retryAfterMs: 60_000 },
+    ],
+    [
+      "503 for ages",
+      answer(503, status(503, { details: { retryAfterSeconds: 1e300 } })),
+      { kind: "unavailable", retryAfterMs: 60_000 },
+    ],
     ["429", answer(429, status(429), { "retry-after": "3" }), { kind: "unavailable", sent: false, retryAfterMs: 3000 }],
     [
       "429 of a webhook",
