@@ -21,6 +21,7 @@ export interface GivenCredentials {
 export class FileCredentials implements CredentialSource {
   readonly #given: GivenCredentials;
   #tls: TlsMaterial | undefined;
+  #bearer: string | undefined;
 
   constructor(given: GivenCredentials) {
     this.#given = given;
@@ -45,10 +46,13 @@ export class FileCredentials implements CredentialSource {
       const value = tokenText.trim();
       // What is no header value would make the HTTP client quote it in its error.
       if (!/^[\x21-\x7e]+$/.test(value)) {
+        // A file that is written in place is empty first: until the new token follows, the old one is the one to use.
+        if (this.#bearer !== undefined) return this.#bearer;
         const place = typeof token === "object" ? token.path : where;
         throw new AccessError("malformed", `${place}: the token is empty or has characters that no token has`);
       }
-      return `Bearer ${value}`;
+      this.#bearer = `Bearer ${value}`;
+      return this.#bearer;
     }
     if (basic === undefined) return undefined;
     return `Basic ${Buffer.from(`${basic.username}:${basic.password}`).toString("base64")}`;

@@ -219,6 +219,19 @@ describe("files that change", () => {
     expect(await token(100_000)).toBe("Bearer three!!");
   });
 
+  test("a token file that is emptied before it is written: the old token is used until then", async () => {
+    write("token", "one");
+    const { credentials } = await loadClusterAccess(kubeconfig({ user: { tokenFile: "token" } }));
+    for (const [text, atMs, used] of [
+      ["", 5_000, "Bearer one"],
+      ["two", 10_000, "Bearer two"],
+      ["\n", 15_000, "Bearer two"],
+    ] as const) {
+      write("token", text);
+      expect((await credentials.current(atMs)).authorization).toBe(used);
+    }
+  });
+
   test("a certificate and its key are changed together: half of a new pair is not used", async () => {
     const certificate = write("client.crt", client.certificatePem);
     const key = write("client.key", client.privateKeyPem);
