@@ -70,6 +70,7 @@ export const hostileBucket: fc.Arbitrary<Bucket> = fc.record(
     nonce: fc.constantFrom("", "+", "a", "a,b", "+,c", ",,", "+,+,d"),
     paid: fc.boolean(),
     firstTime: time,
+    podGeneration: fc.constantFrom(0, 7, -1, 2 ** 53, 2 ** 63 - 1024, -(2 ** 63)),
     packed: fc.constantFrom("", "1;", "2;AAAA", "1;!!!!", "1;////", "1;AAEAAA"),
   },
   { requiredKeys: ["startTime"] },

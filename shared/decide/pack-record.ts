@@ -11,6 +11,12 @@ export interface Chain {
 
 export const newChain = (): Chain => ({ version: 0, micros: 0 });
 
+/**
+ * The schema lets any 64-bit generation through. No pod has one that is cut here, and one record that could not be packed would
+ * keep all others from being written.
+ */
+const MAX_GENERATION = 2 ** 52 - 1;
+
 /** Versions of so many digits are safe integers, and so are their differences. */
 const MAX_NUMERIC_DIGITS = 15;
 
@@ -56,7 +62,7 @@ export function writeRecord(out: ByteWriter, chain: Chain, record: ReservationRe
   out.byte(flags);
   if (isNumber) writeVersion(out, chain, Number(version));
   else if (version !== undefined) out.text(version);
-  if (podGeneration !== undefined) out.signed(podGeneration);
+  if (podGeneration !== undefined) out.signed(Math.max(-MAX_GENERATION, Math.min(podGeneration, MAX_GENERATION)));
   writeMicros(out, chain, startMicros);
   if (firstMicros !== startMicros) out.signed(firstMicros - startMicros);
   out.unsigned(nonces.length);

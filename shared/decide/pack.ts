@@ -33,7 +33,7 @@ const WHOLE_UID = 16;
 const PAID = 32;
 const OPERATION_SHIFT = 6;
 
-/** Packs in the given order; oldest first is the shortest. Times and versions beyond safe integers throw (`time.ts` clamps). */
+/** Packs in the given order; oldest first is the shortest. Times beyond safe integers throw (`time.ts` clamps). */
 export function pack(reservations: readonly Reservation[]): string {
   const table = new PrefixTable();
   const body = new ByteWriter();
