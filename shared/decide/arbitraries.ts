@@ -63,7 +63,7 @@ export const hostileBucket: fc.Arbitrary<Bucket> = fc.record(
     startTime: time,
     endTime: fc.option(time),
     podUID: fc.constantFrom("", "u1", "u2", "u3"),
-    podName: fc.constantFrom("", "p1", "p2"),
+    podName: fc.constantFrom("", "p1", "p2", "p".repeat(300)),
     counter: fc.option(fc.integer({ min: -3, max: 5 })),
     podResourceVersion: version,
     operation: fc.constantFrom("DELETE", "EVICT", "UPDATE", "", "PATCH"),

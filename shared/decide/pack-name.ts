@@ -8,7 +8,7 @@ import type { ByteReader, ByteWriter } from "./bytes.ts";
 const ALPHABET = "bcdfghjklmnpqrstvwxz2456789";
 const BASE = ALPHABET.length;
 const GENERATED_LENGTH = 5;
-/** A pod's name is a DNS subdomain. Longer ones are packed all the same, but a reader refuses them. */
+/** A pod's name is a DNS subdomain. A reader refuses longer ones, so that a short text can't become a large history. */
 const MAX_NAME_CHARS = 253;
 const GENERATED = new RegExp(`^[${ALPHABET}]{${GENERATED_LENGTH}}$`);
 
@@ -18,7 +18,9 @@ export interface NameParts {
   readonly isGenerated: boolean;
 }
 
-export function splitName(name: string): NameParts {
+/** The parts of a name; undefined for one that a reader would refuse, and with it all that is packed beside it. */
+export function splitName(name: string | undefined): NameParts | undefined {
+  if (name === undefined || name.length > MAX_NAME_CHARS) return undefined;
   const end = name.lastIndexOf("-") + 1;
   const suffix = name.slice(end);
   return { prefix: name.slice(0, end), suffix, isGenerated: GENERATED.test(suffix) };

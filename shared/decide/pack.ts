@@ -90,7 +90,7 @@ function read(packed: string): Reservation[] | undefined {
 function writeReservation(out: ByteWriter, table: PrefixTable, chain: Chain, reservation: Reservation): void {
   const { uid, podName, weight } = reservation;
   const records = orderedRecords(reservation);
-  const name = podName === undefined ? undefined : splitName(podName);
+  const name = splitName(podName);
   const first = records[0];
   const plain = records.length === 1 && first !== undefined && isPlainRecord(first[1]) ? first : undefined;
   const isWhole = name === undefined && uid !== undefined;
