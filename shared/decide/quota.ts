@@ -143,7 +143,7 @@ export function decide(state: ProtectorState, request: DisruptionRequest): Decis
     facts: factsOf(state, request.criterion),
   };
   const verdict = verdictOf(question);
-  const final = verdict.allowed || !request.forced ? verdict : force(question, verdict);
+  const final = verdict.allowed || !request.forced ? verdict : force(question);
   const facts = !final.allowed && final.cause === "PreActivity" ? withPreActivities(question) : question.facts;
   return { ...final, facts };
 }
@@ -256,12 +256,13 @@ function refuseUncounted({ cell }: Question): Verdict | undefined {
 }
 
 /** The annotation lets go what every rule refuses; the reservation is made all the same, unless there is no room for it. */
-function force(question: Question, refusal: Verdict): Verdict {
-  const { podClass, request } = question;
-  const isFull = !refusal.allowed && refusal.cause === "HistoryFull";
-  if (isFull || (podClass === "Unavailable" && request.operation === "DELETE")) return free("Forced");
-  if (podClass === "Available") return { allowed: true, reason: "Forced", write: RESERVED };
-  return { allowed: true, reason: "Forced", write: podClass === "Immature" ? PINNED : unavailablePin(question) };
+function force(question: Question): Verdict {
+  const { podClass, request, held, state } = question;
+  if (podClass === "Unavailable" && request.operation === "DELETE") return free("Forced");
+  const write = podClass === "Available" ? RESERVED : podClass === "Immature" ? PINNED : unavailablePin(question);
+  // Whatever it is that refused: a history that is full says so last of all.
+  const isFull = held === undefined && historyBytes(state) > (write.paid ? HARD_CAP_BYTES : PIN_CAP_BYTES);
+  return isFull ? free("Forced") : { allowed: true, reason: "Forced", write };
 }
 
 /**

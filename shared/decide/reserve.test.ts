@@ -60,6 +60,20 @@ describe("limits (design 5.3, 5.5)", () => {
     expect(written).toBeLessThan(HARD_CAP_BYTES);
     expect(PIN_CAP_BYTES).toBeLessThan(HARD_CAP_BYTES);
   });
+
+  test.each([
+    ["the capacity is at its minimum", [makeCell("a", 0)]],
+    ["nobody counts the cell", []],
+    ["the cell is on hold", [makeCell("a", 9, [], { hold: "Gone/1" })]],
+  ])("what is forced while %s is let go without a record once the history is full", (_, cells) => {
+    const state = stateOf(cells);
+    for (let index = 0; index < MANY; index++) admit(state, makeRequest(makePod(`web-${index}`), { forced: true }));
+    expect(verdictLine(decide(state, makeRequest(makePod("another"), { forced: true })))).toBe("allow Forced");
+    expect(verdictLine(decide(state, makeRequest(makePod("web-0"), { forced: true })))).toContain("w=1 paid");
+    const ledger = state.cells.get("a")?.ledger;
+    expect(ledger?.bytesAtMost).toBeLessThan(HARD_CAP_BYTES + 1024);
+    expect(ledger?.reservationCount).toBeGreaterThan(2500);
+  });
 });
 
 describe("taking back and keeping (design 5.7)", () => {
