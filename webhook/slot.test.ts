@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { ask, many, setup, tally } from "../test/support/slot-rig.ts";
-import { noncesOf, pod } from "./fixtures.ts";
+import { noncesOf, pod, unready } from "./fixtures.ts";
 
 describe("one request", () => {
   test("is admitted by one write, without a wait", async () => {
@@ -97,6 +97,20 @@ describe("requests that arrive together", () => {
     expect(tally([older, newer])).toEqual({ allowed: 2 });
     expect(noncesOf(store.object).get("uid-web-0")).toEqual([older.work.request.nonce, newer.work.request.nonce]);
     expect(store.object.status?.cells[0]?.admissionHistory?.buckets).toMatchObject([{ podResourceVersion: "60" }]);
+  });
+
+  test("a denial does not wait until nothing else is written", async () => {
+    const { time, store, slot } = setup(10);
+    const denied = ask(time, slot, pod("web-0"));
+    for (let sick = 0; sick < 300; sick++) {
+      const target = unready(`sick-${sick}`);
+      const nonce = `sick${String(sick).padStart(4, "0")}`;
+      ask(time, slot, target, { request: { ...denied.work.request, pod: target, nonce, operation: "EVICT" } });
+      await time.advance(3);
+    }
+    expect(store.writes).toBeGreaterThan(200);
+    expect(denied.outcome).toMatchObject({ kind: "refused", decision: { verdict: "Denial", cause: "AtMinimum" } });
+    expect(denied.atMs).toBeLessThan(20);
   });
 
   test("a flood beyond the bound is told so at once", async () => {

@@ -176,10 +176,10 @@ export class ProtectorSlot {
     for (const work of round.done) this.#waiting.settle(work, { kind: "done" });
     for (const { work, decision } of round.free)
       this.#waiting.settle(work, { kind: "allowed", decision, written: false });
-    // A refusal may rest on what this very round is about to write: with a write under way it is decided again on its answer.
     if (this.#putOff(round)) return;
+    const isAnswered = this.#refuse(round);
     if (round.writes.length > 0) await this.#write(round);
-    else if (!this.#refuse(round)) await this.#read("confirm");
+    else if (!isAnswered) await this.#read("confirm");
   }
 
   /** While the core recovers, what would be reserved is answered busy; true when the rest has to be planned anew without it. */
@@ -213,10 +213,12 @@ export class ProtectorSlot {
   }
 
   /** Answers the refusals that rest on a version no older than the request; false when one needs a fresh read (L6). */
-  #refuse(round: Round): boolean {
-    const { sentMs } = round.base;
+  #refuse({ base: { sentMs }, refused, writes }: Round): boolean {
     let complete = true;
-    for (const { work, decision } of round.refused) {
+    for (const { work, decision } of refused) {
+      // Busy may rest on what this very round is about to write, and is decided again on its answer. A denial rests on the counts,
+      // which no webhook writes: it does not wait for a round without a write, which a busy protector may not have for long.
+      if (writes.length > 0 && decision.verdict === "Busy") continue;
       if (isLeftOut("ConfirmRefusal") || (sentMs !== undefined && sentMs >= work.arrivedMs))
         this.#waiting.settle(work, { kind: "refused", decision });
       else complete = false;
