@@ -11,6 +11,8 @@ test.each(["r-1", "", '"', "\\", "a\nb", "ü", "\u2028", "\ud800"])(
 
 test.each<[Answer, object]>([
   [{ warnings: ["w"] }, { allowed: true, warnings: ["w"] }],
+  // A warning of several lines would never be seen: it travels as an HTTP header.
+  [{ warnings: ["because\r\n\tof this\n: so"] }, { allowed: true, warnings: ["because of this : so"] }],
   [{ auditAnnotations: { decision: "d" } }, { allowed: true, auditAnnotations: { decision: "d", review: "r-1" } }],
   [{ patch: [] }, { allowed: true, patchType: "JSONPatch", patch: "W10=" }],
   [

@@ -104,6 +104,14 @@ export interface Answer {
 /** Around the uid of an answer that allows and says nothing else, which most do. */
 const [BEFORE_UID = "", AFTER_UID = ""] = JSON.stringify(reviewResponse({ uid: "", allowed: true })).split('""');
 
+/**
+ * kube-apiserver hands warnings on in HTTP headers, and drops one with a control character without a word: texts of users, as the
+ * reason of a suspension, may have several lines.
+ */
+function oneLine(warning: string): string {
+  return warning.replace(/\p{Cc}+/gu, " ");
+}
+
 /** The AdmissionReview that answers the request of this uid, as JSON. */
 export function encodeAnswer(uid: string, { refusal, warnings, auditAnnotations, patch }: Answer): string {
   if (refusal === undefined && warnings === undefined && auditAnnotations === undefined && patch === undefined)
@@ -112,7 +120,7 @@ export function encodeAnswer(uid: string, { refusal, warnings, auditAnnotations,
     uid,
     allowed: refusal === undefined,
     ...(refusal === undefined ? {} : { status: refusal }),
-    ...(warnings === undefined ? {} : { warnings }),
+    ...(warnings === undefined ? {} : { warnings: warnings.map(oneLine) }),
     // The id under which this replica's log tells of it: what leads from a line of the audit log to one of that log.
     ...(auditAnnotations === undefined ? {} : { auditAnnotations: { ...auditAnnotations, review: uid } }),
     ...(patch === undefined ? {} : jsonPatch(patch)),
