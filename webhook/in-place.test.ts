@@ -11,6 +11,7 @@ const app = (change: Json = {}): Json => ({ name: "app", image: "app:1", resizeP
 const sized = (cpu: string, memory: string): Json => ({
   resources: { requests: { cpu, memory }, limits: { memory: "2Gi" } },
 });
+const ofPod = (cpu: string, memory: string): Json => ({ resources: { limits: { cpu, memory } } });
 const pod = (containers: Json[], more: Json = {}): Json => ({
   metadata: { name: "web-0" },
   spec: { containers, ...more },
@@ -31,6 +32,30 @@ test.each<[string, Json, Json, string[]]>([
     ["app"],
   ],
   ["a limit of memory that is taken away", pod([app(sized("1", "1Gi"))]), pod([app({ resources: {} })]), ["app"]],
+  [
+    "the pod's limit of memory, of which the container has none of its own",
+    pod([app(), { name: "b" }, app({ name: "c", resources: { limits: { memory: "0" } } })], ofPod("2", "1Gi")),
+    pod([app(), { name: "b" }, app({ name: "c", resources: { limits: { memory: "0" } } })], ofPod("2", "2Gi")),
+    ["app", "c"],
+  ],
+  [
+    "the pod's limit of memory, where the container has its own",
+    pod([app(sized("1", "1Gi"))], ofPod("2", "3Gi")),
+    pod([app(sized("1", "1Gi"))], ofPod("2", "4Gi")),
+    [],
+  ],
+  [
+    "the pod's limit of cpu, which is resized without a restart",
+    pod([app()], ofPod("1", "1Gi")),
+    pod([app()], ofPod("2", "1Gi")),
+    [],
+  ],
+  [
+    "what the pod requests",
+    pod([app()], { resources: { requests: { memory: "1Gi" } } }),
+    pod([app()], { resources: { requests: { memory: "2Gi" } } }),
+    [],
+  ],
   [
     "memory, where no policy is given",
     pod([app({ resizePolicy: undefined, ...sized("1", "1Gi") })]),

@@ -1,6 +1,6 @@
 /**
- * Which containers an update of a pod restarts (design 10): another image, or other resources where the container's resize policy says
- * RestartContainer. Metadata, tolerations, deadlines and resizes without a restart are free. Ordinary init containers have
+ * Which containers an update of a pod restarts (design 10): another image, or other resources, of its own or of the whole pod (Kubernetes
+ * 1.36), where the container's resize policy says RestartContainer. Metadata, tolerations, deadlines and resizes without a restart are free. Ordinary init containers have
  * run; a new image of one restarts nothing. Read here from the raw objects, because nothing else needs the containers.
  */
 
@@ -27,12 +27,12 @@ function textOf(value: unknown): string {
   return typeof value === "string" ? value : "";
 }
 
-function resourcesOf(value: unknown): ReadonlyMap<string, string> {
-  const { requests, limits } = objectOf(value);
+/** Requests and limits by resource; a limit that the container does not set is the pod's, as its kubelet has it. */
+function resourcesOf({ requests, limits }: Json, podLimits: Json): ReadonlyMap<string, string> {
   const found = new Map<string, string>();
   for (const [kind, amounts] of [
     ["requests", objectOf(requests)],
-    ["limits", objectOf(limits)],
+    ["limits", { ...podLimits, ...withoutZeros(objectOf(limits)) }],
   ] as const) {
     for (const [name, amount] of Object.entries(amounts)) {
       found.set(name, `${found.get(name) ?? ""} ${kind}=${String(amount)}`);
@@ -41,21 +41,26 @@ function resourcesOf(value: unknown): ReadonlyMap<string, string> {
   return found;
 }
 
-function containerOf({ name, image, resources, resizePolicy }: Json): Container {
+function withoutZeros(amounts: Json): Json {
+  return Object.fromEntries(Object.entries(amounts).filter(([, amount]) => String(amount) !== "0"));
+}
+
+function containerOf({ name, image, resources, resizePolicy }: Json, podLimits: Json): Container {
   const restarting = listOf(resizePolicy).filter(({ restartPolicy }) => restartPolicy === "RestartContainer");
   return {
     name: textOf(name),
     image: textOf(image),
-    resources: resourcesOf(resources),
+    resources: resourcesOf(objectOf(resources), podLimits),
     restartedBy: new Set(restarting.map(({ resourceName }) => textOf(resourceName))),
   };
 }
 
 /** The containers that run for as long as the pod does: all but the init containers that end. */
 function runningContainers(pod: unknown): readonly Container[] {
-  const { containers, initContainers } = objectOf(objectOf(pod).spec);
+  const { containers, initContainers, resources } = objectOf(objectOf(pod).spec);
+  const podLimits = objectOf(objectOf(resources).limits);
   const sidecars = listOf(initContainers).filter(({ restartPolicy }) => restartPolicy === "Always");
-  return [...sidecars, ...listOf(containers)].map(containerOf);
+  return [...sidecars, ...listOf(containers)].map((container) => containerOf(container, podLimits));
 }
 
 function isResizedByRestart(before: Container, after: Container): boolean {
