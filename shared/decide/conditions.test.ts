@@ -66,6 +66,18 @@ describe("conditions", () => {
     });
   });
 
+  test("however much is to be said, a message is one that the apiserver takes", () => {
+    const cells = Array.from({ length: 1024 }, (_, index) =>
+      makeCell(`${index}-${"c".repeat(248)}`, 3, [], { specHash: "before the edit" }),
+    );
+    const problems = Array.from({ length: 1024 }, (_, index) => `operator In of label ${index} has no values`);
+    const conditions = conditionsOf(cells, {}, undefined, problems);
+    for (const { message } of conditions) expect(message.length).toBeLessThan(32_768);
+    expect(conditions.find(({ type }) => type === "CellStale")?.message).toMatch(
+      /^0-c+: not counted .*; and 1004 more$/,
+    );
+  });
+
   test("nothing new gives back the very same, so that nothing is written", () => {
     const first = conditionsOf([makeCell("a", 3)]);
     expect(conditionsOf([makeCell("a", 3)], {}, first, [], NOW_MS + 5000)).toBe(first);

@@ -20,6 +20,12 @@ export interface ConditionInput {
 
 const SUSPENDED = "Suspended";
 
+/**
+ * What a message lists; the rest is counted. The apiserver takes 32 KiB, and refuses the whole status for one longer message: an edit of
+ * the spec, which makes every cell stale at once, would keep all of them from being counted again.
+ */
+const MAX_LISTED = 20;
+
 type Finding = Pick<Condition, "type" | "status" | "reason" | "message">;
 
 /** The conditions to write; `previous` itself when nothing has changed, which spares a write. */
@@ -58,7 +64,7 @@ function healthy({ state, problems }: ConditionInput): Finding {
   const { minAvailable } = state.spec;
   const cells = [...state.cells.values()];
   if (problems.length > 0) {
-    return { type, status: "False", reason: "InvalidSelector", message: problems.join("; ") };
+    return { type, status: "False", reason: "InvalidSelector", message: listed(problems) };
   }
   if (!cells.some((cell) => cell.isCounted)) {
     return { type, status: "Unknown", reason: "NotCounted", message: "No cell has been counted yet" };
@@ -115,7 +121,7 @@ function cellStale(input: ConditionInput): Finding {
   });
   return stale.length === 0
     ? { type, status: "False", reason: "CellsCurrent", message: "Every cell is counted and current" }
-    : { type, status: "True", reason: "CellsNotCurrent", message: stale.sort().join("; ") };
+    : { type, status: "True", reason: "CellsNotCurrent", message: listed(stale.sort()) };
 }
 
 /** Nothing is protected while it is True (design 9). Only for protectors that are, or were, suspended: most never are. */
@@ -160,6 +166,11 @@ function whyStale(cell: CellState, { nowMs, staleAfterMs }: ConditionInput): str
   const heartbeatMs = parseMs(cell.aggregation?.heartbeatTime);
   if (heartbeatMs === 0 || nowMs - heartbeatMs <= staleAfterMs) return undefined;
   return `no heartbeat since ${formatMs(heartbeatMs)}`;
+}
+
+function listed(findings: readonly string[]): string {
+  const rest = findings.length - MAX_LISTED;
+  return [...findings.slice(0, MAX_LISTED), ...(rest > 0 ? [`and ${rest} more`] : [])].join("; ");
 }
 
 function totalOf(state: ProtectorState): number {
