@@ -43,6 +43,8 @@ export class ApiError extends Error {
 }
 
 const CALL_TIMEOUT_MS = 30_000;
+/** Idle connections are closed before the apiserver closes them (after 90 s), so that no call meets a closing one. */
+const IDLE_SOCKET_MS = 60_000;
 
 export class ApiClient {
   readonly url: string;
@@ -54,6 +56,7 @@ export class ApiClient {
     this.#options = options;
     this.#agent = new Agent({
       keepAlive: true,
+      timeout: IDLE_SOCKET_MS,
       ca: options.certificateAuthorityPem,
       ...(options.clientCertificate === undefined
         ? {}
