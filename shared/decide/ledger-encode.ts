@@ -121,8 +121,9 @@ function compareText(a = "", b = ""): number {
   return a < b ? -1 : a > b ? 1 : 0;
 }
 
-/** Bytes of a bucket's fixed text; the largest plain record of a pod with an empty name. */
-const PLAIN_BYTES = 320;
+/** Bytes of a plain bucket without its texts, and of the largest one that a pod can have. */
+const PLAIN_BYTES = 250;
+const MOST_PLAIN_BYTES = 680;
 const PACKED_RECORD_BYTES = 36;
 const NONCE_BYTES = 12;
 
@@ -136,7 +137,18 @@ export function packedBytesAtMost(reservation: Reservation): number {
   return bytes;
 }
 
-/** No less than what being plain rather than packed adds, for as many buckets as can be plain. */
-export function plainBytesAtMost(records: number): number {
-  return Math.min(records, MAX_PLAIN_BUCKETS) * PLAIN_BYTES;
+/** No less than what one reservation takes in the object, plain: a bucket for each record, with all names. */
+export function plainBytes({ uid, podName, records }: Reservation): number {
+  if (uid === undefined) return 0;
+  let bytes = records.size * (PLAIN_BYTES + uid.length + (podName?.length ?? 0));
+  for (const { nonces, podResourceVersion } of records.values()) {
+    bytes += podResourceVersion?.length ?? 0;
+    for (const nonce of nonces) bytes += nonce.length + 1;
+  }
+  return bytes;
+}
+
+/** No less than what is plain of reservations that would take `bytes` if all of them were. */
+export function plainBytesAtMost(bytes: number): number {
+  return Math.min(bytes, MAX_PLAIN_BUCKETS * MOST_PLAIN_BYTES);
 }

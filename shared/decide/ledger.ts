@@ -3,7 +3,7 @@
  * leave behind. Weights are kept as a running sum, so that the webhook's hot path is one addition.
  */
 import type { Bucket, Operation } from "../schema/podprotector.ts";
-import { encodeBuckets, packedBytesAtMost, plainBytesAtMost } from "./ledger-encode.ts";
+import { encodeBuckets, packedBytesAtMost, plainBytes, plainBytesAtMost } from "./ledger-encode.ts";
 import { readBuckets } from "./ledger-parse.ts";
 import type { RangeBucket } from "./range-bucket.ts";
 import {
@@ -25,8 +25,9 @@ export class Ledger {
   #ranges: readonly RangeBucket[];
   #weight = 0;
   #size = 0;
-  /** Counted when first asked for, a running sum from then on. */
+  /** Counted when first asked for, running sums from then on: packed, and what being plain would cost. */
   #bytesAtMost: number | undefined;
+  #plainBytes = 0;
   #corrupt = 0;
   #changed = false;
 
@@ -38,6 +39,7 @@ export class Ledger {
     this.#weight = from.#weight;
     this.#size = from.#size;
     this.#bytesAtMost = from.#bytesAtMost;
+    this.#plainBytes = from.#plainBytes;
     this.#corrupt = from.#corrupt;
     this.#changed = from.#changed;
   }
@@ -187,12 +189,11 @@ export class Ledger {
   /** No less than the bytes of {@link encode}. */
   get bytesAtMost(): number {
     if (this.#bytesAtMost === undefined) {
-      let bytes = 0;
-      for (const reservation of this.reservations()) bytes += packedBytesAtMost(reservation);
-      for (const range of this.#ranges) bytes += rangeBytes(range);
-      this.#bytesAtMost = bytes;
+      this.#bytesAtMost = 0;
+      for (const reservation of this.reservations()) this.#reckon(reservation, 1);
+      for (const range of this.#ranges) this.#bytesAtMost += rangeBytes(range);
     }
-    return this.#bytesAtMost + plainBytesAtMost(this.#size);
+    return this.#bytesAtMost + plainBytesAtMost(this.#plainBytes);
   }
 
   #packed(uid: string): readonly Reservation[] {
@@ -257,7 +258,13 @@ export class Ledger {
     else this.#byHash.set(uidHash, [...(this.#byHash.get(uidHash) ?? []), reservation]);
     this.#weight += reservation.weight;
     this.#size++;
-    if (this.#bytesAtMost !== undefined) this.#bytesAtMost += packedBytesAtMost(reservation);
+    this.#reckon(reservation, 1);
+  }
+
+  #reckon(reservation: Reservation, sign: 1 | -1): void {
+    if (this.#bytesAtMost === undefined) return;
+    this.#bytesAtMost += sign * packedBytesAtMost(reservation);
+    this.#plainBytes += sign * plainBytes(reservation);
   }
 
   #remove(reservation: Reservation): void {
@@ -274,7 +281,7 @@ export class Ledger {
     }
     this.#weight -= reservation.weight;
     this.#size--;
-    if (this.#bytesAtMost !== undefined) this.#bytesAtMost -= packedBytesAtMost(reservation);
+    this.#reckon(reservation, -1);
   }
 }
 
