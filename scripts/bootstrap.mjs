@@ -31,19 +31,20 @@ function installed() {
 
 /**
  * Runs `work` while no other process of this clone does. Who listens on an abstract Unix socket holds the lock, as in
- * scripts/control-plane/exclusive.ts: the kernel frees the name when the process ends, in whatever way.
+ * scripts/control-plane/exclusive.ts: the kernel frees the name when the process ends, in whatever way. Node.js before 20.8 and some
+ * sandboxes know no such names: there nobody waits, which is no reason not to install.
  */
 async function exclusively(work) {
   const clone = createHash("sha256").update(root).digest("hex").slice(0, 24);
   const path = `\0podseidon-install-${process.getuid()}-${clone}`;
   for (let waited = false; ; waited = true) {
     const server = createServer();
-    const held = await new Promise((taken, failed) => {
-      server.once("listening", () => taken(true));
-      server.once("error", (error) => (error.code === "EADDRINUSE" ? taken(false) : failed(error)));
+    const free = await new Promise((told) => {
+      server.once("listening", () => told(true));
+      server.once("error", (error) => told(error.code !== "EADDRINUSE"));
       server.listen({ path });
     });
-    if (held) return work().finally(() => server.close());
+    if (free) return work().finally(() => server.close());
     if (!waited) process.stderr.write("podseidon: another process installs the locked dependencies; waiting for it\n");
     await delay(200);
   }

@@ -32,10 +32,10 @@ async function setGoodNpm(): Promise<void> {
   await setNpm("mkdir -p node_modules/.bin && cp -P bin/this-node node_modules/.bin/node");
 }
 
-function bootstrap(): ChildProcess {
+function bootstrap(env: NodeJS.ProcessEnv = {}): ChildProcess {
   const path = `${join(clone, "bin")}${delimiter}${process.env.PATH ?? ""}`;
   return spawn(process.execPath, [join(clone, "scripts/bootstrap.mjs"), "scripts/hello.ts", "you"], {
-    env: { ...process.env, PATH: path },
+    env: { ...process.env, PATH: path, ...env },
     stdio: ["ignore", "pipe", "pipe"],
   });
 }
@@ -75,4 +75,17 @@ test("two at once: one installs, the other says that it waits", async () => {
   expect(said.map(([out]) => out)).toEqual(["hello you\n", "hello you\n"]);
   expect(said.filter(([, error]) => error?.includes("another process installs"))).toHaveLength(1);
   expect(await calls()).toHaveLength(1);
+});
+
+test("installs also where there are no abstract sockets, as before Node.js 20.8", async () => {
+  await setGoodNpm();
+  const without = join(clone, "without.cjs");
+  const error = 'Object.assign(new Error("listen EINVAL"), { code: "EINVAL" })';
+  await writeFile(
+    without,
+    `require("net").Server.prototype.listen = function () { setImmediate(() => this.emit("error", ${error})); };\n`,
+  );
+  const { stdout, stderr } = bootstrap({ NODE_OPTIONS: `--require ${JSON.stringify(without)}` });
+  const [out, said] = await Promise.all([textOf(stdout), textOf(stderr)]);
+  expect([out, said]).toEqual(["hello you\n", "podseidon: installing the locked dependencies (npm ci)\n"]);
 });
