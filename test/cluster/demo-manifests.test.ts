@@ -9,6 +9,7 @@ import { field } from "../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { root } from "../../scripts/root.ts";
 import { block } from "../support/documented.ts";
+import { FOREIGN_KINDS, foreignCrd } from "../support/foreign-kinds.ts";
 
 /** Every overlay is applied to a real kube-apiserver, and what it grants is asked of a real authorizer. */
 
@@ -34,30 +35,6 @@ const Pod = v.object({
   securityContext: v.object({ runAsUser: v.number(), runAsGroup: v.number() }),
   containers: v.tuple([v.object({ command: v.array(v.string()) })]),
 });
-
-/** Kinds of others that components use: their real definitions belong to cert-manager and to the Prometheus operator. */
-const FOREIGN_KINDS = [
-  ["cert-manager.io", "v1", "Issuer"],
-  ["cert-manager.io", "v1", "Certificate"],
-  ["monitoring.coreos.com", "v1", "ServiceMonitor"],
-  ["monitoring.coreos.com", "v1", "PrometheusRule"],
-] as const;
-
-function foreignCrd(group: string, version: string, kind: string): unknown {
-  const singular = kind.toLowerCase();
-  const schema = { openAPIV3Schema: { type: "object", "x-kubernetes-preserve-unknown-fields": true } };
-  return {
-    apiVersion: "apiextensions.k8s.io/v1",
-    kind: "CustomResourceDefinition",
-    metadata: { name: `${singular}s.${group}` },
-    spec: {
-      group,
-      scope: "Namespaced",
-      names: { kind, singular, plural: `${singular}s`, listKind: `${kind}List` },
-      versions: [{ name: version, served: true, storage: true, schema }],
-    },
-  };
-}
 
 /** A kustomization of one's own, as a user writes it around an overlay. */
 function around(overlay: string, components: readonly string[]): string {
