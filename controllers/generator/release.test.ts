@@ -13,6 +13,8 @@ class Core {
   stored: PodProtector | undefined;
   /** The deletion is not answered. */
   isDeaf = false;
+  /** Another generator takes the mark off again before the deletion. */
+  isTakenBack = false;
 
   constructor(finalizers: string[]) {
     const metadata = { namespace: "shop", name: "deployment-web", uid: "p1", resourceVersion: "1", finalizers };
@@ -38,7 +40,8 @@ class Core {
       const { stored } = this;
       if (stored === undefined) return { kind: "gone" };
       const isHeld = (stored.metadata.finalizers ?? []).length > 0;
-      const metadata = { ...stored.metadata, deletionTimestamp: "2026-01-01T00:00:00Z" };
+      const annotations = this.isTakenBack ? {} : stored.metadata.annotations;
+      const metadata = { ...stored.metadata, annotations, deletionTimestamp: "2026-01-01T00:00:00Z" };
       this.stored = isHeld ? { ...stored, metadata } : undefined;
       return { kind: "ok", object: undefined };
     },
@@ -78,5 +81,13 @@ describe("a release", () => {
     core.isDeaf = false;
     expect((await core.release()).kind).toBe("ok");
     expect(core.done).toEqual(["mark", "delete", "record p1", "free"]);
+  });
+
+  test("that another generator has taken back meanwhile goes no further: what is deleted by now stays in force", async () => {
+    const core = new Core([GENERATOR_FINALIZER]);
+    core.isTakenBack = true;
+    expect((await core.release()).kind).toBe("conflict");
+    expect(core.done).toEqual(["mark", "delete"]);
+    expect(core.stored?.metadata.finalizers).toEqual([GENERATOR_FINALIZER]);
   });
 });

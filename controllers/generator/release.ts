@@ -4,6 +4,7 @@
  * the next reconciliation goes on where it ended. The register can't be taken back: a UID is on it only when it can't live on, so that
  * one whose source asks again before that is missed like any other when it vanishes.
  */
+import { isMarkedReleased } from "../../shared/decide/vanished.ts";
 import { type ApiClient, podProtectorPath } from "../../shared/kube/api.ts";
 import type { ApiResult } from "../../shared/kube/api-result.ts";
 import { GENERATOR_FINALIZER, GROUP, KIND, RELEASED_ANNOTATION, VERSION } from "../../shared/schema/annotations.ts";
@@ -38,6 +39,9 @@ export async function release(
   if (early !== undefined) return early;
   const deleted = await remove(calls, marked.object);
   if (deleted.kind !== "ok" && deleted.kind !== "gone") return deleted;
+  // The deletion is bound to the UID alone, as every count makes a version: who took the mark off since wants it in force.
+  if (deleted.kind === "ok" && !isMarkedReleased(deleted.object))
+    return { kind: "conflict", message: "its release was taken back" };
   const recorded = isHeld ? await record(calls, protector, reason, time) : undefined;
   if (recorded !== undefined) return recorded;
   if (deleted.kind === "gone") return GONE;
@@ -62,7 +66,7 @@ function pathOf({ metadata }: PodProtector): string {
 
 async function mark(calls: ReleaseCalls, protector: PodProtector, text: string): Promise<ApiResult<PodProtector>> {
   const { metadata } = protector;
-  if (metadata.annotations?.[RELEASED_ANNOTATION] !== undefined) return { kind: "ok", object: protector };
+  if (isMarkedReleased(protector)) return { kind: "ok", object: protector };
   const annotations = { ...metadata.annotations, [RELEASED_ANNOTATION]: text };
   return await put(calls, { ...protector, metadata: { ...metadata, annotations } });
 }
