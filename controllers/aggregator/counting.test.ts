@@ -103,6 +103,17 @@ describe("counting", () => {
     expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(0);
   });
 
+  test("a cell without a matching pod counts an entry of its own that is there already, as a webhook can leave it", async () => {
+    const rig = new AggregatorRig();
+    const summary = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 };
+    rig.core.put("lonely");
+    await rig.start();
+    const cellID = rig.core.entry("lonely")?.cellID ?? "";
+    rig.core.put("p", {}, { status: { cells: [{ cellID }, otherCell(rig.time.clock.nowMs())], summary } });
+    await rig.run(2 * HEARTBEAT_MS);
+    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(0);
+  });
+
   test("a cell without a matching pod adds no entry where another cell has one", async () => {
     const rig = new AggregatorRig();
     const summary = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 };

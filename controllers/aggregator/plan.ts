@@ -181,8 +181,11 @@ function rateWaitMs(
  * No pod of this cell matches, and another cell already speaks for the protector: an entry would only be one more to keep alive. What is
  * to be said of the others, that one is dead for example, is written all the same.
  */
-function isNeedlessEntry({ write, reasons }: AccountResult, { status }: PodProtector): boolean {
-  if (!write || !reasons.includes("Empty") || (status?.cells.length ?? 0) === 0) return false;
+function isNeedlessEntry({ write, reasons, entry }: AccountResult, { status }: PodProtector): boolean {
+  const cells = status?.cells ?? [];
+  if (!write || !reasons.includes("Empty") || cells.length === 0) return false;
+  // One that is there and not counted is called stale for as long.
+  if (cells.some(({ cellID }) => cellID === entry.cellID)) return false;
   return reasons.every((reason) => reason === "Empty" || reason === "Heartbeat");
 }
 
