@@ -115,9 +115,9 @@ function ownerBlocker({ core, namespace, name }: Match, { result, message }: Own
   return { core, namespace, name, why: { kind: "owner", result, message } };
 }
 
-/** What is in force: the newest version known, or the last one of a protector that has vanished. */
-export function versionOf({ ghost, slot }: Match): Entry | undefined {
-  return ghost ?? slot.newest();
+/** What is in force: the newest version known, or the last one of a protector that has vanished, perhaps since it was found to match. */
+export function versionOf({ ghost, slot, absent }: Match): Entry | undefined {
+  return ghost ?? slot.newest() ?? absent?.();
 }
 
 function hasProbe(match: Match): boolean {

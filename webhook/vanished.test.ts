@@ -184,6 +184,17 @@ describe("a protector that vanished without a release", () => {
     expect(rig.questions).toMatchObject([{ podName: "a", budgetName: "web", probe: { endpoint: "db:1" } }]);
   });
 
+  test("has its owner asked, too, when it vanishes while it is decided", async () => {
+    const spec = { probe: { endpoint: "db:1" } };
+    const onHold = protector(5, { spec, aggregation: { hold: "WentBack/x" } });
+    const rig = new Rig({ ...onHold, metadata: { ...onHold.metadata, finalizers: [GENERATOR_FINALIZER] } });
+    rig.answer = "refused";
+    rig.store.remove();
+    rig.time.timers.after(0.5, () => rig.vanish());
+    expect(await rig.ask(unready("a"), { operation: "EVICT" })).toMatchObject({ kind: "refused" });
+    expect(rig.questions).toHaveLength(1);
+  });
+
   test("refuses while its core is out of reach, whose other answers are none", async () => {
     const rig = new Rig(generated());
     rig.vanish();
