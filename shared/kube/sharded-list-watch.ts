@@ -157,14 +157,14 @@ export class ShardedListWatch<T> implements ConfirmedSource<T> {
   }
 
   /**
-   * A server that was restored was restored for all shards, but a list shows it of its own objects only. One doubt is enough: what the lists
-   * that follow from it show is no news.
+   * A server that was restored was restored for all shards, but a list shows it of its own objects only. One doubt is enough: what a list
+   * that follows from it shows is no news. What another one shows is, even while a shard that can't be reached is still in doubt.
    */
   #watched({ kind }: WatchEvent, shard: number): void {
     if (kind === "listed") this.#doubted.delete(shard);
-    if (kind !== "versionWentBack" || this.#doubted.size > 0) return;
+    if (kind !== "versionWentBack" || this.#doubted.has(shard)) return;
     for (const [other, watch] of this.#shards.entries()) {
-      if (other === shard) continue;
+      if (other === shard || this.#doubted.has(other)) continue;
       this.#doubted.add(other);
       watch.distrust();
     }

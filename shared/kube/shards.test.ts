@@ -1,8 +1,9 @@
 import { afterEach, describe, expect, test } from "vitest";
-import { page, ScriptedStream, ScriptedTransport } from "../../test/support/scripted-transport.ts";
+import { page, ScriptedStream, ScriptedTransport, statusAnswer } from "../../test/support/scripted-transport.ts";
 import { VirtualTime } from "../../test/support/virtual-ports.ts";
 import { ShardedListWatch } from "./sharded-list-watch.ts";
 import { checkShardCount, shardOf, shardSelector } from "./shards.ts";
+import type { ApiRequest } from "./transport.ts";
 
 /** FNV-1a as its authors write it. */
 function fnv1a(text: string): bigint {
@@ -53,20 +54,21 @@ describe("two shards as one source", () => {
     await Promise.all(sources.splice(0).map((source) => source.stop()));
   });
 
-  async function rig() {
+  async function rig(shards = 2) {
     const time = new VirtualTime();
     const transport = new ScriptedTransport();
     const everything = page("10", [raw("a", LOW, "1"), raw("b", HIGH, "2")]);
     // A server without the feature sends everything to both.
-    transport.lists.push(everything, everything);
+    for (let shard = 0; shard < shards; shard++) transport.lists.push(everything);
     const streams = [new ScriptedStream(), new ScriptedStream()] as const;
     transport.watches.push(...streams);
+    for (let shard = 2; shard < shards; shard++) transport.watches.push(new ScriptedStream());
     const source = new ShardedListWatch<Thing>({
       name: "things",
       transport,
       ports: time,
       path: "/things",
-      shards: 2,
+      shards,
       parse: (value) => {
         const { metadata } = value as { metadata: Record<string, string> };
         return { name: metadata.name ?? "", uid: metadata.uid ?? "", version: metadata.resourceVersion ?? "" };
@@ -145,6 +147,24 @@ describe("two shards as one source", () => {
       "LIST limit=250&resourceVersion=10&resourceVersionMatch=NotOlderThan",
       "LIST limit=250",
     ]);
+  });
+
+  test("a shard that can't be listed keeps no later restore from the others", async () => {
+    const { time, transport, streams, source } = await rig(4);
+    const expired = { kind: "Status", code: 410, reason: "Expired", message: "too old" };
+    let version = "9";
+    const answer = ({ path }: ApiRequest) =>
+      decodeURIComponent(path).includes("'0xc000000000000000', '0x1") ? statusAnswer(500) : page(version, []);
+    transport.lists.push(...Array.from({ length: 50 }, () => answer));
+    const resumed = Array.from({ length: 10 }, () => new ScriptedStream());
+    transport.watches.push(...resumed);
+    streams[0].event("ERROR", expired);
+    await time.advance(3_000);
+    expect(source.position).toBe("9,9,9,10");
+    version = "8";
+    resumed[0]?.event("ERROR", expired);
+    await time.advance(3_000);
+    expect(source.position).toBe("8,8,8,10");
   });
 
   test("a doubt about all shards lists each once, whatever their lists show", async () => {
