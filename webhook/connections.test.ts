@@ -2,21 +2,12 @@ import { once } from "node:events";
 import { createConnection, type Socket } from "node:net";
 import { connect } from "node:tls";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { createCertificateAuthority, issueCertificate } from "../shared/runtime/x509.ts";
+import { authority, certificate } from "../test/support/serving-certificate.ts";
 import { type Reply, WebhookServer } from "./server.ts";
 
 const REVIEW =
   "POST /webhook/east HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
 const MAX = 3;
-
-const validity = { notBeforeMs: Date.now() - 60_000, notAfterMs: Date.now() + 3_600_000 };
-const authority = createCertificateAuthority({ ...validity, commonName: "test" });
-const serving = issueCertificate(authority, {
-  ...validity,
-  commonName: "webhook",
-  ipAddresses: ["127.0.0.1"],
-  usages: ["server"],
-});
 
 let server: WebhookServer;
 let answer: () => Reply | Promise<Reply>;
@@ -25,7 +16,7 @@ const sockets: Socket[] = [];
 beforeEach(async () => {
   answer = () => ({ status: 200, body: "{}" });
   server = new WebhookServer({
-    certificate: { cert: serving.certificatePem, key: serving.privateKeyPem },
+    certificate,
     pathPrefix: "/webhook",
     cells: new Set(["east"]),
     limits: { reviews: 10, bytes: 1_000_000, connections: MAX },

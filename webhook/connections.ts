@@ -1,14 +1,15 @@
 import type { Server } from "node:https";
 import type { Socket } from "node:net";
 
-/** What names a connection, before its handshake and after. */
-function nameOf({ remoteAddress, remotePort, localAddress }: Socket): string | undefined {
-  return remoteAddress === undefined ? undefined : `${remoteAddress} ${remotePort} ${localAddress}`;
-}
-
-interface Busy {
+interface Connection {
+  /** As it was accepted: that of the handshake comes later, and may never come. */
   readonly socket: Socket;
   reviews: number;
+}
+
+/** What a connection's socket is called by, before its handshake and after. */
+function nameOf({ remoteAddress, remotePort, localAddress }: Socket): string | undefined {
+  return remoteAddress === undefined ? undefined : `${remoteAddress} ${remotePort} ${localAddress}`;
 }
 
 /**
@@ -18,60 +19,75 @@ interface Busy {
  */
 export class Connections {
   readonly #max: number;
-  readonly #strangers = new Map<string, Socket>();
+  readonly #all = new Set<Connection>();
+  /** Without a review so far, the oldest first. */
+  readonly #strangers = new Set<Connection>();
   /** In the order of their last reviews. */
-  readonly #idle = new Map<string, Socket>();
-  readonly #busy = new Map<string, Busy>();
+  readonly #idle = new Set<Connection>();
+  /** Before their handshakes. */
+  readonly #byName = new Map<string, Connection>();
+  /** From their handshakes on. */
+  readonly #secured = new WeakMap<Socket, Connection>();
 
   constructor(server: Server, max: number) {
     this.#max = max;
     server.on("connection", (socket: Socket) => this.#opened(socket));
+    server.on("secureConnection", (socket) => this.#shaken(socket));
   }
 
   /** A review of this connection is taken; {@link answered} follows. */
   reviewing(socket: Socket): void {
-    const name = nameOf(socket) ?? "";
-    const busy = this.#busy.get(name);
-    const waiting = this.#strangers.get(name) ?? this.#idle.get(name);
-    if (busy !== undefined) busy.reviews++;
-    else if (waiting !== undefined) {
-      this.#forget(name);
-      this.#busy.set(name, { socket: waiting, reviews: 1 });
-    }
+    const connection = this.#secured.get(socket);
+    if (connection === undefined) return;
+    connection.reviews++;
+    this.#strangers.delete(connection);
+    this.#idle.delete(connection);
   }
 
   answered(socket: Socket): void {
-    const name = nameOf(socket) ?? "";
-    const busy = this.#busy.get(name);
-    if (busy === undefined || --busy.reviews > 0) return;
-    this.#busy.delete(name);
-    this.#idle.set(name, busy.socket);
+    const connection = this.#secured.get(socket);
+    if (connection !== undefined && --connection.reviews === 0 && this.#all.has(connection)) this.#idle.add(connection);
   }
 
   #opened(socket: Socket): void {
     const name = nameOf(socket);
     // Gone already.
     if (name === undefined) return;
-    if (this.#strangers.size + this.#idle.size + this.#busy.size >= this.#max) {
-      const [victim] = this.#strangers.size > 0 ? this.#strangers : this.#idle;
-      if (victim === undefined) {
-        socket.destroy();
-        return;
-      }
-      this.#forget(victim[0]);
-      victim[1].destroy();
+    if (this.#all.size >= this.#max && !this.#makePlace()) {
+      socket.destroy();
+      return;
     }
-    this.#strangers.set(name, socket);
+    const connection = { socket, reviews: 0 };
+    this.#all.add(connection);
+    this.#strangers.add(connection);
+    this.#byName.set(name, connection);
     socket.once("close", () => {
-      const known = this.#strangers.get(name) ?? this.#idle.get(name) ?? this.#busy.get(name)?.socket;
+      this.#forget(connection);
       // Another one may have the same name by now.
-      if (known === socket) this.#forget(name);
+      if (this.#byName.get(name) === connection) this.#byName.delete(name);
     });
   }
 
-  #forget(name: string): void {
-    this.#strangers.delete(name);
-    this.#idle.delete(name);
-    this.#busy.delete(name);
+  #shaken(socket: Socket): void {
+    const name = nameOf(socket) ?? "";
+    const connection = this.#byName.get(name);
+    if (connection === undefined) return;
+    this.#byName.delete(name);
+    this.#secured.set(socket, connection);
+  }
+
+  /** False when reviews of all of them are under way. */
+  #makePlace(): boolean {
+    const [victim] = this.#strangers.size > 0 ? this.#strangers : this.#idle;
+    if (victim === undefined) return false;
+    this.#forget(victim);
+    victim.socket.destroy();
+    return true;
+  }
+
+  #forget(connection: Connection): void {
+    this.#all.delete(connection);
+    this.#strangers.delete(connection);
+    this.#idle.delete(connection);
   }
 }

@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { connect, type TLSSocket } from "node:tls";
 import { afterEach, expect, test } from "vitest";
-import { createCertificateAuthority, issueCertificate } from "../shared/runtime/x509.ts";
+import { authority, certificate } from "../test/support/serving-certificate.ts";
 import { CHUNK_BYTES, MAX_BODY_BYTES, MAX_CONNECTIONS, MAX_REVIEW_BYTES } from "./limits.ts";
 import type { RoomLimits } from "./room.ts";
 import { type Handler, WebhookServer } from "./server.ts";
@@ -10,15 +10,6 @@ const HEAD = "POST /webhook/east HTTP/1.1\r\nHost: webhook\r\nContent-Type: appl
 const REVIEW = `${HEAD}Content-Length: 2\r\n\r\n{}`;
 const HALF = `${HEAD}Content-Length: 2\r\n\r\n{`;
 const REFUSED = /^HTTP\/1\.1 503 .*connection: close.*too many reviews/is;
-
-const validity = { notBeforeMs: Date.now() - 60_000, notAfterMs: Date.now() + 3_600_000 };
-const authority = createCertificateAuthority({ ...validity, commonName: "test" });
-const serving = issueCertificate(authority, {
-  ...validity,
-  commonName: "webhook",
-  ipAddresses: ["127.0.0.1"],
-  usages: ["server"],
-});
 
 let server: WebhookServer;
 const callers: TLSSocket[] = [];
@@ -32,7 +23,7 @@ afterEach(async () => {
 
 async function start(limits: RoomLimits, handle: Handler = () => ({ status: 200, body: "{}" })): Promise<void> {
   server = new WebhookServer({
-    certificate: { cert: serving.certificatePem, key: serving.privateKeyPem },
+    certificate,
     pathPrefix: "/webhook",
     cells: new Set(["east"]),
     limits: { ...limits, connections: MAX_CONNECTIONS },

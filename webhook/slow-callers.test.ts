@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { setImmediate as turn } from "node:timers/promises";
 import { connect, type TLSSocket } from "node:tls";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { createCertificateAuthority, issueCertificate } from "../shared/runtime/x509.ts";
+import { authority, certificate } from "../test/support/serving-certificate.ts";
 import { BODY_TICKS, HEADERS_TICKS, NODE_LIMITS } from "./limits.ts";
 import { WebhookServer } from "./server.ts";
 
@@ -11,22 +11,13 @@ const GO_IDLE_MS = 90_000;
 const HEAD = "POST /webhook/east HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\n";
 const REQUEST = `${HEAD}Content-Length: 2\r\n\r\n{}`;
 
-const validity = { notBeforeMs: Date.now() - 60_000, notAfterMs: Date.now() + 3_600_000 };
-const authority = createCertificateAuthority({ ...validity, commonName: "test" });
-const serving = issueCertificate(authority, {
-  ...validity,
-  commonName: "webhook",
-  ipAddresses: ["127.0.0.1"],
-  usages: ["server"],
-});
-
 let server: WebhookServer;
 let socket: TLSSocket;
 let received = "";
 
 beforeEach(async () => {
   server = new WebhookServer({
-    certificate: { cert: serving.certificatePem, key: serving.privateKeyPem },
+    certificate,
     pathPrefix: "/webhook",
     cells: new Set(["east"]),
   });
