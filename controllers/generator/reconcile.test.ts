@@ -10,7 +10,7 @@ import { plugins } from "./plugins/all.ts";
 import { daemonSetPlugin } from "./plugins/daemon-set.ts";
 import { podUnavailableBudgetPlugin } from "./plugins/pod-unavailable-budget.ts";
 import { newProtector } from "./protector.ts";
-import { reconciler } from "./reconcile.ts";
+import { type ReconcilerOptions, reconciler } from "./reconcile.ts";
 import { Resolver } from "./resolve.ts";
 import { Workloads } from "./workloads.ts";
 
@@ -45,6 +45,27 @@ function protector(changes: Partial<PodProtector["metadata"]> = {}): PodProtecto
 
 const unresolved: Resolve = async () => ({ kind: "unresolved", why: "Deployment web is not there" });
 
+/** On a server that answers so; without protectors, and with sources that can't be resolved, where the test does not say otherwise. */
+function reconcilerOn(
+  request: Transport["request"],
+  options: Pick<ReconcilerOptions, "kinds"> & Partial<ReconcilerOptions>,
+): ReturnType<typeof reconciler> {
+  const stream = (): Promise<never> => Promise.reject(new Error("nothing is watched here"));
+  return reconciler({
+    api: new ApiClient({ request, stream, close: () => {} }),
+    ports: new VirtualTime().process(),
+    plugins: plugins({ protectSelector: "", protectNonZero: true }),
+    resolver: { resolve: unresolved, forget: () => {} },
+    protectors: { of: () => [], get: () => undefined, wrote: () => {}, released: () => {} },
+    lost: { of: () => [] },
+    register: { record: async () => ({ kind: "ok", object: undefined }) },
+    mayWrite: () => true,
+    timeoutMs: 1000,
+    onEvent: () => {},
+    ...options,
+  });
+}
+
 /** Reconciles the budget, whose workload can't be found, with what is there; returns the writes. */
 async function writes(
   present: readonly PodProtector[],
@@ -52,20 +73,13 @@ async function writes(
   resolve = unresolved,
 ): Promise<string[]> {
   const made: string[] = [];
-  const transport: Transport = {
-    request: async ({ method, path, body }: ApiRequest): Promise<ApiResponse> => {
-      made.push(`${method} ${path.split("/").slice(-2).join("/")}`);
-      const object = JSON.parse(body ?? "{}");
-      const metadata = { uid: "p2", resourceVersion: "10", ...object.metadata };
-      return { status: method === "POST" ? 201 : 200, headers: {}, body: JSON.stringify({ ...object, metadata }) };
-    },
-    stream: () => Promise.reject(new Error("nothing is watched here")),
-    close: () => {},
+  const request = async ({ method, path, body }: ApiRequest): Promise<ApiResponse> => {
+    made.push(`${method} ${path.split("/").slice(-2).join("/")}`);
+    const object = JSON.parse(body ?? "{}");
+    const metadata = { uid: "p2", resourceVersion: "10", ...object.metadata };
+    return { status: method === "POST" ? 201 : 200, headers: {}, body: JSON.stringify({ ...object, metadata }) };
   };
-  const reconcile = reconciler({
-    api: new ApiClient(transport),
-    ports: new VirtualTime().process(),
-    plugins: plugins({ protectSelector: "", protectNonZero: true }),
+  const reconcile = reconcilerOn(request, {
     kinds: new Map([[plugin.name, { kind: plugin.kind, get: () => source }]]),
     resolver: { resolve, forget: () => {} },
     protectors: {
@@ -75,10 +89,6 @@ async function writes(
       released: () => {},
     },
     lost: { of: () => [...lost] },
-    register: { record: async () => ({ kind: "ok", object: undefined }) },
-    mayWrite: () => true,
-    timeoutMs: 1000,
-    onEvent: () => {},
   });
   expect(await reconcile(KEY, { signal: new AbortController().signal, failures: 0 })).toMatchObject({ kind: "later" });
   return made;
@@ -148,26 +158,13 @@ test("that a namespace takes no new protector is told once, whatever is done aga
   if (kind === undefined) throw new Error("there is no such plugin");
   const spec = { replicas: 4, selector: { matchLabels: { app: "web" } }, template: {} };
   const events: GeneratorEvent[] = [];
-  const transport: Transport = {
-    request: async ({ method }: ApiRequest): Promise<ApiResponse> =>
-      method === "POST"
-        ? { status: 403, headers: {}, body: '{"kind":"Status","message":"namespace shop is being terminated"}' }
-        : { status: 200, headers: {}, body: JSON.stringify({ ...deployment, spec }) },
-    stream: () => Promise.reject(new Error("nothing is watched here")),
-    close: () => {},
-  };
-  const reconcile = reconciler({
-    api: new ApiClient(transport),
-    ports: new VirtualTime().process(),
-    plugins: plugins({ protectSelector: "", protectNonZero: true }),
+  const request = async ({ method }: ApiRequest): Promise<ApiResponse> =>
+    method === "POST"
+      ? { status: 403, headers: {}, body: '{"kind":"Status","message":"namespace shop is being terminated"}' }
+      : { status: 200, headers: {}, body: JSON.stringify({ ...deployment, spec }) };
+  const reconcile = reconcilerOn(request, {
     // The watch lags: the source is held again each time.
     kinds: new Map([["deployment", { ...kind, get: () => kind.interpret({ ...deployment, spec }) }]]),
-    resolver: { resolve: unresolved, forget: () => {} },
-    protectors: { of: () => [], get: () => undefined, wrote: () => {}, released: () => {} },
-    lost: { of: () => [] },
-    register: { record: async () => ({ kind: "ok", object: undefined }) },
-    mayWrite: () => true,
-    timeoutMs: 1000,
     onEvent: (event) => events.push(event),
   });
   for (let time = 0; time < 2; time++) {
