@@ -25,6 +25,8 @@ export interface PodSource extends ConfirmedSource<Pod> {
   find?(key: string, isWanted: (pod: Pod) => boolean): Pod | undefined;
   /** What is held may be of a history that is gone: list anew, unless that was done just now. */
   distrust(): void;
+  /** From a sign of that until the list is in. */
+  readonly isDoubted: boolean;
 }
 
 /** How long nothing is published after a restore, because a list is to show first what there is. */
@@ -94,6 +96,11 @@ export class Cell {
   /** Undefined when the pods are of one history; otherwise a promise that resolves when they are, or when that takes too long. */
   whenTrusted(): Promise<void> | undefined {
     return this.#trusted?.promise;
+  }
+
+  /** The pods may be of a history that is gone: what they are worth is to say that it is (design 5.4). */
+  get isDoubted(): boolean {
+    return this.pods.isDoubted;
   }
 
   /** Monotonic time at which the update trigger's pod last came by; undefined before it was seen. */

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { Aggregation, PodProtector } from "../../shared/schema/podprotector.ts";
-import { type AggregatorRig, counted, SETTLE_MS } from "../../test/support/aggregator-rig.ts";
+import { type AggregatorRig, counted, HEARTBEAT_MS, SETTLE_MS } from "../../test/support/aggregator-rig.ts";
 
 describe("lost history", () => {
   test("a position that is newer than the snapshot is not overwritten while the stream may only lag", async () => {
@@ -81,6 +81,23 @@ describe("lost history", () => {
       // The list does not come: the hold is more urgent.
       await rig.run(2_000);
       expect(hold(rig)).toMatch(/^CellRestored\//);
+    });
+
+    test("beyond the hold nothing is written from pods that may be of a lost history, until the list is in", async () => {
+      const rig = await counted();
+      rig.cell.put(NAME, { labels: {}, annotations: annotations(7, "1:a") });
+      rig.cell.put(NAME, { labels: {}, annotations: annotations(20, "1:a,5:a2") });
+      await rig.run(6_000);
+      expect(hold(rig)).toMatch(/^CellRestored\//);
+      const before = rig.core.writes.length;
+      rig.core.edit("p", (object) => ({ ...object, spec: { ...object.spec, minReadySeconds: 3 } }));
+      rig.cell.unready("a");
+      await rig.run(2 * HEARTBEAT_MS);
+      expect(rig.core.writes.length).toBe(before);
+      rig.cell.sync();
+      await rig.run(100);
+      expect(rig.core.writes.length).toBeGreaterThan(before);
+      expect(rig.core.entry("p")?.aggregation).toMatchObject({ availableReplicas: 2, epoch: 1 });
     });
 
     test("of another namespace is nobody's", async () => {

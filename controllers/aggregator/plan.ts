@@ -44,6 +44,8 @@ export interface Plan {
   readonly result: AccountResult;
   /** The pods that were counted are those of the newest selector. */
   readonly isMatched: boolean;
+  /** Nothing is written from pods that may be of a history that is gone, but that it may be: the hold does not wait for the list. */
+  readonly isWithheld: boolean;
   /** Undefined when nothing is to be written. */
   readonly status: PodProtectorStatus | undefined;
   /** The stored position is newer than a quorum read sent after it had been seen: the cell's etcd was restored (design 5.4). */
@@ -93,6 +95,7 @@ export function makePlan(entry: Entry, progress: Progress, context: PlanContext)
   if (history.lost === undefined) progress.remember(protector, stored, context.incident?.id);
   const isCellRestored = noteStalePosition(progress, result, context, nowMs);
   const waitMs = rateWaitMs(protector, progress, result, context, nowMs);
+  const isWithheld = cell.isDoubted && history.lost === undefined;
   const isWanted =
     result.write ||
     isGenerationNew(result, protector, stored) ||
@@ -102,7 +105,9 @@ export function makePlan(entry: Entry, progress: Progress, context: PlanContext)
     history,
     result,
     isMatched,
-    status: isWanted && isMatched && waitMs <= 0 ? wantedStatus(entry, protector, result, context) : undefined,
+    isWithheld,
+    status:
+      isWanted && isMatched && !isWithheld && waitMs <= 0 ? wantedStatus(entry, protector, result, context) : undefined,
     isCellRestored,
     need: needOf(entry, progress, result),
     againMs: isMatched ? againMs(progress, result, spec, context, nowMs, waitMs) : SELECTOR_WAIT_MS,

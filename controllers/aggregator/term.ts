@@ -345,15 +345,16 @@ export class Term implements MembershipListener {
 }
 
 /** Nothing is to be written, and not because it may not be, or must wait. */
-function isStored({ status, result, isMatched }: Plan): boolean {
-  return status === undefined && isMatched && !result.write && result.refused === undefined;
+function isStored({ status, result, isMatched, isWithheld }: Plan): boolean {
+  return status === undefined && isMatched && !isWithheld && !result.write && result.refused === undefined;
 }
 
 /**
- * A reserved pod that is not in the snapshot is dead once the position has passed its version, and what a shard that is behind does not know
+ * What is withheld is written once there is a list. A reserved pod that is not in the snapshot is dead once the position has passed its version, and what a shard that is behind does not know
  * is published once it has caught up; upstream's algorithms settle by the next event of any pod.
  */
-function waitsForProgress({ result }: Plan, algorithm: PlanContext["algorithm"]): boolean {
+function waitsForProgress({ result, isWithheld }: Plan, algorithm: PlanContext["algorithm"]): boolean {
+  if (isWithheld) return true;
   if (algorithm !== "exact") return (result.entry.admissionHistory?.buckets ?? []).length > 0;
   return result.awaitsPosition || result.wants.records.some(({ needsList }) => needsList);
 }

@@ -109,8 +109,11 @@ describe("a history that others know to be gone", () => {
     await it.start(stream, new ScriptedStream());
     it.notices.length = 0;
     it.transport.lists.push(page("12", [raw("a", "5", "blue")]));
+    expect(it.source.isDoubted).toBe(false);
     it.source.distrust();
+    expect(it.source.isDoubted).toBe(true);
     await it.time.advance(1000);
+    expect(it.source.isDoubted).toBe(false);
     expect(stream.closed).toBe(true);
     expect(it.transport.requests.slice(2)).toEqual(["LIST limit=250", "WATCH resourceVersion=12"]);
     expect(it.notices.slice(0, 3)).toEqual(["b@6 > -", "a@5 > a@5", "relisted 12"]);

@@ -48,6 +48,7 @@ export class ListWatch<T> implements LearningSource<T> {
   /** Ends the stream that is open now. */
   #stream = new AbortController();
   #wentBack: WatchFailure | undefined;
+  #isDoubted = false;
   #swapping = false;
   readonly #continuity: Continuity;
   #lists = 0;
@@ -187,6 +188,11 @@ export class ListWatch<T> implements LearningSource<T> {
     this.#doubt("what is held may be of a history that is gone");
   }
 
+  /** What is held is known to be, or may be, of a history that is gone, and the list that shows what there is now is not in yet. */
+  get isDoubted(): boolean {
+    return this.#isDoubted;
+  }
+
   subscribe(handler: SourceHandler<T>): () => void {
     return this.#store.subscribe(handler);
   }
@@ -246,6 +252,7 @@ export class ListWatch<T> implements LearningSource<T> {
     this.#lists++;
     this.#heardMs = startedMs;
     this.#continuity.begun(startedMs);
+    this.#isDoubted = this.#wentBack !== undefined;
     this.#swapping = true;
     this.#store.swap(listed.objects, listed.version, isDoubted);
     this.#swapping = false;
@@ -347,8 +354,7 @@ export class ListWatch<T> implements LearningSource<T> {
     const version = isRawObject(raw) ? raw.metadata.resourceVersion : undefined;
     if (version === undefined || version === "") throw new WatchFailure("corrupt", "an event has no resourceVersion");
     const known = this.#store.position;
-    if (isOlderVersion(version, known))
-      throw new WatchFailure("ahead-of-server", `the stream went back from ${known} to ${version}`);
+    if (isOlderVersion(version, known)) throw this.#doubted(`the stream went back from ${known} to ${version}`);
     this.#heardMs = this.#options.ports.clock.monotonicMs();
     if (type === "BOOKMARK") {
       this.#store.advance(version);
@@ -370,8 +376,13 @@ export class ListWatch<T> implements LearningSource<T> {
   }
 
   #doubt(message: string): void {
-    this.#wentBack = new WatchFailure("ahead-of-server", message);
+    this.#wentBack = this.#doubted(message);
     this.#stream.abort();
+  }
+
+  #doubted(message: string): WatchFailure {
+    this.#isDoubted = true;
+    return new WatchFailure("ahead-of-server", message);
   }
 
   #contact(): void {

@@ -132,6 +132,11 @@ export class ShardedListWatch<T> implements ConfirmedSource<T> {
     }
   }
 
+  /** As {@link ListWatch.isDoubted}, of any shard. */
+  get isDoubted(): boolean {
+    return this.#shards.some((shard) => shard.isDoubted);
+  }
+
   subscribe(handler: SourceHandler<T>): () => void {
     let confirmedMs: number | undefined;
     const withPosition = (tell: (position: string) => void): void => {

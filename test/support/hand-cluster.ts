@@ -65,11 +65,14 @@ export class HandSource<T> implements LearningSource<T> {
   }
 
   distrusted = 0;
+  isDoubted = false;
   distrust(): void {
     this.distrusted++;
+    this.isDoubted = true;
   }
 
   list(objects: Map<string, T>, version: string): void {
+    this.isDoubted = false;
     this.store.swap(objects, version, false);
     this.#synced.resolve();
   }
