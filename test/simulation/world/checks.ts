@@ -200,7 +200,7 @@ export class Checks {
 
   /** It can still be committed, and somebody allowed it who should have a record of it. */
   #isPending({ metadata }: PodProtector, { reviews }: CellTruth, uid: string, operation: string): boolean {
-    return !this.#world.exemptions.isUnpromised(metadata.name, uid) && reviews.pending(uid, operation);
+    return !this.#world.exemptions.isUnpromised(metadata.name, uid) && reviews.pending(metadata.name, uid, operation);
   }
 
   /** S5: what a webhook takes back belongs to a request that it refused, and to no other. */

@@ -34,6 +34,8 @@ export interface InFlight {
   wasRefused?: boolean;
   /** The deletion of a pod that is not available, bound to a version at which it is not; or what a replica would have refused, and may not. */
   isFree?: boolean;
+  /** What was decided, as in {@link Answered.decisions}; undefined while no verdict is known. */
+  decisions?: readonly string[];
 }
 
 export interface Answered {
@@ -95,14 +97,19 @@ export class Reviews implements AdmissionChain {
     return stored !== undefined && metadataOf(stored.value).uid === flight.uid ? stored : undefined;
   }
 
-  /** Requests for this UID that were allowed and can still be committed. (S8 looks after those that are not answered yet.) */
-  pending(uid: string, operation: string): boolean {
+  /**
+   * Requests for this UID that this protector allowed and that can still be committed. (S8 looks after those that are not answered yet, and
+   * after a protector that should have been asked.)
+   */
+  pending(protector: string, uid: string, operation: string): boolean {
     for (const flight of this.#flights.values()) {
       if (flight.uid !== uid || flight.operation !== operation || flight.state !== "allowed") continue;
       // Its refusal was lost, or no replica was there to take it, and it goes on without a verdict.
       if (flight.wasRefused || flight.wasHeard !== true) continue;
       // It takes nothing from anybody, or nobody's leave, and is not recorded.
       if (flight.isFree) continue;
+      // It was none of this protector's, whose selector may be another one now.
+      if (flight.decisions?.some((decision) => decision.split("=")[0]?.endsWith(`/${protector}`)) === false) continue;
       if (this.#canCommit(flight)) return true;
     }
     return false;
@@ -252,6 +259,7 @@ export class Reviews implements AdmissionChain {
       this.#world.answered(this.#cell, flight, { request, ...verdict, decisions, reasons, ...clocks, isOnlyWarned });
     if (flight !== undefined && kind === "validate") {
       if (!verdict.allowed) flight.wasRefused = true;
+      flight.decisions = decisions;
       const isBound = flight.operation === "DELETE" && verdict.allowed && reasons.length > 0;
       flight.isFree = isOnlyWarned || (isBound && reasons.every((reason) => reason === "Unavailable"));
     }
