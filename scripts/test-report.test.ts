@@ -2,8 +2,14 @@ import { describe, expect, test } from "vitest";
 import { countTests } from "./test-report.ts";
 
 const file = (status: string, ...tests: readonly string[]): unknown => ({
+  name: "some.test.ts",
   status,
-  assertionResults: tests.map((each) => ({ status: each })),
+  ...(tests.length === 0 ? { message: "it has no tests" } : {}),
+  assertionResults: tests.map((each) => ({
+    status: each,
+    fullName: `that ${each}`,
+    failureMessages: each === "failed" ? ["\u001b[31mexpected 1\u001b[39m\nnot 2"] : [],
+  })),
 });
 
 function report(passed: number, failed: number, ...testResults: readonly unknown[]): string {
@@ -17,7 +23,14 @@ describe("the sum of a report", () => {
     ["a file that could not be loaded", report(0, 0, file("failed")), 1, { passed: 0, failed: 1 }],
     ["a failure outside of all files", report(1, 0, file("passed", "passed")), 1, { passed: 1, failed: 1 }],
   ])("%s", (_, text, code, expected) => {
-    expect(countTests(text, code)).toEqual(expected);
+    expect(countTests(text, code)).toMatchObject(expected);
+  });
+
+  test("says what failed, and what it said", () => {
+    expect(countTests(report(1, 1, file("failed", "passed", "failed"), file("failed")), 1).failures).toEqual([
+      "some.test.ts: that failed\n    expected 1\n    not 2",
+      "some.test.ts\n    it has no tests",
+    ]);
   });
 
   test("what is no report is no success", () => {

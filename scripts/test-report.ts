@@ -1,15 +1,34 @@
+import { stripVTControlCharacters } from "node:util";
 import * as v from "valibot";
 
 /** How many tests passed and failed; a check that is no test counts as one. */
 export interface Counts {
   readonly passed: number;
   readonly failed: number;
+  /** Each failed test with the beginning of what it said. */
+  readonly failures?: readonly string[];
 }
+
+/** Enough for a comparison of two objects. */
+const MESSAGE_LINES = 20;
 
 const Report = v.object({
   numPassedTests: v.number(),
   numFailedTests: v.number(),
-  testResults: v.array(v.object({ status: v.string(), assertionResults: v.array(v.object({ status: v.string() })) })),
+  testResults: v.array(
+    v.object({
+      name: v.string(),
+      status: v.string(),
+      message: v.optional(v.string()),
+      assertionResults: v.array(
+        v.object({
+          status: v.string(),
+          fullName: v.string(),
+          failureMessages: v.optional(v.nullable(v.array(v.string()))),
+        }),
+      ),
+    }),
+  ),
 });
 
 /**
@@ -22,5 +41,16 @@ export function countTests(report: string, exitCode: number): Counts {
     ({ status, assertionResults }) => status === "failed" && !assertionResults.some((test) => test.status === "failed"),
   );
   const failed = numFailedTests + broken.length;
-  return { passed: numPassedTests, failed: failed === 0 && exitCode !== 0 ? 1 : failed };
+  const failures = testResults.flatMap(({ name, assertionResults }) =>
+    assertionResults
+      .filter(({ status }) => status === "failed")
+      .map(({ fullName, failureMessages }) => describe(`${name}: ${fullName}`, failureMessages?.join("\n") ?? "")),
+  );
+  failures.push(...broken.map(({ name, message }) => describe(name, message ?? "")));
+  return { passed: numPassedTests, failed: failed === 0 && exitCode !== 0 ? 1 : failed, failures };
+}
+
+function describe(what: string, message: string): string {
+  const lines = stripVTControlCharacters(message).split("\n").slice(0, MESSAGE_LINES);
+  return [what, ...lines.map((line) => `    ${line}`)].join("\n");
 }

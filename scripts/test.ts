@@ -72,18 +72,22 @@ async function main(args: readonly string[]): Promise<number> {
   }
   const total = { passed: 0, failed: 0 };
   const summary: string[] = [];
+  const failures: string[] = [];
   for (const { name, title, run: runStep } of STEPS) {
     if (chosen.length > 0 && !chosen.includes(name)) continue;
     console.log(`\n=== ${title} ===`);
     const startedMs = performance.now();
-    const { passed, failed } = await runStep(files);
+    const { passed, failed, failures: told = [] } = await runStep(files);
     const seconds = ((performance.now() - startedMs) / 1000).toFixed(1);
     total.passed += passed;
     total.failed += failed;
+    failures.push(...told);
     summary.push(
       `${`${failed > 0 ? "FAILED" : "ok"}`.padEnd(8)}${title}: ${passed} passed, ${failed} failed (${seconds} s)`,
     );
   }
+  // Last, so that they are in what is kept of a long output.
+  if (failures.length > 0) console.log(`\n=== what failed ===\n${failures.join("\n")}`);
   console.log(`\n${summary.join("\n")}\n${total.passed} passed, ${total.failed} failed`);
   return total.failed === 0 ? 0 : 1;
 }

@@ -63,11 +63,14 @@ export class Truth implements AsyncDisposable {
     const pods = await truth.#watch(cell, "/api/v1/pods", {
       query: { labelSelector },
       onEvent: (event) => {
-        if (event.kind === "listed") gap = true;
         if (event.kind === "versionWentBack") truth.#states = [];
       },
     });
     pods.subscribe({
+      // Before the position of the list is told: what lies between the last event and the list was not seen.
+      relisted: () => {
+        gap = true;
+      },
       advanced: (position) => {
         const available = [...pods.values()].filter(isAvailable).length;
         truth.#states.push({ position: BigInt(position), available, afterGap: gap });
