@@ -4,12 +4,16 @@ import { defineConfig } from "vitest/config";
 const CLUSTER_TESTS = "test/**/*.test.ts";
 const SIMULATION_TESTS = "test/simulation/**/*.test.ts";
 
+/** A failure that can't be repeated at will has to say everything at once. */
+const chaiConfig = { truncateThreshold: 2000 };
+
 export default defineConfig({
   test: {
     projects: [
       {
         test: {
           name: "unit",
+          chaiConfig,
           include: ["{shared,webhook,controllers,scripts}/**/*.test.ts", SIMULATION_TESTS],
           // Against what hangs, not against what is slow: a busy machine must not fail a test.
           testTimeout: 5 * 60_000,
@@ -19,6 +23,7 @@ export default defineConfig({
       {
         test: {
           name: "cluster",
+          chaiConfig,
           include: [CLUSTER_TESTS],
           exclude: [SIMULATION_TESTS],
           globalSetup: "test/support/binaries-setup.ts",

@@ -51,6 +51,9 @@ export function countTests(report: string, exitCode: number): Counts {
 }
 
 function describe(what: string, message: string): string {
-  const lines = stripVTControlCharacters(message).split("\n").slice(0, MESSAGE_LINES);
+  const lines = stripVTControlCharacters(message)
+    .split("\n")
+    .filter((line) => !line.includes("/node_modules/"))
+    .slice(0, MESSAGE_LINES);
   return [what, ...lines.map((line) => `    ${line}`)].join("\n");
 }
