@@ -22,8 +22,8 @@ export class Gates {
   readonly #world: World;
   /** UIDs in a count that was stored, by protector and cell. */
   readonly #counted = new Map<string, Set<string>>();
-  /** The version at which the containers became ready. */
-  readonly #readySince = new Map<string, number>();
+  /** The version at which the containers became ready for the first time. */
+  readonly #firstReady = new Map<string, number>();
   /** The same for the first time: that it was unready in between, an aggregator whose watch lags may not know when the bound is over. */
   readonly #firstReadyMs = new Map<string, number>();
   /** When the protector came to cover what it covers. */
@@ -77,28 +77,35 @@ export class Gates {
     if (!key.startsWith("pods/") || after === undefined || !isGated(after.value)) return;
     const uid = text(metadataOf(after.value).uid) ?? "";
     if (before === undefined) this.#world.coverage.fault("countedGate");
-    if (isTrue(after.value, "ContainersReady") && !this.#firstReadyMs.has(uid))
+    if (isTrue(after.value, "ContainersReady") && !this.#firstReady.has(uid)) {
+      this.#firstReady.set(uid, after.revision);
       this.#firstReadyMs.set(uid, this.#world.time.elapsedMs);
-    if (!isTrue(after.value, "ContainersReady")) this.#readySince.delete(uid);
-    else if (!this.#readySince.has(uid)) this.#readySince.set(uid, after.revision);
+    }
     const opened = conditionOf(after.value, COUNTED_CONDITION);
     const was = conditionOf(before?.value ?? {}, COUNTED_CONDITION);
     if (opened?.status !== "True" || was?.status === "True") return;
     this.#opened(cell, key, uid, after.value, String(opened.reason));
   }
 
-  /** The count that is stored is older than the pod, and as it would be with it: another one went meanwhile. */
+  /**
+   * The count that is stored is older than the pod, and as it would be with it at a version at which it was ready: another one went meanwhile.
+   * That it is not ready any more is nothing that an aggregator has to know.
+   */
   #isStillRight(name: string, cell: string, uid: string): boolean {
     const truth = this.#world.cells.get(cell);
     const stored = this.#world.coreOf(name).etcd.get(`podprotectors/${NAMESPACE}/${name}`);
-    const from = this.#readySince.get(uid);
+    const from = this.#firstReady.get(uid);
     if (truth === undefined || stored === undefined || from === undefined) return false;
     const protector = parse(stored);
     const aggregation = protector.status?.cells.find(({ cellID }) => cellID === cell)?.aggregation;
     const cutoffMs = Date.parse(aggregation?.maturityCutoff ?? "");
+    const wanted = wantedOf(protector);
     const last = Math.min(truth.server.etcd.revision, from + MOST_VERSIONS);
     for (let revision = from; revision <= last; revision += 1)
-      if (truth.pods.availableAt(revision, wantedOf(protector), cutoffMs).size === aggregation?.availableReplicas)
+      if (
+        truth.pods.availableAt(revision, { ...wanted, minReadySeconds: 0 }, 0).has(uid) &&
+        truth.pods.availableAt(revision, wanted, cutoffMs).size === aggregation?.availableReplicas
+      )
         return true;
     return false;
   }
