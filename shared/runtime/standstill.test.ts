@@ -41,4 +41,18 @@ describe("a process that stands still", () => {
     await time.advance(2_000);
     expect(standstill.wokeMs).toBe(2_000);
   });
+
+  test("is looked out for by one timer, however many want to know, and by none when nobody does", async () => {
+    const time = new VirtualTime();
+    const told: string[] = [];
+    const looking = ["a", "b", "c"].map((name) => new Standstill(time, LEAST_MS, () => told.push(name)));
+    for (const one of looking) one.start();
+    await time.advance(1_000);
+    expect(time.pendingTimers).toBe(1);
+    looking[1]?.stop();
+    await time.advance(1_000);
+    expect(told).toEqual([]);
+    for (const one of looking) one.stop();
+    expect(time.pendingTimers).toBe(0);
+  });
 });
