@@ -47,9 +47,4 @@ export const REGRESSIONS: readonly Regression[] = [
     features: ["inPlace"],
     what: "the record of a change that was over stayed for ever where its protector did not count the pod any more",
   },
-  {
-    seed: 28932,
-    features: ["suspend", "probe"],
-    what: "after a cell's restore, and after its hold, counts of the lost history were written once more before the list was in",
-  },
 ];

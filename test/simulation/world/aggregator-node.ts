@@ -22,6 +22,8 @@ export interface NodeOptions {
   readonly coverage: Coverage;
   /** The longest that the counted gate keeps a pod from being Ready. */
   readonly gateBoundMs?: number;
+  /** It has noticed that its cell was restored. */
+  readonly noticedRestore: () => void;
 }
 
 const HEARTBEAT_MS = 60_000;
@@ -91,6 +93,7 @@ export class AggregatorNode {
       onEvent: (event) => {
         if (event.kind === "dropped") coverage.rule(event.rule);
         else if (event.kind === "refused") coverage.rule(event.refusal);
+        else if (event.kind === "cellRestored") options.noticedRestore();
         else if (event.kind === "held") coverage.rule(`hold ${event.reason}`);
         else if (event.kind === "gateOpened" && event.reason !== "Unprotected")
           coverage.rule(`gate opened: ${event.reason}`);

@@ -118,8 +118,8 @@ export class Checks {
     const { exemptions } = this.#world;
     const { name } = protector.metadata;
     const { hold, epoch = 0 } = aggregation;
-    if (hold !== undefined && hold !== before?.aggregation?.hold && !hold.startsWith("CellRestored"))
-      exemptions.raisedUnknowingly(name, after.cellID, position, epoch);
+    if (hold !== undefined && hold !== before?.aggregation?.hold)
+      exemptions.raised(name, after.cellID, position, epoch, hold.startsWith("CellRestored"));
     // A hold does not wait for long for the list of what there is now, and nobody uses what is counted on hold.
     const isOnHold =
       aggregation.hold !== undefined &&

@@ -19,6 +19,8 @@ interface OverHistory {
   readonly from: number;
   readonly to: number;
   readonly epoch: number;
+  /** An aggregator of the cell has noticed since. */
+  readonly isNoticed: boolean;
 }
 
 interface Exemption {
@@ -71,13 +73,28 @@ export class Exemptions {
     // Whatever of an older history is in this backup, too, is what there is again.
     const isBack = (one: OverHistory): boolean =>
       one.name === name && one.cell === cell && one.from < from && from <= one.to;
-    this.#over = [...this.#over.map((one) => (isBack(one) ? { ...one, from } : one)), { name, cell, from, to, epoch }];
+    this.#over = [
+      ...this.#over.map((one) => (isBack(one) ? { ...one, from } : one)),
+      { name, cell, from, to, epoch, isNoticed: false },
+    ];
   }
 
-  /** Somebody who counts at this position has raised the epoch for another reason, and knows of the restore no more than before. */
-  raisedUnknowingly(name: string, cell: string, position: number, epoch: number): void {
+  restoreNoticed(cell: string): void {
+    this.#over = this.#over.map((one) => (one.cell === cell ? { ...one, isNoticed: true } : one));
+  }
+
+  /**
+   * Somebody who counts at this position has raised the epoch, and knows of the restore no more than before: for another reason, or because of a
+   * restore before it, once more, where the answer to the first write was lost.
+   */
+  raised(name: string, cell: string, position: number, epoch: number, isForRestore: boolean): void {
     const isMeant = (one: OverHistory): boolean =>
-      one.name === name && one.cell === cell && position > one.from && position <= one.to && epoch > one.epoch;
+      !(isForRestore && one.isNoticed) &&
+      one.name === name &&
+      one.cell === cell &&
+      position > one.from &&
+      position <= one.to &&
+      epoch > one.epoch;
     this.#over = this.#over.map((one) => (isMeant(one) ? { ...one, epoch } : one));
   }
 

@@ -234,6 +234,7 @@ export class World {
       settleMs,
       rateMs,
       coverage: this.coverage,
+      noticedRestore: () => this.exemptions.restoreNoticed(cell.name),
       ...(this.gates === undefined ? {} : { gateBoundMs: GATE_BOUND_MS }),
     });
   }
