@@ -1,4 +1,6 @@
 import { describe, expect, test } from "vitest";
+import type { SourceHandler } from "../../shared/kube/source.ts";
+import type { Pod } from "../../shared/schema/pod.ts";
 import { HandCell, HandCore } from "../../test/support/hand-cluster.ts";
 import { VirtualTime } from "../../test/support/virtual-ports.ts";
 import type { Entry } from "./entry.ts";
@@ -92,6 +94,38 @@ describe("members", () => {
     core.put("late", { selector: { matchLabels: { app: "p" } } });
     expect(members("late")).toEqual(["a@102"]);
   });
+});
+
+test("members of one name, each in a shard of its own, are both counted by a protector that comes while the first shard is behind", () => {
+  const time = new VirtualTime();
+  const [cell, core] = [new HandCell(), new HandCore("core", time)];
+  const pods = ["first", "second"].map((uid) => cell.pod("a", { uid, labels: { app: "p" } }));
+  const handlers = new Set<SourceHandler<Pod>>();
+  const held = [...pods];
+  const membership = new Membership(
+    {
+      // The newest, as shards answer with.
+      get: () => held.at(-1),
+      find: (_, isWanted) => held.find(isWanted),
+      subscribe: (handler) => {
+        handlers.add(handler);
+        return () => handlers.delete(handler);
+      },
+    },
+    time,
+  );
+  const told = (before: Pod | undefined, after: Pod | undefined): void => {
+    for (const handler of handlers) handler.changed?.(before, after);
+  };
+  for (const pod of pods) told(undefined, pod);
+  membership.followProtectors("core", core.source);
+  core.sync();
+  core.put("p");
+  const members = (): string[] => [...(membership.entry("core", "ns/p")?.pods.keys() ?? [])];
+  expect(members()).toEqual(["first", "second"]);
+  held.shift();
+  told(pods[0], undefined);
+  expect(members()).toEqual(["second"]);
 });
 
 describe("a long list", () => {

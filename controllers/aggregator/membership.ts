@@ -9,6 +9,7 @@ import type { Source } from "../../shared/kube/source.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import type { LabelSelector, PodProtector } from "../../shared/schema/podprotector.ts";
+import type { PodSource } from "./cell.ts";
 import { type Entry, entryKey } from "./entry.ts";
 
 export interface MembershipListener {
@@ -27,13 +28,19 @@ const SLICE_MS = 8;
 /** A slice ends at the latest after so many, whatever the clock says. */
 const SLICE_CHANGES = 2_000;
 
+/** The cell's pods; of several shards one finds each pod of a name. */
+export type MemberSource = Pick<Source<Pod>, "get" | "subscribe"> & Pick<PodSource, "find">;
+
 type Change = readonly [before: Pod | undefined, after: Pod | undefined];
 
 export class Membership {
   readonly #selectors = new SelectorIndex<Entry>();
-  /** Its objects may be older than the cell's: it is only told of new labels. */
-  readonly #labels = new LabelIndex<Pod>();
-  readonly #pods: Source<Pod>;
+  /**
+   * Its objects may be older than the cell's: it is only told of new labels. By UID, because two shards may each have a pod of one name
+   * (design 5.4).
+   */
+  readonly #labels = new LabelIndex<Pod>("fails", ({ uid }) => uid);
+  readonly #pods: MemberSource;
   /** By core, then `namespace/name`. */
   readonly #entries = new Map<string, Map<string, Entry>>();
   readonly #listeners = new Set<MembershipListener>();
@@ -47,7 +54,7 @@ export class Membership {
   #settled: PromiseWithResolvers<void> | undefined;
 
   /** Follows `pods` from now on; it must still be empty. */
-  constructor(pods: Source<Pod>, ports: Ports) {
+  constructor(pods: MemberSource, ports: Ports) {
     this.#pods = pods;
     this.#ports = ports;
     pods.subscribe({ changed: (before, after) => this.#podSeen([before, after]) });
@@ -134,8 +141,7 @@ export class Membership {
     const moved = before === undefined || after === undefined || !sameLabels(before.labels, after.labels);
     const pod = after ?? before;
     if (pod === undefined) return;
-    // In another shard the name may already belong to the pod's successor (design 5.4).
-    if (moved) this.#labels.update(before, after ?? this.#pods.get(`${pod.namespace}/${pod.name}`));
+    if (moved) this.#labels.update(before, after);
     const now = after === undefined ? [] : this.#selectors.match(after.namespace, after.labels);
     if (moved && before !== undefined) {
       for (const entry of this.#selectors.match(before.namespace, before.labels)) {
@@ -177,11 +183,18 @@ export class Membership {
       return;
     }
     this.#selectors.set(entry, entry.id.namespace, selector);
-    for (const { namespace, name } of this.#labels.select(entry.id.namespace, selector)) {
-      const pod = this.#pods.get(`${namespace}/${name}`);
-      // The name may belong to another pod by now, whose addition is not worked in: nothing would take it away from here again.
+    for (const indexed of this.#labels.select(entry.id.namespace, selector)) {
+      const pod = this.#current(indexed);
       if (pod !== undefined && matches(pod.labels)) entry.pods.set(pod.uid, pod);
     }
+  }
+
+  /** As the source has it now. Undefined for one whose removal is not worked in yet, whoever has its name by now. */
+  #current({ namespace, name, uid }: Pod): Pod | undefined {
+    const key = `${namespace}/${name}`;
+    if (this.#pods.find !== undefined) return this.#pods.find(key, (pod) => pod.uid === uid);
+    const pod = this.#pods.get(key);
+    return pod?.uid === uid ? pod : undefined;
   }
 
   #protectorGone(entries: Map<string, Entry>, { metadata }: PodProtector): void {

@@ -65,6 +65,16 @@ describe("label index", () => {
     expect(names(local.select("ns", { matchLabels: { app: "db" } }))).toEqual(["a"]);
   });
 
+  it("keeps objects of one name apart where something else tells them apart", () => {
+    const local = new LabelIndex<Labelled & { readonly uid: string }>("fails", ({ uid }) => uid);
+    const [first, second] = ["1", "2"].map((uid) => ({ ...pod("a", { app: "web" }), uid }));
+    local.update(undefined, first);
+    local.update(undefined, second);
+    expect([...local.select("ns", { matchLabels: { app: "web" } })]).toEqual([first, second]);
+    local.update(first, undefined);
+    expect([...local.select("ns", { matchLabels: { app: "web" } })]).toEqual([second]);
+  });
+
   it("agrees with a linear scan after any updates", () => {
     const operation = fc.record({
       name: fc.constantFrom("a", "b", "c", "d", "e", "f", "g", "h"),

@@ -7,7 +7,7 @@ export interface Labelled {
   readonly labels: Readonly<Record<string, string>>;
 }
 
-/** Names that have one label pair: a lone name is kept without a set, because many pairs (pod names, indexes) are unique. */
+/** Ids that have one label pair: a lone one is kept without a set, because many pairs (pod names, indexes) are unique. */
 type Posting = string | Set<string>;
 
 interface Namespace<T> {
@@ -17,57 +17,62 @@ interface Namespace<T> {
 
 /**
  * Objects by labels: which of them a selector selects. The candidates are the smallest posting list that the selector
- * allows, so that a selector costs in proportion to what it selects. Objects are identified by namespace and name.
+ * allows, so that a selector costs in proportion to what it selects. Objects are identified by namespace and name, or by what `idOf`
+ * says instead of the name.
  */
 export class LabelIndex<T extends Labelled> {
   readonly #unreadable: Unreadable;
+  readonly #idOf: (object: T) => string;
   readonly #namespaces = new Map<string, Namespace<T>>();
   #size = 0;
 
   /** `unreadable` says what a requirement that can't be read means; default: it does not match. */
-  constructor(unreadable: Unreadable = "fails") {
+  constructor(unreadable: Unreadable = "fails", idOf: (object: T) => string = ({ name }) => name) {
     this.#unreadable = unreadable;
+    this.#idOf = idOf;
   }
 
   get size(): number {
     return this.#size;
   }
 
-  get(namespace: string, name: string): T | undefined {
-    return this.#namespaces.get(namespace)?.objects.get(name);
+  get(namespace: string, id: string): T | undefined {
+    return this.#namespaces.get(namespace)?.objects.get(id);
   }
 
-  /** Adds, or replaces the object of this name. */
+  /** Adds, or replaces the object of this id. */
   add(object: T): void {
     let namespace = this.#namespaces.get(object.namespace);
     if (namespace === undefined) {
       namespace = { objects: new Map(), keys: new Map() };
       this.#namespaces.set(object.namespace, namespace);
     }
-    const before = namespace.objects.get(object.name);
-    namespace.objects.set(object.name, object);
+    const id = this.#idOf(object);
+    const before = namespace.objects.get(id);
+    namespace.objects.set(id, object);
     if (before === undefined) this.#size += 1;
     else if (sameLabels(before.labels, object.labels)) return;
-    else unpost(namespace.keys, before);
-    post(namespace.keys, object);
+    else unpost(namespace.keys, id, before);
+    post(namespace.keys, id, object);
   }
 
-  /** Removes the object of this namespace and name, whatever its labels are now. */
-  remove({ namespace: namespaceName, name }: Pick<T, "namespace" | "name">): void {
-    const namespace = this.#namespaces.get(namespaceName);
-    const present = namespace?.objects.get(name);
+  /** Removes the object of this namespace and id, whatever its labels are now. */
+  remove(object: T): void {
+    const namespace = this.#namespaces.get(object.namespace);
+    const id = this.#idOf(object);
+    const present = namespace?.objects.get(id);
     if (namespace === undefined || present === undefined) return;
-    namespace.objects.delete(name);
+    namespace.objects.delete(id);
     this.#size -= 1;
-    unpost(namespace.keys, present);
-    if (namespace.objects.size === 0) this.#namespaces.delete(namespaceName);
+    unpost(namespace.keys, id, present);
+    if (namespace.objects.size === 0) this.#namespaces.delete(object.namespace);
   }
 
   /** A change as a source reports it: `before` undefined is an addition, `after` undefined a removal. */
   update(before: T | undefined, after: T | undefined): void {
     if (
       before !== undefined &&
-      (after === undefined || before.name !== after.name || before.namespace !== after.namespace)
+      (after === undefined || this.#idOf(before) !== this.#idOf(after) || before.namespace !== after.namespace)
     )
       this.remove(before);
     if (after !== undefined) this.add(after);
@@ -79,9 +84,9 @@ export class LabelIndex<T extends Labelled> {
     if (namespace === undefined) return;
     const { matches } = compileSelector(selector, this.#unreadable);
     const postings = smallestPostings(namespace.keys, selector, namespace.objects.size);
-    const names = postings === undefined ? namespace.objects.keys() : namesOf(postings);
-    for (const name of names) {
-      const object = namespace.objects.get(name);
+    const ids = postings === undefined ? namespace.objects.keys() : idsOf(postings);
+    for (const id of ids) {
+      const object = namespace.objects.get(id);
       if (object !== undefined && matches(object.labels)) yield object;
     }
   }
@@ -123,7 +128,7 @@ function smallestPostings(
   return best;
 }
 
-function* namesOf(postings: Iterable<Posting>): IterableIterator<string> {
+function* idsOf(postings: Iterable<Posting>): IterableIterator<string> {
   for (const posting of postings) {
     if (typeof posting === "string") yield posting;
     else yield* posting;
@@ -134,7 +139,7 @@ function sizeOf(posting: Posting): number {
   return typeof posting === "string" ? 1 : posting.size;
 }
 
-function post(keys: Map<string, Map<string, Posting>>, { name, labels }: Labelled): void {
+function post(keys: Map<string, Map<string, Posting>>, id: string, { labels }: Labelled): void {
   for (const [key, value] of Object.entries(labels)) {
     let values = keys.get(key);
     if (values === undefined) {
@@ -142,19 +147,19 @@ function post(keys: Map<string, Map<string, Posting>>, { name, labels }: Labelle
       keys.set(key, values);
     }
     const posting = values.get(value);
-    if (posting === undefined) values.set(value, name);
-    else if (typeof posting === "string") values.set(value, new Set([posting, name]));
-    else posting.add(name);
+    if (posting === undefined) values.set(value, id);
+    else if (typeof posting === "string") values.set(value, new Set([posting, id]));
+    else posting.add(id);
   }
 }
 
-function unpost(keys: Map<string, Map<string, Posting>>, { name, labels }: Labelled): void {
+function unpost(keys: Map<string, Map<string, Posting>>, id: string, { labels }: Labelled): void {
   for (const [key, value] of Object.entries(labels)) {
     const values = keys.get(key);
     const posting = values?.get(value);
     if (values === undefined || posting === undefined) continue;
     if (typeof posting !== "string") {
-      posting.delete(name);
+      posting.delete(id);
       if (posting.size > 0) continue;
     }
     values.delete(value);
