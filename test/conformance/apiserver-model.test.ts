@@ -10,7 +10,10 @@ import { CONTRACT_NAMESPACE, observe, type Server } from "../simulation/contract
 let cluster: Cluster;
 
 beforeAll(async () => {
-  cluster = await Cluster.start({ name: "contract", controllerManager: false, scheduler: false, kwok: false });
+  cluster = await Cluster.start({
+    ...{ name: "contract", controllerManager: false, scheduler: false, kwok: false },
+    flags: { "kube-apiserver": { "feature-gates": "ShardedListAndWatch=true" } },
+  });
   await cluster.apply(readFileSync(join(root, "crds/podseidon.kubewharf.io_podprotectors.yaml"), "utf8"));
   await cluster.admin.call("POST", "/api/v1/namespaces", {
     apiVersion: "v1",

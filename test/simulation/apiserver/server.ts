@@ -29,10 +29,12 @@ import {
   type Reply,
   tooLarge,
 } from "./replies.ts";
-import { keyOf, parsePath, prefixOf, RESOURCES, type Resource, type Target } from "./resources.ts";
+import { keyOf, parsePath, prefixOf, type Resource, type Target } from "./resources.ts";
+import { isShardSelector, shardMatcher } from "./shards.ts";
 import { strategicMerge } from "./strategic-merge.ts";
 import { creationOf, updatePod } from "./update.ts";
-import { WatchCache } from "./watch-cache.ts";
+import type { WatchCache } from "./watch-cache.ts";
+import { WatchCaches } from "./watch-caches.ts";
 import { type WatchSink, watchStream } from "./watch-stream.ts";
 
 export interface ServerRequest {
@@ -58,6 +60,8 @@ export interface ServerSettings {
   readonly requestTimeoutMs: number;
   /** Largest object that etcd takes. */
   readonly objectLimitBytes: number;
+  /** The UID of the object that is made as the `count`-th; by default its number comes last. */
+  uidOf?(count: number): string;
 }
 
 interface Page {
@@ -81,7 +85,7 @@ export class ApiServer {
   admission: AdmissionChain | undefined;
   /** Told of each write of a status. */
   wrote: ((user: string, key: string, status: number) => void) | undefined;
-  readonly #caches = new Map<string, WatchCache>();
+  readonly #caches: WatchCaches;
   readonly #pages = new Map<string, Page>();
   /** The last answer to a list that asks for no more than a version: it is the same one as long as nothing has changed. */
   readonly #positions = new WeakMap<Target, { readonly page: Page; readonly reply: Reply }>();
@@ -94,17 +98,12 @@ export class ApiServer {
     this.etcd = etcd;
     this.ports = ports;
     this.settings = settings;
-    for (const resource of RESOURCES) {
-      this.#caches.set(
-        resource.plural,
-        new WatchCache(etcd, ports.timers, prefixOf(resource, undefined), () => settings.watchLagMs()),
-      );
-    }
+    this.#caches = new WatchCaches(etcd, ports.timers, () => settings.watchLagMs());
   }
 
   /** After a restart of the server or a restore of etcd: caches are read anew, watches and list continuations end. */
   reset(): void {
-    for (const cache of this.#caches.values()) cache.reset();
+    this.#caches.reset();
     this.#pages.clear();
   }
 
@@ -143,9 +142,12 @@ export class ApiServer {
 
   /** Opens a watch; `sink` gets the lines. Returns how to end it. */
   watch(target: Target, sink: WatchSink): () => void {
-    const cache = this.#caches.get(target.resource.plural);
-    if (cache === undefined) throw new Error(`no watch cache of ${target.resource.plural}`);
-    return watchStream({ cache, etcd: this.etcd, ports: this.ports, target, sink });
+    return watchStream({ cache: this.#caches.of(target), etcd: this.etcd, ports: this.ports, target, sink });
+  }
+
+  /** Where the watches of pods come from that ask for a shard. */
+  podShards(): readonly WatchCache[] {
+    return this.#caches.shards("pods");
   }
 
   #told({ user }: ServerRequest, target: Target, reply: Reply): Reply {
@@ -162,6 +164,8 @@ export class ApiServer {
   async #list(target: Target): Promise<Reply> {
     const { query, resource } = target;
     const prefix = prefixOf(resource, target.namespace);
+    const shard = query.get("shardSelector");
+    if (shard !== null && !isShardSelector(shard)) return failure(500, "", `invalid shard selector: ${shard}`);
     const token = query.get("continue");
     let page: Page | undefined;
     if (token !== null) {
@@ -170,10 +174,9 @@ export class ApiServer {
       if (page === undefined) return expired();
     } else {
       const wanted = query.get("resourceVersion");
-      const cache = this.#caches.get(resource.plural);
-      if (cache === undefined) return failure(404, "NotFound", "the server could not find the requested resource");
+      const cache = this.#caches.of(target);
       if (wanted === null || wanted === "") {
-        cache.requestProgress();
+        this.#caches.requestProgress(resource.plural);
         page = { revision: this.etcd.revision, items: this.etcd.range(prefix) };
         if (query.get("limit") === "1") return this.#position(target, page);
       } else {
@@ -198,7 +201,10 @@ export class ApiServer {
   /** As much of `page` as was asked for; the rest is kept for whoever continues. */
   #answer({ query, resource }: Target, { revision, items: all }: Page, isFirst: boolean): Reply {
     const selector = query.get("labelSelector");
-    const found = isFirst && selector !== null ? all.filter(({ value }) => matchesLabels(value, selector)) : all;
+    const shard = query.get("shardSelector");
+    const isInShard = shardMatcher(shard);
+    const isFiltered = isFirst && (selector !== null || shard !== null);
+    const found = isFiltered ? all.filter(({ value }) => matchesLabels(value, selector) && isInShard(value)) : all;
     const asked = Number(query.get("limit") ?? 0) || found.length;
     // A server may return fewer than it was asked for.
     const most = asked > 1 && query.has("limit") ? this.settings.pageObjects() : 0;
@@ -206,6 +212,7 @@ export class ApiServer {
     const items = found.slice(0, limit);
     const rest = found.slice(limit);
     const metadata: Record<string, unknown> = { resourceVersion: String(revision) };
+    if (shard !== null) metadata.shardInfo = { selector: shard };
     if (rest.length > 0) {
       const next = `t${++this.#tokens}`;
       this.#pages.set(next, { revision, items: rest });
@@ -238,11 +245,16 @@ export class ApiServer {
     const metadata = {
       ...given,
       ...(namespace === undefined ? {} : { namespace }),
-      uid: `${this.name}-uid-${++this.#uids}`,
+      uid: this.#nextUid(),
       creationTimestamp: new Date(this.ports.clock.nowMs()).toISOString(),
       generation: 1,
     };
     return this.#store(target.resource, key, name, { ...body, metadata }, 0, 201);
+  }
+
+  #nextUid(): string {
+    const count = ++this.#uids;
+    return this.settings.uidOf?.(count) ?? `${this.name}-uid-${count}`;
   }
 
   #update(target: Target, name: string, body: Json): Reply {

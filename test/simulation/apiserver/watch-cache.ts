@@ -25,6 +25,10 @@ export class WatchCache {
   #running = false;
   #generation = 0;
   revision = 0;
+  /** Watches from before this revision are expired here: this server's memory begins there. */
+  windowFrom = 0;
+  /** Beside what is drawn for each batch. */
+  extraLagMs = 0;
 
   constructor(etcd: Etcd, timers: Timers, prefix: string, lagMs: () => number) {
     this.#etcd = etcd;
@@ -44,9 +48,16 @@ export class WatchCache {
     this.#running = false;
     this.#objects = new Map(this.#etcd.range(this.#prefix).map((stored) => [stored.key, stored]));
     this.revision = this.#etcd.revision;
+    this.windowFrom = 0;
     for (const watcher of [...this.#watchers]) watcher.closed();
     this.#watchers.clear();
     this.#wake();
+  }
+
+  /** The server is started again: what was before it does not know. */
+  restart(): void {
+    this.reset();
+    this.windowFrom = this.revision;
   }
 
   close(): void {
@@ -116,7 +127,7 @@ export class WatchCache {
     this.#running = this.#pending.length > 0;
     if (!this.#running) return;
     const generation = this.#generation;
-    this.#timers.after(this.#lagMs(), () => {
+    this.#timers.after(this.#lagMs() + this.extraLagMs, () => {
       if (generation !== this.#generation) return;
       // All that is pending arrives together after the lag, in order.
       const batch = this.#pending;

@@ -4,6 +4,7 @@ import type { Change, Etcd, Json, Stored } from "./etcd.ts";
 import { jsonOf, matchesLabels, present } from "./objects.ts";
 import { statusBody } from "./replies.ts";
 import { prefixOf, type Resource, type Target } from "./resources.ts";
+import { shardMatcher } from "./shards.ts";
 import type { WatchCache } from "./watch-cache.ts";
 
 export interface WatchSink {
@@ -66,6 +67,8 @@ export function watchStream(given: {
   const { query, resource } = target;
   const from = Number(query.get("resourceVersion") ?? 0);
   const selector = query.get("labelSelector");
+  const isInShard = shardMatcher(query.get("shardSelector"));
+  const isWanted = ({ value }: Stored): boolean => matchesLabels(value, selector) && isInShard(value);
   const prefix = prefixOf(resource, target.namespace);
   const timers: Timer[] = [];
   let unsubscribe = (): void => {};
@@ -84,13 +87,13 @@ export function watchStream(given: {
   };
   const event = (change: Change): void => {
     if (ended || change.revision <= from || !change.key.startsWith(prefix)) return;
-    const before = change.before !== undefined && matchesLabels(change.before.value, selector);
-    const after = change.after !== undefined && matchesLabels(change.after.value, selector);
+    const before = change.before !== undefined && isWanted(change.before);
+    const after = change.after !== undefined && isWanted(change.after);
     if (after && change.after) send(before ? "MODIFIED" : "ADDED", present(resource, change.after));
     else if (before && change.before) send("DELETED", present(resource, lastState(change, change.before)));
   };
 
-  const missed = etcd.changesSince(from);
+  const missed = from < cache.windowFrom ? undefined : etcd.changesSince(from);
   if (missed === undefined || from > etcd.revision) {
     if (missed === undefined)
       send("ERROR", statusBody(410, "Expired", `too old resource version: ${from} (${etcd.compacted})`));

@@ -15,5 +15,8 @@ describe("the API server model", () => {
       "MODIFIED",
       "DELETED",
     ]);
+    const shards = first.filter(({ step }) => step.includes("a shard"));
+    expect(shards).toHaveLength(9);
+    for (const { seen } of shards) expect(seen.isExact ?? true).toBe(true);
   });
 });

@@ -17,6 +17,8 @@ export function modelServer(): Server {
     servesStaleList: () => false,
     requestTimeoutMs: 60_000,
     objectLimitBytes: 1_500_000,
+    // In all shards, as random ones are.
+    uidOf: (count) => `${count}-uid`,
   });
   return {
     request: async (method, path, body, contentType = "application/json") => {

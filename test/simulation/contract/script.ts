@@ -5,6 +5,7 @@
 
 import { changes } from "./changes.ts";
 import { generated } from "./generated.ts";
+import { sharded } from "./shards.ts";
 
 export interface Answer {
   readonly status: number;
@@ -47,6 +48,8 @@ export async function observe(server: Server): Promise<readonly Observation[]> {
   await changes(call, PODS);
   await generated(call, { protectors: PROTECTORS, maps: MAPS }, protector("a"), "a");
   await watches(server, notes, call);
+  const note = (step: string, seen: Values): void => notes.add(step, seen);
+  await sharded({ server, path: MAPS, note });
   return notes.renamed();
 }
 
