@@ -5,6 +5,8 @@
 import type { Change, Etcd, Json } from "./apiserver/etcd.ts";
 import { metadataOf, record, text } from "./apiserver/objects.ts";
 import { isGated } from "./apiserver/pod-conditions.ts";
+import { shardOf } from "./apiserver/shards.ts";
+import type { Position } from "./position.ts";
 
 export interface Wanted {
   readonly labels: Readonly<Record<string, string>>;
@@ -95,19 +97,21 @@ export class PodTruth {
     etcd.observe((change) => this.#record(change));
   }
 
-  /** Names the UIDs that were available at exactly `revision`; the set is the caller's to change. */
-  availableAt(revision: number, wanted: Wanted, cutoffMs: number): Set<string> {
+  /** Names the UIDs that were available at exactly `position`, each at the version of its shard; the set is the caller's to change. */
+  availableAt({ text, parts, newest }: Position, wanted: Wanted, cutoffMs: number): Set<string> {
     const { labels, minReadySeconds, conditions } = wanted;
-    const question = `${revision} ${minReadySeconds > 0 ? cutoffMs : ""} ${textOf(labels)} ${conditions?.join() ?? ""}`;
+    const question = `${text} ${minReadySeconds > 0 ? cutoffMs : ""} ${textOf(labels)} ${conditions?.join() ?? ""}`;
     const known = this.#availableAt.get(question);
     if (known !== undefined) return new Set(known);
     const found = new Set<string>();
-    for (const versions of this.#versions.values()) {
-      const pod = at(versions, revision);
-      if (pod !== undefined && isAvailable(pod, wanted, cutoffMs)) found.add(pod.uid);
-    }
+    for (const versions of this.#versions.values())
+      for (const [shard, revision] of parts.entries()) {
+        const pod = at(versions, revision);
+        if (pod === undefined || !isAvailable(pod, wanted, cutoffMs)) continue;
+        if (shardOf(pod.uid, parts.length) === shard) found.add(pod.uid);
+      }
     // The last revision may still be under way; those before it are history.
-    if (revision < this.#latest) this.#availableAt.set(question, new Set(found));
+    if (newest < this.#latest) this.#availableAt.set(question, new Set(found));
     return found;
   }
 

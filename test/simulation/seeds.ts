@@ -47,4 +47,9 @@ export const REGRESSIONS: readonly Regression[] = [
     features: ["inPlace"],
     what: "the record of a change that was over stayed for ever where its protector did not count the pod any more",
   },
+  {
+    seed: 900020,
+    features: ["shards"],
+    what: "of two pods of one name in two shards, a protector that came while one shard was behind counted the newer one only",
+  },
 ];

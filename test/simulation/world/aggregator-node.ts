@@ -5,16 +5,20 @@ import { parseTrimmedProtector } from "../../../controllers/aggregator/protector
 import { ApiClient, PODPROTECTORS_PATH } from "../../../shared/kube/api.ts";
 import { ListWatch } from "../../../shared/kube/list-watch.ts";
 import { RELIST_AFTER_OUTAGE_MS } from "../../../shared/kube/list-watch-options.ts";
+import { ShardedListWatch } from "../../../shared/kube/sharded-list-watch.ts";
 import type { Transport } from "../../../shared/kube/transport.ts";
+import type { WatchEvent } from "../../../shared/kube/watch-event.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
 import type { ProcessPorts } from "../../support/virtual-ports.ts";
+import type { Link } from "../apiserver/link.ts";
 import type { Coverage } from "./coverage.ts";
+import type { ShardLinks } from "./shard-links.ts";
 
 export interface NodeOptions {
   readonly cell: string;
   readonly ports: ProcessPorts;
-  readonly cellTransport: Transport;
+  readonly cellLinks: ShardLinks;
   readonly cores: readonly { readonly name: string; readonly transport: Transport }[];
   readonly settleMs: number;
   /** Least time between two writes of one protector. */
@@ -35,24 +39,9 @@ export class AggregatorNode {
 
   constructor(options: NodeOptions) {
     this.#options = options;
-    const { cell, ports, cellTransport, settleMs, coverage } = options;
+    const { cell, ports, cellLinks, settleMs, coverage } = options;
     const parser = podParser("exact");
-    const pods = new ListWatch<Pod>({
-      ...{
-        name: `pods of ${cell}`,
-        transport: cellTransport,
-        ports,
-        path: "/api/v1/pods",
-        parse: parser.parse,
-        serverTimeoutSeconds: SERVER_TIMEOUT_SECONDS,
-        relistAfterOutageMs: RELIST_AFTER_OUTAGE_MS,
-      },
-      keyOf: (pod) => `${pod.namespace}/${pod.name}`,
-      uidOf: (pod) => pod.uid,
-      versionOf: (pod) => pod.resourceVersion,
-      unparsable: "keepLast",
-      onEvent: (event) => aggregator.podsWatched(event),
-    });
+    const pods = watchPods(options, parser.parse, (event) => aggregator.podsWatched(event));
     const cores = options.cores.map(({ name, transport }) => ({
       name,
       client: new ApiClient(transport),
@@ -86,7 +75,7 @@ export class AggregatorNode {
         voidAfterMs: 0,
       },
       ...{ rateMs: options.rateMs, coalesceMs: 5, writeConcurrency: 8, timeoutMs: 10_000 },
-      cellClient: new ApiClient(cellTransport),
+      cellClient: new ApiClient(cellLinks),
       cores,
       mayWrite: () => true,
       ...(options.gateBoundMs === undefined ? {} : { gateBoundMs: options.gateBoundMs }),
@@ -105,6 +94,11 @@ export class AggregatorNode {
     void aggregator.lead(this.#stopping.signal);
   }
 
+  /** Its connections for one shard each; none where the pods are in one stream. */
+  get shardLinks(): readonly Link[] {
+    return this.#options.cellLinks.shards;
+  }
+
   /** Stopped until faults stop: it does nothing, and holds what it knows. */
   pause(): void {
     this.#options.ports.pause();
@@ -112,8 +106,37 @@ export class AggregatorNode {
 
   kill(): void {
     this.#options.ports.kill();
-    this.#options.cellTransport.close();
+    this.#options.cellLinks.close();
     for (const { transport } of this.#options.cores) transport.close();
     this.#stopping.abort();
   }
+}
+
+/** As the aggregator's `run.ts` does, in one stream or in shards. */
+function watchPods(
+  { cell, ports, cellLinks, coverage }: NodeOptions,
+  parse: (raw: unknown) => Pod,
+  onEvent: (event: WatchEvent) => void,
+): ListWatch<Pod> | ShardedListWatch<Pod> {
+  const watch = {
+    name: `pods of ${cell}`,
+    transport: cellLinks,
+    ports,
+    path: "/api/v1/pods",
+    parse,
+    serverTimeoutSeconds: SERVER_TIMEOUT_SECONDS,
+    relistAfterOutageMs: RELIST_AFTER_OUTAGE_MS,
+    keyOf: (pod: Pod) => `${pod.namespace}/${pod.name}`,
+    uidOf: (pod: Pod) => pod.uid,
+    versionOf: (pod: Pod) => pod.resourceVersion,
+    unparsable: "keepLast",
+  } as const;
+  const shards = cellLinks.shards.length;
+  if (shards === 0) return new ListWatch<Pod>({ ...watch, onEvent });
+  const watched = (event: WatchEvent): void => {
+    if (event.kind === "listed" && event.reason !== "first") coverage.rule("shards: one is listed anew");
+    else if (event.kind === "versionWentBack") coverage.rule("shards: one shows a restore");
+    onEvent(event);
+  };
+  return new ShardedListWatch<Pod>({ ...watch, shards, onEvent: watched });
 }

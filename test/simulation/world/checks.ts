@@ -6,11 +6,13 @@ import type { CellStatus, PodProtector } from "../../../shared/schema/podprotect
 import type { Change, Json, Stored } from "../apiserver/etcd.ts";
 import { jsonOf, record, text } from "../apiserver/objects.ts";
 import { isTrulyAvailable, type PodTruth } from "../pod-truth.ts";
+import { Position } from "../position.ts";
 import type { SeenRule } from "./coverage.ts";
 import { isCount, newlyPinned, reserved } from "./entry-writes.ts";
 import type { Exemptions } from "./exemptions.ts";
 import type { Restarts } from "./restarts.ts";
 import type { InFlight, Reviews } from "./reviews.ts";
+import { seenInShards } from "./sharded-counts.ts";
 import { ledgerOf, parse, wantedOf } from "./stored-protectors.ts";
 
 /** Objects stay far below what etcd takes (S10). */
@@ -109,7 +111,7 @@ export class Checks {
     const truth = this.#world.cells.get(after.cellID);
     const aggregation = after.aggregation;
     if (truth === undefined || aggregation?.resourceVersion === undefined) return;
-    const position = Number(aggregation.resourceVersion);
+    const position = new Position(aggregation.resourceVersion);
     const available = truth.pods.availableAt(
       position,
       wantedOf(protector),
@@ -129,20 +131,21 @@ export class Checks {
       this.#violate(
         "S3",
         protector,
-        `cell ${after.cellID} counts ${aggregation.availableReplicas} at ${position}, it was ${available.size}`,
+        `cell ${after.cellID} counts ${aggregation.availableReplicas} at ${position.text}, it was ${available.size}`,
       );
     }
     if (!isOnHold && exemptions.isOver(name, after.cellID, position, aggregation.epoch ?? 0))
       this.#violate(
         "S3",
         protector,
-        `cell ${after.cellID} counts at ${position}, of a history that is known to be over`,
+        `cell ${after.cellID} counts at ${position.text}, of a history that is known to be over`,
       );
     const old = before?.aggregation;
     const sameEpoch = (old?.epoch ?? 0) === (aggregation.epoch ?? 0);
-    if (old?.resourceVersion !== undefined && sameEpoch && position < Number(old.resourceVersion)) {
-      this.#violate("S4", protector, `cell ${after.cellID} went back from ${old.resourceVersion} to ${position}`);
-    }
+    const stored = old?.resourceVersion === undefined ? undefined : new Position(old.resourceVersion);
+    for (const rule of seenInShards(truth.pods, wantedOf(protector), after, position, stored)) this.#world.rule(rule);
+    if (stored !== undefined && sameEpoch && position.isBehind(stored))
+      this.#violate("S4", protector, `cell ${after.cellID} went back from ${stored.text} to ${position.text}`);
     this.#removed(protector, truth, position, before, after);
     if (!isOnHold) this.#subtraction(protector, after, available);
   }
@@ -166,7 +169,7 @@ export class Checks {
   #removed(
     protector: PodProtector,
     truth: CellTruth,
-    position: number,
+    position: Position,
     before: CellStatus | undefined,
     after: CellStatus,
   ): void {
@@ -179,19 +182,19 @@ export class Checks {
       for (const operation of reservation.records.keys()) {
         if (kept?.records.has(operation)) continue;
         const dead = truth.pods.deadAt(uid);
-        if (dead !== undefined && dead <= position) continue;
+        if (dead !== undefined && dead <= position.of(uid)) continue;
         const restarts = operation === "UPDATE" && truth.restarts?.isUnderWay(uid) === true;
         if (restarts && !this.#world.exemptions.has(protector.metadata.name, after.cellID, uid))
           this.#violate(
             "S5",
             protector,
-            `the change of ${podName ?? uid} was forgotten at ${position}, and its restart is under way`,
+            `the change of ${podName ?? uid} was forgotten at ${position.text}, and its restart is under way`,
           );
         if (this.#isPending(protector, truth, uid, operation)) {
           this.#violate(
             "S5",
             protector,
-            `the ${operation} of ${podName ?? uid} was forgotten at ${position} and can still be committed`,
+            `the ${operation} of ${podName ?? uid} was forgotten at ${position.text} and can still be committed`,
           );
         }
       }
@@ -278,7 +281,7 @@ export class Checks {
       const { resourceVersion, maturityCutoff } = cell.aggregation ?? {};
       if (truth === undefined || resourceVersion === undefined) continue;
       const cutoffMs = Date.parse(maturityCutoff ?? "");
-      const possible = truth.pods.availableAt(Number(resourceVersion), wanted, cutoffMs);
+      const possible = truth.pods.availableAt(new Position(resourceVersion), wanted, cutoffMs);
       for (const { uid, weight } of ledgerOf(cell).reservations())
         if (uid !== undefined && weight === 1) possible.delete(uid);
       // Exempt are pods that became unavailable by themselves since the snapshot, whoever deletes them then. One that is Ready again was

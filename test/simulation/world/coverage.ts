@@ -62,6 +62,18 @@ const RULES = [
   "a resize is infeasible",
   "a second change while the first is under way",
   "a pod is deleted while it restarts",
+  "shards: counted while one is behind",
+  "shards: counted in another number of them",
+  "shards: a reservation in one that is behind",
+  "shards: one is out of reach",
+  "shards: one is silent",
+  "shards: one is slow",
+  "shards: one is cut",
+  "shards: one lags",
+  "shards: one server restarts",
+  "shards: one is listed anew",
+  "shards: one shows a restore",
+  "shards: one finds a restored cell late",
 ] as const;
 export type SeenRule = (typeof RULES)[number] | "owner: overloaded";
 

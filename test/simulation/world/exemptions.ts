@@ -3,6 +3,7 @@
  * and reservations that a restored core has lost, until somebody has noticed and put the cell on hold.
  */
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import type { Position } from "../position.ts";
 
 /** A replica may trust its cache for so long (design 5.4), and a little for what is under way. */
 const UNCERTAIN_MS = 20_000;
@@ -87,21 +88,14 @@ export class Exemptions {
    * Somebody who counts at this position has raised the epoch, and knows of the restore no more than before: for another reason, or because of a
    * restore before it, once more, where the answer to the first write was lost.
    */
-  raised(name: string, cell: string, position: number, epoch: number, isForRestore: boolean): void {
+  raised(name: string, cell: string, position: Position, epoch: number, isForRestore: boolean): void {
     const isMeant = (one: OverHistory): boolean =>
-      !(isForRestore && one.isNoticed) &&
-      one.name === name &&
-      one.cell === cell &&
-      position > one.from &&
-      position <= one.to &&
-      epoch > one.epoch;
+      !(isForRestore && one.isNoticed) && isOf(one, name, cell, position) && epoch > one.epoch;
     this.#over = this.#over.map((one) => (isMeant(one) ? { ...one, epoch } : one));
   }
 
-  isOver(name: string, cell: string, position: number, epoch: number): boolean {
-    return this.#over.some(
-      (one) => one.name === name && one.cell === cell && position > one.from && position <= one.to && epoch > one.epoch,
-    );
+  isOver(name: string, cell: string, position: Position, epoch: number): boolean {
+    return this.#over.some((one) => isOf(one, name, cell, position) && epoch > one.epoch);
   }
 
   /** The entry of a cell is taken out of the status, with what was reserved there. */
@@ -182,4 +176,9 @@ export class Exemptions {
     this.#byName.set(name, known);
     return known;
   }
+}
+
+/** One shard in a history that is over is enough: its pods are counted as they were there. */
+function isOf({ from, to, ...one }: OverHistory, name: string, cell: string, { parts }: Position): boolean {
+  return one.name === name && one.cell === cell && parts.some((version) => version > from && version <= to);
 }

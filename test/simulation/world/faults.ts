@@ -7,6 +7,7 @@ import { burst, editSelector, editSpec, forceDelete, touchProtector } from "./op
 import { OWNER_MODES } from "./owner.ts";
 import { chill, hold } from "./pod-states.ts";
 import type { FaultKind } from "./scenario.ts";
+import { strikeShard } from "./shards.ts";
 import { suspend, terminate } from "./states.ts";
 import { NAMESPACE, type World } from "./world.ts";
 
@@ -52,6 +53,7 @@ export function startFaults(world: World): void {
     ["countedGate", features.gateEveryMs, () => loseGate(world, chance)],
     ["generator", features.generatorEveryMs, () => world.sources?.act()],
     ["terminate", features.terminateEveryMs, () => terminate(world, chance)],
+    ["shards", features.shardEveryMs, () => strikeShard(world, chance)],
   ];
   for (const [kind, everyMs, action] of actions) if (everyMs > 0) repeat(world, chance.fork(), kind, everyMs, action);
 }

@@ -22,6 +22,10 @@ export interface Features {
   readonly generatorEveryMs: number;
   /** Replicas refuse nothing (`--dry-run`). */
   readonly isDryRunMode: boolean;
+  /** In so many streams are the pods of a cell watched (`--pod-shards`), as a rule. */
+  readonly shards: number;
+  /** What befalls one of these streams; 0: there is one. */
+  readonly shardEveryMs: number;
 }
 
 export const FEATURE_KINDS = [
@@ -34,6 +38,7 @@ export const FEATURE_KINDS = [
   "condition",
   "countedGate",
   "generator",
+  "shards",
 ] as const;
 export type FeatureKind = (typeof FEATURE_KINDS)[number];
 
@@ -49,8 +54,12 @@ export interface Wish {
 
 const NONE: Features = {
   ...{ suspendEveryMs: 0, terminateEveryMs: 0, changeEveryMs: 0, ownerEveryMs: 0, holdEveryMs: 0, chillEveryMs: 0 },
-  ...{ gateEveryMs: 0, generatorEveryMs: 0, isDryRunMode: false },
+  ...{ gateEveryMs: 0, generatorEveryMs: 0, isDryRunMode: false, shards: 1, shardEveryMs: 0 },
 };
+
+/** What a world with shards has: more are rarer, because fewer pods are in each. */
+const SHARDS = [2, 2, 4] as const;
+export const MOST_SHARDS = Math.max(...SHARDS);
 
 export function drawFeatures(chance: Chance, { without, always }: Wish): Features {
   // Drawn before anything is left out, so that the rest stays the same.
@@ -72,7 +81,11 @@ export function drawFeatures(chance: Chance, { without, always }: Wish): Feature
     chillEveryMs: every("condition", 8_000, 0.1),
     gateEveryMs: every("countedGate", 20_000, 0.12),
     generatorEveryMs: every("generator", 15_000, 0.08),
+    shardEveryMs: every("shards", 12_000, 0.12),
+    shards: chance.pick(SHARDS),
   };
+  const { generatorEveryMs, shardEveryMs } = drawn;
+  const sharded = { shardEveryMs, shards: shardEveryMs > 0 ? drawn.shards : 1 };
   // Whose protectors the generator keeps has no other say in what they are.
-  return drawn.generatorEveryMs > 0 ? { ...NONE, generatorEveryMs: drawn.generatorEveryMs } : drawn;
+  return generatorEveryMs > 0 ? { ...NONE, generatorEveryMs, ...sharded } : { ...drawn, ...sharded };
 }

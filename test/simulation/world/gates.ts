@@ -7,7 +7,10 @@ import type { PodProtector } from "../../../shared/schema/podprotector.ts";
 import type { Change, Json } from "../apiserver/etcd.ts";
 import { hasLabels, metadataOf, text } from "../apiserver/objects.ts";
 import { conditionOf, isGated, isTrue } from "../apiserver/pod-conditions.ts";
+import { shardOf } from "../apiserver/shards.ts";
+import { Position } from "../position.ts";
 import type { Chance } from "../random.ts";
+import { MOST_SHARDS } from "./features.ts";
 import { parse, wantedOf } from "./stored-protectors.ts";
 import { NAMESPACE, type World } from "./world.ts";
 
@@ -69,7 +72,7 @@ export class Gates {
       const id = `${protector.metadata.name}/${cellID}`;
       const known = this.#counted.get(id) ?? new Set<string>();
       this.#counted.set(id, known);
-      for (const uid of truth.pods.availableAt(Number(aggregation.resourceVersion), wanted, 0)) known.add(uid);
+      for (const uid of truth.pods.availableAt(new Position(aggregation.resourceVersion), wanted, 0)) known.add(uid);
     }
   }
 
@@ -93,21 +96,32 @@ export class Gates {
    */
   #isStillRight(name: string, cell: string, uid: string): boolean {
     const truth = this.#world.cells.get(cell);
-    const stored = this.#world.coreOf(name).etcd.get(`podprotectors/${NAMESPACE}/${name}`);
+    const object = this.#world.coreOf(name).etcd.get(`podprotectors/${NAMESPACE}/${name}`);
     const from = this.#firstReady.get(uid);
-    if (truth === undefined || stored === undefined || from === undefined) return false;
-    const protector = parse(stored);
+    if (truth === undefined || object === undefined || from === undefined) return false;
+    const protector = parse(object);
     const aggregation = protector.status?.cells.find(({ cellID }) => cellID === cell)?.aggregation;
     const cutoffMs = Date.parse(aggregation?.maturityCutoff ?? "");
     const wanted = wantedOf(protector);
     const last = Math.min(truth.server.etcd.revision, from + MOST_VERSIONS);
-    for (let revision = from; revision <= last; revision += 1)
-      if (
-        truth.pods.availableAt(revision, { ...wanted, minReadySeconds: 0 }, 0).has(uid) &&
-        truth.pods.availableAt(revision, wanted, cutoffMs).size === aggregation?.availableReplicas
-      )
-        return true;
-    return false;
+    const { resourceVersion, availableReplicas } = aggregation ?? {};
+    const stored = new Position(resourceVersion ?? String(from));
+    // Each shard at any version of its own; where pods are in one stream, there is one.
+    const shards = this.#world.scenario.features.shards > 1 ? MOST_SHARDS : 1;
+    const own = shardOf(uid, shards);
+    let sums = new Set([0]);
+    for (let shard = 0; shard < shards; shard += 1) {
+      const first = shard === own ? from : stored.at(shard, shards);
+      const counts = new Set<number>();
+      for (let revision = first; revision <= last; revision += 1) {
+        const position = new Position(String(revision));
+        if (shard === own && !truth.pods.availableAt(position, { ...wanted, minReadySeconds: 0 }, 0).has(uid)) continue;
+        const available = truth.pods.availableAt(position, wanted, cutoffMs);
+        counts.add([...available].filter((one) => shardOf(one, shards) === shard).length);
+      }
+      sums = new Set([...sums].flatMap((sum) => [...counts].map((count) => sum + count)));
+    }
+    return availableReplicas !== undefined && sums.has(availableReplicas);
   }
 
   #opened(cell: string, key: string, uid: string, pod: Json, reason: string): void {

@@ -7,6 +7,7 @@ import type { ApiServer } from "../apiserver/server.ts";
 import type { Chance } from "../random.ts";
 import { exemptUnderWay } from "./operators.ts";
 import type { ProtectorPlan } from "./scenario.ts";
+import { type Late, lateShards } from "./shards.ts";
 import { parse, reservedUids } from "./stored-protectors.ts";
 import { NAMESPACE, PROTECTORS, type SimulatedCell, type World } from "./world.ts";
 
@@ -18,12 +19,16 @@ const RESTORE_LEAST_MS = 3_000;
 const RESTORE_MEAN_MS = 3_000;
 
 /** The server's storage was replaced just now: it is away for a while. */
-function restart(world: World, server: ApiServer, chance: Chance): void {
+function restart(world: World, server: ApiServer, chance: Chance, late?: Late): void {
   server.reset();
   world.network.serves(server.name, false);
-  world.time.timers.after(RESTORE_LEAST_MS + chance.exponential(RESTORE_MEAN_MS), () =>
-    world.network.serves(server.name, true),
-  );
+  world.time.timers.after(RESTORE_LEAST_MS + chance.exponential(RESTORE_MEAN_MS), () => {
+    world.network.serves(server.name, true, late?.links);
+    if (late !== undefined && late.links.length > 0) {
+      world.coverage.rule("shards: one finds a restored cell late");
+      world.time.timers.after(late.afterMs, () => world.network.serves(server.name, true));
+    }
+  });
 }
 
 /** The core's etcd goes back to a backup; what was admitted since then is lost until somebody notices. */
@@ -129,7 +134,7 @@ export function restoreCellTo(
     pods.map(([key, { value }]) => [key, value] as const),
   );
   if (chance === undefined) cell.server.reset();
-  else restart(world, cell.server, chance);
+  else restart(world, cell.server, chance, world.scenario.features.shards > 1 ? lateShards(cell, chance) : undefined);
   cell.kubelet.restarted();
   cell.restarts?.restored();
   for (const uid of cell.restarts?.underWay() ?? []) world.exemptions.unknown(uid);

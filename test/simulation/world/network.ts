@@ -69,13 +69,21 @@ export class Network {
       if (link.user === user && link.server.name === server) Object.assign(now, state);
   }
 
-  /** Whether `server` takes connections from here on. */
-  serves(server: string, isServing: boolean): void {
-    for (const { link, state } of this.#links) if (link.server.name === server) state.isRefused = !isServing;
+  /** What is wrong with one link from here on. */
+  setOne(meant: Link, changes: Partial<LinkState>): void {
+    for (const { link, state } of this.#links) if (link === meant) Object.assign(state, changes);
   }
 
-  heal(): void {
-    for (const { state } of this.#links) {
+  /** Whether `server` takes connections from here on, but for those of `except`. */
+  serves(server: string, isServing: boolean, except: readonly Link[] = []): void {
+    for (const { link, state } of this.#links)
+      if (link.server.name === server && !except.includes(link)) state.isRefused = !isServing;
+  }
+
+  /** Every link, or one. */
+  heal(meant?: Link): void {
+    for (const { link, state } of this.#links) {
+      if (meant !== undefined && link !== meant) continue;
       state.requestsLost = false;
       state.responsesLost = false;
       state.meanDelayMs = MEAN_DELAY_MS;

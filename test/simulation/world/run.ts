@@ -5,6 +5,7 @@ import { parsePodProtector } from "../../../shared/schema/parse-podprotector.ts"
 import { present } from "../apiserver/objects.ts";
 import { RESOURCES } from "../apiserver/resources.ts";
 import { isTrulyAvailable } from "../pod-truth.ts";
+import { Position } from "../position.ts";
 import { startChanges } from "./changes.ts";
 import { disrupt, startClients } from "./clients.ts";
 import type { CoverageCounts } from "./coverage.ts";
@@ -88,7 +89,8 @@ export async function quiet(world: World): Promise<void> {
       const ledger = state.cells.get(name)?.ledger;
       if ((ledger?.size ?? 0) > 0)
         world.violation("L1", `${protector.metadata.name}: ${ledger?.size} reservations are left in ${name}`);
-      truth += cell.pods.availableAt(cell.server.etcd.revision, wantedOf(protector), world.time.clock.nowMs()).size;
+      const now = new Position(String(cell.server.etcd.revision));
+      truth += cell.pods.availableAt(now, wantedOf(protector), world.time.clock.nowMs()).size;
     }
     const { estimated } = estimate(state);
     if (estimated !== truth)

@@ -208,7 +208,15 @@ export function drawScenario(
     // Last: a world without any of them is what it was before they were built.
     features: drawFeatures(chance.fork(), { without, always }),
   };
-  return drawn.features.generatorEveryMs > 0 ? sourced(drawn) : drawn;
+  const isRestored = drawn.features.shards > 1 && chance.chance(0.4) && !without.has("restoreCell");
+  const made = isRestored ? restored(drawn) : drawn;
+  return made.features.generatorEveryMs > 0 ? sourced(made) : made;
+}
+
+/** Shards learn of a restore of their cell one after the other, which is to be seen more often than restores are drawn. */
+function restored(drawn: Scenario): Scenario {
+  const { faults } = drawn;
+  return { ...drawn, faults: { ...faults, restoreCellEveryMs: faults.restoreCellEveryMs || 120_000 } };
 }
 
 /**

@@ -10,11 +10,13 @@ export function serverSettings(
   name: string,
   chance: Chance,
 ): ServerSettings {
-  const { faults, requestTimeoutMs } = world.scenario;
+  const { faults, features, requestTimeoutMs } = world.scenario;
   let isNextAbandoned = false;
   return {
     requestTimeoutMs,
     objectLimitBytes: OBJECT_LIMIT_BYTES,
+    // The hash of a UID hardly depends on its last characters: numbers at its end would put all pods into one shard.
+    ...(features.shards > 1 ? { uidOf: (count: number) => `${count}-${name}-uid` } : {}),
     pageObjects: () => {
       if (faults.pageObjects > 0) world.coverage.fault("partialPages");
       return faults.pageObjects;

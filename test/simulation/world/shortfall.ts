@@ -3,9 +3,11 @@
  * remembered until it is published and the protector has had enough pods again; until then a decision may not have known of it.
  */
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import { Position } from "../position.ts";
 
 interface Loss {
   readonly cell: string;
+  readonly uid: string;
   readonly revision: number;
 }
 
@@ -23,8 +25,8 @@ export class Shortfall {
   }
 
   /** A pod became unavailable without having been deleted. */
-  lost(cell: string, revision: number): void {
-    this.#losses.push({ cell, revision });
+  lost(cell: string, uid: string, revision: number): void {
+    this.#losses.push({ cell, uid, revision });
   }
 
   /** How many pods are missing that nothing explains; `available` is the truth of all cells at this moment. */
@@ -41,9 +43,9 @@ export class Shortfall {
     const positions = new Map(
       (this.#published?.status?.cells ?? []).map(({ cellID, aggregation }) => [
         cellID,
-        Number(aggregation?.resourceVersion ?? 0),
+        new Position(aggregation?.resourceVersion ?? "0"),
       ]),
     );
-    this.#losses = this.#losses.filter(({ cell, revision }) => revision > (positions.get(cell) ?? 0));
+    this.#losses = this.#losses.filter(({ cell, uid, revision }) => revision > (positions.get(cell)?.of(uid) ?? 0));
   }
 }

@@ -54,7 +54,7 @@ export class Supply {
     const loss = isRestart ? "taken" : lost;
     for (const [key, { shortfall, labels }] of this.#protectors) {
       if (loss === "own" || this.#exemptions.has(nameOf(key), cell, uidOf(change)))
-        shortfall.lost(cell, change.revision);
+        shortfall.lost(cell, uidOf(change), change.revision);
       let available = 0;
       for (const { pods } of this.#cells.values()) available += pods.countNow({ labels, minReadySeconds: 0 });
       const unexplained = shortfall.unexplained(available);

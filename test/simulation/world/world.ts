@@ -30,6 +30,8 @@ import { CHANGEABLE, Restarts } from "./restarts.ts";
 import { Reviews } from "./reviews.ts";
 import { drawScenario, type FaultKind, type ProtectorPlan, type Scenario, type Size } from "./scenario.ts";
 import { serverSettings } from "./server-settings.ts";
+import { ShardLinks } from "./shard-links.ts";
+import { calmShards, shardCount } from "./shards.ts";
 import { Sources } from "./sources.ts";
 import { Supply } from "./supply.ts";
 import { Suspensions } from "./suspensions.ts";
@@ -113,6 +115,8 @@ export class World {
   readonly #answers = new Answers(this);
   readonly #metrics = new ReplicaMetrics(this.coverage);
   readonly #processes: ProcessPorts[] = [];
+  /** Where pods are watched in shards. */
+  readonly #shardChance: Chance | undefined;
 
   constructor(seed: number, { without, always, size, trace = false, scenario, isProtected = true }: WorldOptions) {
     this.#tracing = trace;
@@ -156,6 +160,7 @@ export class World {
     if (this.scenario.features.chillEveryMs > 0) warmUp(this, this.chance.fork());
     this.gates = this.scenario.features.gateEveryMs > 0 ? new Gates(this) : undefined;
     const isSourced = this.scenario.features.generatorEveryMs > 0;
+    this.#shardChance = this.scenario.features.shards > 1 ? this.chance.fork() : undefined;
     const [core] = this.cores.values();
     this.sources = isSourced && core !== undefined ? new Sources(this, core, this.chance.fork()) : undefined;
     if (isProtected && !isSourced) for (const plan of this.scenario.protectors) this.createProtector(plan);
@@ -224,12 +229,13 @@ export class World {
   startAggregator(cell: SimulatedCell): AggregatorNode {
     const { settleMs, rateMs } = this.scenario;
     const ports = this.#process();
-    const cellTransport = this.#link(cell.server, "aggregator", ports);
+    const shards = this.#shardChance === undefined ? 1 : shardCount(this.scenario.features, this.#shardChance);
+    const cellLinks = new ShardLinks(shards, () => this.#link(cell.server, "aggregator", ports));
     const cores = this.#coreLinks("aggregator", ports);
     return new AggregatorNode({
       cell: cell.name,
       ports,
-      cellTransport,
+      cellLinks,
       cores,
       settleMs,
       rateMs,
@@ -257,6 +263,7 @@ export class World {
     this.owner?.turn("yes");
     this.sources?.last();
     this.network.heal();
+    for (const cell of this.cells.values()) calmShards(cell);
     for (const ports of this.#processes) {
       ports.resume();
       ports.stepWallClock(-ports.skewMs);
