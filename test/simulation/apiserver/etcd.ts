@@ -41,6 +41,8 @@ export class Etcd {
   /** Raised by each restore, so that servers can tell that their caches are void. */
   incarnation = 0;
   #skipTo = 0;
+  /** What was never given in this history: after `from`, up to `to`. */
+  #gap = { from: 0, to: 0 };
   #objects = new Map<string, Stored>();
   #history: Change[] = [];
   /** Results of {@link range} that are still true. */
@@ -94,6 +96,12 @@ export class Etcd {
     return low === this.#history.length ? NOTHING : this.#history.slice(low);
   }
 
+  /** The first revision from this one on that this history may have had. */
+  given(revision: number): number {
+    const { from, to } = this.#gap;
+    return revision > from && revision <= to ? to + 1 : revision;
+  }
+
   compact(revision: number): void {
     this.compacted = Math.max(this.compacted, Math.min(revision, this.revision));
     this.#history = this.#history.filter((change) => change.revision > this.compacted);
@@ -112,6 +120,7 @@ export class Etcd {
     this.#skipTo = Math.max(this.#skipTo, this.revision + RESTORE_GAP);
     this.#objects = new Map(backup.objects);
     this.revision = bumped ? this.#skipTo : backup.revision;
+    this.#gap = { from: this.revision, to: this.#skipTo };
     this.compacted = this.revision;
     this.#history = [];
     this.#ranges.clear();

@@ -77,13 +77,11 @@ export class WatchCache {
   }
 
   /**
-   * The state at the oldest revision that this cache may still answer a NotOlderThan list of `revision` from: what another server
+   * The state at the oldest revision that this cache may still answer a NotOlderThan list of `wanted` from: what another server
    * behind the same address has that lags more. Undefined when the history does not reach back.
    */
-  oldest(
-    revision: number,
-    prefix: string,
-  ): { readonly revision: number; readonly items: readonly Stored[] } | undefined {
+  oldest(wanted: number, prefix: string): { readonly revision: number; readonly items: readonly Stored[] } | undefined {
+    const revision = this.#etcd.given(wanted);
     const changes = this.#etcd.changesSince(revision);
     if (changes === undefined) return undefined;
     const objects = new Map(this.#objects);
