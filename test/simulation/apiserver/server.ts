@@ -145,8 +145,8 @@ export class ApiServer {
     return watchStream({ cache: this.#caches.of(target), etcd: this.etcd, ports: this.ports, target, sink });
   }
 
-  /** Where the watches of pods come from that ask for a shard. */
-  podShards(): readonly WatchCache[] {
+  /** Where the watches of pods come from that ask for a shard, by selector. */
+  podShards(): ReadonlyMap<string, WatchCache> {
     return this.#caches.shards("pods");
   }
 

@@ -36,10 +36,9 @@ export class WatchCaches {
     for (const cache of this.#caches.get(plural)?.values() ?? []) cache.requestProgress();
   }
 
-  /** Those of the shards of a resource. */
-  shards(plural: string): readonly WatchCache[] {
-    const caches = this.#caches.get(plural) ?? [];
-    return [...caches].flatMap(([shard, cache]) => (shard === "" ? [] : cache));
+  /** Those of the shards of a resource, by selector. */
+  shards(plural: string): ReadonlyMap<string, WatchCache> {
+    return new Map([...(this.#caches.get(plural) ?? [])].filter(([shard]) => shard !== ""));
   }
 
   reset(): void {

@@ -21,14 +21,14 @@ const LATE_RATE = 0.6;
 const LATE_MEAN_MS = 4_000;
 
 /** In how many streams an aggregator that starts watches its pods. */
-export function shardCount({ shards }: Features, chance: Chance): number {
-  return chance.chance(OTHER_COUNT_RATE) ? chance.pick(COUNTS) : shards;
+export function shardCount({ shards, shardEveryMs }: Features, chance: Chance): number {
+  return shardEveryMs > 0 && chance.chance(OTHER_COUNT_RATE) ? chance.pick(COUNTS) : shards;
 }
 
 /** Something befalls one stream of one cell, or the server that it comes from, and ends by itself. */
 export function strikeShard(world: World, chance: Chance): void {
   const cell = chance.pick([...world.cells.values()]);
-  if (chance.chance(SERVER_RATE)) strikeServer(world, chance, cell.server.podShards());
+  if (chance.chance(SERVER_RATE)) strikeServer(world, chance, [...cell.server.podShards().values()]);
   else strikeLink(world, chance, linksOf(cell));
 }
 
@@ -74,7 +74,7 @@ export function lateShards(cell: SimulatedCell, chance: Chance): Late {
 
 /** Faults are over: no server lags any more. */
 export function calmShards({ server }: SimulatedCell): void {
-  for (const cache of server.podShards()) cache.extraLagMs = 0;
+  for (const cache of server.podShards().values()) cache.extraLagMs = 0;
 }
 
 function linksOf({ aggregators }: SimulatedCell): readonly Link[] {
