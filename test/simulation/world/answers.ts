@@ -60,10 +60,16 @@ export class Answers {
   /** Protectors that are not there or do not cover the pod have no say; one that comes to cover it is told of it when the count catches up. */
   #exemptFromOthers(cell: string, flight: InFlight): void {
     const world = this.#world;
-    const pod = world.cells.get(cell)?.reviews.stored(flight)?.value;
+    const truth = world.cells.get(cell);
+    const pod = truth?.reviews.stored(flight)?.value;
+    // What is under way already is whoever's it was.
+    const isFirst = flight.operation === "UPDATE" && truth?.restarts?.isUnderWay(flight.uid) === false;
     for (const { name } of world.scenario.protectors) {
       const stored = world.coreOf(name).etcd.get(`podprotectors/${NAMESPACE}/${name}`);
-      if (pod === undefined || (stored !== undefined && hasLabels(pod, wantedOf(parse(stored)).labels))) continue;
+      const isCovered = stored !== undefined && pod !== undefined && hasLabels(pod, wantedOf(parse(stored)).labels);
+      if (isFirst || (flight.operation === "UPDATE" && isCovered))
+        world.exemptions.changed(name, flight.uid, isCovered || pod === undefined);
+      if (pod === undefined || isCovered) continue;
       world.exemptions.add(name, cell, flight.uid);
     }
   }

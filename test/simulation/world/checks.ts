@@ -183,8 +183,10 @@ export class Checks {
         if (kept?.records.has(operation)) continue;
         const dead = truth.pods.deadAt(uid);
         if (dead !== undefined && dead <= position.of(uid)) continue;
+        const { exemptions } = this.#world;
+        const { name } = protector.metadata;
         const restarts = operation === "UPDATE" && truth.restarts?.isUnderWay(uid) === true;
-        if (restarts && !this.#world.exemptions.has(protector.metadata.name, after.cellID, uid))
+        if (restarts && !exemptions.has(name, after.cellID, uid) && !exemptions.isUnasked(name, uid))
           this.#violate(
             "S5",
             protector,

@@ -46,6 +46,8 @@ export class Exemptions {
   readonly #unknown = new Set<string>();
   /** `name/UID` of what the protector promises nothing of, hold or no hold. */
   readonly #unpromised = new Set<string>();
+  /** `name/UID` of pods whose change in place was none of the protector's. */
+  readonly #unasked = new Set<string>();
   readonly #removed = new Map<string, number>();
   readonly #lost = new Map<string, LostAdmission>();
   readonly #nowMs: () => number;
@@ -123,6 +125,17 @@ export class Exemptions {
    */
   unpromised(name: string, uid: string): void {
     this.#unpromised.add(`${name}/${uid}`);
+  }
+
+  /** A change in place of this pod was allowed; `isAsked`: the protector covers it. Holds say nothing of it, as above. */
+  changed(name: string, uid: string, isAsked: boolean): void {
+    if (isAsked) this.#unasked.delete(`${name}/${uid}`);
+    else this.#unasked.add(`${name}/${uid}`);
+  }
+
+  /** The change that is under way is none of this protector's: what it still has a record of is another one. */
+  isUnasked(name: string, uid: string): boolean {
+    return this.#unasked.has(`${name}/${uid}`);
   }
 
   isUnpromised(name: string, uid: string): boolean {
