@@ -103,6 +103,8 @@ export class Gates {
     const aggregation = protector.status?.cells.find(({ cellID }) => cellID === cell)?.aggregation;
     const cutoffMs = Date.parse(aggregation?.maturityCutoff ?? "");
     const wanted = wantedOf(protector);
+    // Mature or not, and whatever else the protector waits for.
+    const ready = { labels: wanted.labels, minReadySeconds: 0 };
     const last = Math.min(truth.server.etcd.revision, from + MOST_VERSIONS);
     const { resourceVersion, availableReplicas } = aggregation ?? {};
     const stored = new Position(resourceVersion ?? String(from));
@@ -115,7 +117,7 @@ export class Gates {
       const counts = new Set<number>();
       for (let revision = first; revision <= last; revision += 1) {
         const position = new Position(String(revision));
-        if (shard === own && !truth.pods.availableAt(position, { ...wanted, minReadySeconds: 0 }, 0).has(uid)) continue;
+        if (shard === own && !truth.pods.availableAt(position, ready, 0).has(uid)) continue;
         const available = truth.pods.availableAt(position, wanted, cutoffMs);
         counts.add([...available].filter((one) => shardOf(one, shards) === shard).length);
       }
