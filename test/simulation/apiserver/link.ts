@@ -81,7 +81,8 @@ export class Link implements Transport {
       await this.#arrive(progress);
       if (this.#faults.responsesLost()) await new Promise(() => {});
       const target = parsePath(request.path);
-      if (target === undefined) return { status: 404, headers: {}, chunks: empty(), close: () => {} };
+      if (target === undefined || !this.server.isServed(target))
+        return { status: 404, headers: {}, chunks: empty(), close: () => {} };
       return this.#open(request, target);
     });
   }

@@ -98,6 +98,7 @@ export function mergePatch(target: unknown, patch: unknown): unknown {
 /** What is stored when `next` replaces `before` through the main resource or through `/status`. */
 export function replaced(resource: Resource, before: Json, next: Json, subresource: string | undefined): Json {
   if (subresource === "status") return { ...before, status: next.status };
+  if (isEmpty(next.data)) return replaced(resource, before, { ...next, data: undefined }, subresource);
   const old = metadataOf(before);
   const { resourceVersion: _version, ...given } = metadataOf(next);
   const changed = resource.status && JSON.stringify(next.spec) !== JSON.stringify(before.spec);
@@ -111,11 +112,17 @@ export function replaced(resource: Resource, before: Json, next: Json, subresour
   return { ...next, metadata, ...(resource.status ? { status: before.status } : {}) };
 }
 
+/** A map without entries is not stored. */
+function isEmpty(data: unknown): boolean {
+  return data !== undefined && Object.keys(record(data)).length === 0;
+}
+
 export function matchesLabels(value: Json, selector: string | null): boolean {
   if (selector === null || selector === "") return true;
   const labels = record(metadataOf(value).labels);
   return selector.split(",").every((term) => {
-    const [key = "", wanted = ""] = term.split(/==?/);
-    return labels[key] === wanted;
+    const [key = "", wanted] = term.split(/==?/);
+    // Without a value it asks for whatever value there is.
+    return wanted === undefined ? labels[key] !== undefined : labels[key] === wanted;
   });
 }

@@ -89,6 +89,8 @@ export class ApiServer {
   readonly #pages = new Map<string, Page>();
   /** The last answer to a list that asks for no more than a version: it is the same one as long as nothing has changed. */
   readonly #positions = new WeakMap<Target, { readonly page: Page; readonly reply: Reply }>();
+  /** Kinds that are not installed at the moment. */
+  readonly #unserved = new Set<string>();
   #tokens = 0;
   #uids = 0;
   readonly name: string;
@@ -113,9 +115,21 @@ export class ApiServer {
     for (const [token, page] of this.#pages) if (page.revision <= revision) this.#pages.delete(token);
   }
 
+  /** Whether this kind is installed from here on; its watches end when it is not. */
+  serves(plural: string, isServed: boolean): void {
+    if (isServed) this.#unserved.delete(plural);
+    else this.#unserved.add(plural);
+    this.#caches.reset(plural);
+  }
+
+  isServed({ resource }: Target): boolean {
+    return !this.#unserved.has(resource.plural);
+  }
+
   async handle(request: ServerRequest): Promise<Reply> {
     const target = parsePath(request.path);
-    if (target === undefined) return failure(404, "NotFound", "the server could not find the requested resource");
+    if (target === undefined || !this.isServed(target))
+      return failure(404, "NotFound", "the server could not find the requested resource");
     switch (request.method) {
       case "GET":
         return target.name === undefined ? await this.#list(target) : this.#get(target, target.name);
@@ -217,7 +231,8 @@ export class ApiServer {
       const next = `t${++this.#tokens}`;
       this.#pages.set(next, { revision, items: rest });
       metadata.continue = next;
-      metadata.remainingItemCount = rest.length;
+      // Nobody counts what a selector would leave.
+      if (selector === null) metadata.remainingItemCount = rest.length;
     }
     return ok({
       kind: `${resource.kind}List`,

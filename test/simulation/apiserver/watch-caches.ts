@@ -41,7 +41,9 @@ export class WatchCaches {
     return new Map([...(this.#caches.get(plural) ?? [])].filter(([shard]) => shard !== ""));
   }
 
-  reset(): void {
-    for (const caches of this.#caches.values()) for (const cache of caches.values()) cache.reset();
+  /** Of one resource, or of all. */
+  reset(plural?: string): void {
+    for (const [resource, caches] of this.#caches)
+      if (plural === undefined || plural === resource) for (const cache of caches.values()) cache.reset();
   }
 }

@@ -4,6 +4,7 @@
  */
 
 import { changes } from "./changes.ts";
+import { copies } from "./copies.ts";
 import { generated } from "./generated.ts";
 import { sharded } from "./shards.ts";
 
@@ -47,6 +48,7 @@ export async function observe(server: Server): Promise<readonly Observation[]> {
   await pods(call);
   await changes(call, PODS);
   await generated(call, { protectors: PROTECTORS, maps: MAPS }, protector("a"), "a");
+  await copies(call, MAPS);
   await watches(server, notes, call);
   const note = (step: string, seen: Values): void => notes.add(step, seen);
   await sharded({ server, path: MAPS, note });

@@ -1,5 +1,6 @@
 /** One aggregator process of a cell: the shipping assembly on simulated links, leading from its start to its death. */
 import { Aggregator } from "../../../controllers/aggregator/aggregator.ts";
+import type { Outlive } from "../../../controllers/aggregator/outlive/outlive.ts";
 import { podParser } from "../../../controllers/aggregator/pod-parser.ts";
 import { parseTrimmedProtector } from "../../../controllers/aggregator/protector-parser.ts";
 import { ApiClient, PODPROTECTORS_PATH } from "../../../shared/kube/api.ts";
@@ -13,6 +14,7 @@ import type { PodProtector } from "../../../shared/schema/podprotector.ts";
 import type { ProcessPorts } from "../../support/virtual-ports.ts";
 import type { Link } from "../apiserver/link.ts";
 import type { Coverage } from "./coverage.ts";
+import { outliveOf } from "./outlive-node.ts";
 import type { ShardLinks } from "./shard-links.ts";
 
 export interface NodeOptions {
@@ -28,6 +30,8 @@ export interface NodeOptions {
   readonly gateBoundMs?: number;
   /** It has noticed that its cell was restored. */
   readonly noticedRestore: () => void;
+  /** It keeps copies of protectors in its cell. */
+  readonly outlive: boolean;
 }
 
 const HEARTBEAT_MS = 60_000;
@@ -36,6 +40,7 @@ const SERVER_TIMEOUT_SECONDS = [20, 40] as const;
 export class AggregatorNode {
   readonly #options: NodeOptions;
   readonly #stopping = new AbortController();
+  readonly #outlive: Outlive | undefined;
 
   constructor(options: NodeOptions) {
     this.#options = options;
@@ -43,7 +48,7 @@ export class AggregatorNode {
     const parser = podParser("exact");
     const pods = watchPods(options, parser.parse, (event) => aggregator.podsWatched(event));
     const cores = options.cores.map(({ name, transport }) => ({
-      name,
+      ...{ name, transport },
       client: new ApiClient(transport),
       protectors: new ListWatch<PodProtector>({
         ...{
@@ -59,7 +64,10 @@ export class AggregatorNode {
         uidOf: ({ metadata }) => metadata.uid,
         versionOf: ({ metadata }) => metadata.resourceVersion,
         unparsable: "keepLast",
-        onEvent: (event) => aggregator.protectorsWatched(name, event),
+        onEvent: (event) => {
+          aggregator.protectorsWatched(name, event);
+          this.#outlive?.watched(name, event);
+        },
       }),
     }));
     const aggregator: Aggregator = new Aggregator({
@@ -89,9 +97,12 @@ export class AggregatorNode {
         else if (event.kind === "evidence") coverage.rule(`evidence ${event.method}`);
       },
     });
+    if (options.outlive)
+      this.#outlive = outliveOf({ cell, ports, cellTransport: cellLinks, cores, settleMs, coverage }, aggregator);
     pods.start();
     for (const { protectors } of cores) protectors.start();
     void aggregator.lead(this.#stopping.signal);
+    void this.#outlive?.run(this.#stopping.signal);
   }
 
   /** Its connections for one shard each; none where the pods are in one stream. */
@@ -109,6 +120,7 @@ export class AggregatorNode {
     this.#options.cellLinks.close();
     for (const { transport } of this.#options.cores) transport.close();
     this.#stopping.abort();
+    void this.#outlive?.stop();
   }
 }
 

@@ -34,6 +34,7 @@ export class Answers {
     world.suspensions.answered(cell, flight, answer);
     if (!world.exemptions.isForced(flight?.uid ?? "")) world.owner?.answered(flight, answer);
     world.sources?.answered(cell, flight, answer);
+    world.copies?.answered(cell, flight, answer);
     if (world.scenario.features.holdEveryMs > 0)
       checkHeld(answer, (invariant, text) => world.violation(invariant, text));
     if (allowed && flight !== undefined) {

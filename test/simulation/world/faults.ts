@@ -52,6 +52,7 @@ export function startFaults(world: World): void {
     ["condition", features.chillEveryMs, () => chill(world, chance)],
     ["countedGate", features.gateEveryMs, () => loseGate(world, chance)],
     ["generator", features.generatorEveryMs, () => world.sources?.act()],
+    ["copies", features.copiesEveryMs, () => world.copies?.act()],
     ["terminate", features.terminateEveryMs, () => terminate(world, chance)],
     ["shards", features.shardEveryMs, () => strikeShard(world, chance)],
   ];
@@ -102,6 +103,7 @@ function annotate(world: World, chance: Chance): void {
 }
 
 function crashWebhook(world: World, chance: Chance): void {
+  if (world.webhooks.length === 0) return;
   const victim = chance.pick(world.webhooks);
   victim.kill();
   world.webhooks = world.webhooks.filter((replica) => replica !== victim);

@@ -20,6 +20,8 @@ export interface Features {
   readonly gateEveryMs: number;
   /** What befalls a Deployment and the protector that the generator keeps for it; 0: protectors are made by hand. */
   readonly generatorEveryMs: number;
+  /** What befalls protectors whose copies the cells keep; 0: there are none, and replicas know of a loss what they have seen. */
+  readonly copiesEveryMs: number;
   /** Replicas refuse nothing (`--dry-run`). */
   readonly isDryRunMode: boolean;
   /** In so many streams are the pods of a cell watched (`--pod-shards`), as a rule. */
@@ -39,6 +41,7 @@ export const FEATURE_KINDS = [
   "countedGate",
   "generator",
   "shards",
+  "copies",
 ] as const;
 export type FeatureKind = (typeof FEATURE_KINDS)[number];
 
@@ -52,9 +55,9 @@ export interface Wish {
   readonly always: ReadonlySet<string>;
 }
 
-const NONE: Features = {
+export const NONE: Features = {
   ...{ suspendEveryMs: 0, terminateEveryMs: 0, changeEveryMs: 0, ownerEveryMs: 0, holdEveryMs: 0, chillEveryMs: 0 },
-  ...{ gateEveryMs: 0, generatorEveryMs: 0, isDryRunMode: false, shards: 1, shardEveryMs: 0 },
+  ...{ gateEveryMs: 0, generatorEveryMs: 0, copiesEveryMs: 0, isDryRunMode: false, shards: 1, shardEveryMs: 0 },
 };
 
 /** What a world with shards has: more are rarer, because fewer pods are in each. */
@@ -83,6 +86,8 @@ export function drawFeatures(chance: Chance, { without, always }: Wish): Feature
     generatorEveryMs: every("generator", 15_000, 0.08),
     shardEveryMs: every("shards", 12_000, 0.12),
     shards: chance.pick(SHARDS),
+    // Drawn from a stream of its own (copies-scenario.ts).
+    copiesEveryMs: 0,
   };
   const { generatorEveryMs, shardEveryMs } = drawn;
   const sharded = { shardEveryMs, shards: shardEveryMs > 0 ? drawn.shards : 1 };

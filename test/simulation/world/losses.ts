@@ -19,7 +19,7 @@ const RESTORE_LEAST_MS = 3_000;
 const RESTORE_MEAN_MS = 3_000;
 
 /** The server's storage was replaced just now: it is away for a while. */
-function restart(world: World, server: ApiServer, chance: Chance, late?: Late): void {
+export function restart(world: World, server: ApiServer, chance: Chance, late?: Late): void {
   server.reset();
   world.network.serves(server.name, false);
   world.time.timers.after(RESTORE_LEAST_MS + chance.exponential(RESTORE_MEAN_MS), () => {
@@ -56,6 +56,7 @@ export function restoreCore(world: World, chance: Chance): void {
     world.note(`a core goes back from ${core.etcd.revision} to ${backup.revision}`);
     world.rejections.forget();
     core.etcd.restore(backup, chance.chance(0.5));
+    world.copies?.coreRestored(core);
     for (const { name } of world.scenario.protectors)
       if (world.coreOf(name) === core)
         world.suspensions.stored(name, core.etcd.get(`podprotectors/${NAMESPACE}/${name}`));
@@ -66,6 +67,8 @@ export function restoreCore(world: World, chance: Chance): void {
 
 /** Whoever keeps a protector notices that it is not in the backup, and makes it again. */
 function makeAgain(world: World, plan: ProtectorPlan, chance: Chance): void {
+  // There it is an aggregator that makes it again.
+  if (world.copies !== undefined) return;
   const { etcd } = world.coreOf(plan.name);
   const isThere = (): boolean => etcd.get(`podprotectors/${NAMESPACE}/${plan.name}`) !== undefined;
   if (isThere()) return;
@@ -128,6 +131,7 @@ export function restoreCellTo(
       world.exemptions.historyOver(metadata.name, cell.name, backup.revision, before, epoch);
     }
   const revision = etcd.restore(backup, bumped);
+  world.copies?.cellRestored(cell.name);
   const pods = [...backup.objects].filter(([key]) => key.startsWith("pods/"));
   cell.pods.restored(
     revision,

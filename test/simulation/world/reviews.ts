@@ -51,6 +51,8 @@ export interface Answered {
   readonly wallMs: { readonly earliest: number; readonly latest: number };
   /** Let go because the replica refuses nothing. */
   readonly isOnlyWarned: boolean;
+  /** Who said so. */
+  readonly by?: Replica;
 }
 
 export interface ReviewWorld {
@@ -256,7 +258,10 @@ export class Reviews implements AdmissionChain {
     const clocks = { wallMs: { earliest: Math.min(wallMs, nowMs), latest: Math.max(wallMs, nowMs) } };
     const isOnlyWarned = annotations["dry-run"] === "true";
     if (kind === "validate")
-      this.#world.answered(this.#cell, flight, { request, ...verdict, decisions, reasons, ...clocks, isOnlyWarned });
+      this.#world.answered(this.#cell, flight, {
+        ...{ request, ...verdict, decisions, reasons, ...clocks, isOnlyWarned },
+        by: replica,
+      });
     if (flight !== undefined && kind === "validate") {
       if (!verdict.allowed) flight.wasRefused = true;
       flight.decisions = decisions;

@@ -73,6 +73,7 @@ export async function quiet(world: World): Promise<void> {
   await world.time.advance(world.scenario.requestTimeoutMs + world.scenario.settleMs + QUIET_MARGIN_MS);
   world.gates?.check();
   world.sources?.check();
+  await world.copies?.check();
   for (const cell of world.cells.values())
     for (const { key, value } of cell.server.etcd.range("pods/"))
       if (!isTrulyAvailable(value, ANY, Number.POSITIVE_INFINITY)) cell.kubelet.setReady(key, true);

@@ -1,5 +1,6 @@
 /** What one seed's run is made of: sizes, rates and timings, all drawn from the seed and all printed when it fails. */
 import type { Chance } from "../random.ts";
+import { withCopies } from "./copies-scenario.ts";
 import { drawFeatures, FEATURE_KINDS, type Features } from "./features.ts";
 
 export interface Scenario {
@@ -157,7 +158,7 @@ export function drawScenario(
     core: isApart ? CORES[1] : CORES[0],
     minAvailable: Math.max(1, Math.floor(total * (0.4 + 0.5 * chance.fraction()))),
   };
-  const drawn: Scenario = {
+  const draft: Scenario = {
     seed,
     // With the quiet that follows, some ten minutes.
     durationMs: 5.5 * MINUTE_MS,
@@ -208,9 +209,9 @@ export function drawScenario(
     // Last: a world without any of them is what it was before they were built.
     features: drawFeatures(chance.fork(), { without, always }),
   };
-  const isRestored = drawn.features.shards > 1 && chance.chance(0.4) && !without.has("restoreCell");
-  const made = isRestored ? restored(drawn) : drawn;
-  return made.features.generatorEveryMs > 0 ? sourced(made) : made;
+  const isRestored = draft.features.shards > 1 && chance.chance(0.4) && !without.has("restoreCell");
+  const drawn = withCopies(isRestored ? restored(draft) : draft, { without, always });
+  return drawn.features.generatorEveryMs > 0 ? sourced(drawn) : drawn;
 }
 
 /** Shards learn of a restore of their cell one after the other, which is to be seen more often than restores are drawn. */
@@ -220,15 +221,16 @@ function restored(drawn: Scenario): Scenario {
 }
 
 /**
- * The one protector is made by the generator. What would be edited, lost or made again by hand is its work here, and replicas live: what those
- * learn at their start of protectors that have vanished is kept by a part of the aggregator that is not simulated.
+ * The one protector is made by the generator. What would be edited, lost or made again by hand is its work here; and where the cells keep no
+ * copies, replicas live: what those that start are to know of protectors that have vanished is nowhere else.
  */
 function sourced(drawn: Scenario): Scenario {
-  const { faults, protectors } = drawn;
+  const { faults, protectors, features } = drawn;
+  const crashWebhookEveryMs = features.copiesEveryMs > 0 ? faults.crashWebhookEveryMs : 0;
   const still = { editSpecEveryMs: 0, editSelectorEveryMs: 0, restoreCoreEveryMs: 0, recreateProtectorEveryMs: 0 };
   return {
     ...drawn,
     protectors: protectors.slice(0, 1).map((plan) => ({ ...plan, name: "deployment-web" })),
-    faults: { ...faults, ...still, removeCellEveryMs: 0, crashWebhookEveryMs: 0 },
+    faults: { ...faults, ...still, removeCellEveryMs: 0, crashWebhookEveryMs },
   };
 }

@@ -115,6 +115,8 @@ export class Sources {
   answered(cell: string, flight: InFlight | undefined, { allowed, reasons }: Answered): void {
     if (reasons.includes("Vanished") && !allowed) this.#world.coverage.rule("refused for a vanished protector");
     const gone = this.#gone;
+    // Where replicas start anew, copies.ts knows what each of them can know.
+    if (this.#world.copies !== undefined) return;
     if (!allowed || flight === undefined || gone === undefined || gone.isReleased || !gone.wasKnown) return;
     if (!flight.key.startsWith("pods/default/")) return;
     if (flight.forced || flight.askedMs < gone.atMs || reasons.some((reason) => WHATEVER.includes(reason))) return;

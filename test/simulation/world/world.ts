@@ -14,6 +14,7 @@ import { AggregatorNode } from "./aggregator-node.ts";
 import { Answers } from "./answers.ts";
 import { type CellTruth, Checks } from "./checks.ts";
 import { Contention } from "./contention.ts";
+import { Copies } from "./copies.ts";
 import { Coverage } from "./coverage.ts";
 import { describePod, describeProtector } from "./describe.ts";
 import { Exemptions } from "./exemptions.ts";
@@ -100,6 +101,8 @@ export class World {
   readonly gates: Gates | undefined;
   /** Where the generator keeps the protector. */
   readonly sources: Sources | undefined;
+  /** Where the cells keep copies of the protectors. */
+  readonly copies: Copies | undefined;
   readonly rejections: Rejections;
   readonly contention = new Contention((invariant, message) => this.violation(invariant, message));
   readonly violations: Violation[] = [];
@@ -163,9 +166,11 @@ export class World {
     this.#shardChance = this.scenario.features.shards > 1 ? this.chance.fork() : undefined;
     const [core] = this.cores.values();
     this.sources = isSourced && core !== undefined ? new Sources(this, core, this.chance.fork()) : undefined;
+    this.copies = this.scenario.features.copiesEveryMs > 0 ? new Copies(this, this.chance.fork()) : undefined;
     if (isProtected && !isSourced) for (const plan of this.scenario.protectors) this.createProtector(plan);
     for (let index = 0; index < this.scenario.webhooks; index += 1) this.webhooks.push(this.startReplica());
     for (const cell of this.cells.values()) cell.aggregators.push(this.startAggregator(cell));
+    this.copies?.begin();
   }
 
   /** The core that holds the protector. */
@@ -178,9 +183,10 @@ export class World {
 
   createProtector({ name, labels, compactThreshold, ...plan }: ProtectorPlan): void {
     const { minAvailable, minReadySeconds, unhealthyPodPolicy } = plan;
-    const { changeEveryMs, ownerEveryMs, chillEveryMs, gateEveryMs } = this.scenario.features;
+    const { changeEveryMs, ownerEveryMs, chillEveryMs, gateEveryMs, copiesEveryMs } = this.scenario.features;
     const isAsking = ownerEveryMs > 0 && name === this.scenario.protectors[0]?.name;
     const admissionHistoryConfig = { compactThreshold };
+    const gate = gateEveryMs > 0 ? { annotations: { [COUNTED_GATE]: "enabled" } } : {};
     const spec = {
       ...{ minAvailable, minReadySeconds, unhealthyPodPolicy, selector: { matchLabels: labels } },
       admissionHistoryConfig,
@@ -190,7 +196,7 @@ export class World {
     };
     void this.coreOf(name).handle({
       ...{ method: "POST", path: PROTECTORS, contentType: "application/json", user: "operator" },
-      body: { metadata: gateEveryMs > 0 ? { name, annotations: { [COUNTED_GATE]: "enabled" } } : { name }, spec },
+      body: { metadata: { name, ...gate, ...(copiesEveryMs > 0 ? Copies.metadataOf(name) : {}) }, spec },
     });
   }
 
@@ -213,17 +219,19 @@ export class World {
       name,
       transport: this.#link(server, "webhook", ports),
     }));
-    return new Replica({
+    const replica = new Replica({
       ports,
       cores,
       cells,
       settleMs: this.scenario.settleMs,
       metrics: this.#metrics,
       dryRunMode: this.scenario.features.isDryRunMode,
-      outlive: this.scenario.features.generatorEveryMs > 0,
+      outlive: this.copies !== undefined || this.scenario.features.generatorEveryMs > 0,
       askOwner: this.owner?.askedBy(ports),
       onDefect: (message) => this.violation("S13", message),
     });
+    this.copies?.started(replica);
+    return replica;
   }
 
   startAggregator(cell: SimulatedCell): AggregatorNode {
@@ -242,6 +250,7 @@ export class World {
       coverage: this.coverage,
       noticedRestore: () => this.exemptions.restoreNoticed(cell.name),
       ...(this.gates === undefined ? {} : { gateBoundMs: GATE_BOUND_MS }),
+      outlive: this.copies !== undefined,
     });
   }
 
@@ -262,6 +271,7 @@ export class World {
     this.failsOpen = false;
     this.owner?.turn("yes");
     this.sources?.last();
+    this.copies?.last();
     this.network.heal();
     for (const cell of this.cells.values()) calmShards(cell);
     for (const ports of this.#processes) {
