@@ -1,4 +1,5 @@
 import { isLeftOut } from "../shared/decide/rules.ts";
+import { parseMs } from "../shared/decide/time.ts";
 import type { ReleaseRegister } from "../shared/kube/release-register.ts";
 import { SelectorIndex } from "../shared/kube/set-trie.ts";
 import type { LearningSource } from "../shared/kube/source.ts";
@@ -63,6 +64,11 @@ function isBumped(position: string | undefined, versions: readonly string[]): bo
 
 function isSame(a: Entry, b: Entry): boolean {
   return a.version === b.version && JSON.stringify(a.object.status) === JSON.stringify(b.object.status);
+}
+
+/** Was `a` made after `b`? Where both have the same name, `b` was over by then. */
+function isYounger(a: Entry, b: Entry): boolean {
+  return parseMs(a.object.metadata.creationTimestamp) > parseMs(b.object.metadata.creationTimestamp);
 }
 
 /** One core cluster: its protectors, which of them cover a pod, and whether that can be relied on. */
@@ -166,7 +172,8 @@ export class Core implements ProtectorSource {
       (seen) => isComparableVersion(position) && isComparableVersion(seen) && compareVersions(position, seen) < 0,
     );
     for (const entry of entries) {
-      if (source.get(entry.key) !== undefined || this.#vanished.get(entry.key) !== undefined) continue;
+      const known = this.#vanished.get(entry.key);
+      if (source.get(entry.key) !== undefined || (known !== undefined && !isYounger(entry, known))) continue;
       if (!this.#vanished.remember(entry, isRestored)) continue;
       this.#index.set(entry.key, entry.object.metadata.namespace ?? "", entry.object.spec.selector);
       ghosts?.vanished(entry, true);

@@ -300,6 +300,23 @@ describe("what the cells have kept, at the start", () => {
     expect(rig.core.ghosts).toBe(ghosts);
   });
 
+  test.each(["the older first", "the younger first"])(
+    "of two of one name the younger is in force: %s",
+    async (order) => {
+      const rig = new Rig(undefined);
+      rig.source.swap(new Map(), "90", false);
+      const of = (uid: string, creationTimestamp: string, app: string): Entry => {
+        const { metadata, spec, ...rest } = generated();
+        const selector = { matchLabels: { app } };
+        return copy({ ...rest, metadata: { ...metadata, uid, creationTimestamp }, spec: { ...spec, selector } });
+      };
+      const entries = [of("old", "2026-01-01T00:00:00Z", "other"), of("young", "2026-01-01T00:01:00Z", "web")];
+      if (order === "the younger first") entries.reverse();
+      for (const entry of entries) rig.core.adopt({ entries: [entry], versions: [] });
+      expect(await rig.ask(pod("a"))).toMatchObject({ blockers: [{ why: { kind: "vanished", uid: "young" } }] });
+    },
+  );
+
   test("what is there is none", async () => {
     const rig = new Rig(generated());
     rig.core.adopt({ entries: [copy(generated())], versions: [] });

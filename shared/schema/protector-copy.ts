@@ -60,13 +60,15 @@ const LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration";
  * copied once. Without the history where that would be too long.
  */
 export function encodeCopy(core: string, protector: PodProtector, cellID: string): string {
-  const { namespace, name, uid, labels, annotations, finalizers, ownerReferences } = protector.metadata;
+  const { namespace, name, uid, labels, annotations, finalizers, ownerReferences, creationTimestamp } =
+    protector.metadata;
   const { [LAST_APPLIED]: _, ...kept } = annotations ?? {};
   const metadata = {
     namespace,
     name,
     uid,
     resourceVersion: "0",
+    creationTimestamp,
     labels,
     annotations: kept,
     finalizers,
