@@ -149,6 +149,7 @@ export async function run(): Promise<number> {
   const pods = watchPods(transport, { ...options, podShards }, parser.parse, (event) => {
     observePods(event);
     aggregator.podsWatched(event);
+    outlive.cellWatched(event);
   });
   watches.track("pods", pods);
   const cores: CoreAccess[] = [];

@@ -38,6 +38,31 @@ function protector(uid: string, buckets = 0): PodProtector {
   };
 }
 
+describe("what another one has done to the copies", () => {
+  test.each<[string, (api: ConfigMaps) => void]>([
+    ["a copy that a leader on its way out has added", (api) => change(api, { a: "A", stranger: "S" })],
+    ["copies of before a restore", (api) => change(api, { b: "B" })],
+  ])("is noticed with the next write: %s", async (_name, done) => {
+    const api = new ConfigMaps();
+    const chunks = chunksOf(api);
+    for (const uid of ["a", "b"]) chunks.put(uid, uid.toUpperCase());
+    await chunks.flush(signal);
+    chunks.remove("b");
+    await chunks.flush(signal);
+    expect(chunks.isDoubtful).toBe(false);
+    done(api);
+    chunks.put("c", "C");
+    await chunks.flush(signal);
+    expect(chunks.isDoubtful).toBe(true);
+    await chunks.read(signal);
+    expect(chunks.isDoubtful).toBe(false);
+  });
+
+  function change(api: ConfigMaps, data: Readonly<Record<string, string>>): void {
+    api.put(chunkName(CELL, 0), data, api.maps.get(chunkName(CELL, 0))?.metadata.labels ?? {});
+  }
+});
+
 describe("copies of a cell", () => {
   test("are written once, and read back by the next process", async () => {
     const api = new ConfigMaps();

@@ -42,6 +42,7 @@ export class Chunks {
   readonly #sizes: number[] = [];
   readonly #changes = new Map<number, Change>();
   #versions = "{}";
+  #isDoubtful = false;
 
   constructor(options: ChunksOptions) {
     this.#options = options;
@@ -55,12 +56,30 @@ export class Chunks {
     return this.#stored.has(uid);
   }
 
-  /** Learns what is stored; to be called before anything else, again until it succeeds. */
+  /** What is stored may be something else than what is known of it: it has to be read again before anything is written. */
+  get isDoubtful(): boolean {
+    return this.#isDoubtful;
+  }
+
+  doubt(): void {
+    this.#isDoubtful = true;
+  }
+
+  /** Learns what is stored, and forgets what was known and wanted before; to be called before anything else, again until it succeeds. */
   async read(signal: AbortSignal): Promise<ApiFailure | { readonly kind: "ok"; readonly object: Copies }> {
     const { api, namespace, cellID } = this.#options;
     const selector = `${COPY_LABEL}=${cellTag(cellID)}`;
+    const before = this.#isDoubtful;
+    // Whoever doubts while it is read is right to do so.
+    this.#isDoubtful = false;
     const result = await listConfigMaps(api, namespace, selector, { ...this.#call(), signal });
-    if (result.kind !== "ok") return result;
+    if (result.kind !== "ok") {
+      this.#isDoubtful ||= before;
+      return result;
+    }
+    this.#stored.clear();
+    this.#sizes.length = 0;
+    this.#changes.clear();
     for (const { metadata, data } of result.object) {
       const chunk = this.#chunkOf(metadata.name);
       if (chunk === undefined) continue;
@@ -111,6 +130,8 @@ export class Chunks {
         this.#changes.set(chunk, { ...data, ...this.#changes.get(chunk) });
         return result;
       }
+      // Only a restore of the cell, or a leader that was on its way out, can have left anything else.
+      if (!this.#isAsKnown(chunk, result.object.data ?? {})) this.doubt();
       written++;
     }
     return written;
@@ -139,6 +160,14 @@ export class Chunks {
     const metadata = { name, namespace, labels, annotations: { [`${COPY_LABEL}-of-cell`]: cellID } };
     const body = { apiVersion: "v1", kind: "ConfigMap", metadata, data: kept };
     return await api.create(configMapPath(namespace), body, parseConfigMap, call);
+  }
+
+  #isAsKnown(chunk: number, data: Readonly<Record<string, string>>): boolean {
+    const wanted = this.#changes.get(chunk) ?? {};
+    for (const uid in data) if (this.#stored.get(uid)?.chunk !== chunk && !(uid in wanted)) return false;
+    for (const [uid, stored] of this.#stored)
+      if (stored.chunk === chunk && !(uid in data) && !(uid in wanted)) return false;
+    return true;
   }
 
   #note(uid: string, chunk: number, text: string): void {

@@ -44,6 +44,14 @@ export class LostProtectors {
     return this.#lost.size;
   }
 
+  has(uid: string): boolean {
+    return this.#lost.has(uid);
+  }
+
+  *copies(): Iterable<ProtectorCopy> {
+    for (const { copy } of this.#lost.values()) yield copy;
+  }
+
   /**
    * The protector is not in its core any more; false when that was meant. That a core went back in time (`isRestored`) is no deletion, so
    * that what was made by hand comes back then, too.

@@ -97,6 +97,51 @@ async function stored(maps: ConfigMaps, copies: readonly (readonly [core: string
   await chunks.flush(new AbortController().signal);
 }
 
+describe("a cell that goes back to older copies", () => {
+  const listed = { kind: "listed", mode: "pages", position: "5", objects: 1, requests: 1, durationMs: 1 } as const;
+
+  test("gets those that it lacks again, also of what has vanished, and none that are over stay", async () => {
+    const { time, cell, maps, outlive, run, east, west } = rig();
+    cell.put("pod");
+    cell.sync();
+    for (const name of ["p", "lost"]) east.core.put(name, protector(name).spec, { metadata: protector(name).metadata });
+    east.core.sync();
+    west.core.sync();
+    run();
+    await time.advance(5_000);
+    east.core.remove("lost");
+    await time.advance(2_000);
+    maps.maps.clear();
+    await stored(maps, [["east", "replaced"]]);
+    east.core.put("replaced", protector("replaced").spec, {
+      metadata: { ...protector("replaced").metadata, uid: "another-uid" },
+    });
+    outlive.cellWatched({ ...listed, reason: "outage" });
+    await time.advance(5_000);
+    const uids = Object.keys(maps.data(chunkName(CELL, 0)) ?? {});
+    expect(uids.sort()).toEqual(["another-uid", "lost-uid", "p-uid"]);
+  });
+
+  test("is read again until it answers; nothing is written before", async () => {
+    const { time, cell, maps, outlive, events, run, east, west } = rig();
+    cell.put("pod");
+    cell.sync();
+    east.core.put("p", protector("p").spec, { metadata: protector("p").metadata });
+    east.core.sync();
+    west.core.sync();
+    run();
+    await time.advance(5_000);
+    maps.maps.clear();
+    const writes = maps.writes.length;
+    maps.faults.push({ kind: "rejected", status: 500, reason: undefined, message: "away" });
+    outlive.cellWatched({ ...listed, reason: "outage" });
+    await time.advance(1_000);
+    expect([maps.writes.length, events.at(-1)?.kind]).toEqual([writes, "copyFailed"]);
+    await time.advance(2_000);
+    expect(Object.keys(maps.data(chunkName(CELL, 0)) ?? {})).toEqual(["p-uid"]);
+  });
+});
+
 describe("a core that can't be reached", () => {
   test("keeps those of the others from being neither copied nor made again", async () => {
     const { time, cell, maps, created, run, east } = rig();

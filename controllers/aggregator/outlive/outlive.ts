@@ -67,6 +67,11 @@ export class Outlive {
     if (event.kind === "listed") this.#restoring.delete(core);
   }
 
+  /** To be given every event of the list-watch of the cell's pods: what makes them be listed anew may be a restore, which brings back old copies. */
+  cellWatched(event: WatchEvent): void {
+    if (event.kind === "listed" && event.reason !== "first") this.#term?.chunks.doubt();
+  }
+
   /** Keeps copies while this process leads; resolves soon after `signal` aborts. */
   async run(signal: AbortSignal): Promise<void> {
     for (const { releases } of this.#options.cores) releases.start();
@@ -87,6 +92,8 @@ class OutliveTerm {
   readonly #options: OutliveOptions;
   readonly #isRestoring: (core: string) => boolean;
   readonly #dirty = new Set<Entry>();
+  /** As they were read last, as long as some core is still to be compared with them. */
+  #read: readonly ProtectorCopy[] = [];
   readonly #acknowledgements: ReadonlyMap<string, Acknowledgement>;
   /** Cores whose protectors and releases are known: one that can't be reached keeps nobody else's copies waiting, and has lost nothing. */
   readonly #begun = new Set<string>();
@@ -126,10 +133,10 @@ class OutliveTerm {
       protectorGone: (entry) => this.#gone(entry),
       podSeen: () => undefined,
     });
-    const copies = await this.#read(signal);
+    const copies = await this.#readFirst(signal);
     if (copies !== undefined) {
       for (const { core, version } of copies.versions) this.#versions[core] = version;
-      const beginning = Promise.all(this.#options.cores.map((core) => this.#begin(core, copies.protectors, signal)));
+      const beginning = Promise.all(this.#options.cores.map((core) => this.#begin(core, signal)));
       while (!signal.aborted) {
         if (mayWrite()) await this.#tick(signal);
         await sleep(ports, everyMs, signal);
@@ -140,32 +147,46 @@ class OutliveTerm {
   }
 
   /** What the last term has left; undefined when the process is to stop. */
-  async #read(signal: AbortSignal): Promise<Copies | undefined> {
+  async #readFirst(signal: AbortSignal): Promise<Copies | undefined> {
     let read = await this.chunks.read(signal);
     while (read.kind !== "ok" && !signal.aborted) {
       this.#failed(read);
       await sleep(this.#options.ports, RETRY_MS, signal);
       read = await this.chunks.read(signal);
     }
-    return read.kind === "ok" && !signal.aborted ? read.object : undefined;
+    if (read.kind !== "ok" || signal.aborted) return undefined;
+    this.#read = read.object.protectors;
+    return read.object;
+  }
+
+  /** After a restore of the cell, or a write of another leader: what is missing there is wanted again, and what was over before is looked at as at the start. */
+  async #readAgain(signal: AbortSignal): Promise<void> {
+    const read = await this.chunks.read(signal);
+    if (read.kind !== "ok") return this.#failed(read);
+    this.#read = read.object.protectors;
+    for (const name of this.#begun) this.#compare(name);
+    for (const { core, object } of this.lost.copies())
+      this.chunks.put(object.metadata.uid, encodeCopy(core, object, this.#options.cellID));
   }
 
   /** Compares a core with what the last term has left of it, as soon as it is known. */
-  async #begin(
-    { name, protectors, releases }: OutliveCore,
-    copies: readonly ProtectorCopy[],
-    signal: AbortSignal,
-  ): Promise<void> {
+  async #begin({ name, protectors, releases }: OutliveCore, signal: AbortSignal): Promise<void> {
     await Promise.all([protectors.whenSynced(signal), releases.whenKnown(signal)]);
     if (signal.aborted) return;
     this.#begun.add(name);
     this.#compareVersion(name);
+    this.#compare(name);
+  }
+
+  #compare(name: string): void {
     for (const entry of this.#options.membership.entries(name)) this.#dirty.add(entry);
-    for (const copy of copies) if (copy.core === name) this.#compareCopy(copy);
+    for (const copy of this.#read) if (copy.core === name) this.#compareCopy(copy);
+    this.#read = this.#read.filter(({ core }) => core !== name);
   }
 
   #compareCopy(copy: ProtectorCopy): void {
     const { namespace = "", name, uid } = copy.object.metadata;
+    if (this.lost.has(uid)) return;
     const present = this.#options.membership.entry(copy.core, entryKey({ namespace, name }));
     if (present?.protector.metadata.uid === uid) return;
     if (present !== undefined || !this.lost.add(copy, this.#backSinceMs.has(copy.core))) this.chunks.remove(uid);
@@ -189,6 +210,7 @@ class OutliveTerm {
 
   async #tick(signal: AbortSignal): Promise<void> {
     const { cellID, onEvent, membership } = this.#options;
+    if (this.chunks.isDoubtful) await this.#readAgain(signal);
     for (const entry of this.#dirty) {
       const { core } = entry.id;
       const { uid } = entry.protector.metadata;
@@ -199,6 +221,7 @@ class OutliveTerm {
     }
     this.#dirty.clear();
     await this.lost.work(signal);
+    if (this.chunks.isDoubtful) return;
     const flushed = await this.chunks.flush(signal);
     if (typeof flushed !== "number") return this.#failed(flushed);
     if (flushed > 0) onEvent({ kind: "copied", chunks: flushed, protectors: this.chunks.size });

@@ -46,7 +46,10 @@ export class AggregatorNode {
     this.#options = options;
     const { cell, ports, cellLinks, settleMs, coverage } = options;
     const parser = podParser("exact");
-    const pods = watchPods(options, parser.parse, (event) => aggregator.podsWatched(event));
+    const pods = watchPods(options, parser.parse, (event) => {
+      aggregator.podsWatched(event);
+      this.#outlive?.cellWatched(event);
+    });
     const cores = options.cores.map(({ name, transport }) => ({
       ...{ name, transport },
       client: new ApiClient(transport),
