@@ -7,6 +7,7 @@ import type { Pod } from "../shared/schema/pod.ts";
 import type { Operation } from "../shared/schema/podprotector.ts";
 import type { Eventual } from "./at-once.ts";
 import type { Entry } from "./entry.ts";
+import { MAX_REREAD_MS } from "./limits.ts";
 import type { Nonces } from "./nonces.ts";
 import { type AskOwner, type OwnerAnswer, questionOf } from "./owner.ts";
 import type { Blocker } from "./refusal.ts";
@@ -88,6 +89,9 @@ function byCoreNamespaceName(a: Match, b: Match): number {
   if (a.namespace !== b.namespace) return a.namespace < b.namespace ? -1 : 1;
   return a.name < b.name ? -1 : a.name > b.name ? 1 : 0;
 }
+
+/** What lets a pod go only for now: it may become available. */
+const PASSING: ReadonlySet<Judgement["reason"]> = new Set(["Unavailable", "Pending"]);
 
 type Refusing = Extract<Outcome, { kind: "refused" | "overloaded" | "vanished" }>;
 
@@ -277,10 +281,23 @@ export class Pipeline {
   }
 
   async #submit(request: DisruptionRequest, from: Disruption, match: Match, verdictOnly: boolean): Promise<Outcome> {
-    if (match.ghost !== undefined) return outcomeOfVanished(match.ghost, request);
+    if (match.ghost !== undefined) return await this.#vanished(match.ghost, request, from);
     const outcome = await this.#ask(request, from, match, verdictOnly);
     const lost = outcome.kind === "absent" ? match.absent?.() : undefined;
-    return lost === undefined ? outcome : outcomeOfVanished(lost, request);
+    return lost === undefined ? outcome : await this.#vanished(lost, request, from);
+  }
+
+  /** A core that was asked first may have taken its time: a pod that is evicted, at no version of it, may be available by now. */
+  async #vanished(ghost: Entry, request: DisruptionRequest, from: Disruption): Promise<Outcome> {
+    const outcome = outcomeOfVanished(ghost, request);
+    const { podReadMs, reread, deadlineMs } = from;
+    const nowMs = this.#nowMs();
+    const mayChange = outcome.kind === "allowed" && PASSING.has(outcome.decision.reason);
+    if (!mayChange || reread === undefined || nowMs - (podReadMs ?? nowMs) < MAX_REREAD_MS) return outcome;
+    const live = await reread(Math.max(1, Math.min(MAX_REREAD_MS, deadlineMs - nowMs)));
+    if (live.kind === "found") return outcomeOfVanished(ghost, { ...request, pod: live.pod });
+    if (live.kind === "gone") return { kind: "podGone" };
+    return { kind: "failed", tag: "cell-unavailable", message: live.message };
   }
 
   #ask(request: DisruptionRequest, from: Disruption, match: Match, verdictOnly: boolean): Promise<Outcome> {

@@ -12,6 +12,7 @@ import { Nonces } from "./nonces.ts";
 import type { OwnerAnswer, OwnerQuestion } from "./owner.ts";
 import { type Disruption, Pipeline, type Verdict } from "./pipeline.ts";
 import { describeRefusal } from "./refusal.ts";
+import type { LiveRead } from "./work.ts";
 
 const KEY = "default/web";
 
@@ -237,6 +238,22 @@ describe("a protector that vanished without a release", () => {
       `kubectl -n podseidon-system patch configmap podseidon-released-by-hand --type merge -p '{"data":{"1-2-3":"default/web"}}'`,
     );
     expect(details).not.toHaveProperty("retryAfterSeconds");
+  });
+});
+
+describe("a pod that is evicted from a vanished protector, and was read a while ago", () => {
+  const found = (of: Pod): LiveRead => ({ kind: "found", pod: of, sentMs: 0 });
+  const unready = pod("a", { conditions: [] });
+  test.each<[string, LiveRead, object]>([
+    ["is refused when it is available by now", found(pod("a")), VANISHED],
+    ["goes when it is still unavailable", found(unready), { kind: "allowed" }],
+    ["is not found when it is gone", { kind: "gone" }, { kind: "podGone" }],
+    ["is not let go when nobody knows what it is by now", { kind: "failed", message: "no route" }, { kind: "failed" }],
+  ])("%s", async (_name, live, expected) => {
+    const rig = new Rig(generated());
+    rig.vanish();
+    const given = { operation: "EVICT" as const, podReadMs: -1_000, reread: () => Promise.resolve(live) };
+    expect(await rig.ask(unready, given)).toMatchObject(expected);
   });
 });
 
