@@ -2,7 +2,7 @@ import { afterEach, describe, expect, test } from "vitest";
 import { ReleaseRegister } from "../../../shared/kube/release-register.ts";
 import { GENERATOR_FINALIZER } from "../../../shared/schema/annotations.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
-import { chunkName, encodeCopy } from "../../../shared/schema/protector-copy.ts";
+import { chunkName, decodeCopy, encodeCopy } from "../../../shared/schema/protector-copy.ts";
 import { ConfigMaps } from "../../../test/support/config-maps.ts";
 import { HandCell, HandCore } from "../../../test/support/hand-cluster.ts";
 import { page, ScriptedStream, ScriptedTransport } from "../../../test/support/scripted-transport.ts";
@@ -96,6 +96,28 @@ async function stored(maps: ConfigMaps, copies: readonly (readonly [core: string
   for (const [core, name] of copies) chunks.put(`${name}-uid`, encodeCopy(core, protector(name), CELL));
   await chunks.flush(new AbortController().signal);
 }
+
+test("what vanishes before its first copy is written, or one of its last version, is copied as it was last", async () => {
+  const { time, cell, maps, run, east, west } = rig();
+  cell.put("pod");
+  cell.sync();
+  const { metadata, spec } = protector("p");
+  east.core.put("p", spec, { metadata });
+  east.core.sync();
+  west.core.sync();
+  run();
+  await time.advance(5_000);
+  east.core.put("p", { ...spec, minAvailable: 2 }, { metadata });
+  east.core.remove("p");
+  east.core.put("q", protector("q").spec, { metadata: protector("q").metadata });
+  east.core.remove("q");
+  await time.advance(2_000);
+  const copies = Object.values(maps.data(chunkName(CELL, 0)) ?? {}).map((text) => decodeCopy(text).object);
+  expect(copies.map((one) => [one.metadata.uid, one.spec.minAvailable])).toEqual([
+    ["p-uid", 2],
+    ["q-uid", 1],
+  ]);
+});
 
 describe("a cell that goes back to older copies", () => {
   const listed = { kind: "listed", mode: "pages", position: "5", objects: 1, requests: 1, durationMs: 1 } as const;

@@ -165,8 +165,7 @@ class OutliveTerm {
     if (read.kind !== "ok") return this.#failed(read);
     this.#read = read.object.protectors;
     for (const name of this.#begun) this.#compare(name);
-    for (const { core, object } of this.lost.copies())
-      this.chunks.put(object.metadata.uid, encodeCopy(core, object, this.#options.cellID));
+    for (const copy of this.lost.copies()) this.#keep(copy);
   }
 
   /** Compares a core with what the last term has left of it, as soon as it is known. */
@@ -200,7 +199,13 @@ class OutliveTerm {
     if (!this.#begun.has(id.core)) return;
     const copy = { core: id.core, object: protector };
     if (!this.chunks.has(protector.metadata.uid) && !this.#isWanted(id.core, protector, 1)) return;
-    if (!this.lost.add(copy, this.#isRestoring(id.core))) this.chunks.remove(protector.metadata.uid);
+    if (this.lost.add(copy, this.#isRestoring(id.core))) this.#keep(copy);
+    else this.chunks.remove(protector.metadata.uid);
+  }
+
+  /** As it was last, which may not have been copied yet. */
+  #keep({ core, object }: ProtectorCopy): void {
+    this.chunks.put(object.metadata.uid, encodeCopy(core, object, this.#options.cellID));
   }
 
   /** A protector is copied by the cells that count it. */
