@@ -52,4 +52,19 @@ export const REGRESSIONS: readonly Regression[] = [
     features: ["shards"],
     what: "of two pods of one name in two shards, a protector that came while one shard was behind counted the newer one only",
   },
+  {
+    seed: 910008,
+    features: ["copies"],
+    what: "a replica that started knew a protector that was over, whose copy a restored cell had brought back, instead of its successor",
+  },
+  {
+    seed: 910027,
+    features: ["copies"],
+    what: "a copy that a leader on its way out had written outlived its protector",
+  },
+  {
+    seed: 910107,
+    features: ["copies"],
+    what: "an eviction that waited for a core went by what its pod had been before, and its protector was gone",
+  },
 ];
