@@ -123,13 +123,13 @@ export function restoreCellTo(
   const { etcd } = cell.server;
   const before = etcd.revision;
   world.note(`${cell.name} goes back from ${before} to ${backup.revision}`);
-  for (const core of world.cores.values())
-    for (const stored of core.etcd.range("podprotectors/")) {
-      const { metadata, status } = parse(stored);
-      const entry = status?.cells.find(({ cellID }) => cellID === cell.name);
-      const epoch = entry?.aggregation?.epoch ?? 0;
-      world.exemptions.historyOver(metadata.name, cell.name, backup.revision, before, epoch);
-    }
+  // Also for one that is not there just now: who makes it again, or counts it first, may not know of the restore.
+  for (const { name } of world.scenario.protectors) {
+    const stored = world.coreOf(name).etcd.get(`podprotectors/${NAMESPACE}/${name}`);
+    const cells = stored === undefined ? undefined : parse(stored).status?.cells;
+    const epoch = cells?.find(({ cellID }) => cellID === cell.name)?.aggregation?.epoch ?? 0;
+    world.exemptions.historyOver(name, cell.name, backup.revision, before, epoch);
+  }
   const revision = etcd.restore(backup, bumped);
   world.copies?.cellRestored(cell.name);
   const pods = [...backup.objects].filter(([key]) => key.startsWith("pods/"));
