@@ -179,7 +179,12 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
       recovering: () => outage.recovering || watch.isDoubtful,
       cameBack: () => outage.passed(),
       ghosts: observeGhosts(name, parts),
-      releases: { has: (uid) => typeof outlive === "object" && outlive.isReleased(name, uid) },
+      releases: {
+        has: (uid) => typeof outlive === "object" && outlive.isReleased(name, uid),
+        inForce: (protector) => {
+          if (typeof outlive === "object") outlive.inForce(name, protector);
+        },
+      },
     });
     return core;
   });

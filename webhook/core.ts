@@ -32,7 +32,7 @@ export interface CoreOptions {
   /** Bound of design 5.4; default 15 s. */
   readonly maxCacheAgeMs?: number;
   /** Which protectors were released (design 7); without it only what the protectors themselves say counts. */
-  readonly releases?: Pick<ReleaseRegister, "has">;
+  readonly releases?: Pick<ReleaseRegister, "has"> & Partial<Pick<ReleaseRegister, "inForce">>;
   /** Told of each protector that vanished without a release, and of each that is back or released. */
   readonly ghosts?: GhostObserver;
 }
@@ -215,6 +215,7 @@ export class Core implements ProtectorSource {
       if (before !== undefined) this.#removed(before);
       return;
     }
+    this.#options.releases?.inForce?.(after.object);
     const ghost = before === undefined ? this.#vanished.take(after.key) : undefined;
     if (ghost !== undefined) this.#options.ghosts?.ended(ghost, "back");
     // Not by the generation: a restored core gives one that was lost to another spec. Costs little when the selector is what it was.

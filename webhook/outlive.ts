@@ -4,6 +4,7 @@
  */
 import type { ListWatch } from "../shared/kube/list-watch.ts";
 import { ReleaseRegister } from "../shared/kube/release-register.ts";
+import type { PodProtector } from "../shared/schema/podprotector.ts";
 import { CellCopies } from "./copies.ts";
 import type { Core } from "./core.ts";
 import type { Entry } from "./entry.ts";
@@ -55,6 +56,10 @@ export class Outlive {
 
   isReleased(core: string, uid: string): boolean {
     return this.#registers.get(core)?.has(uid) ?? false;
+  }
+
+  inForce(core: string, protector: Pick<PodProtector, "metadata">): void {
+    this.#registers.get(core)?.inForce(protector);
   }
 
   problemOf(cell: string): string | undefined {

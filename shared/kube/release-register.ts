@@ -1,7 +1,10 @@
 import type { Ports } from "../runtime/clock.ts";
+import { RELEASED_ANNOTATION } from "../schema/annotations.ts";
 import { type ConfigMap, configMapPath, parseConfigMap } from "../schema/config-map.ts";
+import type { PodProtector } from "../schema/podprotector.ts";
 import { REGISTER_LABEL, REGISTER_LABEL_VALUE } from "../schema/release-register.ts";
 import { ListWatch } from "./list-watch.ts";
+import { RELIST_AFTER_OUTAGE_MS } from "./list-watch-options.ts";
 import type { Transport } from "./transport.ts";
 import type { WatchEvent } from "./watch-event.ts";
 
@@ -19,7 +22,7 @@ export interface ReleaseRegisterOptions {
 
 /** It is quiet most of the time, and who waits for it waits for minutes. */
 const STREAM_SECONDS = [30, 60] as const;
-/** UIDs remembered beyond what is stored: a UID that was released once never comes back. */
+/** UIDs remembered beyond what is stored: a UID that was released once comes back with an older state of its core only. */
 const MAX_REMEMBERED = 100_000;
 /** Failures that no repetition will mend: there is no register that could be read. */
 const FUTILE: ReadonlySet<string> = new Set(["forbidden", "unauthorized", "not-served"]);
@@ -45,6 +48,7 @@ export class ReleaseRegister {
       uidOf: ({ metadata }) => metadata.uid,
       versionOf: ({ metadata }) => metadata.resourceVersion,
       serverTimeoutSeconds: STREAM_SECONDS,
+      relistAfterOutageMs: RELIST_AFTER_OUTAGE_MS,
       unparsable: "keepLast",
       onEvent: (event) => {
         this.#isFutile = event.kind === "failed" ? FUTILE.has(event.tag) : this.#isFutile && event.kind !== "listed";
@@ -69,6 +73,18 @@ export class ReleaseRegister {
 
   has(uid: string): boolean {
     return this.#released.has(uid);
+  }
+
+  /**
+   * The protector of this UID is there and in force. Where no segment has it, its core has gone back to before its release, which is to be
+   * made again then.
+   */
+  inForce({ metadata }: Pick<PodProtector, "metadata">): void {
+    const { uid, deletionTimestamp, annotations } = metadata;
+    if (!this.#released.has(uid) || !this.segments.synced) return;
+    if (typeof deletionTimestamp === "string" || annotations?.[RELEASED_ANNOTATION] !== undefined) return;
+    for (const { data } of this.segments.values()) if (data?.[uid] !== undefined) return;
+    this.#released.delete(uid);
   }
 
   start(): void {

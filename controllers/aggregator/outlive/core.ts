@@ -8,5 +8,5 @@ export interface OutliveCore {
   readonly name: string;
   readonly api: Pick<ApiClient, "create" | "patch" | "putPodProtectorStatus" | "getPodProtector">;
   readonly protectors: Pick<Source<PodProtector>, "position"> & { whenSynced(signal: AbortSignal): Promise<void> };
-  readonly releases: Pick<ReleaseRegister, "has" | "start" | "stop" | "whenKnown" | "segments">;
+  readonly releases: Pick<ReleaseRegister, "has" | "inForce" | "start" | "stop" | "whenKnown" | "segments">;
 }

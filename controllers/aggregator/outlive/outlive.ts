@@ -129,7 +129,10 @@ class OutliveTerm {
         // Only the first pod makes a copy necessary.
         if (!this.chunks.has(entry.protector.metadata.uid)) this.#changed(entry);
       },
-      protectorChanged: (entry) => this.#changed(entry),
+      protectorChanged: (entry) => {
+        this.#core(entry.id.core)?.releases.inForce(entry.protector);
+        this.#changed(entry);
+      },
       protectorGone: (entry) => this.#gone(entry),
       podSeen: () => undefined,
     });
