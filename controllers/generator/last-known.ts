@@ -46,10 +46,11 @@ export class LastKnown {
     if (after !== undefined) {
       const lost = this.#lost.get(keyOf(after));
       if (lost !== undefined) this.#forget(keyOf(after), lost);
-    } else if (before !== undefined) this.#remember(before);
+    } else if (before !== undefined) this.vanished(before);
   }
 
-  #remember(protector: PodProtector): void {
+  /** It is gone: as the watch tells, or somebody who knows what the watch has never shown. */
+  vanished(protector: PodProtector): void {
     const source = this.#options.sourceOf(protector);
     const isMeant =
       isMarkedReleased(protector) || isMadeByHand(protector) || this.#options.isRecorded(protector.metadata.uid);

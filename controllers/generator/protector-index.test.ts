@@ -45,6 +45,15 @@ class Watched implements ObjectSource<PodProtector> {
     this.#handlers.push(handler);
     return () => {};
   }
+  /** A complete list without anything in it. */
+  listNothing(position: string): void {
+    this.#objects.clear();
+    this.position = position;
+    for (const handler of this.#handlers) {
+      handler.relisted?.(position);
+      handler.advanced?.(position);
+    }
+  }
   /** The stream delivers what `deployment-web` is at `position`. */
   deliver(after: PodProtector | undefined, position: string): void {
     const before = this.#objects.get("shop/deployment-web");
@@ -58,10 +67,15 @@ class Watched implements ObjectSource<PodProtector> {
   }
 }
 
-function setUp(): { watched: Watched; index: ProtectorIndex; changed: string[] } {
+function setUp() {
   const watched = new Watched();
   const changed: string[] = [];
-  return { watched, changed, index: new ProtectorIndex(watched, [plugin], (key) => changed.push(key)) };
+  const vanished: PodProtector[] = [];
+  const index = new ProtectorIndex(watched, [plugin], {
+    changed: (key) => changed.push(key),
+    vanished: (one) => vanished.push(one),
+  });
+  return { watched, changed, vanished, index };
 }
 
 const minimums = (index: ProtectorIndex, name = "web"): number[] =>
@@ -76,6 +90,23 @@ test("what the watch delivers is found by its source, and its source is told", (
   expect([...index.sources()]).toEqual([]);
   expect(changed).toEqual(["deployment/shop/web", "deployment/shop/web"]);
 });
+
+test.each(["before the list", "after the list"])(
+  "what was written, and is gone before the watch has shown it, is missed: answered %s",
+  (order) => {
+    const { watched, index, changed, vanished } = setUp();
+    watched.deliver(undefined, "4");
+    const written = protector("5");
+    if (order === "before the list") {
+      index.wrote(written);
+      watched.listNothing("6");
+    } else {
+      watched.listNothing("6");
+      index.wrote(written);
+    }
+    expect([minimums(index), changed, vanished]).toEqual([[], ["deployment/shop/web"], [written]]);
+  },
+);
 
 test("one that changes its owner is found by the new one, and both are told", () => {
   const { watched, index, changed } = setUp();

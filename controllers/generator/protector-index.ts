@@ -9,6 +9,13 @@ import { labelValue } from "./names.ts";
 import { sourceOf } from "./protector.ts";
 import { parseSourceKey, type SourcePlugin, sourceKey } from "./source.ts";
 
+export interface IndexListener {
+  /** Something of the source with this key is not what it was. */
+  changed(key: string): void;
+  /** This process has written it, and the watch has gone on without ever having shown it: a list came in between. */
+  vanished(protector: PodProtector): void;
+}
+
 function keyOf({ metadata }: PodProtector): string {
   return `${metadata.namespace ?? ""}/${metadata.name}`;
 }
@@ -22,15 +29,17 @@ export class ProtectorIndex {
   readonly #written = new Map<string, PodProtector>();
   /** UIDs of protectors that are known to be released, and that the watch still has. */
   readonly #released = new Map<string, string>();
+  readonly #listener: IndexListener;
 
-  constructor(watched: ObjectSource<PodProtector>, plugins: readonly SourcePlugin[], changed: (key: string) => void) {
+  constructor(watched: ObjectSource<PodProtector>, plugins: readonly SourcePlugin[], listener: IndexListener) {
     this.#watched = watched;
     this.#plugins = plugins;
+    this.#listener = listener;
     watched.subscribe({
       changed: (before, after) => {
         const keys = new Set([this.#update(before, "remove"), this.#update(after, "add")]);
         this.#seen(before, after);
-        for (const key of keys) if (key !== undefined) changed(key);
+        for (const key of keys) if (key !== undefined) listener.changed(key);
       },
       advanced: (position) => this.#forget(position),
       relisted: (position) => this.#forget(position),
@@ -73,7 +82,10 @@ export class ProtectorIndex {
   /** This process made `protector` what it is now. */
   wrote(protector: PodProtector): void {
     // What the stream has passed already is in the store, or was changed again since.
-    if (hasReached(this.#watched.position, protector.metadata.resourceVersion)) return;
+    if (hasReached(this.#watched.position, protector.metadata.resourceVersion)) {
+      if (this.#watched.get(keyOf(protector)) === undefined) this.#vanished(protector);
+      return;
+    }
     this.#written.set(keyOf(protector), protector);
     this.#update(protector, "add");
   }
@@ -103,8 +115,14 @@ export class ProtectorIndex {
     for (const [key, protector] of this.#written) {
       if (!hasReached(position, protector.metadata.resourceVersion)) continue;
       this.#written.delete(key);
-      if (this.#watched.get(key) === undefined) this.#update(protector, "remove");
+      if (this.#watched.get(key) === undefined) this.#vanished(protector);
     }
+  }
+
+  #vanished(protector: PodProtector): void {
+    const source = this.#update(protector, "remove");
+    this.#listener.vanished(protector);
+    if (source !== undefined) this.#listener.changed(source);
   }
 
   #update(protector: PodProtector | undefined, action: "add" | "remove"): string | undefined {

@@ -44,7 +44,11 @@ export class Term {
     this.#queue = new WorkQueue({ name: "generator", ports, onEvent: observer.queue });
     this.#protectors = this.#watchProtectors();
     this.#outlive = new Outlive(setup, this.#protectors, mayWrite);
-    this.#index = new ProtectorIndex(this.#protectors, plugins, (key) => this.#add(key));
+    const { lost } = this.#outlive;
+    this.#index = new ProtectorIndex(this.#protectors, plugins, {
+      changed: (key) => this.#add(key),
+      vanished: (protector) => lost.vanished(protector),
+    });
     const discovery = new Discovery(this.#api, CALL_TIMEOUT_MS);
     for (const plugin of plugins) this.#kinds.set(plugin.name, this.#watchKind(plugin, discovery));
     this.#workloads = new Workloads({ api: this.#api, discovery, kinds: this.#kinds, timeoutMs: CALL_TIMEOUT_MS });
