@@ -67,4 +67,9 @@ export const REGRESSIONS: readonly Regression[] = [
     features: ["copies"],
     what: "an eviction that waited for a core went by what its pod had been before, and its protector was gone",
   },
+  {
+    seed: 1235,
+    features: ["generator"],
+    what: "a protector that was deleted between its making and a list that came just then was never made again",
+  },
 ];
