@@ -192,7 +192,7 @@ export class Checks {
             protector,
             `the change of ${podName ?? uid} was forgotten at ${position.text}, and its restart is under way`,
           );
-        if (this.#isPending(protector, truth, uid, operation)) {
+        if (!exemptions.isCovered(name, after.cellID, uid) && this.#isPending(protector, truth, uid, operation)) {
           this.#violate(
             "S5",
             protector,

@@ -50,6 +50,8 @@ export class Exemptions {
   readonly #unasked = new Set<string>();
   readonly #removed = new Map<string, number>();
   readonly #lost = new Map<string, LostAdmission>();
+  /** `name/cell/UID` of admissions that a core has lost, and for which the cell is on hold. */
+  readonly #covered = new Set<string>();
   readonly #nowMs: () => number;
 
   constructor(nowMs: () => number) {
@@ -168,11 +170,26 @@ export class Exemptions {
   /** Somebody has put the cell on hold: what is decided from here on knows that something may be missing. */
   held({ metadata, status }: PodProtector): void {
     for (const { cellID, aggregation } of status?.cells ?? []) {
-      if (aggregation?.hold === undefined) continue;
+      if (aggregation?.hold === undefined) {
+        this.#uncover(`${metadata.name}/${cellID}/`);
+        continue;
+      }
       this.#of(metadata.name).uids.delete(cellID);
       for (const [key, { name, cell }] of this.#lost)
-        if (name === metadata.name && cell === cellID) this.#lost.delete(key);
+        if (name === metadata.name && cell === cellID) {
+          this.#lost.delete(key);
+          this.#covered.add(key);
+        }
     }
+  }
+
+  #uncover(prefix: string): void {
+    for (const key of this.#covered) if (key.startsWith(prefix)) this.#covered.delete(key);
+  }
+
+  /** The core has lost an admission of this pod, and the cell's hold is there for it, whatever an older record of the pod says. */
+  isCovered(name: string, cell: string, uid: string): boolean {
+    return this.#covered.has(`${name}/${cell}/${uid}`);
   }
 
   /** The pod carries the annotation that lets it go whatever the count. */

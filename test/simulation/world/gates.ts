@@ -101,8 +101,12 @@ export class Gates {
     if (truth === undefined || object === undefined || from === undefined) return false;
     const protector = parse(object);
     const aggregation = protector.status?.cells.find(({ cellID }) => cellID === cell)?.aggregation;
-    const cutoffMs = Date.parse(aggregation?.maturityCutoff ?? "");
-    const wanted = wantedOf(protector);
+    const { maturityCutoff } = aggregation ?? {};
+    const cutoffMs = Date.parse(maturityCutoff ?? "");
+    // As the count was made: that the spec asks for more since may not have come to the aggregator yet.
+    const asked = wantedOf(protector);
+    const minReadySeconds = maturityCutoff === undefined ? 0 : Math.max(1, asked.minReadySeconds);
+    const wanted = { ...asked, minReadySeconds };
     // Mature or not, and whatever else the protector waits for.
     const ready = { labels: wanted.labels, minReadySeconds: 0 };
     const last = Math.min(truth.server.etcd.revision, from + MOST_VERSIONS);
