@@ -124,8 +124,10 @@ function twoLeaders(world: World, chance: Chance): void {
   const cell = chance.pick([...world.cells.values()]);
   const old = cell.aggregators;
   cell.aggregators = [world.startAggregator(cell)];
+  cell.oldLeaders += old.length;
   world.time.timers.after(chance.exponential(OVERLAP_MEAN_MS), () => {
     for (const node of old) node.kill();
+    cell.oldLeaders -= old.length;
   });
 }
 

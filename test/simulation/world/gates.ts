@@ -130,6 +130,12 @@ export class Gates {
     return availableReplicas !== undefined && sums.has(availableReplicas);
   }
 
+  /** One that leads no more takes its own last count for the one that is stored; in clusters its lease keeps it from opening gates. */
+  #hasTwoLeaders(cell: string): boolean {
+    const { aggregators = [], oldLeaders = 0 } = this.#world.cells.get(cell) ?? {};
+    return aggregators.length + oldLeaders > 1;
+  }
+
   #opened(cell: string, key: string, uid: string, pod: Json, reason: string): void {
     const nowMs = this.#world.time.elapsedMs;
     if (reason === "Overdue") {
@@ -147,7 +153,7 @@ export class Gates {
       // The count was stored, and taken away again, which the aggregator has not been told yet.
       if (this.#world.exemptions.isRemovedSince(name, cell, nowMs - KNOWN_AFTER_MS)) continue;
       if (this.#world.exemptions.isUncertain(name, nowMs)) continue;
-      if (this.#isStillRight(name, cell, uid)) continue;
+      if (this.#isStillRight(name, cell, uid) || this.#hasTwoLeaders(cell)) continue;
       this.#world.violation("gate", `${cell} ${key} was let be Ready (${reason}) before ${name} had counted it`);
     }
   }

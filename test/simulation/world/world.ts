@@ -73,6 +73,8 @@ export interface SimulatedCell extends CellTruth {
   readonly workload: Workload;
   readonly restarts: Restarts | undefined;
   aggregators: AggregatorNode[];
+  /** Leaders that are none any more, and do not know it. */
+  oldLeaders: number;
 }
 
 /** Clocks that are further apart keep pods from maturing, or let them mature at once, for as long. */
@@ -343,7 +345,7 @@ export class World {
     const { podsPerCell } = this.scenario;
     const workload = new Workload(server, this.time, this.chance.fork(), podsPerCell, { app: "web" }, container);
     const restarts = isChanged ? this.#restarts(server, kubelet) : undefined;
-    this.cells.set(name, { name, server, pods, reviews, kubelet, workload, restarts, aggregators: [] });
+    this.cells.set(name, { name, server, pods, reviews, kubelet, workload, restarts, aggregators: [], oldLeaders: 0 });
   }
 
   #owner(): Owner {
