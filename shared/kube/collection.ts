@@ -17,3 +17,9 @@ export function collectionPath(collection: Collection, parameters: Parameters): 
     .join("&");
   return text === "" ? collection.path : `${collection.path}?${text}`;
 }
+
+/** The parameter of this name alone; nothing where there is none. */
+export function pick(query: Collection["query"] | undefined, name: string): Collection["query"] {
+  const value = query?.[name];
+  return value === undefined ? {} : { [name]: value };
+}

@@ -120,6 +120,20 @@ describe("a history that others know to be gone", () => {
     expect(it.source.get("ns/a")?.color).toBe("blue");
   });
 
+  test("is doubted when the stream itself is told that it is ahead, until a list is in", async () => {
+    const it = rig();
+    const stream = new ScriptedStream();
+    await it.start(stream, new ScriptedStream());
+    const causes = [{ reason: "ResourceVersionTooLarge", message: "Too large resource version" }];
+    const object = { kind: "Status", code: 504, reason: "Timeout", message: "Too large", details: { causes } };
+    stream.event("ERROR", object);
+    await it.time.settle();
+    expect(it.source.isDoubted).toBe(true);
+    it.transport.lists.push(page("7", []));
+    await it.time.advance(5000);
+    expect([it.source.isDoubted, it.source.position]).toEqual([false, "7"]);
+  });
+
   test("was not kept by the list that shows so", async () => {
     const it = rig();
     it.source.subscribe({ changed: () => it.source.distrust() });

@@ -1,7 +1,7 @@
 import { Backoff } from "../runtime/backoff.ts";
 import { sleep } from "../runtime/clock.ts";
 import { isComparableVersion, isOlderVersion } from "../schema/resource-version.ts";
-import type { Collection } from "./collection.ts";
+import { type Collection, pick } from "./collection.ts";
 import { CompleteList } from "./complete-list.ts";
 import { Confirmation } from "./confirmation.ts";
 import { Continuity } from "./continuity.ts";
@@ -13,7 +13,7 @@ import { retryDelayMs } from "./retry-delay.ts";
 import type { LearningSource, SourceHandler } from "./source.ts";
 import { readWatch } from "./watch.ts";
 import type { ListReason, WatchEvent } from "./watch-event.ts";
-import { WatchFailure } from "./watch-failure.ts";
+import { listReasonAfter, WatchFailure } from "./watch-failure.ts";
 
 export type { ListWatchOptions };
 
@@ -212,6 +212,7 @@ export class ListWatch<T> implements LearningSource<T> {
         const failure = this.#wentBack ?? WatchFailure.from(thrown);
         this.#wentBack = undefined;
         reason = listReasonAfter(failure) ?? reason;
+        this.#isDoubted ||= reason === "versionWentBack";
         this.#continuity.failed(failure.tag);
         const retryMs = this.#delayMs(failure, reason);
         this.#emit({ kind: "failed", during, tag: failure.tag, error: failure, retryMs });
@@ -354,7 +355,8 @@ export class ListWatch<T> implements LearningSource<T> {
     const version = isRawObject(raw) ? raw.metadata.resourceVersion : undefined;
     if (version === undefined || version === "") throw new WatchFailure("corrupt", "an event has no resourceVersion");
     const known = this.#store.position;
-    if (isOlderVersion(version, known)) throw this.#doubted(`the stream went back from ${known} to ${version}`);
+    if (isOlderVersion(version, known))
+      throw new WatchFailure("ahead-of-server", `the stream went back from ${known} to ${version}`);
     this.#heardMs = this.#options.ports.clock.monotonicMs();
     if (type === "BOOKMARK") {
       this.#store.advance(version);
@@ -376,13 +378,9 @@ export class ListWatch<T> implements LearningSource<T> {
   }
 
   #doubt(message: string): void {
-    this.#wentBack = this.#doubted(message);
-    this.#stream.abort();
-  }
-
-  #doubted(message: string): WatchFailure {
     this.#isDoubted = true;
-    return new WatchFailure("ahead-of-server", message);
+    this.#wentBack = new WatchFailure("ahead-of-server", message);
+    this.#stream.abort();
   }
 
   #contact(): void {
@@ -395,17 +393,4 @@ export class ListWatch<T> implements LearningSource<T> {
       this.#options.onEvent?.(event);
     } catch {}
   }
-}
-
-/** The list that a failure calls for; undefined: resume. */
-function listReasonAfter(failure: WatchFailure): ListReason | undefined {
-  if (failure.tag === "expired") return "expired";
-  if (failure.tag === "corrupt") return "corrupt";
-  if (failure.tag === "ahead-of-server") return "versionWentBack";
-  return undefined;
-}
-
-function pick(query: Readonly<Record<string, string>> | undefined, name: string): Readonly<Record<string, string>> {
-  const value = query?.[name];
-  return value === undefined ? {} : { [name]: value };
 }

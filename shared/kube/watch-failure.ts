@@ -1,6 +1,6 @@
 import { type ApiStatus, parseStatus, retryAfterHeaderMs } from "./api-status.ts";
 import { TransportError } from "./transport.ts";
-import type { WatchFailureTag } from "./watch-event.ts";
+import type { ListReason, WatchFailureTag } from "./watch-event.ts";
 
 /** What kube-apiserver says while its watch cache has no etcd to follow (KEP-4568). */
 const REINITIALIZING = "(re)initializing";
@@ -23,6 +23,14 @@ export class WatchFailure extends Error {
     if (error instanceof TransportError) return new WatchFailure(error.tag, error.message, { cause: error });
     return new WatchFailure("corrupt", error instanceof Error ? error.message : String(error), { cause: error });
   }
+}
+
+/** The list that a failure calls for; undefined: resume. */
+export function listReasonAfter(failure: WatchFailure): ListReason | undefined {
+  if (failure.tag === "expired") return "expired";
+  if (failure.tag === "corrupt") return "corrupt";
+  if (failure.tag === "ahead-of-server") return "versionWentBack";
+  return undefined;
 }
 
 /** The failure that an HTTP answer other than 200 means for a list or a watch. */

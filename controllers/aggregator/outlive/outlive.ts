@@ -93,7 +93,7 @@ class OutliveTerm {
   readonly #isRestoring: (core: string) => boolean;
   readonly #dirty = new Set<Entry>();
   /** As they were read last, as long as some core is still to be compared with them. */
-  #read: readonly ProtectorCopy[] = [];
+  #uncompared: readonly ProtectorCopy[] = [];
   readonly #acknowledgements: ReadonlyMap<string, Acknowledgement>;
   /** Cores whose protectors and releases are known: one that can't be reached keeps nobody else's copies waiting, and has lost nothing. */
   readonly #begun = new Set<string>();
@@ -158,7 +158,7 @@ class OutliveTerm {
       read = await this.chunks.read(signal);
     }
     if (read.kind !== "ok" || signal.aborted) return undefined;
-    this.#read = read.object.protectors;
+    this.#uncompared = read.object.protectors;
     return read.object;
   }
 
@@ -166,7 +166,7 @@ class OutliveTerm {
   async #readAgain(signal: AbortSignal): Promise<void> {
     const read = await this.chunks.read(signal);
     if (read.kind !== "ok") return this.#failed(read);
-    this.#read = read.object.protectors;
+    this.#uncompared = read.object.protectors;
     for (const name of this.#begun) this.#compare(name);
     for (const copy of this.lost.copies()) this.#keep(copy);
   }
@@ -182,8 +182,8 @@ class OutliveTerm {
 
   #compare(name: string): void {
     for (const entry of this.#options.membership.entries(name)) this.#dirty.add(entry);
-    for (const copy of this.#read) if (copy.core === name) this.#compareCopy(copy);
-    this.#read = this.#read.filter(({ core }) => core !== name);
+    for (const copy of this.#uncompared) if (copy.core === name) this.#compareCopy(copy);
+    this.#uncompared = this.#uncompared.filter(({ core }) => core !== name);
   }
 
   #compareCopy(copy: ProtectorCopy): void {
