@@ -3,16 +3,17 @@
  * bound is over, or nobody counts it; and nothing keeps it from being Ready for good. What is gated and opened is the shipping code's work.
  */
 import { COUNTED_CONDITION } from "../../../shared/schema/annotations.ts";
-import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import type { Aggregation, PodProtector } from "../../../shared/schema/podprotector.ts";
 import type { Change, Json } from "../apiserver/etcd.ts";
 import { hasLabels, metadataOf, text } from "../apiserver/objects.ts";
 import { conditionOf, isGated, isTrue } from "../apiserver/pod-conditions.ts";
 import { shardOf } from "../apiserver/shards.ts";
+import type { Wanted } from "../pod-truth.ts";
 import { Position } from "../position.ts";
 import type { Chance } from "../random.ts";
 import { MOST_SHARDS } from "./features.ts";
 import { parse, wantedOf } from "./stored-protectors.ts";
-import { NAMESPACE, type World } from "./world.ts";
+import { NAMESPACE, type SimulatedCell, type World } from "./world.ts";
 
 /** Shorter than in clusters, so that it is over more often. */
 export const GATE_BOUND_MS = 10_000;
@@ -21,10 +22,17 @@ const KNOWN_AFTER_MS = 120_000;
 /** Clocks of the virtual time are rounded. */
 const ROUNDING_MS = 5;
 
+interface StoredCount {
+  readonly atMs: number;
+  readonly aggregation: Aggregation;
+}
+
 export class Gates {
   readonly #world: World;
   /** UIDs in a count that was stored, by protector and cell. */
   readonly #counted = new Map<string, Set<string>>();
+  /** Counts that were stored lately, by protector and cell. */
+  readonly #stored = new Map<string, readonly StoredCount[]>();
   /** The version at which the containers became ready for the first time. */
   readonly #firstReady = new Map<string, number>();
   /** The same for the first time: that it was unready in between, an aggregator whose watch lags may not know when the bound is over. */
@@ -72,6 +80,7 @@ export class Gates {
       const id = `${protector.metadata.name}/${cellID}`;
       const known = this.#counted.get(id) ?? new Set<string>();
       this.#counted.set(id, known);
+      this.#stored.set(id, [...this.#recent(id), { atMs: this.#world.time.elapsedMs, aggregation }]);
       for (const uid of truth.pods.availableAt(new Position(aggregation.resourceVersion), wanted, 0)) known.add(uid);
     }
   }
@@ -101,16 +110,24 @@ export class Gates {
     if (truth === undefined || object === undefined || from === undefined) return false;
     const protector = parse(object);
     const aggregation = protector.status?.cells.find(({ cellID }) => cellID === cell)?.aggregation;
-    const { maturityCutoff } = aggregation ?? {};
+    // One that leads no more takes a count that was stored for the one that is; in clusters its lease keeps it from opening gates.
+    const counts = [
+      aggregation,
+      ...(this.#hasTwoLeaders(cell) ? this.#recent(`${name}/${cell}`).map((one) => one.aggregation) : []),
+    ];
+    return counts.some((count) => count != null && this.#fits(count, wantedOf(protector), truth, uid, from));
+  }
+
+  /** The number of this count is the one with the pod at some version from `from` on, at which it was ready. */
+  #fits(aggregation: Aggregation, asked: Wanted, truth: SimulatedCell, uid: string, from: number): boolean {
+    const { maturityCutoff, resourceVersion, availableReplicas } = aggregation;
     const cutoffMs = Date.parse(maturityCutoff ?? "");
     // As the count was made: that the spec asks for more since may not have come to the aggregator yet.
-    const asked = wantedOf(protector);
     const minReadySeconds = maturityCutoff === undefined ? 0 : Math.max(1, asked.minReadySeconds);
     const wanted = { ...asked, minReadySeconds };
     // Mature or not, and whatever else the protector waits for.
     const ready = { labels: wanted.labels, minReadySeconds: 0 };
     const last = Math.min(truth.server.etcd.revision, from + MOST_VERSIONS);
-    const { resourceVersion, availableReplicas } = aggregation ?? {};
     const stored = new Position(resourceVersion ?? String(from));
     // Each shard at any version of its own; where pods are in one stream, there is one.
     const shards = this.#world.scenario.features.shards > 1 ? MOST_SHARDS : 1;
@@ -127,10 +144,15 @@ export class Gates {
       }
       sums = new Set([...sums].flatMap((sum) => [...counts].map((count) => sum + count)));
     }
-    return availableReplicas !== undefined && sums.has(availableReplicas);
+    return sums.has(availableReplicas ?? 0);
   }
 
-  /** One that leads no more takes its own last count for the one that is stored; in clusters its lease keeps it from opening gates. */
+  /** Within the longest lag. */
+  #recent(id: string): readonly StoredCount[] {
+    const sinceMs = this.#world.time.elapsedMs - KNOWN_AFTER_MS;
+    return (this.#stored.get(id) ?? []).filter(({ atMs }) => atMs >= sinceMs);
+  }
+
   #hasTwoLeaders(cell: string): boolean {
     const { aggregators = [], oldLeaders = 0 } = this.#world.cells.get(cell) ?? {};
     return aggregators.length + oldLeaders > 1;
@@ -153,7 +175,7 @@ export class Gates {
       // The count was stored, and taken away again, which the aggregator has not been told yet.
       if (this.#world.exemptions.isRemovedSince(name, cell, nowMs - KNOWN_AFTER_MS)) continue;
       if (this.#world.exemptions.isUncertain(name, nowMs)) continue;
-      if (this.#isStillRight(name, cell, uid) || this.#hasTwoLeaders(cell)) continue;
+      if (this.#isStillRight(name, cell, uid)) continue;
       this.#world.violation("gate", `${cell} ${key} was let be Ready (${reason}) before ${name} had counted it`);
     }
   }
