@@ -8,6 +8,7 @@ import { play, SCENES } from "../test/simulation/directed/scenes.ts";
 import { runWithout, without } from "../test/simulation/runner/ablate.ts";
 import { type Range, runSeeds } from "../test/simulation/runner/pool.ts";
 import { addUp, coverageTable, describeFailure, uncovered } from "../test/simulation/runner/report.ts";
+import { seedsNeeded } from "../test/simulation/runner/seeds-needed.ts";
 import { shrink } from "../test/simulation/runner/shrink.ts";
 import type { CoverageCounts } from "../test/simulation/world/coverage.ts";
 import { FEATURE_KINDS, type FeatureKind, isFeature } from "../test/simulation/world/features.ts";
@@ -16,6 +17,7 @@ import type { RunOptions, RunResult } from "../test/simulation/world/run.ts";
 const HELP = `usage: npm run simulate -- [--seeds N] [--from S] [--jobs J] [--keep-going]
        npm run simulate -- --seed S [--trace] [--with FEATURE]
        npm run simulate -- --without RULE [--seeds N] [--from S] [--jobs J]
+       npm run simulate -- --seeds-needed [--without RULE] [--seeds N] [--from S] [--jobs J]
        npm run simulate -- --scenes
   --seeds N      how many seeds to run (default 100)
   --from S       the first one (default 1)
@@ -25,6 +27,7 @@ const HELP = `usage: npm run simulate -- [--seeds N] [--from S] [--jobs J] [--ke
   --trace        print everything that happens in it
   --with FEATURE every world has it (test/simulation/world/features.ts)
   --without RULE leave a rule of the design out (shared/decide/rules.ts), to see what breaks
+  --seeds-needed for each rule, or each that --without names: how many seeds without it until its invariant breaks
   --scenes       play the scene of each rule, with the rule and without it`;
 /** So many seeds are expected to meet everything at least once. */
 const FULL_COVERAGE_SEEDS = 500;
@@ -43,6 +46,7 @@ async function main(): Promise<number> {
       without: { type: "string", multiple: true, default: [] },
       with: { type: "string", multiple: true, default: [] },
       scenes: { type: "boolean", default: false },
+      "seeds-needed": { type: "boolean", default: false },
       "keep-going": { type: "boolean", default: false },
       help: { type: "boolean", default: false },
     },
@@ -59,7 +63,7 @@ async function main(): Promise<number> {
     leftOut: rules(values.without),
     always,
   };
-  return many(range, values["keep-going"]);
+  return values["seeds-needed"] ? await needed(range) : await many(range, values["keep-going"]);
 }
 
 async function one(seed: number, options: RunOptions, leftOut: readonly Rule[]): Promise<number> {
@@ -85,6 +89,22 @@ async function scenes(): Promise<number> {
   }
   say([`${SCENES.length} scenes, ${failed} failed`]);
   return failed === 0 ? 0 : 1;
+}
+
+/** One line for each rule: the seed without it that breaks what its scene breaks. */
+async function needed({ leftOut, ...range }: Range & { readonly leftOut: readonly Rule[] }): Promise<number> {
+  const asked = SCENES.filter(({ rule }) => leftOut.length === 0 || leftOut.includes(rule));
+  let missed = 0;
+  for (const { rule, invariant } of asked) {
+    const { run, seed, others } = await seedsNeeded(rule, invariant, range);
+    if (seed === undefined) missed += 1;
+    const found =
+      seed === undefined ? `no ${invariant} in ${run} seeds` : `${invariant} after ${run} seeds (seed ${seed})`;
+    const beside = [...others].map(([other, count]) => `${other} in ${count}`).join(", ");
+    say([`${rule.padEnd(24)} ${found.padEnd(36)} ${beside === "" ? "" : `beside it ${beside}`}`.trimEnd()]);
+  }
+  say([`${asked.length} rules, ${missed} not missed`]);
+  return missed === 0 ? 0 : 1;
 }
 
 async function many(range: Range, keepGoing: boolean): Promise<number> {
