@@ -7,7 +7,7 @@ import { VirtualTime } from "../test/support/virtual-ports.ts";
 import { disruption, noncesOf, pod, protector, quietObserver, unready } from "./fixtures.ts";
 import { Nonces } from "./nonces.ts";
 import { type OwnerAnswer, type OwnerQuestion, questionOf } from "./owner.ts";
-import { type Disruption, Pipeline, type Verdict } from "./pipeline.ts";
+import { type Disruption, type Match, Pipeline, type Verdict } from "./pipeline.ts";
 import { describeRefusal, isBusy } from "./refusal.ts";
 import { ProtectorSlot } from "./slot.ts";
 import type { LiveRead } from "./work.ts";
@@ -25,28 +25,32 @@ interface World {
   begin(disruption: Disruption): Promise<Verdict>;
 }
 
-/** One protector; `answer` says when and what the owner answers. */
+/** One protector, or `second` as well; `answer` says when and what the owner answers. */
 function world(
   object: PodProtector,
   answer?: (time: VirtualTime, question: OwnerQuestion) => Promise<OwnerAnswer>,
+  second?: PodProtector,
 ): World {
   const time = new VirtualTime();
   const nonces = new Nonces(time.random);
   const store = new ProtectorStore({ ports: time, object });
   const questions: OwnerQuestion[] = [];
-  const slot: ProtectorSlot = new ProtectorSlot({
-    namespace: "default",
-    name: "web",
-    ports: time,
-    calls: store.calls(),
-    watched: store.watch(time, 3, () => slot.watchChanged()),
-    observer: quietObserver,
-    tag: nonces.tag,
-  });
+  const matchOf = (name: string, stored: ProtectorStore): Match => {
+    const slot: ProtectorSlot = new ProtectorSlot({
+      namespace: "default",
+      name,
+      ports: time,
+      calls: stored.calls(),
+      watched: stored.watch(time, 3, () => slot.watchChanged()),
+      observer: quietObserver,
+      tag: nonces.tag,
+    });
+    return { core: "a", namespace: "default", name, slot };
+  };
+  const matches = [matchOf("web", store)];
+  if (second !== undefined) matches.push(matchOf("web-too", new ProtectorStore({ ports: time, object: second })));
   const pipeline = new Pipeline({
-    cores: [
-      { name: "a", problem: () => undefined, match: () => [{ core: "a", namespace: "default", name: "web", slot }] },
-    ],
+    cores: [{ name: "a", problem: () => undefined, match: () => [...matches] }],
     ports: time,
     nonces,
     settleMs: 75_000,
@@ -150,6 +154,46 @@ describe("an owner", () => {
     await w.time.advance(1_000);
     expect([...noncesOf(w.store.object).keys()]).toEqual([]);
     expect((await w.decide(disruption(pod("web-0"), { operation: "EVICT" }))).kind).toBe("allowed");
+    expect(w.questions).toHaveLength(1);
+  });
+
+  test.each<[string, Partial<PodProtector["spec"]>]>([
+    ["suspended", { probe: PROBE, suspend: { enabled: true } }],
+    ["not for deletions", { probe: PROBE, protectedOperations: ["EVICT"] }],
+    ["without a probe", {}],
+  ])("is asked by the next try where the protector was %s, and is not when it is written", async (_, spec) => {
+    const second: PodProtector = protector(5, { spec: { probe: { endpoint: "slow:1" } } });
+    const w: World = world(
+      protector(5, { spec }),
+      async (time, { probe }) => {
+        if (probe.endpoint === PROBE.endpoint) return YES;
+        w.store.put((object) => ({ ...object, spec: probed(5).spec }));
+        await new Promise<void>((resolve) => time.timers.after(1_000, resolve));
+        return YES;
+      },
+      second,
+    );
+    const verdict = await w.decide(disruption(pod("web-0")));
+    if (verdict.kind !== "refused") throw new Error(verdict.kind);
+    expect(verdict.blockers.every(isBusy)).toBe(true);
+    expect(w.questions.map(({ probe }) => probe.endpoint)).toEqual(["slow:1"]);
+    verdict.rollBack?.();
+    await w.time.advance(1_000);
+    expect([...noncesOf(w.store.object).keys()]).toEqual([]);
+    expect((await w.decide(disruption(pod("web-0")))).kind).toBe("allowed");
+    expect(w.questions.map(({ probe }) => probe.endpoint).slice(1)).toEqual(["db:1", "slow:1"]);
+  });
+
+  test("is asked by the next try where the protector got its probe between the look and the write", async () => {
+    const w = world(protector(5), async () => YES);
+    w.store.put((object) => ({ ...object, spec: probed(5).spec }));
+    const verdict = await w.decide(disruption(pod("web-0")));
+    if (verdict.kind !== "refused") throw new Error(verdict.kind);
+    expect(verdict.blockers.every(isBusy)).toBe(true);
+    verdict.rollBack?.();
+    await w.time.advance(1_000);
+    expect([...noncesOf(w.store.object).keys()]).toEqual([]);
+    expect((await w.decide(disruption(pod("web-0")))).kind).toBe("allowed");
     expect(w.questions).toHaveLength(1);
   });
 

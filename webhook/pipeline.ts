@@ -9,7 +9,7 @@ import type { Eventual } from "./at-once.ts";
 import type { Entry } from "./entry.ts";
 import { MAX_REREAD_MS } from "./limits.ts";
 import type { Nonces } from "./nonces.ts";
-import { type AskOwner, type OwnerAnswer, questionOf } from "./owner.ts";
+import { type AskOwner, type OwnerAnswer, type OwnerQuestion, questionOf } from "./owner.ts";
 import type { Blocker } from "./refusal.ts";
 import type { ProtectorSlot } from "./slot.ts";
 import type { Criterion } from "./subject.ts";
@@ -80,6 +80,9 @@ export interface PipelineOptions {
   /** Asks the owners of workloads whose protector has a probe; without it those are refused. */
   readonly askOwner?: AskOwner | undefined;
 }
+
+/** Whose owner has said yes in this review, and at which endpoint. */
+type Agreed = Map<Match, string>;
 
 /** Time that a roll-back may take; what it leaves behind settles (design 5.2). */
 const ROLL_BACK_MS = 30_000;
@@ -162,34 +165,41 @@ export class Pipeline {
     if (isLeftOut("AllAgree")) matches.splice(1);
     // What its annotation lets go, or a webhook in dry-run mode, goes whatever an owner says: with quota as without.
     const isProbed = !disruption.forced && matches.some(hasProbe);
+    const agreed: Agreed = new Map();
     if (disruption.dryRun || matches.length > 1 || isProbed) {
       let verdict = await this.#evaluate(request, disruption, matches);
       // Before anything is written, and outside of every batch: an owner that takes its time holds up this review alone (design 9).
-      if (verdict.kind === "allowed" && isProbed) verdict = await this.#askOwners(disruption, verdict);
+      if (verdict.kind === "allowed" && isProbed) verdict = await this.#askOwners(disruption, verdict, agreed);
       if (verdict.kind !== "allowed" || disruption.dryRun) return verdict;
     }
-    return this.#reserve(request, disruption, matches);
+    return this.#reserve(request, disruption, matches, agreed);
   }
 
-  /** The verdict, unless an owner says no, or nothing. */
-  async #askOwners(disruption: Disruption, verdict: Extract<Verdict, { kind: "allowed" }>): Promise<Verdict> {
+  /** The verdict, unless an owner says no, or nothing; `agreed` gets those that say yes. */
+  async #askOwners(
+    disruption: Disruption,
+    verdict: Extract<Verdict, { kind: "allowed" }>,
+    agreed: Agreed,
+  ): Promise<Verdict> {
     const answers = await Promise.all(
       verdict.judgements.map(async ({ match, reason }) => {
-        const answer = await this.#askOwner(disruption, match, reason);
-        return answer === undefined || answer.result === "allowed" ? [] : [ownerBlocker(match, answer)];
+        const question = this.#question(disruption, match, reason);
+        if (question === undefined) return [];
+        const answer = await this.#askOwner(question);
+        if (answer.result !== "allowed") return [ownerBlocker(match, answer)];
+        agreed.set(match, question.probe.endpoint);
+        return [];
       }),
     );
     const blockers = answers.flat();
     return blockers.length === 0 ? verdict : { kind: "refused", blockers, rollBack: undefined };
   }
 
-  async #askOwner(
-    { pod, deadlineMs }: Disruption,
-    match: Match,
-    reason: Judgement["reason"],
-  ): Promise<OwnerAnswer | undefined> {
-    const question = questionOf(versionOf(match)?.object, reason, pod, this.#nowMs(), deadlineMs);
-    if (question === undefined) return undefined;
+  #question({ pod, deadlineMs }: Disruption, match: Match, reason: Judgement["reason"]): OwnerQuestion | undefined {
+    return questionOf(versionOf(match)?.object, reason, pod, this.#nowMs(), deadlineMs);
+  }
+
+  async #askOwner(question: OwnerQuestion): Promise<OwnerAnswer> {
     const { askOwner } = this.#options;
     return askOwner === undefined
       ? { result: "failed", message: "has a probe, which nobody asks here" }
@@ -250,7 +260,12 @@ export class Pipeline {
     return this.#submit(request, disruption, match, true);
   }
 
-  async #reserve(request: DisruptionRequest, disruption: Disruption, matches: readonly Match[]): Promise<Verdict> {
+  async #reserve(
+    request: DisruptionRequest,
+    disruption: Disruption,
+    matches: readonly Match[],
+    agreed: Agreed,
+  ): Promise<Verdict> {
     const judgements: Judgement[] = [];
     const reserved: Match[] = [];
     for (const match of matches) {
@@ -258,7 +273,7 @@ export class Pipeline {
       if (outcome.kind === "allowed") {
         judgements.push({ match, reason: outcome.decision.reason });
         if (outcome.written) reserved.push(match);
-        if (this.#isUnasked(disruption, match, outcome.decision.reason))
+        if (this.#isUnasked(disruption, match, outcome.decision.reason, agreed))
           return this.#refusedBy(match, { kind: "overloaded", cause: "time" }, request, reserved);
       } else if (isRefusing(outcome)) return this.#refusedBy(match, outcome, request, reserved);
       else if (outcome.kind !== "absent" && outcome.kind !== "done") {
@@ -274,10 +289,14 @@ export class Pipeline {
     return { kind: "refused", blockers: [blockerOf(match, outcome)], rollBack };
   }
 
-  /** Nobody was asked about a pod that was Pending; the read during the decision has shown that it runs. */
-  #isUnasked({ pod, forced, deadlineMs }: Disruption, match: Match, reason: Judgement["reason"]): boolean {
-    if (pod.phase !== "Pending" || forced) return false;
-    return questionOf(versionOf(match)?.object, reason, pod, this.#nowMs(), deadlineMs) !== undefined;
+  /**
+   * What was found when owners were asked may be over when the reservation is made: a pod that was Pending runs, a suspension has ended,
+   * the protector has got its probe. The next try asks.
+   */
+  #isUnasked(disruption: Disruption, match: Match, reason: Judgement["reason"], agreed: Agreed): boolean {
+    if (disruption.forced) return false;
+    const question = this.#question(disruption, match, reason);
+    return question !== undefined && agreed.get(match) !== question.probe.endpoint;
   }
 
   async #submit(request: DisruptionRequest, from: Disruption, match: Match, verdictOnly: boolean): Promise<Outcome> {

@@ -72,4 +72,9 @@ export const REGRESSIONS: readonly Regression[] = [
     features: ["generator"],
     what: "a protector that was deleted between its making and a list that came just then was never made again",
   },
+  {
+    seed: 37539,
+    features: ["probe", "suspend"],
+    what: "a suspension that ended while another core was slow let a pod go whose owner nobody had asked",
+  },
 ];
