@@ -36,8 +36,8 @@ export interface CheckedWorld {
 
 export class Checks {
   readonly #world: CheckedWorld;
-  /** Every admission that was ever written. */
-  readonly #nonces = new Set<string>();
+  /** Every admission that was ever written, and when first. */
+  readonly #nonces = new Map<string, number>();
 
   constructor(world: CheckedWorld) {
     this.#world = world;
@@ -204,8 +204,14 @@ export class Checks {
   }
 
   /** It can still be committed, and somebody allowed it who should have a record of it. */
-  #isPending({ metadata }: PodProtector, { reviews }: CellTruth, uid: string, operation: string): boolean {
-    return !this.#world.exemptions.isUnpromised(metadata.name, uid) && reviews.pending(metadata.name, uid, operation);
+  #isPending(
+    { metadata: { name } }: PodProtector,
+    { reviews }: CellTruth,
+    uid: string,
+    operation: string,
+    recordedMs?: number,
+  ): boolean {
+    return !this.#world.exemptions.isUnpromised(name, uid) && reviews.pending(name, uid, operation, recordedMs);
   }
 
   /** S5: what a webhook takes back belongs to a request that it refused, and to no other. */
@@ -218,13 +224,16 @@ export class Checks {
       if (uid === undefined) continue;
       if (left.get(uid, podName) === undefined) this.#world.rule("rolled back");
       if (truth.pods.deadAt(uid) !== undefined) continue;
-      for (const operation of records.keys())
-        if (!left.get(uid, podName)?.records.has(operation) && this.#isPending(protector, truth, uid, operation))
+      for (const [operation, { nonces }] of records) {
+        if (left.get(uid, podName)?.records.has(operation)) continue;
+        const recordedMs = Math.max(...nonces.map((nonce) => this.#nonces.get(nonce) ?? Number.POSITIVE_INFINITY));
+        if (this.#isPending(protector, truth, uid, operation, recordedMs))
           this.#violate(
             "S5",
             protector,
             `the ${operation} of ${podName ?? uid} was taken back and can still be committed`,
           );
+      }
     }
   }
 
@@ -255,7 +264,7 @@ export class Checks {
       for (const [operation, { nonces, paid }] of records)
         for (const nonce of nonces) {
           const isKnown = this.#nonces.has(nonce);
-          this.#nonces.add(nonce);
+          if (!isKnown) this.#nonces.set(nonce, this.#world.elapsedMs());
           if (!isKnown && wasHeld && paid && uid !== undefined && !this.#world.exemptions.isForced(uid))
             this.#violate("S1", protector, `the ${operation} of ${podName ?? uid} was admitted in a cell on hold`);
         }

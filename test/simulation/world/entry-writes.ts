@@ -35,7 +35,7 @@ export function newlyPinned(before: CellStatus | undefined, after: CellStatus): 
 export function reserved(
   before: CellStatus | undefined,
   after: CellStatus,
-  everWritten: ReadonlySet<string>,
+  everWritten: ReadonlyMap<string, unknown>,
 ): string[] {
   const found: string[] = [];
   // Nobody admits where there is a hold; what is written there was admitted before (design 5.4).

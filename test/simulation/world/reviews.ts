@@ -100,14 +100,16 @@ export class Reviews implements AdmissionChain {
   }
 
   /**
-   * Requests for this UID that this protector allowed and that can still be committed. (S8 looks after those that are not answered yet, and
-   * after a protector that should have been asked.)
+   * Requests for this UID that this protector allowed and that can still be committed, of which there may be a record that was last added to at
+   * `recordedMs`. (S8 looks after those that are not answered yet, and after a protector that should have been asked.)
    */
-  pending(protector: string, uid: string, operation: string): boolean {
+  pending(protector: string, uid: string, operation: string, recordedMs = Number.POSITIVE_INFINITY): boolean {
     for (const flight of this.#flights.values()) {
       if (flight.uid !== uid || flight.operation !== operation || flight.state !== "allowed") continue;
       // Its refusal was lost, or no replica was there to take it, and it goes on without a verdict.
       if (flight.wasRefused || flight.wasHeard !== true) continue;
+      // It goes on without a verdict, and was asked after that: nothing of what is recorded is its own.
+      if (flight.decisions === undefined && recordedMs < flight.askedMs) continue;
       // It takes nothing from anybody, or nobody's leave, and is not recorded.
       if (flight.isFree) continue;
       // It was none of this protector's, whose selector may be another one now.
