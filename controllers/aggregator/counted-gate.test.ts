@@ -118,6 +118,33 @@ describe("the counted gate", () => {
     expect(rig.cell.patches).toHaveLength(1);
   });
 
+  test("does not open in the middle of a list: the protector that counts the pod may be the last one in it", async () => {
+    const rig = new AggregatorRig({ gateBoundMs: BOUND_MS });
+    rig.cell.sync();
+    rig.lead();
+    rig.cell.put("new", gated());
+    await rig.run(50);
+    rig.core.put("other", { selector: { matchLabels: { app: "nobody" } } });
+    rig.core.put("p");
+    rig.core.answer = "hang";
+    rig.core.sync();
+    await rig.run(1_000);
+    expect(rig.cell.patches).toEqual([]);
+  });
+
+  test("does not open in the middle of a relist that shows the protector made anew", async () => {
+    const rig = await start();
+    rig.core.answer = "hang";
+    rig.cell.put("new", gated());
+    await rig.run(50);
+    rig.core.streams = false;
+    rig.core.remove("p");
+    rig.core.put("p");
+    rig.core.sync();
+    await rig.run(1_000);
+    expect(rig.opened()).toEqual([]);
+  });
+
   test("is set again when the condition was lost, and not again when it is there", async () => {
     const rig = await start();
     rig.cell.put("new", gated());

@@ -151,13 +151,18 @@ export class CountedGate implements MembershipListener {
     for (const [uid, waiting] of this.#waiting) this.#look(uid, waiting);
   }
 
+  /** Perhaps in the middle of a list, of which the rest is not known yet: that it may be opened is found out again at its turn. */
   #look(uid: string, waiting: Waiting): void {
+    if (waiting.reason === undefined && this.#reasonFor(waiting) !== undefined) this.#queue.addNow(uid);
+  }
+
+  /** Why it may be opened as far as is known now; undefined when it may not. */
+  #reasonFor({ pod, counted }: Waiting): GateReason | undefined {
     const { membership, isSynced } = this.#options;
-    if (waiting.reason !== undefined || !isSynced()) return;
-    const entries = membership.counting(waiting.pod);
-    if (entries.some((entry) => !waiting.counted.has(entry))) return;
-    waiting.reason = entries.length === 0 ? "Unprotected" : "Counted";
-    this.#queue.addNow(uid);
+    if (!isSynced()) return undefined;
+    const entries = membership.counting(pod);
+    if (entries.some((entry) => !counted.has(entry))) return undefined;
+    return entries.length === 0 ? "Unprotected" : "Counted";
   }
 
   #overdue(uid: string): void {
@@ -175,10 +180,13 @@ export class CountedGate implements MembershipListener {
 
   async #open(uid: string): Promise<Outcome> {
     const waiting = this.#waiting.get(uid);
-    if (waiting?.reason === undefined) return DONE;
+    if (waiting === undefined) return DONE;
     const { mayWrite, open, onEvent, ports } = this.#options;
     if (!mayWrite()) return later(LEADERLESS_RETRY_MS);
-    const { pod, reason, sinceMs } = waiting;
+    const reason = waiting.reason ?? this.#reasonFor(waiting);
+    if (reason === undefined) return DONE;
+    waiting.reason = reason;
+    const { pod, sinceMs } = waiting;
     const result = await open(pod, reason);
     // The pod's own event ends the wait, so that a condition which is lost at once is noticed.
     if (result.kind === "ok")

@@ -77,4 +77,9 @@ export const REGRESSIONS: readonly Regression[] = [
     features: ["probe", "suspend"],
     what: "a suspension that ended while another core was slow let a pod go whose owner nobody had asked",
   },
+  {
+    seed: 38475,
+    features: ["countedGate"],
+    what: "a gate was opened in the middle of the first list of protectors, the last of which counted its pod",
+  },
 ];
