@@ -145,6 +145,22 @@ describe("the counted gate", () => {
     expect(rig.opened()).toEqual([]);
   });
 
+  test("that could not be opened waits for a protector that has come to count the pod since", async () => {
+    const rig = await start({}, false);
+    rig.core.put("other", { selector: { matchLabels: { app: "nobody" } } });
+    rig.cell.patchAnswers.push({ kind: "unavailable", error: new Error("no answer"), sent: false });
+    rig.cell.put("new", gated());
+    await rig.run(20);
+    expect(rig.opened()).toEqual(["new Unprotected"]);
+    rig.core.answer = "hang";
+    rig.core.put("p");
+    await rig.run(10_000);
+    expect(rig.opened()).toHaveLength(1);
+    rig.core.answer = "ok";
+    await rig.run(10_000);
+    expect(rig.opened()).toEqual(["new Unprotected", "new Counted"]);
+  });
+
   test("is set again when the condition was lost, and not again when it is there", async () => {
     const rig = await start();
     rig.cell.put("new", gated());

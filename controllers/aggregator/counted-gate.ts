@@ -38,8 +38,10 @@ interface Waiting {
   /** Entries whose stored count contains the pod. */
   readonly counted: Set<Entry>;
   readonly timer: Timer;
-  /** Why it may be opened now; undefined while it may not. */
-  reason: GateReason | undefined;
+  /** The bound is over. */
+  isOverdue: boolean;
+  /** Its condition was set as far as is known, and does not show yet. */
+  isSet: boolean;
 }
 
 /** Patches under way at once. */
@@ -120,8 +122,8 @@ export class CountedGate implements MembershipListener {
     if (known !== undefined) {
       known.pod = now;
       // Its condition was set in vain, or on a version that was none any more: this is another.
-      if (known.reason !== undefined) this.#queue.addNow(seen.uid);
-      else this.#look(seen.uid, known);
+      known.isSet = false;
+      this.#look(seen.uid, known);
       return;
     }
     const timer = ports.timers.after(boundMs, () => this.#overdue(seen.uid));
@@ -130,7 +132,8 @@ export class CountedGate implements MembershipListener {
       sinceMs: ports.clock.monotonicMs(),
       counted: new Set<Entry>(),
       timer,
-      reason: undefined,
+      isOverdue: false,
+      isSet: false,
     };
     this.#waiting.set(seen.uid, waiting);
     this.#look(seen.uid, waiting);
@@ -153,23 +156,23 @@ export class CountedGate implements MembershipListener {
 
   /** Perhaps in the middle of a list, of which the rest is not known yet: that it may be opened is found out again at its turn. */
   #look(uid: string, waiting: Waiting): void {
-    if (waiting.reason === undefined && this.#reasonFor(waiting) !== undefined) this.#queue.addNow(uid);
+    if (!waiting.isSet && this.#reasonFor(waiting) !== undefined) this.#queue.addNow(uid);
   }
 
   /** Why it may be opened as far as is known now; undefined when it may not. */
-  #reasonFor({ pod, counted }: Waiting): GateReason | undefined {
+  #reasonFor({ pod, counted, isOverdue }: Waiting): GateReason | undefined {
     const { membership, isSynced } = this.#options;
-    if (!isSynced()) return undefined;
-    const entries = membership.counting(pod);
-    if (entries.some((entry) => !counted.has(entry))) return undefined;
-    return entries.length === 0 ? "Unprotected" : "Counted";
+    const entries = isSynced() ? membership.counting(pod) : undefined;
+    if (entries?.length === 0) return "Unprotected";
+    if (entries?.every((entry) => counted.has(entry))) return "Counted";
+    return isOverdue ? "Overdue" : undefined;
   }
 
   #overdue(uid: string): void {
     const waiting = this.#waiting.get(uid);
-    if (waiting === undefined || waiting.reason !== undefined) return;
-    waiting.reason = "Overdue";
-    this.#queue.addNow(uid);
+    if (waiting === undefined) return;
+    waiting.isOverdue = true;
+    this.#look(uid, waiting);
   }
 
   #forget(uid: string, { timer }: Waiting): void {
@@ -183,9 +186,9 @@ export class CountedGate implements MembershipListener {
     if (waiting === undefined) return DONE;
     const { mayWrite, open, onEvent, ports } = this.#options;
     if (!mayWrite()) return later(LEADERLESS_RETRY_MS);
-    const reason = waiting.reason ?? this.#reasonFor(waiting);
+    const reason = this.#reasonFor(waiting);
+    waiting.isSet = reason !== undefined;
     if (reason === undefined) return DONE;
-    waiting.reason = reason;
     const { pod, sinceMs } = waiting;
     const result = await open(pod, reason);
     // The pod's own event ends the wait, so that a condition which is lost at once is noticed.
