@@ -33,7 +33,7 @@ export interface Gone {
   /** As it was stored last. */
   readonly last: Stored;
   readonly atMs: number;
-  /** It was released. */
+  /** It was released, or about to be: who has seen the mark lets go, and who has not may hold back. */
   readonly isMeant: boolean;
   /** Those who have seen it themselves. */
   readonly knowers: ReadonlySet<Replica>;
@@ -136,8 +136,9 @@ export class GoneProtectors {
     const atMs = time.elapsedMs;
     const sinceMs = this.#present.get(id)?.sinceMs ?? atMs;
     this.#present.delete(id);
-    const isOver = isMarked(before.value) || isByHand(before.value) || this.#isRecorded(core, uidOf(before));
-    const isMeant = !isRestored && isOver;
+    // That a core goes back is no deletion, and takes the record along; a mark is there because somebody wanted the end.
+    const isOver = isByHand(before.value) || this.#isRecorded(core, uidOf(before));
+    const isMeant = isMarked(before.value) || (!isRestored && isOver);
     const wasKnown = atMs - sinceMs > KNOWN_AFTER_MS;
     const knowers = new Set(wasKnown ? webhooks.filter(({ serving }) => serving) : []);
     this.#gone.set(id, { core: core.name, name, last: before, atMs, isMeant, knowers });
