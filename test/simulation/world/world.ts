@@ -21,6 +21,7 @@ import { Exemptions } from "./exemptions.ts";
 import { GATE_BOUND_MS, Gates } from "./gates.ts";
 import { GeneratorNode } from "./generator-node.ts";
 import { Kubelet } from "./kubelet.ts";
+import { Livelock } from "./livelock.ts";
 import { Network } from "./network.ts";
 import { Owner, PROBE } from "./owner.ts";
 import { WARM, warmUp } from "./pod-states.ts";
@@ -120,6 +121,10 @@ export class World {
   readonly #answers = new Answers(this);
   readonly #metrics = new ReplicaMetrics(this.coverage);
   readonly #processes: ProcessPorts[] = [];
+  readonly #livelock = new Livelock(
+    () => this.time.elapsedMs,
+    (what) => this.violation("livelock", what),
+  );
   /** Where pods are watched in shards. */
   readonly #shardChance: Chance | undefined;
 
@@ -250,7 +255,10 @@ export class World {
       settleMs,
       rateMs,
       coverage: this.coverage,
-      noticedRestore: () => this.exemptions.restoreNoticed(cell.name),
+      noticedRestore: () => {
+        this.#livelock.happened(`${cell.name} is taken for restored`);
+        this.exemptions.restoreNoticed(cell.name);
+      },
       ...(this.gates === undefined ? {} : { gateBoundMs: GATE_BOUND_MS }),
       outlive: this.copies !== undefined,
     });
