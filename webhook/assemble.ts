@@ -1,6 +1,5 @@
 import { ApiClient } from "../shared/kube/api.ts";
 import { ListWatch } from "../shared/kube/list-watch.ts";
-import { RELIST_AFTER_OUTAGE_MS } from "../shared/kube/list-watch-options.ts";
 import type { WatchEvent } from "../shared/kube/watch-event.ts";
 import type { Log } from "../shared/observe/log.ts";
 import type { Ports } from "../shared/runtime/clock.ts";
@@ -153,7 +152,6 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
       uidOf: (entry) => entry.uid,
       versionOf: (entry) => entry.version,
       confirmEveryMs: CONFIRM_EVERY_MS,
-      relistAfterOutageMs: RELIST_AFTER_OUTAGE_MS,
       // A protector that can't be read any more protects as it did before.
       unparsable: "keepLast",
       onEvent: (event) => {

@@ -5,7 +5,6 @@ import { ApiClient, PODPROTECTORS_PATH } from "../../shared/kube/api.ts";
 import type { ClusterAccess } from "../../shared/kube/cluster-access.ts";
 import { createHttpsTransport } from "../../shared/kube/https-transport.ts";
 import { ListWatch } from "../../shared/kube/list-watch.ts";
-import { RELIST_AFTER_OUTAGE_MS } from "../../shared/kube/list-watch-options.ts";
 import { ReleaseRegister } from "../../shared/kube/release-register.ts";
 import { ShardedListWatch } from "../../shared/kube/sharded-list-watch.ts";
 import { offersShards } from "../../shared/kube/shards.ts";
@@ -73,7 +72,6 @@ function watchPods(
     uidOf: (pod: Pod) => pod.uid,
     versionOf: (pod: Pod) => pod.resourceVersion,
     pageSize: POD_PAGE_SIZE,
-    relistAfterOutageMs: RELIST_AFTER_OUTAGE_MS,
     // A pod that can't be read is still there: what was known of it holds until it is gone.
     unparsable: "keepLast",
     onEvent,
@@ -109,7 +107,6 @@ function watchProtectors(
     uidOf: ({ metadata }) => metadata.uid,
     versionOf: ({ metadata }) => metadata.resourceVersion,
     serverTimeoutSeconds: PROTECTOR_STREAM_SECONDS,
-    relistAfterOutageMs: RELIST_AFTER_OUTAGE_MS,
     unparsable: "keepLast",
     onEvent,
   });

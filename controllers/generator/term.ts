@@ -4,7 +4,6 @@
  */
 import { ApiClient, PODPROTECTORS_PATH } from "../../shared/kube/api.ts";
 import { ListWatch } from "../../shared/kube/list-watch.ts";
-import { RELIST_AFTER_OUTAGE_MS } from "../../shared/kube/list-watch-options.ts";
 import { WorkQueue } from "../../shared/runtime/queue.ts";
 import { runWorkers } from "../../shared/runtime/reconcile.ts";
 import { parsePodProtector } from "../../shared/schema/parse-podprotector.ts";
@@ -142,7 +141,6 @@ export class Term {
       keyOf: ({ metadata }) => `${metadata.namespace ?? ""}/${metadata.name}`,
       uidOf: ({ metadata }) => metadata.uid,
       versionOf: ({ metadata }) => metadata.resourceVersion,
-      relistAfterOutageMs: RELIST_AFTER_OUTAGE_MS,
       unparsable: "keepLast",
       onEvent: (event) => observer.watch("podprotectors", event),
     });

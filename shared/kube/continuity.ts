@@ -3,10 +3,11 @@ import type { Ports } from "../runtime/clock.ts";
 import { Standstill } from "../runtime/standstill.ts";
 import type { WatchFailureTag } from "./watch-event.ts";
 
+/** A break shorter than this is a connection's: no server is restored in so short a time. */
+const BREAKS_AFTER_MS = 1_000;
+
 export interface ContinuityOptions {
   readonly ports: Pick<Ports, "clock" | "timers">;
-  /** Whatever takes this long or longer breaks it; undefined: nothing does. */
-  readonly breaksAfterMs: number | undefined;
   /** Send time of the newest quorum LIST that the stream has reached. */
   readonly confirmedSentMs: () => number | undefined;
   readonly requestEvidence: () => void;
@@ -19,7 +20,7 @@ export interface ContinuityOptions {
  */
 export class Continuity {
   readonly #options: ContinuityOptions;
-  readonly #standstill: Standstill | undefined;
+  readonly #standstill: Standstill;
   /** Monotonic time of the first failure since the server has answered. */
   #failingSinceMs: number | undefined;
   /** When the stream that is read was asked for, or the list before it. */
@@ -27,16 +28,16 @@ export class Continuity {
 
   constructor(options: ContinuityOptions) {
     this.#options = options;
-    const { ports, breaksAfterMs, requestEvidence } = options;
-    if (breaksAfterMs !== undefined) this.#standstill = new Standstill(ports, breaksAfterMs, requestEvidence);
+    const { ports, requestEvidence } = options;
+    this.#standstill = new Standstill(ports, BREAKS_AFTER_MS, requestEvidence);
   }
 
   start(): void {
-    this.#standstill?.start();
+    this.#standstill.start();
   }
 
   stop(): void {
-    this.#standstill?.stop();
+    this.#standstill.stop();
   }
 
   /**
@@ -44,17 +45,17 @@ export class Continuity {
    * after, or with a complete list.
    */
   get isDoubtful(): boolean {
-    if (this.#standstill === undefined || isLeftOut("Standstill")) return false;
+    if (isLeftOut("Standstill")) return false;
     const { wokeMs } = this.#standstill;
     return wokeMs > this.#askedMs && wokeMs > (this.#options.confirmedSentMs() ?? Number.NEGATIVE_INFINITY);
   }
 
   /** What has broken it, so that everything is to be listed anew; undefined: resume. */
   get brokenBy(): "standstill" | "outage" | undefined {
-    const { ports, breaksAfterMs } = this.#options;
+    const { clock } = this.#options.ports;
     if (this.isDoubtful) return "standstill";
-    if (breaksAfterMs === undefined || this.#failingSinceMs === undefined) return undefined;
-    return ports.clock.monotonicMs() - this.#failingSinceMs >= breaksAfterMs ? "outage" : undefined;
+    if (this.#failingSinceMs === undefined) return undefined;
+    return clock.monotonicMs() - this.#failingSinceMs >= BREAKS_AFTER_MS ? "outage" : undefined;
   }
 
   failed(tag: WatchFailureTag): void {

@@ -2,9 +2,6 @@ import type { Ports } from "../runtime/clock.ts";
 import type { Transport } from "./transport.ts";
 import type { WatchEvent } from "./watch-event.ts";
 
-/** For collections in which lost history matters and that are small enough: a break shorter than this is a connection's. */
-export const RELIST_AFTER_OUTAGE_MS = 1_000;
-
 export interface ListWatchOptions<T> {
   /** For events and messages, for example `pods of cell-1`. */
   readonly name: string;
@@ -30,12 +27,6 @@ export interface ListWatchOptions<T> {
   readonly streamLists?: boolean;
   /** Interval of `limit=1` quorum LISTs that confirm the cache; undefined: only on `requestEvidence`. */
   readonly confirmEveryMs?: number;
-  /**
-   * After an outage of at least this long everything is listed anew. A server that was restored meanwhile and has passed the position would
-   * resume the stream as if nothing had happened (design 5.4). The same where this process stood still as long, and the stream has not
-   * outlived that. Undefined: never.
-   */
-  readonly relistAfterOutageMs?: number;
   /** `keepLast`: an object that became unparsable stays as it was last known. Default `drop`. */
   readonly unparsable?: "drop" | "keepLast";
   /** Asked between chunks; while what it returns is pending the stream is not read, and TCP holds the server back. */

@@ -1,41 +1,31 @@
 /** Whether a stream is resumed where it ended or everything is listed anew: after an outage, and after a standstill of the process. */
 import { describe, expect, test } from "vitest";
-import { raw, rig, type Thing } from "../../test/support/list-watch-rig.ts";
+import { raw, rig } from "../../test/support/list-watch-rig.ts";
 import { page, ScriptedStream, statusAnswer } from "../../test/support/scripted-transport.ts";
-import type { ListWatchOptions } from "./list-watch.ts";
 
 const list = "LIST limit=250&resourceVersion=10&resourceVersionMatch=NotOlderThan";
 const resumed = "WATCH resourceVersion=10";
 
 describe("a server that was restored and has passed the position while nobody asked", () => {
-  test.each<[string, Partial<ListWatchOptions<Thing>>, "reset" | ReturnType<typeof statusAnswer>, number, string]>([
-    ["a break", { relistAfterOutageMs: 1000 }, "reset", 1, resumed],
+  test.each<[string, "reset" | ReturnType<typeof statusAnswer>, number, string]>([
+    ["a break", "reset", 1, resumed],
     // The last of its failures was earlier than that: it counts until the server answers.
-    ["an outage", { relistAfterOutageMs: 1000 }, "reset", 3, list],
-    ["an outage, where that is not asked for", {}, "reset", 5, resumed],
-    [
-      "a server that asks for patience",
-      { relistAfterOutageMs: 1000 },
-      statusAnswer(429, {}, { "retry-after": "1" }),
-      3,
-      resumed,
-    ],
+    ["an outage", "reset", 3, list],
+    ["a server that asks for patience", statusAnswer(429, {}, { "retry-after": "1" }), 3, resumed],
     [
       "a server that had lost its storage, and asks for patience",
-      { relistAfterOutageMs: 1000 },
       statusAnswer(429, { message: "storage is (re)initializing" }, { "retry-after": "1" }),
       1,
       list,
     ],
     [
       "a server or proxy without one behind it, which asks for patience",
-      { relistAfterOutageMs: 1000 },
       statusAnswer(501, {}, { "retry-after": "1" }),
       1,
       list,
     ],
-  ])("after %s", async (_, options, answer, times, next) => {
-    const it = rig(options);
+  ])("after %s", async (_, answer, times, next) => {
+    const it = rig();
     for (let time = 0; time < times; time++) it.transport.watches.push(answer);
     it.transport.watches.push(new ScriptedStream());
     await it.start();
@@ -48,7 +38,7 @@ describe("a server that was restored and has passed the position while nobody as
 });
 
 test("an outage that is over only when the watch is answered counts, too", async () => {
-  const it = rig({ relistAfterOutageMs: 1000 });
+  const it = rig();
   const answer = Promise.withResolvers<ScriptedStream>();
   it.transport.watches.push("reset", answer.promise, new ScriptedStream());
   await it.start();
@@ -62,12 +52,11 @@ test("an outage that is over only when the watch is answered counts, too", async
 });
 
 describe("a process that stood still", () => {
-  test.each<[string, Partial<ListWatchOptions<Thing>>, number, string]>([
-    ["lists anew when its stream has ended meanwhile", { relistAfterOutageMs: 1000 }, 2000, list],
-    ["goes on after a shorter time", { relistAfterOutageMs: 1000 }, 400, resumed],
-    ["goes on where that is not asked for", {}, 2000, resumed],
-  ])("%s", async (_, options, ms, next) => {
-    const it = rig(options);
+  test.each<[string, number, string]>([
+    ["lists anew when its stream has ended meanwhile", 2000, list],
+    ["goes on after a shorter time", 400, resumed],
+  ])("%s", async (_, ms, next) => {
+    const it = rig();
     const stream = new ScriptedStream();
     await it.start(stream, new ScriptedStream());
     it.process.pause();
@@ -84,7 +73,7 @@ describe("a process that stood still", () => {
   });
 
   test("trusts a stream that has outlived it: it reaches a LIST that was sent after", async () => {
-    const it = rig({ relistAfterOutageMs: 1000 });
+    const it = rig();
     const stream = new ScriptedStream();
     await it.start(stream, new ScriptedStream());
     it.process.pause();

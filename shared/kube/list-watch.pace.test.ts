@@ -38,6 +38,7 @@ describe("pace", () => {
   test("after a healthy stream the first try comes soon again", async () => {
     const it = rig();
     await it.start("reset", "reset", "reset", "reset", "reset", "reset");
+    for (let time = 0; time < 20; time++) it.transport.lists.push(page("10", [raw("a", "5"), raw("b", "6")]));
     await it.time.advance(30_000);
     const stream = new ScriptedStream().event("ADDED", raw("c", "11"));
     it.transport.watches.push(stream);

@@ -41,7 +41,12 @@ describe("streams", () => {
 
   test.each([
     ["a reset", (s: ScriptedStream) => s.fail("reset"), "watch reset", "WATCH resourceVersion=11"],
-    ["silence", (s: ScriptedStream) => s.fail("timeout"), "watch timeout", "WATCH resourceVersion=11"],
+    [
+      "silence",
+      (s: ScriptedStream) => s.fail("timeout"),
+      "watch timeout",
+      "LIST limit=250&resourceVersion=11&resourceVersionMatch=NotOlderThan",
+    ],
     ["an early end", (s: ScriptedStream) => s.end(), "watch ended-early", "WATCH resourceVersion=11"],
     [
       "a cut line",

@@ -99,7 +99,6 @@ export class ListWatch<T> implements LearningSource<T> {
     });
     this.#continuity = new Continuity({
       ports,
-      breaksAfterMs: options.relistAfterOutageMs,
       confirmedSentMs: () => this.#confirmation.confirmedSentMs,
       requestEvidence: () => this.#confirmation.request(),
     });

@@ -4,7 +4,6 @@ import { type ConfigMap, configMapPath, parseConfigMap } from "../schema/config-
 import type { PodProtector } from "../schema/podprotector.ts";
 import { REGISTER_LABEL, REGISTER_LABEL_VALUE } from "../schema/release-register.ts";
 import { ListWatch } from "./list-watch.ts";
-import { RELIST_AFTER_OUTAGE_MS } from "./list-watch-options.ts";
 import type { Transport } from "./transport.ts";
 import type { WatchEvent } from "./watch-event.ts";
 
@@ -48,7 +47,6 @@ export class ReleaseRegister {
       uidOf: ({ metadata }) => metadata.uid,
       versionOf: ({ metadata }) => metadata.resourceVersion,
       serverTimeoutSeconds: STREAM_SECONDS,
-      relistAfterOutageMs: RELIST_AFTER_OUTAGE_MS,
       unparsable: "keepLast",
       onEvent: (event) => {
         this.#isFutile = event.kind === "failed" ? FUTILE.has(event.tag) : this.#isFutile && event.kind !== "listed";

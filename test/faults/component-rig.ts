@@ -26,6 +26,7 @@ const CHURN_PAUSE_MS = 200;
 /** A deletion is given up by the apiserver after REQUEST_TIMEOUT; a reservation settles a little later. */
 const REQUEST_TIMEOUT = "8s";
 const SETTLE = "10s";
+const FIRST_REPLICAS = 4;
 const RETRY_MS = 200;
 const RECOVERY_TIMEOUT_MS = 120_000;
 /** Characters of one to four bytes, so that a cut can fall into one. */
@@ -52,7 +53,7 @@ export class Rig implements AsyncDisposable {
   #churning: Promise<void> | undefined;
   #calm = false;
   #pods = 0;
-  #replicas = 4;
+  #replicas = FIRST_REPLICAS;
 
   private constructor(estate: Estate, links: Links, truth: Truth, directory: string, components: readonly Component[]) {
     this.estate = estate;
@@ -102,7 +103,7 @@ export class Rig implements AsyncDisposable {
     const truth = await Truth.start(estate.core, cell, `app=${APP}`, APP, "cell");
     const components = [...estate.webhooks.map((one) => one.component), ...estate.aggregators.values()];
     const rig = new Rig(estate, links, truth, directory, [...components, generator, trigger]);
-    await estate.core.admin.call("POST", DEPLOYMENTS, deployment());
+    await rig.deploy("web");
     for (let index = 0; index < RESTLESS; index++) await rig.#createPod(`restless-${index}`);
     rig.churn();
     await Promise.all(links.all.map((link) => rig.#works(link)));
@@ -237,14 +238,14 @@ export class Rig implements AsyncDisposable {
 
   async #changeIsCounted(who: string): Promise<void> {
     await this.#createPod();
-    const version = await this.cellVersion();
+    const version = await this.versionOf(this.cell);
     const counted = async (): Promise<boolean> => (this.#truth.latest?.position ?? 0n) >= version;
     await this.cell.waitFor(`${who}: a change to be counted`, counted, RECOVERY_TIMEOUT_MS);
   }
 
-  /** Of the cell's collection of pods, now. */
-  async cellVersion(): Promise<bigint> {
-    return BigInt(String(field(await this.cell.admin.get(`${PODS}?limit=1`), "metadata", "resourceVersion")));
+  /** Of the cluster's collection of pods, now. */
+  async versionOf(cluster: Cluster): Promise<bigint> {
+    return BigInt(String(field(await cluster.admin.get(`${PODS}?limit=1`), "metadata", "resourceVersion")));
   }
 
   async triggerCounter(): Promise<number> {
@@ -262,10 +263,25 @@ export class Rig implements AsyncDisposable {
 
   async #deploymentIsFollowed(): Promise<void> {
     const replicas = ++this.#replicas;
-    await this.core.admin.call("PATCH", `${DEPLOYMENTS}/web`, { spec: { replicas } });
+    await this.scale("web", replicas);
+    await this.isFollowed("web", replicas);
+  }
+
+  /** A Deployment that the generator protects; resolves when it does. */
+  async deploy(name: string): Promise<void> {
+    await this.core.admin.call("POST", DEPLOYMENTS, deployment(name));
+    await this.isFollowed(name, FIRST_REPLICAS);
+  }
+
+  async scale(deployment: string, replicas: number): Promise<void> {
+    await this.core.admin.call("PATCH", `${DEPLOYMENTS}/${deployment}`, { spec: { replicas } });
+  }
+
+  /** Resolves when the Deployment's protector asks for so many pods. */
+  async isFollowed(deployment: string, replicas: number): Promise<void> {
     const followed = async (): Promise<boolean> =>
-      (await readProtector(this.core, NAMESPACE, "deployment-web")).spec.minAvailable === replicas;
-    await this.core.waitFor("the generator to follow its source", followed, RECOVERY_TIMEOUT_MS);
+      (await readProtector(this.core, NAMESPACE, `deployment-${deployment}`)).spec.minAvailable === replicas;
+    await this.core.waitFor(`the generator to follow ${deployment}`, followed, RECOVERY_TIMEOUT_MS);
   }
 
   async #createPod(name = `pod-${++this.#pods}`): Promise<string> {
@@ -303,19 +319,19 @@ function isReady(pod: unknown): boolean {
 }
 
 /** `maxUnavailable: 0`, so that the protector's `minAvailable` is the number of replicas. */
-function deployment(): unknown {
-  const labels = { app: "web" };
+function deployment(name: string): unknown {
+  const labels = { app: name };
   return {
     apiVersion: "apps/v1",
     kind: "Deployment",
     metadata: {
-      name: "web",
+      name,
       namespace: NAMESPACE,
       labels: { [`${GROUP}/protect`]: "true" },
       annotations: { text: TEXT },
     },
     spec: {
-      replicas: 4,
+      replicas: FIRST_REPLICAS,
       selector: { matchLabels: labels },
       strategy: { rollingUpdate: { maxUnavailable: 0, maxSurge: 1 } },
       template: { metadata: { labels }, spec: { containers: [{ name: "web", image: "web" }] } },

@@ -25,6 +25,8 @@ const SLOW_MS = 4_000;
 const SLOW = { bytesPerMs: 20, delayMs: 100 };
 /** More than a server writes while it starts and everybody comes back. */
 const LOST_WRITES = 600;
+/** More than a server writes while it starts, and few enough to be passed before the generator's lease is lost and it lists everything anyway. */
+const FEW_WRITES = 100;
 const CRD = "podprotectors.podseidon.kubewharf.io";
 const PROTECTORS = "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors";
 const CRD_FILE = join(root, "crds/podseidon.kubewharf.io_podprotectors.yaml");
@@ -292,7 +294,7 @@ describe("the servers", () => {
     const snapshot = rig.cell.snapshotEtcd();
     await write(rig.cell, LOST_WRITES);
     await rig.triggerMoves();
-    const [version, counter] = [await rig.cellVersion(), await rig.triggerCounter()];
+    const [version, counter] = [await rig.versionOf(rig.cell), await rig.triggerCounter()];
     await rig.during({
       name: "etcd restored, cell, overtaken",
       links,
@@ -301,11 +303,35 @@ describe("the servers", () => {
         rig.cellGoesBack();
         await each(links, ({ proxy }) => proxy.refuse(true));
         await rig.cell.restoreEtcd(snapshot);
-        while ((await rig.cellVersion()) <= version) await write(rig.cell, LOST_WRITES);
+        while ((await rig.versionOf(rig.cell)) <= version) await write(rig.cell, LOST_WRITES);
         await rig.cell.waitFor("the counter to pass", async () => (await rig.triggerCounter()) > counter);
         rig.cellWentBack();
       },
       end: () => each(links, ({ proxy }) => proxy.refuse(false)),
     });
+  });
+
+  test("etcd of the core restored, and its new history has passed what the generator saw before that can look", async () => {
+    const links = rig.links.all.filter(({ name }) => name === "generator > core");
+    await rig.deploy("restored");
+    const snapshot = rig.core.snapshotEtcd();
+    await write(rig.core, FEW_WRITES);
+    await rig.scale("restored", 5);
+    await rig.isFollowed("restored", 5);
+    const version = await rig.versionOf(rig.core);
+    await rig.during({
+      name: "etcd restored, core, overtaken",
+      links,
+      isOutage: true,
+      begin: async () => {
+        await each(links, ({ proxy }) => proxy.refuse(true));
+        await rig.core.restoreEtcd(snapshot);
+        // The last that is ever heard of this one, and by nobody whose stream is resumed behind it.
+        await rig.scale("restored", 6);
+        while ((await rig.versionOf(rig.core)) <= version) await write(rig.core, FEW_WRITES);
+      },
+      end: () => each(links, ({ proxy }) => proxy.refuse(false)),
+    });
+    await rig.isFollowed("restored", 6);
   });
 });

@@ -5,7 +5,6 @@ import { podParser } from "../../../controllers/aggregator/pod-parser.ts";
 import { parseTrimmedProtector } from "../../../controllers/aggregator/protector-parser.ts";
 import { ApiClient, PODPROTECTORS_PATH } from "../../../shared/kube/api.ts";
 import { ListWatch } from "../../../shared/kube/list-watch.ts";
-import { RELIST_AFTER_OUTAGE_MS } from "../../../shared/kube/list-watch-options.ts";
 import { ShardedListWatch } from "../../../shared/kube/sharded-list-watch.ts";
 import type { Transport } from "../../../shared/kube/transport.ts";
 import type { WatchEvent } from "../../../shared/kube/watch-event.ts";
@@ -61,7 +60,6 @@ export class AggregatorNode {
           path: PODPROTECTORS_PATH,
           parse: parseTrimmedProtector,
           serverTimeoutSeconds: SERVER_TIMEOUT_SECONDS,
-          relistAfterOutageMs: RELIST_AFTER_OUTAGE_MS,
         },
         keyOf: ({ metadata }) => `${metadata.namespace ?? ""}/${metadata.name}`,
         uidOf: ({ metadata }) => metadata.uid,
@@ -140,7 +138,6 @@ function watchPods(
     path: "/api/v1/pods",
     parse,
     serverTimeoutSeconds: SERVER_TIMEOUT_SECONDS,
-    relistAfterOutageMs: RELIST_AFTER_OUTAGE_MS,
     keyOf: (pod: Pod) => `${pod.namespace}/${pod.name}`,
     uidOf: (pod: Pod) => pod.uid,
     versionOf: (pod: Pod) => pod.resourceVersion,
