@@ -55,6 +55,15 @@ describe("answers", () => {
     expect(records).toMatchObject([{ outcome: "denied" }]);
   });
 
+  test("what is available and does not count is said, with the reason", async () => {
+    const elsewhere = blocker("Busy", { unreliable: 6, reserved: 0, estimated: 4 });
+    const { ask } = rig({ kind: "refused", blockers: [elsewhere], rollBack: undefined });
+    const message = expect.stringContaining(
+      "needs 8 available pods, 10 are available, 6 of them in cells that are on hold or not counted for its present spec yet, 0 of them reserved by disruptions that are not accounted for yet; this passes by itself",
+    );
+    expect(responseOf(await ask(deletion()))).toMatchObject({ status: { message } });
+  });
+
   test.each([
     ["all busy", [blocker("Busy"), blocker("Busy")], 1, "busy"],
     ["one denies", [blocker("Busy"), blocker("Denial")], undefined, "denied"],

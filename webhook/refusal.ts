@@ -51,6 +51,11 @@ function plural(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? "" : "s"}`;
 }
 
+/** Why what is available is not enough, where nothing else says so. */
+function unreliable(pods: number): string {
+  return pods === 0 ? "" : `, ${pods} of them in cells that are on hold or not counted for its present spec yet`;
+}
+
 const OVERLOADED: Readonly<Record<OverloadCause, string>> = {
   queue: "has too many disruptions waiting for a decision",
   time: "could not be asked in the time that this request had",
@@ -66,7 +71,7 @@ function explain(blocker: Blocker, ownNamespace: string): string {
   if (blocker.why.kind === "owner") return blocker.why.message;
   const { cause, facts } = blocker.why.decision;
   const needed = `needs ${plural(facts.minAvailable, "available pod")}`;
-  const counts = `${facts.available} ${facts.available === 1 ? "is" : "are"} available, ${facts.reserved} of them reserved`;
+  const counts = `${facts.available} ${facts.available === 1 ? "is" : "are"} available${unreliable(facts.unreliable)}, ${facts.reserved} of them reserved`;
   switch (cause) {
     case "AtMinimum":
       return `${needed}, ${counts} by disruptions under way: its capacity is at the minimum`;

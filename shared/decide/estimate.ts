@@ -9,6 +9,8 @@ export type Criterion = (typeof CRITERIA)[number];
 export interface Estimate {
   /** `Act`: all that is counted, on hold or out of date as it may be. */
   readonly counted: number;
+  /** What of it is in cells that can't be relied on. */
+  readonly unreliable: number;
   /** Sum of weights. */
   readonly reserved: number;
   /** `Est`: what is certainly left of the cells that can be relied on. */
@@ -18,6 +20,7 @@ export interface Estimate {
 /** `Act`, the reservations, and `Est`, by one criterion. */
 export function estimate(state: ProtectorState, criterion: Criterion = "Available"): Estimate {
   let counted = 0;
+  let unreliable = 0;
   let reserved = 0;
   let estimated = 0;
   for (const cell of state.cells.values()) {
@@ -26,8 +29,9 @@ export function estimate(state: ProtectorState, criterion: Criterion = "Availabl
     counted += inCell;
     reserved += reservedInCell;
     if (isReliable(cell)) estimated += Math.max(0, inCell - reservedInCell);
+    else unreliable += inCell;
   }
-  return { counted, reserved, estimated };
+  return { counted, unreliable, reserved, estimated };
 }
 
 /** Counted, under the spec of today, and not on hold. The others contribute nothing. */

@@ -14,6 +14,9 @@ import {
 import { heldBucket, rangeBucket, stateOf, verdictLine } from "./test-quota.ts";
 import { formatMs } from "./time.ts";
 
+/** Counted under another spec. */
+const other = { specHash: "another" };
+
 describe("quota of an available pod (design 5.3)", () => {
   const cases: [string, number, Bucket[], string][] = [
     ["one more than the minimum is available", 3, [], "allow Reserved w=1 paid"],
@@ -59,12 +62,17 @@ describe("quota of an available pod (design 5.3)", () => {
   test("the facts say what the decision rests on", () => {
     const state = stateOf([makeCell("a", 3, [heldBucket("uid-other")]), makeCell("b", 1)]);
     const { facts } = decide(state, makeRequest(makePod("x")));
-    expect(facts).toEqual({ minAvailable: 2, available: 4, reserved: 1, estimated: 3 });
+    expect(facts).toEqual({ minAvailable: 2, available: 4, unreliable: 0, reserved: 1, estimated: 3 });
+  });
+
+  test("the facts say what is available and does not count", () => {
+    const state = stateOf([makeCell("a", 3), makeCell("b", 2, [], { hold: "Gone/1" }), makeCell("c", 1, [], other)]);
+    const { facts } = decide(state, makeRequest(makePod("x")));
+    expect(facts).toEqual({ minAvailable: 2, available: 6, unreliable: 3, reserved: 0, estimated: 3 });
   });
 });
 
 describe("which cells count (design 5.3, 5.4)", () => {
-  const other = { specHash: "another" };
   const cases: [string, CellStatus[], string][] = [
     ["no entry", [makeCell("b", 9)], "Busy NotCounted"],
     [

@@ -83,6 +83,8 @@ export interface Facts {
   readonly minAvailable: number;
   /** `Act` by the request's criterion. */
   readonly available: number;
+  /** What of it is in cells on hold, or counted for another spec, and does not count. */
+  readonly unreliable: number;
   /** Sum of weights (by another criterion: number of reservations). */
   readonly reserved: number;
   /** `Est`. */
@@ -315,8 +317,8 @@ function publishedMaturity(
 
 /** What there is of pods and reservations, by this criterion. */
 export function factsOf(state: ProtectorState, criterion: Criterion): Facts {
-  const { counted, reserved, estimated } = estimate(state, criterion);
-  return { minAvailable: state.spec.minAvailable, available: counted, reserved, estimated };
+  const { counted, unreliable, reserved, estimated } = estimate(state, criterion);
+  return { minAvailable: state.spec.minAvailable, available: counted, unreliable, reserved, estimated };
 }
 
 function free(reason: AllowReason): Verdict {

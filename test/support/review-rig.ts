@@ -1,5 +1,7 @@
 /** Reviews as JSON, and the handler that answers them: what a pipeline says of them, and what a cell shows, is set by the test. */
+
 import { expect } from "vitest";
+import type { Facts } from "../../shared/decide/quota.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import type { Cell } from "../../webhook/cells.ts";
 import { pod } from "../../webhook/fixtures.ts";
@@ -54,7 +56,7 @@ export function eviction(change: Json = {}, request: Json = {}): string {
   return review({ operation: "CREATE", subResource: "eviction", object, ...request });
 }
 
-export const blocker = (verdict: "Denial" | "Busy"): Blocker => ({
+export const blocker = (verdict: "Denial" | "Busy", facts: Partial<Facts> = {}): Blocker => ({
   core: "core",
   namespace: "default",
   name: "web",
@@ -64,7 +66,7 @@ export const blocker = (verdict: "Denial" | "Busy"): Blocker => ({
       allowed: false,
       verdict,
       cause: verdict === "Denial" ? "AtMinimum" : "Reserved",
-      facts: { minAvailable: 8, available: 10, reserved: 2, estimated: 8 },
+      facts: { minAvailable: 8, available: 10, unreliable: 0, reserved: 2, estimated: 8, ...facts },
     },
   },
 });
