@@ -34,7 +34,8 @@ const HEALTHY_AFTER_MS = 3_000;
 /**
  * One collection of one apiserver, kept current for as long as the process lives (design 8). The loop ends only by `stop`; every
  * failure leads to another try with capped, jittered backoff. A complete list is made at first, when the version is compacted
- * (410), after corruption, and when the server's versions went back; everything else resumes where the stream ended.
+ * (410), after corruption, after an outage in which the server may have been restored, and when its versions went back; everything else
+ * resumes where the stream ended.
  */
 export class ListWatch<T> implements LearningSource<T> {
   readonly #options: ListWatchOptions<T>;

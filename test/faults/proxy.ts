@@ -134,9 +134,9 @@ export class FaultProxy implements AsyncDisposable {
     });
   }
 
-  /** Answers the next requests itself, instead of the server. */
+  /** Answers the next `times` requests itself, instead of the server; 0: no more of them. */
   answerNext(times: number, answer: Answer, only: (path: string) => boolean = () => true): void {
-    this.#answer = { answer, times, only };
+    this.#answer = times > 0 ? { answer, times, only } : undefined;
   }
 
   /** Keeps the next such request from the server until it is released; `seen` resolves when there is one. */

@@ -128,6 +128,14 @@ export class StreamRig implements AsyncDisposable {
     return first && first.atMs - sinceMs;
   }
 
+  /** From the first failure after `sinceMs` until a stream or a list came. */
+  brokenMs(sinceMs: number): number {
+    const failed = this.events.findIndex((event) => event.kind === "failed" && event.atMs >= sinceMs);
+    if (failed < 0) return 0;
+    const mended = this.events.slice(failed).find(({ kind }) => kind === "watching" || kind === "listed");
+    return (mended?.atMs ?? Number.POSITIVE_INFINITY) - (this.events[failed]?.atMs ?? 0);
+  }
+
   #told(event: WatchEvent): void {
     this.events.push({ ...event, atMs: performance.now() });
     this.#wake();
