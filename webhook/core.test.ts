@@ -187,6 +187,19 @@ describe("lost history", () => {
     expect(replica.findings).toHaveLength(1);
   });
 
+  test("somebody who knew of nothing was the first to write what was restored: its version is newer, and an own reservation is missed", async () => {
+    const replica = new Replica(generated());
+    const before = replica.store.object;
+    await replica.delete("web-0");
+    replica.show();
+    replica.store.put(() => before);
+    replica.show();
+    await replica.time.advance(1_000);
+    expect(replica.findings).toEqual(["wentBack"]);
+    expect(noncesOf(replica.store.object).has("uid-web-0")).toBe(true);
+    expect(replica.hold).toMatch(/^wentBack\/\S+$/);
+  });
+
   test("a lost version whose number was given to another state is noticed in the list after a restore", async () => {
     const replica = new Replica(generated());
     const before = replica.store.object;

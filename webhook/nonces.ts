@@ -34,6 +34,11 @@ export class Nonces {
   }
 }
 
+/** True when the replica of `tag` has made it. */
+export function isNonceOf(nonce: string, tag: string): boolean {
+  return nonce.startsWith(tag);
+}
+
 function* newestNonces({ status }: PodProtector): Generator<string> {
   for (const { admissionHistory } of status?.cells ?? []) {
     for (const { nonce } of admissionHistory?.buckets ?? []) {

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { ask, type Setup, setup } from "../test/support/slot-rig.ts";
-import { noncesOf, pod } from "./fixtures.ts";
+import { ask, type Setup, setup, slotOn } from "../test/support/slot-rig.ts";
+import { noncesOf, pod, quietObserver } from "./fixtures.ts";
 import type { Outcome } from "./work.ts";
 
 describe("a roll-back", () => {
@@ -30,6 +30,20 @@ describe("a roll-back", () => {
     await all.time.advance(1_000);
     expect(outcome()).toEqual({ kind: "done" });
     expect(noncesOf(all.store.object).size).toBe(0);
+  });
+
+  test("whose answer is lost has taken away what was meant, and no history is lost", async () => {
+    const all = setup(8);
+    let losses = 0;
+    const slot = slotOn(all.store, all.time, "self", { ...quietObserver, historyLost: () => losses++ });
+    const asked = ask(all.time, slot, pod("web-0"));
+    await all.time.advance(1_000);
+    all.store.faults.push("lostAnswer");
+    const outcome = rollBack({ ...all, slot }, asked.work.request.nonce);
+    await all.time.advance(5_000);
+    expect(outcome()).toEqual({ kind: "done" });
+    expect(noncesOf(all.store.object).size).toBe(0);
+    expect(losses).toBe(0);
   });
 
   test("of what is not there writes nothing", async () => {

@@ -16,6 +16,7 @@ import {
   MAX_WAITING_PER_PROTECTOR,
 } from "./limits.ts";
 import { writerOf } from "./nonces.ts";
+import { hasLostOwn } from "./own-lost.ts";
 import type { ProtectorCalls } from "./protector-calls.ts";
 import { isCommitted, planRound, type Round } from "./round.ts";
 import { failureMessage, type ReadPurpose, readResult, type SlotObserver, writeResult } from "./slot-observer.ts";
@@ -39,6 +40,9 @@ export interface SlotOptions {
   readonly recovering?: () => boolean;
 }
 
+/** More than can be on their way: each is kept at least until its roll-back is seen. */
+const MAX_WITHDRAWN = 1_024;
+
 const DEFECT: Outcome = {
   kind: "failed",
   tag: "defect",
@@ -59,6 +63,8 @@ export class ProtectorSlot {
   #writing = false;
   #conflicts = 0;
   #wake: (() => void) | undefined;
+  /** Nonces that this replica has taken back or tries to. */
+  readonly #withdrawn = new Set<string>();
   /** Message of the core's last failure, until a call succeeds. */
   #failure: string | undefined;
 
@@ -96,6 +102,7 @@ export class ProtectorSlot {
       work.settle({ kind: "overloaded", cause: "queue" });
       return;
     }
+    if (work.kind === "rollBack") this.#withdraw(work.nonce);
     this.#waiting.add(work);
     if (!this.#running) void this.#run();
   }
@@ -317,9 +324,19 @@ export class ProtectorSlot {
     if (finding === "known" || before === undefined) return;
     if (finding !== "newer") {
       if (entry.sentMs !== undefined) this.#options.observer.historyLost(finding, before, entry);
+    } else if (!own && hasLostOwn(before, entry, this.#options.tag, this.#withdrawn)) {
+      this.#options.observer.historyLost("wentBack", before, entry);
     } else if (!own && isWrittenByWebhook(before, entry)) {
       const contending = this.#waiting.size > (this.#turns.readsFirst ? 1 : 0);
       this.#turns.rivalWrote(writerOf(before.object, entry.object), this.#nowMs(), contending);
+    }
+  }
+
+  #withdraw(nonce: string): void {
+    this.#withdrawn.add(nonce);
+    for (const oldest of this.#withdrawn) {
+      if (this.#withdrawn.size <= MAX_WITHDRAWN) break;
+      this.#withdrawn.delete(oldest);
     }
   }
 

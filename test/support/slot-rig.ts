@@ -16,14 +16,14 @@ export interface Setup {
 
 export const WATCH_LAG_MS = 3;
 
-export function slotOn(store: ProtectorStore, ports: Ports, tag = "self"): ProtectorSlot {
+export function slotOn(store: ProtectorStore, ports: Ports, tag = "self", observer = quietObserver): ProtectorSlot {
   const slot: ProtectorSlot = new ProtectorSlot({
     namespace: "default",
     name: "web",
     ports,
     calls: store.calls(ports),
     watched: store.watch(ports, WATCH_LAG_MS, () => slot.watchChanged()),
-    observer: quietObserver,
+    observer,
     tag,
   });
   return slot;
