@@ -15,13 +15,18 @@ export class Shortfall {
   #losses: Loss[] = [];
   #published: PodProtector | undefined;
   #reserved = 0;
+  /** In a cell on hold, or without an entry, what was admitted is unknown and may still be committed. */
+  #isUnknown = false;
 
   /** The protector was written; its counts say which losses are known, its reservations what may still go. */
   written(protector: PodProtector): void {
     this.#published = protector;
     this.#reserved = 0;
-    for (const { admissionHistory } of protector.status?.cells ?? [])
+    this.#isUnknown = false;
+    for (const { admissionHistory, aggregation } of protector.status?.cells ?? []) {
+      if (aggregation?.hold !== undefined || aggregation?.resourceVersion === undefined) this.#isUnknown = true;
       for (const { counter } of admissionHistory?.buckets ?? []) this.#reserved += counter ?? 1;
+    }
   }
 
   /** A pod became unavailable without having been deleted. */
@@ -34,7 +39,7 @@ export class Shortfall {
     if (this.#published === undefined) return 0;
     const missing = this.#published.spec.minAvailable - available;
     // What was admitted before the loss may still be committed, and then the loss shows.
-    if (missing + this.#reserved <= 0) this.#forgetPublished();
+    if (missing + this.#reserved <= 0 && !this.#isUnknown) this.#forgetPublished();
     return missing - this.#losses.length;
   }
 
