@@ -82,4 +82,14 @@ export const REGRESSIONS: readonly Regression[] = [
     features: ["countedGate"],
     what: "a gate was opened in the middle of the first list of protectors, the last of which counted its pod",
   },
+  {
+    seed: 60187,
+    features: ["accidents"],
+    what: "somebody who knew of nothing was the first to write to a restored core, and nobody missed what was reserved there",
+  },
+  {
+    seed: 60229,
+    features: ["accidents"],
+    what: "the same by an aggregator, while all replicas stood still",
+  },
 ];

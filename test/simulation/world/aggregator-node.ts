@@ -111,9 +111,13 @@ export class AggregatorNode {
     return this.#options.cellLinks.shards;
   }
 
-  /** Stopped until faults stop: it does nothing, and holds what it knows. */
+  /** Stopped until it is resumed, or faults stop: it does nothing, and holds what it knows. */
   pause(): void {
     this.#options.ports.pause();
+  }
+
+  resume(): void {
+    this.#options.ports.resume();
   }
 
   kill(): void {

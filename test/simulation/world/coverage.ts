@@ -1,4 +1,5 @@
 /** What a run has met: faults, verdicts, rules. A row at zero after many seeds is a hole in the simulation. */
+import { ACCIDENTS } from "./accidents/names.ts";
 import { COPY_RULES } from "./copies-rules.ts";
 import { ROWS, type Row } from "./rows.ts";
 import { FAULT_KINDS, type FaultKind } from "./scenario.ts";
@@ -83,7 +84,7 @@ export class Coverage {
   readonly verdicts = new Map<string, number>(EXPECTED_VERDICTS.map((name) => [name, 0]));
   /** Of the admission table (design 6). */
   readonly rows = new Map<string, number>(ROWS.map((row) => [row, 0]));
-  readonly rules = new Map<string, number>([...RULES, ...COPY_RULES].map((rule) => [rule, 0]));
+  readonly rules = new Map<string, number>([...RULES, ...COPY_RULES, ...ACCIDENTS].map((rule) => [rule, 0]));
 
   fault(kind: FaultKind): void {
     add(this.faults, kind, 1);

@@ -1,6 +1,7 @@
 /** Faults at the times that the scenario draws, until they stop. */
 import { metadataOf } from "../apiserver/objects.ts";
 import type { Chance } from "../random.ts";
+import { Accidents } from "./accidents/accidents.ts";
 import { loseGate } from "./gates.ts";
 import { recreate, removeCell, restoreCell, restoreCore } from "./losses.ts";
 import { burst, editSelector, editSpec, forceDelete, touchProtector } from "./operators.ts";
@@ -56,6 +57,7 @@ export function startFaults(world: World): void {
     ["terminate", features.terminateEveryMs, () => terminate(world, chance)],
     ["shards", features.shardEveryMs, () => strikeShard(world, chance)],
   ];
+  if (features.accidentEveryMs > 0) void new Accidents(world, chance.fork()).run();
   for (const [kind, everyMs, action] of actions) if (everyMs > 0) repeat(world, chance.fork(), kind, everyMs, action);
 }
 

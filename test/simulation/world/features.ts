@@ -28,6 +28,10 @@ export interface Features {
   readonly shards: number;
   /** What befalls one of these streams; 0: there is one. */
   readonly shardEveryMs: number;
+  /** Between the end of one accident and the beginning of the next; 0: there are none. */
+  readonly accidentEveryMs: number;
+  /** Of accidents those only that alter no spec and lose no history. */
+  readonly isSteady: boolean;
 }
 
 export const FEATURE_KINDS = [
@@ -42,6 +46,7 @@ export const FEATURE_KINDS = [
   "generator",
   "shards",
   "copies",
+  "accidents",
 ] as const;
 export type FeatureKind = (typeof FEATURE_KINDS)[number];
 
@@ -58,6 +63,7 @@ export interface Wish {
 export const NONE: Features = {
   ...{ suspendEveryMs: 0, terminateEveryMs: 0, changeEveryMs: 0, ownerEveryMs: 0, holdEveryMs: 0, chillEveryMs: 0 },
   ...{ gateEveryMs: 0, generatorEveryMs: 0, copiesEveryMs: 0, isDryRunMode: false, shards: 1, shardEveryMs: 0 },
+  ...{ accidentEveryMs: 0, isSteady: true },
 };
 
 /** What a world with shards has: more are rarer, because fewer pods are in each. */
@@ -86,8 +92,8 @@ export function drawFeatures(chance: Chance, { without, always }: Wish): Feature
     generatorEveryMs: every("generator", 15_000, 0.08),
     shardEveryMs: every("shards", 12_000, 0.12),
     shards: chance.pick(SHARDS),
-    // Drawn from a stream of its own (copies-scenario.ts).
-    copiesEveryMs: 0,
+    // Drawn from streams of their own (copies-scenario.ts, accidents/scenario.ts).
+    ...{ copiesEveryMs: 0, accidentEveryMs: 0, isSteady: true },
   };
   const { generatorEveryMs, shardEveryMs } = drawn;
   const sharded = { shardEveryMs, shards: shardEveryMs > 0 ? drawn.shards : 1 };

@@ -1,5 +1,6 @@
 /** What one seed's run is made of: sizes, rates and timings, all drawn from the seed and all printed when it fails. */
 import type { Chance } from "../random.ts";
+import { withAccidents } from "./accidents/scenario.ts";
 import { withCopies } from "./copies-scenario.ts";
 import { drawFeatures, FEATURE_KINDS, type Features } from "./features.ts";
 
@@ -211,7 +212,7 @@ export function drawScenario(
   };
   const isRestored = draft.features.shards > 1 && chance.chance(0.4) && !without.has("restoreCell");
   const drawn = withCopies(isRestored ? restored(draft) : draft, { without, always });
-  return drawn.features.generatorEveryMs > 0 ? sourced(drawn) : drawn;
+  return withAccidents(drawn.features.generatorEveryMs > 0 ? sourced(drawn) : drawn, { without, always });
 }
 
 /** Shards learn of a restore of their cell one after the other, which is to be seen more often than restores are drawn. */

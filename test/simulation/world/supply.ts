@@ -30,6 +30,7 @@ export class Supply {
 
   static applies({ faults, features, protectors }: Scenario): boolean {
     if (features.generatorEveryMs > 0 || features.copiesEveryMs > 0) return false;
+    if (features.accidentEveryMs > 0 && !features.isSteady) return false;
     if (features.isDryRunMode || features.terminateEveryMs > 0 || features.chillEveryMs > 0) return false;
     const isConstant = faults.editSpecEveryMs + faults.restoreCoreEveryMs + faults.recreateProtectorEveryMs === 0;
     const isKnown = faults.restoreCellEveryMs + faults.failOpenRate === 0;

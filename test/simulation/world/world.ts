@@ -121,6 +121,7 @@ export class World {
   readonly #answers = new Answers(this);
   readonly #metrics = new ReplicaMetrics(this.coverage);
   readonly #processes: ProcessPorts[] = [];
+  readonly #whenCalm: (() => void)[] = [];
   readonly #livelock = new Livelock(
     () => this.time.elapsedMs,
     (what) => this.violation("livelock", what),
@@ -275,6 +276,11 @@ export class World {
     if (rule !== undefined) this.coverage.rule(`generator: ${rule}`);
   }
 
+  /** `act` is called when faults stop. */
+  whenCalm(act: () => void): void {
+    this.#whenCalm.push(act);
+  }
+
   /** Faults stop for good: the network is whole, and clocks are right from here on. */
   calm(): void {
     this.faultsActive = false;
@@ -282,6 +288,7 @@ export class World {
     this.owner?.turn("yes");
     this.sources?.last();
     this.copies?.last();
+    for (const act of this.#whenCalm) act();
     this.network.heal();
     for (const cell of this.cells.values()) calmShards(cell);
     for (const ports of this.#processes) {
