@@ -192,6 +192,23 @@ describe("request", () => {
     expect(await failure(it.transport.request(GET))).toMatchObject({ tag: "oversized", sent: true });
   });
 
+  test("tells once how the body begins, while the rest is under way", async () => {
+    const begun = Promise.withResolvers<string>();
+    const heads: string[] = [];
+    const it = await rig(async (_, response) => {
+      response.write("first");
+      // The rest comes when the first part has been told.
+      await begun.promise;
+      response.end(" and last");
+    });
+    const onBodyBegins = (head: string): void => {
+      heads.push(head);
+      begun.resolve(head);
+    };
+    expect((await it.transport.request({ ...GET, onBodyBegins })).body).toBe("first and last");
+    expect(heads).toEqual(["first"]);
+  });
+
   test("an answer that is cut is no answer", async () => {
     const it = await rig((request, response) => {
       response.writeHead(200, { "content-length": 100 }).write("half", () => request.socket.destroy());

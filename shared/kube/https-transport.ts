@@ -13,6 +13,8 @@ import type { ApiRequest, ApiResponse, ApiStream, Transport } from "./transport.
 
 const DEFAULT_REQUEST_SOCKETS = 16;
 const DEFAULT_STREAM_SOCKETS = 64;
+/** Of a body, for those who act before they have all of it. */
+const HEAD_BYTES = 4096;
 const DEFAULT_BODY_BYTES = 64 * 1024 * 1024;
 
 export interface HttpsTransportOptions {
@@ -62,7 +64,7 @@ class HttpsTransport implements Transport {
     const deadline = this.#deadline(request);
     try {
       const exchange = await this.#exchange(request, "requests", deadline);
-      const body = await this.#body(exchange.response, deadline, request.ignoresManagedFields === true);
+      const body = await this.#body(exchange.response, deadline, request);
       return { status: exchange.response.statusCode ?? 0, headers: headersOf(exchange.response), body };
     } finally {
       deadline.cancel();
@@ -188,7 +190,11 @@ class HttpsTransport implements Transport {
   }
 
   /** By events and not by `for await`, whose iterator costs a tenth of a whole call. */
-  #body(response: IncomingMessage, deadline: Deadline, trims: boolean): Promise<string> {
+  #body(
+    response: IncomingMessage,
+    deadline: Deadline,
+    { ignoresManagedFields, onBodyBegins }: ApiRequest,
+  ): Promise<string> {
     const where = this.#base.host;
     const limit = this.#options.maxBodyBytes ?? DEFAULT_BODY_BYTES;
     const parts: Buffer[] = [];
@@ -201,12 +207,14 @@ class HttpsTransport implements Transport {
       };
       response.on("data", (part: Buffer) => {
         bytes += part.length;
+        // What is looked for there is ASCII.
+        if (parts.length === 0) onBodyBegins?.(part.toString("latin1", 0, HEAD_BYTES));
         if (bytes > limit) fail(failed("oversized", true, where, { detail: `limit ${limit} bytes` }));
         else parts.push(part);
       });
       response.on("end", () => {
         const all = parts[0] !== undefined && parts.length === 1 ? parts[0] : Buffer.concat(parts, bytes);
-        const whole = trims ? withoutManagedFields(all) : all;
+        const whole = ignoresManagedFields === true ? withoutManagedFields(all) : all;
         if (isUtf8(whole)) resolve(whole.toString("utf8"));
         else reject(failed("protocol", true, where, { detail: "not UTF-8" }));
       });

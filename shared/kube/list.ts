@@ -50,9 +50,9 @@ export async function listAll<T>(
   let limit = pageSize;
   let requests = 0;
   for (let start = 1; ; start++) {
-    const attempt = new ListAttempt(lister, signal);
+    const attempt = new ListAttempt(lister, limit, signal);
     try {
-      const listed = await attempt.run(limit, notOlderThan);
+      const listed = await attempt.run(notOlderThan);
       return { ...listed, requests: requests + attempt.requests };
     } catch (error) {
       requests += attempt.requests;
@@ -75,62 +75,93 @@ function nextLimit(error: unknown, limit: number, requests: number): number | un
   return torn ? Math.min(limit * 2, MAX_PAGE_SIZE) : undefined;
 }
 
+/** One page that was asked for. */
+interface Asked {
+  readonly body: Promise<string>;
+  /** Where the list goes on, as soon as that is known. */
+  token: string | undefined;
+}
+
+function firstPage(notOlderThan: string | undefined): Readonly<Record<string, string>> {
+  if (notOlderThan !== undefined) return { resourceVersion: notOlderThan, resourceVersionMatch: "NotOlderThan" };
+  return isLeftOut("ConsistentList") ? { resourceVersion: "0" } : {};
+}
+
 class ListAttempt<T> {
   readonly #lister: Lister<T>;
+  readonly #limit: number;
   readonly #ended = new AbortController();
   readonly #signal: AbortSignal;
+  /** The page that is waited for. The pages before it are kept, and nothing of them is in memory but their objects. */
+  #reading: Asked | undefined;
+  /** The page after it, where that is asked for already. */
+  #ahead: Asked | undefined;
   requests = 0;
 
-  constructor(lister: Lister<T>, signal: AbortSignal) {
+  constructor(lister: Lister<T>, limit: number, signal: AbortSignal) {
     this.#lister = lister;
+    this.#limit = limit;
     this.#signal = AbortSignal.any([signal, this.#ended.signal]);
   }
 
-  async run(limit: number, notOlderThan: string | undefined): Promise<Omit<Listed<T>, "requests">> {
+  async run(notOlderThan: string | undefined): Promise<Omit<Listed<T>, "requests">> {
     const objects = new Map<string, T>();
     const sentMs = this.#lister.ports.clock.monotonicMs();
-    let answer: Promise<string> | undefined = this.#ask(
-      notOlderThan === undefined
-        ? { limit, ...(isLeftOut("ConsistentList") ? { resourceVersion: "0" } : {}) }
-        : { limit, resourceVersion: notOlderThan, resourceVersionMatch: "NotOlderThan" },
-    );
+    this.#reading = this.#ask(firstPage(notOlderThan));
     let version = "";
     try {
-      while (answer !== undefined) {
-        const body = await answer;
-        // While this page is parsed here, the server makes the next one.
-        const ahead = tokenAhead(body);
-        answer = ahead === undefined ? undefined : this.#ask({ limit, continue: ahead });
+      while (this.#reading !== undefined) {
+        const asked: Asked = this.#reading;
+        this.#goOn(asked, asked.token);
+        const body = await asked.body;
+        this.#goOn(asked, asked.token ?? tokenAhead(body));
         const page = parseListPage(body);
         version ||= page.resourceVersion;
-        if (ahead !== undefined && ahead !== page.continueToken)
+        if (asked.token !== undefined && asked.token !== page.continueToken)
           throw new WatchFailure("corrupt", `${this.#lister.name}: a list says twice where it goes on`);
         if (page.resourceVersion !== version) {
           const message = `${this.#lister.name}: the list changed from version ${version} to ${page.resourceVersion} between pages`;
           throw new WatchFailure("inconsistent-pages", message);
         }
         this.#keep(page, objects);
-        if (answer === undefined && page.continueToken !== undefined)
-          answer = this.#ask({ limit, continue: page.continueToken });
+        this.#goOn(asked, page.continueToken);
+        this.#reading = this.#ahead;
+        this.#ahead = undefined;
       }
     } finally {
       // Nothing of a list that has failed is under way when it returns.
       this.#ended.abort();
-      await answer?.catch(() => {});
+      await Promise.allSettled([this.#reading?.body, this.#ahead?.body]);
     }
     return { objects, version, quorumSentMs: notOlderThan === undefined ? sentMs : undefined };
   }
 
+  /** Asks for the page after the one that is read: the server makes it while this one arrives and is parsed. */
+  #goOn(asked: Asked, token: string | undefined): void {
+    asked.token = token;
+    if (token !== undefined && asked === this.#reading) this.#ahead ??= this.#ask({ continue: token });
+  }
+
+  #ask(parameters: Readonly<Record<string, string>>): Asked {
+    const onBodyBegins = (head: string): void => this.#goOn(asked, tokenAhead(head));
+    const body = this.#fetch(parameters, onBodyBegins);
+    // Whoever reads it hears of it; it may fail before that.
+    body.catch(() => {});
+    const asked: Asked = { body, token: undefined };
+    return asked;
+  }
+
   /** The body of one page. */
-  async #ask(parameters: Readonly<Record<string, string | number>>): Promise<string> {
+  async #fetch(parameters: Readonly<Record<string, string>>, onBodyBegins: (head: string) => void): Promise<string> {
     const { transport, collection, contact, name } = this.#lister;
     this.requests++;
     const response = await transport.request({
       method: "GET",
-      path: collectionPath(collection, parameters),
+      path: collectionPath(collection, { limit: this.#limit, ...parameters }),
       timeoutMs: PAGE_TIMEOUT_MS,
       signal: this.#signal,
       ignoresManagedFields: true,
+      onBodyBegins,
     });
     contact();
     if (response.status !== 200) throw failureOfResponse(response, `list ${name}`);

@@ -21,6 +21,8 @@ export interface ApiRequest {
   readonly signal?: AbortSignal;
   /** For `request`: nobody reads `managedFields` of the answer, which may come without them; a transport need not heed it. */
   readonly ignoresManagedFields?: boolean;
+  /** For `request`: called once with the first characters of the body, while the rest is under way; a transport need not. */
+  readonly onBodyBegins?: (head: string) => void;
 }
 
 export interface ApiResponse {
