@@ -33,6 +33,11 @@ const HELP = `usage: npm run simulate -- [--seeds N] [--from S] [--jobs J] [--ke
 const FULL_COVERAGE_SEEDS = 500;
 const PROGRESS_EVERY_MS = 10_000;
 
+// Whoever reads only the beginning of a trace has read enough.
+process.stdout.on("error", (error) => {
+  if (!("code" in error) || error.code !== "EPIPE") throw error;
+  process.exit(0);
+});
 process.exitCode = await main();
 
 async function main(): Promise<number> {
