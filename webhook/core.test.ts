@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { ObjectStore } from "../shared/kube/object-store.ts";
 import type { LearningSource } from "../shared/kube/source.ts";
 import { GENERATOR_FINALIZER, RELEASED_ANNOTATION } from "../shared/schema/annotations.ts";
-import type { PodProtector } from "../shared/schema/podprotector.ts";
+import type { Aggregation, PodProtector } from "../shared/schema/podprotector.ts";
 import { ProtectorStore } from "../test/support/protector-store.ts";
 import { VirtualTime } from "../test/support/virtual-ports.ts";
 import { Core } from "./core.ts";
@@ -114,8 +114,8 @@ class Replica {
   }
 }
 
-const generated = (): PodProtector => {
-  const object = protector(5);
+const generated = (aggregation: Partial<Aggregation> = {}): PodProtector => {
+  const object = protector(5, { aggregation });
   return { ...object, metadata: { ...object.metadata, finalizers: [GENERATOR_FINALIZER] } };
 };
 
@@ -188,7 +188,7 @@ describe("lost history", () => {
   });
 
   test("somebody who knew of nothing was the first to write what was restored: its version is newer, and an own reservation is missed", async () => {
-    const replica = new Replica(generated());
+    const replica = new Replica(generated({ heartbeatTime: "2026-01-01T00:00:00.000000Z" }));
     const before = replica.store.object;
     await replica.delete("web-0");
     replica.show();

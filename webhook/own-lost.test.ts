@@ -42,6 +42,11 @@ describe("a later version lacks an own reservation", () => {
     expect(hasLostOwn(entry(before), after, TAG, new Set())).toBe(isLost);
   });
 
+  test("which upstream's aggregator may have settled: its writes may look the same", () => {
+    const byUpstream = { heartbeatTime: undefined };
+    expect(hasLostOwn(entry([own], byUpstream), entry([], byUpstream), TAG, new Set())).toBe(false);
+  });
+
   test("which this replica has taken back", () => {
     expect(hasLostOwn(entry([own]), entry([]), TAG, new Set(["mineAAAA"]))).toBe(false);
   });

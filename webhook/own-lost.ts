@@ -2,9 +2,10 @@ import type { Aggregation, CellStatus } from "../shared/schema/podprotector.ts";
 import type { Entry } from "./entry.ts";
 import { isNonceOf } from "./nonces.ts";
 
-/** What only an aggregator writes; each of its writes carries another time. */
-function counted(aggregation: Aggregation | null | undefined): string {
-  const { hold: _, ...rest } = aggregation ?? {};
+/** What only an aggregator writes. Each of its writes carries another time; undefined where it was upstream's, which has none. */
+function counted(aggregation: Aggregation | null | undefined): string | undefined {
+  if (aggregation?.heartbeatTime === undefined) return undefined;
+  const { hold: _, ...rest } = aggregation;
   return JSON.stringify(rest);
 }
 
@@ -25,10 +26,11 @@ export function hasLostOwn(before: Entry, after: Entry, tag: string, withdrawn: 
   return (before.object.status?.cells ?? []).some((cell) => {
     const own = reservedBy(cell, tag, withdrawn);
     if (own.length === 0) return false;
-    const now = after.object.status?.cells.find(({ cellID }) => cellID === cell.cellID);
     // Whoever removes an entry takes back what it says.
-    if (now === undefined || counted(now.aggregation) !== counted(cell.aggregation)) return false;
-    const kept = new Set(now.admissionHistory?.buckets?.map(({ podUID }) => podUID));
+    const now = after.object.status?.cells.find(({ cellID }) => cellID === cell.cellID);
+    const count = counted(cell.aggregation);
+    if (count === undefined || counted(now?.aggregation) !== count) return false;
+    const kept = new Set(now?.admissionHistory?.buckets?.map(({ podUID }) => podUID));
     const missing = own.filter((uid) => !kept.has(uid));
     if (missing.length === 0) return false;
     const ledger = after.state.cells.get(cell.cellID)?.ledger;
