@@ -32,6 +32,8 @@ export interface InFlight {
   wasHeard?: boolean;
   /** A replica has said no, whatever became of its answer. */
   wasRefused?: boolean;
+  /** The same of one that was asked beside it, whose answer nobody reads. */
+  isCopyRefused?: boolean;
   /** The deletion of a pod that is not available, bound to a version at which it is not; or what a replica would have refused, and may not. */
   isFree?: boolean;
   /** What was decided, as in {@link Answered.decisions}; undefined while no verdict is known. */
@@ -110,6 +112,8 @@ export class Reviews implements AdmissionChain {
       if (flight.wasRefused || flight.wasHeard !== true) continue;
       // It goes on without a verdict, and was asked after that: nothing of what is recorded is its own.
       if (flight.decisions === undefined && recordedMs < flight.askedMs) continue;
+      // It goes on without a verdict, and what was recorded may be its copy's, which was refused.
+      if (flight.decisions === undefined && flight.isCopyRefused) continue;
       // It takes nothing from anybody, or nobody's leave, and is not recorded.
       if (flight.isFree) continue;
       // It was none of this protector's, whose selector may be another one now.
@@ -184,7 +188,11 @@ export class Reviews implements AdmissionChain {
       void chance
         .pick(alive)
         .handle({ cell: this.#cell, kind, body, timeout: "10s", gone: () => false })
-        .then((reply) => reply.delivered?.(true))
+        .then((reply) => {
+          if (flight !== undefined && reply.status === 200 && responseOf(reply.body).allowed !== true)
+            flight.isCopyRefused = true;
+          reply.delivered?.(true);
+        })
         .catch(() => undefined);
     }
     const startedMs = ports.clock.monotonicMs();
@@ -246,7 +254,7 @@ export class Reviews implements AdmissionChain {
         this.#world.violation("S9", `a replica that refuses nothing answered ${reply.status}: ${reply.body}`);
       return undefined;
     }
-    const response = record(record(JSON.parse(reply.body)).response);
+    const response = responseOf(reply.body);
     const status = record(response.status);
     const verdict = {
       allowed: response.allowed === true,
@@ -332,6 +340,10 @@ export class Reviews implements AdmissionChain {
 
 function isForced(pod: Json): boolean {
   return record(metadataOf(pod).annotations)[FORCE_ANNOTATION] !== undefined;
+}
+
+function responseOf(body: string): Json {
+  return record(record(JSON.parse(body)).response);
 }
 
 /** The request's own dry run, or that of an eviction's options. */
