@@ -130,11 +130,15 @@ export function restoreCellTo(
     const epoch = cells?.find(({ cellID }) => cellID === cell.name)?.aggregation?.epoch ?? 0;
     world.exemptions.historyOver(name, cell.name, backup.revision, before, epoch);
   }
-  const bound = new Set([...cell.reviews.committable()].map(({ uid }) => uid));
+  const bound = new Set(cell.reviews.committable());
+  const uids = new Set([...bound].map(({ uid }) => uid));
   const revision = etcd.restore(backup, bumped);
   // The API servers are stopped for a restore (the documentation of Kubernetes), so what was superseded before it is carried out by none.
-  for (const { uid } of cell.reviews.committable())
-    if (!bound.has(uid)) for (const { name } of world.scenario.protectors) world.exemptions.add(name, cell.name, uid);
+  for (const flight of cell.reviews.committable()) {
+    if (!bound.has(flight)) flight.isRevived = true;
+    if (!uids.has(flight.uid))
+      for (const { name } of world.scenario.protectors) world.exemptions.add(name, cell.name, flight.uid);
+  }
   world.copies?.cellRestored(cell.name);
   const pods = [...backup.objects].filter(([key]) => key.startsWith("pods/"));
   cell.pods.restored(

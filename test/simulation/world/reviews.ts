@@ -34,6 +34,8 @@ export interface InFlight {
   wasRefused?: boolean;
   /** The same of one that was asked beside it, whose answer nobody reads. */
   isCopyRefused?: boolean;
+  /** It was superseded, and a restore of the cell has taken that back. */
+  isRevived?: boolean;
   /** The deletion of a pod that is not available, bound to a version at which it is not; or what a replica would have refused, and may not. */
   isFree?: boolean;
   /** What was decided, as in {@link Answered.decisions}; undefined while no verdict is known. */
@@ -110,6 +112,8 @@ export class Reviews implements AdmissionChain {
       if (flight.uid !== uid || flight.operation !== operation || flight.state !== "allowed") continue;
       // Its refusal was lost, or no replica was there to take it, and it goes on without a verdict.
       if (flight.wasRefused || flight.wasHeard !== true) continue;
+      // Whoever forgets it has seen that it was superseded.
+      if (flight.isRevived) continue;
       // It goes on without a verdict, and was asked after that: nothing of what is recorded is its own.
       if (flight.decisions === undefined && recordedMs < flight.askedMs) continue;
       // It goes on without a verdict, and what was recorded may be its copy's, which was refused.
