@@ -10,6 +10,7 @@ import type { Chance } from "../random.ts";
 import { disrupt } from "./clients.ts";
 import type { GeneratorNode } from "./generator-node.ts";
 import { exemptUnderWay, patch } from "./operators.ts";
+import type { Replica } from "./replica.ts";
 import type { Answered, InFlight } from "./reviews.ts";
 import { OWN_NAMESPACE } from "./rows.ts";
 import { reservedUids } from "./stored-protectors.ts";
@@ -44,8 +45,8 @@ const WHATEVER = ["Finished", "Terminating", "Mirror", "Pending", "Forced"];
 interface Gone {
   readonly atMs: number;
   readonly isReleased: boolean;
-  /** It was there for so long that every replica knew of it. */
-  readonly wasKnown: boolean;
+  /** It was there for so long that these replicas knew of it: those whose first list came in time. */
+  readonly knowers: ReadonlySet<Replica>;
 }
 
 export class Sources {
@@ -112,12 +113,13 @@ export class Sources {
   }
 
   /** S11. */
-  answered(cell: string, flight: InFlight | undefined, { allowed, reasons }: Answered): void {
+  answered(cell: string, flight: InFlight | undefined, { allowed, reasons, by }: Answered): void {
     if (reasons.includes("Vanished") && !allowed) this.#world.coverage.rule("refused for a vanished protector");
     const gone = this.#gone;
     // Where replicas start anew, copies.ts knows what each of them can know.
     if (this.#world.copies !== undefined) return;
-    if (!allowed || flight === undefined || gone === undefined || gone.isReleased || !gone.wasKnown) return;
+    if (!allowed || flight === undefined || gone === undefined || gone.isReleased) return;
+    if (by === undefined || !gone.knowers.has(by)) return;
     if (!flight.key.startsWith("pods/default/")) return;
     if (flight.forced || flight.askedMs < gone.atMs || reasons.some((reason) => WHATEVER.includes(reason))) return;
     const wanted = { labels: {}, minReadySeconds: 0 };
@@ -241,7 +243,9 @@ export class Sources {
     }
     if (before === undefined) return;
     const isReleased = isMarked(before.value) || this.#isRecorded(text(metadataOf(before.value).uid) ?? "");
-    this.#gone = { atMs: nowMs, isReleased, wasKnown: nowMs - this.#madeMs > KNOWN_AFTER_MS };
+    const wasKnown = nowMs - this.#madeMs > KNOWN_AFTER_MS;
+    const knowers = new Set(wasKnown ? this.#world.webhooks.filter(({ serving }) => serving) : []);
+    this.#gone = { atMs: nowMs, isReleased, knowers };
     if (!isReleased) return;
     for (const [cell, uids] of reservedUids(before)) for (const uid of uids) exemptions.add(SOURCED, cell, uid);
     exemptions.uncertain(SOURCED, FOR_LONG_MS);
