@@ -195,14 +195,14 @@ function packageVersion(): string {
  */
 const ON_DEMAND = [
   "node_modules/js-yaml/",
-  "shared/kube/plugin-credentials.ts",
-  "webhook/outlive.ts",
+  "shared/kube/credentials/plugin-credentials.ts",
+  "webhook/recovery.ts",
   "webhook/probe/",
-  "webhook/bypass.ts",
-  "webhook/permission.ts",
-  "webhook/pending-mark.ts",
-  "webhook/counted-gate.ts",
-  "webhook/in-place.ts",
+  "webhook/request/bypass.ts",
+  "webhook/request/bypass-permission.ts",
+  "webhook/respond/pending-mark.ts",
+  "webhook/request/counted-gate.ts",
+  "webhook/request/in-place-change.ts",
 ];
 
 /** What a start loads is the bundle and whatever it imports, directly or not, but for what is on demand. */

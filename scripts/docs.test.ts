@@ -94,7 +94,7 @@ describe("every command that is not kubectl's", () => {
   test.each(others.filter((text) => text.startsWith("npm ")))("%s is one that its script knows", (text) => {
     const { scripts }: { scripts: Record<string, string> } = JSON.parse(read("package.json"));
     const [, name = "", rest = ""] = /^npm (?:run )?([\w:]+)(?: -- (.+))?$/.exec(text) ?? [];
-    const file = /scripts\/\S+\.ts/.exec(scripts[name] ?? "")?.[0] ?? "";
+    const file = /(?<=bootstrap\.mjs )\S+\.ts/.exec(scripts[name] ?? "")?.[0] ?? "";
     expect(existsSync(join(root, file)), `package.json has no script "${name}"`).toBe(true);
     if (rest === "") return;
     const words = rest.split(" ");
@@ -178,12 +178,19 @@ describe("reading a page", () => {
     ]);
   });
   test("finds files by the folders of their line", () => {
-    expect(pathsNamedIn("`webhook/review.ts`, `a.ts`, `test/*` `words` `a/b`", "docs")).toEqual([
-      { line: 1, candidates: ["webhook/review.ts"] },
+    expect(pathsNamedIn("`webhook/request/admission-request.ts`, `a.ts`, `test/*` `words` `a/b`", "docs")).toEqual([
+      { line: 1, candidates: ["webhook/request/admission-request.ts"] },
       { line: 1, candidates: ["test/*"] },
       {
         line: 1,
-        candidates: ["webhook/review.ts/a.ts", "webhook/a.ts", "test/*/a.ts", "test/a.ts", "docs/a.ts", "./a.ts"],
+        candidates: [
+          "webhook/request/admission-request.ts/a.ts",
+          "webhook/request/a.ts",
+          "test/*/a.ts",
+          "test/a.ts",
+          "docs/a.ts",
+          "./a.ts",
+        ],
       },
     ]);
   });

@@ -1,6 +1,6 @@
 /** Reading the documentation as its tests do: links, anchors, and the commands that it tells people to type. Pure. */
 
-export interface Link {
+export interface DocumentLink {
   readonly line: number;
   readonly target: string;
 }
@@ -13,7 +13,7 @@ function withoutCode(markdown: string): string {
 }
 
 /** Every link and picture of a page. */
-export function linksOf(markdown: string): readonly Link[] {
+export function linksOf(markdown: string): readonly DocumentLink[] {
   const text = withoutCode(markdown);
   return [...text.matchAll(/\]\(([^()\s]+)(?:\s+"[^"]*")?\)/g)].map((match) => ({
     line: text.slice(0, match.index).split("\n").length,
@@ -95,7 +95,7 @@ export function documentedCommands(markdown: string): readonly DocumentedCommand
   return [...commandsOf(markdown), ...inlineCommandsOf(markdown)];
 }
 
-export interface NamedPath {
+export interface DocumentPath {
   readonly line: number;
   /** Where it may be, from the root; one of them must be there. Globs. */
   readonly candidates: readonly string[];
@@ -109,7 +109,7 @@ const FILE = /^[\w-]+(\.[\w-]+)*\.(ts|yaml|json|md|svg|png)$/;
  * Files and folders that a page names as `code`. A path begins with a folder of the tree, or with one that the same line names; a file
  * without a folder (`plan.ts`) is in a folder that the line names, or beside the page.
  */
-export function pathsNamedIn(markdown: string, directory: string): readonly NamedPath[] {
+export function pathsNamedIn(markdown: string, directory: string): readonly DocumentPath[] {
   return markdown.split("\n").flatMap((text, index) => {
     const line = index + 1;
     const codes = [...text.matchAll(/`([^`\s]+)`/g)].map(([, code = ""]) => code);

@@ -5,18 +5,24 @@ import { globSync, readFileSync } from "node:fs";
 import { dirname, join, normalize } from "node:path";
 import { root } from "./root.ts";
 
+const SHARED = ["schema", "decide", "runtime", "certificates", "kube", "observe", "recovery"].map(
+  (name) => `shared/${name}`,
+);
+
 /** What each layer may import beside itself; a file belongs to the layer with the longest matching folder. */
 const LAYERS: Readonly<Record<string, readonly string[]>> = {
   "shared/schema": [],
   "shared/decide": ["shared/schema"],
   "shared/runtime": ["shared/schema", "shared/decide"],
+  "shared/certificates": ["shared/schema", "shared/runtime"],
   "shared/kube": ["shared/schema", "shared/decide", "shared/runtime"],
   // Events are objects of the API, so that what observes stands above what talks to apiservers.
   "shared/observe": ["shared/schema", "shared/decide", "shared/runtime", "shared/kube"],
-  webhook: ["shared/schema", "shared/decide", "shared/runtime", "shared/observe", "shared/kube"],
-  controllers: ["shared/schema", "shared/decide", "shared/runtime", "shared/observe", "shared/kube"],
+  "shared/recovery": ["shared/schema", "shared/decide", "shared/runtime", "shared/kube", "shared/observe"],
+  webhook: SHARED,
+  controllers: SHARED,
   // It runs on an operator's machine and not in a cluster, so it lies among the scripts; but it ships.
-  "scripts/kubectl-podseidon": ["shared/schema", "shared/decide", "shared/runtime", "shared/kube"],
+  "scripts/kubectl-podseidon": SHARED,
 };
 
 /** The only files that may use {@link AMBIENT}: the real ports. */

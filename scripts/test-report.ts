@@ -2,7 +2,7 @@ import { stripVTControlCharacters } from "node:util";
 import * as v from "valibot";
 
 /** How many tests passed and failed; a check that is no test counts as one. */
-export interface Counts {
+export interface TestCounts {
   readonly passed: number;
   readonly failed: number;
   /** Each failed test with the beginning of what it said. */
@@ -35,7 +35,7 @@ const Report = v.object({
  * Sums vitest's JSON report. A file that failed without a failed test (it could not be loaded, or its setup failed) counts as one
  * failure, and so does an exit code other than 0 that nothing else explains. Throws when it is no report.
  */
-export function countTests(report: string, exitCode: number): Counts {
+export function countTests(report: string, exitCode: number): TestCounts {
   const { numPassedTests, numFailedTests, testResults } = v.parse(Report, JSON.parse(report));
   const broken = testResults.filter(
     ({ status, assertionResults }) => status === "failed" && !assertionResults.some((test) => test.status === "failed"),

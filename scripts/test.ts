@@ -7,13 +7,13 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { root } from "./root.ts";
-import { type Counts, countTests } from "./test-report.ts";
+import { countTests, type TestCounts } from "./test-report.ts";
 
 interface Step {
   readonly name: string;
   readonly title: string;
   /** Runs it, output to the terminal. */
-  readonly run: (files: readonly string[]) => Promise<Counts>;
+  readonly run: (files: readonly string[]) => Promise<TestCounts>;
 }
 
 const STEPS: readonly Step[] = [
@@ -35,16 +35,16 @@ function run(command: string, args: readonly string[]): Promise<number> {
   });
 }
 
-async function check(command: string, args: readonly string[]): Promise<Counts> {
+async function check(command: string, args: readonly string[]): Promise<TestCounts> {
   const code = await run(command, args);
   return code === 0 ? { passed: 1, failed: 0 } : { passed: 0, failed: 1 };
 }
 
-function script(name: string, ...args: readonly string[]): Promise<Counts> {
+function script(name: string, ...args: readonly string[]): Promise<TestCounts> {
   return check(process.execPath, [join(root, `scripts/${name}.ts`), ...args]);
 }
 
-async function vitest(project: string, files: readonly string[]): Promise<Counts> {
+async function vitest(project: string, files: readonly string[]): Promise<TestCounts> {
   const directory = mkdtempSync(join(tmpdir(), "podseidon-test-"));
   const report = join(directory, "report.json");
   const main = join(root, "node_modules/vitest/vitest.mjs");

@@ -1,33 +1,33 @@
-import { ApiClient } from "../shared/kube/api.ts";
-import { ListWatch } from "../shared/kube/list-watch.ts";
-import type { WatchEvent } from "../shared/kube/watch-event.ts";
+import { ProtectorVersion } from "../shared/decide/state/protector-version.ts";
+import { ApiClient } from "../shared/kube/client/api-client.ts";
+import { Reflector } from "../shared/kube/informer/reflector.ts";
+import type { WatchEvent } from "../shared/kube/stream/watch-event.ts";
 import type { Log } from "../shared/observe/log.ts";
 import type { Ports } from "../shared/runtime/clock.ts";
 import { GROUP, PLURAL, VERSION } from "../shared/schema/annotations.ts";
 import { parsePodProtector } from "../shared/schema/parse-podprotector.ts";
 import type { Pod } from "../shared/schema/pod.ts";
-import { type Cell, createPodReader } from "./cells.ts";
-import { Core, type GhostObserver } from "./core.ts";
-import { Entry } from "./entry.ts";
-import { dropsFields } from "./field-check.ts";
-import { ReviewHandler, type ReviewRecord } from "./handler.ts";
+import { AdmissionHandler, type AdmissionRecord } from "./handler.ts";
+import type { CallHandler } from "./http/server.ts";
 import { CONFIRM_EVERY_MS } from "./limits.ts";
-import { Memory } from "./memory.ts";
-import { Nonces } from "./nonces.ts";
-import { Outage } from "./outage.ts";
-import type { Outlive } from "./outlive.ts";
 import type { WebhookParts } from "./parts.ts";
-import type { PendingMark } from "./pending-mark.ts";
-import type { Permissions } from "./permission.ts";
-import { Pipeline } from "./pipeline.ts";
-import { createProtectorCalls } from "./protector-calls.ts";
-import type { Handler } from "./server.ts";
-import type { SlotObserver } from "./slot-observer.ts";
+import type { WebhookRecovery } from "./recovery.ts";
+import type { Permissions } from "./request/bypass-permission.ts";
+import { type CellClient, createPodReader } from "./request/cell-client.ts";
+import { dropsFields } from "./reserve/dropped-fields.ts";
+import { Nonces } from "./reserve/nonces.ts";
+import { OutageDetector } from "./reserve/outage-detector.ts";
+import { Pipeline } from "./reserve/pipeline.ts";
+import { type LostProtectorObserver, ProtectorCache } from "./reserve/protector-cache.ts";
+import { createProtectorClient } from "./reserve/protector-client.ts";
+import { RecentReservations } from "./reserve/recent-reservations.ts";
+import type { WriterObserver } from "./reserve/writer-observer.ts";
+import type { PendingMark } from "./respond/pending-mark.ts";
 
 /** One replica of the webhook without its HTTP server: what the process and the simulation have in common. */
 export interface Webhook {
-  readonly handle: Handler;
-  readonly cores: readonly Core[];
+  readonly handle: CallHandler;
+  readonly cores: readonly ProtectorCache[];
   /** Begins to watch the core clusters. */
   start(): void;
   stop(): Promise<void>;
@@ -38,7 +38,7 @@ export interface Webhook {
 const NOT_LOADED = "it is not known yet which protectors have vanished";
 const PROTECTORS = `/apis/${GROUP}/${VERSION}/${PLURAL}`;
 
-function observe(name: string, { log, metrics }: WebhookParts, memory: Memory): SlotObserver {
+function observe(name: string, { log, metrics }: WebhookParts, memory: RecentReservations): WriterObserver {
   return {
     wrote(result, requests, tookMs, message) {
       metrics.wrote(name, result, requests, tookMs);
@@ -75,7 +75,7 @@ function observe(name: string, { log, metrics }: WebhookParts, memory: Memory): 
   };
 }
 
-function observeGhosts(core: string, { log, metrics }: WebhookParts): GhostObserver {
+function observeGhosts(core: string, { log, metrics }: WebhookParts): LostProtectorObserver {
   return {
     vanished({ key, uid }, isKept) {
       metrics.ghost(core, "vanished");
@@ -90,7 +90,7 @@ function observeGhosts(core: string, { log, metrics }: WebhookParts): GhostObser
   };
 }
 
-function logReview(log: Log, record: ReviewRecord): void {
+function logReview(log: Log, record: AdmissionRecord): void {
   if (record.outcome === "unprotected" || record.outcome === "exempt" || record.outcome === "ignored") return;
   const { kind, outcome, cell, uid, username, pod, durationMs, message, failure, judgements, blockers } = record;
   const protectors = (judgements?.map(({ match }) => match) ?? blockers ?? []).map(
@@ -105,17 +105,17 @@ function logReview(log: Log, record: ReviewRecord): void {
 /** Tags of failures that say nothing of the server but that it was not heard. */
 const SILENT: ReadonlySet<string> = new Set(["timeout", "dns"]);
 
-function noteWatch(outage: Outage, event: WatchEvent): void {
+function noteWatch(outage: OutageDetector, event: WatchEvent): void {
   if (event.kind === "failed") outage.failed(SILENT.has(event.tag));
   else if (event.kind === "listed" && event.reason === "standstill") outage.passed();
   else if (event.kind === "listed" || event.kind === "watching" || event.kind === "confirmed") outage.succeeded();
 }
 
 /** Loaded for the first pod that has the annotation. */
-function permissionsOf(api: ApiClient, ports: Ports): NonNullable<Cell["mayBypass"]> {
+function permissionsOf(api: ApiClient, ports: Ports): NonNullable<CellClient["mayBypass"]> {
   let permissions: Permissions | undefined;
   return async (user, namespace, timeoutMs) => {
-    const { Permissions } = await import("./permission.ts");
+    const { Permissions } = await import("./request/bypass-permission.ts");
     permissions ??= new Permissions(api, ports);
     return permissions.mayBypass(user, namespace, timeoutMs);
   };
@@ -125,7 +125,7 @@ function permissionsOf(api: ApiClient, ports: Ports): NonNullable<Cell["mayBypas
 function pendingMarker(api: ApiClient, cell: string, log: Log): (pod: Pod) => void {
   let marks: Promise<PendingMark> | undefined;
   const load = async (): Promise<PendingMark> => {
-    const { PendingMark } = await import("./pending-mark.ts");
+    const { PendingMark } = await import("./respond/pending-mark.ts");
     return new PendingMark(api, (error) => log.warn({ cell, error }, "A pending disruption could not be marked"));
   };
   return (pod) => {
@@ -137,17 +137,17 @@ function pendingMarker(api: ApiClient, cell: string, log: Log): (pod: Pod) => vo
 /** Wires one replica. */
 export function assembleWebhook(parts: WebhookParts): Webhook {
   const { ports, log, metrics } = parts;
-  const watches = new Map<string, ListWatch<Entry>>();
-  let outlive: Outlive | "loading" | undefined = parts.outlive ? "loading" : undefined;
+  const watches = new Map<string, Reflector<ProtectorVersion>>();
+  let outlive: WebhookRecovery | "loading" | undefined = parts.outlive ? "loading" : undefined;
   const nonces = new Nonces(ports.random);
   const cores = parts.cores.map(({ name, transport }) => {
-    const outage = new Outage(ports.clock);
-    const watch = new ListWatch<Entry>({
+    const outage = new OutageDetector(ports.clock);
+    const watch = new Reflector<ProtectorVersion>({
       name: `protectors of core ${name}`,
       transport,
       ports,
       path: PROTECTORS,
-      parse: (raw) => new Entry(parsePodProtector(raw), ports.clock.monotonicMs()),
+      parse: (raw) => new ProtectorVersion(parsePodProtector(raw), ports.clock.monotonicMs()),
       keyOf: (entry) => entry.key,
       uidOf: (entry) => entry.uid,
       versionOf: (entry) => entry.version,
@@ -163,10 +163,14 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
       },
     });
     watches.set(name, watch);
-    const memory = new Memory({ ports, settleMs: parts.settleMs, submit: (key, work) => core.submit(key, work) });
-    const calls = createProtectorCalls(new ApiClient(transport), outage);
+    const memory = new RecentReservations({
+      ports,
+      settleMs: parts.settleMs,
+      submit: (key, work) => core.submit(key, work),
+    });
+    const calls = createProtectorClient(new ApiClient(transport), outage);
     const observer = observe(name, parts, memory);
-    const core: Core = new Core({
+    const core: ProtectorCache = new ProtectorCache({
       name,
       source: watch,
       calls,
@@ -186,7 +190,7 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
     });
     return core;
   });
-  const cells = new Map<string, Cell>();
+  const cells = new Map<string, CellClient>();
   for (const { name, transport } of parts.cells) {
     const api = transport === undefined ? undefined : new ApiClient(transport);
     const readPod = api === undefined ? undefined : createPodReader(api, ports.clock);
@@ -197,7 +201,7 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
       ...(parts.markPendingDisruptions && api !== undefined ? { markPending: pendingMarker(api, name, log) } : {}),
     });
   }
-  const handler = new ReviewHandler({
+  const handler = new AdmissionHandler({
     cells,
     cores,
     pipeline: new Pipeline({
@@ -221,9 +225,9 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
   });
   let stopped = false;
   const load = async (): Promise<void> => {
-    const module = await import("./outlive.ts");
+    const module = await import("./recovery.ts");
     if (stopped) return;
-    outlive = new module.Outlive(parts, cores, watches);
+    outlive = new module.WebhookRecovery(parts, cores, watches);
     outlive.start();
   };
   return {

@@ -9,8 +9,8 @@ import {
   responseOf,
   review,
   rig,
-} from "../test/support/review-rig.ts";
-import type { Verdict } from "./pipeline.ts";
+} from "../test/support/review-harness.ts";
+import type { Verdict } from "./reserve/pipeline.ts";
 
 describe("answers", () => {
   test("what releases a protector that vanished is said for the namespace of this installation", async () => {

@@ -1,10 +1,19 @@
 import { describe, expect, test } from "vitest";
-import { ALLOWED, DENIED, deletion, eviction, found, type Json, responseOf, rig } from "../test/support/review-rig.ts";
-import type { LiveRead } from "./work.ts";
+import {
+  ALLOWED,
+  DENIED,
+  deletion,
+  eviction,
+  found,
+  type ReviewJson,
+  responseOf,
+  rig,
+} from "../test/support/review-harness.ts";
+import type { LiveRead } from "./reserve/pending.ts";
 
 describe("a pending pod that nobody can pin", () => {
   const pending = found({ phase: "Pending", conditions: [] });
-  test.each<[string, LiveRead, Json | number]>([
+  test.each<[string, LiveRead, ReviewJson | number]>([
     ["goes while it is pending", pending, { allowed: true }],
     ["is decided on anew when it runs by now", found(), 503],
     ["is not let go when nobody knows what it is by now", { kind: "failed", message: "no route" }, 503],
@@ -20,7 +29,7 @@ describe("a pending pod that nobody can pin", () => {
 });
 
 describe("evictions that are answered without a protector", () => {
-  test.each<[string, string, LiveRead | undefined, Json | number]>([
+  test.each<[string, string, LiveRead | undefined, ReviewJson | number]>([
     ["no such pod", eviction(), { kind: "gone" }, { code: 404, reason: "NotFound" }],
     [
       "another UID",

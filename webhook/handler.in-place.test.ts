@@ -1,15 +1,15 @@
 import { describe, expect, test } from "vitest";
-import { type Json, podJson, responseOf, review, rig } from "../test/support/review-rig.ts";
+import { podJson, type ReviewJson, responseOf, review, rig } from "../test/support/review-harness.ts";
 
 describe("changes in place", () => {
-  const withImage = (image: string, change: { metadata?: Json } = {}): Json => ({
+  const withImage = (image: string, change: { metadata?: ReviewJson } = {}): ReviewJson => ({
     ...podJson(change),
     spec: { containers: [{ name: "app", image }] },
   });
-  const change = (request: Json): string =>
+  const change = (request: ReviewJson): string =>
     review({ operation: "UPDATE", oldObject: withImage("app:1"), object: withImage("app:2"), ...request });
 
-  test.each<[string, Json]>([
+  test.each<[string, ReviewJson]>([
     ["of the spec", {}],
     ["of the resources", { subResource: "resize" }],
   ])("%s are disruptions when they restart a container", async (_, request) => {

@@ -9,11 +9,11 @@ import {
   responseOf,
   review,
   rig,
-} from "../test/support/review-rig.ts";
-import type { Cell } from "./cells.ts";
-import type { Disruption } from "./pipeline.ts";
-import type { User } from "./review.ts";
-import type { LiveRead } from "./work.ts";
+} from "../test/support/review-harness.ts";
+import type { User } from "./request/admission-request.ts";
+import type { CellClient } from "./request/cell-client.ts";
+import type { LiveRead } from "./reserve/pending.ts";
+import type { Disruption } from "./reserve/pipeline.ts";
 
 describe("what is asked of the protectors", () => {
   test("a DELETE: the pod as it was reviewed, with the time that the call has", async () => {
@@ -48,7 +48,7 @@ describe("what is asked of the protectors", () => {
     await ask(eviction());
     expect(await asked[0]?.reread?.(100)).toMatchObject({ kind: "found" });
     const replaced: LiveRead[] = [found(), found({ uid: "another" })];
-    const cell: Cell = { id: "cell-1", readPod: async () => replaced.shift() ?? { kind: "gone" } };
+    const cell: CellClient = { id: "cell-1", readPod: async () => replaced.shift() ?? { kind: "gone" } };
     const second = rig(ALLOWED, { cells: new Map([["cell-1", cell]]) });
     await second.ask(eviction());
     expect(await second.asked[0]?.reread?.(100)).toEqual({ kind: "gone" });
@@ -133,7 +133,7 @@ describe("what needs no protector", () => {
 
 test("what a user's authenticator left empty is no fault of the review", async () => {
   const asked: User[] = [];
-  const mayBypass: Cell["mayBypass"] = async (user) => {
+  const mayBypass: CellClient["mayBypass"] = async (user) => {
     asked.push(user);
     return "allowed";
   };

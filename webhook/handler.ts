@@ -1,20 +1,31 @@
 import type { Clock } from "../shared/runtime/clock.ts";
+import { chain, type MaybePromise } from "../shared/runtime/maybe-promise.ts";
 import type { Pod } from "../shared/schema/pod.ts";
-import { admitted } from "./admitted.ts";
-import { atOnce, type Eventual } from "./at-once.ts";
-import type { BypassVerdict } from "./bypass.ts";
-import { claimsBypass } from "./bypass-labels.ts";
-import type { Cell } from "./cells.ts";
-import type { GatedCore } from "./counted-gate.ts";
-import { reviewBudgetMs } from "./deadline.ts";
-import { type Exemption, exemptionOf } from "./exemption.ts";
+import type { AdmissionCall, CallHandler, HttpReply } from "./http/server.ts";
 import { MAX_PIN_MS } from "./limits.ts";
-import type { Disruption, Judgement, Verdict } from "./pipeline.ts";
-import { type Blocker, describeRefusal, isBusy } from "./refusal.ts";
-import { type Answer, encodeAnswer, parseReview, type ReviewRequest } from "./review.ts";
-import type { Call, Handler, Reply } from "./server.ts";
-import { bindEviction, findSubject, isChange, isPodDeletion, type Subject } from "./subject.ts";
-import type { FailureTag } from "./work.ts";
+import {
+  type AdmissionRequest,
+  type AdmissionResponse,
+  encodeAdmissionReview,
+  parseAdmissionReview,
+} from "./request/admission-request.ts";
+import type { BypassVerdict } from "./request/bypass.ts";
+import { claimsBypass } from "./request/bypass-labels.ts";
+import type { CellClient } from "./request/cell-client.ts";
+import type { GatedCore } from "./request/counted-gate.ts";
+import { requestBudgetMs } from "./request/deadline.ts";
+import {
+  bindEviction,
+  type DisruptionTarget,
+  findDisruptionTarget,
+  isChange,
+  isPodDeletion,
+} from "./request/disruption-target.ts";
+import { type Exemption, exemptionOf } from "./request/exemption.ts";
+import type { FailureTag } from "./reserve/pending.ts";
+import type { Disruption, Judgement, Verdict } from "./reserve/pipeline.ts";
+import { allowResponse } from "./respond/allow-response.ts";
+import { type Blocker, denyResponse, isBusy } from "./respond/deny-response.ts";
 
 /** How a review ended; each is a metric label, registered at zero. */
 export const OUTCOMES = [
@@ -36,15 +47,15 @@ export const OUTCOMES = [
   "conflict",
   "unbound",
 ] as const;
-export type ReviewOutcome = (typeof OUTCOMES)[number];
+export type AdmissionOutcome = (typeof OUTCOMES)[number];
 
 export const REVIEW_KINDS = ["delete", "evict", "change", "bind", "gate", "other"] as const;
-export type ReviewKind = (typeof REVIEW_KINDS)[number];
+export type AdmissionKind = (typeof REVIEW_KINDS)[number];
 
 /** What is known of a finished review, for metrics and the log. */
-export interface ReviewRecord {
-  readonly kind: ReviewKind;
-  readonly outcome: ReviewOutcome;
+export interface AdmissionRecord {
+  readonly kind: AdmissionKind;
+  readonly outcome: AdmissionOutcome;
   readonly durationMs: number;
   readonly cell: string;
   readonly uid: string;
@@ -62,8 +73,8 @@ export interface ReviewRecord {
 }
 
 export interface HandlerOptions {
-  readonly cells: ReadonlyMap<string, Cell>;
-  readonly pipeline: { readonly decide: (disruption: Disruption) => Eventual<Verdict> };
+  readonly cells: ReadonlyMap<string, CellClient>;
+  readonly pipeline: { readonly decide: (disruption: Disruption) => MaybePromise<Verdict> };
   /** Where the protectors of new pods are looked up, for the counted gate. */
   readonly cores?: readonly GatedCore[];
   readonly clock: Clock;
@@ -74,7 +85,7 @@ export interface HandlerOptions {
   readonly requireBoundEvictions: boolean;
   /** The force-delete annotation is followed only for those who have the permission. */
   readonly bypassNeedsPermission?: boolean;
-  readonly finished: (record: ReviewRecord) => void;
+  readonly finished: (record: AdmissionRecord) => void;
 }
 
 const STATUS_OF_FAILURE: Readonly<Record<FailureTag, number>> = {
@@ -85,42 +96,42 @@ const STATUS_OF_FAILURE: Readonly<Record<FailureTag, number>> = {
   defect: 500,
 };
 
-type Ending = Omit<ReviewRecord, "kind" | "durationMs" | "cell" | "uid" | "username"> & {
+type Ending = Omit<AdmissionRecord, "kind" | "durationMs" | "cell" | "uid" | "username"> & {
   /** Undefined: an HTTP error, so that failurePolicy decides. */
-  readonly answer: Answer | undefined;
+  readonly answer: AdmissionResponse | undefined;
   readonly delivered?: (complete: boolean) => void;
 };
 
 /** One call, read. */
 interface Given {
-  readonly request: ReviewRequest;
-  readonly cell: Cell;
-  readonly call: Call;
+  readonly request: AdmissionRequest;
+  readonly cell: CellClient;
+  readonly call: AdmissionCall;
   readonly arrivedMs: number;
   readonly deadlineMs: number;
 }
 
 /** Answers reviews: what is it about, may it pass, what is said (design 6). One per process. */
-export class ReviewHandler {
+export class AdmissionHandler {
   readonly #options: HandlerOptions;
-  readonly handle: Handler = (call) => this.#handle(call);
+  readonly handle: CallHandler = (call) => this.#handle(call);
 
   constructor(options: HandlerOptions) {
     this.#options = options;
   }
 
-  #handle(call: Call): Eventual<Reply> {
+  #handle(call: AdmissionCall): MaybePromise<HttpReply> {
     const { clock, cells } = this.#options;
     const arrivedMs = clock.monotonicMs();
-    const deadlineMs = arrivedMs + reviewBudgetMs(call.timeout);
-    const request = parseReview(call.body);
+    const deadlineMs = arrivedMs + requestBudgetMs(call.timeout);
+    const request = parseAdmissionReview(call.body);
     const cell = cells.get(call.cell);
     if (cell === undefined) return { status: 404, body: `no cell ${JSON.stringify(call.cell)} is configured here` };
     const given: Given = { request, cell, call, arrivedMs, deadlineMs };
-    return atOnce(this.#ending(given), (ending) => this.#reply(given, ending));
+    return chain(this.#ending(given), (ending) => this.#reply(given, ending));
   }
 
-  #reply({ request, cell, call, arrivedMs }: Given, ending: Ending): Reply {
+  #reply({ request, cell, call, arrivedMs }: Given, ending: Ending): HttpReply {
     const { answer, delivered } = ending;
     // With the answer in it, which nobody there looks at: leaving it out would cost more than the rest of this.
     this.#options.finished({
@@ -134,37 +145,37 @@ export class ReviewHandler {
     if (answer === undefined) {
       return { status: STATUS_OF_FAILURE[ending.failure ?? "defect"], body: ending.message ?? "the review failed" };
     }
-    const body = encodeAnswer(request.uid, answer);
+    const body = encodeAdmissionReview(request.uid, answer);
     return delivered === undefined ? { status: 200, body } : { status: 200, body, delivered };
   }
 
-  #ending(given: Given): Eventual<Ending> {
+  #ending(given: Given): MaybePromise<Ending> {
     const { request, cell, call, deadlineMs } = given;
     if (call.kind === "validate") return this.#review(given);
     if (call.kind === "mutate") return this.#bind(request, cell, deadlineMs);
     return this.#gate(request, cell, call.kind === "gateAll");
   }
 
-  async #gate(request: ReviewRequest, cell: Cell, isOptedIn: boolean): Promise<Ending> {
-    const { gatePod } = await import("./counted-gate.ts");
+  async #gate(request: AdmissionRequest, cell: CellClient, isOptedIn: boolean): Promise<Ending> {
+    const { gatePod } = await import("./request/counted-gate.ts");
     const { cores = [], clock, ownNamespace } = this.#options;
     const now = { nowMs: clock.nowMs(), monotonicMs: clock.monotonicMs() };
     const patch = gatePod(request, { cell: cell.id, cores, isOptedIn, ownNamespace, ...now });
     return patch === undefined ? { outcome: "ignored", answer: {} } : { outcome: "gated", answer: { patch } };
   }
 
-  async #bind(request: ReviewRequest, cell: Cell, deadlineMs: number): Promise<Ending> {
+  async #bind(request: AdmissionRequest, cell: CellClient, deadlineMs: number): Promise<Ending> {
     const subject = await bindEviction(request, cell, () => this.#leftMs(deadlineMs));
     return subject.kind === "disruption" ? { outcome: "ignored", answer: {} } : this.#inMode(settled(subject));
   }
 
-  #review(given: Given): Eventual<Ending> {
+  #review(given: Given): MaybePromise<Ending> {
     const { request, cell, deadlineMs } = given;
-    const subject = findSubject(request, cell, this.#options, () => this.#leftMs(deadlineMs));
-    return atOnce(subject, (one) => this.#judge(given, one));
+    const subject = findDisruptionTarget(request, cell, this.#options, () => this.#leftMs(deadlineMs));
+    return chain(subject, (one) => this.#judge(given, one));
   }
 
-  #judge(given: Given, subject: Subject): Eventual<Ending> {
+  #judge(given: Given, subject: DisruptionTarget): MaybePromise<Ending> {
     if (subject.kind !== "disruption") return this.#inMode(settled(subject));
     const exemption = exemptionOf(subject.pod, this.#options.ownNamespace);
     // A pending pod can become available before its eviction is committed, which is not bound to a version, or before the containers
@@ -172,15 +183,15 @@ export class ReviewHandler {
     const pinned = exemption === "Pending" && subject.operation !== "DELETE";
     if (exemption !== undefined && !pinned) return exempt(subject.pod, exemption);
     const bypass = claimsBypass(subject.pod) ? this.#bypass(subject.pod, given) : undefined;
-    return atOnce(bypass, (verdict) => this.#decide(given, subject, verdict, pinned ? exemption : undefined));
+    return chain(bypass, (verdict) => this.#decide(given, subject, verdict, pinned ? exemption : undefined));
   }
 
   #decide(
     { cell, call, arrivedMs, deadlineMs }: Given,
-    subject: Extract<Subject, { kind: "disruption" }>,
+    subject: Extract<DisruptionTarget, { kind: "disruption" }>,
     bypass: BypassVerdict | undefined,
     pinned: Exemption | undefined,
-  ): Eventual<Ending> {
+  ): MaybePromise<Ending> {
     const { pod } = subject;
     const forced = bypass?.forced === true;
     const untilMs = pinned === undefined ? deadlineMs : Math.min(deadlineMs, arrivedMs + MAX_PIN_MS);
@@ -192,7 +203,7 @@ export class ReviewHandler {
       deadlineMs: untilMs,
       gone: call.gone,
     };
-    return atOnce(this.#options.pipeline.decide(disruption), (verdict) => {
+    return chain(this.#options.pipeline.decide(disruption), (verdict) => {
       if (pinned !== undefined && verdict.kind === "failed")
         return this.#unpinned(subject, pinned, verdict, deadlineMs);
       if (isHeldBack(verdict) && !disruption.dryRun) cell.markPending?.(pod);
@@ -208,11 +219,11 @@ export class ReviewHandler {
 
   /** A pod that could not be pinned goes all the same as long as it is what it was: it may have become available meanwhile. */
   #unpinned(
-    { pod, reread }: Extract<Subject, { kind: "disruption" }>,
+    { pod, reread }: Extract<DisruptionTarget, { kind: "disruption" }>,
     exemption: Exemption,
     verdict: Extract<Verdict, { kind: "failed" }>,
     deadlineMs: number,
-  ): Eventual<Ending> {
+  ): MaybePromise<Ending> {
     // A change is committed at the version that was reviewed, or reviewed again.
     if (reread === undefined) return exempt(pod, exemption);
     return reread(Math.max(1, this.#leftMs(deadlineMs))).then((live) => {
@@ -224,13 +235,13 @@ export class ReviewHandler {
   }
 
   async #bypass(pod: Pod, { request: { user }, cell, deadlineMs }: Given): Promise<BypassVerdict> {
-    const { judgeBypass } = await import("./bypass.ts");
+    const { judgeBypass } = await import("./request/bypass.ts");
     const { bypassNeedsPermission: needsPermission = false, clock } = this.#options;
     return judgeBypass(pod, { user, cell, nowMs: clock.nowMs(), timeoutMs: this.#leftMs(deadlineMs), needsPermission });
   }
 
   /** In dry-run mode nothing is held up: what would have been said becomes a warning (design 6). */
-  #inMode(ending: Ending, disruption?: Disruption): Eventual<Ending> {
+  #inMode(ending: Ending, disruption?: Disruption): MaybePromise<Ending> {
     if (!this.#options.dryRunMode || (ending.answer !== undefined && ending.answer.refusal === undefined))
       return ending;
     if (ending.outcome === "notFound" || ending.outcome === "conflict") return ending;
@@ -253,7 +264,7 @@ export class ReviewHandler {
   }
 }
 
-function kindOf(request: ReviewRequest, call: Call): ReviewKind {
+function kindOf(request: AdmissionRequest, call: AdmissionCall): AdmissionKind {
   if (call.kind === "mutate") return "bind";
   if (call.kind !== "validate") return "gate";
   if (isPodDeletion(request)) return "delete";
@@ -261,7 +272,7 @@ function kindOf(request: ReviewRequest, call: Call): ReviewKind {
   return request.subResource === "eviction" ? "evict" : "other";
 }
 
-function identityOf({ namespace, name, uid }: Pod): NonNullable<ReviewRecord["pod"]> {
+function identityOf({ namespace, name, uid }: Pod): NonNullable<AdmissionRecord["pod"]> {
   return { namespace, name, uid };
 }
 
@@ -276,7 +287,7 @@ function gone({ name }: Pod): Ending {
   };
 }
 
-function settled(subject: Exclude<Subject, { kind: "disruption" }>): Ending {
+function settled(subject: Exclude<DisruptionTarget, { kind: "disruption" }>): Ending {
   if (subject.kind === "answer") return { outcome: subject.outcome, answer: subject.answer };
   return { outcome: "failed", failure: "cell-unavailable", message: subject.message, answer: undefined };
 }
@@ -298,7 +309,7 @@ function concluded(
     case "refused": {
       const { blockers, rollBack } = verdict;
       const refused = { operation, namespace: pod.namespace, pod: pod.name };
-      const refusal = describeRefusal(refused, blockers, ownNamespace);
+      const refusal = denyResponse(refused, blockers, ownNamespace);
       const auditAnnotations = {
         "reject-by-podprotector": blockers.map(({ namespace, name }) => `${namespace}/${name}`).join(","),
         decision: blockers.map((blocker) => `${protectorId(blocker)}=${causeOf(blocker)}`).join(","),
@@ -329,7 +340,7 @@ function isHeldBack(verdict: Verdict): boolean {
   return verdict.blockers.some(({ why }) => why.kind === "quota" && why.decision.cause === "PreActivity");
 }
 
-function warned(bypass: BypassVerdict | undefined): Pick<Answer, "warnings"> {
+function warned(bypass: BypassVerdict | undefined): Pick<AdmissionResponse, "warnings"> {
   return bypass === undefined || bypass.warnings.length === 0 ? {} : { warnings: bypass.warnings };
 }
 
@@ -341,7 +352,7 @@ function causeOf({ why }: Blocker): string {
 function allowed(judgements: readonly Judgement[], pod: Pod, bypass: BypassVerdict | undefined): Ending {
   if (judgements.length === 0) return { outcome: "unprotected", answer: {} };
   const decision = judgements.map(({ match, reason }) => `${protectorId(match)}=${reason}`).join(",");
-  const answer = admitted(judgements, pod, decision, bypass);
+  const answer = allowResponse(judgements, pod, decision, bypass);
   if (bypass?.forced === true) return { outcome: "forced", judgements, answer };
   const isSuspended = judgements.some(({ reason }) => reason === "Suspended");
   return { outcome: isSuspended ? "suspended" : "allowed", judgements, answer };

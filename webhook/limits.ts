@@ -67,9 +67,6 @@ export const CONFIRM_EVERY_MS = 3_000;
 /** Unsettled reservations remembered for lost history (design 5.4), in the whole process; the oldest are forgotten first. */
 export const MAX_REMEMBERED_RESERVATIONS = 50_000;
 
-/** Protectors that vanished without a release and stay in force; of each, its last version. More than any core is meant for. */
-export const MAX_VANISHED_PROTECTORS = 50_000;
-
 /**
  * Go's default transport, which apiservers use, closes idle connections after 90 s; the server must not do it first, not even with a
  * connection on which nothing was sent yet. So Node's own limits for headers and requests are as long; slow-callers.ts is stricter.
@@ -87,9 +84,3 @@ export const CHECK_CALLERS_EVERY_MS = 2_000;
 export const HEADERS_TICKS = 5;
 /** Looks that a body may take, and an answer until it is read: what takes longer than the longest review can wait is not worth reading. */
 export const BODY_TICKS = Math.ceil((MAX_TIMEOUT_MS + 5_000) / CHECK_CALLERS_EVERY_MS);
-
-/** Copies of protectors are read once, at the start (design 7). */
-export const COPIES_TIMEOUT_MS = 10_000;
-export const COPIES_RETRY = { initialMs: 100, maxMs: 5_000, factor: 2, jitter: 0.5 };
-/** A cell that does not answer keeps a starting replica from being ready for this long: its other cells need it. */
-export const MAX_UNREADY_FOR_COPIES_MS = 10_000;

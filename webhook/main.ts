@@ -1,17 +1,22 @@
 import { sleep } from "../shared/runtime/clock.ts";
-import { commandLine } from "../shared/runtime/command-line.ts";
+import { commandLine } from "../shared/runtime/options/command-line.ts";
 import { systemPorts } from "../shared/runtime/system-ports.ts";
+import { WebhookServer } from "./http/server.ts";
+import {
+  CertificateError,
+  certificateFiles,
+  readServingCertificate,
+  type ServingCertificate,
+} from "./http/serving-certificate.ts";
 import { CHECK_CALLERS_EVERY_MS } from "./limits.ts";
-import { type WebhookOptions, webhookOptions } from "./options.ts";
-import { WebhookServer } from "./server.ts";
-import { CertificateError, certificateFiles, readServingCertificate, type ServingCertificate } from "./tls.ts";
+import { type WebhookFlags, webhookOptions } from "./options.ts";
 
 /** Long enough for a handshake, short against what follows. */
 const FIRST_ANSWERS_MS = 10;
 /** The configuration can't be used: what it names is not there or not as it should be. */
 const EXIT_CONFIGURATION = 2;
 
-function certificateOrExit(options: WebhookOptions): ServingCertificate {
+function certificateOrExit(options: WebhookFlags): ServingCertificate {
   try {
     return readServingCertificate(certificateFiles(options));
   } catch (error) {

@@ -1,8 +1,8 @@
 import type { Counter, Gauge, Histogram, Metrics } from "../shared/observe/metrics.ts";
-import { BYPASS_IGNORED } from "./bypass-labels.ts";
-import { OUTCOMES, REVIEW_KINDS, type ReviewRecord } from "./handler.ts";
-import type { ReadPurpose, ReadResult, WriteResult } from "./slot-observer.ts";
-import type { FailureTag } from "./work.ts";
+import { type AdmissionRecord, OUTCOMES, REVIEW_KINDS } from "./handler.ts";
+import { BYPASS_IGNORED } from "./request/bypass-labels.ts";
+import type { FailureTag } from "./reserve/pending.ts";
+import type { ReadPurpose, ReadResult, StatusWriteResult } from "./reserve/writer-observer.ts";
 
 const WRITE_RESULTS = [
   "written",
@@ -11,7 +11,7 @@ const WRITE_RESULTS = [
   "rejected",
   "unknown",
   "unavailable",
-] as const satisfies WriteResult[];
+] as const satisfies StatusWriteResult[];
 const READ_RESULTS = ["found", "gone", "rejected", "unavailable"] as const satisfies ReadResult[];
 const READ_PURPOSES = ["first", "stale", "confirm", "conflict", "unknown"] as const satisfies ReadPurpose[];
 const FAILURES = [
@@ -174,7 +174,7 @@ export class WebhookMetrics {
     this.#copies.inc({ cell, result });
   }
 
-  finished({ kind, outcome, durationMs, failure, blockers, bypass }: ReviewRecord): void {
+  finished({ kind, outcome, durationMs, failure, blockers, bypass }: AdmissionRecord): void {
     if (bypass?.ignored !== undefined) this.#bypassIgnored.inc({ reason: bypass.ignored });
     for (const { core, why } of blockers ?? []) if (why.kind === "vanished") this.#ghostRefusals.inc({ core });
     this.#reviews.inc({ kind, outcome });
@@ -186,7 +186,7 @@ export class WebhookMetrics {
     this.#rejected.inc({ status: shortStatus(status) });
   }
 
-  wrote(core: string, result: WriteResult, requests: number, tookMs: number): void {
+  wrote(core: string, result: StatusWriteResult, requests: number, tookMs: number): void {
     this.#writes.inc({ core, result });
     this.#writeSeconds.observe({ core }, tookMs / 1000);
     this.#batch.observe({ core }, requests);

@@ -1,4 +1,4 @@
-import { coreOptions, observeOptions } from "../shared/runtime/common-options.ts";
+import { coreOptions, observeOptions } from "../shared/runtime/options/common-options.ts";
 import {
   boolean,
   duration,
@@ -8,8 +8,8 @@ import {
   port,
   requiredOption,
   text,
-} from "../shared/runtime/option-types.ts";
-import { defineOptions, type Values } from "../shared/runtime/options.ts";
+} from "../shared/runtime/options/option-types.ts";
+import { defineOptions, type OptionValues } from "../shared/runtime/options/options.ts";
 import { version } from "../shared/runtime/version.ts";
 
 /** The webhook's options (design 11). */
@@ -88,4 +88,4 @@ export const webhookOptions = defineOptions({
   },
 });
 
-export type WebhookOptions = Values<(typeof webhookOptions)["options"]>;
+export type WebhookFlags = OptionValues<(typeof webhookOptions)["options"]>;

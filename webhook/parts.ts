@@ -1,11 +1,11 @@
 /** What a replica of the webhook is put together from. */
-import type { Transport } from "../shared/kube/transport.ts";
-import type { WatchEvent } from "../shared/kube/watch-event.ts";
+import type { Transport } from "../shared/kube/client/transport.ts";
+import type { WatchEvent } from "../shared/kube/stream/watch-event.ts";
 import type { Log } from "../shared/observe/log.ts";
 import type { Ports } from "../shared/runtime/clock.ts";
-import type { ReviewRecord } from "./handler.ts";
+import type { AdmissionRecord } from "./handler.ts";
 import type { WebhookMetrics } from "./metrics.ts";
-import type { AskOwner } from "./owner.ts";
+import type { AskOwner } from "./probe/owner.ts";
 
 /** A cluster by its name, reached through a transport: the real one, or a simulation's. */
 export interface NamedTransport {
@@ -27,7 +27,7 @@ export interface WebhookParts {
   readonly log: Log;
   readonly metrics: WebhookMetrics;
   /** Told of each finished review, beside metrics and log. */
-  readonly onReviewed?: (record: ReviewRecord) => void;
+  readonly onReviewed?: (record: AdmissionRecord) => void;
   readonly onWatchEvent?: (core: string, event: WatchEvent) => void;
   /** Asks the owners of workloads (`probe/`); without it protectors with a probe refuse. */
   readonly askOwner?: AskOwner;

@@ -1,24 +1,24 @@
-import { accessOrExit } from "../shared/kube/access-or-exit.ts";
-import { createHttpsTransport } from "../shared/kube/https-transport.ts";
-import type { Transport } from "../shared/kube/transport.ts";
-import type { WatchEvent } from "../shared/kube/watch-event.ts";
+import { createHttpsTransport } from "../shared/kube/client/https-transport.ts";
+import type { Transport } from "../shared/kube/client/transport.ts";
+import { accessOrExit } from "../shared/kube/credentials/access-or-exit.ts";
+import type { WatchEvent } from "../shared/kube/stream/watch-event.ts";
 import { createLog, type Log } from "../shared/observe/log.ts";
 import { Metrics } from "../shared/observe/metrics.ts";
 import { processHealth } from "../shared/observe/process-health.ts";
 import { observeKubernetesEvents, observeLifecycle } from "../shared/observe/process-observer.ts";
 import { Lifecycle } from "../shared/runtime/lifecycle.ts";
-import type { NamedPath } from "../shared/runtime/option-types.ts";
+import type { NamedPath } from "../shared/runtime/options/option-types.ts";
 import { systemPorts } from "../shared/runtime/system-ports.ts";
 import { systemProcess } from "../shared/runtime/system-process.ts";
 import { version } from "../shared/runtime/version.ts";
 import { assembleWebhook, type Webhook } from "./assemble.ts";
-import { watchServingCertificate } from "./certificate-reload.ts";
+import { watchServingCertificate } from "./http/certificate-reload.ts";
+import type { WebhookServer } from "./http/server.ts";
+import { certificateExpiryMs, certificateFiles } from "./http/serving-certificate.ts";
 import { WebhookMetrics } from "./metrics.ts";
-import { NoticeDesk } from "./notice-desk.ts";
-import type { WebhookOptions } from "./options.ts";
-import { OwnerDesk } from "./owner-desk.ts";
-import type { WebhookServer } from "./server.ts";
-import { certificateExpiryMs, certificateFiles } from "./tls.ts";
+import type { WebhookFlags } from "./options.ts";
+import { OwnerProbes } from "./probe/owner-probes.ts";
+import { DisruptionEvents } from "./respond/disruption-events.ts";
 
 /** From SIGTERM to the exit, the shutdown delay included: longer than the longest review that can be under way. */
 const DRAIN_MS = 31_000;
@@ -35,12 +35,7 @@ function logWatch(log: Log, core: string, event: WatchEvent): void {
   else log.debug({ core, ...event }, "Watching the protectors of a core");
 }
 
-function watchCertificate(
-  options: WebhookOptions,
-  server: WebhookServer,
-  metrics: WebhookMetrics,
-  log: Log,
-): () => void {
+function watchCertificate(options: WebhookFlags, server: WebhookServer, metrics: WebhookMetrics, log: Log): () => void {
   return watchServingCertificate({
     ...certificateFiles(options),
     served: server.certificate,
@@ -116,7 +111,7 @@ function declareGauges(metrics: Metrics, webhook: Webhook, server: WebhookServer
 }
 
 /** Everything behind the open port: connects, serves, and resolves with the exit code when the process is to end. */
-export async function run(options: WebhookOptions, server: WebhookServer): Promise<number> {
+export async function run(options: WebhookFlags, server: WebhookServer): Promise<number> {
   const log = createLog({ component: "webhook", level: options.logLevel === "trace" ? "debug" : options.logLevel });
   const cores = await Promise.all(
     options.core.map(async (core) => ({ name: core.name, transport: await connect("--core", core) })),
@@ -129,8 +124,8 @@ export async function run(options: WebhookOptions, server: WebhookServer): Promi
   );
   const metrics = new Metrics({ processMetrics: true });
   const webhookMetrics = new WebhookMetrics(metrics);
-  const owners = new OwnerDesk({ metrics, log, ports: systemPorts, caFile: options.probeCaFile });
-  const notices = new NoticeDesk({
+  const owners = new OwnerProbes({ metrics, log, ports: systemPorts, caFile: options.probeCaFile });
+  const notices = new DisruptionEvents({
     cores: cores.map((core) => ({
       ...core,
       uidOf: (key) => webhook.cores.find(({ name }) => name === core.name)?.uidOf(key),

@@ -3,27 +3,27 @@
  * and everything that it remembers lasts for one term of leadership.
  */
 
-import type { SyncTimeAlgorithm } from "../../shared/decide/account.ts";
-import type { Incident } from "../../shared/decide/history.ts";
-import type { ApiClient } from "../../shared/kube/api.ts";
-import type { ApiResult } from "../../shared/kube/api-result.ts";
-import type { LearningSource } from "../../shared/kube/source.ts";
-import type { WatchEvent } from "../../shared/kube/watch-event.ts";
+import type { SyncTimeAlgorithm } from "../../shared/decide/settling/account.ts";
+import type { Incident } from "../../shared/decide/settling/lost-history.ts";
+import type { ApiClient } from "../../shared/kube/client/api-client.ts";
+import type { ApiResult } from "../../shared/kube/client/api-result.ts";
+import type { LearningInformer } from "../../shared/kube/informer/informer.ts";
+import type { WatchEvent } from "../../shared/kube/stream/watch-event.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
-import type { QueueEvent } from "../../shared/runtime/queue.ts";
+import type { QueueEvent } from "../../shared/runtime/work-queue.ts";
 import { COUNTED_CONDITION, VOIDED_ANNOTATION } from "../../shared/schema/annotations.ts";
 import { parsePod } from "../../shared/schema/parse-pod.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
-import { Cell, type PodSource, type RestoreSign } from "./cell.ts";
 import { CountedGate } from "./counted-gate.ts";
-import type { Entry } from "./entry.ts";
+import { CellPods, type PodInformer, type RestoreSign } from "./counting/cell-pods.ts";
+import { Membership } from "./counting/membership.ts";
+import type { PodParser } from "./counting/pod-parser.ts";
+import type { TrackedProtector } from "./counting/tracked-protector.ts";
 import type { EventSink, GateReason } from "./events.ts";
-import { Evidence } from "./evidence.ts";
-import { Membership } from "./membership.ts";
-import type { PodParser } from "./pod-parser.ts";
-import { Term } from "./term.ts";
-import { Voider } from "./void.ts";
+import { AliveEvidence } from "./settling/alive-evidence.ts";
+import { CoreReconciler } from "./settling/core-reconciler.ts";
+import { ReservationVoider } from "./settling/reservation-voider.ts";
 
 /** Resolves at the first complete list, or when the signal aborts. */
 interface Syncing {
@@ -34,13 +34,13 @@ interface Syncing {
 export interface CoreAccess {
   readonly name: string;
   readonly client: Pick<ApiClient, "getPodProtector" | "putPodProtectorStatus">;
-  readonly protectors: LearningSource<PodProtector> & Syncing;
+  readonly protectors: LearningInformer<PodProtector> & Syncing;
 }
 
 export interface AggregatorOptions {
   readonly cellID: string;
   readonly ports: Ports;
-  readonly pods: PodSource & Syncing;
+  readonly pods: PodInformer & Syncing;
   readonly parser: PodParser;
   /** The cell's apiserver, for quorum reads of single pods. */
   readonly cellClient: Pick<ApiClient, "getPod" | "patch">;
@@ -79,19 +79,19 @@ interface SeenIncident {
 }
 
 export class Aggregator {
-  readonly cell: Cell;
+  readonly cell: CellPods;
   readonly membership: Membership;
   readonly #options: AggregatorOptions;
   /** The newest restore of the cell (key undefined) or of a core. */
   readonly #incidents = new Map<string | undefined, SeenIncident>();
-  readonly #terms = new Map<string, Term>();
+  readonly #terms = new Map<string, CoreReconciler>();
   #gate: CountedGate | undefined;
 
   /** Follows the sources, which must not be started yet. */
   constructor(options: AggregatorOptions) {
     const { pods, parser, ports, cores } = options;
     this.#options = options;
-    this.cell = new Cell({
+    this.cell = new CellPods({
       pods,
       ports,
       eventTime: parser.eventTime,
@@ -108,7 +108,7 @@ export class Aggregator {
   }
 
   /** By core; empty while this process does not lead or nothing is synced yet. */
-  get terms(): ReadonlyMap<string, Term> {
+  get terms(): ReadonlyMap<string, CoreReconciler> {
     return this.#terms;
   }
 
@@ -137,7 +137,7 @@ export class Aggregator {
     const { pods, ports, cellClient, onEvent } = this.#options;
     await pods.whenSynced(signal);
     if (signal.aborted) return;
-    const evidence = new Evidence<Entry>({
+    const evidence = new AliveEvidence<TrackedProtector>({
       pods,
       ports,
       getPod: (namespace, name, stop) =>
@@ -156,15 +156,15 @@ export class Aggregator {
 
   async #leadCore(
     { name, client, protectors }: CoreAccess,
-    evidence: Evidence<Entry>,
-    voider: Voider | undefined,
+    evidence: AliveEvidence<TrackedProtector>,
+    voider: ReservationVoider | undefined,
     gate: CountedGate,
     signal: AbortSignal,
   ): Promise<void> {
     await protectors.whenSynced(signal);
     if (signal.aborted) return;
     const { heartbeatMs, onQueueEvent } = this.#options;
-    const term = new Term({
+    const term = new CoreReconciler({
       ...this.#options,
       core: name,
       client,
@@ -207,10 +207,10 @@ export class Aggregator {
     return recent.sort((a, b) => (b?.atMs ?? 0) - (a?.atMs ?? 0))[0]?.incident;
   }
 
-  #voider(): Voider | undefined {
+  #voider(): ReservationVoider | undefined {
     const { voidAfterMs, ports, mayWrite, onEvent } = this.#options;
     if (voidAfterMs === 0) return undefined;
-    return new Voider({
+    return new ReservationVoider({
       afterMs: voidAfterMs,
       ports,
       podByUid: (uid) => this.cell.podByUid(uid),

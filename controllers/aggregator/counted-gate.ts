@@ -6,16 +6,23 @@
  * A pod is counted once. That it becomes unready and ready again later does not close the gate, because then each flap would wait for
  * this process; a condition that is lost is set again, after the count is found to be stored.
  */
-import { isDead, readySinceMs } from "../../shared/decide/availability.ts";
-import type { ApiResult } from "../../shared/kube/api-result.ts";
+import { isDead, readySinceMs } from "../../shared/decide/availability/availability.ts";
+import type { ApiResult } from "../../shared/kube/client/api-result.ts";
 import type { Ports, Timer } from "../../shared/runtime/clock.ts";
-import { WorkQueue } from "../../shared/runtime/queue.ts";
-import { DONE, failed, later, type Outcome, runWorkers, type Workers } from "../../shared/runtime/reconcile.ts";
+import {
+  DONE,
+  failed,
+  later,
+  type ReconcileOutcome,
+  runWorkers,
+  type Workers,
+} from "../../shared/runtime/reconcile.ts";
+import { WorkQueue } from "../../shared/runtime/work-queue.ts";
 import { COUNTED_CONDITION } from "../../shared/schema/annotations.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
-import type { Entry } from "./entry.ts";
+import type { Membership, MembershipListener } from "./counting/membership.ts";
+import type { TrackedProtector } from "./counting/tracked-protector.ts";
 import type { EventSink, GateReason } from "./events.ts";
-import type { Membership, MembershipListener } from "./membership.ts";
 
 export interface CountedGateOptions {
   readonly membership: Membership;
@@ -36,7 +43,7 @@ interface Waiting {
   pod: Pod;
   readonly sinceMs: number;
   /** Entries whose stored count contains the pod. */
-  readonly counted: Set<Entry>;
+  readonly counted: Set<TrackedProtector>;
   readonly timer: Timer;
   /** The bound is over. */
   isOverdue: boolean;
@@ -96,13 +103,13 @@ export class CountedGate implements MembershipListener {
   }
 
   /** UIDs of the entry's pods that wait; to be asked at the moment at which they are counted. */
-  waitingOf(entry: Entry): readonly string[] {
+  waitingOf(entry: TrackedProtector): readonly string[] {
     if (this.#waiting.size === 0) return [];
     return [...this.#waiting.keys()].filter((uid) => entry.pods.has(uid));
   }
 
   /** The count of `entry` that is stored now contains these pods. */
-  counted(entry: Entry, uids: readonly string[]): void {
+  counted(entry: TrackedProtector, uids: readonly string[]): void {
     for (const uid of uids) {
       const waiting = this.#waiting.get(uid);
       if (waiting === undefined) continue;
@@ -130,7 +137,7 @@ export class CountedGate implements MembershipListener {
     const waiting = {
       pod: now,
       sinceMs: ports.clock.monotonicMs(),
-      counted: new Set<Entry>(),
+      counted: new Set<TrackedProtector>(),
       timer,
       isOverdue: false,
       isSet: false,
@@ -181,7 +188,7 @@ export class CountedGate implements MembershipListener {
     this.#queue.forget(uid);
   }
 
-  async #open(uid: string): Promise<Outcome> {
+  async #open(uid: string): Promise<ReconcileOutcome> {
     const waiting = this.#waiting.get(uid);
     if (waiting === undefined) return DONE;
     const { mayWrite, open, onEvent, ports } = this.#options;

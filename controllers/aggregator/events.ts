@@ -1,9 +1,9 @@
 /** What happens in an aggregator, as typed events; metrics and logs subscribe (style: podseidon's observer). */
 
-import type { Refusal, SettleRule } from "../../shared/decide/account.ts";
+import type { SettleRule, WriteRefusal } from "../../shared/decide/settling/account.ts";
 import type { Operation } from "../../shared/schema/podprotector.ts";
-import type { RestoreSign } from "./cell.ts";
-import type { ProtectorId } from "./entry.ts";
+import type { RestoreSign } from "./counting/cell-pods.ts";
+import type { ProtectorId } from "./counting/tracked-protector.ts";
 
 /** Why a gate was opened; the reason of the condition, and a metric label. */
 export const GATE_REASONS = ["Counted", "Unprotected", "Overdue"] as const;
@@ -18,7 +18,7 @@ export const RECONCILE_RESULTS = ["unchanged", "written", "refused", "gone", "fa
 export type ReconcileResult = (typeof RECONCILE_RESULTS)[number];
 
 /** Why nothing was written though there was something to write (design 5.2, 5.4). */
-export const REFUSALS = ["StalePosition", "StaleEpoch"] as const satisfies readonly Refusal[];
+export const REFUSALS = ["StalePosition", "StaleEpoch"] as const satisfies readonly WriteRefusal[];
 
 /** What took a record out of the history (design 5.2, 5.6). */
 export const SETTLE_RULES = ["R1", "R2", "R3", "UpdateDone", "Clock"] as const satisfies readonly SettleRule[];
@@ -51,7 +51,7 @@ export type AggregatorEvent =
       readonly operation: Operation | undefined;
       readonly rule: SettleRule;
     }
-  | { readonly kind: "refused"; readonly id: ProtectorId; readonly refusal: Refusal }
+  | { readonly kind: "refused"; readonly id: ProtectorId; readonly refusal: WriteRefusal }
   | { readonly kind: "held"; readonly id: ProtectorId; readonly reason: string; readonly epoch: number }
   | { readonly kind: "released"; readonly id: ProtectorId; readonly heldMs: number | undefined }
   /** The core's CRD does not keep this project's fields: upstream's clock rule is used there (design 5.4). */

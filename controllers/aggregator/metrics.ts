@@ -4,7 +4,7 @@ import type { Metrics } from "../../shared/observe/metrics.ts";
 import type { Clock } from "../../shared/runtime/clock.ts";
 import { OPERATIONS } from "../../shared/schema/podprotector.ts";
 import type { Aggregator } from "./aggregator.ts";
-import { RESTORE_SIGNS } from "./cell.ts";
+import { RESTORE_SIGNS } from "./counting/cell-pods.ts";
 import {
   type AggregatorEvent,
   type EventSink,

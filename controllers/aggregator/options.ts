@@ -1,11 +1,11 @@
-import { MAX_SHARDS } from "../../shared/kube/shards.ts";
+import { MAX_SHARDS } from "../../shared/kube/informer/shards.ts";
 import {
   checkLeaderElection,
   coreOptions,
   kubeconfigOptions,
   leaderElectionOptions,
   observeOptions,
-} from "../../shared/runtime/common-options.ts";
+} from "../../shared/runtime/options/common-options.ts";
 import {
   boolean,
   choice,
@@ -15,8 +15,8 @@ import {
   option,
   requiredOption,
   text,
-} from "../../shared/runtime/option-types.ts";
-import { defineOptions, type Values } from "../../shared/runtime/options.ts";
+} from "../../shared/runtime/options/option-types.ts";
+import { defineOptions, type OptionValues } from "../../shared/runtime/options/options.ts";
 import { version } from "../../shared/runtime/version.ts";
 
 export const ALGORITHMS = ["exact", "clock", "status"] as const;
@@ -159,4 +159,4 @@ export const aggregatorOptions = defineOptions({
   ],
 });
 
-export type AggregatorOptions = Values<(typeof aggregatorOptions)["options"]>;
+export type AggregatorFlags = OptionValues<(typeof aggregatorOptions)["options"]>;

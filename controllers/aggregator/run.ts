@@ -1,44 +1,44 @@
 /** The aggregator as a process: options, access to the cell and the cores, life and observation. */
 
-import { accessOrExit } from "../../shared/kube/access-or-exit.ts";
-import { ApiClient, PODPROTECTORS_PATH } from "../../shared/kube/api.ts";
-import type { ClusterAccess } from "../../shared/kube/cluster-access.ts";
-import { createHttpsTransport } from "../../shared/kube/https-transport.ts";
-import { ListWatch } from "../../shared/kube/list-watch.ts";
-import { ReleaseRegister } from "../../shared/kube/release-register.ts";
-import { ShardedListWatch } from "../../shared/kube/sharded-list-watch.ts";
-import { offersShards } from "../../shared/kube/shards.ts";
-import type { Transport } from "../../shared/kube/transport.ts";
-import type { WatchEvent } from "../../shared/kube/watch-event.ts";
+import { ApiClient, PODPROTECTORS_PATH } from "../../shared/kube/client/api-client.ts";
+import { createHttpsTransport } from "../../shared/kube/client/https-transport.ts";
+import type { Transport } from "../../shared/kube/client/transport.ts";
+import { accessOrExit } from "../../shared/kube/credentials/access-or-exit.ts";
+import type { ClusterAccess } from "../../shared/kube/credentials/cluster-access.ts";
+import { Reflector } from "../../shared/kube/informer/reflector.ts";
+import { ShardedReflector } from "../../shared/kube/informer/sharded-reflector.ts";
+import { offersShards } from "../../shared/kube/informer/shards.ts";
+import type { WatchEvent } from "../../shared/kube/stream/watch-event.ts";
 import { observeClocks } from "../../shared/observe/clock-observer.ts";
 import { createLog, type Log } from "../../shared/observe/log.ts";
 import { Metrics } from "../../shared/observe/metrics.ts";
 import { processHealth } from "../../shared/observe/process-health.ts";
 import { observeDroppedLines, observeLeaderElection, observeLifecycle } from "../../shared/observe/process-observer.ts";
+import { observeReconciles, type Tracked } from "../../shared/observe/reconcile-observer.ts";
 import { observeListWatch } from "../../shared/observe/watch-observer.ts";
-import { observeWork, type Tracked } from "../../shared/observe/work-observer.ts";
-import { commandLine } from "../../shared/runtime/command-line.ts";
+import type { BackupCore } from "../../shared/recovery/backup/backup-core.ts";
+import { BackupKeeper } from "../../shared/recovery/backup/backup-keeper.ts";
+import { backupMetrics, observeBackup } from "../../shared/recovery/backup/backup-observer.ts";
+import { ReleaseRegister } from "../../shared/recovery/register/release-register.ts";
 import { Lifecycle } from "../../shared/runtime/lifecycle.ts";
+import { commandLine } from "../../shared/runtime/options/command-line.ts";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
 import { systemProcess } from "../../shared/runtime/system-process.ts";
 import { version } from "../../shared/runtime/version.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
-import { Leadership } from "../leadership.ts";
+import { LeaderTerm } from "../leader-term.ts";
 import { Aggregator, type CoreAccess } from "./aggregator.ts";
+import { podParser } from "./counting/pod-parser.ts";
+import { protectorMetrics } from "./counting/protector-metrics.ts";
+import { parseTrimmedProtector } from "./counting/protector-parser.ts";
 import type { EventSink } from "./events.ts";
 import { leaseName } from "./lease-name.ts";
 import { eventLog } from "./log-events.ts";
 import { eventMetrics, stateMetrics } from "./metrics.ts";
-import { type AggregatorOptions, aggregatorOptions } from "./options.ts";
-import type { OutliveCore } from "./outlive/core.ts";
-import { observeOutlive, outliveMetrics } from "./outlive/observe.ts";
-import { Outlive } from "./outlive/outlive.ts";
-import { podParser } from "./pod-parser.ts";
-import { protectorMetrics } from "./protector-metrics.ts";
-import { parseTrimmedProtector } from "./protector-parser.ts";
-import { keepRegistration } from "./registration.ts";
-import { type KeeperWork, registrationKeeper } from "./registration-keeper.ts";
+import { type AggregatorFlags, aggregatorOptions } from "./options.ts";
+import { keepConfiguration } from "./webhook-configuration/configuration-duty.ts";
+import { configurationKeeper, type KeeperWork } from "./webhook-configuration/keeper-duty.ts";
 
 const COMPONENT = "podseidon-aggregator";
 const EXIT_CONFIGURATION = 2;
@@ -56,10 +56,10 @@ const POD_PAGE_SIZE = 100;
 
 function watchPods(
   transport: Transport,
-  options: AggregatorOptions,
+  options: AggregatorFlags,
   parse: (raw: unknown) => Pod,
   onEvent: (event: WatchEvent) => void,
-): ListWatch<Pod> | ShardedListWatch<Pod> {
+): Reflector<Pod> | ShardedReflector<Pod> {
   const { namespace, podSelector, cellId, podShards } = options;
   const watch = {
     name: `pods of ${cellId}`,
@@ -76,15 +76,11 @@ function watchPods(
     unparsable: "keepLast",
     onEvent,
   } as const;
-  return podShards === 1 ? new ListWatch<Pod>(watch) : new ShardedListWatch<Pod>({ ...watch, shards: podShards });
+  return podShards === 1 ? new Reflector<Pod>(watch) : new ShardedReflector<Pod>({ ...watch, shards: podShards });
 }
 
 /** As many shards as asked for where the server offers them: without its support each stream would carry every pod. */
-async function shardsOf(
-  { podShards, coreTimeout }: AggregatorOptions,
-  transport: Transport,
-  log: Log,
-): Promise<number> {
+async function shardsOf({ podShards, coreTimeout }: AggregatorFlags, transport: Transport, log: Log): Promise<number> {
   if (podShards === 1) return 1;
   const offers = await offersShards(new ApiClient(transport), "/api/v1/pods", { timeoutMs: coreTimeout });
   if (offers === true) return podShards;
@@ -96,8 +92,8 @@ function watchProtectors(
   name: string,
   transport: Transport,
   onEvent: (event: WatchEvent) => void,
-): ListWatch<PodProtector> {
-  return new ListWatch<PodProtector>({
+): Reflector<PodProtector> {
+  return new Reflector<PodProtector>({
     name: `protectors of ${name}`,
     transport,
     ports: systemPorts,
@@ -113,7 +109,7 @@ function watchProtectors(
 }
 
 /** As the update trigger finds it, so that the defaults of both agree. */
-function triggerNamespace({ updateTriggerNamespace, namespace }: AggregatorOptions, cluster: ClusterAccess): string {
+function triggerNamespace({ updateTriggerNamespace, namespace }: AggregatorFlags, cluster: ClusterAccess): string {
   if (updateTriggerNamespace !== "") return updateTriggerNamespace;
   return namespace === "" ? (cluster.namespace ?? "default") : namespace;
 }
@@ -150,7 +146,7 @@ export async function run(): Promise<number> {
   });
   watches.track("pods", pods);
   const cores: CoreAccess[] = [];
-  const outliveCores: OutliveCore[] = [];
+  const outliveCores: BackupCore[] = [];
   const clients: { readonly name: string; readonly client: ApiClient }[] = [];
   const watched: { readonly name: string; readonly watch: Startable }[] = [{ name: "pods", watch: pods }];
   for (const { name, path } of options.core) {
@@ -169,7 +165,7 @@ export async function run(): Promise<number> {
     cores.push({ name, client, protectors });
     outliveCores.push({ name, api: client, protectors, releases: releasesOf(name, core, options) });
   }
-  const work = observeWork(metrics, log);
+  const work = observeReconciles(metrics, log);
   const queueEvents = new Map(cores.map(({ name }) => [name, work.observe(name)]));
   const aggregator: Aggregator = new Aggregator({
     cellID: options.cellId,
@@ -193,7 +189,7 @@ export async function run(): Promise<number> {
     onQueueEvent: (core, event) => queueEvents.get(core)?.(event),
   });
   for (const { name } of cores) work.track(queueOf(aggregator, name));
-  const outlive: Outlive = new Outlive({
+  const outlive: BackupKeeper = new BackupKeeper({
     cellID: options.cellId,
     ports,
     cellApi: new ApiClient(transport),
@@ -206,9 +202,9 @@ export async function run(): Promise<number> {
     timeoutMs: options.coreTimeout,
     mayWrite: () => leadership.isLeader,
     coreRestored: (core) => aggregator.coreRestored(core),
-    onEvent: observeOutlive(metrics, log.child({ cell: options.cellId })),
+    onEvent: observeBackup(metrics, log.child({ cell: options.cellId })),
   });
-  outliveMetrics(metrics, outlive);
+  backupMetrics(metrics, outlive);
   const election = {
     ...options,
     transport,
@@ -216,7 +212,7 @@ export async function run(): Promise<number> {
     lease: leaseName(options),
     observer: observeLeaderElection(metrics, log),
   };
-  const registration = keepRegistration({
+  const registration = keepConfiguration({
     options,
     ports,
     metrics,
@@ -228,7 +224,7 @@ export async function run(): Promise<number> {
   });
   const mayWrite = (): boolean => leadership.isLeader;
   const keeper = await keeperOf({ options, name: options.registration, ports, metrics, log, transport, mayWrite });
-  const leadership: Leadership = new Leadership(election, async (signal) => {
+  const leadership: LeaderTerm = new LeaderTerm(election, async (signal) => {
     const outliving = options.outlive ? outlive.run(signal) : undefined;
     await Promise.all([aggregator.lead(signal), outliving, registration(signal), keeper.run(signal)]);
   });
@@ -260,16 +256,16 @@ function* protectorsOf({ membership }: Aggregator, core: string): Iterable<PodPr
 }
 
 /** A file that can't be used ends the process with what is wrong with it. */
-async function keeperOf(parts: Parameters<typeof registrationKeeper>[0]): Promise<KeeperWork> {
+async function keeperOf(parts: Parameters<typeof configurationKeeper>[0]): Promise<KeeperWork> {
   try {
-    return await registrationKeeper(parts);
+    return await configurationKeeper(parts);
   } catch (error) {
     process.stderr.write(`${COMPONENT}: --registration-file: ${error instanceof Error ? error.message : error}\n`);
     process.exit(EXIT_CONFIGURATION);
   }
 }
 
-function releasesOf(core: string, transport: Transport, { systemNamespace }: AggregatorOptions): ReleaseRegister {
+function releasesOf(core: string, transport: Transport, { systemNamespace }: AggregatorFlags): ReleaseRegister {
   return new ReleaseRegister({ core, transport, ports: systemPorts, namespace: systemNamespace });
 }
 
@@ -295,7 +291,7 @@ function queueOf(aggregator: Aggregator, core: string): Tracked {
   };
 }
 
-type Startable = Pick<ListWatch<unknown>, "start" | "stop" | "synced">;
+type Startable = Pick<Reflector<unknown>, "start" | "stop" | "synced">;
 
 function source(
   name: string,

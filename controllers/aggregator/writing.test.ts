@@ -1,5 +1,12 @@
 import { describe, expect, test } from "vitest";
-import { AggregatorRig, bucket, counted, HEARTBEAT_MS, SETTLE_MS, weights } from "../../test/support/aggregator-rig.ts";
+import {
+  AggregatorRig,
+  bucket,
+  counted,
+  HEARTBEAT_MS,
+  SETTLE_MS,
+  weights,
+} from "../../test/support/aggregator-harness.ts";
 
 describe("writing", () => {
   test("after a conflict what is stored is read, and the write follows at once", async () => {

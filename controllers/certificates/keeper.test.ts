@@ -1,16 +1,16 @@
 import { X509Certificate } from "node:crypto";
 import { describe, expect, test } from "vitest";
-import { ApiClient } from "../../shared/kube/api.ts";
 import {
   fingerprintOf,
   PUBLISHED_CONFIG_MAP,
   splitCertificates,
   TRUSTED_CONFIG_MAP,
-} from "../../shared/kube/ca-bundle.ts";
-import type { ApiRequest, ApiResponse, Transport } from "../../shared/kube/transport.ts";
+} from "../../shared/certificates/ca-bundle.ts";
+import { ApiClient } from "../../shared/kube/client/api-client.ts";
+import type { ApiRequest, ApiResponse, Transport } from "../../shared/kube/client/transport.ts";
 import { ROTATE_CA_ANNOTATION } from "../../shared/schema/annotations.ts";
 import { VirtualTime } from "../../test/support/virtual-ports.ts";
-import { CertificateKeeper, type KeeperEvent } from "./keeper.ts";
+import { type CertificateEvent, CertificateKeeper } from "./keeper.ts";
 import { AUTHORITY_SECRET, parseStored, SERVING_SECRET, type StoredObject } from "./objects.ts";
 
 const SECOND_MS = 1000;
@@ -92,7 +92,7 @@ class Cell {
 }
 
 interface Particulars {
-  readonly events?: KeeperEvent[];
+  readonly events?: CertificateEvent[];
   readonly transport?: Transport;
   readonly dnsNames?: readonly string[];
 }
@@ -118,13 +118,13 @@ function verifies(certificate: string, authorities: readonly string[], nowMs: nu
     .some((one) => valid(one) && valid(served) && served.verify(one.publicKey));
 }
 
-const step = (events: readonly KeeperEvent[], kind: string): number =>
+const step = (events: readonly CertificateEvent[], kind: string): number =>
   events.filter((event) => event.kind === "step" && event.step.kind === kind).length;
 
 test("in a day of short-lived authorities, two keepers at once never serve what a cell cannot verify", async () => {
   const time = new VirtualTime();
   const store = new Store();
-  const events: KeeperEvent[] = [];
+  const events: CertificateEvent[] = [];
   const keepers = [keeper(time, store, { events }), keeper(time, store, { events })];
   const ending = new AbortController();
   const running = keepers.map((one) => one.run(ending.signal));
@@ -148,7 +148,7 @@ describe("a rotation that is asked for", () => {
   test("happens once, and the request is gone", async () => {
     const time = new VirtualTime();
     const store = new Store();
-    const events: KeeperEvent[] = [];
+    const events: CertificateEvent[] = [];
     const ending = new AbortController();
     const running = keeper(time, store, { events }).run(ending.signal);
     new Cell(time, store, "near", SECOND_MS);
@@ -204,7 +204,7 @@ test("an authority whose publication was not answered waits for the overlap like
 test("a webhook that is called by its address is certified for it", async () => {
   const time = new VirtualTime();
   const store = new Store();
-  const events: KeeperEvent[] = [];
+  const events: CertificateEvent[] = [];
   const ending = new AbortController();
   const dnsNames = ["w.svc", "10.1.2.3", "fd00::1"];
   const running = keeper(time, store, { events, dnsNames }).run(ending.signal);
@@ -238,7 +238,7 @@ test("an object that is not there is told, and made use of when it is", async ()
   const time = new VirtualTime();
   const store = new Store();
   store.objects.delete(`secrets/${SERVING_SECRET}`);
-  const events: KeeperEvent[] = [];
+  const events: CertificateEvent[] = [];
   const one = keeper(time, store, { events });
   const ending = new AbortController();
   const running = one.run(ending.signal);

@@ -3,17 +3,17 @@
  * bound to the version that was read.
  */
 import { isIP } from "node:net";
-import type { ApiClient } from "../../shared/kube/api.ts";
-import type { ApiFailure } from "../../shared/kube/api-result.ts";
 import {
   fingerprintOf,
   PUBLISHED_CONFIG_MAP,
   PUBLISHED_KEY,
   splitCertificates,
   TRUSTED_CONFIG_MAP,
-} from "../../shared/kube/ca-bundle.ts";
+} from "../../shared/certificates/ca-bundle.ts";
+import { createCertificateAuthority, issueCertificate } from "../../shared/certificates/x509.ts";
+import type { ApiClient } from "../../shared/kube/client/api-client.ts";
+import type { ApiFailure } from "../../shared/kube/client/api-result.ts";
 import { type Ports, sleep } from "../../shared/runtime/clock.ts";
-import { createCertificateAuthority, issueCertificate } from "../../shared/runtime/x509.ts";
 import { ROTATE_CA_ANNOTATION } from "../../shared/schema/annotations.ts";
 import {
   AUTHORITY_SECRET,
@@ -24,25 +24,32 @@ import {
   type StoredObject,
   withData,
 } from "./objects.ts";
-import { BACKDATE_MS, nextStep, type State, type Step, type Terms, untrusting } from "./plan.ts";
+import {
+  BACKDATE_MS,
+  type CertificateState,
+  type CertificateStep,
+  type CertificateTerms,
+  nextStep,
+  untrusting,
+} from "./plan.ts";
 
 /** An authority, its publication, a certificate and a look at the result; more steps in one go are a loop. */
 const MAX_STEPS = 4;
 const COMMON_NAME = "podseidon webhook";
 
-export type KeeperEvent =
-  | { readonly kind: "step"; readonly step: Step }
+export type CertificateEvent =
+  | { readonly kind: "step"; readonly step: CertificateStep }
   /** Nothing was changed; the next look comes after the interval. */
   | { readonly kind: "failed"; readonly object: string; readonly tag: ApiFailure["kind"]; readonly message: string };
 
-export interface KeeperOptions {
+export interface CertificateKeeperOptions {
   readonly api: ApiClient;
   readonly ports: Ports;
   readonly namespace: string;
-  readonly terms: Terms;
+  readonly terms: CertificateTerms;
   readonly intervalMs: number;
   readonly timeoutMs: number;
-  readonly onEvent: (event: KeeperEvent) => void;
+  readonly onEvent: (event: CertificateEvent) => void;
 }
 
 /** What there is in the cluster, and how it is written back. */
@@ -50,7 +57,7 @@ interface Gathered {
   readonly authority: StoredObject;
   readonly serving: StoredObject;
   readonly published: StoredObject;
-  readonly state: State;
+  readonly state: CertificateState;
 }
 
 class CallFailed extends Error {
@@ -65,8 +72,8 @@ class CallFailed extends Error {
 }
 
 export class CertificateKeeper {
-  readonly #options: KeeperOptions;
-  #state: State | undefined;
+  readonly #options: CertificateKeeperOptions;
+  #state: CertificateState | undefined;
   /**
    * Since when, by monotonic time, every cell is known to trust what is published. Of that very publication: one that another keeper
    * made, or whose answer was lost, may be trusted everywhere by the time it is seen.
@@ -74,12 +81,12 @@ export class CertificateKeeper {
   #trusted: { readonly fingerprint: string; readonly sinceMs: number } | undefined;
   #problem: string | undefined = "the certificates were not looked at yet";
 
-  constructor(options: KeeperOptions) {
+  constructor(options: CertificateKeeperOptions) {
     this.#options = options;
   }
 
   /** As last seen; undefined before the first look. */
-  get state(): State | undefined {
+  get state(): CertificateState | undefined {
     return this.#state;
   }
 
@@ -113,7 +120,7 @@ export class CertificateKeeper {
     }
   }
 
-  async #advance(): Promise<Step> {
+  async #advance(): Promise<CertificateStep> {
     const { ports, terms } = this.#options;
     const gathered = await this.#gather();
     const { state } = gathered;
@@ -123,7 +130,7 @@ export class CertificateKeeper {
     return step;
   }
 
-  #trustedForMs(state: State): number | undefined {
+  #trustedForMs(state: CertificateState): number | undefined {
     const nowMs = this.#options.ports.clock.monotonicMs();
     const fingerprint = fingerprintOf(state.published);
     if (state.trusted.size === 0 || untrusting(state).length > 0) this.#trusted = undefined;
@@ -138,7 +145,7 @@ export class CertificateKeeper {
       this.#read("configmaps", PUBLISHED_CONFIG_MAP),
       this.#read("configmaps", TRUSTED_CONFIG_MAP),
     ]);
-    const state: State = {
+    const state: CertificateState = {
       authority: pairOf(authority, "ca.crt", "ca.key"),
       rotationAsked: authority.metadata.annotations?.[ROTATE_CA_ANNOTATION] !== undefined,
       published: splitCertificates(published.data?.[PUBLISHED_KEY] ?? ""),
@@ -148,7 +155,7 @@ export class CertificateKeeper {
     return { authority, serving, published, state };
   }
 
-  async #take(step: Step, { authority, serving, published, state }: Gathered): Promise<void> {
+  async #take(step: CertificateStep, { authority, serving, published, state }: Gathered): Promise<void> {
     const { terms, ports } = this.#options;
     const nowMs = ports.clock.nowMs();
     const validity = (lifetimeMs: number) => ({ notBeforeMs: nowMs - BACKDATE_MS, notAfterMs: nowMs + lifetimeMs });

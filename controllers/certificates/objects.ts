@@ -1,7 +1,7 @@
 /** The four objects in which the certificates are kept, beside the webhook, and what is read of them. */
 import { createPrivateKey, X509Certificate } from "node:crypto";
 import * as v from "valibot";
-import type { KeyAndCertificate } from "../../shared/runtime/x509.ts";
+import type { KeyAndCertificate } from "../../shared/certificates/x509.ts";
 import { checker } from "../../shared/schema/check.ts";
 
 /** A Secret: the newest authority with its key (`ca.crt`, `ca.key`). Nobody reads it but who makes certificates. */

@@ -2,13 +2,13 @@
 import { X509Certificate } from "node:crypto";
 import type { Log } from "../../shared/observe/log.ts";
 import type { Metrics } from "../../shared/observe/metrics.ts";
-import type { CertificateKeeper, KeeperEvent } from "./keeper.ts";
+import type { CertificateEvent, CertificateKeeper } from "./keeper.ts";
 import { untrusting } from "./plan.ts";
 
 const STEPS = ["createAuthority", "publish", "issue"] as const;
 const FAILURES = ["conflict", "gone", "rejected", "unavailable"] as const;
 
-export function keeperObserver(metrics: Metrics, log: Log): (event: KeeperEvent) => void {
+export function keeperObserver(metrics: Metrics, log: Log): (event: CertificateEvent) => void {
   const steps = metrics.counter({
     name: "certificates_steps_total",
     help: "Authorities made and published, and serving certificates issued.",

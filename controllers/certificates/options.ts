@@ -1,6 +1,6 @@
-import { kubeconfigOptions, observeOptions } from "../../shared/runtime/common-options.ts";
-import { duration, list, option, text } from "../../shared/runtime/option-types.ts";
-import { defineOptions, type Values } from "../../shared/runtime/options.ts";
+import { kubeconfigOptions, observeOptions } from "../../shared/runtime/options/common-options.ts";
+import { duration, list, option, text } from "../../shared/runtime/options/option-types.ts";
+import { defineOptions, type OptionValues } from "../../shared/runtime/options/options.ts";
 import { version } from "../../shared/runtime/version.ts";
 
 const HOUR_MS = 3_600_000;
@@ -51,4 +51,4 @@ export const certificatesOptions = defineOptions({
       : [],
 });
 
-export type CertificatesOptions = Values<(typeof certificatesOptions)["options"]>;
+export type CertificatesFlags = OptionValues<(typeof certificatesOptions)["options"]>;

@@ -1,12 +1,16 @@
 import { describe, expect, test } from "vitest";
-import { fingerprintOf } from "../../shared/kube/ca-bundle.ts";
-import { createCertificateAuthority, issueCertificate, type KeyAndCertificate } from "../../shared/runtime/x509.ts";
-import { BACKDATE_MS, nextStep, type State, type Terms } from "./plan.ts";
+import { fingerprintOf } from "../../shared/certificates/ca-bundle.ts";
+import {
+  createCertificateAuthority,
+  issueCertificate,
+  type KeyAndCertificate,
+} from "../../shared/certificates/x509.ts";
+import { BACKDATE_MS, type CertificateState, type CertificateTerms, nextStep } from "./plan.ts";
 
 const HOUR_MS = 3_600_000;
 const NOW_MS = Date.UTC(2026, 0, 1);
 const NAME = "podseidon-webhook.podseidon-system.svc";
-const terms: Terms = {
+const terms: CertificateTerms = {
   authorityLifetimeMs: 1000 * HOUR_MS,
   servingLifetimeMs: 90 * HOUR_MS,
   overlapMs: HOUR_MS,
@@ -32,7 +36,7 @@ const early = authority(-48);
 const pems = (...pairs: readonly KeyAndCertificate[]): string[] => pairs.map((pair) => pair.certificatePem);
 
 interface Case {
-  readonly state: Partial<State>;
+  readonly state: Partial<CertificateState>;
   /** Cells that trust what is published, and cells that trust something else. */
   readonly trusting?: readonly string[];
   readonly untrusting?: readonly string[];

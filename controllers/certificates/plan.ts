@@ -7,8 +7,8 @@
  */
 import { X509Certificate } from "node:crypto";
 import { isIP } from "node:net";
-import { fingerprintOf } from "../../shared/kube/ca-bundle.ts";
-import type { KeyAndCertificate } from "../../shared/runtime/x509.ts";
+import { fingerprintOf } from "../../shared/certificates/ca-bundle.ts";
+import type { KeyAndCertificate } from "../../shared/certificates/x509.ts";
 
 /** Certificates are valid from so long before they are made: clocks differ. */
 export const BACKDATE_MS = 3_600_000;
@@ -20,7 +20,7 @@ const ROTATE_WITHIN = 2 / 3;
 /** Certificates of authorities that are published at once: the one before, and the newest. */
 const MAX_PUBLISHED = 2;
 
-export interface Terms {
+export interface CertificateTerms {
   readonly authorityLifetimeMs: number;
   readonly servingLifetimeMs: number;
   /** The least time between what one step publishes and the next one that rests on its having arrived. */
@@ -29,7 +29,7 @@ export interface Terms {
   readonly dnsNames: readonly string[];
 }
 
-export interface State {
+export interface CertificateState {
   /** The newest authority, with its key; undefined when there is none that can be read. */
   readonly authority: KeyAndCertificate | undefined;
   /** Somebody asked for a new authority. */
@@ -42,7 +42,7 @@ export interface State {
   readonly trusted: ReadonlyMap<string, string>;
 }
 
-export type Step =
+export type CertificateStep =
   /** `early`: what is there was made by a clock that was ahead, and is not valid yet. */
   | { readonly kind: "createAuthority"; readonly reason: "missing" | "early" | "expiring" | "asked" }
   | { readonly kind: "publish"; readonly certificates: readonly string[] }
@@ -55,13 +55,18 @@ export type Step =
   | { readonly kind: "none" };
 
 /** Those that do not trust what is published; the names of cells, sorted. */
-export function untrusting({ published, trusted }: State): string[] {
+export function untrusting({ published, trusted }: CertificateState): string[] {
   const fingerprint = fingerprintOf(published);
   return [...trusted].flatMap(([cell, known]) => (known === fingerprint ? [] : [cell])).sort();
 }
 
 /** `trustedForMs`: for how long it has been known that every cell trusts what is published; undefined when one does not. */
-export function nextStep(state: State, terms: Terms, nowMs: number, trustedForMs: number | undefined): Step {
+export function nextStep(
+  state: CertificateState,
+  terms: CertificateTerms,
+  nowMs: number,
+  trustedForMs: number | undefined,
+): CertificateStep {
   const { authority, serving } = state;
   if (authority === undefined) return { kind: "createAuthority", reason: "missing" };
   const newest = new X509Certificate(authority.certificatePem);
@@ -88,12 +93,12 @@ export function nextStep(state: State, terms: Terms, nowMs: number, trustedForMs
 
 /** No rotation is under way: the newest authority is in use. */
 function keepUp(
-  { rotationAsked }: State,
-  terms: Terms,
+  { rotationAsked }: CertificateState,
+  terms: CertificateTerms,
   newest: X509Certificate,
   certificate: X509Certificate,
   nowMs: number,
-): Step {
+): CertificateStep {
   // Every replica has loaded the certificate before the authority of the one before it can be forgotten.
   const settled = certificate.validFromDate.getTime() + BACKDATE_MS + terms.overlapMs <= nowMs;
   const isOld = isDue(newest, RENEW_AT, nowMs);
@@ -111,7 +116,7 @@ function keepUp(
 
 /** The newest authority, and before it the one whose certificate is being served, or was until the last change. */
 function toPublish(
-  { published }: State,
+  { published }: CertificateState,
   newest: string,
   serving: X509Certificate | undefined,
   nowMs: number,

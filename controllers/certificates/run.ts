@@ -1,14 +1,14 @@
 /** What makes certificates, as a process: options, access to the cluster, life and observation. */
 
-import { accessOrExit } from "../../shared/kube/access-or-exit.ts";
-import { ApiClient } from "../../shared/kube/api.ts";
-import { createHttpsTransport } from "../../shared/kube/https-transport.ts";
+import { ApiClient } from "../../shared/kube/client/api-client.ts";
+import { createHttpsTransport } from "../../shared/kube/client/https-transport.ts";
+import { accessOrExit } from "../../shared/kube/credentials/access-or-exit.ts";
 import { createLog } from "../../shared/observe/log.ts";
 import { Metrics } from "../../shared/observe/metrics.ts";
 import { processHealth } from "../../shared/observe/process-health.ts";
 import { observeLifecycle } from "../../shared/observe/process-observer.ts";
-import { commandLine } from "../../shared/runtime/command-line.ts";
 import { Lifecycle } from "../../shared/runtime/lifecycle.ts";
+import { commandLine } from "../../shared/runtime/options/command-line.ts";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
 import { systemProcess } from "../../shared/runtime/system-process.ts";
 import { version } from "../../shared/runtime/version.ts";

@@ -1,17 +1,17 @@
 /**
- * The generator of one core cluster: a candidate for the lease, and one {@link Term} of work each time that it leads. Takes its
+ * The generator of one core cluster: a candidate for the lease, and one {@link GeneratorTerm} of work each time that it leads. Takes its
  * ports, so that a simulation can run it.
  */
-import { LeaderElector } from "../../shared/kube/leader-election.ts";
+import { LeaderElector } from "../../shared/kube/election/leader-election.ts";
 import { GENERATOR_LEASE } from "../../shared/schema/annotations.ts";
+import { GeneratorTerm } from "./generator-term.ts";
 import type { GeneratorSetup } from "./setup.ts";
-import { Term } from "./term.ts";
 
 export class Generator {
   readonly #setup: GeneratorSetup;
   readonly #elector: LeaderElector | undefined;
   readonly #stopping = new AbortController();
-  #term: Term | undefined;
+  #term: GeneratorTerm | undefined;
   #work: Promise<void> = Promise.resolve();
 
   constructor(setup: GeneratorSetup) {
@@ -59,7 +59,7 @@ export class Generator {
     const before = this.#work;
     this.#work = before.then(async () => {
       const mayWrite = (): boolean => !signal.aborted && (this.#elector?.isLeader() ?? true);
-      this.#term = new Term(this.#setup, mayWrite);
+      this.#term = new GeneratorTerm(this.#setup, mayWrite);
       await this.#term.run(signal);
       this.#term = undefined;
     });

@@ -1,12 +1,12 @@
 /** The generator's metrics, log lines and Kubernetes Events, made from what it tells (`events.ts`). */
-import type { LeaderEvent } from "../../shared/kube/leader-election.ts";
-import type { WatchEvent } from "../../shared/kube/watch-event.ts";
-import type { EventRecorder } from "../../shared/observe/events.ts";
+import type { LeaderEvent } from "../../shared/kube/election/leader-election.ts";
+import type { WatchEvent } from "../../shared/kube/stream/watch-event.ts";
+import type { EventRecorder } from "../../shared/observe/event-recorder.ts";
 import type { Log } from "../../shared/observe/log.ts";
 import type { Metrics } from "../../shared/observe/metrics.ts";
-import type { QueueEvent } from "../../shared/runtime/queue.ts";
+import type { QueueEvent } from "../../shared/runtime/work-queue.ts";
 import { GROUP, KIND, VERSION } from "../../shared/schema/annotations.ts";
-import type { GeneratorEvent } from "./events.ts";
+import type { GeneratorEvent } from "./protectors/events.ts";
 import type { GeneratorObserver } from "./setup.ts";
 
 const WRITES = [

@@ -3,14 +3,14 @@ import {
   kubeconfigOptions,
   leaderElectionOptions,
   observeOptions,
-} from "../../shared/runtime/common-options.ts";
-import { boolean, integer, list, option, text } from "../../shared/runtime/option-types.ts";
-import { defineOptions, type Values } from "../../shared/runtime/options.ts";
+} from "../../shared/runtime/options/common-options.ts";
+import { boolean, integer, list, option, text } from "../../shared/runtime/options/option-types.ts";
+import { defineOptions, type OptionValues } from "../../shared/runtime/options/options.ts";
 import { version } from "../../shared/runtime/version.ts";
 import { PROTECT_ANNOTATION, PROTECT_LABEL } from "../../shared/schema/annotations.ts";
-import { KINDS } from "./plugins/all.ts";
-import { parseScalable } from "./plugins/scalable.ts";
-import { parseSelectorText } from "./selector-text.ts";
+import { KINDS } from "./sources/plugins/all.ts";
+import { parseScalable } from "./sources/plugins/scalable.ts";
+import { parseSelectorText } from "./sources/selector-text.ts";
 
 /** The generator's options (design 7, 11, 12). */
 export const generatorOptions = defineOptions({
@@ -63,4 +63,4 @@ export const generatorOptions = defineOptions({
   ],
 });
 
-export type GeneratorOptions = Values<(typeof generatorOptions)["options"]>;
+export type GeneratorFlags = OptionValues<(typeof generatorOptions)["options"]>;

@@ -1,22 +1,22 @@
 import { hostname } from "node:os";
-import { accessOrExit } from "../../shared/kube/access-or-exit.ts";
-import type { ClusterAccess } from "../../shared/kube/cluster-access.ts";
-import { createHttpsTransport } from "../../shared/kube/https-transport.ts";
-import { EventRecorder } from "../../shared/observe/events.ts";
+import { createHttpsTransport } from "../../shared/kube/client/https-transport.ts";
+import { accessOrExit } from "../../shared/kube/credentials/access-or-exit.ts";
+import type { ClusterAccess } from "../../shared/kube/credentials/cluster-access.ts";
+import { EventRecorder } from "../../shared/observe/event-recorder.ts";
 import { createLog } from "../../shared/observe/log.ts";
 import { Metrics } from "../../shared/observe/metrics.ts";
 import { processHealth } from "../../shared/observe/process-health.ts";
 import { observeKubernetesEvents, observeLifecycle } from "../../shared/observe/process-observer.ts";
-import { commandLine } from "../../shared/runtime/command-line.ts";
 import { Lifecycle } from "../../shared/runtime/lifecycle.ts";
+import { commandLine } from "../../shared/runtime/options/command-line.ts";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
 import { systemProcess } from "../../shared/runtime/system-process.ts";
 import { version } from "../../shared/runtime/version.ts";
 import { Generator } from "./generator.ts";
 import { generatorObserver, stateMetrics } from "./observe.ts";
-import { type GeneratorOptions, generatorOptions } from "./options.ts";
-import { plugins } from "./plugins/all.ts";
-import type { Election } from "./setup.ts";
+import { type GeneratorFlags, generatorOptions } from "./options.ts";
+import type { ElectionSettings } from "./setup.ts";
+import { plugins } from "./sources/plugins/all.ts";
 
 const COMPONENT = "podseidon-generator";
 const DEFAULT_NAMESPACE = "podseidon-system";
@@ -25,7 +25,7 @@ const GRACE_MS = 20_000;
 const LAST_EVENTS_MS = 2_000;
 const OTHER_CALLS = 4;
 
-function election(options: GeneratorOptions, cluster: ClusterAccess): Election | undefined {
+function election(options: GeneratorFlags, cluster: ClusterAccess): ElectionSettings | undefined {
   if (!options.leaderElect) return undefined;
   return {
     namespace: options.leaderElectNamespace ?? cluster.namespace ?? DEFAULT_NAMESPACE,

@@ -1,13 +1,14 @@
 /** What a generator is given: its cluster, its plugins, and who listens. */
-import type { LeaderEvent } from "../../shared/kube/leader-election.ts";
-import type { Transport } from "../../shared/kube/transport.ts";
-import type { WatchEvent } from "../../shared/kube/watch-event.ts";
-import type { Ports } from "../../shared/runtime/clock.ts";
-import type { QueueEvent } from "../../shared/runtime/queue.ts";
-import type { GeneratorEvent } from "./events.ts";
-import type { SourcePlugin } from "./source.ts";
 
-export interface Election {
+import type { Transport } from "../../shared/kube/client/transport.ts";
+import type { LeaderEvent } from "../../shared/kube/election/leader-election.ts";
+import type { WatchEvent } from "../../shared/kube/stream/watch-event.ts";
+import type { Ports } from "../../shared/runtime/clock.ts";
+import type { QueueEvent } from "../../shared/runtime/work-queue.ts";
+import type { GeneratorEvent } from "./protectors/events.ts";
+import type { SourcePlugin } from "./sources/protection-source.ts";
+
+export interface ElectionSettings {
   readonly namespace: string;
   /** Unique among the candidates. */
   readonly identity: string;
@@ -28,7 +29,7 @@ export interface GeneratorSetup {
   readonly ports: Ports;
   readonly plugins: readonly SourcePlugin[];
   /** Undefined: it leads from the start. */
-  readonly election: Election | undefined;
+  readonly election: ElectionSettings | undefined;
   readonly concurrency: number;
   /** Where the register of releases is; `podseidon-system` by default. */
   readonly registerNamespace?: string;

@@ -2,8 +2,9 @@
  * Whether the trigger is needed at all (design 8): a server that sends bookmarks moves a quiet stream by itself. Looked at now and then
  * by watching the dummy pod as an aggregator watches pods, for one stream.
  */
-import { ListWatch } from "../../shared/kube/list-watch.ts";
-import type { Transport } from "../../shared/kube/transport.ts";
+
+import type { Transport } from "../../shared/kube/client/transport.ts";
+import { Reflector } from "../../shared/kube/informer/reflector.ts";
 import { type Ports, sleep } from "../../shared/runtime/clock.ts";
 import { parsePod } from "../../shared/schema/parse-pod.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
@@ -35,7 +36,7 @@ async function probeOnce(options: BookmarkProbeOptions, signal: AbortSignal): Pr
   const { transport, ports, namespace, podName } = options;
   const stop = new AbortController();
   let sends: boolean | undefined;
-  const source = new ListWatch<Pod>({
+  const source = new Reflector<Pod>({
     name: "the dummy pod",
     transport,
     ports,

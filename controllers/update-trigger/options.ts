@@ -3,9 +3,9 @@ import {
   kubeconfigOptions,
   leaderElectionOptions,
   observeOptions,
-} from "../../shared/runtime/common-options.ts";
-import { duration, list, option, text } from "../../shared/runtime/option-types.ts";
-import { defineOptions, type Values } from "../../shared/runtime/options.ts";
+} from "../../shared/runtime/options/common-options.ts";
+import { duration, list, option, text } from "../../shared/runtime/options/option-types.ts";
+import { defineOptions, type OptionValues } from "../../shared/runtime/options/options.ts";
 import { version } from "../../shared/runtime/version.ts";
 import { UPDATE_TRIGGER_POD } from "../../shared/schema/annotations.ts";
 
@@ -50,4 +50,4 @@ export const triggerOptions = defineOptions({
   ],
 });
 
-export type TriggerOptions = Values<(typeof triggerOptions)["options"]>;
+export type UpdateTriggerFlags = OptionValues<(typeof triggerOptions)["options"]>;

@@ -1,18 +1,18 @@
 /** The update trigger as a process: options, access to the cell, life and observation. */
 
-import { accessOrExit } from "../../shared/kube/access-or-exit.ts";
-import { ApiClient } from "../../shared/kube/api.ts";
-import { createHttpsTransport } from "../../shared/kube/https-transport.ts";
+import { ApiClient } from "../../shared/kube/client/api-client.ts";
+import { createHttpsTransport } from "../../shared/kube/client/https-transport.ts";
+import { accessOrExit } from "../../shared/kube/credentials/access-or-exit.ts";
 import { createLog, type Log } from "../../shared/observe/log.ts";
 import { Metrics } from "../../shared/observe/metrics.ts";
 import { processHealth } from "../../shared/observe/process-health.ts";
 import { observeLeaderElection, observeLifecycle } from "../../shared/observe/process-observer.ts";
-import { commandLine } from "../../shared/runtime/command-line.ts";
 import { Lifecycle } from "../../shared/runtime/lifecycle.ts";
+import { commandLine } from "../../shared/runtime/options/command-line.ts";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
 import { systemProcess } from "../../shared/runtime/system-process.ts";
 import { version } from "../../shared/runtime/version.ts";
-import { Leadership } from "../leadership.ts";
+import { LeaderTerm } from "../leader-term.ts";
 import { probeBookmarks } from "./bookmarks.ts";
 import { parseLabels, triggerOptions } from "./options.ts";
 import { TRIGGER_ACTIONS, type TriggerEvent, UpdateTrigger } from "./trigger.ts";
@@ -102,7 +102,7 @@ export async function run(): Promise<number> {
     lease: COMPONENT,
     observer: observeLeaderElection(metrics, log),
   };
-  const leadership = new Leadership(election, work);
+  const leadership = new LeaderTerm(election, work);
   metrics.gaugeFrom(
     { name: "update_trigger_age_seconds", help: "Time since the last patch; absent on a standby." },
     (set) => {

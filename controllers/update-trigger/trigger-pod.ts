@@ -1,5 +1,5 @@
 import * as v from "valibot";
-import { formatTriggerMark, parseTriggerMark, type TriggerMark } from "../../shared/decide/trigger-mark.ts";
+import { formatTriggerMark, parseTriggerMark, type TriggerMark } from "../../shared/decide/settling/trigger-mark.ts";
 import {
   PART_OF_LABEL,
   PART_OF_PODSEIDON,

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { isForked, parseTriggerMark, type TriggerMark } from "../../shared/decide/trigger-mark.ts";
-import type { ApiResult } from "../../shared/kube/api-result.ts";
+import { isForked, parseTriggerMark, type TriggerMark } from "../../shared/decide/settling/trigger-mark.ts";
+import type { ApiResult } from "../../shared/kube/client/api-result.ts";
 import {
   PART_OF_LABEL,
   UPDATE_TRIGGER_ANNOTATION,

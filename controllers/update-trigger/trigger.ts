@@ -1,6 +1,6 @@
-import { isForked, nextTriggerMark, type TriggerMark } from "../../shared/decide/trigger-mark.ts";
-import type { ApiClient } from "../../shared/kube/api.ts";
-import type { ApiFailure, ApiResult } from "../../shared/kube/api-result.ts";
+import { isForked, nextTriggerMark, type TriggerMark } from "../../shared/decide/settling/trigger-mark.ts";
+import type { ApiClient } from "../../shared/kube/client/api-client.ts";
+import type { ApiFailure, ApiResult } from "../../shared/kube/client/api-result.ts";
 import { Backoff } from "../../shared/runtime/backoff.ts";
 import { type Ports, sleep } from "../../shared/runtime/clock.ts";
 import { newTriggerPod, parseTriggerPod, type TriggerPod, triggerPatch } from "./trigger-pod.ts";

@@ -9,7 +9,9 @@ import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { build } from "../build.ts";
 import { Cluster } from "../control-plane/cluster.ts";
+import { type AggregatorContender, CELL, ourSide, theirSide } from "./aggregator-contenders.ts";
 import {
+  type BenchSize,
   changeLatencies,
   clearStatuses,
   eventLoopDelayMs,
@@ -17,15 +19,13 @@ import {
   p50,
   p99,
   restoreReadiness,
-  type Size,
   timeToCounted,
   underLoad,
 } from "./aggregator-measure.ts";
-import { CELL, ourSide, type Side, theirSide } from "./aggregator-sides.ts";
 import { BARE_CLUSTER, PROTECTORS } from "./cell-fixture.ts";
+import { peersDirectory, unpackPeer } from "./measuring-tools.ts";
 import { processFigures } from "./process-figures.ts";
 import { ProtectorWatch } from "./protector-watch.ts";
-import { peersDirectory, unpackPeer } from "./rods.ts";
 import { storeCell } from "./stored-cell.ts";
 import { median, ratio, table } from "./table.ts";
 
@@ -63,7 +63,7 @@ type Part = (typeof PARTS)[number];
 const UPSTREAM_FLIPS = 12;
 
 interface Work {
-  readonly size: Size;
+  readonly size: BenchSize;
   readonly parts: ReadonlySet<Part>;
   readonly flips: number;
   readonly rate: number;
@@ -139,15 +139,20 @@ async function bareCluster(): Promise<Cluster> {
   return cluster;
 }
 
-async function fill(cluster: Cluster, size: Size): Promise<void> {
+async function fill(cluster: Cluster, size: BenchSize): Promise<void> {
   const startMs = performance.now();
   await storeCell(cluster, size);
   const seconds = ((performance.now() - startMs) / 1000).toFixed(0);
   process.stdout.write(`${size.pods} pods and ${size.protectors} protectors are there after ${seconds} s\n`);
 }
 
-async function compare(cluster: Cluster, sides: readonly Side[], work: Work, rounds: number): Promise<void> {
-  const results = new Map<Side, Figures[]>();
+async function compare(
+  cluster: Cluster,
+  sides: readonly AggregatorContender[],
+  work: Work,
+  rounds: number,
+): Promise<void> {
+  const results = new Map<AggregatorContender, Figures[]>();
   for (let round = 0; round < rounds; round++) {
     for (const side of round % 2 === 0 ? sides.toReversed() : sides) {
       // The long measurements once; starts as often as rounds.
@@ -162,7 +167,7 @@ async function compare(cluster: Cluster, sides: readonly Side[], work: Work, rou
   report(sides, results, work);
 }
 
-async function measure(cluster: Cluster, side: Side, work: Work, isLong: boolean): Promise<Figures> {
+async function measure(cluster: Cluster, side: AggregatorContender, work: Work, isLong: boolean): Promise<Figures> {
   const { admin } = cluster;
   await using watch = await ProtectorWatch.start(cluster.kubeconfig, CELL);
   const { process: aggregator, metricsUrl } = await side.process();
@@ -202,7 +207,11 @@ function megabytes(bytes: number): string {
   return (bytes / MEGABYTE).toFixed(0);
 }
 
-function report(sides: readonly Side[], results: ReadonlyMap<Side, readonly Figures[]>, work: Work): void {
+function report(
+  sides: readonly AggregatorContender[],
+  results: ReadonlyMap<AggregatorContender, readonly Figures[]>,
+  work: Work,
+): void {
   const rows: string[][] = [];
   const row = (name: string, of: (figures: Figures) => number | undefined, digits: number): void => {
     const values = sides.map((side) => {
@@ -238,7 +247,7 @@ function report(sides: readonly Side[], results: ReadonlyMap<Side, readonly Figu
 }
 
 /** How start-up grows with the cell, for this project alone. */
-async function growing(cluster: Cluster, ours: Side): Promise<void> {
+async function growing(cluster: Cluster, ours: AggregatorContender): Promise<void> {
   const rows: string[][] = [];
   for (const pods of [10_000, 30_000, 100_000]) {
     const size = { pods, protectors: pods / 10 };

@@ -1,12 +1,12 @@
 /** What is measured of one aggregator, whichever it is: the same work, seen from outside. */
 import { setTimeout as delay } from "node:timers/promises";
-import type { ApiClient } from "../control-plane/api-client.ts";
+import type { ClusterClient } from "../control-plane/api-client.ts";
 import { each, PODS, PROTECTORS, podName, protectorName, readiness } from "./cell-fixture.ts";
 import { processFigures } from "./process-figures.ts";
 import type { ProtectorWatch } from "./protector-watch.ts";
 import { quantile } from "./table.ts";
 
-export interface Size {
+export interface BenchSize {
   readonly pods: number;
   readonly protectors: number;
 }
@@ -18,7 +18,7 @@ const MOST_UNDER_WAY = 16;
 const BLANK = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 };
 
 /** Takes every count away, so that the next side starts where the first did. */
-export async function clearStatuses(admin: ApiClient, { protectors }: Size): Promise<void> {
+export async function clearStatuses(admin: ClusterClient, { protectors }: BenchSize): Promise<void> {
   await each(protectors, async (index) => {
     await admin.call("PATCH", `${PROTECTORS}/${protectorName(index)}/status`, {
       status: { cells: [], summary: BLANK, conditions: null, observedGeneration: null },
@@ -29,7 +29,7 @@ export async function clearStatuses(admin: ApiClient, { protectors }: Size): Pro
 /** Milliseconds from now until every protector has the right count; NaN when that takes too long. */
 export async function timeToCounted(
   watch: ProtectorWatch,
-  { pods, protectors }: Size,
+  { pods, protectors }: BenchSize,
   sinceMs: number,
 ): Promise<number> {
   const want = pods / protectors;
@@ -44,9 +44,9 @@ export async function timeToCounted(
 
 /** Milliseconds from each of `count` readiness changes to the protector's status, one change at a time. */
 export async function changeLatencies(
-  admin: ApiClient,
+  admin: ClusterClient,
   watch: ProtectorWatch,
-  size: Size,
+  size: BenchSize,
   count: number,
 ): Promise<number[]> {
   const latencies: number[] = [];
@@ -75,9 +75,9 @@ export interface LoadFigures {
 
 /** `rate` readiness changes a second for `seconds`, spread over all protectors; some are timed. */
 export async function underLoad(
-  admin: ApiClient,
+  admin: ClusterClient,
   watch: ProtectorWatch,
-  size: Size,
+  size: BenchSize,
   rate: number,
   seconds: number,
   pid: number,
@@ -135,7 +135,7 @@ export async function underLoad(
 }
 
 /** Makes every pod of the load ready again. */
-export async function restoreReadiness(admin: ApiClient, { protectors }: Size): Promise<void> {
+export async function restoreReadiness(admin: ClusterClient, { protectors }: BenchSize): Promise<void> {
   await each(protectors, async (index) => {
     await admin.call("PATCH", `${PODS}/${podName(index)}/status`, readiness(true));
   });

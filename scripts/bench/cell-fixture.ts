@@ -1,5 +1,5 @@
 /** A cell full of Ready pods with their protectors, for benchmarks of an aggregator. */
-import type { ApiClient } from "../control-plane/api-client.ts";
+import type { ClusterClient } from "../control-plane/api-client.ts";
 
 export const NAMESPACE = "default";
 export const PROTECTORS = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors`;
@@ -58,7 +58,7 @@ export function readiness(ready: boolean): unknown {
   };
 }
 
-export async function createProtectors(admin: ApiClient, from: number, to: number): Promise<void> {
+export async function createProtectors(admin: ClusterClient, from: number, to: number): Promise<void> {
   await each(to - from, async (offset) => {
     const index = from + offset;
     await admin.call("POST", PROTECTORS, {
@@ -72,7 +72,7 @@ export async function createProtectors(admin: ApiClient, from: number, to: numbe
 
 /** Pods `from` to `to - 1`, about 3 KB each as JSON, pod `i` under protector `protectorOf(i)`. */
 export async function createPods(
-  admin: ApiClient,
+  admin: ClusterClient,
   from: number,
   to: number,
   protectorOf: (pod: number) => number,

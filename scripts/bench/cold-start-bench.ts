@@ -12,7 +12,7 @@ import { parseArgs } from "node:util";
 import { build } from "../build.ts";
 import { Cluster } from "../control-plane/cluster.ts";
 import { reservePort } from "../control-plane/ports.ts";
-import { servingFiles } from "../product/component.ts";
+import { servingFiles } from "../environment/component.ts";
 import { median, ratio, table } from "./table.ts";
 
 const ROOT = resolve(import.meta.dirname, "../..");

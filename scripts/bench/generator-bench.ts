@@ -8,9 +8,9 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { build } from "../build.ts";
-import type { ApiClient } from "../control-plane/api-client.ts";
+import type { ClusterClient } from "../control-plane/api-client.ts";
 import { Cluster } from "../control-plane/cluster.ts";
-import { Component } from "../product/component.ts";
+import { Component } from "../environment/component.ts";
 import { BARE_CLUSTER, each, NAMESPACE, PROTECTORS } from "./cell-fixture.ts";
 import { MinimumWatch } from "./minimum-watch.ts";
 import { processFigures } from "./process-figures.ts";
@@ -93,7 +93,7 @@ function generator(cluster: Cluster, bundles: string, name: string, extra: reado
 }
 
 /** What an apiserver counted of changing calls to Deployments and protectors. */
-async function writes(admin: ApiClient): Promise<number> {
+async function writes(admin: ClusterClient): Promise<number> {
   const { text } = await admin.request("GET", "/metrics");
   let sum = 0;
   for (const line of text.split("\n")) {

@@ -2,9 +2,9 @@
 import { parseArgs } from "node:util";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
-import { type CompiledSelector, compileSelector } from "../../shared/decide/selector.ts";
-import { LabelIndex, type Labelled } from "../../shared/kube/pod-index.ts";
-import { SelectorIndex } from "../../shared/kube/set-trie.ts";
+import { type CompiledSelector, compileSelector } from "../../shared/decide/availability/selector.ts";
+import { LabelIndex, type Labelled } from "../../shared/kube/selectors/label-index.ts";
+import { SelectorIndex } from "../../shared/kube/selectors/set-trie.ts";
 import type { LabelSelector } from "../../shared/schema/podprotector.ts";
 import { quantile, table } from "./table.ts";
 

@@ -1,8 +1,8 @@
 /** Sees what a generator requires, as it is written: the `minAvailable` of each protector of one namespace. */
-import { createHttpsTransport } from "../../shared/kube/https-transport.ts";
-import { loadClusterAccess } from "../../shared/kube/kubeconfig.ts";
-import { ListWatch } from "../../shared/kube/list-watch.ts";
-import type { Transport } from "../../shared/kube/transport.ts";
+import { createHttpsTransport } from "../../shared/kube/client/https-transport.ts";
+import type { Transport } from "../../shared/kube/client/transport.ts";
+import { loadClusterAccess } from "../../shared/kube/credentials/kubeconfig.ts";
+import { Reflector } from "../../shared/kube/informer/reflector.ts";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
 import { parsePodProtector } from "../../shared/schema/parse-podprotector.ts";
 
@@ -14,13 +14,13 @@ interface Minimum {
 }
 
 export class MinimumWatch implements AsyncDisposable {
-  readonly #source: ListWatch<Minimum>;
+  readonly #source: Reflector<Minimum>;
   readonly #transport: Transport;
   #changed: () => void = () => {};
 
   private constructor(transport: Transport, path: string) {
     this.#transport = transport;
-    this.#source = new ListWatch({
+    this.#source = new Reflector({
       name: "protectors",
       transport,
       ports: systemPorts,

@@ -1,8 +1,8 @@
 /** Sees what a cell's aggregator publishes, as it is published. */
-import { createHttpsTransport } from "../../shared/kube/https-transport.ts";
-import { loadClusterAccess } from "../../shared/kube/kubeconfig.ts";
-import { ListWatch } from "../../shared/kube/list-watch.ts";
-import type { Transport } from "../../shared/kube/transport.ts";
+import { createHttpsTransport } from "../../shared/kube/client/https-transport.ts";
+import type { Transport } from "../../shared/kube/client/transport.ts";
+import { loadClusterAccess } from "../../shared/kube/credentials/kubeconfig.ts";
+import { Reflector } from "../../shared/kube/informer/reflector.ts";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
 import { parsePodProtector } from "../../shared/schema/parse-podprotector.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
@@ -15,7 +15,7 @@ interface Waiter {
 
 /** Follows every protector of the benchmark's namespace. */
 export class ProtectorWatch implements AsyncDisposable {
-  readonly #source: ListWatch<PodProtector>;
+  readonly #source: Reflector<PodProtector>;
   readonly #transport: Transport;
   readonly #cell: string;
   readonly #available = new Map<string, number>();
@@ -26,7 +26,7 @@ export class ProtectorWatch implements AsyncDisposable {
   private constructor(transport: Transport, cell: string) {
     this.#transport = transport;
     this.#cell = cell;
-    this.#source = new ListWatch({
+    this.#source = new Reflector({
       name: "protectors",
       transport,
       ports: systemPorts,

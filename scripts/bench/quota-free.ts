@@ -4,7 +4,7 @@
  */
 import { setTimeout as delay } from "node:timers/promises";
 import type { Cluster } from "../control-plane/cluster.ts";
-import { CELL, type Side } from "./aggregator-sides.ts";
+import { type AggregatorContender, CELL } from "./aggregator-contenders.ts";
 import { createPods, createProtectors, each, PODS, PROTECTORS, podName, protectorName } from "./cell-fixture.ts";
 import { row } from "./goals.ts";
 import { ProtectorWatch } from "./protector-watch.ts";
@@ -22,7 +22,7 @@ const FREE_WITHIN_MS = 60_000;
 export interface Pair {
   /** `https://HOST:PORT` of a webhook. */
   readonly webhook: string;
-  readonly aggregator: Side;
+  readonly aggregator: AggregatorContender;
 }
 
 export interface QuotaFree {

@@ -2,8 +2,8 @@
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { Cluster } from "../control-plane/cluster.ts";
-import { Estate } from "../product/estate.ts";
-import { deploy, drain, type Figures, type Place, roll } from "./rollout.ts";
+import { TestEnvironment } from "../environment/environment.ts";
+import { deploy, drain, type Figures, type RolloutSite, roll } from "./rollout.ts";
 import { ratio, table } from "./table.ts";
 
 const ROLLED = 200;
@@ -38,7 +38,7 @@ export async function rolloutTable(): Promise<string> {
 }
 
 async function withProject(): Promise<Both> {
-  await using estate = await Estate.start({ cells: ["cell"], single: true, cell: CELL });
+  await using estate = await TestEnvironment.start({ cells: ["cell"], single: true, cell: CELL });
   return await both(estate);
 }
 
@@ -48,7 +48,7 @@ async function withoutProject(): Promise<Both> {
   return await both({ core, webhooks: [] });
 }
 
-async function both(place: Place): Promise<Both> {
+async function both(place: RolloutSite): Promise<Both> {
   await deploy(place, "web", ROLLED);
   const rolled = await roll(place, "web", ROLLED, "app:2");
   await place.core.kubectl(["delete", "podprotector/web", "deployment/web"]);

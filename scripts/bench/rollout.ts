@@ -1,12 +1,12 @@
 /** A rolling update and a drain as users do them, on an installation of one cluster; with and without the project in the way. */
 import type { Cluster } from "../control-plane/cluster.ts";
-import type { WebhookReplica } from "../product/webhook.ts";
+import type { WebhookReplica } from "../environment/webhook-process.ts";
 
 const NAMESPACE = "default";
 const FINISH_WITHIN_MS = 300_000;
 
 /** Where it happens: an estate, or a cluster that has the CRD and nothing else of the project. */
-export interface Place {
+export interface RolloutSite {
   readonly core: Cluster;
   readonly webhooks: readonly Pick<WebhookReplica, "component">[];
 }
@@ -18,7 +18,7 @@ export interface Figures {
 }
 
 /** Creates a Deployment of `replicas`, and its protector as the Deployment controller's maxUnavailable of 25% implies. */
-export async function deploy(estate: Place, name: string, replicas: number): Promise<void> {
+export async function deploy(estate: RolloutSite, name: string, replicas: number): Promise<void> {
   const labels = { app: name };
   const template = {
     metadata: { labels },
@@ -42,7 +42,7 @@ export async function deploy(estate: Place, name: string, replicas: number): Pro
 }
 
 /** Rolls the Deployment to another image and waits until the rollout is complete. */
-export async function roll(estate: Place, name: string, replicas: number, image: string): Promise<Figures> {
+export async function roll(estate: RolloutSite, name: string, replicas: number, image: string): Promise<Figures> {
   return measured(estate, async () => {
     const spec = { template: { spec: { containers: [{ name: "app", image }] } } };
     await estate.core.admin.call(
@@ -56,7 +56,7 @@ export async function roll(estate: Place, name: string, replicas: number, image:
 }
 
 /** `kubectl drain` of one node, until it has ended and the workload is whole again; rejects when kubectl gives up. */
-export async function drain(estate: Place, node: string, name: string, replicas: number): Promise<Figures> {
+export async function drain(estate: RolloutSite, node: string, name: string, replicas: number): Promise<Figures> {
   const figures = await measured(estate, async () => {
     const result = await estate.core.kubectl(["drain", node, "--ignore-daemonsets", "--timeout=280s"], {
       timeoutMs: FINISH_WITHIN_MS,
@@ -68,7 +68,7 @@ export async function drain(estate: Place, node: string, name: string, replicas:
   return figures;
 }
 
-async function measured(estate: Place, work: () => Promise<void>): Promise<Figures> {
+async function measured(estate: RolloutSite, work: () => Promise<void>): Promise<Figures> {
   const before = await refusals(estate);
   const startedMs = performance.now();
   await work();
@@ -76,7 +76,7 @@ async function measured(estate: Place, work: () => Promise<void>): Promise<Figur
 }
 
 /** Deletions and evictions that were refused since the replicas started, busy answers included. */
-export async function refusals(estate: Place): Promise<number> {
+export async function refusals(estate: RolloutSite): Promise<number> {
   let sum = 0;
   for (const { component } of estate.webhooks) {
     for (const outcome of ["denied", "busy"])

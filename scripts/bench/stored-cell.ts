@@ -5,7 +5,7 @@
 import { randomUUID } from "node:crypto";
 import { field } from "../control-plane/api-client.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
-import type { Size } from "./aggregator-measure.ts";
+import type { BenchSize } from "./aggregator-measure.ts";
 import {
   appOf,
   createPods,
@@ -32,7 +32,7 @@ interface Original {
 }
 
 /** Pods and protectors as {@link createPods} and {@link createProtectors} make them; those of the same numbers are replaced, and uncounted. */
-export async function storeCell(cluster: Cluster, { pods, protectors }: Size): Promise<void> {
+export async function storeCell(cluster: Cluster, { pods, protectors }: BenchSize): Promise<void> {
   const { admin } = cluster;
   await createProtectors(admin, ORIGINAL, ORIGINAL + 1);
   await createPods(admin, ORIGINAL, ORIGINAL + 1, () => ORIGINAL);

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import type { Cluster } from "../control-plane/cluster.ts";
 import { ManagedProcess } from "../control-plane/managed-process.ts";
 import { reservePort } from "../control-plane/ports.ts";
-import { servingFiles } from "../product/component.ts";
+import { servingFiles } from "../environment/component.ts";
 
 const START_TIMEOUT_MS = 30_000;
 const CORE_RATE = ["--core-kube-qps", "5000", "--core-kube-burst", "5000"];

@@ -10,21 +10,21 @@ import { parseArgs } from "node:util";
 import { build } from "../build.ts";
 import { Cluster } from "../control-plane/cluster.ts";
 import {
-  type Side as AggregatorSide,
+  type AggregatorContender as AggregatorSide,
   ourSide as ourAggregator,
   theirSide as theirAggregator,
-} from "./aggregator-sides.ts";
+} from "./aggregator-contenders.ts";
 import { BARE_CLUSTER } from "./cell-fixture.ts";
 import { HEADER, row } from "./goals.ts";
 import { type LoadRun, loadgen } from "./loadgen.ts";
+import { buildRod, peersDirectory, rodsDirectory, unpackPeer } from "./measuring-tools.ts";
 import { processFigures } from "./process-figures.ts";
 import { type Pair, quotaFreeRows } from "./quota-free.ts";
 import { reservedObject } from "./reserved-object.ts";
-import { buildRod, peersDirectory, rodsDirectory, unpackPeer } from "./rods.ts";
 import { rolloutTable } from "./rollout-table.ts";
 import { median, table } from "./table.ts";
+import { ourSide, theirSide, type WebhookContender } from "./webhook-contenders.ts";
 import { memoryAfterReviews } from "./webhook-memory.ts";
-import { ourSide, type Side, theirSide } from "./webhook-sides.ts";
 
 const ROOT = resolve(import.meta.dirname, "../..");
 const CRD = join(ROOT, "crds/podseidon.kubewharf.io_podprotectors.yaml");
@@ -133,7 +133,7 @@ async function sideBySide(
     if (wanted.has(one.name)) rows.push(...(await compare(one, rounds, generator, cluster, ours, theirs)));
   if (wanted.has("reserved")) rows.push(...(await reservedObject(cluster, ours.urls[0] ?? "")));
   if (wanted.has("free")) {
-    const pair = (side: Side, aggregator: AggregatorSide): Pair => ({
+    const pair = (side: WebhookContender, aggregator: AggregatorSide): Pair => ({
       webhook: new URL(side.urls[0] ?? "").origin,
       aggregator,
     });
@@ -156,10 +156,10 @@ async function compare(
   rounds: number,
   generator: string,
   cluster: Cluster,
-  ours: Side,
-  theirs: Side | undefined,
+  ours: WebhookContender,
+  theirs: WebhookContender | undefined,
 ): Promise<string[][]> {
-  const results = new Map<Side, Measured[]>();
+  const results = new Map<WebhookContender, Measured[]>();
   for (let round = 0; round < rounds; round += 1) {
     for (const side of theirs === undefined ? [ours] : round % 2 === 0 ? [theirs, ours] : [ours, theirs]) {
       const measured = await once(work, generator, cluster, side);
@@ -182,7 +182,7 @@ async function compare(
   });
 }
 
-async function once(work: Work, generator: string, cluster: Cluster, side: Side): Promise<Measured> {
+async function once(work: Work, generator: string, cluster: Cluster, side: WebhookContender): Promise<Measured> {
   const pids = side.pids().slice(0, work.replicas);
   const cpuMs = (): number => pids.reduce((sum, pid) => sum + processFigures(pid).cpuMs, 0);
   const before = cpuMs();

@@ -4,7 +4,7 @@ import type { Cluster } from "../control-plane/cluster.ts";
 import { row } from "./goals.ts";
 import { loadgen } from "./loadgen.ts";
 import { processFigures } from "./process-figures.ts";
-import type { Side } from "./webhook-sides.ts";
+import type { WebhookContender } from "./webhook-contenders.ts";
 
 const PROTECTORS = 10_000;
 const REVIEWS = 100_000;
@@ -16,8 +16,8 @@ const TITLES = ["10,000 protectors watched, idle", "after 100,000 reviews", "aft
 export async function memoryAfterReviews(
   cluster: Cluster,
   generator: string,
-  ours: Side,
-  theirs: Side | undefined,
+  ours: WebhookContender,
+  theirs: WebhookContender | undefined,
 ): Promise<string[][]> {
   await createProtectors(cluster);
   await delay(CATCH_UP_MS);
@@ -31,7 +31,7 @@ export async function memoryAfterReviews(
 }
 
 /** Of the first replica: idle, and after each load. */
-async function residentMegabytes(cluster: Cluster, generator: string, side: Side): Promise<number[]> {
+async function residentMegabytes(cluster: Cluster, generator: string, side: WebhookContender): Promise<number[]> {
   const megabytes = (): number => processFigures(side.pids()[0] ?? 0).residentBytes / 1024 / 1024;
   const after = [megabytes()];
   for (const _ of [1, 2]) {

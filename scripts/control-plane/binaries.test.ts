@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { CACHE_VARIABLE, cacheDirectory, ensureBinaries, type Way } from "./binaries.ts";
-import { type Progress, silentProgress } from "./progress.ts";
+import { type BuildProgress, silentProgress } from "./progress.ts";
 import { BINARY_NAMES, type BinaryName, VERSION_QUESTIONS, VERSIONS } from "./versions.ts";
 
 let root: string;
@@ -142,7 +142,7 @@ describe("when nothing works", () => {
     };
     const ways = [failing("first way", "no network"), failing("second way", "no Go"), incomplete];
     const lines: string[] = [];
-    const progress: Progress = { step: (line) => lines.push(line), detail: () => {} };
+    const progress: BuildProgress = { step: (line) => lines.push(line), detail: () => {} };
     const none = ensureBinaries({ environment: environment(), ways, progress });
     await expect(none).rejects.toThrow(
       /installed \(.*\): .* missing\n- cache .*\n- first way: no network\n- second way: no Go\n- third way: .*kwok is version 0\.7\.0/s,

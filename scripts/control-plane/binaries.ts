@@ -7,7 +7,7 @@ import { download } from "./download.ts";
 import { exclusively, lockNameOf } from "./exclusive.ts";
 import { goBuild } from "./go-build.ts";
 import { type BinaryPaths, installedBinaries, mapBinaries, problemWith } from "./installed.ts";
-import { type Progress, stderrProgress, teeProgress } from "./progress.ts";
+import { type BuildProgress, stderrProgress, teeProgress } from "./progress.ts";
 import { theReaper } from "./reaper.ts";
 import { BINARY_NAMES, goArchitecture, VERSIONS } from "./versions.ts";
 
@@ -17,13 +17,13 @@ export const CACHE_VARIABLE = "PODSEIDON_CONTROL_PLANE_CACHE";
 /** One way to come by the binaries: it fills the directory, or rejects with why it can't. */
 export interface Way {
   readonly name: string;
-  readonly fill: (directory: string, progress: Progress) => Promise<void>;
+  readonly fill: (directory: string, progress: BuildProgress) => Promise<void>;
 }
 
 export interface EnsureOptions {
   /** Where `KUBEBUILDER_ASSETS`, `PATH` and the cache's variables are read; the process's by default. */
   readonly environment?: NodeJS.ProcessEnv;
-  readonly progress?: Progress;
+  readonly progress?: BuildProgress;
   /** What to try when the binaries are neither installed nor cached; a download and then a build by default. */
   readonly ways?: readonly Way[];
 }
@@ -98,7 +98,7 @@ async function prepare(
   directory: string,
   ways: readonly Way[],
   failures: readonly string[],
-  progress: Progress,
+  progress: BuildProgress,
 ): Promise<Binaries> {
   const root = resolve(directory, "..");
   // Under the lock nobody else is at work: what is unfinished here belongs to a process that is gone.

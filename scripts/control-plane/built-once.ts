@@ -4,7 +4,7 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { cacheDirectory } from "./binaries.ts";
 import { exclusively, lockNameOf } from "./exclusive.ts";
-import { type Progress, stderrProgress } from "./progress.ts";
+import { type BuildProgress, stderrProgress } from "./progress.ts";
 
 export interface BuiltOnce {
   /** Of its directory in the cache; has the version. */
@@ -12,7 +12,7 @@ export interface BuiltOnce {
   /** What is said before it is built, such as `promtool with Go from sources (about 4 minutes, once)`. */
   readonly title: string;
   /** Puts it into the directory. */
-  readonly build: (directory: string, progress: Progress) => Promise<void>;
+  readonly build: (directory: string, progress: BuildProgress) => Promise<void>;
 }
 
 /** Resolves with the directory in which it is, complete, whoever built it; rejects like its `build`. */

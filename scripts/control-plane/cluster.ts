@@ -2,16 +2,23 @@ import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { ApiClient, conditionStatus, field } from "./api-client.ts";
+import { ClusterClient, conditionStatus, field } from "./api-client.ts";
 import { type Binaries, ensureBinaries } from "./binaries.ts";
-import { COMPONENT_NAMES, type ComponentName, etcdUrl, type Ports, type Setting, serverUrl } from "./components.ts";
+import {
+  COMPONENT_NAMES,
+  type ComponentName,
+  type ComponentPorts,
+  etcdUrl,
+  type Setting,
+  serverUrl,
+} from "./components.ts";
 import { EtcdClient } from "./etcd.ts";
 import { copyEtcdData, type EtcdSnapshot, emptyEtcdData, replaceEtcdData } from "./etcd-data.ts";
 import { Identity, type StaticToken } from "./identity.ts";
-import { credentialOf, type KubeconfigUser, requestToken } from "./kubeconfig-user.ts";
+import { credentialOf, type KubeconfigUserEntry, requestToken } from "./kubeconfig-user.ts";
 import { type KubectlOptions, type KubectlResult, runKubectl } from "./kubectl.ts";
 import { StartError } from "./managed-process.ts";
-import { type NodeOptions, nodeManifest } from "./node.ts";
+import { type NodeSpec, nodeManifest } from "./node.ts";
 import { reservePort } from "./ports.ts";
 import { describeProcesses, type FlagOverrides, type Processes } from "./processes.ts";
 import { theReaper } from "./reaper.ts";
@@ -62,7 +69,7 @@ export class Cluster implements AsyncDisposable {
   /** The administrator's kubeconfig file. */
   readonly kubeconfig: string;
   /** Calls the apiserver as the administrator. */
-  readonly admin: ApiClient;
+  readonly admin: ClusterClient;
   readonly etcd: EtcdClient;
   readonly processes: Processes;
   readonly #setting: Setting;
@@ -89,7 +96,7 @@ export class Cluster implements AsyncDisposable {
     }
   }
 
-  private constructor(options: ClusterOptions, binaries: Binaries, ports: Ports) {
+  private constructor(options: ClusterOptions, binaries: Binaries, ports: ComponentPorts) {
     this.name = options.name ?? "cluster";
     this.#enabled = enabledComponents(options);
     this.directory = mkdtempSync(join(theReaper().directory, `${this.name}-`));
@@ -111,10 +118,10 @@ export class Cluster implements AsyncDisposable {
     this.url = serverUrl(this.#setting);
     this.kubeconfig = this.identity.kubeconfig(this.name, this.url, { token: this.identity.adminToken });
     const { certificateAuthorityPem, adminToken } = this.identity;
-    this.admin = new ApiClient({ url: this.url, certificateAuthorityPem, token: adminToken });
+    this.admin = new ClusterClient({ url: this.url, certificateAuthorityPem, token: adminToken });
     const clientCertificate = this.identity.clientCertificate("etcd-client");
     this.etcd = new EtcdClient(
-      new ApiClient({ url: etcdUrl(this.#setting), certificateAuthorityPem, clientCertificate }),
+      new ClusterClient({ url: etcdUrl(this.#setting), certificateAuthorityPem, clientCertificate }),
     );
     this.processes = describeProcesses(this.#setting, options.flags ?? {}, (description) => {
       if (!this.#stopping) process.stderr.write(`control plane: ${this.name}: ${description}\n`);
@@ -150,7 +157,7 @@ export class Cluster implements AsyncDisposable {
   }
 
   /** Writes a kubeconfig file for someone and returns its path. */
-  async kubeconfigFor(who: KubeconfigUser, options: KubeconfigOptions = {}): Promise<string> {
+  async kubeconfigFor(who: KubeconfigUserEntry, options: KubeconfigOptions = {}): Promise<string> {
     const credential = await credentialOf(who, this.identity, this.admin);
     return this.identity.kubeconfig(this.name, options.server ?? this.url, credential, options.path);
   }
@@ -161,7 +168,7 @@ export class Cluster implements AsyncDisposable {
   }
 
   /** Creates one node and resolves with its name when it is ready to take pods. */
-  async createNode(options: NodeOptions = {}): Promise<string> {
+  async createNode(options: NodeSpec = {}): Promise<string> {
     const name = options.name ?? `node-${++this.#nodes}`;
     await this.admin.call("POST", "/api/v1/nodes", nodeManifest(name, options));
     if (this.#enabled.has("kwok")) {
@@ -261,7 +268,7 @@ function enabledComponents(options: ClusterOptions): ReadonlySet<ComponentName> 
   return enabled;
 }
 
-async function reservePorts(address: string): Promise<Ports> {
+async function reservePorts(address: string): Promise<ComponentPorts> {
   const [etcd, etcdPeer, apiserver, controllerManager, scheduler, kwok] = await Promise.all([
     reservePort(address),
     reservePort(address),

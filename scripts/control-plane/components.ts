@@ -14,7 +14,7 @@ export const COMPONENT_NAMES = ["etcd", "kube-apiserver", "kube-controller-manag
 
 export type ComponentName = (typeof COMPONENT_NAMES)[number];
 
-export interface Ports {
+export interface ComponentPorts {
   readonly etcd: number;
   readonly etcdPeer: number;
   readonly apiserver: number;
@@ -27,7 +27,7 @@ export interface Setting {
   readonly binaries: Binaries;
   readonly identity: Identity;
   readonly address: string;
-  readonly ports: Ports;
+  readonly ports: ComponentPorts;
   readonly directory: string;
   readonly etcdDataDirectory: string;
   readonly tokens: readonly StaticToken[];

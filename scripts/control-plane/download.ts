@@ -6,7 +6,7 @@ import { Readable, Transform } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { promisify } from "node:util";
 import { gunzip } from "node:zlib";
-import type { Progress } from "./progress.ts";
+import type { BuildProgress } from "./progress.ts";
 import { extractFile } from "./tar.ts";
 import { type BinaryName, goArchitecture, VERSIONS } from "./versions.ts";
 
@@ -78,7 +78,7 @@ function artifacts(sites: ReleaseSites): Artifact[] {
 /** Puts all binaries into `directory`. Rejects with what could not be reached or did not have its checksum; tries nothing twice. */
 export async function download(
   directory: string,
-  progress: Progress,
+  progress: BuildProgress,
   sites: ReleaseSites = OFFICIAL_SITES,
 ): Promise<void> {
   const wanted = artifacts(sites);
@@ -91,7 +91,12 @@ export async function download(
   }
 }
 
-async function downloadOne(artifact: Artifact, sha256: string, directory: string, progress: Progress): Promise<void> {
+async function downloadOne(
+  artifact: Artifact,
+  sha256: string,
+  directory: string,
+  progress: BuildProgress,
+): Promise<void> {
   const target = join(directory, artifact.binary);
   const partial = `${target}.partial`;
   const actual = await fetchFile(artifact.url, partial, (megabytes) =>

@@ -1,10 +1,10 @@
-import { type ApiClient, field } from "./api-client.ts";
+import { type ClusterClient, field } from "./api-client.ts";
 
 /** What a cluster's etcd can be made to do behind its apiserver's back, through its HTTP gateway. */
 export class EtcdClient {
-  readonly #client: ApiClient;
+  readonly #client: ClusterClient;
 
-  constructor(client: ApiClient) {
+  constructor(client: ClusterClient) {
     this.#client = client;
   }
 

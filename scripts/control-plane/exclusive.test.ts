@@ -5,7 +5,7 @@ import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 import { exclusively, lockNameOf } from "./exclusive.ts";
-import { type Progress, silentProgress } from "./progress.ts";
+import { type BuildProgress, silentProgress } from "./progress.ts";
 
 const freshName = (): string => lockNameOf(randomBytes(8).toString("hex"));
 
@@ -38,7 +38,7 @@ test("who waits sees what the holder does", async () => {
   const name = freshName();
   const seen = gate();
   const lines: string[] = [];
-  const waiting: Progress = {
+  const waiting: BuildProgress = {
     step: (line) => lines.push(line),
     detail(line) {
       lines.push(line);
@@ -82,7 +82,7 @@ test("a holder that is killed frees the name", async () => {
   });
   await once(createInterface({ input: holder.stdout }), "line");
   const waited = gate();
-  const waiting: Progress = { step: () => waited.open(), detail: () => {} };
+  const waiting: BuildProgress = { step: () => waited.open(), detail: () => {} };
   const next = exclusively(lockNameOf(path), waiting, async () => "next");
   await waited.opened;
   holder.kill("SIGKILL");

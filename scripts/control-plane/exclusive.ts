@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { connect, createServer, type Server, type Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
-import type { Progress } from "./progress.ts";
+import type { BuildProgress } from "./progress.ts";
 
 /**
  * Mutual exclusion between processes of one machine: whoever listens on an abstract Unix socket holds the lock. The kernel
@@ -25,8 +25,8 @@ export function lockNameOf(path: string): string {
  */
 export async function exclusively<T>(
   name: string,
-  waiting: Progress,
-  work: (announce: Progress) => Promise<T>,
+  waiting: BuildProgress,
+  work: (announce: BuildProgress) => Promise<T>,
 ): Promise<T> {
   for (let waited = false; ; waited = true) {
     const server = await tryListen(name);
@@ -75,12 +75,12 @@ function tryListen(name: string): Promise<Holder | undefined> {
   });
 }
 
-function announceTo(holder: Holder): Progress {
+function announceTo(holder: Holder): BuildProgress {
   return { step: holder.broadcast, detail: holder.broadcast };
 }
 
 /** Resolves when the holder has ended, or could not be reached because it just did. */
-async function follow(name: string, waiting: Progress): Promise<void> {
+async function follow(name: string, waiting: BuildProgress): Promise<void> {
   await new Promise<void>((resolve) => {
     const socket = connect({ path: name });
     socket.setEncoding("utf8");

@@ -3,7 +3,7 @@ import { copyFileSync, globSync, mkdirSync, renameSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
-import type { Progress } from "./progress.ts";
+import type { BuildProgress } from "./progress.ts";
 import { theReaper } from "./reaper.ts";
 import { goArchitecture, VERSIONS } from "./versions.ts";
 
@@ -53,7 +53,7 @@ const PROMTOOL: Module = {
 };
 
 /** Puts the kube-apiserver of `version`, which is the one that its module pins, into `directory`; rejects like {@link goBuild}. */
-export async function buildOldestApiserver(directory: string, version: string, progress: Progress): Promise<void> {
+export async function buildOldestApiserver(directory: string, version: string, progress: BuildProgress): Promise<void> {
   const module: Module = {
     directory: fileURLToPath(new URL("build/oldest-kubernetes", import.meta.url)),
     packages: ["k8s.io/kubernetes/cmd/kube-apiserver"],
@@ -66,7 +66,7 @@ export async function buildOldestApiserver(directory: string, version: string, p
 export const CERT_MANAGER = "github.com/cert-manager/cert-manager";
 
 /** Puts cert-manager's controller and its CA injector into `directory`, and its CRDs into `crds` therein; rejects like {@link goBuild}. */
-export async function buildCertManager(directory: string, progress: Progress): Promise<void> {
+export async function buildCertManager(directory: string, progress: BuildProgress): Promise<void> {
   const module: Module = {
     directory: fileURLToPath(new URL("build/cert-manager", import.meta.url)),
     packages: [`${CERT_MANAGER}/cmd/controller`, `${CERT_MANAGER}/cmd/cainjector`],
@@ -83,12 +83,12 @@ export async function buildCertManager(directory: string, progress: Progress): P
 }
 
 /** Puts promtool into `directory`; rejects like {@link goBuild}. */
-export async function buildPromtool(directory: string, progress: Progress): Promise<void> {
+export async function buildPromtool(directory: string, progress: BuildProgress): Promise<void> {
   await buildModule(PROMTOOL, directory, progress);
 }
 
 /** Puts all binaries into `directory`. Rejects with Go's last messages, or with what to install when there is no Go. */
-export async function goBuild(directory: string, progress: Progress): Promise<void> {
+export async function goBuild(directory: string, progress: BuildProgress): Promise<void> {
   const cores = navigator.hardwareConcurrency;
   progress.step(`building with Go from sources (about ${cores > 2 ? "3" : "4 to 6"} minutes on ${cores} cores, once)`);
   await buildModule(CONTROL_PLANE, directory, progress);
@@ -96,7 +96,7 @@ export async function goBuild(directory: string, progress: Progress): Promise<vo
   renameSync(join(directory, "server"), join(directory, "etcd"));
 }
 
-async function buildModule(module: Module, directory: string, progress: Progress): Promise<void> {
+async function buildModule(module: Module, directory: string, progress: BuildProgress): Promise<void> {
   const names = module.packages.map((path) => path.split("/").at(-1)).join(", ");
   const packages = await go(["list", "-deps", ...module.packages], module.directory, (line) => progress.detail(line));
   const total = packages.length;

@@ -1,7 +1,11 @@
 import { generateKeyPairSync, randomBytes } from "node:crypto";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { createCertificateAuthority, issueCertificate, type KeyAndCertificate } from "../../shared/runtime/x509.ts";
+import {
+  createCertificateAuthority,
+  issueCertificate,
+  type KeyAndCertificate,
+} from "../../shared/certificates/x509.ts";
 
 /** A cluster's own certificate authority, the files that its processes read from it, and kubeconfig files for its users. */
 

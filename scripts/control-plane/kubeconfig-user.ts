@@ -1,8 +1,8 @@
-import { type ApiClient, field } from "./api-client.ts";
+import { type ClusterClient, field } from "./api-client.ts";
 import type { Credential, Identity } from "./identity.ts";
 
 /** Who a kubeconfig file is for. */
-export type KubeconfigUser =
+export type KubeconfigUserEntry =
   | { readonly token: string }
   /** Clients read the file anew when it changes. */
   | { readonly tokenFile: string }
@@ -16,7 +16,11 @@ export type KubeconfigUser =
 const TOKEN_SECONDS = 3600;
 
 /** How that user authenticates; for a service account, which has to exist, by a fresh token. */
-export async function credentialOf(who: KubeconfigUser, identity: Identity, admin: ApiClient): Promise<Credential> {
+export async function credentialOf(
+  who: KubeconfigUserEntry,
+  identity: Identity,
+  admin: ClusterClient,
+): Promise<Credential> {
   if ("user" in who) {
     return { clientCertificate: identity.clientCertificate(who.user, who.groups ?? [], who.lifetimeMs) };
   }
@@ -29,7 +33,7 @@ export async function credentialOf(who: KubeconfigUser, identity: Identity, admi
 
 /** A fresh token of an existing service account (authentication.k8s.io/v1 TokenRequest). */
 export async function requestToken(
-  admin: ApiClient,
+  admin: ClusterClient,
   namespace: string,
   name: string,
   expirationSeconds = TOKEN_SECONDS,

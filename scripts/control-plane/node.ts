@@ -1,4 +1,4 @@
-export interface NodeOptions {
+export interface NodeSpec {
   readonly name?: string;
   readonly labels?: Readonly<Record<string, string>>;
   readonly annotations?: Readonly<Record<string, string>>;
@@ -7,7 +7,7 @@ export interface NodeOptions {
 }
 
 /** A node for KWOK to keep: what a kubelet registers itself with. */
-export function nodeManifest(name: string, options: NodeOptions): unknown {
+export function nodeManifest(name: string, options: NodeSpec): unknown {
   return {
     apiVersion: "v1",
     kind: "Node",

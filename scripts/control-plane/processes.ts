@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import { ApiClient } from "./api-client.ts";
+import { ClusterClient } from "./api-client.ts";
 import { type ComponentName, describeComponents, etcdUrl, type Flags, type Setting, serverUrl } from "./components.ts";
 import { ManagedProcess } from "./managed-process.ts";
 
@@ -48,7 +48,7 @@ function probe(setting: Setting, url: string, path: string): (signal: AbortSigna
   const { certificateAuthorityPem } = setting.identity;
   const clientCertificate = setting.identity.clientCertificate("readiness-probe", ["system:masters"]);
   return async (signal) => {
-    const client = new ApiClient({ url, certificateAuthorityPem, clientCertificate });
+    const client = new ClusterClient({ url, certificateAuthorityPem, clientCertificate });
     try {
       return (await client.request("GET", path, undefined, { signal })).status === 200;
     } finally {

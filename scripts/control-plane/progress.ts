@@ -1,5 +1,5 @@
 /** Shows what a long step is doing: one line at a time, the last one being the present. */
-export interface Progress {
+export interface BuildProgress {
   /** Something new began or ended; always shown. */
   step(line: string): void;
   /** How far the present step is; shown as often as fits the output. */
@@ -9,7 +9,7 @@ export interface Progress {
 const DETAIL_INTERVAL_MS = { terminal: 200, log: 15_000 };
 
 /** Writes to standard error: details overwrite each other on a terminal, and appear every 15 s in a log. */
-export function stderrProgress(): Progress {
+export function stderrProgress(): BuildProgress {
   const terminal = process.stderr.isTTY;
   const intervalMs = terminal ? DETAIL_INTERVAL_MS.terminal : DETAIL_INTERVAL_MS.log;
   let lastMs = performance.now();
@@ -32,10 +32,10 @@ export function stderrProgress(): Progress {
   };
 }
 
-export const silentProgress: Progress = { step: () => {}, detail: () => {} };
+export const silentProgress: BuildProgress = { step: () => {}, detail: () => {} };
 
 /** The same lines to several readers. */
-export function teeProgress(...targets: readonly Progress[]): Progress {
+export function teeProgress(...targets: readonly BuildProgress[]): BuildProgress {
   return {
     step(line) {
       for (const target of targets) target.step(line);

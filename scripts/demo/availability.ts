@@ -2,9 +2,9 @@
  * How many pods are available, from watches of the pods of all worker clusters: every version of every pod is looked at. This is a
  * judge of its own: it knows nothing of protectors, and shares no count with the parts that it judges.
  */
-import { createHttpsTransport } from "../../shared/kube/https-transport.ts";
-import { loadClusterAccess } from "../../shared/kube/kubeconfig.ts";
-import { ListWatch } from "../../shared/kube/list-watch.ts";
+import { createHttpsTransport } from "../../shared/kube/client/https-transport.ts";
+import { loadClusterAccess } from "../../shared/kube/credentials/kubeconfig.ts";
+import { Reflector } from "../../shared/kube/informer/reflector.ts";
 import { systemPorts as ports } from "../../shared/runtime/system-ports.ts";
 import { parsePod } from "../../shared/schema/parse-pod.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
@@ -16,7 +16,7 @@ export function isAvailable(pod: Pod): boolean {
   return ready && pod.phase === "Running" && !pod.terminating;
 }
 
-export interface Counts {
+export interface AvailabilityCounts {
   /** By cluster, in the order they were given. */
   readonly available: readonly number[];
   readonly total: number;
@@ -25,23 +25,23 @@ export interface Counts {
   readonly terminating: number;
 }
 
-export class Availability {
-  readonly #watches: readonly ListWatch<Pod>[];
+export class AvailabilityJudge {
+  readonly #watches: readonly Reflector<Pod>[];
   #pending = false;
   /** The least that was seen since the last `from`. */
   #lowest = Number.POSITIVE_INFINITY;
   #versions = 0;
-  #listener: ((counts: Counts) => void) | undefined;
+  #listener: ((counts: AvailabilityCounts) => void) | undefined;
 
-  private constructor(watches: readonly ListWatch<Pod>[]) {
+  private constructor(watches: readonly Reflector<Pod>[]) {
     this.#watches = watches;
     for (const watch of watches) watch.subscribe({ changed: () => this.#changed() });
   }
 
   /** Resolves when every cluster's pods of the namespace (those with these labels) are known. */
-  static async watch(clusters: readonly Cluster[], namespace: string, labels = ""): Promise<Availability> {
+  static async watch(clusters: readonly Cluster[], namespace: string, labels = ""): Promise<AvailabilityJudge> {
     const watches = await Promise.all(clusters.map((cluster) => podWatch(cluster, namespace, labels)));
-    const availability = new Availability(watches);
+    const availability = new AvailabilityJudge(watches);
     for (const watch of watches) watch.start();
     await Promise.all(watches.map((watch) => watch.whenSynced()));
     return availability;
@@ -58,7 +58,7 @@ export class Availability {
   }
 
   /** Calls `listener` with the counts now and whenever a pod changed. */
-  listen(listener: (counts: Counts) => void): void {
+  listen(listener: (counts: AvailabilityCounts) => void): void {
     this.#listener = listener;
     listener(this.counts());
   }
@@ -68,7 +68,7 @@ export class Availability {
     this.#lowest = this.counts().total;
   }
 
-  counts(): Counts {
+  counts(): AvailabilityCounts {
     const pods = this.#watches.map((watch) => [...watch.values()]);
     const available = pods.map((some) => some.filter(isAvailable).length);
     return {
@@ -100,9 +100,9 @@ export class Availability {
   }
 }
 
-async function podWatch(cluster: Cluster, namespace: string, labels: string): Promise<ListWatch<Pod>> {
+async function podWatch(cluster: Cluster, namespace: string, labels: string): Promise<Reflector<Pod>> {
   const transport = createHttpsTransport(await loadClusterAccess(cluster.kubeconfig), { ports, userAgent: "demo" });
-  return new ListWatch<Pod>({
+  return new Reflector<Pod>({
     name: `pods of ${cluster.name}`,
     transport,
     ports,

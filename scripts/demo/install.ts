@@ -6,9 +6,9 @@ import { loadAll } from "js-yaml";
 import * as v from "valibot";
 import { field } from "../control-plane/api-client.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
-import { Balancer } from "../product/balancer.ts";
+import { Balancer } from "../environment/balancer.ts";
 import { root } from "../root.ts";
-import { Kubelet, type PlayedPod } from "./kubelet.ts";
+import { DemoKubelet, type PlayedPod } from "./kubelet.ts";
 
 export const SYSTEM = "podseidon-system";
 const TOKEN_SECONDS = 7 * 24 * 3600;
@@ -42,10 +42,10 @@ export async function install(core: Cluster, workers: readonly Cluster[], bundle
   };
 }
 
-export function kubelet(cluster: Cluster, bundles: string, startTimeoutMs?: number): Kubelet {
+export function kubelet(cluster: Cluster, bundles: string, startTimeoutMs?: number): DemoKubelet {
   const onTrouble = (description: string): void => void process.stderr.write(`demo: ${description}\n`);
   const options = { cluster, namespace: SYSTEM, bundles, onTrouble };
-  return new Kubelet(startTimeoutMs === undefined ? options : { ...options, startTimeoutMs });
+  return new DemoKubelet(startTimeoutMs === undefined ? options : { ...options, startTimeoutMs });
 }
 
 /** Where the webhook's replicas answer. */

@@ -68,7 +68,7 @@ interface Running {
   probedMs: number;
 }
 
-export class Kubelet implements AsyncDisposable {
+export class DemoKubelet implements AsyncDisposable {
   readonly #options: KubeletOptions;
   readonly #running: Running[] = [];
   #syncing: Promise<void> = Promise.resolve();

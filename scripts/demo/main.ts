@@ -15,12 +15,12 @@ import { type DemoOptions, demoOptions } from "./options.ts";
 import { askersIn, recordingNarrator } from "./recording.ts";
 import { PROMISED, REPLICAS, SCENES } from "./scenes.ts";
 import { type Demo, setUp, startClusters } from "./setup.ts";
-import type { Stage } from "./stage.ts";
+import type { DemoStage } from "./stage.ts";
 
 const EXIT_INTERRUPTED = 130;
 
 /** Plays every scene; one that can't go on is a broken promise, and ends the show. */
-async function play(stage: Stage): Promise<void> {
+async function play(stage: DemoStage): Promise<void> {
   for (const { title, play: act } of SCENES) {
     stage.narrator.heading(title);
     try {
@@ -32,7 +32,7 @@ async function play(stage: Stage): Promise<void> {
   }
 }
 
-function summary(stage: Stage, seconds: number): string {
+function summary(stage: DemoStage, seconds: number): string {
   const kept = stage.promised.filter(({ held }) => held).length;
   const { availability, lowest, total } = stage;
   return [
@@ -44,7 +44,7 @@ function summary(stage: Stage, seconds: number): string {
   ].join("; ");
 }
 
-function verdict({ promised, lowest }: Stage): string {
+function verdict({ promised, lowest }: DemoStage): string {
   const kept = promised.filter(({ held }) => held).length;
   const broken = promised.find(({ held }) => !held);
   const told = broken === undefined ? "" : ` The first that did not: ${broken.text}.`;
@@ -62,7 +62,7 @@ async function writeKubeconfig(clusters: readonly Cluster[]): Promise<string> {
   return path;
 }
 
-async function showState(stage: Stage): Promise<void> {
+async function showState(stage: DemoStage): Promise<void> {
   stage.narrator.heading("What an operator sees");
   const commands: readonly (readonly [Cluster | undefined, readonly string[]])[] = [
     [stage.core, ["get", "podprotectors", "--all-namespaces"]],

@@ -1,6 +1,6 @@
 /** What the webhook answered, from the metrics of its replicas. */
 
-export interface Reviews {
+export interface ReviewCounter {
   /** Deletions and evictions that were let go and used quota. */
   readonly admitted: number;
   /** Refused because no more pods are available than promised. */
@@ -10,11 +10,11 @@ export interface Reviews {
 }
 
 const LINE = /^podseidon_webhook_reviews_total\{([^}]*)\} (\S+)$/gm;
-const OUTCOMES: Readonly<Record<string, keyof Reviews>> = { allowed: "admitted", denied: "denied", busy: "busy" };
+const OUTCOMES: Readonly<Record<string, keyof ReviewCounter>> = { allowed: "admitted", denied: "denied", busy: "busy" };
 
 /** The sum over the replicas whose metrics are at `urls`. */
-export async function scrapeReviews(urls: readonly string[]): Promise<Reviews> {
-  const sum: Record<keyof Reviews, number> = { admitted: 0, denied: 0, busy: 0 };
+export async function scrapeReviews(urls: readonly string[]): Promise<ReviewCounter> {
+  const sum: Record<keyof ReviewCounter, number> = { admitted: 0, denied: 0, busy: 0 };
   const pages = await Promise.all(urls.map(async (url) => await (await fetch(url)).text()));
   for (const [, labels = "", value] of pages.flatMap((page) => [...page.matchAll(LINE)])) {
     const outcome = OUTCOMES[/outcome="([^"]*)"/.exec(labels)?.[1] ?? ""];
@@ -23,7 +23,7 @@ export async function scrapeReviews(urls: readonly string[]): Promise<Reviews> {
   return sum;
 }
 
-export function reviewsSince(now: Reviews, before: Reviews): Reviews {
+export function reviewsSince(now: ReviewCounter, before: ReviewCounter): ReviewCounter {
   return {
     admitted: now.admitted - before.admitted,
     denied: now.denied - before.denied,

@@ -3,7 +3,7 @@ import { field, items } from "../control-plane/api-client.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
 import { NAMESPACE, OWNER_CRD, ownerCrd, WORKLOAD } from "./federation.ts";
 import { reviewsSince } from "./reviews.ts";
-import type { Scene, Stage } from "./stage.ts";
+import type { DemoScene, DemoStage } from "./stage.ts";
 
 export const REPLICAS = 10;
 export const PROMISED = 8;
@@ -12,7 +12,7 @@ const HOLD_MS = 5_000;
 const DEPLOYMENT = `/apis/apps/v1/namespaces/${NAMESPACE}/deployments/${WORKLOAD}`;
 
 /** Plays `act` and judges that no version of any pod made fewer than `floor` available meanwhile. */
-async function withFloor(stage: Stage, floor: number, act: () => Promise<void>): Promise<void> {
+async function withFloor(stage: DemoStage, floor: number, act: () => Promise<void>): Promise<void> {
   stage.availability.from();
   await act();
   const { lowest } = stage.availability;
@@ -29,7 +29,7 @@ async function isRolledOut(worker: Cluster, image: string): Promise<boolean> {
   return current && observed && counts.every((count) => count === wanted);
 }
 
-const rollingUpdate: Scene = {
+const rollingUpdate: DemoScene = {
   title: "Business as usual: a rolling update, in both clusters at once",
   async play(stage) {
     stage.narrator.say(
@@ -59,7 +59,7 @@ const rollingUpdate: Scene = {
   },
 };
 
-const scaling: Scene = {
+const scaling: DemoScene = {
   title: `Business as usual: down to ${SCALED_DOWN}, and up again`,
   async play(stage) {
     stage.narrator.say("Fewer replicas are a smaller promise; the generator writes it before the federation acts.");
@@ -93,7 +93,7 @@ const scaling: Scene = {
   },
 };
 
-const massDeletion: Scene = {
+const massDeletion: DemoScene = {
   title: "Accident: kubectl delete pods --all, in both clusters at the same moment",
   async play(stage) {
     await withFloor(stage, PROMISED, async () => {
@@ -113,7 +113,7 @@ const massDeletion: Scene = {
   },
 };
 
-const drain: Scene = {
+const drain: DemoScene = {
   title: "Maintenance: kubectl drain of a node",
   async play(stage) {
     const [worker] = stage.workers;
@@ -137,7 +137,7 @@ const drain: Scene = {
   },
 };
 
-const cascade: Scene = {
+const cascade: DemoScene = {
   title: "Catastrophe: the CRD of the federation's objects is deleted, in both clusters",
   async play(stage) {
     stage.narrator.say(
@@ -173,7 +173,7 @@ const cascade: Scene = {
   },
 };
 
-export const SCENES: readonly Scene[] = [rollingUpdate, scaling, massDeletion, drain, cascade];
+export const SCENES: readonly DemoScene[] = [rollingUpdate, scaling, massDeletion, drain, cascade];
 
 function count(text: string, pattern: RegExp): number {
   return [...text.matchAll(pattern)].length;
@@ -205,7 +205,7 @@ async function busiestNode(worker: Cluster): Promise<{ readonly name: string; re
 }
 
 /** Deployments and ReplicaSets that are left in the workers. */
-async function workloads(stage: Stage): Promise<number> {
+async function workloads(stage: DemoStage): Promise<number> {
   const lists = await Promise.all(
     stage.workers.flatMap((worker) =>
       ["deployments", "replicasets"].map((kind) => worker.admin.get(`/apis/apps/v1/namespaces/${NAMESPACE}/${kind}`)),

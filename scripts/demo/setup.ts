@@ -2,12 +2,12 @@
 
 import { Cluster } from "../control-plane/cluster.ts";
 import { KWOK_ANNOTATIONS } from "../control-plane/kwok/annotations.ts";
-import { Availability } from "./availability.ts";
+import { AvailabilityJudge } from "./availability.ts";
 import { Federation, NAMESPACE, OWNER_CRD, ownerCrd, WORKLOAD } from "./federation.ts";
 import { type Installation, install } from "./install.ts";
 import type { Narrator } from "./narrator.ts";
 import { PROMISED, REPLICAS } from "./scenes.ts";
-import { Stage } from "./stage.ts";
+import { DemoStage } from "./stage.ts";
 
 const NODES = 2;
 
@@ -35,11 +35,11 @@ const workload = {
 /** Everything that runs, in the order in which it has to end. */
 export class Demo {
   readonly clusters: readonly Cluster[];
-  readonly stage: Stage;
+  readonly stage: DemoStage;
   readonly #installation: Installation;
   readonly #federation: Federation;
 
-  constructor(clusters: readonly Cluster[], stage: Stage, installation: Installation, federation: Federation) {
+  constructor(clusters: readonly Cluster[], stage: DemoStage, installation: Installation, federation: Federation) {
     this.clusters = clusters;
     this.stage = stage;
     this.#installation = installation;
@@ -80,8 +80,8 @@ export async function setUp(
   await core.apply([workload]);
   const federation = new Federation(core, workers);
   federation.start();
-  const availability = await Availability.watch(workers, NAMESPACE);
-  const stage = new Stage(core, workers, availability, narrator, installation);
+  const availability = await AvailabilityJudge.watch(workers, NAMESPACE);
+  const stage = new DemoStage(core, workers, availability, narrator, installation);
   await stage.untilWhole(REPLICAS);
   await stage.until(`the promise of ${PROMISED}`, async () => (await stage.required()) === PROMISED);
   return new Demo([core, ...workers], stage, installation, federation);

@@ -4,11 +4,11 @@ import { field } from "../control-plane/api-client.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
 import type { KubectlResult } from "../control-plane/kubectl.ts";
 import type { Recorder } from "../report/record.ts";
-import type { Availability } from "./availability.ts";
+import type { AvailabilityJudge } from "./availability.ts";
 import { NAMESPACE, WORKLOAD } from "./federation.ts";
 import type { Installation } from "./install.ts";
 import type { Narrator } from "./narrator.ts";
-import { type Reviews, reviewsSince, scrapeReviews } from "./reviews.ts";
+import { type ReviewCounter, reviewsSince, scrapeReviews } from "./reviews.ts";
 
 /** One thing that was promised to the viewer, and whether it held. */
 export interface Promised {
@@ -16,34 +16,34 @@ export interface Promised {
   readonly held: boolean;
 }
 
-export interface Scene {
+export interface DemoScene {
   readonly title: string;
   /** Rejects when it can't go on; what it promised is told by `Stage.promise`. */
-  readonly play: (stage: Stage) => Promise<void>;
+  readonly play: (stage: DemoStage) => Promise<void>;
 }
 
 const POLL_MS = 100;
 const COUNTS_EVERY_MS = 500;
 const UNTIL_TIMEOUT_MS = 180_000;
 
-export class Stage {
+export class DemoStage {
   readonly core: Cluster;
   readonly workers: readonly Cluster[];
-  readonly availability: Availability;
+  readonly availability: AvailabilityJudge;
   readonly narrator: Narrator;
   readonly promised: Promised[] = [];
   readonly #installation: Installation;
   /** The least that was available while the promise was 8. */
   lowest = Number.POSITIVE_INFINITY;
   /** What the webhook answered in all, once the scenes are over. */
-  total: Reviews = { admitted: 0, denied: 0, busy: 0 };
+  total: ReviewCounter = { admitted: 0, denied: 0, busy: 0 };
   /** Where a report was asked for. */
   #recorder: Recorder | undefined;
 
   constructor(
     core: Cluster,
     workers: readonly Cluster[],
-    availability: Availability,
+    availability: AvailabilityJudge,
     narrator: Narrator,
     installation: Installation,
   ) {
@@ -66,7 +66,7 @@ export class Stage {
   }
 
   /** What the webhook replicas have answered so far, together. */
-  reviews(): Promise<Reviews> {
+  reviews(): Promise<ReviewCounter> {
     const urls = this.#installation.pods
       .filter(({ webhookPort }) => webhookPort !== undefined)
       .map((pod) => pod.metricsUrl);
@@ -124,7 +124,7 @@ export class Stage {
     }
   }
 
-  async #showCounts(before: Reviews): Promise<void> {
+  async #showCounts(before: ReviewCounter): Promise<void> {
     const [required, reviews] = await Promise.all([this.required(), this.reviews()]);
     this.#recorder?.promised(required);
     this.#recorder?.reviewed({ admitted: reviews.admitted, refused: reviews.denied, busy: reviews.busy });

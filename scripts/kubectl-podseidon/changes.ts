@@ -4,7 +4,7 @@
  */
 import * as v from "valibot";
 import { formatMs } from "../../shared/decide/time.ts";
-import { podProtectorPath } from "../../shared/kube/api.ts";
+import { podProtectorPath } from "../../shared/kube/client/api-client.ts";
 import { sleep } from "../../shared/runtime/clock.ts";
 import {
   GENERATOR_FINALIZER,

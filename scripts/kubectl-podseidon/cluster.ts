@@ -1,20 +1,20 @@
 /** One cluster as the commands see it: typed reads, dry runs and small writes, each bounded in time. */
 import * as v from "valibot";
-import { ApiClient, PODPROTECTORS_PATH } from "../../shared/kube/api.ts";
-import type { ApiFailure } from "../../shared/kube/api-result.ts";
-import { AccessError } from "../../shared/kube/cluster-access.ts";
-import { collectionPath } from "../../shared/kube/collection.ts";
-import { createHttpsTransport } from "../../shared/kube/https-transport.ts";
-import { loadClusterAccess } from "../../shared/kube/kubeconfig.ts";
-import { parseListPage } from "../../shared/kube/raw-object.ts";
-import type { ApiResponse, Transport } from "../../shared/kube/transport.ts";
+import { ApiClient, PODPROTECTORS_PATH } from "../../shared/kube/client/api-client.ts";
+import type { ApiFailure } from "../../shared/kube/client/api-result.ts";
+import { createHttpsTransport } from "../../shared/kube/client/https-transport.ts";
+import type { ApiResponse, Transport } from "../../shared/kube/client/transport.ts";
+import { AccessError } from "../../shared/kube/credentials/cluster-access.ts";
+import { loadClusterAccess } from "../../shared/kube/credentials/kubeconfig.ts";
+import { collectionPath } from "../../shared/kube/stream/collection.ts";
+import { parseListPage } from "../../shared/kube/stream/raw-object.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import { version } from "../../shared/runtime/version.ts";
 import { GROUP, PLURAL, VERSION } from "../../shared/schema/annotations.ts";
 import { parsePodProtector } from "../../shared/schema/parse-podprotector.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { CommandError, messageOf } from "./errors.ts";
-import { type Environment, type Kubeconfig, kubeconfigPaths, readKubeconfigs } from "./kubeconfig.ts";
+import { type Kubeconfig, kubeconfigPaths, type PluginEnvironment, readKubeconfigs } from "./kubeconfig.ts";
 
 /** Longer than an apiserver waits for a webhook. */
 export const CALL_TIMEOUT_MS = 35_000;
@@ -151,7 +151,7 @@ export function statusOf({ status, body }: ApiResponse): StatusText {
 }
 
 /** The kubeconfig that the flags and the environment choose. */
-export function chosenKubeconfig(flag: string | undefined, environment: Environment): Promise<Kubeconfig> {
+export function chosenKubeconfig(flag: string | undefined, environment: PluginEnvironment): Promise<Kubeconfig> {
   return readKubeconfigs(kubeconfigPaths(flag, environment), flag !== undefined && flag !== "");
 }
 
@@ -160,7 +160,7 @@ export async function connect(
   config: Kubeconfig,
   context: string | undefined,
   ports: Ports,
-  environment: Environment,
+  environment: PluginEnvironment,
 ): Promise<ClusterClient> {
   try {
     const inCluster = config.text === undefined;

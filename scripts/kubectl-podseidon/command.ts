@@ -2,8 +2,8 @@
 import type { Ports } from "../../shared/runtime/clock.ts";
 import { type ClusterClient, chosenKubeconfig, connect } from "./cluster.ts";
 import { CommandError, type ExitCode } from "./errors.ts";
-import type { Environment, Kubeconfig } from "./kubeconfig.ts";
-import { Progress, type Terminal } from "./progress.ts";
+import type { Kubeconfig, PluginEnvironment } from "./kubeconfig.ts";
+import { ProgressLine, type Terminal } from "./progress.ts";
 
 /** Names the context of the core cluster where no flag does. */
 export const CORE_CONTEXT_VARIABLE = "PODSEIDON_CORE_CONTEXT";
@@ -56,7 +56,7 @@ export interface Command {
 export interface Surroundings {
   readonly terminal: Terminal;
   readonly ports: Ports;
-  readonly environment: Environment;
+  readonly environment: PluginEnvironment;
 }
 
 /** One invocation. */
@@ -64,8 +64,8 @@ export class Context {
   readonly flags: FlagValues;
   readonly terminal: Terminal;
   readonly ports: Ports;
-  readonly progress: Progress;
-  readonly #environment: Environment;
+  readonly progress: ProgressLine;
+  readonly #environment: PluginEnvironment;
   #config: Promise<Kubeconfig> | undefined;
   readonly #clients = new Map<string, Promise<ClusterClient>>();
 
@@ -73,7 +73,7 @@ export class Context {
     this.flags = flags;
     this.terminal = terminal;
     this.ports = ports;
-    this.progress = new Progress(terminal, ports);
+    this.progress = new ProgressLine(terminal, ports);
     this.#environment = environment;
   }
 

@@ -1,6 +1,6 @@
 /** `doctor`: is the installation in order? Reads, asks with dry runs, and changes nothing. */
 import * as v from "valibot";
-import type { ApiResponse } from "../../shared/kube/transport.ts";
+import type { ApiResponse } from "../../shared/kube/client/transport.ts";
 import { AGGREGATOR_LEASE, GENERATOR_LEASE, GROUP, PLURAL } from "../../shared/schema/annotations.ts";
 import { type ClusterClient, statusOf } from "./cluster.ts";
 import type { Command, Context } from "./command.ts";
@@ -10,10 +10,10 @@ import {
   certificateFinding,
   clockFinding,
   crdFinding,
+  type DoctorFinding,
   deploymentFindings,
-  type Finding,
-  type Found,
   findingsText,
+  type InspectedCluster,
   leaseFinding,
   ok,
   problem,
@@ -31,7 +31,10 @@ const ABSENT_POD = "podseidon-doctor-asks-about-no-pod";
 const OLDEST_MINOR = 30;
 
 /** A check that can't be made is a finding, too. */
-async function guarded(check: string, look: () => Promise<readonly Found[]>): Promise<readonly Found[]> {
+async function guarded(
+  check: string,
+  look: () => Promise<readonly InspectedCluster[]>,
+): Promise<readonly InspectedCluster[]> {
   try {
     return await look();
   } catch (error) {
@@ -41,7 +44,7 @@ async function guarded(check: string, look: () => Promise<readonly Found[]>): Pr
 
 const Version = v.looseObject({ gitVersion: v.string(), minor: v.string() });
 
-async function reach(cluster: ClusterClient, nowMs: () => number): Promise<readonly Found[]> {
+async function reach(cluster: ClusterClient, nowMs: () => number): Promise<readonly InspectedCluster[]> {
   let response: ApiResponse;
   try {
     response = await cluster.raw("GET", "/version");
@@ -63,7 +66,7 @@ class Doctor {
   readonly #context: Context;
   readonly #core: ClusterClient;
   readonly #system: string;
-  readonly findings: Finding[] = [];
+  readonly findings: DoctorFinding[] = [];
 
   constructor(context: Context, core: ClusterClient) {
     this.#context = context;
@@ -71,7 +74,7 @@ class Doctor {
     this.#system = context.text("system-namespace") ?? "podseidon-system";
   }
 
-  #add(cluster: ClusterClient, found: readonly Found[]): void {
+  #add(cluster: ClusterClient, found: readonly InspectedCluster[]): void {
     for (const one of found) this.findings.push({ cluster: cluster.name, ...one });
   }
 
@@ -123,7 +126,7 @@ class Doctor {
     this.#add(cluster, await guarded("permissions", () => this.#permissions(cluster, CELL_PERMISSIONS)));
   }
 
-  async #registration(cluster: ClusterClient, views: readonly ProtectorView[]): Promise<readonly Found[]> {
+  async #registration(cluster: ClusterClient, views: readonly ProtectorView[]): Promise<readonly InspectedCluster[]> {
     const validating = await cluster.find(`${REGISTRATIONS}/podseidon`);
     const mutating = await cluster.find(`${MUTATING}/podseidon`);
     const findings = registrationFindings(validating, mutating, this.#context.nowMs());
@@ -135,7 +138,7 @@ class Doctor {
   }
 
   /** An eviction of a pod that is not there is reviewed, too: whoever answers 404 by the webhook's name has reached it. */
-  async #answers(cluster: ClusterClient, views: readonly ProtectorView[]): Promise<Found> {
+  async #answers(cluster: ClusterClient, views: readonly ProtectorView[]): Promise<InspectedCluster> {
     const namespace = views[0]?.namespace ?? cluster.namespace;
     const path = `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods/${ABSENT_POD}/eviction?dryRun=All`;
     const body = { apiVersion: "policy/v1", kind: "Eviction", metadata: { namespace, name: ABSENT_POD } };
@@ -155,7 +158,7 @@ class Doctor {
     return problem("webhook", `was not asked: ${message}`, "see the registration");
   }
 
-  async #serving(cluster: ClusterClient): Promise<Found> {
+  async #serving(cluster: ClusterClient): Promise<InspectedCluster> {
     const raw = await cluster.find(`/api/v1/namespaces/${this.#system}/secrets/podseidon-webhook-tls`);
     const Secret = v.looseObject({ data: v.optional(v.record(v.string(), v.string()), {}) });
     const parsed = v.safeParse(Secret, raw);
@@ -174,13 +177,13 @@ class Doctor {
     );
   }
 
-  async #lease(cluster: ClusterClient, part: string, name: string): Promise<Found> {
+  async #lease(cluster: ClusterClient, part: string, name: string): Promise<InspectedCluster> {
     const raw = await cluster.find(`/apis/coordination.k8s.io/v1/namespaces/${this.#system}/leases/${name}`);
     return leaseFinding(part, raw, this.#context.nowMs());
   }
 
   /** Asks the authorizer about each ServiceAccount that is there. */
-  async #permissions(cluster: ClusterClient, wanted: readonly Permission[]): Promise<readonly Found[]> {
+  async #permissions(cluster: ClusterClient, wanted: readonly Permission[]): Promise<readonly InspectedCluster[]> {
     const accounts = [...new Set(wanted.map(({ account }) => account))];
     const present = new Set<string>();
     for (const account of accounts) {

@@ -1,6 +1,6 @@
 /** `drain-check`: what `kubectl drain` of a node would meet now. */
 import * as v from "valibot";
-import { isFinished } from "../../shared/decide/availability.ts";
+import { isFinished } from "../../shared/decide/availability/availability.ts";
 import { apply, type ProtectorState, parseProtector } from "../../shared/decide/quota.ts";
 import { parsePod } from "../../shared/schema/parse-pod.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
@@ -9,7 +9,7 @@ import type { ClusterClient } from "./cluster.ts";
 import { argument, type Command, type Context } from "./command.ts";
 import { CommandError, EXIT, type ExitCode } from "./errors.ts";
 import { plural, table } from "./output.ts";
-import { type Answer, ask, cellOf, covering, decideOn, requestFor } from "./question.ts";
+import { ask, cellOf, covering, type DryRunAnswer, decideOn, requestFor } from "./question.ts";
 
 const SETTLE_MS = 75_000;
 /** Dry runs that are under way at once. */
@@ -41,7 +41,7 @@ export interface DrainLine {
   readonly pod: string;
   readonly protectors: readonly string[];
   /** What the webhook says to its eviction by itself. */
-  readonly now: Answer["verdict"];
+  readonly now: DryRunAnswer["verdict"];
   /** With the others of this node before it: goes at once, waits for replacements, or never goes as things are. */
   readonly together: "goes" | "waits" | "never" | "unknown";
   readonly why: string;
@@ -52,7 +52,7 @@ export interface DrainLine {
  * pods elsewhere become available. Never is a pod whose protector promises as many pods as there are. Pure.
  */
 export function planDrain(
-  pods: readonly { readonly pod: Pod; readonly answer: Answer }[],
+  pods: readonly { readonly pod: Pod; readonly answer: DryRunAnswer }[],
   protectors: readonly PodProtector[],
   cell: string | undefined,
   nowMs: number,
@@ -145,8 +145,8 @@ async function askAll(
   cluster: ClusterClient,
   pods: readonly Pod[],
   answered: () => void,
-): Promise<readonly { readonly pod: Pod; readonly answer: Answer }[]> {
-  const answers: { readonly pod: Pod; readonly answer: Answer }[] = [];
+): Promise<readonly { readonly pod: Pod; readonly answer: DryRunAnswer }[]> {
+  const answers: { readonly pod: Pod; readonly answer: DryRunAnswer }[] = [];
   const queue = [...pods.entries()];
   const worker = async (): Promise<void> => {
     for (let next = queue.shift(); next !== undefined; next = queue.shift()) {

@@ -1,18 +1,18 @@
 /** What `doctor` makes of what it finds. */
 import { describe, expect, test } from "vitest";
-import { makeCell, makeProtector, NOW_MS } from "../../shared/decide/test-fixtures.ts";
+import { createCertificateAuthority } from "../../shared/certificates/x509.ts";
 import { formatMs } from "../../shared/decide/time.ts";
-import { createCertificateAuthority } from "../../shared/runtime/x509.ts";
 import { podProtectorCrd } from "../../shared/schema/crd.ts";
 import type { Aggregation } from "../../shared/schema/podprotector.ts";
+import { makeCell, makeProtector, NOW_MS } from "../../test/support/decide/fixtures.ts";
 import {
   cellFindings,
   certificateFinding,
   clockFinding,
   crdFinding,
   deploymentFindings,
-  type Found,
   findingsText,
+  type InspectedCluster,
   leaseFinding,
   protectorFindings,
 } from "./findings.ts";
@@ -22,7 +22,7 @@ import { viewProtector } from "./view.ts";
 const DAY_MS = 86_400_000;
 
 /** `level check: found` */
-function line({ level, check, found }: Found): string {
+function line({ level, check, found }: InspectedCluster): string {
   return `${level} ${check}: ${found}`;
 }
 
@@ -92,7 +92,7 @@ describe("a lease", () => {
 });
 
 describe("cells", () => {
-  const cell = (aggregation: Partial<Aggregation>): Found | undefined => {
+  const cell = (aggregation: Partial<Aggregation>): InspectedCluster | undefined => {
     const view = viewProtector(makeProtector([makeCell("a", 3, [], aggregation)]), NOW_MS);
     return cellFindings([view])[0];
   };

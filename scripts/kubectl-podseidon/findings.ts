@@ -7,7 +7,7 @@ import { type ProtectorView, STALE_AFTER_MS } from "./view.ts";
 
 export type Level = "ok" | "warning" | "problem" | "unknown";
 
-export interface Finding {
+export interface DoctorFinding {
   /** The cluster's context. */
   readonly cluster: string;
   readonly check: string;
@@ -17,22 +17,22 @@ export interface Finding {
   readonly advice: string;
 }
 
-export type Found = Omit<Finding, "cluster">;
+export type InspectedCluster = Omit<DoctorFinding, "cluster">;
 
-export const ok = (check: string, found: string): Found => ({ check, level: "ok", found, advice: "" });
-export const problem = (check: string, found: string, advice: string): Found => ({
+export const ok = (check: string, found: string): InspectedCluster => ({ check, level: "ok", found, advice: "" });
+export const problem = (check: string, found: string, advice: string): InspectedCluster => ({
   check,
   level: "problem",
   found,
   advice,
 });
-export const warning = (check: string, found: string, advice: string): Found => ({
+export const warning = (check: string, found: string, advice: string): InspectedCluster => ({
   check,
   level: "warning",
   found,
   advice,
 });
-export const unknown = (check: string, found: string, advice: string): Found => ({
+export const unknown = (check: string, found: string, advice: string): InspectedCluster => ({
   check,
   level: "unknown",
   found,
@@ -41,7 +41,7 @@ export const unknown = (check: string, found: string, advice: string): Found => 
 
 const MARKS: Readonly<Record<Level, string>> = { ok: "ok", warning: "WARN", problem: "FAIL", unknown: "?" };
 
-export function findingsText(findings: readonly Finding[]): string {
+export function findingsText(findings: readonly DoctorFinding[]): string {
   const rows = findings.map(({ level, cluster, check, found }) => [MARKS[level], cluster, check, found]);
   const todo = findings
     .filter(({ advice }) => advice !== "")
@@ -57,7 +57,7 @@ const SLOW_RESERVATION_MS = 300_000;
 const EXPIRES_SOON_MS = 14 * 86_400_000;
 
 /** The clock of an apiserver against this machine's, from the `Date` of an answer. */
-export function clockFinding(dateHeader: string | undefined, nowMs: number): Found {
+export function clockFinding(dateHeader: string | undefined, nowMs: number): InspectedCluster {
   const atMs = Date.parse(dateHeader ?? "");
   if (Number.isNaN(atMs)) return unknown("clock", "the apiserver sends no date", "");
   const apartMs = Math.abs(nowMs - atMs);
@@ -96,7 +96,7 @@ function crdFields(crd: unknown): readonly string[] {
 }
 
 /** Whether the core keeps every field that this version writes. */
-export function crdFinding(installed: unknown): Found {
+export function crdFinding(installed: unknown): InspectedCluster {
   if (installed === undefined) return problem("crd", "PodProtector is not installed", "kubectl apply -k crds");
   const present = new Set(crdFields(installed));
   const missing = crdFields(podProtectorCrd()).filter((path) => !present.has(path));
@@ -109,13 +109,13 @@ export function crdFinding(installed: unknown): Found {
 }
 
 /** What the protectors themselves say. */
-export function protectorFindings(views: readonly ProtectorView[]): Found[] {
+export function protectorFindings(views: readonly ProtectorView[]): InspectedCluster[] {
   const named = (some: readonly ProtectorView[]): string =>
     `${some
       .slice(0, 3)
       .map(({ namespace, name }) => `${namespace}/${name}`)
       .join(", ")}${some.length > 3 ? " ..." : ""}`;
-  const findings: Found[] = [];
+  const findings: InspectedCluster[] = [];
   const check = (name: string, bad: readonly ProtectorView[], what: string, advice: string, level = warning): void => {
     if (bad.length > 0) findings.push(level(name, `${bad.length} ${what}: ${named(bad)}`, advice));
   };
@@ -161,7 +161,7 @@ export function protectorFindings(views: readonly ProtectorView[]): Found[] {
 }
 
 /** Each cell that any protector counts. */
-export function cellFindings(views: readonly ProtectorView[]): Found[] {
+export function cellFindings(views: readonly ProtectorView[]): InspectedCluster[] {
   const cells = new Map<string, { heartbeatAgeMs: number | undefined; held: number; protectors: number }>();
   for (const { cell, heartbeatAgeMs, state } of views.flatMap((view) => view.cells)) {
     if (state === "removed") continue;
@@ -206,7 +206,7 @@ export function cellFindings(views: readonly ProtectorView[]): Found[] {
 const PEM = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----/g;
 
 /** The first of the certificates to expire. */
-export function certificateFinding(check: string, bundles: readonly string[], nowMs: number): Found {
+export function certificateFinding(check: string, bundles: readonly string[], nowMs: number): InspectedCluster {
   const ends: number[] = [];
   for (const pem of bundles.flatMap((text) => text.match(PEM) ?? [])) {
     try {
@@ -245,7 +245,7 @@ const Lease = v.looseObject({
 });
 
 /** Whether somebody leads. */
-export function leaseFinding(check: string, raw: unknown, nowMs: number): Found {
+export function leaseFinding(check: string, raw: unknown, nowMs: number): InspectedCluster {
   const advice = `is the Deployment podseidon-${check} running? Without it nothing is ${check === "generator" ? "protected anew" : "counted"}`;
   const parsed = v.safeParse(Lease, raw);
   if (raw === undefined || !parsed.success)
@@ -272,7 +272,7 @@ const Deployments = v.array(
 );
 
 /** The project's own Deployments: whether they run, and in one version. */
-export function deploymentFindings(raw: readonly unknown[]): Found[] {
+export function deploymentFindings(raw: readonly unknown[]): InspectedCluster[] {
   const parsed = v.safeParse(Deployments, raw);
   if (!parsed.success || parsed.output.length === 0) {
     return [
@@ -283,7 +283,7 @@ export function deploymentFindings(raw: readonly unknown[]): Found[] {
       ),
     ];
   }
-  const findings: Found[] = parsed.output.map(({ metadata, spec, status }) => {
+  const findings: InspectedCluster[] = parsed.output.map(({ metadata, spec, status }) => {
     const ready = status?.readyReplicas ?? 0;
     const found = `${ready} of ${spec.replicas} ready`;
     if (ready === 0 && spec.replicas > 0)

@@ -5,10 +5,10 @@ import { delimiter, dirname, join, resolve } from "node:path";
 import * as v from "valibot";
 import { CommandError, messageOf } from "./errors.ts";
 
-export type Environment = Readonly<Record<string, string | undefined>>;
+export type PluginEnvironment = Readonly<Record<string, string | undefined>>;
 
 /** Files of `--kubeconfig`, `KUBECONFIG` or the home directory. */
-export function kubeconfigPaths(flag: string | undefined, environment: Environment): readonly string[] {
+export function kubeconfigPaths(flag: string | undefined, environment: PluginEnvironment): readonly string[] {
   if (flag !== undefined && flag !== "") return [flag];
   const listed = (environment.KUBECONFIG ?? "").split(delimiter).filter((path) => path !== "");
   if (listed.length > 0) return [...new Set(listed)];

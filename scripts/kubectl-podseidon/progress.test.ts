@@ -6,12 +6,12 @@ import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { makeCell, makeProtector } from "../../shared/decide/test-fixtures.ts";
 import { GENERATOR_FINALIZER } from "../../shared/schema/annotations.ts";
+import { makeCell, makeProtector } from "../../test/support/decide/fixtures.ts";
 import { VirtualTime } from "../../test/support/virtual-ports.ts";
 import { COMMANDS, runCommandLine } from "./cli.ts";
 import type { Command } from "./command.ts";
-import { Progress, type Terminal } from "./progress.ts";
+import { ProgressLine, type Terminal } from "./progress.ts";
 
 class Screen implements Terminal {
   readonly interactive: boolean;
@@ -38,7 +38,7 @@ describe("what is shown of work", () => {
     const time = new VirtualTime();
     const screen = new Screen(interactive);
     const { promise, resolve } = Promise.withResolvers<void>();
-    const done = new Progress(screen, time).during(
+    const done = new ProgressLine(screen, time).during(
       "counting",
       () => promise,
       () => "1 of 2",
@@ -64,7 +64,7 @@ describe("what is shown of work", () => {
   test("its part that is under way, and the whole again when that is done; quick parts add up", async () => {
     const time = new VirtualTime();
     const screen = new Screen(false);
-    const progress = new Progress(screen, time);
+    const progress = new ProgressLine(screen, time);
     const steps = Array.from({ length: 3 }, () => Promise.withResolvers<void>());
     const done = progress.during("all", async () => {
       await progress.during("first", () => steps[0]?.promise ?? Promise.reject());

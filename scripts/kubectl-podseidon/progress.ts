@@ -19,7 +19,7 @@ interface Step {
   readonly detail: () => string;
 }
 
-export class Progress {
+export class ProgressLine {
   readonly #terminal: Terminal;
   readonly #ports: Pick<Ports, "timers" | "clock">;
   /** What is under way, each a part of the one before it: the last is what is said. */

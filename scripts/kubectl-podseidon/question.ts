@@ -3,20 +3,20 @@
  * which writes nothing; why, is then read off the protectors by the same decision that the webhook makes.
  */
 import * as v from "valibot";
-import { CRITERIA, type Criterion } from "../../shared/decide/estimate.ts";
+import { compileSelector } from "../../shared/decide/availability/selector.ts";
 import { type Decision, type DisruptionRequest, decide, type ProtectorState } from "../../shared/decide/quota.ts";
-import { compileSelector } from "../../shared/decide/selector.ts";
+import { CRITERIA, type Criterion } from "../../shared/decide/state/estimate.ts";
 import { formatMs } from "../../shared/decide/time.ts";
-import type { ApiResponse } from "../../shared/kube/transport.ts";
+import type { ApiResponse } from "../../shared/kube/client/transport.ts";
 import { FORCE_DELETE_ANNOTATION, HEALTH_CRITERION_ANNOTATION } from "../../shared/schema/annotations.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { type ClusterClient, type StatusText, statusOf } from "./cluster.ts";
 
-export type Kind = "delete" | "evict";
+export type DisruptionKind = "delete" | "evict";
 
 /** What the apiserver answered to the dry run. */
-export interface Answer {
+export interface DryRunAnswer {
   readonly verdict:
     | "admitted"
     /** 429: not now. */
@@ -40,9 +40,9 @@ export function podPath(namespace: string, name: string): string {
 /** Asks; `uid` binds the question to this very pod. */
 export async function ask(
   cluster: ClusterClient,
-  kind: Kind,
+  kind: DisruptionKind,
   pod: Pick<Pod, "namespace" | "name" | "uid">,
-): Promise<Answer> {
+): Promise<DryRunAnswer> {
   const { namespace, name, uid } = pod;
   const options = { apiVersion: "v1", kind: "DeleteOptions", dryRun: ["All"], preconditions: { uid } };
   if (kind === "delete") return answerOf(await cluster.raw("DELETE", podPath(namespace, name), options));
@@ -56,7 +56,7 @@ export async function ask(
 }
 
 /** What an answer of the apiserver means. */
-export function answerOf(response: ApiResponse): Answer {
+export function answerOf(response: ApiResponse): DryRunAnswer {
   const warnings = [...(response.headers.warning ?? "").matchAll(/299 \S+ "((?:[^"\\]|\\.)*)"/g)].map(([, text = ""]) =>
     text.replaceAll(/\\(.)/g, "$1"),
   );
@@ -77,7 +77,13 @@ export function covering(protectors: readonly PodProtector[], pod: Pod): readonl
 }
 
 /** The request that a review of this pod makes. */
-export function requestFor(pod: Pod, kind: Kind, cell: string, nowMs: number, settleMs: number): DisruptionRequest {
+export function requestFor(
+  pod: Pod,
+  kind: DisruptionKind,
+  cell: string,
+  nowMs: number,
+  settleMs: number,
+): DisruptionRequest {
   const force = pod.annotations?.[FORCE_DELETE_ANNOTATION];
   const wanted = pod.annotations?.[HEALTH_CRITERION_ANNOTATION];
   const criterion: Criterion = CRITERIA.find((known) => known === wanted) ?? "Available";

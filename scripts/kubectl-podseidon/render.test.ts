@@ -1,19 +1,25 @@
 /** The screens, from protectors as they are stored; the cluster tests run the commands themselves. */
 import { describe, expect, test } from "vitest";
-import { makeCell, makePod, makeProtector, NOW_MS } from "../../shared/decide/test-fixtures.ts";
-import { heldBucket } from "../../shared/decide/test-quota.ts";
 import { formatMs } from "../../shared/decide/time.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { makeCell, makePod, makeProtector, NOW_MS } from "../../test/support/decide/fixtures.ts";
+import { heldBucket } from "../../test/support/decide/quota-fixtures.ts";
 import { drainText, planDrain } from "./drain.ts";
 import { age, parseDuration, table } from "./output.ts";
-import { type Answer, answerOf, cellOfRegistration } from "./question.ts";
+import { answerOf, cellOfRegistration, type DryRunAnswer } from "./question.ts";
 import { statusDetail, statusTable } from "./status.ts";
 import { viewProtector } from "./view.ts";
 import { explanationText, opinionOf } from "./why.ts";
 
 const SECOND_MS = 1000;
 
-const admitted: Answer = { verdict: "admitted", message: "", retryAfterSeconds: undefined, causes: [], warnings: [] };
+const admitted: DryRunAnswer = {
+  verdict: "admitted",
+  message: "",
+  retryAfterSeconds: undefined,
+  causes: [],
+  warnings: [],
+};
 const beating = { heartbeatTime: formatMs(NOW_MS - 7 * SECOND_MS) };
 
 function held(uid: string, secondsAgo: number): ReturnType<typeof heldBucket> {
@@ -102,7 +108,7 @@ describe("why", () => {
   const pod = makePod("web-1");
   const protector = named(makeProtector([makeCell("a", 3, [held("uid-web-0", 12)], beating)]), "web");
 
-  function explain(answer: Answer, target: PodProtector = protector): string {
+  function explain(answer: DryRunAnswer, target: PodProtector = protector): string {
     const others = [pod, makePod("web-2", { readyForSeconds: undefined }), makePod("web-3", { terminating: true })];
     const opinions = [opinionOf(target, pod, "delete", "a", others, NOW_MS)];
     return explanationText({ kind: "delete", pod, cluster: "worker", cell: "a", answer, opinions });

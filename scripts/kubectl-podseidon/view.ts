@@ -1,9 +1,9 @@
 /** A protector as a person asks about it: what is promised, what is there, who holds how much, and since when. Pure. */
 
-import type { CellState, ProtectorState } from "../../shared/decide/cell-state.ts";
-import { estimate, isReliable } from "../../shared/decide/estimate.ts";
-import { parseProtector } from "../../shared/decide/protector-state.ts";
-import { orderedRecords } from "../../shared/decide/reservation.ts";
+import { orderedRecords } from "../../shared/decide/ledger/reservation.ts";
+import type { CellState, ProtectorState } from "../../shared/decide/state/cell-state.ts";
+import { estimate, isReliable } from "../../shared/decide/state/estimate.ts";
+import { parseProtector } from "../../shared/decide/state/protector-state.ts";
 import { parseMs } from "../../shared/decide/time.ts";
 import {
   DERIVATION_ANNOTATION,

@@ -1,8 +1,8 @@
 /** `why`: would a deletion of this pod be admitted now, and if not, who holds it, and since when? */
 
-import { availableSinceMs } from "../../shared/decide/availability.ts";
-import { parseProtector } from "../../shared/decide/protector-state.ts";
-import { compileSelector } from "../../shared/decide/selector.ts";
+import { availableSinceMs } from "../../shared/decide/availability/availability.ts";
+import { compileSelector } from "../../shared/decide/availability/selector.ts";
+import { parseProtector } from "../../shared/decide/state/protector-state.ts";
 import { parsePod } from "../../shared/schema/parse-pod.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
@@ -10,13 +10,13 @@ import { argument, type Command, type Context } from "./command.ts";
 import { CommandError, EXIT, type ExitCode } from "./errors.ts";
 import { age, fields, plural, table } from "./output.ts";
 import {
-  type Answer,
   ask,
   cellOf,
   covering,
+  type DisruptionKind,
+  type DryRunAnswer,
   decideOn,
   decisionText,
-  type Kind,
   podPath,
   requestFor,
 } from "./question.ts";
@@ -28,7 +28,7 @@ const SETTLE_MS = 75_000;
 const MAX_UNAVAILABLE_SHOWN = 10;
 
 /** One protector's part in it. */
-export interface Opinion {
+export interface ProtectorOpinion {
   readonly view: ProtectorView;
   /** Undefined where it is not known under which cell the cluster is counted. */
   readonly allowed: boolean | undefined;
@@ -40,12 +40,12 @@ export interface Opinion {
 }
 
 export interface Explanation {
-  readonly kind: Kind;
+  readonly kind: DisruptionKind;
   readonly pod: Pick<Pod, "namespace" | "name" | "uid">;
   readonly cluster: string;
   readonly cell: string | undefined;
-  readonly answer: Answer;
-  readonly opinions: readonly Opinion[];
+  readonly answer: DryRunAnswer;
+  readonly opinions: readonly ProtectorOpinion[];
 }
 
 export function unavailableReason(pod: Pod): string {
@@ -59,11 +59,11 @@ export function unavailableReason(pod: Pod): string {
 export function opinionOf(
   protector: PodProtector,
   pod: Pod,
-  kind: Kind,
+  kind: DisruptionKind,
   cell: string | undefined,
   pods: readonly Pod[],
   nowMs: number,
-): Opinion {
+): ProtectorOpinion {
   const view = viewProtector(protector, nowMs);
   const state = parseProtector(protector);
   const counted = compileSelector(protector.spec.aggregationSelector ?? protector.spec.selector, "fails");
@@ -83,7 +83,7 @@ export function opinionOf(
   return { view, allowed: decision.allowed, text: decisionText(decision), holders, unavailable };
 }
 
-const VERDICTS: Readonly<Record<Answer["verdict"], string>> = {
+const VERDICTS: Readonly<Record<DryRunAnswer["verdict"], string>> = {
   admitted: "yes: it would be admitted now",
   refused: "no: it would be refused now",
   unanswered: "no: the webhook could not be asked",
@@ -109,7 +109,7 @@ export function explanationText(explanation: Explanation): string {
   return parts.join("");
 }
 
-function opinionText({ view, allowed, text, holders, unavailable }: Opinion): string {
+function opinionText({ view, allowed, text, holders, unavailable }: ProtectorOpinion): string {
   const word = allowed === undefined ? "?" : allowed ? "agrees" : "refuses";
   const lines = [
     `\nPodProtector ${view.namespace}/${view.name}   ${word}: ${text}\n`,
@@ -132,7 +132,7 @@ function opinionText({ view, allowed, text, holders, unavailable }: Opinion): st
 
 async function run(context: Context, args: readonly string[]): Promise<ExitCode> {
   const name = argument(args, 0, "a pod").replace(/^pods?\//, "");
-  const kind: Kind = context.is("evict") ? "evict" : "delete";
+  const kind: DisruptionKind = context.is("evict") ? "evict" : "delete";
   const [cluster, core, namespace] = await Promise.all([context.cluster(), context.core(), context.namespace()]);
   const explanation = await context.progress.during(`asking ${cluster.name} about pod ${namespace}/${name}`, () =>
     explain(context, cluster, core, namespace, name, kind),
@@ -149,7 +149,7 @@ async function explain(
   core: Client,
   namespace: string,
   name: string,
-  kind: Kind,
+  kind: DisruptionKind,
 ): Promise<Explanation> {
   const raw = await cluster.find(podPath(namespace, name));
   if (raw === undefined) {

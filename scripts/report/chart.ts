@@ -1,5 +1,5 @@
 /** Charts of a recording as inline SVG: no script, colours from the page's variables, so that light and dark are one picture. */
-import { floors, type Mark, type PromiseChange, type Recording, type ReviewSample } from "./record.ts";
+import { floors, type PromiseChange, type Recording, type ReportMark, type ReviewSample } from "./record.ts";
 
 const WIDTH = 920;
 const LEFT = 38;
@@ -85,7 +85,7 @@ function promised(
 }
 
 /** Marks that get a number on the charts: what was done to the clusters. */
-export function numbered(marks: readonly Mark[]): readonly Mark[] {
+export function numbered(marks: readonly ReportMark[]): readonly ReportMark[] {
   return marks.filter(({ kind }) => kind === "fault" || kind === "scene");
 }
 
@@ -93,7 +93,7 @@ export function numbered(marks: readonly Mark[]): readonly Mark[] {
 const FLAG_WIDTH = 18;
 
 /** Numbered lines; those at one moment share a label, as `3-5`. */
-function flags(marks: readonly Mark[], { x, height }: Frame): string {
+function flags(marks: readonly ReportMark[], { x, height }: Frame): string {
   const groups: { at: number; first: number; last: number; isFault: boolean; texts: string[] }[] = [];
   for (const [index, { atMs, kind, text }] of numbered(marks).entries()) {
     const at = x(atMs);

@@ -24,7 +24,7 @@ export interface ReviewSample {
 
 export type MarkKind = "scene" | "fault" | "command" | "note" | "held" | "broken";
 
-export interface Mark {
+export interface ReportMark {
   readonly atMs: number;
   readonly kind: MarkKind;
   readonly text: string;
@@ -49,7 +49,7 @@ export interface Recording {
   readonly samples: readonly Sample[];
   readonly promises: readonly PromiseChange[];
   readonly reviews: readonly ReviewSample[];
-  readonly marks: readonly Mark[];
+  readonly marks: readonly ReportMark[];
   readonly askers: readonly Asker[];
 }
 
@@ -65,7 +65,7 @@ export class Recorder {
   readonly #samples: Sample[] = [];
   readonly #promises: PromiseChange[] = [];
   readonly #reviews: ReviewSample[] = [];
-  readonly #marks: Mark[] = [];
+  readonly #marks: ReportMark[] = [];
 
   constructor(title: string, clusters: readonly string[]) {
     this.#title = title;

@@ -1,8 +1,5 @@
 /** Every row of design 6 that one protector decides. */
 import { expect, test } from "vitest";
-import { COUNTED_CONDITION, PRE_ACTIVITY_PREFIX } from "../schema/annotations.ts";
-import type { Bucket, CellStatus, PodProtectorSpec } from "../schema/podprotector.ts";
-import { decide, parseProtector } from "./quota.ts";
 import {
   makeCell,
   makePod,
@@ -12,7 +9,10 @@ import {
   NOW_MS,
   type PodOptions,
   type RequestOptions,
-} from "./test-fixtures.ts";
+} from "../../test/support/decide/fixtures.ts";
+import { COUNTED_CONDITION, PRE_ACTIVITY_PREFIX } from "../schema/annotations.ts";
+import type { Bucket, CellStatus, PodProtectorSpec } from "../schema/podprotector.ts";
+import { decide, parseProtector } from "./quota.ts";
 import { formatMs } from "./time.ts";
 
 interface Row {

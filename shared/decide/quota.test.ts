@@ -1,6 +1,4 @@
 import { describe, expect, test } from "vitest";
-import type { Bucket, CellStatus } from "../schema/podprotector.ts";
-import { type DisruptionRequest, decide, encodeStatus } from "./quota.ts";
 import {
   admit,
   makeCell,
@@ -10,8 +8,10 @@ import {
   NOW_MS,
   type RequestOptions,
   SETTLE_MS,
-} from "./test-fixtures.ts";
-import { heldBucket, rangeBucket, stateOf, verdictLine } from "./test-quota.ts";
+} from "../../test/support/decide/fixtures.ts";
+import { heldBucket, rangeBucket, stateOf, verdictLine } from "../../test/support/decide/quota-fixtures.ts";
+import type { Bucket, CellStatus } from "../schema/podprotector.ts";
+import { type DisruptionRequest, decide, encodeStatus } from "./quota.ts";
 import { formatMs } from "./time.ts";
 
 /** Counted under another spec. */

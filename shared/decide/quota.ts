@@ -6,18 +6,18 @@ import { PRE_ACTIVITY_PREFIX } from "../schema/annotations.ts";
 import type { Pod } from "../schema/pod.ts";
 import type { Operation } from "../schema/podprotector.ts";
 import { hasReached } from "../schema/resource-version.ts";
-import { classifyPod, type PodClass } from "./availability.ts";
-import type { CellState, ProtectorState } from "./cell-state.ts";
-import { type Criterion, estimate } from "./estimate.ts";
+import { classifyPod, type PodClass } from "./availability/availability.ts";
+import { isDeletionPaid, type Reservation, type Weight } from "./ledger/reservation.ts";
 import { oldestComponent } from "./position.ts";
-import { cellOf } from "./protector-state.ts";
-import { isDeletionPaid, type Reservation, type Weight } from "./reservation.ts";
 import { isLeftOut } from "./rules.ts";
+import type { CellState, ProtectorState } from "./state/cell-state.ts";
+import { type Criterion, estimate } from "./state/estimate.ts";
+import { cellOf } from "./state/protector-state.ts";
 import { parseMicros, parseMs } from "./time.ts";
 
-export type { ProtectorState } from "./cell-state.ts";
-export type { Criterion } from "./estimate.ts";
-export { cloneState, encodeStatus, parseProtector } from "./protector-state.ts";
+export type { ProtectorState } from "./state/cell-state.ts";
+export type { Criterion } from "./state/estimate.ts";
+export { cloneState, encodeStatus, parseProtector } from "./state/protector-state.ts";
 
 /**
  * No reservation is added to a history that may have more bytes (design 5.5, S10): the object stays under 1 MiB whatever the names
@@ -79,7 +79,7 @@ export type RefuseCause =
   | "PreActivity";
 
 /** What the decision rests on, for the text of a refusal. */
-export interface Facts {
+export interface QuotaFacts {
   readonly minAvailable: number;
   /** `Act` by the request's criterion. */
   readonly available: number;
@@ -103,7 +103,7 @@ export interface Allowed {
   readonly allowed: true;
   readonly reason: AllowReason;
   readonly write: "none" | RecordChange;
-  readonly facts: Facts;
+  readonly facts: QuotaFacts;
 }
 
 export interface Refused {
@@ -111,7 +111,7 @@ export interface Refused {
   /** A denial stands until more pods are available; busy passes by itself. Both are answered 429. */
   readonly verdict: "Denial" | "Busy";
   readonly cause: RefuseCause;
-  readonly facts: Facts;
+  readonly facts: QuotaFacts;
 }
 
 export type Decision = Allowed | Refused;
@@ -127,7 +127,7 @@ interface Question {
   readonly podClass: PodClass;
   /** What the pod already holds in its cell. */
   readonly held: Reservation | undefined;
-  readonly facts: Facts;
+  readonly facts: QuotaFacts;
 }
 
 const PINNED: RecordChange = { weight: 0, paid: false };
@@ -150,7 +150,7 @@ export function decide(state: ProtectorState, request: DisruptionRequest): Decis
   return { ...final, facts };
 }
 
-function withPreActivities({ facts, request }: Question): Facts {
+function withPreActivities({ facts, request }: Question): QuotaFacts {
   const preActivities = preActivitiesOf(request.pod).map((annotation) => annotation.slice(PRE_ACTIVITY_PREFIX.length));
   return { ...facts, preActivities };
 }
@@ -316,7 +316,7 @@ function publishedMaturity(
 }
 
 /** What there is of pods and reservations, by this criterion. */
-export function factsOf(state: ProtectorState, criterion: Criterion): Facts {
+export function factsOf(state: ProtectorState, criterion: Criterion): QuotaFacts {
   const { counted, unreliable, reserved, estimated } = estimate(state, criterion);
   return { minAvailable: state.spec.minAvailable, available: counted, unreliable, reserved, estimated };
 }

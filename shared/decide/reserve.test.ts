@@ -1,4 +1,6 @@
 import { describe, expect, test } from "vitest";
+import { admit, makeCell, makePod, makeProtector, makeRequest, NOW_MS } from "../../test/support/decide/fixtures.ts";
+import { heldBucket, rangeBucket, stateOf, verdictLine } from "../../test/support/decide/quota-fixtures.ts";
 import {
   cloneState,
   decide,
@@ -9,8 +11,6 @@ import {
   PIN_CAP_BYTES,
   rollback,
 } from "./quota.ts";
-import { admit, makeCell, makePod, makeProtector, makeRequest, NOW_MS } from "./test-fixtures.ts";
-import { heldBucket, rangeBucket, stateOf, verdictLine } from "./test-quota.ts";
 
 describe("limits (design 5.3, 5.5)", () => {
   test.each([

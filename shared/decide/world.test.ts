@@ -1,12 +1,12 @@
 /** The rules of design 5.2 and 5.3 together: no order of events breaks them, and each of them is needed. */
 import fc from "fast-check";
 import { afterEach, expect, test } from "vitest";
+import { AccountingWorld } from "../../test/support/decide/accounting-world.ts";
 import type { Rule } from "./rules.ts";
-import { World } from "./test-world.ts";
 
 type Step = readonly [action: number, index: number];
 
-const ACTIONS: readonly ((world: World, index: number) => void)[] = [
+const ACTIONS: readonly ((world: AccountingWorld, index: number) => void)[] = [
   (world, index) => world.review(index, "DELETE"),
   (world, index) => world.review(index, "DELETE"),
   (world, index) => world.review(index, "EVICT"),
@@ -44,7 +44,12 @@ function propertyOf(...minReadySeconds: readonly number[]) {
     compactThreshold: fc.constantFrom(0, 1, 2, 100),
   });
   return fc.property(setting, steps, (values, actions) => {
-    const world = new World(values.pods, values.minAvailable, values.minReadySeconds, values.compactThreshold);
+    const world = new AccountingWorld(
+      values.pods,
+      values.minAvailable,
+      values.minReadySeconds,
+      values.compactThreshold,
+    );
     for (const [action, index] of actions) ACTIONS[action]?.(world, index);
     if (world.leftAfterQuiet() !== 0) throw new Error("L1: a reservation is left");
   });

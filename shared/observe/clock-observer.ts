@@ -1,4 +1,4 @@
-import type { ApiResponse, Transport } from "../kube/transport.ts";
+import type { ApiResponse, Transport } from "../kube/client/transport.ts";
 import type { Clock } from "../runtime/clock.ts";
 import type { Metrics } from "./metrics.ts";
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { VirtualTime } from "../../test/support/virtual-ports.ts";
-import { WorkQueue } from "../runtime/queue.ts";
 import { DONE, failed, later } from "../runtime/reconcile.ts";
+import { WorkQueue } from "../runtime/work-queue.ts";
 import { observeClocks } from "./clock-observer.ts";
 import { createLog, type Log } from "./log.ts";
 import { Metrics } from "./metrics.ts";
@@ -11,8 +11,8 @@ import {
   observeLeaderElection,
   observeLifecycle,
 } from "./process-observer.ts";
+import { observeReconciles } from "./reconcile-observer.ts";
 import { observeListWatch } from "./watch-observer.ts";
-import { observeWork } from "./work-observer.ts";
 
 function setup(): { metrics: Metrics; log: Log; lines: string[]; series(): Promise<string[]> } {
   const lines: string[] = [];
@@ -75,7 +75,7 @@ describe("what observers show", () => {
   it("counts a queue's work and its outcomes", async () => {
     const { metrics, log, lines, series } = setup();
     const time = new VirtualTime();
-    const observer = observeWork(metrics, log);
+    const observer = observeReconciles(metrics, log);
     const queue = new WorkQueue({
       name: "protectors",
       ports: time,

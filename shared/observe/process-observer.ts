@@ -1,4 +1,4 @@
-import type { LeaderEvent, LeaseCall, StopReason } from "../kube/leader-election.ts";
+import type { LeaderEvent, LeaseCall, StopReason } from "../kube/election/leader-election.ts";
 import type { LifecycleEvent } from "../runtime/lifecycle.ts";
 import { EVENT_OUTCOMES, type EventOutcome } from "./event-outcomes.ts";
 import type { Log } from "./log.ts";

@@ -1,5 +1,5 @@
-import type { ConfirmedSource } from "../kube/source.ts";
-import type { ListReason, WatchEvent, WatchFailureTag } from "../kube/watch-event.ts";
+import type { ConfirmedInformer } from "../kube/informer/informer.ts";
+import type { ListReason, WatchEvent, WatchFailureTag } from "../kube/stream/watch-event.ts";
 import type { Clock } from "../runtime/clock.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
@@ -48,7 +48,7 @@ export interface WatchObserver {
 
 /** What of a source is shown. */
 export type Watched = Pick<
-  ConfirmedSource<unknown>,
+  ConfirmedInformer<unknown>,
   "size" | "synced" | "position" | "lastContactMs" | "confirmedSentMs"
 >;
 

@@ -1,7 +1,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import type { CheckResult } from "./lifecycle.ts";
-import type { BindAddress } from "./option-types.ts";
+import type { BindAddress } from "./options/option-types.ts";
 
 /** A metrics page as Prometheus reads it. */
 export interface MetricsPage {

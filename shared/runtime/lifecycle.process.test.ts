@@ -19,9 +19,13 @@ interface Running {
 }
 
 function start(...args: string[]): Running {
-  const child = spawn(process.execPath, [join(import.meta.dirname, "lifecycle.fixture.ts"), ...args], {
-    stdio: ["ignore", "pipe", "inherit"],
-  });
+  const child = spawn(
+    process.execPath,
+    [join(import.meta.dirname, "../../test/support/lifecycle-process.ts"), ...args],
+    {
+      stdio: ["ignore", "pipe", "inherit"],
+    },
+  );
   children.push(child);
   let output = "";
   child.stdout?.on("data", (chunk: Buffer) => {

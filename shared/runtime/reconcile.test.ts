@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { VirtualTime } from "../../test/support/virtual-ports.ts";
 import { sleep } from "./clock.ts";
-import { WorkQueue } from "./queue.ts";
-import { DONE, failed, later, type Outcome, runWorkers, type WorkerOptions } from "./reconcile.ts";
+import { DONE, failed, later, type ReconcileOutcome, type ReconcileWorkerOptions, runWorkers } from "./reconcile.ts";
+import { WorkQueue } from "./work-queue.ts";
 
 function setup(): { time: VirtualTime; queue: WorkQueue } {
   const time = new VirtualTime();
@@ -13,7 +13,7 @@ function setup(): { time: VirtualTime; queue: WorkQueue } {
 }
 
 /** Runs one key whose tries end as scripted (the last outcome repeats); returns when they began. */
-async function triesAt(script: readonly (Outcome | Error)[], forMs: number): Promise<number[]> {
+async function triesAt(script: readonly (ReconcileOutcome | Error)[], forMs: number): Promise<number[]> {
   const { time, queue } = setup();
   const at: number[] = [];
   const workers = runWorkers(
@@ -35,7 +35,7 @@ async function triesAt(script: readonly (Outcome | Error)[], forMs: number): Pro
 const broken = new Error("broken");
 
 describe("reconcile loop", () => {
-  it.each<{ name: string; script: (Outcome | Error)[]; at: number[] }>([
+  it.each<{ name: string; script: (ReconcileOutcome | Error)[]; at: number[] }>([
     { name: "leaves a key that is done alone", script: [DONE], at: [0] },
     { name: "looks again later", script: [later(300), DONE], at: [0, 300] },
     { name: "backs off while it fails", script: [failed(broken, true)], at: [0, 100, 300, 700, 1500] },
@@ -126,7 +126,7 @@ describe("reconcile loop", () => {
     const { time, queue } = setup();
     const fatal: Error[] = [];
     const violation = Object.assign(new Error("counted twice"), { name: "InvariantError" });
-    const options: WorkerOptions<string> = {
+    const options: ReconcileWorkerOptions<string> = {
       workers: 1,
       ports: time,
       onInvariantFailure: (error) => fatal.push(error),

@@ -1,8 +1,8 @@
 import type { Ports } from "./clock.ts";
-import type { WorkQueue } from "./queue.ts";
+import type { WorkQueue } from "./work-queue.ts";
 
 /** The one contract of every reconciler: what is to happen with its key next. */
-export type Outcome =
+export type ReconcileOutcome =
   /** The state is as it should be. */
   | { readonly kind: "done" }
   /** It is, for now: look again after `afterMs`. Not a failure. */
@@ -13,13 +13,13 @@ export type Outcome =
    */
   | { readonly kind: "failed"; readonly error: Error; readonly retriable: boolean; readonly retryAfterMs?: number };
 
-export const DONE: Outcome = { kind: "done" };
+export const DONE: ReconcileOutcome = { kind: "done" };
 
-export function later(afterMs: number): Outcome {
+export function later(afterMs: number): ReconcileOutcome {
   return { kind: "later", afterMs };
 }
 
-export function failed(error: Error, retriable: boolean, retryAfterMs?: number): Outcome {
+export function failed(error: Error, retriable: boolean, retryAfterMs?: number): ReconcileOutcome {
   return retryAfterMs === undefined
     ? { kind: "failed", error, retriable }
     : { kind: "failed", error, retriable, retryAfterMs };
@@ -32,13 +32,13 @@ export interface ReconcileContext {
   readonly failures: number;
 }
 
-export type Reconcile<K> = (key: K, context: ReconcileContext) => Promise<Outcome>;
+export type Reconcile<K> = (key: K, context: ReconcileContext) => Promise<ReconcileOutcome>;
 
-export interface WorkerOptions<K> {
+export interface ReconcileWorkerOptions<K> {
   /** How many keys are worked on at once. */
   readonly workers: number;
   readonly ports: Ports;
-  readonly onOutcome?: (key: K, outcome: Outcome) => void;
+  readonly onOutcome?: (key: K, outcome: ReconcileOutcome) => void;
   /**
    * A violated invariant: this process must not go on (style rule 8). Default: thrown outside of any promise, so that the
    * process ends through its handler of uncaught errors and its lease passes on.
@@ -55,12 +55,16 @@ export interface Workers {
 const SLICE_MS = 10;
 
 /** Works on the queue's keys until `stop`. A reconciler that throws has failed retriably. */
-export function runWorkers<K>(queue: WorkQueue<K>, reconcile: Reconcile<K>, options: WorkerOptions<K>): Workers {
+export function runWorkers<K>(
+  queue: WorkQueue<K>,
+  reconcile: Reconcile<K>,
+  options: ReconcileWorkerOptions<K>,
+): Workers {
   const { ports } = options;
   const controller = new AbortController();
   const slice = new Slice(ports);
 
-  const attempt = async (key: K): Promise<Outcome> => {
+  const attempt = async (key: K): Promise<ReconcileOutcome> => {
     try {
       return await reconcile(key, { signal: controller.signal, failures: queue.failures(key) });
     } catch (thrown) {
@@ -94,7 +98,7 @@ export function runWorkers<K>(queue: WorkQueue<K>, reconcile: Reconcile<K>, opti
   };
 }
 
-function settle<K>(queue: WorkQueue<K>, key: K, outcome: Outcome): void {
+function settle<K>(queue: WorkQueue<K>, key: K, outcome: ReconcileOutcome): void {
   if (outcome.kind === "failed" && outcome.retriable) {
     queue.addRateLimited(key, outcome.retryAfterMs);
     return;

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { jsonPatch, parseAdmissionReview, parseEviction, reviewResponse } from "./admission.ts";
+import { jsonPatch, parseEviction, parseWireReview, reviewResponse } from "./admission.ts";
 
 const POD_KIND = { group: "", version: "v1", kind: "Pod" };
 const POD_RESOURCE = { group: "", version: "v1", resource: "pods" };
@@ -35,11 +35,11 @@ function review(changes: object): unknown {
 
 describe("an admission review", () => {
   test("gives its request", () => {
-    expect(parseAdmissionReview(DELETE_REVIEW)).toBe(DELETE_REVIEW.request);
+    expect(parseWireReview(DELETE_REVIEW)).toBe(DELETE_REVIEW.request);
   });
 
   test("needs no name, as in a deletecollection", () => {
-    expect(parseAdmissionReview(review({ name: undefined })).name).toBeUndefined();
+    expect(parseWireReview(review({ name: undefined })).name).toBeUndefined();
   });
 
   test.each<[string, unknown, string]>([
@@ -53,7 +53,7 @@ describe("an admission review", () => {
     ["a dry run that is a text", review({ dryRun: "true" }), "request.dryRun"],
     ["a resource without a name", review({ resource: { group: "", version: "v1" } }), "request.resource.resource"],
   ])("is refused: %s", (_, raw, path) => {
-    expect(() => parseAdmissionReview(raw)).toThrow(expect.objectContaining({ name: "SchemaError", path }));
+    expect(() => parseWireReview(raw)).toThrow(expect.objectContaining({ name: "SchemaError", path }));
   });
 });
 

@@ -22,7 +22,7 @@ export const UserInfo = v.looseObject({
 export type UserInfo = v.InferOutput<typeof UserInfo>;
 
 /** The request of an AdmissionReview. `object`, `oldObject` and `options` are parsed by whoever needs them. */
-export const AdmissionRequest = v.looseObject({
+export const WireAdmissionRequest = v.looseObject({
   uid: v.string(),
   kind: Kind,
   resource: Resource,
@@ -39,16 +39,20 @@ export const AdmissionRequest = v.looseObject({
   dryRun: optional(v.nullable(v.boolean())),
   options: optional(v.unknown()),
 });
-export type AdmissionRequest = v.InferOutput<typeof AdmissionRequest>;
+export type WireAdmissionRequest = v.InferOutput<typeof WireAdmissionRequest>;
 
-export const AdmissionReview = v.looseObject({ apiVersion: v.string(), kind: v.string(), request: AdmissionRequest });
+export const AdmissionReview = v.looseObject({
+  apiVersion: v.string(),
+  kind: v.string(),
+  request: WireAdmissionRequest,
+});
 export type AdmissionReview = v.InferOutput<typeof AdmissionReview>;
 
 const checkReview = checker(AdmissionReview);
 const isReview = (raw: unknown): raw is AdmissionReview => isPlainReview(raw);
 
 /** Returns the request of a review. Throws `SchemaError`, also for another kind or version than `admission.k8s.io/v1`. */
-export function parseAdmissionReview(raw: unknown): AdmissionRequest {
+export function parseWireReview(raw: unknown): WireAdmissionRequest {
   const review = isReview(raw) ? raw : checkReview(raw);
   if (review.kind !== "AdmissionReview") throw new SchemaError("kind", "expected AdmissionReview");
   if (review.apiVersion !== ADMISSION_API_VERSION) {
@@ -125,7 +129,7 @@ export interface AdmissionStatus {
 }
 
 /** The answer of a review; `uid` is the request's. */
-export interface AdmissionResponse {
+export interface WireAdmissionResponse {
   readonly uid: string;
   readonly allowed: boolean;
   readonly status?: AdmissionStatus;
@@ -142,10 +146,10 @@ export interface AdmissionResponse {
 export interface AdmissionReviewResponse {
   readonly apiVersion: typeof ADMISSION_API_VERSION;
   readonly kind: "AdmissionReview";
-  readonly response: AdmissionResponse;
+  readonly response: WireAdmissionResponse;
 }
 
-export function reviewResponse(response: AdmissionResponse): AdmissionReviewResponse {
+export function reviewResponse(response: WireAdmissionResponse): AdmissionReviewResponse {
   return { apiVersion: ADMISSION_API_VERSION, kind: "AdmissionReview", response };
 }
 
@@ -159,6 +163,6 @@ export interface PatchOperation {
 /** Returns the two fields of a response that carry a patch. */
 export function jsonPatch(
   operations: readonly PatchOperation[],
-): Required<Pick<AdmissionResponse, "patch" | "patchType">> {
+): Required<Pick<WireAdmissionResponse, "patch" | "patchType">> {
   return { patchType: "JSONPatch", patch: Buffer.from(JSON.stringify(operations)).toString("base64") };
 }

@@ -8,7 +8,7 @@
  */
 import * as v from "valibot";
 import { count, doc, int32, int64, time } from "./field-types.ts";
-import { OPERATIONS, type Operation, PodProtectorStatus } from "./podprotector-status.ts";
+import { type CellStatus, OPERATIONS, type Operation, PodProtectorStatus } from "./podprotector-status.ts";
 
 export * from "./podprotector-status.ts";
 
@@ -217,4 +217,25 @@ export function protectedOperationsOf(spec: PodProtectorSpec): readonly Operatio
   const { protectedOperations } = spec;
   if (protectedOperations === undefined) return DEFAULTS.protectedOperations;
   return OPERATIONS.filter((operation) => protectedOperations.includes(operation));
+}
+
+/** The status entry of `cellID`. */
+export function cellEntry(protector: PodProtector, cellID: string): CellStatus | undefined {
+  return protector.status?.cells.find((cell) => cell.cellID === cellID);
+}
+
+/** True when somebody has asked for the object's deletion, which its finalizers hold back. */
+export function isDeleting({ deletionTimestamp }: ObjectMeta): boolean {
+  return deletionTimestamp !== undefined && deletionTimestamp !== null;
+}
+
+/** `namespace/name`. */
+export function namespacedName({
+  namespace = "",
+  name,
+}: {
+  readonly namespace?: string | undefined;
+  readonly name: string;
+}): string {
+  return `${namespace}/${name}`;
 }

@@ -5,7 +5,7 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
 import type { ClusterOptions } from "../../scripts/control-plane/cluster.ts";
-import { Estate } from "../../scripts/product/estate.ts";
+import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { OtherWebhook } from "../support/other-webhook.ts";
 import { createReadyPods, eachAtMost } from "../support/pods.ts";
 import { createProtector, waitUntilSettled } from "../support/protectors.ts";
@@ -44,10 +44,10 @@ interface Tally {
   readonly oddities: string[];
 }
 
-let estate: Estate;
+let estate: TestEnvironment;
 
 beforeAll(async () => {
-  estate = await Estate.start({
+  estate = await TestEnvironment.start({
     cells: CELLS,
     cell: CELL,
     settle: SETTLE,

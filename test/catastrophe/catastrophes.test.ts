@@ -9,10 +9,10 @@ import { afterAll, afterEach, beforeAll, expect, it } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { KWOK_ANNOTATIONS } from "../../scripts/control-plane/kwok/annotations.ts";
-import { Availability } from "../../scripts/demo/availability.ts";
+import { AvailabilityJudge } from "../../scripts/demo/availability.ts";
 import { Federation, NAMESPACE, OWNER_CRD, ownerCrd, WORKLOAD } from "../../scripts/demo/federation.ts";
-import { Component } from "../../scripts/product/component.ts";
-import { Estate } from "../../scripts/product/estate.ts";
+import { Component } from "../../scripts/environment/component.ts";
+import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { root } from "../../scripts/root.ts";
 import { REPORT_ENVIRONMENT, reported } from "../support/report.ts";
 
@@ -39,10 +39,10 @@ interface Row {
   readonly wayOut: string;
 }
 
-let estate: Estate;
+let estate: TestEnvironment;
 let generator: Component;
 let federation: Federation;
-let availability: Availability;
+let availability: AvailabilityJudge;
 let workers: readonly Cluster[];
 const rows: Row[] = [];
 
@@ -66,7 +66,7 @@ const workload = {
 };
 
 beforeAll(async () => {
-  estate = await Estate.start({
+  estate = await TestEnvironment.start({
     cells: CELLS,
     replicas: 2,
     settle: "6s",
@@ -86,7 +86,7 @@ beforeAll(async () => {
   });
   await estate.core.apply([workload]);
   startFederation();
-  availability = await Availability.watch(workers, NAMESPACE);
+  availability = await AvailabilityJudge.watch(workers, NAMESPACE);
   await untilWhole();
 });
 

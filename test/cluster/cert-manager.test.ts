@@ -12,8 +12,8 @@ import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { ManagedProcess } from "../../scripts/control-plane/managed-process.ts";
 import { reservePort } from "../../scripts/control-plane/ports.ts";
 import { applyOverlay, kubelet, SYSTEM, untilTrusted, webhookEndpoints } from "../../scripts/demo/install.ts";
-import type { Kubelet } from "../../scripts/demo/kubelet.ts";
-import { Balancer } from "../../scripts/product/balancer.ts";
+import type { DemoKubelet } from "../../scripts/demo/kubelet.ts";
+import { Balancer } from "../../scripts/environment/balancer.ts";
 import { root } from "../../scripts/root.ts";
 import { DeletionLoad } from "../support/deletion-load.ts";
 
@@ -34,7 +34,7 @@ const WITHOUT_CONDITIONS = JSON.stringify(
 describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`with cert-manager ${certManagerVersion()}`, () => {
   let cluster: Cluster;
   let balancer: Balancer;
-  let pods: Kubelet;
+  let pods: DemoKubelet;
   const processes: ManagedProcess[] = [];
 
   beforeAll(async () => {

@@ -11,11 +11,11 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { applyOverlay, kubelet, SYSTEM, untilTrusted, webhookEndpoints } from "../../scripts/demo/install.ts";
-import type { Kubelet, PlayedPod } from "../../scripts/demo/kubelet.ts";
-import { Balancer } from "../../scripts/product/balancer.ts";
+import type { DemoKubelet, PlayedPod } from "../../scripts/demo/kubelet.ts";
+import { Balancer } from "../../scripts/environment/balancer.ts";
 import { root } from "../../scripts/root.ts";
-import { splitCertificates } from "../../shared/kube/ca-bundle.ts";
-import { createCertificateAuthority, issueCertificate } from "../../shared/runtime/x509.ts";
+import { splitCertificates } from "../../shared/certificates/ca-bundle.ts";
+import { createCertificateAuthority, issueCertificate } from "../../shared/certificates/x509.ts";
 import { COUNTED_CONDITION, COUNTED_GATE } from "../../shared/schema/annotations.ts";
 import { DeletionLoad } from "../support/deletion-load.ts";
 
@@ -37,7 +37,7 @@ const apiserver = issueCertificate(clients, { commonName: "apiserver", usages: [
 let folder = "";
 let cluster: Cluster;
 let balancer: Balancer;
-let pods: Kubelet;
+let pods: DemoKubelet;
 
 beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), "podseidon-certificates-"));

@@ -3,8 +3,8 @@ import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { deploy, refusals, roll } from "../../scripts/bench/rollout.ts";
 import { conditionStatus, field, items } from "../../scripts/control-plane/api-client.ts";
-import { Availability } from "../../scripts/demo/availability.ts";
-import { Estate } from "../../scripts/product/estate.ts";
+import { AvailabilityJudge } from "../../scripts/demo/availability.ts";
+import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { COUNTED_CONDITION, COUNTED_GATE } from "../../shared/schema/annotations.ts";
 import { shellCommand } from "../support/documented.ts";
 import { createProtector, readProtector, waitUntilSettled } from "../support/protectors.ts";
@@ -18,10 +18,10 @@ const SETTLED_WITHIN_MS = 300_000;
 const PODS = "/api/v1/namespaces/default/pods";
 const SPEC = { containers: [{ name: "app", image: "app:1" }] };
 
-let estate: Estate;
+let estate: TestEnvironment;
 
 beforeAll(async () => {
-  estate = await Estate.start({
+  estate = await TestEnvironment.start({
     cells: ["cell"],
     single: true,
     // One, so that what it knows is known.
@@ -68,7 +68,7 @@ async function whileNobodyCounts(what: string, condition: () => Promise<boolean>
 
 /** One rollout; `meanwhile` runs beside it. Resolves with the number of deletions that were refused. */
 async function rolled(image: string, meanwhile: () => Promise<void> = async () => {}): Promise<number> {
-  const availability = await Availability.watch([estate.core], "default", "app=web");
+  const availability = await AvailabilityJudge.watch([estate.core], "default", "app=web");
   try {
     const [{ tookMs, refusals: refused }] = await Promise.all([roll(estate, "web", REPLICAS, image), meanwhile()]);
     process.stdout.write(

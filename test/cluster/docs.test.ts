@@ -11,7 +11,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
 import { ensureBinaries } from "../../scripts/control-plane/binaries.ts";
 import { documentedCommands, goodCodes, harmless, type Stand } from "../../scripts/docs.ts";
-import { Estate } from "../../scripts/product/estate.ts";
+import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { root } from "../../scripts/root.ts";
 import { createReadyPods } from "../support/pods.ts";
 import { createProtector, waitUntilSettled } from "../support/protectors.ts";
@@ -38,7 +38,7 @@ const pages = globSync("{README.md,docs/**/*.md}", { cwd: root })
   .sort()
   .filter((page) => typedIn(page).length > 0);
 
-let estate: Estate;
+let estate: TestEnvironment;
 let path: string;
 /** Its context is in {@link NAMESPACE}, as a reader's is where his workloads are. */
 let kubeconfig: string;
@@ -90,7 +90,7 @@ function start(line: string): Promise<Result> {
 
 beforeAll(async () => {
   const { kubectl } = await ensureBinaries();
-  estate = await Estate.start({
+  estate = await TestEnvironment.start({
     cells: [CELL],
     single: true,
     replicas: 1,

@@ -2,7 +2,7 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
-import type { Transport } from "../../shared/kube/transport.ts";
+import type { Transport } from "../../shared/kube/client/transport.ts";
 import { CountingTransport } from "../support/counting-transport.ts";
 import {
   eventually,
@@ -17,7 +17,7 @@ import {
   type RunningGenerator,
   readObject,
   startGenerator,
-} from "../support/generator-rig.ts";
+} from "../support/generator-harness.ts";
 
 const AT_ONCE = process.env.PODSEIDON_TEST_SIZE === "full" ? 5000 : 400;
 const SCALABLE = ["fleet.example.com/v1/workloads"];

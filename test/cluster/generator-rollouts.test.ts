@@ -3,16 +3,22 @@
  * refused once what they rest on is counted, and a mass deletion at the same time never goes below the promise.
  */
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { plugins } from "../../controllers/generator/plugins/all.ts";
+import { plugins } from "../../controllers/generator/sources/plugins/all.ts";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
-import { Estate } from "../../scripts/product/estate.ts";
-import { createHttpsTransport } from "../../shared/kube/https-transport.ts";
-import { loadClusterAccess } from "../../shared/kube/kubeconfig.ts";
-import type { Transport } from "../../shared/kube/transport.ts";
+import { TestEnvironment } from "../../scripts/environment/environment.ts";
+import { createHttpsTransport } from "../../shared/kube/client/https-transport.ts";
+import type { Transport } from "../../shared/kube/client/transport.ts";
+import { loadClusterAccess } from "../../shared/kube/credentials/kubeconfig.ts";
 import { systemPorts as ports } from "../../shared/runtime/system-ports.ts";
 import { Chance } from "../simulation/random.ts";
 import { AUDITED, readDeletions } from "../support/deletions.ts";
-import { GROUP, PROTECTED, protectorPath, type RunningGenerator, startGenerator } from "../support/generator-rig.ts";
+import {
+  GROUP,
+  PROTECTED,
+  protectorPath,
+  type RunningGenerator,
+  startGenerator,
+} from "../support/generator-harness.ts";
 import { AvailabilityPerApp } from "../support/per-app.ts";
 import { QuotaHistory } from "../support/quota-history.ts";
 
@@ -26,7 +32,7 @@ const SWEEPS = 3;
 const WITHIN_MS = FULL ? 540_000 : 300_000;
 const DEPLOYMENT_PATH = `/apis/apps/v1/namespaces/${NAMESPACE}/deployments`;
 
-let estate: Estate;
+let estate: TestEnvironment;
 let transport: Transport;
 let running: RunningGenerator;
 let judge: AvailabilityPerApp;
@@ -54,7 +60,7 @@ const chance = new Chance(SEED);
 const all = Array.from({ length: DEPLOYMENTS }, (_, index) => randomDeployment(chance, index));
 
 beforeAll(async () => {
-  estate = await Estate.start({
+  estate = await TestEnvironment.start({
     cells: ["cell"],
     single: true,
     replicas: 2,

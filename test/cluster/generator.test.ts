@@ -1,14 +1,14 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import type { GeneratorEvent } from "../../controllers/generator/events.ts";
 import { Generator } from "../../controllers/generator/generator.ts";
-import { plugins } from "../../controllers/generator/plugins/all.ts";
-import type { Election } from "../../controllers/generator/setup.ts";
+import type { GeneratorEvent } from "../../controllers/generator/protectors/events.ts";
+import type { ElectionSettings } from "../../controllers/generator/setup.ts";
+import { plugins } from "../../controllers/generator/sources/plugins/all.ts";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
-import type { Transport } from "../../shared/kube/transport.ts";
+import type { Transport } from "../../shared/kube/client/transport.ts";
 import { systemPorts as ports } from "../../shared/runtime/system-ports.ts";
 import { GENERATOR_FINALIZER } from "../../shared/schema/annotations.ts";
-import { generatorTransport, installGenerator } from "../support/generator-rig.ts";
+import { generatorTransport, installGenerator } from "../support/generator-harness.ts";
 
 /** The generator against a real kube-apiserver, under the permissions that the manifests give it. */
 
@@ -38,7 +38,7 @@ interface Running {
 
 const running: Running[] = [];
 
-function start(election?: Election, through = transport): Running {
+function start(election?: ElectionSettings, through = transport): Running {
   const events: GeneratorEvent[] = [];
   const observer = {
     generator: (event: GeneratorEvent) => events.push(event),
@@ -355,7 +355,7 @@ describe("a protector is let go", () => {
 });
 
 describe("of two generators", () => {
-  const election = (identity: string): Election => ({
+  const election = (identity: string): ElectionSettings => ({
     namespace: "podseidon-system",
     identity,
     // Longer than any pause of a busy machine: the lease changes hands because it is released.

@@ -10,8 +10,8 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { applyOverlay, SYSTEM, untilTrusted, webhookEndpoints } from "../../scripts/demo/install.ts";
-import { Kubelet } from "../../scripts/demo/kubelet.ts";
-import { Balancer } from "../../scripts/product/balancer.ts";
+import { DemoKubelet } from "../../scripts/demo/kubelet.ts";
+import { Balancer } from "../../scripts/environment/balancer.ts";
 import { root } from "../../scripts/root.ts";
 import { writeBuildBase } from "../support/image-bases.ts";
 import { Podman, RUN_BASE } from "../support/podman.ts";
@@ -145,7 +145,7 @@ describe.skipIf(typeof found === "string")(`the image${typeof found === "string"
         { target: target("podseidon-generator"), patch: replace("/spec/replicas", 1) },
       ],
     });
-    const pods = new Kubelet({
+    const pods = new DemoKubelet({
       cluster,
       namespace: SYSTEM,
       bundles: "",

@@ -2,10 +2,10 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../scripts/control-plane/cluster.ts";
-import { Component } from "../../scripts/product/component.ts";
-import { createHttpsTransport } from "../../shared/kube/https-transport.ts";
-import { loadClusterAccess } from "../../shared/kube/kubeconfig.ts";
-import { type EventNote, type EventOutcome, EventRecorder } from "../../shared/observe/events.ts";
+import { Component } from "../../scripts/environment/component.ts";
+import { createHttpsTransport } from "../../shared/kube/client/https-transport.ts";
+import { loadClusterAccess } from "../../shared/kube/credentials/kubeconfig.ts";
+import { type EventNote, type EventOutcome, EventRecorder } from "../../shared/observe/event-recorder.ts";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
 import { FaultProxy } from "../faults/proxy.ts";
 import { entryOf, startAggregator, startCluster, waitForEntry } from "../support/aggregator-cluster.ts";

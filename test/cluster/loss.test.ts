@@ -8,9 +8,9 @@ import { join } from "node:path";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
 import type { EtcdSnapshot } from "../../scripts/control-plane/etcd-data.ts";
-import { Availability } from "../../scripts/demo/availability.ts";
-import { Component } from "../../scripts/product/component.ts";
-import { Estate } from "../../scripts/product/estate.ts";
+import { AvailabilityJudge } from "../../scripts/demo/availability.ts";
+import { Component } from "../../scripts/environment/component.ts";
+import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { root } from "../../scripts/root.ts";
 import { createReadyPods, eachAtMost } from "../support/pods.ts";
 import { REPORT_ENVIRONMENT, reported } from "../support/report.ts";
@@ -29,9 +29,9 @@ const SETTLE = "6s";
 /** Against what hangs, not against what is slow. */
 const HANGS_MS = 240_000;
 
-let estate: Estate;
+let estate: TestEnvironment;
 let generator: Component;
-let availability: Availability;
+let availability: AvailabilityJudge;
 /** Of the core, before there was anything to protect. */
 let before: EtcdSnapshot;
 let made = 0;
@@ -50,7 +50,7 @@ const deployment = {
 };
 
 beforeAll(async () => {
-  estate = await Estate.start({
+  estate = await TestEnvironment.start({
     cells: ["east"],
     replicas: 2,
     cell: { ...BARE, flags: FLAGS },
@@ -62,7 +62,7 @@ beforeAll(async () => {
   for (const cluster of [estate.core, estate.cell("east")]) await cluster.apply([namespace]);
   before = estate.core.snapshotEtcd();
   generator = await startGenerator();
-  availability = await Availability.watch([estate.cell("east")], NAMESPACE);
+  availability = await AvailabilityJudge.watch([estate.cell("east")], NAMESPACE);
 });
 
 afterAll(async () => {

@@ -16,9 +16,9 @@ import {
   PRE_ACTIVITY_PREFIX,
 } from "../../shared/schema/annotations.ts";
 import { GrpcWire } from "../../webhook/probe/grpc.ts";
-import { AdmissionRig, messageOf, NAMESPACE, protectorsIn, verdictOf } from "../support/admission-rig.ts";
+import { AdmissionRig, messageOf, NAMESPACE, protectorsIn, verdictOf } from "../support/admission-harness.ts";
 import { AUDITED, type Deletion, readDeletions } from "../support/deletions.ts";
-import { type Opinion, ProbeServer } from "../support/probe-server.ts";
+import { type ProbeOpinion, ProbeServer } from "../support/probe-server.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const BURST = FULL ? 100 : 20;
@@ -54,7 +54,7 @@ afterAll(async () => {
   await rig?.[Symbol.asyncDispose]();
 });
 
-async function probeServer(opinion: Opinion, secure = false): Promise<ProbeServer> {
+async function probeServer(opinion: ProbeOpinion, secure = false): Promise<ProbeServer> {
   const { certificatePem: cert, privateKeyPem: key } = rig.cluster.identity.servingCertificate(["db"], ["127.0.0.1"]);
   const server = await ProbeServer.start(opinion, secure ? { cert, key } : undefined);
   servers.push(server);
@@ -82,7 +82,7 @@ async function metric(name: string, labels: Readonly<Record<string, string>> = {
 
 describe("the probe", () => {
   it("is asked by x-pdb's contract over gRPC, with TLS, and by HTTP", async () => {
-    const opinion: Opinion = ({ pod_name }) => ({ is_allowed: !pod_name.endsWith("-1"), error: "" });
+    const opinion: ProbeOpinion = ({ pod_name }) => ({ is_allowed: !pod_name.endsWith("-1"), error: "" });
     const secure = await probeServer(opinion, true);
     const plain = await probeServer(opinion);
     const ways: unknown[] = [
@@ -217,7 +217,7 @@ describe("the probe", () => {
     expect(messageOf(answer)).toContain("no answer in time");
   });
 
-  it.each<[string, Opinion]>([
+  it.each<[string, ProbeOpinion]>([
     ["a yes with an error", () => ({ is_allowed: true, error: "but not really" })],
     ["a yes under a status that is not OK", () => "failure"],
     ["bytes that are no message", () => "garbage"],

@@ -7,9 +7,9 @@ import { loadAll } from "js-yaml";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type ApiAnswer, conditionStatus, field, items } from "../../scripts/control-plane/api-client.ts";
 import { KWOK_ANNOTATIONS } from "../../scripts/control-plane/kwok/annotations.ts";
-import { Availability } from "../../scripts/demo/availability.ts";
-import { Estate } from "../../scripts/product/estate.ts";
-import type { Transport } from "../../shared/kube/transport.ts";
+import { AvailabilityJudge } from "../../scripts/demo/availability.ts";
+import { TestEnvironment } from "../../scripts/environment/environment.ts";
+import type { Transport } from "../../shared/kube/client/transport.ts";
 import { shellCommand } from "../support/documented.ts";
 import {
   generatorTransport,
@@ -17,7 +17,7 @@ import {
   installGenerator,
   type RunningGenerator,
   startGenerator,
-} from "../support/generator-rig.ts";
+} from "../support/generator-harness.ts";
 import { OtherWebhook } from "../support/other-webhook.ts";
 import { readProtector, reservationCount, waitUntilSettled } from "../support/protectors.ts";
 
@@ -53,12 +53,18 @@ const KRUISE = [
   },
 ];
 
-let estate: Estate;
+let estate: TestEnvironment;
 let transport: Transport;
 let running: RunningGenerator;
 
 beforeAll(async () => {
-  estate = await Estate.start({ cells: ["cell"], single: true, replicas: 0, settle: "8s", cell: { nodes: 3 } });
+  estate = await TestEnvironment.start({
+    cells: ["cell"],
+    single: true,
+    replicas: 0,
+    settle: "8s",
+    cell: { nodes: 3 },
+  });
   await estate.addWebhook("webhook-dry", ["--dry-run"]);
   await registerByManifests();
   await installGenerator(estate.core);
@@ -337,7 +343,7 @@ describe("two teams with the same pods at once", () => {
   }
 
   async function judged(what: string, least: number, work: () => Promise<unknown>): Promise<void> {
-    const availability = await Availability.watch([estate.core], "default", "app=web");
+    const availability = await AvailabilityJudge.watch([estate.core], "default", "app=web");
     try {
       availability.from();
       const startedMs = performance.now();

@@ -6,9 +6,9 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { ApiAnswer } from "../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../scripts/control-plane/cluster.ts";
-import { Availability } from "../../scripts/demo/availability.ts";
-import { Estate } from "../../scripts/product/estate.ts";
-import type { Transport } from "../../shared/kube/transport.ts";
+import { AvailabilityJudge } from "../../scripts/demo/availability.ts";
+import { TestEnvironment } from "../../scripts/environment/environment.ts";
+import type { Transport } from "../../shared/kube/client/transport.ts";
 import { shellCommand } from "../support/documented.ts";
 import {
   generatorTransport,
@@ -16,7 +16,7 @@ import {
   installGenerator,
   type RunningGenerator,
   startGenerator,
-} from "../support/generator-rig.ts";
+} from "../support/generator-harness.ts";
 import { OtherWebhook } from "../support/other-webhook.ts";
 import { createReadyPods } from "../support/pods.ts";
 import { ProbeServer } from "../support/probe-server.ts";
@@ -32,7 +32,7 @@ const PROTECTOR = "xpoddisruptionbudget-db";
 const PAGE = readFileSync(new URL("../../docs/migration-from-x-pdb.md", import.meta.url), "utf8");
 const SETTLED_WITHIN_MS = 300_000;
 
-let estate: Estate;
+let estate: TestEnvironment;
 let transport: Transport;
 let running: RunningGenerator;
 let probe: ProbeServer;
@@ -44,7 +44,7 @@ beforeAll(async () => {
   const flags = { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } };
   // As long as kube-apiserver allows: how many are let go must not depend on how busy the machine is.
   const registration = { timeoutSeconds: 30 };
-  estate = await Estate.start({
+  estate = await TestEnvironment.start({
     cells: ["a", "b"],
     replicas: 0,
     settle: "40s",
@@ -138,7 +138,7 @@ describe("a budget over two clusters", () => {
   });
 
   it(`lets ${BUDGET} go at once, wherever they are, and none more`, async () => {
-    const availability = await Availability.watch(clusters(), "default");
+    const availability = await AvailabilityJudge.watch(clusters(), "default");
     const figures: number[] = [];
     try {
       for (let round = 1; round <= ROUNDS; round++) {

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
 import { oldestBinaries, oldestKubernetes } from "../../scripts/control-plane/oldest.ts";
-import { Estate } from "../../scripts/product/estate.ts";
+import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { root } from "../../scripts/root.ts";
 import { createReadyPods } from "../support/pods.ts";
 import { createProtector, waitUntilSettled } from "../support/protectors.ts";
@@ -14,12 +14,12 @@ const MIN_AVAILABLE = 3;
 const BUILD_WITHIN_MS = 30 * 60_000;
 const SETTLED_WITHIN_MS = 60_000;
 
-let estate: Estate;
+let estate: TestEnvironment;
 
 describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`on Kubernetes ${oldestKubernetes()}`, () => {
   beforeAll(async () => {
     const binaries = await oldestBinaries();
-    estate = await Estate.start({
+    estate = await TestEnvironment.start({
       cells: ["east"],
       single: true,
       replicas: 2,

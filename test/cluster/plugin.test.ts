@@ -5,9 +5,9 @@ import { delimiter, dirname, join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ensureBinaries } from "../../scripts/control-plane/binaries.ts";
 import type { ClusterOptions } from "../../scripts/control-plane/cluster.ts";
+import { Component } from "../../scripts/environment/component.ts";
+import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { metricsOf } from "../../scripts/monitoring.ts";
-import { Component } from "../../scripts/product/component.ts";
-import { Estate } from "../../scripts/product/estate.ts";
 import { root } from "../../scripts/root.ts";
 import { setReady } from "../support/pods.ts";
 import { readProtector, reservationCount } from "../support/protectors.ts";
@@ -26,7 +26,7 @@ const bare: ClusterOptions = {
   flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } },
 };
 
-let estate: Estate;
+let estate: TestEnvironment;
 let generator: Component;
 let kubectl: string;
 let path: string;
@@ -104,7 +104,7 @@ const deployment = {
 
 beforeAll(async () => {
   kubectl = (await ensureBinaries()).kubectl;
-  estate = await Estate.start({ cells: ["cell"], replicas: 1, settle: "20s", core: bare, cell: bare });
+  estate = await TestEnvironment.start({ cells: ["cell"], replicas: 1, settle: "20s", core: bare, cell: bare });
   const bin = join(estate.core.directory, "bin");
   mkdirSync(bin);
   symlinkSync(process.execPath, join(bin, "node"));

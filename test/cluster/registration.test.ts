@@ -7,8 +7,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
-import { Estate } from "../../scripts/product/estate.ts";
-import { registrations } from "../../scripts/product/registration.ts";
+import { TestEnvironment } from "../../scripts/environment/environment.ts";
+import { registrations } from "../../scripts/environment/webhook-configuration.ts";
 import { root } from "../../scripts/root.ts";
 import { createReadyPods } from "../support/pods.ts";
 import { createProtector, waitUntilSettled } from "../support/protectors.ts";
@@ -18,7 +18,7 @@ const RESOURCES = ["validatingwebhookconfigurations", "mutatingwebhookconfigurat
 const files = mkdtempSync(join(tmpdir(), "podseidon-static-"));
 const read = (name: string): string => readFileSync(join(root, "manifests/static-admission", name), "utf8");
 
-let estate: Estate;
+let estate: TestEnvironment;
 
 const path = (resource: string): string => `/apis/admissionregistration.k8s.io/v1/${resource}/podseidon`;
 const live = async (resource: string): Promise<unknown> => {
@@ -29,7 +29,7 @@ const live = async (resource: string): Promise<unknown> => {
 beforeAll(async () => {
   for (const folder of ["validating", "mutating"]) mkdirSync(join(files, folder));
   const admission = read("admission-configuration.yaml").replaceAll("/etc/kubernetes/podseidon", files);
-  estate = await Estate.start({
+  estate = await TestEnvironment.start({
     cells: ["east"],
     single: true,
     replicas: 1,

@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { deploy, drain, roll } from "../../scripts/bench/rollout.ts";
 import { items } from "../../scripts/control-plane/api-client.ts";
-import { Estate } from "../../scripts/product/estate.ts";
+import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { readProtector, waitUntilSettled } from "../support/protectors.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
@@ -11,10 +11,16 @@ const REPLICAS = FULL ? 200 : 40;
 const DRAINED = FULL ? 150 : 24;
 const SETTLED_WITHIN_MS = 90_000;
 
-let estate: Estate;
+let estate: TestEnvironment;
 
 beforeAll(async () => {
-  estate = await Estate.start({ cells: ["cell"], single: true, replicas: 2, settle: "40s", cell: { nodes: 3 } });
+  estate = await TestEnvironment.start({
+    cells: ["cell"],
+    single: true,
+    replicas: 2,
+    settle: "40s",
+    cell: { nodes: 3 },
+  });
 });
 
 afterAll(async () => {

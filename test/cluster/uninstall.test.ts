@@ -10,7 +10,7 @@ import { field } from "../../scripts/control-plane/api-client.ts";
 import { ensureBinaries } from "../../scripts/control-plane/binaries.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { applyOverlay, kubelet } from "../../scripts/demo/install.ts";
-import type { Kubelet } from "../../scripts/demo/kubelet.ts";
+import type { DemoKubelet } from "../../scripts/demo/kubelet.ts";
 import { root } from "../../scripts/root.ts";
 
 const NAMESPACE = "shop";
@@ -20,7 +20,7 @@ const RECORD = "/api/v1/namespaces/podseidon-system/configmaps/podseidon-registr
 const FINALIZER = "podseidon.kubewharf.io/generator";
 
 let cluster: Cluster;
-let pods: Kubelet;
+let pods: DemoKubelet;
 
 const workload = {
   apiVersion: "apps/v1",

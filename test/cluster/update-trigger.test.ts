@@ -2,7 +2,7 @@
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Cluster } from "../../scripts/control-plane/cluster.ts";
-import { Component } from "../../scripts/product/component.ts";
+import { Component } from "../../scripts/environment/component.ts";
 import { UPDATE_TRIGGER_COUNTER_ANNOTATION } from "../../shared/schema/annotations.ts";
 import { parsePod } from "../../shared/schema/parse-pod.ts";
 import type { Pod } from "../../shared/schema/pod.ts";

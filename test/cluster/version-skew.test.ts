@@ -5,7 +5,7 @@
  */
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
-import { Estate } from "../../scripts/product/estate.ts";
+import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { parsePodProtector } from "../../shared/schema/parse-podprotector.ts";
 import { createReadyPods } from "../support/pods.ts";
 import { createProtector, reservationCount, waitUntilSettled } from "../support/protectors.ts";
@@ -41,7 +41,7 @@ const PLACES = [
 ] as const;
 
 type Json = Record<string, unknown>;
-let estate: Estate;
+let estate: TestEnvironment;
 
 function at(object: unknown, path: readonly (string | number)[]): Json {
   const found = path.length === 0 ? object : field(object, ...path);
@@ -69,7 +69,7 @@ async function change(path: string, alter: (object: Json) => void, subresource =
 }
 
 beforeAll(async () => {
-  estate = await Estate.start({
+  estate = await TestEnvironment.start({
     cells: ["east"],
     single: true,
     replicas: 0,

@@ -3,9 +3,9 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type ApiAnswer, field } from "../../scripts/control-plane/api-client.ts";
-import { registrations } from "../../scripts/product/registration.ts";
-import { startWebhook, type WebhookReplica } from "../../scripts/product/webhook.ts";
-import { AdmissionRig, CELL, messageOf, NAMESPACE, verdictOf } from "../support/admission-rig.ts";
+import { registrations } from "../../scripts/environment/webhook-configuration.ts";
+import { startWebhook, type WebhookReplica } from "../../scripts/environment/webhook-process.ts";
+import { AdmissionRig, CELL, messageOf, NAMESPACE, verdictOf } from "../support/admission-harness.ts";
 import { reservationCount } from "../support/protectors.ts";
 
 let rig: AdmissionRig;

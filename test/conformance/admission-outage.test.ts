@@ -5,10 +5,10 @@ import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { ApiAnswer } from "../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
-import { Component, servingFiles } from "../../scripts/product/component.ts";
-import { registrations } from "../../scripts/product/registration.ts";
-import { startWebhook, type WebhookReplica } from "../../scripts/product/webhook.ts";
-import { AdmissionRig, CELL, messageOf, NAMESPACE, verdictOf } from "../support/admission-rig.ts";
+import { Component, servingFiles } from "../../scripts/environment/component.ts";
+import { registrations } from "../../scripts/environment/webhook-configuration.ts";
+import { startWebhook, type WebhookReplica } from "../../scripts/environment/webhook-process.ts";
+import { AdmissionRig, CELL, messageOf, NAMESPACE, verdictOf } from "../support/admission-harness.ts";
 
 /** A second core cluster: the one that fails. The first one, which is the cell too, stays. */
 let second: Cluster;

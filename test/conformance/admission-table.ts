@@ -1,8 +1,8 @@
 /** The rows of the admission table (design 6) that are one request against one protector. */
 import type { ApiAnswer } from "../../scripts/control-plane/api-client.ts";
-import type { AdmissionRig, PodSetting } from "../support/admission-rig.ts";
+import type { AdmissionRig, PodSetting } from "../support/admission-harness.ts";
 
-export interface Case {
+export interface AdmissionCase {
   readonly app: string;
   readonly pod: string;
 }
@@ -18,19 +18,19 @@ const DRY = "?dryRun=All";
 export const FORCE = { gracePeriodSeconds: 0 };
 export const unready: PodSetting = { ready: false };
 
-export interface Row {
+export interface AdmissionRow {
   readonly row: string;
   readonly min: number;
   readonly available: number;
   readonly pod?: PodSetting;
   readonly spec?: Readonly<Record<string, unknown>>;
   readonly aggregation?: Readonly<Record<string, unknown>>;
-  readonly act: (rig: AdmissionRig, one: Case) => Promise<ApiAnswer>;
+  readonly act: (rig: AdmissionRig, one: AdmissionCase) => Promise<ApiAnswer>;
   readonly expected: Expected;
 }
 
-const deleteIt = (rig: AdmissionRig, { pod }: Case): Promise<ApiAnswer> => rig.delete(pod);
-const evictIt = (rig: AdmissionRig, { pod }: Case): Promise<ApiAnswer> => rig.evict(pod);
+const deleteIt = (rig: AdmissionRig, { pod }: AdmissionCase): Promise<ApiAnswer> => rig.delete(pod);
+const evictIt = (rig: AdmissionRig, { pod }: AdmissionCase): Promise<ApiAnswer> => rig.evict(pod);
 export const allow = (records: number): Expected => ({ verdict: "allow", records });
 export const denial: Expected = {
   verdict: "denial",
@@ -38,7 +38,7 @@ export const denial: Expected = {
   message: /needs \d+ available pods?, \d+ (is|are) available/,
 };
 
-export const ROWS: readonly Row[] = [
+export const ROWS: readonly AdmissionRow[] = [
   { row: "DELETE of a Ready pod, quota left", min: 1, available: 2, act: deleteIt, expected: allow(1) },
   { row: "DELETE of a Ready pod, no quota", min: 2, available: 2, act: deleteIt, expected: denial },
   {

@@ -1,9 +1,9 @@
 /** The admission table of design 6 on a real kube-apiserver: one test for each row, the verdict and what it leaves in the status. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type ApiAnswer, field } from "../../scripts/control-plane/api-client.ts";
-import { specHash } from "../../shared/decide/spec-facts.ts";
-import { AdmissionRig, CELL, messageOf, NAMESPACE, type PodSetting, verdictOf } from "../support/admission-rig.ts";
-import { allow, type Case, denial, type Expected, FORCE, ROWS, unready } from "./admission-table.ts";
+import { specHash } from "../../shared/decide/availability/spec-facts.ts";
+import { AdmissionRig, CELL, messageOf, NAMESPACE, type PodSetting, verdictOf } from "../support/admission-harness.ts";
+import { type AdmissionCase, allow, denial, type Expected, FORCE, ROWS, unready } from "./admission-table.ts";
 
 let rig: AdmissionRig;
 
@@ -24,7 +24,7 @@ async function given(
   pod: PodSetting = {},
   spec: Readonly<Record<string, unknown>> = {},
   aggregation: Readonly<Record<string, unknown>> = {},
-): Promise<Case> {
+): Promise<AdmissionCase> {
   const app = rig.unique("app");
   await rig.pod(`${app}-0`, app, pod);
   await rig.protector(app, { minAvailable: min, selector: selector(app), ...spec }, { available, aggregation });

@@ -1,7 +1,7 @@
 /** The races that upstream's documents describe, played on a real apiserver with another webhook that takes its time. */
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
-import { Estate } from "../../scripts/product/estate.ts";
+import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { OtherWebhook } from "../support/other-webhook.ts";
 import { createReadyPods } from "../support/pods.ts";
 import {
@@ -15,7 +15,7 @@ import {
 const SETTLED_WITHIN_MS = 60_000;
 const PODS = "/api/v1/namespaces/default/pods";
 
-let estate: Estate;
+let estate: TestEnvironment;
 let other: OtherWebhook;
 
 /** Holds the review of one pod until it is released; tells when it has arrived. */
@@ -44,7 +44,13 @@ class Gate {
 beforeAll(async () => {
   const bare = { controllerManager: false, scheduler: false, kwok: false };
   const flags = { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } };
-  estate = await Estate.start({ cells: ["cell"], single: true, replicas: 2, settle: "70s", cell: { ...bare, flags } });
+  estate = await TestEnvironment.start({
+    cells: ["cell"],
+    single: true,
+    replicas: 2,
+    settle: "70s",
+    cell: { ...bare, flags },
+  });
   other = await OtherWebhook.start(estate.core);
   await other.register(estate.core);
 });

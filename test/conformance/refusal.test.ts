@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { deploy } from "../../scripts/bench/rollout.ts";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
-import { Estate } from "../../scripts/product/estate.ts";
+import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { waitUntilSettled } from "../support/protectors.ts";
 
 const REPLICAS = 4;
@@ -18,10 +18,10 @@ const AUDIT_POLICY = JSON.stringify({
 });
 const REFUSAL = /PodProtector default\/web \(core core\) needs 3 available pods, 3 are available, 0 of them reserved/;
 
-let estate: Estate;
+let estate: TestEnvironment;
 
 beforeAll(async () => {
-  estate = await Estate.start({
+  estate = await TestEnvironment.start({
     cells: ["cell"],
     single: true,
     replicas: 1,

@@ -1,4 +1,4 @@
-import { type ApiClient, field } from "../../scripts/control-plane/api-client.ts";
+import { type ClusterClient, field } from "../../scripts/control-plane/api-client.ts";
 import { seededRandomness } from "../support/virtual-ports.ts";
 
 const OBJECTS = 60;
@@ -7,7 +7,7 @@ const TEXT = "grün 🟢 東 x ".repeat(12);
 
 /** Creates, changes and deletes ConfigMaps of one namespace without pause, straight at the apiserver, until stopped. */
 export class Churn {
-  readonly #client: ApiClient;
+  readonly #client: ClusterClient;
   readonly #maps: string;
   readonly #random = seededRandomness(42);
   #running: Promise<void> | undefined;
@@ -15,7 +15,7 @@ export class Churn {
   #marks = 0;
   writes = 0;
 
-  constructor(client: ApiClient, namespace: string) {
+  constructor(client: ClusterClient, namespace: string) {
     this.#client = client;
     this.#maps = `/api/v1/namespaces/${namespace}/configmaps`;
   }
@@ -66,7 +66,10 @@ export class Churn {
 }
 
 /** The collection as a quorum read shows it: its version, and each object as `name uid@version`. */
-export async function quorumState(client: ApiClient, path: string): Promise<{ version: string; objects: string[] }> {
+export async function quorumState(
+  client: ClusterClient,
+  path: string,
+): Promise<{ version: string; objects: string[] }> {
   const list = await client.get(path);
   const items = field(list, "items");
   const objects = (Array.isArray(items) ? items : []).map((item) => {

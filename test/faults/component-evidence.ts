@@ -2,8 +2,8 @@
 import { readFileSync, statSync } from "node:fs";
 import { performance } from "node:perf_hooks";
 import { field } from "../../scripts/control-plane/api-client.ts";
-import type { Component } from "../../scripts/product/component.ts";
-import type { Link } from "./component-links.ts";
+import type { Component } from "../../scripts/environment/component.ts";
+import type { ComponentLink } from "./component-links.ts";
 
 /** The bound that the project promises: of each stream, lease and work item, in the first ten seconds of an outage. */
 export const MAX_REQUESTS = 10;
@@ -30,7 +30,7 @@ interface Complaint {
 }
 
 /** A moment in a component's life, from which on its log is read. */
-export class Mark {
+export class EvidenceMark {
   readonly #component: Component;
   readonly #offset: number;
   readonly #atMs = Date.now();
@@ -97,7 +97,7 @@ export interface Traffic {
  * What the proxy of a link saw between `startMs` and the first ten seconds' or the outage's end. Objects are bounded only where the
  * outage lasts: otherwise the requests are the work that goes on.
  */
-export function traffic({ proxy }: Link, startMs: number, endMs: number, isOutage: boolean): Traffic {
+export function traffic({ proxy }: ComponentLink, startMs: number, endMs: number, isOutage: boolean): Traffic {
   const untilMs = Math.min(startMs + WINDOW_MS, isOutage ? endMs : performance.now());
   const requests = new Map<string, number>();
   const streams = new Set<string>();
@@ -117,7 +117,7 @@ export function traffic({ proxy }: Link, startMs: number, endMs: number, isOutag
   return { requests, connections, storms };
 }
 
-export interface Row {
+export interface FaultRow {
   readonly fault: string;
   readonly link: string;
   readonly noticed: Complaint | undefined;
@@ -125,9 +125,9 @@ export interface Row {
   readonly traffic: Traffic;
 }
 
-const rows: Row[] = [];
+const rows: FaultRow[] = [];
 
-export function row(one: Row): void {
+export function row(one: FaultRow): void {
   rows.push(one);
 }
 

@@ -1,11 +1,11 @@
 /** The connection of each component to each apiserver: a proxy of its own, a host name of its own, and a token that can be revoked. */
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { ApiClient, field } from "../../scripts/control-plane/api-client.ts";
+import { ClusterClient, field } from "../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { FaultProxy } from "./proxy.ts";
 
-export interface Link {
+export interface ComponentLink {
   /** Such as `aggregator-cell`. */
   readonly component: string;
   readonly cluster: Cluster;
@@ -56,7 +56,7 @@ class Token {
   async whenAnswered(status: number): Promise<void> {
     const { url, identity } = this.#cluster;
     const certificateAuthorityPem = identity.certificateAuthorityPem;
-    const client = new ApiClient({ url, certificateAuthorityPem, token: this.#token });
+    const client = new ClusterClient({ url, certificateAuthorityPem, token: this.#token });
     const answered = async (): Promise<boolean> => (await client.request("GET", SECRETS)).status === status;
     await this.#cluster.waitFor(`the token of ${this.#account} to get ${status}`, answered);
     client.close();
@@ -64,14 +64,14 @@ class Token {
 }
 
 export class Links implements AsyncDisposable {
-  readonly #links = new Map<string, Link>();
+  readonly #links = new Map<string, ComponentLink>();
   readonly #unknownHosts: string;
 
   constructor(directory: string) {
     this.#unknownHosts = join(directory, "unknown-hosts");
   }
 
-  get all(): readonly Link[] {
+  get all(): readonly ComponentLink[] {
     return [...this.#links.values()];
   }
 
@@ -93,7 +93,7 @@ export class Links implements AsyncDisposable {
   }
 
   /** These have no address from now on; none does not mean that open connections end. */
-  unknown(links: readonly Link[]): void {
+  unknown(links: readonly ComponentLink[]): void {
     writeFileSync(this.#unknownHosts, links.map(({ host }) => host).join("\n"));
   }
 
@@ -101,7 +101,7 @@ export class Links implements AsyncDisposable {
     await Promise.all(this.all.map(({ proxy }) => proxy[Symbol.asyncDispose]()));
   }
 
-  async #link(component: string, cluster: Cluster): Promise<Link> {
+  async #link(component: string, cluster: Cluster): Promise<ComponentLink> {
     const name = `${component} > ${cluster.name}`;
     const known = this.#links.get(name);
     if (known !== undefined) return known;

@@ -4,12 +4,12 @@
  */
 import { conditionStatus, field } from "../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../scripts/control-plane/cluster.ts";
-import { PODPROTECTORS_PATH } from "../../shared/kube/api.ts";
-import { createHttpsTransport } from "../../shared/kube/https-transport.ts";
-import { loadClusterAccess } from "../../shared/kube/kubeconfig.ts";
-import { ListWatch, type ListWatchOptions } from "../../shared/kube/list-watch.ts";
-import { isRawObject } from "../../shared/kube/raw-object.ts";
-import type { Transport } from "../../shared/kube/transport.ts";
+import { PODPROTECTORS_PATH } from "../../shared/kube/client/api-client.ts";
+import { createHttpsTransport } from "../../shared/kube/client/https-transport.ts";
+import type { Transport } from "../../shared/kube/client/transport.ts";
+import { loadClusterAccess } from "../../shared/kube/credentials/kubeconfig.ts";
+import { Reflector, type ReflectorOptions } from "../../shared/kube/informer/reflector.ts";
+import { isRawObject } from "../../shared/kube/stream/raw-object.ts";
 import { systemPorts as ports } from "../../shared/runtime/system-ports.ts";
 
 interface Seen {
@@ -44,7 +44,7 @@ function isAvailable({ raw }: Seen): boolean {
 
 export class Truth implements AsyncDisposable {
   readonly #transports: Transport[] = [];
-  readonly #watches: ListWatch<Seen>[] = [];
+  readonly #watches: Reflector<Seen>[] = [];
   #states: State[] = [];
   #publications: Publication[] = [];
   /** Counts of earlier epochs are of a history that is gone. */
@@ -142,10 +142,10 @@ export class Truth implements AsyncDisposable {
     this.#publications.push({ position: BigInt(position), available, epoch });
   }
 
-  async #watch(cluster: Cluster, path: string, options: Partial<ListWatchOptions<Seen>>): Promise<ListWatch<Seen>> {
+  async #watch(cluster: Cluster, path: string, options: Partial<ReflectorOptions<Seen>>): Promise<Reflector<Seen>> {
     const transport = createHttpsTransport(await loadClusterAccess(cluster.kubeconfig), { ports, userAgent: "truth" });
     this.#transports.push(transport);
-    const watch = new ListWatch<Seen>({
+    const watch = new Reflector<Seen>({
       name: path,
       transport,
       ports,

@@ -11,8 +11,8 @@ import type { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { root } from "../../scripts/root.ts";
 import { eachAtMost } from "../support/pods.ts";
 import { printTable } from "./component-evidence.ts";
-import type { Link } from "./component-links.ts";
-import { type Fault, Rig } from "./component-rig.ts";
+import { type ComponentFault, ComponentHarness } from "./component-harness.ts";
+import type { ComponentLink } from "./component-links.ts";
 import { holdSeat, REFUSAL, refuseAccounts } from "./flow-control.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
@@ -31,7 +31,7 @@ const CRD = "podprotectors.podseidon.kubewharf.io";
 const PROTECTORS = "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors";
 const CRD_FILE = join(root, "crds/podseidon.kubewharf.io_podprotectors.yaml");
 
-let rig: Rig;
+let rig: ComponentHarness;
 
 async function write(cluster: Cluster, times: number): Promise<void> {
   await eachAtMost(
@@ -46,7 +46,7 @@ async function write(cluster: Cluster, times: number): Promise<void> {
 }
 
 beforeAll(async () => {
-  rig = await Rig.start();
+  rig = await ComponentHarness.start();
 });
 
 afterAll(async () => {
@@ -54,12 +54,13 @@ afterAll(async () => {
   await rig?.[Symbol.asyncDispose]();
 });
 
-type Network = (links: readonly Link[]) => Omit<Fault, "links">;
+type Network = (links: readonly ComponentLink[]) => Omit<ComponentFault, "links">;
 
 const nothing = async (): Promise<void> => {};
-const each = (links: readonly Link[], act: (link: Link) => unknown): Promise<unknown> => Promise.all(links.map(act));
+const each = (links: readonly ComponentLink[], act: (link: ComponentLink) => unknown): Promise<unknown> =>
+  Promise.all(links.map(act));
 /** Those that have a stream on which events pass. */
-const streams = (links: readonly Link[]): readonly Link[] =>
+const streams = (links: readonly ComponentLink[]): readonly ComponentLink[] =>
   links.filter(({ name }) => name !== "webhook-1 > cell" && name !== "update-trigger > cell");
 
 function brokenLine(fault: "garbage" | "cutLine" | "cutCharacter"): Network {
@@ -167,7 +168,7 @@ function clusters(place: Place): readonly Cluster[] {
   return place === "both" ? [rig.core, rig.cell] : [place === "core" ? rig.core : rig.cell];
 }
 
-function linksTo(place: Place): readonly Link[] {
+function linksTo(place: Place): readonly ComponentLink[] {
   return rig.links.all.filter(({ cluster }) => clusters(place).includes(cluster));
 }
 

@@ -9,10 +9,10 @@ import { join } from "node:path";
 import { connect } from "node:tls";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { reservePort } from "../../scripts/control-plane/ports.ts";
-import { Component } from "../../scripts/product/component.ts";
+import { Component } from "../../scripts/environment/component.ts";
+import { createCertificateAuthority, issueCertificate } from "../../shared/certificates/x509.ts";
 import type { Randomness } from "../../shared/runtime/clock.ts";
-import { createCertificateAuthority, issueCertificate } from "../../shared/runtime/x509.ts";
-import { hostile, hostileText, type Json, PRIVATE_TEXT } from "../support/hostile.ts";
+import { type HostileJson, hostile, hostileText, PRIVATE_TEXT } from "../support/hostile.ts";
 import { goodPod, HostileServer } from "../support/hostile-server.ts";
 import { eachAtMost } from "../support/pods.ts";
 import { seededRandomness } from "../support/virtual-ports.ts";
@@ -81,13 +81,13 @@ afterAll(async () => {
 });
 
 /** Of four, three are of an apiserver's form, with a hostile pod or Eviction in it. */
-function hostileReview(index: number, random: Randomness): Json {
+function hostileReview(index: number, random: Randomness): HostileJson {
   return index % 4 === 0
     ? hostile(review(index, goodPod), random)
     : review(index, (name) => hostile(goodPod(name), random));
 }
 
-function review(index: number, podOf: (name: string) => Json): Json {
+function review(index: number, podOf: (name: string) => HostileJson): HostileJson {
   const pod = podOf(`web-${index % 40}`);
   const common = {
     uid: `review-${index}`,
@@ -105,7 +105,7 @@ function review(index: number, podOf: (name: string) => Json): Json {
     kind: "Eviction",
     metadata: { name: `web-${index % 40}`, namespace: "default" },
   };
-  const kinds: readonly Json[] = [
+  const kinds: readonly HostileJson[] = [
     { ...pods, ...common, operation: "DELETE", oldObject: pod },
     { ...pods, ...common, operation: "CREATE", subResource: "eviction", object: eviction },
     { ...pods, ...common, operation: "UPDATE", oldObject: pod, object: pod },

@@ -1,6 +1,6 @@
 /** As much of HTTP/1.1 on the wire as the proxy needs: where a request begins, and how an answer is written. */
 
-export interface Answer {
+export interface RawAnswer {
   readonly status: number;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: string;
@@ -16,7 +16,7 @@ export function requestHead(bytes: Buffer): { readonly method: string; readonly 
   return found?.[1] !== undefined && found[2] !== undefined ? { method: found[1], path: found[2] } : undefined;
 }
 
-export function serialize({ status, headers = {}, body = "" }: Answer): string {
+export function serialize({ status, headers = {}, body = "" }: RawAnswer): string {
   const lines = Object.entries({
     "content-type": "application/json",
     ...headers,

@@ -6,18 +6,18 @@ import type { Weather } from "./proxy.ts";
 const SLOW_PIECE_BYTES = 97;
 
 /** What goes on of some bytes; nothing goes on before it is known. */
-export type Change = (bytes: Buffer) => Buffer | undefined | Promise<Buffer>;
+export type PipeChange = (bytes: Buffer) => Buffer | undefined | Promise<Buffer>;
 
 /** One direction of a connection: reads from one socket and writes to the other, at the pace of the slower. */
 export class Pipe {
   readonly #from: Socket;
   readonly #to: Socket;
-  readonly #change: Change;
+  readonly #change: PipeChange;
   readonly #closing = new AbortController();
   #held: PromiseWithResolvers<void> | undefined;
   weather: Weather = {};
 
-  constructor(from: Socket, to: Socket, change: Change) {
+  constructor(from: Socket, to: Socket, change: PipeChange) {
     this.#from = from;
     this.#to = to;
     this.#change = change;

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { type AddressInfo, connect as connectTcp, createServer, type Server, type Socket } from "node:net";
 import { performance } from "node:perf_hooks";
 import { connect as connectTls, createSecureContext, type SecureContext, TLSSocket } from "node:tls";
-import { type Answer, requestHead, serialize } from "./http-wire.ts";
+import { type RawAnswer, requestHead, serialize } from "./http-wire.ts";
 import { Pipe } from "./pipe.ts";
 
 /** A hostile network between a client and one server on loopback. */
@@ -57,7 +57,7 @@ export class FaultProxy implements AsyncDisposable {
   #weather: Weather = {};
   #lineFault: LineFault | undefined;
   #lineFaultDone: (() => void) | undefined;
-  #answer: { readonly answer: Answer; times: number; readonly only: (path: string) => boolean } | undefined;
+  #answer: { readonly answer: RawAnswer; times: number; readonly only: (path: string) => boolean } | undefined;
   #holding:
     | { readonly only: (request: SeenRequest) => boolean; readonly seen: () => void; readonly go: Promise<void> }
     | undefined;
@@ -135,7 +135,7 @@ export class FaultProxy implements AsyncDisposable {
   }
 
   /** Answers the next `times` requests itself, instead of the server; 0: no more of them. */
-  answerNext(times: number, answer: Answer, only: (path: string) => boolean = () => true): void {
+  answerNext(times: number, answer: RawAnswer, only: (path: string) => boolean = () => true): void {
     this.#answer = times > 0 ? { answer, times, only } : undefined;
   }
 

@@ -1,9 +1,9 @@
 /** Three webhook replicas are replaced one after another while pods are deleted all the time: no review fails. */
 import { setTimeout as delay } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { ApiClient } from "../../scripts/control-plane/api-client.ts";
-import { Estate } from "../../scripts/product/estate.ts";
-import type { WebhookReplica } from "../../scripts/product/webhook.ts";
+import { ClusterClient } from "../../scripts/control-plane/api-client.ts";
+import { TestEnvironment } from "../../scripts/environment/environment.ts";
+import type { WebhookReplica } from "../../scripts/environment/webhook-process.ts";
 import { createReadyPods } from "../support/pods.ts";
 import { createProtector, waitUntilSettled } from "../support/protectors.ts";
 
@@ -17,12 +17,12 @@ const GUARDED = 6;
 const ENDPOINTS_LAG_MS = 1000;
 const SETTLED_WITHIN_MS = 60_000;
 
-let estate: Estate;
+let estate: TestEnvironment;
 
 beforeAll(async () => {
   const flags = { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } };
   const bare = { controllerManager: false, scheduler: false, kwok: false, flags };
-  estate = await Estate.start({ cells: ["cell"], single: true, cell: bare });
+  estate = await TestEnvironment.start({ cells: ["cell"], single: true, cell: bare });
 });
 
 afterAll(async () => {
@@ -48,7 +48,7 @@ function deleteAllTheTime(guarded: readonly string[]): Load {
   };
   const work = async (worker: number): Promise<void> => {
     const { certificateAuthorityPem, adminToken } = estate.core.identity;
-    const client = new ApiClient({ url: estate.core.url, certificateAuthorityPem, token: adminToken });
+    const client = new ClusterClient({ url: estate.core.url, certificateAuthorityPem, token: adminToken });
     for (let round = 0; running; round++) {
       const kept = guarded[worker % guarded.length] ?? "";
       const name = worker % 2 === 0 ? kept : `free-${worker}-${round}`;

@@ -3,11 +3,11 @@ import { join } from "node:path";
 import { performance } from "node:perf_hooks";
 import { setTimeout as delay } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { ApiClient, field } from "../../scripts/control-plane/api-client.ts";
+import { ClusterClient, field } from "../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
-import { CredentialFile } from "../../shared/kube/credential-file.ts";
+import { CredentialFile } from "../../shared/kube/credentials/credential-file.ts";
 import { REFUSAL, refuseAccounts } from "./flow-control.ts";
-import { StreamRig, tokenCredentials } from "./stream-rig.ts";
+import { StreamRig, tokenCredentials } from "./stream-harness.ts";
 
 /** What a healthy network and a healthy server can still answer: 401, 403, 404, 429. No process is restarted. */
 
@@ -54,7 +54,7 @@ async function boundToken(): Promise<{ token: string; revoke: () => Promise<void
   const request = { spec: { boundObjectRef: { apiVersion: "v1", kind: "Secret", name, uid } } };
   const answer = await cluster.admin.call("POST", "/api/v1/namespaces/default/serviceaccounts/watcher/token", request);
   const token = String(field(answer, "status", "token"));
-  const client = new ApiClient({
+  const client = new ClusterClient({
     url: cluster.url,
     certificateAuthorityPem: cluster.identity.certificateAuthorityPem,
     token,

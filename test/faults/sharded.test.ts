@@ -1,11 +1,11 @@
 import { expect, test } from "vitest";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
-import { ApiClient } from "../../shared/kube/api.ts";
-import { createHttpsTransport } from "../../shared/kube/https-transport.ts";
-import { loadClusterAccess } from "../../shared/kube/kubeconfig.ts";
-import { isRawObject } from "../../shared/kube/raw-object.ts";
-import { ShardedListWatch } from "../../shared/kube/sharded-list-watch.ts";
-import { offersShards } from "../../shared/kube/shards.ts";
+import { ApiClient } from "../../shared/kube/client/api-client.ts";
+import { createHttpsTransport } from "../../shared/kube/client/https-transport.ts";
+import { loadClusterAccess } from "../../shared/kube/credentials/kubeconfig.ts";
+import { ShardedReflector } from "../../shared/kube/informer/sharded-reflector.ts";
+import { offersShards } from "../../shared/kube/informer/shards.ts";
+import { isRawObject } from "../../shared/kube/stream/raw-object.ts";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
 import { Churn, quorumState } from "./churn.ts";
 
@@ -30,7 +30,7 @@ test.each([true, false])("shards that the server offers: %s", async (offered) =>
   const churn = new Churn(cluster.admin, "default");
   churn.start();
   const sent = [0, 0, 0, 0];
-  const source = new ShardedListWatch<{ name: string; uid: string; version: string }>({
+  const source = new ShardedReflector<{ name: string; uid: string; version: string }>({
     name: "maps",
     transport,
     ports: systemPorts,

@@ -1,19 +1,19 @@
 /**
  * Upstream podseidon's components beside this project's, on a real apiserver: whichever of them admits or counts, verdicts are what
- * upstream's rules promise, nothing crashes and no reservation stays behind. Needs upstream's binaries (see scripts/bench/rods.ts).
+ * upstream's rules promise, nothing crashes and no reservation stays behind. Needs upstream's binaries (see scripts/bench/measuring-tools.ts).
  */
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { peersDirectory, unpackPeer } from "../../scripts/bench/rods.ts";
+import { peersDirectory, unpackPeer } from "../../scripts/bench/measuring-tools.ts";
 import { startUpstreamAggregator, startUpstreamWebhook } from "../../scripts/bench/upstream.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import type { ManagedProcess } from "../../scripts/control-plane/managed-process.ts";
-import { Balancer } from "../../scripts/product/balancer.ts";
-import { Component } from "../../scripts/product/component.ts";
-import { registrations } from "../../scripts/product/registration.ts";
-import { startWebhook } from "../../scripts/product/webhook.ts";
+import { Balancer } from "../../scripts/environment/balancer.ts";
+import { Component } from "../../scripts/environment/component.ts";
+import { registrations } from "../../scripts/environment/webhook-configuration.ts";
+import { startWebhook } from "../../scripts/environment/webhook-process.ts";
 import { createReadyPods, eachAtMost } from "../support/pods.ts";
 import { createProtector, waitUntilSettled } from "../support/protectors.ts";
 

@@ -2,7 +2,7 @@
  * What is true of the pods of one cell at every revision, kept apart from every component's view: the simulation's checks
  * compare against this. The predicate is written anew here, on raw objects, so that it can't share a mistake with the product.
  */
-import type { Change, Etcd, Json } from "./apiserver/etcd.ts";
+import type { Etcd, EtcdChange, Json } from "./apiserver/etcd.ts";
 import { metadataOf, record, text } from "./apiserver/objects.ts";
 import { isGated } from "./apiserver/pod-conditions.ts";
 import { shardOf } from "./apiserver/shards.ts";
@@ -127,7 +127,7 @@ export class PodTruth {
   }
 
   /** Whether this change, which must be the last one, made a pod unavailable: by itself, or because somebody deleted it. */
-  lossAt({ key, revision }: Change): "own" | "taken" | undefined {
+  lossAt({ key, revision }: EtcdChange): "own" | "taken" | undefined {
     const versions = this.#versions.get(key) ?? [];
     const before = versions.at(-2)?.pod;
     const after = versions.at(-1);
@@ -175,7 +175,7 @@ export class PodTruth {
     this.#availableAt.clear();
   }
 
-  #record(change: Change): void {
+  #record(change: EtcdChange): void {
     if (!change.key.startsWith("pods/")) return;
     this.#latest = change.revision;
     const versions = this.#versions.get(change.key) ?? [];

@@ -1,6 +1,6 @@
 /** ConfigMaps of one namespace in memory, behind the calls that the code makes: create, merge-patch, delete, get and list. */
-import type { ApiClient } from "../../shared/kube/api.ts";
-import type { ApiResult } from "../../shared/kube/api-result.ts";
+import type { ApiClient } from "../../shared/kube/client/api-client.ts";
+import type { ApiResult } from "../../shared/kube/client/api-result.ts";
 import type { ConfigMap } from "../../shared/schema/config-map.ts";
 
 type Api = Pick<ApiClient, "get" | "create" | "patch" | "delete">;

@@ -1,5 +1,5 @@
 /** Counts the writes that go through it: how many are under way at a time, and what became of them. */
-import type { ApiRequest, ApiResponse, ApiStream, Transport } from "../../shared/kube/transport.ts";
+import type { ApiRequest, ApiResponse, ApiStream, Transport } from "../../shared/kube/client/transport.ts";
 
 export class CountingTransport implements Transport {
   readonly #transport: Transport;

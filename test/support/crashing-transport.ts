@@ -1,5 +1,5 @@
 /** A process that dies at one of its writes, as its apiserver sees it: before the write, or after it and before the answer. */
-import { type ApiRequest, type ApiStream, type Transport, TransportError } from "../../shared/kube/transport.ts";
+import { type ApiRequest, type ApiStream, type Transport, TransportError } from "../../shared/kube/client/transport.ts";
 
 export interface Crash {
   /** The first write is 1. */

@@ -1,6 +1,10 @@
 /** Candidates for one lease under virtual time, each with clock, chance and link of its own. */
 import { expect } from "vitest";
-import { LeaderElector, type LeaderElectorOptions, type LeaderEvent } from "../../shared/kube/leader-election.ts";
+import {
+  LeaderElector,
+  type LeaderElectorOptions,
+  type LeaderEvent,
+} from "../../shared/kube/election/leader-election.ts";
 import { LeaseServer, type LinkFault } from "./lease-server.ts";
 import { type ProcessPorts, VirtualTime } from "./virtual-ports.ts";
 
@@ -18,7 +22,7 @@ export interface Candidate {
   started: number;
 }
 
-export class Election {
+export class ElectionHarness {
   readonly time = new VirtualTime();
   readonly server = new LeaseServer(this.time);
   readonly candidates: Candidate[] = [];

@@ -3,9 +3,9 @@
  * An apiserver's part is only what a compare-and-swap on one object is.
  */
 import type { AggregatorOptions, CoreAccess } from "../../controllers/aggregator/aggregator.ts";
-import type { ApiResult } from "../../shared/kube/api-result.ts";
-import { ObjectStore } from "../../shared/kube/object-store.ts";
-import type { LearningSource, SourceHandler } from "../../shared/kube/source.ts";
+import type { ApiResult } from "../../shared/kube/client/api-result.ts";
+import type { InformerHandler, LearningInformer } from "../../shared/kube/informer/informer.ts";
+import { ObjectStore } from "../../shared/kube/informer/object-store.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import type {
   Bucket,
@@ -17,7 +17,7 @@ import type {
 import type { VirtualTime } from "./virtual-ports.ts";
 
 /** A source whose stream a test writes. */
-export class HandSource<T> implements LearningSource<T> {
+export class HandSource<T> implements LearningInformer<T> {
   readonly store: ObjectStore<T>;
   confirmedSentMs: number | undefined;
   lastContactMs: number | undefined;
@@ -50,7 +50,7 @@ export class HandSource<T> implements LearningSource<T> {
   get synced(): boolean {
     return this.store.position !== undefined;
   }
-  subscribe(handler: SourceHandler<T>): () => void {
+  subscribe(handler: InformerHandler<T>): () => void {
     return this.store.subscribe(handler);
   }
   learned(): void {}
@@ -84,7 +84,7 @@ export class HandSource<T> implements LearningSource<T> {
   }
 }
 
-export type Answer = "ok" | "conflict" | "unavailable" | "hang" | "lost";
+export type HandClusterAnswer = "ok" | "conflict" | "unavailable" | "hang" | "lost";
 
 /** One core cluster: protectors with versions, and a script of how writes are answered. */
 export class HandCore {
@@ -99,9 +99,9 @@ export class HandCore {
   reads = 0;
   attempts = 0;
   /** How the next writes are answered; `ok` when it runs out. */
-  readonly script: Answer[] = [];
+  readonly script: HandClusterAnswer[] = [];
   /** For all writes beyond the script. */
-  answer: Answer = "ok";
+  answer: HandClusterAnswer = "ok";
   /** False: the watch brings nothing until `catchUp`. */
   streams = true;
   /** Fields of the entry that the CRD drops. */

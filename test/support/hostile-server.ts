@@ -1,14 +1,14 @@
 /** An apiserver, as far as the webhook and an aggregator ask it, that serves hostile pods and protectors and answers writes at its whim. */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { Randomness } from "../../shared/runtime/clock.ts";
-import { hostile, type Json, PRIVATE_TEXT } from "./hostile.ts";
+import { type HostileJson, hostile, PRIVATE_TEXT } from "./hostile.ts";
 
 const OBJECTS = 30;
 /** Between two hostile events of one watch. */
 const EVENT_EVERY_MS = 5;
 const PROTECTORS = "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors";
 
-export function goodPod(name: string): Json {
+export function goodPod(name: string): HostileJson {
   return {
     apiVersion: "v1",
     kind: "Pod",
@@ -39,7 +39,7 @@ export function goodPod(name: string): Json {
   };
 }
 
-function goodProtector(name: string): Json {
+function goodProtector(name: string): HostileJson {
   const bucket = {
     startTime: "2026-01-01T00:00:00.000000Z",
     podUID: "u",
@@ -141,7 +141,7 @@ export class HostileServer implements AsyncDisposable {
     else this.#json(response, 404, { kind: "Status", code: 404, reason: "NotFound", message: "not here" });
   }
 
-  #list(make: (name: string) => Json, length: number, response: ServerResponse): void {
+  #list(make: (name: string) => HostileJson, length: number, response: ServerResponse): void {
     const items = Array.from({ length }, (_, index) => this.#object(make, index));
     this.#json(response, 200, { kind: "List", metadata: { resourceVersion: String(this.#version) }, items });
   }
@@ -150,14 +150,14 @@ export class HostileServer implements AsyncDisposable {
    * One in three is as it should be, so that there is something to decide on. What no apiserver leaves out is there: who the object is;
    * without it a whole list or stream counts as corrupt, which `isCorrupt` is for.
    */
-  #object(make: (name: string) => Json, index: number, isCorrupt = false): Json {
+  #object(make: (name: string) => HostileJson, index: number, isCorrupt = false): HostileJson {
     this.sent++;
     const good = make(`web-${index}`);
     const object = index % 3 === 0 ? good : hostile(good, this.#random);
     return isCorrupt ? object : withMetadata(object, Object(good).metadata);
   }
 
-  #watch(make: (name: string) => Json, response: ServerResponse): void {
+  #watch(make: (name: string) => HostileJson, response: ServerResponse): void {
     response.writeHead(200, { "content-type": "application/json" });
     const timer = setInterval(() => {
       const isCorrupt = this.#random.fraction() < 0.003;
@@ -186,13 +186,13 @@ export class HostileServer implements AsyncDisposable {
     else response.writeHead(500, { "content-type": "text/html" }).end("<html>".repeat(100));
   }
 
-  #json(response: ServerResponse, status: number, body: Json): void {
+  #json(response: ServerResponse, status: number, body: HostileJson): void {
     response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(body));
   }
 }
 
 /** The object with these fields of its metadata, whatever it was. */
-function withMetadata(object: Json, given: { readonly [field: string]: Json }): Json {
+function withMetadata(object: HostileJson, given: { readonly [field: string]: HostileJson }): HostileJson {
   const { namespace, name, uid, resourceVersion } = given;
   const identity = Object.fromEntries(
     Object.entries({ namespace, name, uid, resourceVersion }).filter(([, value]) => value !== undefined),

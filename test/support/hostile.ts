@@ -1,7 +1,13 @@
 /** Objects that nobody sends by accident: a good one, changed at random places into what a parser may stumble over. One seed, one history. */
 import type { Randomness } from "../../shared/runtime/clock.ts";
 
-export type Json = string | number | boolean | null | readonly Json[] | { readonly [key: string]: Json };
+export type HostileJson =
+  | string
+  | number
+  | boolean
+  | null
+  | readonly HostileJson[]
+  | { readonly [key: string]: HostileJson };
 
 /** In every object, where no program has to look: it must not turn up in a log. */
 export const PRIVATE_TEXT = "kept-to-itself-7d1f";
@@ -11,7 +17,7 @@ const LONG = 20_000;
 /** Deep enough to overflow a parser that calls itself, and within what a review may hold. */
 const DEEP = 5_000;
 
-const VALUES: readonly ((random: Randomness) => Json)[] = [
+const VALUES: readonly ((random: Randomness) => HostileJson)[] = [
   () => null,
   () => "",
   () => [],
@@ -46,7 +52,7 @@ const VALUES: readonly ((random: Randomness) => Json)[] = [
 ];
 
 /** The object with up to six places changed, taken away, or put elsewhere. */
-export function hostile(base: Json, random: Randomness): Json {
+export function hostile(base: HostileJson, random: Randomness): HostileJson {
   let object = structuredClone(base);
   const changes = Math.floor(random.fraction() * (MAX_CHANGES + 1));
   for (let change = 0; change < changes; change++) object = changed(object, random);
@@ -58,7 +64,7 @@ function pick<T>(list: readonly T[], random: Randomness): T | undefined {
 }
 
 /** Goes down at random, and changes what it finds there. */
-function changed(value: Json, random: Randomness): Json {
+function changed(value: HostileJson, random: Randomness): HostileJson {
   const isContainer = typeof value === "object" && value !== null;
   if (!isContainer || random.fraction() < 0.15) return pick(VALUES, random)?.(random) ?? null;
   if (Array.isArray(value)) {
@@ -75,14 +81,14 @@ function changed(value: Json, random: Randomness): Json {
   ]);
 }
 
-function changedItem(item: Json, random: Randomness): readonly Json[] {
+function changedItem(item: HostileJson, random: Randomness): readonly HostileJson[] {
   if (random.fraction() < 0.2) return [];
   if (random.fraction() < 0.2) return [item, item];
   return [changed(item, random)];
 }
 
 /** The text of an object, now and then cut off, bent or nested without end: what no serialiser writes. */
-export function hostileText(object: Json, random: Randomness): Buffer {
+export function hostileText(object: HostileJson, random: Randomness): Buffer {
   const text = JSON.stringify(object);
   const kind = random.fraction();
   if (kind < 0.9) return Buffer.from(text);

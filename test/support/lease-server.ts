@@ -1,5 +1,10 @@
 /** A server of Leases alone, with compare-and-swap, behind the transport port; each client has a link that can be faulty. */
-import { type ApiRequest, type ApiResponse, type Transport, TransportError } from "../../shared/kube/transport.ts";
+import {
+  type ApiRequest,
+  type ApiResponse,
+  type Transport,
+  TransportError,
+} from "../../shared/kube/client/transport.ts";
 import { type Ports, sleep } from "../../shared/runtime/clock.ts";
 
 /** What happens to one request. */

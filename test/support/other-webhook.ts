@@ -4,19 +4,19 @@ import { createServer, type Server } from "node:https";
 import { join } from "node:path";
 import { field } from "../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../scripts/control-plane/cluster.ts";
-import { servingFiles } from "../../scripts/product/component.ts";
+import { servingFiles } from "../../scripts/environment/component.ts";
 
 const NAME = "other-webhook";
 const PATH = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 
 /** What is reviewed: `namespace/name` of the pod, from `oldObject` or from the request. */
-export type Opinion = (pod: string) => boolean | Promise<boolean>;
+export type OtherOpinion = (pod: string) => boolean | Promise<boolean>;
 
 export class OtherWebhook {
   readonly #server: Server;
   readonly #caPem: string;
   /** May be replaced while it serves. */
-  opinion: Opinion = () => true;
+  opinion: OtherOpinion = () => true;
   /** Reviews that it was asked. */
   reviews = 0;
 

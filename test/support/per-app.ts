@@ -3,20 +3,20 @@
  * of protectors.
  */
 import { isAvailable } from "../../scripts/demo/availability.ts";
-import { ListWatch } from "../../shared/kube/list-watch.ts";
-import type { Transport } from "../../shared/kube/transport.ts";
+import type { Transport } from "../../shared/kube/client/transport.ts";
+import { Reflector } from "../../shared/kube/informer/reflector.ts";
 import { systemPorts as ports } from "../../shared/runtime/system-ports.ts";
 import { parsePod } from "../../shared/schema/parse-pod.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 
 export class AvailabilityPerApp {
-  readonly #watch: ListWatch<Pod>;
+  readonly #watch: Reflector<Pod>;
   readonly #available = new Map<string, Set<string>>();
   readonly #lowest = new Map<string, number>();
   #versions = 0;
 
   constructor(transport: Transport, namespace: string) {
-    this.#watch = new ListWatch<Pod>({
+    this.#watch = new Reflector<Pod>({
       name: "pods",
       transport,
       ports,

@@ -14,7 +14,7 @@ import {
 
 export const SERVICE_PATH = "/disruptionprobe.v1.DisruptionProbeService/IsDisruptionAllowed";
 
-export interface Question {
+export interface ProbeQuestion {
   readonly pod_name: string;
   readonly pod_namespace: string;
   readonly xpdb_name: string;
@@ -34,7 +34,7 @@ export type Said =
   /** The connection ends instead. */
   | "hang-up";
 
-export type Opinion = (question: Question) => Said | Promise<Said>;
+export type ProbeOpinion = (question: ProbeQuestion) => Said | Promise<Said>;
 
 const FIELDS = ["pod_name", "pod_namespace", "xpdb_name", "xpdb_namespace"] as const;
 
@@ -44,8 +44,8 @@ export interface Certificate {
 }
 
 export class ProbeServer implements AsyncDisposable {
-  opinion: Opinion;
-  readonly questions: Question[] = [];
+  opinion: ProbeOpinion;
+  readonly questions: ProbeQuestion[] = [];
   /** Calls that are not answered yet, now and at most. */
   active = 0;
   mostActive = 0;
@@ -53,7 +53,7 @@ export class ProbeServer implements AsyncDisposable {
   readonly #http: HttpServer;
   readonly #sessions = new Set<ServerHttp2Session>();
 
-  private constructor(opinion: Opinion, certificate: Certificate | undefined) {
+  private constructor(opinion: ProbeOpinion, certificate: Certificate | undefined) {
     this.opinion = opinion;
     this.#grpc = certificate === undefined ? createServer() : createSecureServer(certificate);
     this.#grpc.on("session", (session: ServerHttp2Session) => {
@@ -78,7 +78,7 @@ export class ProbeServer implements AsyncDisposable {
   }
 
   /** Listens on loopback, gRPC with TLS where a certificate is given. */
-  static async start(opinion: Opinion, certificate?: Certificate): Promise<ProbeServer> {
+  static async start(opinion: ProbeOpinion, certificate?: Certificate): Promise<ProbeServer> {
     const server = new ProbeServer(opinion, certificate);
     for (const one of [server.#grpc, server.#http]) {
       await new Promise<void>((resolve) => one.listen(0, "127.0.0.1", resolve));
@@ -117,7 +117,7 @@ export class ProbeServer implements AsyncDisposable {
     await Promise.all([this.#grpc, this.#http].map((one) => new Promise((resolve) => one.close(resolve))));
   }
 
-  async #hear(question: Question): Promise<Said> {
+  async #hear(question: ProbeQuestion): Promise<Said> {
     this.questions.push(question);
     this.active++;
     this.mostActive = Math.max(this.mostActive, this.active);
@@ -168,7 +168,7 @@ function pour(write: (chunk: Buffer) => boolean): void {
 }
 
 /** All fields are strings of fewer than 16,384 bytes. */
-function readQuestion(body: Buffer): Question {
+function readQuestion(body: Buffer): ProbeQuestion {
   const question = { pod_name: "", pod_namespace: "", xpdb_name: "", xpdb_namespace: "" };
   let at = 5;
   while (at < body.length) {

@@ -2,11 +2,12 @@
  * One PodProtector with compare-and-swap, latency and failures, in virtual time: what a webhook's decisions cross the wire for,
  * without an apiserver.
  */
-import type { ApiResult } from "../../shared/kube/api-result.ts";
+
+import { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
+import type { ApiResult } from "../../shared/kube/client/api-result.ts";
 import { type Ports, sleep } from "../../shared/runtime/clock.ts";
 import type { PodProtector, PodProtectorStatus } from "../../shared/schema/podprotector.ts";
-import { Entry } from "../../webhook/entry.ts";
-import type { ProtectorCalls } from "../../webhook/protector-calls.ts";
+import type { ProtectorClient } from "../../webhook/reserve/protector-client.ts";
 
 /** How the next write fares. */
 export type WriteFault =
@@ -63,7 +64,7 @@ export class ProtectorStore {
   }
 
   /** The calls of one client. */
-  calls(ports: Ports = this.#options.ports): ProtectorCalls {
+  calls(ports: Ports = this.#options.ports): ProtectorClient {
     const { latencyMs = 1 } = this.#options;
     const gone = async <T>(result: ApiResult<T>): Promise<ApiResult<T>> => {
       await sleep(ports, latencyMs);
@@ -94,11 +95,11 @@ export class ProtectorStore {
   }
 
   /** A watch cache that lags by `delayMs`; `changed` is called at each event. */
-  watch(ports: Ports, delayMs: number, changed: () => void): () => Entry | undefined {
-    let newest = this.#object === undefined ? undefined : new Entry(this.#object, ports.clock.monotonicMs());
+  watch(ports: Ports, delayMs: number, changed: () => void): () => ProtectorVersion | undefined {
+    let newest = this.#object === undefined ? undefined : new ProtectorVersion(this.#object, ports.clock.monotonicMs());
     this.#viewers.push((object) => {
       ports.timers.after(delayMs, () => {
-        newest = new Entry(object, ports.clock.monotonicMs());
+        newest = new ProtectorVersion(object, ports.clock.monotonicMs());
         changed();
       });
     });

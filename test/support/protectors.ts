@@ -1,6 +1,6 @@
 /** PodProtectors as a test makes and reads them. */
 import type { Cluster } from "../../scripts/control-plane/cluster.ts";
-import { Ledger } from "../../shared/decide/ledger.ts";
+import { Ledger } from "../../shared/decide/ledger/ledger.ts";
 import { parsePodProtector } from "../../shared/schema/parse-podprotector.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 

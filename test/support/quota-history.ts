@@ -1,6 +1,7 @@
 /** What the protectors of a namespace had to give at each time, from a watch of all their versions. */
-import { ListWatch } from "../../shared/kube/list-watch.ts";
-import type { Transport } from "../../shared/kube/transport.ts";
+
+import type { Transport } from "../../shared/kube/client/transport.ts";
+import { Reflector } from "../../shared/kube/informer/reflector.ts";
 import { systemPorts as ports } from "../../shared/runtime/system-ports.ts";
 import { parsePodProtector } from "../../shared/schema/parse-podprotector.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
@@ -12,11 +13,11 @@ interface Version {
 }
 
 export class QuotaHistory {
-  readonly #watch: ListWatch<PodProtector>;
+  readonly #watch: Reflector<PodProtector>;
   readonly #versions = new Map<string, Version[]>();
 
   private constructor(transport: Transport, namespace: string) {
-    this.#watch = new ListWatch<PodProtector>({
+    this.#watch = new Reflector<PodProtector>({
       name: "podprotectors",
       transport,
       ports,

@@ -1,8 +1,8 @@
 /** A report of what a test did to an estate, where somebody asks for it: PODSEIDON_REPORT_DIRECTORY is the folder to write to. */
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { Availability } from "../../scripts/demo/availability.ts";
-import type { Estate } from "../../scripts/product/estate.ts";
+import { AvailabilityJudge } from "../../scripts/demo/availability.ts";
+import type { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { reportPage } from "../../scripts/report/page.ts";
 import { askersOf, Recorder } from "../../scripts/report/record.ts";
 
@@ -23,14 +23,18 @@ export interface Reported {
 }
 
 /** Notes what is done to the clusters. */
-export type Fault = (text: string) => void;
+export type ReportedFault = (text: string) => void;
 
 /** Runs `work`; with a report of it, whatever its end, when one is asked for. */
-export async function reported(estate: Estate, what: Reported, work: (fault: Fault) => Promise<void>): Promise<void> {
+export async function reported(
+  estate: TestEnvironment,
+  what: Reported,
+  work: (fault: ReportedFault) => Promise<void>,
+): Promise<void> {
   if (DIRECTORY === undefined) return await work(() => {});
   const clusters = [...new Set(estate.cells.values())];
   const recorder = new Recorder(what.title, [...estate.cells.keys()]);
-  const availability = await Availability.watch(clusters, what.namespace, what.labels);
+  const availability = await AvailabilityJudge.watch(clusters, what.namespace, what.labels);
   availability.listen(({ available }) => recorder.available(available));
   recorder.promised(what.promised);
   const before = new Map(
@@ -62,7 +66,7 @@ export async function reported(estate: Estate, what: Reported, work: (fault: Fau
   }
 }
 
-async function scrapeInto(estate: Estate, recorder: Recorder): Promise<void> {
+async function scrapeInto(estate: TestEnvironment, recorder: Recorder): Promise<void> {
   const sums = { admitted: 0, refused: 0, busy: 0 };
   for (const { component } of [...estate.webhooks]) {
     // A replica that is just being killed says nothing.
@@ -80,11 +84,11 @@ async function scrapeInto(estate: Estate, recorder: Recorder): Promise<void> {
 }
 
 /** Lines of the replicas' logs beyond the first so many. */
-function logsSince(estate: Estate, before: ReadonlyMap<string, number>): readonly string[] {
+function logsSince(estate: TestEnvironment, before: ReadonlyMap<string, number>): readonly string[] {
   return estate.webhooks.flatMap(({ component: { name } }) => logOf(estate, name).slice(before.get(name) ?? 0));
 }
 
-function logOf(estate: Estate, name: string): readonly string[] {
+function logOf(estate: TestEnvironment, name: string): readonly string[] {
   try {
     return readFileSync(join(estate.core.directory, "product", `${name}.log`), "utf8").split("\n");
   } catch {

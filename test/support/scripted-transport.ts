@@ -5,7 +5,7 @@ import {
   type Transport,
   TransportError,
   type TransportErrorTag,
-} from "../../shared/kube/transport.ts";
+} from "../../shared/kube/client/transport.ts";
 
 type Answer = { readonly status: number; readonly headers?: Record<string, string>; readonly body?: unknown };
 

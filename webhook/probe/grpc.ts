@@ -9,9 +9,9 @@ import {
   constants,
   type IncomingHttpHeaders,
 } from "node:http2";
-import type { OwnerQuestion } from "../owner.ts";
 import { BadReply, decodeReply, encodeRequest, type ProbeReply } from "./message.ts";
-import { describeError, IDLE_MS, MAX_REPLY_BYTES, ProbeFailure, type Wire, type WireOptions } from "./wire.ts";
+import type { OwnerQuestion } from "./owner.ts";
+import { describeError, IDLE_MS, MAX_REPLY_BYTES, ProbeFailure, type Wire, type WireOptions } from "./probe-client.ts";
 
 export const METHOD_PATH = "/disruptionprobe.v1.DisruptionProbeService/IsDisruptionAllowed";
 

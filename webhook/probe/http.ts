@@ -1,9 +1,9 @@
 /** The same question as an HTTP POST of JSON. */
 import { type IncomingMessage, Agent as PlainAgent, request as plainRequest } from "node:http";
 import { Agent as TlsAgent, request as tlsRequest } from "node:https";
-import type { OwnerQuestion } from "../owner.ts";
 import { BadReply, type ProbeReply, parseReplyJson, requestJson } from "./message.ts";
-import { describeError, IDLE_MS, MAX_REPLY_BYTES, ProbeFailure, type Wire, type WireOptions } from "./wire.ts";
+import type { OwnerQuestion } from "./owner.ts";
+import { describeError, IDLE_MS, MAX_REPLY_BYTES, ProbeFailure, type Wire, type WireOptions } from "./probe-client.ts";
 
 class StaleConnection extends ProbeFailure {}
 

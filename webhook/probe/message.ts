@@ -1,5 +1,5 @@
 /** The two messages of `disruptionprobe.v1` in protobuf (x-pdb's contract), and their JSON. Small enough to need no library. */
-import type { OwnerQuestion } from "../owner.ts";
+import type { OwnerQuestion } from "./owner.ts";
 
 export interface ProbeReply {
   readonly isAllowed: boolean;

@@ -1,10 +1,10 @@
 import { describe, expect, test } from "vitest";
 import { VirtualTime } from "../../test/support/virtual-ports.ts";
-import type { OwnerAnswer, OwnerQuestion } from "../owner.ts";
-import { FAILURES_TO_OPEN } from "./circuit.ts";
+import { FAILURES_TO_OPEN } from "./circuit-breaker.ts";
 import type { ProbeReply } from "./message.ts";
+import type { OwnerAnswer, OwnerQuestion } from "./owner.ts";
+import { ProbeFailure, type Wire } from "./probe-client.ts";
 import { CALLS_AT_ONCE, MAX_WAITING, Probes } from "./probes.ts";
-import { ProbeFailure, type Wire } from "./wire.ts";
 
 const YES: ProbeReply = { isAllowed: true, error: "" };
 

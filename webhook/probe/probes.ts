@@ -3,13 +3,13 @@
  * that one that is slow or down costs the others nothing. No answer is a refusal.
  */
 import type { Ports } from "../../shared/runtime/clock.ts";
-import type { OwnerAnswer, OwnerQuestion, ProbeResult, ProbeSpec } from "../owner.ts";
-import { Circuit } from "./circuit.ts";
+import { Circuit } from "./circuit-breaker.ts";
 import { GrpcWire } from "./grpc.ts";
 import { HttpWire } from "./http.ts";
 import type { ProbeReply } from "./message.ts";
-import { Places } from "./places.ts";
-import { describeError, type Wire } from "./wire.ts";
+import type { OwnerAnswer, OwnerQuestion, ProbeResult, ProbeSpec } from "./owner.ts";
+import { describeError, type Wire } from "./probe-client.ts";
+import { Places } from "./probe-endpoints.ts";
 
 /** Calls to one endpoint at once. */
 export const CALLS_AT_ONCE = 16;

@@ -1,11 +1,11 @@
 /** Both wires against a server on real sockets: the contract, and every way to answer something else. */
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { ProbeServer, type Said } from "../../test/support/probe-server.ts";
-import type { OwnerQuestion } from "../owner.ts";
 import { GrpcWire } from "./grpc.ts";
 import { HttpWire } from "./http.ts";
 import { decodeReply, encodeRequest, type ProbeReply, parseReplyJson } from "./message.ts";
-import type { Wire } from "./wire.ts";
+import type { OwnerQuestion } from "./owner.ts";
+import type { Wire } from "./probe-client.ts";
 
 const LONG = "n".repeat(300);
 const QUESTION: OwnerQuestion = {

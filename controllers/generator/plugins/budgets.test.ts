@@ -1,7 +1,7 @@
 /** What of each kind of budget becomes a protector's: limits, policy, operations, suspension, probe. */
 import { describe, expect, test } from "vitest";
-import type { Budget } from "../source.ts";
-import { plugins } from "./all.ts";
+import { plugins } from "../sources/plugins/all.ts";
+import type { Budget } from "../sources/protection-source.ts";
 
 const all = plugins({ protectSelector: "", protectNonZero: true });
 const selector = { matchLabels: { app: "web" } };

@@ -1,7 +1,7 @@
 /** What every plugin keeps to, whatever its kind: table-shaped, one row for each kind of `all.ts` and one custom resource. */
 import { describe, expect, test } from "vitest";
-import { SOURCE_FIELDS, type Source, type SourcePlugin } from "../source.ts";
-import { KINDS, plugins } from "./all.ts";
+import { KINDS, plugins } from "../sources/plugins/all.ts";
+import { type ProtectionSource, SOURCE_FIELDS, type SourcePlugin } from "../sources/protection-source.ts";
 
 const PROTECT = "podseidon.kubewharf.io/protect";
 const SCALABLE = ["fleet.example.com/v1/workloads"];
@@ -48,13 +48,13 @@ function object(name: string, metadata: object = {}): unknown {
   };
 }
 
-function read(name: string, metadata: object = {}, from: readonly SourcePlugin[] = all): Source {
+function read(name: string, metadata: object = {}, from: readonly SourcePlugin[] = all): ProtectionSource {
   const plugin = from.find((one) => one.name === name);
   if (plugin === undefined) throw new Error(`there is no plugin ${name}`);
   return plugin.interpret(object(name, metadata));
 }
 
-const requires = (source: Source): boolean => source.protectors.length > 0 || source.need !== undefined;
+const requires = (source: ProtectionSource): boolean => source.protectors.length > 0 || source.need !== undefined;
 const DELETED = { deletionTimestamp: "2026-01-01T00:00:00Z" };
 
 test("there is a row for each plugin, and a name for each kind", () => {

@@ -5,7 +5,7 @@
 import { sleep } from "../../../shared/runtime/clock.ts";
 import type { Json, Stored } from "./etcd.ts";
 import { matchesLabels, metadataOf, present, record, text } from "./objects.ts";
-import { conflict, failure, notFound, ok, type Reply } from "./replies.ts";
+import { conflict, failure, notFound, ok, type SimulatedReply } from "./replies.ts";
 import { keyOf, prefixOf, type Target } from "./resources.ts";
 import { reviewed, reviewOf } from "./review.ts";
 import type { ApiServer, ServerRequest } from "./server.ts";
@@ -14,7 +14,7 @@ const POD_KIND = { group: "", version: "v1", kind: "Pod" };
 const PODS = { group: "", version: "v1", resource: "pods" };
 
 /** A deletecollection: each pod is reviewed by itself, under no name, and the first that is refused ends it. */
-export async function deletePods(server: ApiServer, target: Target, request: ServerRequest): Promise<Reply> {
+export async function deletePods(server: ApiServer, target: Target, request: ServerRequest): Promise<SimulatedReply> {
   const selector = target.query.get("labelSelector");
   const found = server.etcd.range(prefixOf(target.resource, target.namespace));
   for (const { key, value } of found) {
@@ -30,7 +30,7 @@ export async function deletePod(
   target: Target,
   request: ServerRequest,
   isCollection = false,
-): Promise<Reply> {
+): Promise<SimulatedReply> {
   const deadlineMs = server.ports.clock.monotonicMs() + server.settings.requestTimeoutMs;
   const name = target.name ?? "";
   const key = keyOf(target.resource, target.namespace, name);
@@ -88,7 +88,7 @@ function ending(server: ApiServer, target: Target, found: Stored, revision: numb
   return present(target.resource, { ...found, revision, value: { ...found.value, metadata } });
 }
 
-export async function evictPod(server: ApiServer, target: Target, request: ServerRequest): Promise<Reply> {
+export async function evictPod(server: ApiServer, target: Target, request: ServerRequest): Promise<SimulatedReply> {
   const deadlineMs = server.ports.clock.monotonicMs() + server.settings.requestTimeoutMs;
   const name = target.name ?? "";
   const key = keyOf(target.resource, target.namespace, name);

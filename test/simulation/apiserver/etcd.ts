@@ -12,7 +12,7 @@ export interface Stored {
   readonly value: Json;
 }
 
-export interface Change {
+export interface EtcdChange {
   readonly revision: number;
   readonly key: string;
   /** Undefined when the object was created by this change. */
@@ -26,12 +26,12 @@ export interface Backup {
   readonly objects: ReadonlyMap<string, Stored>;
 }
 
-export type WriteResult =
+export type EtcdWriteResult =
   | { readonly kind: "ok"; readonly stored: Stored }
   | { readonly kind: "mismatch"; readonly found: Stored | undefined };
 
 const RESTORE_GAP = 1000;
-const NOTHING: readonly Change[] = [];
+const NOTHING: readonly EtcdChange[] = [];
 
 export class Etcd {
   /** Current revision; every successful write raises it by one. */
@@ -44,10 +44,10 @@ export class Etcd {
   /** What was never given in this history: after `from`, up to `to`. */
   #gap = { from: 0, to: 0 };
   #objects = new Map<string, Stored>();
-  #history: Change[] = [];
+  #history: EtcdChange[] = [];
   /** Results of {@link range} that are still true. */
   readonly #ranges = new Map<string, readonly Stored[]>();
-  readonly #observers = new Set<(change: Change) => void>();
+  readonly #observers = new Set<(change: EtcdChange) => void>();
 
   get(key: string): Stored | undefined {
     return this.#objects.get(key);
@@ -65,7 +65,7 @@ export class Etcd {
   }
 
   /** Writes `value` when the object is at `expected` (0: must not exist; undefined: whatever it is at). */
-  put(key: string, value: Json, expected?: number): WriteResult {
+  put(key: string, value: Json, expected?: number): EtcdWriteResult {
     const before = this.#objects.get(key);
     if (expected !== undefined && (before?.revision ?? 0) !== expected) return { kind: "mismatch", found: before };
     const after: Stored = { key, revision: this.#nextRevision(), value };
@@ -74,7 +74,7 @@ export class Etcd {
     return { kind: "ok", stored: after };
   }
 
-  delete(key: string, expected?: number): WriteResult {
+  delete(key: string, expected?: number): EtcdWriteResult {
     const before = this.#objects.get(key);
     if (before === undefined || (expected !== undefined && before.revision !== expected))
       return { kind: "mismatch", found: before };
@@ -84,7 +84,7 @@ export class Etcd {
   }
 
   /** Changes after `revision`, or undefined when part of them was compacted away. */
-  changesSince(revision: number): readonly Change[] | undefined {
+  changesSince(revision: number): readonly EtcdChange[] | undefined {
     if (revision < this.compacted) return undefined;
     let low = 0;
     let high = this.#history.length;
@@ -129,7 +129,7 @@ export class Etcd {
   }
 
   /** Calls `observer` after each change, synchronously; for watch caches and for the world's own truth. */
-  observe(observer: (change: Change) => void): () => void {
+  observe(observer: (change: EtcdChange) => void): () => void {
     this.#observers.add(observer);
     return () => this.#observers.delete(observer);
   }
@@ -139,7 +139,7 @@ export class Etcd {
     return this.revision;
   }
 
-  #record(change: Change): void {
+  #record(change: EtcdChange): void {
     this.#history.push(change);
     for (const prefix of this.#ranges.keys()) if (change.key.startsWith(prefix)) this.#ranges.delete(prefix);
     for (const observer of this.#observers) observer(change);

@@ -9,7 +9,7 @@ import {
   type ApiStream,
   type Transport,
   TransportError,
-} from "../../../shared/kube/transport.ts";
+} from "../../../shared/kube/client/transport.ts";
 import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
 import { jsonOf, record } from "./objects.ts";
 import { parsePath } from "./resources.ts";
@@ -28,7 +28,7 @@ export interface LinkFaults {
   refused(): boolean;
 }
 
-export class Link implements Transport {
+export class SimulatedLink implements Transport {
   readonly server: ApiServer;
   readonly #ports: Ports;
   readonly #faults: LinkFaults;

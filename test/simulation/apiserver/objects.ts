@@ -1,7 +1,7 @@
 /** How the API server model presents stored values as Kubernetes objects, and how it merges a write into one. */
 import { GROUP } from "../../../shared/schema/annotations.ts";
 import type { Json, Stored } from "./etcd.ts";
-import type { Resource } from "./resources.ts";
+import type { SimulatedResource } from "./resources.ts";
 
 export function record(value: unknown): Json {
   return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Json) : {};
@@ -27,7 +27,7 @@ const listed = new WeakMap<Stored, Json>();
 const texts = new WeakMap<Json, string>();
 
 /** The object as a response shows it: apiVersion, kind and the resourceVersion of its revision. */
-export function present(resource: Resource, stored: Stored): Json {
+export function present(resource: SimulatedResource, stored: Stored): Json {
   let object = presented.get(stored);
   if (object === undefined) {
     const apiVersion = resource.group === "" ? resource.version : `${resource.group}/${resource.version}`;
@@ -43,7 +43,7 @@ export function present(resource: Resource, stored: Stored): Json {
 }
 
 /** The object as a list shows it: those of built-in kinds say nothing of their kind there. */
-export function presentInList(resource: Resource, stored: Stored): Json {
+export function presentInList(resource: SimulatedResource, stored: Stored): Json {
   const object = present(resource, stored);
   if (resource.group === GROUP) return object;
   let item = listed.get(stored);
@@ -96,7 +96,7 @@ export function mergePatch(target: unknown, patch: unknown): unknown {
 }
 
 /** What is stored when `next` replaces `before` through the main resource or through `/status`. */
-export function replaced(resource: Resource, before: Json, next: Json, subresource: string | undefined): Json {
+export function replaced(resource: SimulatedResource, before: Json, next: Json, subresource: string | undefined): Json {
   if (subresource === "status") return { ...before, status: next.status };
   if (isEmpty(next.data)) return replaced(resource, before, { ...next, data: undefined }, subresource);
   const old = metadataOf(before);

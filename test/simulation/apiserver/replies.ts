@@ -1,14 +1,14 @@
 /** Answers of the API server model, with the codes, reasons and causes that the real one gives. */
 import type { Json } from "./etcd.ts";
-import type { Resource } from "./resources.ts";
+import type { SimulatedResource } from "./resources.ts";
 
-export interface Reply {
+export interface SimulatedReply {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: Json;
 }
 
-export function ok(body: Json, status = 200): Reply {
+export function ok(body: Json, status = 200): SimulatedReply {
   return { status, headers: { "content-type": "application/json" }, body };
 }
 
@@ -18,7 +18,7 @@ export function failure(
   message: string,
   details: Json = {},
   headers: Record<string, string> = {},
-): Reply {
+): SimulatedReply {
   return {
     status: code,
     headers: { "content-type": "application/json", ...headers },
@@ -31,21 +31,22 @@ export function statusBody(code: number, reason: string, message: string, detail
 }
 
 /** It names what is missing: without a name, a 404 would be one of a path that the server does not know. */
-export const notFound = (name: string, { group, plural }: Resource): Reply =>
+export const notFound = (name: string, { group, plural }: SimulatedResource): SimulatedReply =>
   failure(404, "NotFound", `${plural} "${name}" not found`, { name, ...(group === "" ? {} : { group }), kind: plural });
-export const conflict = (name: string): Reply =>
+export const conflict = (name: string): SimulatedReply =>
   failure(
     409,
     "Conflict",
     `Operation cannot be fulfilled on "${name}": the object has been modified; please apply your changes to the latest version and try again`,
   );
-export const alreadyExists = (name: string): Reply => failure(409, "AlreadyExists", `"${name}" already exists`);
+export const alreadyExists = (name: string): SimulatedReply =>
+  failure(409, "AlreadyExists", `"${name}" already exists`);
 /** A patch of a pod that names another UID. */
-export const immutableUid = (name: string): Reply =>
+export const immutableUid = (name: string): SimulatedReply =>
   failure(422, "Invalid", `Pod "${name}" is invalid: metadata.uid: Invalid value: field is immutable`);
-export const expired = (): Reply =>
+export const expired = (): SimulatedReply =>
   failure(410, "Expired", "The provided continue parameter is too old or too old resource version");
-export const tooLarge = (): Reply =>
+export const tooLarge = (): SimulatedReply =>
   failure(504, "Timeout", "Too large resource version: unavailable", {
     causes: [{ reason: "ResourceVersionTooLarge", message: "Too large resource version" }],
     retryAfterSeconds: 1,

@@ -1,6 +1,6 @@
 /** The kinds that the API server model serves, and how a request path names one of them. */
 
-export interface Resource {
+export interface SimulatedResource {
   readonly group: string;
   readonly version: string;
   readonly plural: string;
@@ -9,7 +9,7 @@ export interface Resource {
   readonly status: boolean;
 }
 
-export const RESOURCES: readonly Resource[] = [
+export const RESOURCES: readonly SimulatedResource[] = [
   { group: "", version: "v1", plural: "pods", kind: "Pod", status: true },
   { group: "", version: "v1", plural: "configmaps", kind: "ConfigMap", status: false },
   { group: "", version: "v1", plural: "events", kind: "Event", status: false },
@@ -19,7 +19,7 @@ export const RESOURCES: readonly Resource[] = [
 ];
 
 export interface Target {
-  readonly resource: Resource;
+  readonly resource: SimulatedResource;
   readonly namespace: string | undefined;
   readonly name: string | undefined;
   readonly subresource: string | undefined;
@@ -58,10 +58,10 @@ function readPath(path: string): Target | undefined {
   return resource && { resource, namespace, name, subresource, query: url.searchParams };
 }
 
-export function keyOf(resource: Resource, namespace: string | undefined, name: string): string {
+export function keyOf(resource: SimulatedResource, namespace: string | undefined, name: string): string {
   return `${resource.plural}/${namespace ?? ""}/${name}`;
 }
 
-export function prefixOf(resource: Resource, namespace: string | undefined): string {
+export function prefixOf(resource: SimulatedResource, namespace: string | undefined): string {
   return namespace === undefined ? `${resource.plural}/` : `${resource.plural}/${namespace}/`;
 }

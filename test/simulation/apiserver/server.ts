@@ -26,10 +26,10 @@ import {
   immutableUid,
   notFound,
   ok,
-  type Reply,
+  type SimulatedReply,
   tooLarge,
 } from "./replies.ts";
-import { keyOf, parsePath, prefixOf, type Resource, type Target } from "./resources.ts";
+import { keyOf, parsePath, prefixOf, type SimulatedResource, type Target } from "./resources.ts";
 import { isShardSelector, shardMatcher } from "./shards.ts";
 import { strategicMerge } from "./strategic-merge.ts";
 import { creationOf, updatePod } from "./update.ts";
@@ -88,7 +88,7 @@ export class ApiServer {
   readonly #caches: WatchCaches;
   readonly #pages = new Map<string, Page>();
   /** The last answer to a list that asks for no more than a version: it is the same one as long as nothing has changed. */
-  readonly #positions = new WeakMap<Target, { readonly page: Page; readonly reply: Reply }>();
+  readonly #positions = new WeakMap<Target, { readonly page: Page; readonly reply: SimulatedReply }>();
   /** Kinds that are not installed at the moment. */
   readonly #unserved = new Set<string>();
   #tokens = 0;
@@ -126,7 +126,7 @@ export class ApiServer {
     return !this.#unserved.has(resource.plural);
   }
 
-  async handle(request: ServerRequest): Promise<Reply> {
+  async handle(request: ServerRequest): Promise<SimulatedReply> {
     const target = parsePath(request.path);
     if (target === undefined || !this.isServed(target))
       return failure(404, "NotFound", "the server could not find the requested resource");
@@ -164,18 +164,18 @@ export class ApiServer {
     return this.#caches.shards("pods");
   }
 
-  #told({ user }: ServerRequest, target: Target, reply: Reply): Reply {
+  #told({ user }: ServerRequest, target: Target, reply: SimulatedReply): SimulatedReply {
     if (target.subresource === "status")
       this.wrote?.(user, keyOf(target.resource, target.namespace, target.name ?? ""), reply.status);
     return reply;
   }
 
-  #get(target: Target, name: string): Reply {
+  #get(target: Target, name: string): SimulatedReply {
     const stored = this.etcd.get(keyOf(target.resource, target.namespace, name));
     return stored === undefined ? notFound(name, target.resource) : ok(present(target.resource, stored));
   }
 
-  async #list(target: Target): Promise<Reply> {
+  async #list(target: Target): Promise<SimulatedReply> {
     const { query, resource } = target;
     const prefix = prefixOf(resource, target.namespace);
     const shard = query.get("shardSelector");
@@ -204,7 +204,7 @@ export class ApiServer {
     return this.#answer(target, page, token === null);
   }
 
-  #position(target: Target, page: Page): Reply {
+  #position(target: Target, page: Page): SimulatedReply {
     const known = this.#positions.get(target);
     if (known?.page.items === page.items && known.page.revision === page.revision) return known.reply;
     const reply = this.#answer(target, page, true);
@@ -213,7 +213,7 @@ export class ApiServer {
   }
 
   /** As much of `page` as was asked for; the rest is kept for whoever continues. */
-  #answer({ query, resource }: Target, { revision, items: all }: Page, isFirst: boolean): Reply {
+  #answer({ query, resource }: Target, { revision, items: all }: Page, isFirst: boolean): SimulatedReply {
     const selector = query.get("labelSelector");
     const shard = query.get("shardSelector");
     const isInShard = shardMatcher(shard);
@@ -250,7 +250,7 @@ export class ApiServer {
     return mutatePod(creationOf(this, target, request));
   }
 
-  #create(target: Target, body: Json): Reply {
+  #create(target: Target, body: Json): SimulatedReply {
     const given = metadataOf(body);
     const name = text(given.name) ?? "";
     const namespace = target.namespace;
@@ -272,7 +272,7 @@ export class ApiServer {
     return this.settings.uidOf?.(count) ?? `${this.name}-uid-${count}`;
   }
 
-  #update(target: Target, name: string, body: Json): Reply {
+  #update(target: Target, name: string, body: Json): SimulatedReply {
     const key = keyOf(target.resource, target.namespace, name);
     const before = this.etcd.get(key);
     if (before === undefined) return notFound(name, target.resource);
@@ -284,7 +284,7 @@ export class ApiServer {
     return this.#replace(target, key, name, before, replaced(target.resource, before.value, body, target.subresource));
   }
 
-  #patch(target: Target, name: string, { body: patch = {}, contentType }: ServerRequest): Reply {
+  #patch(target: Target, name: string, { body: patch = {}, contentType }: ServerRequest): SimulatedReply {
     const key = keyOf(target.resource, target.namespace, name);
     const before = this.etcd.get(key);
     if (before === undefined) return notFound(name, target.resource);
@@ -304,7 +304,7 @@ export class ApiServer {
     );
   }
 
-  #replace(target: Target, key: string, name: string, before: Stored, value: Json): Reply {
+  #replace(target: Target, key: string, name: string, before: Stored, value: Json): SimulatedReply {
     const finalizers = metadataOf(value).finalizers;
     const released = !Array.isArray(finalizers) || finalizers.length === 0;
     if (metadataOf(value).deletionTimestamp !== undefined && released && target.resource.plural !== "pods") {
@@ -316,7 +316,14 @@ export class ApiServer {
     return this.#store(target.resource, key, name, value, before.revision, 200);
   }
 
-  #store(resource: Resource, key: string, name: string, value: Json, expected: number, code: number): Reply {
+  #store(
+    resource: SimulatedResource,
+    key: string,
+    name: string,
+    value: Json,
+    expected: number,
+    code: number,
+  ): SimulatedReply {
     const size = jsonOf(value).length;
     if (size > this.settings.objectLimitBytes)
       return failure(413, "RequestEntityTooLarge", `etcdserver: request is too large (${size} bytes)`);
@@ -325,7 +332,7 @@ export class ApiServer {
     return expected === 0 ? alreadyExists(name) : conflict(name);
   }
 
-  #delete(target: Target, name: string, options: Json | undefined): Reply {
+  #delete(target: Target, name: string, options: Json | undefined): SimulatedReply {
     const key = keyOf(target.resource, target.namespace, name);
     const before = this.etcd.get(key);
     if (before === undefined) return notFound(name, target.resource);

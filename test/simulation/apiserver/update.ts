@@ -5,7 +5,7 @@
 import { sleep } from "../../../shared/runtime/clock.ts";
 import type { Json } from "./etcd.ts";
 import { jsonOf, mergePatch, metadataOf, present, record, replaced, text } from "./objects.ts";
-import { conflict, failure, immutableUid, notFound, ok, type Reply } from "./replies.ts";
+import { conflict, failure, immutableUid, notFound, ok, type SimulatedReply } from "./replies.ts";
 import { keyOf, type Target } from "./resources.ts";
 import { reviewed, reviewOf } from "./review.ts";
 import type { ApiServer, ServerRequest } from "./server.ts";
@@ -14,7 +14,7 @@ import { strategicMerge } from "./strategic-merge.ts";
 const KIND = { group: "", version: "v1", kind: "Pod" };
 const PODS = { group: "", version: "v1", resource: "pods" };
 
-export async function updatePod(server: ApiServer, target: Target, request: ServerRequest): Promise<Reply> {
+export async function updatePod(server: ApiServer, target: Target, request: ServerRequest): Promise<SimulatedReply> {
   const deadlineMs = server.ports.clock.monotonicMs() + server.settings.requestTimeoutMs;
   const name = target.name ?? "";
   const key = keyOf(target.resource, target.namespace, name);

@@ -3,11 +3,11 @@
  * without events only when a consistent read asks for it (which is what the real one does).
  */
 import type { Timers } from "../../../shared/runtime/clock.ts";
-import type { Change, Etcd, Stored } from "./etcd.ts";
+import type { Etcd, EtcdChange, Stored } from "./etcd.ts";
 
 export interface CacheWatcher {
   /** A change that the cache has just applied. */
-  event(change: Change): void;
+  event(change: EtcdChange): void;
   /** The cache's state is void (etcd was restored, the server restarted): the stream ends. */
   closed(): void;
 }
@@ -20,7 +20,7 @@ export class WatchCache {
   readonly #watchers = new Set<CacheWatcher>();
   readonly #waiting = new Set<() => void>();
   #objects = new Map<string, Stored>();
-  #pending: { readonly revision: number; readonly change: Change | undefined }[] = [];
+  #pending: { readonly revision: number; readonly change: EtcdChange | undefined }[] = [];
   #stop: () => void;
   #running = false;
   #generation = 0;
@@ -116,7 +116,7 @@ export class WatchCache {
     });
   }
 
-  #enqueue(revision: number, change: Change | undefined): void {
+  #enqueue(revision: number, change: EtcdChange | undefined): void {
     this.#pending.push({ revision, change });
     if (!this.#running) this.#next();
   }
@@ -136,7 +136,7 @@ export class WatchCache {
     });
   }
 
-  #apply(revision: number, change: Change | undefined): void {
+  #apply(revision: number, change: EtcdChange | undefined): void {
     if (revision <= this.revision) return;
     this.revision = revision;
     if (change === undefined) return;

@@ -1,9 +1,9 @@
 /** One watch of the API server model: events after a version, bookmarks, its server-side timeout, and 410 when history is gone. */
 import type { Ports, Timer } from "../../../shared/runtime/clock.ts";
-import type { Change, Etcd, Json, Stored } from "./etcd.ts";
+import type { Etcd, EtcdChange, Json, Stored } from "./etcd.ts";
 import { jsonOf, matchesLabels, present } from "./objects.ts";
 import { statusBody } from "./replies.ts";
-import { prefixOf, type Resource, type Target } from "./resources.ts";
+import { prefixOf, type SimulatedResource, type Target } from "./resources.ts";
 import { shardMatcher } from "./shards.ts";
 import type { WatchCache } from "./watch-cache.ts";
 
@@ -22,7 +22,7 @@ type EventType = "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK" | "ERROR";
 
 const encoder = new TextEncoder();
 const lines = new WeakMap<Json, Map<EventType, Uint8Array>>();
-const lastStates = new WeakMap<Change, Stored>();
+const lastStates = new WeakMap<EtcdChange, Stored>();
 const bookmarks = new WeakMap<WatchCache, { readonly revision: number; readonly object: Json }>();
 
 /** The same line for every watcher. */
@@ -38,14 +38,14 @@ function lineOf(type: EventType, object: Json): Uint8Array {
 }
 
 /** A deleted object as its event shows it: the last state at the version of the deletion. */
-function lastState(change: Change, before: Stored): Stored {
+function lastState(change: EtcdChange, before: Stored): Stored {
   const state = lastStates.get(change) ?? { ...before, revision: change.revision };
   lastStates.set(change, state);
   return state;
 }
 
 /** The same object for all streams, until the cache has moved. */
-function bookmarkOf(cache: WatchCache, resource: Resource): Json {
+function bookmarkOf(cache: WatchCache, resource: SimulatedResource): Json {
   const { revision } = cache;
   const known = bookmarks.get(cache);
   if (known?.revision === revision) return known.object;
@@ -85,7 +85,7 @@ export function watchStream(given: {
   const bookmark = (): void => {
     if (!ended && cache.revision >= from) send("BOOKMARK", bookmarkOf(cache, resource));
   };
-  const event = (change: Change): void => {
+  const event = (change: EtcdChange): void => {
     if (ended || change.revision <= from || !change.key.startsWith(prefix)) return;
     const before = change.before !== undefined && isWanted(change.before);
     const after = change.after !== undefined && isWanted(change.after);

@@ -1,9 +1,9 @@
 /** The part of the contract's script that changes pods in place, and sets conditions of one's own. */
-import type { Call, Values } from "./script.ts";
+import type { ContractCall, ContractValues } from "./script.ts";
 
 const STRATEGIC = "application/strategic-merge-patch+json";
 
-export async function changes(call: Call, pods: string): Promise<void> {
+export async function changes(call: ContractCall, pods: string): Promise<void> {
   const made = await call("pod changed", "POST", pods, changeable("changed"));
   await call("another image", "PATCH", `${pods}/changed`, image("app:2"), STRATEGIC);
   await call("the same image", "PATCH", `${pods}/changed`, image("app:2"), STRATEGIC);
@@ -33,7 +33,7 @@ export async function changes(call: Call, pods: string): Promise<void> {
   await call("what was changed is terminating", "GET", `${pods}/changed`);
 }
 
-function changeable(name: string, placed: Values = { nodeName: "node-1" }): Values {
+function changeable(name: string, placed: ContractValues = { nodeName: "node-1" }): ContractValues {
   const resources = { requests: { cpu: "100m", memory: "64Mi" } };
   const resizePolicy = [{ resourceName: "cpu", restartPolicy: "RestartContainer" }];
   const containers = [{ name: "app", image: "app:1", resources, resizePolicy }];
@@ -41,14 +41,14 @@ function changeable(name: string, placed: Values = { nodeName: "node-1" }): Valu
   return { apiVersion: "v1", kind: "Pod", metadata: { name, labels: { app: "web" } }, spec };
 }
 
-function image(name: string): Values {
+function image(name: string): ContractValues {
   return { spec: { containers: [{ name: "app", image: name }] } };
 }
 
-function cpu(amount: string): Values {
+function cpu(amount: string): ContractValues {
   return { spec: { containers: [{ name: "app", resources: { requests: { cpu: amount } } }] } };
 }
 
-function condition(type: string, status: string): Values {
+function condition(type: string, status: string): ContractValues {
   return { status: { conditions: [{ type, status }] } };
 }

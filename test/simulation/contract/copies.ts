@@ -1,10 +1,10 @@
 /** The part of the contract's script that writes what the aggregators keep in their cells: maps of a label, changed key by key, read in pages. */
-import type { Call, Values } from "./script.ts";
+import type { ContractCall, ContractValues } from "./script.ts";
 
 const MERGE = "application/merge-patch+json";
 const LABEL = "example.com/copy";
 
-export async function copies(call: Call, maps: string): Promise<void> {
+export async function copies(call: ContractCall, maps: string): Promise<void> {
   await call("a map of copies", "POST", maps, map("copy-1", "a", { one: "1", two: "2" }));
   await call("a map of others", "POST", maps, map("copy-2", "b", { one: "1" }));
   await call("a second map of copies", "POST", maps, map("copy-3", "a", { three: "3" }));
@@ -21,6 +21,6 @@ export async function copies(call: Call, maps: string): Promise<void> {
   for (const name of ["copy-1", "copy-2", "copy-3"]) await call(`delete ${name}`, "DELETE", `${maps}/${name}`);
 }
 
-function map(name: string, of: string, data: Values): Values {
+function map(name: string, of: string, data: ContractValues): ContractValues {
   return { apiVersion: "v1", kind: "ConfigMap", metadata: { name, labels: { [LABEL]: of } }, data };
 }

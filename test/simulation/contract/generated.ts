@@ -1,17 +1,22 @@
 /** The part of the contract's script that the generator lives by: dry runs, preconditions, ConfigMaps. */
-import type { Call } from "./script.ts";
+import type { ContractCall } from "./script.ts";
 
 const MERGE = "application/merge-patch+json";
 const LABELS = { "example.com/contract": "yes" };
 
-export interface Place {
+export interface GeneratedPlace {
   readonly protectors: string;
   /** Path of the namespace's ConfigMaps. */
   readonly maps: string;
 }
 
 /** `protector` is there as `name`. */
-export async function generated(call: Call, place: Place, protector: unknown, name: string): Promise<void> {
+export async function generated(
+  call: ContractCall,
+  place: GeneratedPlace,
+  protector: unknown,
+  name: string,
+): Promise<void> {
   const { protectors: path, maps } = place;
   await call("create by dry run what is there", "POST", `${path}?dryRun=All`, protector);
   const old = { preconditions: { resourceVersion: "1" } };

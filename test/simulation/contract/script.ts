@@ -8,22 +8,22 @@ import { copies } from "./copies.ts";
 import { generated } from "./generated.ts";
 import { sharded } from "./shards.ts";
 
-export interface Answer {
+export interface ContractAnswer {
   readonly status: number;
   readonly body: unknown;
 }
 
 export interface Server {
-  request(method: string, path: string, body?: unknown, contentType?: string): Promise<Answer>;
+  request(method: string, path: string, body?: unknown, contentType?: string): Promise<ContractAnswer>;
   /** Every line of a watch until the server ends it. */
   watch(path: string): Promise<readonly unknown[]>;
 }
 
-export type Values = Readonly<Record<string, unknown>>;
+export type ContractValues = Readonly<Record<string, unknown>>;
 
 export interface Observation {
   readonly step: string;
-  readonly seen: Values;
+  readonly seen: ContractValues;
 }
 
 const MERGE = "application/merge-patch+json";
@@ -37,7 +37,13 @@ const SUMMARY = { totalReplicas: 1, aggregatedAvailableReplicas: 1, estimatedAva
 /** Runs the script; the namespace has to be there and empty. */
 export async function observe(server: Server): Promise<readonly Observation[]> {
   const notes = new Notes();
-  const call = async (step: string, method: string, path: string, body?: unknown, type?: string): Promise<Values> => {
+  const call = async (
+    step: string,
+    method: string,
+    path: string,
+    body?: unknown,
+    type?: string,
+  ): Promise<ContractValues> => {
     const { status, body: answer } = await server.request(method, path, body, type);
     notes.add(step, { code: status, ...shapeOf(answer) });
     return record(answer);
@@ -50,14 +56,20 @@ export async function observe(server: Server): Promise<readonly Observation[]> {
   await generated(call, { protectors: PROTECTORS, maps: MAPS }, protector("a"), "a");
   await copies(call, MAPS);
   await watches(server, notes, call);
-  const note = (step: string, seen: Values): void => notes.add(step, seen);
+  const note = (step: string, seen: ContractValues): void => notes.add(step, seen);
   await sharded({ server, path: MAPS, note });
   return notes.renamed();
 }
 
-export type Call = (step: string, method: string, path: string, body?: unknown, type?: string) => Promise<Values>;
+export type ContractCall = (
+  step: string,
+  method: string,
+  path: string,
+  body?: unknown,
+  type?: string,
+) => Promise<ContractValues>;
 
-async function compareAndSwap(call: Call): Promise<void> {
+async function compareAndSwap(call: ContractCall): Promise<void> {
   const made = await call("create", "POST", PROTECTORS, protector("a"));
   await call("create again", "POST", PROTECTORS, protector("a"));
   await call("get", "GET", `${PROTECTORS}/a`);
@@ -81,7 +93,7 @@ async function compareAndSwap(call: Call): Promise<void> {
   await call("patch what is not there", "PATCH", `${PROTECTORS}/none`, { spec: { minAvailable: 6 } }, MERGE);
 }
 
-async function pages(call: Call): Promise<void> {
+async function pages(call: ContractCall): Promise<void> {
   await call("a second one", "POST", PROTECTORS, protector("b"));
   await call("a third one", "POST", PROTECTORS, protector("c"));
   await call("list", "GET", PROTECTORS);
@@ -99,7 +111,7 @@ async function pages(call: Call): Promise<void> {
   );
 }
 
-async function finalizers(call: Call): Promise<void> {
+async function finalizers(call: ContractCall): Promise<void> {
   const finalizer = ["podseidon.kubewharf.io/generator"];
   await call("add a finalizer", "PATCH", `${PROTECTORS}/b`, { metadata: { finalizers: finalizer } }, MERGE);
   const wrong = { preconditions: { uid: "00000000-0000-0000-0000-000000000000" } };
@@ -111,7 +123,7 @@ async function finalizers(call: Call): Promise<void> {
   await call("delete what is not there", "DELETE", `${PROTECTORS}/b`);
 }
 
-async function pods(call: Call): Promise<void> {
+async function pods(call: ContractCall): Promise<void> {
   for (const [name, node] of [
     ["free", undefined],
     ["bound", "node-1"],
@@ -138,7 +150,7 @@ async function pods(call: Call): Promise<void> {
   await call("evict what is not there", "POST", `${PODS}/none/eviction`, eviction("none"));
 }
 
-async function watches(server: Server, notes: Notes, call: Call): Promise<void> {
+async function watches(server: Server, notes: Notes, call: ContractCall): Promise<void> {
   const list = await server.request("GET", PROTECTORS);
   const from = String(record(record(list.body).metadata).resourceVersion);
   await call("created under watch", "POST", PROTECTORS, protector("d"));
@@ -151,17 +163,17 @@ async function watches(server: Server, notes: Notes, call: Call): Promise<void> 
   }
 }
 
-function protector(name: string): Values {
+function protector(name: string): ContractValues {
   const spec = { minAvailable: 3, minReadySeconds: 0, selector: { matchLabels: { app: "web" } } };
   return { apiVersion: "podseidon.kubewharf.io/v1alpha1", kind: "PodProtector", metadata: { name }, spec };
 }
 
-function pod(name: string, nodeName: string | undefined): Values {
+function pod(name: string, nodeName: string | undefined): ContractValues {
   const spec = { containers: [{ name: "app", image: "app:1" }], ...(nodeName === undefined ? {} : { nodeName }) };
   return { apiVersion: "v1", kind: "Pod", metadata: { name, labels: { app: "web" } }, spec };
 }
 
-function eviction(name: string, deleteOptions?: Values): Values {
+function eviction(name: string, deleteOptions?: ContractValues): ContractValues {
   const metadata = { name, namespace: CONTRACT_NAMESPACE };
   return {
     apiVersion: "policy/v1",
@@ -172,7 +184,7 @@ function eviction(name: string, deleteOptions?: Values): Values {
 }
 
 /** What is compared of an answer. */
-function shapeOf(answer: unknown): Values {
+function shapeOf(answer: unknown): ContractValues {
   const { kind, metadata, spec, status, reason, items, details, data } = record(answer);
   if (kind === "Status") {
     const { name: missing, kind: what } = reason === "NotFound" ? record(details) : {};
@@ -199,7 +211,7 @@ function shapeOf(answer: unknown): Values {
 }
 
 /** Its first container, and the conditions that are no component's. */
-function podShape({ containers }: Values, { conditions }: Values): Values {
+function podShape({ containers }: ContractValues, { conditions }: ContractValues): ContractValues {
   const app = record(Array.isArray(containers) ? containers[0] : undefined);
   const listed = (Array.isArray(conditions) ? conditions : []).map(record);
   const own = listed.filter(({ type }) => String(type).includes("/"));
@@ -210,14 +222,14 @@ function podShape({ containers }: Values, { conditions }: Values): Values {
   };
 }
 
-function record(value: unknown): Values {
+function record(value: unknown): ContractValues {
   return typeof value === "object" && value !== null && !Array.isArray(value) ? { ...value } : {};
 }
 
 class Notes {
   readonly #observations: Observation[] = [];
 
-  add(step: string, seen: Values): void {
+  add(step: string, seen: ContractValues): void {
     // Absent and undefined read the same.
     this.#observations.push({ step, seen: record(JSON.parse(JSON.stringify(seen))) });
   }

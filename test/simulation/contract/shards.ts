@@ -4,7 +4,7 @@
  * the deletion of a pod in two events.
  */
 import { shardOf } from "../apiserver/shards.ts";
-import type { Server, Values } from "./script.ts";
+import type { ContractValues, Server } from "./script.ts";
 
 const COUNT = 2;
 const MAPS = 12;
@@ -18,7 +18,7 @@ interface Script {
   readonly server: Server;
   /** Path of the ConfigMaps. */
   readonly path: string;
-  note(step: string, seen: Values): void;
+  note(step: string, seen: ContractValues): void;
 }
 
 export async function sharded(script: Script): Promise<void> {
@@ -95,10 +95,10 @@ function uidsOf(list: unknown): string[] {
   return (Array.isArray(items) ? items : []).map((item) => String(metadataOf(item).uid));
 }
 
-function metadataOf(object: unknown): Values {
+function metadataOf(object: unknown): ContractValues {
   return record(record(object).metadata);
 }
 
-function record(value: unknown): Values {
+function record(value: unknown): ContractValues {
   return typeof value === "object" && value !== null && !Array.isArray(value) ? { ...value } : {};
 }

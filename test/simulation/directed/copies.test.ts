@@ -1,17 +1,17 @@
 /** Every replica starts after the loss of the protector: what they know is what the cell has kept (design 7), and the checks see when they do not. */
 import { afterEach, expect, it, vi } from "vitest";
-import { Core } from "../../../webhook/core.ts";
+import { ProtectorCache } from "../../../webhook/reserve/protector-cache.ts";
 import { OWN_NAMESPACE } from "../world/rows.ts";
-import { Stage } from "./stage.ts";
+import { SceneStage } from "./stage.ts";
 
 const PROTECTOR = "podprotectors/default/web";
 const UNTOLD = "copies: let go by a replica that nobody has told of a loss";
 
 afterEach(() => vi.restoreAllMocks());
 
-async function afterTheLoss(): Promise<Stage> {
+async function afterTheLoss(): Promise<SceneStage> {
   const features = { copiesEveryMs: Number.MAX_SAFE_INTEGER };
-  const stage = await Stage.open({ pods: 5, protectors: [{ minAvailable: 4 }], features });
+  const stage = await SceneStage.open({ pods: 5, protectors: [{ minAvailable: 4 }], features });
   for (const replica of stage.world.webhooks) replica.kill();
   stage.world.webhooks = [];
   for (const node of stage.cell.aggregators) node.kill();
@@ -21,7 +21,7 @@ async function afterTheLoss(): Promise<Stage> {
 }
 
 /** The status code of a deletion by way of a replica that starts now. */
-async function asked(stage: Stage): Promise<number> {
+async function asked(stage: SceneStage): Promise<number> {
   stage.world.webhooks = [stage.world.startReplica()];
   await stage.pass(1_000);
   const reply = stage.removed(stage.pod(0));
@@ -51,7 +51,7 @@ it("lets go what nobody has told it of, which is no violation", async () => {
 
 it("violates S11 where it does not heed what it has read", async () => {
   const stage = await afterTheLoss();
-  vi.spyOn(Core.prototype, "adopt").mockReturnValue();
+  vi.spyOn(ProtectorCache.prototype, "adopt").mockReturnValue();
   expect(await asked(stage)).toBe(200);
   expect(stage.violations.map(({ invariant }) => invariant)).toEqual(["S11"]);
 });

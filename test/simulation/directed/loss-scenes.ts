@@ -1,10 +1,10 @@
 /** Scenes of lost history and of leaders that do not know that they are none (design 5.4). */
 import { removeCellOf, restoreCellTo } from "../world/losses.ts";
-import type { Scene } from "./scenes.ts";
-import type { Stage } from "./stage.ts";
+import type { RuleScene } from "./scenes.ts";
+import type { SceneStage } from "./stage.ts";
 
 /** A deletion under way is forgotten with its cell's entry; then another pod is deleted. */
-async function forgetAndDelete(stage: Stage): Promise<void> {
+async function forgetAndDelete(stage: SceneStage): Promise<void> {
   const [pod, other] = [stage.pod(0), stage.pod(1)];
   stage.commits(50_000);
   stage.evict(pod);
@@ -16,12 +16,12 @@ async function forgetAndDelete(stage: Stage): Promise<void> {
 }
 
 /** An aggregator that is cut off from its cell's pods stays, and a new one takes over. */
-function succeed(stage: Stage): void {
+function succeed(stage: SceneStage): void {
   stage.world.network.set("aggregator", "cell-1", { responsesLost: true, requestsLost: true });
   stage.cell.aggregators.push(stage.world.startAggregator(stage.cell));
 }
 
-export const LOSS_SCENES: readonly Scene[] = [
+export const LOSS_SCENES: readonly RuleScene[] = [
   {
     rule: "Hold",
     invariant: "S1",

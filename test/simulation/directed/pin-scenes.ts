@@ -1,9 +1,9 @@
 /** Scenes around pins, weights and versions (design 5.2, 5.3). */
-import type { Scene } from "./scenes.ts";
+import type { RuleScene } from "./scenes.ts";
 
 const LATE_MS = 20_000;
 
-export const PIN_SCENES: readonly Scene[] = [
+export const PIN_SCENES: readonly RuleScene[] = [
   {
     rule: "R1Position",
     invariant: "S5",

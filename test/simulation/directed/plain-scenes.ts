@@ -1,9 +1,9 @@
 /** Scenes of what happens all the time (design 5.2, 5.3, 5.7, 5.8). Random seeds show these rules' worth as well. */
-import type { Scene } from "./scenes.ts";
+import type { RuleScene } from "./scenes.ts";
 
 const LATE_MS = 20_000;
 
-export const PLAIN_SCENES: readonly Scene[] = [
+export const PLAIN_SCENES: readonly RuleScene[] = [
   {
     rule: "R1",
     invariant: "L1",

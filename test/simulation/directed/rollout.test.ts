@@ -1,7 +1,7 @@
 /** A rollout that deletes an old pod as soon as a new one is Ready (maxSurge 1, maxUnavailable 0), where every pod is needed. */
 import { expect, it } from "vitest";
 import { isTrue } from "../apiserver/pod-conditions.ts";
-import { Stage } from "./stage.ts";
+import { SceneStage } from "./stage.ts";
 
 const PODS = 5;
 const STEP_MS = 100;
@@ -12,7 +12,7 @@ const LAG_MS = 3_000;
 /** How often a deletion was refused, over a rollout of every pod. */
 async function refusals(isGated: boolean): Promise<number> {
   const features = isGated ? { gateEveryMs: Number.MAX_SAFE_INTEGER } : {};
-  const stage = await Stage.open({ pods: PODS, protectors: [{ minAvailable: PODS }], features });
+  const stage = await SceneStage.open({ pods: PODS, protectors: [{ minAvailable: PODS }], features });
   stage.watchLag("cell-1", LAG_MS);
   let refused = 0;
   for (const [index, old] of stage.pods().entries()) {
@@ -27,7 +27,7 @@ async function refusals(isGated: boolean): Promise<number> {
   return refused;
 }
 
-async function asked(stage: Stage, key: string): Promise<number> {
+async function asked(stage: SceneStage, key: string): Promise<number> {
   const reply = stage.removed(key);
   await stage.pass(1_000);
   return await reply;

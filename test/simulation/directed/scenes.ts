@@ -4,16 +4,16 @@ import type { Violation } from "../world/world.ts";
 import { LOSS_SCENES } from "./loss-scenes.ts";
 import { PIN_SCENES } from "./pin-scenes.ts";
 import { PLAIN_SCENES } from "./plain-scenes.ts";
-import { type Plan, Stage } from "./stage.ts";
+import { type ScenePlan, SceneStage } from "./stage.ts";
 import { STREAM_SCENES } from "./stream-scenes.ts";
 
-export interface Scene {
+export interface RuleScene {
   readonly rule: Rule;
   /** Broken without the rule. */
   readonly invariant: string;
   readonly what: string;
-  readonly plan: Plan;
-  play(stage: Stage): Promise<void>;
+  readonly plan: ScenePlan;
+  play(stage: SceneStage): Promise<void>;
 }
 
 /** What a scene broke, and everything that happened in it. */
@@ -23,11 +23,11 @@ export interface Played {
 }
 
 /** Plays a scene to its end and through the quiet that follows. */
-export async function play({ plan, play: act }: Scene, trace = false): Promise<Played> {
-  const stage = await Stage.open(plan, trace);
+export async function play({ plan, play: act }: RuleScene, trace = false): Promise<Played> {
+  const stage = await SceneStage.open(plan, trace);
   await act(stage);
   await stage.rest();
   return { violations: stage.violations, trace: stage.world.trace };
 }
 
-export const SCENES: readonly Scene[] = [...PLAIN_SCENES, ...PIN_SCENES, ...LOSS_SCENES, ...STREAM_SCENES];
+export const SCENES: readonly RuleScene[] = [...PLAIN_SCENES, ...PIN_SCENES, ...LOSS_SCENES, ...STREAM_SCENES];

@@ -1,45 +1,45 @@
 /** Where the pods are watched in shards: what one shard knows says nothing of a pod of another (design 5.4). */
 import { describe, expect, it } from "vitest";
-import type { Link } from "../apiserver/link.ts";
+import type { SimulatedLink } from "../apiserver/link.ts";
 import { metadataOf } from "../apiserver/objects.ts";
 import { shardNamed, shardOf } from "../apiserver/shards.ts";
 import { restoreCellTo } from "../world/losses.ts";
 import { SCENES } from "./scenes.ts";
-import { CELL, type Plan, Stage } from "./stage.ts";
+import { CELL, type ScenePlan, SceneStage } from "./stage.ts";
 
 const COUNT = 2;
-const PLAN: Plan = { pods: 8, protectors: [{ minAvailable: 7 }], features: { shards: COUNT } };
+const PLAN: ScenePlan = { pods: 8, protectors: [{ minAvailable: 7 }], features: { shards: COUNT } };
 
-async function open(plan: Plan = PLAN): Promise<Stage> {
-  const stage = await Stage.open(plan);
+async function open(plan: ScenePlan = PLAN): Promise<SceneStage> {
+  const stage = await SceneStage.open(plan);
   expect(stage.cell.aggregators.map(({ shardLinks }) => shardLinks.length)).toEqual([COUNT]);
   return stage;
 }
 
-async function close(stage: Stage): Promise<void> {
+async function close(stage: SceneStage): Promise<void> {
   await stage.rest();
   expect(stage.violations).toEqual([]);
 }
 
 /** Keys of the pods of one shard. */
-function podsOf(stage: Stage, shard: number): string[] {
+function podsOf(stage: SceneStage, shard: number): string[] {
   return stage.pods().filter((key) => shardOf(stage.uid(key), COUNT) === shard);
 }
 
-function podOf(stage: Stage, shard: number, index = 0): string {
+function podOf(stage: SceneStage, shard: number, index = 0): string {
   const key = podsOf(stage, shard)[index];
   if (key === undefined) throw new Error(`shard ${shard} has no pod ${index}`);
   return key;
 }
 
-function linkOf(stage: Stage, shard: number): Link {
+function linkOf(stage: SceneStage, shard: number): SimulatedLink {
   const link = stage.cell.aggregators[0]?.shardLinks[shard];
   if (link === undefined) throw new Error(`there is no shard ${shard}`);
   return link;
 }
 
 /** A pod that is Ready from its beginning, of the shard that is wanted. */
-function addReady(stage: Stage, name: string, shard: number): string {
+function addReady(stage: SceneStage, name: string, shard: number): string {
   const { etcd } = stage.cell.server;
   const { value = {} } = etcd.get(stage.pod(0)) ?? {};
   const uids = Array.from({ length: 20 }, (_, index) => `${index}-${name}-uid`);
@@ -49,7 +49,7 @@ function addReady(stage: Stage, name: string, shard: number): string {
   return key;
 }
 
-async function codeOf(stage: Stage, key: string): Promise<number> {
+async function codeOf(stage: SceneStage, key: string): Promise<number> {
   const reply = stage.removed(key);
   await stage.pass(3_000);
   return await reply;

@@ -4,7 +4,7 @@
  */
 import type { Json } from "../apiserver/etcd.ts";
 import { metadataOf, text } from "../apiserver/objects.ts";
-import type { Reply } from "../apiserver/replies.ts";
+import type { SimulatedReply } from "../apiserver/replies.ts";
 import { Chance } from "../random.ts";
 import type { Features } from "../world/features.ts";
 import type { Replica } from "../world/replica.ts";
@@ -12,7 +12,7 @@ import { quiet } from "../world/run.ts";
 import { drawScenario, FAULT_KINDS, type ProtectorPlan, type Scenario } from "../world/scenario.ts";
 import { type SimulatedCell, type Violation, World } from "../world/world.ts";
 
-export interface Plan {
+export interface ScenePlan {
   /** In the one cell there is. */
   readonly pods: number;
   readonly protectors: readonly (Pick<ProtectorPlan, "minAvailable"> & Partial<ProtectorPlan>)[];
@@ -28,7 +28,7 @@ const SLOW_LINK_MS = 200;
 const PODS = "/api/v1/namespaces/default/pods";
 export const CELL = "cell-1";
 
-function scenarioOf({ pods, protectors, webhooks = 1, features }: Plan): Scenario {
+function scenarioOf({ pods, protectors, webhooks = 1, features }: ScenePlan): Scenario {
   const drawn = drawScenario(1, new Chance(1), new Set(FAULT_KINDS));
   const names = ["web", "web-too"];
   const plans = protectors.map((plan, index) => ({
@@ -41,13 +41,13 @@ function scenarioOf({ pods, protectors, webhooks = 1, features }: Plan): Scenari
   return { ...drawn, ...times, cells: 1, webhooks, podsPerCell: pods, protectors: plans, features: wanted };
 }
 
-export class Stage {
+export class SceneStage {
   readonly world: World;
   readonly cell: SimulatedCell;
 
-  static async open(plan: Plan, trace = false, seed = 1): Promise<Stage> {
+  static async open(plan: ScenePlan, trace = false, seed = 1): Promise<SceneStage> {
     const world = new World(seed, { scenario: scenarioOf(plan), trace, isProtected: plan.isProtected ?? true });
-    const stage = new Stage(world);
+    const stage = new SceneStage(world);
     stage.watchLag("core", 1);
     stage.watchLag("core-2", 1);
     stage.watchLag(CELL, 1);
@@ -162,7 +162,7 @@ export class Stage {
     if (this.violations.length === 0) await quiet(this.world);
   }
 
-  #call(method: string, path: string, body: Json): Promise<Reply> {
+  #call(method: string, path: string, body: Json): Promise<SimulatedReply> {
     return this.cell.server.handle({ method, path, body, contentType: "application/json", user: "client" });
   }
 }

@@ -1,18 +1,18 @@
 /** Scenes around caches that lag, writes without an answer, and several protectors (design 5.3, 5.4, 5.7, 5.8). */
 import { metadataOf, record } from "../apiserver/objects.ts";
 import { removeCellOf } from "../world/losses.ts";
-import type { Scene } from "./scenes.ts";
-import type { Stage } from "./stage.ts";
+import type { RuleScene } from "./scenes.ts";
+import type { SceneStage } from "./stage.ts";
 
 /** Protectors are made that no replica is told of for a minute. */
-async function protectUnseen(stage: Stage): Promise<void> {
+async function protectUnseen(stage: SceneStage): Promise<void> {
   stage.watchLag("core", 60_000);
   await stage.pass(2_000);
   for (const plan of stage.world.scenario.protectors) stage.world.createProtector(plan);
   await stage.pass(30_000);
 }
 
-export const STREAM_SCENES: readonly Scene[] = [
+export const STREAM_SCENES: readonly RuleScene[] = [
   {
     rule: "ConfirmedCache",
     invariant: "S8",

@@ -4,7 +4,7 @@ import type { Rule } from "../../../shared/decide/rules.ts";
 import type { RunResult } from "../world/run.ts";
 import type { FaultKind } from "../world/scenario.ts";
 import { runWithout } from "./ablate.ts";
-import type { WorkerOptions } from "./worker.ts";
+import type { SeedWorkerOptions } from "./worker.ts";
 
 /** Most of what a run makes is garbage at once: collections of the young are rarer in a larger space. */
 const YOUNG_GENERATION_MB = 64;
@@ -43,7 +43,7 @@ export async function runSeeds(range: Range, done: (result: RunResult) => boolea
 function drive(
   take: () => number | undefined,
   report: (result: RunResult) => void,
-  workerData: WorkerOptions,
+  workerData: SeedWorkerOptions,
 ): Promise<void> {
   return new Promise((resolve, reject) => {
     const worker = new Worker(new URL("./worker.ts", import.meta.url), {

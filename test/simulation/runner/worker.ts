@@ -4,13 +4,13 @@ import type { Rule } from "../../../shared/decide/rules.ts";
 import { runSeed } from "../world/run.ts";
 import type { FaultKind } from "../world/scenario.ts";
 
-export interface WorkerOptions {
+export interface SeedWorkerOptions {
   readonly leftOut: readonly Rule[];
   readonly trace: boolean;
   readonly always: ReadonlySet<FaultKind>;
 }
 
-const { leftOut, trace, always }: WorkerOptions = workerData;
+const { leftOut, trace, always }: SeedWorkerOptions = workerData;
 if (leftOut.length > 0) globalThis.__ABLATION__ = new Set(leftOut);
 
 parentPort?.on("message", (seed: number) => {

@@ -1,22 +1,22 @@
 /** One aggregator process of a cell: the shipping assembly on simulated links, leading from its start to its death. */
 import { Aggregator } from "../../../controllers/aggregator/aggregator.ts";
-import type { Outlive } from "../../../controllers/aggregator/outlive/outlive.ts";
-import { podParser } from "../../../controllers/aggregator/pod-parser.ts";
-import { parseTrimmedProtector } from "../../../controllers/aggregator/protector-parser.ts";
-import { ApiClient, PODPROTECTORS_PATH } from "../../../shared/kube/api.ts";
-import { ListWatch } from "../../../shared/kube/list-watch.ts";
-import { ShardedListWatch } from "../../../shared/kube/sharded-list-watch.ts";
-import type { Transport } from "../../../shared/kube/transport.ts";
-import type { WatchEvent } from "../../../shared/kube/watch-event.ts";
+import { podParser } from "../../../controllers/aggregator/counting/pod-parser.ts";
+import { parseTrimmedProtector } from "../../../controllers/aggregator/counting/protector-parser.ts";
+import { ApiClient, PODPROTECTORS_PATH } from "../../../shared/kube/client/api-client.ts";
+import type { Transport } from "../../../shared/kube/client/transport.ts";
+import { Reflector } from "../../../shared/kube/informer/reflector.ts";
+import { ShardedReflector } from "../../../shared/kube/informer/sharded-reflector.ts";
+import type { WatchEvent } from "../../../shared/kube/stream/watch-event.ts";
+import type { BackupKeeper } from "../../../shared/recovery/backup/backup-keeper.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
 import type { ProcessPorts } from "../../support/virtual-ports.ts";
-import type { Link } from "../apiserver/link.ts";
+import type { SimulatedLink } from "../apiserver/link.ts";
+import { outliveOf } from "./backup-node.ts";
 import type { Coverage } from "./coverage.ts";
-import { outliveOf } from "./outlive-node.ts";
 import type { ShardLinks } from "./shard-links.ts";
 
-export interface NodeOptions {
+export interface AggregatorNodeOptions {
   readonly cell: string;
   readonly ports: ProcessPorts;
   readonly cellLinks: ShardLinks;
@@ -37,11 +37,11 @@ const HEARTBEAT_MS = 60_000;
 const SERVER_TIMEOUT_SECONDS = [20, 40] as const;
 
 export class AggregatorNode {
-  readonly #options: NodeOptions;
+  readonly #options: AggregatorNodeOptions;
   readonly #stopping = new AbortController();
-  readonly #outlive: Outlive | undefined;
+  readonly #outlive: BackupKeeper | undefined;
 
-  constructor(options: NodeOptions) {
+  constructor(options: AggregatorNodeOptions) {
     this.#options = options;
     const { cell, ports, cellLinks, settleMs, coverage } = options;
     const parser = podParser("exact");
@@ -52,7 +52,7 @@ export class AggregatorNode {
     const cores = options.cores.map(({ name, transport }) => ({
       ...{ name, transport },
       client: new ApiClient(transport),
-      protectors: new ListWatch<PodProtector>({
+      protectors: new Reflector<PodProtector>({
         ...{
           name: `protectors of ${name}`,
           transport,
@@ -107,7 +107,7 @@ export class AggregatorNode {
   }
 
   /** Its connections for one shard each; none where the pods are in one stream. */
-  get shardLinks(): readonly Link[] {
+  get shardLinks(): readonly SimulatedLink[] {
     return this.#options.cellLinks.shards;
   }
 
@@ -131,10 +131,10 @@ export class AggregatorNode {
 
 /** As the aggregator's `run.ts` does, in one stream or in shards. */
 function watchPods(
-  { cell, ports, cellLinks, coverage }: NodeOptions,
+  { cell, ports, cellLinks, coverage }: AggregatorNodeOptions,
   parse: (raw: unknown) => Pod,
   onEvent: (event: WatchEvent) => void,
-): ListWatch<Pod> | ShardedListWatch<Pod> {
+): Reflector<Pod> | ShardedReflector<Pod> {
   const watch = {
     name: `pods of ${cell}`,
     transport: cellLinks,
@@ -148,11 +148,11 @@ function watchPods(
     unparsable: "keepLast",
   } as const;
   const shards = cellLinks.shards.length;
-  if (shards === 0) return new ListWatch<Pod>({ ...watch, onEvent });
+  if (shards === 0) return new Reflector<Pod>({ ...watch, onEvent });
   const watched = (event: WatchEvent): void => {
     if (event.kind === "listed" && event.reason !== "first") coverage.rule("shards: one is listed anew");
     else if (event.kind === "versionWentBack") coverage.rule("shards: one shows a restore");
     onEvent(event);
   };
-  return new ShardedListWatch<Pod>({ ...watch, shards, onEvent: watched });
+  return new ShardedReflector<Pod>({ ...watch, shards, onEvent: watched });
 }

@@ -3,7 +3,7 @@
  * it; none asks a component what it believes.
  */
 import type { CellStatus, PodProtector } from "../../../shared/schema/podprotector.ts";
-import type { Change, Json, Stored } from "../apiserver/etcd.ts";
+import type { EtcdChange, Json, Stored } from "../apiserver/etcd.ts";
 import { jsonOf, record, text } from "../apiserver/objects.ts";
 import { isTrulyAvailable, type PodTruth } from "../pod-truth.ts";
 import { Position } from "../position.ts";
@@ -11,7 +11,7 @@ import type { SeenRule } from "./coverage.ts";
 import { isCount, newlyPinned, reserved } from "./entry-writes.ts";
 import type { Exemptions } from "./exemptions.ts";
 import type { Restarts } from "./restarts.ts";
-import type { InFlight, Reviews } from "./reviews.ts";
+import type { InFlight, ReviewLog } from "./reviews.ts";
 import { seenInShards } from "./sharded-counts.ts";
 import { ledgerOf, parse, wantedOf } from "./stored-protectors.ts";
 
@@ -20,7 +20,7 @@ const OBJECT_CAP_BYTES = 1024 * 1024;
 
 export interface CellTruth {
   readonly pods: PodTruth;
-  readonly reviews: Reviews;
+  readonly reviews: ReviewLog;
   /** Where pods are changed in place. */
   readonly restarts: Pick<Restarts, "isUnderWay" | "isDown"> | undefined;
 }
@@ -44,7 +44,7 @@ export class Checks {
   }
 
   /** Looks at one change of a protector in the core's storage. */
-  changed(change: Change): void {
+  changed(change: EtcdChange): void {
     if (change.after === undefined) return;
     const after = parse(change.after);
     const before = change.before === undefined ? undefined : parse(change.before);

@@ -1,6 +1,6 @@
 /** Those who delete pods: single deletions, bursts, evictions and drains, some of them patient, some not. */
 import { PART_OF_LABEL, PART_OF_PODSEIDON } from "../../../shared/schema/annotations.ts";
-import { BadReview } from "../../../webhook/review.ts";
+import { BadReview } from "../../../webhook/request/admission-request.ts";
 import type { Json } from "../apiserver/etcd.ts";
 import { metadataOf, text } from "../apiserver/objects.ts";
 import type { Chance } from "../random.ts";

@@ -1,7 +1,7 @@
 /** What a run has met: faults, verdicts, rules. A row at zero after many seeds is a hole in the simulation. */
 import { ACCIDENTS } from "./accidents/names.ts";
-import { COPY_RULES } from "./copies-rules.ts";
-import { ROWS, type Row } from "./rows.ts";
+import { COPY_RULES } from "./backup-rules.ts";
+import { ROWS, type StoredRow } from "./rows.ts";
 import { FAULT_KINDS, type FaultKind } from "./scenario.ts";
 
 /** Rows of the admission table (design 6) that these worlds can reach. */
@@ -94,7 +94,7 @@ export class Coverage {
     add(this.verdicts, name, 1);
   }
 
-  row(row: Row): void {
+  row(row: StoredRow): void {
     add(this.rows, row, 1);
   }
 

@@ -1,11 +1,11 @@
 /** Changes of stored objects in one short line each, for traces that people read. */
-import { Ledger } from "../../../shared/decide/ledger.ts";
+import { Ledger } from "../../../shared/decide/ledger/ledger.ts";
 import { parsePodProtector } from "../../../shared/schema/parse-podprotector.ts";
-import type { Change, Json, Stored } from "../apiserver/etcd.ts";
+import type { EtcdChange, Json, Stored } from "../apiserver/etcd.ts";
 import { metadataOf, record } from "../apiserver/objects.ts";
 
 /** `web-3 uid@1071 Running ready`. */
-export function describePod({ key, revision, before, after }: Change): string {
+export function describePod({ key, revision, before, after }: EtcdChange): string {
   const name = key.split("/").slice(2).join("/");
   const uid = String(metadataOf(after?.value ?? before?.value ?? {}).uid);
   if (after === undefined) return `${name} ${uid}@${revision} gone`;
@@ -20,7 +20,7 @@ export function describePod({ key, revision, before, after }: Change): string {
 }
 
 /** `web@1185 min 39: cell-1 13@1098[uid-7 D1 paid]`; cells that did not change are left out. */
-export function describeProtector({ key, before, after, revision }: Change): string {
+export function describeProtector({ key, before, after, revision }: EtcdChange): string {
   const name = key.split("/")[2] ?? key;
   if (after === undefined) return `${name}@${revision} gone`;
   const old = new Map(before === undefined ? [] : cellsOf(before).map((text) => [text, true]));

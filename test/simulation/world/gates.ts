@@ -4,7 +4,7 @@
  */
 import { COUNTED_CONDITION } from "../../../shared/schema/annotations.ts";
 import type { Aggregation, PodProtector } from "../../../shared/schema/podprotector.ts";
-import type { Change, Json } from "../apiserver/etcd.ts";
+import type { EtcdChange, Json } from "../apiserver/etcd.ts";
 import { hasLabels, metadataOf, text } from "../apiserver/objects.ts";
 import { conditionOf, isGated, isTrue } from "../apiserver/pod-conditions.ts";
 import { shardOf } from "../apiserver/shards.ts";
@@ -57,7 +57,7 @@ export class Gates {
       }
   }
 
-  #protectorChanged({ key, after }: Change): void {
+  #protectorChanged({ key, after }: EtcdChange): void {
     if (!key.startsWith("podprotectors/")) return;
     const name = key.slice(key.lastIndexOf("/") + 1);
     if (after === undefined) {
@@ -85,7 +85,7 @@ export class Gates {
     }
   }
 
-  #podChanged(cell: string, { key, before, after }: Change): void {
+  #podChanged(cell: string, { key, before, after }: EtcdChange): void {
     if (!key.startsWith("pods/") || after === undefined || !isGated(after.value)) return;
     const uid = text(metadataOf(after.value).uid) ?? "";
     if (before === undefined) this.#world.coverage.fault("countedGate");

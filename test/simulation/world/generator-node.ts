@@ -1,9 +1,10 @@
 /** One generator process of a core: the shipping code on a simulated link, leading from its start to its death. */
-import type { GeneratorEvent } from "../../../controllers/generator/events.ts";
+
 import { Generator } from "../../../controllers/generator/generator.ts";
-import { deploymentPlugin } from "../../../controllers/generator/plugins/deployment.ts";
-import { selection } from "../../../controllers/generator/selection.ts";
-import type { Transport } from "../../../shared/kube/transport.ts";
+import type { GeneratorEvent } from "../../../controllers/generator/protectors/events.ts";
+import { deploymentPlugin } from "../../../controllers/generator/sources/plugins/deployment.ts";
+import { selection } from "../../../controllers/generator/sources/selection.ts";
+import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { PROTECT_LABEL } from "../../../shared/schema/annotations.ts";
 import type { ProcessPorts } from "../../support/virtual-ports.ts";
 import { OWN_NAMESPACE } from "./rows.ts";

@@ -1,6 +1,6 @@
 /** The kubelets of one cell: pods start, become ready, flap, fail, and end some time after their deletion. */
 import type { VirtualTime } from "../../support/virtual-ports.ts";
-import type { Change, Json, Stored } from "../apiserver/etcd.ts";
+import type { EtcdChange, Json, Stored } from "../apiserver/etcd.ts";
 import { metadataOf, record, text } from "../apiserver/objects.ts";
 import { areGatesOpen, isGated, isTrue } from "../apiserver/pod-conditions.ts";
 import type { ApiServer } from "../apiserver/server.ts";
@@ -69,7 +69,7 @@ export class Kubelet {
       this.#changed({ key: after.key, revision: after.revision, before: undefined, after });
   }
 
-  #changed({ key, after }: Change): void {
+  #changed({ key, after }: EtcdChange): void {
     if (!key.startsWith("pods/") || after === undefined) return;
     this.#regard(key, after.value);
     const uid = text(metadataOf(after.value).uid) ?? "";

@@ -1,6 +1,6 @@
 /** How history is lost (design 5.4): restores of a core and of a cell, a protector made again, a cell's entry removed. */
-import { removeCells } from "../../../controllers/generator/remove-cells.ts";
-import { ApiClient } from "../../../shared/kube/api.ts";
+import { removeCells } from "../../../controllers/generator/protectors/remove-cells.ts";
+import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { Backup, Stored } from "../apiserver/etcd.ts";
 import { metadataOf } from "../apiserver/objects.ts";
 import type { ApiServer } from "../apiserver/server.ts";

@@ -1,5 +1,5 @@
 /** All links of the world, and what is wrong with them at present. */
-import type { Link, LinkFaults } from "../apiserver/link.ts";
+import type { LinkFaults, SimulatedLink } from "../apiserver/link.ts";
 import type { Chance } from "../random.ts";
 
 const MEAN_DELAY_MS = 1.5;
@@ -19,7 +19,7 @@ interface LinkState {
 
 export class Network {
   readonly #chance: Chance;
-  readonly #links: { readonly link: Link; readonly state: LinkState }[] = [];
+  readonly #links: { readonly link: SimulatedLink; readonly state: LinkState }[] = [];
   readonly #isRequestLost: () => boolean;
   #made: LinkState | undefined;
 
@@ -46,7 +46,7 @@ export class Network {
     };
   }
 
-  add(link: Link): void {
+  add(link: SimulatedLink): void {
     if (this.#made !== undefined) this.#links.push({ link, state: this.#made });
     this.#made = undefined;
   }
@@ -70,18 +70,18 @@ export class Network {
   }
 
   /** What is wrong with one link from here on. */
-  setOne(meant: Link, changes: Partial<LinkState>): void {
+  setOne(meant: SimulatedLink, changes: Partial<LinkState>): void {
     for (const { link, state } of this.#links) if (link === meant) Object.assign(state, changes);
   }
 
   /** Whether `server` takes connections from here on, but for those of `except`. */
-  serves(server: string, isServing: boolean, except: readonly Link[] = []): void {
+  serves(server: string, isServing: boolean, except: readonly SimulatedLink[] = []): void {
     for (const { link, state } of this.#links)
       if (link.server.name === server && !except.includes(link)) state.isRefused = !isServing;
   }
 
   /** Every link, or one. */
-  heal(meant?: Link): void {
+  heal(meant?: SimulatedLink): void {
     for (const { link, state } of this.#links) {
       if (meant !== undefined && link !== meant) continue;
       state.requestsLost = false;

@@ -4,10 +4,10 @@
  * down it is left alone.
  */
 import type { Ports } from "../../../shared/runtime/clock.ts";
-import type { AskOwner } from "../../../webhook/owner.ts";
 import { BadReply, type ProbeReply } from "../../../webhook/probe/message.ts";
+import type { AskOwner } from "../../../webhook/probe/owner.ts";
+import { ProbeFailure, type Wire } from "../../../webhook/probe/probe-client.ts";
 import { Probes } from "../../../webhook/probe/probes.ts";
-import { ProbeFailure, type Wire } from "../../../webhook/probe/wire.ts";
 import type { Chance } from "../random.ts";
 import type { SeenRule } from "./coverage.ts";
 import type { Answered, InFlight } from "./reviews.ts";

@@ -2,9 +2,9 @@ import { expect, it } from "vitest";
 import { LOADED_ON_DEMAND } from "./preload.ts";
 
 it("what the components load on demand is there before anything else happens", async () => {
-  expect(LOADED_ON_DEMAND).toContain("webhook/bypass.ts");
+  expect(LOADED_ON_DEMAND).toContain("webhook/request/bypass.ts");
   let isLoaded = false;
-  void import("../../../webhook/bypass.ts").then(() => {
+  void import("../../../webhook/request/bypass.ts").then(() => {
     isLoaded = true;
   });
   // What virtual time lets pass between two timers.

@@ -1,12 +1,18 @@
 import { describe, expect, it } from "vitest";
-import type { Change, Json, Stored } from "../apiserver/etcd.ts";
+import type { EtcdChange, Json, Stored } from "../apiserver/etcd.ts";
 import { Rejections } from "./rejections.ts";
 import type { InFlight } from "./reviews.ts";
 
 const KEY = "podprotectors/default/web";
 
 /** A version with `available` pods in one cell and `reserved` deletions under way. */
-function version(revision: number, minAvailable: number, available: number, reserved: number, hold?: string): Change {
+function version(
+  revision: number,
+  minAvailable: number,
+  available: number,
+  reserved: number,
+  hold?: string,
+): EtcdChange {
   const aggregation: Json = {
     ...{ totalReplicas: available, availableReplicas: available, lastEventTime: "2026-01-01T00:00:00.000000Z" },
     ...{ resourceVersion: "5", ...(hold === undefined ? {} : { hold }) },
@@ -32,7 +38,7 @@ function version(revision: number, minAvailable: number, available: number, rese
   return { revision, key: KEY, before: undefined, after };
 }
 
-const GONE: Change = { revision: 9, key: KEY, before: undefined, after: undefined };
+const GONE: EtcdChange = { revision: 9, key: KEY, before: undefined, after: undefined };
 
 describe("L6", () => {
   const asked = 1_000;

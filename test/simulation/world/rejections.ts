@@ -1,7 +1,8 @@
 /** L6: each rejection is justified by a version of its protector that was stored while the review was made. */
-import { type Estimate, estimate } from "../../../shared/decide/estimate.ts";
+
 import { type ProtectorState, parseProtector } from "../../../shared/decide/quota.ts";
-import type { Change, Stored } from "../apiserver/etcd.ts";
+import { type Estimate, estimate } from "../../../shared/decide/state/estimate.ts";
+import type { EtcdChange, Stored } from "../apiserver/etcd.ts";
 import type { InFlight } from "./reviews.ts";
 import { parse } from "./stored-protectors.ts";
 
@@ -30,7 +31,7 @@ export class Rejections {
     this.#nowMs = nowMs;
   }
 
-  changed(core: string, { key, after }: Change): void {
+  changed(core: string, { key, after }: EtcdChange): void {
     const atMs = this.#nowMs();
     const id = `${core}/${key.slice(key.indexOf("/") + 1)}`;
     const moments = this.#moments.get(id) ?? [];

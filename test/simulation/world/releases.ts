@@ -1,14 +1,15 @@
 /** A protector is released as the generator does it (design 7), by the shipping code, on a connection without faults. */
-import { Register } from "../../../controllers/generator/register.ts";
-import { release } from "../../../controllers/generator/release.ts";
+
+import { release } from "../../../controllers/generator/protectors/release.ts";
 import { formatMs } from "../../../shared/decide/time.ts";
-import { ApiClient } from "../../../shared/kube/api.ts";
+import { ApiClient } from "../../../shared/kube/client/api-client.ts";
+import { REGISTER_LABEL } from "../../../shared/recovery/register/register-format.ts";
+import { RegisterWriter } from "../../../shared/recovery/register/register-writer.ts";
 import { parseConfigMap } from "../../../shared/schema/config-map.ts";
-import { REGISTER_LABEL } from "../../../shared/schema/release-register.ts";
 import { metadataOf, present, record } from "../apiserver/objects.ts";
 import { RESOURCES } from "../apiserver/resources.ts";
 import type { ApiServer } from "../apiserver/server.ts";
-import { uidOf } from "./gone-protectors.ts";
+import { uidOf } from "./lost-protectors.ts";
 import { OWN_NAMESPACE } from "./rows.ts";
 import { parse } from "./stored-protectors.ts";
 import { NAMESPACE, type World } from "./world.ts";
@@ -22,7 +23,7 @@ const CONFIG_MAPS = RESOURCES.find(({ plural }) => plural === "configmaps");
 export async function releaseProtector(world: World, core: ApiServer, name: string): Promise<void> {
   const key = `podprotectors/${NAMESPACE}/${name}`;
   const api = new ApiClient(world.plainLink(core));
-  const register = new Register({
+  const register = new RegisterWriter({
     ...{ api, ports: world.time, namespace: OWN_NAMESPACE, timeoutMs: TIMEOUT_MS, mayWrite: () => true },
     stored: { segments: { values: () => segmentsOf(core) } },
     onDropped: () => undefined,

@@ -1,8 +1,8 @@
 /** What the replicas of a world tell of the rules that they follow. */
 import { Metrics } from "../../../shared/observe/metrics.ts";
-import type { ReviewRecord } from "../../../webhook/handler.ts";
+import type { AdmissionRecord } from "../../../webhook/handler.ts";
 import { WebhookMetrics } from "../../../webhook/metrics.ts";
-import type { ReadPurpose, WriteResult } from "../../../webhook/slot-observer.ts";
+import type { ReadPurpose, StatusWriteResult } from "../../../webhook/reserve/writer-observer.ts";
 import type { Coverage, SeenRule } from "./coverage.ts";
 
 const BY_PURPOSE: Readonly<Partial<Record<ReadPurpose, SeenRule>>> = {
@@ -19,7 +19,7 @@ export class ReplicaMetrics extends WebhookMetrics {
     this.#coverage = coverage;
   }
 
-  override wrote(_core: string, result: WriteResult, requests: number): void {
+  override wrote(_core: string, result: StatusWriteResult, requests: number): void {
     if (result === "written" && requests > 1) this.#coverage.rule("decided together");
   }
 
@@ -32,7 +32,7 @@ export class ReplicaMetrics extends WebhookMetrics {
     this.#coverage.rule("reserved again after a loss");
   }
 
-  override finished({ failure }: ReviewRecord): void {
+  override finished({ failure }: AdmissionRecord): void {
     if (failure === "deadline") this.#coverage.rule("answered at its deadline");
   }
 }

@@ -1,9 +1,9 @@
 /** One webhook replica: the shipping assembly on simulated links. It dies and comes back empty-handed. */
-import type { Transport } from "../../../shared/kube/transport.ts";
+import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { type Log, silentLog } from "../../../shared/observe/log.ts";
 import { assembleWebhook, type Webhook } from "../../../webhook/assemble.ts";
-import type { AskOwner } from "../../../webhook/owner.ts";
-import type { Call, Reply } from "../../../webhook/server.ts";
+import type { AdmissionCall, HttpReply } from "../../../webhook/http/server.ts";
+import type { AskOwner } from "../../../webhook/probe/owner.ts";
 import type { ProcessPorts } from "../../support/virtual-ports.ts";
 import "./preload.ts";
 import type { ReplicaMetrics } from "./replica-metrics.ts";
@@ -61,7 +61,7 @@ export class Replica {
     return this.#died.promise;
   }
 
-  async handle(call: Call): Promise<Reply> {
+  async handle(call: AdmissionCall): Promise<HttpReply> {
     return await this.#webhook.handle(call);
   }
 

@@ -4,7 +4,7 @@
  * here which pods are about to restart.
  */
 import type { VirtualTime } from "../../support/virtual-ports.ts";
-import type { Change, Json, Stored } from "../apiserver/etcd.ts";
+import type { EtcdChange, Json, Stored } from "../apiserver/etcd.ts";
 import { metadataOf, record, text } from "../apiserver/objects.ts";
 import type { ApiServer } from "../apiserver/server.ts";
 import type { Chance } from "../random.ts";
@@ -95,7 +95,7 @@ export class Restarts {
     }
   }
 
-  #changed({ key, after, before }: Change): void {
+  #changed({ key, after, before }: EtcdChange): void {
     if (!key.startsWith("pods/")) return;
     const uid = text(metadataOf((after ?? before)?.value ?? {}).uid) ?? "";
     if (after === undefined || metadataOf(after.value).deletionTimestamp !== undefined) {

@@ -3,7 +3,7 @@
  * what is possibly deleted.
  */
 import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
-import type { AdmissionChain, Verdict } from "../apiserver/admission.ts";
+import type { AdmissionChain, SimulatedVerdict } from "../apiserver/admission.ts";
 import type { Etcd, Json, Stored } from "../apiserver/etcd.ts";
 import { patched } from "../apiserver/json-patch.ts";
 import { jsonOf, metadataOf, record, text } from "../apiserver/objects.ts";
@@ -75,7 +75,7 @@ export interface ReviewWorld {
   violation(invariant: string, message: string): void;
 }
 
-export class Reviews implements AdmissionChain {
+export class ReviewLog implements AdmissionChain {
   readonly #cell: string;
   readonly #etcd: Etcd;
   readonly #world: ReviewWorld;
@@ -132,7 +132,7 @@ export class Reviews implements AdmissionChain {
     return this.#meant.has(`${uid}/${operation}`);
   }
 
-  async review(request: Json): Promise<Verdict> {
+  async review(request: Json): Promise<SimulatedVerdict> {
     const flight = this.#flightOf(request);
     if (flight !== undefined) {
       this.#flights.set(request, flight);
@@ -166,7 +166,7 @@ export class Reviews implements AdmissionChain {
   }
 
   /** What the API server makes of a call that failed: failurePolicy Fail, or Ignore. */
-  #withoutVerdict(flight: InFlight | undefined): Verdict {
+  #withoutVerdict(flight: InFlight | undefined): SimulatedVerdict {
     if (!this.#world.failsOpen() && !this.#strikes(this.#world.scenario.faults.failOpenRate))
       return { allowed: false, code: 500, message: "failed calling webhook" };
     this.#world.coverage.fault("failOpen");
@@ -179,7 +179,7 @@ export class Reviews implements AdmissionChain {
     request: Json,
     kind: "validate" | "mutate" | "gate",
     flight?: InFlight,
-  ): Promise<(Verdict & { readonly patch?: string }) | undefined> {
+  ): Promise<(SimulatedVerdict & { readonly patch?: string }) | undefined> {
     const { ports, scenario, chance, coverage } = this.#world;
     const alive = this.#world.replicas().filter((replica) => replica.serving);
     if (alive.length === 0) return undefined;
@@ -246,7 +246,7 @@ export class Reviews implements AdmissionChain {
     kind: "validate" | "mutate" | "gate",
     reply: { readonly status: number; readonly body: string },
     { startedMs, wallMs }: { readonly startedMs: number; readonly wallMs: number },
-  ): (Verdict & { readonly patch?: string }) | undefined {
+  ): (SimulatedVerdict & { readonly patch?: string }) | undefined {
     const tookMs = this.#world.ports.clock.monotonicMs() - startedMs;
     // One that is not ready answers in time as well; one that was stopped can't.
     if (tookMs > WEBHOOK_TIMEOUT_MS && replica.alive && replica.ports.stoppedUntilMs < startedMs)

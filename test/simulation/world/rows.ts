@@ -40,7 +40,7 @@ export const ROWS = [
   "change in place that restarts containers",
   "change in place that restarts nothing",
 ] as const;
-export type Row = (typeof ROWS)[number];
+export type StoredRow = (typeof ROWS)[number];
 
 /** Who deletes pods in a cluster besides people. */
 export const CONTROLLERS = [
@@ -51,7 +51,7 @@ export const CONTROLLERS = [
 ] as const;
 export const OWN_NAMESPACE = "podseidon-system";
 
-const BY_REASON: Readonly<Record<string, Row>> = {
+const BY_REASON: Readonly<Record<string, StoredRow>> = {
   Reserved: "Ready, mature pod: allowed",
   Repeated: "same UID again while its bucket lives",
   PinnedImmature: "Ready, not mature",
@@ -60,7 +60,7 @@ const BY_REASON: Readonly<Record<string, Row>> = {
   PinnedPending: "pending",
 };
 
-const BY_CAUSE: Readonly<Record<string, Row>> = {
+const BY_CAUSE: Readonly<Record<string, StoredRow>> = {
   AtMinimum: "Ready, mature pod: denied, at the minimum",
   Reserved: "Ready, mature pod: busy, reserved",
   UnhealthyBudget: "not available, IfHealthyBudget, too few",
@@ -71,8 +71,12 @@ const BY_CAUSE: Readonly<Record<string, Row>> = {
 /** Names that were reviewed, and under which UID last. */
 export type KnownNames = Map<string, string>;
 
-export function rowsOf({ request, allowed, code, reasons }: Answered, protectors: number, names: KnownNames): Row[] {
-  const rows: Row[] = [];
+export function rowsOf(
+  { request, allowed, code, reasons }: Answered,
+  protectors: number,
+  names: KnownNames,
+): StoredRow[] {
+  const rows: StoredRow[] = [];
   const pod = record(request.oldObject);
   const options = record(request.options);
   const isEviction = request.subResource === "eviction";
@@ -95,20 +99,20 @@ export function rowsOf({ request, allowed, code, reasons }: Answered, protectors
   return rows;
 }
 
-function changeRow({ oldObject, object }: Json): Row {
+function changeRow({ oldObject, object }: Json): StoredRow {
   const restarts = restartsContainer(record(oldObject), record(object));
   return restarts ? "change in place that restarts containers" : "change in place that restarts nothing";
 }
 
-function evictionRows(request: Json, code: number): Row[] {
+function evictionRows(request: Json, code: number): StoredRow[] {
   if (code === 404) return ["eviction of a pod that does not exist"];
   if (code === 409) return ["eviction with another UID"];
   const isBeta = record(request.object).apiVersion === "policy/v1beta1";
   return [isBeta ? "eviction policy/v1beta1" : "eviction policy/v1"];
 }
 
-function deletionRows(request: Json, pod: Json, options: Json, names: KnownNames): Row[] {
-  const rows: Row[] = [];
+function deletionRows(request: Json, pod: Json, options: Json, names: KnownNames): StoredRow[] {
+  const rows: StoredRow[] = [];
   const { name, uid, deletionTimestamp } = metadataOf(pod);
   const before = names.get(String(name));
   names.set(String(name), String(uid));

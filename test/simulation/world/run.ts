@@ -1,6 +1,7 @@
 /** One seed from beginning to end: faults and deletions, then quiet, then the liveness checks. */
-import { estimate } from "../../../shared/decide/estimate.ts";
+
 import { parseProtector } from "../../../shared/decide/quota.ts";
+import { estimate } from "../../../shared/decide/state/estimate.ts";
 import { parsePodProtector } from "../../../shared/schema/parse-podprotector.ts";
 import { present } from "../apiserver/objects.ts";
 import { RESOURCES } from "../apiserver/resources.ts";
@@ -12,7 +13,7 @@ import type { CoverageCounts } from "./coverage.ts";
 import { startFaults } from "./faults.ts";
 import { checkBounds } from "./liveness.ts";
 import { releaseHeld } from "./pod-states.ts";
-import type { FaultKind, Size } from "./scenario.ts";
+import type { FaultKind, WorldSize } from "./scenario.ts";
 import { shareTexts } from "./shared-texts.ts";
 import { wantedOf } from "./stored-protectors.ts";
 import { type Violation, World } from "./world.ts";
@@ -29,7 +30,7 @@ export interface RunOptions {
   /** Features that the world has, whatever the seed draws. */
   readonly always?: ReadonlySet<FaultKind>;
   /** Fractions of what the seed draws; default 1. */
-  readonly size?: Size;
+  readonly size?: WorldSize;
   readonly trace?: boolean;
   /** What was read from the network can't be changed: whoever tries throws. */
   readonly isFrozen?: boolean;

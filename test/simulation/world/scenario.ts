@@ -1,7 +1,7 @@
 /** What one seed's run is made of: sizes, rates and timings, all drawn from the seed and all printed when it fails. */
 import type { Chance } from "../random.ts";
 import { withAccidents } from "./accidents/scenario.ts";
-import { withCopies } from "./copies-scenario.ts";
+import { withCopies } from "./backup-scenario.ts";
 import { drawFeatures, FEATURE_KINDS, type Features } from "./features.ts";
 
 export interface Scenario {
@@ -111,7 +111,7 @@ export const FAULT_KINDS = [
 export type FaultKind = (typeof FAULT_KINDS)[number];
 
 /** Fractions of what is drawn: how a failing seed is shrunk. */
-export interface Size {
+export interface WorldSize {
   readonly pods: number;
   readonly deletions: number;
 }
@@ -127,7 +127,7 @@ export function drawScenario(
   seed: number,
   chance: Chance,
   without: ReadonlySet<FaultKind> = new Set(),
-  size: Size = { pods: 1, deletions: 1 },
+  size: WorldSize = { pods: 1, deletions: 1 },
   always: ReadonlySet<FaultKind> = new Set(),
 ): Scenario {
   const cells = chance.between(2, 3);

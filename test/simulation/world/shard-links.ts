@@ -2,17 +2,17 @@
  * The connections of one process to the server of a cell whose pods it watches in shards: what asks for a shard has one of its own, so that
  * each can fail, lag and end for itself, and everything else goes by another.
  */
-import type { ApiRequest, ApiResponse, ApiStream, Transport } from "../../../shared/kube/transport.ts";
-import type { Link } from "../apiserver/link.ts";
+import type { ApiRequest, ApiResponse, ApiStream, Transport } from "../../../shared/kube/client/transport.ts";
+import type { SimulatedLink } from "../apiserver/link.ts";
 import { parsePath } from "../apiserver/resources.ts";
 import { shardNamed } from "../apiserver/shards.ts";
 
 export class ShardLinks implements Transport {
-  readonly #rest: Link;
+  readonly #rest: SimulatedLink;
   /** In the order of the shards; none where nothing is sharded. */
-  readonly shards: readonly Link[];
+  readonly shards: readonly SimulatedLink[];
 
-  constructor(count: number, make: () => Link) {
+  constructor(count: number, make: () => SimulatedLink) {
     this.#rest = make();
     this.shards = count === 1 ? [] : Array.from({ length: count }, make);
   }
@@ -30,7 +30,7 @@ export class ShardLinks implements Transport {
     for (const link of this.shards) link.close();
   }
 
-  #linkOf({ path }: ApiRequest): Link {
+  #linkOf({ path }: ApiRequest): SimulatedLink {
     const selector = parsePath(path)?.query.get("shardSelector") ?? null;
     if (selector === null) return this.#rest;
     return this.shards[shardNamed(selector, this.shards.length)] ?? this.#rest;

@@ -2,7 +2,7 @@
  * Cells whose pods are watched in shards (`--pod-shards`, design 5.4), and what befalls one stream while the others go on. Every count is
  * checked against what each pod was at the version of its shard (`position.ts`).
  */
-import type { Link } from "../apiserver/link.ts";
+import type { SimulatedLink } from "../apiserver/link.ts";
 import type { WatchCache } from "../apiserver/watch-cache.ts";
 import type { Chance } from "../random.ts";
 import type { Features } from "./features.ts";
@@ -32,7 +32,7 @@ export function strikeShard(world: World, chance: Chance): void {
   else strikeLink(world, chance, linksOf(cell));
 }
 
-function strikeLink(world: World, chance: Chance, links: readonly Link[]): void {
+function strikeLink(world: World, chance: Chance, links: readonly SimulatedLink[]): void {
   if (links.length === 0) return;
   const link = chance.pick(links);
   const kind = chance.pick(["out of reach", "silent", "slow", "cut"] as const);
@@ -63,7 +63,7 @@ function strikeServer(world: World, chance: Chance, caches: readonly WatchCache[
 
 /** Streams that reach a restored cell later than the rest. */
 export interface Late {
-  readonly links: readonly Link[];
+  readonly links: readonly SimulatedLink[];
   readonly afterMs: number;
 }
 
@@ -77,6 +77,6 @@ export function calmShards({ server }: SimulatedCell): void {
   for (const cache of server.podShards().values()) cache.extraLagMs = 0;
 }
 
-function linksOf({ aggregators }: SimulatedCell): readonly Link[] {
+function linksOf({ aggregators }: SimulatedCell): readonly SimulatedLink[] {
   return aggregators.flatMap(({ shardLinks }) => shardLinks);
 }

@@ -3,7 +3,7 @@
  * altered, or vanishes; the generator dies in between. S11 and L7 are checked here, against what is stored.
  */
 import { GENERATOR_FINALIZER, PROTECT_LABEL, RELEASED_ANNOTATION } from "../../../shared/schema/annotations.ts";
-import type { Change, Json } from "../apiserver/etcd.ts";
+import type { EtcdChange, Json } from "../apiserver/etcd.ts";
 import { metadataOf, record, text } from "../apiserver/objects.ts";
 import type { ApiServer } from "../apiserver/server.ts";
 import type { Chance } from "../random.ts";
@@ -214,12 +214,12 @@ export class Sources {
     this.#call("POST", DEPLOYMENTS, { apiVersion: "apps/v1", kind: "Deployment", metadata, spec });
   }
 
-  #changed(change: Change): void {
+  #changed(change: EtcdChange): void {
     if (change.key === KEY) this.#sourceChanged(change);
     else if (change.key === PROTECTOR_KEY) this.#protectorChanged(change);
   }
 
-  #sourceChanged({ before, after }: Change): void {
+  #sourceChanged({ before, after }: EtcdChange): void {
     if (after !== undefined) {
       const isOver = metadataOf(after.value).deletionTimestamp !== undefined && record(after.value.spec).replicas === 0;
       if (before === undefined || isOver) this.#mayRelease = isOver;
@@ -228,7 +228,7 @@ export class Sources {
     this.#world.time.timers.after(this.#chance.exponential(COME_BACK_MEAN_MS), () => this.#create());
   }
 
-  #protectorChanged({ before, after }: Change): void {
+  #protectorChanged({ before, after }: EtcdChange): void {
     const { exemptions, time, violation } = this.#world;
     const nowMs = time.elapsedMs;
     if (after !== undefined) {

@@ -1,5 +1,5 @@
 /** Protectors as a core stores them, each version read once however many checks look at it. */
-import { Ledger } from "../../../shared/decide/ledger.ts";
+import { Ledger } from "../../../shared/decide/ledger/ledger.ts";
 import { parsePodProtector } from "../../../shared/schema/parse-podprotector.ts";
 import type { CellStatus, PodProtector } from "../../../shared/schema/podprotector.ts";
 import type { Stored } from "../apiserver/etcd.ts";

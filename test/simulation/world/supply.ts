@@ -1,5 +1,5 @@
 /** S2 in the worlds where it is promised: specs stay, clocks do not decide, nothing goes by force and no history is lost. */
-import type { Change } from "../apiserver/etcd.ts";
+import type { EtcdChange } from "../apiserver/etcd.ts";
 import { metadataOf, text } from "../apiserver/objects.ts";
 import type { CellTruth } from "./checks.ts";
 import type { Exemptions } from "./exemptions.ts";
@@ -39,7 +39,7 @@ export class Supply {
     );
   }
 
-  protectorChanged({ key, after }: Change): void {
+  protectorChanged({ key, after }: EtcdChange): void {
     if (after === undefined) return;
     const protector = parse(after);
     const known = this.#protectors.get(key) ?? { shortfall: new Shortfall(), labels: wantedOf(protector).labels };
@@ -47,7 +47,7 @@ export class Supply {
     known.shortfall.written(protector);
   }
 
-  podChanged(cell: string, change: Change): void {
+  podChanged(cell: string, change: EtcdChange): void {
     if (!change.key.startsWith("pods/")) return;
     const truth = this.#cells.get(cell);
     const lost = truth?.pods.lossAt(change);
@@ -72,6 +72,6 @@ function nameOf(key: string): string {
   return key.slice(key.lastIndexOf("/") + 1);
 }
 
-function uidOf({ before, after }: Change): string {
+function uidOf({ before, after }: EtcdChange): string {
   return text(metadataOf((after ?? before)?.value ?? {}).uid) ?? "";
 }

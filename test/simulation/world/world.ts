@@ -5,16 +5,16 @@
 
 import { COUNTED_GATE } from "../../../shared/schema/annotations.ts";
 import { type ProcessPorts, VirtualTime } from "../../support/virtual-ports.ts";
-import { type Change, Etcd } from "../apiserver/etcd.ts";
-import { Link } from "../apiserver/link.ts";
+import { Etcd, type EtcdChange } from "../apiserver/etcd.ts";
+import { SimulatedLink } from "../apiserver/link.ts";
 import { ApiServer } from "../apiserver/server.ts";
 import { PodTruth } from "../pod-truth.ts";
 import { Chance } from "../random.ts";
 import { AggregatorNode } from "./aggregator-node.ts";
 import { Answers } from "./answers.ts";
+import { SimulatedBackups } from "./backups.ts";
 import { type CellTruth, Checks } from "./checks.ts";
 import { Contention } from "./contention.ts";
-import { Copies } from "./copies.ts";
 import { Coverage } from "./coverage.ts";
 import { describePod, describeProtector } from "./describe.ts";
 import { Exemptions } from "./exemptions.ts";
@@ -29,8 +29,8 @@ import { Rejections } from "./rejections.ts";
 import { Replica } from "./replica.ts";
 import { ReplicaMetrics } from "./replica-metrics.ts";
 import { CHANGEABLE, Restarts } from "./restarts.ts";
-import { Reviews } from "./reviews.ts";
-import { drawScenario, type FaultKind, type ProtectorPlan, type Scenario, type Size } from "./scenario.ts";
+import { ReviewLog } from "./reviews.ts";
+import { drawScenario, type FaultKind, type ProtectorPlan, type Scenario, type WorldSize } from "./scenario.ts";
 import { serverSettings } from "./server-settings.ts";
 import { ShardLinks } from "./shard-links.ts";
 import { calmShards, shardCount } from "./shards.ts";
@@ -46,7 +46,7 @@ export const PROTECTORS = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NA
 export interface WorldOptions {
   readonly without?: ReadonlySet<FaultKind>;
   readonly always?: ReadonlySet<FaultKind>;
-  readonly size?: Size;
+  readonly size?: WorldSize;
   readonly trace?: boolean;
   /** Instead of what the seed draws. */
   readonly scenario?: Scenario;
@@ -105,7 +105,7 @@ export class World {
   /** Where the generator keeps the protector. */
   readonly sources: Sources | undefined;
   /** Where the cells keep copies of the protectors. */
-  readonly copies: Copies | undefined;
+  readonly copies: SimulatedBackups | undefined;
   readonly rejections: Rejections;
   readonly contention = new Contention((invariant, message) => this.violation(invariant, message));
   readonly violations: Violation[] = [];
@@ -174,7 +174,7 @@ export class World {
     this.#shardChance = this.scenario.features.shards > 1 ? this.chance.fork() : undefined;
     const [core] = this.cores.values();
     this.sources = isSourced && core !== undefined ? new Sources(this, core, this.chance.fork()) : undefined;
-    this.copies = this.scenario.features.copiesEveryMs > 0 ? new Copies(this, this.chance.fork()) : undefined;
+    this.copies = this.scenario.features.copiesEveryMs > 0 ? new SimulatedBackups(this, this.chance.fork()) : undefined;
     if (isProtected && !isSourced) for (const plan of this.scenario.protectors) this.createProtector(plan);
     for (let index = 0; index < this.scenario.webhooks; index += 1) this.webhooks.push(this.startReplica());
     for (const cell of this.cells.values()) cell.aggregators.push(this.startAggregator(cell));
@@ -204,7 +204,7 @@ export class World {
     };
     void this.coreOf(name).handle({
       ...{ method: "POST", path: PROTECTORS, contentType: "application/json", user: "operator" },
-      body: { metadata: { name, ...gate, ...(copiesEveryMs > 0 ? Copies.metadataOf(name) : {}) }, spec },
+      body: { metadata: { name, ...gate, ...(copiesEveryMs > 0 ? SimulatedBackups.metadataOf(name) : {}) }, spec },
     });
   }
 
@@ -303,9 +303,9 @@ export class World {
   }
 
   /** A connection without faults, for what is no part of the simulation. */
-  plainLink(server: ApiServer): Link {
+  plainLink(server: ApiServer): SimulatedLink {
     const faults = { delayMs: () => 1, requestsLost: no, responsesLost: no, oneLost: no, refused: no };
-    return new Link(server, this.time, faults, "operator");
+    return new SimulatedLink(server, this.time, faults, "operator");
   }
 
   #isRequestLost(): boolean {
@@ -321,12 +321,12 @@ export class World {
     return ports;
   }
 
-  #coreLinks(user: string, ports: ProcessPorts): { readonly name: string; readonly transport: Link }[] {
+  #coreLinks(user: string, ports: ProcessPorts): { readonly name: string; readonly transport: SimulatedLink }[] {
     return [...this.cores].map(([name, server]) => ({ name, transport: this.#link(server, user, ports) }));
   }
 
-  #link(server: ApiServer, user: string, process: ProcessPorts): Link {
-    const link = new Link(server, this.time, this.network.faultsOf(), user, process);
+  #link(server: ApiServer, user: string, process: ProcessPorts): SimulatedLink {
+    const link = new SimulatedLink(server, this.time, this.network.faultsOf(), user, process);
     this.network.add(link);
     return link;
   }
@@ -339,7 +339,7 @@ export class World {
     const etcd = new Etcd();
     const server = this.#server(name, etcd);
     const pods = new PodTruth(etcd);
-    const reviews = new Reviews(name, etcd, {
+    const reviews = new ReviewLog(name, etcd, {
       ports: this.time,
       scenario: this.scenario,
       chance: this.chance.fork(),
@@ -381,7 +381,7 @@ export class World {
     return restarts;
   }
 
-  #protectorChanged(core: string, change: Change): void {
+  #protectorChanged(core: string, change: EtcdChange): void {
     if (!change.key.startsWith("podprotectors/")) return;
     if (this.#tracing) this.note(`${core} ${describeProtector(change)}`);
     this.#guard(() => this.checks.changed(change));
@@ -399,7 +399,7 @@ export class World {
     }
   }
 
-  #tracePod(cell: string, change: Change): void {
+  #tracePod(cell: string, change: EtcdChange): void {
     if (change.key.startsWith("pods/")) this.note(`${cell} ${describePod(change)}`);
   }
 }

@@ -1,0 +1,17 @@
+import { expect, test } from "vitest";
+import { formatMs } from "../../../shared/decide/time.ts";
+import { makeCell, makeProtector, NOW_MS } from "../../../test/support/decide/fixtures.ts";
+import { newestHeartbeats } from "./heartbeats.ts";
+
+const at = (heartbeatTime: string) => makeProtector([makeCell("a", 1, [], { heartbeatTime })]);
+
+test.each([
+  ["as they are written", formatMs(NOW_MS - 5000), formatMs(NOW_MS - 1000)],
+  ["in another order", formatMs(NOW_MS - 1000), formatMs(NOW_MS - 5000)],
+  ["of whole seconds", new Date(NOW_MS - 1000).toISOString().replace(/\.\d+Z$/, "Z"), formatMs(NOW_MS - 1500)],
+  ["of another zone", "2026-01-01T00:00:00.000000+01:00", new Date(NOW_MS - 1000).toISOString()],
+])("a cell's heartbeat is the newest of all protectors: %s", (_, one, other) => {
+  const upstream = makeProtector([makeCell("upstream", 1)]);
+  const newest = newestHeartbeats([at(one), at(other), upstream]);
+  expect([...newest]).toEqual([["a", Math.max(Date.parse(one), Date.parse(other))]]);
+});

@@ -1,0 +1,76 @@
+import { expect, test } from "vitest";
+import { parsePod } from "../../../shared/schema/parse-pod.ts";
+import { ChangesOfPods } from "./in-place-changes.ts";
+
+type Json = Readonly<Record<string, unknown>>;
+
+interface Case {
+  readonly generation?: number;
+  readonly observed?: number | undefined;
+  readonly image?: string;
+  readonly running?: string;
+  readonly imageID?: string;
+  readonly conditions?: Json[];
+  readonly spec?: Json;
+  readonly status?: Json;
+}
+
+const DIGEST = `sha256:${"a".repeat(64)}`;
+const pending = (reason: string, observedGeneration?: number): Json => ({
+  type: "PodResizePending",
+  status: "True",
+  reason,
+  observedGeneration,
+});
+const sidecar = (image: string): Json => ({ initContainers: [{ name: "proxy", image, restartPolicy: "Always" }] });
+
+/** A pod of generation 2 that runs what it should, but for what the case says. */
+function progress(one: Case): string {
+  const { generation = 2, observed = 2, image = "app:2", running = image, imageID = "", conditions = [] } = one;
+  const raw = {
+    metadata: { namespace: "ns", name: "a", uid: "u", resourceVersion: "5", generation },
+    spec: { containers: [{ name: "app", image }], ...one.spec },
+    status: {
+      observedGeneration: "observed" in one ? one.observed : observed,
+      conditions,
+      containerStatuses: [{ name: "app", image: running, imageID }],
+      ...one.status,
+    },
+  };
+  const changes = new ChangesOfPods();
+  const pod = parsePod(raw);
+  changes.see(raw, pod);
+  if (changes.isDeferred(pod)) return "deferred";
+  if (changes.declinedGeneration(pod) === generation) return "declined";
+  return changes.settledGeneration(pod) === generation ? "settled" : "under way";
+}
+
+test.each<[string, Case, string]>([
+  ["never changed, whatever its status", { generation: 1, observed: 0, running: "other" }, "settled"],
+  ["the status has caught up", {}, "settled"],
+  ["the kubelet has not seen it", { observed: 1 }, "under way"],
+  ["seen, but the old image still runs", { running: "app:1" }, "under way"],
+  ["a server that reports no observed generation", { observed: undefined }, "settled"],
+  ["the same, and the old image", { observed: undefined, running: "app:1" }, "under way"],
+  ["the image with its defaults", { image: "nginx", running: "docker.io/library/nginx:latest" }, "settled"],
+  ["a registry with a port", { image: "r:5000/a", running: "r:5000/a:latest" }, "settled"],
+  ["an image by digest", { image: `app@${DIGEST}`, running: "app:2", imageID: `docker.io/app@${DIGEST}` }, "settled"],
+  ["another digest", { image: `app@${DIGEST}`, running: "app:2", imageID: "app@sha256:b" }, "under way"],
+  ["no status yet", { status: { containerStatuses: null } }, "under way"],
+  ["a sidecar still runs the old image", { spec: sidecar("p:2"), status: proxy("p:1") }, "under way"],
+  ["a sidecar runs the new one", { spec: sidecar("p:2"), status: proxy("p:2") }, "settled"],
+  ["an init container that has run", { spec: { initContainers: [{ name: "m", image: "m:2" }] } }, "settled"],
+  ["a resize under way", { conditions: [{ type: "PodResizeInProgress", status: "True" }] }, "under way"],
+  ["a resize that is over", { conditions: [{ type: "PodResizeInProgress", status: "False" }] }, "settled"],
+  ["a deferred resize", { conditions: [pending("Deferred")] }, "deferred"],
+  ["an infeasible resize", { conditions: [pending("Infeasible")] }, "declined"],
+  ["an infeasible resize of this generation", { conditions: [pending("Infeasible", 2)] }, "declined"],
+  ["an infeasible resize of an older generation", { conditions: [pending("Infeasible", 1)] }, "under way"],
+  ["an infeasible resize beside a new image", { conditions: [pending("Infeasible")], running: "app:1" }, "under way"],
+])("%s", (_, one, expected) => {
+  expect(progress(one)).toBe(expected);
+});
+
+function proxy(image: string): Json {
+  return { initContainerStatuses: [{ name: "proxy", image, imageID: "" }] };
+}

@@ -1,0 +1,67 @@
+/**
+ * What the protectors of a core say of themselves, as metrics: read at each scrape from what is stored, by every replica, whoever
+ * leads. All aggregators of a core show the same; take the maximum.
+ */
+import type { Metrics } from "../../../shared/observe/metrics.ts";
+import type { Clock } from "../../../shared/runtime/clock.ts";
+import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import { newestHeartbeats } from "./heartbeats.ts";
+
+const CORE = { max: 100 };
+const CELL = { max: 200 };
+
+/** The trouble that a protector can be in: each is a label value, there at zero from the start. */
+export const TROUBLES = ["belowMinimum", "disruptionImpossible", "noPodsMatched", "cellStale", "notCounted"] as const;
+type Trouble = (typeof TROUBLES)[number];
+
+/** What the conditions of its status, which all writers derive alike, say about one protector. */
+export function troublesOf({ status }: PodProtector): readonly Trouble[] {
+  const found: Trouble[] = [];
+  let counted = false;
+  for (const { type, status: holds, reason } of status?.conditions ?? []) {
+    if (type === "Healthy" && holds !== "Unknown") counted = true;
+    if (type === "Healthy" && holds === "False" && reason === "TooFewAvailable") found.push("belowMinimum");
+    if (type === "DisruptionImpossible" && holds === "True") found.push("disruptionImpossible");
+    if (type === "NoPodsMatched" && holds === "True") found.push("noPodsMatched");
+    if (type === "CellStale" && holds === "True") found.push("cellStale");
+  }
+  return counted ? found : [...found, "notCounted"];
+}
+
+/** Declares them for these cores; `clock` tells how old a heartbeat is. */
+export function protectorMetrics(
+  metrics: Metrics,
+  cores: readonly string[],
+  protectorsOf: (core: string) => Iterable<PodProtector>,
+  clock: Pick<Clock, "nowMs">,
+): void {
+  metrics.gaugeFrom(
+    {
+      name: "protectors_in_trouble",
+      help: "Protectors of a core by what is wrong with them; one may be in several kinds of trouble.",
+      labels: { core: CORE, trouble: TROUBLES },
+    },
+    (set) => {
+      for (const core of cores) {
+        const counts = new Map<Trouble, number>(TROUBLES.map((trouble) => [trouble, 0]));
+        for (const protector of protectorsOf(core)) {
+          for (const trouble of troublesOf(protector)) counts.set(trouble, (counts.get(trouble) ?? 0) + 1);
+        }
+        for (const [trouble, count] of counts) set({ core, trouble }, count);
+      }
+    },
+  );
+  metrics.gaugeFrom(
+    {
+      name: "cell_heartbeat_age_seconds",
+      help: "Time since the newest heartbeat that a cell's aggregator wrote; negative when that one's clock is ahead of this one's.",
+      labels: { core: CORE, cell: CELL },
+    },
+    (set) => {
+      for (const core of cores) {
+        for (const [cell, atMs] of newestHeartbeats(protectorsOf(core)))
+          set({ core, cell }, (clock.nowMs() - atMs) / 1000);
+      }
+    },
+  );
+}

@@ -1,0 +1,132 @@
+/** What is kept trusted: both registrations, and that of the counted gate where it is there. The cluster is a table of objects. */
+import { expect, test } from "vitest";
+import {
+  cellKey,
+  PUBLISHED_CONFIG_MAP,
+  PUBLISHED_KEY,
+  TRUSTED_CONFIG_MAP,
+} from "../../../shared/certificates/ca-bundle.ts";
+import { ApiClient } from "../../../shared/kube/client/api-client.ts";
+import type { ApiRequest, ApiResponse, ApiStream, Transport } from "../../../shared/kube/client/transport.ts";
+import { ScriptedStream } from "../../../test/support/scripted-transport.ts";
+import { VirtualTime } from "../../../test/support/virtual-ports.ts";
+import { encodeCaBundle } from "./ca-bundle-patch.ts";
+import { CaInjector, type CaInjectorEvent } from "./ca-injector.ts";
+
+const PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+const CELL = "cell";
+const VALIDATING = "validatingwebhookconfigurations/podseidon";
+const MUTATING = "mutatingwebhookconfigurations/podseidon";
+const GATE = "mutatingwebhookconfigurations/podseidon-gate";
+
+interface Registration {
+  readonly metadata: { readonly name: string; readonly uid: string; resourceVersion: string };
+  readonly webhooks: { readonly clientConfig: { caBundle?: string } }[];
+}
+
+/** Registrations by plural and name, and what was told to the publisher. */
+class TableOfObjects implements Transport {
+  readonly registrations = new Map<string, Registration>();
+  readonly told: unknown[] = [];
+  readonly #streams: { readonly of: string; readonly stream: ScriptedStream }[] = [];
+  #version = 100;
+
+  put(path: string): void {
+    const name = path.split("/")[1] ?? "";
+    const metadata = { name, uid: `uid-${name}`, resourceVersion: String(++this.#version) };
+    this.registrations.set(path, { metadata, webhooks: [{ clientConfig: {} }, { clientConfig: {} }] });
+    this.#tell("ADDED", path);
+  }
+
+  bundles(path: string): (string | undefined)[] {
+    return (this.registrations.get(path)?.webhooks ?? []).map(({ clientConfig }) => clientConfig.caBundle);
+  }
+
+  async request({ method, path, body = "" }: ApiRequest): Promise<ApiResponse> {
+    const [where = "", query] = path.split("?");
+    if (where.endsWith(PUBLISHED_CONFIG_MAP)) return answer({ data: { [PUBLISHED_KEY]: PEM } });
+    if (where.endsWith(TRUSTED_CONFIG_MAP)) {
+      this.told.push(JSON.parse(body));
+      return answer({});
+    }
+    const plural = where.split("/").at(-1) ?? "";
+    if (method === "GET") {
+      const found = this.registrations.get(`${plural}/${nameIn(query)}`);
+      const items = found === undefined ? [] : [found];
+      return answer({ metadata: { resourceVersion: String(this.#version) }, items });
+    }
+    const key = where.split("/").slice(-2).join("/");
+    const found = this.registrations.get(key);
+    if (found === undefined) throw new Error(`there is no ${key}`);
+    for (const { op, path: pointer, value } of JSON.parse(body)) {
+      const index = /^\/webhooks\/(\d+)\/clientConfig\/caBundle$/.exec(pointer)?.[1];
+      const webhook = found.webhooks[Number(index)];
+      if (op === "add" && webhook !== undefined) webhook.clientConfig.caBundle = value;
+    }
+    found.metadata.resourceVersion = String(++this.#version);
+    this.#tell("MODIFIED", key);
+    return answer(found);
+  }
+
+  async stream({ path, signal }: ApiRequest): Promise<ApiStream> {
+    const [where = "", query] = path.split("?");
+    const stream = new ScriptedStream();
+    this.#streams.push({ of: `${where.split("/").at(-1)}/${nameIn(query)}`, stream });
+    return { status: 200, headers: {}, chunks: stream.read(signal), close: () => {} };
+  }
+
+  close(): void {}
+
+  #tell(type: string, path: string): void {
+    const object = structuredClone(this.registrations.get(path));
+    for (const { of, stream } of this.#streams) if (of === path) stream.event(type, object);
+  }
+}
+
+function nameIn(query: string | undefined): string {
+  return new URLSearchParams(query).get("fieldSelector")?.replace("metadata.name=", "") ?? "";
+}
+
+function answer(body: unknown): ApiResponse {
+  return { status: 200, headers: {}, body: JSON.stringify(body) };
+}
+
+test("both registrations are given the published authority, and the gate's where it is there, whenever it comes", async () => {
+  const time = new VirtualTime();
+  const cell = new TableOfObjects();
+  for (const path of [VALIDATING, MUTATING]) cell.put(path);
+  const events: CaInjectorEvent[] = [];
+  const keeper = new CaInjector({
+    cell: CELL,
+    cellTransport: cell,
+    cellApi: new ApiClient(cell),
+    publisher: new ApiClient(cell),
+    namespace: "podseidon-system",
+    registration: "podseidon",
+    ports: time,
+    intervalMs: 1_000,
+    timeoutMs: 1_000,
+    mayWrite: () => true,
+    onEvent: (event) => events.push(event),
+    onWatchEvent: () => {},
+  });
+  const end = new AbortController();
+  const running = keeper.run(end.signal);
+  const trusted = [encodeCaBundle(PEM), encodeCaBundle(PEM)];
+
+  await time.advance(2_000);
+  expect(cell.bundles(VALIDATING)).toEqual(trusted);
+  expect(cell.bundles(MUTATING)).toEqual(trusted);
+  expect(keeper.isTrusting).toBe(true);
+  expect(cell.told).toEqual([{ data: { [cellKey(CELL)]: expect.any(String) } }]);
+
+  cell.put(GATE);
+  await time.advance(2_000);
+  expect(cell.bundles(GATE)).toEqual(trusted);
+  expect(keeper.isTrusting).toBe(true);
+  expect(events.map(({ kind }) => kind)).toEqual(["trusted", "trusted", "told", "trusted"]);
+
+  end.abort();
+  await time.advance(10_000);
+  await running;
+});

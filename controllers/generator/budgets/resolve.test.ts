@@ -1,0 +1,256 @@
+import { describe, expect, test } from "vitest";
+import { ApiClient } from "../../../shared/kube/client/api-client.ts";
+import type { ApiRequest, ApiResponse, Transport } from "../../../shared/kube/client/transport.ts";
+import { newProtector } from "../protectors/protector.ts";
+import { Discovery } from "../sources/discovery.ts";
+import { plugins } from "../sources/plugins/all.ts";
+import type { Budget, ProtectionSource, WorkloadRef } from "../sources/protection-source.ts";
+import { type Resolution, Resolver } from "./resolve.ts";
+import { Workloads } from "./workloads.ts";
+
+const all = plugins({ protectSelector: "", protectNonZero: true });
+const selector = { matchLabels: { app: "web" } };
+
+function workload(kind: string, name: string, replicas: number, owner?: WorkloadRef): ProtectionSource {
+  const plugin = all.find((one) => one.kind.kind === kind);
+  if (plugin === undefined) throw new Error(`there is no plugin for ${kind}`);
+  return plugin.interpret({
+    metadata: {
+      name,
+      namespace: "shop",
+      uid: `${kind}-${name}`,
+      resourceVersion: "1",
+      ownerReferences: owner === undefined ? [] : [{ ...owner, controller: true }],
+    },
+    spec: {
+      replicas,
+      selector: kind === "ReplicationController" ? selector.matchLabels : selector,
+      template: { metadata: { labels: { app: "web" } } },
+    },
+  });
+}
+
+const ref = (kind: string, name: string, uid = `${kind}-${name}`): WorkloadRef => ({
+  apiVersion: kind === "ReplicationController" ? "v1" : kind === "Rollout" ? "argoproj.io/v1alpha1" : "apps/v1",
+  kind,
+  name,
+  uid,
+});
+
+interface Given {
+  readonly workloads?: readonly (readonly [string, ProtectionSource])[];
+  /** Undefined: not known yet. */
+  readonly pods?: { readonly total: number; readonly controllers: readonly WorkloadRef[] } | undefined;
+  readonly notReady?: boolean;
+  /** Path without query to the answer. */
+  readonly answers?: Readonly<Record<string, unknown>>;
+  readonly present?: number;
+}
+
+async function resolve(budget: Partial<Budget>, given: Given = {}): Promise<Resolution> {
+  const objects = new Map(given.workloads ?? []);
+  const transport: Transport = {
+    request: async ({ path }: ApiRequest): Promise<ApiResponse> => {
+      const body = given.answers?.[path];
+      if (body === "down") return { status: 503, headers: {}, body: "" };
+      return body === undefined
+        ? { status: 404, headers: {}, body: "404 page not found" }
+        : { status: 200, headers: {}, body: JSON.stringify(body) };
+    },
+    stream: () => Promise.reject(new Error("nothing is watched here")),
+    close: () => {},
+  };
+  const api = new ApiClient(transport);
+  const kinds = new Map(
+    all.map(({ name }) => [
+      name,
+      { ready: given.notReady !== true, get: (key: string) => objects.get(`${name}/${key}`) },
+    ]),
+  );
+  const workloads = new Workloads({ api, discovery: new Discovery(api, 1000), kinds, timeoutMs: 1000 });
+  for (const [key, source] of objects) workloads.changed(key, undefined, source);
+  const pods = { of: () => given.pods, forget: () => {} };
+  const pdb = all.find(({ name }) => name === "poddisruptionbudget");
+  if (pdb === undefined) throw new Error("there is no plugin for PodDisruptionBudgets");
+  const source = pdb.interpret({ metadata: { name: "web", namespace: "shop", uid: "u1", resourceVersion: "1" } });
+  const { kind } = pdb;
+  const required = {
+    name: "x",
+    spec: { minAvailable: given.present ?? 0, minReadySeconds: 0, selector },
+    derivation: "",
+  };
+  const { spec, metadata } = newProtector(pdb, source, required, "x");
+  const { name, namespace } = metadata;
+  return await new Resolver({ workloads, pods }).resolve({
+    key: "poddisruptionbudget/shop/web",
+    kind,
+    source,
+    need: { kind: "budget", budget: { selector, spec: {}, owns: [], ...budget } },
+    present:
+      given.present === undefined ? undefined : { metadata: { name, namespace, uid: "p", resourceVersion: "1" }, spec },
+    signal: new AbortController().signal,
+  });
+}
+
+function minimum(resolution: Resolution): number | undefined {
+  return resolution.kind === "resolved" ? resolution.protectors[0]?.spec.minAvailable : undefined;
+}
+
+const deployment = workload("Deployment", "web", 10);
+const replicaSet = workload("ReplicaSet", "web-1", 7, ref("Deployment", "web"));
+const ofDeployment: Given = {
+  workloads: [
+    ["deployment/shop/web", deployment],
+    ["replicaset/shop/web-1", replicaSet],
+  ],
+  pods: { total: 7, controllers: [ref("ReplicaSet", "web-1")] },
+};
+
+describe("the number of pods that there should be", () => {
+  test.each<[string, Partial<Budget>, Given, number]>([
+    ["a ReplicaSet counts by its Deployment", { maxUnavailable: 1 }, ofDeployment, 9],
+    [
+      "or by itself when that is gone",
+      { maxUnavailable: 1 },
+      { ...ofDeployment, workloads: [["replicaset/shop/web-1", replicaSet]] },
+      6,
+    ],
+    [
+      "two ReplicaSets of one Deployment count once",
+      { minAvailable: "50%" },
+      {
+        workloads: [
+          ...(ofDeployment.workloads ?? []),
+          ["replicaset/shop/web-2", workload("ReplicaSet", "web-2", 3, ref("Deployment", "web"))],
+        ],
+        pods: { total: 9, controllers: [ref("ReplicaSet", "web-1"), ref("ReplicaSet", "web-2")] },
+      },
+      5,
+    ],
+    [
+      "several workloads are added up",
+      { maxUnavailable: "10%" },
+      {
+        workloads: [
+          ["statefulset/shop/db", workload("StatefulSet", "db", 3)],
+          ["replicationcontroller/shop/old", workload("ReplicationController", "old", 4)],
+        ],
+        pods: { total: 5, controllers: [ref("StatefulSet", "db"), ref("ReplicationController", "old")] },
+      },
+      6,
+    ],
+    ["pods without a controller count nothing", { maxUnavailable: 1 }, { pods: { total: 5, controllers: [] } }, 0],
+    ["a minimum in pods needs none of this", { minAvailable: 4 }, { notReady: true }, 4],
+    ["the budget says it", { maxUnavailable: 1, expected: 8 }, {}, 7],
+    [
+      "without pods in this cluster, by template",
+      { maxUnavailable: 1 },
+      { ...ofDeployment, pods: { total: 0, controllers: [] } },
+      9,
+    ],
+  ])("%s", async (_, budget, given, expected) => {
+    const resolution = await resolve(budget, given);
+    expect(minimum(resolution)).toBe(expected);
+    expect(resolution).toMatchObject({ recheck: false });
+  });
+
+  const served = {
+    resources: [
+      { name: "rollouts", kind: "Rollout" },
+      { name: "rollouts/scale", kind: "Scale" },
+    ],
+  };
+  const rollout: Given = {
+    pods: { total: 5, controllers: [ref("Rollout", "web", "r1")] },
+    answers: {
+      "/apis/argoproj.io/v1alpha1": served,
+      "/apis/argoproj.io/v1alpha1/namespaces/shop/rollouts/web/scale": {
+        metadata: { uid: "r1" },
+        spec: { replicas: 6 },
+        status: { selector: "app=web" },
+      },
+    },
+  };
+
+  test("a custom resource is asked by its scale subresource, and again later", async () => {
+    const resolution = await resolve({ maxUnavailable: 2 }, rollout);
+    expect(minimum(resolution)).toBe(4);
+    expect(resolution).toMatchObject({ recheck: true });
+    const target = ref("Rollout", "web", "r1");
+    expect(minimum(await resolve({ maxUnavailable: 2, target, selector: undefined }, rollout))).toBe(4);
+  });
+
+  test.each<[string, Given]>([
+    ["a controller that is gone", { pods: { total: 5, controllers: [ref("StatefulSet", "db")] } }],
+    [
+      "one of that name, but another",
+      {
+        workloads: [["statefulset/shop/db", workload("StatefulSet", "db", 3)]],
+        pods: { total: 5, controllers: [ref("StatefulSet", "db", "other")] },
+      },
+    ],
+    ["a kind that is not served", { ...rollout, answers: {} }],
+    [
+      "a kind without scale",
+      { ...rollout, answers: { "/apis/argoproj.io/v1alpha1": { resources: [{ name: "rollouts", kind: "Rollout" }] } } },
+    ],
+    [
+      "another custom resource of that name",
+      { ...rollout, pods: { total: 5, controllers: [ref("Rollout", "web", "r2")] } },
+    ],
+  ])("can't be told: %s. What was required stays, or all there are", async (_, given) => {
+    const first = await resolve({ maxUnavailable: 1 }, given);
+    expect(minimum(first)).toBe(5);
+    expect(first).toMatchObject({ recheck: true, why: expect.any(String) });
+    expect(minimum(await resolve({ maxUnavailable: 1 }, { ...given, present: 3 }))).toBe(3);
+  });
+
+  test.each<[string, Partial<Budget>]>([
+    ["a number", { maxUnavailable: 2 }],
+    ["a percentage", { minAvailable: "80%" }],
+  ])("without pods in this cluster, is not 0 because the last workload vanished: %s", async (_, budget) => {
+    const pods = { total: 0, controllers: [] };
+    const erased = await resolve(budget, { pods, present: 8 });
+    expect(minimum(erased)).toBe(8);
+    expect(erased).toMatchObject({ why: expect.stringContaining("no workload") });
+    const stopped = workload("Deployment", "web", 0);
+    expect(minimum(await resolve(budget, { pods, workloads: [["deployment/shop/web", stopped]], present: 8 }))).toBe(0);
+    expect(minimum(await resolve(budget, { pods }))).toBe(0);
+    expect(await resolve(budget, { pods, present: 0 })).not.toHaveProperty("why");
+  });
+
+  test("is waited for while pods or workloads are not known yet, and asked for again after an outage", async () => {
+    expect(await resolve({ maxUnavailable: 1 }, {})).toEqual({ kind: "waiting" });
+    expect(await resolve({ maxUnavailable: 1 }, { ...ofDeployment, notReady: true })).toEqual({ kind: "waiting" });
+    const down = { ...rollout, answers: { "/apis/argoproj.io/v1alpha1": "down" } };
+    expect(await resolve({ maxUnavailable: 1 }, down)).toMatchObject({ kind: "failed" });
+  });
+});
+
+describe("what can't be resolved at all leaves things as they are", () => {
+  test.each<[string, Partial<Budget>, Given]>([
+    ["a limit that can't be read", { maxUnavailable: "many" }, ofDeployment],
+    ["a target that is not there", { maxUnavailable: 1, target: ref("Deployment", "other") }, ofDeployment],
+  ])("%s", async (_, budget, given) => {
+    expect(await resolve(budget, given)).toMatchObject({ kind: "unresolved" });
+  });
+});
+
+test("a target counts before a selector, and exempted pods are counted but not protected", async () => {
+  const target = ref("Deployment", "web");
+  const resolution = await resolve(
+    {
+      maxUnavailable: 1,
+      target,
+      selector: { matchLabels: { app: "other" } },
+      exempt: { matchLabels: { canary: "yes" } },
+    },
+    ofDeployment,
+  );
+  expect(resolution.kind === "resolved" && resolution.protectors[0]?.spec).toEqual({
+    minAvailable: 9,
+    minReadySeconds: 0,
+    selector: { ...selector, matchExpressions: [{ key: "canary", operator: "NotIn", values: ["yes"] }] },
+    aggregationSelector: selector,
+  });
+});

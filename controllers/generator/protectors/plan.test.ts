@@ -1,0 +1,351 @@
+import { describe, expect, test } from "vitest";
+import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import { deploymentPlugin } from "../sources/plugins/deployment.ts";
+import type { ProtectionSource } from "../sources/protection-source.ts";
+import { alternativeName } from "./names.ts";
+import { plan, type ReconcileInput, type ReconcileStep } from "./plan.ts";
+import { newProtector } from "./protector.ts";
+
+const plugin = deploymentPlugin({ select: () => "Selected", protectNonZero: true });
+
+const GENERATOR = "podseidon.kubewharf.io/generator";
+const RELEASED = "podseidon.kubewharf.io/released";
+const required = {
+  name: "deployment-web",
+  spec: { minAvailable: 8, minReadySeconds: 0, selector: { matchLabels: { app: "web" } } },
+  derivation: "replicas 10 - maxUnavailable 2 = minAvailable 8",
+};
+
+function source(changes: Partial<ProtectionSource> = {}): ProtectionSource {
+  return {
+    namespace: "shop",
+    name: "web",
+    uid: "u1",
+    resourceVersion: "7",
+    finalizers: [GENERATOR],
+    deleting: false,
+    decision: "Protected",
+    protectors: [required],
+    ...changes,
+  };
+}
+
+/** The protector as the generator makes it, with what the apiserver adds. */
+function protector(changes: (object: PodProtector) => PodProtector = (object) => object): PodProtector {
+  const { metadata, spec } = newProtector(plugin, source(), required, "deployment-web");
+  const { labels, annotations } = metadata;
+  return changes({
+    metadata: {
+      name: metadata.name,
+      namespace: metadata.namespace,
+      uid: "p1",
+      resourceVersion: "9",
+      labels: { ...labels },
+      annotations: { ...annotations },
+      finalizers: [...metadata.finalizers],
+      ownerReferences: [...metadata.ownerReferences],
+    },
+    spec,
+  });
+}
+
+function withMetadata(changes: Partial<PodProtector["metadata"]>): PodProtector {
+  return protector((object) => ({ ...object, metadata: { ...object.metadata, ...changes } }));
+}
+
+function withSpec(changes: Partial<PodProtector["spec"]>): PodProtector {
+  return protector((object) => ({ ...object, spec: { ...object.spec, ...changes } }));
+}
+
+function planned(
+  present: ProtectionSource | undefined,
+  protectors: PodProtector[],
+  others: PodProtector[] = [],
+  lost: PodProtector[] = [],
+): ReconcileStep[] {
+  const facts: ReconcileInput = {
+    plugin,
+    plugins: [plugin],
+    identity: { plugin: "deployment", namespace: "shop", name: "web" },
+    source: present,
+    protectors,
+    named: (name) => [...protectors, ...others].find(({ metadata }) => metadata.name === name),
+    lost,
+  };
+  return plan(facts);
+}
+
+const kinds = (steps: ReconcileStep[]): string[] => steps.map(({ kind }) => kind);
+
+describe("a source that asks for protection", () => {
+  test.each<[string, ProtectionSource, PodProtector[], string[]]>([
+    ["is held first, then protected", source({ finalizers: [] }), [], ["holdSource", "create"]],
+    ["is not held twice", source({ finalizers: ["other", GENERATOR] }), [], ["create"]],
+    ["needs nothing when all is as it should be", source(), [protector()], []],
+    ["is held again when its finalizer was taken off", source({ finalizers: [] }), [protector()], ["holdSource"]],
+    ["keeps it while it is deleted with replicas", source({ deleting: true }), [protector()], []],
+    ["gets it back even then", source({ deleting: true }), [], ["create"]],
+    ["but not when it goes and was never held", source({ deleting: true, finalizers: [] }), [], []],
+    ["loses one that it no longer asks for", source(), [protector(), withMetadata({ name: "old" })], ["release"]],
+  ])("%s", (_, present, protectors, expected) => {
+    expect(kinds(planned(present, protectors))).toEqual(expected);
+  });
+
+  test("creates the protector that upstream would create", () => {
+    const [, step] = planned(source({ finalizers: [] }), []);
+    expect(step).toEqual({
+      kind: "create",
+      object: {
+        apiVersion: "podseidon.kubewharf.io/v1alpha1",
+        kind: "PodProtector",
+        metadata: {
+          name: "deployment-web",
+          namespace: "shop",
+          labels: {
+            "podseidon.kubewharf.io/source-name": "web",
+            "podseidon.kubewharf.io/source-group": "apps",
+            "podseidon.kubewharf.io/source-kind": "Deployment",
+            "podseidon.kubewharf.io/source-resource": "deployments",
+          },
+          annotations: { "podseidon.kubewharf.io/derivation": required.derivation },
+          finalizers: [GENERATOR],
+          ownerReferences: [{ apiVersion: "apps/v1", kind: "Deployment", name: "web", uid: "u1", controller: true }],
+        },
+        spec: required.spec,
+      },
+    });
+  });
+});
+
+test("one that had a protector before gets it back with a mark, because its admission history is gone", () => {
+  const [step] = planned(source(), []);
+  expect(step?.kind === "create" && step.object.metadata.annotations).toHaveProperty([
+    "podseidon.kubewharf.io/restored",
+  ]);
+});
+
+test("one that comes back has what its operator put on it", () => {
+  const { metadata } = protector();
+  const gate = { "podseidon.kubewharf.io/counted-gate": "enabled" };
+  const vanished = withMetadata({
+    labels: { ...metadata.labels, team: "shop" },
+    annotations: { ...metadata.annotations, ...gate, "podseidon.kubewharf.io/derivation": "as it was" },
+  });
+  const [step] = planned(source(), [], [], [vanished]);
+  const mark = { "podseidon.kubewharf.io/restored": expect.any(String) };
+  expect(step).toMatchObject({
+    kind: "restore",
+    object: {
+      metadata: {
+        labels: { ...metadata.labels, team: "shop" },
+        annotations: { ...gate, ...mark, "podseidon.kubewharf.io/derivation": required.derivation },
+      },
+    },
+  });
+});
+
+test("cells are removed from one whose source vanished, too", () => {
+  const annotations = { "podseidon.kubewharf.io/remove-cell-once": "a, b" };
+  const [first, ...others] = planned(undefined, [withMetadata({ annotations })]);
+  expect(first).toMatchObject({ kind: "removeCells", cells: ["a", "b"] });
+  expect(kinds(others)).toEqual([]);
+});
+
+describe("an altered protector is repaired", () => {
+  test.each<[string, PodProtector]>([
+    ["fewer required", withSpec({ minAvailable: 1 })],
+    ["another selector", withSpec({ selector: { matchLabels: { app: "other" } } })],
+    ["a selector that was narrowed", withSpec({ selector: { matchLabels: { app: "web", tier: "x" } } })],
+    ["more pods counted", withSpec({ aggregationSelector: {} })],
+    ["fewer operations", withSpec({ protectedOperations: ["UPDATE"] })],
+    ["no labels", withMetadata({ labels: {} })],
+    ["no finalizer", withMetadata({ finalizers: [] })],
+    ["no owner", withMetadata({ ownerReferences: [] })],
+    ["a mark of release that nobody had a reason for", withMetadata({ annotations: { [RELEASED]: "x" } })],
+  ])("%s", (_, altered) => {
+    const [step, ...others] = planned(source(), [altered]);
+    expect(others).toEqual([]);
+    if (step?.kind !== "update") throw new Error(`expected an update, not ${step?.kind}`);
+    const { metadata, spec } = step.object;
+    expect({ spec, ...metadata }).toEqual({ spec: protector().spec, ...protector().metadata });
+  });
+
+  test.each<[string, PodProtector]>([
+    ["suspend", withSpec({ suspend: { enabled: true } })],
+    ["the size of the history", withSpec({ admissionHistoryConfig: { compactThreshold: 10 } })],
+    ["more operations", withSpec({ protectedOperations: ["DELETE", "EVICT", "UPDATE"] })],
+    [
+      "labels, annotations and finalizers of others",
+      withMetadata({
+        labels: { ...protector().metadata.labels, team: "shop" },
+        annotations: { ...protector().metadata.annotations, note: "x" },
+        finalizers: [GENERATOR, "backup"],
+      }),
+    ],
+  ])("but what an operator may set stays: %s", (_, present) => {
+    expect(planned(source(), [present])).toEqual([]);
+  });
+
+  test("one that is being deleted without the finalizer can't get it back, and is no reason for a write each time", () => {
+    const going = withMetadata({ finalizers: ["backup"], deletionTimestamp: "2026-01-01T00:00:00Z" });
+    expect(planned(source(), [going])).toEqual([]);
+  });
+
+  test("a workload that was deleted and made again adopts it", () => {
+    const [step] = planned(source({ uid: "u2" }), [protector()]);
+    expect(step?.kind === "update" && step.object.metadata.ownerReferences?.[0]?.uid).toBe("u2");
+    expect(step?.kind === "update" && step.object.metadata.ownerReferences).toHaveLength(1);
+  });
+});
+
+describe("fields that a source decides", () => {
+  const owning = source({ protectors: [{ ...required, owns: ["suspend", "probe"] }] });
+
+  test("are taken off when the source has none", () => {
+    const [step] = planned(owning, [withSpec({ suspend: { enabled: true }, probe: { endpoint: "x:1" } })]);
+    expect(step?.kind === "update" && step.object.spec).toEqual(required.spec);
+  });
+
+  test("leave those that it does not decide to the operator", () => {
+    expect(planned(owning, [withSpec({ unhealthyPodPolicy: "IfHealthyBudget" })])).toEqual([]);
+  });
+
+  test("are put back as the source has them", () => {
+    const spec = { ...required.spec, suspend: { enabled: true } };
+    const suspended = source({ protectors: [{ ...required, spec, owns: ["suspend"] }] });
+    const [step] = planned(suspended, [withSpec({ suspend: { enabled: false } })]);
+    expect(step?.kind === "update" && step.object.spec.suspend).toEqual({ enabled: true });
+  });
+});
+
+test("a source that is out of scope is left alone with all that it has", () => {
+  const other = source({ decision: "OutOfScope", protectors: [] });
+  expect(planned(other, [withMetadata({ ownerReferences: [] })])).toEqual([]);
+});
+
+describe("a source that came back", () => {
+  const noted = (status: string): PodProtector =>
+    protector((object) => ({
+      ...object,
+      status: {
+        cells: [],
+        summary: { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 },
+        conditions: [
+          { type: "SourceVanished", status, reason: "x", message: "", lastTransitionTime: "2026-01-01T00:00:00Z" },
+        ],
+      },
+    }));
+
+  test("is noted once, and one that is still gone is not told of again", () => {
+    expect(planned(source(), [noted("True")])).toMatchObject([{ kind: "noteSource", vanished: false }]);
+    expect(planned(source(), [noted("False")])).toEqual([]);
+    expect(planned(undefined, [noted("True")])).toEqual([]);
+    expect(kinds(planned(undefined, [noted("False")]))).toEqual(["reportOrphan", "noteSource"]);
+  });
+});
+
+describe("a name that is taken", () => {
+  const foreign = (changes: Partial<PodProtector["metadata"]>): PodProtector =>
+    withMetadata({ labels: {}, ownerReferences: [], finalizers: [], ...changes });
+  const spare = alternativeName("deployment-web", "deployment/shop/web");
+
+  test("by a person: the source gets one under another name, and theirs is left alone", () => {
+    const [step] = planned(source(), [], [foreign({})]);
+    expect(step?.kind === "create" && step.object.metadata.name).toBe(spare);
+  });
+
+  test("the other name is kept, whether or not the first is free later", () => {
+    expect(planned(source(), [withMetadata({ name: spare })], [foreign({})])).toEqual([]);
+    expect(planned(source(), [withMetadata({ name: spare })])).toEqual([]);
+  });
+
+  test("by a protector of the generator's own that lost labels and owner: adopted", () => {
+    const [step] = planned(source(), [], [foreign({ finalizers: [GENERATOR] })]);
+    expect(step?.kind === "update" && step.object.metadata.labels).toEqual(protector().metadata.labels);
+  });
+});
+
+describe("a protector is released", () => {
+  test.each<[string, ProtectionSource, string]>([
+    ["when its source is deleted", source({ deleting: true, decision: "Deleting", protectors: [] }), "SourceDeleted"],
+    ["when its source no longer asks", source({ decision: "NotSelected", protectors: [] }), "NotRequired"],
+  ])("%s, and then the source is let go", (_, present, reason) => {
+    expect(planned(present, [protector()])).toEqual([
+      { kind: "release", protector: protector(), reason },
+      { kind: "letSourceGo", source: present },
+    ]);
+  });
+
+  test("a source without finalizer and protectors is none of the generator's business", () => {
+    expect(planned(source({ decision: "NotSelected", protectors: [], finalizers: ["other"] }), [])).toEqual([]);
+  });
+
+  test("never because its source vanished", () => {
+    expect(kinds(planned(undefined, [protector()]))).toEqual(["reportOrphan", "noteSource"]);
+  });
+
+  test("unless someone marks it as released then", () => {
+    const marked = withMetadata({ annotations: { [RELEASED]: "by hand" } });
+    expect(planned(undefined, [marked])).toEqual([
+      { kind: "release", protector: marked, reason: "ReleasedByOperator" },
+    ]);
+  });
+});
+
+test("remove-cell-once names the cells to drop", () => {
+  const annotations = { ...protector().metadata.annotations, "podseidon.kubewharf.io/remove-cell-once": "a, b" };
+  const [step] = planned(source(), [withMetadata({ annotations })]);
+  expect(step?.kind === "removeCells" && step.cells).toEqual(["a", "b"]);
+});
+
+describe("a protector that was lost", () => {
+  const OWNERS = ["metadata", "ownerReferences"] as const;
+
+  test("comes back with what an operator has set and with its history", () => {
+    const lost = withSpec({ minAvailable: 3, admissionHistoryConfig: { maxConcurrentLag: 7 } });
+    const [step] = planned(source(), [], [], [lost]);
+    expect(step).toMatchObject({
+      kind: "restore",
+      copy: lost,
+      object: { spec: { minAvailable: 8, admissionHistoryConfig: { maxConcurrentLag: 7 } } },
+    });
+    expect(step).toHaveProperty(
+      "object.metadata.annotations",
+      expect.objectContaining({
+        "podseidon.kubewharf.io/restored": expect.any(String),
+      }),
+    );
+  });
+
+  test("comes back with the mark, also where the finalizer of its source was taken off, too", () => {
+    const [, step] = planned(source({ finalizers: [] }), [], [], [protector()]);
+    expect(step).toHaveProperty(
+      ["object", "metadata", "annotations", "podseidon.kubewharf.io/restored"],
+      expect.any(String),
+    );
+  });
+
+  test("comes back without its source, and without an owner that would take it away again", () => {
+    const [step] = planned(undefined, [], [], [protector()]);
+    expect(step).toMatchObject({ kind: "restore", object: { spec: { minAvailable: 8 } } });
+    expect(step).not.toHaveProperty(["object", ...OWNERS]);
+  });
+
+  test("is none of the source's that does not ask for it any more", () => {
+    expect(planned(source({ protectors: [], finalizers: [] }), [], [], [protector()])).toEqual([]);
+  });
+
+  test("is made anew while it is on its way out, with its owner where that is there", () => {
+    const deleted = withMetadata({ deletionTimestamp: "2026-01-01T00:00:00Z" });
+    const [step] = planned(source(), [deleted]);
+    expect(step).toMatchObject({ kind: "replace", protector: deleted });
+    expect(step).toHaveProperty(["object", ...OWNERS]);
+    expect(kinds(planned(undefined, [deleted]))).toEqual(["replace"]);
+    expect(planned(undefined, [deleted])[0]).not.toHaveProperty(["object", ...OWNERS]);
+  });
+
+  test("is no longer torn away once it is released", () => {
+    const released = withMetadata({ deletionTimestamp: "2026-01-01T00:00:00Z", annotations: { [RELEASED]: "x" } });
+    expect(kinds(planned(undefined, [released]))).toEqual(["release"]);
+  });
+});

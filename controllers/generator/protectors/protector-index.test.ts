@@ -1,0 +1,196 @@
+import { expect, test } from "vitest";
+import type { InformerHandler, Informer as ObjectSource } from "../../../shared/kube/informer/informer.ts";
+import { GENERATOR_FINALIZER } from "../../../shared/schema/annotations.ts";
+import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import { deploymentPlugin } from "../sources/plugins/deployment.ts";
+import { type ProtectionSource, sourceKey } from "../sources/protection-source.ts";
+import { labelValue } from "./names.ts";
+import { plan } from "./plan.ts";
+import { newProtector } from "./protector.ts";
+import { ProtectorIndex } from "./protector-index.ts";
+
+const plugin = deploymentPlugin({ select: () => "Selected", protectNonZero: true });
+
+function protector(version: string, owner = "web", minAvailable = 8): PodProtector {
+  return {
+    metadata: {
+      namespace: "shop",
+      name: "deployment-web",
+      uid: "p1",
+      resourceVersion: version,
+      ownerReferences: [{ apiVersion: "apps/v1", kind: "Deployment", name: owner, uid: "u1", controller: true }],
+    },
+    spec: { minAvailable, minReadySeconds: 0, selector: {} },
+  };
+}
+
+/** A watch whose events the test makes. */
+class Watched implements ObjectSource<PodProtector> {
+  readonly #objects = new Map<string, PodProtector>();
+  readonly #handlers: InformerHandler<PodProtector>[] = [];
+  position: string | undefined;
+  readonly synced = true;
+  readonly lastContactMs = undefined;
+
+  get size(): number {
+    return this.#objects.size;
+  }
+  get(key: string): PodProtector | undefined {
+    return this.#objects.get(key);
+  }
+  values(): Iterable<PodProtector> {
+    return this.#objects.values();
+  }
+  subscribe(handler: InformerHandler<PodProtector>): () => void {
+    this.#handlers.push(handler);
+    return () => {};
+  }
+  /** A complete list without anything in it. */
+  listNothing(position: string): void {
+    this.#objects.clear();
+    this.position = position;
+    for (const handler of this.#handlers) {
+      handler.relisted?.(position);
+      handler.advanced?.(position);
+    }
+  }
+  /** The stream delivers what `deployment-web` is at `position`. */
+  deliver(after: PodProtector | undefined, position: string): void {
+    const before = this.#objects.get("shop/deployment-web");
+    if (after === undefined) this.#objects.delete("shop/deployment-web");
+    else this.#objects.set("shop/deployment-web", after);
+    this.position = position;
+    for (const handler of this.#handlers) {
+      if (before !== undefined || after !== undefined) handler.changed?.(before, after);
+      handler.advanced?.(position);
+    }
+  }
+}
+
+function setUp() {
+  const watched = new Watched();
+  const changed: string[] = [];
+  const vanished: PodProtector[] = [];
+  const index = new ProtectorIndex(watched, [plugin], {
+    changed: (key) => changed.push(key),
+    vanished: (one) => vanished.push(one),
+  });
+  return { watched, changed, vanished, index };
+}
+
+const minimums = (index: ProtectorIndex, name = "web"): number[] =>
+  index.of(`deployment/shop/${name}`).map(({ spec }) => spec.minAvailable);
+
+test("what the watch delivers is found by its source, and its source is told", () => {
+  const { watched, index, changed } = setUp();
+  watched.deliver(protector("5"), "5");
+  expect(minimums(index)).toEqual([8]);
+  watched.deliver(undefined, "6");
+  expect(minimums(index)).toEqual([]);
+  expect([...index.sources()]).toEqual([]);
+  expect(changed).toEqual(["deployment/shop/web", "deployment/shop/web"]);
+});
+
+test.each(["before the list", "after the list"])(
+  "what was written, and is gone before the watch has shown it, is missed: answered %s",
+  (order) => {
+    const { watched, index, changed, vanished } = setUp();
+    watched.deliver(undefined, "4");
+    const written = protector("5");
+    if (order === "before the list") {
+      index.wrote(written);
+      watched.listNothing("6");
+    } else {
+      watched.listNothing("6");
+      index.wrote(written);
+    }
+    expect([minimums(index), changed, vanished]).toEqual([[], ["deployment/shop/web"], [written]]);
+  },
+);
+
+test("one that changes its owner is found by the new one, and both are told", () => {
+  const { watched, index, changed } = setUp();
+  watched.deliver(protector("5"), "5");
+  watched.deliver(protector("6", "other"), "6");
+  expect([minimums(index), minimums(index, "other")]).toEqual([[], [8]]);
+  expect(changed.slice(1)).toEqual(["deployment/shop/web", "deployment/shop/other"]);
+});
+
+test("an own write is seen before the watch delivers it, and only until then", () => {
+  const { watched, index } = setUp();
+  watched.deliver(undefined, "4");
+  index.wrote(protector("5"));
+  expect(minimums(index)).toEqual([8]);
+  watched.deliver(protector("5"), "5");
+  watched.deliver(protector("7", "web", 9), "7");
+  expect(minimums(index)).toEqual([9]);
+});
+
+test("an own write that the watch has passed already changes nothing", () => {
+  const { watched, index } = setUp();
+  watched.deliver(protector("7", "web", 9), "7");
+  index.wrote(protector("5"));
+  expect(minimums(index)).toEqual([9]);
+});
+
+test("an own write that someone undid before the watch came is forgotten when the watch is past it", () => {
+  const { watched, index } = setUp();
+  watched.deliver(undefined, "4");
+  index.wrote(protector("5"));
+  watched.deliver(undefined, "8");
+  expect(minimums(index)).toEqual([]);
+  expect([...index.sources()]).toEqual([]);
+});
+
+test("what was released is gone at once, and another of its name is not", () => {
+  const { watched, index } = setUp();
+  watched.deliver(protector("5"), "5");
+  index.released(protector("5"));
+  expect(minimums(index)).toEqual([]);
+  watched.deliver(protector("6"), "6");
+  expect(minimums(index)).toEqual([]);
+  watched.deliver(undefined, "7");
+  const next = protector("8", "web", 9);
+  watched.deliver({ ...next, metadata: { ...next.metadata, uid: "p2" } }, "8");
+  expect(minimums(index)).toEqual([9]);
+});
+
+test("one that was created and released before the watch had it leaves nothing behind", () => {
+  const { watched, index } = setUp();
+  watched.deliver(undefined, "4");
+  index.wrote(protector("5"));
+  index.released(protector("5"));
+  expect(minimums(index)).toEqual([]);
+  watched.deliver(undefined, "8");
+  expect([...index.sources()]).toEqual([]);
+});
+
+test("one that lost its owner is found by its source, also where that has a name too long for a label", () => {
+  const { watched, index } = setUp();
+  const name = "web-".repeat(20);
+  const own = { namespace: "shop", name, uid: "u1", resourceVersion: "3", finalizers: [], deleting: false };
+  const required = { name: "deployment-web", spec: protector("5").spec, derivation: "" };
+  const source: ProtectionSource = { ...own, decision: "Protected", protectors: [required] };
+  const { labels, finalizers } = newProtector(plugin, source, required, "deployment-web").metadata;
+  const { ownerReferences: _, ...metadata } = protector("5").metadata;
+  const present = { ...protector("5"), metadata: { ...metadata, labels, finalizers: [...finalizers] } };
+  watched.deliver(present, "5");
+  const identity = { plugin: "deployment", namespace: "shop", name };
+  const protectors = index.of(sourceKey(identity));
+  const steps = plan({
+    plugin,
+    plugins: [plugin],
+    identity,
+    source: { ...source, finalizers: [GENERATOR_FINALIZER] },
+    protectors,
+    named: (one) => index.get(`shop/${one}`),
+  });
+  expect(steps.map(({ kind }) => kind)).toEqual(["update"]);
+});
+
+test("one that another of such a name owns is not taken from it", () => {
+  const { watched, index } = setUp();
+  const name = "web-".repeat(20);
+  watched.deliver(protector("5", labelValue(name)), "5");
+  expect(minimums(index, name)).toEqual([]);
+});

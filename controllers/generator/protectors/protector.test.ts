@@ -1,0 +1,37 @@
+import { expect, test } from "vitest";
+import { scalablePlugin } from "../sources/plugins/scalable.ts";
+import type { ProtectionSource } from "../sources/protection-source.ts";
+import { labelValue } from "./names.ts";
+import { newProtector, sourceOf } from "./protector.ts";
+
+test("the group of a kind may be longer than a label, and is known by it all the same", () => {
+  const group = `${"platform.".repeat(7)}example.com`;
+  const resource = { group, version: "v1", resource: "rollouts" };
+  const plugin = scalablePlugin(resource, { select: () => "Selected", protectNonZero: true });
+  const served = { kind: { ...plugin.kind, kind: "Rollout" } };
+  const required = {
+    name: "rollout-web",
+    spec: { minAvailable: 8, minReadySeconds: 0, selector: { matchLabels: { app: "web" } } },
+    derivation: "",
+  };
+  const source: ProtectionSource = {
+    namespace: "shop",
+    name: "web",
+    uid: "u1",
+    resourceVersion: "7",
+    finalizers: [],
+    deleting: false,
+    decision: "Protected",
+    protectors: [required],
+  };
+  const { metadata, spec } = newProtector(served, source, required, "rollout-web");
+  for (const value of Object.values(metadata.labels)) expect(value).toBe(labelValue(value));
+  const { labels, name, namespace } = metadata;
+  const withoutOwner = { metadata: { labels, name, namespace, uid: "p1", resourceVersion: "9" }, spec };
+  expect(sourceOf(withoutOwner, [plugin])).toEqual({ plugin: plugin.name, namespace: "shop", name: "web" });
+  const owned = {
+    ...withoutOwner,
+    metadata: { ...withoutOwner.metadata, ownerReferences: [...metadata.ownerReferences] },
+  };
+  expect(sourceOf(owned, [plugin])).toEqual({ plugin: plugin.name, namespace: "shop", name: "web" });
+});

@@ -1,0 +1,175 @@
+import { describe, expect, test } from "vitest";
+import { ApiClient } from "../../../shared/kube/client/api-client.ts";
+import type { ApiRequest, ApiResponse, Transport } from "../../../shared/kube/client/transport.ts";
+import { parsePodProtector } from "../../../shared/schema/parse-podprotector.ts";
+import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import { VirtualTime } from "../../../test/support/virtual-ports.ts";
+import { Resolver } from "../budgets/resolve.ts";
+import { Workloads } from "../budgets/workloads.ts";
+import { Discovery } from "../sources/discovery.ts";
+import { plugins } from "../sources/plugins/all.ts";
+import { daemonSetPlugin } from "../sources/plugins/daemon-set.ts";
+import { podUnavailableBudgetPlugin } from "../sources/plugins/pod-unavailable-budget.ts";
+import type { GeneratorEvent } from "./events.ts";
+import { newProtector } from "./protector.ts";
+import { type ReconcilerOptions, reconciler } from "./reconcile.ts";
+
+type Resolve = Resolver["resolve"];
+
+const GROUP = "podseidon.kubewharf.io";
+const KEY = "podunavailablebudget/shop/web";
+const plugin = podUnavailableBudgetPlugin({ select: () => "Selected", protectNonZero: true });
+const source = plugin.interpret({
+  metadata: { namespace: "shop", name: "web", uid: "b1", resourceVersion: "7", finalizers: [`${GROUP}/generator`] },
+  spec: { maxUnavailable: 1, targetRef: { apiVersion: "apps/v1", kind: "Deployment", name: "web" } },
+});
+const required = {
+  name: "podunavailablebudget-web",
+  spec: {
+    minAvailable: 9,
+    minReadySeconds: 0,
+    selector: { matchLabels: { app: "web" } },
+    unhealthyPodPolicy: "AlwaysAllow",
+    protectedOperations: ["EVICT"],
+  },
+  derivation: "expected 10 (Deployment web) - maxUnavailable 1 = minAvailable 9",
+};
+
+function protector(changes: Partial<PodProtector["metadata"]> = {}): PodProtector {
+  const object = newProtector(plugin, source, required, required.name);
+  return parsePodProtector({
+    ...object,
+    metadata: { ...object.metadata, uid: "p1", resourceVersion: "9", ...changes },
+  });
+}
+
+const unresolved: Resolve = async () => ({ kind: "unresolved", why: "Deployment web is not there" });
+
+/** On a server that answers so; without protectors, and with sources that can't be resolved, where the test does not say otherwise. */
+function reconcilerOn(
+  request: Transport["request"],
+  options: Pick<ReconcilerOptions, "kinds"> & Partial<ReconcilerOptions>,
+): ReturnType<typeof reconciler> {
+  const stream = (): Promise<never> => Promise.reject(new Error("nothing is watched here"));
+  return reconciler({
+    api: new ApiClient({ request, stream, close: () => {} }),
+    ports: new VirtualTime().process(),
+    plugins: plugins({ protectSelector: "", protectNonZero: true }),
+    resolver: { resolve: unresolved, forget: () => {} },
+    protectors: { of: () => [], get: () => undefined, wrote: () => {}, released: () => {} },
+    lost: { of: () => [] },
+    register: { record: async () => ({ kind: "ok", object: undefined }) },
+    mayWrite: () => true,
+    timeoutMs: 1000,
+    onEvent: () => {},
+    ...options,
+  });
+}
+
+/** Reconciles the budget, whose workload can't be found, with what is there; returns the writes. */
+async function writes(
+  present: readonly PodProtector[],
+  lost: readonly PodProtector[] = [],
+  resolve = unresolved,
+): Promise<string[]> {
+  const made: string[] = [];
+  const request = async ({ method, path, body }: ApiRequest): Promise<ApiResponse> => {
+    made.push(`${method} ${path.split("/").slice(-2).join("/")}`);
+    const object = JSON.parse(body ?? "{}");
+    const metadata = { uid: "p2", resourceVersion: "10", ...object.metadata };
+    return { status: method === "POST" ? 201 : 200, headers: {}, body: JSON.stringify({ ...object, metadata }) };
+  };
+  const reconcile = reconcilerOn(request, {
+    kinds: new Map([[plugin.name, { kind: plugin.kind, get: () => source }]]),
+    resolver: { resolve, forget: () => {} },
+    protectors: {
+      of: () => [...present],
+      get: (key) => present.find(({ metadata }) => `shop/${metadata.name}` === key),
+      wrote: () => {},
+      released: () => {},
+    },
+    lost: { of: () => [...lost] },
+  });
+  expect(await reconcile(KEY, { signal: new AbortController().signal, failures: 0 })).toMatchObject({ kind: "later" });
+  return made;
+}
+
+describe("a budget that can't be resolved keeps what it has", () => {
+  const COLLECTION = "shop/podprotectors";
+  const OBJECT = `podprotectors/${required.name}`;
+  test.each<[string, PodProtector[], PodProtector[], string[]]>([
+    ["as it is", [protector()], [], []],
+    ["and nothing where there was nothing", [], [], []],
+    ["back in force when it vanished", [], [protector()], [`POST ${COLLECTION}`]],
+    [
+      "made anew when it was deleted",
+      [protector({ deletionTimestamp: "2026-01-01T00:00:00Z" })],
+      [],
+      [`POST ${COLLECTION}?dryRun=All`, `PUT ${OBJECT}`, `POST ${COLLECTION}`],
+    ],
+    ["with its owner", [protector({ ownerReferences: [] })], [], [`PUT ${OBJECT}`]],
+    [
+      "without the cells that are to be removed",
+      [protector({ annotations: { ...protector().metadata.annotations, [`${GROUP}/remove-cell-once`]: "a" } })],
+      [],
+      [`PUT ${OBJECT}`],
+    ],
+  ])("%s", async (_, present, lost, expected) => {
+    expect(await writes(present, lost)).toEqual(expected);
+  });
+});
+
+test.each<[string, PodProtector[], PodProtector[]]>([
+  ["is there", [protector()], []],
+  ["vanished", [], [protector()]],
+])("what it required before is known to who resolves it, when its protector %s", async (_, present, lost) => {
+  const asked: (number | undefined)[] = [];
+  await writes(present, lost, async (question) => {
+    asked.push(question.present?.spec.minAvailable);
+    return { kind: "unresolved", why: "no workload is there" };
+  });
+  expect(asked).toEqual([9]);
+});
+
+test("a DaemonSet that was erased and applied again adopts its protector with the number that it had", async () => {
+  const agents = daemonSetPlugin({ select: () => "Selected", protectNonZero: true });
+  const applied = agents.interpret({
+    metadata: { namespace: "shop", name: "web", uid: "d2", resourceVersion: "20", finalizers: [`${GROUP}/generator`] },
+    spec: { selector: { matchLabels: { app: "web" } } },
+    status: { desiredNumberScheduled: 0 },
+  });
+  const { need } = applied;
+  if (need === undefined) throw new Error("it needs nothing");
+  const kinds = new Map<string, { ready: boolean; get: () => undefined }>();
+  const api = new ApiClient({ request: () => Promise.reject(new Error()), stream: () => Promise.reject(), close() {} });
+  const workloads = new Workloads({ api, discovery: new Discovery(api, 1000), kinds, timeoutMs: 1000 });
+  const resolver = new Resolver({ workloads, pods: { of: () => undefined, forget: () => {} } });
+  const { signal } = new AbortController();
+  const question = { key: "daemonset/shop/web", kind: agents.kind, source: applied, need, signal };
+  const minimum = (resolution: Awaited<ReturnType<Resolve>>): number | undefined =>
+    resolution.kind === "resolved" ? resolution.protectors[0]?.spec.minAvailable : undefined;
+  expect(minimum(await resolver.resolve({ ...question, present: protector() }))).toBe(9);
+  expect(minimum(await resolver.resolve({ ...question, present: undefined }))).toBe(0);
+});
+
+test("that a namespace takes no new protector is told once, whatever is done again before it is asked", async () => {
+  const deployment = { metadata: { namespace: "shop", name: "web", uid: "d1", resourceVersion: "7" } };
+  const kind = plugins({ protectSelector: "", protectNonZero: true }).find(({ name }) => name === "deployment");
+  if (kind === undefined) throw new Error("there is no such plugin");
+  const spec = { replicas: 4, selector: { matchLabels: { app: "web" } }, template: {} };
+  const events: GeneratorEvent[] = [];
+  const request = async ({ method }: ApiRequest): Promise<ApiResponse> =>
+    method === "POST"
+      ? { status: 403, headers: {}, body: '{"kind":"Status","message":"namespace shop is being terminated"}' }
+      : { status: 200, headers: {}, body: JSON.stringify({ ...deployment, spec }) };
+  const reconcile = reconcilerOn(request, {
+    // The watch lags: the source is held again each time.
+    kinds: new Map([["deployment", { ...kind, get: () => kind.interpret({ ...deployment, spec }) }]]),
+    onEvent: (event) => events.push(event),
+  });
+  for (let time = 0; time < 2; time++) {
+    const { signal } = new AbortController();
+    expect(await reconcile("deployment/shop/web", { signal, failures: 0 })).toMatchObject({ kind: "later" });
+  }
+  expect(events.map((event) => event.kind)).toEqual(["held", "namespaceTerminating", "held"]);
+});

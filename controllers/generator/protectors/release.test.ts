@@ -1,0 +1,93 @@
+import { describe, expect, test } from "vitest";
+import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
+import { GENERATOR_FINALIZER, RELEASED_ANNOTATION } from "../../../shared/schema/annotations.ts";
+import { parsePodProtector } from "../../../shared/schema/parse-podprotector.ts";
+import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import { type ReleaseCalls, release } from "./release.ts";
+
+const UNAVAILABLE = { kind: "unavailable", error: new Error("no answer"), sent: false } as const;
+
+/** One stored protector, and what was done to it in order. */
+class Core {
+  readonly done: string[] = [];
+  stored: PodProtector | undefined;
+  /** The deletion is not answered. */
+  isDeaf = false;
+  /** Another generator takes the mark off again before the deletion. */
+  isTakenBack = false;
+
+  constructor(finalizers: string[]) {
+    const metadata = { namespace: "shop", name: "deployment-web", uid: "p1", resourceVersion: "1", finalizers };
+    this.stored = { metadata, spec: { minAvailable: 1, minReadySeconds: 0, selector: {} } };
+  }
+
+  #read(): ApiResult<PodProtector> {
+    return this.stored === undefined ? { kind: "gone" } : { kind: "ok", object: this.stored };
+  }
+
+  readonly api: ReleaseCalls["api"] = {
+    update: async (_, body, parse) => {
+      const object = parsePodProtector(body);
+      const { annotations, finalizers = [], deletionTimestamp } = object.metadata;
+      const isOver = finalizers.length === 0 && deletionTimestamp !== undefined;
+      this.done.push(isOver ? "free" : annotations?.[RELEASED_ANNOTATION] === undefined ? "update" : "mark");
+      this.stored = isOver ? undefined : object;
+      return { kind: "ok", object: parse(object) };
+    },
+    delete: async () => {
+      if (this.isDeaf) return UNAVAILABLE;
+      this.done.push("delete");
+      const { stored } = this;
+      if (stored === undefined) return { kind: "gone" };
+      const isHeld = (stored.metadata.finalizers ?? []).length > 0;
+      const annotations = this.isTakenBack ? {} : stored.metadata.annotations;
+      const metadata = { ...stored.metadata, annotations, deletionTimestamp: "2026-01-01T00:00:00Z" };
+      this.stored = isHeld ? { ...stored, metadata } : undefined;
+      return { kind: "ok", object: undefined };
+    },
+    getPodProtector: async () => this.#read(),
+  };
+
+  async release(): Promise<ApiResult<unknown>> {
+    const { api, stored } = this;
+    if (stored === undefined) throw new Error("it is gone already");
+    const record = async (uid: string): Promise<ApiResult<unknown>> => {
+      this.done.push(`record ${uid}`);
+      return { kind: "ok", object: undefined };
+    };
+    const calls = { api, record, timeoutMs: 1000, signal: new AbortController().signal };
+    return await release(calls, stored, "NotRequired", "2026-01-01T00:00:00Z");
+  }
+}
+
+describe("a release", () => {
+  test("is on record before the finalizer goes", async () => {
+    const core = new Core([GENERATOR_FINALIZER]);
+    expect((await core.release()).kind).toBe("ok");
+    expect(core.done).toEqual(["mark", "delete", "record p1", "free"]);
+  });
+
+  test("is on record before the deletion of one that nothing holds", async () => {
+    const core = new Core([]);
+    expect((await core.release()).kind).toBe("ok");
+    expect(core.done).toEqual(["mark", "record p1", "delete"]);
+  });
+
+  test("that ended before the deletion is not on record: asked for again, the protector lives on under its UID", async () => {
+    const core = new Core([GENERATOR_FINALIZER]);
+    core.isDeaf = true;
+    expect((await core.release()).kind).toBe("unavailable");
+    expect(core.done).toEqual(["mark"]);
+    core.isDeaf = false;
+    expect((await core.release()).kind).toBe("ok");
+    expect(core.done).toEqual(["mark", "delete", "record p1", "free"]);
+  });
+
+  test("that another generator has taken back meanwhile goes no further: what is deleted by now stays in force", async () => {
+    const core = new Core([GENERATOR_FINALIZER]);
+    core.isTakenBack = true;
+    expect((await core.release()).kind).toBe("conflict");
+    expect(core.done).toEqual(["mark", "delete"]);
+    expect(core.stored?.metadata.finalizers).toEqual([GENERATOR_FINALIZER]);
+  });
+});

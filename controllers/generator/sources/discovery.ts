@@ -1,0 +1,47 @@
+/** What a cluster serves, by its own discovery: which kinds there are now, and which have a scale subresource. */
+import * as v from "valibot";
+import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
+import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
+import { checker } from "../../../shared/schema/check.ts";
+
+export interface ServedResource {
+  /** Plural, as in paths. */
+  readonly resource: string;
+  readonly kind: string;
+  readonly hasScale: boolean;
+}
+
+export type Served =
+  /** `resources` is empty when the group or version is not served. */
+  | { readonly kind: "ok"; readonly resources: readonly ServedResource[] }
+  | { readonly kind: "failed"; readonly failure: ApiFailure };
+
+const parseResourceList = checker(
+  v.looseObject({ resources: v.optional(v.array(v.looseObject({ name: v.string(), kind: v.string() })), []) }),
+);
+
+export class Discovery {
+  readonly #api: ApiClient;
+  readonly #timeoutMs: number;
+
+  constructor(api: ApiClient, timeoutMs: number) {
+    this.#api = api;
+    this.#timeoutMs = timeoutMs;
+  }
+
+  /** The resources of one group and version; a read of the server each time. */
+  async read(group: string, version: string, signal: AbortSignal): Promise<Served> {
+    const path = group === "" ? `/api/${version}` : `/apis/${group}/${version}`;
+    const result = await this.#api.get(path, parseResourceList, { timeoutMs: this.#timeoutMs, signal });
+    if (result.kind === "gone" || (result.kind === "unavailable" && result.status === 404)) {
+      return { kind: "ok", resources: [] };
+    }
+    if (result.kind !== "ok") return { kind: "failed", failure: result };
+    const all = result.object.resources ?? [];
+    const names = new Set(all.map(({ name }) => name));
+    const resources = all
+      .filter(({ name }) => !name.includes("/"))
+      .map(({ name, kind }) => ({ resource: name, kind, hasScale: names.has(`${name}/scale`) }));
+    return { kind: "ok", resources };
+  }
+}

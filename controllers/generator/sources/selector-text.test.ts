@@ -1,0 +1,33 @@
+import { expect, test } from "vitest";
+import { compileSelector } from "../../../shared/decide/availability/selector.ts";
+import { parseSelectorText } from "./selector-text.ts";
+
+const WEB = { app: "web", "podseidon.kubewharf.io/protect": "true", tier: "a" };
+
+test.each<[string, boolean]>([
+  ["", true],
+  ["podseidon.kubewharf.io/protect=true", true],
+  ["podseidon.kubewharf.io/protect==true", true],
+  ["podseidon.kubewharf.io/protect!=true", false],
+  ["app=web,tier=b", false],
+  ["app = web , tier = a", true],
+  ["tier in (a,b)", true],
+  ["tier notin (a, b)", false],
+  ["tier notin (c),app in (web)", true],
+  ["app", true],
+  ["!app", false],
+  ["! legacy", true],
+  ["legacy", false],
+  ["app=", false],
+])("%j selects a workload: %s", (text, expected) => {
+  const selector = parseSelectorText(text);
+  expect(compileSelector(selector ?? {}, "matches").matches(WEB)).toBe(selector !== undefined && expected);
+  expect(selector).toBeDefined();
+});
+
+test.each(["app=web=2", "app in a,b", "=web", "app in (a,b", ",", "a b", "-x=1", "app=web,"])(
+  "%j is no selector",
+  (text) => {
+    expect(parseSelectorText(text)).toBeUndefined();
+  },
+);

@@ -1,0 +1,35 @@
+/** Label selectors as flags and `kubectl --selector` write them: `app=web,tier in (a,b),!legacy`. */
+import type { LabelSelector } from "../../../shared/schema/podprotector.ts";
+
+const KEY = "(?:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?";
+const VALUE = "(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)?";
+const EQUALITY = new RegExp(`^(${KEY})\\s*(=|==|!=)\\s*(${VALUE})$`);
+const SET = new RegExp(`^(${KEY})\\s+(in|notin)\\s*\\(([^()]*)\\)$`);
+const EXISTENCE = new RegExp(`^(!?)\\s*(${KEY})$`);
+const WHOLE_VALUE = new RegExp(`^${VALUE}$`);
+
+type Requirement = NonNullable<LabelSelector["matchExpressions"]>[number];
+
+/** Returns the selector, or undefined when `text` is none. The empty text selects everything. */
+export function parseSelectorText(text: string): LabelSelector | undefined {
+  if (text.trim() === "") return {};
+  // A comma inside of parentheses separates values, not requirements.
+  const parts = text.split(/,(?![^(]*\))/).map((part) => readRequirement(part.trim()));
+  return parts.every((part) => part !== undefined) ? { matchExpressions: parts } : undefined;
+}
+
+function readRequirement(text: string): Requirement | undefined {
+  const [, key, operator, value] = EQUALITY.exec(text) ?? [];
+  if (key !== undefined && value !== undefined) {
+    return { key, operator: operator === "!=" ? "NotIn" : "In", values: [value] };
+  }
+  const [, setKey, setOperator, list] = SET.exec(text) ?? [];
+  if (setKey !== undefined && list !== undefined) {
+    const values = list.split(",").map((item) => item.trim());
+    if (!values.every((item) => WHOLE_VALUE.test(item))) return undefined;
+    return { key: setKey, operator: setOperator === "in" ? "In" : "NotIn", values };
+  }
+  const [, not, existing] = EXISTENCE.exec(text) ?? [];
+  if (existing === undefined) return undefined;
+  return { key: existing, operator: not === "!" ? "DoesNotExist" : "Exists" };
+}

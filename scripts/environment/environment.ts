@@ -1,0 +1,189 @@
+/**
+ * A whole installation for tests and benchmarks: a core cluster, cells, webhook replicas behind a balancer, an aggregator per
+ * cell, and the registrations, all real. Everything ends with the scope (`await using`).
+ */
+import { copyFileSync, readdirSync, readFileSync } from "node:fs";
+import { join, resolve } from "node:path";
+import { Cluster, type ClusterOptions } from "../control-plane/cluster.ts";
+import { Balancer } from "./balancer.ts";
+import { Component } from "./component.ts";
+import { gateRegistration, type RegistrationOptions, registrations } from "./webhook-configuration.ts";
+import { startWebhook, type WebhookReplica } from "./webhook-process.ts";
+
+const ROOT = resolve(import.meta.dirname, "../..");
+const CRD = join(ROOT, "crds/podseidon.kubewharf.io_podprotectors.yaml");
+
+const SYSTEM_NAMESPACE = { apiVersion: "v1", kind: "Namespace", metadata: { name: "podseidon-system" } };
+
+export interface EstateOptions {
+  /** Ids of the cells. The first may be the core cluster itself: see `single`. */
+  readonly cells: readonly string[];
+  /** One cluster is core and only cell at once. */
+  readonly single?: boolean;
+  /** Webhook replicas; 3 by default. */
+  readonly replicas?: number;
+  /** `--settle-period` of webhook and aggregator; the default of the components otherwise. */
+  readonly settle?: string;
+  readonly core?: ClusterOptions;
+  readonly cell?: ClusterOptions;
+  readonly webhookArgs?: readonly string[];
+  readonly aggregatorArgs?: readonly string[];
+  readonly registration?: Pick<RegistrationOptions, "failurePolicy" | "timeoutSeconds">;
+  /** False: the aggregators are left to the test. */
+  readonly aggregators?: boolean;
+  /** The aggregators hold a lease in this namespace of their cells; without it they hold none. */
+  readonly leaseNamespace?: string;
+  /** The kubeconfig file by which a component (`webhook-1`, `aggregator-CELL`) reaches a cluster; the administrator's by default. */
+  readonly kubeconfig?: (component: string, cluster: Cluster) => Promise<string>;
+  /** Environment variables of the components. */
+  readonly environment?: Readonly<Record<string, string>>;
+}
+
+export class TestEnvironment implements AsyncDisposable {
+  readonly core: Cluster;
+  readonly cells: ReadonlyMap<string, Cluster>;
+  readonly webhooks: WebhookReplica[] = [];
+  readonly aggregators = new Map<string, Component>();
+  readonly balancer: Balancer;
+  readonly #options: EstateOptions;
+  readonly #directory: string;
+
+  private constructor(core: Cluster, cells: ReadonlyMap<string, Cluster>, balancer: Balancer, options: EstateOptions) {
+    this.core = core;
+    this.cells = cells;
+    this.balancer = balancer;
+    this.#options = options;
+    this.#directory = join(core.directory, "product");
+  }
+
+  static async start(options: EstateOptions): Promise<TestEnvironment> {
+    const bare: ClusterOptions = { controllerManager: false, scheduler: false, kwok: false };
+    const core = await Cluster.start(
+      options.single ? { name: "core", ...options.cell } : { name: "core", ...bare, ...options.core },
+    );
+    const cells = new Map<string, Cluster>();
+    for (const id of options.cells)
+      cells.set(id, options.single ? core : await Cluster.start({ name: id, ...options.cell }));
+    const estate = new TestEnvironment(core, cells, await Balancer.listen([]), options);
+    try {
+      await estate.#install();
+    } catch (error) {
+      estate.keepLogs();
+      await estate.stop();
+      throw error;
+    }
+    return estate;
+  }
+
+  /** The cluster of one cell; throws for an unknown id. */
+  cell(id: string): Cluster {
+    const cluster = this.cells.get(id);
+    if (cluster === undefined) throw new Error(`there is no cell ${id}`);
+    return cluster;
+  }
+
+  async #install(): Promise<void> {
+    await this.core.apply(readFileSync(CRD, "utf8"));
+    // Where releases are on record in the core, and copies of protectors are kept in the cells.
+    for (const cluster of new Set([this.core, ...this.cells.values()])) await cluster.apply([SYSTEM_NAMESPACE]);
+    for (let index = 1; index <= (this.#options.replicas ?? 3); index += 1) await this.addWebhook(`webhook-${index}`);
+    if (this.#options.aggregators !== false) for (const id of this.cells.keys()) await this.startAggregator(id);
+    for (const id of this.cells.keys()) await this.register(id);
+  }
+
+  /** Starts one more replica and puts it behind the balancer. */
+  async addWebhook(name: string, more: readonly string[] = []): Promise<WebhookReplica> {
+    const cells: Record<string, string> = {};
+    for (const [id, cluster] of this.cells) cells[id] = await this.#kubeconfig(name, cluster);
+    const replica = await startWebhook({
+      name,
+      directory: this.#directory,
+      authority: this.core,
+      cores: { core: await this.#kubeconfig(name, this.core) },
+      cells,
+      environment: this.#options.environment ?? {},
+      args: [...this.#settle(), ...(this.#options.webhookArgs ?? []), ...more],
+    });
+    this.webhooks.push(replica);
+    this.#balance();
+    return replica;
+  }
+
+  /** Takes a replica from behind the balancer, as the Service forgets one that is not ready; its connections stay. */
+  forgetWebhook(replica: WebhookReplica): void {
+    this.webhooks.splice(this.webhooks.indexOf(replica), 1);
+    this.#balance();
+  }
+
+  /** As a rollout does: new replicas take the place of all that there are. */
+  async replaceWebhooks(names: readonly string[], args: readonly string[] = []): Promise<void> {
+    const old = [...this.webhooks];
+    for (const name of names) await this.addWebhook(name, args);
+    for (const replica of old) {
+      this.forgetWebhook(replica);
+      await replica.component.stop();
+    }
+  }
+
+  async startAggregator(cell: string): Promise<Component> {
+    const name = `aggregator-${cell}`;
+    const { leaseNamespace, environment = {} } = this.#options;
+    const args = [
+      ...["--cell-id", cell, "--kubeconfig", await this.#kubeconfig(name, this.cell(cell))],
+      ...["--core", `core=${await this.#kubeconfig(name, this.core)}`],
+      ...(leaseNamespace === undefined ? ["--leader-elect=false"] : ["--leader-elect-namespace", leaseNamespace]),
+      ...this.#settle(),
+      ...(this.#options.aggregatorArgs ?? []),
+    ];
+    const directory = this.#directory;
+    const component = await Component.start({ kind: "aggregator", name, directory, args, environment });
+    this.aggregators.set(cell, component);
+    return component;
+  }
+
+  async register(cell: string): Promise<void> {
+    const url = `https://127.0.0.1:${this.balancer.port}`;
+    const caPem = this.core.identity.certificateAuthorityPem;
+    await this.cell(cell).apply(registrations({ cell, url, caPem, ...this.#options.registration }));
+  }
+
+  /** Registers the counted gate in a cell. */
+  async registerGate(cell: string): Promise<void> {
+    const url = `https://127.0.0.1:${this.balancer.port}`;
+    await this.cell(cell).apply([gateRegistration({ cell, url, caPem: this.core.identity.certificateAuthorityPem })]);
+  }
+
+  /** Copies every log to a directory that stays, and returns it. */
+  keepLogs(): string {
+    for (const cluster of this.cells.values()) if (cluster !== this.core) cluster.keepLogs();
+    const kept = this.core.keepLogs();
+    for (const name of readdirSync(this.#directory))
+      if (name.endsWith(".log")) copyFileSync(join(this.#directory, name), join(kept, name));
+    return kept;
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all([
+      ...this.webhooks.map((one) => one.component.stop()),
+      ...[...this.aggregators.values()].map((one) => one.stop()),
+    ]);
+    await this.balancer.close();
+    await Promise.all([...new Set([this.core, ...this.cells.values()])].map((cluster) => cluster.stop()));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
+  }
+
+  #balance(): void {
+    this.balancer.endpoints = this.webhooks.map((one) => ({ host: "127.0.0.1", port: Number(new URL(one.url).port) }));
+  }
+
+  async #kubeconfig(component: string, cluster: Cluster): Promise<string> {
+    return (await this.#options.kubeconfig?.(component, cluster)) ?? cluster.kubeconfig;
+  }
+
+  #settle(): readonly string[] {
+    return this.#options.settle === undefined ? [] : ["--settle-period", this.#options.settle];
+  }
+}

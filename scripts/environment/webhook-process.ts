@@ -1,0 +1,63 @@
+/** A webhook replica as a process, and its registration in a cell. */
+import type { Cluster } from "../control-plane/cluster.ts";
+import { reservePort } from "../control-plane/ports.ts";
+import { Component, servingFiles } from "./component.ts";
+
+export interface WebhookProcessOptions {
+  readonly name: string;
+  readonly directory: string;
+  /** Whose CA issues the serving certificate. */
+  readonly authority: Cluster;
+  /** Core clusters by name: kubeconfig files. */
+  readonly cores: Readonly<Record<string, string>>;
+  /** Cells by id: kubeconfig files, or "" for a cell without live reads. */
+  readonly cells: Readonly<Record<string, string>>;
+  readonly address?: string;
+  readonly args?: readonly string[];
+  readonly bundles?: string;
+  readonly environment?: Readonly<Record<string, string>>;
+}
+
+export interface WebhookReplica {
+  readonly component: Component;
+  /** `https://ADDRESS:PORT`; the path is `/webhook/CELL`. */
+  readonly url: string;
+  readonly caPem: string;
+}
+
+/** Starts one replica and resolves when it is ready. */
+export async function startWebhook(options: WebhookProcessOptions): Promise<WebhookReplica> {
+  const address = options.address ?? "127.0.0.1";
+  const port = await reservePort(address);
+  const files = servingFiles(options.authority, `${options.directory}/${options.name}-tls`, ["localhost"], [address]);
+  const args = [
+    ...Object.entries(options.cores).flatMap(([name, kubeconfig]) => ["--core", `${name}=${kubeconfig}`]),
+    ...Object.entries(options.cells).flatMap(([id, kubeconfig]) => [
+      "--cell",
+      kubeconfig === "" ? id : `${id}=${kubeconfig}`,
+    ]),
+    ...[
+      "--bind-address",
+      address,
+      "--secure-port",
+      String(port),
+      "--tls-cert-file",
+      files.certFile,
+      "--tls-private-key-file",
+      files.keyFile,
+    ],
+    ...(options.args ?? []),
+  ];
+  const { name, directory, bundles, environment = {} } = options;
+  const component = await Component.start({
+    kind: "webhook",
+    name,
+    directory,
+    address,
+    args,
+    // As the manifests have it.
+    environment: { MALLOC_ARENA_MAX: "1", ...environment },
+    ...(bundles === undefined ? {} : { bundles }),
+  });
+  return { component, url: `https://${address}:${port}`, caPem: files.caPem };
+}

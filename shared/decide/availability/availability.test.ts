@@ -1,0 +1,127 @@
+import { describe, expect, test } from "vitest";
+import { makePod, makeSpec, NOW_MS, type PodOptions } from "../../../test/support/decide/fixtures.ts";
+import { COUNTED_CONDITION } from "../../schema/annotations.ts";
+import { classifyPod, countPods, isAvailable, maturityCutoffMs } from "./availability.ts";
+import { specFacts } from "./spec-facts.ts";
+
+const NOT_READY: PodOptions = { readyForSeconds: undefined };
+const gated = (conditions: Record<string, boolean>, ...others: string[]): PodOptions => ({
+  ...NOT_READY,
+  readinessGates: [COUNTED_CONDITION, ...others],
+  conditions,
+});
+
+describe("available (design 5.1)", () => {
+  const cases: [string, PodOptions, string[], boolean][] = [
+    ["Ready", {}, [], true],
+    ["not Ready", NOT_READY, [], false],
+    ["terminating", { terminating: true }, [], false],
+    ["Succeeded", { phase: "Succeeded" }, [], false],
+    ["Failed", { phase: "Failed" }, [], false],
+    ["Pending, which is let go whatever it says", { phase: "Pending" }, [], false],
+    ["phase Unknown", { phase: "Unknown" }, [], true],
+    ["a further condition that is missing", {}, ["warm"], false],
+    ["a further condition that is False", { conditions: { warm: false } }, ["warm"], false],
+    ["a further condition that is True", { conditions: { warm: true } }, ["warm"], true],
+    ["one of two further conditions", { conditions: { warm: true } }, ["warm", "hot"], false],
+    ["a further condition instead of Ready", { ...NOT_READY, conditions: { warm: true } }, ["warm"], false],
+    ["waiting for the count alone", gated({ ContainersReady: true }), [], true],
+    [
+      "waiting for the count, asked for by the protector too",
+      gated({ ContainersReady: true }),
+      [COUNTED_CONDITION],
+      true,
+    ],
+    ["the count asked for without its gate", {}, [COUNTED_CONDITION], false],
+    ["waiting for the count and another gate", gated({ ContainersReady: true }, "other"), [], false],
+    ["waiting for the count, the other gate is open", gated({ ContainersReady: true, other: true }, "other"), [], true],
+    ["waiting for the count and its containers", gated({ ContainersReady: false }), [], false],
+    [
+      "counted before its containers were lost",
+      { readinessGates: [COUNTED_CONDITION], conditions: { ContainersReady: false } },
+      [],
+      false,
+    ],
+  ];
+  test.each(cases)("%s", (_, pod, availabilityConditions, expected) => {
+    const spec = specFacts(makeSpec({ availabilityConditions }));
+    expect(isAvailable(makePod("x", pod), spec, 0)).toBe(expected);
+  });
+
+  test("matures when the last of its gates opened, not before", () => {
+    const spec = specFacts(makeSpec({ minReadySeconds: 30 }));
+    const pod = makePod("x", { ...gated({ ContainersReady: true, other: true }, "other"), resourceVersion: "1" });
+    const late = {
+      ...pod,
+      conditions: pod.conditions.map((one) =>
+        one.type === "other" ? { ...one, sinceMs: NOW_MS } : { ...one, sinceMs: 0 },
+      ),
+    };
+    expect(isAvailable(late, spec, maturityCutoffMs(NOW_MS + 29_999, spec))).toBe(false);
+    expect(isAvailable(late, spec, maturityCutoffMs(NOW_MS + 30_000, spec))).toBe(true);
+  });
+});
+
+describe("maturity", () => {
+  test.each([
+    [0, NOW_MS, NOW_MS],
+    [60, NOW_MS + 999, NOW_MS - 60_000],
+    [-5, NOW_MS, NOW_MS],
+    [2_147_483_647, NOW_MS, 0],
+  ])("the cutoff of minReadySeconds %i is in whole seconds and never negative", (minReadySeconds, nowMs, expected) => {
+    expect(maturityCutoffMs(nowMs, specFacts(makeSpec({ minReadySeconds })))).toBe(expected);
+  });
+
+  test("a negative or zero minReadySeconds matures at once, whatever the clocks say", () => {
+    for (const minReadySeconds of [0, -1]) {
+      const spec = specFacts(makeSpec({ minReadySeconds }));
+      const fromTheFuture = makePod("x", { readyForSeconds: -1000 });
+      expect(isAvailable(fromTheFuture, spec, 0)).toBe(true);
+      expect(classifyPod(fromTheFuture, spec, { cutoffMs: 0, position: "1" })).toBe("Available");
+    }
+  });
+});
+
+test("webhook and aggregator agree: what is counted is never classified as anything but available", () => {
+  const pods: PodOptions[] = [
+    {},
+    NOT_READY,
+    { terminating: true },
+    { phase: "Succeeded" },
+    { phase: "Pending" },
+    { phase: "Unknown" },
+    { readyForSeconds: 30 },
+    { readyForSeconds: 29 },
+    { conditions: { warm: true } },
+    gated({ ContainersReady: true, warm: true }),
+  ];
+  for (const minReadySeconds of [0, 30]) {
+    for (const availabilityConditions of [[], ["warm"]]) {
+      const spec = specFacts(makeSpec({ minReadySeconds, availabilityConditions }));
+      const cutoffMs = maturityCutoffMs(NOW_MS, spec);
+      for (const [index, options] of pods.entries()) {
+        const pod = makePod(`p${index}`, options);
+        const counted = countPods([pod], spec, cutoffMs).available.has(pod.uid);
+        expect(classifyPod(pod, spec, { cutoffMs, position: pod.resourceVersion }) === "Available").toBe(counted);
+      }
+    }
+  }
+});
+
+test("the five counts leave out what is terminating or finished", () => {
+  const pods = [
+    makePod("available"),
+    makePod("immature", { readyForSeconds: 10 }),
+    makePod("unready", NOT_READY),
+    makePod("pending", { ...NOT_READY, phase: "Pending" }),
+    makePod("unscheduled", { ...NOT_READY, phase: "Pending", scheduled: false }),
+    makePod("terminating", { terminating: true }),
+    makePod("succeeded", { phase: "Succeeded" }),
+    makePod("failed", { phase: "Failed" }),
+  ];
+  const spec = specFacts(makeSpec({ minReadySeconds: 60 }));
+  const result = countPods(pods, spec, maturityCutoffMs(NOW_MS, spec));
+  expect(result.counts).toEqual({ total: 5, available: 1, ready: 2, scheduled: 4, running: 3 });
+  expect(result.nextMaturityMs).toBe(NOW_MS + 50_000);
+  expect([...result.available]).toEqual(["uid-available"]);
+});

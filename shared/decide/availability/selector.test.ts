@@ -1,0 +1,85 @@
+import { expect, test } from "vitest";
+import { makeSpec } from "../../../test/support/decide/fixtures.ts";
+import type { LabelSelector } from "../../schema/podprotector.ts";
+import { compileSelector } from "./selector.ts";
+import { specHash } from "./spec-facts.ts";
+
+const WEB = { app: "web", tier: "front", empty: "" };
+const expression = (operator: string, values?: string[] | null): LabelSelector => ({
+  matchExpressions: [{ key: "app", operator, ...(values === undefined ? {} : { values }) }],
+});
+
+const cases: [string, LabelSelector, boolean, boolean][] = [
+  ["nothing asked: everything", {}, true, true],
+  ["label", { matchLabels: { app: "web" } }, true, false],
+  ["labels", { matchLabels: { app: "web", tier: "back" } }, false, false],
+  ["In", expression("In", ["api", "web"]), true, false],
+  ["In others", expression("In", ["api"]), false, false],
+  ["NotIn", expression("NotIn", ["api"]), true, true],
+  ["NotIn, named", expression("NotIn", ["web"]), false, true],
+  ["Exists", expression("Exists"), true, false],
+  ["Exists with null", expression("Exists", null), true, false],
+  ["DoesNotExist", expression("DoesNotExist"), false, true],
+  [
+    "a member of Object.prototype is no label",
+    { matchExpressions: [{ key: "constructor", operator: "Exists" }] },
+    false,
+    false,
+  ],
+  [
+    "In with an empty value is not a missing label",
+    { matchExpressions: [{ key: "nowhere", operator: "In", values: [""] }] },
+    false,
+    false,
+  ],
+  ["In with an empty value", { matchExpressions: [{ key: "empty", operator: "In", values: [""] }] }, true, false],
+];
+test.each(cases)("%s", (_, selector, web, none) => {
+  for (const unreadable of ["matches", "fails"] as const) {
+    const { matches, problems } = compileSelector(selector, unreadable);
+    expect([matches(WEB), matches({}), problems]).toEqual([web, none, []]);
+  }
+});
+
+test.each([
+  ["Gt", ["1"]],
+  ["in", ["web"]],
+  ["In", []],
+  ["NotIn", null],
+])("a requirement that can't be read (%s %s) is reported, protects more, and counts less", (operator, values) => {
+  const selector: LabelSelector = { ...expression(operator, values), matchLabels: { tier: "front" } };
+  const [protect, count] = [compileSelector(selector, "matches"), compileSelector(selector, "fails")];
+  expect([protect.matches(WEB), protect.matches({})]).toEqual([true, false]);
+  expect([count.matches(WEB), count.matches({})]).toEqual([false, false]);
+  expect(protect.problems).toHaveLength(1);
+});
+
+test("the spec's hash is of what the counts depend on, whatever the order", () => {
+  const base = makeSpec({
+    selector: { matchLabels: { a: "1", b: "2" }, matchExpressions: [{ key: "k", operator: "In", values: ["x", "y"] }] },
+    availabilityConditions: ["p", "q"],
+  });
+  const same = [
+    { ...base, minAvailable: 99, suspend: { enabled: true }, unhealthyPodPolicy: "IfHealthyBudget" as const },
+    {
+      ...base,
+      selector: { ...base.selector, matchLabels: { b: "2", a: "1" } },
+      availabilityConditions: ["q", "p", "q"],
+    },
+    { ...base, selector: { ...base.selector, matchExpressions: [{ operator: "In", values: ["y", "x"], key: "k" }] } },
+    { ...base, selector: { matchLabels: { other: "x" } }, aggregationSelector: base.selector },
+    { ...base, minReadySeconds: -1 },
+  ];
+  for (const spec of same) expect(specHash(spec)).toBe(specHash(base));
+  const different = [
+    { ...base, minReadySeconds: 1 },
+    { ...base, availabilityConditions: ["p"] },
+    { ...base, selector: { matchLabels: { a: "1" } } },
+    { ...base, aggregationSelector: {} },
+    {
+      ...base,
+      selector: { ...base.selector, matchExpressions: [{ key: "k", operator: "NotIn", values: ["x", "y"] }] },
+    },
+  ];
+  for (const spec of different) expect(specHash(spec)).not.toBe(specHash(base));
+});

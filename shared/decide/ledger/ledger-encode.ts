@@ -1,0 +1,154 @@
+/** Writing a ledger to the wire (design 5.5). */
+import type { Bucket, Operation } from "../../schema/podprotector.ts";
+import { formatMicros } from "../time.ts";
+import { pack } from "./pack.ts";
+import type { RangeBucket } from "./range-bucket.ts";
+import { orderedRecords, type Reservation, type ReservationRecord } from "./reservation.ts";
+
+/**
+ * Plain buckets in an object, whatever larger number `compactThreshold` asks for: each costs 230 bytes and 33 us of every write,
+ * and the packed form loses nothing.
+ */
+export const MAX_PLAIN_BUCKETS = 100;
+
+/** What a ledger holds, in any order. */
+export interface LedgerContents {
+  readonly reservations: readonly Reservation[];
+  readonly ranges: readonly RangeBucket[];
+}
+
+/**
+ * The buckets, oldest first: ranges, the packed bucket, plain ones. The newest reservations stay plain: they are the ones that are
+ * repeated, rolled back and looked at, and upstream, too, takes the first bucket for the compacted one. All in all there are no
+ * more than `compactThreshold` of them where that is possible, so that an upstream component beside this one has no cause to
+ * compact, which loses counts. Reservations that came packed stay packed: their UIDs are not known. The result depends on the
+ * contents alone, not on the order in which they came.
+ */
+export function encodeBuckets(contents: LedgerContents, compactThreshold: number): Bucket[] {
+  const { reservations, ranges } = contents;
+  const sorted = reservations.map(sortable).sort(byAge);
+  const limit = Math.max(0, Math.min(compactThreshold, MAX_PLAIN_BUCKETS) - ranges.length);
+  const plainCount = sorted.reduce((count, { reservation }) => count + reservation.records.size, 0);
+  const mustPack = plainCount > limit || reservations.some(({ uid }) => uid === undefined);
+  let room = mustPack ? limit - 1 : limit;
+  const plain: Bucket[][] = [];
+  const packed: Reservation[] = [];
+  for (const { reservation } of sorted.reverse()) {
+    const { uid, records } = reservation;
+    if (uid !== undefined && records.size <= room) {
+      room -= records.size;
+      plain.push(plainBuckets(reservation, uid));
+    } else {
+      // What is older than a packed one is packed as well: the packed bucket is the oldest.
+      if (uid !== undefined) room = 0;
+      packed.push(reservation);
+    }
+  }
+  const rangeBuckets = [...ranges].sort(byRange).map(({ bucket }) => bucket);
+  return [...rangeBuckets, ...packedBucket(packed.reverse()), ...plain.reverse().flat()];
+}
+
+/** One upstream bucket that says the weight and the times to a component which drops `packed`. */
+function packedBucket(reservations: readonly Reservation[]): Bucket[] {
+  if (reservations.length === 0) return [];
+  let start = Number.POSITIVE_INFINITY;
+  let end = 0;
+  let counter = 0;
+  for (const { weight, records } of reservations) {
+    counter += weight;
+    for (const { startMicros } of records.values()) {
+      start = Math.min(start, startMicros);
+      end = Math.max(end, startMicros);
+    }
+  }
+  return [{ startTime: formatMicros(start), endTime: formatMicros(end), counter, packed: pack(reservations) }];
+}
+
+/** A bucket for each record; the first one says the weight of the UID, the others 0. */
+function plainBuckets(reservation: Reservation, uid: string): Bucket[] {
+  return orderedRecords(reservation).map(([operation, record], index) =>
+    plainBucket(uid, reservation.podName, operation, record, index === 0 ? reservation.weight : 0),
+  );
+}
+
+/** `counter` is absent where upstream would leave it out (a paid weight of 1), so that what upstream strips still says `paid`. */
+function plainBucket(
+  podUID: string,
+  podName: string | undefined,
+  operation: Operation,
+  record: ReservationRecord,
+  counter: number,
+): Bucket {
+  const { podResourceVersion, podGeneration, nonces, paid, startMicros, firstMicros } = record;
+  return {
+    startTime: formatMicros(startMicros),
+    podUID,
+    ...(podName === undefined ? {} : { podName }),
+    ...(counter === 1 && paid ? {} : { counter }),
+    ...(podResourceVersion === undefined ? {} : { podResourceVersion }),
+    ...(podGeneration === undefined ? {} : { podGeneration }),
+    operation,
+    nonce: nonces.join(","),
+    ...(paid ? { paid } : {}),
+    ...(firstMicros === startMicros ? {} : { firstTime: formatMicros(firstMicros) }),
+  };
+}
+
+interface Sortable {
+  readonly reservation: Reservation;
+  readonly startMicros: number;
+}
+
+function sortable(reservation: Reservation): Sortable {
+  let startMicros = 0;
+  for (const record of reservation.records.values()) startMicros = Math.max(startMicros, record.startMicros);
+  return { reservation, startMicros };
+}
+
+/** Reservations of one batch have the same time; then by identity, so that the order of arrival does not matter. */
+function byAge(a: Sortable, b: Sortable): number {
+  if (a.startMicros !== b.startMicros) return a.startMicros - b.startMicros;
+  const { uid, uidHash, podName } = a.reservation;
+  const other = b.reservation;
+  return compareText(podName, other.podName) || compareText(uid, other.uid) || compareText(uidHash, other.uidHash);
+}
+
+function byRange(a: RangeBucket, b: RangeBucket): number {
+  return a.startMicros - b.startMicros || a.endMicros - b.endMicros || a.weight - b.weight;
+}
+
+function compareText(a = "", b = ""): number {
+  return a < b ? -1 : a > b ? 1 : 0;
+}
+
+/** Bytes of a plain bucket without its texts, and of the largest one that a pod can have. */
+const PLAIN_BYTES = 250;
+const MOST_PLAIN_BYTES = 680;
+const PACKED_RECORD_BYTES = 36;
+const NONCE_BYTES = 12;
+
+/** No less than what one reservation takes in the object, packed; what is plain costs {@link plainBytesAtMost} on top. */
+export function packedBytesAtMost(reservation: Reservation): number {
+  let bytes = 24 + Math.ceil((((reservation.podName ?? reservation.uid)?.length ?? 0) + 4) * 1.34);
+  for (const { nonces, podResourceVersion } of reservation.records.values()) {
+    bytes += PACKED_RECORD_BYTES + Math.ceil((podResourceVersion?.length ?? 0) * 1.34);
+    for (const nonce of nonces) bytes += NONCE_BYTES + Math.ceil(nonce.length * 1.34);
+  }
+  return bytes;
+}
+
+/** No less than what one reservation takes in the object, plain: a bucket for each record, with all names. */
+export function plainBytes({ uid, podName, records }: Reservation): number {
+  if (uid === undefined) return 0;
+  let bytes = records.size * (PLAIN_BYTES + uid.length + (podName?.length ?? 0));
+  for (const { nonces, podResourceVersion } of records.values()) {
+    bytes += podResourceVersion?.length ?? 0;
+    for (const nonce of nonces) bytes += nonce.length + 1;
+  }
+  return bytes;
+}
+
+/** No less than what is plain of reservations that would take `bytes` if all of them were. */
+export function plainBytesAtMost(bytes: number): number {
+  return Math.min(bytes, MAX_PLAIN_BUCKETS * MOST_PLAIN_BYTES);
+}

@@ -1,0 +1,81 @@
+/** Reading the wire's buckets (design 4, 5.5): ours, upstream's, and what either may have left of the other's. */
+import { type Bucket, OPERATIONS, type Operation } from "../../schema/podprotector.ts";
+import { parseMicros } from "../time.ts";
+import { unpack } from "./pack.ts";
+import { counterOf, type RangeBucket, rangeOf } from "./range-bucket.ts";
+import { boundNonces, EARLIER, type Reservation, type ReservationRecord } from "./reservation.ts";
+
+/** Where the buckets are put as they are read. */
+export interface BucketSink {
+  /** One reservation, or a part of one whose rest comes separately. */
+  add(reservation: Reservation): void;
+  addRange(range: RangeBucket): void;
+  /** A packed text could not be read, or says something else than its counter. */
+  corrupt(): void;
+}
+
+export function readBuckets(buckets: readonly Bucket[], sink: BucketSink): void {
+  for (const bucket of buckets) {
+    if (bucket.packed !== undefined) readPacked(bucket, bucket.packed, sink);
+    else if (bucket.podUID === undefined || bucket.podUID === "") sink.addRange(rangeOf(bucket));
+    else sink.add(reservationOf(bucket, bucket.podUID));
+  }
+}
+
+/**
+ * A text that can't be read counts by its counter, as a range. One that says less than its counter (another component may have
+ * added to it) keeps the difference as a range: weight is never lost (S7).
+ */
+function readPacked(bucket: Bucket, packed: string, sink: BucketSink): void {
+  const reservations = unpack(packed);
+  if (reservations === undefined) {
+    sink.corrupt();
+    sink.addRange(rangeOf(bucket));
+    return;
+  }
+  let weight = 0;
+  for (const reservation of reservations) {
+    weight += reservation.weight;
+    sink.add(reservation);
+  }
+  const missing = counterOf(bucket) - weight;
+  if (missing === 0) return;
+  sink.corrupt();
+  if (missing > 0) {
+    const { packed: _, ...rest } = bucket;
+    sink.addRange(rangeOf({ ...rest, counter: missing }));
+  }
+}
+
+/**
+ * A record by itself on the wire. Upstream's (or one of ours that passed through upstream's hands) has no operation: it counts as
+ * an eviction, to which R2 does not apply. It was paid unless it says a counter, which only ours does, for pins.
+ */
+function reservationOf(bucket: Bucket, uid: string): Reservation {
+  const startMicros = parseMicros(bucket.startTime);
+  const isForeign = bucket.operation === undefined && bucket.nonce === undefined;
+  const record: ReservationRecord = {
+    podResourceVersion: bucket.podResourceVersion,
+    podGeneration: bucket.podGeneration,
+    nonces: noncesOf(bucket.nonce),
+    paid: bucket.paid ?? (isForeign && (bucket.counter ?? undefined) === undefined),
+    startMicros,
+    firstMicros: bucket.firstTime === undefined ? startMicros : Math.min(startMicros, parseMicros(bucket.firstTime)),
+  };
+  return {
+    uid,
+    uidHash: undefined,
+    podName: bucket.podName === "" ? undefined : bucket.podName,
+    weight: counterOf(bucket) === 0 ? 0 : 1,
+    records: new Map([[operationOf(bucket.operation), record]]),
+  };
+}
+
+function noncesOf(text: string | undefined): readonly string[] {
+  const nonces = text === undefined ? [] : boundNonces(text.split(",").filter((nonce) => nonce !== ""));
+  return nonces.length === 0 ? [EARLIER] : nonces;
+}
+
+function operationOf(text: string | undefined): Operation {
+  return OPERATIONS.find((operation) => operation === text) ?? "EVICT";
+}

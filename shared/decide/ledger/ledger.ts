@@ -1,0 +1,299 @@
+/**
+ * One cell's admission history in memory (design 5.1, 5.5): reservations by UID, and the time ranges that upstream components
+ * leave behind. Weights are kept as a running sum, so that the webhook's hot path is one addition.
+ */
+import type { Bucket, Operation } from "../../schema/podprotector.ts";
+import { encodeBuckets, packedBytesAtMost, plainBytes, plainBytesAtMost } from "./ledger-encode.ts";
+import { readBuckets } from "./ledger-parse.ts";
+import type { RangeBucket } from "./range-bucket.ts";
+import {
+  type Admission,
+  mergeRecords,
+  type Reservation,
+  type ReservationRecord,
+  refreshRecord,
+  type Weight,
+  withoutNonce,
+} from "./reservation.ts";
+import { hashUid } from "./uid-hash.ts";
+
+export class Ledger {
+  /** Reservations whose UID is known. */
+  readonly #byUid: Map<string, Reservation>;
+  /** Those that came packed, by the hash; more than one when hashes collide, told apart by the pod's name. */
+  readonly #byHash: Map<string, readonly Reservation[]>;
+  #ranges: readonly RangeBucket[];
+  #weight = 0;
+  #size = 0;
+  /** Counted when first asked for, running sums from then on: packed, and what being plain would cost. */
+  #bytesAtMost: number | undefined;
+  #plainBytes = 0;
+  #corrupt = 0;
+  #changed = false;
+
+  private constructor(from?: Ledger) {
+    this.#byUid = new Map(from === undefined ? [] : from.#byUid);
+    this.#byHash = new Map(from === undefined ? [] : from.#byHash);
+    this.#ranges = from === undefined ? [] : from.#ranges;
+    if (from === undefined) return;
+    this.#weight = from.#weight;
+    this.#size = from.#size;
+    this.#bytesAtMost = from.#bytesAtMost;
+    this.#plainBytes = from.#plainBytes;
+    this.#corrupt = from.#corrupt;
+    this.#changed = from.#changed;
+  }
+
+  /** Reads a cell's buckets. Whatever the schema lets through is read; nothing throws and no weight is lost. */
+  static parse(buckets: readonly Bucket[] | null | undefined): Ledger {
+    const ledger = new Ledger();
+    if (buckets === undefined || buckets === null || buckets.length === 0) return ledger;
+    const named = new Set<string>();
+    readBuckets([...buckets].sort(packedFirst), {
+      add: (reservation) => {
+        if (reservation.uid === undefined && reservation.podName !== undefined) named.add(reservation.podName);
+        ledger.#merge(reservation, reservation.podName === undefined || named.has(reservation.podName));
+      },
+      addRange: (range) => ledger.addRange(range),
+      corrupt: () => ledger.#corrupt++,
+    });
+    ledger.#changed = false;
+    return ledger;
+  }
+
+  /** An independent copy; the reservations themselves are immutable and shared. */
+  clone(): Ledger {
+    return new Ledger(this);
+  }
+
+  /** Sum of weights: one for each UID that weighs 1, and the ranges' counters. */
+  get weight(): number {
+    return this.#weight;
+  }
+
+  /** Number of UIDs, whatever they weigh, and the ranges' counters: what the other health criteria subtract (design 12). */
+  get size(): number {
+    let size = this.#size;
+    for (const { weight } of this.#ranges) size += weight;
+    return size;
+  }
+
+  /** Number of reservations, packed ones included. */
+  get reservationCount(): number {
+    return this.#size;
+  }
+
+  get ranges(): readonly RangeBucket[] {
+    return this.#ranges;
+  }
+
+  /** Packed texts that could not be read, or said something else than their counter. */
+  get corrupt(): number {
+    return this.#corrupt;
+  }
+
+  /** True when something was changed since it was read. */
+  get changed(): boolean {
+    return this.#changed;
+  }
+
+  *reservations(): IterableIterator<Reservation> {
+    yield* this.#byUid.values();
+    for (const same of this.#byHash.values()) yield* same;
+  }
+
+  /** Pins: reservations that weigh nothing or were never paid for. */
+  get pins(): readonly Reservation[] {
+    return [...this.reservations()].filter(({ weight, records }) => {
+      return weight === 0 || [...records.values()].every(({ paid }) => !paid);
+    });
+  }
+
+  /** The reservation of `uid`. The name tells colliding hashes apart; without it any of them answers. */
+  get(uid: string, podName?: string): Reservation | undefined {
+    return this.#byUid.get(uid) ?? this.#packed(uid).find((reservation) => isNamed(reservation, podName));
+  }
+
+  /** True when this admission is written here. */
+  holdsNonce(uid: string, operation: Operation, nonce: string): boolean {
+    return this.#holder(uid, operation, nonce) !== undefined;
+  }
+
+  /** Adds an admission of `uid` to its reservation, and makes that at least as heavy as `weight`. */
+  admit(uid: string, podName: string | undefined, admission: Admission, weight: Weight): Reservation {
+    const before = this.get(uid, podName);
+    const records = new Map(before?.records);
+    records.set(admission.operation, refreshRecord(records.get(admission.operation), admission));
+    const after: Reservation = {
+      uid,
+      uidHash: before?.uidHash,
+      podName: before?.podName ?? podName,
+      weight: before?.weight === 1 ? 1 : weight,
+      records,
+    };
+    this.#replace(before, after);
+    return after;
+  }
+
+  /** Puts a record as it is, beside what is there; for reservations that are asserted again (design 5.4). */
+  put(reservation: Reservation): void {
+    this.#merge(reservation, true);
+    this.#changed = true;
+  }
+
+  /** Takes one admission back; the record goes with its last nonce, the reservation with its last record (design 5.7). */
+  removeNonce(uid: string, operation: Operation, nonce: string): void {
+    const before = this.#holder(uid, operation, nonce);
+    const record = before?.records.get(operation);
+    if (before !== undefined && record !== undefined) this.#setRecord(before, operation, withoutNonce(record, nonce));
+  }
+
+  /** Drops one record, and the reservation with its last one (design 5.2). */
+  dropRecord(reservation: Reservation, operation: Operation): Reservation | undefined {
+    return this.#setRecord(reservation, operation, undefined);
+  }
+
+  /** Drops all records of a pod (design 5.2 R1). */
+  drop(reservation: Reservation): void {
+    this.#replace(reservation, undefined);
+  }
+
+  setWeight(reservation: Reservation, weight: Weight): Reservation {
+    if (reservation.weight === weight) return reservation;
+    const after = { ...reservation, weight };
+    this.#replace(reservation, after);
+    return after;
+  }
+
+  addRange(range: RangeBucket): void {
+    this.#ranges = [...this.#ranges, range];
+    this.#weight += range.weight;
+    if (this.#bytesAtMost !== undefined) this.#bytesAtMost += rangeBytes(range);
+    this.#changed = true;
+  }
+
+  removeRange(range: RangeBucket): void {
+    const rest = this.#ranges.filter((other) => other !== range);
+    if (rest.length === this.#ranges.length) return;
+    this.#ranges = rest;
+    this.#weight -= range.weight;
+    if (this.#bytesAtMost !== undefined) this.#bytesAtMost -= rangeBytes(range);
+    this.#changed = true;
+  }
+
+  /** The wire form (`ledger-encode.ts`). */
+  encode(compactThreshold: number): Bucket[] {
+    return encodeBuckets({ reservations: [...this.reservations()], ranges: this.#ranges }, compactThreshold);
+  }
+
+  /** No less than the bytes of {@link encode}. */
+  get bytesAtMost(): number {
+    if (this.#bytesAtMost === undefined) {
+      this.#bytesAtMost = 0;
+      for (const reservation of this.reservations()) this.#reckon(reservation, 1);
+      for (const range of this.#ranges) this.#bytesAtMost += rangeBytes(range);
+    }
+    return this.#bytesAtMost + plainBytesAtMost(this.#plainBytes);
+  }
+
+  #packed(uid: string): readonly Reservation[] {
+    return this.#byHash.size === 0 ? [] : (this.#byHash.get(hashUid(uid)) ?? []);
+  }
+
+  #holder(uid: string, operation: Operation, nonce: string): Reservation | undefined {
+    const known = this.#byUid.get(uid);
+    const candidates = known === undefined ? this.#packed(uid) : [known];
+    return candidates.find((reservation) => reservation.records.get(operation)?.nonces.includes(nonce));
+  }
+
+  #setRecord(
+    before: Reservation,
+    operation: Operation,
+    record: ReservationRecord | undefined,
+  ): Reservation | undefined {
+    if (before.records.get(operation) === record) return before;
+    const records = new Map(before.records);
+    if (record === undefined) records.delete(operation);
+    else records.set(operation, record);
+    const after = records.size === 0 ? undefined : { ...before, records };
+    this.#replace(before, after);
+    return after;
+  }
+
+  /** Adds what was read to what is there of the same pod; hashes are compared only where a packed one may be the same. */
+  #merge(part: Reservation, mayBePacked: boolean): void {
+    const before = part.uid === undefined ? this.#sameHash(part) : this.#sameUid(part.uid, part.podName, mayBePacked);
+    if (before === undefined) {
+      this.#replace(undefined, part);
+      return;
+    }
+    const records = new Map(before.records);
+    for (const [operation, record] of part.records) {
+      const other = records.get(operation);
+      records.set(operation, other === undefined ? record : mergeRecords(other, record));
+    }
+    const weight = before.weight === 1 || part.weight === 1 ? 1 : 0;
+    const podName = before.podName ?? part.podName;
+    this.#replace(before, { ...before, uid: before.uid ?? part.uid, podName, weight, records });
+  }
+
+  #sameUid(uid: string, podName: string | undefined, mayBePacked: boolean): Reservation | undefined {
+    return mayBePacked ? this.get(uid, podName) : this.#byUid.get(uid);
+  }
+
+  #sameHash({ uidHash, podName }: Reservation): Reservation | undefined {
+    return this.#byHash.get(uidHash ?? "")?.find((other) => isNamed(other, podName));
+  }
+
+  /** The only place where reservations come and go, so that the sums stay right. */
+  #replace(before: Reservation | undefined, after: Reservation | undefined): void {
+    if (before !== undefined) this.#remove(before);
+    if (after !== undefined) this.#insert(after);
+    this.#changed = true;
+  }
+
+  #insert(reservation: Reservation): void {
+    const { uid, uidHash = "" } = reservation;
+    if (uid !== undefined) this.#byUid.set(uid, reservation);
+    else this.#byHash.set(uidHash, [...(this.#byHash.get(uidHash) ?? []), reservation]);
+    this.#weight += reservation.weight;
+    this.#size++;
+    this.#reckon(reservation, 1);
+  }
+
+  #reckon(reservation: Reservation, sign: 1 | -1): void {
+    if (this.#bytesAtMost === undefined) return;
+    this.#bytesAtMost += sign * packedBytesAtMost(reservation);
+    this.#plainBytes += sign * plainBytes(reservation);
+  }
+
+  #remove(reservation: Reservation): void {
+    const { uid, uidHash = "" } = reservation;
+    const current =
+      uid === undefined ? this.#byHash.get(uidHash)?.includes(reservation) : this.#byUid.get(uid) === reservation;
+    // Taking away a version that has been replaced since would take its weight away twice.
+    if (current !== true) throw new Error("the ledger was given a reservation that it does not hold");
+    if (uid !== undefined) this.#byUid.delete(uid);
+    else {
+      const rest = (this.#byHash.get(uidHash) ?? []).filter((other) => other !== reservation);
+      if (rest.length === 0) this.#byHash.delete(uidHash);
+      else this.#byHash.set(uidHash, rest);
+    }
+    this.#weight -= reservation.weight;
+    this.#size--;
+    this.#reckon(reservation, -1);
+  }
+}
+
+/** Packed buckets are read first, so that a plain one of the same pod finds it. */
+function packedFirst(a: Bucket, b: Bucket): number {
+  return Number(a.packed === undefined) - Number(b.packed === undefined);
+}
+
+function isNamed(reservation: Reservation, podName: string | undefined): boolean {
+  return podName === undefined || reservation.podName === undefined || reservation.podName === podName;
+}
+
+function rangeBytes({ bucket }: RangeBucket): number {
+  return JSON.stringify(bucket).length + 1;
+}

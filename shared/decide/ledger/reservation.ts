@@ -1,0 +1,127 @@
+/**
+ * One pod's place in a cell's admission history (design 5.1). Weight belongs to the UID, never to a record: whatever number of
+ * admissions a pod has had, it can be lost only once (S6). All values are immutable; a change makes a new reservation.
+ */
+import { OPERATIONS, type Operation } from "../../schema/podprotector.ts";
+import { compareVersions, isComparableVersion } from "../../schema/resource-version.ts";
+
+export type Weight = 0 | 1;
+
+/** One operation's admissions of one pod: the unit that R1 to R3 settle. */
+export interface ReservationRecord {
+  /** The largest version that was reviewed; undefined when an upstream component wrote the record. */
+  readonly podResourceVersion: string | undefined;
+  /** `metadata.generation` that was reviewed, for UPDATE (design 10). */
+  readonly podGeneration: number | undefined;
+  /** The admissions that share it, oldest first; {@link EARLIER} first stands for those that are no longer listed. */
+  readonly nonces: readonly string[];
+  /** It has used quota; false for a pin (design 5.3). */
+  readonly paid: boolean;
+  /** Unix microseconds of the latest admission: upstream's meaning of `startTime`, which its clock rule needs. */
+  readonly startMicros: number;
+  /** Unix microseconds of the first admission; bounds how long a reservation can be refreshed (design 5.3). */
+  readonly firstMicros: number;
+}
+
+export interface Reservation {
+  /** Undefined when it was read from the packed form; then `uidHash` is there. */
+  readonly uid: string | undefined;
+  /** 64 bits of a hash of the UID as 8 Latin-1 characters (`uid-hash.ts`); computed only where it is needed. */
+  readonly uidHash: string | undefined;
+  readonly podName: string | undefined;
+  readonly weight: Weight;
+  readonly records: ReadonlyMap<Operation, ReservationRecord>;
+}
+
+/** Stands in `nonces` for admissions that are not listed: upstream's, or those beyond {@link NONCES_KEPT}. */
+export const EARLIER = "+";
+/** Newest nonces that a record keeps; older ones become {@link EARLIER}, so that a record's size is bounded. */
+export const NONCES_KEPT = 8;
+
+/** One admission as a record by itself. `pod` is what was reviewed. */
+export interface Admission {
+  readonly operation: Operation;
+  readonly nonce: string;
+  readonly podResourceVersion: string | undefined;
+  readonly podGeneration: number | undefined;
+  readonly paid: boolean;
+  readonly atMicros: number;
+}
+
+/**
+ * `before` refreshed by `admission` (design 5.3): the nonce is added, the larger version is kept, and what was paid stays paid.
+ * The same admission twice changes nothing but the version.
+ */
+export function refreshRecord(before: ReservationRecord | undefined, admission: Admission): ReservationRecord {
+  const { nonce, podResourceVersion, podGeneration, paid, atMicros } = admission;
+  if (before === undefined) {
+    return { podResourceVersion, podGeneration, nonces: [nonce], paid, startMicros: atMicros, firstMicros: atMicros };
+  }
+  return {
+    podResourceVersion: laterVersion(before.podResourceVersion, podResourceVersion),
+    podGeneration: laterGeneration(before.podGeneration, podGeneration),
+    nonces: before.nonces.includes(nonce) ? before.nonces : boundNonces([...before.nonces, nonce]),
+    paid: before.paid || paid,
+    startMicros: Math.max(before.startMicros, atMicros),
+    firstMicros: Math.min(before.firstMicros, atMicros),
+  };
+}
+
+/** Two records of one UID and operation, as concurrent writers may leave them: every nonce, the later version, the wider times. */
+export function mergeRecords(a: ReservationRecord, b: ReservationRecord): ReservationRecord {
+  const [older, newer] = a.startMicros <= b.startMicros ? [a, b] : [b, a];
+  return {
+    podResourceVersion: laterVersion(older.podResourceVersion, newer.podResourceVersion),
+    podGeneration: laterGeneration(older.podGeneration, newer.podGeneration),
+    nonces: boundNonces([...new Set([...older.nonces, ...newer.nonces])]),
+    paid: a.paid || b.paid,
+    startMicros: newer.startMicros,
+    firstMicros: Math.min(a.firstMicros, b.firstMicros),
+  };
+}
+
+/** `record` without `nonce`; undefined when it was the last one. A record that others share or may share stays (design 5.7). */
+export function withoutNonce(record: ReservationRecord, nonce: string): ReservationRecord | undefined {
+  if (!record.nonces.includes(nonce)) return record;
+  const nonces = record.nonces.filter((other) => other !== nonce);
+  return nonces.length === 0 ? undefined : { ...record, nonces };
+}
+
+/** At most {@link NONCES_KEPT} nonces, the newest; {@link EARLIER} first when any is gone. */
+export function boundNonces(nonces: readonly string[]): readonly string[] {
+  const named = nonces.filter((nonce) => nonce !== EARLIER);
+  const isCut = named.length < nonces.length || named.length > NONCES_KEPT;
+  const kept = named.slice(-NONCES_KEPT);
+  return isCut ? [EARLIER, ...kept] : kept;
+}
+
+/**
+ * The larger version. One that is missing (upstream wrote the record) makes the result missing: what is unknown may be newer, and
+ * R2 must not judge it. Versions that can't be compared: the newer admission's.
+ */
+function laterVersion(older: string | undefined, newer: string | undefined): string | undefined {
+  if (older === undefined || newer === undefined) return undefined;
+  if (!isComparableVersion(older) || !isComparableVersion(newer)) return newer;
+  return compareVersions(older, newer) > 0 ? older : newer;
+}
+
+function laterGeneration(a: number | undefined, b: number | undefined): number | undefined {
+  if (a === undefined || b === undefined) return a ?? b;
+  return Math.max(a, b);
+}
+
+/** True when the pod's deletion, by whatever way, has been paid for and is still subtracted (design 6, "the same UID again"). */
+export function isDeletionPaid(reservation: Reservation): boolean {
+  if (reservation.weight !== 1) return false;
+  return reservation.records.get("DELETE")?.paid === true || reservation.records.get("EVICT")?.paid === true;
+}
+
+/** The operations in a fixed order, for output that does not depend on the order of writing. */
+export function orderedRecords(reservation: Reservation): readonly (readonly [Operation, ReservationRecord])[] {
+  const entries: [Operation, ReservationRecord][] = [];
+  for (const operation of OPERATIONS) {
+    const record = reservation.records.get(operation);
+    if (record !== undefined) entries.push([operation, record]);
+  }
+  return entries;
+}

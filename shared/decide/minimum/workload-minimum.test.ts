@@ -1,0 +1,135 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { disruptionMinimum, needsExpectedCount } from "./budget-minimum.ts";
+import { INT32_MAX, type IntOrPercent } from "./deployment-minimum.ts";
+import { daemonSetMinimum, scaledMinimum, statefulSetMinimum } from "./workload-minimum.ts";
+
+describe("a StatefulSet", () => {
+  test.each<[string, Parameters<typeof statefulSetMinimum>[0], number]>([
+    ["default", { replicas: 5 }, 4],
+    ["without replicas: one", {}, 0],
+    ["scaled to zero", { replicas: 0 }, 0],
+    ["a number", { replicas: 5, maxUnavailable: 2 }, 3],
+    ["a percentage is rounded down", { replicas: 9, maxUnavailable: "25%" }, 7],
+    ["but at least 1", { replicas: 3, maxUnavailable: "10%" }, 2],
+    ["more than there are", { replicas: 3, maxUnavailable: 7 }, 0],
+    ["all", { replicas: 3, maxUnavailable: "100%" }, 0],
+    ["a partition", { replicas: 5, partition: 3 }, 4],
+    ["a partition that holds the rollout", { replicas: 5, partition: 5, maxUnavailable: 2 }, 3],
+    ["OnDelete", { replicas: 5, strategy: "OnDelete", maxUnavailable: 3 }, 4],
+    ["unreadable", { replicas: 5, maxUnavailable: "many" }, 4],
+  ])("%s", (_, rollout, expected) => {
+    expect(statefulSetMinimum(rollout).minAvailable).toBe(expected);
+  });
+
+  test("says how in words", () => {
+    expect(statefulSetMinimum({ replicas: 9, maxUnavailable: "25%", partition: 4 }).derivation).toBe(
+      "replicas 9 - maxUnavailable 2 (25% rounded down); partition 4 changes which pods are updated, not how many may be down = minAvailable 7",
+    );
+  });
+});
+
+describe("a DaemonSet", () => {
+  test.each<[string, Parameters<typeof daemonSetMinimum>[0], number]>([
+    ["default", { desiredNumberScheduled: 5 }, 4],
+    ["no node yet", {}, 0],
+    ["a percentage is rounded up", { desiredNumberScheduled: 9, maxUnavailable: "25%" }, 6],
+    ["surge", { desiredNumberScheduled: 5, maxUnavailable: 0, maxSurge: 1 }, 5],
+    ["neither", { desiredNumberScheduled: 5, maxUnavailable: 0 }, 4],
+    ["more than there are", { desiredNumberScheduled: 2, maxUnavailable: 7 }, 0],
+    ["OnDelete", { desiredNumberScheduled: 5, strategy: "OnDelete" }, 4],
+    ["unreadable", { desiredNumberScheduled: 5, maxUnavailable: "many" }, 5],
+  ])("%s", (_, rollout, expected) => {
+    expect(daemonSetMinimum(rollout).minAvailable).toBe(expected);
+  });
+});
+
+describe("a workload whose controller is not known", () => {
+  test.each<[number, IntOrPercent, number]>([
+    [10, "25%", 8],
+    [1, "25%", 0],
+    [3, 0, 3],
+    [3, 5, 0],
+    [0, "25%", 0],
+    [3, "odd", 3],
+  ])("%d replicas, %s unavailable", (replicas, maxUnavailable, expected) => {
+    expect(scaledMinimum(replicas, maxUnavailable).minAvailable).toBe(expected);
+  });
+});
+
+describe("a budget", () => {
+  test.each<[string, Parameters<typeof disruptionMinimum>[0], number, number | undefined]>([
+    ["minAvailable in pods", { minAvailable: 3 }, 0, 3],
+    ["minAvailable as a percentage, rounded up", { minAvailable: "50%" }, 7, 4],
+    ["maxUnavailable", { maxUnavailable: 2 }, 7, 5],
+    ["maxUnavailable as a percentage, rounded up", { maxUnavailable: "10%" }, 7, 6],
+    ["more unavailable than there are", { maxUnavailable: 9 }, 7, 0],
+    ["both: maxUnavailable counts", { minAvailable: 7, maxUnavailable: 2 }, 7, 5],
+    ["neither", {}, 7, 0],
+    ["unreadable", { maxUnavailable: "many" }, 7, undefined],
+    ["unreadable minAvailable", { minAvailable: "many" }, 7, undefined],
+  ])("%s", (_, limits, expected, minimum) => {
+    expect(disruptionMinimum(limits, expected, "")?.minAvailable).toBe(minimum);
+  });
+
+  test("needs to know how many pods there should be, unless it says itself how many are to stay", () => {
+    expect(needsExpectedCount({ minAvailable: 3 })).toBe(false);
+    expect(needsExpectedCount({ minAvailable: "3%" })).toBe(true);
+    expect(needsExpectedCount({ maxUnavailable: 3 })).toBe(true);
+    expect(needsExpectedCount({})).toBe(false);
+  });
+});
+
+const limit = fc.oneof(
+  fc.integer({ min: -5, max: INT32_MAX }),
+  fc.integer({ min: 0, max: 200 }).map((percent) => `${percent}%`),
+  fc.constantFrom("", "%", "1.5%", "many"),
+);
+const some = fc.option(limit, { nil: undefined });
+const replicas = fc.oneof(fc.nat(200), fc.nat(INT32_MAX));
+
+test("whatever is asked for, the minimum is a count that an int32 holds, said in its derivation", () => {
+  fc.assert(
+    fc.property(replicas, some, some, fc.nat(9), (total, a, b, partition) => {
+      const minima = [
+        statefulSetMinimum({ replicas: total, maxUnavailable: a, partition }),
+        daemonSetMinimum({ desiredNumberScheduled: total, maxUnavailable: a, maxSurge: b }),
+        scaledMinimum(total, a ?? "25%"),
+        disruptionMinimum({ minAvailable: a, maxUnavailable: b }, total, ""),
+      ];
+      for (const minimum of minima) {
+        if (minimum === undefined) continue;
+        const { minAvailable, derivation } = minimum;
+        expect(Number.isInteger(minAvailable) && minAvailable >= 0 && minAvailable <= INT32_MAX).toBe(true);
+        expect(derivation).toContain(`minAvailable ${minAvailable}`);
+      }
+    }),
+  );
+});
+
+test("a StatefulSet and a workload of an unknown controller can always be disrupted, and never promise more than there is", () => {
+  const percentage = fc.integer({ min: 0, max: 100 }).map((percent) => `${percent}%`);
+  fc.assert(
+    fc.property(fc.integer({ min: 1, max: 5000 }), percentage, (total, maxUnavailable) => {
+      for (const { minAvailable } of [
+        statefulSetMinimum({ replicas: total, maxUnavailable }),
+        scaledMinimum(total, maxUnavailable),
+      ]) {
+        expect(minAvailable).toBeLessThan(total);
+      }
+    }),
+  );
+});
+
+test("more replicas never require fewer pods", () => {
+  fc.assert(
+    fc.property(fc.nat(3000), some, some, (total, a, b) => {
+      const at = (count: number): (number | undefined)[] => [
+        statefulSetMinimum({ replicas: count, maxUnavailable: a }).minAvailable,
+        disruptionMinimum({ minAvailable: a, maxUnavailable: b }, count, "")?.minAvailable,
+      ];
+      const [before, after] = [at(total), at(total + 1)];
+      for (const [index, minimum] of before.entries()) expect(after[index] ?? 0).toBeGreaterThanOrEqual(minimum ?? 0);
+    }),
+  );
+});

@@ -1,0 +1,274 @@
+import { describe, expect, test } from "vitest";
+import {
+  type AccountOptions,
+  account,
+  makeCell,
+  makePod,
+  makeSpec,
+  NOW_MS,
+  SETTLE_MS,
+} from "../../../test/support/decide/fixtures.ts";
+import {
+  listed,
+  makeBucket,
+  makeForeignBucket,
+  packed,
+  settledLine,
+} from "../../../test/support/decide/settling-fixtures.ts";
+import type { Pod } from "../../schema/pod.ts";
+import type { Bucket, CellStatus } from "../../schema/podprotector.ts";
+import { formatMs } from "../time.ts";
+import { SeenTimes } from "./first-seen.ts";
+
+describe("fences (design 5.2, 5.4)", () => {
+  const pods = [makePod("x"), makePod("y")];
+  const cases: [string, Partial<CellStatus["aggregation"] & object>, string, number, string | undefined][] = [
+    ["newer than what is stored", { resourceVersion: "1000" }, "1001", 0, undefined],
+    ["as new", { resourceVersion: "1000" }, "1000", 0, undefined],
+    ["older", { resourceVersion: "1000" }, "999", 0, "StalePosition"],
+    ["older as a number, newer as a text", { resourceVersion: "1000" }, "99", 0, "StalePosition"],
+    ["one shard older", { resourceVersion: "1000,2000" }, "1500,1999", 0, "StalePosition"],
+    ["every shard as new", { resourceVersion: "1000,2000" }, "1500,2000", 0, undefined],
+    ["more shards than before, all newer than the newest", { resourceVersion: "1000" }, "1000,1001", 0, undefined],
+    ["more shards than before, one older", { resourceVersion: "1000,2000" }, "2000,2000,1999", 0, "StalePosition"],
+    ["versions that can't be compared", { resourceVersion: "abc" }, "99", 0, undefined],
+    ["an epoch that was not adopted", { resourceVersion: "1000", epoch: 3 }, "2000", 2, "StaleEpoch"],
+    ["an epoch that was adopted", { resourceVersion: "1000", epoch: 3 }, "2000", 3, undefined],
+  ];
+  test.each(cases)("%s", (_, aggregation, position, adoptedEpoch, expected) => {
+    const stored = makeCell("a", 9, [makeBucket()], aggregation);
+    const result = account({ stored, pods, position, adoptedEpoch });
+    expect(result.refused).toBe(expected);
+    expect(result.write).toBe(expected === undefined);
+  });
+
+  test("a raised epoch lets the position go back", () => {
+    const stored = makeCell("a", 9, [], { resourceVersion: "1000" });
+    const history = { lost: "CellRestored" as const, epoch: 1, hold: "CellRestored/t" };
+    const result = account({ stored, pods, position: "500", history, adoptedEpoch: 1 });
+    expect(result.refused).toBeUndefined();
+    expect(result.entry.aggregation).toMatchObject({ resourceVersion: "500", epoch: 1, hold: "CellRestored/t" });
+  });
+});
+
+describe("hold (design 5.4)", () => {
+  test("ends with a LIST of a settle period after first sight that the snapshot has reached, and a new one starts it again", () => {
+    const seen = new SeenTimes();
+    const at = (monotonicMs: number, hold: string, sentMs: number): string | undefined =>
+      account({ stored: makeCell("a", 0, [], { hold }), seen, monotonicMs, evidence: listed(sentMs) }).entry.aggregation
+        ?.hold;
+    expect(at(0, "Gone/1", 0)).toBe("Gone/1");
+    expect(at(70_000, "Gone/2", 70_000)).toBe("Gone/2");
+    expect(at(80_000, "Gone/2", SETTLE_MS)).toBe("Gone/2");
+    expect(at(150_000, "Gone/2", 70_000 + SETTLE_MS - 1)).toBe("Gone/2");
+    expect(at(150_000, "Gone/2", 70_000 + SETTLE_MS)).toBeUndefined();
+  });
+
+  test("asks for evidence", () => {
+    const { wants } = account({ stored: makeCell("a", 0, [], { hold: "Gone/1" }), monotonicMs: 5 });
+    expect(wants).toMatchObject({ evidenceAtMs: 5 + SETTLE_MS, listAtMs: 5 + SETTLE_MS });
+  });
+});
+
+describe("what is wanted", () => {
+  test("nothing when nothing waits", () => {
+    expect(account({ pods: [makePod("x")] }).wants).toEqual({
+      evidenceAtMs: undefined,
+      listAtMs: undefined,
+      records: [],
+    });
+  });
+
+  test("a GET or a LIST for a pod that is alive, from a settle period after its newest admission on", () => {
+    const seen = new SeenTimes();
+    const pods = [makePod("x")];
+    account({ stored: makeCell("a", 1, [makeBucket()]), pods, seen, monotonicMs: 10 });
+    const { wants } = account({
+      stored: makeCell("a", 1, packed([makeBucket({ nonce: "n,m" })])),
+      pods,
+      seen,
+      monotonicMs: 30,
+    });
+    const record = {
+      uid: "uid-x",
+      podName: "x",
+      operation: "DELETE",
+      firstSeenMs: 10,
+      dueMs: 30 + SETTLE_MS,
+      needsList: false,
+    };
+    expect(wants).toEqual({ evidenceAtMs: 30 + SETTLE_MS, listAtMs: undefined, records: [record] });
+  });
+
+  test("a LIST at once for a pod that is absent and of which no version is known", () => {
+    const { wants } = account({ stored: makeCell("a", 1, [makeForeignBucket()]), monotonicMs: 7 });
+    expect(wants).toMatchObject({ evidenceAtMs: 8, listAtMs: 8 });
+  });
+});
+
+describe("when to write", () => {
+  const spec = makeSpec();
+  const pods = [makePod("x")];
+  const reasons = (options: AccountOptions): readonly string[] => account({ pods, ...options }).reasons;
+
+  test.each<[string, AccountOptions, string[]]>([
+    ["nothing changed, though the position moved", { stored: makeCell("a", 1), position: "2000" }, []],
+    ["first count", { stored: undefined }, ["New", "Counts"]],
+    ["first count of nothing", { stored: undefined, pods: [] }, ["Empty"]],
+    ["another count", { stored: makeCell("a", 2) }, ["Counts"]],
+    [
+      "a count that upstream leaves out when it is 0",
+      { stored: makeCell("a", 0, [], { readyReplicas: undefined }), pods: [] },
+      [],
+    ],
+    ["a weight", { stored: makeCell("a", 1, [makeBucket({ counter: 0 })]) }, ["Weights"]],
+    ["a settled record", { stored: makeCell("a", 1, [makeBucket({ podUID: "gone" })]) }, ["Settled"]],
+    ["another spec", { stored: makeCell("a", 1, [], { specHash: "other" }) }, ["Spec"]],
+    ["a heartbeat", { stored: makeCell("a", 1), isHeartbeatDue: true }, ["Heartbeat"]],
+    [
+      "a new hold",
+      { stored: makeCell("a", 1), history: { lost: "Gone", epoch: 1, hold: "Gone/1" }, adoptedEpoch: 1 },
+      ["Epoch", "Hold"],
+    ],
+  ])("%s", (_, options, expected) => {
+    const stored =
+      options.stored === undefined ? undefined : (JSON.parse(JSON.stringify(options.stored)) as CellStatus);
+    expect(reasons({ ...options, stored })).toEqual(expected);
+  });
+
+  test("what webhooks judge maturity by", () => {
+    const young = makeSpec({ minReadySeconds: 60 });
+    const cell = (available: number, cutoffMs: number, resourceVersion = "1000"): CellStatus =>
+      makeCell(
+        "a",
+        available,
+        [],
+        {
+          totalReplicas: 2,
+          readyReplicas: 2,
+          scheduledReplicas: 2,
+          runningReplicas: 2,
+          maturityCutoff: formatMs(cutoffMs),
+          resourceVersion,
+        },
+        young,
+      );
+    const [old, middle, fresh] = [
+      makePod("x"),
+      makePod("y", { readyForSeconds: 100 }),
+      makePod("z", { readyForSeconds: 5 }),
+    ];
+    const at = (stored: CellStatus, pods: Pod[]): readonly string[] =>
+      reasons({ stored, pods, spec: young, position: "2000" });
+    expect(at(cell(1, NOW_MS - 60_000), [old, fresh])).toEqual([]);
+    expect(at(cell(1, NOW_MS - 600_000), [old, fresh])).toEqual([]);
+    // The number has stayed, because one pod matured while another went.
+    expect(at(cell(1, NOW_MS - 150_000), [middle, fresh])).toEqual(["Maturity"]);
+    // An immature pod has a version that the published position does not know.
+    expect(at(cell(1, NOW_MS - 60_000, "99"), [old, fresh])).toEqual(["Maturity"]);
+  });
+
+  test("an immature pod that a shard which is behind does not know yet is waited for, and published once", () => {
+    const young = makeSpec({ minReadySeconds: 60 });
+    const pods = [makePod("x", { readyForSeconds: 5, resourceVersion: "150" })];
+    const first = account({ stored: makeCell("a", 1, [], {}, young), pods, spec: young, position: "1000,100" });
+    const options = { stored: first.entry, pods, spec: young };
+    const behind = account({ ...options, position: "1000,149" });
+    expect([behind.reasons, behind.awaitsPosition]).toEqual([[], true]);
+    const known = account({ ...options, position: "1000,150" });
+    expect([known.reasons, known.awaitsPosition]).toEqual([["Maturity"], false]);
+    const published = account({ ...options, stored: known.entry, position: "1000,150" });
+    expect([published.reasons, published.awaitsPosition]).toEqual([[], false]);
+  });
+
+  test("accounting for what was accounted for changes nothing", () => {
+    const buckets = [
+      makeBucket(),
+      makeBucket({ podUID: "gone", podName: "gone", podResourceVersion: "9000" }),
+      makeForeignBucket({ podUID: "uid-y" }),
+    ];
+    const options = { pods: [makePod("x"), makePod("y", { readyForSeconds: undefined })], spec };
+    const first = account({ ...options, stored: makeCell("a", 7, buckets) });
+    expect(first.write).toBe(true);
+    const second = account({ ...options, stored: first.entry });
+    expect(second.reasons).toEqual([]);
+    expect(second.entry).toEqual(first.entry);
+  });
+});
+
+describe("the entry", () => {
+  test("says counts, position, spec, epoch and times, and keeps what it does not know", () => {
+    const stored = { ...makeCell("a", 1, [], { extra: 1 }), note: "kept", admissionHistory: { buckets: [], more: 2 } };
+    const pods = [
+      makePod("x"),
+      makePod("y", { phase: "Pending", readyForSeconds: undefined, scheduled: false }),
+      makePod("z", { terminating: true }),
+    ];
+    const { entry } = account({ stored, pods, position: "1234", nowMs: NOW_MS, lastEventMs: NOW_MS - 5 });
+    expect(entry).toMatchObject({
+      note: "kept",
+      admissionHistory: { more: 2 },
+      aggregation: {
+        extra: 1,
+        totalReplicas: 2,
+        availableReplicas: 1,
+        readyReplicas: 1,
+        scheduledReplicas: 1,
+        runningReplicas: 1,
+        resourceVersion: "1234",
+        epoch: 0,
+        heartbeatTime: formatMs(NOW_MS),
+        lastEventTime: formatMs(NOW_MS - 5),
+      },
+    });
+    expect(entry.aggregation?.maturityCutoff).toBeUndefined();
+  });
+
+  test("publishes the maturity cutoff in whole seconds, and when the next pod matures", () => {
+    const spec = makeSpec({ minReadySeconds: 60 });
+    const result = account({
+      spec,
+      pods: [makePod("x", { readyForSeconds: 40 }), makePod("y", { readyForSeconds: 50 })],
+      nowMs: NOW_MS + 999,
+    });
+    expect(result.entry.aggregation).toMatchObject({
+      maturityCutoff: formatMs(NOW_MS - 60_000),
+      availableReplicas: 0,
+      readyReplicas: 2,
+    });
+    expect(result.nextMaturityMs).toBe(NOW_MS + 10_000);
+  });
+});
+
+describe("upstream's algorithms (design 5.6)", () => {
+  const at = (offsetMs: number, rest: Partial<Bucket> = {}): Bucket =>
+    makeBucket({ startTime: formatMs(NOW_MS + offsetMs), ...rest });
+  const cases: [string, Bucket, string][] = [
+    ["a bucket from before the last event", at(-1), "DELETE Clock"],
+    ["a bucket from the moment of the last event", at(0), "keep DELETE w=1"],
+    ["a bucket from after the last event", at(1), "keep DELETE w=1"],
+    [
+      "a range that ended before",
+      { startTime: formatMs(NOW_MS - 9), endTime: formatMs(NOW_MS - 1), counter: 3 },
+      "Clock",
+    ],
+    [
+      "a range that ends after",
+      { startTime: formatMs(NOW_MS - 9), endTime: formatMs(NOW_MS), counter: 3 },
+      "keep range 3",
+    ],
+  ];
+  test.each(cases)("%s", (_, one, expected) => {
+    for (const algorithm of ["clock", "status"] as const) {
+      expect(settledLine(account({ algorithm, stored: makeCell("a", 1, [one]), pods: [makePod("x")] }))).toBe(expected);
+    }
+  });
+
+  test("publish nothing that an upstream webhook would drop, and leave weights alone", () => {
+    const result = account({ algorithm: "clock", stored: makeCell("a", 0, [at(1)]) });
+    expect(result.entry.aggregation).not.toHaveProperty("resourceVersion");
+    expect(result.entry.aggregation).not.toHaveProperty("specHash");
+    expect(settledLine(result)).toBe("keep DELETE w=1");
+    expect(account({ algorithm: "clock", stored: result.entry }).write).toBe(false);
+  });
+});

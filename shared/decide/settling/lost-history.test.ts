@@ -1,0 +1,127 @@
+import { describe, expect, test } from "vitest";
+import { makeCell } from "../../../test/support/decide/fixtures.ts";
+import type { CellStatus } from "../../schema/podprotector.ts";
+import { type HistoryInput, judgeHistory, type KnownEntry } from "./lost-history.ts";
+
+const KNOWN: KnownEntry = {
+  protectorUID: "p1",
+  protectorVersion: "5000",
+  wasCounted: true,
+  epoch: 2,
+  position: "1000",
+};
+
+function judge(stored: CellStatus | undefined, rest: Partial<HistoryInput> = {}): ReturnType<typeof judgeHistory> {
+  return judgeHistory({
+    protectorUID: "p1",
+    protectorVersion: "5001",
+    stored,
+    known: KNOWN,
+    isMarkedRestored: false,
+    incident: undefined,
+    token: "t",
+    ...rest,
+  });
+}
+
+const cell = (aggregation: Record<string, unknown> = {}): CellStatus =>
+  JSON.parse(JSON.stringify(makeCell("a", 3, [], { epoch: 2, ...aggregation }))) as CellStatus;
+const uncounted: CellStatus = { cellID: "a", admissionHistory: { buckets: [] } };
+const strange = { known: undefined };
+
+describe("lost history (design 5.4)", () => {
+  const cases: [string, CellStatus | undefined, Partial<HistoryInput>, string | undefined][] = [
+    ["as it was written", cell(), {}, undefined],
+    ["further than it was written", cell({ resourceVersion: "1001" }), {}, undefined],
+    ["another epoch, raised by a new leader", cell({ epoch: 3, resourceVersion: "900" }), {}, undefined],
+    ["position went back", cell({ resourceVersion: "999" }), {}, "Behind"],
+    [
+      "one shard's position went back",
+      cell({ resourceVersion: "2000,999" }),
+      { known: { ...KNOWN, position: "1000,1000" } },
+      "Behind",
+    ],
+    ["epoch went back", cell({ epoch: 1, resourceVersion: "2000" }), {}, "Behind"],
+    ["the protector's version went back, the entry did not", cell(), { protectorVersion: "4999" }, "Behind"],
+    ["the entry is gone", undefined, {}, "Gone"],
+    ["the entry is there without its counts", uncounted, {}, "Gone"],
+    [
+      "the position is gone",
+      cell({ resourceVersion: undefined, specHash: undefined, epoch: undefined }),
+      { known: { ...KNOWN, epoch: 0 } },
+      "NoPosition",
+    ],
+    [
+      "position and epoch are gone",
+      cell({ resourceVersion: undefined, specHash: undefined, epoch: undefined }),
+      {},
+      "Behind",
+    ],
+    ["another protector of the same name", cell(), { protectorUID: "p2" }, "Recreated"],
+    ["another protector, nobody has counted it", undefined, { protectorUID: "p2" }, "Recreated"],
+    ["first met, counted by an earlier leader", cell(), strange, undefined],
+    [
+      "first met, counted by an upstream aggregator",
+      cell({ resourceVersion: undefined, epoch: undefined }),
+      strange,
+      "NoPosition",
+    ],
+    ["first met, nobody ever counted it", undefined, strange, undefined],
+    ["first met, an entry that only a webhook wrote", uncounted, strange, undefined],
+    [
+      "nobody ever counted it, as before",
+      undefined,
+      { known: { ...KNOWN, wasCounted: false, epoch: 0, position: undefined } },
+      undefined,
+    ],
+    ["first met, made again from a copy", uncounted, { ...strange, isMarkedRestored: true }, "Restored"],
+    ["made again from a copy, and counted since", cell(), { ...strange, isMarkedRestored: true }, undefined],
+    [
+      "first met, the entry was removed and left its epoch",
+      { cellID: "a", aggregation: { totalReplicas: 0, availableReplicas: 0, epoch: 7 } },
+      strange,
+      "CellRemoved",
+    ],
+    ["the core is older than it was seen", cell(), { incident: { id: "i", reason: "CoreRestored" } }, "CoreRestored"],
+    ["the cell went back", cell(), { incident: { id: "i", reason: "CellRestored" } }, "CellRestored"],
+    [
+      "an incident that was answered",
+      cell(),
+      { incident: { id: "i", reason: "CellRestored" }, known: { ...KNOWN, incidentID: "i" } },
+      undefined,
+    ],
+    [
+      "an incident, and nobody ever counted this",
+      undefined,
+      { ...strange, incident: { id: "i", reason: "CellRestored" } },
+      undefined,
+    ],
+  ];
+  test.each(cases)("%s", (_, stored, input, lost) => {
+    const verdict = judge(stored, input);
+    expect(verdict.lost).toBe(lost);
+    if (lost === undefined) expect(verdict.hold).toBeUndefined();
+    else expect(verdict.hold).toBe(`${lost}/t`);
+  });
+
+  test("the epoch rises above every one that is known", () => {
+    expect(judge(cell({ epoch: 1 })).epoch).toBe(3);
+    expect(judge(cell({ epoch: 9 }), { protectorUID: "p2" }).epoch).toBe(10);
+    const left: CellStatus = { cellID: "a", aggregation: { totalReplicas: 0, availableReplicas: 0, epoch: 40 } };
+    expect(judge(left, strange).epoch).toBe(41);
+    expect(judge(cell()).epoch).toBe(2);
+  });
+
+  test("a hold that is stored is kept, another loss replaces it", () => {
+    expect(judge(cell({ hold: "Gone/old" })).hold).toBe("Gone/old");
+    expect(judge(cell({ hold: "Gone/old", resourceVersion: "1" })).hold).toBe("Behind/t");
+  });
+
+  test("a webhook's hold on an entry that nobody has counted is kept as it is", () => {
+    const held: CellStatus = {
+      cellID: "a",
+      aggregation: { totalReplicas: 0, availableReplicas: 0, hold: "WentBack/w" },
+    };
+    expect(judge(held, strange)).toEqual({ lost: undefined, epoch: 0, hold: "WentBack/w" });
+  });
+});

@@ -1,0 +1,68 @@
+/**
+ * What the update trigger leaves in its dummy pod, so that a restore of the cell's etcd shows even when everybody comes late (design
+ * 5.4): a counter, and its lineage, which says where each process that counted began. After a restore the counter soon passes where it
+ * was; but whoever counts on from the older state begins a segment at a number that others have seen before.
+ */
+import { UPDATE_TRIGGER_COUNTER_ANNOTATION, UPDATE_TRIGGER_LINEAGE_ANNOTATION } from "../../schema/annotations.ts";
+
+/** One process counted from `from` on. */
+export interface Segment {
+  readonly from: number;
+  readonly token: string;
+}
+
+export interface TriggerMark {
+  /** How often the pod was patched, over all of its lives. */
+  readonly counter: number;
+  /** Oldest first, at most {@link MAX_SEGMENTS}; empty where another component counts. */
+  readonly lineage: readonly Segment[];
+}
+
+/** Older ones are dropped; who has missed this many beginnings can't tell what happened, and expects the worst. */
+export const MAX_SEGMENTS = 16;
+
+const COUNT = /^[0-9]{1,15}$/;
+const SEGMENT = /^([0-9]{1,15}):([A-Za-z0-9_-]{1,32})$/;
+
+/** The mark in a pod's annotations; undefined where there is no counter. A lineage that can't be read counts as none. */
+export function parseTriggerMark(annotations: Readonly<Record<string, string>> | undefined): TriggerMark | undefined {
+  const counter = annotations?.[UPDATE_TRIGGER_COUNTER_ANNOTATION];
+  if (counter === undefined || !COUNT.test(counter)) return undefined;
+  const segments = (annotations?.[UPDATE_TRIGGER_LINEAGE_ANNOTATION] ?? "").split(",").map(parseSegment);
+  return { counter: Number(counter), lineage: segments.filter((segment) => segment !== undefined) };
+}
+
+function parseSegment(text: string): Segment | undefined {
+  const [, from, token] = SEGMENT.exec(text) ?? [];
+  return from === undefined || token === undefined ? undefined : { from: Number(from), token };
+}
+
+/** The annotations of a mark. */
+export function formatTriggerMark({ counter, lineage }: TriggerMark): Record<string, string> {
+  return {
+    [UPDATE_TRIGGER_COUNTER_ANNOTATION]: String(counter),
+    [UPDATE_TRIGGER_LINEAGE_ANNOTATION]: lineage.map(({ from, token }) => `${from}:${token}`).join(","),
+  };
+}
+
+/** The mark that the process of this token writes after `stored`. */
+export function nextTriggerMark({ counter, lineage }: TriggerMark, token: string): TriggerMark {
+  const next = counter + 1;
+  if (lineage.at(-1)?.token === token) return { counter: next, lineage };
+  return { counter: next, lineage: [...lineage, { from: next, token }].slice(-MAX_SEGMENTS) };
+}
+
+/**
+ * True when `found` does not follow from `known`, which was seen before: the store was restored to an older state. A pod that was
+ * deleted and made anew, by a process that knew nothing of the one before, begins later than anything known and is no restore.
+ */
+export function isForked(known: TriggerMark, found: TriggerMark): boolean {
+  if (found.counter < known.counter) return true;
+  const last = known.lineage.at(-1);
+  const [first] = found.lineage;
+  if (last === undefined || first === undefined) return false;
+  const index = found.lineage.findIndex(({ from, token }) => from === last.from && token === last.token);
+  const successor = index < 0 ? first : found.lineage[index + 1];
+  if (successor !== undefined && successor.from <= known.counter) return true;
+  return index < 0 && found.lineage.length >= MAX_SEGMENTS;
+}

@@ -1,0 +1,128 @@
+import { describe, expect, test } from "vitest";
+import { makeCell, makeProtector, NOW_MS } from "../../../test/support/decide/fixtures.ts";
+import type { CellStatus, Condition, PodProtectorSpec } from "../../schema/podprotector.ts";
+import { parseProtector } from "../quota.ts";
+import { formatMs } from "../time.ts";
+import { isSuspensionOver, updateConditions } from "./conditions.ts";
+
+function conditionsOf(
+  cells: CellStatus[],
+  spec: Partial<PodProtectorSpec> = {},
+  previous?: readonly Condition[],
+  problems: readonly string[] = [],
+  nowMs = NOW_MS,
+): readonly Condition[] {
+  const state = parseProtector(makeProtector(cells, spec));
+  return updateConditions({ state, previous, generation: 4, nowMs, staleAfterMs: 60_000, problems });
+}
+
+function statuses(conditions: readonly Condition[]): Record<string, string> {
+  return Object.fromEntries(conditions.map(({ type, status }) => [type, status]));
+}
+
+const FINE = { Healthy: "True", DisruptionImpossible: "False", NoPodsMatched: "False", CellStale: "False" };
+
+describe("conditions", () => {
+  const cases: [string, CellStatus[], Partial<PodProtectorSpec>, Record<string, string>][] = [
+    ["more than enough", [makeCell("a", 3)], {}, FINE],
+    ["just enough", [makeCell("a", 2, [], { totalReplicas: 3 })], {}, FINE],
+    ["too few available", [makeCell("a", 1, [], { totalReplicas: 3 })], {}, { ...FINE, Healthy: "False" }],
+    ["as many promised as there are", [makeCell("a", 2)], {}, { ...FINE, DisruptionImpossible: "True" }],
+    [
+      "more promised than there are",
+      [makeCell("a", 1)],
+      {},
+      { ...FINE, Healthy: "False", DisruptionImpossible: "True" },
+    ],
+    ["nothing promised, nothing there", [makeCell("a", 0)], { minAvailable: 0 }, { ...FINE, NoPodsMatched: "True" }],
+    ["not counted", [], {}, { ...FINE, Healthy: "Unknown", NoPodsMatched: "Unknown" }],
+    ["one cell is not counted", [makeCell("a", 3), { cellID: "b" }], {}, { ...FINE, CellStale: "True" }],
+    [
+      "what is left of a removed cell",
+      [makeCell("a", 3), { cellID: "b", aggregation: { totalReplicas: 0, availableReplicas: 0, epoch: 0 } }],
+      {},
+      FINE,
+    ],
+    ["on hold", [makeCell("a", 3, [], { hold: "Gone/1" })], {}, { ...FINE, CellStale: "True" }],
+    ["another spec", [makeCell("a", 3, [], { specHash: "other" })], {}, { ...FINE, CellStale: "True" }],
+    ["heartbeat in time", [makeCell("a", 3, [], { heartbeatTime: formatMs(NOW_MS - 60_000) })], {}, FINE],
+    [
+      "heartbeat too old",
+      [makeCell("a", 3, [], { heartbeatTime: formatMs(NOW_MS - 60_001) })],
+      {},
+      { ...FINE, CellStale: "True" },
+    ],
+  ];
+  test.each(cases)("%s", (_, cells, spec, expected) => {
+    expect(statuses(conditionsOf(cells, spec))).toEqual(expected);
+  });
+
+  test("a selector that can't be read makes the protector unhealthy and says why", () => {
+    const [healthy] = conditionsOf([makeCell("a", 3)], {}, undefined, ["operator Gt of label app is unknown"]);
+    expect(healthy).toMatchObject({
+      status: "False",
+      reason: "InvalidSelector",
+      message: "operator Gt of label app is unknown",
+    });
+  });
+
+  test("however much is to be said, a message is one that the apiserver takes", () => {
+    const cells = Array.from({ length: 1024 }, (_, index) =>
+      makeCell(`${index}-${"c".repeat(248)}`, 3, [], { specHash: "before the edit" }),
+    );
+    const problems = Array.from({ length: 1024 }, (_, index) => `operator In of label ${index} has no values`);
+    const conditions = conditionsOf(cells, {}, undefined, problems);
+    for (const { message } of conditions) expect(message.length).toBeLessThan(32_768);
+    expect(conditions.find(({ type }) => type === "CellStale")?.message).toMatch(
+      /^0-c+: not counted .*; and 1004 more$/,
+    );
+  });
+
+  test("nothing new gives back the very same, so that nothing is written", () => {
+    const first = conditionsOf([makeCell("a", 3)]);
+    expect(conditionsOf([makeCell("a", 3)], {}, first, [], NOW_MS + 5000)).toBe(first);
+  });
+
+  test("a suspension shows with its end and its reason, ends by itself, and leaves a trace", () => {
+    const until = formatMs(NOW_MS + 1000);
+    const spec = { suspend: { enabled: true, until, reason: "moving" } };
+    const first = conditionsOf([makeCell("a", 3)], spec);
+    expect(first.at(-1)).toMatchObject({
+      type: "Suspended",
+      status: "True",
+      message: `Every disruption is admitted until ${until}: moving`,
+    });
+    const facts = parseProtector(makeProtector([], spec)).spec;
+    expect([NOW_MS, NOW_MS + 1000].map((nowMs) => isSuspensionOver(facts, first, nowMs))).toEqual([false, true]);
+    const second = conditionsOf([makeCell("a", 3)], spec, first, [], NOW_MS + 1000);
+    expect(second.at(-1)).toMatchObject({ type: "Suspended", status: "False", reason: "Expired" });
+    expect(isSuspensionOver(facts, second, NOW_MS + 2000)).toBe(false);
+    const third = conditionsOf([makeCell("a", 3)], {}, second, [], NOW_MS + 2000);
+    expect(third.at(-1)).toMatchObject({ type: "Suspended", status: "False", reason: "NotSuspended" });
+    const forever = conditionsOf([makeCell("a", 3)], { suspend: { enabled: true } });
+    expect(forever.at(-1)?.message).toBe("Every disruption is admitted until it is switched off");
+  });
+
+  test("the time of transition moves with the status only; unknown conditions are kept", () => {
+    const foreign: Condition = {
+      type: "Foreign",
+      status: "True",
+      reason: "R",
+      message: "m",
+      lastTransitionTime: formatMs(1),
+    };
+    const first = [...conditionsOf([makeCell("a", 3), { cellID: "b" }]), foreign];
+    const second = conditionsOf(
+      [makeCell("a", 1, [], { totalReplicas: 3 }), { cellID: "c" }],
+      {},
+      first,
+      [],
+      NOW_MS + 5000,
+    );
+    const timeOf = (type: string): string | undefined => second.find((one) => one.type === type)?.lastTransitionTime;
+    expect(timeOf("Healthy")).toBe(formatMs(NOW_MS + 5000));
+    expect(timeOf("CellStale")).toBe(formatMs(NOW_MS));
+    expect(second.find(({ type }) => type === "CellStale")?.message).toBe("c: not counted yet");
+    expect(second).toContain(foreign);
+  });
+});

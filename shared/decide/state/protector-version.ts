@@ -1,0 +1,36 @@
+import type { PodProtector } from "../../schema/podprotector.ts";
+import { type ProtectorState, parseProtector } from "../quota.ts";
+
+/** One version of a protector as this process received it, with the decision's view of it made when first needed. */
+export class ProtectorVersion {
+  readonly object: PodProtector;
+  /** Monotonic time at which it arrived here. */
+  readonly receivedMs: number;
+  /** Monotonic time at which the call was sent that returned it; undefined when it came by the watch. */
+  readonly sentMs: number | undefined;
+  #state: ProtectorState | undefined;
+
+  constructor(object: PodProtector, receivedMs: number, sentMs?: number) {
+    // What is only ever carried along would be most of the memory of 10,000 protectors.
+    this.object = { ...object, metadata: { ...object.metadata, managedFields: undefined } };
+    this.receivedMs = receivedMs;
+    this.sentMs = sentMs;
+  }
+
+  get uid(): string {
+    return this.object.metadata.uid;
+  }
+
+  get version(): string {
+    return this.object.metadata.resourceVersion;
+  }
+
+  get key(): string {
+    return `${this.object.metadata.namespace ?? ""}/${this.object.metadata.name}`;
+  }
+
+  get state(): ProtectorState {
+    this.#state ??= parseProtector(this.object);
+    return this.#state;
+  }
+}

@@ -1,0 +1,133 @@
+import { describe, expect, test } from "vitest";
+import { ApiClient } from "./api-client.ts";
+import { type ApiRequest, type ApiResponse, type Transport, TransportError } from "./transport.ts";
+
+class OneAnswer implements Transport {
+  readonly requests: ApiRequest[] = [];
+  readonly #answer: ApiResponse | TransportError;
+  constructor(answer: ApiResponse | TransportError) {
+    this.#answer = answer;
+  }
+  async request(request: ApiRequest): Promise<ApiResponse> {
+    this.requests.push(request);
+    if (this.#answer instanceof TransportError) throw this.#answer;
+    return this.#answer;
+  }
+  stream(): Promise<never> {
+    throw new Error("no streams here");
+  }
+  close(): void {}
+}
+
+const answer = (status: number, body: unknown = {}, headers: Record<string, string> = {}): ApiResponse => ({
+  status,
+  headers,
+  body: typeof body === "string" ? body : JSON.stringify(body),
+});
+const status = (code: number, rest: object = {}): object => ({ kind: "Status", code, message: `m${code}`, ...rest });
+const notFound = status(404, { reason: "NotFound", details: { name: "x", kind: "pods" } });
+const CALL = { timeoutMs: 1000 };
+
+const identity = { namespace: "ns", name: "a b", uid: "u1", resourceVersion: "7" };
+const protector = {
+  metadata: { namespace: "ns", name: "a b", uid: "u1", resourceVersion: "8" },
+  spec: { minAvailable: 1, minReadySeconds: 0, selector: {} },
+};
+const emptyStatus = {
+  cells: [],
+  summary: { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 },
+};
+
+describe("results", () => {
+  test.each([
+    ["200", answer(200, { a: 1 }), { kind: "ok", object: { a: 1 } }],
+    ["409", answer(409, status(409)), { kind: "conflict" }],
+    ["404 of the object", answer(404, notFound), { kind: "gone" }],
+    ["404 of the API", answer(404, "404 page not found"), { kind: "unavailable", sent: false, status: 404 }],
+    ["404 of something else", answer(404, status(404, { reason: "NotFound" })), { kind: "unavailable", sent: false }],
+    ["422", answer(422, status(422, { reason: "Invalid" })), { kind: "rejected", status: 422, reason: "Invalid" }],
+    ["403", answer(403, status(403, { reason: "Forbidden" })), { kind: "rejected", status: 403 }],
+    ["401", answer(401, status(401)), { kind: "unavailable", sent: false, status: 401 }],
+    [
+      "429 for a day",
+      answer(429, status(429), { "retry-after": "86400" }),
+      { kind: "unavailable", sent: false, retryAfterMs: 60_000 },
+    ],
+    [
+      "503 for ages",
+      answer(503, status(503, { details: { retryAfterSeconds: 1e300 } })),
+      { kind: "unavailable", retryAfterMs: 60_000 },
+    ],
+    ["429", answer(429, status(429), { "retry-after": "3" }), { kind: "unavailable", sent: false, retryAfterMs: 3000 }],
+    [
+      "429 of a webhook",
+      answer(429, status(429, { details: { retryAfterSeconds: 1 } })),
+      { kind: "unavailable", retryAfterMs: 1000 },
+    ],
+    ["500", answer(500, status(500)), { kind: "unavailable", sent: true, status: 500 }],
+    ["503 in HTML", answer(503, "<html>"), { kind: "unavailable", sent: true, status: 503 }],
+    ["200 that is no JSON", answer(200, "{"), { kind: "unavailable", sent: true, status: 200 }],
+    ["a lost connection", new TransportError("reset", true, "lost"), { kind: "unavailable", sent: true }],
+    ["no connection", new TransportError("refused", false, "none"), { kind: "unavailable", sent: false }],
+  ])("%s", async (_, given, expected) => {
+    const client = new ApiClient(new OneAnswer(given));
+    expect(await client.get("/x", (raw) => raw, CALL)).toMatchObject(expected);
+  });
+
+  test("an object that does not parse is no result, and says so", async () => {
+    const client = new ApiClient(new OneAnswer(answer(200, { spec: {} })));
+    expect(await client.getPodProtector("ns", "x", CALL)).toMatchObject({ kind: "unavailable", sent: true });
+  });
+});
+
+describe("requests", () => {
+  test("a status update is bound to uid and version, and holds nothing else", async () => {
+    const transport = new OneAnswer(answer(200, protector));
+    const result = await new ApiClient(transport).putPodProtectorStatus(identity, emptyStatus, CALL);
+    expect(result).toMatchObject({ kind: "ok", object: protector });
+    const [request] = transport.requests;
+    expect(request).toMatchObject({
+      method: "PUT",
+      path: "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/ns/podprotectors/a%20b/status",
+      timeoutMs: 1000,
+    });
+    expect(JSON.parse(request?.body ?? "")).toEqual({
+      apiVersion: "podseidon.kubewharf.io/v1alpha1",
+      kind: "PodProtector",
+      metadata: identity,
+      status: emptyStatus,
+    });
+  });
+
+  test("the position of a collection is a quorum LIST of one object", async () => {
+    const transport = new OneAnswer(answer(200, { metadata: { resourceVersion: "12" }, items: [{ a: 1 }] }));
+    const result = await new ApiClient(transport).listPosition("/api/v1/pods", CALL);
+    expect(result).toEqual({ kind: "ok", object: { version: "12", items: [{ a: 1 }] } });
+    expect(transport.requests[0]?.path).toBe("/api/v1/pods?limit=1");
+  });
+
+  test("pods are read live", async () => {
+    const transport = new OneAnswer(answer(200, { name: "p" }));
+    await new ApiClient(transport).getPod("ns", "p", (raw) => raw, CALL);
+    expect(transport.requests[0]?.path).toBe("/api/v1/namespaces/ns/pods/p");
+  });
+
+  test("half a character in a name is asked for like any other", async () => {
+    const transport = new OneAnswer(answer(404, notFound));
+    const result = await new ApiClient(transport).getPod("ns", "p\ud800", (raw) => raw, CALL);
+    expect(result.kind).toBe("gone");
+    expect(transport.requests[0]?.path).toBe("/api/v1/namespaces/ns/pods/p%EF%BF%BD");
+  });
+
+  test("dry runs, patches and preconditions", async () => {
+    const transport = new OneAnswer(answer(200));
+    const client = new ApiClient(transport);
+    await client.create("/things", { a: 1 }, (raw) => raw, { ...CALL, dryRun: true, fieldManager: "me" });
+    await client.patch("/things/x", "application/apply-patch+yaml", {}, (raw) => raw, { ...CALL, force: true });
+    await client.delete("/things/x", { ...CALL, preconditions: { uid: "u" }, gracePeriodSeconds: 0 });
+    const [created, patched, deleted] = transport.requests;
+    expect(created?.path).toBe("/things?dryRun=All&fieldManager=me");
+    expect([patched?.path, patched?.contentType]).toEqual(["/things/x?force=true", "application/apply-patch+yaml"]);
+    expect(JSON.parse(deleted?.body ?? "")).toMatchObject({ preconditions: { uid: "u" }, gracePeriodSeconds: 0 });
+  });
+});

@@ -1,0 +1,89 @@
+import { Agent as HttpAgent } from "node:http";
+import { Agent as HttpsAgent } from "node:https";
+import type { TlsMaterial } from "../credentials/cluster-access.ts";
+
+/** Idle connections are closed before the apiserver closes them (after 90 s or more), so that no request meets a closing one. */
+const IDLE_SOCKET_MS = 60_000;
+const TCP_KEEP_ALIVE_MS = 15_000;
+/** What the sockets of a pool are filed under. */
+const SERVER = "server";
+
+export interface PoolOptions {
+  readonly secure: boolean;
+  readonly maxRequestSockets: number;
+  readonly maxStreamSockets: number;
+}
+
+interface Pool {
+  readonly tls: TlsMaterial;
+  readonly requests: HttpAgent;
+  readonly streams: HttpAgent;
+}
+
+/**
+ * The connections to one apiserver: requests and streams have bounded pools of their own, so that watches never starve
+ * requests. When the TLS material changes, new connections use the new one and those in use end with their exchange.
+ */
+export class ConnectionPool {
+  readonly #options: PoolOptions;
+  #pool: Pool | undefined;
+
+  constructor(options: PoolOptions) {
+    this.#options = options;
+  }
+
+  /** The agent for an exchange with these credentials. */
+  agent(tls: TlsMaterial, kind: "requests" | "streams"): HttpAgent {
+    if (tls.agent !== undefined) return tls.agent;
+    if (this.#pool?.tls !== tls) {
+      const old = this.#pool;
+      this.#pool = this.#create(tls);
+      if (old !== undefined) retire(old);
+    }
+    return this.#pool[kind];
+  }
+
+  close(): void {
+    this.#pool?.requests.destroy();
+    this.#pool?.streams.destroy();
+    this.#pool = undefined;
+  }
+
+  #create(tls: TlsMaterial): Pool {
+    const { maxRequestSockets, maxStreamSockets } = this.#options;
+    return { tls, requests: this.#agent(tls, maxRequestSockets), streams: this.#agent(tls, maxStreamSockets) };
+  }
+
+  #agent(tls: TlsMaterial, maxSockets: number): HttpAgent {
+    const pooled = {
+      keepAlive: true,
+      keepAliveMsecs: TCP_KEEP_ALIVE_MS,
+      timeout: IDLE_SOCKET_MS,
+      maxSockets,
+      maxFreeSockets: maxSockets,
+      scheduling: "lifo" as const,
+    };
+    if (!this.#options.secure) return new HttpAgent(pooled);
+    const agent = new HttpsAgent({
+      ...pooled,
+      ...(tls.ca === undefined ? {} : { ca: tls.ca }),
+      ...(tls.cert === undefined ? {} : { cert: tls.cert }),
+      ...(tls.key === undefined ? {} : { key: tls.key }),
+      ...(tls.serverName === undefined ? {} : { servername: tls.serverName }),
+      rejectUnauthorized: !tls.skipVerification,
+      minVersion: "TLSv1.2",
+      ALPNProtocols: ["http/1.1"],
+    });
+    // One server and one identity: Node's own name holds the whole certificates, and is put together three times for each call.
+    agent.getName = () => SERVER;
+    return agent;
+  }
+}
+
+/** Idle connections go now, those in use when their exchange ends. */
+function retire(pool: Pool): void {
+  for (const agent of [pool.requests, pool.streams]) {
+    agent.maxFreeSockets = 0;
+    for (const sockets of Object.values(agent.freeSockets)) for (const socket of sockets ?? []) socket.destroy();
+  }
+}

@@ -1,0 +1,411 @@
+import { once } from "node:events";
+import type { IncomingMessage, RequestListener, ServerResponse } from "node:http";
+import { createServer as createHttpsServer, type Server } from "node:https";
+import { type AddressInfo, createServer as createTcpServer, type Socket } from "node:net";
+import { afterEach, beforeAll, describe, expect, test } from "vitest";
+import { createCertificateAuthority, issueCertificate, type KeyAndCertificate } from "../../certificates/x509.ts";
+import { systemPorts } from "../../runtime/system-ports.ts";
+import type { ClusterAccess, Credentials, TlsMaterial } from "../credentials/cluster-access.ts";
+import { createHttpsTransport, type HttpsTransportOptions } from "./https-transport.ts";
+import { type Transport, TransportError } from "./transport.ts";
+
+const VALID = { notBeforeMs: 0, notAfterMs: Date.UTC(2100, 0, 1) };
+const SECRET = "token-that-must-not-show";
+
+let authority: KeyAndCertificate;
+let otherAuthority: KeyAndCertificate;
+let serving: KeyAndCertificate;
+beforeAll(() => {
+  authority = createCertificateAuthority({ ...VALID, commonName: "test" });
+  otherAuthority = createCertificateAuthority({ ...VALID, commonName: "other" });
+  serving = issueCertificate(authority, {
+    ...VALID,
+    commonName: "apiserver",
+    ipAddresses: ["127.0.0.1"],
+    usages: ["server"],
+  });
+});
+
+const cleanups: (() => void)[] = [];
+afterEach(() => {
+  for (const clean of cleanups.splice(0).reverse()) clean();
+});
+
+interface Rig {
+  readonly transport: Transport;
+  readonly sockets: Set<Socket>;
+  readonly seen: { authorization: string | undefined; url: string | undefined }[];
+  credentials: Credentials;
+  rejections: number;
+  /** What `current` gives after a rejection. */
+  renewed: Credentials | undefined;
+}
+
+function material(overrides: Partial<TlsMaterial> = {}): TlsMaterial {
+  return {
+    ca: authority.certificatePem,
+    cert: undefined,
+    key: undefined,
+    serverName: undefined,
+    skipVerification: false,
+    agent: undefined,
+    ...overrides,
+  };
+}
+
+function accessTo(server: string, rig: Pick<Rig, "credentials" | "rejections" | "renewed">): ClusterAccess {
+  return {
+    description: "test",
+    server,
+    namespace: undefined,
+    credentials: {
+      current: async () => (rig.rejections > 0 && rig.renewed ? rig.renewed : rig.credentials),
+      rejected: () => {
+        rig.rejections++;
+      },
+    },
+  };
+}
+
+async function listen(server: Server | ReturnType<typeof createTcpServer>): Promise<number> {
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const sockets = new Set<Socket>();
+  server.on("connection", (socket: Socket) => sockets.add(socket));
+  cleanups.push(() => {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  });
+  return (server.address() as AddressInfo).port;
+}
+
+async function rig(
+  listener: RequestListener,
+  options: Partial<HttpsTransportOptions> = {},
+  tls = material(),
+): Promise<Rig> {
+  const sockets = new Set<Socket>();
+  const seen: Rig["seen"] = [];
+  const server = createHttpsServer(
+    { key: serving.privateKeyPem, cert: serving.certificatePem },
+    (request, response) => {
+      sockets.add(request.socket);
+      seen.push({ authorization: request.headers.authorization, url: request.url });
+      listener(request, response);
+    },
+  );
+  const port = await listen(server);
+  const state = { credentials: { authorization: `Bearer ${SECRET}`, tls }, rejections: 0, renewed: undefined };
+  const made: Rig = { ...state, sockets, seen, transport: undefined as unknown as Transport };
+  const transport = createHttpsTransport(accessTo(`https://127.0.0.1:${port}`, made), {
+    ports: systemPorts,
+    userAgent: "test",
+    ...options,
+  });
+  cleanups.push(() => transport.close());
+  return Object.assign(made, { transport });
+}
+
+function plainTransport(port: number, tls = material()): Transport {
+  const state = { credentials: { authorization: `Bearer ${SECRET}`, tls }, rejections: 0, renewed: undefined };
+  const transport = createHttpsTransport(accessTo(`https://127.0.0.1:${port}`, state), {
+    ports: systemPorts,
+    userAgent: "test",
+  });
+  cleanups.push(() => transport.close());
+  return transport;
+}
+
+async function failure(work: Promise<unknown>): Promise<TransportError> {
+  const error = await work.then(
+    () => undefined,
+    (thrown: unknown) => thrown,
+  );
+  if (!(error instanceof TransportError)) throw new Error(`no TransportError: ${String(error)}`);
+  return error;
+}
+
+const ok = (_: IncomingMessage, response: ServerResponse): void => {
+  response.end("{}");
+};
+const GET = { method: "GET", path: "/api", timeoutMs: 5000 } as const;
+
+describe("request", () => {
+  test("sends path, body and credentials; returns any status with lower-case headers", async () => {
+    const it = await rig((request, response) => {
+      request.resume();
+      response.writeHead(429, { "Retry-After": "3" }).end(JSON.stringify({ grün: "🟢" }));
+    });
+    const answer = await it.transport.request({ method: "PUT", path: "/api/x?y=1", body: '{"a":1}', timeoutMs: 5000 });
+    expect([answer.status, answer.headers["retry-after"], answer.body]).toEqual([429, "3", '{"grün":"🟢"}']);
+    expect(it.seen).toEqual([{ authorization: `Bearer ${SECRET}`, url: "/api/x?y=1" }]);
+  });
+
+  test("connections are kept and used again", async () => {
+    const it = await rig(ok);
+    for (let i = 0; i < 5; i++) await it.transport.request(GET);
+    expect(it.sockets.size).toBe(1);
+  });
+
+  test("concurrent requests share a bounded number of connections, and streams take none of them", async () => {
+    const waiting: ServerResponse[] = [];
+    const it = await rig(
+      (request, response) => {
+        if (request.url === "/stream") response.write("x\n");
+        else waiting.push(response);
+      },
+      { maxRequestSockets: 2 },
+    );
+    for (let i = 0; i < 5; i++) await it.transport.stream({ ...GET, path: "/stream" });
+    const all = Promise.all([1, 2, 3, 4, 5, 6].map(() => it.transport.request(GET)));
+    const serve = setInterval(() => {
+      for (const response of waiting.splice(0)) response.end("{}");
+    }, 1);
+    cleanups.push(() => clearInterval(serve));
+    await all;
+    expect(it.sockets.size).toBe(5 + 2);
+  });
+
+  test("a 401 renews the credentials and asks once more; without new ones the 401 is the answer", async () => {
+    const it = await rig((request, response) => {
+      response.statusCode = request.headers.authorization === "Bearer new" ? 200 : 401;
+      response.end("{}");
+    });
+    expect((await it.transport.request(GET)).status).toBe(401);
+    expect([it.rejections, it.seen.length]).toEqual([1, 1]);
+    it.renewed = { authorization: "Bearer new", tls: it.credentials.tls };
+    it.rejections = 0;
+    expect((await it.transport.request(GET)).status).toBe(200);
+    expect([it.rejections, it.seen.length]).toEqual([1, 3]);
+  });
+
+  test("new TLS material is used by new connections", async () => {
+    const it = await rig(ok);
+    await it.transport.request(GET);
+    it.credentials = { ...it.credentials, tls: material() };
+    await it.transport.request(GET);
+    expect(it.sockets.size).toBe(2);
+  });
+
+  test("a body over the cap is refused", async () => {
+    const it = await rig((_, response) => response.end("x".repeat(2000)), { maxBodyBytes: 1000 });
+    expect(await failure(it.transport.request(GET))).toMatchObject({ tag: "oversized", sent: true });
+  });
+
+  test("tells once how the body begins, while the rest is under way", async () => {
+    const begun = Promise.withResolvers<string>();
+    const heads: string[] = [];
+    const it = await rig(async (_, response) => {
+      response.write("first");
+      // The rest comes when the first part has been told.
+      await begun.promise;
+      response.end(" and last");
+    });
+    const onBodyBegins = (head: string): void => {
+      heads.push(head);
+      begun.resolve(head);
+    };
+    expect((await it.transport.request({ ...GET, onBodyBegins })).body).toBe("first and last");
+    expect(heads).toEqual(["first"]);
+  });
+
+  test("an answer that is cut is no answer", async () => {
+    const it = await rig((request, response) => {
+      response.writeHead(200, { "content-length": 100 }).write("half", () => request.socket.destroy());
+    });
+    expect(await failure(it.transport.request(GET))).toMatchObject({ tag: "reset", sent: true });
+  });
+
+  test("an idle connection that the server closed does not fail a read", async () => {
+    const it = await rig(ok);
+    await it.transport.request(GET);
+    for (const socket of it.sockets) socket.destroy();
+    expect((await it.transport.request(GET)).status).toBe(200);
+  });
+});
+
+describe("failures are classified, with what is known about whether the request was sent", () => {
+  test("nobody listens", async () => {
+    const port = await listen(createTcpServer());
+    for (const clean of cleanups.splice(0)) clean();
+    expect(await failure(plainTransport(port).request(GET))).toMatchObject({ tag: "refused", sent: false });
+  });
+
+  test("an unknown host", async () => {
+    const state = { credentials: { authorization: undefined, tls: material() }, rejections: 0, renewed: undefined };
+    const transport = createHttpsTransport(accessTo("https://no-such-host.invalid:1", state), {
+      ports: systemPorts,
+      userAgent: "test",
+    });
+    expect(await failure(transport.request(GET))).toMatchObject({ tag: "dns", sent: false });
+  });
+
+  test("a server of another CA", async () => {
+    const it = await rig(ok, {}, material({ ca: otherAuthority.certificatePem }));
+    expect(await failure(it.transport.request(GET))).toMatchObject({ tag: "tls", sent: false });
+  });
+
+  test("a server that wants another client certificate: it refuses after the client's handshake, and has read nothing", async () => {
+    const server = createHttpsServer(
+      { key: serving.privateKeyPem, cert: serving.certificatePem, ca: authority.certificatePem, requestCert: true },
+      ok,
+    );
+    const port = await listen(server);
+    const error = await failure(plainTransport(port).request(GET));
+    expect([error.tag, error.sent]).toEqual(["tls", false]);
+  });
+
+  test("something that speaks no TLS", async () => {
+    const port = await listen(createTcpServer((socket) => socket.end("hello\n")));
+    expect(await failure(plainTransport(port).request(GET))).toMatchObject({ tag: "tls", sent: false });
+  });
+
+  test("a connection that is accepted and says nothing: the handshake is inside the deadline", async () => {
+    const port = await listen(createTcpServer(() => {}));
+    expect(await failure(plainTransport(port).request({ ...GET, timeoutMs: 50 }))).toMatchObject({
+      tag: "timeout",
+      sent: false,
+    });
+  });
+
+  test("a server that does not answer: the request was sent", async () => {
+    const it = await rig((request, response) => {
+      if (request.url === "/first") response.end("{}");
+    });
+    // The connection is there before the deadline begins to matter.
+    await it.transport.request({ ...GET, path: "/first" });
+    expect(await failure(it.transport.request({ ...GET, timeoutMs: 200 }))).toMatchObject({
+      tag: "timeout",
+      sent: true,
+    });
+  });
+
+  test("a body that never ends is inside the deadline", async () => {
+    const it = await rig((_, response) => response.write("{"));
+    expect(await failure(it.transport.request({ ...GET, timeoutMs: 200 }))).toMatchObject({
+      tag: "timeout",
+      sent: true,
+    });
+  });
+
+  test("a connection that ends after the request", async () => {
+    const it = await rig((request) => request.socket.destroy());
+    expect(await failure(it.transport.request({ ...GET, method: "POST", body: "{}" }))).toMatchObject({
+      tag: "reset",
+      sent: true,
+    });
+  });
+
+  test("an aborted call, before and during", async () => {
+    const it = await rig(() => {});
+    expect(await failure(it.transport.request({ ...GET, signal: AbortSignal.abort() }))).toMatchObject({
+      tag: "aborted",
+      sent: false,
+    });
+    const controller = new AbortController();
+    const call = failure(it.transport.request({ ...GET, signal: controller.signal }));
+    while (it.seen.length === 0) await new Promise((resolve) => setImmediate(resolve));
+    controller.abort();
+    expect(await call).toMatchObject({ tag: "aborted", sent: true });
+  });
+
+  test("close fails what is under way and what comes after", async () => {
+    const it = await rig(() => {});
+    const call = failure(it.transport.request(GET));
+    while (it.seen.length === 0) await new Promise((resolve) => setImmediate(resolve));
+    it.transport.close();
+    expect((await call).tag).toBe("aborted");
+    expect((await failure(it.transport.request(GET))).tag).toBe("aborted");
+  });
+
+  test("no error repeats a credential", async () => {
+    const it = await rig((request) => request.socket.destroy());
+    const error = await failure(it.transport.request(GET));
+    expect(JSON.stringify([error.message, error.stack, String(error.cause)])).not.toContain(SECRET);
+  });
+});
+
+describe("stream", () => {
+  async function collect(chunks: AsyncIterable<Uint8Array>): Promise<string> {
+    const decoder = new TextDecoder();
+    let text = "";
+    for await (const chunk of chunks) text += decoder.decode(chunk, { stream: true });
+    return text;
+  }
+
+  test("gives the body as it comes, and the connection is used again after the server's end", async () => {
+    const it = await rig((_, response) => {
+      response.write("one\n");
+      setImmediate(() => response.end("two\n"));
+    });
+    for (let i = 0; i < 3; i++) {
+      const stream = await it.transport.stream(GET);
+      expect(await collect(stream.chunks)).toBe("one\ntwo\n");
+      stream.close();
+    }
+    expect(it.sockets.size).toBe(1);
+  });
+
+  test("silence longer than the bound ends it; a consumer that is slow does not", async () => {
+    let speak = (): void => {};
+    const it = await rig((_, response) => {
+      response.write("one\n");
+      speak = () => response.write("two\n");
+    });
+    const stream = await it.transport.stream({ ...GET, timeoutMs: 1000 });
+    const chunks = stream.chunks[Symbol.asyncIterator]();
+    await chunks.next();
+    await new Promise((resolve) => setTimeout(resolve, 1500));
+    const next = chunks.next();
+    speak();
+    expect(Buffer.from((await next).value ?? []).toString()).toBe("two\n");
+    expect(await failure(chunks.next())).toMatchObject({ tag: "timeout", sent: true });
+  });
+
+  test("a connection that is cut ends it with an error, not as if the server had ended it", async () => {
+    const it = await rig((request, response) => response.write("one\n", () => request.socket.destroy()));
+    const stream = await it.transport.stream(GET);
+    expect(await failure(collect(stream.chunks))).toMatchObject({ tag: "reset" });
+  });
+
+  test("an abort ends it, whether or not somebody reads", async () => {
+    const it = await rig((_, response) => response.write("one\n"));
+    const controller = new AbortController();
+    const stream = await it.transport.stream({ ...GET, signal: controller.signal });
+    const reading = failure(collect(stream.chunks));
+    controller.abort();
+    expect((await reading).tag).toBe("aborted");
+  });
+
+  test("close lets go of the connection, and can be called twice", async () => {
+    const it = await rig((_, response) => response.write("one\n"));
+    const stream = await it.transport.stream(GET);
+    const [socket] = it.sockets;
+    if (socket === undefined) throw new Error("no connection");
+    const closed = once(socket, "close");
+    stream.close();
+    stream.close();
+    await closed;
+  });
+
+  test("a reader that does not read holds the server back", async () => {
+    let written = 0;
+    const it = await rig((_, response) => {
+      const fill = (): void => {
+        while (response.write("x".repeat(65536))) written += 65536;
+        response.once("drain", fill);
+      };
+      fill();
+    });
+    const stream = await it.transport.stream(GET);
+    const chunks = stream.chunks[Symbol.asyncIterator]();
+    await chunks.next();
+    let before = -1;
+    while (before !== written) {
+      before = written;
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+    expect(written).toBeLessThan(64 * 1024 * 1024);
+    stream.close();
+  });
+});

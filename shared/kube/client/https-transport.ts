@@ -1,0 +1,270 @@
+import { isUtf8 } from "node:buffer";
+import { type ClientRequest, request as httpRequest, type IncomingMessage } from "node:http";
+import { request as httpsRequest } from "node:https";
+import type { Socket } from "node:net";
+import { TLSSocket } from "node:tls";
+import type { Ports } from "../../runtime/clock.ts";
+import { AccessError, type ClusterAccess, type Credentials } from "../credentials/cluster-access.ts";
+import { withoutManagedFields } from "../stream/managed-fields.ts";
+import { ConnectionPool } from "./connection-pool.ts";
+import { Deadline } from "./deadline.ts";
+import { failed, transportError } from "./https-errors.ts";
+import type { ApiRequest, ApiResponse, ApiStream, Transport } from "./transport.ts";
+
+const DEFAULT_REQUEST_SOCKETS = 16;
+const DEFAULT_STREAM_SOCKETS = 64;
+/** Of a body, for those who act before they have all of it. */
+const HEAD_BYTES = 4096;
+const DEFAULT_BODY_BYTES = 64 * 1024 * 1024;
+
+export interface HttpsTransportOptions {
+  readonly ports: Ports;
+  /** `User-Agent`, for example `podseidon-webhook/0.1.0`. */
+  readonly userAgent: string;
+  /** Connections for requests; streams have connections of their own. Default 16. */
+  readonly maxRequestSockets?: number;
+  /** Connections for streams. Default 64. */
+  readonly maxStreamSockets?: number;
+  /** Largest response body of `request`. Default 64 MiB. */
+  readonly maxBodyBytes?: number;
+}
+
+/**
+ * HTTP/1.1 with keep-alive to one apiserver (design 8). Each call is bounded as a whole, from the credentials to the last byte.
+ * After a 401 the credentials are read again and, when they changed, the call is made once more.
+ */
+export function createHttpsTransport(access: ClusterAccess, options: HttpsTransportOptions): Transport {
+  return new HttpsTransport(access, options);
+}
+
+interface Exchange {
+  readonly response: IncomingMessage;
+  readonly end: () => void;
+}
+
+class HttpsTransport implements Transport {
+  readonly #access: ClusterAccess;
+  readonly #options: HttpsTransportOptions;
+  readonly #base: URL;
+  readonly #connections: ConnectionPool;
+  readonly #closing = new AbortController();
+
+  constructor(access: ClusterAccess, options: HttpsTransportOptions) {
+    this.#access = access;
+    this.#options = options;
+    this.#base = new URL(access.server);
+    this.#connections = new ConnectionPool({
+      secure: this.#base.protocol !== "http:",
+      maxRequestSockets: options.maxRequestSockets ?? DEFAULT_REQUEST_SOCKETS,
+      maxStreamSockets: options.maxStreamSockets ?? DEFAULT_STREAM_SOCKETS,
+    });
+  }
+
+  async request(request: ApiRequest): Promise<ApiResponse> {
+    const deadline = this.#deadline(request);
+    try {
+      const exchange = await this.#exchange(request, "requests", deadline);
+      const body = await this.#body(exchange.response, deadline, request);
+      return { status: exchange.response.statusCode ?? 0, headers: headersOf(exchange.response), body };
+    } finally {
+      deadline.cancel();
+    }
+  }
+
+  async stream(request: ApiRequest): Promise<ApiStream> {
+    const deadline = this.#deadline(request);
+    try {
+      const { response, end } = await this.#exchange(request, "streams", deadline);
+      deadline.pause();
+      const close = (): void => {
+        deadline.cancel();
+        end();
+      };
+      return {
+        status: response.statusCode ?? 0,
+        headers: headersOf(response),
+        chunks: this.#chunks(response, deadline, close),
+        close,
+      };
+    } catch (error) {
+      deadline.cancel();
+      throw error;
+    }
+  }
+
+  close(): void {
+    this.#closing.abort();
+    this.#connections.close();
+  }
+
+  #deadline(request: ApiRequest): Deadline {
+    return new Deadline(this.#options.ports.timers, request.timeoutMs, [request.signal, this.#closing.signal]);
+  }
+
+  /** Up to the response's headers, with one more try after a 401 or on a connection that was closed while idle. */
+  async #exchange(request: ApiRequest, kind: "requests" | "streams", deadline: Deadline): Promise<Exchange> {
+    const credentials = await this.#credentials(deadline);
+    const first = await this.#attempt(request, kind, credentials, deadline, true);
+    if (first.response.statusCode !== 401) return first;
+    this.#access.credentials.rejected();
+    const fresh = await this.#credentials(deadline);
+    if (fresh.authorization === credentials.authorization && fresh.tls === credentials.tls) return first;
+    // Drained, so that the connection can be used again.
+    first.response.resume();
+    return await this.#attempt(request, kind, fresh, deadline, true);
+  }
+
+  async #credentials(deadline: Deadline): Promise<Credentials> {
+    try {
+      return await deadline.race(this.#access.credentials.current(this.#options.ports.clock.monotonicMs()));
+    } catch (error) {
+      if (error instanceof AccessError) {
+        throw failed("credentials", false, this.#base.host, { cause: error, detail: error.message });
+      }
+      throw deadline.reason(false, this.#base.host) ?? transportError(error, false, this.#base.host);
+    }
+  }
+
+  async #attempt(
+    request: ApiRequest,
+    kind: "requests" | "streams",
+    credentials: Credentials,
+    deadline: Deadline,
+    mayRepeat: boolean,
+  ): Promise<Exchange> {
+    const where = this.#base.host;
+    const outcome = Promise.withResolvers<IncomingMessage>();
+    const state = { sent: false };
+    let sending: ClientRequest;
+    try {
+      sending = this.#create(request, kind, credentials);
+    } catch (error) {
+      // For example a certificate that OpenSSL does not take.
+      throw transportError(error, false, where);
+    }
+    sending.on("socket", (socket) =>
+      whenConnected(socket, () => {
+        state.sent = true;
+      }),
+    );
+    sending.on("response", outcome.resolve);
+    sending.on("error", outcome.reject);
+    deadline.onExpiry((tag) => sending.destroy(failed(tag, state.sent, where)));
+    sending.end(request.body);
+    try {
+      const response = await outcome.promise;
+      // Errors after the headers surface at the reader of the body.
+      sending.on("error", () => {});
+      return { response, end: () => sending.destroy() };
+    } catch (error) {
+      const failure = transportError(error, state.sent, where);
+      const stale = sending.reusedSocket && failure.tag === "reset" && request.method === "GET";
+      if (!stale || !mayRepeat || deadline.expired) throw failure;
+      return await this.#attempt(request, kind, credentials, deadline, false);
+    }
+  }
+
+  #create(request: ApiRequest, kind: "requests" | "streams", credentials: Credentials): ClientRequest {
+    const { authorization, tls } = credentials;
+    const secure = this.#base.protocol !== "http:";
+    const prefix = this.#base.pathname.replace(/\/$/, "");
+    return (secure ? httpsRequest : httpRequest)({
+      protocol: this.#base.protocol,
+      host: this.#base.hostname.replace(/^\[|\]$/g, ""),
+      port: this.#base.port === "" ? (secure ? 443 : 80) : Number(this.#base.port),
+      method: request.method,
+      path: prefix + request.path,
+      agent: this.#connections.agent(tls, kind),
+      headers: {
+        accept: "application/json",
+        "user-agent": this.#options.userAgent,
+        ...(authorization === undefined ? {} : { authorization }),
+        ...(request.body === undefined
+          ? {}
+          : {
+              "content-type": request.contentType ?? "application/json",
+              "content-length": Buffer.byteLength(request.body),
+            }),
+      },
+    });
+  }
+
+  /** By events and not by `for await`, whose iterator costs a tenth of a whole call. */
+  #body(
+    response: IncomingMessage,
+    deadline: Deadline,
+    { ignoresManagedFields, onBodyBegins }: ApiRequest,
+  ): Promise<string> {
+    const where = this.#base.host;
+    const limit = this.#options.maxBodyBytes ?? DEFAULT_BODY_BYTES;
+    const parts: Buffer[] = [];
+    let bytes = 0;
+    deadline.onExpiry((tag) => response.destroy(failed(tag, true, where)));
+    return new Promise((resolve, reject) => {
+      const fail = (error: Error): void => {
+        reject(transportError(error, true, where));
+        response.destroy();
+      };
+      response.on("data", (part: Buffer) => {
+        bytes += part.length;
+        // What is looked for there is ASCII.
+        if (parts.length === 0) onBodyBegins?.(part.toString("latin1", 0, HEAD_BYTES));
+        if (bytes > limit) fail(failed("oversized", true, where, { detail: `limit ${limit} bytes` }));
+        else parts.push(part);
+      });
+      response.on("end", () => {
+        const all = parts[0] !== undefined && parts.length === 1 ? parts[0] : Buffer.concat(parts, bytes);
+        const whole = ignoresManagedFields === true ? withoutManagedFields(all) : all;
+        if (isUtf8(whole)) resolve(whole.toString("utf8"));
+        else reject(failed("protocol", true, where, { detail: "not UTF-8" }));
+      });
+      response.on("error", fail);
+      // After every body; one that ended is settled by then.
+      response.on("close", () => {
+        if (!response.readableEnded) fail(new Error("the connection was closed before the end of the answer"));
+      });
+    });
+  }
+
+  async *#chunks(response: IncomingMessage, idle: Deadline, close: () => void): AsyncGenerator<Uint8Array> {
+    const where = this.#base.host;
+    const chunks: AsyncIterator<unknown> = response[Symbol.asyncIterator]();
+    idle.onExpiry((tag) => response.destroy(failed(tag, true, where)));
+    try {
+      for (;;) {
+        // Only the server's silence counts, not the time that the consumer takes.
+        idle.restart();
+        const next = await chunks.next();
+        idle.pause();
+        if (next.done === true) return;
+        if (next.value instanceof Uint8Array) yield next.value;
+      }
+    } catch (error) {
+      throw transportError(error, true, where);
+    } finally {
+      // After the server's own end the connection has gone back to its pool, and this changes nothing.
+      if (!response.complete || !response.readableEnded) close();
+      idle.cancel();
+    }
+  }
+}
+
+/** Calls `then` once bytes of the request can have left: the connection, TLS included, is up. */
+function whenConnected(socket: Socket, then: () => void): void {
+  if (socket.connecting) {
+    socket.once(socket instanceof TLSSocket ? "secureConnect" : "connect", then);
+  } else if (socket instanceof TLSSocket && !socket.getProtocol()?.startsWith("TLS")) {
+    socket.once("secureConnect", then);
+  } else {
+    then();
+  }
+}
+
+function headersOf(response: IncomingMessage): Readonly<Record<string, string>> {
+  const headers: Record<string, string> = {};
+  for (const name in response.headers) {
+    const value = response.headers[name];
+    if (value !== undefined) headers[name] = Array.isArray(value) ? value.join(", ") : value;
+  }
+  return headers;
+}

@@ -1,0 +1,227 @@
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { ElectionHarness, LEASE, OK } from "../../../test/support/election.ts";
+import type { LinkFault } from "../../../test/support/lease-server.ts";
+import { sleep } from "../../runtime/clock.ts";
+
+describe("leader election: taking the lease", () => {
+  it("creates the lease, leads at once and renews it each retry period", async () => {
+    const election = new ElectionHarness();
+    const { events } = election.add("a");
+    await election.pass(60_000);
+    expect(events).toEqual(["observed a", "leading"]);
+    expect(election.server.spec(LEASE)).toEqual({
+      holderIdentity: "a",
+      leaseDurationSeconds: 15,
+      acquireTime: "2026-01-01T00:00:00.004000Z",
+      renewTime: expect.stringMatching(/^2026-01-01T00:00:5\d\.\d{3}000Z$/),
+      leaseTransitions: 0,
+    });
+    // One read, one create, and then a renewal every 2 s without a read.
+    expect(election.server.requests.map(({ method }) => method).slice(0, 4)).toEqual(["GET", "POST", "PUT", "PUT"]);
+    expect(election.server.requests.length).toBeLessThanOrEqual(32);
+    await election.end();
+  });
+
+  it.each([
+    { name: "released", spec: { holderIdentity: "", leaseDurationSeconds: 1, leaseTransitions: 4 }, afterMs: 100 },
+    { name: "without a spec", spec: undefined, afterMs: 100 },
+    {
+      name: "held by somebody who is gone",
+      spec: {
+        holderIdentity: "old",
+        leaseDurationSeconds: 15,
+        renewTime: "2026-01-01T00:00:00.000000Z",
+        leaseTransitions: 4,
+      },
+      afterMs: 20_000,
+    },
+    {
+      name: "held, with a renewal time far ahead",
+      spec: {
+        holderIdentity: "old",
+        leaseDurationSeconds: 15,
+        renewTime: "2036-01-01T00:00:00.000000Z",
+        leaseTransitions: 4,
+      },
+      afterMs: 20_000,
+    },
+    {
+      name: "held for a minute by its own word",
+      spec: { holderIdentity: "old", leaseDurationSeconds: 60, leaseTransitions: 4 },
+      afterMs: 65_000,
+    },
+    {
+      name: "held by itself, from an answer that was lost",
+      spec: { holderIdentity: "a", leaseDurationSeconds: 15, leaseTransitions: 4 },
+      afterMs: 100,
+    },
+  ])("adopts a lease that is $name", async ({ spec, afterMs }) => {
+    const election = new ElectionHarness();
+    election.server.put(LEASE, {
+      metadata: { name: LEASE, labels: { keep: "me" } },
+      ...(spec === undefined ? {} : { spec: { ...spec, preferredHolder: "kept" } }),
+    });
+    const { elector } = election.add("a");
+    if (afterMs > 1000) {
+      await election.pass(afterMs - 5100);
+      expect(elector.isLeader()).toBe(false);
+      await election.pass(5100);
+    } else await election.pass(afterMs);
+    expect(elector.isLeader()).toBe(true);
+    const transitions = spec === undefined ? 1 : spec.holderIdentity === "a" ? 4 : 5;
+    expect(election.server.spec(LEASE)).toMatchObject({
+      holderIdentity: "a",
+      leaseTransitions: transitions,
+      ...(spec === undefined ? {} : { preferredHolder: "kept" }),
+    });
+    await election.end();
+  });
+
+  it.each([{ skewMs: 0 }, { skewMs: 3_600_000 }, { skewMs: -3_600_000 }])(
+    "lets one of several lead, whatever their wall clocks say (skew $skewMs ms)",
+    async ({ skewMs }) => {
+      const election = new ElectionHarness();
+      election.add("a");
+      election.add("b", { skewMs });
+      election.add("c", { skewMs: -skewMs });
+      expect(await election.pass(120_000)).toHaveLength(1);
+      await election.end();
+    },
+  );
+
+  it("passes to another when the leader is killed, once its lease has run out", async () => {
+    const election = new ElectionHarness();
+    const a = election.add("a");
+    await election.pass(5000);
+    const b = election.add("b");
+    await election.pass(5000);
+    a.ports.kill();
+    a.fault = { kind: "hangs" };
+    const killedAtMs = election.time.elapsedMs;
+    expect(await election.time.runUntil(() => b.elector.isLeader(), 60_000)).toBe(true);
+    const tookMs = election.time.elapsedMs - killedAtMs;
+    expect(tookMs).toBeGreaterThan(12_000);
+    expect(tookMs).toBeLessThan(21_000);
+    expect(election.server.spec(LEASE)).toMatchObject({ holderIdentity: "b", leaseTransitions: 1 });
+  });
+});
+
+describe("leader election: giving up", () => {
+  it("releases the lease, so that another leads within a retry", async () => {
+    const election = new ElectionHarness();
+    const a = election.add("a");
+    await election.pass(3000);
+    const b = election.add("b");
+    await election.pass(3000);
+    void a.elector.stop();
+    await election.pass(5000);
+    expect(a.events.at(-1)).toBe("observed ");
+    expect(a.events).toContain("stopped released");
+    expect(b.elector.isLeader()).toBe(true);
+    expect(election.server.spec(LEASE)).toMatchObject({ holderIdentity: "b", leaseTransitions: 2 - 1 });
+    await election.end();
+    expect(election.server.spec(LEASE)).toMatchObject({ holderIdentity: "", leaseDurationSeconds: 1 });
+  });
+
+  it("releases only when the work has ended, and not at all when it outlives the lease", async () => {
+    for (const { workMs, released } of [
+      { workMs: 3000, released: true },
+      { workMs: 20_000, released: false },
+    ]) {
+      const election = new ElectionHarness();
+      const a = election.add("a", { onStartedLeading: () => {}, onStoppedLeading: () => sleep(election.time, workMs) });
+      await election.pass(3000);
+      void a.elector.stop();
+      await election.pass(2500);
+      expect(a.elector.isLeader()).toBe(false);
+      expect(election.server.spec(LEASE)).toMatchObject({ holderIdentity: "a" });
+      await election.pass(30_000);
+      expect(election.server.spec(LEASE)).toMatchObject({ holderIdentity: released ? "" : "a" });
+    }
+  });
+
+  it("stops at once while a request hangs, and leaves another's lease alone", async () => {
+    const election = new ElectionHarness();
+    election.add("a");
+    await election.pass(3000);
+    const b = election.add("b");
+    await election.pass(1000);
+    b.fault = { kind: "hangs" };
+    await election.pass(5000);
+    let stopped = false;
+    void b.elector.stop().then(() => {
+      stopped = true;
+    });
+    await election.time.settle();
+    expect(stopped).toBe(true);
+    expect(election.server.spec(LEASE)).toMatchObject({ holderIdentity: "a" });
+    await election.end();
+  });
+
+  it("releases although the answer of its last renewal was lost", async () => {
+    const election = new ElectionHarness();
+    const a = election.add("a");
+    await election.pass(3000);
+    a.fault = { kind: "answerLost" };
+    await election.pass(2000);
+    a.fault = OK;
+    void a.elector.stop();
+    await election.pass(100);
+    expect(election.server.spec(LEASE)).toMatchObject({ holderIdentity: "" });
+  });
+
+  it.each([
+    { leaseDurationMs: 10_000, renewDeadlineMs: 10_000, retryPeriodMs: 2000 },
+    { leaseDurationMs: 15_000, renewDeadlineMs: 2000, retryPeriodMs: 2000 },
+    { leaseDurationMs: 15_000, renewDeadlineMs: 10_000, retryPeriodMs: 0 },
+  ])("refuses times that could make two leaders: %o", (times) => {
+    expect(() => new ElectionHarness().add("a", times)).toThrow(RangeError);
+  });
+});
+
+describe("leader election under random faults", () => {
+  it("never has two leaders, and has one again when faults stop", async () => {
+    const fault: fc.Arbitrary<LinkFault> = fc.oneof(
+      fc.constant(OK),
+      fc.constant<LinkFault>({ kind: "hangs" }),
+      fc.constant<LinkFault>({ kind: "refused" }),
+      fc.constant<LinkFault>({ kind: "answerLost" }),
+      fc.record({
+        kind: fc.constant("slow" as const),
+        requestMs: fc.integer({ min: 0, max: 12_000 }),
+        answerMs: fc.integer({ min: 0, max: 12_000 }),
+      }),
+    );
+    const step = fc.record({
+      candidate: fc.integer({ min: 0, max: 2 }),
+      fault,
+      act: fc.constantFrom("none", "none", "none", "pause", "resume", "step clock", "touch"),
+      ms: fc.integer({ min: 100, max: 12_000 }),
+    });
+    await fc.assert(
+      fc.asyncProperty(fc.array(step, { minLength: 3, maxLength: 20 }), async (steps) => {
+        const election = new ElectionHarness();
+        for (const identity of ["a", "b", "c"]) election.add(identity, { skewMs: identity === "b" ? 600_000 : 0 });
+        for (const { candidate: index, fault: next, act, ms } of steps) {
+          const candidate = election.candidates[index];
+          if (candidate === undefined) continue;
+          candidate.fault = next;
+          if (act === "pause") candidate.ports.pause();
+          if (act === "resume") candidate.ports.resume();
+          if (act === "step clock") candidate.ports.stepWallClock(-3_600_000);
+          if (act === "touch") election.server.touch(LEASE);
+          await election.pass(ms, 100);
+        }
+        for (const candidate of election.candidates) {
+          candidate.fault = OK;
+          candidate.ports.resume();
+        }
+        await election.pass(60_000, 100);
+        expect(election.candidates.filter(({ elector }) => elector.isLeader())).toHaveLength(1);
+        await election.end();
+      }),
+      { numRuns: 60 },
+    );
+  });
+});

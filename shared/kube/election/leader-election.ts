@@ -1,0 +1,260 @@
+import { Backoff } from "../../runtime/backoff.ts";
+import { type Ports, sleep } from "../../runtime/clock.ts";
+import type { ApiResult } from "../client/api-result.ts";
+import type { Transport } from "../client/transport.ts";
+import { Leadership, type StopReason } from "./leadership.ts";
+import { durationMsOf, holderOf, type Lease, recordOf } from "./lease.ts";
+import { LeaseClient } from "./lease-client.ts";
+
+export type LeaderEvent =
+  | { readonly kind: "leading"; readonly transitions: number }
+  | { readonly kind: "stopped"; readonly reason: StopReason }
+  /** Another holder than before was seen; empty when the lease was released. */
+  | { readonly kind: "observed"; readonly holder: string }
+  | { readonly kind: "failed"; readonly during: LeaseCall; readonly error: Error; readonly retryMs: number };
+
+export type { StopReason } from "./leadership.ts";
+export type LeaseCall = "get" | "create" | "update";
+
+export interface LeaderElectorOptions {
+  readonly transport: Transport;
+  readonly ports: Ports;
+  readonly namespace: string;
+  /** Name of the Lease (design 12). */
+  readonly name: string;
+  /** Unique among all candidates that ever were: `POD_RANDOM`. */
+  readonly identity: string;
+  /** How long others wait after the last renewal that they saw. Default 15,000. */
+  readonly leaseDurationMs?: number;
+  /** How long after it sent its last successful renewal a leader goes on. Default 10,000. */
+  readonly renewDeadlineMs?: number;
+  /** Default 2,000. */
+  readonly retryPeriodMs?: number;
+  /** `signal` aborts when leadership ends, whatever the reason. */
+  readonly onStartedLeading: (signal: AbortSignal) => void;
+  /** Resolves when nothing of the leadership's work runs any more; the lease is released only then. */
+  readonly onStoppedLeading: () => void | Promise<void>;
+  readonly onEvent?: (event: LeaderEvent) => void;
+}
+
+/** Candidates spread their tries over this multiple of the retry period, as client-go's do. */
+const CANDIDATE_JITTER = 1.2;
+const MAX_BACKOFF_MS = 15_000;
+
+type Attempt =
+  | { readonly kind: "held" }
+  | { readonly kind: "waiting" }
+  | { readonly kind: "failed"; readonly during: LeaseCall; readonly error: Error; readonly retryAfterMs: number };
+
+/**
+ * Leader election on a Lease with client-go's semantics: candidates time the record's changes by their own monotonic
+ * clock and never compare another machine's time; every write is a compare-and-swap.
+ *
+ * A leader's time runs from the moment it *sent* its last successful renewal, for the renew deadline; others wait the
+ * longer lease duration from the moment they *saw* it. So `isLeader` turns false before the lease can pass on, even when
+ * requests hang, responses are lost or the process was stopped. What no election can exclude (a lease that is deleted, a
+ * machine that was asleep) is fenced where the leader writes (design 5.2, 5.4).
+ */
+export class LeaderElector {
+  readonly #options: LeaderElectorOptions;
+  readonly #ports: Ports;
+  readonly #client: LeaseClient;
+  readonly #leadership: Leadership;
+  readonly #leaseDurationMs: number;
+  readonly #renewDeadlineMs: number;
+  readonly #retryPeriodMs: number;
+  readonly #backoff: Backoff;
+  readonly #stop = new AbortController();
+  #running: Promise<void> | undefined;
+  #lease: Lease | undefined;
+  #record: string | undefined;
+  /** Monotonic time at which this process first saw the record as it is. */
+  #recordSinceMs = 0;
+
+  /** Throws a RangeError for times that could make two leaders. */
+  constructor(options: LeaderElectorOptions) {
+    const { leaseDurationMs = 15_000, renewDeadlineMs = 10_000, retryPeriodMs = 2000 } = options;
+    if (
+      !(leaseDurationMs > renewDeadlineMs && renewDeadlineMs > retryPeriodMs * CANDIDATE_JITTER && retryPeriodMs > 0)
+    ) {
+      throw new RangeError(
+        `leader election needs leaseDuration > renewDeadline > ${CANDIDATE_JITTER} * retryPeriod > 0`,
+      );
+    }
+    this.#options = options;
+    this.#ports = options.ports;
+    this.#client = new LeaseClient({ ...options, clock: options.ports.clock, leaseDurationMs });
+    this.#leadership = new Leadership(options.ports, {
+      started: (signal) => {
+        options.onEvent?.({ kind: "leading", transitions: this.#lease?.spec?.leaseTransitions ?? 0 });
+        options.onStartedLeading(signal);
+      },
+      stopped: (reason) => {
+        options.onEvent?.({ kind: "stopped", reason });
+        return options.onStoppedLeading();
+      },
+    });
+    this.#leaseDurationMs = leaseDurationMs;
+    this.#renewDeadlineMs = renewDeadlineMs;
+    this.#retryPeriodMs = retryPeriodMs;
+    this.#backoff = new Backoff(
+      { initialMs: retryPeriodMs, maxMs: Math.max(MAX_BACKOFF_MS, retryPeriodMs), jitter: 0.2 },
+      options.ports.random,
+    );
+  }
+
+  /** The holder as last observed; undefined before the first read, empty when released. */
+  get holder(): string | undefined {
+    return this.#lease === undefined ? undefined : holderOf(this.#lease);
+  }
+
+  /** True only while no other candidate can hold the lease, by this process's monotonic clock. Ask before each write. */
+  isLeader(): boolean {
+    return this.#leadership.leftMs > 0;
+  }
+
+  /** Becomes a candidate, again after each loss; idempotent. */
+  start(): void {
+    this.#running ??= this.#run();
+  }
+
+  /** Gives up candidacy; a leader releases its lease, once its work has ended, so that another can take over at once. */
+  async stop(): Promise<void> {
+    this.#stop.abort();
+    await this.#running;
+    if (!this.#leadership.begun) return this.#leadership.ended;
+    const { leftMs } = this.#leadership;
+    this.#leadership.end("released");
+    // Work that goes on for longer than the lease is not covered by a release: the lease expires by itself.
+    const timeout = new AbortController();
+    const ended = await Promise.race([
+      this.#leadership.ended.then(() => true),
+      sleep(this.#ports, leftMs, timeout.signal).then(() => false),
+    ]);
+    timeout.abort();
+    if (ended) await this.#release();
+  }
+
+  async #run(): Promise<void> {
+    const { signal } = this.#stop;
+    while (!signal.aborted) {
+      await this.#leadership.ended;
+      const attempt = await this.#attempt();
+      if (signal.aborted) return;
+      await sleep(this.#ports, this.#pauseMs(attempt), signal);
+    }
+  }
+
+  /** How long until the next try. */
+  #pauseMs(attempt: Attempt): number {
+    if (attempt.kind === "held") {
+      this.#backoff.reset();
+      return this.#retryPeriodMs;
+    }
+    if (attempt.kind === "waiting") {
+      this.#backoff.reset();
+      const jitter = this.isLeader() ? 0 : CANDIDATE_JITTER;
+      return this.#retryPeriodMs * (1 + jitter * this.#ports.random.fraction());
+    }
+    const { leftMs } = this.#leadership;
+    // A leader tries at its period for as long as it leads; a candidate can wait.
+    const wantedMs = leftMs > 0 ? this.#retryPeriodMs : this.#backoff.nextMs();
+    const patienceMs = leftMs > 0 ? Math.max(this.#retryPeriodMs, leftMs / 2) : Number.POSITIVE_INFINITY;
+    const retryMs = Math.min(Math.max(wantedMs, attempt.retryAfterMs), patienceMs);
+    this.#options.onEvent?.({ kind: "failed", during: attempt.during, error: attempt.error, retryMs });
+    return retryMs;
+  }
+
+  async #attempt(): Promise<Attempt> {
+    // A leader's usual renewal needs no read: the compare-and-swap fails when anything has changed.
+    if (this.isLeader() && this.#lease !== undefined) {
+      const renewal = await this.#write(this.#lease);
+      if (renewal.kind !== "conflict" && renewal.kind !== "gone") return this.#attemptOf("update", renewal);
+    }
+    const read = await this.#client.read(this.#call());
+    if (read.kind === "gone") return this.#attemptOf("create", await this.#create());
+    if (read.kind !== "ok") return this.#attemptOf("get", read);
+    this.#observe(read.object);
+    const holder = holderOf(read.object);
+    if (holder !== "" && holder !== this.#options.identity) {
+      if (this.#leadership.begun) {
+        this.#leadership.end("lost");
+        return { kind: "waiting" };
+      }
+      const expiresMs = this.#recordSinceMs + durationMsOf(read.object, this.#leaseDurationMs);
+      if (this.#nowMs() < expiresMs) return { kind: "waiting" };
+    }
+    return this.#attemptOf("update", await this.#write(read.object));
+  }
+
+  #attemptOf(during: LeaseCall, result: ApiResult<Lease>): Attempt {
+    switch (result.kind) {
+      case "ok":
+        return { kind: this.isLeader() ? "held" : "waiting" };
+      case "conflict":
+      case "gone":
+        // Another candidate was faster; what it did is read at the next try.
+        return { kind: "waiting" };
+      case "rejected":
+        return { kind: "failed", during, error: new Error(result.message), retryAfterMs: 0 };
+      case "unavailable":
+        return { kind: "failed", during, error: result.error, retryAfterMs: result.retryAfterMs ?? 0 };
+    }
+  }
+
+  async #write(lease: Lease): Promise<ApiResult<Lease>> {
+    const sentMs = this.#nowMs();
+    return this.#written(sentMs, await this.#client.hold(lease, this.#call()));
+  }
+
+  async #create(): Promise<ApiResult<Lease>> {
+    const sentMs = this.#nowMs();
+    return this.#written(sentMs, await this.#client.create(this.#call()));
+  }
+
+  #written(sentMs: number, result: ApiResult<Lease>): ApiResult<Lease> {
+    if (result.kind !== "ok") return result;
+    this.#observe(result.object);
+    // An answer that comes too late, while stopping, or before the last term's work has ended leads nowhere; the next try
+    // finds the lease held by itself.
+    if (!this.#stop.signal.aborted) this.#leadership.extend(sentMs + this.#renewDeadlineMs);
+    return result;
+  }
+
+  async #release(): Promise<void> {
+    let lease = this.#lease;
+    // The second try is for a renewal whose answer was lost: it raised the version.
+    for (let tries = 0; tries < 2 && lease !== undefined && holderOf(lease) === this.#options.identity; tries += 1) {
+      const options = { timeoutMs: this.#requestTimeoutMs() };
+      const result = await this.#client.release(lease, options);
+      if (result.kind === "ok") this.#observe(result.object);
+      if (result.kind !== "conflict") return;
+      const read = await this.#client.read(options);
+      lease = read.kind === "ok" ? read.object : undefined;
+    }
+  }
+
+  #observe(lease: Lease): void {
+    const before = this.holder;
+    const record = recordOf(lease);
+    this.#lease = lease;
+    if (record !== this.#record) {
+      this.#record = record;
+      this.#recordSinceMs = this.#nowMs();
+    }
+    if (holderOf(lease) !== before) this.#options.onEvent?.({ kind: "observed", holder: holderOf(lease) });
+  }
+
+  #nowMs(): number {
+    return this.#ports.clock.monotonicMs();
+  }
+
+  /** Two tries fit into the renew deadline. */
+  #requestTimeoutMs(): number {
+    return this.#renewDeadlineMs / 2;
+  }
+
+  #call() {
+    return { timeoutMs: this.#requestTimeoutMs(), signal: this.#stop.signal };
+  }
+}

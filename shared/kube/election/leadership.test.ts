@@ -1,0 +1,188 @@
+import { describe, expect, it } from "vitest";
+import { ElectionHarness, LEASE, OK } from "../../../test/support/election.ts";
+import type { LinkFault } from "../../../test/support/lease-server.ts";
+import { sleep } from "../../runtime/clock.ts";
+
+describe("leader election: losing the lease", () => {
+  it.each<{ name: string; fault: LinkFault }>([
+    { name: "hang", fault: { kind: "hangs" } },
+    { name: "are refused", fault: { kind: "refused" } },
+    { name: "are answered 500", fault: { kind: "status", status: 500 } },
+    { name: "are throttled", fault: { kind: "status", status: 429, retryAfterSeconds: 60 } },
+    { name: "are forbidden", fault: { kind: "status", status: 403 } },
+    { name: "are answered too late", fault: { kind: "slow", requestMs: 100, answerMs: 30_000 } },
+  ])("stops before another can start when renewals $name", async ({ fault }) => {
+    const election = new ElectionHarness();
+    const a = election.add("a");
+    await election.pass(3000);
+    const b = election.add("b");
+    await election.pass(3000);
+    a.fault = fault;
+    expect(await election.pass(10_000)).toEqual(["c0"]);
+    expect(a.elector.isLeader()).toBe(false);
+    expect(a.signal).toBeUndefined();
+    expect(a.events).toContain("stopped expired");
+    // An update that gets through without its answer holds the lease for longer.
+    expect(await election.pass(40_000)).toEqual(["c1"]);
+    expect(b.elector.isLeader()).toBe(true);
+    await election.end();
+  });
+
+  it("counts its time from when it sent a renewal, not from when that was answered", async () => {
+    const election = new ElectionHarness();
+    const a = election.add("a");
+    a.fault = { kind: "slow", requestMs: 10, answerMs: 3990 };
+    // The read takes 4 s, and so does the creation, which is sent at 4,000.
+    await election.pass(8050);
+    expect(a.elector.isLeader()).toBe(true);
+    a.fault = { kind: "hangs" };
+    await election.pass(5900);
+    expect(a.elector.isLeader()).toBe(true);
+    await election.pass(100);
+    expect(a.elector.isLeader()).toBe(false);
+    await election.end();
+  });
+
+  it("goes on when a short outage ends before the deadline", async () => {
+    const election = new ElectionHarness();
+    const a = election.add("a");
+    await election.pass(3000);
+    a.fault = { kind: "refused" };
+    await election.pass(7000);
+    a.fault = OK;
+    await election.pass(30_000);
+    expect(a.started).toBe(1);
+    expect(a.events.filter((text) => text.startsWith("stopped"))).toEqual([]);
+    await election.end();
+  });
+
+  it("survives answers that are lost: the next try finds what was written", async () => {
+    const election = new ElectionHarness();
+    const a = election.add("a");
+    await election.pass(3000);
+    a.fault = { kind: "answerLost" };
+    await election.pass(4000);
+    a.fault = OK;
+    await election.pass(10_000);
+    expect(a.started).toBe(1);
+    await election.end();
+  });
+
+  it("finds itself the holder when the answer to taking the lease was lost", async () => {
+    const election = new ElectionHarness();
+    const a = election.add("a");
+    a.fault = { kind: "answerLost" };
+    await election.pass(3000);
+    expect(a.elector.isLeader()).toBe(false);
+    a.fault = OK;
+    await election.pass(10_000);
+    expect(a.elector.isLeader()).toBe(true);
+    await election.end();
+  });
+
+  it("notices that another took the lease, and leads again later", async () => {
+    const election = new ElectionHarness();
+    const a = election.add("a");
+    await election.pass(3000);
+    election.server.put(LEASE, {
+      metadata: { name: LEASE },
+      spec: { holderIdentity: "intruder", leaseDurationSeconds: 15, leaseTransitions: 7 },
+    });
+    await election.pass(3000);
+    expect(a.elector.isLeader()).toBe(false);
+    expect(a.events).toEqual(["observed a", "leading", "observed intruder", "stopped lost"]);
+    await election.pass(30_000);
+    expect(a.started).toBe(2);
+    await election.end();
+  });
+
+  it("goes on when somebody else edits the lease, and makes it again when it is deleted", async () => {
+    const election = new ElectionHarness();
+    const a = election.add("a");
+    await election.pass(3000);
+    election.server.touch(LEASE);
+    await election.pass(3000);
+    election.server.remove(LEASE);
+    await election.pass(3000);
+    expect(a.elector.isLeader()).toBe(true);
+    expect(a.started).toBe(1);
+    expect(election.server.spec(LEASE)).toMatchObject({ holderIdentity: "a" });
+    await election.end();
+  });
+
+  it("is no leader when the process wakes up after a long stop", async () => {
+    const election = new ElectionHarness();
+    const a = election.add("a");
+    await election.pass(3000);
+    const b = election.add("b");
+    a.ports.pause();
+    await election.pass(40_000);
+    expect(b.elector.isLeader()).toBe(true);
+    expect(a.elector.isLeader()).toBe(false);
+    a.ports.resume();
+    expect(a.elector.isLeader()).toBe(false);
+    await election.pass(30_000);
+    expect(a.signal).toBeUndefined();
+    await election.end();
+  });
+
+  it("renews visibly even when its wall clock stands still", async () => {
+    const election = new ElectionHarness();
+    const ports = election.time.process();
+    const a = election.add("a", {
+      ports: {
+        ...ports,
+        timers: ports.timers,
+        random: ports.random,
+        clock: { nowMs: () => 1_000, monotonicMs: () => election.time.elapsedMs },
+      },
+    });
+    const b = election.add("b");
+    expect(await election.pass(120_000)).toEqual(["c0"]);
+    expect([a.started, b.started]).toEqual([1, 0]);
+    await election.end();
+  });
+
+  it("does not lead again before the work of its last leadership has ended", async () => {
+    const election = new ElectionHarness();
+    let working = 0;
+    const a = election.add("a", {
+      onStartedLeading: () => {
+        working += 1;
+        expect(working).toBe(1);
+      },
+      onStoppedLeading: async () => {
+        await sleep(election.time, 30_000);
+        working -= 1;
+      },
+    });
+    await election.pass(3000);
+    a.fault = { kind: "hangs" };
+    await election.pass(12_000);
+    a.fault = OK;
+    await election.pass(20_000);
+    expect(a.elector.isLeader()).toBe(false);
+    await election.pass(20_000);
+    expect(a.elector.isLeader()).toBe(true);
+    await election.end();
+  });
+
+  it("sends few requests in an outage: at most 10 in the first 10 s, and then ever fewer", async () => {
+    for (const leader of [true, false]) {
+      const election = new ElectionHarness();
+      const a = election.add("a");
+      if (!leader) a.fault = { kind: "refused" };
+      else await election.pass(3000);
+      a.fault = { kind: "refused" };
+      const countIn = async (ms: number): Promise<number> => {
+        const before = election.server.requests.length;
+        await election.pass(ms);
+        return election.server.requests.length - before;
+      };
+      expect(await countIn(10_000)).toBeLessThanOrEqual(10);
+      await election.pass(60_000);
+      expect(await countIn(60_000)).toBeLessThanOrEqual(6);
+      await election.end();
+    }
+  });
+});

@@ -1,0 +1,190 @@
+import { describe, expect, test } from "vitest";
+import { page, ScriptedTransport, statusAnswer } from "../../../test/support/scripted-transport.ts";
+import { VirtualTime } from "../../../test/support/virtual-ports.ts";
+import { QuorumCheck } from "./quorum-check.ts";
+
+class Rig {
+  readonly time = new VirtualTime();
+  readonly transport = new ScriptedTransport();
+  readonly log: string[] = [];
+  position: string | undefined = "10";
+  readonly confirmation: QuorumCheck;
+  readonly stopping = new AbortController();
+
+  constructor(intervalMs?: number) {
+    this.confirmation = new QuorumCheck({
+      name: "things",
+      transport: this.transport,
+      ports: this.time,
+      collection: { path: "/things", query: {} },
+      intervalMs,
+      position: () => this.position,
+      confirmed: (sentMs) => this.log.push(`confirmed ${Math.round(sentMs)}`),
+      wentBack: (from, to) => this.log.push(`back ${from} > ${to}`),
+      failed: (failure) => this.log.push(failure.tag),
+    });
+    void this.confirmation.run(this.stopping.signal);
+  }
+
+  reach(position: string): void {
+    this.position = position;
+    this.confirmation.advanced();
+  }
+}
+
+describe("evidence", () => {
+  test("is the send time of a LIST, and counts when the stream has reached its version, not before", async () => {
+    const it = new Rig();
+    it.transport.confirmations.push(page("15", []));
+    await it.time.advance(100);
+    it.confirmation.request();
+    await it.time.advance(100);
+    expect(it.log).toEqual([]);
+    it.reach("14");
+    expect(it.confirmation.confirmedSentMs).toBe(undefined);
+    it.reach("15");
+    expect([it.log, it.confirmation.confirmedSentMs]).toEqual([["confirmed 100"], 100]);
+  });
+
+  test("is there at once when the stream is already at the version", async () => {
+    const it = new Rig();
+    it.transport.confirmations.push(page("10", []));
+    it.confirmation.request();
+    await it.time.settle();
+    expect(it.log).toEqual(["confirmed 0"]);
+  });
+
+  test("a stream that lags behind every LIST is still confirmed by the oldest that it reaches", async () => {
+    const it = new Rig(3000);
+    for (let version = 20; version < 30; version++) it.transport.confirmations.push(page(`${version}`, []));
+    await it.time.advance(12_000);
+    it.reach("20");
+    expect(it.log).toHaveLength(1);
+    it.reach("29");
+    expect(it.log.length).toBeGreaterThan(1);
+  });
+
+  test("versions that are no integers confirm nothing", async () => {
+    const it = new Rig();
+    it.position = "abc";
+    it.transport.confirmations.push(page("abc", []));
+    it.confirmation.request();
+    await it.time.settle();
+    expect(it.log).toEqual([]);
+  });
+
+  test("a LIST older than the position that was known when it was sent tells of a restored server", async () => {
+    const it = new Rig();
+    it.transport.confirmations.push(page("7", []));
+    it.confirmation.request();
+    await it.time.settle();
+    expect(it.log).toEqual(["back 10 > 7"]);
+  });
+
+  test("what was asked before the history was replaced is forgotten", async () => {
+    const it = new Rig();
+    it.transport.confirmations.push(page("15", []));
+    it.confirmation.request();
+    await it.time.settle();
+    it.confirmation.forget();
+    it.reach("15");
+    expect([it.log, it.confirmation.confirmedSentMs]).toEqual([[], undefined]);
+  });
+});
+
+describe("a LIST that is under way", () => {
+  /** Holds the next LIST's answer back until it is called. */
+  function holdNext(it: Rig): () => void {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const answer = it.transport.request.bind(it.transport);
+    it.transport.request = async (request) => {
+      it.transport.request = answer;
+      const response = await answer(request);
+      await promise;
+      return response;
+    };
+    return resolve;
+  }
+
+  test("does not answer a wish that came after it was sent", async () => {
+    const it = new Rig();
+    it.transport.confirmations.push(page("10", []), page("10", []));
+    const release = holdNext(it);
+    it.confirmation.request();
+    await it.time.advance(500);
+    it.confirmation.request();
+    release();
+    await it.time.advance(1000);
+    expect(it.log).toEqual(["confirmed 0", "confirmed 500"]);
+  });
+
+  test("is forgotten with the history that it was asked about", async () => {
+    const it = new Rig();
+    it.transport.confirmations.push(page("10", []));
+    const release = holdNext(it);
+    it.confirmation.request();
+    await it.time.settle();
+    it.confirmation.forget();
+    release();
+    await it.time.settle();
+    expect(it.log).toEqual([]);
+  });
+});
+
+describe("asking", () => {
+  test("goes on at its interval, spread", async () => {
+    const it = new Rig(3000);
+    for (let i = 0; i < 100; i++) it.transport.confirmations.push(page("10", []));
+    await it.time.advance(60_000);
+    expect(it.transport.requests.length).toBeGreaterThanOrEqual(60 / 3.6 - 1);
+    expect(it.transport.requests.length).toBeLessThanOrEqual(60 / 2.4);
+    const confirmedMs = it.log.map((line) => Number(line.split(" ")[1]));
+    const gaps = confirmedMs.slice(1).map((ms, index) => ms - (confirmedMs[index] ?? 0));
+    expect(new Set(gaps.map(Math.round)).size).toBeGreaterThan(3);
+  });
+
+  test("a thousand wishes at once are one LIST, and wishes all the time are bounded", async () => {
+    const it = new Rig();
+    for (let i = 0; i < 1000; i++) it.transport.confirmations.push(page("10", []));
+    for (let i = 0; i < 1000; i++) it.confirmation.request();
+    await it.time.settle();
+    expect(it.transport.requests).toHaveLength(1);
+    for (let ms = 0; ms < 10_000; ms += 10) {
+      it.confirmation.request();
+      await it.time.advance(10);
+    }
+    expect(it.transport.requests.length).toBeLessThanOrEqual(52);
+  });
+
+  test("what fails is tried again with backoff until a LIST that was sent after the wish is there", async () => {
+    const it = new Rig();
+    it.transport.confirmations.push("reset", statusAnswer(500), "timeout", page("10", []));
+    it.confirmation.request();
+    await it.time.advance(5000);
+    expect(it.log.slice(0, 3)).toEqual(["reset", "server-error", "timeout"]);
+    expect(it.log[3]).toMatch(/^confirmed/);
+    expect(it.transport.requests).toHaveLength(4);
+  });
+
+  test("an outage costs at most ten LISTs in ten seconds, and Retry-After is a floor", async () => {
+    const it = new Rig(3000);
+    await it.time.advance(13_000);
+    expect(it.log.length).toBeLessThanOrEqual(10);
+    it.log.length = 0;
+    const throttled = new Rig();
+    throttled.transport.confirmations.push(statusAnswer(429, {}, { "retry-after": "7" }), page("10", []));
+    throttled.confirmation.request();
+    await throttled.time.advance(6999);
+    expect(throttled.log).toEqual(["throttled"]);
+    await throttled.time.advance(1800);
+    expect(throttled.log[1]).toMatch(/^confirmed/);
+  });
+
+  test("ends with its signal and leaves no timer", async () => {
+    const it = new Rig(3000);
+    await it.time.advance(10);
+    it.stopping.abort();
+    await it.time.settle();
+    expect(it.time.pendingTimers).toBe(0);
+  });
+});

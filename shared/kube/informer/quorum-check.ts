@@ -1,0 +1,175 @@
+import { isLeftOut } from "../../decide/rules.ts";
+import { Backoff } from "../../runtime/backoff.ts";
+import { type Ports, sleep } from "../../runtime/clock.ts";
+import { compareVersions, hasReached, isComparableVersion } from "../../schema/resource-version.ts";
+import type { Transport } from "../client/transport.ts";
+import { type Collection, collectionPath } from "../stream/collection.ts";
+import { parseListPage } from "../stream/raw-object.ts";
+import { retryDelayMs } from "../stream/retry-delay.ts";
+import { failureOfResponse, WatchFailure } from "../stream/watch-failure.ts";
+
+const LIST_TIMEOUT_MS = 10_000;
+/** Spread of the interval, so that the replicas of a component do not ask at the same moment. */
+const INTERVAL_JITTER = 0.2;
+/** LISTs on demand are no closer together than this: one answers all who asked before it was sent. */
+const MIN_GAP_MS = 200;
+
+/** A quorum LIST: everything committed before `sentMs` (monotonic) is contained in the collection at `version`. */
+export interface QuorumRead {
+  readonly sentMs: number;
+  readonly version: string;
+}
+
+export interface QuorumCheckOptions {
+  readonly name: string;
+  readonly transport: Transport;
+  readonly ports: Ports;
+  readonly collection: Collection;
+  /** Undefined: only on demand. */
+  readonly intervalMs: number | undefined;
+  /** The stream's position now. */
+  readonly position: () => string | undefined;
+  /** The stream has reached a LIST sent at `sentMs`. */
+  readonly confirmed: (sentMs: number) => void;
+  /** A quorum LIST is older than the position that was known when it was sent: the server was restored (design 5.4). */
+  readonly wentBack: (from: string, to: string) => void;
+  readonly failed: (failure: WatchFailure, retryMs: number) => void;
+}
+
+/**
+ * Evidence that a stream is current (design 5.2 R3, 5.4): a LIST with `limit=1` and no resourceVersion is a quorum read, and once the
+ * stream has reached its collection version, everything committed before it was sent has been seen. The receipt of an event is no
+ * such evidence: an apiserver that lags sends events too.
+ */
+export class QuorumCheck {
+  readonly #options: QuorumCheckOptions;
+  readonly #backoff: Backoff;
+  readonly #path: string;
+  /** Not yet reached by the stream: the oldest, so that a lagging stream still makes progress, and the newest. */
+  #pending: [] | [QuorumRead] | [QuorumRead, QuorumRead] = [];
+  #confirmedSentMs: number | undefined;
+  #wantedSinceMs: number | undefined;
+  #lastSentMs = Number.NEGATIVE_INFINITY;
+  /** Ends the wait for the interval. */
+  #wake: (() => void) | undefined;
+  /** Raised by `forget`: a LIST that was sent before is of no use after. */
+  #generation = 0;
+
+  constructor(options: QuorumCheckOptions) {
+    this.#options = options;
+    this.#path = collectionPath(options.collection, { limit: 1 });
+    this.#backoff = new Backoff({ initialMs: 250, maxMs: 5_000, factor: 2, jitter: 0.5 }, options.ports.random);
+  }
+
+  get confirmedSentMs(): number | undefined {
+    return this.#confirmedSentMs;
+  }
+
+  /** Runs until `signal` aborts. Never rejects. */
+  async run(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      await this.#waitForNeed(signal);
+      if (signal.aborted) return;
+      await this.#ask(signal);
+    }
+  }
+
+  /** Asks for a LIST that is sent from now on. */
+  request(): void {
+    this.#wantedSinceMs = this.#options.ports.clock.monotonicMs();
+    this.#wake?.();
+  }
+
+  /** A complete quorum list is evidence by itself. */
+  accept(evidence: QuorumRead): void {
+    if (isLeftOut("Reached")) this.#confirm(evidence.sentMs);
+    this.#remember(evidence);
+    this.advanced();
+  }
+
+  /** The position moved: what it has reached is confirmed. */
+  advanced(): void {
+    const position = this.#options.position();
+    let sentMs: number | undefined;
+    for (let first = this.#pending[0]; first !== undefined && hasReached(position, first.version); ) {
+      sentMs = first.sentMs;
+      this.#pending = this.#pending[1] === undefined ? [] : [this.#pending[1]];
+      first = this.#pending[0];
+    }
+    if (sentMs !== undefined) this.#confirm(sentMs);
+  }
+
+  #confirm(sentMs: number): void {
+    if (sentMs <= (this.#confirmedSentMs ?? Number.NEGATIVE_INFINITY)) return;
+    this.#confirmedSentMs = sentMs;
+    this.#options.confirmed(sentMs);
+  }
+
+  /** The server's history was replaced: nothing that was read of the old one counts any more. */
+  forget(): void {
+    this.#generation++;
+    this.#pending = [];
+    this.#confirmedSentMs = undefined;
+  }
+
+  #remember(evidence: QuorumRead): void {
+    const oldest = this.#pending[0];
+    this.#pending = oldest === undefined ? [evidence] : [oldest, evidence];
+  }
+
+  /** Returns when a LIST is due: at the interval, or at once when one is wanted. */
+  async #waitForNeed(signal: AbortSignal): Promise<void> {
+    const { ports } = this.#options;
+    if (this.#wantedSinceMs === undefined) await this.#waitForInterval(signal);
+    const gapMs = this.#lastSentMs + MIN_GAP_MS - ports.clock.monotonicMs();
+    if (gapMs > 0) await sleep(ports, gapMs, signal);
+  }
+
+  #waitForInterval(signal: AbortSignal): Promise<void> {
+    const { ports, intervalMs } = this.#options;
+    const spread = 1 - INTERVAL_JITTER + 2 * INTERVAL_JITTER * ports.random.fraction();
+    return new Promise((resolve) => {
+      const end = (): void => {
+        timer?.cancel();
+        signal.removeEventListener("abort", end);
+        this.#wake = undefined;
+        resolve();
+      };
+      const timer = intervalMs === undefined ? undefined : ports.timers.after(intervalMs * spread, end);
+      signal.addEventListener("abort", end, { once: true });
+      this.#wake = end;
+    });
+  }
+
+  async #ask(signal: AbortSignal): Promise<void> {
+    const { ports, failed } = this.#options;
+    const generation = this.#generation;
+    const known = this.#options.position();
+    const sentMs = ports.clock.monotonicMs();
+    this.#lastSentMs = sentMs;
+    try {
+      const version = await this.#list(signal);
+      if (generation !== this.#generation) return;
+      this.#backoff.reset();
+      if (this.#wantedSinceMs !== undefined && this.#wantedSinceMs <= sentMs) this.#wantedSinceMs = undefined;
+      if (isComparableVersion(version) && isComparableVersion(known) && compareVersions(version, known) < 0) {
+        this.#options.wentBack(known, version);
+      } else {
+        this.accept({ sentMs, version });
+      }
+    } catch (error) {
+      if (signal.aborted) return;
+      const failure = WatchFailure.from(error);
+      const retryMs = retryDelayMs(this.#backoff.nextMs(), failure, ports.random);
+      failed(failure, retryMs);
+      await sleep(ports, retryMs, signal);
+    }
+  }
+
+  async #list(signal: AbortSignal): Promise<string> {
+    const { transport, name } = this.#options;
+    const response = await transport.request({ method: "GET", path: this.#path, timeoutMs: LIST_TIMEOUT_MS, signal });
+    if (response.status !== 200) throw failureOfResponse(response, `confirm ${name}`);
+    return parseListPage(response.body).resourceVersion;
+  }
+}

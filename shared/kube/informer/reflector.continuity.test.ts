@@ -1,0 +1,92 @@
+/** Whether a stream is resumed where it ended or everything is listed anew: after an outage, and after a standstill of the process. */
+import { describe, expect, test } from "vitest";
+import { raw, rig } from "../../../test/support/reflector-harness.ts";
+import { page, ScriptedStream, statusAnswer } from "../../../test/support/scripted-transport.ts";
+
+const list = "LIST limit=250&resourceVersion=10&resourceVersionMatch=NotOlderThan";
+const resumed = "WATCH resourceVersion=10";
+
+describe("a server that was restored and has passed the position while nobody asked", () => {
+  test.each<[string, "reset" | ReturnType<typeof statusAnswer>, number, string]>([
+    ["a break", "reset", 1, resumed],
+    // The last of its failures was earlier than that: it counts until the server answers.
+    ["an outage", "reset", 3, list],
+    ["a server that asks for patience", statusAnswer(429, {}, { "retry-after": "1" }), 3, resumed],
+    [
+      "a server that had lost its storage, and asks for patience",
+      statusAnswer(429, { message: "storage is (re)initializing" }, { "retry-after": "1" }),
+      1,
+      list,
+    ],
+    [
+      "a server or proxy without one behind it, which asks for patience",
+      statusAnswer(501, {}, { "retry-after": "1" }),
+      1,
+      list,
+    ],
+  ])("after %s", async (_, answer, times, next) => {
+    const it = rig();
+    for (let time = 0; time < times; time++) it.transport.watches.push(answer);
+    it.transport.watches.push(new ScriptedStream());
+    await it.start();
+    it.transport.lists.push("reset", page("20", []));
+    await it.time.advance(30_000);
+    const tries = it.transport.requests.slice(1);
+    expect(tries[times]).toBe(next);
+    expect(tries.includes(list)).toBe(next === list);
+  });
+});
+
+test("an outage that is over only when the watch is answered counts, too", async () => {
+  const it = rig();
+  const answer = Promise.withResolvers<ScriptedStream>();
+  it.transport.watches.push("reset", answer.promise, new ScriptedStream());
+  await it.start();
+  it.transport.lists.push(page("20", [raw("a", "5")]));
+  await it.time.advance(1500);
+  expect(it.transport.requests.slice(1)).toEqual([resumed, resumed]);
+  answer.resolve(new ScriptedStream().event("MODIFIED", raw("b", "15")));
+  await it.time.advance(100);
+  expect(it.transport.requests.slice(3)).toEqual([list, "WATCH resourceVersion=20"]);
+  expect(it.failures()).toEqual(["watch reset"]);
+});
+
+describe("a process that stood still", () => {
+  test.each<[string, number, string]>([
+    ["lists anew when its stream has ended meanwhile", 2000, list],
+    ["goes on after a shorter time", 400, resumed],
+  ])("%s", async (_, ms, next) => {
+    const it = rig();
+    const stream = new ScriptedStream();
+    await it.start(stream, new ScriptedStream());
+    it.process.pause();
+    await it.time.advance(ms);
+    it.process.resume();
+    expect(it.source.isDoubtful).toBe(next === list);
+    stream.end();
+    it.transport.lists.push(page("20", [raw("a", "5"), raw("b", "6")]));
+    await it.time.advance(1000);
+    const asked = it.transport.requests.slice(2).filter((request) => request !== "LIST limit=1");
+    expect(asked[0]).toBe(next);
+    expect(it.events.some((event) => event.kind === "listed" && event.reason === "standstill")).toBe(next === list);
+    expect(it.source.isDoubtful).toBe(false);
+  });
+
+  test("trusts a stream that has outlived it: it reaches a LIST that was sent after", async () => {
+    const it = rig();
+    const stream = new ScriptedStream();
+    await it.start(stream, new ScriptedStream());
+    it.process.pause();
+    await it.time.advance(2000);
+    it.transport.confirmations.push(page("12", []));
+    it.process.resume();
+    await it.time.advance(100);
+    expect(it.source.isDoubtful).toBe(true);
+    stream.event("MODIFIED", raw("a", "12"));
+    await it.time.advance(100);
+    expect(it.source.isDoubtful).toBe(false);
+    stream.end();
+    await it.time.advance(1000);
+    expect(it.transport.requests.at(-1)).toBe("WATCH resourceVersion=12");
+  });
+});

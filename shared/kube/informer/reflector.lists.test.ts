@@ -1,0 +1,196 @@
+import { describe, expect, test } from "vitest";
+import { EXPIRED, parseThing, type ReflectorHarness, raw, rig } from "../../../test/support/reflector-harness.ts";
+import { page, ScriptedStream, statusAnswer } from "../../../test/support/scripted-transport.ts";
+
+const TOO_LARGE = {
+  reason: "Timeout",
+  details: { causes: [{ reason: "ResourceVersionTooLarge" }], retryAfterSeconds: 1 },
+};
+
+describe("lists", () => {
+  test("the first list is a quorum read in pages of one version, then a watch from that version", async () => {
+    const it = rig({ pageSize: 2 });
+    it.transport.lists.push(page("10", [raw("a", "5"), raw("b", "6")], "next"), page("10", [raw("c", "7")]));
+    await it.start(new ScriptedStream());
+    expect(it.transport.requests).toEqual(["LIST limit=2", "LIST limit=2&continue=next", "WATCH resourceVersion=10"]);
+    expect(it.state()).toBe("10: a@5 b@6 c@7");
+    expect(it.notices).toEqual(["- > a@5", "- > b@6", "- > c@7", "relisted 10", "confirmed 0"]);
+  });
+
+  test("nothing is visible before the last page", async () => {
+    const it = rig({ pageSize: 2 });
+    it.transport.lists.push(page("10", [raw("a", "5")], "next"), "reset");
+    await it.start();
+    expect(it.source.synced).toBe(false);
+    expect([...it.source.values()]).toEqual([]);
+  });
+
+  test("pages of two versions are not mixed: it starts over with larger pages", async () => {
+    const it = rig({ pageSize: 2 });
+    it.transport.lists.push(page("10", [raw("a", "5")], "next"), page("11", [raw("b", "11")]));
+    it.transport.lists.push(page("12", [raw("b", "11"), raw("c", "12")]));
+    await it.start(new ScriptedStream());
+    expect(it.transport.requests.slice(0, 3)).toEqual(["LIST limit=2", "LIST limit=2&continue=next", "LIST limit=4"]);
+    expect(it.state()).toBe("12: b@11 c@12");
+  });
+
+  test("an expired continue token starts over, and a list that never holds still fails after three starts", async () => {
+    const it = rig({ pageSize: 2 });
+    for (let i = 0; i < 3; i++) it.transport.lists.push(page("10", [raw("a", "5")], "next"), statusAnswer(410));
+    await it.start();
+    expect(it.transport.requests.filter((request) => !request.includes("continue"))).toEqual([
+      "LIST limit=2",
+      "LIST limit=4",
+      "LIST limit=8",
+    ]);
+    expect(it.failures()).toEqual(["list expired"]);
+  });
+
+  /** As the server writes the lists of its own kinds: metadata first. */
+  function metadataFirst(items: readonly unknown[], continueToken: string | undefined, end = "]}"): string {
+    const metadata = JSON.stringify({ resourceVersion: "10", continue: continueToken, remainingItemCount: 1 });
+    const objects = items.map((item) => JSON.stringify(item)).join();
+    return `{"kind":"ThingList","apiVersion":"things.example.com/v1","metadata":${metadata},"items":[${objects}${end}`;
+  }
+
+  test.each([
+    ["before this one is parsed, where its head says how", true, ["a after 2", "b after 3", "c after 3"]],
+    ["when this one is parsed, where its end does", false, ["a after 1", "b after 2", "c after 3"]],
+  ])("the next page is asked for %s", async (_, isFirst, expected) => {
+    const parsed: string[] = [];
+    const it: ReflectorHarness = rig({
+      pageSize: 2,
+      parse: (value) => {
+        const thing = parseThing(value);
+        parsed.push(`${thing.name} after ${it.transport.requests.length}`);
+        return thing;
+      },
+    });
+    for (const [item, token] of [
+      [raw("a", "5"), "b+/=_-"],
+      [raw("b", "6"), "c"],
+      [raw("c", "7"), undefined],
+    ] as const) {
+      const body = metadataFirst([item], token);
+      it.transport.lists.push(isFirst ? { status: 200, body } : page("10", [item], token));
+    }
+    await it.start(new ScriptedStream());
+    expect(parsed).toEqual(expected);
+    expect(it.transport.requests).toEqual([
+      "LIST limit=2",
+      "LIST limit=2&continue=b+/=_-",
+      "LIST limit=2&continue=c",
+      "WATCH resourceVersion=10",
+    ]);
+    expect(it.state()).toBe("10: a@5 b@6 c@7");
+  });
+
+  test.each([
+    ["is cut", metadataFirst([raw("a", "5")], "next", "")],
+    ["says twice where it goes on", metadataFirst([raw("a", "5")], "next", '],"metadata":{"resourceVersion":"10"}}')],
+  ])("a page that %s is corrupt, and nothing of the list stays under way", async (_, body) => {
+    const it = rig({ pageSize: 2 });
+    const signals: (AbortSignal | undefined)[] = [];
+    it.transport.lists.push({ status: 200, body }, ({ signal }) => {
+      signals.push(signal);
+      return page("10", [raw("b", "6")]);
+    });
+    await it.start();
+    expect(it.failures()).toEqual(["list corrupt"]);
+    expect(signals.map((signal) => signal?.aborted)).toEqual([true]);
+    expect(it.source.synced).toBe(false);
+  });
+
+  test("a page that is too large is asked for again in smaller ones", async () => {
+    const it = rig({ pageSize: 500 });
+    it.transport.lists.push("oversized", page("10", [raw("a", "5")]));
+    await it.start(new ScriptedStream());
+    expect(it.transport.requests.slice(0, 2)).toEqual(["LIST limit=500", "LIST limit=125"]);
+  });
+
+  test("a relist is not older than what is known, and reports what changed: gone, new, modified, another UID", async () => {
+    const it = rig();
+    it.transport.lists.push(page("10", [raw("a", "5"), raw("b", "6"), raw("c", "7"), raw("d", "8")]));
+    await it.start(new ScriptedStream().event("ERROR", EXPIRED));
+    it.notices.length = 0;
+    it.transport.lists.push(
+      page("20", [raw("a", "5"), raw("b", "15"), raw("d", "16", "red", "d-other"), raw("e", "17")]),
+    );
+    it.transport.watches.push(new ScriptedStream());
+    await it.time.advance(1000);
+    expect(it.transport.requests.slice(2)).toEqual([
+      "LIST limit=250&resourceVersion=10&resourceVersionMatch=NotOlderThan",
+      "WATCH resourceVersion=20",
+    ]);
+    expect(it.notices).toEqual(["c@7 > -", "b@6 > b@15", "d@8 > -", "- > d@16", "- > e@17", "relisted 20"]);
+    expect(it.source.relists).toBe(1);
+  });
+
+  test("a server that is behind the known position is asked by a quorum list, never by version 0", async () => {
+    const it = rig();
+    await it.start(new ScriptedStream().event("ERROR", EXPIRED));
+    it.transport.lists.push(statusAnswer(504, TOO_LARGE), page("20", [raw("a", "5")]));
+    it.transport.watches.push(new ScriptedStream());
+    await it.time.advance(1000);
+    expect(it.transport.requests.slice(2, 4)).toEqual([
+      "LIST limit=250&resourceVersion=10&resourceVersionMatch=NotOlderThan",
+      "LIST limit=250",
+    ]);
+    expect(it.transport.requests.join()).not.toContain("resourceVersion=0");
+    expect(it.state()).toBe("20: a@5");
+  });
+
+  test.each([
+    ["not JSON", { status: 200, body: "{]" }, "list corrupt"],
+    ["no list", { status: 200, body: { items: [] } }, "list corrupt"],
+    [
+      "items that are no objects",
+      { status: 200, body: { metadata: { resourceVersion: "3" }, items: [4] } },
+      "list corrupt",
+    ],
+    ["403", statusAnswer(403), "list forbidden"],
+    ["404 in plain text", { status: 404, body: "404 page not found" }, "list not-served"],
+    ["500", statusAnswer(500), "list server-error"],
+    ["429", statusAnswer(429, {}, { "retry-after": "2" }), "list throttled"],
+  ])("a first list that is %s is tried again", async (_, answer, failure) => {
+    const it = rig();
+    it.transport.lists.push(answer, page("10", [raw("a", "5")]));
+    await it.start(new ScriptedStream());
+    expect(it.failures()).toEqual([failure]);
+    await it.time.advance(3000);
+    expect(it.state()).toBe("10: a@5");
+  });
+});
+
+describe("streamed lists (KEP-3157)", () => {
+  const end = { metadata: { resourceVersion: "10", annotations: { "k8s.io/initial-events-end": "true" } } };
+
+  test("the list arrives as a stream and is swapped in at its end bookmark", async () => {
+    const it = rig({ streamLists: true });
+    const initial = new ScriptedStream().event("ADDED", raw("a", "5")).event("ADDED", raw("b", "6"));
+    await it.start(initial, new ScriptedStream());
+    expect(it.source.synced).toBe(false);
+    initial.event("DELETED", raw("b", "9")).event("BOOKMARK", end);
+    await it.time.settle();
+    expect(it.state()).toBe("10: a@5");
+    expect(it.transport.requests).toEqual([
+      "WATCH sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+      "WATCH resourceVersion=10",
+    ]);
+  });
+
+  test("a server that does not offer it is asked for pages, then and later", async () => {
+    const it = rig({ streamLists: true });
+    it.transport.watches.push(statusAnswer(422));
+    await it.start(new ScriptedStream().event("ERROR", EXPIRED));
+    it.transport.lists.push(page("20", []));
+    await it.time.advance(250);
+    expect(it.transport.requests).toEqual([
+      "WATCH sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+      "LIST limit=250",
+      "WATCH resourceVersion=10",
+      "LIST limit=250&resourceVersion=10&resourceVersionMatch=NotOlderThan",
+      "WATCH resourceVersion=20",
+    ]);
+  });
+});

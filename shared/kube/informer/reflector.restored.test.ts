@@ -1,0 +1,144 @@
+/** Servers whose history is not the one that is known: how that is noticed, and that everything is then taken anew. */
+import { describe, expect, test } from "vitest";
+import { raw, rig } from "../../../test/support/reflector-harness.ts";
+import { page, ScriptedStream, statusAnswer } from "../../../test/support/scripted-transport.ts";
+
+describe("a server whose versions went back (restored from a snapshot)", () => {
+  test("is noticed by the confirming LIST while the stream is silent; everything is taken anew and reported", async () => {
+    const it = rig({ confirmEveryMs: 3000 });
+    const stream = new ScriptedStream();
+    await it.start(stream, new ScriptedStream());
+    it.notices.length = 0;
+    it.transport.confirmations.push(page("7", []));
+    it.transport.lists.push(page("7", [raw("a", "5", "blue")]));
+    await it.time.advance(5000);
+    expect(it.transport.requests.slice(2)).toEqual(["LIST limit=1", "LIST limit=250", "WATCH resourceVersion=7"]);
+    expect(it.notices.slice(0, 3)).toEqual(["b@6 > -", "a@5 > a@5", "relisted 7"]);
+    expect(it.source.get("ns/a")?.color).toBe("blue");
+    expect(it.events).toContainEqual({ kind: "versionWentBack", from: "10", to: "7" });
+    expect(stream.closed).toBe(true);
+  });
+
+  test("makes what was asked before it worthless as evidence", async () => {
+    const it = rig({ confirmEveryMs: 3000 });
+    await it.start(new ScriptedStream(), new ScriptedStream());
+    it.transport.confirmations.push(page("15", []), page("7", []));
+    it.transport.lists.push(page("7", []));
+    const back = (): boolean => it.events.some((event) => event.kind === "versionWentBack");
+    expect(await it.time.runUntil(back, 10_000)).toBe(true);
+    await it.time.settle();
+    // The quorum list is the newest evidence; the LIST at version 15 of the old history would stand before it.
+    expect(it.source.confirmedSentMs).toBe(it.time.elapsedMs);
+  });
+
+  test("is asked for by a stream that ended as asked without a word, where nothing else asks", async () => {
+    const it = rig();
+    const stream = new ScriptedStream();
+    await it.start(stream, new ScriptedStream(), new ScriptedStream());
+    it.transport.confirmations.push(page("7", []));
+    it.transport.lists.push(page("7", []));
+    await it.time.advance(6500);
+    stream.end();
+    await it.time.advance(1000);
+    expect(it.transport.requests.slice(2)).toEqual([
+      "WATCH resourceVersion=10",
+      "LIST limit=1",
+      "LIST limit=250",
+      "WATCH resourceVersion=7",
+    ]);
+    expect(it.state()).toBe("7: ");
+  });
+});
+
+describe("a server that was restored and has passed the position while nobody asked", () => {
+  test("is noticed by an object whose version went back, however new the list is", async () => {
+    const it = rig();
+    it.transport.watches.push(statusAnswer(410));
+    await it.start(new ScriptedStream());
+    it.notices.length = 0;
+    it.transport.lists.push(page("20", [raw("a", "5", "blue"), raw("b", "4")]));
+    await it.time.advance(1000);
+    expect(it.events).toContainEqual({ kind: "versionWentBack", from: "6", to: "4" });
+    // Those of equal version may be another state of the same number.
+    expect(it.notices.slice(0, 3)).toEqual(["a@5 > a@5", "b@6 > b@4", "relisted 20"]);
+  });
+
+  test.each<[string, string | undefined, boolean]>([
+    ["an own answer, that the stream had not reached", "12", true],
+    ["an own answer, but the stream had reached it", "6", false],
+    ["an own answer that the list shows", "14", false],
+    ["nothing", undefined, false],
+  ])("is noticed by what was seen in %s", async (_, version, isNoticed) => {
+    const it = rig();
+    const first = new ScriptedStream();
+    await it.start(first, new ScriptedStream());
+    it.notices.length = 0;
+    if (version !== undefined) it.source.learned("ns/b", version);
+    it.transport.watches.unshift(statusAnswer(410));
+    it.transport.lists.push(page("20", [raw("a", "5"), raw("b", version === "14" ? "14" : "6")]));
+    first.end();
+    await it.time.advance(5000);
+    expect(it.events.some(({ kind }) => kind === "versionWentBack")).toBe(isNoticed);
+    expect(it.notices.includes("a@5 > a@5")).toBe(isNoticed);
+  });
+
+  test("of the same name is another object's", async () => {
+    const it = rig();
+    it.transport.watches.push(statusAnswer(410));
+    await it.start(new ScriptedStream());
+    it.transport.lists.push(page("20", [raw("a", "14", "red", "another")]));
+    await it.time.advance(1000);
+    expect(it.state()).toBe("20: a@14");
+    expect(it.events.map(({ kind }) => kind)).not.toContain("versionWentBack");
+  });
+
+  test("is noticed by an object that had been deleted and is there again, whatever its name is now", async () => {
+    const it = rig();
+    it.transport.watches.push(statusAnswer(410));
+    await it.start(new ScriptedStream());
+    it.transport.lists.push(page("20", [raw("a", "5"), raw("b", "6"), raw("c", "4")]));
+    await it.time.advance(1000);
+    expect(it.events).toContainEqual({ kind: "versionWentBack", from: "10", to: "4" });
+  });
+});
+
+describe("a history that others know to be gone", () => {
+  test("is dropped: everything is listed anew by a quorum read and reported, however new the position", async () => {
+    const it = rig();
+    const stream = new ScriptedStream();
+    await it.start(stream, new ScriptedStream());
+    it.notices.length = 0;
+    it.transport.lists.push(page("12", [raw("a", "5", "blue")]));
+    expect(it.source.isDoubted).toBe(false);
+    it.source.distrust();
+    expect(it.source.isDoubted).toBe(true);
+    await it.time.advance(1000);
+    expect(it.source.isDoubted).toBe(false);
+    expect(stream.closed).toBe(true);
+    expect(it.transport.requests.slice(2)).toEqual(["LIST limit=250", "WATCH resourceVersion=12"]);
+    expect(it.notices.slice(0, 3)).toEqual(["b@6 > -", "a@5 > a@5", "relisted 12"]);
+    expect(it.source.get("ns/a")?.color).toBe("blue");
+  });
+
+  test("is doubted when the stream itself is told that it is ahead, until a list is in", async () => {
+    const it = rig();
+    const stream = new ScriptedStream();
+    await it.start(stream, new ScriptedStream());
+    const causes = [{ reason: "ResourceVersionTooLarge", message: "Too large resource version" }];
+    const object = { kind: "Status", code: 504, reason: "Timeout", message: "Too large", details: { causes } };
+    stream.event("ERROR", object);
+    await it.time.settle();
+    expect(it.source.isDoubted).toBe(true);
+    it.transport.lists.push(page("7", []));
+    await it.time.advance(5000);
+    expect([it.source.isDoubted, it.source.position]).toEqual([false, "7"]);
+  });
+
+  test("was not kept by the list that shows so", async () => {
+    const it = rig();
+    it.source.subscribe({ changed: () => it.source.distrust() });
+    await it.start(new ScriptedStream());
+    await it.time.advance(1000);
+    expect(it.transport.requests).toEqual(["LIST limit=250", "WATCH resourceVersion=10"]);
+  });
+});

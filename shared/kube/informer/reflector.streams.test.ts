@@ -1,0 +1,218 @@
+import { describe, expect, test } from "vitest";
+import { EXPIRED, parseThing, raw, rig } from "../../../test/support/reflector-harness.ts";
+import { ScriptedStream, statusAnswer } from "../../../test/support/scripted-transport.ts";
+import { VirtualTime } from "../../../test/support/virtual-ports.ts";
+
+describe("streams", () => {
+  test("events change the store and the position in order; a bookmark moves the position alone", async () => {
+    const it = rig();
+    const stream = new ScriptedStream();
+    await it.start(stream);
+    it.notices.length = 0;
+    stream.event("ADDED", raw("c", "11")).event("MODIFIED", raw("a", "12")).event("DELETED", raw("b", "13"));
+    stream.event("BOOKMARK", { metadata: { resourceVersion: "20" } });
+    await it.time.settle();
+    expect(it.state()).toBe("20: a@12 c@11");
+    expect(it.notices).toEqual(["- > c@11", "a@5 > a@12", "b@6 > -"]);
+  });
+
+  test("a changed UID is a deletion and an addition; a late deletion of the old UID changes nothing", async () => {
+    const it = rig();
+    const stream = new ScriptedStream();
+    await it.start(stream);
+    it.notices.length = 0;
+    stream.event("MODIFIED", raw("a", "11", "red", "a-new")).event("DELETED", raw("a", "12"));
+    await it.time.settle();
+    expect(it.notices).toEqual(["a@5 > -", "- > a@11"]);
+    expect(it.state()).toBe("12: a@11 b@6");
+  });
+
+  test("a stream that the server ends as asked is followed at once by the next, from the last position", async () => {
+    const it = rig();
+    const stream = new ScriptedStream().event("BOOKMARK", { metadata: { resourceVersion: "15" } });
+    await it.start(stream, new ScriptedStream());
+    await it.time.advance(6000);
+    stream.end();
+    await it.time.settle();
+    expect(it.transport.requests.slice(1)).toEqual(["WATCH resourceVersion=10", "WATCH resourceVersion=15"]);
+    expect(it.failures()).toEqual([]);
+    expect(it.source.relists).toBe(0);
+  });
+
+  test.each([
+    ["a reset", (s: ScriptedStream) => s.fail("reset"), "watch reset", "WATCH resourceVersion=11"],
+    [
+      "silence",
+      (s: ScriptedStream) => s.fail("timeout"),
+      "watch timeout",
+      "LIST limit=250&resourceVersion=11&resourceVersionMatch=NotOlderThan",
+    ],
+    ["an early end", (s: ScriptedStream) => s.end(), "watch ended-early", "WATCH resourceVersion=11"],
+    [
+      "a cut line",
+      (s: ScriptedStream) => s.text('{"type":"ADDED","obj').end(),
+      "watch ended-early",
+      "WATCH resourceVersion=11",
+    ],
+    [
+      "an ERROR event",
+      (s: ScriptedStream) => s.event("ERROR", { kind: "Status", code: 500, message: "oh" }),
+      "watch error-event",
+      "WATCH resourceVersion=11",
+    ],
+    [
+      "410 in the stream",
+      (s: ScriptedStream) => s.event("ERROR", EXPIRED),
+      "watch expired",
+      "LIST limit=250&resourceVersion=11&resourceVersionMatch=NotOlderThan",
+    ],
+    [
+      "a garbage line",
+      (s: ScriptedStream) => s.text("%%%\n"),
+      "watch corrupt",
+      "LIST limit=250&resourceVersion=11&resourceVersionMatch=NotOlderThan",
+    ],
+    [
+      "bytes that are not UTF-8",
+      (s: ScriptedStream) => s.bytes(Uint8Array.of(0x22, 0xff, 0x22, 0x0a)),
+      "watch corrupt",
+      "LIST limit=250&resourceVersion=11&resourceVersionMatch=NotOlderThan",
+    ],
+    [
+      "an event without a version",
+      (s: ScriptedStream) => s.event("ADDED", { metadata: { name: "x" } }),
+      "watch corrupt",
+      "LIST limit=250&resourceVersion=11&resourceVersionMatch=NotOlderThan",
+    ],
+    [
+      "an event of an unknown type",
+      (s: ScriptedStream) => s.event("EXPLODED", raw("x", "12")),
+      "watch corrupt",
+      "LIST limit=250&resourceVersion=11&resourceVersionMatch=NotOlderThan",
+    ],
+    [
+      "a version that goes back",
+      (s: ScriptedStream) => s.event("ADDED", raw("x", "3")),
+      "watch ahead-of-server",
+      "LIST limit=250",
+    ],
+  ])("after %s it goes on: resumes, or lists where the stream can't be trusted", async (_, breakIt, failure, next) => {
+    const it = rig();
+    const stream = new ScriptedStream().event("ADDED", raw("c", "11"));
+    await it.start(breakIt(stream));
+    expect(it.failures()).toEqual([failure]);
+    expect(it.state()).toBe("11: a@5 b@6 c@11");
+    await it.time.advance(250);
+    expect(it.transport.requests[2]).toBe(next);
+    expect(stream.closed).toBe(true);
+  });
+
+  test.each([
+    ["410", statusAnswer(410), "watch expired", "LIST limit=250&resourceVersion=10&resourceVersionMatch=NotOlderThan"],
+    ["429 with Retry-After", statusAnswer(429, {}, { "retry-after": "3" }), "watch throttled", undefined],
+    ["404", { status: 404, body: "404 page not found" }, "watch not-served", "WATCH resourceVersion=10"],
+    ["500", statusAnswer(500), "watch server-error", "WATCH resourceVersion=10"],
+  ])("a watch that is refused with %s", async (_, answer, failure, next) => {
+    const it = rig();
+    it.transport.watches.push(answer);
+    await it.start();
+    await it.time.advance(250);
+    expect(it.failures()[0]).toBe(failure);
+    expect(it.transport.requests[2]).toBe(next);
+    await it.time.advance(3600);
+    expect(it.transport.requests.length).toBeGreaterThan(2);
+  });
+
+  test("lines and characters cut at any byte arrive whole", async () => {
+    const bytes = new TextEncoder().encode(`${JSON.stringify({ type: "ADDED", object: raw("c", "11", "grün 🟢") })}\n`);
+    for (let cut = 1; cut < bytes.length; cut++) {
+      const it = rig();
+      const stream = new ScriptedStream().bytes(bytes.subarray(0, cut)).bytes(bytes.subarray(cut));
+      await it.start(stream);
+      expect(it.source.get("ns/c")?.color).toBe("grün 🟢");
+    }
+  });
+
+  test("an object that can't be parsed is reported and kept out, or kept as last known where asked; the stream goes on", async () => {
+    for (const unparsable of ["drop", "keepLast"] as const) {
+      const it = rig({ unparsable });
+      const stream = new ScriptedStream();
+      await it.start(stream);
+      stream
+        .event("MODIFIED", raw("a", "11", "bad"))
+        .event("ADDED", raw("x", "12", "bad"))
+        .event("ADDED", raw("c", "13"));
+      await it.time.settle();
+      expect(it.state()).toBe(unparsable === "drop" ? "13: b@6 c@13" : "13: a@5 b@6 c@13");
+      expect(it.events.filter((event) => event.kind === "unparsable").map((event) => event.key)).toEqual([
+        "ns/a",
+        "ns/x",
+      ]);
+    }
+  });
+
+  test("a handler that throws is reported and stops neither the stream nor other handlers", async () => {
+    const it = rig();
+    const stream = new ScriptedStream();
+    it.source.subscribe({
+      changed: () => {
+        throw new Error("a bug");
+      },
+    });
+    await it.start(stream);
+    stream.event("ADDED", raw("c", "11"));
+    await it.time.settle();
+    expect(it.state()).toBe("11: a@5 b@6 c@11");
+    expect(it.events.filter((event) => event.kind === "handlerFailed")).toHaveLength(3);
+  });
+
+  test("events after a silence are read at once", async () => {
+    const stream = new ScriptedStream();
+    const it = rig();
+    await it.start(stream);
+    await it.time.advance(50);
+    stream.event("MODIFIED", raw("a", "11")).event("MODIFIED", raw("a", "12"));
+    await it.time.settle();
+    expect(it.state()).toBe("12: a@12 b@6");
+  });
+
+  test("a burst that is much work gives way to what else waits", async () => {
+    const stream = new ScriptedStream();
+    let workedMs = 0;
+    const time = new VirtualTime({ seed: 7 });
+    const clock = { nowMs: () => time.clock.nowMs(), monotonicMs: () => time.elapsedMs + workedMs };
+    const it = rig({
+      ports: { clock, timers: time.timers, random: time.random },
+      parse: (value) => {
+        workedMs += 6;
+        return parseThing(value);
+      },
+    });
+    await it.start(stream);
+    for (const version of ["11", "12", "13"]) stream.event("MODIFIED", raw("a", version));
+    await it.time.settle();
+    expect(it.state()).toBe("12: a@12 b@6");
+    await time.advance(0);
+    expect(it.state()).toBe("13: a@13 b@6");
+  });
+
+  test("a consumer that is behind holds the stream", async () => {
+    let release = (): void => {};
+    const it = rig({
+      pause: () =>
+        new Promise<void>((resolve) => {
+          release = resolve;
+        }),
+    });
+    const stream = new ScriptedStream()
+      .event("ADDED", raw("c", "11"))
+      .event("ADDED", raw("d", "12"))
+      .event("ADDED", raw("e", "13"));
+    await it.start(stream);
+    expect([it.state(), stream.waiting]).toEqual(["11: a@5 b@6 c@11", 2]);
+    release();
+    await it.time.settle();
+    expect([it.state(), stream.waiting]).toEqual(["12: a@5 b@6 c@11 d@12", 1]);
+    release();
+  });
+});

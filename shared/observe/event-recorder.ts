@@ -1,0 +1,182 @@
+import { ApiClient } from "../kube/client/api-client.ts";
+import type { ApiResult } from "../kube/client/api-result.ts";
+import type { Transport } from "../kube/client/transport.ts";
+import { Backoff } from "../runtime/backoff.ts";
+import { type Ports, sleep } from "../runtime/clock.ts";
+import { TokenBucket } from "../runtime/token-bucket.ts";
+import { scrub } from "./error-fields.ts";
+import { BoundedMap, EventCorrelator, type EventNote } from "./event-correlator.ts";
+import type { EventOutcome } from "./event-outcomes.ts";
+
+export type { EventNote, ObjectReference } from "./event-correlator.ts";
+export type { EventOutcome } from "./event-outcomes.ts";
+
+export interface EventRecorderOptions {
+  readonly transport: Transport;
+  readonly ports: Ports;
+  /** `source.component`. */
+  readonly component: string;
+  /** Namespace of Events about objects that have none. Default `default`. */
+  readonly defaultNamespace?: string;
+  readonly onOutcome?: (outcome: EventOutcome) => void;
+}
+
+/** Different Events that wait to be sent. */
+const MAX_PENDING = 1000;
+/** All objects together, so that a burst of refusals is no burst of writes. */
+const SEND_BUCKET = { burst: 50, perSecond: 10 };
+const REQUEST_TIMEOUT_MS = 5000;
+const MAX_TRIES = 5;
+const RETRY = { initialMs: 1000, maxMs: 30_000 };
+/** Events that can be counted up; older ones are made anew. The API keeps them for an hour. */
+const MAX_REMEMBERED = 4096;
+const MAX_NAME_LENGTH = 200;
+
+interface Pending {
+  readonly note: EventNote;
+  readonly firstMs: number;
+  lastMs: number;
+  count: number;
+}
+
+interface Sent {
+  readonly path: string;
+  count: number;
+}
+
+/**
+ * Writes Kubernetes Events, aggregated and limited as client-go does. Never blocks and never throws: Events are for people,
+ * and what waits on them must not exist. Sends one at a time, in order.
+ */
+export class EventRecorder {
+  readonly #options: EventRecorderOptions;
+  readonly #ports: Ports;
+  readonly #api: ApiClient;
+  readonly #correlator: EventCorrelator;
+  readonly #bucket: TokenBucket;
+  readonly #pending = new Map<string, Pending>();
+  readonly #sent = new BoundedMap<string, Sent>(MAX_REMEMBERED);
+  readonly #abort = new AbortController();
+  #stopped = false;
+  #sending: Promise<void> | undefined;
+
+  constructor(options: EventRecorderOptions) {
+    this.#options = options;
+    this.#ports = options.ports;
+    this.#api = new ApiClient(options.transport);
+    this.#correlator = new EventCorrelator(options.ports);
+    this.#bucket = new TokenBucket(SEND_BUCKET, options.ports.clock);
+  }
+
+  record(note: EventNote): void {
+    const outcome = this.#accept(note);
+    if (outcome !== undefined) this.#told(outcome);
+  }
+
+  /** What becomes of the note at once; undefined when it is to be sent. */
+  #accept(note: EventNote): EventOutcome | undefined {
+    if (this.#stopped) return "dropped";
+    const correlation = this.#correlator.correlate({ ...note, message: scrub(note.message) });
+    if (correlation.kind === "limited") return "limited";
+    const nowMs = this.#ports.clock.nowMs();
+    const waiting = this.#pending.get(correlation.key);
+    if (waiting !== undefined) {
+      waiting.count += 1;
+      waiting.lastMs = nowMs;
+      return "counted";
+    }
+    if (this.#pending.size >= MAX_PENDING) return "dropped";
+    this.#pending.set(correlation.key, { note: correlation.note, firstMs: nowMs, lastMs: nowMs, count: 1 });
+    this.#sending ??= this.#send();
+    return undefined;
+  }
+
+  /** Sends what waits, for at most `limitMs`, and ends. */
+  async stop(limitMs: number): Promise<void> {
+    this.#stopped = true;
+    const timer = this.#ports.timers.after(limitMs, () => this.#abort.abort());
+    await this.#sending;
+    timer.cancel();
+    this.#abort.abort();
+  }
+
+  async #send(): Promise<void> {
+    const { signal } = this.#abort;
+    for (let next = this.#first(); next !== undefined; next = this.#first()) {
+      const [key, pending] = next;
+      await sleep(this.#ports, this.#bucket.waitMs(), signal);
+      this.#bucket.tryTake();
+      // Taken out only now, so that repeats during the wait are counted into the same request.
+      this.#pending.delete(key);
+      this.#told(signal.aborted ? "dropped" : await this.#deliver(key, pending));
+    }
+    this.#sending = undefined;
+  }
+
+  #first(): [string, Pending] | undefined {
+    for (const entry of this.#pending) return entry;
+    return undefined;
+  }
+
+  async #deliver(key: string, pending: Pending): Promise<EventOutcome> {
+    const backoff = new Backoff(RETRY, this.#ports.random);
+    for (let tries = 1; tries <= MAX_TRIES && !this.#abort.signal.aborted; tries += 1) {
+      const sent = this.#sent.get(key);
+      const result = sent === undefined ? await this.#create(key, pending) : await this.#countUp(sent, pending);
+      if (result.kind === "ok") return sent === undefined ? "created" : "counted";
+      // The Event has expired meanwhile (the API keeps them for an hour): it is made anew.
+      if (result.kind === "gone" && sent !== undefined) this.#sent.delete(key);
+      else if (result.kind !== "unavailable") return "failed";
+      else if (tries < MAX_TRIES)
+        await sleep(this.#ports, Math.max(backoff.nextMs(), result.retryAfterMs ?? 0), this.#abort.signal);
+    }
+    return "failed";
+  }
+
+  async #create(key: string, pending: Pending): Promise<ApiResult<unknown>> {
+    const { regarding, type, reason, message } = pending.note;
+    const namespace = regarding.namespace ?? this.#options.defaultNamespace ?? "default";
+    const { component } = this.#options;
+    const name = `${regarding.name.slice(0, MAX_NAME_LENGTH)}.${Math.floor(this.#ports.random.fraction() * 2 ** 52).toString(16)}`;
+    const collection = `/api/v1/namespaces/${encodeURIComponent(namespace.toWellFormed())}/events`;
+    const body = {
+      apiVersion: "v1",
+      kind: "Event",
+      metadata: { namespace, name },
+      involvedObject: regarding,
+      type,
+      reason,
+      message,
+      count: pending.count,
+      firstTimestamp: time(pending.firstMs),
+      lastTimestamp: time(pending.lastMs),
+      source: { component },
+      reportingComponent: component,
+    };
+    const result = await this.#api.create(collection, body, (raw) => raw, this.#call());
+    if (result.kind === "ok")
+      this.#sent.set(key, { path: `${collection}/${encodeURIComponent(name.toWellFormed())}`, count: pending.count });
+    return result;
+  }
+
+  async #countUp(sent: Sent, pending: Pending): Promise<ApiResult<unknown>> {
+    const count = sent.count + pending.count;
+    const body = { count, message: pending.note.message, lastTimestamp: time(pending.lastMs) };
+    const result = await this.#api.patch(sent.path, "application/merge-patch+json", body, (raw) => raw, this.#call());
+    if (result.kind === "ok") sent.count = count;
+    return result;
+  }
+
+  #call() {
+    return { timeoutMs: REQUEST_TIMEOUT_MS, signal: this.#abort.signal };
+  }
+
+  #told(outcome: EventOutcome): void {
+    this.#options.onOutcome?.(outcome);
+  }
+}
+
+/** `metav1.Time`: whole seconds. */
+function time(wallMs: number): string {
+  return new Date(wallMs).toISOString().replace(/\.\d{3}Z$/, "Z");
+}

@@ -1,0 +1,167 @@
+import { describe, expect, test } from "vitest";
+import { ConfigMaps } from "../../../test/support/config-maps.ts";
+import type { PodProtector } from "../../schema/podprotector.ts";
+import { BackupChunks } from "./backup-chunks.ts";
+import {
+  CHUNK_CHARACTERS,
+  chunkName,
+  encodeBackup,
+  MAX_COPY_CHARACTERS,
+  readBackup,
+  versionsName,
+} from "./backup-format.ts";
+
+const CELL = "cell-1";
+const signal = new AbortController().signal;
+
+function chunksOf(api: ConfigMaps): BackupChunks {
+  return new BackupChunks({ api, cellID: CELL, namespace: "podseidon-system", timeoutMs: 1_000 });
+}
+
+function protector(uid: string, buckets = 0): PodProtector {
+  const list = Array.from({ length: buckets }, (_, index) => ({
+    startTime: "2026-01-01T00:00:00Z",
+    podUID: `pod-${index}`,
+    podName: "x".repeat(100),
+  }));
+  const summary = { totalReplicas: 9, aggregatedAvailableReplicas: 9, estimatedAvailableReplicas: 9 };
+  return {
+    metadata: { name: uid, namespace: "shop", uid, resourceVersion: "7", generation: 3, finalizers: ["f"] },
+    spec: { minAvailable: 5, minReadySeconds: 0, selector: { matchLabels: { app: uid } } },
+    status: {
+      cells: [
+        { cellID: CELL, aggregation: { totalReplicas: 9, availableReplicas: 9 }, admissionHistory: { buckets: list } },
+        { cellID: "other", admissionHistory: { buckets: list } },
+      ],
+      summary,
+    },
+  };
+}
+
+describe("what another one has done to the copies", () => {
+  test.each<[string, (api: ConfigMaps) => void]>([
+    ["a copy that a leader on its way out has added", (api) => change(api, { a: "A", stranger: "S" })],
+    ["copies of before a restore", (api) => change(api, { b: "B" })],
+  ])("is noticed with the next write: %s", async (_name, done) => {
+    const api = new ConfigMaps();
+    const chunks = chunksOf(api);
+    for (const uid of ["a", "b"]) chunks.put(uid, uid.toUpperCase());
+    await chunks.flush(signal);
+    chunks.remove("b");
+    await chunks.flush(signal);
+    expect(chunks.isDoubtful).toBe(false);
+    done(api);
+    chunks.put("c", "C");
+    await chunks.flush(signal);
+    expect(chunks.isDoubtful).toBe(true);
+    await chunks.read(signal);
+    expect(chunks.isDoubtful).toBe(false);
+  });
+
+  function change(api: ConfigMaps, data: Readonly<Record<string, string>>): void {
+    api.put(chunkName(CELL, 0), data, api.maps.get(chunkName(CELL, 0))?.metadata.labels ?? {});
+  }
+});
+
+describe("copies of a cell", () => {
+  test("are written once, and read back by the next process", async () => {
+    const api = new ConfigMaps();
+    const chunks = chunksOf(api);
+    expect(chunks.put("a", encodeBackup("core", protector("a", 2), CELL))).toBe(true);
+    expect(await chunks.flush(signal)).toBe(1);
+    expect(chunks.put("a", encodeBackup("core", protector("a", 2), CELL))).toBe(false);
+    expect(await chunks.flush(signal)).toBe(0);
+    const next = chunksOf(api);
+    const read = await next.read(signal);
+    expect(read).toMatchObject({ object: { protectors: [{ core: "core", object: { metadata: { uid: "a" } } }] } });
+    expect(next.put("a", encodeBackup("core", protector("a", 2), CELL))).toBe(false);
+    expect(api.writes).toHaveLength(2);
+  });
+
+  test("hold spec, identity and the history of this cell, never the counts nor what changes by itself", () => {
+    const other = { ...protector("a", 2), metadata: { ...protector("a").metadata, resourceVersion: "8" } };
+    const text = encodeBackup("core", protector("a", 2), CELL);
+    expect(encodeBackup("core", other, CELL)).toBe(text);
+    const map = { metadata: { name: "x", uid: "u", resourceVersion: "1" }, data: { a: text } };
+    const { object } = readBackup([map]).protectors[0] ?? {};
+    expect(object?.spec).toEqual(protector("a").spec);
+    expect(object?.status?.cells).toHaveLength(1);
+    expect(object?.status?.cells[0]?.aggregation).toBeUndefined();
+    expect(object?.status?.cells[0]?.admissionHistory?.buckets).toHaveLength(2);
+  });
+
+  test("leave a history out that is too long", () => {
+    const text = encodeBackup("core", protector("a", 1_000), CELL);
+    expect(text.length).toBeLessThan(MAX_COPY_CHARACTERS);
+    expect(text).not.toContain("pod-1");
+  });
+
+  test("go with what was released, and make room", async () => {
+    const api = new ConfigMaps();
+    const chunks = chunksOf(api);
+    const text = "x".repeat(CHUNK_CHARACTERS / 2 + 1);
+    chunks.put("a", text);
+    chunks.put("b", text);
+    await chunks.flush(signal);
+    expect(Object.keys(api.data(chunkName(CELL, 1)) ?? {})).toEqual(["b"]);
+    chunks.remove("a");
+    chunks.put("c", text);
+    await chunks.flush(signal);
+    expect(Object.keys(api.data(chunkName(CELL, 0)) ?? {})).toEqual(["c"]);
+    expect(chunks.size).toBe(2);
+  });
+
+  test("that could not be written are written the next time", async () => {
+    const api = new ConfigMaps();
+    const chunks = chunksOf(api);
+    chunks.put("a", "1");
+    api.faults.push({ kind: "unavailable", error: new Error("no"), sent: true });
+    expect(await chunks.flush(signal)).toMatchObject({ kind: "unavailable" });
+    chunks.put("b", "2");
+    expect(await chunks.flush(signal)).toBe(1);
+    expect(api.data(chunkName(CELL, 0))).toEqual({ a: "1", b: "2" });
+  });
+
+  test("that a process left in two chunks go from both", async () => {
+    const api = new ConfigMaps();
+    const chunks = chunksOf(api);
+    const text = (share: number): string => "x".repeat(CHUNK_CHARACTERS * share);
+    for (const [uid, share] of [
+      ["a", 0.5],
+      ["c", 0.4],
+      ["b", 0.6],
+    ] as const)
+      chunks.put(uid, text(share));
+    await chunks.flush(signal);
+    chunks.put("b", "less");
+    // It has no room where it is any more, and moves to the chunk that is written first; then the process ends.
+    chunks.put("a", text(0.7));
+    const write = api.patch.bind(api);
+    api.patch = async (path, type, body, parse) => {
+      api.patch = async () => ({ kind: "unavailable", error: new Error("no"), sent: false });
+      return await write(path, type, body, parse);
+    };
+    expect(await chunks.flush(signal)).toMatchObject({ kind: "unavailable" });
+    api.patch = write;
+    const holders = (): number[] => [0, 1].filter((chunk) => "a" in (api.data(chunkName(CELL, chunk)) ?? {}));
+    expect(holders()).toEqual([0, 1]);
+    const next = chunksOf(api);
+    await next.read(signal);
+    next.remove("a");
+    await next.flush(signal);
+    expect(holders()).toEqual([]);
+  });
+
+  test("versions are written when they are news", async () => {
+    const api = new ConfigMaps();
+    const chunks = chunksOf(api);
+    await chunks.putVersions({ core: "70" }, signal);
+    await chunks.putVersions({ core: "70" }, signal);
+    expect(api.writes).toHaveLength(2);
+    const next = chunksOf(api);
+    expect(await next.read(signal)).toMatchObject({ object: { versions: [{ core: "core", version: "70" }] } });
+    await next.putVersions({ core: "70" }, signal);
+    expect(api.writes).toHaveLength(2);
+    expect(api.data(versionsName(CELL))).toEqual({ versions: '{"core":"70"}' });
+  });
+});

@@ -1,0 +1,109 @@
+/**
+ * Copies of protectors as an aggregator keeps them in its own cell (design 7): ConfigMaps with one key for each protector's UID, and one
+ * ConfigMap with the highest version that was seen of each core.
+ */
+import { hash } from "node:crypto";
+import * as v from "valibot";
+import { GROUP } from "../../schema/annotations.ts";
+import { checker } from "../../schema/check.ts";
+import type { ConfigMap } from "../../schema/config-map.ts";
+import { parsePodProtector } from "../../schema/parse-podprotector.ts";
+import type { PodProtector } from "../../schema/podprotector.ts";
+
+/** On each ConfigMap of copies; its value is {@link cellTag}. */
+export const COPY_LABEL = `${GROUP}/copy`;
+/** The key under which the versions are, in the ConfigMap {@link versionsName}. */
+export const VERSIONS_KEY = "versions";
+
+/** One ConfigMap takes so many characters of copies, far below the apiserver's 1 MiB. */
+export const CHUNK_CHARACTERS = 256 * 1024;
+/** A protector whose history would take more is copied without it. */
+export const MAX_COPY_CHARACTERS = 64 * 1024;
+/** Chunks of one cell; what does not fit has no copy. */
+export const MAX_CHUNKS = 256;
+
+/** A cell's id as part of names and as label value. */
+export function cellTag(cellID: string): string {
+  return hash("sha256", cellID, "hex").slice(0, 12);
+}
+
+export function chunkName(cellID: string, chunk: number): string {
+  return `podseidon-copy-${cellTag(cellID)}-${chunk}`;
+}
+
+export function versionsName(cellID: string): string {
+  return `podseidon-copy-${cellTag(cellID)}-versions`;
+}
+
+/** One protector of the core of this name. */
+export interface ProtectorBackup {
+  readonly core: string;
+  readonly object: PodProtector;
+}
+
+/** What the copies of one or more cells in one cluster say. */
+export interface BackupContents {
+  readonly protectors: readonly ProtectorBackup[];
+  /** The highest version seen, by core; of several cells each its own. */
+  readonly versions: readonly { readonly core: string; readonly version: string }[];
+  /** Keys that could not be read. */
+  readonly unreadable: number;
+}
+
+const Envelope = checker(v.looseObject({ core: v.string(), object: v.unknown() }));
+const Versions = checker(v.record(v.string(), v.string()));
+
+const LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration";
+
+/**
+ * The text of a copy: spec, identity and what the cell's history holds, nothing that changes by itself, so that a protector at rest is
+ * copied once. Without the history where that would be too long.
+ */
+export function encodeBackup(core: string, protector: PodProtector, cellID: string): string {
+  const { namespace, name, uid, labels, annotations, finalizers, ownerReferences, creationTimestamp } =
+    protector.metadata;
+  const { [LAST_APPLIED]: _, ...kept } = annotations ?? {};
+  const metadata = {
+    namespace,
+    name,
+    uid,
+    resourceVersion: "0",
+    creationTimestamp,
+    labels,
+    annotations: kept,
+    finalizers,
+    ownerReferences,
+  };
+  const cells = (protector.status?.cells ?? [])
+    .filter((cell) => cell.cellID === cellID && (cell.admissionHistory?.buckets?.length ?? 0) > 0)
+    .map(({ admissionHistory }) => ({ cellID, admissionHistory }));
+  const summary = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 };
+  const bare = { metadata, spec: protector.spec };
+  const whole = cells.length === 0 ? bare : { ...bare, status: { cells, summary } };
+  const text = JSON.stringify({ core, object: whole });
+  return text.length <= MAX_COPY_CHARACTERS ? text : JSON.stringify({ core, object: bare });
+}
+
+/** Reads what {@link encodeBackup} wrote. Throws `SchemaError` or `SyntaxError`. */
+export function decodeBackup(text: string): ProtectorBackup {
+  const { core, object } = Envelope(JSON.parse(text));
+  return { core, object: parsePodProtector(object) };
+}
+
+/** Everything that these ConfigMaps hold; what can't be read is counted and left out. */
+export function readBackup(maps: Iterable<ConfigMap>): BackupContents {
+  const protectors: ProtectorBackup[] = [];
+  const versions: { core: string; version: string }[] = [];
+  let unreadable = 0;
+  for (const { data } of maps) {
+    for (const [key, text] of Object.entries(data ?? {})) {
+      try {
+        if (key !== VERSIONS_KEY) protectors.push(decodeBackup(text));
+        else for (const [core, version] of Object.entries(Versions(JSON.parse(text)))) versions.push({ core, version });
+      } catch {
+        unreadable++;
+      }
+    }
+  }
+  return { protectors, versions, unreadable };
+}

@@ -1,0 +1,199 @@
+import { afterEach, describe, expect, test } from "vitest";
+import { Membership } from "../../../controllers/aggregator/counting/membership.ts";
+import { ConfigMaps } from "../../../test/support/config-maps.ts";
+import { HandCell, HandCore } from "../../../test/support/hand-cluster.ts";
+import { page, ScriptedStream, ScriptedTransport } from "../../../test/support/scripted-transport.ts";
+import { VirtualTime } from "../../../test/support/virtual-ports.ts";
+import { GENERATOR_FINALIZER } from "../../schema/annotations.ts";
+import type { PodProtector } from "../../schema/podprotector.ts";
+import { ReleaseRegister } from "../register/release-register.ts";
+import { BackupChunks } from "./backup-chunks.ts";
+import type { BackupEvent } from "./backup-events.ts";
+import { chunkName, decodeBackup, encodeBackup } from "./backup-format.ts";
+import { BackupKeeper } from "./backup-keeper.ts";
+
+const CELL = "cell";
+const HEAD_START_MS = 30_000;
+
+function protector(name: string): PodProtector {
+  return {
+    metadata: { name, namespace: "ns", uid: `${name}-uid`, resourceVersion: "7", finalizers: [GENERATOR_FINALIZER] },
+    spec: { minAvailable: 1, minReadySeconds: 0, selector: { matchLabels: { app: "p" } } },
+  };
+}
+
+const ends: (() => Promise<void>)[] = [];
+afterEach(async () => {
+  await Promise.all(ends.splice(0).map((end) => end()));
+});
+
+/** Two cores, of which only those that a test syncs can be reached. */
+function rig() {
+  const time = new VirtualTime();
+  const cell = new HandCell();
+  const membership = new Membership(cell.source, time);
+  const maps = new ConfigMaps();
+  const created: string[] = [];
+  const events: BackupEvent[] = [];
+  const cores = ["east", "west"].map((name) => {
+    const core = new HandCore(name, time);
+    membership.followProtectors(name, core.source);
+    const transport = new ScriptedTransport();
+    transport.lists.push(page("5", []));
+    transport.watches.push(new ScriptedStream());
+    const releases = new ReleaseRegister({ core: name, transport, ports: time, namespace: "system" });
+    const register = new ConfigMaps();
+    return {
+      core,
+      name,
+      releases,
+      protectors: core.source,
+      register,
+      api: {
+        ...core.access.client,
+        create: async <T>(path: string, body: unknown, parse: (raw: unknown) => T) => {
+          if (path.includes("configmaps")) return await register.create(path, body, parse);
+          created.push(`${name} ${Reflect.get(Object(Reflect.get(Object(body), "metadata")), "name")}`);
+          return { kind: "conflict", message: "there already" } as const;
+        },
+        patch: register.patch.bind(register),
+      },
+    };
+  });
+  const outlive = new BackupKeeper({
+    cellID: CELL,
+    ports: time,
+    cellApi: maps,
+    namespace: "system",
+    membership,
+    cores,
+    settleMs: 10_000,
+    headStartMs: HEAD_START_MS,
+    everyMs: 1_000,
+    timeoutMs: 1_000,
+    mayWrite: () => true,
+    coreRestored: () => {},
+    onEvent: (event) => events.push(event),
+  });
+  const leading = new AbortController();
+  const run = (): void => {
+    const work = outlive.run(leading.signal);
+    ends.push(async () => {
+      leading.abort();
+      await time.advance(1_000);
+      await work;
+      await outlive.stop();
+    });
+  };
+  const [east, west] = cores;
+  if (east === undefined || west === undefined) throw new Error("there are two cores");
+  return { time, cell, maps, created, events, outlive, run, east, west };
+}
+
+/** What the leader before this one has stored. */
+async function stored(maps: ConfigMaps, copies: readonly (readonly [core: string, name: string])[]): Promise<void> {
+  const chunks = new BackupChunks({ api: maps, cellID: CELL, namespace: "system", timeoutMs: 1_000 });
+  for (const [core, name] of copies) chunks.put(`${name}-uid`, encodeBackup(core, protector(name), CELL));
+  await chunks.flush(new AbortController().signal);
+}
+
+test("what vanishes before its first copy is written, or one of its last version, is copied as it was last", async () => {
+  const { time, cell, maps, run, east, west } = rig();
+  cell.put("pod");
+  cell.sync();
+  const { metadata, spec } = protector("p");
+  east.core.put("p", spec, { metadata });
+  east.core.sync();
+  west.core.sync();
+  run();
+  await time.advance(5_000);
+  east.core.put("p", { ...spec, minAvailable: 2 }, { metadata });
+  east.core.remove("p");
+  east.core.put("q", protector("q").spec, { metadata: protector("q").metadata });
+  east.core.remove("q");
+  await time.advance(2_000);
+  const copies = Object.values(maps.data(chunkName(CELL, 0)) ?? {}).map((text) => decodeBackup(text).object);
+  expect(copies.map((one) => [one.metadata.uid, one.spec.minAvailable])).toEqual([
+    ["p-uid", 2],
+    ["q-uid", 1],
+  ]);
+});
+
+describe("a cell that goes back to older copies", () => {
+  const listed = { kind: "listed", mode: "pages", position: "5", objects: 1, requests: 1, durationMs: 1 } as const;
+
+  test("gets those that it lacks again, also of what has vanished, and none that are over stay", async () => {
+    const { time, cell, maps, outlive, run, east, west } = rig();
+    cell.put("pod");
+    cell.sync();
+    for (const name of ["p", "lost"]) east.core.put(name, protector(name).spec, { metadata: protector(name).metadata });
+    east.core.sync();
+    west.core.sync();
+    run();
+    await time.advance(5_000);
+    east.core.remove("lost");
+    await time.advance(2_000);
+    maps.maps.clear();
+    await stored(maps, [["east", "replaced"]]);
+    east.core.put("replaced", protector("replaced").spec, {
+      metadata: { ...protector("replaced").metadata, uid: "another-uid" },
+    });
+    outlive.cellWatched({ ...listed, reason: "outage" });
+    await time.advance(5_000);
+    const uids = Object.keys(maps.data(chunkName(CELL, 0)) ?? {});
+    expect(uids.sort()).toEqual(["another-uid", "lost-uid", "p-uid"]);
+  });
+
+  test("is read again until it answers; nothing is written before", async () => {
+    const { time, cell, maps, outlive, events, run, east, west } = rig();
+    cell.put("pod");
+    cell.sync();
+    east.core.put("p", protector("p").spec, { metadata: protector("p").metadata });
+    east.core.sync();
+    west.core.sync();
+    run();
+    await time.advance(5_000);
+    maps.maps.clear();
+    const writes = maps.writes.length;
+    maps.faults.push({ kind: "rejected", status: 500, reason: undefined, message: "away" });
+    outlive.cellWatched({ ...listed, reason: "outage" });
+    await time.advance(1_000);
+    expect([maps.writes.length, events.at(-1)?.kind]).toEqual([writes, "copyFailed"]);
+    await time.advance(2_000);
+    expect(Object.keys(maps.data(chunkName(CELL, 0)) ?? {})).toEqual(["p-uid"]);
+  });
+});
+
+describe("a core that can't be reached", () => {
+  test("keeps those of the others from being neither copied nor made again", async () => {
+    const { time, cell, maps, created, run, east } = rig();
+    await stored(maps, [["east", "lost"]]);
+    cell.put("pod");
+    cell.sync();
+    east.core.put("p", protector("p").spec);
+    east.core.sync();
+    run();
+    await time.advance(HEAD_START_MS + 10_000);
+    expect(Object.keys(maps.data(chunkName(CELL, 0)) ?? {})).toContain(east.core.get("p").metadata.uid);
+    expect(created).toContain("east lost");
+  });
+
+  test("has lost nothing, and is told of no release, until it has been listed", async () => {
+    const { time, cell, maps, created, events, outlive, run, east, west } = rig();
+    await stored(maps, [
+      ["west", "kept"],
+      ["west", "gone"],
+    ]);
+    cell.sync();
+    east.core.sync();
+    run();
+    await time.advance(2 * HEAD_START_MS);
+    expect([created, outlive.lost, outlive.copies, west.register.writes]).toEqual([[], 0, 2, []]);
+    west.core.put("kept", {}, { metadata: protector("kept").metadata });
+    west.core.sync();
+    await time.advance(2 * HEAD_START_MS);
+    expect(created[0]).toBe("west gone");
+    expect(events.filter(({ kind }) => kind === "vanished")).toHaveLength(1);
+    expect(west.register.writes.length).toBeGreaterThan(0);
+  });
+});

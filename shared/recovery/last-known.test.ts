@@ -1,0 +1,64 @@
+import { describe, expect, test } from "vitest";
+import { ObjectStore } from "../kube/informer/object-store.ts";
+import { GENERATOR_FINALIZER, RELEASED_ANNOTATION } from "../schema/annotations.ts";
+import type { PodProtector } from "../schema/podprotector.ts";
+import { LastKnown } from "./last-known.ts";
+
+function rig() {
+  const watched = new ObjectStore<PodProtector>({
+    uidOf: ({ metadata }) => metadata.uid,
+    versionOf: ({ metadata }) => metadata.resourceVersion,
+    onHandlerError: (error) => {
+      throw error;
+    },
+  });
+  const recorded = new Set<string>();
+  const lost = new LastKnown({
+    watched,
+    isRecorded: (uid) => recorded.has(uid),
+    sourceOf: () => "deployment/shop/web",
+  });
+  return { watched, lost, recorded, names: () => lost.of("deployment/shop/web").map(({ metadata }) => metadata.uid) };
+}
+
+function protector(metadata: Partial<PodProtector["metadata"]> = {}): PodProtector {
+  return {
+    metadata: {
+      name: "web",
+      namespace: "shop",
+      uid: "u1",
+      resourceVersion: "5",
+      finalizers: [GENERATOR_FINALIZER],
+      ...metadata,
+    },
+    spec: { minAvailable: 1, minReadySeconds: 0, selector: {} },
+  };
+}
+
+describe("a protector that is gone", () => {
+  test.each<[string, PodProtector, readonly string[], readonly string[]]>([
+    ["without a release is remembered", protector(), [], ["u1"]],
+    ["with a mark is not", protector({ annotations: { [RELEASED_ANNOTATION]: "x" } }), [], []],
+    ["and made by hand is not", protector({ finalizers: [] }), [], []],
+    ["and on record is not", protector(), ["u1"], []],
+  ])("%s", (_name, object, recorded, expected) => {
+    const { watched, recorded: register, names } = rig();
+    for (const uid of recorded) register.add(uid);
+    watched.upsert("shop/web", object, "5");
+    watched.remove("shop/web", "", "6");
+    expect(names()).toEqual(expected);
+  });
+
+  test("is forgotten when it is back, or released after all", () => {
+    const { watched, names, recorded, lost } = rig();
+    watched.upsert("shop/web", protector(), "5");
+    watched.remove("shop/web", "", "6");
+    watched.upsert("shop/web", protector({ uid: "u2" }), "7");
+    expect(names()).toEqual([]);
+    watched.remove("shop/web", "", "8");
+    expect(names()).toEqual(["u2"]);
+    recorded.add("u2");
+    expect(names()).toEqual([]);
+    expect(lost.size).toBe(0);
+  });
+});

@@ -1,0 +1,363 @@
+import { describe, expect, test } from "vitest";
+import { ProtectorStore } from "../../test/support/protector-store.ts";
+import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import { disruption, pod, protector, quietObserver, unready } from "../../test/support/webhook/fixtures.ts";
+import type { OwnerAnswer, OwnerQuestion } from "../../webhook/probe/owner.ts";
+import { Nonces } from "../../webhook/reserve/nonces.ts";
+import type { LiveRead } from "../../webhook/reserve/pending.ts";
+import { type Disruption, Pipeline, type Verdict } from "../../webhook/reserve/pipeline.ts";
+import { ProtectorCache } from "../../webhook/reserve/protector-cache.ts";
+import { denyResponse } from "../../webhook/respond/deny-response.ts";
+import { ProtectorVersion } from "../decide/state/protector-version.ts";
+import { ObjectStore } from "../kube/informer/object-store.ts";
+import { GENERATOR_FINALIZER, RELEASED_ANNOTATION } from "../schema/annotations.ts";
+import type { Pod } from "../schema/pod.ts";
+import type { PodProtector } from "../schema/podprotector.ts";
+
+const KEY = "default/web";
+
+type Spec = Partial<PodProtector["spec"]>;
+
+function generated(spec: Spec = {}): PodProtector {
+  const object = protector(5, { spec });
+  return { ...object, metadata: { ...object.metadata, finalizers: [GENERATOR_FINALIZER] } };
+}
+
+/** One replica whose watch shows what the test says; the core's store has the protector until it is taken out. */
+class Rig {
+  readonly time = new VirtualTime();
+  readonly source: ObjectStore<ProtectorVersion>;
+  readonly store: ProtectorStore;
+  readonly core: ProtectorCache;
+  readonly pipeline: Pipeline;
+  readonly told: string[] = [];
+  readonly lost: string[] = [];
+  readonly recorded = new Set<string>();
+  reachable = true;
+  recovering = false;
+  comebacks = 0;
+  readonly questions: OwnerQuestion[] = [];
+  answer: OwnerAnswer["result"] = "allowed";
+
+  constructor(object: PodProtector | undefined) {
+    this.store = new ProtectorStore({ ports: this.time, object: object ?? generated() });
+    this.source = new ObjectStore<ProtectorVersion>({
+      uidOf: ({ uid }) => uid,
+      versionOf: ({ version }) => version,
+      onHandlerError: (error) => {
+        throw error;
+      },
+    });
+    const { source } = this;
+    const nonces = new Nonces(this.time.random);
+    this.core = new ProtectorCache({
+      name: "core",
+      source: {
+        get: (key) => source.get(key),
+        values: () => source.values(),
+        get size() {
+          return source.size;
+        },
+        get position() {
+          return source.position;
+        },
+        synced: true,
+        lastContactMs: 0,
+        confirmedSentMs: 0,
+        requestEvidence: () => undefined,
+        learned: () => undefined,
+        subscribe: (handler) => source.subscribe(handler),
+      },
+      calls: this.store.calls(),
+      ports: this.time,
+      tag: nonces.tag,
+      settleMs: 75_000,
+      recovering: () => this.recovering,
+      cameBack: () => this.comebacks++,
+      observer: { ...quietObserver, historyLost: (finding, _, now) => this.lost.push(`${finding} ${now.key}`) },
+      releases: this.recorded,
+      ghosts: {
+        vanished: ({ key }, isKept) => this.told.push(`${key} vanished${isKept ? "" : ", not kept"}`),
+        ended: ({ key }, how) => this.told.push(`${key} ${how}`),
+      },
+    });
+    this.core.problem = () => (this.reachable ? undefined : "out of reach");
+    this.pipeline = new Pipeline({
+      cores: [this.core],
+      ports: this.time,
+      nonces,
+      settleMs: 75_000,
+      askOwner: async (question) => {
+        this.questions.push(question);
+        return { result: this.answer, message: "" };
+      },
+    });
+    if (object !== undefined) this.show(object);
+  }
+
+  show(object: PodProtector): void {
+    const entry = new ProtectorVersion(object, 0);
+    this.source.upsert(KEY, entry, object.metadata.resourceVersion);
+  }
+
+  vanish(): void {
+    this.source.remove(KEY, "", "90");
+  }
+
+  async ask(of: Pod, overrides: Partial<Disruption> = {}): Promise<Verdict> {
+    let verdict: Verdict | undefined;
+    const nowMs = this.time.clock.monotonicMs();
+    const asked = disruption(of, { arrivedMs: nowMs, deadlineMs: nowMs + 9_500, ...overrides });
+    void Promise.resolve(this.pipeline.decide(asked)).then((found) => {
+      verdict = found;
+    });
+    await this.time.runUntil(() => verdict !== undefined, 20_000);
+    if (verdict === undefined) throw new Error("there was no verdict");
+    return verdict;
+  }
+}
+
+const PRE_ACTIVITY = { "pre-activity.xpdb.form3.tech/flush": "" };
+const VANISHED = { kind: "refused", blockers: [{ why: { kind: "vanished", uid: "uid-of-web" } }] };
+
+describe("a protector that vanished without a release", () => {
+  test.each<[string, Spec, Pod, Partial<Disruption>, object]>([
+    ["refuses an available pod, whatever its quota was", { minAvailable: 0 }, pod("a"), {}, VANISHED],
+    ["refuses its eviction", {}, pod("a"), { operation: "EVICT" }, VANISHED],
+    ["refuses a dry run of it", {}, pod("a"), { dryRun: true }, VANISHED],
+    ["refuses a Ready pod that may not be mature", { minReadySeconds: 3600 }, pod("a"), {}, VANISHED],
+    ["lets an unavailable pod go", {}, unready("a"), {}, { kind: "allowed" }],
+    ["keeps it under IfHealthyBudget", { unhealthyPodPolicy: "IfHealthyBudget" }, unready("a"), {}, VANISHED],
+    ["keeps what something has to be done for first", {}, unready("a", { annotations: PRE_ACTIVITY }), {}, VANISHED],
+    [
+      "but for what has never run",
+      {},
+      pod("a", { phase: "Pending", annotations: PRE_ACTIVITY }),
+      { operation: "EVICT" },
+      { kind: "allowed" },
+    ],
+    [
+      "and what its annotation forces",
+      {},
+      unready("a", { annotations: PRE_ACTIVITY }),
+      { forced: true },
+      { kind: "allowed" },
+    ],
+    ["lets go what its annotation forces", {}, pod("a"), { forced: true }, { kind: "allowed" }],
+    ["stays suspended", { suspend: { enabled: true } }, pod("a"), {}, { kind: "allowed" }],
+    ["says nothing about other pods", {}, pod("a", { labels: { app: "other" } }), {}, { kind: "allowed" }],
+    [
+      "says nothing about what it does not protect from",
+      { protectedOperations: ["DELETE"] },
+      pod("a"),
+      { operation: "EVICT" },
+      { kind: "allowed" },
+    ],
+  ])("%s", async (_name, spec, of, overrides, expected) => {
+    const rig = new Rig(generated(spec));
+    rig.vanish();
+    expect(await rig.ask(of, overrides)).toMatchObject(expected);
+    expect(rig.told).toEqual(["default/web vanished"]);
+  });
+
+  test.each<[string, Spec, Pod, Partial<Disruption>]>([
+    ["Forced", {}, pod("a"), { forced: true }],
+    ["Suspended", { suspend: { enabled: true } }, pod("a"), {}],
+    ["Unavailable", {}, unready("a"), {}],
+  ])("that lets a pod go has said so, for the audit log: %s", async (reason, spec, of, overrides) => {
+    for (const isKnown of [true, false]) {
+      const rig = new Rig(generated(spec));
+      if (isKnown) rig.vanish();
+      else rig.store.remove();
+      expect(await rig.ask(of, overrides)).toMatchObject({ kind: "allowed", judgements: [{ reason }] });
+    }
+  });
+
+  test.each<[OwnerAnswer["result"], Verdict["kind"]]>([
+    ["allowed", "allowed"],
+    ["refused", "refused"],
+  ])("has its owner asked about what it would let go: %s", async (result, kind) => {
+    const rig = new Rig(generated({ probe: { endpoint: "db:1" } }));
+    rig.vanish();
+    rig.answer = result;
+    expect(await rig.ask(unready("a"))).toMatchObject({ kind });
+    expect(await rig.ask(pod("a"))).toMatchObject(VANISHED);
+    expect(rig.questions).toMatchObject([{ podName: "a", budgetName: "web", probe: { endpoint: "db:1" } }]);
+  });
+
+  test("has its owner asked, too, when it vanishes while it is decided", async () => {
+    const spec = { probe: { endpoint: "db:1" } };
+    const onHold = protector(5, { spec, aggregation: { hold: "WentBack/x" } });
+    const rig = new Rig({ ...onHold, metadata: { ...onHold.metadata, finalizers: [GENERATOR_FINALIZER] } });
+    rig.answer = "refused";
+    rig.store.remove();
+    rig.time.timers.after(0.5, () => rig.vanish());
+    expect(await rig.ask(unready("a"), { operation: "EVICT" })).toMatchObject({ kind: "refused" });
+    expect(rig.questions).toHaveLength(1);
+  });
+
+  test("refuses while its core is out of reach, whose other answers are none", async () => {
+    const rig = new Rig(generated());
+    rig.vanish();
+    rig.reachable = false;
+    expect(await rig.ask(pod("a"))).toMatchObject(VANISHED);
+    expect(await rig.ask(unready("a"))).toMatchObject({ kind: "failed" });
+  });
+
+  test("ends when it is back: decided by quota again, with its history in doubt", async () => {
+    const rig = new Rig(generated());
+    rig.vanish();
+    rig.store.put(() => ({ ...generated(), metadata: { ...generated().metadata, uid: "another" } }));
+    rig.show(rig.store.object);
+    expect(rig.told).toEqual(["default/web vanished", "default/web back"]);
+    expect(rig.lost).toEqual(["replaced default/web"]);
+    expect(await rig.ask(pod("a"))).toMatchObject({ kind: "allowed" });
+  });
+
+  test("ends when its release is on record", async () => {
+    const rig = new Rig(generated());
+    rig.vanish();
+    rig.recorded.add("uid-of-web");
+    rig.core.released();
+    expect(rig.told).toEqual(["default/web vanished", "default/web released"]);
+    expect(await rig.ask(pod("a"))).toMatchObject({ kind: "allowed", judgements: [] });
+  });
+
+  test("a read that finds nothing before the watch does is no permission", async () => {
+    const rig = new Rig(generated());
+    rig.store.remove();
+    expect(await rig.ask(pod("a"))).toMatchObject(VANISHED);
+  });
+
+  test("says what to do", () => {
+    const why = { kind: "vanished", cause: "Vanished", uid: "1-2-3" } as const;
+    const blocker = { core: "core", namespace: "default", name: "web", why };
+    const { message, details } = denyResponse({ operation: "DELETE", namespace: "default", pod: "a" }, [blocker]);
+    expect(message).toMatch(/PodProtector default\/web \(core core\) has vanished without having been released/);
+    expect(message).toContain(
+      `kubectl -n podseidon-system patch configmap podseidon-released-by-hand --type merge -p '{"data":{"1-2-3":"default/web"}}'`,
+    );
+    expect(details).not.toHaveProperty("retryAfterSeconds");
+  });
+});
+
+describe("a pod that is evicted from a vanished protector, and was read a while ago", () => {
+  const found = (of: Pod): LiveRead => ({ kind: "found", pod: of, sentMs: 0 });
+  const unready = pod("a", { conditions: [] });
+  test.each<[string, LiveRead, object]>([
+    ["is refused when it is available by now", found(pod("a")), VANISHED],
+    ["goes when it is still unavailable", found(unready), { kind: "allowed" }],
+    ["is not found when it is gone", { kind: "gone" }, { kind: "podGone" }],
+    ["is not let go when nobody knows what it is by now", { kind: "failed", message: "no route" }, { kind: "failed" }],
+  ])("%s", async (_name, live, expected) => {
+    const rig = new Rig(generated());
+    rig.vanish();
+    const given = { operation: "EVICT" as const, podReadMs: -1_000, reread: () => Promise.resolve(live) };
+    expect(await rig.ask(unready, given)).toMatchObject(expected);
+  });
+});
+
+describe("a protector that was released lets its pods go", () => {
+  const marked = generated();
+  test.each<[string, PodProtector, boolean]>([
+    [
+      "by its mark",
+      { ...marked, metadata: { ...marked.metadata, annotations: { [RELEASED_ANNOTATION]: "NotRequired" } } },
+      false,
+    ],
+    ["by the register", generated(), true],
+    ["made by hand, by its deletion", protector(5), false],
+  ])("%s", async (_name, object, isRecorded) => {
+    const rig = new Rig(object);
+    if (isRecorded) rig.recorded.add("uid-of-web");
+    rig.vanish();
+    expect(await rig.ask(pod("a"))).toMatchObject({ kind: "allowed", judgements: [] });
+    expect(rig.told).toEqual([]);
+  });
+});
+
+test("that a core went back in time is no deletion, even of what was made by hand", async () => {
+  const rig = new Rig(protector(5));
+  rig.core.restored(true);
+  rig.source.swap(new Map(), "7", true);
+  rig.core.restored(false);
+  expect(await rig.ask(pod("a"))).toMatchObject(VANISHED);
+});
+
+test("neither is what a read finds right after an outage, before the watch has listed the core anew", async () => {
+  const rig = new Rig(protector(10));
+  rig.store.remove();
+  rig.recovering = true;
+  expect(await rig.ask(pod("a"))).toMatchObject(VANISHED);
+  // Nothing was restored: the watch has seen its deletion.
+  rig.vanish();
+  expect(await rig.ask(pod("a"))).toMatchObject({ kind: "allowed" });
+});
+
+describe("what the cells have kept, at the start", () => {
+  const copy = (object: PodProtector): ProtectorVersion => new ProtectorVersion(object, 0);
+
+  test("what is in neither the core nor the register is a ghost", async () => {
+    const rig = new Rig(undefined);
+    rig.source.swap(new Map(), "90", false);
+    rig.core.adopt({ entries: [copy(generated())], versions: ["80"] });
+    expect(rig.core.ghosts).toBe(1);
+    expect(await rig.ask(pod("a"))).toMatchObject(VANISHED);
+    expect(rig.lost).toEqual([]);
+  });
+
+  test.each<[string, PodProtector, readonly string[], number]>([
+    ["what is on record", generated(), ["uid-of-web"], 0],
+    ["what was made by hand", protector(5), [], 0],
+  ])("%s is none", (_name, object, recorded, ghosts) => {
+    const rig = new Rig(undefined);
+    rig.source.swap(new Map(), "90", false);
+    for (const uid of recorded) rig.recorded.add(uid);
+    rig.core.adopt({ entries: [copy(object)], versions: [] });
+    expect(rig.core.ghosts).toBe(ghosts);
+  });
+
+  test.each(["the older first", "the younger first"])(
+    "of two of one name the younger is in force: %s",
+    async (order) => {
+      const rig = new Rig(undefined);
+      rig.source.swap(new Map(), "90", false);
+      const of = (uid: string, creationTimestamp: string, app: string): ProtectorVersion => {
+        const { metadata, spec, ...rest } = generated();
+        const selector = { matchLabels: { app } };
+        return copy({ ...rest, metadata: { ...metadata, uid, creationTimestamp }, spec: { ...spec, selector } });
+      };
+      const entries = [of("old", "2026-01-01T00:00:00Z", "other"), of("young", "2026-01-01T00:01:00Z", "web")];
+      if (order === "the younger first") entries.reverse();
+      for (const entry of entries) rig.core.adopt({ entries: [entry], versions: [] });
+      expect(await rig.ask(pod("a"))).toMatchObject({ blockers: [{ why: { kind: "vanished", uid: "young" } }] });
+    },
+  );
+
+  test("what is there is none", async () => {
+    const rig = new Rig(generated());
+    rig.core.adopt({ entries: [copy(generated())], versions: [] });
+    expect(rig.core.ghosts).toBe(0);
+    expect(await rig.ask(pod("a"))).toMatchObject({ kind: "allowed" });
+  });
+
+  test("a core that is older than it was seen has lost history, and what was made by hand with it", async () => {
+    const rig = new Rig(generated());
+    const other = protector(5, { name: "other" });
+    rig.core.adopt({ entries: [copy(other)], versions: ["1000"] });
+    expect(rig.lost).toEqual(["wentBack default/web"]);
+    expect(rig.told).toEqual(["default/other vanished"]);
+  });
+
+  test.each<[string, string, readonly string[], number]>([
+    ["went on by writes", "900000080", ["81"], 0],
+    ["went on by what a restore adds", "1000000070", ["80"], 1],
+    ["was not seen before", "1000000070", [], 0],
+    ["has versions that are no numbers", "x", ["80"], 0],
+  ])("a core whose version %s", (_name, position, versions, comebacks) => {
+    const rig = new Rig(undefined);
+    rig.source.swap(new Map(), position, false);
+    rig.core.adopt({ entries: [], versions });
+    expect(rig.comebacks).toBe(comebacks);
+  });
+});

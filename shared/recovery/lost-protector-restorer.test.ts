@@ -1,0 +1,148 @@
+import { describe, expect, test } from "vitest";
+import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import type { ApiResult } from "../kube/client/api-result.ts";
+import { GENERATOR_FINALIZER, RELEASED_ANNOTATION, RESTORED_ANNOTATION } from "../schema/annotations.ts";
+import type { PodProtector } from "../schema/podprotector.ts";
+import { LostProtectorRestorer } from "./lost-protector-restorer.ts";
+
+const HEAD_START_MS = 30_000;
+
+function protector(metadata: Partial<PodProtector["metadata"]> = {}): PodProtector {
+  const buckets = [{ startTime: "2026-01-01T00:00:00Z", podUID: "p1" }];
+  return {
+    metadata: {
+      name: "web",
+      namespace: "shop",
+      uid: "u1",
+      resourceVersion: "7",
+      finalizers: [GENERATOR_FINALIZER],
+      ...metadata,
+    },
+    spec: { minAvailable: 5, minReadySeconds: 0, selector: {} },
+    status: {
+      cells: [{ cellID: "cell-1", admissionHistory: { buckets } }],
+      summary: { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 },
+    },
+  };
+}
+
+function rig() {
+  const time = new VirtualTime();
+  const told: string[] = [];
+  const over: string[] = [];
+  const created: unknown[] = [];
+  const statuses: unknown[] = [];
+  const recorded = new Set<string>();
+  const present = new Set<string>();
+  let answer: ApiResult<never> | undefined;
+  const made = { ...protector({ uid: "u2", resourceVersion: "9" }), status: undefined };
+  const lost = new LostProtectorRestorer({
+    ports: time,
+    headStartMs: HEAD_START_MS,
+    isRecorded: (_, uid) => recorded.has(uid),
+    isPresent: (_, key) => present.has(key),
+    callsOf: () => ({
+      create: async (_path, body, parse) => {
+        created.push(body);
+        const { status: _, ...bare } = made;
+        return answer ?? { kind: "ok", object: parse(bare) };
+      },
+      putPodProtectorStatus: async (identity, status) => {
+        statuses.push([identity, status]);
+        return { kind: "ok", object: protector() };
+      },
+      getPodProtector: async () => ({ kind: "gone" }),
+    }),
+    over: (uid) => over.push(uid),
+    timeoutMs: 1_000,
+    onEvent: ({ kind }) => told.push(kind),
+  });
+  const work = async (afterMs: number): Promise<void> => {
+    await time.advance(afterMs);
+    await lost.work(new AbortController().signal);
+  };
+  const add = (object = protector(), isRestored = false): boolean => lost.add({ core: "core", object }, isRestored);
+  return {
+    lost,
+    told,
+    over,
+    created,
+    statuses,
+    recorded,
+    present,
+    add,
+    work,
+    answerWith: (result: ApiResult<never>) => {
+      answer = result;
+    },
+  };
+}
+
+describe("a protector that vanished without a release", () => {
+  test("is created again after the generator's head start, marked, with its history and nothing else of its status", async () => {
+    const { add, work, created, statuses, told } = rig();
+    expect(add()).toBe(true);
+    await work(HEAD_START_MS - 1);
+    expect(created).toEqual([]);
+    await work(1);
+    expect(created).toMatchObject([
+      {
+        metadata: { name: "web", annotations: { [RESTORED_ANNOTATION]: expect.any(String) } },
+        spec: { minAvailable: 5 },
+      },
+    ]);
+    expect(created[0]).not.toHaveProperty("metadata.uid");
+    expect(statuses).toMatchObject([
+      [{ uid: "u2" }, { cells: [{ cellID: "cell-1", admissionHistory: { buckets: [{ podUID: "p1" }] } }] }],
+    ]);
+    expect(told).toEqual(["vanished", "recreated"]);
+  });
+
+  test("is left alone when it is back before that", async () => {
+    const { add, work, created, present, over, lost } = rig();
+    add();
+    present.add("shop/web");
+    await work(HEAD_START_MS);
+    expect(created).toEqual([]);
+    expect(over).toEqual(["u1"]);
+    expect(lost.size).toBe(0);
+  });
+
+  test("is left alone when its release is on record by then", async () => {
+    const { add, work, created, recorded, over } = rig();
+    add();
+    recorded.add("u1");
+    await work(HEAD_START_MS);
+    expect([created, over]).toEqual([[], ["u1"]]);
+  });
+
+  test("is tried again for as long as the core does not take it", async () => {
+    const { add, work, created, answerWith, told } = rig();
+    add();
+    answerWith({ kind: "unavailable", error: new Error("not served"), sent: false, status: 404 });
+    await work(HEAD_START_MS);
+    await work(1_000);
+    await work(15_000);
+    expect(created).toHaveLength(2);
+    expect(told).toEqual(["vanished", "recreateFailed", "recreateFailed"]);
+  });
+
+  test("that another cell was first to create is no failure", async () => {
+    const { add, work, answerWith, told } = rig();
+    add();
+    answerWith({ kind: "conflict", message: "exists" });
+    await work(HEAD_START_MS);
+    expect(told).toEqual(["vanished"]);
+  });
+});
+
+describe("a protector whose end was meant is not lost", () => {
+  test.each<[string, PodProtector, boolean, boolean]>([
+    ["marked as released", protector({ annotations: { [RELEASED_ANNOTATION]: "x" } }), false, false],
+    ["marked, even if the core went back", protector({ annotations: { [RELEASED_ANNOTATION]: "x" } }), true, false],
+    ["made by hand and deleted", protector({ finalizers: [] }), false, false],
+    ["but one that is made by hand is, when the core went back", protector({ finalizers: [] }), true, true],
+  ])("%s", (_name, object, isRestored, expected) => {
+    expect(rig().add(object, isRestored)).toBe(expected);
+  });
+});

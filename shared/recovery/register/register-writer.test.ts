@@ -1,0 +1,103 @@
+import { describe, expect, test } from "vitest";
+import { ConfigMaps } from "../../../test/support/config-maps.ts";
+import { VirtualTime } from "../../../test/support/virtual-ports.ts";
+import type { ConfigMap } from "../../schema/config-map.ts";
+import { ACKNOWLEDGEMENTS, MAX_SEGMENTS, SEGMENT_ENTRIES } from "./register-format.ts";
+import { isOver, RegisterWriter } from "./register-writer.ts";
+
+const DAY_MS = 24 * 3_600_000;
+
+function rig() {
+  const time = new VirtualTime();
+  const maps = new ConfigMaps();
+  const dropped: number[] = [];
+  const stored = { segments: { values: () => maps.maps.values() } };
+  const register = new RegisterWriter({
+    api: maps,
+    ports: time,
+    namespace: "podseidon-system",
+    stored,
+    timeoutMs: 1_000,
+    mayWrite: () => true,
+    onDropped: (segments) => dropped.push(segments),
+  });
+  return { time, maps, register, dropped };
+}
+
+const entries = (count: number, prefix: string): Record<string, string> =>
+  Object.fromEntries(Array.from({ length: count }, (_, index) => [`${prefix}-${index}`, "2020-01-01T00:00:00Z a/b x"]));
+
+describe("a release", () => {
+  test("is on record when it is answered, in a segment that is made when there is none", async () => {
+    const { maps, register } = rig();
+    expect(await register.record("u1", "now a/b NotRequired")).toMatchObject({ kind: "ok" });
+    expect(maps.data("podseidon-released-0")).toEqual({ u1: "now a/b NotRequired" });
+    expect(maps.maps.get("podseidon-released-0")?.metadata.labels).toEqual({
+      "podseidon.kubewharf.io/register": "released",
+    });
+  });
+
+  test("shares a write with those that come while one is under way", async () => {
+    const { maps, register } = rig();
+    maps.put("podseidon-released-0", {});
+    await Promise.all(Array.from({ length: 50 }, (_, index) => register.record(`u${index}`, "t")));
+    expect(maps.writes).toEqual(["patch podseidon-released-0", "patch podseidon-released-0"]);
+    expect(Object.keys(maps.data("podseidon-released-0") ?? {})).toHaveLength(50);
+  });
+
+  test("goes into the next segment when one is full, whoever has filled it", async () => {
+    const { maps, register } = rig();
+    maps.put("podseidon-released-7", entries(SEGMENT_ENTRIES, "old"));
+    maps.put("podseidon-released-by-hand", {});
+    await register.record("u1", "t");
+    await register.record("u2", "t");
+    expect(maps.data("podseidon-released-8")).toEqual({ u1: "t", u2: "t" });
+  });
+
+  test("that can't be recorded is told so", async () => {
+    const { maps, register } = rig();
+    maps.faults.push({ kind: "unavailable", error: new Error("no"), sent: true });
+    expect(await register.record("u1", "t")).toMatchObject({ kind: "unavailable" });
+    expect(await register.record("u1", "t")).toMatchObject({ kind: "ok" });
+  });
+});
+
+describe("a segment is over", () => {
+  const segment = (time: string): ConfigMap => ({
+    metadata: { name: "podseidon-released-0", uid: "u", resourceVersion: "50" },
+    data: { a: "2020-01-01T00:00:00Z a/b x", b: `${time} a/b x` },
+  });
+  const nowMs = Date.parse("2020-01-03T00:00:00Z");
+  test.each<[string, string, readonly string[], boolean]>([
+    ["when all is old and no cell is registered", "2020-01-01T00:00:00Z", [], true],
+    ["when every cell has seen it", "2020-01-01T00:00:00Z", ["50", "900"], true],
+    ["not while one has not", "2020-01-01T00:00:00Z", ["50", "49"], false],
+    ["not while one says something else", "2020-01-01T00:00:00Z", ["?"], false],
+    ["not within a day", "2020-01-02T12:00:00Z", ["50"], false],
+    ["not with an entry without a time", "by hand", ["50"], false],
+  ])("%s", (_name, time, cells, expected) => {
+    expect(isOver(segment(time), cells, nowMs)).toBe(expected);
+  });
+});
+
+describe("the register is bounded", () => {
+  test("drops what is over, never an operator's part", async () => {
+    const { maps, register, dropped, time } = rig();
+    maps.put("podseidon-released-0", entries(1, "a"));
+    maps.put("podseidon-released-by-hand", entries(1, "b"));
+    maps.put("podseidon-released-1", { fresh: `${new Date(time.clock.nowMs() - DAY_MS / 2).toISOString()} a/b x` });
+    maps.put(ACKNOWLEDGEMENTS, { "cell-1": "100000" });
+    await register.collect(new AbortController().signal);
+    expect([...maps.maps.keys()]).toEqual(["podseidon-released-by-hand", "podseidon-released-1", ACKNOWLEDGEMENTS]);
+    expect(dropped).toEqual([1]);
+  });
+
+  test("drops the oldest when there are too many, acknowledged or not", async () => {
+    const { maps, register, time } = rig();
+    const fresh = { x: `${new Date(time.clock.nowMs()).toISOString()} a/b x` };
+    for (let number = 0; number < MAX_SEGMENTS + 3; number++) maps.put(`podseidon-released-${number}`, fresh);
+    await register.collect(new AbortController().signal);
+    expect(maps.maps.has("podseidon-released-2")).toBe(false);
+    expect(maps.maps.has("podseidon-released-3")).toBe(true);
+  });
+});

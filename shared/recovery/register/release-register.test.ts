@@ -1,0 +1,54 @@
+import { expect, test } from "vitest";
+import { page, ScriptedStream, ScriptedTransport } from "../../../test/support/scripted-transport.ts";
+import { VirtualTime } from "../../../test/support/virtual-ports.ts";
+import { RELEASED_ANNOTATION } from "../../schema/annotations.ts";
+import type { PodProtector } from "../../schema/podprotector.ts";
+import { ReleaseRegister } from "./release-register.ts";
+
+function segment(uids: readonly string[], resourceVersion: string): object {
+  const metadata = { name: "podseidon-released-0", uid: "segment", resourceVersion };
+  return { metadata, data: Object.fromEntries(uids.map((uid) => [uid, "2026-01-01T00:00:00Z"])) };
+}
+
+function protector(uid: string, more: Partial<PodProtector["metadata"]> = {}): Pick<PodProtector, "metadata"> {
+  return { metadata: { name: "web", namespace: "shop", uid, resourceVersion: "7", ...more } };
+}
+
+test("a release is remembered when its segment is gone, until its protector is in force again", async () => {
+  const time = new VirtualTime();
+  const transport = new ScriptedTransport();
+  const stream = new ScriptedStream();
+  transport.lists.push(page("5", [segment(["a", "b", "c"], "4")]));
+  transport.watches.push(stream);
+  const register = new ReleaseRegister({ core: "core", transport, ports: time, namespace: "system" });
+  register.start();
+  await time.advance(100);
+  const known = (): string[] => ["a", "b", "c"].filter((uid) => register.has(uid));
+  // On its way out, the watch of protectors may lag: it is on record.
+  register.inForce(protector("a"));
+  expect(known()).toEqual(["a", "b", "c"]);
+  stream.event("DELETED", segment(["a", "b", "c"], "6"));
+  await time.advance(100);
+  expect(known()).toEqual(["a", "b", "c"]);
+  register.inForce(protector("b", { deletionTimestamp: "2026-01-01T00:00:00Z" }));
+  register.inForce(protector("c", { annotations: { [RELEASED_ANNOTATION]: "NotRequired" } }));
+  register.inForce(protector("a"));
+  expect(known()).toEqual(["b", "c"]);
+  await register.stop();
+});
+
+test("after an outage it is listed anew: what is resumed may be the stream of another history", async () => {
+  const time = new VirtualTime();
+  const transport = new ScriptedTransport();
+  const stream = new ScriptedStream();
+  transport.lists.push(page("5", [segment(["a"], "4")]), page("9", []));
+  transport.watches.push(stream, "refused", "refused", "refused", "refused", "refused", "refused");
+  const register = new ReleaseRegister({ core: "core", transport, ports: time, namespace: "system" });
+  register.start();
+  await time.advance(100);
+  stream.fail("reset");
+  await time.advance(20_000);
+  register.inForce(protector("a"));
+  expect(register.has("a")).toBe(false);
+  await register.stop();
+});

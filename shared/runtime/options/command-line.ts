@@ -1,0 +1,20 @@
+import { readFileSync } from "node:fs";
+import { mounted } from "../mount-root.ts";
+import { endBySignals } from "../system-process.ts";
+import { type OptionSet, type OptionsDefinition, type OptionValues, parseOptions } from "./options.ts";
+
+/**
+ * Returns the values of this process's options. When there is something to print instead (`--help`, problems and so on), prints
+ * it and exits: 0, or 2 for a wrong configuration. From now on a signal ends the process, too.
+ */
+export async function commandLine<const O extends OptionSet>(
+  definition: OptionsDefinition<O>,
+): Promise<OptionValues<O>> {
+  endBySignals();
+  const parsed = await parseOptions(definition, process.argv.slice(2), process.env, (path) =>
+    readFileSync(mounted(path), "utf8"),
+  );
+  if (parsed.kind === "run") return parsed.values;
+  (parsed.code === 0 ? process.stdout : process.stderr).write(parsed.text);
+  process.exit(parsed.code);
+}

@@ -1,0 +1,231 @@
+/**
+ * The kinds of values that an option can have. Each is a valibot schema from what a flag, a variable (text) or a config file (JSON)
+ * says to the value that the program uses; an issue's message says what would be right.
+ */
+import * as v from "valibot";
+
+/** One option of a component: how it is read, what it is without being set, how it is shown. */
+export interface Option<T> {
+  readonly schema: v.GenericSchema<unknown, T>;
+  readonly help: string;
+  /** What stands for the value in `--help`, for example `NAME=KUBECONFIG`. */
+  readonly valueName: string;
+  /** `--flag` alone means true. */
+  readonly isBoolean: boolean;
+  /** `--flag` may be given several times; its values are collected. */
+  readonly isRepeated: boolean;
+  /** Never printed. */
+  readonly isSecret: boolean;
+  readonly isRequired: boolean;
+  readonly initial: T;
+  /** The value as a config file would have it. */
+  show(value: T): unknown;
+}
+
+/** A kind of value; `option`, `optionalOption` and `requiredOption` make an option of it. */
+export interface OptionKind<T> {
+  readonly schema: v.GenericSchema<unknown, T>;
+  readonly valueName: string;
+  readonly isBoolean?: boolean;
+  readonly isRepeated?: boolean;
+  readonly isSecret?: boolean;
+  show?(value: T): unknown;
+}
+
+function schemaOf<T>(expected: string, read: (raw: unknown) => T | undefined): v.GenericSchema<unknown, T> {
+  return v.pipe(
+    v.unknown(),
+    v.rawTransform<unknown, T>(({ dataset, addIssue, NEVER }) => {
+      const value = read(dataset.value);
+      if (value !== undefined) return value;
+      addIssue({ message: `expected ${expected}` });
+      return NEVER;
+    }),
+  );
+}
+
+function build<T>(kind: OptionKind<T>, help: string, initial: T, isRequired: boolean): Option<T> {
+  const flags = { isBoolean: false, isRepeated: false, isSecret: false };
+  return { show: (value) => value, ...flags, ...kind, help, initial, isRequired };
+}
+
+/** An option with a value of its own when nothing sets it. */
+export function option<T>(kind: OptionKind<T>, initial: T, help: string): Option<T> {
+  return build(kind, help, initial, false);
+}
+
+/** An option that is undefined when nothing sets it. */
+export function optionalOption<T>(kind: OptionKind<T>, help: string): Option<T | undefined> {
+  return build<T | undefined>(
+    { ...kind, show: (value) => (value === undefined ? undefined : (kind.show?.(value) ?? value)) },
+    help,
+    undefined,
+    false,
+  );
+}
+
+/** An option without which the component does not start. `empty` only gives the type. */
+export function requiredOption<T>(kind: OptionKind<T>, empty: T, help: string): Option<T> {
+  return build(kind, help, empty, true);
+}
+
+export function text(valueName = "TEXT"): OptionKind<string> {
+  return { valueName, schema: schemaOf("text", (raw) => (typeof raw === "string" ? raw : undefined)) };
+}
+
+/** Text that no output may show. */
+export function secretText(valueName = "SECRET"): OptionKind<string> {
+  return { ...text(valueName), isSecret: true };
+}
+
+/** Text that fits a pattern; `expected` completes "expected ...". */
+export function matching(pattern: RegExp, expected: string, valueName: string): OptionKind<string> {
+  return {
+    valueName,
+    schema: schemaOf(expected, (raw) => (typeof raw === "string" && pattern.test(raw) ? raw : undefined)),
+  };
+}
+
+export function boolean(): OptionKind<boolean> {
+  const words: Readonly<Record<string, boolean>> = { true: true, false: false, "1": true, "0": false };
+  return {
+    valueName: "BOOLEAN",
+    isBoolean: true,
+    schema: schemaOf("true or false", (raw) =>
+      typeof raw === "boolean" ? raw : typeof raw === "string" && Object.hasOwn(words, raw) ? words[raw] : undefined,
+    ),
+  };
+}
+
+/** An integer between two bounds, both included. */
+export function integer(min: number, max: number): OptionKind<number> {
+  return {
+    valueName: "NUMBER",
+    schema: schemaOf(`a whole number from ${min} to ${max}`, (raw) => {
+      const value = typeof raw === "string" && /^-?\d+$/.test(raw) ? Number(raw) : raw;
+      return typeof value === "number" && Number.isInteger(value) && value >= min && value <= max ? value : undefined;
+    }),
+  };
+}
+
+export function port(): OptionKind<number> {
+  return { ...integer(0, 65_535), valueName: "PORT" };
+}
+
+export function choice<const T extends string>(words: readonly T[]): OptionKind<T> {
+  return {
+    valueName: words.join("|"),
+    schema: schemaOf(`one of ${words.join(", ")}`, (raw) => words.find((word) => word === raw)),
+  };
+}
+
+const UNITS_MS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
+
+function readDurationMs(raw: unknown): number | undefined {
+  if (raw === "0" || raw === 0) return 0;
+  if (typeof raw !== "string" || !/^(\d+(\.\d+)?(ms|s|m|h))+$/.test(raw)) return undefined;
+  let totalMs = 0;
+  for (const [, amount, unit] of raw.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h)/g)) {
+    totalMs += Number(amount) * (UNITS_MS[unit ?? ""] ?? Number.NaN);
+  }
+  return Number.isFinite(totalMs) ? Math.round(totalMs) : undefined;
+}
+
+/** Milliseconds as Kubernetes writes durations: `1m30s`. */
+export function showDuration(valueMs: number): string {
+  if (valueMs === 0) return "0";
+  let restMs = valueMs;
+  let shown = "";
+  for (const unit of ["h", "m", "s", "ms"]) {
+    const sizeMs = UNITS_MS[unit] ?? 1;
+    const amount = Math.floor(restMs / sizeMs);
+    restMs -= amount * sizeMs;
+    if (amount > 0) shown += `${amount}${unit}`;
+  }
+  return shown;
+}
+
+/** A duration as Kubernetes components write it (`75s`, `1m30s`, `100ms`, `0`); the value is in milliseconds. */
+export function duration(bounds: { readonly minMs?: number; readonly maxMs?: number } = {}): OptionKind<number> {
+  const { minMs = 0, maxMs = Number.POSITIVE_INFINITY } = bounds;
+  const least = minMs > 0 ? ` of at least ${showDuration(minMs)}` : "";
+  const most =
+    maxMs < Number.POSITIVE_INFINITY ? `${least === "" ? " of" : " and"} at most ${showDuration(maxMs)}` : "";
+  return {
+    valueName: "DURATION",
+    show: showDuration,
+    schema: schemaOf(`a duration such as 75s, 1m30s or 100ms${least}${most}`, (raw) => {
+      const valueMs = readDurationMs(raw);
+      return valueMs !== undefined && valueMs >= minMs && valueMs <= maxMs ? valueMs : undefined;
+    }),
+  };
+}
+
+/** Where to listen. `host` undefined is every address; port 0 is one that the system chooses. */
+export interface BindAddress {
+  readonly host: string | undefined;
+  readonly port: number;
+}
+
+/** `:8081`, `127.0.0.1:8081`, `[::1]:8081`; `0` is off, with the value null. */
+export function bindAddress(): OptionKind<BindAddress | null> {
+  const show = ({ host, port }: BindAddress): string =>
+    host === undefined ? `:${port}` : host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
+  return {
+    valueName: "ADDRESS",
+    show: (value) => (value === null ? "0" : show(value)),
+    schema: schemaOf("an address such as :8081 or 127.0.0.1:8081, or 0 for none", (raw) => {
+      if (raw === "0" || raw === 0) return null;
+      const parts = typeof raw === "string" ? /^(?:\[([^\]]+)\]|([^:[\]\s]*)):(\d{1,5})$/.exec(raw) : null;
+      if (parts === null || Number(parts[3]) > 65_535) return undefined;
+      return { host: parts[1] ?? (parts[2] || undefined), port: Number(parts[3]) };
+    }),
+  };
+}
+
+/** All texts of a list: repeated flags, comma-separated text, or an array. */
+function readList(raw: unknown): readonly string[] | undefined {
+  if (typeof raw === "string") return raw === "" ? [] : raw.split(",");
+  if (!Array.isArray(raw)) return undefined;
+  const lists = raw.map((item) => (typeof item === "string" ? item.split(",") : undefined));
+  return lists.every((list) => list !== undefined) ? lists.flat() : undefined;
+}
+
+/** A list: `--flag a --flag b`, `--flag a,b`, or an array. */
+export function list(valueName = "TEXT"): OptionKind<readonly string[]> {
+  return { valueName, isRepeated: true, schema: schemaOf("a list", readList) };
+}
+
+/** One `NAME=PATH`. An empty path stands for in-cluster credentials; undefined when there was no `=` at all. */
+export interface NamedPath {
+  readonly name: string;
+  readonly path: string | undefined;
+}
+
+const NAME = /^(?!\.{1,2}$)[^/%=,\s]{1,253}$/;
+
+function readNamed(raw: unknown, bare: boolean): readonly NamedPath[] | undefined {
+  // In a file it may also be a map of name to path; null there is a bare name.
+  const items =
+    typeof raw === "object" && raw !== null && !Array.isArray(raw)
+      ? Object.entries(raw).map(([name, path]) => (path === null ? name : `${name}=${path}`))
+      : readList(raw);
+  const named = items?.map((item): NamedPath => {
+    const at = item.indexOf("=");
+    return at < 0 ? { name: item, path: undefined } : { name: item.slice(0, at), path: item.slice(at + 1) };
+  });
+  if (named === undefined || named.length === 0) return undefined;
+  const good = named.every(({ name, path }) => NAME.test(name) && (bare || path !== undefined));
+  return good && new Set(named.map(({ name }) => name)).size === named.length ? named : undefined;
+}
+
+/** Repeated `NAME=PATH` with different names; with `bare`, `NAME` alone is right too. */
+export function namedPaths(valueName: string, bare = false): OptionKind<readonly NamedPath[]> {
+  const form = bare ? `${valueName} or a name alone` : valueName;
+  return {
+    valueName,
+    isRepeated: true,
+    show: (paths) => Object.fromEntries(paths.map(({ name, path }) => [name, path ?? null])),
+    schema: schemaOf(`${form}, each name once, a valid path segment`, (raw) => readNamed(raw, bare)),
+  };
+}

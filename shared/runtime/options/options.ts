@@ -1,0 +1,145 @@
+/**
+ * Configuration of a component: flags, then environment, then a config file, then what the definition says (design 11).
+ * A definition is data; reading it touches nothing but its arguments. All problems are found at once.
+ */
+import * as v from "valibot";
+import { describeValue } from "../../schema/schema-error.ts";
+import { type ReadFile, readConfig } from "./option-file.ts";
+import { readFlags } from "./option-flags.ts";
+import { helpText } from "./option-help.ts";
+import { flagName, variableName } from "./option-names.ts";
+import { boolean, type Option, option, text } from "./option-types.ts";
+
+/** Options by key: the flag's name in camelCase, which is also the key in a config file. */
+export type OptionSet = Readonly<Record<string, Option<unknown>>>;
+
+export type OptionValues<O> = { readonly [K in keyof O]: O[K] extends Option<infer T> ? T : never };
+
+export interface OptionsDefinition<O extends OptionSet> {
+  /** The program, as `podseidon-webhook`. */
+  readonly name: string;
+  readonly version: string;
+  /** One sentence for `--help`. */
+  readonly summary: string;
+  readonly options: O;
+  /** What options must be to each other; gets those that are right by themselves, returns a sentence for each problem. */
+  readonly check?: (values: Partial<OptionValues<O>>) => readonly string[];
+}
+
+export type ParsedOptions<O> =
+  | { readonly kind: "run"; readonly values: OptionValues<O> }
+  /** Print `text` (to stderr when `code` is not 0) and exit. Code 2 is a wrong configuration. */
+  | { readonly kind: "exit"; readonly code: 0 | 2; readonly text: string };
+
+export type EnvironmentVariables = Readonly<Record<string, string | undefined>>;
+
+/** Ties a definition's parts together for the compiler; returns it as it is. */
+export function defineOptions<const O extends OptionSet>(definition: OptionsDefinition<O>): OptionsDefinition<O> {
+  return definition;
+}
+
+/** What every component has beside its own; handled here, not part of the values. */
+const GENERAL = {
+  config: option(text("FILE"), "", "File with options, YAML or JSON."),
+  printConfig: option(boolean(), false, "Print the configuration as it would be used, without secrets, and exit."),
+  version: option(boolean(), false, "Print the version and exit."),
+  help: option(boolean(), false, "Print this help and exit."),
+} satisfies OptionSet;
+
+/** One thing that was said about an option, and where, for a message. */
+interface Given {
+  readonly raw: unknown;
+  readonly where: string;
+}
+
+/**
+ * Returns the values of a component's options, or what to print before exiting. `argv` is without interpreter and script.
+ * Never throws; `readFile` is called for `--config` only.
+ */
+export async function parseOptions<const O extends OptionSet>(
+  definition: OptionsDefinition<O>,
+  argv: readonly string[],
+  environment: EnvironmentVariables,
+  readFile: ReadFile,
+): Promise<ParsedOptions<O>> {
+  const all: OptionSet = { ...definition.options, ...GENERAL };
+  const flags = readFlags(argv, all);
+  const asked = (key: keyof typeof GENERAL): boolean => flags.values.get(key)?.at(-1) === "true";
+  if (asked("help")) return { kind: "exit", code: 0, text: helpText(definition, all) };
+  if (asked("version")) return { kind: "exit", code: 0, text: `${definition.name} v${definition.version}\n` };
+
+  const path = flags.values.get("config")?.at(-1) ?? environment[variableName("config")] ?? "";
+  const keys = Object.keys(definition.options);
+  const file =
+    path === "" ? { values: new Map<string, unknown>(), problems: [] } : await readConfig(path, readFile, keys);
+  const given = (key: string, one: Option<unknown>): Given | undefined => {
+    const said = flags.values.get(key);
+    if (said !== undefined) return { raw: one.isRepeated ? said : said.at(-1), where: flagName(key) };
+    // An empty variable is how manifests leave one out.
+    const variable = environment[variableName(key)];
+    if (variable !== undefined && variable !== "") return { raw: variable, where: variableName(key) };
+    return file.values.has(key) ? { raw: file.values.get(key), where: `${key} in ${path}` } : undefined;
+  };
+
+  const problems = [...flags.problems, ...file.problems];
+  const values: Record<string, unknown> = {};
+  for (const [key, one] of Object.entries(definition.options)) read(key, one, given(key, one), values, problems);
+  if (isPart(definition, values)) problems.push(...(definition.check?.(values) ?? []));
+  if (problems.length > 0 || !isWhole(definition, values)) {
+    return { kind: "exit", code: 2, text: problemText(definition.name, problems) };
+  }
+  if (asked("printConfig")) return { kind: "exit", code: 0, text: configText(definition.options, values) };
+  return { kind: "run", values };
+}
+
+/** Puts an option's value into `values`, or a sentence into `problems`. */
+function read(
+  key: string,
+  one: Option<unknown>,
+  given: Given | undefined,
+  values: Record<string, unknown>,
+  problems: string[],
+): void {
+  if (given === undefined) {
+    if (one.isRequired) problems.push(`${flagName(key)}: is required`);
+    else values[key] = one.initial;
+    return;
+  }
+  const result = v.safeParse(one.schema, given.raw);
+  if (result.success) {
+    values[key] = result.output;
+    return;
+  }
+  const got = Array.isArray(given.raw) ? given.raw.join(",") : given.raw;
+  const shown = one.isSecret ? "" : `, got ${describeValue(got)}`;
+  problems.push(`${given.where}: ${result.issues[0].message}${shown}`);
+}
+
+/** Each value came out of its option's schema; this tells the compiler. */
+function isPart<O extends OptionSet>(
+  { options }: OptionsDefinition<O>,
+  values: Readonly<Record<string, unknown>>,
+): values is Partial<OptionValues<O>> & Readonly<Record<string, unknown>> {
+  return Object.keys(values).every((key) => Object.hasOwn(options, key));
+}
+
+function isWhole<O extends OptionSet>(
+  { options }: OptionsDefinition<O>,
+  values: Readonly<Record<string, unknown>>,
+): values is OptionValues<O> & Readonly<Record<string, unknown>> {
+  return Object.keys(options).every((key) => Object.hasOwn(values, key));
+}
+
+function problemText(name: string, problems: readonly string[]): string {
+  const head = problems.length === 1 ? "a problem" : `${problems.length} problems`;
+  const lines = problems.map((problem) => `  ${problem}`);
+  return `${name}: ${head} with the configuration\n${lines.join("\n")}\nSee ${name} --help\n`;
+}
+
+/** A config file that says what `values` says, without secrets. */
+function configText(options: OptionSet, values: Readonly<Record<string, unknown>>): string {
+  const shown = Object.entries(options)
+    .filter(([, one]) => !one.isSecret)
+    .map(([key, one]) => [key, one.show(values[key])] as const);
+  return `${JSON.stringify(Object.fromEntries(shown), undefined, 2)}\n`;
+}

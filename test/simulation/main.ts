@@ -1,0 +1,170 @@
+/**
+ * `npm run simulate -- --seeds N --from S [--jobs J]`: the shipping code in simulated worlds, one for each seed, with faults, and
+ * the invariants of the design checked at every step. `--seed S --trace` shows one run.
+ */
+import { parseArgs } from "node:util";
+import { isRule, RULES, type Rule } from "../../shared/decide/rules.ts";
+import { play, SCENES } from "./directed/scenes.ts";
+import { runWithout, without } from "./runner/ablate.ts";
+import { type Range, runSeeds } from "./runner/pool.ts";
+import { addUp, coverageTable, describeFailure, uncovered } from "./runner/report.ts";
+import { seedsNeeded } from "./runner/seeds-needed.ts";
+import { shrink } from "./runner/shrink.ts";
+import type { CoverageCounts } from "./world/coverage.ts";
+import { FEATURE_KINDS, type FeatureKind, isFeature } from "./world/features.ts";
+import type { RunOptions, RunResult } from "./world/run.ts";
+
+const HELP = `usage: npm run simulate -- [--seeds N] [--from S] [--jobs J] [--keep-going]
+       npm run simulate -- --seed S [--trace] [--with FEATURE]
+       npm run simulate -- --without RULE [--seeds N] [--from S] [--jobs J]
+       npm run simulate -- --seeds-needed [--without RULE] [--seeds N] [--from S] [--jobs J]
+       npm run simulate -- --scenes
+  --seeds N      how many seeds to run (default 100)
+  --from S       the first one (default 1)
+  --jobs J       threads (default 1)
+  --keep-going   run all seeds, and list those that fail
+  --seed S       run one seed
+  --trace        print everything that happens in it
+  --with FEATURE every world has it (test/simulation/world/features.ts)
+  --without RULE leave a rule of the design out (shared/decide/rules.ts), to see what breaks
+  --seeds-needed for each rule, or each that --without names: how many seeds without it until its invariant breaks
+  --scenes       play the scene of each rule, with the rule and without it`;
+/** So many seeds are expected to meet everything at least once. */
+const FULL_COVERAGE_SEEDS = 500;
+const PROGRESS_EVERY_MS = 10_000;
+
+// Whoever reads only the beginning of a trace has read enough.
+process.stdout.on("error", (error) => {
+  if (!("code" in error) || error.code !== "EPIPE") throw error;
+  process.exit(0);
+});
+process.exitCode = await main();
+
+async function main(): Promise<number> {
+  const { values } = parseArgs({
+    options: {
+      seeds: { type: "string", default: "100" },
+      from: { type: "string", default: "1" },
+      jobs: { type: "string", default: "1" },
+      seed: { type: "string" },
+      trace: { type: "boolean", default: false },
+      without: { type: "string", multiple: true, default: [] },
+      with: { type: "string", multiple: true, default: [] },
+      scenes: { type: "boolean", default: false },
+      "seeds-needed": { type: "boolean", default: false },
+      "keep-going": { type: "boolean", default: false },
+      help: { type: "boolean", default: false },
+    },
+  });
+  if (values.help) return say([HELP]);
+  if (values.scenes) return scenes();
+  const always = features(values.with);
+  if (values.seed !== undefined)
+    return one(whole("seed", values.seed), { trace: values.trace, always }, rules(values.without));
+  const range = {
+    from: whole("from", values.from),
+    seeds: whole("seeds", values.seeds),
+    jobs: whole("jobs", values.jobs),
+    leftOut: rules(values.without),
+    always,
+  };
+  return values["seeds-needed"] ? await needed(range) : await many(range, values["keep-going"]);
+}
+
+async function one(seed: number, options: RunOptions, leftOut: readonly Rule[]): Promise<number> {
+  const result = await runWithout(leftOut, seed, options);
+  say(result.trace);
+  say(result.violations.map(({ invariant, atMs, message }) => `${invariant} at ${atMs} ms: ${message}`));
+  if (options.trace !== true) say(coverageTable(result.coverage));
+  return result.violations.length === 0 ? 0 : 1;
+}
+
+/** One line for each rule: what breaks with it (nothing) and without it. */
+async function scenes(): Promise<number> {
+  let failed = 0;
+  for (const scene of SCENES) {
+    const broken = new Set((await play(scene)).violations.map(({ invariant }) => invariant));
+    const { violations } = await without([scene.rule], () => play(scene));
+    const brokenWithout = new Set(violations.map(({ invariant }) => invariant));
+    const isAsExpected = broken.size === 0 && brokenWithout.has(scene.invariant);
+    if (!isAsExpected) failed += 1;
+    const names = (found: ReadonlySet<string>): string => [...found].join(" ") || "nothing";
+    const outcome = `breaks ${names(broken)}, without it ${names(brokenWithout)}`;
+    say([`${isAsExpected ? "ok    " : "FAILED"} ${scene.rule.padEnd(24)} ${outcome.padEnd(38)} ${scene.what}`]);
+  }
+  say([`${SCENES.length} scenes, ${failed} failed`]);
+  return failed === 0 ? 0 : 1;
+}
+
+/** One line for each rule: the seed without it that breaks what its scene breaks. */
+async function needed({ leftOut, ...range }: Range & { readonly leftOut: readonly Rule[] }): Promise<number> {
+  const asked = SCENES.filter(({ rule }) => leftOut.length === 0 || leftOut.includes(rule));
+  let missed = 0;
+  for (const { rule, invariant } of asked) {
+    const { run, seed, others } = await seedsNeeded(rule, invariant, range);
+    if (seed === undefined) missed += 1;
+    const found =
+      seed === undefined ? `no ${invariant} in ${run} seeds` : `${invariant} after ${run} seeds (seed ${seed})`;
+    const beside = [...others].map(([other, count]) => `${other} in ${count}`).join(", ");
+    say([`${rule.padEnd(24)} ${found.padEnd(36)} ${beside === "" ? "" : `beside it ${beside}`}`.trimEnd()]);
+  }
+  say([`${asked.length} rules, ${missed} not missed`]);
+  return missed === 0 ? 0 : 1;
+}
+
+async function many(range: Range, keepGoing: boolean): Promise<number> {
+  const startedMs = performance.now();
+  const failed: RunResult[] = [];
+  let done = 0;
+  let coverage: CoverageCounts = addUp([]);
+  let saidMs = startedMs;
+  const perSecond = (): string => ((done * 1000) / (performance.now() - startedMs)).toFixed(2);
+  await runSeeds(range, (result) => {
+    done += 1;
+    coverage = addUp([{ coverage }, result]);
+    if (result.violations.length > 0) {
+      failed.push(result);
+      const [first] = result.violations;
+      say([`seed ${result.seed}: ${first?.invariant} at ${first?.atMs} ms: ${first?.message}`]);
+    }
+    if (performance.now() - saidMs > PROGRESS_EVERY_MS) {
+      saidMs = performance.now();
+      say([`${done} of ${range.seeds} seeds, ${failed.length} failed, ${perSecond()} seeds/s`]);
+    }
+    return keepGoing || failed.length === 0;
+  });
+  say(coverageTable(coverage));
+  const missing = uncovered(coverage);
+  const isHollow = range.seeds >= FULL_COVERAGE_SEEDS && missing.length > 0;
+  const options = range.always === undefined ? {} : { always: range.always };
+  const first = failed.sort((a, b) => a.seed - b.seed)[0];
+  if (first !== undefined) say(describeFailure(await without(range.leftOut ?? [], () => shrink(first, options))));
+  if (isHollow) say([`never met in ${done} seeds: ${missing.join(", ")}`]);
+  const last = range.from + range.seeds - 1;
+  say([`seeds ${range.from} to ${last}: ${done} run, ${failed.length} with violations, ${perSecond()} seeds/s`]);
+  return failed.length === 0 && !isHollow ? 0 : 1;
+}
+
+function whole(name: string, text: string): number {
+  const value = Number(text);
+  if (!Number.isSafeInteger(value) || value < 0) throw new Error(`--${name} must be a whole number, not ${text}`);
+  return value;
+}
+
+function features(names: readonly string[]): ReadonlySet<FeatureKind> {
+  const unknown = names.filter((name) => !isFeature(name));
+  if (unknown.length > 0)
+    throw new Error(`there is no feature ${unknown.join(", ")}; the features are ${FEATURE_KINDS.join(", ")}`);
+  return new Set(names.filter(isFeature));
+}
+
+function rules(names: readonly string[]): readonly Rule[] {
+  const unknown = names.filter((name) => !isRule(name));
+  if (unknown.length > 0) throw new Error(`there is no rule ${unknown.join(", ")}; the rules are ${RULES.join(", ")}`);
+  return names.filter(isRule);
+}
+
+function say(lines: readonly string[]): number {
+  for (const line of lines) process.stdout.write(`${line}\n`);
+  return 0;
+}

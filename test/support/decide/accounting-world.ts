@@ -1,0 +1,267 @@
+/**
+ * The smallest world in which R1 to R3 and the pins can be wrong: one cell, one protector, one webhook, one aggregator that lags.
+ * For `world.test.ts`; processes, several protectors, shards and restores are the simulation's.
+ */
+
+import { countPods, isDead, readySinceMs } from "../../../shared/decide/availability/availability.ts";
+import { specFacts } from "../../../shared/decide/availability/spec-facts.ts";
+import { apply, decide, encodeStatus, parseProtector, rollback } from "../../../shared/decide/quota.ts";
+import { accountCell } from "../../../shared/decide/settling/account.ts";
+import { SeenTimes } from "../../../shared/decide/settling/first-seen.ts";
+import { parseCell } from "../../../shared/decide/state/protector-state.ts";
+import { formatMs, parseMs } from "../../../shared/decide/time.ts";
+import type { Pod } from "../../../shared/schema/pod.ts";
+import type { Operation, PodProtector, PodProtectorSpec } from "../../../shared/schema/podprotector.ts";
+import { makePod, makeProtector, makeSpec, NOW_MS } from "./fixtures.ts";
+
+const SETTLE_MS = 1000;
+
+/** A disruption that was admitted and that an apiserver may still commit. */
+interface InFlight {
+  readonly pod: Pod;
+  readonly operation: "DELETE" | "EVICT";
+  readonly nonce: string;
+  readonly deadlineMs: number;
+}
+
+export class AccountingWorld {
+  readonly spec: PodProtectorSpec;
+  #revision = 100;
+  #nowMs = 0;
+  #created = 0;
+  #nonces = 0;
+  readonly #live = new Map<string, Pod>();
+  /** The pods at each revision. */
+  readonly #past = new Map<number, ReadonlyMap<string, Pod>>();
+  /** Pods that were Ready when their deletion was committed. */
+  readonly #deletedReady = new Set<string>();
+  /** Pods whose disruption has used quota. */
+  readonly #paid = new Set<string>();
+  #inFlight: InFlight[] = [];
+  #protector: PodProtector;
+  // The aggregator.
+  #position: number;
+  readonly #seen = new SeenTimes();
+  #lists: { sentMs: number; revision: number }[] = [];
+  readonly #alive = new Map<string, number>();
+
+  constructor(pods: number, minAvailable: number, minReadySeconds: number, compactThreshold: number) {
+    this.spec = makeSpec({ minAvailable, minReadySeconds, admissionHistoryConfig: { compactThreshold } });
+    for (let index = 0; index < pods; index++) this.create();
+    this.#position = this.#revision;
+    this.#protector = makeProtector([], this.spec);
+    this.account();
+  }
+
+  /** A pod of the first name that is free, as a StatefulSet would make it. */
+  create(): void {
+    const taken = new Set([...this.#live.values()].map(({ name }) => name));
+    let ordinal = 0;
+    while (taken.has(`db-${ordinal}`)) ordinal++;
+    this.#put(makePod(`db-${ordinal}`, { uid: `uid-${++this.#created}`, ...this.#readyNow() }));
+  }
+
+  flip(index: number): void {
+    const pod = this.#pick(index);
+    if (pod === undefined || isDead(pod)) return;
+    const isReady = readySinceMs(pod) !== undefined;
+    const { conditions } = makePod(pod.name, isReady ? { readyForSeconds: undefined } : this.#readyNow());
+    this.#put({ ...pod, conditions });
+  }
+
+  annotate(index: number): void {
+    const pod = this.#pick(index);
+    if (pod !== undefined) this.#put(pod);
+  }
+
+  finish(index: number): void {
+    const pod = this.#pick(index);
+    if (pod?.terminating === true) this.#put(pod, true);
+  }
+
+  tick(ms: number): void {
+    this.#nowMs += ms;
+    this.#inFlight = this.#inFlight.filter(({ deadlineMs }) => deadlineMs > this.#nowMs);
+  }
+
+  /** A review of the pod as it is now; the answer is given at once, the deletion comes later or never. */
+  review(index: number, operation: "DELETE" | "EVICT"): void {
+    const pod = this.#pick(index);
+    if (pod === undefined) return;
+    const nonce = `n${this.#nonces++}`.padEnd(8, "x");
+    const wall = NOW_MS + this.#nowMs;
+    const request = {
+      cell: "a",
+      operation,
+      nonce,
+      pod,
+      forced: false,
+      criterion: "Available",
+      startTime: formatMs(wall),
+      staleRefreshBefore: formatMs(wall - 2 * SETTLE_MS),
+    } as const;
+    const state = parseProtector(this.#protector);
+    const decision = decide(state, request);
+    if (!decision.allowed) return;
+    apply(state, request, decision);
+    this.#write(encodeStatus(state, this.#protector.status, wall));
+    if (isDead(pod)) return;
+    this.#inFlight.push({ pod, operation, nonce, deadlineMs: this.#nowMs + SETTLE_MS });
+    const isPayment = decision.reason === "Reserved" || (decision.reason === "Repeated" && !this.#paid.has(pod.uid));
+    if (!isPayment) return;
+    this.#paid.add(pod.uid);
+    this.#checkSafety();
+  }
+
+  /** The apiserver commits a DELETE at the reviewed version only, an eviction at any. */
+  commit(index: number): void {
+    const [one] = this.#inFlight.splice(index % Math.max(1, this.#inFlight.length), 1);
+    if (one === undefined) return;
+    const pod = this.#live.get(one.pod.uid);
+    if (pod === undefined || isDead(pod)) return;
+    if (one.operation === "DELETE" && pod.resourceVersion !== one.pod.resourceVersion) return;
+    if (readySinceMs(pod) !== undefined) this.#deletedReady.add(pod.uid);
+    this.#put({ ...pod, terminating: true });
+  }
+
+  /** Another webhook refuses it. */
+  refuse(index: number): void {
+    this.#inFlight.splice(index % Math.max(1, this.#inFlight.length), 1);
+  }
+
+  /** Another protector refuses it: what it wrote is taken back. */
+  rollBack(index: number): void {
+    const [one] = this.#inFlight.splice(index % Math.max(1, this.#inFlight.length), 1);
+    if (one === undefined) return;
+    const state = parseProtector(this.#protector);
+    rollback(state, "a", one.pod.uid, one.operation as Operation, one.nonce);
+    this.#write(encodeStatus(state, this.#protector.status, NOW_MS));
+  }
+
+  /** The watch brings `share` of what is missing. */
+  watch(share: number): void {
+    this.#position += Math.ceil((this.#revision - this.#position) * share);
+  }
+
+  list(): void {
+    this.#lists.push({ sentMs: this.#nowMs, revision: this.#revision });
+  }
+
+  get(index: number): void {
+    const pod = this.#pick(index);
+    if (pod !== undefined && !pod.terminating) this.#alive.set(pod.uid, this.#nowMs);
+  }
+
+  account(): void {
+    const pods = this.#past.get(this.#position) ?? new Map<string, Pod>();
+    const spec = specFacts(this.spec);
+    const position = String(this.#position);
+    const reached = this.#lists.filter(({ revision }) => revision <= this.#position).map(({ sentMs }) => sentMs);
+    const stored = this.#protector.status?.cells[0];
+    const result = accountCell({
+      spec,
+      cellID: "a",
+      stored,
+      snapshot: {
+        position,
+        positionOf: () => position,
+        podByUID: (uid) => pods.get(uid),
+        podByName: (name, isWanted) => [...pods.values()].find((pod) => pod.name === name && isWanted(pod)),
+        settledGeneration: () => undefined,
+        declinedGeneration: () => undefined,
+      },
+      pods: pods.values(),
+      history: { lost: undefined, epoch: 0, hold: undefined },
+      adoptedEpoch: 0,
+      nowMs: NOW_MS + this.#nowMs,
+      monotonicMs: this.#nowMs,
+      settleMs: SETTLE_MS,
+      seen: this.#seen,
+      evidence: {
+        heardMs: () => Number.POSITIVE_INFINITY,
+        reachedSentMs: reached.length === 0 ? undefined : Math.max(...reached),
+        aliveSentMs: (uid) => this.#alive.get(uid),
+      },
+      algorithm: "exact",
+      lastEventMs: NOW_MS + this.#nowMs,
+      isHeartbeatDue: false,
+    });
+    if (result.refused !== undefined) throw new Error(`accounting was refused: ${result.refused}`);
+    if (!result.write) return;
+    const status = { ...this.#protector.status, cells: [result.entry] };
+    this.#write(encodeStatus(parseProtector({ ...this.#protector, status: status as never }), status as never, NOW_MS));
+    this.#checkSubtraction();
+  }
+
+  /** Faults and requests stop. What is left in the history once everything has settled (L1)? */
+  leftAfterQuiet(): number {
+    this.#inFlight = [];
+    this.watch(1);
+    this.account();
+    this.tick(SETTLE_MS);
+    this.list();
+    this.watch(1);
+    this.account();
+    return this.#cell().ledger.reservationCount;
+  }
+
+  /** S1: what was counted and is neither deleted nor possibly deleted is at least `minAvailable`. */
+  #checkSafety(): void {
+    const left = [...this.#counted()].filter((uid) => !this.#deletedReady.has(uid) && !this.#mayBeDeleted(uid));
+    if (left.length < this.spec.minAvailable) throw new Error(`S1: ${left.length} pods are certain to stay`);
+  }
+
+  /** A pod that is unavailable by itself is lost by itself, whoever deletes it. */
+  #mayBeDeleted(uid: string): boolean {
+    const pod = this.#live.get(uid);
+    if (pod === undefined || isDead(pod) || readySinceMs(pod) === undefined) return false;
+    return this.#inFlight.some(
+      (one) => one.pod.uid === uid && (one.operation === "EVICT" || one.pod.resourceVersion === pod.resourceVersion),
+    );
+  }
+
+  /** `A - sum(w) = |AV \ UIDs of buckets|`, and no pod is subtracted that is not counted. */
+  #checkSubtraction(): void {
+    const { ledger, aggregation } = this.#cell();
+    const counted = this.#counted();
+    const names = new Map([...(this.#past.get(this.#position)?.values() ?? [])].map((pod) => [pod.uid, pod.name]));
+    const rest = [...counted].filter((uid) => ledger.get(uid, names.get(uid)) === undefined);
+    const difference = (aggregation?.availableReplicas ?? 0) - ledger.weight;
+    if (difference !== rest.length) throw new Error(`A - sum(w) is ${difference}, |AV \\ UIDs| is ${rest.length}`);
+  }
+
+  /** `AV` of what is published: at its position, under its cutoff (S3 asserts that its number is what is published). */
+  #counted(): ReadonlySet<string> {
+    const { aggregation } = this.#cell();
+    const pods = this.#past.get(Number(aggregation?.resourceVersion)) ?? new Map<string, Pod>();
+    const { available } = countPods(pods.values(), specFacts(this.spec), parseMs(aggregation?.maturityCutoff));
+    if (available.size !== aggregation?.availableReplicas) throw new Error("S3: the count is not what it says it is");
+    return available;
+  }
+
+  #cell(): ReturnType<typeof parseCell> {
+    const [stored] = this.#protector.status?.cells ?? [];
+    if (stored === undefined) throw new Error("the cell was never counted");
+    return parseCell(stored, specFacts(this.spec));
+  }
+
+  #pick(index: number): Pod | undefined {
+    const pods = [...this.#live.values()];
+    return pods[index % Math.max(1, pods.length)];
+  }
+
+  #readyNow(): { readyForSeconds: number } {
+    return { readyForSeconds: -Math.floor(this.#nowMs / 1000) };
+  }
+
+  #put(pod: Pod, isGone = false): void {
+    this.#revision++;
+    if (isGone) this.#live.delete(pod.uid);
+    else this.#live.set(pod.uid, { ...pod, resourceVersion: String(this.#revision) });
+    this.#past.set(this.#revision, new Map(this.#live));
+  }
+
+  #write(status: PodProtector["status"]): void {
+    this.#protector = JSON.parse(JSON.stringify({ ...this.#protector, status })) as PodProtector;
+  }
+}

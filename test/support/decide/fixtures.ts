@@ -1,0 +1,200 @@
+/** Builders for the tests of this folder: a pod, a protector, a request; each with what a test does not care about filled in. */
+
+import { specFacts, specHash } from "../../../shared/decide/availability/spec-facts.ts";
+import {
+  apply,
+  type Decision,
+  type DisruptionRequest,
+  decide,
+  type ProtectorState,
+} from "../../../shared/decide/quota.ts";
+import { type AccountInput, type AccountResult, accountCell } from "../../../shared/decide/settling/account.ts";
+import { SeenTimes } from "../../../shared/decide/settling/first-seen.ts";
+import { type HistoryVerdict, judgeHistory } from "../../../shared/decide/settling/lost-history.ts";
+import type { Evidence } from "../../../shared/decide/settling/settle.ts";
+import type { Criterion } from "../../../shared/decide/state/estimate.ts";
+import { formatMs } from "../../../shared/decide/time.ts";
+import type { Pod } from "../../../shared/schema/pod.ts";
+import type {
+  Aggregation,
+  Bucket,
+  CellStatus,
+  PodProtector,
+  PodProtectorSpec,
+} from "../../../shared/schema/podprotector.ts";
+
+/** A moment, in Unix milliseconds; whole seconds. */
+export const NOW_MS = Date.UTC(2026, 4, 1, 12);
+export const SETTLE_MS = 75_000;
+
+export interface PodOptions extends Partial<Omit<Pod, "conditions">> {
+  /** Ready since so many seconds before {@link NOW_MS}; undefined for a pod that is not Ready. */
+  readonly readyForSeconds?: number | undefined;
+  readonly conditions?: Readonly<Record<string, boolean>>;
+}
+
+/** A Running pod named `name` with UID `uid-NAME`, Ready for an hour unless `readyForSeconds` says otherwise. */
+export function makePod(name: string, options: PodOptions = {}): Pod {
+  const { readyForSeconds = "readyForSeconds" in options ? undefined : 3600, conditions = {}, ...rest } = options;
+  const sinceMs = NOW_MS - (readyForSeconds ?? 0) * 1000;
+  return {
+    namespace: "default",
+    name,
+    uid: `uid-${name}`,
+    resourceVersion: "100",
+    generation: 1,
+    labels: { app: "web" },
+    annotations: undefined,
+    terminating: false,
+    phase: "Running",
+    readinessGates: undefined,
+    scheduled: true,
+    mirror: false,
+    ...rest,
+    conditions: Object.entries({
+      Ready: readyForSeconds !== undefined,
+      ContainersReady: readyForSeconds !== undefined,
+      ...conditions,
+    }).map(([type, status]) => ({ type, status, sinceMs })),
+  };
+}
+
+export function makeSpec(spec: Partial<PodProtectorSpec> = {}): PodProtectorSpec {
+  return { minAvailable: 2, minReadySeconds: 0, selector: { matchLabels: { app: "web" } }, ...spec };
+}
+
+/** A counted cell: `available` pods at position 1000, under the spec `spec`. */
+export function makeCell(
+  cellID: string,
+  available: number,
+  buckets: Bucket[] = [],
+  aggregation: Partial<Aggregation> = {},
+  spec: PodProtectorSpec = makeSpec(),
+): CellStatus {
+  return {
+    cellID,
+    aggregation: {
+      totalReplicas: available,
+      availableReplicas: available,
+      readyReplicas: available,
+      scheduledReplicas: available,
+      runningReplicas: available,
+      lastEventTime: formatMs(NOW_MS),
+      resourceVersion: "1000",
+      specHash: specHash(spec),
+      epoch: 0,
+      ...aggregation,
+    },
+    admissionHistory: { buckets },
+  };
+}
+
+export function makeProtector(cells: CellStatus[], spec: Partial<PodProtectorSpec> = {}): PodProtector {
+  const summary = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 };
+  return {
+    metadata: { name: "web", namespace: "default", uid: "protector", resourceVersion: "5000" },
+    spec: makeSpec(spec),
+    status: { cells, summary },
+  };
+}
+
+let nonces = 0;
+
+export interface RequestOptions extends Partial<Omit<DisruptionRequest, "pod">> {
+  readonly criterion?: Criterion;
+}
+
+/** A DELETE of `pod` in cell `a`, with a nonce of its own. */
+export function makeRequest(pod: Pod, options: RequestOptions = {}): DisruptionRequest {
+  nonces++;
+  return {
+    cell: "a",
+    operation: "DELETE",
+    nonce: `n${String(nonces).padStart(7, "0")}`,
+    pod,
+    forced: false,
+    criterion: "Available",
+    startTime: formatMs(NOW_MS),
+    staleRefreshBefore: formatMs(NOW_MS - 2 * SETTLE_MS),
+    ...options,
+  };
+}
+
+/** Decides and, when it is allowed, applies. */
+export function admit(state: ProtectorState, request: DisruptionRequest): Decision {
+  const decision = decide(state, request);
+  apply(state, request, decision);
+  return decision;
+}
+
+export const NO_EVIDENCE: Evidence = {
+  reachedSentMs: undefined,
+  heardMs: () => Number.POSITIVE_INFINITY,
+  aliveSentMs: () => undefined,
+};
+
+export interface AccountOptions extends Partial<Omit<AccountInput, "spec" | "pods" | "snapshot" | "stored">> {
+  readonly stored?: CellStatus | undefined;
+  readonly spec?: PodProtectorSpec;
+  /** All pods of the snapshot; those with label `app: web` are counted. */
+  readonly pods?: readonly Pod[];
+  readonly position?: string;
+  readonly settledGeneration?: (pod: Pod) => number | undefined;
+  readonly declinedGeneration?: (pod: Pod) => number | undefined;
+}
+
+/** Accounts for cell `a`; the history is what `judgeHistory` says of an entry that was not met before. */
+export function account(options: AccountOptions = {}): AccountResult {
+  const {
+    pods = [],
+    position = "1000",
+    spec = makeSpec(),
+    stored,
+    settledGeneration = () => undefined,
+    declinedGeneration = () => undefined,
+    ...rest
+  } = options;
+  const stays = { lost: undefined, epoch: stored?.aggregation?.epoch ?? 0, hold: stored?.aggregation?.hold };
+  const history = options.history ?? (rest.algorithm === undefined ? judgeStored(stored) : stays);
+  return accountCell({
+    spec: specFacts(spec),
+    cellID: "a",
+    stored,
+    snapshot: {
+      position,
+      positionOf: () => position,
+      podByUID: (uid) => pods.find((pod) => pod.uid === uid),
+      podByName: (name, isWanted) => pods.find((pod) => pod.name === name && isWanted(pod)),
+      settledGeneration,
+      declinedGeneration,
+    },
+    pods: pods.filter((pod) => pod.labels.app === "web"),
+    history,
+    adoptedEpoch: history.epoch,
+    nowMs: NOW_MS,
+    monotonicMs: 0,
+    settleMs: SETTLE_MS,
+    seen: new SeenTimes(),
+    evidence: NO_EVIDENCE,
+    algorithm: "exact",
+    lastEventMs: NOW_MS,
+    isHeartbeatDue: false,
+    ...rest,
+  });
+}
+
+function judgeStored(stored: CellStatus | undefined): HistoryVerdict {
+  return judgeHistory({
+    protectorUID: "protector",
+    protectorVersion: "5000",
+    stored,
+    known: undefined,
+    isMarkedRestored: false,
+    incident: undefined,
+    token: "token",
+  });
+}
+
+export function bucketsOf(entry: CellStatus): readonly Bucket[] {
+  return entry.admissionHistory?.buckets ?? [];
+}

@@ -1,0 +1,33 @@
+/** What the tests of the quota decision share: a protector's state, what is held, and a decision as one line. */
+
+import { type Decision, type ProtectorState, parseProtector } from "../../../shared/decide/quota.ts";
+import { formatMs } from "../../../shared/decide/time.ts";
+import type { Bucket, CellStatus, PodProtectorSpec } from "../../../shared/schema/podprotector.ts";
+import { makeProtector, NOW_MS } from "./fixtures.ts";
+
+export function stateOf(cells: CellStatus[], spec: Partial<PodProtectorSpec> = {}): ProtectorState {
+  return parseProtector(makeProtector(cells, spec));
+}
+
+/** Verdict, reason or cause, and what is written, as one line. */
+export function verdictLine(decision: Decision): string {
+  if (!decision.allowed) return `${decision.verdict} ${decision.cause}`;
+  const { write } = decision;
+  return `allow ${decision.reason}${write === "none" ? "" : ` w=${write.weight}${write.paid ? " paid" : ""}`}`;
+}
+
+export const heldBucket = (uid: string, rest: Partial<Bucket> = {}): Bucket => ({
+  startTime: formatMs(NOW_MS - 1000),
+  podUID: uid,
+  podName: uid.replace("uid-", ""),
+  podResourceVersion: "90",
+  operation: "DELETE",
+  nonce: "before",
+  paid: true,
+  ...rest,
+});
+export const rangeBucket = (counter: number): Bucket => ({
+  startTime: formatMs(NOW_MS - 2000),
+  endTime: formatMs(NOW_MS - 1000),
+  counter,
+});

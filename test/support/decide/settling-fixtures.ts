@@ -1,0 +1,48 @@
+/** What the tests of settling and accounting share: buckets, evidence, and a result as one line. */
+
+import { Ledger } from "../../../shared/decide/ledger/ledger.ts";
+import type { AccountResult } from "../../../shared/decide/settling/account.ts";
+import type { Evidence } from "../../../shared/decide/settling/settle.ts";
+import { formatMs } from "../../../shared/decide/time.ts";
+import type { Bucket } from "../../../shared/schema/podprotector.ts";
+import { bucketsOf, NO_EVIDENCE, NOW_MS } from "./fixtures.ts";
+
+export const makeBucket = (rest: Partial<Bucket> = {}): Bucket => ({
+  startTime: formatMs(NOW_MS - 1000),
+  podUID: "uid-x",
+  podName: "x",
+  podResourceVersion: "100",
+  operation: "DELETE",
+  nonce: "n",
+  paid: true,
+  ...rest,
+});
+
+/** Upstream's: nothing but what its types know. */
+export const makeForeignBucket = (rest: Partial<Bucket> = {}): Bucket => ({
+  startTime: formatMs(NOW_MS - 1000),
+  podUID: "uid-x",
+  ...rest,
+});
+
+export const listed = (reachedSentMs: number): Evidence => ({ ...NO_EVIDENCE, reachedSentMs });
+export const alive = (sentMs: number): Evidence => ({
+  ...NO_EVIDENCE,
+  aliveSentMs: (uid) => (uid === "uid-x" ? sentMs : undefined),
+});
+
+/** What becomes of the history, as one line: dropped rules, then the weights that stay. */
+export function settledLine(result: AccountResult): string {
+  const rules = result.dropped.map(({ rule, operation }) => (operation === undefined ? rule : `${operation} ${rule}`));
+  const ledger = Ledger.parse(bucketsOf(result.entry));
+  const kept = [...ledger.reservations()].map(
+    ({ weight, records }) => `keep ${[...records.keys()].join("+")} w=${weight}`,
+  );
+  const ranges = ledger.ranges.map(({ weight }) => `keep range ${weight}`);
+  return [...rules, ...kept, ...ranges].join(", ") || "empty";
+}
+
+/** Packs what can be packed, so that each case is also tried without a readable UID. */
+export function packed(buckets: readonly Bucket[]): Bucket[] {
+  return Ledger.parse(buckets).encode(0);
+}

@@ -1,0 +1,84 @@
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { createCertificateAuthority, issueCertificate } from "../../shared/certificates/x509.ts";
+import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import { watchServingCertificate } from "./certificate-reload.ts";
+import { readServingCertificate, type ServingCertificate } from "./serving-certificate.ts";
+
+const validity = { notBeforeMs: Date.now() - 60_000, notAfterMs: Date.now() + 3_600_000 };
+const authority = createCertificateAuthority({ ...validity, commonName: "test" });
+
+let folder = "";
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), "certificate-"));
+});
+afterEach(() => rmSync(folder, { recursive: true }));
+
+function issue(): ServingCertificate {
+  const { certificatePem, privateKeyPem } = issueCertificate(authority, {
+    ...validity,
+    commonName: "webhook",
+    usages: ["server"],
+  });
+  return { cert: certificatePem, key: privateKeyPem };
+}
+
+const certFile = (): string => join(folder, "tls.crt");
+const keyFile = (): string => join(folder, "tls.key");
+
+test("a new pair is handed over once; half of one is complained about once, and taken when it is complete", async () => {
+  const time = new VirtualTime();
+  const first = issue();
+  const second = issue();
+  writeFileSync(certFile(), first.cert);
+  writeFileSync(keyFile(), first.key);
+  const changed: ServingCertificate[] = [];
+  const failed: unknown[] = [];
+  const stop = watchServingCertificate({
+    certFile: certFile(),
+    keyFile: keyFile(),
+    served: first,
+    timers: time.timers,
+    changed: (certificate) => changed.push(certificate),
+    failed: (error) => failed.push(error),
+  });
+  await time.advance(60_000);
+  expect({ changed, failed }).toEqual({ changed: [], failed: [] });
+  writeFileSync(certFile(), second.cert);
+  await time.advance(60_000);
+  expect(changed).toEqual([]);
+  expect(failed).toMatchObject([{ tag: "mismatch" }]);
+  writeFileSync(keyFile(), second.key);
+  await time.advance(60_000);
+  expect(changed).toEqual([second]);
+  expect(failed).toHaveLength(1);
+  stop();
+  expect(time.pendingTimers).toBe(0);
+});
+
+test("a pair that was replaced between its first reading and the first look is handed over", async () => {
+  const time = new VirtualTime();
+  const first = issue();
+  const second = issue();
+  writeFileSync(certFile(), first.cert);
+  writeFileSync(keyFile(), first.key);
+  const served = readServingCertificate({ certFile: certFile(), keyFile: keyFile() });
+  writeFileSync(certFile(), second.cert);
+  writeFileSync(keyFile(), second.key);
+  const changed: ServingCertificate[] = [];
+  const stop = watchServingCertificate({
+    certFile: certFile(),
+    keyFile: keyFile(),
+    served,
+    timers: time.timers,
+    changed: (certificate) => changed.push(certificate),
+    failed: (error) => {
+      throw error;
+    },
+  });
+  await time.advance(60_000);
+  expect(changed).toEqual([second]);
+  stop();
+});

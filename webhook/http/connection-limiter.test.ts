@@ -1,0 +1,96 @@
+import { once } from "node:events";
+import { createConnection, type Socket } from "node:net";
+import { connect } from "node:tls";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { authority, certificate } from "../../test/support/serving-certificate.ts";
+import { type HttpReply, WebhookServer } from "./server.ts";
+
+const REVIEW =
+  "POST /webhook/east HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
+const MAX = 3;
+
+let server: WebhookServer;
+let answer: () => HttpReply | Promise<HttpReply>;
+const sockets: Socket[] = [];
+
+beforeEach(async () => {
+  answer = () => ({ status: 200, body: "{}" });
+  server = new WebhookServer({
+    certificate,
+    pathPrefix: "/webhook",
+    cells: new Set(["east"]),
+    limits: { reviews: 10, bytes: 1_000_000, connections: MAX },
+  });
+  server.serve({ handle: () => answer(), rejected: () => undefined, crashed: () => undefined });
+  await server.listen(0, "127.0.0.1");
+});
+
+afterEach(async () => {
+  for (const socket of sockets.splice(0)) socket.destroy();
+  await server.close();
+});
+
+function followed<S extends Socket>(socket: S): S {
+  sockets.push(socket);
+  // A connection that the server ends may be reset.
+  socket.on("error", () => undefined).resume();
+  return socket;
+}
+
+/** Connects, and says nothing. */
+async function stranger(): Promise<Socket> {
+  const socket = followed(createConnection(server.port, "127.0.0.1"));
+  await once(socket, "connect");
+  return socket;
+}
+
+async function caller(): Promise<Socket> {
+  const socket = followed(connect({ host: "127.0.0.1", port: server.port, ca: authority.certificatePem }));
+  await once(socket, "secureConnect");
+  return socket;
+}
+
+async function review(socket: Socket): Promise<string> {
+  socket.write(REVIEW);
+  const [said]: unknown[] = await once(socket, "data");
+  return String(said);
+}
+
+test("of those that never come to a handshake the oldest is ended for the next", async () => {
+  const crowd: Socket[] = [];
+  for (let count = 0; count < 2 * MAX; count++) crowd.push(await stranger());
+  for (const socket of crowd.slice(0, MAX)) await expect.poll(() => socket.closed).toBe(true);
+  expect(crowd.slice(MAX).map(({ closed }) => closed)).toEqual([false, false, false]);
+  expect(await review(await caller())).toMatch(/^HTTP\/1\.1 200 /);
+});
+
+test("one that has brought a review outlives any number that have not", async () => {
+  const apiserver = await caller();
+  expect(await review(apiserver)).toMatch(/^HTTP\/1\.1 200 /);
+  const first = await caller();
+  for (let count = 0; count < 2 * MAX; count++) await stranger();
+  await expect.poll(() => first.closed).toBe(true);
+  expect(await review(apiserver)).toMatch(/^HTTP\/1\.1 200 /);
+});
+
+test("where all have brought reviews, the one that has been idle for the longest is ended", async () => {
+  const known = [await caller(), await caller(), await caller()];
+  for (const socket of [...known, ...known.slice(0, 1)]) await review(socket);
+  expect(await review(await caller())).toMatch(/^HTTP\/1\.1 200 /);
+  await expect.poll(() => known.map(({ closed }) => closed)).toEqual([false, true, false]);
+});
+
+test("one whose review is under way is not ended; where all are, the next one is", async () => {
+  const gate = Promise.withResolvers<void>();
+  answer = () => gate.promise.then(() => ({ status: 200, body: "{}" }));
+  const known = [await caller(), await caller(), await caller()];
+  const answers = known.map(review);
+  await expect.poll(() => server.inFlight).toBe(MAX);
+  const next = await stranger();
+  await expect.poll(() => next.closed).toBe(true);
+  gate.resolve();
+  for (const one of await Promise.all(answers)) expect(one).toMatch(/^HTTP\/1\.1 200 /);
+  // Connections that have gone leave their places.
+  for (const socket of known) socket.destroy();
+  expect(await review(await caller())).toMatch(/^HTTP\/1\.1 200 /);
+});

@@ -1,0 +1,33 @@
+import { expect, it } from "vitest";
+import { FlushBatcher } from "./flush-batcher.ts";
+
+it("is reached by all who ask in one turn together, after what the turn still decides", async () => {
+  const endOfTurn = new FlushBatcher();
+  const order: string[] = [];
+  const note = (what: string) => (): void => {
+    order.push(what);
+  };
+  endOfTurn.after(note("called"));
+  const decided = Promise.resolve().then(note("decided")).then(note("decided after a wait for another answer"));
+  const answers = [endOfTurn.reached().then(note("first answer")), endOfTurn.reached().then(note("second answer"))];
+  endOfTurn.after(note("called last"));
+  await Promise.all([decided, ...answers]);
+  const called = ["called", "called last", "first answer", "second answer"];
+  expect(order).toEqual(["decided", "decided after a wait for another answer", ...called]);
+});
+
+it("is reached anew by whoever asks at the end of a turn", async () => {
+  const endOfTurn = new FlushBatcher();
+  const order: string[] = [];
+  const again = new Promise<void>((resolve) => {
+    endOfTurn.after(() => {
+      endOfTurn.after(() => {
+        order.push("next turn");
+        resolve();
+      });
+      order.push("this turn");
+    });
+  });
+  await again;
+  expect(order).toEqual(["this turn", "next turn"]);
+});

@@ -1,0 +1,109 @@
+import { once } from "node:events";
+import { connect, type TLSSocket } from "node:tls";
+import { afterEach, expect, test } from "vitest";
+import { authority, certificate } from "../../test/support/serving-certificate.ts";
+import { CHUNK_BYTES, MAX_BODY_BYTES, MAX_CONNECTIONS, MAX_REVIEW_BYTES } from "../limits.ts";
+import type { InFlightLimits } from "./in-flight-limiter.ts";
+import { type CallHandler, WebhookServer } from "./server.ts";
+
+const HEAD = "POST /webhook/east HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\n";
+const REVIEW = `${HEAD}Content-Length: 2\r\n\r\n{}`;
+const HALF = `${HEAD}Content-Length: 2\r\n\r\n{`;
+const REFUSED = /^HTTP\/1\.1 503 .*connection: close.*too many reviews/is;
+
+let server: WebhookServer;
+const callers: TLSSocket[] = [];
+const rejected: number[] = [];
+
+afterEach(async () => {
+  for (const caller of callers.splice(0)) caller.destroy();
+  rejected.length = 0;
+  await server.close();
+});
+
+async function start(limits: InFlightLimits, handle: CallHandler = () => ({ status: 200, body: "{}" })): Promise<void> {
+  server = new WebhookServer({
+    certificate,
+    pathPrefix: "/webhook",
+    cells: new Set(["east"]),
+    limits: { ...limits, connections: MAX_CONNECTIONS },
+  });
+  server.serve({ handle, rejected: (status) => rejected.push(status), crashed: () => undefined });
+  await server.listen(0, "127.0.0.1");
+}
+
+interface Caller {
+  readonly socket: TLSSocket;
+  /** What the server has said so far. */
+  readonly heard: () => string;
+}
+
+async function call(text: string | Buffer, ...more: readonly (string | Buffer)[]): Promise<Caller> {
+  const socket = connect({ host: "127.0.0.1", port: server.port, ca: authority.certificatePem });
+  callers.push(socket);
+  let heard = "";
+  socket.setEncoding("utf8").on("data", (said: string) => {
+    heard += said;
+  });
+  // The server may close under a caller that is still sending.
+  socket.on("error", () => undefined);
+  await once(socket, "secureConnect");
+  socket.write(text);
+  for (const one of more) socket.write(one);
+  return { socket, heard: () => heard };
+}
+
+test("reviews that are half sent make place for those that come at once, the oldest first", async () => {
+  await start({ reviews: 3, bytes: MAX_BODY_BYTES });
+  const slow: Caller[] = [];
+  for (let count = 1; count <= 3; count++) {
+    slow.push(await call(HALF));
+    await expect.poll(() => server.inFlight).toBe(count);
+  }
+  const prompt = await call(REVIEW);
+  await expect.poll(prompt.heard).toMatch(/^HTTP\/1\.1 200 /);
+  await expect.poll(() => slow[0]?.heard()).toMatch(REFUSED);
+  await expect.poll(() => slow[0]?.socket.closed).toBe(true);
+  expect(slow.slice(1).map(({ heard }) => heard())).toEqual(["", ""]);
+  expect(rejected).toEqual([503]);
+  // Those that were not needed are taken when they are in.
+  slow[1]?.socket.write("}");
+  await expect.poll(() => slow[1]?.heard()).toMatch(/^HTTP\/1\.1 200 /);
+  await expect.poll(() => server.inFlight).toBe(1);
+});
+
+test("reviews that wait for their answer keep their places; one too many is told so", async () => {
+  const gate = Promise.withResolvers<void>();
+  await start({ reviews: 2, bytes: MAX_BODY_BYTES }, () => gate.promise.then(() => ({ status: 200, body: "{}" })));
+  const waiting = [await call(REVIEW), await call(REVIEW)];
+  await expect.poll(() => server.inFlight).toBe(2);
+  await expect.poll((await call(REVIEW)).heard).toMatch(/^HTTP\/1\.1 503 /);
+  gate.resolve();
+  for (const { heard } of waiting) await expect.poll(heard).toMatch(/^HTTP\/1\.1 200 /);
+  await expect.poll(() => server.bodyBytes).toBe(0);
+  await expect.poll((await call(REVIEW)).heard).toMatch(/^HTTP\/1\.1 200 /);
+});
+
+test("bodies that are never finished take no more than their bound, and others are served meanwhile", async () => {
+  const bytes = 3 * MAX_REVIEW_BYTES;
+  await start({ reviews: 10, bytes });
+  const most = Buffer.alloc(MAX_REVIEW_BYTES - 1, " ");
+  const slow: Caller[] = [];
+  for (let count = 0; count < 4; count++) {
+    slow.push(await call(`${HEAD}Content-Length: ${MAX_REVIEW_BYTES}\r\n\r\n`, most));
+  }
+  await expect.poll(() => rejected).toContain(503);
+  await expect.poll(() => slow[0]?.heard()).toMatch(REFUSED);
+  expect(server.bodyBytes).toBeLessThanOrEqual(bytes);
+  await expect.poll((await call(REVIEW)).heard).toMatch(/^HTTP\/1\.1 200 /);
+  for (const { socket } of slow) socket.destroy();
+  await expect.poll(() => server.bodyBytes).toBe(0);
+});
+
+test("a body in tiny chunks counts with what each of them takes", async () => {
+  const chunks = 100;
+  await start({ reviews: 10, bytes: chunks * CHUNK_BYTES });
+  const { heard } = await call(`${HEAD}Transfer-Encoding: chunked\r\n\r\n${"1\r\n \r\n".repeat(chunks)}`);
+  await expect.poll(heard).toMatch(REFUSED);
+  await expect.poll(() => server.bodyBytes).toBe(0);
+});

@@ -1,0 +1,350 @@
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { Agent, type AgentOptions, request as httpsRequest } from "node:https";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { connect } from "node:tls";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import {
+  createCertificateAuthority,
+  issueCertificate,
+  type KeyAndCertificate,
+} from "../../shared/certificates/x509.ts";
+import { MAX_REVIEW_BYTES } from "../limits.ts";
+import { BadReview } from "../request/admission-request.ts";
+import { type AdmissionCall, type HttpReply, WebhookServer } from "./server.ts";
+import {
+  CertificateError,
+  type CertificateFiles,
+  readServingCertificate,
+  type ServingCertificate,
+} from "./serving-certificate.ts";
+
+const validity = { notBeforeMs: Date.now() - 60_000, notAfterMs: Date.now() + 3_600_000 };
+const authority = createCertificateAuthority({ ...validity, commonName: "test" });
+
+function issue(): { cert: string; key: string } {
+  const issued = issueCertificate(authority, {
+    ...validity,
+    commonName: "webhook",
+    ipAddresses: ["127.0.0.1"],
+    usages: ["server"],
+  });
+  return { cert: issued.certificatePem, key: issued.privateKeyPem };
+}
+
+let folder = "";
+let server: WebhookServer | undefined;
+const crashes: unknown[] = [];
+
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), "webhook-"));
+});
+afterAll(() => rmSync(folder, { recursive: true }));
+afterEach(async () => {
+  await server?.close();
+  server = undefined;
+  crashes.length = 0;
+});
+
+async function start(
+  handler: (call: AdmissionCall) => Promise<HttpReply> | HttpReply,
+  certificate: ServingCertificate = issue(),
+): Promise<WebhookServer> {
+  server = new WebhookServer({
+    certificate,
+    pathPrefix: "/webhook",
+    cells: new Set(["cell-1"]),
+  });
+  server.serve({ handle: handler, rejected: () => undefined, crashed: (error) => crashes.push(error) });
+  await server.listen(0, "127.0.0.1");
+  return server;
+}
+
+interface Answer {
+  readonly status: number;
+  readonly body: string;
+  readonly connection: string | undefined;
+}
+
+interface Ask {
+  readonly method?: string;
+  readonly path?: string;
+  readonly type?: string | undefined;
+  readonly body?: string;
+  readonly agent?: Agent;
+}
+
+function ask(port: number, options: Ask = {}): Promise<Answer> {
+  const { method = "POST", path = "/webhook/cell-1?timeout=5s", body = "{}", agent } = options;
+  const type = "type" in options ? options.type : "application/json";
+  return new Promise((resolve, reject) => {
+    const call = httpsRequest(
+      {
+        host: "127.0.0.1",
+        port,
+        method,
+        path,
+        ca: authority.certificatePem,
+        headers: type === undefined ? {} : { "content-type": type },
+        agent: agent ?? false,
+      },
+      (response) => {
+        const chunks: Buffer[] = [];
+        response.on("data", (chunk: Buffer) => chunks.push(chunk));
+        response.on("end", () =>
+          resolve({
+            status: response.statusCode ?? 0,
+            body: Buffer.concat(chunks).toString(),
+            connection: response.headers.connection,
+          }),
+        );
+      },
+    );
+    call.on("error", reject);
+    call.end(body);
+  });
+}
+
+describe("a call reaches the handler", () => {
+  test.each([
+    ["a review", "/webhook/cell-1?timeout=5s", { cell: "cell-1", kind: "validate", timeout: "5s" }],
+    ["a review without timeout", "/webhook/cell-1", { cell: "cell-1", kind: "validate", timeout: undefined }],
+    ["a binding", "/webhook/cell-1/mutate?timeout=1s", { cell: "cell-1", kind: "mutate", timeout: "1s" }],
+    [
+      "a path in other letters",
+      "/webhook/cell%2D1?a=1&timeout=%35s",
+      { cell: "cell-1", kind: "validate", timeout: "5s" },
+    ],
+  ])("%s", async (_name, path, expected) => {
+    const calls: AdmissionCall[] = [];
+    const { port } = await start((call) => {
+      calls.push(call);
+      return { status: 200, body: '{"said":"é"}' };
+    });
+    const answer = await ask(port, { path, body: '{"asked":"é"}', type: "application/json; charset=utf-8" });
+    expect(answer).toMatchObject({ status: 200, body: '{"said":"é"}' });
+    expect(calls).toMatchObject([{ ...expected, body: '{"asked":"é"}' }]);
+  });
+});
+
+test("a replica that is still starting says so", async () => {
+  server = new WebhookServer({ certificate: issue(), pathPrefix: "/webhook", cells: new Set(["cell-1"]) });
+  await server.listen(0, "127.0.0.1");
+  expect(await ask(server.port)).toMatchObject({ status: 503, body: expect.stringContaining("starting") });
+});
+
+describe("a call that is at fault is answered, and the next one is served", () => {
+  const big = "x".repeat(MAX_REVIEW_BYTES + 1);
+  test.each<[string, Ask, number, RegExp]>([
+    ["wrong method", { method: "GET", body: "" }, 405, /POST/],
+    ["wrong method on the binding", { method: "PUT", path: "/webhook/cell-1/mutate" }, 405, /POST/],
+    ["wrong content type", { type: "text/plain" }, 415, /application\/json/],
+    ["no content type", { type: undefined }, 415, /application\/json/],
+    ["an unknown cell", { path: "/webhook/elsewhere" }, 404, /"elsewhere".*--cell/],
+    ["a path outside the prefix", { path: "/metrics" }, 404, /\/webhook\/CELL/],
+    ["a body that is too large", { body: big }, 413, /larger than/],
+  ])("%s", async (_name, options, status, text) => {
+    const { port } = await start(() => ({ status: 200, body: "fine" }));
+    const answer = await ask(port, options).catch((error: unknown) => {
+      // The server may close before the client has sent all of a body that is too large.
+      if (options.body !== big) throw error;
+      return { status: 413, body: "larger than", connection: undefined };
+    });
+    expect(answer.status).toBe(status);
+    expect(answer.body).toMatch(text);
+    expect((await ask(port)).body).toBe("fine");
+  });
+
+  describe.each([
+    [
+      "at once",
+      (error: Error) => () => {
+        throw error;
+      },
+    ],
+    ["later", (error: Error) => () => Promise.reject(error)],
+  ])("what the handler throws %s", (_when, failing) => {
+    test.each(["/webhook/cell-1", "/webhook/cell%2D1"])("costs that call alone, at %s", async (path) => {
+      let handler: () => HttpReply | Promise<HttpReply> = failing(new Error("a defect"));
+      const { port } = await start(() => handler());
+      expect(await ask(port, { path })).toMatchObject({
+        status: 500,
+        body: expect.stringMatching(/^this review .*\n$/),
+      });
+      expect(crashes).toHaveLength(1);
+      handler = failing(new BadReview(400, "malformed"));
+      expect(await ask(port, { path })).toMatchObject({ status: 400, body: "malformed\n" });
+      expect(crashes).toHaveLength(1);
+      handler = () => ({ status: 200, body: "fine" });
+      expect((await ask(port, { path })).body).toBe("fine");
+      expect(server?.inFlight).toBe(0);
+    });
+  });
+
+  test("garbage instead of a handshake", async () => {
+    const { port } = await start(() => ({ status: 200, body: "fine" }));
+    const { createConnection } = await import("node:net");
+    await new Promise<void>((resolve) => {
+      const socket = createConnection(port, "127.0.0.1", () => socket.end("GET / HTTP/1.1\r\n\r\n"));
+      socket.on("close", () => resolve());
+      socket.on("error", () => undefined);
+    });
+    expect((await ask(port)).body).toBe("fine");
+  });
+});
+
+describe("a caller that goes away", () => {
+  test("is seen by the handler, and its answer counts as not delivered", async () => {
+    const delivered = Promise.withResolvers<boolean>();
+    const left = Promise.withResolvers<void>();
+    const seen = Promise.withResolvers<AdmissionCall>();
+    const { port } = await start(async (call) => {
+      seen.resolve(call);
+      await left.promise;
+      return { status: 200, body: "late", delivered: (complete) => delivered.resolve(complete) };
+    });
+    const socket = connect({ host: "127.0.0.1", port, ca: authority.certificatePem }, () => {
+      socket.write(
+        "POST /webhook/cell-1 HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}",
+      );
+    });
+    const call = await seen.promise;
+    expect(call.gone()).toBe(false);
+    socket.destroy();
+    await expect.poll(() => call.gone()).toBe(true);
+    left.resolve();
+    expect(await delivered.promise).toBe(false);
+  });
+
+  test("an answer that was handed over counts as delivered", async () => {
+    const delivered = Promise.withResolvers<boolean>();
+    const { port } = await start(() => ({
+      status: 200,
+      body: "fine",
+      delivered: (complete) => delivered.resolve(complete),
+    }));
+    await ask(port);
+    expect(await delivered.promise).toBe(true);
+  });
+});
+
+describe("the end", () => {
+  test("reviews under way are answered with Connection: close, then drain resolves", async () => {
+    const gate = Promise.withResolvers<void>();
+    const entered = Promise.withResolvers<void>();
+    const running = await start(async () => {
+      entered.resolve();
+      await gate.promise;
+      return { status: 200, body: "fine" };
+    });
+    const agent = new Agent({ keepAlive: true });
+    const answer = ask(running.port, { agent });
+    await entered.promise;
+    let drained = false;
+    const drain = running.drain().then(() => {
+      drained = true;
+    });
+    expect(drained).toBe(false);
+    gate.resolve();
+    expect(await answer).toMatchObject({ status: 200, body: "fine", connection: "close" });
+    await drain;
+    agent.destroy();
+  });
+
+  test("a server that retires serves on, and is left by each connection with an answer", async () => {
+    const running = await start(() => ({ status: 200, body: "fine" }));
+    const agent = new Agent({ keepAlive: true });
+    expect(await ask(running.port, { agent })).toMatchObject({ status: 200, connection: "keep-alive" });
+    running.retire();
+    expect(await ask(running.port, { agent })).toMatchObject({ status: 200, connection: "close" });
+    expect(await ask(running.port, { agent })).toMatchObject({ status: 200, connection: "close" });
+    await running.drain();
+    await expect(ask(running.port)).rejects.toThrow(/ECONNREFUSED/);
+    agent.destroy();
+  });
+
+  test("a port that is taken rejects", async () => {
+    const { port } = await start(() => ({ status: 200, body: "" }));
+    const second = new WebhookServer({
+      certificate: issue(),
+      pathPrefix: "/webhook",
+      cells: new Set(),
+    });
+    await expect(second.listen(port, "127.0.0.1")).rejects.toThrow(/EADDRINUSE/);
+  });
+});
+
+describe("the serving certificate", () => {
+  const files = (cert: string, key: string, clientCa?: string): CertificateFiles => {
+    const paths = { certFile: join(folder, "tls.crt"), keyFile: join(folder, "tls.key") };
+    writeFileSync(paths.certFile, cert);
+    writeFileSync(paths.keyFile, key);
+    if (clientCa === undefined) return paths;
+    const clientCaFile = join(folder, "client-ca.crt");
+    writeFileSync(clientCaFile, clientCa);
+    return { ...paths, clientCaFile };
+  };
+
+  test("a pair that fits is read", () => {
+    const pair = issue();
+    expect(readServingCertificate(files(pair.cert, pair.key))).toEqual(pair);
+  });
+
+  test.each([
+    ["a key of another certificate", () => files(issue().cert, issue().key), "mismatch", /does not belong to/],
+    ["no certificate", () => files("garbage", issue().key), "malformed", /tls\.crt does not hold a certificate/],
+    ["no key", () => files(issue().cert, "garbage"), "malformed", /tls\.key does not hold a private key/],
+    ["no file", () => ({ certFile: join(folder, "none"), keyFile: join(folder, "none") }), "unreadable", /ENOENT/],
+    [
+      "no client CA",
+      () => {
+        const { cert, key } = issue();
+        return files(cert, key, "");
+      },
+      "malformed",
+      /client-ca\.crt does not hold a client CA/,
+    ],
+  ])("%s: says which file and what is wrong", (_name, make, tag, text) => {
+    let thrown: unknown;
+    try {
+      readServingCertificate(make());
+    } catch (error) {
+      thrown = error;
+    }
+    expect(thrown).toBeInstanceOf(CertificateError);
+    expect(thrown).toMatchObject({ tag, message: expect.stringMatching(text) });
+  });
+
+  test("with a client CA, callers without a certificate of it end at the handshake; a new CA counts at once", async () => {
+    const mine = createCertificateAuthority({ ...validity, commonName: "apiservers" });
+    const other = createCertificateAuthority({ ...validity, commonName: "others" });
+    const shown = (by: KeyAndCertificate): AgentOptions => {
+      const client = issueCertificate(by, { ...validity, commonName: "apiserver", usages: ["client"] });
+      return { cert: client.certificatePem, key: client.privateKeyPem };
+    };
+    const pair = issue();
+    const running = await start(() => ({ status: 200, body: "fine" }), { ...pair, ca: mine.certificatePem });
+    const as = (client: AgentOptions): Promise<Answer> => ask(running.port, { agent: new Agent(client) });
+    await expect(as({})).rejects.toThrow();
+    await expect(as(shown(other))).rejects.toThrow();
+    expect(await as(shown(mine))).toMatchObject({ status: 200 });
+    running.setCertificate({ ...pair, ca: other.certificatePem });
+    await expect(as(shown(mine))).rejects.toThrow();
+    expect(await as(shown(other))).toMatchObject({ status: 200 });
+  });
+
+  test("a new one is served from the next handshake on", async () => {
+    const running = await start(() => ({ status: 200, body: "fine" }));
+    const serial = (): Promise<string> =>
+      new Promise((resolve, reject) => {
+        const socket = connect({ host: "127.0.0.1", port: running.port, ca: authority.certificatePem }, () => {
+          resolve(socket.getPeerCertificate().serialNumber);
+          socket.destroy();
+        });
+        socket.on("error", reject);
+      });
+    const first = await serial();
+    running.setCertificate(issue());
+    expect(await serial()).not.toBe(first);
+  });
+});

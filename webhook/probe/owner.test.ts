@@ -1,0 +1,261 @@
+/** When the owner of a workload is asked, and what its answer does (design 9). */
+import { describe, expect, test } from "vitest";
+import { SOURCE_KIND_LABEL, SOURCE_NAME_LABEL } from "../../shared/schema/annotations.ts";
+import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { ProtectorStore } from "../../test/support/protector-store.ts";
+import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import { disruption, noncesOf, pod, protector, quietObserver, unready } from "../../test/support/webhook/fixtures.ts";
+import { Nonces } from "../reserve/nonces.ts";
+import type { LiveRead } from "../reserve/pending.ts";
+import { type Disruption, Pipeline, type ProtectorMatch, type Verdict } from "../reserve/pipeline.ts";
+import { ProtectorWriter } from "../reserve/protector-writer.ts";
+import { denyResponse, isBusy } from "../respond/deny-response.ts";
+import { type OwnerAnswer, type OwnerQuestion, questionOf } from "./owner.ts";
+
+const PROBE = { endpoint: "db:1" };
+const YES: OwnerAnswer = { result: "allowed", message: "" };
+const NO: OwnerAnswer = { result: "refused", message: "is told by its probe db:1 that it may not go: leader" };
+
+interface World {
+  readonly time: VirtualTime;
+  readonly store: ProtectorStore;
+  readonly questions: OwnerQuestion[];
+  decide(disruption: Disruption): Promise<Verdict>;
+  /** The same without letting time pass. */
+  begin(disruption: Disruption): Promise<Verdict>;
+}
+
+/** One protector, or `second` as well; `answer` says when and what the owner answers. */
+function world(
+  object: PodProtector,
+  answer?: (time: VirtualTime, question: OwnerQuestion) => Promise<OwnerAnswer>,
+  second?: PodProtector,
+): World {
+  const time = new VirtualTime();
+  const nonces = new Nonces(time.random);
+  const store = new ProtectorStore({ ports: time, object });
+  const questions: OwnerQuestion[] = [];
+  const matchOf = (name: string, stored: ProtectorStore): ProtectorMatch => {
+    const slot: ProtectorWriter = new ProtectorWriter({
+      namespace: "default",
+      name,
+      ports: time,
+      calls: stored.calls(),
+      watched: stored.watch(time, 3, () => slot.watchChanged()),
+      observer: quietObserver,
+      tag: nonces.tag,
+    });
+    return { core: "a", namespace: "default", name, slot };
+  };
+  const matches = [matchOf("web", store)];
+  if (second !== undefined) matches.push(matchOf("web-too", new ProtectorStore({ ports: time, object: second })));
+  const pipeline = new Pipeline({
+    cores: [{ name: "a", problem: () => undefined, match: () => [...matches] }],
+    ports: time,
+    nonces,
+    settleMs: 75_000,
+    askOwner: async (question) => {
+      questions.push(question);
+      return (await answer?.(time, question)) ?? YES;
+    },
+  });
+  return {
+    time,
+    store,
+    questions,
+    begin: async (one) => pipeline.decide(one),
+    async decide(one) {
+      let verdict: Verdict | undefined;
+      void Promise.resolve(pipeline.decide(one)).then((found) => {
+        verdict = found;
+      });
+      await time.runUntil(() => verdict !== undefined, 20_000);
+      if (verdict === undefined) throw new Error("there was no verdict");
+      return verdict;
+    },
+  };
+}
+
+const probed = (minAvailable: number, spec: Partial<PodProtector["spec"]> = {}): PodProtector =>
+  protector(minAvailable, { spec: { probe: PROBE, ...spec } });
+
+describe("an owner", () => {
+  test("is asked when there is quota, before anything is written, and its yes lets the pod go", async () => {
+    let writesWhenAsked = -1;
+    const w: World = world(probed(5), async () => {
+      writesWhenAsked = w.store.writes;
+      return YES;
+    });
+    expect((await w.decide(disruption(pod("web-0")))).kind).toBe("allowed");
+    expect(writesWhenAsked).toBe(0);
+    expect(w.questions).toMatchObject([
+      { podNamespace: "default", podName: "web-0", budgetNamespace: "default", budgetName: "web" },
+    ]);
+    expect([...noncesOf(w.store.object).keys()]).toEqual(["uid-web-0"]);
+  });
+
+  test("that says no is a denial that carries its words, and nothing is written", async () => {
+    const w = world(probed(5), async () => NO);
+    const verdict = await w.decide(disruption(pod("web-0")));
+    if (verdict.kind !== "refused") throw new Error(verdict.kind);
+    const refusal = denyResponse({ operation: "DELETE", namespace: "default", pod: "web-0" }, verdict.blockers);
+    expect(refusal.message).toBe(
+      "pod default/web-0 may not be deleted now: PodProtector default/web (core a) is told by its probe db:1 that it may not go: leader; try again later",
+    );
+    expect(refusal.details?.retryAfterSeconds).toBeUndefined();
+    expect(w.store.writes).toBe(0);
+  });
+
+  test.each<[OwnerAnswer["result"], number | undefined]>([
+    ["failed", undefined],
+    ["down", undefined],
+    ["overloaded", 1],
+  ])("that is %s is no answer: refused, repeated by the client only where that helps", async (result, retryAfter) => {
+    const w = world(probed(5), async () => ({ result, message: "did not answer" }));
+    const verdict = await w.decide(disruption(pod("web-0")));
+    if (verdict.kind !== "refused") throw new Error(verdict.kind);
+    const { details } = denyResponse({ operation: "EVICT", namespace: "default", pod: "web-0" }, verdict.blockers);
+    expect(details?.retryAfterSeconds).toBe(retryAfter);
+  });
+
+  test.each<[string, PodProtector, Partial<Disruption>, Parameters<typeof pod>[1]]>([
+    ["there is no quota", probed(10), {}, {}],
+    ["it is let go by annotation, though there is none", probed(10), { forced: true }, {}],
+    ["it is let go by annotation, and there is some", probed(5), { forced: true }, {}],
+    ["it is suspended", probed(10, { suspend: { enabled: true } }), {}, {}],
+    ["the operation is not protected", probed(10, { protectedOperations: ["EVICT"] }), {}, {}],
+    ["something else has to be done first", probed(5), {}, { annotations: { "pre-activity.xpdb.form3.tech/x": "" } }],
+    ["it never ran", probed(5), { operation: "EVICT" }, { phase: "Pending", conditions: [] }],
+  ])("is not asked when %s", async (_, object, change, change2) => {
+    const w = world(object, async () => NO);
+    await w.decide(disruption(pod("web-0", change2), change));
+    expect(w.questions).toEqual([]);
+  });
+
+  test("keeps no pod that is Pending from being evicted, by no answer or a no", async () => {
+    const w = world(probed(5), async () => ({ result: "down", message: "does not answer" }));
+    const pending = pod("web-0", { phase: "Pending", conditions: [] });
+    expect((await w.decide(disruption(pending, { operation: "EVICT" }))).kind).toBe("allowed");
+    expect([...noncesOf(w.store.object).keys()]).toEqual(["uid-web-0"]);
+  });
+
+  test("is asked by the next try about a pod that was Pending, and runs by the time at which it is pinned", async () => {
+    const w = world(probed(5), async () => YES);
+    const pending = pod("web-0", { phase: "Pending", conditions: [] });
+    const reread = async (): Promise<LiveRead> => ({
+      kind: "found",
+      pod: pod("web-0"),
+      sentMs: w.time.clock.monotonicMs(),
+    });
+    const verdict = await w.decide(disruption(pending, { operation: "EVICT", podReadMs: -1, reread }));
+    if (verdict.kind !== "refused") throw new Error(verdict.kind);
+    expect(verdict.blockers.every(isBusy)).toBe(true);
+    verdict.rollBack?.();
+    await w.time.advance(1_000);
+    expect([...noncesOf(w.store.object).keys()]).toEqual([]);
+    expect((await w.decide(disruption(pod("web-0"), { operation: "EVICT" }))).kind).toBe("allowed");
+    expect(w.questions).toHaveLength(1);
+  });
+
+  test.each<[string, Partial<PodProtector["spec"]>]>([
+    ["suspended", { probe: PROBE, suspend: { enabled: true } }],
+    ["not for deletions", { probe: PROBE, protectedOperations: ["EVICT"] }],
+    ["without a probe", {}],
+  ])("is asked by the next try where the protector was %s, and is not when it is written", async (_, spec) => {
+    const second: PodProtector = protector(5, { spec: { probe: { endpoint: "slow:1" } } });
+    const w: World = world(
+      protector(5, { spec }),
+      async (time, { probe }) => {
+        if (probe.endpoint === PROBE.endpoint) return YES;
+        w.store.put((object) => ({ ...object, spec: probed(5).spec }));
+        await new Promise<void>((resolve) => time.timers.after(1_000, resolve));
+        return YES;
+      },
+      second,
+    );
+    const verdict = await w.decide(disruption(pod("web-0")));
+    if (verdict.kind !== "refused") throw new Error(verdict.kind);
+    expect(verdict.blockers.every(isBusy)).toBe(true);
+    expect(w.questions.map(({ probe }) => probe.endpoint)).toEqual(["slow:1"]);
+    verdict.rollBack?.();
+    await w.time.advance(1_000);
+    expect([...noncesOf(w.store.object).keys()]).toEqual([]);
+    expect((await w.decide(disruption(pod("web-0")))).kind).toBe("allowed");
+    expect(w.questions.map(({ probe }) => probe.endpoint).slice(1)).toEqual(["db:1", "slow:1"]);
+  });
+
+  test("is asked by the next try where the protector got its probe between the look and the write", async () => {
+    const w = world(protector(5), async () => YES);
+    w.store.put((object) => ({ ...object, spec: probed(5).spec }));
+    const verdict = await w.decide(disruption(pod("web-0")));
+    if (verdict.kind !== "refused") throw new Error(verdict.kind);
+    expect(verdict.blockers.every(isBusy)).toBe(true);
+    verdict.rollBack?.();
+    await w.time.advance(1_000);
+    expect([...noncesOf(w.store.object).keys()]).toEqual([]);
+    expect((await w.decide(disruption(pod("web-0")))).kind).toBe("allowed");
+    expect(w.questions).toHaveLength(1);
+  });
+
+  test.each<[string, Parameters<typeof disruption>[0]]>([
+    ["available", pod("web-0")],
+    ["not available", unready("web-0")],
+  ])("has no say where the annotation lets a pod go that is %s", async (_, one) => {
+    const w = world(probed(5), async () => NO);
+    expect((await w.decide(disruption(one, { operation: "EVICT", forced: true }))).kind).toBe("allowed");
+    expect([...noncesOf(w.store.object).keys()]).toEqual(["uid-web-0"]);
+  });
+
+  test("is asked about a pod that is not available, too, and in a dry run, which writes nothing", async () => {
+    const w = world(probed(5), async () => NO);
+    expect((await w.decide(disruption(unready("web-0")))).kind).toBe("refused");
+    expect((await w.decide(disruption(pod("web-0"), { dryRun: true }))).kind).toBe("refused");
+    expect(w.questions).toHaveLength(2);
+    expect(w.store.writes).toBe(0);
+  });
+
+  test("that takes its time holds up nobody else", async () => {
+    const w = world(probed(5), async (time, { podName }) => {
+      if (podName === "web-0") await new Promise<void>((resolve) => time.timers.after(2_000, resolve));
+      return YES;
+    });
+    let slow: Verdict | undefined;
+    const pending = w.begin(disruption(pod("web-0"))).then((verdict) => {
+      slow = verdict;
+    });
+    expect((await w.decide(disruption(pod("web-1")))).kind).toBe("allowed");
+    expect(w.time.elapsedMs).toBeLessThan(100);
+    expect(slow).toBeUndefined();
+    await w.time.advance(3_000);
+    await pending;
+    expect(slow?.kind).toBe("allowed");
+  });
+
+  test("leaves quota to whoever comes while it thinks: what was found is looked for again", async () => {
+    const w = world(probed(9), async (time, { podName }) => {
+      if (podName === "web-0") await new Promise<void>((resolve) => time.timers.after(1_000, resolve));
+      return YES;
+    });
+    let slow: Verdict | undefined;
+    const pending = w.begin(disruption(pod("web-0"))).then((verdict) => {
+      slow = verdict;
+    });
+    expect((await w.decide(disruption(pod("web-1")))).kind).toBe("allowed");
+    await w.time.advance(3_000);
+    await pending;
+    expect(slow?.kind).toBe("refused");
+  });
+});
+
+test("time is kept for the write", () => {
+  const names = { namespace: "default", name: "web-0" };
+  expect(questionOf(probed(1), "Reserved", names, 1_000, 10_500)?.deadlineMs).toBe(10_000);
+  expect(questionOf(probed(1), "Reserved", names, 1_000, 1_400)?.deadlineMs).toBe(1_300);
+});
+
+test("a probe that came with an XPodDisruptionBudget is asked by that one's name", () => {
+  const object = probed(1);
+  const labels = { [SOURCE_KIND_LABEL]: "XPodDisruptionBudget", [SOURCE_NAME_LABEL]: "db" };
+  const made = { ...object, metadata: { ...object.metadata, labels } };
+  expect(questionOf(made, "Reserved", { namespace: "a", name: "b" }, 0, 1)?.budgetName).toBe("db");
+});

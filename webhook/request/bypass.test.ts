@@ -1,0 +1,191 @@
+import { describe, expect, test } from "vitest";
+import type { ApiResult } from "../../shared/kube/client/api-result.ts";
+import { FORCE_DELETE_ANNOTATION } from "../../shared/schema/annotations.ts";
+import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import { pod } from "../../test/support/webhook/fixtures.ts";
+import type { User } from "./admission-request.ts";
+import { type BypassContext, judgeBypass, readClaim } from "./bypass.ts";
+import { Permissions, REMEMBERED_MS } from "./bypass-permission.ts";
+
+const USER: User = { username: "eve", uid: "7", groups: ["ops"], extra: { scopes: ["a"] } };
+const NOW_MS = Date.parse("2026-05-01T12:00:00Z");
+
+function context(change: Partial<BypassContext> = {}): BypassContext {
+  return {
+    user: USER,
+    cell: { id: "cell-1", readPod: undefined },
+    nowMs: NOW_MS,
+    timeoutMs: 1_000,
+    needsPermission: false,
+    ...change,
+  };
+}
+
+async function judged(value: string, change: Partial<BypassContext> = {}): Promise<string> {
+  const verdict = await judgeBypass(
+    pod("web-0", { annotations: { [FORCE_DELETE_ANNOTATION]: value } }),
+    context(change),
+  );
+  return verdict.forced ? `forced ${JSON.stringify(verdict.auditAnnotations)}` : (verdict.ignored ?? "nothing");
+}
+
+describe("the force-delete annotation", () => {
+  test.each<[string, string]>([
+    ["", 'forced {"force-delete":"true"}'],
+    ["true", 'forced {"force-delete":"true"}'],
+    ["[1]", 'forced {"force-delete":"true"}'],
+    ["{}", "malformed"],
+    ['{"reason":"stuck"}', 'forced {"force-delete":"true","force-delete-reason":"stuck"}'],
+    [
+      '{"until":"2026-05-01T12:00:01Z","reason":"x"}',
+      'forced {"force-delete":"true","force-delete-until":"2026-05-01T12:00:01Z","force-delete-reason":"x"}',
+    ],
+    [
+      '{"until":"2026-05-01T14:00:01+02:00"}',
+      'forced {"force-delete":"true","force-delete-until":"2026-05-01T14:00:01+02:00"}',
+    ],
+    ['{"until":"2026-05-01T12:00:00Z"}', "expired"],
+    ['{"until":"2026-05-01"}', "malformed"],
+    ['{"until":"soon"}', "malformed"],
+    ['{"until":5}', "malformed"],
+    ['{"until":null}', "malformed"],
+    ['{"untill":"2030-05-01T12:00:00Z"}', "malformed"],
+    ["{", "malformed"],
+  ])("%s: %s", async (value, expected) => {
+    expect(await judged(value)).toBe(expected);
+  });
+
+  test("none is nothing", async () => {
+    expect(readClaim(undefined)).toEqual({ kind: "none" });
+    expect((await judgeBypass(pod("web-0"), context())).forced).toBe(false);
+  });
+
+  test.each<["allowed" | "denied" | "unknown", string]>([
+    ["allowed", 'forced {"force-delete":"true"}'],
+    ["denied", "forbidden"],
+    ["unknown", "unchecked"],
+  ])("where a permission is needed, and it is %s: %s", async (answer, expected) => {
+    const cell = { id: "cell-1", readPod: undefined, mayBypass: async () => answer };
+    expect(await judged("true", { needsPermission: true, cell })).toBe(expected);
+  });
+
+  test("where a permission is needed, a cell that can't be asked gives none", async () => {
+    expect(await judged("true", { needsPermission: true })).toBe("unchecked");
+  });
+});
+
+describe("the permission", () => {
+  function rig(
+    answer: () => ApiResult<unknown>,
+    afterMs = 5,
+  ): { time: VirtualTime; permissions: Permissions; asked: unknown[] } {
+    const time = new VirtualTime();
+    const asked: unknown[] = [];
+    const permissions = new Permissions(
+      {
+        create: async (_, body, parse) => {
+          asked.push(body);
+          await new Promise<void>((resolve) => time.timers.after(afterMs, resolve));
+          const result = answer();
+          return result.kind === "ok" ? { kind: "ok", object: parse(result.object) } : result;
+        },
+      },
+      time,
+    );
+    return { time, permissions, asked };
+  }
+
+  const allowed = (): ApiResult<unknown> => ({ kind: "ok", object: { status: { allowed: true } } });
+
+  test("is asked of the cell with the whole identity, once for all that ask at a time, and is forgotten soon", async () => {
+    const { time, permissions, asked } = rig(allowed);
+    const both = Promise.all([permissions.mayBypass(USER, "shop", 500), permissions.mayBypass(USER, "shop", 500)]);
+    await time.advance(5);
+    expect(await both).toEqual(["allowed", "allowed"]);
+    expect(asked).toEqual([
+      {
+        apiVersion: "authorization.k8s.io/v1",
+        kind: "SubjectAccessReview",
+        spec: {
+          user: "eve",
+          uid: "7",
+          groups: ["ops"],
+          extra: { scopes: ["a"] },
+          resourceAttributes: {
+            group: "podseidon.kubewharf.io",
+            resource: "podprotectors",
+            verb: "bypass",
+            namespace: "shop",
+          },
+        },
+      },
+    ]);
+    expect(await permissions.mayBypass(USER, "shop", 500)).toBe("allowed");
+    expect(asked).toHaveLength(1);
+    await time.advance(REMEMBERED_MS);
+    const again = permissions.mayBypass(USER, "shop", 500);
+    await time.advance(5);
+    expect(await again).toBe("allowed");
+    expect(asked).toHaveLength(2);
+  });
+
+  test("of another namespace or user is another question", async () => {
+    const { time, permissions, asked } = rig(allowed);
+    const all = [
+      permissions.mayBypass(USER, "shop", 500),
+      permissions.mayBypass(USER, "bank", 500),
+      permissions.mayBypass({ ...USER, groups: [] }, "shop", 500),
+    ];
+    await time.advance(5);
+    await Promise.all(all);
+    expect(asked).toHaveLength(3);
+  });
+
+  test("that is refused, or can't be had, is none; only an answer is remembered", async () => {
+    let result: ApiResult<unknown> = { kind: "ok", object: { status: { allowed: "true" } } };
+    const { time, permissions, asked } = rig(() => result);
+    const first = permissions.mayBypass(USER, "shop", 500);
+    await time.advance(5);
+    expect(await first).toBe("denied");
+    result = { kind: "rejected", status: 403, reason: "Forbidden", message: "no" };
+    const second = permissions.mayBypass(USER, "bank", 500);
+    await time.advance(5);
+    expect(await second).toBe("unknown");
+    void permissions.mayBypass(USER, "bank", 500);
+    expect(asked).toHaveLength(3);
+  });
+
+  test("is waited for by each review as long as that one can, whoever asked first and however long the answer takes", async () => {
+    const { time, permissions, asked } = rig(allowed, 1_500);
+    const answers: [string, string, number][] = [];
+    const ask = (who: string, timeoutMs: number): void => {
+      void permissions.mayBypass(USER, "shop", timeoutMs).then((answer) => answers.push([who, answer, time.elapsedMs]));
+    };
+    ask("first", 400);
+    ask("patient", 9_000);
+    await time.advance(100);
+    ask("late", 600);
+    await time.advance(2_000);
+    // Half of what each had left: the other half is for the decision that follows when there is no answer.
+    expect(answers).toEqual([
+      ["first", "unknown", 200],
+      ["late", "unknown", 400],
+      ["patient", "allowed", 1_500],
+    ]);
+    expect(asked).toHaveLength(1);
+  });
+
+  test("answers that are remembered are bounded", async () => {
+    const { time, permissions, asked } = rig(allowed);
+    for (let count = 0; count < 1_100; count++) {
+      const answer = permissions.mayBypass({ ...USER, username: `u${count}` }, "shop", 500);
+      await time.advance(5);
+      await answer;
+    }
+    // The newest are known still, the oldest are not.
+    void permissions.mayBypass({ ...USER, username: "u1099" }, "shop", 500);
+    expect(asked).toHaveLength(1_100);
+    void permissions.mayBypass({ ...USER, username: "u0" }, "shop", 500);
+    expect(asked).toHaveLength(1_101);
+  });
+});

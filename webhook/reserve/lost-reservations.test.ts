@@ -1,0 +1,53 @@
+import { describe, expect, test } from "vitest";
+import { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
+import type { Aggregation, Bucket, PodProtector } from "../../shared/schema/podprotector.ts";
+import { aggregation, protector } from "../../test/support/webhook/fixtures.ts";
+import { hasLostOwn } from "./lost-reservations.ts";
+
+const TAG = "mine";
+const at = "2026-01-01T00:00:00.000000Z";
+const own: Bucket = {
+  startTime: at,
+  podUID: "uid-a",
+  podName: "a",
+  operation: "DELETE",
+  nonce: "mineAAAA",
+  paid: true,
+};
+const other: Bucket = { ...own, podUID: "uid-b", podName: "b", nonce: "otherAAA" };
+const shared: Bucket = { ...own, nonce: "otherAAA,mineAAAA,otherAAB" };
+const range: Bucket = { startTime: at, endTime: at, counter: 3 };
+
+function entry(buckets: Bucket[] | undefined, counts: Partial<Aggregation> = {}): ProtectorVersion {
+  const object = protector(8);
+  const cell = { cellID: "cell-1", aggregation: aggregation(10, { heartbeatTime: at, ...counts }) };
+  const cells = buckets === undefined ? [] : [{ ...cell, admissionHistory: { buckets } }];
+  const status: PodProtector["status"] = object.status && { ...object.status, cells };
+  return new ProtectorVersion({ ...object, status }, 0);
+}
+
+describe("a later version lacks an own reservation", () => {
+  test.each<[string, boolean, Bucket[], ProtectorVersion]>([
+    ["that nobody had a right to drop", true, [own], entry([])],
+    ["one of several", true, [own, other], entry([other])],
+    ["that others share", true, [shared], entry([])],
+    ["and another replica has put the cell on hold", true, [own], entry([], { hold: "WentBack/x" })],
+    ["which it has", false, [own], entry([own, other])],
+    ["which others have refreshed", false, [own], entry([shared])],
+    ["which was another's, who may have taken it back", false, [other], entry([])],
+    ["which the aggregator may have settled", false, [own], entry([], { heartbeatTime: "2026-01-01T00:00:01Z" })],
+    ["with its whole cell, which somebody has removed", false, [own], entry(undefined)],
+    ["which an upstream webhook has packed into a range", false, [own], entry([range])],
+  ])("%s: %s", (_, isLost, before, after) => {
+    expect(hasLostOwn(entry(before), after, TAG, new Set())).toBe(isLost);
+  });
+
+  test("which upstream's aggregator may have settled: its writes may look the same", () => {
+    const byUpstream = { heartbeatTime: undefined };
+    expect(hasLostOwn(entry([own], byUpstream), entry([], byUpstream), TAG, new Set())).toBe(false);
+  });
+
+  test("which this replica has taken back", () => {
+    expect(hasLostOwn(entry([own]), entry([]), TAG, new Set(["mineAAAA"]))).toBe(false);
+  });
+});

@@ -1,0 +1,215 @@
+import { describe, expect, test } from "vitest";
+import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { ProtectorStore } from "../../test/support/protector-store.ts";
+import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import { disruption, noncesOf, pod, protector, quietObserver, unready } from "../../test/support/webhook/fixtures.ts";
+import { Nonces } from "./nonces.ts";
+import { type Disruption, Pipeline, type ProtectorLookup, type Verdict } from "./pipeline.ts";
+import { ProtectorWriter } from "./protector-writer.ts";
+
+interface Protected {
+  readonly core: string;
+  readonly object: PodProtector;
+}
+
+interface World {
+  readonly time: VirtualTime;
+  readonly pipeline: Pipeline;
+  readonly stores: ReadonlyMap<string, ProtectorStore>;
+  readonly problems: Map<string, string>;
+  /** Runs time until the verdict is there. */
+  decide(disruption: Disruption): Promise<Verdict>;
+}
+
+function world(all: readonly Protected[]): World {
+  const time = new VirtualTime();
+  const nonces = new Nonces(time.random);
+  const problems = new Map<string, string>();
+  const stores = new Map<string, ProtectorStore>();
+  const sources: ProtectorLookup[] = [...new Set(all.map(({ core }) => core))].map((core) => {
+    const matches = all
+      .filter((one) => one.core === core)
+      .map(({ object }) => {
+        const { namespace = "", name } = object.metadata;
+        const store = new ProtectorStore({ ports: time, object });
+        stores.set(`${core}/${name}`, store);
+        const slot: ProtectorWriter = new ProtectorWriter({
+          namespace,
+          name,
+          ports: time,
+          calls: store.calls(),
+          watched: store.watch(time, 3, () => slot.watchChanged()),
+          observer: quietObserver,
+          tag: nonces.tag,
+        });
+        return { core, namespace, name, slot };
+      });
+    return { name: core, problem: () => problems.get(core), match: () => [...matches] };
+  });
+  const pipeline = new Pipeline({ cores: sources, ports: time, nonces, settleMs: 75_000 });
+  return {
+    time,
+    pipeline,
+    stores,
+    problems,
+    async decide(one) {
+      let verdict: Verdict | undefined;
+      void Promise.resolve(pipeline.decide(one)).then((found) => {
+        verdict = found;
+      });
+      await time.runUntil(() => verdict !== undefined, 20_000);
+      if (verdict === undefined) throw new Error("there was no verdict");
+      return verdict;
+    },
+  };
+}
+
+const good = (name: string, core = "a"): Protected => ({ core, object: protector(5, { name }) });
+const full = (name: string, core = "a"): Protected => ({ core, object: protector(10, { name }) });
+
+function writes({ stores }: World): Record<string, number> {
+  return Object.fromEntries([...stores].map(([key, store]) => [key, store.writes]));
+}
+
+function reserved({ stores }: World): string[] {
+  return [...stores].filter(([, store]) => noncesOf(store.object).has("uid-web-0")).map(([key]) => key);
+}
+
+describe("protectors of one pod", () => {
+  test("none: allowed", async () => {
+    expect(await world([]).decide(disruption(pod("web-0")))).toEqual({ kind: "allowed", judgements: [] });
+  });
+
+  test("all agree: reserved in each, in the order of core, namespace and name", async () => {
+    const w = world([good("z", "a"), good("a", "b"), good("m", "a")]);
+    const verdict = await w.decide(disruption(pod("web-0")));
+    expect(verdict).toMatchObject({ kind: "allowed" });
+    const names =
+      verdict.kind === "allowed" ? verdict.judgements.map(({ match }) => `${match.core}/${match.name}`) : [];
+    expect(names).toEqual(["a/m", "a/z", "b/a"]);
+    expect(reserved(w).sort()).toEqual(["a/m", "a/z", "b/a"]);
+  });
+
+  test("some refuse: nothing is written anywhere, and every one of them is named", async () => {
+    const w = world([good("a"), full("b"), full("c", "b")]);
+    const verdict = await w.decide(disruption(pod("web-0")));
+    expect(verdict).toMatchObject({ kind: "refused", rollBack: undefined });
+    expect(verdict.kind === "refused" && verdict.blockers.map(({ name }) => name)).toEqual(["b", "c"]);
+    expect(writes(w)).toEqual({ "a/a": 0, "a/b": 0, "b/c": 0 });
+  });
+
+  test("one that refused on a version out of date is asked again", async () => {
+    const w = world([good("a"), full("b")]);
+    w.stores.get("a/b")?.put((object) => ({ ...object, spec: { ...object.spec, minAvailable: 1 } }));
+    expect(await w.decide(disruption(pod("web-0")))).toMatchObject({ kind: "allowed" });
+  });
+
+  test("one that refuses only when it is its turn: taken back by nonce once the refusal is delivered", async () => {
+    const w = world([good("a"), good("b")]);
+    const second = w.stores.get("a/b");
+    // Known to agree when all are evaluated; without quota when it is written.
+    second?.put((object) => ({ ...object, spec: { ...object.spec, minAvailable: 10 } }));
+    const verdict = await w.decide(disruption(pod("web-0")));
+    expect(verdict).toMatchObject({ kind: "refused", blockers: [{ name: "b" }] });
+    expect(reserved(w)).toEqual(["a/a"]);
+    if (verdict.kind === "refused") verdict.rollBack?.();
+    await w.time.advance(1_000);
+    expect(reserved(w)).toEqual([]);
+  });
+
+  test("a reservation that another review shares stays when one is taken back", async () => {
+    const w = world([good("a"), good("b")]);
+    expect(await w.decide(disruption(pod("web-0")))).toMatchObject({ kind: "allowed" });
+    const second = w.stores.get("a/b");
+    second?.put((object) => {
+      const cells = (object.status?.cells ?? []).map((cell) => ({ ...cell, admissionHistory: { buckets: [] } }));
+      const status = {
+        ...object.status,
+        cells,
+        summary: object.status?.summary ?? {
+          totalReplicas: 0,
+          aggregatedAvailableReplicas: 0,
+          estimatedAvailableReplicas: 0,
+        },
+      };
+      return { ...object, status, spec: { ...object.spec, minAvailable: 10 } };
+    });
+    const verdict = await w.decide(disruption(pod("web-0")));
+    expect(verdict).toMatchObject({ kind: "refused" });
+    if (verdict.kind === "refused") verdict.rollBack?.();
+    await w.time.advance(1_000);
+    expect(reserved(w)).toEqual(["a/a"]);
+    expect(noncesOf(w.stores.get("a/a")?.object ?? protector(0)).get("uid-web-0")).toHaveLength(1);
+  });
+
+  test("an error in a later one is an error, and the reservations stay", async () => {
+    const w = world([good("a"), good("b")]);
+    w.stores.get("a/b")?.faults.push("rejected");
+    expect(await w.decide(disruption(pod("web-0")))).toMatchObject({ kind: "failed", tag: "core-rejected" });
+    await w.time.advance(10_000);
+    expect(reserved(w)).toEqual(["a/a"]);
+  });
+
+  test("one that is gone meanwhile protects nothing", async () => {
+    const w = world([good("a"), full("b")]);
+    w.stores.get("a/b")?.remove();
+    expect(await w.decide(disruption(pod("web-0")))).toMatchObject({ kind: "allowed" });
+  });
+});
+
+describe("cores", () => {
+  test("one that cannot be relied on: an error, whatever the others say", async () => {
+    const w = world([good("a"), good("b", "b")]);
+    w.problems.set("b", "core cluster b is unreachable");
+    const verdict = await w.decide(disruption(pod("web-0")));
+    expect(verdict).toEqual({ kind: "failed", tag: "core-unavailable", message: "core cluster b is unreachable" });
+    expect(writes(w)).toEqual({ "a/a": 0, "b/b": 0 });
+  });
+
+  test("but a refusal of another one is a refusal", async () => {
+    const w = world([full("a"), good("b", "b")]);
+    w.problems.set("b", "core cluster b is unreachable");
+    expect(await w.decide(disruption(pod("web-0")))).toMatchObject({ kind: "refused", blockers: [{ name: "a" }] });
+  });
+
+  test("one that hangs costs its own pods time, the others none", async () => {
+    const w = world([good("a")]);
+    const other = world([good("b", "b")]);
+    const hanging = w.stores.get("a/a");
+    if (hanging !== undefined) hanging.isDown = true;
+    expect(await other.decide(disruption(pod("web-0")))).toMatchObject({ kind: "allowed" });
+    expect(other.time.elapsedMs).toBeLessThan(10);
+    const verdict = await w.decide(disruption(pod("web-0"), { deadlineMs: 2_000 }));
+    expect(verdict).toMatchObject({ kind: "failed" });
+    expect(w.time.elapsedMs).toBeLessThanOrEqual(2_000);
+  });
+});
+
+describe("a dry run", () => {
+  test.each([
+    ["with quota: allowed", 5, "allowed"],
+    ["without: refused", 10, "refused"],
+  ])("%s, nothing is written", async (_name, min, kind) => {
+    const w = world([{ core: "a", object: protector(min, { name: "a" }) }]);
+    expect(await w.decide(disruption(pod("web-0"), { dryRun: true }))).toMatchObject({ kind });
+    expect(writes(w)).toEqual({ "a/a": 0 });
+  });
+});
+
+describe("what the pod is", () => {
+  test("not available: allowed without a write", async () => {
+    const w = world([full("a")]);
+    expect(await w.decide(disruption(unready("web-0")))).toMatchObject({
+      kind: "allowed",
+      judgements: [{ reason: "Unavailable" }],
+    });
+    expect(writes(w)).toEqual({ "a/a": 0 });
+  });
+
+  test("forced: allowed without quota, and recorded", async () => {
+    const w = world([full("a")]);
+    const verdict = await w.decide(disruption(pod("web-0"), { forced: true }));
+    expect(verdict).toMatchObject({ kind: "allowed", judgements: [{ reason: "Forced" }] });
+    expect(reserved(w)).toEqual(["a/a"]);
+  });
+});

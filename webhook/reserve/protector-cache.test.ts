@@ -1,0 +1,301 @@
+import { describe, expect, test } from "vitest";
+import { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
+import type { LearningInformer } from "../../shared/kube/informer/informer.ts";
+import { ObjectStore } from "../../shared/kube/informer/object-store.ts";
+import { GENERATOR_FINALIZER, RELEASED_ANNOTATION } from "../../shared/schema/annotations.ts";
+import type { Aggregation, PodProtector } from "../../shared/schema/podprotector.ts";
+import { ProtectorStore } from "../../test/support/protector-store.ts";
+import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import { disruption, noncesOf, pod, protector, quietObserver } from "../../test/support/webhook/fixtures.ts";
+import { Nonces } from "./nonces.ts";
+import { Pipeline, type Verdict } from "./pipeline.ts";
+import { ProtectorCache } from "./protector-cache.ts";
+import { RecentReservations } from "./recent-reservations.ts";
+
+const SETTLE_MS = 75_000;
+const KEY = "default/web";
+
+/** A replica over one stored protector; the test says what its watch shows and when. */
+class Replica {
+  readonly time = new VirtualTime();
+  readonly source: ObjectStore<ProtectorVersion>;
+  readonly store: ProtectorStore;
+  readonly core: ProtectorCache;
+  readonly pipeline: Pipeline;
+  readonly learned: string[] = [];
+  readonly findings: string[] = [];
+  confirmedSentMs: number | undefined = 0;
+
+  constructor(object: PodProtector) {
+    const { time } = this;
+    this.store = new ProtectorStore({ ports: time, object });
+    this.source = new ObjectStore<ProtectorVersion>({
+      uidOf: ({ uid }) => uid,
+      versionOf: ({ version }) => version,
+      onHandlerError: (error) => {
+        throw error;
+      },
+    });
+    const nonces = new Nonces(time.random);
+    const memory = new RecentReservations({
+      ports: time,
+      settleMs: SETTLE_MS,
+      submit: (key, work) => this.core.submit(key, work),
+    });
+    this.core = new ProtectorCache({
+      name: "core",
+      source: this.#confirmed(),
+      calls: this.store.calls(),
+      ports: time,
+      tag: nonces.tag,
+      settleMs: SETTLE_MS,
+      observer: {
+        ...quietObserver,
+        committed: (entry, round) => memory.remember(entry.key, round),
+        historyLost: (finding, before, now) => {
+          this.findings.push(finding);
+          memory.lost(now.key, finding, new Set(before.object.status?.cells.map(({ cellID }) => cellID)));
+        },
+      },
+    });
+    this.pipeline = new Pipeline({ cores: [this.core], ports: time, nonces, settleMs: SETTLE_MS });
+    this.show();
+  }
+
+  #confirmed(): LearningInformer<ProtectorVersion> {
+    const { source } = this;
+    const confirmed = (): number | undefined => this.confirmedSentMs;
+    return {
+      get: (key) => source.get(key),
+      values: () => source.values(),
+      get size() {
+        return source.size;
+      },
+      get position() {
+        return source.position;
+      },
+      get synced() {
+        return source.position !== undefined;
+      },
+      lastContactMs: 0,
+      get confirmedSentMs() {
+        return confirmed();
+      },
+      requestEvidence: () => undefined,
+      learned: (_, version) => this.learned.push(version),
+      subscribe: (handler) => source.subscribe(handler),
+    };
+  }
+
+  /** The watch brings what is stored now. */
+  show(object: PodProtector = this.store.object): void {
+    const entry = new ProtectorVersion(object, this.time.clock.monotonicMs());
+    this.source.upsert(KEY, entry, entry.version);
+  }
+
+  /** A relist after the core went back brings what is stored now. */
+  relist(): void {
+    this.core.restored(true);
+    const entry = new ProtectorVersion(this.store.object, this.time.clock.monotonicMs());
+    this.source.swap(new Map([[KEY, entry]]), entry.version, true);
+    this.core.restored(false);
+  }
+
+  async delete(name: string): Promise<Verdict> {
+    let verdict: Verdict | undefined;
+    const nowMs = this.time.clock.monotonicMs();
+    const asked = disruption(pod(name), { arrivedMs: nowMs, deadlineMs: nowMs + 9_500 });
+    void Promise.resolve(this.pipeline.decide(asked)).then((found) => {
+      verdict = found;
+    });
+    await this.time.runUntil(() => verdict !== undefined, 20_000);
+    if (verdict === undefined) throw new Error("there was no verdict");
+    return verdict;
+  }
+
+  get hold(): string | undefined {
+    return this.store.object.status?.cells[0]?.aggregation?.hold;
+  }
+}
+
+const generated = (aggregation: Partial<Aggregation> = {}): PodProtector => {
+  const object = protector(5, { aggregation });
+  return { ...object, metadata: { ...object.metadata, finalizers: [GENERATOR_FINALIZER] } };
+};
+
+describe("matching", () => {
+  test("follows the selector of the newest spec, and the object's end", async () => {
+    const replica = new Replica(protector(10));
+    const names = (): string[] => replica.core.match(pod("web-0")).map(({ name }) => name);
+    expect(names()).toEqual(["web"]);
+    replica.store.put((object) => ({
+      ...object,
+      metadata: { ...object.metadata, generation: 2 },
+      spec: { ...object.spec, selector: { matchLabels: { app: "other" } } },
+    }));
+    replica.show();
+    expect(names()).toEqual([]);
+    replica.store.put((object) => ({
+      ...object,
+      metadata: { ...object.metadata, generation: 3 },
+      spec: { ...object.spec, selector: { matchLabels: { app: "web" } } },
+    }));
+    replica.show();
+    expect(names()).toEqual(["web"]);
+    replica.source.remove(KEY, "uid-of-web", "9");
+    expect(names()).toEqual([]);
+  });
+
+  test("pods of other namespaces are not covered", () => {
+    expect(new Replica(protector(10)).core.match(pod("web-0", { namespace: "other" }))).toEqual([]);
+  });
+});
+
+describe("whether the cache can be relied on", () => {
+  test.each([
+    ["confirmed a moment ago", 1_000, undefined],
+    ["confirmed within the bound", 14_999, undefined],
+    ["not confirmed for the bound", 15_000, /not confirmed its protectors for 15 s/],
+  ])("%s", (_name, ageMs, expected) => {
+    const replica = new Replica(protector(10));
+    const problem = replica.core.problem(ageMs);
+    if (expected === undefined) expect(problem).toBeUndefined();
+    else expect(problem).toMatch(expected);
+  });
+
+  test("never confirmed", () => {
+    const replica = new Replica(protector(10));
+    replica.confirmedSentMs = undefined;
+    expect(replica.core.problem(0)).toMatch(/has not confirmed its protectors yet/);
+  });
+});
+
+describe("lost history", () => {
+  test("a version that went back: own reservations are written again, every cell is put on hold, once", async () => {
+    const replica = new Replica(generated());
+    const before = replica.store.object;
+    expect(await replica.delete("web-0")).toMatchObject({ kind: "allowed" });
+    replica.show();
+    const nonces = noncesOf(replica.store.object).get("uid-web-0");
+    replica.store.put(() => before, "1");
+    replica.relist();
+    await replica.time.advance(1_000);
+    expect(replica.findings).toEqual(["wentBack"]);
+    expect(noncesOf(replica.store.object).get("uid-web-0")).toEqual(nonces);
+    expect(replica.hold).toMatch(/^wentBack\/\S+$/);
+    replica.show();
+    expect(await replica.delete("web-1")).toMatchObject({
+      kind: "refused",
+      blockers: [{ why: { decision: { cause: "OnHold" } } }],
+    });
+    expect(replica.findings).toHaveLength(1);
+  });
+
+  test("somebody who knew of nothing was the first to write what was restored: its version is newer, and an own reservation is missed", async () => {
+    const replica = new Replica(generated({ heartbeatTime: "2026-01-01T00:00:00.000000Z" }));
+    const before = replica.store.object;
+    await replica.delete("web-0");
+    replica.show();
+    replica.store.put(() => before);
+    replica.show();
+    await replica.time.advance(1_000);
+    expect(replica.findings).toEqual(["wentBack"]);
+    expect(noncesOf(replica.store.object).has("uid-web-0")).toBe(true);
+    expect(replica.hold).toMatch(/^wentBack\/\S+$/);
+  });
+
+  test("a lost version whose number was given to another state is noticed in the list after a restore", async () => {
+    const replica = new Replica(generated());
+    const before = replica.store.object;
+    await replica.delete("web-0");
+    replica.show();
+    const { version } = { version: replica.store.object.metadata.resourceVersion };
+    replica.store.put(() => before, version);
+    replica.relist();
+    await replica.time.advance(1_000);
+    expect(replica.findings).toEqual(["wentBack"]);
+    expect(noncesOf(replica.store.object).has("uid-web-0")).toBe(true);
+  });
+
+  test("an own write that was lost before the watch showed it is noticed in the list after a restore", async () => {
+    const replica = new Replica(generated());
+    const before = replica.store.object;
+    await replica.delete("web-0");
+    expect(replica.learned).toEqual([replica.store.object.metadata.resourceVersion]);
+    replica.store.put(() => before, before.metadata.resourceVersion);
+    replica.relist();
+    await replica.time.advance(1_000);
+    expect(replica.findings).toEqual(["wentBack"]);
+    expect(noncesOf(replica.store.object).has("uid-web-0")).toBe(true);
+  });
+
+  test("a list after a restore that brings the same again is no loss", async () => {
+    const replica = new Replica(generated());
+    await replica.delete("web-0");
+    replica.show();
+    replica.relist();
+    await replica.time.advance(1_000);
+    expect(replica.findings).toEqual([]);
+  });
+
+  test("a conflict whose read shows an older version is noticed before the watch does", async () => {
+    const replica = new Replica(generated());
+    const before = replica.store.object;
+    await replica.delete("web-0");
+    replica.show();
+    await replica.time.advance(10);
+    replica.store.put(() => before, "0");
+    const verdict = await replica.delete("web-1");
+    await replica.time.advance(1_000);
+    expect(verdict.kind).toBe("refused");
+    expect(replica.findings).toEqual(["wentBack"]);
+    expect(noncesOf(replica.store.object).has("uid-web-0")).toBe(true);
+    expect(replica.hold).toBeDefined();
+  });
+
+  test("settled reservations are not written again", async () => {
+    const replica = new Replica(generated());
+    const before = replica.store.object;
+    await replica.delete("web-0");
+    await replica.time.advance(2 * SETTLE_MS + 1);
+    replica.show();
+    replica.store.put(() => before, "1");
+    replica.relist();
+    await replica.time.advance(1_000);
+    expect(noncesOf(replica.store.object).has("uid-web-0")).toBe(false);
+    expect(replica.hold).toBeDefined();
+  });
+
+  test.each<[string, (object: PodProtector) => PodProtector, string[]]>([
+    ["vanished: its successor is put on hold", (object) => object, ["replaced"]],
+    [
+      "was released: its successor starts anew",
+      (object) => ({ ...object, metadata: { ...object.metadata, annotations: { [RELEASED_ANNOTATION]: "x" } } }),
+      [],
+    ],
+    [
+      "was made by hand and deleted: its successor starts anew",
+      (object) => ({ ...object, metadata: { ...object.metadata, finalizers: [] } }),
+      [],
+    ],
+  ])("a protector that %s", async (_name, last, findings) => {
+    const replica = new Replica(generated());
+    replica.store.put(last);
+    replica.show();
+    replica.source.remove(KEY, "uid-of-web", "20");
+    replica.store.put(() => protector(5, { uid: "another" }), "21");
+    replica.show();
+    await replica.time.advance(1_000);
+    expect(replica.findings).toEqual(findings);
+    expect(replica.hold === undefined).toBe(findings.length === 0);
+  });
+});
+
+test("a restored core may give the generation of a lost spec to another one: its selector counts", async () => {
+  const replica = new Replica(protector(10, { spec: { selector: { matchLabels: { app: "other" } } } }));
+  expect(await replica.delete("web-0")).toMatchObject({ kind: "allowed", judgements: [] });
+  replica.store.put((object) => ({ ...object, spec: { ...object.spec, selector: { matchLabels: { app: "web" } } } }));
+  expect(replica.store.object.metadata.generation).toBe(1);
+  replica.relist();
+  expect(await replica.delete("web-1")).toMatchObject({ kind: "refused" });
+});

@@ -1,0 +1,73 @@
+import { describe, expect, test } from "vitest";
+import { ProtectorStore } from "../../test/support/protector-store.ts";
+import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import { noncesOf, protector } from "../../test/support/webhook/fixtures.ts";
+import { ask, many, slotOn } from "../../test/support/writer-harness.ts";
+import { Nonces } from "./nonces.ts";
+import type { ProtectorOutcome } from "./pending.ts";
+
+describe("replicas that compete for one protector", () => {
+  /** Closed loop: `concurrency` clients, each sends its next request round robin as soon as it is answered. */
+  async function compete(
+    replicas: number,
+    requests: number,
+    concurrency: number,
+    seed: number,
+    writeMs = 5,
+  ): Promise<ProtectorStore & { readonly longestMs: number }> {
+    const time = new VirtualTime({ seed });
+    const store = new ProtectorStore({ ports: time, object: protector(0, { available: requests }), writeMs });
+    const nonces = Array.from({ length: replicas }, () => new Nonces(time.random));
+    const slots = nonces.map(({ tag }) => slotOn(store, time.process(), tag));
+    const pods = many(requests);
+    let next = 0;
+    let done = 0;
+    let longestMs = 0;
+    const send = (): void => {
+      const index = next++;
+      const target = pods[index];
+      const slot = slots[index % replicas];
+      if (target === undefined || slot === undefined) return;
+      const sentMs = time.clock.monotonicMs();
+      const settle = (outcome: ProtectorOutcome): void => {
+        expect(outcome.kind).toBe("allowed");
+        done++;
+        longestMs = Math.max(longestMs, time.clock.monotonicMs() - sentMs);
+        // The way back to the client and here again.
+        time.timers.after(1 + time.random.fraction(), send);
+      };
+      ask(time, slot, target, { settle }, nonces[index % replicas]?.next());
+    };
+    for (let client = 0; client < concurrency; client++) send();
+    await time.runUntil(() => done === requests, 60_000);
+    expect(done).toBe(requests);
+    expect(noncesOf(store.object).size).toBeLessThanOrEqual(requests);
+    return Object.assign(store, { longestMs });
+  }
+
+  test("who loses the first writes of a rush is not left behind", async () => {
+    for (let seed = 1; seed <= 4; seed++) {
+      const { longestMs } = await compete(3, 300, 100, seed, 40);
+      // The conflicts of the first two rounds of all three, then a turn of each of the others.
+      expect(longestMs).toBeLessThanOrEqual(12 * 40);
+    }
+  });
+
+  test("3 replicas, 1,000 requests, 100 at a time: at most 60 writes and conflicts", async () => {
+    for (let seed = 1; seed <= 10; seed++) {
+      const { writes, conflicts } = await compete(3, 1_000, 100, seed);
+      expect(writes + conflicts).toBeLessThanOrEqual(60);
+    }
+  });
+
+  test("one replica never conflicts with itself", async () => {
+    const { writes, conflicts, reads } = await compete(1, 1_000, 100, 1);
+    expect({ conflicts, reads }).toEqual({ conflicts: 0, reads: 0 });
+    expect(writes).toBeLessThanOrEqual(30);
+  });
+
+  test("10 replicas finish as well", async () => {
+    const { writes, conflicts } = await compete(10, 1_000, 100, 1);
+    expect(writes + conflicts).toBeLessThanOrEqual(250);
+  });
+});

@@ -1,0 +1,103 @@
+import { describe, expect, test } from "vitest";
+import { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
+import type { Aggregation } from "../../shared/schema/podprotector.ts";
+import { aggregation, protector } from "../../test/support/webhook/fixtures.ts";
+import { isWrittenByWebhook, VersionTracker } from "./version-tracker.ts";
+
+interface Version {
+  readonly version: string;
+  readonly uid?: string;
+  readonly receivedMs: number;
+  readonly sentMs?: number;
+  readonly counts?: Partial<Aggregation>;
+}
+
+function entry({ version, uid = "one", receivedMs, sentMs, counts = {} }: Version): ProtectorVersion {
+  const object = protector(1, { uid, aggregation: counts });
+  return new ProtectorVersion(
+    { ...object, metadata: { ...object.metadata, resourceVersion: version } },
+    receivedMs,
+    sentMs,
+  );
+}
+
+describe("the newest version known", () => {
+  test("the watch brings newer ones; one that lags behind an own read changes nothing", () => {
+    const known = new VersionTracker();
+    expect(known.offer(entry({ version: "5", receivedMs: 0 }))).toBe("newer");
+    expect(known.answered(entry({ version: "9", receivedMs: 10, sentMs: 5 }))).toBe("newer");
+    expect(known.offer(entry({ version: "7", receivedMs: 11 }))).toBe("known");
+    expect(known.newest?.version).toBe("9");
+    expect(known.offer(entry({ version: "10", receivedMs: 12 }))).toBe("newer");
+    expect(known.newest?.version).toBe("10");
+  });
+
+  test("versions are compared as numbers", () => {
+    const known = new VersionTracker();
+    known.offer(entry({ version: "9", receivedMs: 0 }));
+    expect(known.offer(entry({ version: "10", receivedMs: 1 }))).toBe("newer");
+  });
+
+  test("a read that is older than what was known before it was sent: versions went back", () => {
+    const known = new VersionTracker();
+    const cached = entry({ version: "9", receivedMs: 0 });
+    known.offer(cached);
+    expect(known.answered(entry({ version: "5", receivedMs: 20, sentMs: 10 }))).toBe("wentBack");
+    expect(known.newest?.version).toBe("5");
+    expect(known.offer(cached)).toBe("known");
+    expect(known.newest?.version).toBe("5");
+  });
+
+  test("a read that is older than what arrived meanwhile is only late", () => {
+    const known = new VersionTracker();
+    known.offer(entry({ version: "5", receivedMs: 0 }));
+    known.offer(entry({ version: "9", receivedMs: 15 }));
+    expect(known.answered(entry({ version: "7", receivedMs: 20, sentMs: 10 }))).toBe("known");
+    expect(known.newest?.version).toBe("9");
+  });
+
+  test("another UID is another object", () => {
+    const known = new VersionTracker();
+    known.offer(entry({ version: "5", receivedMs: 0 }));
+    expect(known.answered(entry({ version: "9", uid: "two", receivedMs: 20, sentMs: 10 }))).toBe("replaced");
+    expect(known.newest?.uid).toBe("two");
+  });
+
+  test("what is gone is not taken from a watch that still has it", () => {
+    const known = new VersionTracker();
+    const cached = entry({ version: "5", receivedMs: 0 });
+    known.offer(cached);
+    known.forget();
+    expect(known.offer(cached)).toBe("known");
+    expect(known.newest).toBeUndefined();
+  });
+});
+
+describe("since when a cell's counts are known", () => {
+  test("an own write leaves them as they are; an aggregator's moves them", () => {
+    const known = new VersionTracker();
+    known.offer(entry({ version: "5", receivedMs: 100 }));
+    expect(known.cellSinceMs("cell-1")).toBe(100);
+    known.answered(entry({ version: "6", receivedMs: 200, sentMs: 190 }));
+    expect(known.cellSinceMs("cell-1")).toBe(100);
+    known.offer(entry({ version: "7", receivedMs: 300, counts: { resourceVersion: "101" } }));
+    expect(known.cellSinceMs("cell-1")).toBe(300);
+    expect(known.cellSinceMs("elsewhere")).toBe(Number.NEGATIVE_INFINITY);
+  });
+});
+
+describe("whose write a version is", () => {
+  const before = entry({ version: "5", receivedMs: 0 });
+  test.each([
+    ["history alone: a webhook's", entry({ version: "6", receivedMs: 1 }), true],
+    [
+      "counts: an aggregator's",
+      entry({ version: "6", receivedMs: 1, counts: aggregation(3, { resourceVersion: "7" }) }),
+      false,
+    ],
+    ["the same version: nobody's", entry({ version: "5", receivedMs: 1 }), false],
+    ["another object", entry({ version: "6", uid: "two", receivedMs: 1 }), false],
+  ])("%s", (_name, after, expected) => {
+    expect(isWrittenByWebhook(before, after)).toBe(expected);
+  });
+});

@@ -1,0 +1,130 @@
+import { beforeEach, expect, test } from "vitest";
+import type { Transport } from "../../shared/kube/client/transport.ts";
+import type { EventOutcome } from "../../shared/observe/event-outcomes.ts";
+import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import type { AdmissionOutcome, AdmissionRecord } from "../handler.ts";
+import type { Blocker } from "./deny-response.ts";
+import { DisruptionEvents } from "./disruption-events.ts";
+import { Notices } from "./event-notes.ts";
+
+interface Made {
+  readonly cluster: string;
+  readonly involvedObject: unknown;
+  readonly reason: unknown;
+  readonly message: unknown;
+}
+
+let time: VirtualTime;
+let made: Made[];
+let outcomes: EventOutcome[];
+
+beforeEach(() => {
+  time = new VirtualTime();
+  made = [];
+  outcomes = [];
+});
+
+function transport(cluster: string): Transport {
+  return {
+    async request({ body }) {
+      const { involvedObject, reason, message } = JSON.parse(body ?? "{}");
+      made.push({ cluster, involvedObject, reason, message });
+      return { status: 201, headers: {}, body: "{}" };
+    },
+    stream: () => Promise.reject(new Error("unused")),
+    close: () => {},
+  };
+}
+
+function desk(load?: () => Promise<Notices>): DisruptionEvents {
+  const options = {
+    cores: [{ name: "core", transport: transport("core"), uidOf: (key: string) => `uid of ${key}` }],
+    cells: [
+      { name: "east", transport: transport("east") },
+      { name: "blind", transport: undefined },
+    ],
+    ports: time,
+    onOutcome: (outcome: EventOutcome) => outcomes.push(outcome),
+  };
+  return new DisruptionEvents({ ...options, load: load ?? (async () => new Notices(options)) });
+}
+
+const blocker: Blocker = { core: "core", namespace: "shop", name: "web", why: { kind: "overloaded", cause: "queue" } };
+
+function record(outcome: AdmissionOutcome, change: Partial<AdmissionRecord> = {}): AdmissionRecord {
+  return {
+    kind: "delete",
+    outcome,
+    durationMs: 1,
+    cell: "east",
+    uid: "review-1",
+    username: "eve",
+    pod: { namespace: "shop", name: "web-0", uid: "u0" },
+    blockers: [blocker],
+    message: "pod shop/web-0 may not be deleted now",
+    ...change,
+  };
+}
+
+test("a refusal is told at the pod, in its cell, and at the protector, in its core", async () => {
+  desk().tell(record("denied"));
+  await time.advance(10);
+  const message = "pod shop/web-0 may not be deleted now (asked by eve in cell east)";
+  expect(made).toEqual([
+    {
+      cluster: "east",
+      involvedObject: { apiVersion: "v1", kind: "Pod", namespace: "shop", name: "web-0", uid: "u0" },
+      reason: "DisruptionRefused",
+      message,
+    },
+    {
+      cluster: "core",
+      involvedObject: {
+        apiVersion: "podseidon.kubewharf.io/v1alpha1",
+        kind: "PodProtector",
+        namespace: "shop",
+        name: "web",
+        uid: "uid of shop/web",
+      },
+      reason: "DisruptionRefused",
+      message,
+    },
+  ]);
+  expect(outcomes).toEqual(["created", "created"]);
+});
+
+test.each<[AdmissionOutcome, string, RegExp]>([
+  ["dryRunDenied", "DisruptionWouldBeRefused", /may not be deleted/],
+  ["forced", "ProtectionBypassed", /^pod shop\/web-0 is deleted whatever its protectors need/],
+])("%s is told as %s", async (outcome, reason, message) => {
+  desk().tell(record(outcome));
+  await time.advance(10);
+  expect(made).toHaveLength(2);
+  for (const one of made) expect(one).toMatchObject({ reason, message: expect.stringMatching(message) });
+});
+
+test("the cluster of a cell without a kubeconfig is told nothing", async () => {
+  desk().tell(record("denied", { cell: "blind" }));
+  await time.advance(10);
+  expect(made.map(({ cluster }) => cluster)).toEqual(["core"]);
+});
+
+test.each<[string, AdmissionRecord]>([
+  ["what passes", record("allowed")],
+  ["what is put off", record("busy")],
+  ["a dry run", record("denied", { dryRun: true })],
+])("%s is not told, and loads nothing", async (_, review) => {
+  desk(() => Promise.reject(new Error("loaded"))).tell(review);
+  await time.advance(10);
+  expect([made, outcomes]).toEqual([[], []]);
+});
+
+test("a catastrophe is told a hundred times, then five times a second, and is counted beyond that", async () => {
+  const one = desk(() => Promise.reject(new Error("not loaded")));
+  for (let count = 0; count < 1000; count += 1) one.tell(record("denied"));
+  await time.advance(1000);
+  for (let count = 0; count < 1000; count += 1) one.tell(record("denied"));
+  await time.advance(1);
+  expect(outcomes.filter((outcome) => outcome === "failed")).toHaveLength(105);
+  expect(outcomes.filter((outcome) => outcome === "limited")).toHaveLength(1895);
+});
