@@ -1,9 +1,8 @@
-import { readdirSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { withoutSwitches } from "./ablation-free.ts";
 import { type BuiltPart, build, overBudget, sizeTable } from "./build.ts";
 
 let directory: string;
@@ -34,24 +33,6 @@ describe("a bundle", () => {
   test("counts what its start loads, and what it does not, apart", () => {
     expect(first.startBytes).toBeGreaterThanOrEqual(readFileSync(first.path).length);
     expect(first.onDemandBytes).toBeGreaterThan(0);
-  });
-});
-
-describe("switches of the simulation", () => {
-  test("are in no bundle: neither they nor the names of the rules", async () => {
-    const outdir = join(directory, "switches");
-    await build({ only: ["webhook", "aggregator"], outdir });
-    const code = readdirSync(outdir, { recursive: true, encoding: "utf8" }).filter((path) => path.endsWith(".mjs"));
-    for (const path of code) {
-      const text = readFileSync(join(outdir, path), "utf8");
-      for (const word of ["__ABLATION__", "isLeftOut", "R1Position", "R2DeleteOnly", "RepeatRefresh", "DecideTogether"])
-        expect(text.includes(word), `${word} in ${path}`).toBe(false);
-    }
-  });
-
-  test("that could not be taken out fail the build", () => {
-    expect(withoutSwitches('return isLeftOut("R1") || x;', "a.ts")).toBe("return false || x;");
-    expect(() => withoutSwitches("return isLeftOut(rule);", "a.ts")).toThrow("a.ts");
   });
 });
 

@@ -6,7 +6,6 @@ import { existsSync, readFileSync } from "node:fs";
 import { chmod, cp, rm } from "node:fs/promises";
 import { basename, join, resolve } from "node:path";
 import { build as bundle, type Metafile, type Plugin } from "esbuild";
-import { ablationFree } from "./ablation-free.ts";
 import { root } from "./root.ts";
 
 const KB = 1000;
@@ -146,7 +145,7 @@ async function buildPart(name: PartName, outdir: string): Promise<BuiltPart> {
     metafile: true,
     legalComments: "none",
     logLevel: "error",
-    plugins: [ablationFree, leaveOut, requiredHttp, undescribedSchema],
+    plugins: [leaveOut, requiredHttp, undescribedSchema],
     // The libraries' own switch to their shipping form.
     define: { PODSEIDON_VERSION: JSON.stringify(packageVersion()), "process.env.NODE_ENV": '"production"' },
     // Libraries in CommonJS require Node's own modules; in ESM there is no require but this one.

@@ -9,7 +9,6 @@ import { hasReached } from "../schema/resource-version.ts";
 import { classifyPod, type PodClass } from "./availability/availability.ts";
 import { isDeletionPaid, type Reservation, type Weight } from "./ledger/reservation.ts";
 import { oldestComponent } from "./position.ts";
-import { isLeftOut } from "./rules.ts";
 import type { CellState, ProtectorState } from "./state/cell-state.ts";
 import { type Criterion, estimate } from "./state/estimate.ts";
 import { cellOf } from "./state/protector-state.ts";
@@ -195,11 +194,10 @@ function decideAvailable(question: Question): Verdict {
   if (unready !== undefined) return unready;
   if (held !== undefined && isRefreshedTooLong(held, request)) return refuse("Busy", "RefreshedTooLong");
   if (held !== undefined && isRepeat(held, request.operation)) {
-    return { allowed: true, reason: "Repeated", write: isLeftOut("RepeatRefresh") ? "none" : RESERVED };
+    return { allowed: true, reason: "Repeated", write: RESERVED };
   }
   const delta = isSubtracted(held, request.criterion) ? 0 : 1;
-  const estimated = isLeftOut("Reserved") ? facts.available : facts.estimated;
-  if (estimated - delta < facts.minAvailable) {
+  if (facts.estimated - delta < facts.minAvailable) {
     return facts.available <= facts.minAvailable ? refuse("Denial", "AtMinimum") : refuse("Busy", "Reserved");
   }
   if (held?.weight !== 1 && exceedsLag(state)) return refuse("Busy", "ConcurrentLag");
@@ -227,20 +225,18 @@ function pinUnavailable(
   question: Question,
   reason: "PinnedUnavailable" | "PinnedPending" = "PinnedUnavailable",
 ): Verdict {
-  if (isLeftOut("PinEviction")) return free("Unavailable");
   return refusePin(question) ?? { allowed: true, reason, write: unavailablePin(question) };
 }
 
 /** The pod matures without a new version, so even a DELETE leaves a record. The published count does not contain the pod. */
 function pinImmature(question: Question): Verdict {
-  if (isLeftOut("PinImmature")) return free("Unavailable");
   return refusePin(question) ?? { allowed: true, reason: "PinnedImmature", write: PINNED };
 }
 
 /** A snapshot that is older than what was read live may count the pod; until it has caught up, the pin subtracts it. */
 function unavailablePin({ cell, request }: Question): RecordChange {
   const position = oldestComponent(cell?.aggregation?.resourceVersion);
-  const isCaughtUp = isLeftOut("PinWeight") || hasReached(position, request.pod.resourceVersion);
+  const isCaughtUp = hasReached(position, request.pod.resourceVersion);
   return { weight: isCaughtUp ? 0 : 1, paid: false };
 }
 
@@ -272,8 +268,7 @@ function force(question: Question): Verdict {
  * paid for by an eviction and the other way round (design 6); a restart of containers pays for itself only.
  */
 function isRepeat(held: Reservation, operation: Operation): boolean {
-  if (held.weight !== 1) return isLeftOut("RepeatNeedsWeight");
-  if (isLeftOut("Paid")) return true;
+  if (held.weight !== 1) return false;
   return held.records.get(operation)?.paid === true || (operation !== "UPDATE" && isDeletionPaid(held));
 }
 
@@ -347,11 +342,7 @@ export function apply(state: ProtectorState, request: DisruptionRequest, decisio
 
 /** Takes back one admission of a request (design 5.7): what others share, or wrote before, stays. */
 export function rollback(state: ProtectorState, cell: string, uid: string, operation: Operation, nonce: string): void {
-  const ledger = state.cells.get(cell)?.ledger;
-  if (ledger === undefined) return;
-  const held = ledger.get(uid);
-  if (isLeftOut("RollbackByNonce") && held !== undefined) ledger.dropRecord(held, operation);
-  else ledger.removeNonce(uid, operation, nonce);
+  state.cells.get(cell)?.ledger.removeNonce(uid, operation, nonce);
 }
 
 /** True when this admission is written in `state`: how a write with unknown outcome is resolved (design 5.7). */

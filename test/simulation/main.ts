@@ -3,13 +3,13 @@
  * the invariants of the design checked at every step. `--seed S --trace` shows one run.
  */
 import { parseArgs } from "node:util";
-import { isRule, RULES, type Rule } from "../../shared/decide/rules.ts";
+import { isRule, RULE_NAMES, type Rule } from "./ablation/rules.ts";
 import { play, SCENES } from "./directed/scenes.ts";
-import { runWithout, without } from "./runner/ablate.ts";
 import { type Range, runSeeds } from "./runner/pool.ts";
 import { addUp, coverageTable, describeFailure, uncovered } from "./runner/report.ts";
 import { seedsNeeded } from "./runner/seeds-needed.ts";
 import { shrink } from "./runner/shrink.ts";
+import { SimulationThread } from "./runner/thread.ts";
 import type { CoverageCounts } from "./world/coverage.ts";
 import { FEATURE_KINDS, type FeatureKind, isFeature } from "./world/features.ts";
 import type { RunOptions, RunResult } from "./world/run.ts";
@@ -26,7 +26,7 @@ const HELP = `usage: npm run simulate -- [--seeds N] [--from S] [--jobs J] [--ke
   --seed S       run one seed
   --trace        print everything that happens in it
   --with FEATURE every world has it (test/simulation/world/features.ts)
-  --without RULE leave a rule of the design out (shared/decide/rules.ts), to see what breaks
+  --without RULE leave a rule of the design out (test/simulation/ablation/rules.ts), to see what breaks
   --seeds-needed for each rule, or each that --without names: how many seeds without it until its invariant breaks
   --scenes       play the scene of each rule, with the rule and without it`;
 /** So many seeds are expected to meet everything at least once. */
@@ -72,7 +72,8 @@ async function main(): Promise<number> {
 }
 
 async function one(seed: number, options: RunOptions, leftOut: readonly Rule[]): Promise<number> {
-  const result = await runWithout(leftOut, seed, options);
+  await using thread = new SimulationThread(leftOut);
+  const result = await thread.seed(seed, options);
   say(result.trace);
   say(result.violations.map(({ invariant, atMs, message }) => `${invariant} at ${atMs} ms: ${message}`));
   if (options.trace !== true) say(coverageTable(result.coverage));
@@ -82,9 +83,10 @@ async function one(seed: number, options: RunOptions, leftOut: readonly Rule[]):
 /** One line for each rule: what breaks with it (nothing) and without it. */
 async function scenes(): Promise<number> {
   let failed = 0;
-  for (const scene of SCENES) {
+  for (const [index, scene] of SCENES.entries()) {
     const broken = new Set((await play(scene)).violations.map(({ invariant }) => invariant));
-    const { violations } = await without([scene.rule], () => play(scene));
+    await using thread = new SimulationThread([scene.rule]);
+    const { violations } = await thread.scene(index);
     const brokenWithout = new Set(violations.map(({ invariant }) => invariant));
     const isAsExpected = broken.size === 0 && brokenWithout.has(scene.invariant);
     if (!isAsExpected) failed += 1;
@@ -138,7 +140,10 @@ async function many(range: Range, keepGoing: boolean): Promise<number> {
   const isHollow = range.seeds >= FULL_COVERAGE_SEEDS && missing.length > 0;
   const options = range.always === undefined ? {} : { always: range.always };
   const first = failed.sort((a, b) => a.seed - b.seed)[0];
-  if (first !== undefined) say(describeFailure(await without(range.leftOut ?? [], () => shrink(first, options))));
+  if (first !== undefined) {
+    await using thread = new SimulationThread(range.leftOut);
+    say(describeFailure(await shrink(first, options, (seed, how) => thread.seed(seed, how))));
+  }
   if (isHollow) say([`never met in ${done} seeds: ${missing.join(", ")}`]);
   const last = range.from + range.seeds - 1;
   say([`seeds ${range.from} to ${last}: ${done} run, ${failed.length} with violations, ${perSecond()} seeds/s`]);
@@ -160,7 +165,8 @@ function features(names: readonly string[]): ReadonlySet<FeatureKind> {
 
 function rules(names: readonly string[]): readonly Rule[] {
   const unknown = names.filter((name) => !isRule(name));
-  if (unknown.length > 0) throw new Error(`there is no rule ${unknown.join(", ")}; the rules are ${RULES.join(", ")}`);
+  if (unknown.length > 0)
+    throw new Error(`there is no rule ${unknown.join(", ")}; the rules are ${RULE_NAMES.join(", ")}`);
   return names.filter(isRule);
 }
 

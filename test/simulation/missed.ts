@@ -2,7 +2,7 @@
  * For each rule of the design a random world that misses it: with accidents (`--with accidents`) the seed breaks nothing, and the invariant
  * of the rule's scene when the rule is left out. The first from seed 60000 on, found by `npm run simulate -- --seeds-needed`.
  */
-import type { Rule } from "../../shared/decide/rules.ts";
+import type { Rule } from "./ablation/rules.ts";
 
 export const MISSED: readonly { readonly rule: Rule; readonly seed: number }[] = [
   { rule: "R1", seed: 60000 },

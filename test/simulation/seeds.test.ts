@@ -1,13 +1,13 @@
 /** Worlds of many seeds, every invariant checked in each, over two threads; and the rules of the design that other seeds need. */
 import { availableParallelism } from "node:os";
 import { describe, expect, it } from "vitest";
-import { RULES } from "../../shared/decide/rules.ts";
+import { RULE_NAMES } from "./ablation/rules.ts";
 import { SCENES } from "./directed/scenes.ts";
 import { MISSED } from "./missed.ts";
-import { runWithout } from "./runner/ablate.ts";
 import { runSeeds } from "./runner/pool.ts";
 import { addUp, coverageTable, describeFailure, uncovered } from "./runner/report.ts";
 import { shrink } from "./runner/shrink.ts";
+import { SimulationThread } from "./runner/thread.ts";
 import { REGRESSIONS } from "./seeds.ts";
 import { FEATURE_KINDS } from "./world/features.ts";
 import { type RunOptions, type RunResult, runSeed } from "./world/run.ts";
@@ -63,13 +63,14 @@ describe.for(MISSED)("$rule, in the world of seed $seed", ({ rule, seed }) => {
 
   // Where it does not any more, the product or its worlds have changed: `npm run simulate -- --seeds-needed --with accidents` finds another.
   it(`breaks ${invariant} without the rule`, { timeout: HANG_MS }, async () => {
-    const { violations } = await runWithout([rule], seed, { always });
+    await using thread = new SimulationThread([rule]);
+    const { violations } = await thread.seed(seed, { always });
     expect(violations.map((violation) => violation.invariant)).toContain(invariant);
   });
 });
 
 it("there is a seed for each rule", () => {
-  expect(MISSED.map(({ rule }) => rule)).toEqual(RULES);
+  expect(MISSED.map(({ rule }) => rule)).toEqual(RULE_NAMES);
 });
 
 describe("one seed is one history", () => {

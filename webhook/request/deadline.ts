@@ -1,4 +1,3 @@
-import { isLeftOut } from "../../shared/decide/rules.ts";
 import { DEFAULT_TIMEOUT_MS, MARGIN_FRACTION, MAX_MARGIN_MS, MAX_TIMEOUT_MS, MIN_MARGIN_MS } from "../limits.ts";
 
 const UNIT_MS: Readonly<Record<string, number>> = {
@@ -26,7 +25,6 @@ export function parseGoDurationMs(text: string): number | undefined {
  * for the way back (design 5.8). An absent or unreadable one counts as Kubernetes' default, an excessive one as its maximum.
  */
 export function requestBudgetMs(timeout: string | undefined): number {
-  if (isLeftOut("Deadline")) return MAX_TIMEOUT_MS;
   // A cell's reviews mostly come with the same one.
   if (last.timeout !== timeout) last = { timeout, budgetMs: budgetOf(timeout) };
   return last.budgetMs;

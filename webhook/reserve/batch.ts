@@ -8,7 +8,6 @@ import {
   type ProtectorState,
   rollback,
 } from "../../shared/decide/quota.ts";
-import { isLeftOut } from "../../shared/decide/rules.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import type { PendingRequest, PendingReserve, PendingRollBack } from "./pending.ts";
 
@@ -36,20 +35,10 @@ export interface Batch {
 
 /** An eviction's pod was seen unavailable before the counts were: it may be counted by now. */
 function needsReread(work: PendingReserve, decision: Allowed, cellSinceMs: (cell: string) => number): boolean {
-  if (isLeftOut("LiveRead")) return false;
   if (work.request.operation !== "EVICT" || work.reread === undefined || work.podReadMs === undefined) return false;
   if (decision.reason !== "PinnedUnavailable" && decision.reason !== "PinnedPending") return false;
   return work.podReadMs < cellSinceMs(work.request.cell);
 }
-
-/** For the rule "DecideAgain" left out, alone: the first admission stands, whatever is there now. */
-function decideOnce(state: ProtectorState, work: PendingReserve): Decision {
-  const first = firstDecisions.get(work) ?? decide(state, work.request);
-  if (first.allowed) firstDecisions.set(work, first);
-  return first;
-}
-
-const firstDecisions = new WeakMap<PendingReserve, Decision>();
 
 class Planner {
   readonly base: ProtectorVersion;
@@ -91,9 +80,7 @@ class Planner {
   }
 
   #reserve(work: PendingReserve): void {
-    const decision = isLeftOut("DecideAgain")
-      ? decideOnce(this.working, work)
-      : decide(isLeftOut("DecideTogether") ? this.base.state : this.working, work.request);
+    const decision = decide(this.working, work.request);
     if (!decision.allowed) this.refused.push({ work, decision });
     else if (needsReread(work, decision, this.#cellSinceMs)) this.stale.push(work);
     else if (work.verdictOnly || decision.write === "none") this.free.push({ work, decision });

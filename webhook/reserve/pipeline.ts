@@ -1,5 +1,4 @@
 import { type Decision, type DisruptionRequest, decide } from "../../shared/decide/quota.ts";
-import { isLeftOut } from "../../shared/decide/rules.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import { formatMs } from "../../shared/decide/time.ts";
 import { decideLost } from "../../shared/recovery/lost-protector.ts";
@@ -162,7 +161,6 @@ export class Pipeline {
     const request = this.#request(disruption);
     if (problem !== undefined) return this.#despite(problem, request, disruption, matches);
     matches.sort(byCoreNamespaceName);
-    if (isLeftOut("AllAgree")) matches.splice(1);
     // What its annotation lets go, or a webhook in dry-run mode, goes whatever an owner says: with quota as without.
     const isProbed = !disruption.forced && matches.some(hasProbe);
     const agreed: Agreed = new Map();
@@ -284,10 +282,7 @@ export class Pipeline {
         if (this.#isUnasked(disruption, match, outcome.decision.reason, agreed))
           return this.#refusedBy(match, { kind: "overloaded", cause: "time" }, request, reserved);
       } else if (isRefusing(outcome)) return this.#refusedBy(match, outcome, request, reserved);
-      else if (outcome.kind !== "absent" && outcome.kind !== "done") {
-        if (isLeftOut("RollbackRefused")) this.#rollBack(request, matches);
-        return outcome;
-      }
+      else if (outcome.kind !== "absent" && outcome.kind !== "done") return outcome;
     }
     return { kind: "allowed", judgements };
   }

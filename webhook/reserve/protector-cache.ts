@@ -1,4 +1,3 @@
-import { isLeftOut } from "../../shared/decide/rules.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import { parseMs } from "../../shared/decide/time.ts";
 import type { LearningInformer } from "../../shared/kube/informer/informer.ts";
@@ -111,7 +110,6 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
   problem(nowMs: number): string | undefined {
     if (!this.#options.source.synced) return `the protectors of core cluster ${this.name} have not been read yet`;
     const ageMs = this.cacheAgeMs(nowMs);
-    if (isLeftOut("ConfirmedCache")) return undefined;
     if (ageMs < (this.#options.maxCacheAgeMs ?? MAX_CACHE_AGE_MS)) return undefined;
     const since = Number.isFinite(ageMs) ? `for ${Math.round(ageMs / 1000)} s` : "yet";
     return `core cluster ${this.name} has not confirmed its protectors ${since}: it is unreachable, or its watch is stalled`;

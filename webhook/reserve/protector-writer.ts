@@ -1,5 +1,4 @@
 import { encodeStatus } from "../../shared/decide/quota.ts";
-import { isLeftOut } from "../../shared/decide/rules.ts";
 import { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import type { Unavailable } from "../../shared/kube/client/api-result.ts";
 import { Backoff } from "../../shared/runtime/backoff.ts";
@@ -226,8 +225,7 @@ export class ProtectorWriter {
       // Busy may rest on what this very round is about to write, and is decided again on its answer. A denial rests on the counts,
       // which no webhook writes: it does not wait for a round without a write, which a busy protector may not have for long.
       if (writes.length > 0 && decision.verdict === "Busy") continue;
-      if (isLeftOut("ConfirmRefusal") || (sentMs !== undefined && sentMs >= work.arrivedMs))
-        this.#waiting.settle(work, { kind: "refused", decision });
+      if (sentMs !== undefined && sentMs >= work.arrivedMs) this.#waiting.settle(work, { kind: "refused", decision });
       else complete = false;
     }
     return complete;
@@ -283,7 +281,6 @@ export class ProtectorWriter {
   async #unavailable(result: Unavailable, attempted: Iterable<PendingReserve>): Promise<void> {
     this.#failure = result.error.message;
     if (!result.sent) for (const work of attempted) work.attempt = undefined;
-    else if (isLeftOut("UnknownOutcome")) believe(this.#waiting, attempted);
     await this.#sleep(Math.max(this.#backoff.nextMs(), Math.min(result.retryAfterMs ?? 0, 1_000)));
     if (result.sent) await this.#read("unknown");
   }
@@ -378,13 +375,5 @@ export class ProtectorWriter {
 
   #sleep(delayMs: number): Promise<void> {
     return sleep(this.#options.ports, delayMs);
-  }
-}
-
-/** For the rule "UnknownOutcome" left out, alone: what was sent counts as made. */
-function believe(waiting: PendingQueue, attempted: Iterable<PendingReserve>): void {
-  for (const work of attempted) {
-    const decision = work.attempt?.decision;
-    if (decision !== undefined) waiting.settle(work, { kind: "allowed", decision, written: true });
   }
 }

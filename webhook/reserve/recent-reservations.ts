@@ -1,5 +1,4 @@
 import type { DisruptionRequest } from "../../shared/decide/quota.ts";
-import { isLeftOut } from "../../shared/decide/rules.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import { MAX_REMEMBERED_RESERVATIONS } from "../limits.ts";
@@ -67,7 +66,6 @@ export class RecentReservations {
 
   /** The object went back or was replaced: its reservations are written again, with a hold on every cell. */
   lost(key: string, reason: string, cells: ReadonlySet<string>): void {
-    if (isLeftOut("Reassert")) return;
     const nowMs = this.#options.ports.clock.monotonicMs();
     this.#prune(nowMs);
     const protector = this.#protectors.get(key);

@@ -6,7 +6,6 @@ import { COUNTED_CONDITION } from "../../schema/annotations.ts";
 import type { Pod } from "../../schema/pod.ts";
 import { hasReached } from "../../schema/resource-version.ts";
 import { oldestComponent } from "../position.ts";
-import { isLeftOut } from "../rules.ts";
 import type { SpecFacts } from "./spec-facts.ts";
 
 type AvailabilitySpec = Pick<SpecFacts, "minReadySeconds" | "availabilityConditions">;
@@ -95,7 +94,7 @@ export function classifyPod(pod: Pod, spec: AvailabilitySpec, published: Publish
   if (sinceMs === undefined) return "Unavailable";
   if (spec.minReadySeconds === 0 || published === undefined || sinceMs <= published.cutoffMs) return "Available";
   const isKnown = hasReached(oldestComponent(published.position), pod.resourceVersion);
-  return isKnown || isLeftOut("MaturityPosition") ? "Immature" : "Available";
+  return isKnown ? "Immature" : "Available";
 }
 
 /** The counts of one cell (design 4). Finished and terminating pods are in none of them. */

@@ -9,7 +9,6 @@ import { Ledger } from "../ledger/ledger.ts";
 import { rangeKey } from "../ledger/range-bucket.ts";
 import { orderedRecords, type Reservation } from "../ledger/reservation.ts";
 import { hashUid } from "../ledger/uid-hash.ts";
-import { isLeftOut } from "../rules.ts";
 import type { AccountInput } from "./account-input.ts";
 import {
   type CellSnapshot,
@@ -196,7 +195,7 @@ class SettlePass {
 
   #reweigh(reservation: Reservation, isAvailable: boolean): void {
     const weight = isAvailable ? 1 : 0;
-    if (reservation.weight === weight || isLeftOut("WeightFollowsAvailable")) return;
+    if (reservation.weight === weight) return;
     this.ledger.setWeight(reservation, weight);
     this.isReweighed = true;
   }

@@ -3,7 +3,6 @@ import type { Aggregation, CellStatus } from "../../schema/podprotector.ts";
 import { hasReached } from "../../schema/resource-version.ts";
 import { type Availability, countPods, maturityCutoffMs } from "../availability/availability.ts";
 import { isBehind, oldestComponent } from "../position.ts";
-import { isLeftOut } from "../rules.ts";
 import { isCounted } from "../state/protector-state.ts";
 import { formatMs, parseMs } from "../time.ts";
 import type { AccountInput } from "./account-input.ts";
@@ -78,10 +77,10 @@ export function accountCell(input: AccountInput): AccountResult {
 /** The fences against an old leader and a stale list. */
 function refusalOf({ stored, history, adoptedEpoch, snapshot }: AccountInput): WriteRefusal | undefined {
   const storedEpoch = stored?.aggregation?.epoch ?? 0;
-  if (storedEpoch > adoptedEpoch && !isLeftOut("Epoch")) return "StaleEpoch";
+  if (storedEpoch > adoptedEpoch) return "StaleEpoch";
   if (history.epoch > storedEpoch) return undefined;
   const isStale = isBehind(snapshot.position, stored?.aggregation?.resourceVersion);
-  return isStale && !isLeftOut("Fence") ? "StalePosition" : undefined;
+  return isStale ? "StalePosition" : undefined;
 }
 
 function entryOf(

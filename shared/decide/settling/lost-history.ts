@@ -5,7 +5,6 @@
 import type { CellStatus } from "../../schema/podprotector.ts";
 import { isOlderVersion } from "../../schema/resource-version.ts";
 import { isBehind } from "../position.ts";
-import { isLeftOut } from "../rules.ts";
 import { isCounted } from "../state/protector-state.ts";
 
 /** What an aggregator wrote or read last of one protector's entry for its cell. */
@@ -76,7 +75,7 @@ export interface HistoryVerdict {
 export function judgeHistory(input: HistoryInput): HistoryVerdict {
   const { stored, known, token } = input;
   const storedEpoch = stored?.aggregation?.epoch ?? 0;
-  const lost = isLeftOut("LostHistory") ? undefined : lossOf(input);
+  const lost = lossOf(input);
   if (lost === undefined) return { lost, epoch: storedEpoch, hold: stored?.aggregation?.hold };
   return { lost, epoch: Math.max(storedEpoch, known?.epoch ?? 0) + 1, hold: `${lost}/${token}` };
 }

@@ -7,7 +7,6 @@ import type { Operation } from "../../schema/podprotector.ts";
 import { compareVersions, hasReached, isComparableVersion } from "../../schema/resource-version.ts";
 import { isDead } from "../availability/availability.ts";
 import { EARLIER, type Reservation, type ReservationRecord } from "../ledger/reservation.ts";
-import { isLeftOut } from "../rules.ts";
 import type { SeenTimes } from "./first-seen.ts";
 
 /** One complete, unfiltered snapshot of the cell's pods, in the protector's namespace. */
@@ -67,9 +66,7 @@ export interface FirstSeen {
  */
 export function isHeardSince({ evidence, uid }: Pick<SettleInput, "evidence" | "uid">, seenMs: number): boolean {
   const { reachedSentMs } = evidence;
-  return (
-    evidence.heardMs(uid) > seenMs || (reachedSentMs !== undefined && reachedSentMs > seenMs) || isLeftOut("Heard")
-  );
+  return evidence.heardMs(uid) > seenMs || (reachedSentMs !== undefined && reachedSentMs > seenMs);
 }
 
 /**
@@ -82,9 +79,7 @@ export function isSettledByR1(
   { reservation, pod, uid, snapshot, evidence }: SettleInput,
   firstSeenMs: number,
 ): boolean {
-  if (isLeftOut("R1")) return false;
   if (pod !== undefined) return isDead(pod);
-  if (isLeftOut("R1Position")) return true;
   const position = snapshot.positionOf(uid);
   for (const { podResourceVersion } of reservation.records.values()) {
     if (hasReached(position, podResourceVersion)) return true;
@@ -97,7 +92,7 @@ export function isSettledByR1(
  * commit is not bound to the version, and not for an update, which is one of those newer versions.
  */
 export function isSettledByR2({ pod }: SettleInput, operation: Operation, record: ReservationRecord): boolean {
-  if (isLeftOut("R2") || (operation !== "DELETE" && !isLeftOut("R2DeleteOnly"))) return false;
+  if (operation !== "DELETE") return false;
   const reviewed = record.podResourceVersion;
   if (pod === undefined || isDead(pod)) return false;
   if (!isComparableVersion(reviewed) || !isComparableVersion(pod.resourceVersion)) return false;
@@ -109,7 +104,6 @@ export function isSettledByR2({ pod }: SettleInput, operation: Operation, record
  * the pod, or by a LIST that the snapshot, in which the pod is alive, has reached.
  */
 export function isSettledByR3(subject: SettleInput, operation: Operation, sight: FirstSeen): boolean {
-  if (isLeftOut("R3")) return false;
   const { pod, uid, evidence } = subject;
   const dueMs = settledAtMs(subject, sight.lastMs);
   const listed = pod !== undefined && !isDead(pod) && reaches(evidence.reachedSentMs, dueMs);
@@ -127,7 +121,7 @@ export function isUpdateDone(subject: SettleInput, operation: Operation, record:
 
 /** Monotonic time from which on evidence settles the record by R3. */
 export function settledAtMs({ settleMs }: Pick<SettleInput, "settleMs">, lastSeenMs: number): number {
-  return isLeftOut("R3Settle") ? lastSeenMs : lastSeenMs + settleMs;
+  return lastSeenMs + settleMs;
 }
 
 /** First sights of a record's admissions; `touched` receives the keys that are still in use. */

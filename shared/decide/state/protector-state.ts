@@ -2,7 +2,6 @@
 import type { Aggregation, CellStatus, PodProtector, PodProtectorStatus } from "../../schema/podprotector.ts";
 import { type SpecFacts, specFacts } from "../availability/spec-facts.ts";
 import { Ledger } from "../ledger/ledger.ts";
-import { isLeftOut } from "../rules.ts";
 import { parseMs } from "../time.ts";
 import type { CellState, ProtectorState } from "./cell-state.ts";
 import { summarize } from "./summary.ts";
@@ -22,8 +21,8 @@ export function parseCell(stored: CellStatus, spec: SpecFacts): CellState {
     aggregation,
     ledger: Ledger.parse(stored.admissionHistory?.buckets),
     isCounted: isCounted(aggregation),
-    isOnHold: aggregation?.hold !== undefined && !isLeftOut("Hold"),
-    isCurrent: aggregation?.specHash === undefined || isOfThisSpec || isLeftOut("SpecHash"),
+    isOnHold: aggregation?.hold !== undefined,
+    isCurrent: aggregation?.specHash === undefined || isOfThisSpec,
     maturityCutoffMs:
       isOfThisSpec && aggregation.maturityCutoff !== undefined ? parseMs(aggregation.maturityCutoff) : undefined,
     stored,

@@ -1,4 +1,3 @@
-import { isLeftOut } from "../../decide/rules.ts";
 import type { Ports } from "../../runtime/clock.ts";
 import { StallDetector } from "../../runtime/stall-detector.ts";
 import type { WatchFailureTag } from "../stream/watch-event.ts";
@@ -45,7 +44,6 @@ export class StreamContinuity {
    * after, or with a complete list.
    */
   get isDoubtful(): boolean {
-    if (isLeftOut("Standstill")) return false;
     const { wokeMs } = this.#standstill;
     return wokeMs > this.#askedMs && wokeMs > (this.#options.confirmedSentMs() ?? Number.NEGATIVE_INFINITY);
   }

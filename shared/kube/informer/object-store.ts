@@ -1,4 +1,3 @@
-import { isLeftOut } from "../../decide/rules.ts";
 import { isOlderVersion } from "../../schema/resource-version.ts";
 import type { InformerHandler } from "./informer.ts";
 
@@ -48,7 +47,6 @@ export class ObjectStore<T> {
 
   /** An answer to an own call has shown `key` at `version`. */
   learned(key: string, version: string): void {
-    if (isLeftOut("OwnAnswers")) return;
     const held = this.#objects.get(key);
     if (held !== undefined && isOlderVersion(this.#options.versionOf(held), version)) this.#learned.set(key, version);
   }

@@ -1,4 +1,3 @@
-import { isLeftOut } from "../../decide/rules.ts";
 import { Backoff } from "../../runtime/backoff.ts";
 import { type Ports, sleep } from "../../runtime/clock.ts";
 import { compareVersions, hasReached, isComparableVersion } from "../../schema/resource-version.ts";
@@ -82,7 +81,6 @@ export class QuorumCheck {
 
   /** A complete quorum list is evidence by itself. */
   accept(evidence: QuorumRead): void {
-    if (isLeftOut("Reached")) this.#confirm(evidence.sentMs);
     this.#remember(evidence);
     this.advanced();
   }

@@ -1,4 +1,3 @@
-import { isLeftOut } from "../../decide/rules.ts";
 import type { Ports } from "../../runtime/clock.ts";
 import { type Transport, TransportError } from "../client/transport.ts";
 import { type Collection, collectionPath } from "./collection.ts";
@@ -84,7 +83,7 @@ interface Asked {
 
 function firstPage(notOlderThan: string | undefined): Readonly<Record<string, string>> {
   if (notOlderThan !== undefined) return { resourceVersion: notOlderThan, resourceVersionMatch: "NotOlderThan" };
-  return isLeftOut("ConsistentList") ? { resourceVersion: "0" } : {};
+  return {};
 }
 
 class ListAttempt<T> {

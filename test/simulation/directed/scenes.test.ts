@@ -3,12 +3,12 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { root } from "../../../scripts/root.ts";
-import { RULES } from "../../../shared/decide/rules.ts";
-import { without } from "../runner/ablate.ts";
+import { RULE_NAMES } from "../ablation/rules.ts";
+import { SimulationThread } from "../runner/thread.ts";
 import { play, SCENES } from "./scenes.ts";
 
 it("there is one for each rule", () => {
-  expect(SCENES.map(({ rule }) => rule).sort()).toEqual([...RULES].sort());
+  expect(SCENES.map(({ rule }) => rule).sort()).toEqual([...RULE_NAMES].sort());
 });
 
 it("the documentation names each rule with the invariant that it holds up", () => {
@@ -17,14 +17,15 @@ it("the documentation names each rule with the invariant that it holds up", () =
   expect(rows.sort()).toEqual(SCENES.map(({ rule, invariant }) => `${rule} ${invariant}`).sort());
 });
 
-describe.for(SCENES)("$rule: $what", (scene) => {
+describe.for(SCENES.map((scene, index) => ({ ...scene, scene, index })))("$rule: $what", ({ scene, index }) => {
   it("breaks nothing", async () => {
     const { violations } = await play(scene);
     expect(violations.map(({ invariant, message }) => `${invariant}: ${message}`)).toEqual([]);
   });
 
   it(`breaks ${scene.invariant} without the rule`, async () => {
-    const { violations } = await without([scene.rule], () => play(scene));
+    await using thread = new SimulationThread([scene.rule]);
+    const { violations } = await thread.scene(index);
     expect(violations.map(({ invariant }) => invariant)).toContain(scene.invariant);
   });
 });

@@ -1,5 +1,5 @@
 /** One scene for each rule of design 5 that seeds show rarely: what happens, and which invariant breaks when the rule is left out. */
-import type { Rule } from "../../../shared/decide/rules.ts";
+import type { Rule } from "../ablation/rules.ts";
 import type { Violation } from "../world/world.ts";
 import { LOSS_SCENES } from "./loss-scenes.ts";
 import { PIN_SCENES } from "./pin-scenes.ts";

@@ -1,5 +1,5 @@
 /** How many random worlds it takes to miss a rule of the design that is left out. */
-import type { Rule } from "../../../shared/decide/rules.ts";
+import type { Rule } from "../ablation/rules.ts";
 import { type Range, runSeeds } from "./pool.ts";
 
 export interface SeedsNeeded {

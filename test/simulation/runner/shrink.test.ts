@@ -1,8 +1,8 @@
 import { expect, it } from "vitest";
-import { runSeed } from "../world/run.ts";
-import { without } from "./ablate.ts";
+import type { RunResult } from "../world/run.ts";
 import { describeFailure } from "./report.ts";
 import { shrink } from "./shrink.ts";
+import { SimulationThread } from "./thread.ts";
 
 /** A rule that is missed in nearly every seed, so that this does not depend on one. */
 const RULE = "R3";
@@ -11,14 +11,16 @@ const SEEDS = [1, 2, 3, 4, 5, 6];
 it("a failing run is made smaller, still breaks the same invariant, and is told in a short trace", {
   timeout: 600_000,
 }, async () => {
-  const shrunk = await without([RULE], async () => {
-    for (const seed of SEEDS) {
-      const failed = await runSeed(seed);
-      if (failed.violations.length > 0) return { failed, smaller: await shrink(failed) };
-    }
-    return expect.fail(`none of the seeds ${SEEDS.join(", ")} misses ${RULE}`);
-  });
-  const { failed, smaller } = shrunk;
+  await using thread = new SimulationThread([RULE]);
+  let failed: RunResult | undefined;
+  for (const seed of SEEDS) {
+    const result = await thread.seed(seed);
+    if (result.violations.length === 0) continue;
+    failed = result;
+    break;
+  }
+  if (failed === undefined) return expect.fail(`none of the seeds ${SEEDS.join(", ")} misses ${RULE}`);
+  const smaller = await shrink(failed, {}, (seed, options) => thread.seed(seed, options));
   expect(smaller.result.violations[0]?.invariant).toBe(failed.violations[0]?.invariant);
   const { without: leftOut = new Set(), size = { pods: 1, deletions: 1 } } = smaller.options;
   expect(leftOut.size > 0 || size.pods < 1).toBe(true);

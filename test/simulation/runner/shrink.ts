@@ -13,12 +13,16 @@ const SIZES = [
   { pods: 1, deletions: 0.5 },
 ];
 
-/** Tries each reduction once, in a fixed order, and keeps what still breaks the same invariant. */
-export async function shrink(failed: RunResult, options: RunOptions = {}): Promise<Shrunk> {
+/** Tries each reduction once, in a fixed order, and keeps what still breaks the same invariant. `run` may be that of a thread without some rules. */
+export async function shrink(
+  failed: RunResult,
+  options: RunOptions = {},
+  run: typeof runSeed = runSeed,
+): Promise<Shrunk> {
   const invariant = failed.violations[0]?.invariant;
   let best: Shrunk = { options, result: failed };
   const attempt = async (candidate: RunOptions): Promise<boolean> => {
-    const result = await runSeed(failed.seed, candidate);
+    const result = await run(failed.seed, candidate);
     if (result.violations[0]?.invariant !== invariant) return false;
     best = { options: candidate, result };
     return true;
@@ -29,5 +33,5 @@ export async function shrink(failed: RunResult, options: RunOptions = {}): Promi
     await attempt({ ...best.options, without });
   }
   for (const size of SIZES) if (await attempt({ ...best.options, size })) break;
-  return { options: best.options, result: await runSeed(failed.seed, { ...best.options, trace: true }) };
+  return { options: best.options, result: await run(failed.seed, { ...best.options, trace: true }) };
 }

@@ -1,18 +1,40 @@
-/** One thread of `npm run simulate`: runs the seeds that it is sent. */
+/** One thread of the simulation: runs the seeds and scenes that it is sent, with the shipping code as it is or without some rules. */
 import { parentPort, workerData } from "node:worker_threads";
-import type { Rule } from "../../../shared/decide/rules.ts";
-import { runSeed } from "../world/run.ts";
-import type { FaultKind } from "../world/scenario.ts";
+import { patchSources } from "../ablation/patch-sources.ts";
+import type { Rule } from "../ablation/rules.ts";
+import type { Played } from "../directed/scenes.ts";
+import type { RunOptions, RunResult } from "../world/run.ts";
 
-export interface SeedWorkerOptions {
+export type Task =
+  | { readonly kind: "seed"; readonly seed: number; readonly options: RunOptions }
+  /** Of `SCENES`, by its position. */
+  | { readonly kind: "scene"; readonly scene: number }
+  /** Random orders of events (`accounting/orders.ts`). */
+  | { readonly kind: "orders"; readonly seed: number; readonly minReadySeconds: number; readonly runs: number };
+
+export interface ThreadData {
   readonly leftOut: readonly Rule[];
-  readonly trace: boolean;
-  readonly always: ReadonlySet<FaultKind>;
 }
 
-const { leftOut, trace, always }: SeedWorkerOptions = workerData;
-if (leftOut.length > 0) globalThis.__ABLATION__ = new Set(leftOut);
+const { leftOut }: ThreadData = workerData;
+// Before anything of the shipping code is loaded.
+if (leftOut.length > 0) patchSources(leftOut);
 
-parentPort?.on("message", (seed: number) => {
-  void runSeed(seed, { trace, always }).then((result) => parentPort?.postMessage(result));
+async function perform(task: Task): Promise<RunResult | Played | boolean> {
+  if (task.kind === "seed") {
+    const { runSeed } = await import("../world/run.ts");
+    return runSeed(task.seed, task.options);
+  }
+  if (task.kind === "orders") {
+    const { isBroken } = await import("../accounting/orders.ts");
+    return isBroken(task.seed, task.minReadySeconds, task.runs);
+  }
+  const { play, SCENES } = await import("../directed/scenes.ts");
+  const scene = SCENES[task.scene];
+  if (scene === undefined) throw new Error(`there is no scene ${task.scene}`);
+  return play(scene);
+}
+
+parentPort?.on("message", (task: Task) => {
+  void perform(task).then((result) => parentPort?.postMessage(result));
 });

@@ -12,7 +12,7 @@ import { parseCell } from "../../../shared/decide/state/protector-state.ts";
 import { formatMs, parseMs } from "../../../shared/decide/time.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
 import type { Operation, PodProtector, PodProtectorSpec } from "../../../shared/schema/podprotector.ts";
-import { makePod, makeProtector, makeSpec, NOW_MS } from "./fixtures.ts";
+import { makePod, makeProtector, makeSpec, NOW_MS } from "../../support/decide/fixtures.ts";
 
 const SETTLE_MS = 1000;
 

@@ -1,0 +1,257 @@
+/**
+ * The rules of the protocol (docs/design.md), and how to leave each of them out. The simulation runs the shipping code with one rule missing
+ * and expects an invariant to break. A rule is left out by edits of the source text, which `patch-sources.ts` makes while a thread of the
+ * simulation loads the code: nothing in the shipping code knows of it. Each `find` stands in its file exactly once, which a test holds.
+ */
+
+export interface SourceEdit {
+  /** Path from the root of the repository. */
+  readonly file: string;
+  readonly find: string;
+  readonly replace: string;
+}
+
+export interface AblatedRule {
+  /** What the code does without the rule. */
+  readonly without: string;
+  readonly edits: readonly SourceEdit[];
+}
+
+const SETTLE = "shared/decide/settling/settle.ts";
+const ACCOUNT = "shared/decide/settling/account.ts";
+const STATE = "shared/decide/state/protector-state.ts";
+const QUOTA = "shared/decide/quota.ts";
+const PIPELINE = "webhook/reserve/pipeline.ts";
+const WRITER = "webhook/reserve/protector-writer.ts";
+const BATCH = "webhook/reserve/batch.ts";
+
+function rule(without: string, file: string, find: string, replace: string): AblatedRule {
+  return { without, edits: [{ file, find, replace }] };
+}
+
+export const RULES = {
+  R1: rule("The records of a dead pod stay.", SETTLE, "if (pod !== undefined) return isDead(pod);", "return false;"),
+  R1Position: rule(
+    "A pod that is absent from the snapshot is dead, however old the snapshot is.",
+    SETTLE,
+    "return evidence.reachedSentMs !== undefined && evidence.reachedSentMs > firstSeenMs;",
+    "return true;",
+  ),
+  R2: rule(
+    "The record of a DELETE stays although its pod is at a newer version.",
+    SETTLE,
+    'if (operation !== "DELETE") return false;',
+    "return false;",
+  ),
+  R2DeleteOnly: rule(
+    "A newer version of the pod settles evictions too.",
+    SETTLE,
+    'if (operation !== "DELETE") return false;',
+    "",
+  ),
+  Heard: rule(
+    "R1 and R2 rest on a snapshot that was known before the admission was seen.",
+    SETTLE,
+    "evidence.heardMs(uid) > seenMs ||",
+    "true ||",
+  ),
+  R3: rule(
+    "The record of a disruption that never happened stays.",
+    SETTLE,
+    "const dueMs = settledAtMs(subject, sight.lastMs);",
+    "const dueMs = Number.POSITIVE_INFINITY;",
+  ),
+  R3Settle: rule(
+    "Evidence settles a record before the settle period is over.",
+    SETTLE,
+    "return lastSeenMs + settleMs;",
+    "return lastSeenMs;",
+  ),
+  WeightFollowsAvailable: rule(
+    "The weight of a reservation stays what the webhook wrote.",
+    "shared/decide/settling/account-settle.ts",
+    "if (reservation.weight === weight) return;",
+    "return;",
+  ),
+  Fence: rule(
+    "An aggregator writes counts of a snapshot that is older than the stored one.",
+    ACCOUNT,
+    'return isStale ? "StalePosition" : undefined;',
+    "return undefined;",
+  ),
+  Epoch: rule(
+    "An aggregator writes with an epoch that is older than the stored one.",
+    ACCOUNT,
+    'if (storedEpoch > adoptedEpoch) return "StaleEpoch";',
+    "",
+  ),
+  Hold: rule(
+    "A cell on hold counts and admits.",
+    STATE,
+    "isOnHold: aggregation?.hold !== undefined,",
+    "isOnHold: false,",
+  ),
+  SpecHash: rule(
+    "A cell that was counted under another spec counts.",
+    STATE,
+    "isCurrent: aggregation?.specHash === undefined || isOfThisSpec,",
+    "isCurrent: true,",
+  ),
+  RepeatRefresh: rule(
+    "A repeat is admitted without a write.",
+    QUOTA,
+    'reason: "Repeated", write: RESERVED',
+    'reason: "Repeated", write: "none"',
+  ),
+  Paid: rule(
+    "A pin is a repeat although nobody paid for it.",
+    QUOTA,
+    "return held.records.get(operation)?.paid",
+    "return true; 0",
+  ),
+  PinImmature: rule(
+    "A Ready pod that is not mature is admitted without a record.",
+    QUOTA,
+    'return refusePin(question) ?? { allowed: true, reason: "PinnedImmature", write: PINNED };',
+    'return free("Unavailable");',
+  ),
+  PinEviction: rule(
+    "An eviction of a pod that is not available is admitted without a record.",
+    QUOTA,
+    "return refusePin(question) ?? { allowed: true, reason, write: unavailablePin(question) };",
+    'return free("Unavailable");',
+  ),
+  MaturityPosition: rule(
+    "A Ready pod that the snapshot does not know yet is immature.",
+    "shared/decide/availability/availability.ts",
+    'return isKnown ? "Immature" : "Available";',
+    'return "Immature";',
+  ),
+  PinWeight: rule(
+    "The pin of an eviction weighs nothing before the snapshot has reached the live read.",
+    QUOTA,
+    "const isCaughtUp = hasReached(position, request.pod.resourceVersion);",
+    "const isCaughtUp = true;",
+  ),
+  LiveRead: rule(
+    "An eviction is decided on a read of its pod that is older than the counts.",
+    BATCH,
+    "return work.podReadMs < cellSinceMs(work.request.cell);",
+    "return false;",
+  ),
+  RepeatNeedsWeight: rule(
+    "A repeat is admitted although its record weighs nothing.",
+    QUOTA,
+    "if (held.weight !== 1) return false;",
+    "if (held.weight !== 1) return true;",
+  ),
+  Reserved: rule(
+    "Reserved pods count as available.",
+    QUOTA,
+    "if (facts.estimated - delta < facts.minAvailable) {",
+    "if (facts.available - delta < facts.minAvailable) {",
+  ),
+  Reached: rule(
+    "A quorum list proves something before the stream has reached it.",
+    "shared/kube/informer/quorum-check.ts",
+    "accept(evidence: QuorumRead): void {",
+    "accept(evidence: QuorumRead): void {\n    this.#confirm(evidence.sentMs);",
+  ),
+  ConsistentList: rule(
+    "A list is answered from a cache of any age.",
+    "shared/kube/stream/list.ts",
+    "return {};",
+    'return { resourceVersion: "0" };',
+  ),
+  LostHistory: rule(
+    "An aggregator does not notice that its entry went back.",
+    "shared/decide/settling/lost-history.ts",
+    "const lost = lossOf(input);",
+    "const lost = undefined;",
+  ),
+  Reassert: rule(
+    "A webhook does not write its reservations again after a protector went back.",
+    "webhook/reserve/recent-reservations.ts",
+    "lost(key: string, reason: string, cells: ReadonlySet<string>): void {",
+    "lost(key: string, reason: string, cells: ReadonlySet<string>): void {\n    return;",
+  ),
+  OwnAnswers: rule(
+    "A list that lacks what an own write has shown is taken as it is.",
+    "shared/kube/informer/object-store.ts",
+    "learned(key: string, version: string): void {",
+    "learned(key: string, version: string): void {\n    return;",
+  ),
+  Standstill: rule(
+    "A process that stood still goes on as if no time had passed.",
+    "shared/kube/informer/continuity.ts",
+    "get isDoubtful(): boolean {",
+    "get isDoubtful(): boolean {\n    return false;",
+  ),
+  ConfirmedCache: rule(
+    "A cache decides although nobody has confirmed it for a while.",
+    "webhook/reserve/protector-cache.ts",
+    "if (ageMs < (this.#options.maxCacheAgeMs ?? MAX_CACHE_AGE_MS)) return undefined;",
+    "return undefined;",
+  ),
+  AllAgree: rule(
+    "The first protector decides alone.",
+    PIPELINE,
+    "matches.sort(byCoreNamespaceName);",
+    "matches.sort(byCoreNamespaceName).splice(1);",
+  ),
+  RollbackByNonce: rule(
+    "A roll-back removes a record that other reviews share.",
+    QUOTA,
+    "state.cells.get(cell)?.ledger.removeNonce(uid, operation, nonce);",
+    "const ledger = state.cells.get(cell)?.ledger; const held = ledger?.get(uid); if (held) ledger.dropRecord(held, operation);",
+  ),
+  RollbackRefused: rule(
+    "A review without a verdict is rolled back, although its API server may go on.",
+    PIPELINE,
+    'else if (outcome.kind !== "absent" && outcome.kind !== "done") return outcome;',
+    'else if (outcome.kind !== "absent" && outcome.kind !== "done") { this.#rollBack(request, matches); return outcome; }',
+  ),
+  UnknownOutcome: rule(
+    "A write without an answer counts as made.",
+    WRITER,
+    "if (!result.sent) for (const work of attempted) work.attempt = undefined;",
+    `if (!result.sent) for (const work of attempted) work.attempt = undefined;
+    else
+      for (const work of attempted) {
+        const decision = work.attempt?.decision;
+        if (decision) this.#waiting.settle(work, { kind: "allowed", decision, written: true });
+      }`,
+  ),
+  DecideAgain: rule(
+    "After a conflict the first admission is written to whatever is there.",
+    BATCH,
+    "const decision = decide(this.working, work.request);",
+    `const decision = work.firstAdmission ?? decide(this.working, work.request);
+    if (decision.allowed) work.firstAdmission = decision;`,
+  ),
+  DecideTogether: rule(
+    "Each request of a batch is decided on the stored version, not after those before it.",
+    BATCH,
+    "const decision = decide(this.working, work.request);",
+    "const decision = decide(this.base.state, work.request);",
+  ),
+  ConfirmRefusal: rule(
+    "A refusal rests on a cached version that is older than the request.",
+    WRITER,
+    "if (sentMs !== undefined && sentMs >= work.arrivedMs)",
+    "if (true)",
+  ),
+  Deadline: rule(
+    "A request has the longest time that Kubernetes allows, whatever its API server waits.",
+    "webhook/request/deadline.ts",
+    "if (last.timeout !== timeout)",
+    "return MAX_TIMEOUT_MS;\n  if (last.timeout !== timeout)",
+  ),
+} as const satisfies Readonly<Record<string, AblatedRule>>;
+
+export type Rule = keyof typeof RULES;
+export const RULE_NAMES = Object.keys(RULES).filter(isRule);
+
+export function isRule(name: string): name is Rule {
+  return Object.hasOwn(RULES, name);
+}
