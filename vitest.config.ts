@@ -26,7 +26,7 @@ export default defineConfig({
           chaiConfig,
           include: [CLUSTER_TESTS],
           exclude: [SIMULATION_TESTS],
-          globalSetup: "test/support/binaries-setup.ts",
+          globalSetup: "test/support/cluster/binaries-setup.ts",
           // Clusters are heavy, and mostly wait: two files at a time keep two cores busy. A thousand deletions at once are busy enough alone.
           maxWorkers: process.env.PODSEIDON_TEST_SIZE === "full" ? 1 : 2,
           sequence: { groupOrder: 1 },

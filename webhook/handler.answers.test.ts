@@ -9,7 +9,7 @@ import {
   responseOf,
   review,
   rig,
-} from "../test/support/review-harness.ts";
+} from "../test/support/webhook/review-harness.ts";
 import type { Verdict } from "./reserve/pipeline.ts";
 
 describe("answers", () => {

@@ -8,7 +8,7 @@ import {
   type ReviewJson,
   responseOf,
   rig,
-} from "../test/support/review-harness.ts";
+} from "../test/support/webhook/review-harness.ts";
 import type { LiveRead } from "./reserve/pending.ts";
 
 describe("a pending pod that nobody can pin", () => {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { podJson, type ReviewJson, responseOf, review, rig } from "../test/support/review-harness.ts";
+import { podJson, type ReviewJson, responseOf, review, rig } from "../test/support/webhook/review-harness.ts";
 
 describe("changes in place", () => {
   const withImage = (image: string, change: { metadata?: ReviewJson } = {}): ReviewJson => ({

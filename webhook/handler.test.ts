@@ -9,7 +9,7 @@ import {
   responseOf,
   review,
   rig,
-} from "../test/support/review-harness.ts";
+} from "../test/support/webhook/review-harness.ts";
 import type { User } from "./request/admission-request.ts";
 import type { CellClient } from "./request/cell-client.ts";
 import type { LiveRead } from "./reserve/pending.ts";

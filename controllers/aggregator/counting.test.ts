@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { formatMs } from "../../shared/decide/time.ts";
 import type { CellStatus } from "../../shared/schema/podprotector.ts";
-import { AggregatorRig, counted, HEARTBEAT_MS } from "../../test/support/aggregator-harness.ts";
+import { AggregatorRig, counted, HEARTBEAT_MS } from "../../test/support/aggregator/aggregator-harness.ts";
 
 /** Of an aggregator that lives at this time. */
 function otherCell(nowMs: number): CellStatus {

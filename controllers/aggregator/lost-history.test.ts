@@ -1,6 +1,11 @@
 import { describe, expect, test } from "vitest";
 import type { Aggregation, PodProtector } from "../../shared/schema/podprotector.ts";
-import { type AggregatorRig, counted, HEARTBEAT_MS, SETTLE_MS } from "../../test/support/aggregator-harness.ts";
+import {
+  type AggregatorRig,
+  counted,
+  HEARTBEAT_MS,
+  SETTLE_MS,
+} from "../../test/support/aggregator/aggregator-harness.ts";
 
 describe("lost history", () => {
   test("a position that is newer than the snapshot is not overwritten while the stream may only lag", async () => {

@@ -1,5 +1,11 @@
 import { describe, expect, test } from "vitest";
-import { AggregatorRig, bucket, counted, SETTLE_MS, weights } from "../../test/support/aggregator-harness.ts";
+import {
+  AggregatorRig,
+  bucket,
+  counted,
+  SETTLE_MS,
+  weights,
+} from "../../test/support/aggregator/aggregator-harness.ts";
 
 describe("settling", () => {
   test("R1: the reservation of a pod that is deleted goes with the count, in one write", async () => {

@@ -6,7 +6,7 @@ import {
   HEARTBEAT_MS,
   SETTLE_MS,
   weights,
-} from "../../test/support/aggregator-harness.ts";
+} from "../../test/support/aggregator/aggregator-harness.ts";
 
 describe("writing", () => {
   test("after a conflict what is stored is read, and the write follows at once", async () => {

@@ -9,7 +9,7 @@ import {
 import { ApiClient } from "../../shared/kube/client/api-client.ts";
 import type { ApiRequest, ApiResponse, Transport } from "../../shared/kube/client/transport.ts";
 import { ROTATE_CA_ANNOTATION } from "../../shared/schema/annotations.ts";
-import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { type CertificateEvent, CertificateKeeper } from "./keeper.ts";
 import { AUTHORITY_SECRET, parseStored, SERVING_SECRET, type StoredObject } from "./objects.ts";
 

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { GENERATOR_FINALIZER } from "../../shared/schema/annotations.ts";
 import { makeCell, makeProtector } from "../../test/support/decide/fixtures.ts";
-import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { COMMANDS, runCommandLine } from "./cli.ts";
 import type { Command } from "./command.ts";
 import { ProgressLine, type Terminal } from "./progress.ts";

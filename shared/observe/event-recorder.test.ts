@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { type ApiRequest, type ApiResponse, type Transport, TransportError } from "../kube/client/transport.ts";
 import { sleep } from "../runtime/clock.ts";
 import { type EventOutcome, EventRecorder, type ObjectReference } from "./event-recorder.ts";

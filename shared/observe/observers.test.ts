@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { DONE, failed, later } from "../runtime/reconcile.ts";
 import { WorkQueue } from "../runtime/work-queue.ts";
 import { observeClocks } from "./clock-observer.ts";

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { ProtectorStore } from "../../test/support/protector-store.ts";
-import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { disruption, pod, protector, quietObserver, unready } from "../../test/support/webhook/fixtures.ts";
+import { ProtectorStore } from "../../test/support/webhook/protector-store.ts";
 import type { OwnerAnswer, OwnerQuestion } from "../../webhook/probe/owner.ts";
 import { Nonces } from "../../webhook/reserve/nonces.ts";
 import type { LiveRead } from "../../webhook/reserve/pending.ts";

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import type { ApiResult } from "../kube/client/api-result.ts";
 import { GENERATOR_FINALIZER, RELEASED_ANNOTATION, RESTORED_ANNOTATION } from "../schema/annotations.ts";
 import type { PodProtector } from "../schema/podprotector.ts";

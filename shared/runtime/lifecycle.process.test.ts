@@ -21,7 +21,7 @@ interface Running {
 function start(...args: string[]): Running {
   const child = spawn(
     process.execPath,
-    [join(import.meta.dirname, "../../test/support/lifecycle-process.ts"), ...args],
+    [join(import.meta.dirname, "../../test/support/runtime/lifecycle-process.ts"), ...args],
     {
       stdio: ["ignore", "pipe", "inherit"],
     },

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { sleep } from "./clock.ts";
 import { Lifecycle, type LifecycleEvent, type Part, type StopSignal } from "./lifecycle.ts";
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { sleep } from "./clock.ts";
 import { DONE, failed, later, type ReconcileOutcome, type ReconcileWorkerOptions, runWorkers } from "./reconcile.ts";
 import { WorkQueue } from "./work-queue.ts";

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { type ProcessPorts, VirtualTime } from "../../test/support/virtual-ports.ts";
+import { type ProcessPorts, VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { StallDetector } from "./stall-detector.ts";
 
 const LEAST_MS = 1_000;

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { type QueueEvent, type QueueOptions, WorkQueue } from "./work-queue.ts";
 
 function queueOf(options: Partial<QueueOptions> = {}): { queue: WorkQueue; time: VirtualTime; events: QueueEvent[] } {

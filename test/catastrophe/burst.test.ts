@@ -6,10 +6,10 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
 import type { ClusterOptions } from "../../scripts/control-plane/cluster.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
-import { OtherWebhook } from "../support/other-webhook.ts";
-import { createReadyPods, eachAtMost } from "../support/pods.ts";
-import { createProtector, waitUntilSettled } from "../support/protectors.ts";
-import { REPORT_ENVIRONMENT, reported } from "../support/report.ts";
+import { OtherWebhook } from "../support/cluster/other-webhook.ts";
+import { createReadyPods, eachAtMost } from "../support/cluster/pods.ts";
+import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
+import { REPORT_ENVIRONMENT, reported } from "../support/cluster/report.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const PODS_PER_CELL = FULL ? 500 : 100;

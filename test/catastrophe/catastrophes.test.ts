@@ -14,7 +14,7 @@ import { Federation, NAMESPACE, OWNER_CRD, ownerCrd, WORKLOAD } from "../../scri
 import { Component } from "../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { root } from "../../scripts/root.ts";
-import { REPORT_ENVIRONMENT, reported } from "../support/report.ts";
+import { REPORT_ENVIRONMENT, reported } from "../support/cluster/report.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const REPLICAS = FULL ? 100 : 10;

@@ -9,9 +9,9 @@ import {
   startAggregator,
   startCluster,
   waitForEntry,
-} from "../support/aggregator-cluster.ts";
-import { createReadyPods, setReady } from "../support/pods.ts";
-import { createProtector } from "../support/protectors.ts";
+} from "../support/cluster/aggregator-cluster.ts";
+import { createReadyPods, setReady } from "../support/cluster/pods.ts";
+import { createProtector } from "../support/cluster/protectors.ts";
 
 const available = (count: number) => (entry: Awaited<ReturnType<typeof entryOf>>) =>
   entry?.aggregation?.availableReplicas === count;

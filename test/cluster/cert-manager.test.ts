@@ -15,7 +15,7 @@ import { applyOverlay, kubelet, SYSTEM, untilTrusted, webhookEndpoints } from ".
 import type { DemoKubelet } from "../../scripts/demo/kubelet.ts";
 import { Balancer } from "../../scripts/environment/balancer.ts";
 import { root } from "../../scripts/root.ts";
-import { DeletionLoad } from "../support/deletion-load.ts";
+import { DeletionLoad } from "../support/cluster/deletion-load.ts";
 
 const WORKERS = 8;
 const RENEWALS = 3;

@@ -17,7 +17,7 @@ import { root } from "../../scripts/root.ts";
 import { splitCertificates } from "../../shared/certificates/ca-bundle.ts";
 import { createCertificateAuthority, issueCertificate } from "../../shared/certificates/x509.ts";
 import { COUNTED_CONDITION, COUNTED_GATE } from "../../shared/schema/annotations.ts";
-import { DeletionLoad } from "../support/deletion-load.ts";
+import { DeletionLoad } from "../support/cluster/deletion-load.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const ROTATIONS = FULL ? 10 : 3;

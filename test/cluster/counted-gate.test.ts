@@ -6,8 +6,8 @@ import { conditionStatus, field, items } from "../../scripts/control-plane/api-c
 import { AvailabilityJudge } from "../../scripts/demo/availability.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { COUNTED_CONDITION, COUNTED_GATE } from "../../shared/schema/annotations.ts";
-import { shellCommand } from "../support/documented.ts";
-import { createProtector, readProtector, waitUntilSettled } from "../support/protectors.ts";
+import { shellCommand } from "../support/cluster/documented.ts";
+import { createProtector, readProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const REPLICAS = FULL ? 100 : 20;

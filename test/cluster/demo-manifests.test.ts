@@ -8,8 +8,8 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { root } from "../../scripts/root.ts";
-import { block } from "../support/documented.ts";
-import { FOREIGN_KINDS, foreignCrd } from "../support/foreign-kinds.ts";
+import { block } from "../support/cluster/documented.ts";
+import { FOREIGN_KINDS, foreignCrd } from "../support/cluster/foreign-kinds.ts";
 
 /** Every overlay is applied to a real kube-apiserver, and what it grants is asked of a real authorizer. */
 

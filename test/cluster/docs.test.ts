@@ -13,8 +13,8 @@ import { ensureBinaries } from "../../scripts/control-plane/binaries.ts";
 import { documentedCommands, goodCodes, harmless, type Stand } from "../../scripts/docs.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { root } from "../../scripts/root.ts";
-import { createReadyPods } from "../support/pods.ts";
-import { createProtector, waitUntilSettled } from "../support/protectors.ts";
+import { createReadyPods } from "../support/cluster/pods.ts";
+import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 
 const NAMESPACE = "shop";
 const NAME = "web";

@@ -6,7 +6,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
-import { type Group, Groups } from "../support/budget-groups.ts";
+import { type Group, Groups } from "../support/generator/budget-groups.ts";
 import {
   generatorTransport,
   installCrd,
@@ -14,7 +14,7 @@ import {
   protectorPath,
   type RunningGenerator,
   startGenerator,
-} from "../support/generator-harness.ts";
+} from "../support/generator/generator-harness.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const BUDGETS = FULL ? 300 : 30;

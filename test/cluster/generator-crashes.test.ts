@@ -6,7 +6,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
-import { type Crash, CrashingTransport } from "../support/crashing-transport.ts";
+import { type Crash, CrashingTransport } from "../support/generator/crashing-transport.ts";
 import {
   eventually,
   GROUP,
@@ -17,7 +17,7 @@ import {
   type RunningGenerator,
   readObject,
   startGenerator,
-} from "../support/generator-harness.ts";
+} from "../support/generator/generator-harness.ts";
 
 let cluster: Cluster;
 let transport: Transport;

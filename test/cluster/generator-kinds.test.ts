@@ -3,7 +3,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { field, items } from "../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
-import { CountingTransport } from "../support/counting-transport.ts";
+import { CountingTransport } from "../support/generator/counting-transport.ts";
 import {
   eventually,
   type GeneratorRigOptions,
@@ -17,7 +17,7 @@ import {
   type RunningGenerator,
   readObject,
   startGenerator,
-} from "../support/generator-harness.ts";
+} from "../support/generator/generator-harness.ts";
 
 const AT_ONCE = process.env.PODSEIDON_TEST_SIZE === "full" ? 5000 : 400;
 const SCALABLE = ["fleet.example.com/v1/workloads"];

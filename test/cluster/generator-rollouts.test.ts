@@ -11,16 +11,16 @@ import type { Transport } from "../../shared/kube/client/transport.ts";
 import { loadClusterAccess } from "../../shared/kube/credentials/kubeconfig.ts";
 import { systemPorts as ports } from "../../shared/runtime/system-ports.ts";
 import { Chance } from "../simulation/random.ts";
-import { AUDITED, readDeletions } from "../support/deletions.ts";
+import { AUDITED, readDeletions } from "../support/cluster/deletions.ts";
 import {
   GROUP,
   PROTECTED,
   protectorPath,
   type RunningGenerator,
   startGenerator,
-} from "../support/generator-harness.ts";
-import { AvailabilityPerApp } from "../support/per-app.ts";
-import { QuotaHistory } from "../support/quota-history.ts";
+} from "../support/generator/generator-harness.ts";
+import { AvailabilityPerApp } from "../support/generator/per-app.ts";
+import { QuotaHistory } from "../support/generator/quota-history.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const DEPLOYMENTS = FULL ? 100 : 8;

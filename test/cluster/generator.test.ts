@@ -8,7 +8,7 @@ import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
 import { systemPorts as ports } from "../../shared/runtime/system-ports.ts";
 import { GENERATOR_FINALIZER } from "../../shared/schema/annotations.ts";
-import { generatorTransport, installGenerator } from "../support/generator-harness.ts";
+import { generatorTransport, installGenerator } from "../support/generator/generator-harness.ts";
 
 /** The generator against a real kube-apiserver, under the permissions that the manifests give it. */
 

@@ -13,10 +13,10 @@ import { applyOverlay, SYSTEM, untilTrusted, webhookEndpoints } from "../../scri
 import { DemoKubelet } from "../../scripts/demo/kubelet.ts";
 import { Balancer } from "../../scripts/environment/balancer.ts";
 import { root } from "../../scripts/root.ts";
-import { writeBuildBase } from "../support/image-bases.ts";
-import { Podman, RUN_BASE } from "../support/podman.ts";
-import { createReadyPods } from "../support/pods.ts";
-import { createProtector, waitUntilSettled } from "../support/protectors.ts";
+import { writeBuildBase } from "../support/cluster/image-bases.ts";
+import { Podman, RUN_BASE } from "../support/cluster/podman.ts";
+import { createReadyPods } from "../support/cluster/pods.ts";
+import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 
 const IMAGE = "localhost/podseidon-test/podseidon";
 const BUILD_BASE = "localhost/podseidon-test/build-base";

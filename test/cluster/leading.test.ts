@@ -7,10 +7,10 @@ import { createHttpsTransport } from "../../shared/kube/client/https-transport.t
 import { loadClusterAccess } from "../../shared/kube/credentials/kubeconfig.ts";
 import { type EventNote, type EventOutcome, EventRecorder } from "../../shared/observe/event-recorder.ts";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
-import { FaultProxy } from "../faults/proxy.ts";
-import { entryOf, startAggregator, startCluster, waitForEntry } from "../support/aggregator-cluster.ts";
-import { createReadyPods } from "../support/pods.ts";
-import { createProtector, readProtector } from "../support/protectors.ts";
+import { FaultProxy } from "../faults/proxy/proxy.ts";
+import { entryOf, startAggregator, startCluster, waitForEntry } from "../support/cluster/aggregator-cluster.ts";
+import { createReadyPods } from "../support/cluster/pods.ts";
+import { createProtector, readProtector } from "../support/cluster/protectors.ts";
 
 const ELECTION = ["--lease-duration=3s", "--renew-deadline=2s", "--retry-period=500ms"];
 /** Nobody waits for this to expire. */

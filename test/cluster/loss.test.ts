@@ -12,8 +12,8 @@ import { AvailabilityJudge } from "../../scripts/demo/availability.ts";
 import { Component } from "../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { root } from "../../scripts/root.ts";
-import { createReadyPods, eachAtMost } from "../support/pods.ts";
-import { REPORT_ENVIRONMENT, reported } from "../support/report.ts";
+import { createReadyPods, eachAtMost } from "../support/cluster/pods.ts";
+import { REPORT_ENVIRONMENT, reported } from "../support/cluster/report.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const PODS = FULL ? 200 : 20;

@@ -16,9 +16,9 @@ import {
   PRE_ACTIVITY_PREFIX,
 } from "../../shared/schema/annotations.ts";
 import { GrpcWire } from "../../webhook/probe/grpc.ts";
-import { AdmissionRig, messageOf, NAMESPACE, protectorsIn, verdictOf } from "../support/admission-harness.ts";
-import { AUDITED, type Deletion, readDeletions } from "../support/deletions.ts";
-import { type ProbeOpinion, ProbeServer } from "../support/probe-server.ts";
+import { AdmissionRig, messageOf, NAMESPACE, protectorsIn, verdictOf } from "../support/cluster/admission-harness.ts";
+import { AUDITED, type Deletion, readDeletions } from "../support/cluster/deletions.ts";
+import { type ProbeOpinion, ProbeServer } from "../support/webhook/probe-server.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const BURST = FULL ? 100 : 20;

@@ -10,16 +10,16 @@ import { KWOK_ANNOTATIONS } from "../../scripts/control-plane/kwok/annotations.t
 import { AvailabilityJudge } from "../../scripts/demo/availability.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
-import { shellCommand } from "../support/documented.ts";
+import { shellCommand } from "../support/cluster/documented.ts";
+import { OtherWebhook } from "../support/cluster/other-webhook.ts";
+import { readProtector, reservationCount, waitUntilSettled } from "../support/cluster/protectors.ts";
 import {
   generatorTransport,
   installCrd,
   installGenerator,
   type RunningGenerator,
   startGenerator,
-} from "../support/generator-harness.ts";
-import { OtherWebhook } from "../support/other-webhook.ts";
-import { readProtector, reservationCount, waitUntilSettled } from "../support/protectors.ts";
+} from "../support/generator/generator-harness.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const REPLICAS = FULL ? 40 : 10;

@@ -9,18 +9,18 @@ import type { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { AvailabilityJudge } from "../../scripts/demo/availability.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
-import { shellCommand } from "../support/documented.ts";
+import { shellCommand } from "../support/cluster/documented.ts";
+import { OtherWebhook } from "../support/cluster/other-webhook.ts";
+import { createReadyPods } from "../support/cluster/pods.ts";
+import { readProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 import {
   generatorTransport,
   installCrd,
   installGenerator,
   type RunningGenerator,
   startGenerator,
-} from "../support/generator-harness.ts";
-import { OtherWebhook } from "../support/other-webhook.ts";
-import { createReadyPods } from "../support/pods.ts";
-import { ProbeServer } from "../support/probe-server.ts";
-import { readProtector, waitUntilSettled } from "../support/protectors.ts";
+} from "../support/generator/generator-harness.ts";
+import { ProbeServer } from "../support/webhook/probe-server.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const PER_CLUSTER = FULL ? 100 : 20;

@@ -5,8 +5,8 @@ import { field } from "../../scripts/control-plane/api-client.ts";
 import { oldestBinaries, oldestKubernetes } from "../../scripts/control-plane/oldest.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { root } from "../../scripts/root.ts";
-import { createReadyPods } from "../support/pods.ts";
-import { createProtector, waitUntilSettled } from "../support/protectors.ts";
+import { createReadyPods } from "../support/cluster/pods.ts";
+import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 
 const PODS = 5;
 const MIN_AVAILABLE = 3;

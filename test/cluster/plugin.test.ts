@@ -9,8 +9,8 @@ import { Component } from "../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { metricsOf } from "../../scripts/monitoring.ts";
 import { root } from "../../scripts/root.ts";
-import { setReady } from "../support/pods.ts";
-import { readProtector, reservationCount } from "../support/protectors.ts";
+import { setReady } from "../support/cluster/pods.ts";
+import { readProtector, reservationCount } from "../support/cluster/protectors.ts";
 
 const NAMESPACE = "shop";
 const NAME = "deployment-web";

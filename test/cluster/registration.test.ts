@@ -10,8 +10,8 @@ import { field } from "../../scripts/control-plane/api-client.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { registrations } from "../../scripts/environment/webhook-configuration.ts";
 import { root } from "../../scripts/root.ts";
-import { createReadyPods } from "../support/pods.ts";
-import { createProtector, waitUntilSettled } from "../support/protectors.ts";
+import { createReadyPods } from "../support/cluster/pods.ts";
+import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 
 const PODS = 3;
 const RESOURCES = ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"] as const;

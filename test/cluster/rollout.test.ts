@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { deploy, drain, roll } from "../../scripts/bench/rollout.ts";
 import { items } from "../../scripts/control-plane/api-client.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
-import { readProtector, waitUntilSettled } from "../support/protectors.ts";
+import { readProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const REPLICAS = FULL ? 200 : 40;

@@ -7,8 +7,8 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { parsePodProtector } from "../../shared/schema/parse-podprotector.ts";
-import { createReadyPods } from "../support/pods.ts";
-import { createProtector, reservationCount, waitUntilSettled } from "../support/protectors.ts";
+import { createReadyPods } from "../support/cluster/pods.ts";
+import { createProtector, reservationCount, waitUntilSettled } from "../support/cluster/protectors.ts";
 
 const CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/podprotectors.podseidon.kubewharf.io";
 const PROTECTOR = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/default/podprotectors/web";

@@ -5,8 +5,8 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type ApiAnswer, field } from "../../scripts/control-plane/api-client.ts";
 import { registrations } from "../../scripts/environment/webhook-configuration.ts";
 import { startWebhook, type WebhookReplica } from "../../scripts/environment/webhook-process.ts";
-import { AdmissionRig, CELL, messageOf, NAMESPACE, verdictOf } from "../support/admission-harness.ts";
-import { reservationCount } from "../support/protectors.ts";
+import { AdmissionRig, CELL, messageOf, NAMESPACE, verdictOf } from "../support/cluster/admission-harness.ts";
+import { reservationCount } from "../support/cluster/protectors.ts";
 
 let rig: AdmissionRig;
 

@@ -8,7 +8,7 @@ import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { Component, servingFiles } from "../../scripts/environment/component.ts";
 import { registrations } from "../../scripts/environment/webhook-configuration.ts";
 import { startWebhook, type WebhookReplica } from "../../scripts/environment/webhook-process.ts";
-import { AdmissionRig, CELL, messageOf, NAMESPACE, verdictOf } from "../support/admission-harness.ts";
+import { AdmissionRig, CELL, messageOf, NAMESPACE, verdictOf } from "../support/cluster/admission-harness.ts";
 
 /** A second core cluster: the one that fails. The first one, which is the cell too, stays. */
 let second: Cluster;

@@ -1,6 +1,6 @@
 /** The rows of the admission table (design 6) that are one request against one protector. */
 import type { ApiAnswer } from "../../scripts/control-plane/api-client.ts";
-import type { AdmissionRig, PodSetting } from "../support/admission-harness.ts";
+import type { AdmissionRig, PodSetting } from "../support/cluster/admission-harness.ts";
 
 export interface AdmissionCase {
   readonly app: string;

@@ -2,7 +2,14 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type ApiAnswer, field } from "../../scripts/control-plane/api-client.ts";
 import { specHash } from "../../shared/decide/availability/spec-facts.ts";
-import { AdmissionRig, CELL, messageOf, NAMESPACE, type PodSetting, verdictOf } from "../support/admission-harness.ts";
+import {
+  AdmissionRig,
+  CELL,
+  messageOf,
+  NAMESPACE,
+  type PodSetting,
+  verdictOf,
+} from "../support/cluster/admission-harness.ts";
 import { type AdmissionCase, allow, denial, type Expected, FORCE, ROWS, unready } from "./admission-table.ts";
 
 let rig: AdmissionRig;

@@ -2,15 +2,15 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
-import { OtherWebhook } from "../support/other-webhook.ts";
-import { createReadyPods } from "../support/pods.ts";
+import { OtherWebhook } from "../support/cluster/other-webhook.ts";
+import { createReadyPods } from "../support/cluster/pods.ts";
 import {
   availableReplicas,
   createProtector,
   readProtector,
   reservationCount,
   waitUntilSettled,
-} from "../support/protectors.ts";
+} from "../support/cluster/protectors.ts";
 
 const SETTLED_WITHIN_MS = 60_000;
 const PODS = "/api/v1/namespaces/default/pods";

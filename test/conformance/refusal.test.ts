@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { deploy } from "../../scripts/bench/rollout.ts";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
-import { waitUntilSettled } from "../support/protectors.ts";
+import { waitUntilSettled } from "../support/cluster/protectors.ts";
 
 const REPLICAS = 4;
 /** `deploy` promises three quarters. */

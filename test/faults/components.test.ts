@@ -9,10 +9,10 @@ import { setTimeout as delay } from "node:timers/promises";
 import { afterAll, beforeAll, describe, test } from "vitest";
 import type { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { root } from "../../scripts/root.ts";
-import { eachAtMost } from "../support/pods.ts";
-import { printTable } from "./component-evidence.ts";
-import { type ComponentFault, ComponentHarness } from "./component-harness.ts";
-import type { ComponentLink } from "./component-links.ts";
+import { eachAtMost } from "../support/cluster/pods.ts";
+import { printTable } from "./components/component-evidence.ts";
+import { type ComponentFault, ComponentHarness } from "./components/component-harness.ts";
+import type { ComponentLink } from "./components/component-links.ts";
 import { holdSeat, REFUSAL, refuseAccounts } from "./flow-control.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";

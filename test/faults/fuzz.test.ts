@@ -12,10 +12,10 @@ import { reservePort } from "../../scripts/control-plane/ports.ts";
 import { Component } from "../../scripts/environment/component.ts";
 import { createCertificateAuthority, issueCertificate } from "../../shared/certificates/x509.ts";
 import type { Randomness } from "../../shared/runtime/clock.ts";
-import { type HostileJson, hostile, hostileText, PRIVATE_TEXT } from "../support/hostile.ts";
-import { goodPod, HostileServer } from "../support/hostile-server.ts";
-import { eachAtMost } from "../support/pods.ts";
-import { seededRandomness } from "../support/virtual-ports.ts";
+import { eachAtMost } from "../support/cluster/pods.ts";
+import { seededRandomness } from "../support/runtime/virtual-ports.ts";
+import { type HostileJson, hostile, hostileText, PRIVATE_TEXT } from "./hostile/hostile-objects.ts";
+import { goodPod, HostileServer } from "./hostile/hostile-server.ts";
 
 const REVIEWS = process.env.PODSEIDON_TEST_SIZE === "full" ? 10_000 : 1_000;
 const SEED = Number(process.env.PODSEIDON_SEED ?? 1);

@@ -3,10 +3,10 @@ import { setTimeout as delay } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { createCertificateAuthority, issueCertificate } from "../../shared/certificates/x509.ts";
-import { Churn } from "./churn.ts";
 import { faultRow, printFaultTable } from "./fault-table.ts";
-import { FaultProxy } from "./proxy.ts";
-import { StreamRig, tokenCredentials, wrongPositions } from "./stream-harness.ts";
+import { FaultProxy } from "./proxy/proxy.ts";
+import { Churn } from "./streams/churn.ts";
+import { StreamRig, tokenCredentials, wrongPositions } from "./streams/stream-harness.ts";
 
 /**
  * One list-watch of ConfigMaps that are changed all the time, over a hostile network and a server that fails, never restarted.

@@ -4,8 +4,8 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { ClusterClient } from "../../scripts/control-plane/api-client.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import type { WebhookReplica } from "../../scripts/environment/webhook-process.ts";
-import { createReadyPods } from "../support/pods.ts";
-import { createProtector, waitUntilSettled } from "../support/protectors.ts";
+import { createReadyPods } from "../support/cluster/pods.ts";
+import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const ROUNDS = FULL ? 5 : 1;

@@ -7,7 +7,7 @@ import { ClusterClient, field } from "../../scripts/control-plane/api-client.ts"
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { CredentialFile } from "../../shared/kube/credentials/credential-file.ts";
 import { REFUSAL, refuseAccounts } from "./flow-control.ts";
-import { StreamRig, tokenCredentials } from "./stream-harness.ts";
+import { StreamRig, tokenCredentials } from "./streams/stream-harness.ts";
 
 /** What a healthy network and a healthy server can still answer: 401, 403, 404, 429. No process is restarted. */
 

@@ -7,7 +7,7 @@ import { ShardedReflector } from "../../shared/kube/informer/sharded-reflector.t
 import { offersShards } from "../../shared/kube/informer/shards.ts";
 import { isRawObject } from "../../shared/kube/stream/raw-object.ts";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
-import { Churn, quorumState } from "./churn.ts";
+import { Churn, quorumState } from "./streams/churn.ts";
 
 /** Streams that the server shards (KEP-5866), against a server that does and one that does not. */
 

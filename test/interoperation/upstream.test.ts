@@ -14,8 +14,8 @@ import { Balancer } from "../../scripts/environment/balancer.ts";
 import { Component } from "../../scripts/environment/component.ts";
 import { registrations } from "../../scripts/environment/webhook-configuration.ts";
 import { startWebhook } from "../../scripts/environment/webhook-process.ts";
-import { createReadyPods, eachAtMost } from "../support/pods.ts";
-import { createProtector, waitUntilSettled } from "../support/protectors.ts";
+import { createReadyPods, eachAtMost } from "../support/cluster/pods.ts";
+import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 
 const work = mkdtempSync(join(tmpdir(), "podseidon-peers-"));
 const upstreamWebhook = unpackPeer(peersDirectory(undefined), "podseidon-webhook", work);

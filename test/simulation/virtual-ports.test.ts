@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { sleep } from "../../shared/runtime/clock.ts";
-import { VirtualTime } from "../support/virtual-ports.ts";
+import { VirtualTime } from "../support/runtime/virtual-ports.ts";
 
 describe("virtual time", () => {
   it("fires timers by time, then in the order they were set", async () => {

@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { createCertificateAuthority, issueCertificate } from "../../shared/certificates/x509.ts";
-import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { watchServingCertificate } from "./certificate-reload.ts";
 import { readServingCertificate, type ServingCertificate } from "./serving-certificate.ts";
 

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { createConnection, type Socket } from "node:net";
 import { connect } from "node:tls";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { authority, certificate } from "../../test/support/serving-certificate.ts";
+import { authority, certificate } from "../../test/support/webhook/loopback-certificate.ts";
 import { type HttpReply, WebhookServer } from "./server.ts";
 
 const REVIEW =

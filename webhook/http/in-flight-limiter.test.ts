@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { connect, type TLSSocket } from "node:tls";
 import { afterEach, expect, test } from "vitest";
-import { authority, certificate } from "../../test/support/serving-certificate.ts";
+import { authority, certificate } from "../../test/support/webhook/loopback-certificate.ts";
 import { CHUNK_BYTES, MAX_BODY_BYTES, MAX_CONNECTIONS, MAX_REVIEW_BYTES } from "../limits.ts";
 import type { InFlightLimits } from "./in-flight-limiter.ts";
 import { type CallHandler, WebhookServer } from "./server.ts";

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { setImmediate as turn } from "node:timers/promises";
 import { connect, type TLSSocket } from "node:tls";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { authority, certificate } from "../../test/support/serving-certificate.ts";
+import { authority, certificate } from "../../test/support/webhook/loopback-certificate.ts";
 import { BODY_TICKS, HEADERS_TICKS, NODE_LIMITS } from "../limits.ts";
 import { WebhookServer } from "./server.ts";
 

@@ -2,9 +2,9 @@
 import { describe, expect, test } from "vitest";
 import { SOURCE_KIND_LABEL, SOURCE_NAME_LABEL } from "../../shared/schema/annotations.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
-import { ProtectorStore } from "../../test/support/protector-store.ts";
-import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { disruption, noncesOf, pod, protector, quietObserver, unready } from "../../test/support/webhook/fixtures.ts";
+import { ProtectorStore } from "../../test/support/webhook/protector-store.ts";
 import { Nonces } from "../reserve/nonces.ts";
 import type { LiveRead } from "../reserve/pending.ts";
 import { type Disruption, Pipeline, type ProtectorMatch, type Verdict } from "../reserve/pipeline.ts";

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { FAILURES_TO_OPEN } from "./circuit-breaker.ts";
 import type { ProbeReply } from "./message.ts";
 import type { OwnerAnswer, OwnerQuestion } from "./owner.ts";

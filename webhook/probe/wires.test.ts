@@ -1,6 +1,6 @@
 /** Both wires against a server on real sockets: the contract, and every way to answer something else. */
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { ProbeServer, type Said } from "../../test/support/probe-server.ts";
+import { ProbeServer, type Said } from "../../test/support/webhook/probe-server.ts";
 import { GrpcWire } from "./grpc.ts";
 import { HttpWire } from "./http.ts";
 import { decodeReply, encodeRequest, type ProbeReply, parseReplyJson } from "./message.ts";

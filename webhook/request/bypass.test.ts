@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { ApiResult } from "../../shared/kube/client/api-result.ts";
 import { FORCE_DELETE_ANNOTATION } from "../../shared/schema/annotations.ts";
-import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { pod } from "../../test/support/webhook/fixtures.ts";
 import type { User } from "./admission-request.ts";
 import { type BypassContext, judgeBypass, readClaim } from "./bypass.ts";

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { seededRandomness } from "../../test/support/virtual-ports.ts";
+import { seededRandomness } from "../../test/support/runtime/virtual-ports.ts";
 import { protector } from "../../test/support/webhook/fixtures.ts";
 import { Nonces, UNKNOWN_WRITER, writerOf } from "./nonces.ts";
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { OUTAGE_MIN_MS, RECOVERY_MS } from "../limits.ts";
 import { OutageDetector } from "./outage-detector.ts";
 

@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
-import { ProtectorStore } from "../../test/support/protector-store.ts";
-import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { disruption, noncesOf, pod, protector, quietObserver, unready } from "../../test/support/webhook/fixtures.ts";
+import { ProtectorStore } from "../../test/support/webhook/protector-store.ts";
 import { Nonces } from "./nonces.ts";
 import { type Disruption, Pipeline, type ProtectorLookup, type Verdict } from "./pipeline.ts";
 import { ProtectorWriter } from "./protector-writer.ts";

@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
-import { ProtectorStore } from "../../test/support/protector-store.ts";
-import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { noncesOf, protector } from "../../test/support/webhook/fixtures.ts";
-import { ask, many, slotOn } from "../../test/support/writer-harness.ts";
+import { ProtectorStore } from "../../test/support/webhook/protector-store.ts";
+import { ask, many, slotOn } from "../../test/support/webhook/writer-harness.ts";
 import { Nonces } from "./nonces.ts";
 import type { ProtectorOutcome } from "./pending.ts";
 

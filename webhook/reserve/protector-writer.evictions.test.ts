@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { pod, unready } from "../../test/support/webhook/fixtures.ts";
-import { type Asked, ask, type Setup, setup } from "../../test/support/writer-harness.ts";
+import { type Asked, ask, type Setup, setup } from "../../test/support/webhook/writer-harness.ts";
 import type { LiveRead } from "./pending.ts";
 
 describe("the eviction of a pod that is not available", () => {

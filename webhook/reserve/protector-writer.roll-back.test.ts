@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { noncesOf, pod, quietObserver } from "../../test/support/webhook/fixtures.ts";
-import { ask, type Setup, setup, slotOn } from "../../test/support/writer-harness.ts";
+import { ask, type Setup, setup, slotOn } from "../../test/support/webhook/writer-harness.ts";
 import type { ProtectorOutcome } from "./pending.ts";
 
 describe("a roll-back", () => {

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { noncesOf, pod, unready } from "../../test/support/webhook/fixtures.ts";
-import { ask, many, setup, tally } from "../../test/support/writer-harness.ts";
+import { ask, many, setup, tally } from "../../test/support/webhook/writer-harness.ts";
 
 describe("one request", () => {
   test("is admitted by one write, without a wait", async () => {

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import type { WriteFault } from "../../test/support/protector-store.ts";
 import { noncesOf, pod } from "../../test/support/webhook/fixtures.ts";
-import { ask, setup, tally, WATCH_LAG_MS } from "../../test/support/writer-harness.ts";
+import type { WriteFault } from "../../test/support/webhook/protector-store.ts";
+import { ask, setup, tally, WATCH_LAG_MS } from "../../test/support/webhook/writer-harness.ts";
 
 describe("a conflict", () => {
   test("is read and decided again at once", async () => {

@@ -1,7 +1,7 @@
 import { beforeEach, expect, test } from "vitest";
 import type { Transport } from "../../shared/kube/client/transport.ts";
 import type { EventOutcome } from "../../shared/observe/event-outcomes.ts";
-import { VirtualTime } from "../../test/support/virtual-ports.ts";
+import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import type { AdmissionOutcome, AdmissionRecord } from "../handler.ts";
 import type { Blocker } from "./deny-response.ts";
 import { DisruptionEvents } from "./disruption-events.ts";

@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import type { InformerHandler } from "../../../shared/kube/informer/informer.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
-import { HandCell, HandCore } from "../../../test/support/hand-cluster.ts";
-import { VirtualTime } from "../../../test/support/virtual-ports.ts";
+import { HandCell, HandCore } from "../../../test/support/aggregator/hand-cluster.ts";
+import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { Membership } from "./membership.ts";
 import type { TrackedProtector } from "./tracked-protector.ts";
 

@@ -8,8 +8,8 @@ import {
 } from "../../../shared/certificates/ca-bundle.ts";
 import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { ApiRequest, ApiResponse, ApiStream, Transport } from "../../../shared/kube/client/transport.ts";
-import { ScriptedStream } from "../../../test/support/scripted-transport.ts";
-import { VirtualTime } from "../../../test/support/virtual-ports.ts";
+import { ScriptedStream } from "../../../test/support/kube/scripted-transport.ts";
+import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { encodeCaBundle } from "./ca-bundle-patch.ts";
 import { CaInjector, type CaInjectorEvent } from "./ca-injector.ts";
 

@@ -3,7 +3,7 @@ import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { ApiRequest, ApiResponse, Transport } from "../../../shared/kube/client/transport.ts";
 import { parsePodProtector } from "../../../shared/schema/parse-podprotector.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
-import { VirtualTime } from "../../../test/support/virtual-ports.ts";
+import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { Resolver } from "../budgets/resolve.ts";
 import { Workloads } from "../budgets/workloads.ts";
 import { Discovery } from "../sources/discovery.ts";

@@ -1,8 +1,8 @@
 import { afterEach, describe, expect, test } from "vitest";
 import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { ApiRequest, ApiResponse, ApiStream, Transport } from "../../../shared/kube/client/transport.ts";
-import { ScriptedStream } from "../../../test/support/scripted-transport.ts";
-import { VirtualTime } from "../../../test/support/virtual-ports.ts";
+import { ScriptedStream } from "../../../test/support/kube/scripted-transport.ts";
+import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { Discovery } from "./discovery.ts";
 import { KindWatch } from "./kind-watch.ts";
 import { plugins } from "./plugins/all.ts";

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { ElectionHarness, LEASE, OK } from "../../../test/support/election.ts";
-import type { LinkFault } from "../../../test/support/lease-server.ts";
+import { ElectionHarness, LEASE, OK } from "../../../test/support/kube/election.ts";
+import type { LinkFault } from "../../../test/support/kube/lease-server.ts";
 import { sleep } from "../../runtime/clock.ts";
 
 describe("leader election: taking the lease", () => {

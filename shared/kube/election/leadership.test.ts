@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { ElectionHarness, LEASE, OK } from "../../../test/support/election.ts";
-import type { LinkFault } from "../../../test/support/lease-server.ts";
+import { ElectionHarness, LEASE, OK } from "../../../test/support/kube/election.ts";
+import type { LinkFault } from "../../../test/support/kube/lease-server.ts";
 import { sleep } from "../../runtime/clock.ts";
 
 describe("leader election: losing the lease", () => {

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { page, ScriptedTransport, statusAnswer } from "../../../test/support/scripted-transport.ts";
-import { VirtualTime } from "../../../test/support/virtual-ports.ts";
+import { page, ScriptedTransport, statusAnswer } from "../../../test/support/kube/scripted-transport.ts";
+import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { QuorumCheck } from "./quorum-check.ts";
 
 class Rig {

@@ -1,7 +1,7 @@
 /** Whether a stream is resumed where it ended or everything is listed anew: after an outage, and after a standstill of the process. */
 import { describe, expect, test } from "vitest";
-import { raw, rig } from "../../../test/support/reflector-harness.ts";
-import { page, ScriptedStream, statusAnswer } from "../../../test/support/scripted-transport.ts";
+import { raw, rig } from "../../../test/support/kube/reflector-harness.ts";
+import { page, ScriptedStream, statusAnswer } from "../../../test/support/kube/scripted-transport.ts";
 
 const list = "LIST limit=250&resourceVersion=10&resourceVersionMatch=NotOlderThan";
 const resumed = "WATCH resourceVersion=10";

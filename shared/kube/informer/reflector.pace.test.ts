@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { raw, rig } from "../../../test/support/reflector-harness.ts";
-import { page, ScriptedStream, statusAnswer } from "../../../test/support/scripted-transport.ts";
+import { raw, rig } from "../../../test/support/kube/reflector-harness.ts";
+import { page, ScriptedStream, statusAnswer } from "../../../test/support/kube/scripted-transport.ts";
 
 describe("pace", () => {
   test.each([

@@ -1,7 +1,7 @@
 /** Servers whose history is not the one that is known: how that is noticed, and that everything is then taken anew. */
 import { describe, expect, test } from "vitest";
-import { raw, rig } from "../../../test/support/reflector-harness.ts";
-import { page, ScriptedStream, statusAnswer } from "../../../test/support/scripted-transport.ts";
+import { raw, rig } from "../../../test/support/kube/reflector-harness.ts";
+import { page, ScriptedStream, statusAnswer } from "../../../test/support/kube/scripted-transport.ts";
 
 describe("a server whose versions went back (restored from a snapshot)", () => {
   test("is noticed by the confirming LIST while the stream is silent; everything is taken anew and reported", async () => {

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { EXPIRED, parseThing, raw, rig } from "../../../test/support/reflector-harness.ts";
-import { ScriptedStream, statusAnswer } from "../../../test/support/scripted-transport.ts";
-import { VirtualTime } from "../../../test/support/virtual-ports.ts";
+import { EXPIRED, parseThing, raw, rig } from "../../../test/support/kube/reflector-harness.ts";
+import { ScriptedStream, statusAnswer } from "../../../test/support/kube/scripted-transport.ts";
+import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 
 describe("streams", () => {
   test("events change the store and the position in order; a bookmark moves the position alone", async () => {

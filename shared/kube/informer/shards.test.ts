@@ -1,6 +1,11 @@
 import { afterEach, describe, expect, test } from "vitest";
-import { page, ScriptedStream, ScriptedTransport, statusAnswer } from "../../../test/support/scripted-transport.ts";
-import { VirtualTime } from "../../../test/support/virtual-ports.ts";
+import {
+  page,
+  ScriptedStream,
+  ScriptedTransport,
+  statusAnswer,
+} from "../../../test/support/kube/scripted-transport.ts";
+import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import type { ApiRequest } from "../client/transport.ts";
 import { ShardedReflector } from "./sharded-reflector.ts";
 import { checkShardCount, shardOf, shardSelector } from "./shards.ts";

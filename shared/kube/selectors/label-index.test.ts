@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { anyLabels, anySelector } from "../../../test/support/selector-arbitraries.ts";
+import { anyLabels, anySelector } from "../../../test/support/kube/selector-arbitraries.ts";
 import { compileSelector } from "../../decide/availability/selector.ts";
 import type { LabelSelector } from "../../schema/podprotector.ts";
 import { LabelIndex, type Labelled } from "./label-index.ts";

@@ -1,7 +1,7 @@
 /** When the pages of a list are asked for, seen from a transport that a test drives by hand. */
 import { expect, test } from "vitest";
-import { raw, type Thing } from "../../../test/support/reflector-harness.ts";
-import { VirtualTime } from "../../../test/support/virtual-ports.ts";
+import { raw, type Thing } from "../../../test/support/kube/reflector-harness.ts";
+import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import type { ApiRequest, ApiResponse, Transport } from "../client/transport.ts";
 import { type Listed, listAll } from "./list.ts";
 

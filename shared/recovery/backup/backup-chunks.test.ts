@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { ConfigMaps } from "../../../test/support/config-maps.ts";
+import { ConfigMaps } from "../../../test/support/aggregator/config-maps.ts";
 import type { PodProtector } from "../../schema/podprotector.ts";
 import { BackupChunks } from "./backup-chunks.ts";
 import {

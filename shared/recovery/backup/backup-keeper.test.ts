@@ -1,9 +1,9 @@
 import { afterEach, describe, expect, test } from "vitest";
 import { Membership } from "../../../controllers/aggregator/counting/membership.ts";
-import { ConfigMaps } from "../../../test/support/config-maps.ts";
-import { HandCell, HandCore } from "../../../test/support/hand-cluster.ts";
-import { page, ScriptedStream, ScriptedTransport } from "../../../test/support/scripted-transport.ts";
-import { VirtualTime } from "../../../test/support/virtual-ports.ts";
+import { ConfigMaps } from "../../../test/support/aggregator/config-maps.ts";
+import { HandCell, HandCore } from "../../../test/support/aggregator/hand-cluster.ts";
+import { page, ScriptedStream, ScriptedTransport } from "../../../test/support/kube/scripted-transport.ts";
+import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { GENERATOR_FINALIZER } from "../../schema/annotations.ts";
 import type { PodProtector } from "../../schema/podprotector.ts";
 import { ReleaseRegister } from "../register/release-register.ts";

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { VirtualTime } from "../../../test/support/virtual-ports.ts";
+import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { protector } from "../../../test/support/webhook/fixtures.ts";
 import type { Transport } from "../../kube/client/transport.ts";
 import { encodeBackup, VERSIONS_KEY } from "./backup-format.ts";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { ConfigMaps } from "../../../test/support/config-maps.ts";
-import { VirtualTime } from "../../../test/support/virtual-ports.ts";
+import { ConfigMaps } from "../../../test/support/aggregator/config-maps.ts";
+import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import type { ConfigMap } from "../../schema/config-map.ts";
 import { ACKNOWLEDGEMENTS, MAX_SEGMENTS, SEGMENT_ENTRIES } from "./register-format.ts";
 import { isOver, RegisterWriter } from "./register-writer.ts";

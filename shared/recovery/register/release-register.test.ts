@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { page, ScriptedStream, ScriptedTransport } from "../../../test/support/scripted-transport.ts";
-import { VirtualTime } from "../../../test/support/virtual-ports.ts";
+import { page, ScriptedStream, ScriptedTransport } from "../../../test/support/kube/scripted-transport.ts";
+import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { RELEASED_ANNOTATION } from "../../schema/annotations.ts";
 import type { PodProtector } from "../../schema/podprotector.ts";
 import { ReleaseRegister } from "./release-register.ts";

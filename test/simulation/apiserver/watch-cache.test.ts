@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { VirtualTime } from "../../support/virtual-ports.ts";
+import { VirtualTime } from "../../support/runtime/virtual-ports.ts";
 import { Etcd } from "./etcd.ts";
 import { WatchCache } from "./watch-cache.ts";
 

@@ -1,5 +1,5 @@
 /** The API server model behind the contract's port, under virtual time. */
-import { VirtualTime } from "../../support/virtual-ports.ts";
+import { VirtualTime } from "../../support/runtime/virtual-ports.ts";
 import { Etcd } from "../apiserver/etcd.ts";
 import { record } from "../apiserver/objects.ts";
 import { parsePath } from "../apiserver/resources.ts";

@@ -10,7 +10,7 @@ import type { WatchEvent } from "../../../shared/kube/stream/watch-event.ts";
 import type { BackupKeeper } from "../../../shared/recovery/backup/backup-keeper.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
-import type { ProcessPorts } from "../../support/virtual-ports.ts";
+import type { ProcessPorts } from "../../support/runtime/virtual-ports.ts";
 import type { SimulatedLink } from "../apiserver/link.ts";
 import { outliveOf } from "./backup-node.ts";
 import type { Coverage } from "./coverage.ts";

@@ -6,7 +6,7 @@ import { deploymentPlugin } from "../../../controllers/generator/sources/plugins
 import { selection } from "../../../controllers/generator/sources/selection.ts";
 import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { PROTECT_LABEL } from "../../../shared/schema/annotations.ts";
-import type { ProcessPorts } from "../../support/virtual-ports.ts";
+import type { ProcessPorts } from "../../support/runtime/virtual-ports.ts";
 import { OWN_NAMESPACE } from "./rows.ts";
 
 export interface GeneratorNodeOptions {

@@ -1,5 +1,5 @@
 /** The kubelets of one cell: pods start, become ready, flap, fail, and end some time after their deletion. */
-import type { VirtualTime } from "../../support/virtual-ports.ts";
+import type { VirtualTime } from "../../support/runtime/virtual-ports.ts";
 import type { EtcdChange, Json, Stored } from "../apiserver/etcd.ts";
 import { metadataOf, record, text } from "../apiserver/objects.ts";
 import { areGatesOpen, isGated, isTrue } from "../apiserver/pod-conditions.ts";

@@ -4,7 +4,7 @@ import { type Log, silentLog } from "../../../shared/observe/log.ts";
 import { assembleWebhook, type Webhook } from "../../../webhook/assemble.ts";
 import type { AdmissionCall, HttpReply } from "../../../webhook/http/server.ts";
 import type { AskOwner } from "../../../webhook/probe/owner.ts";
-import type { ProcessPorts } from "../../support/virtual-ports.ts";
+import type { ProcessPorts } from "../../support/runtime/virtual-ports.ts";
 import "./preload.ts";
 import type { ReplicaMetrics } from "./replica-metrics.ts";
 

@@ -3,7 +3,7 @@
  * change, or after the next one has come; images can't be pulled for a while, resizes wait for room or never get it. The checks ask
  * here which pods are about to restart.
  */
-import type { VirtualTime } from "../../support/virtual-ports.ts";
+import type { VirtualTime } from "../../support/runtime/virtual-ports.ts";
 import type { EtcdChange, Json, Stored } from "../apiserver/etcd.ts";
 import { metadataOf, record, text } from "../apiserver/objects.ts";
 import type { ApiServer } from "../apiserver/server.ts";

@@ -1,5 +1,5 @@
 /** A workload controller of one cell: keeps a number of pods, under fixed names (as a StatefulSet) or fresh ones. */
-import type { VirtualTime } from "../../support/virtual-ports.ts";
+import type { VirtualTime } from "../../support/runtime/virtual-ports.ts";
 import type { Json } from "../apiserver/etcd.ts";
 import { metadataOf, record } from "../apiserver/objects.ts";
 import type { ApiServer } from "../apiserver/server.ts";

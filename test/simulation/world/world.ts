@@ -4,7 +4,7 @@
  */
 
 import { COUNTED_GATE } from "../../../shared/schema/annotations.ts";
-import { type ProcessPorts, VirtualTime } from "../../support/virtual-ports.ts";
+import { type ProcessPorts, VirtualTime } from "../../support/runtime/virtual-ports.ts";
 import { Etcd, type EtcdChange } from "../apiserver/etcd.ts";
 import { SimulatedLink } from "../apiserver/link.ts";
 import { ApiServer } from "../apiserver/server.ts";

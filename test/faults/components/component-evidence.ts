@@ -1,0 +1,162 @@
+/** What a fault did to a component: what it says in its log, what its proxies saw of it, and the table of all that. */
+import { readFileSync, statSync } from "node:fs";
+import { performance } from "node:perf_hooks";
+import { field } from "../../../scripts/control-plane/api-client.ts";
+import type { Component } from "../../../scripts/environment/component.ts";
+import type { ComponentLink } from "./component-links.ts";
+
+/** The bound that the project promises: of each stream, lease and work item, in the first ten seconds of an outage. */
+export const MAX_REQUESTS = 10;
+const WINDOW_MS = 10_000;
+/** What tells apart two things that a component tries. */
+const SUBJECT = [
+  "source",
+  "resource",
+  "lease",
+  "core",
+  "during",
+  "action",
+  "purpose",
+  "namespace",
+  "name",
+  "protector",
+];
+
+interface Complaint {
+  /** Milliseconds since the fault. */
+  readonly afterMs: number;
+  readonly subject: string;
+  readonly text: string;
+}
+
+/** A moment in a component's life, from which on its log is read. */
+export class EvidenceMark {
+  readonly #component: Component;
+  readonly #offset: number;
+  readonly #atMs = Date.now();
+  readonly pid: number | undefined;
+
+  constructor(component: Component) {
+    this.#component = component;
+    this.#offset = statSync(component.process.logFile).size;
+    this.pid = component.process.pid;
+  }
+
+  get sameProcess(): boolean {
+    return this.pid !== undefined && this.#component.process.pid === this.pid;
+  }
+
+  /** Warnings and errors since. */
+  complaints(): Complaint[] {
+    const text = readFileSync(this.#component.process.logFile).subarray(this.#offset).toString("utf8");
+    return text.split("\n").flatMap((line) => {
+      if (!/"level":"(warn|error)"/.test(line)) return [];
+      const entry: unknown = JSON.parse(line);
+      const subject = [field(entry, "msg"), ...SUBJECT.map((key) => field(entry, key))].filter(isText).join(" ");
+      const error = field(entry, "error", "message") ?? field(entry, "message") ?? field(entry, "error");
+      const said = [field(entry, "msg"), field(entry, "during"), field(entry, "tag") ?? error].filter(isText);
+      const afterMs = Date.parse(String(field(entry, "time"))) - this.#atMs;
+      return [{ afterMs, subject, text: said.join(": ") }];
+    });
+  }
+
+  /** The subjects that failed more often than they may. */
+  storms(): string[] {
+    const counts = new Map<string, number>();
+    for (const { subject, afterMs } of this.complaints())
+      if (afterMs <= WINDOW_MS) counts.set(subject, (counts.get(subject) ?? 0) + 1);
+    return [...counts].filter(([, count]) => count > MAX_REQUESTS).map(([subject, count]) => `${count} x ${subject}`);
+  }
+}
+
+function isText(value: unknown): value is string {
+  return typeof value === "string" && value !== "";
+}
+
+/** What a request belongs to: a stream, its confirmations, a lease, an object; undefined for the later pages of a list. */
+function keyOf(path: string): { readonly key: string; readonly isStream: boolean } | undefined {
+  const [place = "", query = ""] = path.split("?");
+  if (/(^|&)continue=/.test(query)) return undefined;
+  if (/(^|&)limit=1(&|$)/.test(query)) return { key: `confirm ${place}`, isStream: true };
+  const isStream = /(^|&)(watch|limit)=/.test(query);
+  return {
+    key: isStream ? `stream ${place}` : place.replace(/\/status$/, ""),
+    isStream: isStream || /\/leases\//.test(place),
+  };
+}
+
+export interface Traffic {
+  /** Requests by what they belong to. */
+  readonly requests: ReadonlyMap<string, number>;
+  readonly connections: number;
+  /** What went beyond its bound. */
+  readonly storms: readonly string[];
+}
+
+/**
+ * What the proxy of a link saw between `startMs` and the first ten seconds' or the outage's end. Objects are bounded only where the
+ * outage lasts: otherwise the requests are the work that goes on.
+ */
+export function traffic({ proxy }: ComponentLink, startMs: number, endMs: number, isOutage: boolean): Traffic {
+  const untilMs = Math.min(startMs + WINDOW_MS, isOutage ? endMs : performance.now());
+  const requests = new Map<string, number>();
+  const streams = new Set<string>();
+  const keys = new Set<string>();
+  for (const { path, atMs } of proxy.requests) {
+    const found = keyOf(path);
+    if (found === undefined) continue;
+    keys.add(found.key);
+    if (found.isStream) streams.add(found.key);
+    if (atMs >= startMs && atMs < untilMs) requests.set(found.key, (requests.get(found.key) ?? 0) + 1);
+  }
+  const connections = proxy.connections.filter((atMs) => atMs >= startMs && atMs < untilMs).length;
+  const storms = [...requests]
+    .filter(([key, count]) => count > MAX_REQUESTS && (isOutage || (streams.has(key) && !key.startsWith("confirm"))))
+    .map(([key, count]) => `${count} x ${key}`);
+  if (isOutage && connections > MAX_REQUESTS * Math.max(1, keys.size)) storms.push(`${connections} connections`);
+  return { requests, connections, storms };
+}
+
+export interface FaultRow {
+  readonly fault: string;
+  readonly link: string;
+  readonly noticed: Complaint | undefined;
+  readonly recoveredMs: number;
+  readonly traffic: Traffic;
+}
+
+const rows: FaultRow[] = [];
+
+export function row(one: FaultRow): void {
+  rows.push(one);
+}
+
+export function printTable(): void {
+  const seconds = (ms: number): string => `${(ms / 1000).toFixed(2)} s`;
+  const lines = rows.map(({ fault, link, noticed, recoveredMs, traffic: { requests, connections } }) => {
+    const all = [...requests.values()].reduce((sum, count) => sum + count, 0);
+    const [most] = [...requests].sort(([, a], [, b]) => b - a);
+    const seen = most === undefined ? "0" : `${all}; ${most[1]} of ${shortened(most[0])}`;
+    const by = noticed === undefined ? "nothing" : `${brief(noticed.text)} (${seconds(Math.max(0, noticed.afterMs))})`;
+    return `| ${fault} | ${link} | ${by} | ${seconds(recoveredMs)} | ${seen} | ${connections} |`;
+  });
+  const head = [
+    "| fault | connection | noticed by | recovered after its end | requests in 10 s; most of one kind | connections |",
+    "|---|---|---|---|---|---|",
+  ];
+  process.stdout.write(`${[...head, ...lines].join("\n")}\n`);
+}
+
+/** Without the addresses of this run, in one cell of a table. */
+function brief(text: string): string {
+  const plain = text.replaceAll(/[\w.-]+\.fault\.test:\d+/g, "the server").replaceAll("|", "/");
+  return plain.length <= 90 ? plain : `${plain.slice(0, 90)}...`;
+}
+
+/** `stream pods`, `lease podseidon-generator`, `podprotectors/app`. */
+function shortened(key: string): string {
+  const [kind = "", path = key] = key.includes(" ") ? key.split(" ") : ["", key];
+  const parts = path.split("/");
+  const last = /namespaces\/[^/]+\/[^/]+\/[^/]+$/.test(path) ? parts.slice(-2).join("/") : (parts.at(-1) ?? "");
+  return `${kind} ${last}`.trim();
+}

@@ -1,0 +1,346 @@
+/** An installation whose every connection to an apiserver goes through a proxy, and what each connection is good for. */
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { performance } from "node:perf_hooks";
+import { setTimeout as delay } from "node:timers/promises";
+import { expect } from "vitest";
+import { field } from "../../../scripts/control-plane/api-client.ts";
+import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
+import { Component } from "../../../scripts/environment/component.ts";
+import { TestEnvironment } from "../../../scripts/environment/environment.ts";
+import { GROUP, UPDATE_TRIGGER_COUNTER_ANNOTATION, UPDATE_TRIGGER_POD } from "../../../shared/schema/annotations.ts";
+import { setReady } from "../../support/cluster/pods.ts";
+import { createProtector, readProtector } from "../../support/cluster/protectors.ts";
+import { EvidenceMark, row, traffic } from "./component-evidence.ts";
+import { type ComponentLink, Links } from "./component-links.ts";
+import { Truth } from "./component-truth.ts";
+
+const APP = "guarded";
+const NAMESPACE = "default";
+const PODS = `/api/v1/namespaces/${NAMESPACE}/pods`;
+const DEPLOYMENTS = `/apis/apps/v1/namespaces/${NAMESPACE}/deployments`;
+/** Pods that go unready and ready again all the time. */
+const RESTLESS = 6;
+const CHURN_PAUSE_MS = 200;
+/** A deletion is given up by the apiserver after REQUEST_TIMEOUT; a reservation settles a little later. */
+const REQUEST_TIMEOUT = "8s";
+const SETTLE = "10s";
+const FIRST_REPLICAS = 4;
+const RETRY_MS = 200;
+const RECOVERY_TIMEOUT_MS = 120_000;
+/** Characters of one to four bytes, so that a cut can fall into one. */
+const TEXT = "grün 🟢 東 x ".repeat(12);
+
+export interface ComponentFault {
+  readonly name: string;
+  /** The connections that it strikes. */
+  readonly links: readonly ComponentLink[];
+  /** Nothing passes from its beginning to its end: no request is part of the work that goes on. */
+  readonly isOutage: boolean;
+  /** What precedes the fault. */
+  prepare?(): Promise<unknown>;
+  begin(): Promise<unknown>;
+  end(): Promise<unknown>;
+}
+
+export class ComponentHarness implements AsyncDisposable {
+  readonly estate: TestEnvironment;
+  readonly links: Links;
+  readonly components: ReadonlyMap<string, Component>;
+  readonly #truth: Truth;
+  readonly #directory: string;
+  #churning: Promise<void> | undefined;
+  #calm = false;
+  #pods = 0;
+  #replicas = FIRST_REPLICAS;
+
+  private constructor(
+    estate: TestEnvironment,
+    links: Links,
+    truth: Truth,
+    directory: string,
+    components: readonly Component[],
+  ) {
+    this.estate = estate;
+    this.links = links;
+    this.#truth = truth;
+    this.#directory = directory;
+    this.components = new Map(components.map((component) => [component.name, component]));
+  }
+
+  static async start(): Promise<ComponentHarness> {
+    const directory = mkdtempSync(join(tmpdir(), "podseidon-links-"));
+    const links = new Links(directory);
+    const kubeconfig = (component: string, cluster: Cluster): Promise<string> => links.kubeconfig(component, cluster);
+    const flags = {
+      "kube-apiserver": { "disable-admission-plugins": "ServiceAccount", "request-timeout": REQUEST_TIMEOUT },
+    };
+    const bare = { controllerManager: false, scheduler: false, kwok: false, flags };
+    const estate = await TestEnvironment.start({
+      cells: ["cell"],
+      replicas: 1,
+      settle: SETTLE,
+      core: bare,
+      cell: bare,
+      leaseNamespace: NAMESPACE,
+      kubeconfig,
+      environment: links.environment,
+    });
+    const cell = estate.cell("cell");
+    const more = async (
+      kind: "generator" | "update-trigger",
+      cluster: Cluster,
+      ...args: string[]
+    ): Promise<Component> =>
+      Component.start({
+        kind,
+        name: kind,
+        directory,
+        environment: links.environment,
+        args: ["--kubeconfig", await kubeconfig(kind, cluster), "--leader-elect-namespace", NAMESPACE, ...args],
+      });
+    const generator = await more("generator", estate.core);
+    const trigger = await more("update-trigger", cell, "--namespace", NAMESPACE, "--interval", "2s");
+    await createProtector(estate.core, NAMESPACE, APP, { minAvailable: 1, selector: { matchLabels: { app: APP } } });
+    await estate.core.admin.call("PATCH", `/apis/${GROUP}/v1alpha1/namespaces/${NAMESPACE}/podprotectors/${APP}`, {
+      metadata: { annotations: { text: TEXT } },
+    });
+    const truth = await Truth.start(estate.core, cell, `app=${APP}`, APP, "cell");
+    const components = [...estate.webhooks.map((one) => one.component), ...estate.aggregators.values()];
+    const rig = new ComponentHarness(estate, links, truth, directory, [...components, generator, trigger]);
+    await rig.deploy("web");
+    for (let index = 0; index < RESTLESS; index++) await rig.#createPod(`restless-${index}`);
+    rig.churn();
+    await Promise.all(links.all.map((link) => rig.#works(link)));
+    return rig;
+  }
+
+  get cell(): Cluster {
+    return this.estate.cell("cell");
+  }
+
+  get core(): Cluster {
+    return this.estate.core;
+  }
+
+  /** The cell's versions are about to go back. */
+  cellGoesBack(): void {
+    this.#truth.newEpoch();
+  }
+
+  /** The cell's versions went back. */
+  cellWentBack(): void {
+    this.#truth.lookAgain();
+  }
+
+  /** Pods change readiness all the time, straight at the apiserver. */
+  churn(): void {
+    this.#calm = false;
+    this.#churning ??= (async () => {
+      for (let turn = 0; !this.#calm; turn++) {
+        const ready = Math.floor(turn / RESTLESS) % 2 === 1;
+        await setReady(this.cell, NAMESPACE, `restless-${turn % RESTLESS}`, ready).catch(() => undefined);
+        await delay(CHURN_PAUSE_MS);
+      }
+    })();
+  }
+
+  async stopChurn(): Promise<void> {
+    this.#calm = true;
+    await this.#churning;
+    this.#churning = undefined;
+  }
+
+  /**
+   * Lets the fault happen while pods change and are deleted, waits after its end until every connection is good again for what it is
+   * there for, and demands what the project promises: the same processes, true counts, no storm.
+   */
+  async during(fault: ComponentFault): Promise<void> {
+    await fault.prepare?.();
+    const marks = new Map([...this.components].map(([name, component]) => [name, new EvidenceMark(component)]));
+    const victims = [await this.#createPod(), await this.#createPod()];
+    const startMs = performance.now();
+    const beginning = fault.begin();
+    // Work for the webhook, whatever becomes of it; a refusal of the API server is none of its business here.
+    const attempts = Promise.allSettled([this.#delete(victims[0] ?? ""), this.#evict(victims[1] ?? "")]);
+    await beginning;
+    const endMs = performance.now();
+    await fault.end();
+    const endedMs = performance.now();
+    const recovered = await Promise.all(
+      this.links.all.map(async (link) => {
+        await this.#works(link);
+        return { link, recoveredMs: performance.now() - endedMs };
+      }),
+    );
+    await attempts;
+    const storms: string[] = [];
+    for (const { link, recoveredMs } of recovered) {
+      if (!fault.links.includes(link)) continue;
+      const mark = marks.get(link.component);
+      const seen = traffic(link, startMs, endMs, fault.isOutage);
+      storms.push(...seen.storms.map((storm) => `${link.name}: ${storm}`));
+      row({ fault: fault.name, link: link.name, noticed: mark?.complaints()[0], recoveredMs, traffic: seen });
+    }
+    for (const component of new Set(fault.links.map((link) => link.component)))
+      storms.push(...(marks.get(component)?.storms() ?? []).map((storm) => `${component}: ${storm}`));
+    const restarted = [...marks].filter(([, mark]) => !mark.sameProcess).map(([name]) => name);
+    expect({ restarted, storms, wrong: await this.#wrongCounts() }).toEqual({ restarted: [], storms: [], wrong: [] });
+    await this.#settled();
+  }
+
+  /** What was published and was not so; the fault must not have kept everything from being looked at. */
+  async #wrongCounts(): Promise<readonly string[]> {
+    const wrong: string[] = [];
+    await this.cell.waitFor("a count whose truth is known", async () => {
+      const position = this.#truth.latest?.position;
+      // After a restore the first count of the new history may still be on its way.
+      if (position === undefined || (this.#truth.position ?? 0n) < position) return false;
+      const judged = this.#truth.judge();
+      wrong.push(...judged.wrong);
+      return judged.checked > 0;
+    });
+    return wrong;
+  }
+
+  /** At rest the protector says what is there, and nothing is reserved. */
+  async #settled(): Promise<void> {
+    await this.stopChurn();
+    let last = "";
+    const rests = async (): Promise<boolean> => {
+      const list = await this.cell.admin.get(`${PODS}?labelSelector=app%3D${APP}`);
+      const pods = field(list, "items");
+      const available = (Array.isArray(pods) ? pods : []).filter(isReady).length;
+      const [entry] = (await readProtector(this.core, NAMESPACE, APP)).status?.cells ?? [];
+      last = `${available} are available, published is ${JSON.stringify(entry)}`;
+      return (
+        entry?.aggregation?.availableReplicas === available && (entry.admissionHistory?.buckets ?? []).length === 0
+      );
+    };
+    await this.cell.waitFor("the count to be true at rest", rests, RECOVERY_TIMEOUT_MS).catch((cause: unknown) => {
+      throw new Error(`${String(cause)}: ${last}`, { cause });
+    });
+    this.churn();
+  }
+
+  /** Resolves when what goes over this connection arrives: a new change is acted on. */
+  async #works({ component, cluster, name }: ComponentLink): Promise<void> {
+    if (component === "update-trigger") return await this.triggerMoves();
+    if (component === "generator") return await this.#deploymentIsFollowed();
+    if (component.startsWith("aggregator")) return await this.#changeIsCounted(name);
+    const pod = await this.#createPod();
+    await this.cell.waitFor(
+      `${name}: a deletion to be allowed`,
+      async () => {
+        const status = cluster === this.core ? await this.#delete(pod) : await this.#evict(pod);
+        if (status < 300) return true;
+        await delay(RETRY_MS);
+        return false;
+      },
+      RECOVERY_TIMEOUT_MS,
+    );
+  }
+
+  async #changeIsCounted(who: string): Promise<void> {
+    await this.#createPod();
+    const version = await this.versionOf(this.cell);
+    const counted = async (): Promise<boolean> => (this.#truth.latest?.position ?? 0n) >= version;
+    await this.cell.waitFor(`${who}: a change to be counted`, counted, RECOVERY_TIMEOUT_MS);
+  }
+
+  /** Of the cluster's collection of pods, now. */
+  async versionOf(cluster: Cluster): Promise<bigint> {
+    return BigInt(String(field(await cluster.admin.get(`${PODS}?limit=1`), "metadata", "resourceVersion")));
+  }
+
+  async triggerCounter(): Promise<number> {
+    const pod = await this.cell.admin.get(`${PODS}/${UPDATE_TRIGGER_POD}`);
+    return Number(field(pod, "metadata", "annotations", UPDATE_TRIGGER_COUNTER_ANNOTATION));
+  }
+
+  async triggerMoves(): Promise<void> {
+    const version = async (): Promise<unknown> =>
+      field(await this.cell.admin.get(`${PODS}/${UPDATE_TRIGGER_POD}`), "metadata", "resourceVersion");
+    const before = await version().catch(() => undefined);
+    const moved = async (): Promise<boolean> => (await version()) !== before;
+    await this.cell.waitFor("the dummy pod to be patched", moved, RECOVERY_TIMEOUT_MS);
+  }
+
+  async #deploymentIsFollowed(): Promise<void> {
+    const replicas = ++this.#replicas;
+    await this.scale("web", replicas);
+    await this.isFollowed("web", replicas);
+  }
+
+  /** A Deployment that the generator protects; resolves when it does. */
+  async deploy(name: string): Promise<void> {
+    await this.core.admin.call("POST", DEPLOYMENTS, deployment(name));
+    await this.isFollowed(name, FIRST_REPLICAS);
+  }
+
+  async scale(deployment: string, replicas: number): Promise<void> {
+    await this.core.admin.call("PATCH", `${DEPLOYMENTS}/${deployment}`, { spec: { replicas } });
+  }
+
+  /** Resolves when the Deployment's protector asks for so many pods. */
+  async isFollowed(deployment: string, replicas: number): Promise<void> {
+    const followed = async (): Promise<boolean> =>
+      (await readProtector(this.core, NAMESPACE, `deployment-${deployment}`)).spec.minAvailable === replicas;
+    await this.core.waitFor(`the generator to follow ${deployment}`, followed, RECOVERY_TIMEOUT_MS);
+  }
+
+  async #createPod(name = `pod-${++this.#pods}`): Promise<string> {
+    const spec = { schedulerName: "none", containers: [{ name: "app", image: "app:1" }] };
+    const metadata = { name, labels: { app: APP }, annotations: { text: TEXT } };
+    await this.cell.admin.call("POST", PODS, { apiVersion: "v1", kind: "Pod", metadata, spec });
+    await setReady(this.cell, NAMESPACE, name, true);
+    return name;
+  }
+
+  async #delete(name: string): Promise<number> {
+    return (await this.cell.admin.request("DELETE", `${PODS}/${name}`)).status;
+  }
+
+  async #evict(name: string): Promise<number> {
+    const body = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name, namespace: NAMESPACE } };
+    return (await this.cell.admin.request("POST", `${PODS}/${name}/eviction`, body)).status;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stopChurn();
+    await this.#truth[Symbol.asyncDispose]();
+    await Promise.all([...this.components.values()].map((component) => component.stop()));
+    await this.estate.stop();
+    await this.links[Symbol.asyncDispose]();
+    rmSync(this.#directory, { recursive: true, force: true });
+  }
+}
+
+function isReady(pod: unknown): boolean {
+  const conditions = field(pod, "status", "conditions");
+  return (Array.isArray(conditions) ? conditions : []).some(
+    (condition) => field(condition, "type") === "Ready" && field(condition, "status") === "True",
+  );
+}
+
+/** `maxUnavailable: 0`, so that the protector's `minAvailable` is the number of replicas. */
+function deployment(name: string): unknown {
+  const labels = { app: name };
+  return {
+    apiVersion: "apps/v1",
+    kind: "Deployment",
+    metadata: {
+      name,
+      namespace: NAMESPACE,
+      labels: { [`${GROUP}/protect`]: "true" },
+      annotations: { text: TEXT },
+    },
+    spec: {
+      replicas: FIRST_REPLICAS,
+      selector: { matchLabels: labels },
+      strategy: { rollingUpdate: { maxUnavailable: 0, maxSurge: 1 } },
+      template: { metadata: { labels }, spec: { containers: [{ name: "web", image: "web" }] } },
+    },
+  };
+}

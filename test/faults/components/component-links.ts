@@ -1,0 +1,132 @@
+/** The connection of each component to each apiserver: a proxy of its own, a host name of its own, and a token that can be revoked. */
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { ClusterClient, field } from "../../../scripts/control-plane/api-client.ts";
+import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
+import { FaultProxy } from "../proxy/proxy.ts";
+
+export interface ComponentLink {
+  /** Such as `aggregator-cell`. */
+  readonly component: string;
+  readonly cluster: Cluster;
+  /** `COMPONENT > CLUSTER`. */
+  readonly name: string;
+  readonly host: string;
+  readonly proxy: FaultProxy;
+  readonly token: Token;
+}
+
+const NAMESPACE = "default";
+const SECRETS = `/api/v1/namespaces/${NAMESPACE}/secrets`;
+
+/** A token file whose token is worthless once its Secret is gone and the apiserver's cache of ten seconds has forgotten it. */
+class Token {
+  readonly file: string;
+  readonly #cluster: Cluster;
+  readonly #account: string;
+  #secret = "";
+  #token = "";
+  #issued = 0;
+
+  constructor(cluster: Cluster, account: string) {
+    this.#cluster = cluster;
+    this.#account = account;
+    this.file = join(cluster.directory, `${account}.token`);
+  }
+
+  async issue(): Promise<void> {
+    const { admin } = this.#cluster;
+    const name = `${this.#account}-${++this.#issued}`;
+    const uid = field(await admin.call("POST", SECRETS, { metadata: { name } }), "metadata", "uid");
+    const path = `/api/v1/namespaces/${NAMESPACE}/serviceaccounts/${this.#account}/token`;
+    const boundObjectRef = { apiVersion: "v1", kind: "Secret", name, uid };
+    const answer = await admin.call("POST", path, { spec: { boundObjectRef } });
+    this.#secret = name;
+    this.#token = String(field(answer, "status", "token"));
+    writeFileSync(this.file, this.#token);
+  }
+
+  /** Resolves when the apiserver refuses it; the file still holds it. */
+  async revoke(): Promise<void> {
+    await this.#cluster.admin.call("DELETE", `${SECRETS}/${this.#secret}`);
+    await this.whenAnswered(401);
+  }
+
+  /** Resolves when a request with it gets this status. */
+  async whenAnswered(status: number): Promise<void> {
+    const { url, identity } = this.#cluster;
+    const certificateAuthorityPem = identity.certificateAuthorityPem;
+    const client = new ClusterClient({ url, certificateAuthorityPem, token: this.#token });
+    const answered = async (): Promise<boolean> => (await client.request("GET", SECRETS)).status === status;
+    await this.#cluster.waitFor(`the token of ${this.#account} to get ${status}`, answered);
+    client.close();
+  }
+}
+
+export class Links implements AsyncDisposable {
+  readonly #links = new Map<string, ComponentLink>();
+  readonly #unknownHosts: string;
+
+  constructor(directory: string) {
+    this.#unknownHosts = join(directory, "unknown-hosts");
+  }
+
+  get all(): readonly ComponentLink[] {
+    return [...this.#links.values()];
+  }
+
+  /** For the processes whose names are to be resolved as {@link unknown} says. */
+  get environment(): Readonly<Record<string, string>> {
+    return {
+      NODE_OPTIONS: `--import ${join(import.meta.dirname, "component-dns.ts")}`,
+      PODSEIDON_TEST_UNKNOWN_HOSTS: this.#unknownHosts,
+    };
+  }
+
+  /** The kubeconfig file by which `component` reaches `cluster`. */
+  async kubeconfig(component: string, cluster: Cluster): Promise<string> {
+    const link = await this.#link(component, cluster);
+    return await cluster.kubeconfigFor(
+      { tokenFile: link.token.file },
+      { server: `https://${link.host}:${link.proxy.port}` },
+    );
+  }
+
+  /** These have no address from now on; none does not mean that open connections end. */
+  unknown(links: readonly ComponentLink[]): void {
+    writeFileSync(this.#unknownHosts, links.map(({ host }) => host).join("\n"));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.all(this.all.map(({ proxy }) => proxy[Symbol.asyncDispose]()));
+  }
+
+  async #link(component: string, cluster: Cluster): Promise<ComponentLink> {
+    const name = `${component} > ${cluster.name}`;
+    const known = this.#links.get(name);
+    if (known !== undefined) return known;
+    const host = `${component}-${cluster.name}.fault.test`;
+    const certificate = cluster.identity.servingCertificate([host], []);
+    const proxy = await FaultProxy.start({
+      target: { host: "127.0.0.1", port: Number(new URL(cluster.url).port) },
+      tls: { ...certificate, targetCaPem: cluster.identity.certificateAuthorityPem },
+    });
+    await cluster.apply(account(component));
+    const token = new Token(cluster, component);
+    await token.issue();
+    const link = { component, cluster, name, host, proxy, token };
+    this.#links.set(name, link);
+    return link;
+  }
+}
+
+/** The permissions of the manifests are tested elsewhere. */
+function account(name: string): readonly unknown[] {
+  const apiVersion = "rbac.authorization.k8s.io/v1";
+  const subjects = [{ kind: "ServiceAccount", name, namespace: NAMESPACE }];
+  const roleRef = { apiGroup: "rbac.authorization.k8s.io", kind: "ClusterRole", name: "cluster-admin" };
+  return [
+    { apiVersion: "v1", kind: "ServiceAccount", metadata: { name, namespace: NAMESPACE } },
+    { apiVersion, kind: "ClusterRoleBinding", metadata: { name }, roleRef, subjects },
+  ];
+}

@@ -1,0 +1,163 @@
+/**
+ * What is true and what was published: the available pods at each version of the cell as an undisturbed list-watch saw them, and each
+ * count that the protector's status showed, with the position that it was published for (design 5.9 S3).
+ */
+import { conditionStatus, field } from "../../../scripts/control-plane/api-client.ts";
+import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
+import { PODPROTECTORS_PATH } from "../../../shared/kube/client/api-client.ts";
+import { createHttpsTransport } from "../../../shared/kube/client/https-transport.ts";
+import type { Transport } from "../../../shared/kube/client/transport.ts";
+import { loadClusterAccess } from "../../../shared/kube/credentials/kubeconfig.ts";
+import { Reflector, type ReflectorOptions } from "../../../shared/kube/informer/reflector.ts";
+import { isRawObject } from "../../../shared/kube/stream/raw-object.ts";
+import { systemPorts as ports } from "../../../shared/runtime/system-ports.ts";
+
+interface Seen {
+  readonly name: string;
+  readonly uid: string;
+  readonly version: string;
+  readonly raw: unknown;
+}
+
+interface State {
+  readonly position: bigint;
+  readonly available: number;
+  /** Between the state before and this one others may have been missed. */
+  readonly afterGap: boolean;
+}
+
+export interface Publication {
+  readonly position: bigint;
+  readonly available: number;
+  readonly epoch: number;
+}
+
+function parse(raw: unknown): Seen {
+  if (!isRawObject(raw)) throw new Error("no object");
+  const { name = "", uid = "", resourceVersion = "" } = raw.metadata;
+  return { name, uid, version: resourceVersion, raw };
+}
+
+function isAvailable({ raw }: Seen): boolean {
+  return conditionStatus(raw, "Ready") === "True" && field(raw, "metadata", "deletionTimestamp") === undefined;
+}
+
+export class Truth implements AsyncDisposable {
+  readonly #transports: Transport[] = [];
+  readonly #watches: Reflector<Seen>[] = [];
+  #states: State[] = [];
+  #publications: Publication[] = [];
+  /** Counts of earlier epochs are of a history that is gone. */
+  #sinceEpoch = 0;
+
+  /** Counts the pods of `cell` that `labelSelector` selects, and reads the entry of that cell in the protector. */
+  static async start(
+    core: Cluster,
+    cell: Cluster,
+    labelSelector: string,
+    protector: string,
+    cellId: string,
+  ): Promise<Truth> {
+    const truth = new Truth();
+    let gap = true;
+    const pods = await truth.#watch(cell, "/api/v1/pods", {
+      query: { labelSelector },
+      onEvent: (event) => {
+        if (event.kind === "versionWentBack") truth.#states = [];
+      },
+    });
+    pods.subscribe({
+      // Before the position of the list is told: what lies between the last event and the list was not seen.
+      relisted: () => {
+        gap = true;
+      },
+      advanced: (position) => {
+        const available = [...pods.values()].filter(isAvailable).length;
+        truth.#states.push({ position: BigInt(position), available, afterGap: gap });
+        gap = false;
+      },
+    });
+    const protectors = await truth.#watch(core, PODPROTECTORS_PATH, {});
+    protectors.subscribe({
+      changed: (_before, after) => {
+        if (after?.name === protector) truth.#published(after, cellId);
+      },
+    });
+    for (const watch of truth.#watches) watch.start();
+    await Promise.all(truth.#watches.map((watch) => watch.whenSynced()));
+    return truth;
+  }
+
+  /** The newest count of the present epoch. */
+  get latest(): Publication | undefined {
+    return this.#publications.findLast(({ epoch }) => epoch >= this.#sinceEpoch);
+  }
+
+  get position(): bigint | undefined {
+    return this.#states.at(-1)?.position;
+  }
+
+  /** Versions are about to go back: nothing of this epoch says anything about what comes. */
+  newEpoch(): void {
+    this.#sinceEpoch = (this.#publications.at(-1)?.epoch ?? 0) + 1;
+  }
+
+  /** The cell is restored: what was seen is of a history that is gone, also where its versions have passed what was seen. */
+  lookAgain(): void {
+    this.#states = [];
+    for (const watch of this.#watches) watch.distrust();
+  }
+
+  /** Compares every count since the last call, and forgets all but the newest. `checked` are those whose state is known. */
+  judge(): { readonly checked: number; readonly wrong: readonly string[] } {
+    let checked = 0;
+    const wrong: string[] = [];
+    const publications = this.#publications;
+    this.#publications = publications.slice(-1);
+    for (const { position, available, epoch } of publications) {
+      const index = this.#states.findLastIndex((state) => state.position <= position);
+      const state = this.#states[index];
+      const next = this.#states[index + 1];
+      if (state === undefined || epoch < this.#sinceEpoch) continue;
+      if (state.position !== position && (next === undefined || next.afterGap)) continue;
+      checked++;
+      if (state.available !== available)
+        wrong.push(`${available} at ${position} of epoch ${epoch}, where ${state.available} were`);
+    }
+    return { checked, wrong };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.all(this.#watches.map((watch) => watch.stop()));
+    for (const transport of this.#transports) transport.close();
+  }
+
+  #published(protector: Seen, cellId: string): void {
+    const cells = field(protector.raw, "status", "cells");
+    const entry = (Array.isArray(cells) ? cells : []).find((cell) => field(cell, "cellID") === cellId);
+    const position = field(entry, "aggregation", "resourceVersion");
+    if (typeof position !== "string" || !/^[0-9]+$/.test(position)) return;
+    const epoch = Number(field(entry, "aggregation", "epoch") ?? 0);
+    const available = Number(field(entry, "aggregation", "availableReplicas") ?? 0);
+    this.#publications.push({ position: BigInt(position), available, epoch });
+  }
+
+  async #watch(cluster: Cluster, path: string, options: Partial<ReflectorOptions<Seen>>): Promise<Reflector<Seen>> {
+    const transport = createHttpsTransport(await loadClusterAccess(cluster.kubeconfig), { ports, userAgent: "truth" });
+    this.#transports.push(transport);
+    const watch = new Reflector<Seen>({
+      name: path,
+      transport,
+      ports,
+      path,
+      parse,
+      keyOf: ({ raw, name }) => `${field(raw, "metadata", "namespace")}/${name}`,
+      uidOf: ({ uid }) => uid,
+      versionOf: ({ version }) => version,
+      confirmEveryMs: 3000,
+      ...options,
+    });
+    this.#watches.push(watch);
+    return watch;
+  }
+}

@@ -1,0 +1,165 @@
+import { createHash } from "node:crypto";
+import { performance } from "node:perf_hooks";
+import type { ClusterClient } from "../../../scripts/control-plane/api-client.ts";
+import { createHttpsTransport } from "../../../shared/kube/client/https-transport.ts";
+import type { Transport } from "../../../shared/kube/client/transport.ts";
+import type { ClusterAccess, CredentialSource } from "../../../shared/kube/credentials/cluster-access.ts";
+import { FileCredentials, type Given } from "../../../shared/kube/credentials/file-credentials.ts";
+import { Reflector, type ReflectorOptions } from "../../../shared/kube/informer/reflector.ts";
+import { isRawObject } from "../../../shared/kube/stream/raw-object.ts";
+import type { WatchEvent } from "../../../shared/kube/stream/watch-event.ts";
+import { systemPorts } from "../../../shared/runtime/system-ports.ts";
+import { hasReached } from "../../../shared/schema/resource-version.ts";
+import { quorumState } from "./churn.ts";
+
+export interface Item {
+  readonly name: string;
+  readonly uid: string;
+  readonly version: string;
+}
+
+function parseItem(raw: unknown): Item {
+  if (!isRawObject(raw)) throw new Error("no object");
+  const { name = "", uid = "", resourceVersion = "" } = raw.metadata;
+  return { name, uid, version: resourceVersion };
+}
+
+/** Credentials of one token or token file, trusting one CA. */
+export function tokenCredentials(token: Given, ca: string): CredentialSource {
+  const none = { basic: undefined, cert: undefined, key: undefined, serverName: undefined };
+  return new FileCredentials({ where: "test", token, ca, ...none, skipVerification: false });
+}
+
+export interface RecordedState {
+  readonly position: string;
+  readonly digest: bigint;
+}
+
+/** Against what never comes: a server on a busy machine may take half a minute to follow its own priority and fairness. */
+const HANG_MS = 240_000;
+
+/** One list-watch with a record of what it told, and of its state at each position. */
+export class StreamRig implements AsyncDisposable {
+  readonly source: Reflector<Item>;
+  readonly events: (WatchEvent & { readonly atMs: number })[] = [];
+  /** The state at each position since the last `forgetStates`. */
+  states: RecordedState[] = [];
+  readonly #transport: Transport;
+  readonly #path: string;
+  readonly #waiting = new Set<() => void>();
+  #digest = 0n;
+
+  constructor(
+    path: string,
+    server: string,
+    credentials: CredentialSource,
+    options: Partial<ReflectorOptions<Item>> = {},
+  ) {
+    const access: ClusterAccess = { description: "test", server, namespace: undefined, credentials };
+    this.#transport = createHttpsTransport(access, { ports: systemPorts, userAgent: "fault-test" });
+    this.#path = path;
+    this.source = new Reflector<Item>({
+      name: "maps",
+      transport: this.#transport,
+      ports: systemPorts,
+      path,
+      parse: parseItem,
+      keyOf: (item) => item.name,
+      uidOf: (item) => item.uid,
+      versionOf: (item) => item.version,
+      serverTimeoutSeconds: [4, 5],
+      pageSize: 20,
+      onEvent: (event) => this.#told(event),
+      ...options,
+    });
+    this.source.subscribe({
+      changed: (before, after) => {
+        this.#digest += hash(after) - hash(before);
+      },
+      advanced: (position) => {
+        this.states.push({ position, digest: this.#digest });
+        this.#wake();
+      },
+      confirmed: () => this.#wake(),
+    });
+    this.source.start();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.source.stop();
+    this.#transport.close();
+  }
+
+  /** Resolves when `condition` holds; looked at whenever the source says something. */
+  async until(what: string, condition: () => boolean): Promise<void> {
+    const deadline = AbortSignal.timeout(HANG_MS);
+    while (!condition()) {
+      if (deadline.aborted)
+        throw new Error(`waited ${HANG_MS / 1000} s for ${what}; last: ${JSON.stringify(this.events.slice(-5))}`);
+      await new Promise<void>((resolve) => {
+        this.#waiting.add(resolve);
+        deadline.addEventListener("abort", () => resolve(), { once: true });
+      });
+    }
+  }
+
+  /** Waits until the source is where the server is, and returns both states, which then must be equal. */
+  async caughtUp(admin: ClusterClient): Promise<{ held: string[]; truth: string[] }> {
+    const truth = await quorumState(admin, this.#path);
+    await this.until(`version ${truth.version}`, () => hasReached(this.source.position, truth.version));
+    const held = [...this.source.values()].map((item) => `${item.name} ${item.uid}@${item.version}`).sort();
+    return { held, truth: truth.objects };
+  }
+
+  /** What failed since `sinceMs`, as `during tag`. */
+  failures(sinceMs: number, untilMs = Number.POSITIVE_INFINITY): string[] {
+    return this.events.flatMap((event) =>
+      event.kind === "failed" && event.atMs >= sinceMs && event.atMs < untilMs ? [`${event.during} ${event.tag}`] : [],
+    );
+  }
+
+  listReasons(sinceMs: number): string[] {
+    return this.events.flatMap((event) => (event.kind === "listed" && event.atMs >= sinceMs ? [event.reason] : []));
+  }
+
+  /** When the first failure after `sinceMs` was noticed. */
+  noticedMs(sinceMs: number): number | undefined {
+    const first = this.events.find((event) => event.kind === "failed" && event.atMs >= sinceMs);
+    return first && first.atMs - sinceMs;
+  }
+
+  /** From the first failure after `sinceMs` until a stream or a list came. */
+  brokenMs(sinceMs: number): number {
+    const failed = this.events.findIndex((event) => event.kind === "failed" && event.atMs >= sinceMs);
+    if (failed < 0) return 0;
+    const mended = this.events.slice(failed).find(({ kind }) => kind === "watching" || kind === "listed");
+    return (mended?.atMs ?? Number.POSITIVE_INFINITY) - (this.events[failed]?.atMs ?? 0);
+  }
+
+  #told(event: WatchEvent): void {
+    this.events.push({ ...event, atMs: performance.now() });
+    this.#wake();
+  }
+
+  #wake(): void {
+    for (const resolve of this.#waiting) resolve();
+    this.#waiting.clear();
+  }
+}
+
+/** Order does not matter in a sum of hashes, so that equal sums mean equal sets. */
+function hash(item: Item | undefined): bigint {
+  if (item === undefined) return 0n;
+  return createHash("sha256").update(`${item.name} ${item.uid} ${item.version}`).digest().readBigUInt64BE();
+}
+
+/**
+ * The positions at which `rig` held another state than `reference` did there. A position between two of the reference's is that of
+ * the earlier one: nothing happened in the collection in between.
+ */
+export function wrongPositions(rig: readonly RecordedState[], reference: readonly RecordedState[]): string[] {
+  return rig.flatMap(({ position, digest }) => {
+    const there = reference.findLast((state) => hasReached(position, state.position));
+    return there === undefined || there.digest === digest ? [] : [position];
+  });
+}

@@ -1,0 +1,104 @@
+/** An aggregator in virtual time between a cell and cores that a test holds in its hands. */
+import { Aggregator, type AggregatorOptions } from "../../../controllers/aggregator/aggregator.ts";
+import { podParser } from "../../../controllers/aggregator/counting/pod-parser.ts";
+import type { AggregatorEvent } from "../../../controllers/aggregator/events.ts";
+import { VirtualTime } from "../runtime/virtual-ports.ts";
+import { HandCell, HandCore } from "./hand-cluster.ts";
+
+export { bucket } from "./hand-cluster.ts";
+
+export const SETTLE_MS = 10_000;
+export const HEARTBEAT_MS = 120_000;
+
+export type RigOptions = Partial<AggregatorOptions> & { readonly coreNames?: readonly string[] };
+
+export class AggregatorRig {
+  readonly time = new VirtualTime({ seed: 5 });
+  readonly cell = new HandCell();
+  readonly cores: readonly HandCore[];
+  readonly events: AggregatorEvent[] = [];
+  readonly aggregator: Aggregator;
+  /** What the lease says. */
+  isLeader = true;
+  #leading = new AbortController();
+  #work: Promise<void> = Promise.resolve();
+
+  constructor(options: RigOptions = {}) {
+    this.cores = (options.coreNames ?? ["core"]).map((name) => new HandCore(name, this.time));
+    this.aggregator = new Aggregator({
+      cellID: "cell",
+      ports: this.time,
+      pods: this.cell.source,
+      parser: podParser(options.algorithm ?? "exact"),
+      cellClient: this.cell.client,
+      cores: this.cores.map((core) => core.access),
+      triggerNamespace: "ns",
+      settleMs: SETTLE_MS,
+      heartbeatMs: HEARTBEAT_MS,
+      algorithm: "exact",
+      voidAfterMs: 0,
+      rateMs: 0,
+      coalesceMs: 5,
+      writeConcurrency: 4,
+      timeoutMs: 5_000,
+      mayWrite: () => this.isLeader,
+      onEvent: (event) => this.events.push(event),
+      ...options,
+    });
+  }
+
+  get core(): HandCore {
+    const [core] = this.cores;
+    if (core === undefined) throw new Error("there is no core");
+    return core;
+  }
+
+  /** Both sources are listed and this process leads; resolves when all is quiet. */
+  async start(): Promise<this> {
+    this.cell.sync();
+    for (const core of this.cores) core.sync();
+    this.lead();
+    await this.run(50);
+    return this;
+  }
+
+  lead(): void {
+    this.#leading = new AbortController();
+    const { signal } = this.#leading;
+    this.#work = this.aggregator.lead(signal);
+  }
+
+  async loseLeadership(): Promise<void> {
+    this.isLeader = false;
+    this.#leading.abort();
+    await this.#work;
+  }
+
+  /** Lets virtual time pass. */
+  run(ms: number): Promise<void> {
+    return this.time.advance(ms);
+  }
+
+  /** The stream reaches a LIST that is sent now. */
+  confirmNow(): void {
+    this.cell.source.confirm(this.time.clock.monotonicMs());
+  }
+
+  /** Settle rules of what was dropped, in order. */
+  settled(): string[] {
+    return this.events.flatMap((event) => (event.kind === "dropped" ? [event.rule] : []));
+  }
+}
+
+/** One protector `p` in each core, with pods `a`, `b`, `c`, all available, counted. */
+export async function counted(options: RigOptions = {}): Promise<AggregatorRig> {
+  const rig = new AggregatorRig(options);
+  for (const core of rig.cores) core.put("p");
+  for (const name of ["a", "b", "c"]) rig.cell.putUnseen(name);
+  return await rig.start();
+}
+
+/** Weights of the reservations of `p` in its cell. */
+export function weights(rig: AggregatorRig): number[] {
+  return (rig.core.entry("p")?.admissionHistory?.buckets ?? []).map(({ counter }) => counter ?? 1);
+}

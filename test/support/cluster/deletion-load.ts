@@ -1,0 +1,47 @@
+/** Pods that are made and deleted all the time, while something happens that must not fail a single call. */
+import { ClusterClient } from "../../../scripts/control-plane/api-client.ts";
+import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
+
+const PODS = "/api/v1/namespaces/default/pods";
+
+export class DeletionLoad {
+  /** Deletions that were answered. */
+  deletions = 0;
+  /** What was answered to those that did not go through. */
+  readonly oddities: string[] = [];
+  readonly #cluster: Cluster;
+  readonly #work: readonly Promise<void>[];
+  #running = true;
+
+  /** Starts at once, from as many clients as `workers`. */
+  constructor(cluster: Cluster, workers: number) {
+    this.#cluster = cluster;
+    this.#work = Array.from({ length: workers }, (_, index) => this.#deleteAllTheTime(index));
+  }
+
+  /** Until as many more have been answered. */
+  async more(count: number): Promise<void> {
+    const until = this.deletions + count;
+    await this.#cluster.waitFor("more deletions", async () => this.deletions > until);
+  }
+
+  /** Resolves when the last one has been answered; rejects when a client could not make its call. */
+  async stop(): Promise<void> {
+    this.#running = false;
+    await Promise.all(this.#work);
+  }
+
+  async #deleteAllTheTime(worker: number): Promise<void> {
+    const { certificateAuthorityPem, adminToken } = this.#cluster.identity;
+    const client = new ClusterClient({ url: this.#cluster.url, certificateAuthorityPem, token: adminToken });
+    for (let round = 0; this.#running; round++) {
+      const name = `load-${worker}-${round}`;
+      const spec = { schedulerName: "none", containers: [{ name: "app", image: "app:1" }] };
+      await client.call("POST", PODS, { apiVersion: "v1", kind: "Pod", metadata: { name }, spec });
+      const answer = await client.request("DELETE", `${PODS}/${name}`);
+      this.deletions++;
+      if (answer.status !== 200) this.oddities.push(`${answer.status}: ${answer.text}`);
+    }
+    client.close();
+  }
+}

@@ -1,0 +1,31 @@
+/**
+ * Commands of the documentation, run as a reader runs them: a fenced block of `sh` or `yaml` is found by the comment before it,
+ * `<!-- test: NAME -->`, so that what a page says is what a test does.
+ */
+import { spawn } from "node:child_process";
+import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
+
+/** The text of the block with this name. Throws when the page has none. */
+export function block(page: string, name: string): string {
+  const found = page.split(`<!-- test: ${name} -->`)[1];
+  const text = found === undefined ? undefined : /^\s*```[a-z]*\n([\s\S]*?)```/.exec(found)?.[1];
+  if (text === undefined) throw new Error(`the page has no block for "${name}"`);
+  return text;
+}
+
+/** Runs a block in a shell in which `kubectl` talks to the cluster as its administrator; resolves with what it printed. */
+export async function shellCommand(cluster: Cluster, page: string, name: string): Promise<string> {
+  const script = block(page, name).replace(/^\$ /gm, "");
+  const setup = `kubectl() { "${cluster.kubectlBinary}" "$@"; }\nset -e -o pipefail\n`;
+  const child = spawn("bash", ["-c", setup + script], {
+    env: { PATH: process.env.PATH ?? "", HOME: cluster.directory, KUBECONFIG: cluster.kubeconfig },
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  const printed: Buffer[] = [];
+  child.stdout.on("data", (chunk: Buffer) => printed.push(chunk));
+  child.stderr.on("data", (chunk: Buffer) => printed.push(chunk));
+  const code = await new Promise<number | null>((resolve) => child.on("close", resolve));
+  const text = Buffer.concat(printed).toString();
+  if (code !== 0) throw new Error(`the command "${name}" ended with ${String(code)}:\n${script}\n${text}`);
+  return text;
+}

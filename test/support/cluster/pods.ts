@@ -1,0 +1,62 @@
+/** Pods that are Ready because the test says so: unscheduled, so that their deletion is final at once and no kubelet is needed. */
+import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
+
+const CREATORS = 20;
+
+export interface TestPods {
+  readonly namespace: string;
+  readonly prefix: string;
+  readonly count: number;
+  readonly labels: Readonly<Record<string, string>>;
+}
+
+/** Creates the pods and makes each Ready; resolves with their names. */
+export async function createReadyPods(cluster: Cluster, pods: TestPods): Promise<string[]> {
+  const path = `/api/v1/namespaces/${pods.namespace}/pods`;
+  const names = Array.from({ length: pods.count }, (_, index) => `${pods.prefix}-${index}`);
+  await eachAtMost(CREATORS, names, async (name) => {
+    const spec = { schedulerName: "none", containers: [{ name: "app", image: "app:1" }] };
+    await cluster.admin.call("POST", path, {
+      apiVersion: "v1",
+      kind: "Pod",
+      metadata: { name, labels: pods.labels },
+      spec,
+    });
+    await setReady(cluster, pods.namespace, name, true);
+  });
+  return names;
+}
+
+export async function setReady(cluster: Cluster, namespace: string, name: string, ready: boolean): Promise<void> {
+  const since = new Date().toISOString().replace(/\.\d+Z$/, "Z");
+  const condition = (type: string, status: boolean): unknown => ({
+    type,
+    status: status ? "True" : "False",
+    lastTransitionTime: since,
+  });
+  const conditions = [
+    condition("PodScheduled", true),
+    condition("Initialized", true),
+    condition("ContainersReady", ready),
+    condition("Ready", ready),
+  ];
+  await cluster.admin.call("PATCH", `/api/v1/namespaces/${namespace}/pods/${name}/status`, {
+    status: { phase: "Running", conditions },
+  });
+}
+
+/** Runs `work` on every item, at most `limit` at a time. */
+export async function eachAtMost<T>(
+  limit: number,
+  items: readonly T[],
+  work: (item: T) => Promise<void>,
+): Promise<void> {
+  let next = 0;
+  const worker = async (): Promise<void> => {
+    for (let index = next++; index < items.length; index = next++) {
+      const item = items[index];
+      if (item !== undefined) await work(item);
+    }
+  };
+  await Promise.all(Array.from({ length: Math.min(limit, items.length) }, worker));
+}

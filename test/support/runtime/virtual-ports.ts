@@ -1,0 +1,309 @@
+/**
+ * Virtual time and seeded chance behind the ports of `shared/runtime/clock.ts`: the shipping code runs unchanged, a day
+ * passes in milliseconds, and one seed gives one history.
+ */
+import type { Clock, Ports, Randomness, Timer, Timers } from "../../../shared/runtime/clock.ts";
+
+/** One timer: its place in the queue, and the handle of whoever set it. */
+class Scheduled implements Timer {
+  readonly atMs: number;
+  readonly order: number;
+  /** Undefined once it ran or was cancelled. */
+  callback: (() => void) | undefined;
+  /** Of which process; undefined: of the world itself. */
+  readonly owner: VirtualProcess | undefined;
+  readonly #cancelled: () => void;
+  /** Due, and waiting for its process to be resumed. */
+  isHeld = false;
+
+  constructor(
+    atMs: number,
+    order: number,
+    callback: () => void,
+    owner: VirtualProcess | undefined,
+    cancelled: () => void,
+  ) {
+    this.atMs = atMs;
+    this.order = order;
+    this.callback = callback;
+    this.owner = owner;
+    this.#cancelled = cancelled;
+  }
+
+  cancel(): void {
+    if (this.callback === undefined) return;
+    this.callback = undefined;
+    if (!this.isHeld) this.#cancelled();
+  }
+
+  run(): void {
+    const { callback } = this;
+    this.callback = undefined;
+    callback?.();
+  }
+}
+
+export interface VirtualTimeOptions {
+  /** Default 1. */
+  readonly seed?: number;
+  /** Wall clock at the start, Unix milliseconds. Default 2026-01-01T00:00:00Z. */
+  readonly startMs?: number;
+}
+
+export interface ViewOptions {
+  /** How far this process's wall clock is ahead. */
+  readonly skewMs?: number;
+  /** Seed of its randomness; default: drawn from the parent's. */
+  readonly seed?: number;
+}
+
+/** The ports of one simulated process: its own clock error and randomness, and an end. */
+export interface ProcessPorts extends Ports {
+  /** Moves the wall clock of this process alone, as NTP or an operator would. */
+  stepWallClock(byMs: number): void;
+  /** How far the wall clock is ahead. */
+  readonly skewMs: number;
+  /** No timer of this process fires any more: it was killed. */
+  kill(): void;
+  /** Timers that come due wait until `resume`: SIGSTOP, or a machine that sleeps. */
+  pause(): void;
+  resume(): void;
+  /** When it was stopped last, in `elapsedMs`; infinite while it is. */
+  readonly stoppedUntilMs: number;
+}
+
+const DEFAULT_START_MS = Date.UTC(2026, 0, 1);
+/** A chain of timers of no delay that is longer than this within one instant is a loop. */
+const MAX_TIMERS_AT_ONE_INSTANT = 100_000;
+
+/** Timers run in the order of (time, setting); between two of them every promise that can settle does. */
+export class VirtualTime implements Ports {
+  readonly clock: Clock;
+  readonly timers: Timers;
+  readonly random: Randomness;
+  readonly #startMs: number;
+  #elapsedMs = 0;
+  #order = 0;
+  #live = 0;
+  readonly #heap: Scheduled[] = [];
+  readonly #cancelled = (): void => {
+    this.#live -= 1;
+  };
+
+  constructor({ seed = 1, startMs = DEFAULT_START_MS }: VirtualTimeOptions = {}) {
+    this.#startMs = startMs;
+    this.clock = { nowMs: () => this.#startMs + Math.floor(this.#elapsedMs), monotonicMs: () => this.#elapsedMs };
+    this.timers = { after: (delayMs, callback) => this.schedule(delayMs, callback, undefined) };
+    this.random = seededRandomness(seed);
+  }
+
+  /** Virtual milliseconds since the start. */
+  get elapsedMs(): number {
+    return this.#elapsedMs;
+  }
+
+  /** Timers that are set and neither fired nor cancelled. */
+  get pendingTimers(): number {
+    return this.#live;
+  }
+
+  /** When the next timer is due, in `elapsedMs`; undefined when none is set. */
+  get nextTimerMs(): number | undefined {
+    while (this.#heap[0] !== undefined && this.#heap[0].callback === undefined) this.#pop();
+    return this.#heap[0]?.atMs;
+  }
+
+  /**
+   * Lets `ms` pass and runs every timer that comes due. What a callback throws rejects this call, with time standing at
+   * that timer.
+   */
+  async advance(ms: number): Promise<void> {
+    const untilMs = this.#elapsedMs + ms;
+    await this.settle();
+    let atOneInstant = 0;
+    for (let dueMs = this.nextTimerMs; dueMs !== undefined && dueMs <= untilMs; dueMs = this.nextTimerMs) {
+      atOneInstant = dueMs > this.#elapsedMs ? 0 : atOneInstant + 1;
+      if (atOneInstant > MAX_TIMERS_AT_ONE_INSTANT)
+        throw new Error(`virtual time stands still at ${this.#elapsedMs} ms: timers of no delay set each other`);
+      this.#fireNext();
+      await this.#drain();
+    }
+    this.#elapsedMs = Math.max(this.#elapsedMs, untilMs);
+    await this.settle();
+  }
+
+  /** Runs timers until `condition` holds; resolves false when it does not within `limitMs` of virtual time. */
+  async runUntil(condition: () => boolean, limitMs: number): Promise<boolean> {
+    const untilMs = this.#elapsedMs + limitMs;
+    await this.settle();
+    while (!condition()) {
+      const dueMs = this.nextTimerMs;
+      if (dueMs === undefined || dueMs > untilMs) {
+        this.#elapsedMs = untilMs;
+        return condition();
+      }
+      this.#fireNext();
+      await this.#drain();
+    }
+    return true;
+  }
+
+  /** Lets every promise that can settle without time do so. */
+  settle(): Promise<void> {
+    // A turn of the event loop: Node runs all microtasks and ticks, however long their chain, before an immediate.
+    return new Promise((resolve) => setImmediate(resolve));
+  }
+
+  /** As {@link settle} between two timers, without the cost of a turn: ticks are run when no microtask is left. */
+  #drain(): Promise<void> {
+    return new Promise((resolve) => process.nextTick(resolve));
+  }
+
+  /** The ports of a process of its own under this time. Its monotonic clock starts at 0. */
+  process({ skewMs = 0, seed }: ViewOptions = {}): ProcessPorts {
+    return new VirtualProcess(this, skewMs, seededRandomness(seed ?? Math.floor(this.random.fraction() * 2 ** 32)));
+  }
+
+  /** A timer of one process, or of the world itself. */
+  schedule(delayMs: number, callback: () => void, owner: VirtualProcess | undefined): Timer {
+    const atMs = onGrid(this.#elapsedMs + Math.max(0, delayMs));
+    if (!Number.isFinite(atMs)) throw new RangeError(`a timer needs a finite delay, got ${delayMs}`);
+    const entry = new Scheduled(atMs, this.#order++, callback, owner, this.#cancelled);
+    this.#live += 1;
+    this.#push(entry);
+    return entry;
+  }
+
+  #fireNext(): void {
+    const entry = this.#pop();
+    if (entry?.callback === undefined) return;
+    this.#elapsedMs = Math.max(this.#elapsedMs, entry.atMs);
+    this.#live -= 1;
+    if (entry.owner === undefined) entry.run();
+    else entry.owner.due(entry);
+  }
+
+  #push(entry: Scheduled): void {
+    const heap = this.#heap;
+    let index = heap.push(entry) - 1;
+    while (index > 0) {
+      const parent = (index - 1) >> 1;
+      const above = heap[parent];
+      if (above === undefined || !isBefore(entry, above)) break;
+      heap[index] = above;
+      index = parent;
+    }
+    heap[index] = entry;
+  }
+
+  #pop(): Scheduled | undefined {
+    const heap = this.#heap;
+    const first = heap[0];
+    const last = heap.pop();
+    if (first === undefined || last === undefined || heap.length === 0) return first;
+    let index = 0;
+    for (;;) {
+      let child = index * 2 + 1;
+      const left = heap[child];
+      if (left === undefined) break;
+      const right = heap[child + 1];
+      let smaller = left;
+      if (right !== undefined && isBefore(right, left)) {
+        smaller = right;
+        child += 1;
+      }
+      if (!isBefore(smaller, last)) break;
+      heap[index] = smaller;
+      index = child;
+    }
+    heap[index] = last;
+    return first;
+  }
+}
+
+class VirtualProcess implements ProcessPorts {
+  readonly clock: Clock;
+  readonly timers: Timers;
+  readonly random: Randomness;
+  #skewMs: number;
+  #alive = true;
+  #paused: Scheduled[] | undefined;
+  #resumedMs = Number.NEGATIVE_INFINITY;
+  readonly #time: VirtualTime;
+
+  constructor(time: VirtualTime, skewMs: number, random: Randomness) {
+    const bornMs = time.elapsedMs;
+    this.#time = time;
+    this.#skewMs = skewMs;
+    this.random = random;
+    this.clock = { nowMs: () => time.clock.nowMs() + this.#skewMs, monotonicMs: () => time.elapsedMs - bornMs };
+    this.timers = { after: (delayMs, callback) => time.schedule(delayMs, callback, this) };
+  }
+
+  get skewMs(): number {
+    return this.#skewMs;
+  }
+
+  get stoppedUntilMs(): number {
+    return this.#paused === undefined ? this.#resumedMs : Number.POSITIVE_INFINITY;
+  }
+
+  /** A timer of this process has come due. */
+  due(timer: Scheduled): void {
+    if (!this.#alive) return;
+    if (this.#paused === undefined) timer.run();
+    else {
+      timer.isHeld = true;
+      this.#paused.push(timer);
+    }
+  }
+
+  stepWallClock(byMs: number): void {
+    this.#skewMs += byMs;
+  }
+
+  kill(): void {
+    this.#alive = false;
+    this.#paused = undefined;
+  }
+
+  pause(): void {
+    this.#paused ??= [];
+  }
+
+  resume(): void {
+    if (this.#paused === undefined) return;
+    const waiting = this.#paused;
+    this.#paused = undefined;
+    this.#resumedMs = this.#time.elapsedMs;
+    for (const timer of waiting) this.due(timer);
+  }
+}
+
+/** Times are whole 1/1024 ms, rounded up: a delay that is too small for the sum would let nothing pass, for ever. */
+function onGrid(ms: number): number {
+  return Math.ceil(ms * 1024) / 1024;
+}
+
+function isBefore(a: Scheduled, b: Scheduled): boolean {
+  return a.atMs < b.atMs || (a.atMs === b.atMs && a.order < b.order);
+}
+
+const TOKEN_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/** Randomness of one seed (mulberry32): the same seed gives the same sequence on every machine. */
+export function seededRandomness(seed: number): Randomness {
+  let state = seed >>> 0;
+  const fraction = (): number => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+  const token = (): string => {
+    let text = "";
+    while (text.length < 8) text += TOKEN_CHARACTERS.charAt(Math.floor(fraction() * TOKEN_CHARACTERS.length));
+    return text;
+  };
+  return { fraction, token };
+}
