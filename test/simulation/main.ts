@@ -5,12 +5,12 @@
 import { parseArgs } from "node:util";
 import { isRule, RULE_NAMES, type Rule } from "./ablation/rules.ts";
 import { play, SCENES } from "./directed/scenes.ts";
+import type { CoverageCounts } from "./judge/coverage.ts";
 import { type Range, runSeeds } from "./runner/pool.ts";
 import { addUp, coverageTable, describeFailure, uncovered } from "./runner/report.ts";
 import { seedsNeeded } from "./runner/seeds-needed.ts";
 import { shrink } from "./runner/shrink.ts";
 import { SimulationThread } from "./runner/thread.ts";
-import type { CoverageCounts } from "./world/coverage.ts";
 import { FEATURE_KINDS, type FeatureKind, isFeature } from "./world/features.ts";
 import type { RunOptions, RunResult } from "./world/run.ts";
 

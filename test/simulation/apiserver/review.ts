@@ -1,6 +1,6 @@
 /** One request to the admission webhooks, and what a refusal is to the client. */
 import type { Json } from "./etcd.ts";
-import { failure, type SimulatedReply } from "./replies.ts";
+import { failure, type SimulatedReply } from "./responses.ts";
 import type { ApiServer, ServerRequest } from "./server.ts";
 
 export function reviewOf(server: ApiServer, request: ServerRequest, fields: Json): Json {

@@ -5,7 +5,6 @@
  */
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import type { AdmissionChain } from "./admission.ts";
-import { deletePod, deletePods, evictPod } from "./deletion.ts";
 import type { Etcd, Json, Stored } from "./etcd.ts";
 import {
   jsonOf,
@@ -18,6 +17,9 @@ import {
   replaced,
   text,
 } from "./objects.ts";
+import { deletePod, deletePods, evictPod } from "./pod-deletion.ts";
+import { creationOf, updatePod } from "./pod-update.ts";
+import { keyOf, parsePath, prefixOf, type SimulatedResource, type Target } from "./resources.ts";
 import {
   alreadyExists,
   conflict,
@@ -28,11 +30,9 @@ import {
   ok,
   type SimulatedReply,
   tooLarge,
-} from "./replies.ts";
-import { keyOf, parsePath, prefixOf, type SimulatedResource, type Target } from "./resources.ts";
+} from "./responses.ts";
 import { isShardSelector, shardMatcher } from "./shards.ts";
 import { strategicMerge } from "./strategic-merge.ts";
-import { creationOf, updatePod } from "./update.ts";
 import type { WatchCache } from "./watch-cache.ts";
 import { WatchCaches } from "./watch-caches.ts";
 import { type WatchSink, watchStream } from "./watch-stream.ts";

@@ -2,8 +2,8 @@
 import type { Ports, Timer } from "../../../shared/runtime/clock.ts";
 import type { Etcd, EtcdChange, Json, Stored } from "./etcd.ts";
 import { jsonOf, matchesLabels, present } from "./objects.ts";
-import { statusBody } from "./replies.ts";
 import { prefixOf, type SimulatedResource, type Target } from "./resources.ts";
+import { statusBody } from "./responses.ts";
 import { shardMatcher } from "./shards.ts";
 import type { WatchCache } from "./watch-cache.ts";
 

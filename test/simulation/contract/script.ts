@@ -3,9 +3,9 @@
  * UIDs are renamed in the order of their size or appearance, so that two servers can be compared.
  */
 
-import { changes } from "./changes.ts";
-import { copies } from "./copies.ts";
+import { copies } from "./config-maps.ts";
 import { generated } from "./generated.ts";
+import { changes } from "./pod-changes.ts";
 import { sharded } from "./shards.ts";
 
 export interface ContractAnswer {

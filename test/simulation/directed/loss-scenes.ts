@@ -1,5 +1,5 @@
 /** Scenes of lost history and of leaders that do not know that they are none (design 5.4). */
-import { removeCellOf, restoreCellTo } from "../world/losses.ts";
+import { removeCellOf, restoreCellTo } from "../faults/lost-history.ts";
 import type { RuleScene } from "./scenes.ts";
 import type { SceneStage } from "./stage.ts";
 

@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import type { SimulatedLink } from "../apiserver/link.ts";
 import { metadataOf } from "../apiserver/objects.ts";
 import { shardNamed, shardOf } from "../apiserver/shards.ts";
-import { restoreCellTo } from "../world/losses.ts";
+import { restoreCellTo } from "../faults/lost-history.ts";
 import { SCENES } from "./scenes.ts";
 import { CELL, type ScenePlan, SceneStage } from "./stage.ts";
 

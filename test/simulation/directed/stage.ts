@@ -2,12 +2,13 @@
  * A small world of the shipping code without chance faults, in which a scene says what happens and when: for rules that a random seed
  * rarely shows the worth of. Checks are the same as in every other run.
  */
+
+import type { Replica } from "../actors/replica.ts";
 import type { Json } from "../apiserver/etcd.ts";
 import { metadataOf, text } from "../apiserver/objects.ts";
-import type { SimulatedReply } from "../apiserver/replies.ts";
-import { Chance } from "../random.ts";
+import type { SimulatedReply } from "../apiserver/responses.ts";
 import type { Features } from "../world/features.ts";
-import type { Replica } from "../world/replica.ts";
+import { Chance } from "../world/random.ts";
 import { quiet } from "../world/run.ts";
 import { drawScenario, FAULT_KINDS, type ProtectorPlan, type Scenario } from "../world/scenario.ts";
 import { type SimulatedCell, type Violation, World } from "../world/world.ts";

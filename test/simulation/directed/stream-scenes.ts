@@ -1,6 +1,6 @@
 /** Scenes around caches that lag, writes without an answer, and several protectors (design 5.3, 5.4, 5.7, 5.8). */
 import { metadataOf, record } from "../apiserver/objects.ts";
-import { removeCellOf } from "../world/losses.ts";
+import { removeCellOf } from "../faults/lost-history.ts";
 import type { RuleScene } from "./scenes.ts";
 import type { SceneStage } from "./stage.ts";
 

@@ -1,5 +1,5 @@
 /** What people read of many runs: coverage, and the end of a failing run's trace. */
-import { Coverage, type CoverageCounts } from "../world/coverage.ts";
+import { Coverage, type CoverageCounts } from "../judge/coverage.ts";
 import type { RunResult } from "../world/run.ts";
 import type { Shrunk } from "./shrink.ts";
 

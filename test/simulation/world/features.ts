@@ -2,7 +2,7 @@
  * What some worlds have beside deletions: drawn from the seed after everything else, so that a world without them is what it was before
  * they were built.
  */
-import type { Chance } from "../random.ts";
+import type { Chance } from "./random.ts";
 
 /** Mean times between two events of a kind, in virtual milliseconds; 0: never in this run. */
 export interface Features {

@@ -1,6 +1,6 @@
 /** All links of the world, and what is wrong with them at present. */
 import type { LinkFaults, SimulatedLink } from "../apiserver/link.ts";
-import type { Chance } from "../random.ts";
+import type { Chance } from "./random.ts";
 
 const MEAN_DELAY_MS = 1.5;
 /** So slow that calls with a timeout of 3 s are answered after it at times. */

@@ -3,19 +3,19 @@
 import { parseProtector } from "../../../shared/decide/quota.ts";
 import { estimate } from "../../../shared/decide/state/estimate.ts";
 import { parsePodProtector } from "../../../shared/schema/parse-podprotector.ts";
+import { disrupt, startClients } from "../actors/clients.ts";
+import { startChanges } from "../actors/in-place-clients.ts";
 import { present } from "../apiserver/objects.ts";
 import { RESOURCES } from "../apiserver/resources.ts";
-import { isTrulyAvailable } from "../pod-truth.ts";
-import { Position } from "../position.ts";
-import { startChanges } from "./changes.ts";
-import { disrupt, startClients } from "./clients.ts";
-import type { CoverageCounts } from "./coverage.ts";
-import { startFaults } from "./faults.ts";
-import { checkBounds } from "./liveness.ts";
-import { releaseHeld } from "./pod-states.ts";
+import { startFaults } from "../faults/faults.ts";
+import { releaseHeld } from "../faults/pod-states.ts";
+import type { CoverageCounts } from "../judge/coverage.ts";
+import { checkBounds } from "../judge/liveness.ts";
+import { isTrulyAvailable } from "../truth/pod-truth.ts";
+import { Position } from "../truth/position.ts";
+import { wantedOf } from "../truth/stored-protectors.ts";
+import { shareTexts } from "./parse-cache.ts";
 import type { FaultKind, WorldSize } from "./scenario.ts";
-import { shareTexts } from "./shared-texts.ts";
-import { wantedOf } from "./stored-protectors.ts";
 import { type Violation, World } from "./world.ts";
 
 export interface RunResult {

@@ -1,8 +1,9 @@
 /** What one seed's run is made of: sizes, rates and timings, all drawn from the seed and all printed when it fails. */
-import type { Chance } from "../random.ts";
-import { withAccidents } from "./accidents/scenario.ts";
-import { withCopies } from "./backup-scenario.ts";
+
+import { withAccidents } from "../accidents/scenario.ts";
+import { withCopies } from "../backups/backup-scenario.ts";
 import { drawFeatures, FEATURE_KINDS, type Features } from "./features.ts";
+import type { Chance } from "./random.ts";
 
 export interface Scenario {
   readonly seed: number;

@@ -1,6 +1,6 @@
 /** How an API server of a world behaves: by the faults of its scenario, or as a directed scene has set it by hand. */
 import type { ServerSettings } from "../apiserver/server.ts";
-import type { Chance } from "../random.ts";
+import type { Chance } from "./random.ts";
 import type { World } from "./world.ts";
 
 const OBJECT_LIMIT_BYTES = 1_500_000;

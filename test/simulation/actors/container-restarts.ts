@@ -1,0 +1,249 @@
+/**
+ * What the kubelets of one cell make of changes in place (design 10): a container is stopped and started again, some time after the
+ * change, or after the next one has come; images can't be pulled for a while, resizes wait for room or never get it. The checks ask
+ * here which pods are about to restart.
+ */
+import type { VirtualTime } from "../../support/runtime/virtual-ports.ts";
+import type { EtcdChange, Json, Stored } from "../apiserver/etcd.ts";
+import { metadataOf, record, text } from "../apiserver/objects.ts";
+import type { ApiServer } from "../apiserver/server.ts";
+import type { SeenRule } from "../judge/coverage.ts";
+import type { Chance } from "../world/random.ts";
+import type { Kubelet } from "./kubelet.ts";
+
+const SYNC_MEAN_MS = 800;
+const STOP_MEAN_MS = 300;
+const START_MEAN_MS = 3_000;
+const PULL_AGAIN_MEAN_MS = 8_000;
+const ROOM_MEAN_MS = 15_000;
+const PULL_FAILURE_RATE = 0.15;
+const INFEASIBLE_RATE = 0.15;
+const DEFERRED_RATE = 0.25;
+const RESIZE_CONDITIONS = ["PodResizePending", "PodResizeInProgress"];
+
+/** What a container has where pods are changed: more CPU restarts it, more memory does not. */
+export const CHANGEABLE: Json = {
+  resources: { requests: { cpu: "100m", memory: "64Mi" } },
+  resizePolicy: [
+    { resourceName: "cpu", restartPolicy: "RestartContainer" },
+    { resourceName: "memory", restartPolicy: "NotRequired" },
+  ],
+};
+
+/** What a restart is for. */
+interface Running {
+  readonly image: string;
+  readonly cpu: string;
+}
+
+interface Node {
+  readonly uid: string;
+  readonly key: string;
+  running: Running;
+  /** The container is stopped, and not started again yet. */
+  isDown: boolean;
+  isBusy: boolean;
+  /** A resize that will never be made. */
+  declinedCpu: string | undefined;
+  isDeferred: boolean;
+}
+
+export interface RestartWorld {
+  readonly server: ApiServer;
+  readonly time: VirtualTime;
+  readonly kubelet: Kubelet;
+  readonly chance: Chance;
+  faultsActive(): boolean;
+  rule(name: SeenRule): void;
+}
+
+export class Restarts {
+  readonly #world: RestartWorld;
+  readonly #nodes = new Map<string, Node>();
+
+  constructor(world: RestartWorld) {
+    this.#world = world;
+    world.server.etcd.observe((change) => this.#changed(change));
+  }
+
+  /** The pod's container will be stopped, or is: by a change that was committed. */
+  isUnderWay(uid: string): boolean {
+    const node = this.#nodes.get(uid);
+    if (node === undefined) return false;
+    const stored = this.#stored(node);
+    return stored !== undefined && (node.isDown || differs(node, wantedOf(stored.value)));
+  }
+
+  underWay(): string[] {
+    return [...this.#nodes.keys()].filter((uid) => this.isUnderWay(uid));
+  }
+
+  isDown(uid: string): boolean {
+    return this.#nodes.get(uid)?.isDown === true;
+  }
+
+  /** etcd was restored: what the containers run is what their pods' status says, and what was under way by then goes on from there. */
+  restored(): void {
+    this.#nodes.clear();
+    for (const { key, value } of this.#world.server.etcd.range("pods/")) {
+      const uid = text(metadataOf(value).uid) ?? "";
+      if (metadataOf(value).deletionTimestamp !== undefined || record(value.status).phase !== "Running") continue;
+      const node = this.#nodeOf(uid, key, value);
+      node.isDown = appOf(record(value.status).containerStatuses).ready === false;
+      if (node.isDown) this.#later(node, START_MEAN_MS, () => this.#start(node, undefined));
+      else this.#later(node, SYNC_MEAN_MS, () => this.#sync(node, false));
+    }
+  }
+
+  #changed({ key, after, before }: EtcdChange): void {
+    if (!key.startsWith("pods/")) return;
+    const uid = text(metadataOf((after ?? before)?.value ?? {}).uid) ?? "";
+    if (after === undefined || metadataOf(after.value).deletionTimestamp !== undefined) {
+      if (this.isDown(uid)) this.#world.rule("a pod is deleted while it restarts");
+      this.#nodes.delete(uid);
+      return;
+    }
+    if (record(after.value.status).phase !== "Running") return;
+    const node = this.#nodeOf(uid, key, after.value);
+    const { generation } = metadataOf(after.value);
+    if (Number(generation) === observedOf(after.value)) return;
+    if (node.isDown && generation !== metadataOf(before?.value ?? {}).generation)
+      this.#world.rule("a second change while the first is under way");
+    this.#later(node, SYNC_MEAN_MS, () => this.#sync(node, false));
+  }
+
+  #nodeOf(uid: string, key: string, pod: Json): Node {
+    const rest = { isDown: false, isBusy: false, declinedCpu: undefined, isDeferred: false };
+    const node = this.#nodes.get(uid) ?? { uid, key, running: runningOf(pod), ...rest };
+    this.#nodes.set(uid, node);
+    return node;
+  }
+
+  /** The kubelet looks at the pod; one thing at a time. */
+  #sync(node: Node, hasRoom: boolean): void {
+    const stored = this.#stored(node);
+    if (stored === undefined) return;
+    const wanted = wantedOf(stored.value);
+    const { chance } = this.#world;
+    node.isDeferred = false;
+    if (wanted.cpu === node.running.cpu) node.declinedCpu = undefined;
+    else if (wanted.cpu !== node.declinedCpu && !hasRoom) this.#judgeResize(node, wanted.cpu);
+    const isResized = wanted.cpu !== node.running.cpu && wanted.cpu !== node.declinedCpu && !node.isDeferred;
+    const restarts = isResized || wanted.image !== node.running.image;
+    // What comes next is set first: the write below is seen here, too.
+    if (restarts) this.#later(node, STOP_MEAN_MS, () => this.#stop(node, chance.chance(0.5) ? wanted : undefined));
+    else if (node.isDeferred) this.#later(node, ROOM_MEAN_MS, () => this.#sync(node, true));
+    // Some say first what they are about to do.
+    if (!restarts || chance.chance(0.5)) this.#write(node, stored, wanted.generation);
+  }
+
+  #judgeResize(node: Node, cpu: string): void {
+    const { chance, faultsActive, rule } = this.#world;
+    const fate = chance.fraction();
+    if (!faultsActive()) return;
+    if (fate < INFEASIBLE_RATE) {
+      rule("a resize is infeasible");
+      node.declinedCpu = cpu;
+    } else if (fate < INFEASIBLE_RATE + DEFERRED_RATE) {
+      rule("a resize is deferred");
+      node.isDeferred = true;
+    }
+  }
+
+  /** `wanted`: what it will start with, whatever comes meanwhile; undefined: what is wanted then. */
+  #stop(node: Node, wanted: Wanted | undefined): void {
+    const stored = this.#stored(node);
+    if (stored === undefined) return;
+    node.isDown = true;
+    this.#later(node, START_MEAN_MS, () => this.#start(node, wanted));
+    this.#write(node, stored, observedOf(stored.value), false);
+  }
+
+  #start(node: Node, wanted: Wanted | undefined): void {
+    const stored = this.#stored(node);
+    if (stored === undefined) return;
+    const { chance, faultsActive, rule } = this.#world;
+    if (chance.chance(PULL_FAILURE_RATE) && faultsActive()) {
+      rule("a restart fails for a while");
+      this.#later(node, PULL_AGAIN_MEAN_MS, () => this.#start(node, undefined));
+      return;
+    }
+    const next = wanted ?? wantedOf(stored.value);
+    node.running = { image: next.image, cpu: next.cpu === node.declinedCpu ? node.running.cpu : next.cpu };
+    node.isDown = false;
+    this.#write(node, stored, next.generation, true);
+  }
+
+  #later(node: Node, meanMs: number, action: () => void): void {
+    if (node.isBusy) return;
+    node.isBusy = true;
+    const { time, chance } = this.#world;
+    time.timers.after(chance.exponential(meanMs), () => {
+      if (this.#nodes.get(node.uid) !== node) return;
+      node.isBusy = false;
+      action();
+    });
+  }
+
+  #write(node: Node, stored: Stored, observedGeneration: number, ready?: boolean): void {
+    const containerStatuses = [{ name: "app", image: node.running.image, ready: !node.isDown }];
+    this.#world.kubelet.write(stored, {
+      ...(ready === undefined ? {} : { ready }),
+      fields: { observedGeneration, containerStatuses },
+      without: RESIZE_CONDITIONS,
+      conditions: resizeOf(node, wantedOf(stored.value).cpu, observedGeneration),
+    });
+  }
+
+  #stored(node: Node): Stored | undefined {
+    const stored = this.#world.server.etcd.get(node.key);
+    if (stored === undefined || metadataOf(stored.value).uid !== node.uid) return undefined;
+    const isLiving = metadataOf(stored.value).deletionTimestamp === undefined;
+    return isLiving && record(stored.value.status).phase === "Running" ? stored : undefined;
+  }
+}
+
+interface Wanted extends Running {
+  readonly generation: number;
+}
+
+function differs({ running, declinedCpu }: Node, wanted: Running): boolean {
+  return wanted.image !== running.image || (wanted.cpu !== running.cpu && wanted.cpu !== declinedCpu);
+}
+
+function wantedOf(pod: Json): Wanted {
+  const app = appOf(record(pod.spec).containers);
+  const { cpu } = record(record(app.resources).requests);
+  return { image: String(app.image), cpu: String(cpu), generation: Number(metadataOf(pod).generation) };
+}
+
+/** By the pod's status, or by its spec when it has never changed. */
+function runningOf(pod: Json): Running {
+  const app = appOf(record(pod.status).containerStatuses);
+  const { image, cpu } = wantedOf(pod);
+  return { image: text(app.image) ?? image, cpu };
+}
+
+/** The one container, of a spec or of a status. */
+function appOf(containers: unknown): Json {
+  return record(Array.isArray(containers) ? containers[0] : undefined);
+}
+
+function observedOf(pod: Json): number {
+  return Number(record(pod.status).observedGeneration ?? 1);
+}
+
+/** The condition that tells of a resize which is not done. */
+function resizeOf({ running, declinedCpu, isDeferred }: Node, cpu: string, observedGeneration: number): Json[] {
+  if (cpu === running.cpu) return [];
+  const isPending = cpu === declinedCpu || isDeferred;
+  const reason = cpu === declinedCpu ? "Infeasible" : "Deferred";
+  const type = isPending ? "PodResizePending" : "PodResizeInProgress";
+  return [{ type, status: "True", ...(isPending ? { reason } : {}), observedGeneration }];
+}
+
+/** Does this update stop a container? By the containers' own words, written anew here. */
+export function restartsContainer(before: Json, after: Json): boolean {
+  const [old, next] = [wantedOf(before), wantedOf(after)];
+  return old.image !== next.image || old.cpu !== next.cpu;
+}

@@ -1,0 +1,144 @@
+/** The kubelets of one cell: pods start, become ready, flap, fail, and end some time after their deletion. */
+import type { VirtualTime } from "../../support/runtime/virtual-ports.ts";
+import type { EtcdChange, Json, Stored } from "../apiserver/etcd.ts";
+import { metadataOf, record, text } from "../apiserver/objects.ts";
+import { areGatesOpen, isGated, isTrue } from "../apiserver/pod-conditions.ts";
+import type { ApiServer } from "../apiserver/server.ts";
+import type { Chance } from "../world/random.ts";
+
+const START_MEAN_MS = 2_000;
+const TERMINATION_MEAN_MS = 5_000;
+const GATE_MEAN_MS = 100;
+
+/** What is written into a pod's status. */
+export interface StatusChange {
+  readonly ready?: boolean;
+  readonly fields: Json;
+  /** Types of conditions that go. */
+  readonly without: readonly string[];
+  readonly conditions: readonly Json[];
+}
+
+export class Kubelet {
+  /** The container of this pod is stopped: it can't be ready. */
+  isStopped: ((uid: string) => boolean) | undefined;
+  readonly #server: ApiServer;
+  readonly #time: VirtualTime;
+  readonly #chance: Chance;
+  readonly #known = new Set<string>();
+  readonly #ending = new Set<string>();
+
+  constructor(server: ApiServer, time: VirtualTime, chance: Chance) {
+    this.#server = server;
+    this.#time = time;
+    this.#chance = chance;
+    server.etcd.observe((change) => this.#changed(change));
+  }
+
+  /** A pod's Ready condition changes by itself; false when the pod can't. */
+  setReady(key: string, ready: boolean): boolean {
+    const stored = this.#server.etcd.get(key);
+    if (stored === undefined || metadataOf(stored.value).deletionTimestamp !== undefined) return false;
+    if (record(stored.value.status).phase !== "Running") return false;
+    if (this.isStopped?.(text(metadataOf(stored.value).uid) ?? "") === true) return false;
+    this.#server.etcd.put(key, { ...stored.value, status: this.#status(stored.value, ready) }, stored.revision);
+    return true;
+  }
+
+  /** Writes more of a pod's status than its readiness, which stays what it is where nothing is said of it. */
+  write(stored: Stored, { ready, fields, conditions, without }: StatusChange): void {
+    const status = record(stored.value.status);
+    const kept = conditionsOf(stored.value).filter(({ type }) => !without.includes(String(type)));
+    const value = { ...stored.value, status: { ...status, conditions: [...kept, ...conditions], ...fields } };
+    const next = ready === undefined ? value : { ...value, status: this.#status(value, ready) };
+    this.#server.etcd.put(stored.key, next, stored.revision);
+  }
+
+  /** The pod fails for good; its containers are gone. */
+  fail(key: string): void {
+    const stored = this.#server.etcd.get(key);
+    if (stored === undefined || metadataOf(stored.value).deletionTimestamp !== undefined) return;
+    this.#server.etcd.put(key, { ...stored.value, status: { phase: "Failed", conditions: [] } }, stored.revision);
+  }
+
+  /** etcd was restored: pods are where they were in their lives. */
+  restarted(): void {
+    this.#known.clear();
+    this.#ending.clear();
+    for (const after of this.#server.etcd.range("pods/"))
+      this.#changed({ key: after.key, revision: after.revision, before: undefined, after });
+  }
+
+  #changed({ key, after }: EtcdChange): void {
+    if (!key.startsWith("pods/") || after === undefined) return;
+    this.#regard(key, after.value);
+    const uid = text(metadataOf(after.value).uid) ?? "";
+    if (metadataOf(after.value).deletionTimestamp !== undefined) {
+      if (this.#ending.has(uid)) return;
+      this.#ending.add(uid);
+      this.#time.timers.after(this.#chance.exponential(TERMINATION_MEAN_MS), () => void this.#end(key, uid));
+    } else if (!this.#known.has(uid)) {
+      this.#known.add(uid);
+      this.#time.timers.after(this.#chance.exponential(START_MEAN_MS), () => this.#start(key, uid));
+    }
+  }
+
+  #start(key: string, uid: string): void {
+    const stored = this.#server.etcd.get(key);
+    if (
+      stored === undefined ||
+      record(stored.value.status).phase !== "Pending" ||
+      metadataOf(stored.value).uid !== uid ||
+      metadataOf(stored.value).deletionTimestamp !== undefined
+    )
+      return;
+    this.#server.etcd.put(key, { ...stored.value, status: this.#status(stored.value, true) }, stored.revision);
+  }
+
+  /** A condition that a readiness gate names has changed: so does Ready, after a while. */
+  #regard(key: string, value: Json): void {
+    if (!isGated(value) || !isTrue(value, "ContainersReady") || isTrue(value, "Ready") === areGatesOpen(value)) return;
+    this.#time.timers.after(this.#chance.exponential(GATE_MEAN_MS), () => {
+      const stored = this.#server.etcd.get(key);
+      if (stored === undefined || metadataOf(stored.value).uid !== metadataOf(value).uid) return;
+      if (!isTrue(stored.value, "ContainersReady") || isTrue(stored.value, "Ready") === areGatesOpen(stored.value))
+        return;
+      const lastTransitionTime = new Date(Math.floor(this.#time.clock.nowMs() / 1000) * 1000).toISOString();
+      const ready: Json = { type: "Ready", status: areGatesOpen(stored.value) ? "True" : "False", lastTransitionTime };
+      this.write(stored, { fields: {}, without: ["Ready"], conditions: [ready] });
+    });
+  }
+
+  async #end(key: string, uid: string): Promise<void> {
+    const [, namespace = "", name = ""] = key.split("/");
+    const body = { gracePeriodSeconds: 0, preconditions: { uid } };
+    const path = `/api/v1/namespaces/${namespace}/pods/${name}`;
+    const reply = await this.#server.handle({
+      method: "DELETE",
+      path,
+      body,
+      contentType: "application/json",
+      user: "kubelet",
+    });
+    if (reply.status < 300 || reply.status === 404 || reply.status === 409) return;
+    this.#time.timers.after(5_000, () => void this.#end(key, uid));
+  }
+
+  #status({ spec, status }: Json, ready: boolean): Json {
+    const lastTransitionTime = new Date(Math.floor(this.#time.clock.nowMs() / 1000) * 1000).toISOString();
+    const condition = (type: string, value: boolean): Json => ({
+      type,
+      status: value ? "True" : "False",
+      lastTransitionTime,
+    });
+    const others = conditionsOf({ status }).filter(({ type }) => type !== "ContainersReady" && type !== "Ready");
+    const isReady = ready && areGatesOpen({ spec, status });
+    const conditions = [...others, condition("ContainersReady", ready), condition("Ready", isReady)];
+    return { ...record(status), phase: "Running", conditions };
+  }
+}
+
+function conditionsOf({ status }: Json): Json[] {
+  const { conditions } = record(status);
+  return Array.isArray(conditions) ? conditions.map(record) : [];
+}

@@ -1,0 +1,50 @@
+/** A protector is released as the generator does it (design 7), by the shipping code, on a connection without faults. */
+
+import { release } from "../../../controllers/generator/protectors/release.ts";
+import { formatMs } from "../../../shared/decide/time.ts";
+import { ApiClient } from "../../../shared/kube/client/api-client.ts";
+import { REGISTER_LABEL } from "../../../shared/recovery/register/register-format.ts";
+import { RegisterWriter } from "../../../shared/recovery/register/register-writer.ts";
+import { parseConfigMap } from "../../../shared/schema/config-map.ts";
+import { metadataOf, present, record } from "../apiserver/objects.ts";
+import { RESOURCES } from "../apiserver/resources.ts";
+import type { ApiServer } from "../apiserver/server.ts";
+import { OWN_NAMESPACE } from "../judge/admission-rows.ts";
+import { uidOf } from "../truth/lost-protectors.ts";
+import { parse } from "../truth/stored-protectors.ts";
+import { NAMESPACE, type World } from "../world/world.ts";
+
+const TIMEOUT_MS = 10_000;
+/** What could not be written is written again after this. */
+const AGAIN_MS = 1_000;
+const CONFIG_MAPS = RESOURCES.find(({ plural }) => plural === "configmaps");
+
+/** Goes on until the protector with this UID is gone. */
+export async function releaseProtector(world: World, core: ApiServer, name: string): Promise<void> {
+  const key = `podprotectors/${NAMESPACE}/${name}`;
+  const api = new ApiClient(world.plainLink(core));
+  const register = new RegisterWriter({
+    ...{ api, ports: world.time, namespace: OWN_NAMESPACE, timeoutMs: TIMEOUT_MS, mayWrite: () => true },
+    stored: { segments: { values: () => segmentsOf(core) } },
+    onDropped: () => undefined,
+  });
+  const first = core.etcd.get(key);
+  if (first === undefined) return;
+  for (;;) {
+    const stored = core.etcd.get(key);
+    if (stored === undefined || uidOf(stored) !== uidOf(first)) return;
+    const time = formatMs(world.time.clock.nowMs());
+    const calls = { api, timeoutMs: TIMEOUT_MS, signal: new AbortController().signal };
+    const record = register.record.bind(register);
+    await release({ ...calls, record }, parse(stored), "NotRequired", time);
+    await new Promise<void>((resolve) => world.time.timers.after(AGAIN_MS, resolve));
+  }
+}
+
+function segmentsOf({ etcd }: ApiServer): ReturnType<typeof parseConfigMap>[] {
+  if (CONFIG_MAPS === undefined) return [];
+  return etcd
+    .range(`configmaps/${OWN_NAMESPACE}/`)
+    .filter(({ value }) => record(metadataOf(value).labels)[REGISTER_LABEL] !== undefined)
+    .map((stored) => parseConfigMap(present(CONFIG_MAPS, stored)));
+}

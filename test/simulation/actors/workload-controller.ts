@@ -1,0 +1,83 @@
+/** A workload controller of one cell: keeps a number of pods, under fixed names (as a StatefulSet) or fresh ones. */
+import type { VirtualTime } from "../../support/runtime/virtual-ports.ts";
+import type { Json } from "../apiserver/etcd.ts";
+import { metadataOf, record } from "../apiserver/objects.ts";
+import type { ApiServer } from "../apiserver/server.ts";
+import type { Chance } from "../world/random.ts";
+
+const NAMESPACE = "default";
+const RECONCILE_MS = 1_000;
+
+export class Workload {
+  readonly #server: ApiServer;
+  readonly #chance: Chance;
+  readonly #replicas: number;
+  readonly #labels: Readonly<Record<string, string>>;
+  readonly #container: Json;
+  #serial = 0;
+  #settled: readonly unknown[] | undefined;
+
+  constructor(
+    server: ApiServer,
+    time: VirtualTime,
+    chance: Chance,
+    replicas: number,
+    labels: Readonly<Record<string, string>>,
+    container: Json = {},
+  ) {
+    this.#server = server;
+    this.#chance = chance;
+    this.#replicas = replicas;
+    this.#labels = labels;
+    this.#container = container;
+    const tick = (): void => {
+      void this.reconcile();
+      time.timers.after(RECONCILE_MS * (0.5 + chance.fraction()), tick);
+    };
+    tick();
+  }
+
+  /** Removes finished pods and creates what is missing. */
+  async reconcile(): Promise<void> {
+    const pods = this.#server.etcd.range(`pods/${NAMESPACE}/`);
+    // The very list in which nothing was to be done: no pod has changed.
+    if (pods === this.#settled) return;
+    let alive = 0;
+    let finished = 0;
+    for (const { key, value } of pods) {
+      if (metadataOf(value).deletionTimestamp !== undefined) continue;
+      if (record(value.status).phase === "Failed") {
+        finished += 1;
+        void this.#delete(key.split("/")[2] ?? "");
+      } else alive += 1;
+    }
+    this.#settled = finished === 0 && alive >= this.#replicas ? pods : undefined;
+    for (let missing = this.#replicas - alive; missing > 0; missing -= 1) await this.#create();
+  }
+
+  async #create(): Promise<void> {
+    const stable = this.#chance.chance(0.5);
+    const name = stable ? this.#freeName() : `web-${++this.#serial}`;
+    const body = {
+      metadata: { name, labels: { ...this.#labels, tier: this.#chance.pick(["a", "b"]) } },
+      spec: { nodeName: "node", containers: [{ name: "app", image: "app:1", ...this.#container }] },
+      status: { phase: "Pending" },
+    };
+    await this.#call("POST", `/api/v1/namespaces/${NAMESPACE}/pods`, body);
+  }
+
+  #freeName(): string {
+    for (let index = 0; ; index += 1) {
+      const name = `web-s${index}`;
+      if (this.#server.etcd.get(`pods/${NAMESPACE}/${name}`) === undefined) return name;
+    }
+  }
+
+  async #delete(name: string): Promise<void> {
+    await this.#call("DELETE", `/api/v1/namespaces/${NAMESPACE}/pods/${name}`, {});
+  }
+
+  async #call(method: string, path: string, body: Readonly<Record<string, unknown>>): Promise<void> {
+    await this.#server.handle({ method, path, body, contentType: "application/json", user: "workload" });
+  }
+}

@@ -1,0 +1,162 @@
+/** Faults at the times that the scenario draws, until they stop. */
+
+import { Accidents } from "../accidents/accidents.ts";
+import { burst, editSelector, editSpec, forceDelete, touchProtector } from "../actors/operators.ts";
+import { OWNER_MODES } from "../actors/workload-owner.ts";
+import { metadataOf } from "../apiserver/objects.ts";
+import { loseGate } from "../judge/counted-gates.ts";
+import type { Chance } from "../world/random.ts";
+import type { FaultKind } from "../world/scenario.ts";
+import { NAMESPACE, type World } from "../world/world.ts";
+import { recreate, removeCell, restoreCell, restoreCore } from "./lost-history.ts";
+import { chill, hold } from "./pod-states.ts";
+import { suspend, terminate } from "./protector-states.ts";
+import { strikeShard } from "./shard-faults.ts";
+
+const RESTART_MEAN_MS = 3_000;
+const PARTITION_MEAN_MS = 8_000;
+const OVERLAP_MEAN_MS = 10_000;
+const FLAP_MEAN_MS = 4_000;
+const NODE_OUTAGE_RATE = 0.1;
+const NODE_OUTAGE_MEAN_MS = 15_000;
+const PODS_OF_NODE = 10;
+const PAUSE_MEAN_MS = 6_000;
+const SLOW_MEAN_MS = 10_000;
+
+export function startFaults(world: World): void {
+  const chance = world.chance.fork();
+  const { faults, features } = world.scenario;
+  const actions: readonly [FaultKind, number, () => void][] = [
+    ["flap", faults.flapEveryMs, () => flap(world, chance)],
+    ["podFailure", faults.podFailureEveryMs, () => fail(world, chance)],
+    ["annotate", faults.annotateEveryMs, () => annotate(world, chance)],
+    ["crashWebhook", faults.crashWebhookEveryMs, () => crashWebhook(world, chance)],
+    ["crashAggregator", faults.crashAggregatorEveryMs, () => crashAggregator(world, chance)],
+    ["twoLeaders", faults.twoLeadersEveryMs, () => twoLeaders(world, chance)],
+    ["partition", faults.partitionEveryMs, () => partition(world, chance)],
+    ["cutStreams", faults.cutStreamsEveryMs, () => world.network.cutStreams()],
+    ["compact", faults.compactEveryMs, () => compact(world, chance)],
+    ["editSpec", faults.editSpecEveryMs, () => editSpec(world, chance)],
+    ["clockStep", faults.clockStepEveryMs, () => stepClock(world, chance)],
+    ["editSelector", faults.editSelectorEveryMs, () => editSelector(world, chance)],
+    ["conflictingWriter", faults.conflictingWriterEveryMs, () => touchProtector(world, chance)],
+    ["forceDelete", faults.forceDeleteEveryMs, () => forceDelete(world, chance)],
+    ["burst", faults.burstEveryMs, () => burst(world, chance)],
+    ["restoreCore", faults.restoreCoreEveryMs, () => restoreCore(world, chance)],
+    ["pause", faults.pauseEveryMs, () => pause(world, chance)],
+    ["slowLink", faults.slowLinkEveryMs, () => slowLink(world, chance)],
+    ["removeCell", faults.removeCellEveryMs, () => void removeCell(world, chance)],
+    ["restoreCell", faults.restoreCellEveryMs, () => restoreCell(world, chance)],
+    ["recreateProtector", faults.recreateProtectorEveryMs, () => recreate(world, chance)],
+    ["suspend", features.suspendEveryMs, () => suspend(world, chance)],
+    ["probe", features.ownerEveryMs, () => world.owner?.turn(chance.pick(OWNER_MODES))],
+    ["preActivity", features.holdEveryMs, () => hold(world, chance)],
+    ["condition", features.chillEveryMs, () => chill(world, chance)],
+    ["countedGate", features.gateEveryMs, () => loseGate(world, chance)],
+    ["generator", features.generatorEveryMs, () => world.sources?.act()],
+    ["copies", features.copiesEveryMs, () => world.copies?.act()],
+    ["terminate", features.terminateEveryMs, () => terminate(world, chance)],
+    ["shards", features.shardEveryMs, () => strikeShard(world, chance)],
+  ];
+  if (features.accidentEveryMs > 0) void new Accidents(world, chance.fork()).run();
+  for (const [kind, everyMs, action] of actions) if (everyMs > 0) repeat(world, chance.fork(), kind, everyMs, action);
+}
+
+function repeat(world: World, chance: Chance, kind: FaultKind, everyMs: number, action: () => void): void {
+  world.time.timers.after(chance.exponential(everyMs), () => {
+    if (!world.faultsActive) return;
+    world.coverage.fault(kind);
+    world.note(`fault: ${kind}`);
+    action();
+    repeat(world, chance, kind, everyMs, action);
+  });
+}
+
+function somePod(world: World, chance: Chance): { readonly cell: string; readonly key: string } | undefined {
+  const cell = chance.pick([...world.cells.values()]);
+  const pods = cell.server.etcd.range(`pods/${NAMESPACE}/`);
+  return pods.length === 0 ? undefined : { cell: cell.name, key: chance.pick(pods).key };
+}
+
+/** One pod, or those of a node that is out of order for a while. */
+function flap(world: World, chance: Chance): void {
+  const isNode = chance.chance(NODE_OUTAGE_RATE);
+  for (let left = isNode ? chance.between(3, PODS_OF_NODE) : 1; left > 0; left -= 1) {
+    const pod = somePod(world, chance);
+    const kubelet = pod && world.cells.get(pod.cell)?.kubelet;
+    if (pod === undefined || kubelet?.setReady(pod.key, false) !== true) continue;
+    const meanMs = isNode ? NODE_OUTAGE_MEAN_MS : FLAP_MEAN_MS;
+    world.time.timers.after(chance.exponential(meanMs), () => kubelet.setReady(pod.key, true));
+  }
+}
+
+function fail(world: World, chance: Chance): void {
+  const pod = somePod(world, chance);
+  if (pod !== undefined) world.cells.get(pod.cell)?.kubelet.fail(pod.key);
+}
+
+/** Somebody changes a pod, so that a review under way is made again. */
+function annotate(world: World, chance: Chance): void {
+  const pod = somePod(world, chance);
+  const etcd = pod && world.cells.get(pod.cell)?.server.etcd;
+  const stored = pod && etcd?.get(pod.key);
+  if (etcd === undefined || stored === undefined) return;
+  const annotations = { touched: String(world.time.elapsedMs) };
+  etcd.put(stored.key, { ...stored.value, metadata: { ...metadataOf(stored.value), annotations } }, stored.revision);
+}
+
+function crashWebhook(world: World, chance: Chance): void {
+  if (world.webhooks.length === 0) return;
+  const victim = chance.pick(world.webhooks);
+  victim.kill();
+  world.webhooks = world.webhooks.filter((replica) => replica !== victim);
+  world.time.timers.after(chance.exponential(RESTART_MEAN_MS), () => world.webhooks.push(world.startReplica()));
+}
+
+function crashAggregator(world: World, chance: Chance): void {
+  const cell = chance.pick([...world.cells.values()]);
+  for (const node of cell.aggregators) node.kill();
+  cell.aggregators = [];
+  world.time.timers.after(chance.exponential(RESTART_MEAN_MS), () =>
+    cell.aggregators.push(world.startAggregator(cell)),
+  );
+}
+
+/** A new leader begins while the old one does not know yet that it is none. */
+function twoLeaders(world: World, chance: Chance): void {
+  const cell = chance.pick([...world.cells.values()]);
+  const old = cell.aggregators;
+  cell.aggregators = [world.startAggregator(cell)];
+  cell.oldLeaders += old.length;
+  world.time.timers.after(chance.exponential(OVERLAP_MEAN_MS), () => {
+    for (const node of old) node.kill();
+    cell.oldLeaders -= old.length;
+  });
+}
+
+function partition(world: World, chance: Chance): void {
+  world.network.partition();
+  world.time.timers.after(chance.exponential(PARTITION_MEAN_MS), () => world.network.heal());
+}
+
+function compact(world: World, chance: Chance): void {
+  const servers = [...world.cores.values(), ...[...world.cells.values()].map(({ server }) => server)];
+  const server = chance.pick(servers);
+  server.compact(server.etcd.revision);
+}
+
+/** Stopped for a while, as by SIGSTOP, a starved machine or a long collection of garbage; it does not know. */
+function pause(world: World, chance: Chance): void {
+  const process = world.someProcess(chance);
+  process.pause();
+  world.time.timers.after(chance.exponential(PAUSE_MEAN_MS), () => process.resume());
+}
+
+function slowLink(world: World, chance: Chance): void {
+  world.network.slow();
+  world.time.timers.after(chance.exponential(SLOW_MEAN_MS), () => world.network.heal());
+}
+
+function stepClock(world: World, chance: Chance): void {
+  world.someProcess(chance).stepWallClock(chance.between(-60_000, 60_000));
+}

@@ -1,0 +1,134 @@
+/** Which row of the admission table (design 6) a review is, by what the world knows of it and what was answered. */
+
+import { type Answered, FORCE_ANNOTATION } from "../actors/admission-requests.ts";
+import { restartsContainer } from "../actors/container-restarts.ts";
+import type { Json } from "../apiserver/etcd.ts";
+import { metadataOf, record } from "../apiserver/objects.ts";
+
+/** Rows that these worlds can reach. */
+export const ROWS = [
+  "Ready, mature pod: allowed",
+  "Ready, mature pod: denied, at the minimum",
+  "Ready, mature pod: busy, reserved",
+  "same UID again while its bucket lives",
+  "same name, other UID",
+  "deletionTimestamp already set",
+  "gracePeriodSeconds 0 on a live pod",
+  "finished",
+  "pending",
+  "not available, AlwaysAllow",
+  "not available, IfHealthyBudget, too few",
+  "Ready, not mature",
+  "dry run",
+  "eviction policy/v1",
+  "eviction policy/v1beta1",
+  "eviction of a pod that does not exist",
+  "eviction with another UID",
+  "deletecollection",
+  "no protector",
+  "cell never aggregated",
+  "cell on hold",
+  "several protectors, all agree",
+  "several protectors, one refuses",
+  "force-delete annotation",
+  "namespace controller, garbage collector, scheduler, taint eviction",
+  "core out of reach: HTTP error",
+  "the project's own pods",
+  "other operations",
+  "malformed review",
+  "protector terminating but with its finalizer",
+  "dry-run mode of the webhook",
+  "change in place that restarts containers",
+  "change in place that restarts nothing",
+] as const;
+export type StoredRow = (typeof ROWS)[number];
+
+/** Who deletes pods in a cluster besides people. */
+export const CONTROLLERS = [
+  "system:serviceaccount:kube-system:namespace-controller",
+  "system:serviceaccount:kube-system:generic-garbage-collector",
+  "system:kube-scheduler",
+  "system:serviceaccount:kube-system:taint-eviction-controller",
+] as const;
+export const OWN_NAMESPACE = "podseidon-system";
+
+const BY_REASON: Readonly<Record<string, StoredRow>> = {
+  Reserved: "Ready, mature pod: allowed",
+  Repeated: "same UID again while its bucket lives",
+  PinnedImmature: "Ready, not mature",
+  Unavailable: "not available, AlwaysAllow",
+  PinnedUnavailable: "not available, AlwaysAllow",
+  PinnedPending: "pending",
+};
+
+const BY_CAUSE: Readonly<Record<string, StoredRow>> = {
+  AtMinimum: "Ready, mature pod: denied, at the minimum",
+  Reserved: "Ready, mature pod: busy, reserved",
+  UnhealthyBudget: "not available, IfHealthyBudget, too few",
+  NotCounted: "cell never aggregated",
+  OnHold: "cell on hold",
+};
+
+/** Names that were reviewed, and under which UID last. */
+export type KnownNames = Map<string, string>;
+
+export function rowsOf(
+  { request, allowed, code, reasons }: Answered,
+  protectors: number,
+  names: KnownNames,
+): StoredRow[] {
+  const rows: StoredRow[] = [];
+  const pod = record(request.oldObject);
+  const options = record(request.options);
+  const isEviction = request.subResource === "eviction";
+  for (const reason of reasons) {
+    const row = (allowed ? BY_REASON : BY_CAUSE)[reason];
+    if (row !== undefined) rows.push(row);
+    if (reason === "Forced") rows.push("force-delete annotation");
+  }
+  if (reasons.length > 1 && allowed) rows.push("several protectors, all agree");
+  if (protectors > 1 && reasons.length > 0 && !allowed) rows.push("several protectors, one refuses");
+  if (request.operation === "UPDATE") rows.push(changeRow(request));
+  else if (isEviction) rows.push(...evictionRows(request, code));
+  else rows.push(...deletionRows(request, pod, options, names));
+  if (request.dryRun === true) rows.push("dry run");
+  if (CONTROLLERS.some((user) => user === record(request.userInfo).username))
+    rows.push("namespace controller, garbage collector, scheduler, taint eviction");
+  if (request.namespace === OWN_NAMESPACE) rows.push("the project's own pods");
+  else if (request.operation !== "UPDATE" && allowed && reasons.length === 0 && isLiving(pod))
+    rows.push("no protector");
+  return rows;
+}
+
+function changeRow({ oldObject, object }: Json): StoredRow {
+  const restarts = restartsContainer(record(oldObject), record(object));
+  return restarts ? "change in place that restarts containers" : "change in place that restarts nothing";
+}
+
+function evictionRows(request: Json, code: number): StoredRow[] {
+  if (code === 404) return ["eviction of a pod that does not exist"];
+  if (code === 409) return ["eviction with another UID"];
+  const isBeta = record(request.object).apiVersion === "policy/v1beta1";
+  return [isBeta ? "eviction policy/v1beta1" : "eviction policy/v1"];
+}
+
+function deletionRows(request: Json, pod: Json, options: Json, names: KnownNames): StoredRow[] {
+  const rows: StoredRow[] = [];
+  const { name, uid, deletionTimestamp } = metadataOf(pod);
+  const before = names.get(String(name));
+  names.set(String(name), String(uid));
+  if (before !== undefined && before !== uid) rows.push("same name, other UID");
+  if (request.name === "") rows.push("deletecollection");
+  if (deletionTimestamp !== undefined) return [...rows, "deletionTimestamp already set"];
+  const { phase } = record(pod.status);
+  if (phase === "Failed" || phase === "Succeeded") rows.push("finished");
+  else if (phase === "Pending") rows.push("pending");
+  else if (options.gracePeriodSeconds === 0) rows.push("gracePeriodSeconds 0 on a live pod");
+  return rows;
+}
+
+function isLiving(pod: Json): boolean {
+  const { deletionTimestamp, annotations } = metadataOf(pod);
+  const isForced = record(annotations)[FORCE_ANNOTATION] !== undefined;
+  return deletionTimestamp === undefined && record(pod.status).phase === "Running" && !isForced;
+}

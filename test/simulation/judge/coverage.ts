@@ -1,0 +1,132 @@
+/** What a run has met: faults, verdicts, rules. A row at zero after many seeds is a hole in the simulation. */
+import { ACCIDENTS } from "../accidents/names.ts";
+import { COPY_RULES } from "../backups/backup-rules.ts";
+import { FAULT_KINDS, type FaultKind } from "../world/scenario.ts";
+import { ROWS, type StoredRow } from "./admission-rows.ts";
+
+/** Rows of the admission table (design 6) that these worlds can reach. */
+const EXPECTED_VERDICTS = [
+  ...["Reserved", "Repeated", "PinnedImmature", "Unavailable", "Forced", "Suspended", "without a protector"].map(
+    (reason) => `delete allowed ${reason}`,
+  ),
+  ...["AtMinimum", "Reserved", "OnHold", "NotCounted", "UnhealthyBudget"].map((reason) => `delete 429 ${reason}`),
+  ...["Reserved", "Repeated", "PinnedImmature", "PinnedUnavailable", "Forced", "Suspended"].map(
+    (reason) => `evict allowed ${reason}`,
+  ),
+  ...["AtMinimum", "Reserved", "OnHold", "NotCounted", "UnhealthyBudget"].map((reason) => `evict 429 ${reason}`),
+  ...["Reserved", "Repeated", "PinnedUnavailable", "without a protector"].map((reason) => `change allowed ${reason}`),
+  ...["AtMinimum", "Reserved"].map((reason) => `change 429 ${reason}`),
+  ...["Probe:refused", "Probe:failed", "Probe:down", "PreActivity"].map((reason) => `delete 429 ${reason}`),
+  ...["evict 404 without a protector", "http 503"],
+];
+
+/** What these worlds must have seen at work, as the components tell it. */
+const RULES = [
+  "R1",
+  "R2",
+  "R3",
+  "StalePosition",
+  "StaleEpoch",
+  "hold Behind",
+  "hold Gone",
+  "hold Recreated",
+  "hold CellRestored",
+  "evidence get",
+  "evidence list",
+  "weight follows availability",
+  "reserved again after a loss",
+  "rolled back",
+  "decided again after a conflict",
+  "decided together",
+  "looked for after a write without an answer",
+  "refusal confirmed by a read",
+  "answered at its deadline",
+  "decided by quota after a suspension",
+  "owner: allowed",
+  "owner: refused",
+  "owner: failed",
+  "owner: down",
+  "gate opened: Counted",
+  "gate opened: Overdue",
+  "a counted condition is lost",
+  "generator: created",
+  "generator: updated",
+  "generator: restored",
+  "generator: replaced",
+  "generator: released",
+  "generator: orphaned",
+  "generator: killed",
+  "generator: two lead for a while",
+  "refused for a vanished protector",
+  "UpdateDone",
+  "a restart fails for a while",
+  "a resize is deferred",
+  "a resize is infeasible",
+  "a second change while the first is under way",
+  "a pod is deleted while it restarts",
+  "shards: counted while one is behind",
+  "shards: counted in another number of them",
+  "shards: a reservation in one that is behind",
+  "shards: one is out of reach",
+  "shards: one is silent",
+  "shards: one is slow",
+  "shards: one is cut",
+  "shards: one lags",
+  "shards: one server restarts",
+  "shards: one is listed anew",
+  "shards: one shows a restore",
+  "shards: one finds a restored cell late",
+] as const;
+export type SeenRule = (typeof RULES)[number] | "owner: overloaded";
+
+export class Coverage {
+  readonly faults = new Map<string, number>(FAULT_KINDS.map((kind) => [kind, 0]));
+  readonly verdicts = new Map<string, number>(EXPECTED_VERDICTS.map((name) => [name, 0]));
+  /** Of the admission table (design 6). */
+  readonly rows = new Map<string, number>(ROWS.map((row) => [row, 0]));
+  readonly rules = new Map<string, number>([...RULES, ...COPY_RULES, ...ACCIDENTS].map((rule) => [rule, 0]));
+
+  fault(kind: FaultKind): void {
+    add(this.faults, kind, 1);
+  }
+
+  verdict(name: string): void {
+    add(this.verdicts, name, 1);
+  }
+
+  row(row: StoredRow): void {
+    add(this.rows, row, 1);
+  }
+
+  rule(name: string): void {
+    add(this.rules, name, 1);
+  }
+
+  /** Adds the counts of another run, which may come from another process as plain objects. */
+  merge(other: CoverageCounts): void {
+    for (const [name, count] of Object.entries(other.faults)) add(this.faults, name, count);
+    for (const [name, count] of Object.entries(other.verdicts)) add(this.verdicts, name, count);
+    for (const [name, count] of Object.entries(other.rows)) add(this.rows, name, count);
+    for (const [name, count] of Object.entries(other.rules)) add(this.rules, name, count);
+  }
+
+  counts(): CoverageCounts {
+    return {
+      faults: Object.fromEntries(this.faults),
+      verdicts: Object.fromEntries(this.verdicts),
+      rows: Object.fromEntries(this.rows),
+      rules: Object.fromEntries(this.rules),
+    };
+  }
+}
+
+export interface CoverageCounts {
+  readonly faults: Readonly<Record<string, number>>;
+  readonly verdicts: Readonly<Record<string, number>>;
+  readonly rows: Readonly<Record<string, number>>;
+  readonly rules: Readonly<Record<string, number>>;
+}
+
+function add(counts: Map<string, number>, name: string, count: number): void {
+  counts.set(name, (counts.get(name) ?? 0) + count);
+}

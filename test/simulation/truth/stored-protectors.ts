@@ -1,0 +1,44 @@
+/** Protectors as a core stores them, each version read once however many checks look at it. */
+import { Ledger } from "../../../shared/decide/ledger/ledger.ts";
+import { parsePodProtector } from "../../../shared/schema/parse-podprotector.ts";
+import type { CellStatus, PodProtector } from "../../../shared/schema/podprotector.ts";
+import type { Stored } from "../apiserver/etcd.ts";
+import { record } from "../apiserver/objects.ts";
+import type { Wanted } from "./pod-truth.ts";
+
+const parsed = new WeakMap<Stored, PodProtector>();
+const ledgers = new WeakMap<CellStatus, Ledger>();
+
+export function parse(stored: Stored): PodProtector {
+  let protector = parsed.get(stored);
+  if (protector === undefined) {
+    const metadata = { ...record(stored.value.metadata), resourceVersion: String(stored.revision) };
+    protector = parsePodProtector({ ...stored.value, metadata });
+    parsed.set(stored, protector);
+  }
+  return protector;
+}
+
+/** The UIDs that hold a reservation, by cell. */
+export function reservedUids(stored: Stored | undefined): Map<string, Set<string>> {
+  const found = new Map<string, Set<string>>();
+  for (const cell of stored === undefined ? [] : (parse(stored).status?.cells ?? []))
+    found.set(cell.cellID, new Set([...ledgerOf(cell).reservations()].flatMap(({ uid }) => uid ?? [])));
+  return found;
+}
+
+/** Read only. */
+export function ledgerOf(cell: CellStatus | undefined): Ledger {
+  if (cell === undefined) return NO_LEDGER;
+  const ledger = ledgers.get(cell) ?? Ledger.parse(cell.admissionHistory?.buckets);
+  ledgers.set(cell, ledger);
+  return ledger;
+}
+
+const NO_LEDGER = Ledger.parse(undefined);
+
+export function wantedOf(protector: PodProtector): Wanted {
+  const { selector, aggregationSelector, minReadySeconds, availabilityConditions: conditions } = protector.spec;
+  const labels = (aggregationSelector ?? selector).matchLabels ?? {};
+  return conditions === undefined ? { labels, minReadySeconds } : { labels, minReadySeconds, conditions };
+}
