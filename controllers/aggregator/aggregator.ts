@@ -108,7 +108,7 @@ export class Aggregator {
   }
 
   /** By core; empty while this process does not lead or nothing is synced yet. */
-  get terms(): ReadonlyMap<string, CoreReconciler> {
+  get coreReconcilers(): ReadonlyMap<string, CoreReconciler> {
     return this.#terms;
   }
 
@@ -118,12 +118,12 @@ export class Aggregator {
   }
 
   /** To be given every event of the pods' list-watch. */
-  podsWatched(event: WatchEvent): void {
-    this.cell.watched(event);
+  onPodWatch(event: WatchEvent): void {
+    this.cell.onWatch(event);
   }
 
   /** To be given every event of a core's list-watch of protectors. */
-  protectorsWatched(core: string, event: WatchEvent): void {
+  onProtectorWatch(core: string, event: WatchEvent): void {
     if (event.kind === "versionWentBack") this.#remember(core, "CoreRestored");
   }
 
@@ -142,7 +142,7 @@ export class Aggregator {
       ports,
       getPod: (namespace, name, stop) =>
         cellClient.getPod(namespace, name, parsePod, { timeoutMs: POD_TIMEOUT_MS, signal: stop }),
-      onEvidence: (entry) => this.#terms.get(entry.id.core)?.look(entry),
+      onEvidence: (entry) => this.#terms.get(entry.id.core)?.evidenceFound(entry),
       onAsked: (method, count, found) => onEvent({ kind: "evidence", method, pods: count, found }),
     });
     const voider = this.#voider();
@@ -194,8 +194,8 @@ export class Aggregator {
     const { ports } = this.#options;
     const incident = { id: ports.random.token(), reason };
     this.#incidents.set(core, { incident, atMs: ports.clock.monotonicMs() });
-    if (core !== undefined) this.#terms.get(core)?.raise(incident);
-    else for (const term of this.#terms.values()) term.raise(incident);
+    if (core !== undefined) this.#terms.get(core)?.historyLost(incident);
+    else for (const term of this.#terms.values()) term.historyLost(incident);
   }
 
   #recentIncident(core: string): Incident | undefined {

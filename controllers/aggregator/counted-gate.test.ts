@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { COUNTED_CONDITION } from "../../shared/schema/annotations.ts";
 import type { Pod, PodCondition } from "../../shared/schema/pod.ts";
-import { AggregatorRig, type RigOptions } from "../../test/support/aggregator/aggregator-harness.ts";
+import { AggregatorHarness, type AggregatorHarnessOptions } from "../../test/support/aggregator/aggregator-harness.ts";
 
 const BOUND_MS = 30_000;
 
@@ -22,13 +22,13 @@ function gated(ready = true, counted = false, more: Partial<Pod> = {}): Partial<
   };
 }
 
-interface GateRig extends AggregatorRig {
+interface GateRig extends AggregatorHarness {
   /** Pods whose gates were opened, with the reason, in order. */
   opened(): string[];
 }
 
-async function start(options: RigOptions = {}, protector = true): Promise<GateRig> {
-  const rig = new AggregatorRig({ gateBoundMs: BOUND_MS, ...options });
+async function start(options: AggregatorHarnessOptions = {}, protector = true): Promise<GateRig> {
+  const rig = new AggregatorHarness({ gateBoundMs: BOUND_MS, ...options });
   if (protector) for (const core of rig.cores) core.put("p");
   rig.cell.putUnseen("old");
   await rig.start();
@@ -107,7 +107,7 @@ describe("the counted gate", () => {
   });
 
   test("opens after the bound where a core was never listed: that no protector is known says nothing", async () => {
-    const rig = new AggregatorRig({ gateBoundMs: BOUND_MS });
+    const rig = new AggregatorHarness({ gateBoundMs: BOUND_MS });
     rig.cell.sync();
     rig.lead();
     await rig.run(50);
@@ -119,7 +119,7 @@ describe("the counted gate", () => {
   });
 
   test("does not open in the middle of a list: the protector that counts the pod may be the last one in it", async () => {
-    const rig = new AggregatorRig({ gateBoundMs: BOUND_MS });
+    const rig = new AggregatorHarness({ gateBoundMs: BOUND_MS });
     rig.cell.sync();
     rig.lead();
     rig.cell.put("new", gated());

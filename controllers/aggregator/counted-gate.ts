@@ -169,7 +169,7 @@ export class CountedGate implements MembershipListener {
   /** Why it may be opened as far as is known now; undefined when it may not. */
   #reasonFor({ pod, counted, isOverdue }: Waiting): GateReason | undefined {
     const { membership, isSynced } = this.#options;
-    const entries = isSynced() ? membership.counting(pod) : undefined;
+    const entries = isSynced() ? membership.protectorsOf(pod) : undefined;
     if (entries?.length === 0) return "Unprotected";
     if (entries?.every((entry) => counted.has(entry))) return "Counted";
     return isOverdue ? "Overdue" : undefined;

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { formatMs } from "../../shared/decide/time.ts";
 import type { CellStatus } from "../../shared/schema/podprotector.ts";
-import { AggregatorRig, counted, HEARTBEAT_MS } from "../../test/support/aggregator/aggregator-harness.ts";
+import { AggregatorHarness, counted, HEARTBEAT_MS } from "../../test/support/aggregator/aggregator-harness.ts";
 
 /** Of an aggregator that lives at this time. */
 function otherCell(nowMs: number): CellStatus {
@@ -47,7 +47,7 @@ describe("counting", () => {
   });
 
   test("a pod that matures is counted at that time, without an event", async () => {
-    const rig = new AggregatorRig();
+    const rig = new AggregatorHarness();
     rig.core.put("p", { minReadySeconds: 30 });
     const nowMs = rig.time.clock.nowMs();
     rig.cell.putUnseen("a", { conditions: [{ type: "Ready", status: true, sinceMs: nowMs }] });
@@ -60,7 +60,7 @@ describe("counting", () => {
   });
 
   test("a pod that is relabelled leaves one protector and joins another", async () => {
-    const rig = new AggregatorRig();
+    const rig = new AggregatorHarness();
     rig.core.put("p");
     rig.core.put("q");
     rig.cell.putUnseen("a");
@@ -90,7 +90,7 @@ describe("counting", () => {
   });
 
   test("aggregationRateMillis spaces the writes, and none is forgotten", async () => {
-    const rig = new AggregatorRig();
+    const rig = new AggregatorHarness();
     rig.core.put("p", { admissionHistoryConfig: { aggregationRateMillis: 5_000 } });
     for (const name of ["a", "b"]) rig.cell.putUnseen(name);
     await rig.start();
@@ -104,7 +104,7 @@ describe("counting", () => {
   });
 
   test("a cell without a matching pod counts an entry of its own that is there already, as a webhook can leave it", async () => {
-    const rig = new AggregatorRig();
+    const rig = new AggregatorHarness();
     const summary = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 };
     rig.core.put("lonely");
     await rig.start();
@@ -115,7 +115,7 @@ describe("counting", () => {
   });
 
   test("a cell without a matching pod adds no entry where another cell has one", async () => {
-    const rig = new AggregatorRig();
+    const rig = new AggregatorHarness();
     const summary = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 };
     rig.core.put("p", {}, { status: { cells: [{ cellID: "other" }], summary } });
     rig.core.put("lonely");

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { Aggregation, PodProtector } from "../../shared/schema/podprotector.ts";
 import {
-  type AggregatorRig,
+  type AggregatorHarness,
   counted,
   HEARTBEAT_MS,
   SETTLE_MS,
@@ -46,7 +46,7 @@ describe("lost history", () => {
       "podseidon.kubewharf.io/update-trigger-counter": String(counter),
       ...(lineage === "" ? {} : { "podseidon.kubewharf.io/update-trigger-lineage": lineage }),
     });
-    const hold = (rig: AggregatorRig): string | undefined => rig.core.entry("p")?.aggregation?.hold;
+    const hold = (rig: AggregatorHarness): string | undefined => rig.core.entry("p")?.aggregation?.hold;
 
     const cases: readonly [string, readonly (readonly [number, string])[], boolean][] = [
       ["counts on", [[8, "1:a"]], false],
@@ -148,7 +148,7 @@ describe("lost history", () => {
     rig.cell.unready("a");
     await rig.run(50);
     rig.core.restore(new Map([["p", old]]), Number(old.metadata.resourceVersion) + 5);
-    rig.aggregator.protectorsWatched("core", { kind: "versionWentBack", from: "9999", to: "1005" });
+    rig.aggregator.onProtectorWatch("core", { kind: "versionWentBack", from: "9999", to: "1005" });
     rig.core.sync();
     await rig.run(500);
     expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(2);

@@ -201,7 +201,7 @@ export function stateMetrics(metrics: Metrics, aggregator: Aggregator, clock: Cl
 function perTerm(metrics: Metrics, aggregator: Aggregator, clock: Clock): void {
   const each = (name: string, help: string, value: (term: Term) => number): void =>
     metrics.gaugeFrom({ name, help, labels: { core: CORE } }, (set) => {
-      for (const [core, term] of aggregator.terms) set({ core }, value(term));
+      for (const [core, term] of aggregator.coreReconcilers) set({ core }, value(term));
     });
   const summary = summaries(clock);
   each("aggregator_held_protectors", "Protectors whose entry for this cell is on hold.", (term) => summary(term).held);
@@ -231,7 +231,7 @@ interface TermSummary {
   readonly oldestMs: number;
 }
 
-type Term = Aggregator["terms"] extends ReadonlyMap<string, infer T> ? T : never;
+type Term = Aggregator["coreReconcilers"] extends ReadonlyMap<string, infer T> ? T : never;
 
 /** One scrape asks for several numbers of the same thousands of protectors. */
 const SUMMARY_AGE_MS = 100;
@@ -253,7 +253,7 @@ function summarize(term: Term, nowMs: number): TermSummary {
   let reservations = 0;
   let deferred = 0;
   let oldestMs = 0;
-  for (const [, progress] of term.progress()) {
+  for (const [, progress] of term.states()) {
     if (progress.hold !== undefined) held++;
     reservations += progress.pending.length;
     deferred += progress.deferred.size;

@@ -141,7 +141,7 @@ export async function run(): Promise<number> {
   const podShards = await shardsOf(options, transport, log);
   const pods = watchPods(transport, { ...options, podShards }, parser.parse, (event) => {
     observePods(event);
-    aggregator.podsWatched(event);
+    aggregator.onPodWatch(event);
     outlive.cellWatched(event);
   });
   watches.track("pods", pods);
@@ -155,7 +155,7 @@ export async function run(): Promise<number> {
     const observe = watches.observe(name);
     const protectors = watchProtectors(name, core, (event) => {
       observe(event);
-      aggregator.protectorsWatched(name, event);
+      aggregator.onProtectorWatch(name, event);
       outlive.watched(name, event);
     });
     watches.track(name, protectors);
@@ -252,7 +252,7 @@ export async function run(): Promise<number> {
 }
 
 function* protectorsOf({ membership }: Aggregator, core: string): Iterable<PodProtector> {
-  for (const { protector } of membership.entries(core)) yield protector;
+  for (const { protector } of membership.protectors(core)) yield protector;
 }
 
 /** A file that can't be used ends the process with what is wrong with it. */
@@ -271,7 +271,7 @@ function releasesOf(core: string, transport: Transport, { systemNamespace }: Agg
 
 /** The queue of the term that is under way: each term has one of its own. */
 function queueOf(aggregator: Aggregator, core: string): Tracked {
-  const queue = (): Tracked | undefined => aggregator.terms.get(core)?.queue;
+  const queue = (): Tracked | undefined => aggregator.coreReconcilers.get(core)?.queue;
   return {
     name: core,
     get depth() {

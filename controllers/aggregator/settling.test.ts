@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import {
-  AggregatorRig,
+  AggregatorHarness,
   bucket,
   counted,
   SETTLE_MS,
@@ -22,7 +22,7 @@ describe("settling", () => {
   });
 
   test("R1: in shards it is the pod's own that has to be heard, whatever the others are", async () => {
-    const rig = new AggregatorRig();
+    const rig = new AggregatorHarness();
     rig.core.put("p");
     for (const name of ["a", "b"]) rig.cell.putUnseen(name);
     const heard = new Map<string, number>();
@@ -99,7 +99,7 @@ describe("settling", () => {
   });
 
   test("R3: many are proven alive by one LIST, once the stream has reached it", async () => {
-    const rig = new AggregatorRig();
+    const rig = new AggregatorHarness();
     rig.core.put("p");
     const names = Array.from({ length: 30 }, (_, index) => `pod-${index}`);
     for (const name of names) rig.cell.putUnseen(name);
@@ -116,7 +116,7 @@ describe("settling", () => {
   });
 
   test("one LIST serves every protector that waits", async () => {
-    const rig = new AggregatorRig();
+    const rig = new AggregatorHarness();
     const names = Array.from({ length: 20 }, (_, index) => `p${index}`);
     for (const name of names) {
       rig.core.put(name);

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import {
-  AggregatorRig,
+  AggregatorHarness,
   bucket,
   counted,
   HEARTBEAT_MS,
@@ -75,7 +75,7 @@ describe("writing", () => {
   });
 
   test("an immature pod beside a shard that is behind is written once that has caught up, and not with each look", async () => {
-    const rig = new AggregatorRig();
+    const rig = new AggregatorHarness();
     rig.core.put("p", { minReadySeconds: 600 });
     rig.cell.sync();
     rig.cell.source.store.advance("100,100");
@@ -109,7 +109,7 @@ describe("writing", () => {
   });
 
   test("at most so many writes are under way at once, and no protector is passed over", async () => {
-    const rig = new AggregatorRig({ writeConcurrency: 2 });
+    const rig = new AggregatorHarness({ writeConcurrency: 2 });
     for (let index = 0; index < 10; index++) rig.core.put(`p${index}`);
     rig.core.answer = "hang";
     await rig.start();
@@ -129,7 +129,7 @@ describe("writing", () => {
   });
 
   test("a core that drops the position is accounted for by upstream's clock rule, and says so", async () => {
-    const rig = new AggregatorRig();
+    const rig = new AggregatorHarness();
     rig.core.dropped = ["resourceVersion", "specHash", "maturityCutoff", "epoch"];
     rig.core.put("p");
     rig.cell.putUnseen("a");

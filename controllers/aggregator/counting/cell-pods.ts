@@ -120,7 +120,7 @@ export class CellPods {
   }
 
   /** To be given every event of the pods' list-watch. */
-  watched(event: WatchEvent): void {
+  onWatch(event: WatchEvent): void {
     if (event.kind !== "versionWentBack") return;
     this.#isTold = true;
     this.#options.onRestored("version", event.from, event.to);

@@ -1,22 +1,22 @@
 import { describe, expect, test } from "vitest";
 import type { InformerHandler } from "../../../shared/kube/informer/informer.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
-import { HandCell, HandCore } from "../../../test/support/aggregator/hand-cluster.ts";
+import { FakeCell, FakeCore } from "../../../test/support/aggregator/hand-cluster.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { Membership } from "./membership.ts";
 import type { TrackedProtector } from "./tracked-protector.ts";
 
 function rig(): {
   time: VirtualTime;
-  cell: HandCell;
-  core: HandCore;
+  cell: FakeCell;
+  core: FakeCore;
   membership: Membership;
   told: string[];
   members(name: string): string[];
 } {
   const time = new VirtualTime();
-  const cell = new HandCell();
-  const core = new HandCore("core", time);
+  const cell = new FakeCell();
+  const core = new FakeCore("core", time);
   const membership = new Membership(cell.source, time);
   membership.followProtectors("core", core.source);
   const told: string[] = [];
@@ -29,7 +29,7 @@ function rig(): {
   cell.sync();
   core.sync();
   const members = (name: string): string[] =>
-    [...(membership.entry("core", `ns/${name}`)?.pods.values() ?? [])]
+    [...(membership.protector("core", `ns/${name}`)?.pods.values() ?? [])]
       .map((pod) => `${pod.name}@${pod.resourceVersion}`)
       .sort();
   return { time, cell, core, membership, told, members };
@@ -98,7 +98,7 @@ describe("members", () => {
 
 test("members of one name, each in a shard of its own, are both counted by a protector that comes while the first shard is behind", () => {
   const time = new VirtualTime();
-  const [cell, core] = [new HandCell(), new HandCore("core", time)];
+  const [cell, core] = [new FakeCell(), new FakeCore("core", time)];
   const pods = ["first", "second"].map((uid) => cell.pod("a", { uid, labels: { app: "p" } }));
   const handlers = new Set<InformerHandler<Pod>>();
   const held = [...pods];
@@ -121,7 +121,7 @@ test("members of one name, each in a shard of its own, are both counted by a pro
   membership.followProtectors("core", core.source);
   core.sync();
   core.put("p");
-  const members = (): string[] => [...(membership.entry("core", "ns/p")?.pods.keys() ?? [])];
+  const members = (): string[] => [...(membership.protector("core", "ns/p")?.pods.keys() ?? [])];
   expect(members()).toEqual(["first", "second"]);
   held.shift();
   told(pods[0], undefined);
@@ -134,18 +134,18 @@ describe("a long list", () => {
     core.put("p");
     for (let index = 0; index < 5_000; index++) cell.putUnseen(`pod-${index}`);
     cell.sync();
-    expect(membership.whenSettled()).toBeDefined();
+    expect(membership.whenCurrent()).toBeDefined();
     expect(members("p").length).toBeLessThan(5_000);
     cell.remove("pod-4999");
     cell.put("pod-0", { labels: { app: "other" } });
     core.put("late", { selector: { matchLabels: { app: "p" } } });
     let settled = false;
-    void membership.whenSettled()?.then(() => {
+    void membership.whenCurrent()?.then(() => {
       settled = true;
     });
     await time.advance(10);
     expect(settled).toBe(true);
-    expect(membership.whenSettled()).toBeUndefined();
+    expect(membership.whenCurrent()).toBeUndefined();
     expect(members("p")).toHaveLength(4_998);
     expect(members("late")).toEqual(members("p"));
   });
@@ -157,10 +157,10 @@ describe("a long list", () => {
     for (let round = 0; round < 3; round++) for (let index = 0; index < 50; index++) cell.unready(`pod-${index}`);
     cell.remove("pod-7");
     cell.put("pod-7", { uid: "next", labels: { app: "other" } });
-    expect(membership.whenSettled()).toBeDefined();
+    expect(membership.whenCurrent()).toBeDefined();
     core.put("late", { selector: { matchLabels: { app: "p" } } });
     await time.advance(10);
-    expect(membership.whenSettled()).toBeUndefined();
+    expect(membership.whenCurrent()).toBeUndefined();
     expect(members("late")).toHaveLength(49);
     cell.remove("pod-7");
     expect(members("late")).toHaveLength(49);
@@ -170,7 +170,7 @@ describe("a long list", () => {
     const { cell, core, membership, members } = rig();
     core.put("p");
     for (let index = 0; index < 50; index++) cell.put(`pod-${index}`);
-    expect(membership.whenSettled()).toBeUndefined();
+    expect(membership.whenCurrent()).toBeUndefined();
     expect(members("p")).toHaveLength(50);
   });
 });

@@ -31,7 +31,7 @@ const SLICE_MS = 8;
 const SLICE_CHANGES = 2_000;
 
 /** The cell's pods; of several shards one finds each pod of a name. */
-export type MemberInformer = Pick<Informer<Pod>, "get" | "subscribe"> & Pick<PodInformer, "find">;
+export type PodLookup = Pick<Informer<Pod>, "get" | "subscribe"> & Pick<PodInformer, "find">;
 
 type Change = readonly [before: Pod | undefined, after: Pod | undefined];
 
@@ -42,7 +42,7 @@ export class Membership {
    * (design 5.4).
    */
   readonly #labels = new LabelIndex<Pod>("fails", ({ uid }) => uid);
-  readonly #pods: MemberInformer;
+  readonly #pods: PodLookup;
   /** By core, then `namespace/name`. */
   readonly #entries = new Map<string, Map<string, TrackedProtector>>();
   readonly #listeners = new Set<MembershipListener>();
@@ -56,7 +56,7 @@ export class Membership {
   #settled: PromiseWithResolvers<void> | undefined;
 
   /** Follows `pods` from now on; it must still be empty. */
-  constructor(pods: MemberInformer, ports: Ports) {
+  constructor(pods: PodLookup, ports: Ports) {
     this.#pods = pods;
     this.#ports = ports;
     pods.subscribe({ changed: (before, after) => this.#podSeen([before, after]) });
@@ -66,7 +66,7 @@ export class Membership {
    * Undefined when the entries are as current as the source of pods; otherwise a promise that resolves when they are. What is counted
    * before that is not what there is at the source's position.
    */
-  whenSettled(): Promise<void> | undefined {
+  whenCurrent(): Promise<void> | undefined {
     return this.#settled?.promise;
   }
 
@@ -76,12 +76,12 @@ export class Membership {
     return () => this.#listeners.delete(listener);
   }
 
-  entries(core: string): Iterable<TrackedProtector> {
+  protectors(core: string): Iterable<TrackedProtector> {
     return this.#entries.get(core)?.values() ?? [];
   }
 
   /** The entries of all cores that count a pod with these labels, as far as the protectors are known. */
-  counting({ namespace, labels }: Pick<Pod, "namespace" | "labels">): readonly TrackedProtector[] {
+  protectorsOf({ namespace, labels }: Pick<Pod, "namespace" | "labels">): readonly TrackedProtector[] {
     return this.#selectors.match(namespace, labels);
   }
 
@@ -89,7 +89,7 @@ export class Membership {
     return this.#entries.get(core)?.size ?? 0;
   }
 
-  entry(core: string, key: string): TrackedProtector | undefined {
+  protector(core: string, key: string): TrackedProtector | undefined {
     return this.#entries.get(core)?.get(key);
   }
 

@@ -88,7 +88,7 @@ export class CoreReconciler implements MembershipListener {
     this.#algorithm = options.algorithm;
     this.#queue = new WorkQueue({ name: core, ports, onEvent: options.onQueueEvent });
     this.#unlisten = [membership.listen(this), options.cell.pods.subscribe({ advanced: () => this.#positionMoved() })];
-    for (const entry of membership.entries(core)) this.#queue.add(entry);
+    for (const entry of membership.protectors(core)) this.#queue.add(entry);
     this.#workers = runWorkers(this.#queue, (entry) => this.#reconcile(entry), { workers: writeConcurrency, ports });
   }
 
@@ -97,14 +97,14 @@ export class CoreReconciler implements MembershipListener {
   }
 
   /** What is known of each protector, for metrics. */
-  progress(): Iterable<[TrackedProtector, ReconcileState]> {
+  states(): Iterable<[TrackedProtector, ReconcileState]> {
     return this.#progress;
   }
 
   /** Other cells that are known to this core and have missed their heartbeats. */
   staleCells(): ReadonlySet<string> {
     const { membership, core, ports, staleAfterMs } = this.#options;
-    return staleCells(membership.entries(core), ports.clock.nowMs() - staleAfterMs);
+    return staleCells(membership.protectors(core), ports.clock.nowMs() - staleAfterMs);
   }
 
   /** The way admissions are settled here; it falls back to `clock` where the core drops this project's fields. */
@@ -122,14 +122,14 @@ export class CoreReconciler implements MembershipListener {
   }
 
   /** History may be lost everywhere: every protector is judged anew (design 5.4). */
-  raise(incident: Incident): void {
+  historyLost(incident: Incident): void {
     this.#incident = incident;
     for (const progress of this.#progress.values()) progress.forgetOwn();
-    for (const entry of this.#options.membership.entries(this.#options.core)) this.#queue.addNow(entry);
+    for (const entry of this.#options.membership.protectors(this.#options.core)) this.#queue.addNow(entry);
   }
 
   /** There is evidence that this protector waited for. */
-  look(entry: TrackedProtector): void {
+  evidenceFound(entry: TrackedProtector): void {
     if (entry.id.core === this.#options.core) this.#queue.add(entry);
   }
 
@@ -170,7 +170,7 @@ export class CoreReconciler implements MembershipListener {
 
   podSeen(pod: Pod): void {
     // A pod that was relabelled out of its protector is still waited for there.
-    for (const entry of this.#reserved.of(pod)) this.#queue.addAfter(entry, this.#options.coalesceMs);
+    for (const entry of this.#reserved.holdersOf(pod)) this.#queue.addAfter(entry, this.#options.coalesceMs);
   }
 
   #positionMoved(): void {
@@ -189,7 +189,7 @@ export class CoreReconciler implements MembershipListener {
     const { membership, core, mayWrite, gate } = this.#options;
     for (let conflicts = 0; conflicts <= MAX_CONFLICTS; conflicts++) {
       await this.#whenCurrent();
-      if (membership.entry(core, namespacedName(entry.id)) !== entry) return ["gone", DONE];
+      if (membership.protector(core, namespacedName(entry.id)) !== entry) return ["gone", DONE];
       if (this.#stopping.signal.aborted) return ["stopped", DONE];
       const progress = this.#progressOf(entry);
       const plan = this.#plan(entry, progress);
@@ -218,7 +218,7 @@ export class CoreReconciler implements MembershipListener {
   /** Until the entries are as current as the pods, and the pods of one history. */
   async #whenCurrent(): Promise<void> {
     const { membership, cell } = this.#options;
-    const wait = (): Promise<void> | undefined => cell.whenTrusted() ?? membership.whenSettled();
+    const wait = (): Promise<void> | undefined => cell.whenTrusted() ?? membership.whenCurrent();
     while (wait() !== undefined) await wait();
   }
 

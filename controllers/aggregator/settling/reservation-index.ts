@@ -25,7 +25,7 @@ export class ReservationIndex<K extends Holder> {
     else this.#names.set(holder, names);
   }
 
-  of(pod: { readonly namespace: string; readonly name: string }): ReadonlySet<K> {
+  holdersOf(pod: { readonly namespace: string; readonly name: string }): ReadonlySet<K> {
     return this.#byPod.size === 0 ? NONE : (this.#byPod.get(`${pod.namespace}/${pod.name}`) ?? NONE);
   }
 

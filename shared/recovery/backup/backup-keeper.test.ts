@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test } from "vitest";
 import { Membership } from "../../../controllers/aggregator/counting/membership.ts";
 import { ConfigMaps } from "../../../test/support/aggregator/config-maps.ts";
-import { HandCell, HandCore } from "../../../test/support/aggregator/hand-cluster.ts";
+import { FakeCell, FakeCore } from "../../../test/support/aggregator/hand-cluster.ts";
 import { page, ScriptedStream, ScriptedTransport } from "../../../test/support/kube/scripted-transport.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { GENERATOR_FINALIZER } from "../../schema/annotations.ts";
@@ -30,13 +30,13 @@ afterEach(async () => {
 /** Two cores, of which only those that a test syncs can be reached. */
 function rig() {
   const time = new VirtualTime();
-  const cell = new HandCell();
+  const cell = new FakeCell();
   const membership = new Membership(cell.source, time);
   const maps = new ConfigMaps();
   const created: string[] = [];
   const events: BackupEvent[] = [];
   const cores = ["east", "west"].map((name) => {
-    const core = new HandCore(name, time);
+    const core = new FakeCore(name, time);
     membership.followProtectors(name, core.source);
     const transport = new ScriptedTransport();
     transport.lists.push(page("5", []));

@@ -113,7 +113,7 @@ class OutliveTerm {
       ports,
       headStartMs,
       isRecorded: (core, uid) => this.#core(core)?.releases.has(uid) ?? false,
-      isPresent: (core, key) => membership.entry(core, key) !== undefined,
+      isPresent: (core, key) => membership.protector(core, key) !== undefined,
       callsOf: (core) => this.#core(core)?.api,
       over: (uid) => this.chunks.remove(uid),
       timeoutMs,
@@ -180,7 +180,7 @@ class OutliveTerm {
   }
 
   #compare(name: string): void {
-    for (const entry of this.#options.membership.entries(name)) this.#dirty.add(entry);
+    for (const entry of this.#options.membership.protectors(name)) this.#dirty.add(entry);
     for (const copy of this.#uncompared) if (copy.core === name) this.#compareCopy(copy);
     this.#uncompared = this.#uncompared.filter(({ core }) => core !== name);
   }
@@ -188,7 +188,7 @@ class OutliveTerm {
   #compareCopy(copy: ProtectorBackup): void {
     const { namespace = "", name, uid } = copy.object.metadata;
     if (this.lost.has(uid)) return;
-    const present = this.#options.membership.entry(copy.core, namespacedName({ namespace, name }));
+    const present = this.#options.membership.protector(copy.core, namespacedName({ namespace, name }));
     if (present?.protector.metadata.uid === uid) return;
     if (present !== undefined || !this.lost.add(copy, this.#backSinceMs.has(copy.core))) this.chunks.remove(uid);
   }
@@ -221,7 +221,7 @@ class OutliveTerm {
     for (const entry of this.#dirty) {
       const { core } = entry.id;
       const { uid } = entry.protector.metadata;
-      if (membership.entry(core, namespacedName(entry.id)) !== entry) continue;
+      if (membership.protector(core, namespacedName(entry.id)) !== entry) continue;
       if (!this.#isWanted(core, entry.protector, entry.pods.size)) this.chunks.remove(uid);
       else if (!this.chunks.put(uid, encodeBackup(core, entry.protector, cellID)) && !this.chunks.has(uid))
         onEvent({ kind: "noRoom", uid });

@@ -17,6 +17,6 @@ export interface CountedProtectors {
     podSeen(): void;
   }): () => void;
   /** By core and `namespace/name`. */
-  entry(core: string, key: string): CountedProtector | undefined;
-  entries(core: string): Iterable<CountedProtector>;
+  protector(core: string, key: string): CountedProtector | undefined;
+  protectors(core: string): Iterable<CountedProtector>;
 }

@@ -46,7 +46,7 @@ export class AggregatorNode {
     const { cell, ports, cellLinks, settleMs, coverage } = options;
     const parser = podParser("exact");
     const pods = watchPods(options, parser.parse, (event) => {
-      aggregator.podsWatched(event);
+      aggregator.onPodWatch(event);
       this.#outlive?.cellWatched(event);
     });
     const cores = options.cores.map(({ name, transport }) => ({
@@ -66,7 +66,7 @@ export class AggregatorNode {
         versionOf: ({ metadata }) => metadata.resourceVersion,
         unparsable: "keepLast",
         onEvent: (event) => {
-          aggregator.protectorsWatched(name, event);
+          aggregator.onProtectorWatch(name, event);
           this.#outlive?.watched(name, event);
         },
       }),

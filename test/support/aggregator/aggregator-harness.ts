@@ -3,19 +3,19 @@ import { Aggregator, type AggregatorOptions } from "../../../controllers/aggrega
 import { podParser } from "../../../controllers/aggregator/counting/pod-parser.ts";
 import type { AggregatorEvent } from "../../../controllers/aggregator/events.ts";
 import { VirtualTime } from "../runtime/virtual-ports.ts";
-import { HandCell, HandCore } from "./hand-cluster.ts";
+import { FakeCell, FakeCore } from "./hand-cluster.ts";
 
 export { bucket } from "./hand-cluster.ts";
 
 export const SETTLE_MS = 10_000;
 export const HEARTBEAT_MS = 120_000;
 
-export type RigOptions = Partial<AggregatorOptions> & { readonly coreNames?: readonly string[] };
+export type AggregatorHarnessOptions = Partial<AggregatorOptions> & { readonly coreNames?: readonly string[] };
 
-export class AggregatorRig {
+export class AggregatorHarness {
   readonly time = new VirtualTime({ seed: 5 });
-  readonly cell = new HandCell();
-  readonly cores: readonly HandCore[];
+  readonly cell = new FakeCell();
+  readonly cores: readonly FakeCore[];
   readonly events: AggregatorEvent[] = [];
   readonly aggregator: Aggregator;
   /** What the lease says. */
@@ -23,8 +23,8 @@ export class AggregatorRig {
   #leading = new AbortController();
   #work: Promise<void> = Promise.resolve();
 
-  constructor(options: RigOptions = {}) {
-    this.cores = (options.coreNames ?? ["core"]).map((name) => new HandCore(name, this.time));
+  constructor(options: AggregatorHarnessOptions = {}) {
+    this.cores = (options.coreNames ?? ["core"]).map((name) => new FakeCore(name, this.time));
     this.aggregator = new Aggregator({
       cellID: "cell",
       ports: this.time,
@@ -47,7 +47,7 @@ export class AggregatorRig {
     });
   }
 
-  get core(): HandCore {
+  get core(): FakeCore {
     const [core] = this.cores;
     if (core === undefined) throw new Error("there is no core");
     return core;
@@ -91,14 +91,14 @@ export class AggregatorRig {
 }
 
 /** One protector `p` in each core, with pods `a`, `b`, `c`, all available, counted. */
-export async function counted(options: RigOptions = {}): Promise<AggregatorRig> {
-  const rig = new AggregatorRig(options);
+export async function counted(options: AggregatorHarnessOptions = {}): Promise<AggregatorHarness> {
+  const rig = new AggregatorHarness(options);
   for (const core of rig.cores) core.put("p");
   for (const name of ["a", "b", "c"]) rig.cell.putUnseen(name);
   return await rig.start();
 }
 
 /** Weights of the reservations of `p` in its cell. */
-export function weights(rig: AggregatorRig): number[] {
+export function weights(rig: AggregatorHarness): number[] {
   return (rig.core.entry("p")?.admissionHistory?.buckets ?? []).map(({ counter }) => counter ?? 1);
 }

@@ -17,7 +17,7 @@ import type {
 import type { VirtualTime } from "../runtime/virtual-ports.ts";
 
 /** A source whose stream a test writes. */
-export class HandSource<T> implements LearningInformer<T> {
+export class FakeInformer<T> implements LearningInformer<T> {
   readonly store: ObjectStore<T>;
   confirmedSentMs: number | undefined;
   lastContactMs: number | undefined;
@@ -84,12 +84,12 @@ export class HandSource<T> implements LearningInformer<T> {
   }
 }
 
-export type HandClusterAnswer = "ok" | "conflict" | "unavailable" | "hang" | "lost";
+export type FakeAnswer = "ok" | "conflict" | "unavailable" | "hang" | "lost";
 
 /** One core cluster: protectors with versions, and a script of how writes are answered. */
-export class HandCore {
+export class FakeCore {
   readonly name: string;
-  readonly source = new HandSource<PodProtector>(
+  readonly source = new FakeInformer<PodProtector>(
     ({ metadata }) => metadata.uid,
     ({ metadata }) => metadata.resourceVersion,
   );
@@ -99,9 +99,9 @@ export class HandCore {
   reads = 0;
   attempts = 0;
   /** How the next writes are answered; `ok` when it runs out. */
-  readonly script: HandClusterAnswer[] = [];
+  readonly script: FakeAnswer[] = [];
   /** For all writes beyond the script. */
-  answer: HandClusterAnswer = "ok";
+  answer: FakeAnswer = "ok";
   /** False: the watch brings nothing until `catchUp`. */
   streams = true;
   /** Fields of the entry that the CRD drops. */
@@ -247,8 +247,8 @@ function statusOf(object: PodProtector): PodProtectorStatus {
 }
 
 /** The pods of one cell, with the versions of its etcd. */
-export class HandCell {
-  readonly source = new HandSource<Pod>(
+export class FakeCell {
+  readonly source = new FakeInformer<Pod>(
     (pod) => pod.uid,
     (pod) => pod.resourceVersion,
   );
