@@ -15,11 +15,10 @@ import { COUNTED_CONDITION, VOIDED_ANNOTATION } from "../../shared/schema/annota
 import { parsePod } from "../../shared/schema/parse-pod.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
-import { CountedGate } from "./counted-gate.ts";
 import { CellPods, type PodInformer, type RestoreSign } from "./counting/cell-pods.ts";
-import { Membership } from "./counting/membership.ts";
+import { CountedGate } from "./counting/counted-gate.ts";
+import { Membership, type TrackedProtector } from "./counting/membership.ts";
 import type { PodParser } from "./counting/pod-parser.ts";
-import type { TrackedProtector } from "./counting/tracked-protector.ts";
 import type { EventSink, GateReason } from "./events.ts";
 import { AliveEvidence } from "./settling/alive-evidence.ts";
 import { CoreReconciler } from "./settling/core-reconciler.ts";

@@ -3,7 +3,7 @@
 import type { SettleRule, WriteRefusal } from "../../shared/decide/settling/account.ts";
 import type { Operation } from "../../shared/schema/podprotector.ts";
 import type { RestoreSign } from "./counting/cell-pods.ts";
-import type { ProtectorId } from "./counting/tracked-protector.ts";
+import type { ProtectorId } from "./counting/membership.ts";
 
 /** Why a gate was opened; the reason of the condition, and a metric label. */
 export const GATE_REASONS = ["Counted", "Unprotected", "Overdue"] as const;

@@ -1,8 +1,8 @@
 import { parseMs } from "../../../shared/decide/time.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
 
-/** As `metav1.MicroTime` is written: texts of this form are in the order of their times, which saves reading 10,000 of them. */
-const WIRE_LENGTH = "2026-01-01T00:00:00.000000Z".length;
+/** The length of a `metav1.MicroTime` in UTC. Two such texts compare as their times do, which spares parsing 10,000 of them. */
+const MICRO_TIME_LENGTH = "2026-01-01T00:00:00.000000Z".length;
 
 /** The newest heartbeat of each cell over all protectors, Unix milliseconds. */
 export function newestHeartbeats(protectors: Iterable<PodProtector>): ReadonlyMap<string, number> {
@@ -10,7 +10,7 @@ export function newestHeartbeats(protectors: Iterable<PodProtector>): ReadonlyMa
   for (const { status } of protectors) {
     for (const { cellID, aggregation } of status?.cells ?? []) {
       const heartbeat = aggregation?.heartbeatTime;
-      // An upstream aggregator sends none; its silence says nothing.
+      // Upstream's aggregator writes no heartbeat, so a missing one does not mean that it is dead.
       if (heartbeat === undefined || heartbeat === null) continue;
       const before = newest.get(cellID);
       if (before === undefined || isLater(heartbeat, before)) newest.set(cellID, heartbeat);
@@ -19,11 +19,19 @@ export function newestHeartbeats(protectors: Iterable<PodProtector>): ReadonlyMa
   return new Map([...newest].map(([cellID, text]) => [cellID, parseMs(text)]));
 }
 
+/**
+ * IDs of the cells whose newest heartbeat is older than `beforeMs` (Unix milliseconds). Their aggregator is dead: a live one writes every
+ * protector once per heartbeat interval.
+ */
+export function staleCells(protectors: Iterable<PodProtector>, beforeMs: number): ReadonlySet<string> {
+  return new Set([...newestHeartbeats(protectors)].filter(([, atMs]) => atMs < beforeMs).map(([cellID]) => cellID));
+}
+
 function isLater(text: string, than: string): boolean {
-  if (isWire(text) && isWire(than)) return text > than;
+  if (isMicroTime(text) && isMicroTime(than)) return text > than;
   return parseMs(text) > parseMs(than);
 }
 
-function isWire(text: string): boolean {
-  return text.length === WIRE_LENGTH && text.endsWith("Z");
+function isMicroTime(text: string): boolean {
+  return text.length === MICRO_TIME_LENGTH && text.endsWith("Z");
 }

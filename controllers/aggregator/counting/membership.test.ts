@@ -1,10 +1,9 @@
 import { describe, expect, test } from "vitest";
 import type { InformerHandler } from "../../../shared/kube/informer/informer.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
-import { FakeCell, FakeCore } from "../../../test/support/aggregator/hand-cluster.ts";
+import { FakeCell, FakeCore } from "../../../test/support/aggregator/fake-clusters.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
-import { Membership } from "./membership.ts";
-import type { TrackedProtector } from "./tracked-protector.ts";
+import { Membership, type TrackedProtector } from "./membership.ts";
 
 function rig(): {
   time: VirtualTime;

@@ -19,10 +19,9 @@ import { type QueueEvent, WorkQueue } from "../../../shared/runtime/work-queue.t
 import type { Pod } from "../../../shared/schema/pod.ts";
 import type { PodProtector, PodProtectorStatus } from "../../../shared/schema/podprotector.ts";
 import { cellEntry, namespacedName } from "../../../shared/schema/podprotector.ts";
-import type { CountedGate } from "../counted-gate.ts";
-import type { Membership, MembershipListener } from "../counting/membership.ts";
-import { staleCells } from "../counting/stale-cells.ts";
-import type { TrackedProtector } from "../counting/tracked-protector.ts";
+import type { CountedGate } from "../counting/counted-gate.ts";
+import { staleCells } from "../counting/heartbeats.ts";
+import type { Membership, MembershipListener, TrackedProtector } from "../counting/membership.ts";
 import type { EventSink, ReconcileResult } from "../events.ts";
 import { makePlan, type PlanContext, type ReconcilePlan } from "./reconcile-plan.ts";
 import { ReconcileState } from "./reconcile-state.ts";
@@ -104,7 +103,8 @@ export class CoreReconciler implements MembershipListener {
   /** Other cells that are known to this core and have missed their heartbeats. */
   staleCells(): ReadonlySet<string> {
     const { membership, core, ports, staleAfterMs } = this.#options;
-    return staleCells(membership.protectors(core), ports.clock.nowMs() - staleAfterMs);
+    const protectors = [...membership.protectors(core)].map(({ protector }) => protector);
+    return staleCells(protectors, ports.clock.nowMs() - staleAfterMs);
   }
 
   /** The way admissions are settled here; it falls back to `clock` where the core drops this project's fields. */

@@ -20,8 +20,7 @@ import { RESTORED_ANNOTATION } from "../../../shared/schema/annotations.ts";
 import type { CellStatus, PodProtector, PodProtectorStatus, Summary } from "../../../shared/schema/podprotector.ts";
 import { cellEntry } from "../../../shared/schema/podprotector.ts";
 import type { CellPods } from "../counting/cell-pods.ts";
-import { countedSelector, sameSelector } from "../counting/membership.ts";
-import type { TrackedProtector } from "../counting/tracked-protector.ts";
+import { countedSelector, sameSelector, type TrackedProtector } from "../counting/membership.ts";
 import type { AliveEvidence, EvidenceNeed, PodNeed } from "./alive-evidence.ts";
 import type { ReconcileState } from "./reconcile-state.ts";
 

@@ -6,7 +6,7 @@ import type { Pending } from "../../../shared/decide/settling/account.ts";
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
-import type { TrackedProtector } from "../counting/tracked-protector.ts";
+import type { TrackedProtector } from "../counting/membership.ts";
 import type { EventSink } from "../events.ts";
 
 export interface ReservationVoiderOptions {

@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test } from "vitest";
 import { Membership } from "../../../controllers/aggregator/counting/membership.ts";
 import { ConfigMaps } from "../../../test/support/aggregator/config-maps.ts";
-import { FakeCell, FakeCore } from "../../../test/support/aggregator/hand-cluster.ts";
+import { FakeCell, FakeCore } from "../../../test/support/aggregator/fake-clusters.ts";
 import { page, ScriptedStream, ScriptedTransport } from "../../../test/support/kube/scripted-transport.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { GENERATOR_FINALIZER } from "../../schema/annotations.ts";

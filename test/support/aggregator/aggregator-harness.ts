@@ -3,9 +3,9 @@ import { Aggregator, type AggregatorOptions } from "../../../controllers/aggrega
 import { podParser } from "../../../controllers/aggregator/counting/pod-parser.ts";
 import type { AggregatorEvent } from "../../../controllers/aggregator/events.ts";
 import { VirtualTime } from "../runtime/virtual-ports.ts";
-import { FakeCell, FakeCore } from "./hand-cluster.ts";
+import { FakeCell, FakeCore } from "./fake-clusters.ts";
 
-export { bucket } from "./hand-cluster.ts";
+export { bucket } from "./fake-clusters.ts";
 
 export const SETTLE_MS = 10_000;
 export const HEARTBEAT_MS = 120_000;

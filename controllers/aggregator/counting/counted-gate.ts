@@ -6,9 +6,9 @@
  * A pod is counted once. That it becomes unready and ready again later does not close the gate, because then each flap would wait for
  * this process; a condition that is lost is set again, after the count is found to be stored.
  */
-import { isDead, readySinceMs } from "../../shared/decide/availability/availability.ts";
-import type { ApiResult } from "../../shared/kube/client/api-result.ts";
-import type { Ports, Timer } from "../../shared/runtime/clock.ts";
+import { isDead, readySinceMs } from "../../../shared/decide/availability/availability.ts";
+import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
+import type { Ports, Timer } from "../../../shared/runtime/clock.ts";
 import {
   DONE,
   failed,
@@ -16,13 +16,12 @@ import {
   type ReconcileOutcome,
   runWorkers,
   type Workers,
-} from "../../shared/runtime/reconcile.ts";
-import { WorkQueue } from "../../shared/runtime/work-queue.ts";
-import { COUNTED_CONDITION } from "../../shared/schema/annotations.ts";
-import type { Pod } from "../../shared/schema/pod.ts";
-import type { Membership, MembershipListener } from "./counting/membership.ts";
-import type { TrackedProtector } from "./counting/tracked-protector.ts";
-import type { EventSink, GateReason } from "./events.ts";
+} from "../../../shared/runtime/reconcile.ts";
+import { WorkQueue } from "../../../shared/runtime/work-queue.ts";
+import { COUNTED_CONDITION } from "../../../shared/schema/annotations.ts";
+import type { Pod } from "../../../shared/schema/pod.ts";
+import type { EventSink, GateReason } from "../events.ts";
+import type { Membership, MembershipListener, TrackedProtector } from "./membership.ts";
 
 export interface CountedGateOptions {
   readonly membership: Membership;

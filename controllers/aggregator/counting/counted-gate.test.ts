@@ -1,7 +1,10 @@
 import { describe, expect, test } from "vitest";
-import { COUNTED_CONDITION } from "../../shared/schema/annotations.ts";
-import type { Pod, PodCondition } from "../../shared/schema/pod.ts";
-import { AggregatorHarness, type AggregatorHarnessOptions } from "../../test/support/aggregator/aggregator-harness.ts";
+import { COUNTED_CONDITION } from "../../../shared/schema/annotations.ts";
+import type { Pod, PodCondition } from "../../../shared/schema/pod.ts";
+import {
+  AggregatorHarness,
+  type AggregatorHarnessOptions,
+} from "../../../test/support/aggregator/aggregator-harness.ts";
 
 const BOUND_MS = 30_000;
 
