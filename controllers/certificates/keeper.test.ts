@@ -6,11 +6,12 @@ import {
   splitCertificates,
   TRUSTED_CONFIG_MAP,
 } from "../../shared/certificates/ca-bundle.ts";
+import { createCertificateAuthority, issueCertificate } from "../../shared/certificates/x509.ts";
 import { ApiClient } from "../../shared/kube/client/api-client.ts";
 import type { ApiRequest, ApiResponse, Transport } from "../../shared/kube/client/transport.ts";
 import { ROTATE_CA_ANNOTATION } from "../../shared/schema/annotations.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
-import { type CertificateEvent, CertificateKeeper } from "./keeper.ts";
+import { type CertificateEvent, type CertificateIssuer, CertificateKeeper } from "./keeper.ts";
 import { AUTHORITY_SECRET, parseStored, SERVING_SECRET, type StoredObject } from "./objects.ts";
 
 const SECOND_MS = 1000;
@@ -105,6 +106,10 @@ function keeper(time: VirtualTime, store: Store, particulars: Particulars = {}):
     terms: { ...terms, dnsNames },
     intervalMs: 60 * SECOND_MS,
     timeoutMs: SECOND_MS,
+    issuer: {
+      createCertificateAuthority: (wanted) => time.hold(createCertificateAuthority(wanted)),
+      issueCertificate: (authority, wanted) => time.hold(issueCertificate(authority, wanted)),
+    } satisfies CertificateIssuer,
   };
   return new CertificateKeeper({ ...options, ports: time.process(), onEvent: (event) => events.push(event) });
 }

@@ -10,7 +10,7 @@ import {
   splitCertificates,
   TRUSTED_CONFIG_MAP,
 } from "../../shared/certificates/ca-bundle.ts";
-import { createCertificateAuthority, issueCertificate } from "../../shared/certificates/x509.ts";
+import type { createCertificateAuthority, issueCertificate } from "../../shared/certificates/x509.ts";
 import type { ApiClient } from "../../shared/kube/client/api-client.ts";
 import type { ApiFailure } from "../../shared/kube/client/api-result.ts";
 import { type Ports, sleep } from "../../shared/runtime/clock.ts";
@@ -42,9 +42,16 @@ export type CertificateEvent =
   /** Nothing was changed; the next look comes after the interval. */
   | { readonly kind: "failed"; readonly object: string; readonly tag: ApiFailure["kind"]; readonly message: string };
 
+/** `shared/certificates/x509.ts`, as a port: signing takes real time, which virtual time has to wait for. */
+export interface CertificateIssuer {
+  readonly createCertificateAuthority: typeof createCertificateAuthority;
+  readonly issueCertificate: typeof issueCertificate;
+}
+
 export interface CertificateKeeperOptions {
   readonly api: ApiClient;
   readonly ports: Ports;
+  readonly issuer: CertificateIssuer;
   readonly namespace: string;
   readonly terms: CertificateTerms;
   readonly intervalMs: number;
@@ -156,11 +163,11 @@ export class CertificateKeeper {
   }
 
   async #take(step: CertificateStep, { authority, serving, published, state }: Gathered): Promise<void> {
-    const { terms, ports } = this.#options;
+    const { terms, ports, issuer } = this.#options;
     const nowMs = ports.clock.nowMs();
     const validity = (lifetimeMs: number) => ({ notBeforeMs: nowMs - BACKDATE_MS, notAfterMs: nowMs + lifetimeMs });
     if (step.kind === "createAuthority") {
-      const made = createCertificateAuthority({
+      const made = await issuer.createCertificateAuthority({
         commonName: `${COMMON_NAME} CA`,
         ...validity(terms.authorityLifetimeMs),
       });
@@ -172,7 +179,7 @@ export class CertificateKeeper {
       await this.#write("configmaps", PUBLISHED_CONFIG_MAP, withData(published, data));
     }
     if (step.kind === "issue" && state.authority !== undefined) {
-      const made = issueCertificate(state.authority, {
+      const made = await issuer.issueCertificate(state.authority, {
         commonName: COMMON_NAME,
         // An apiserver that calls an address looks for it among the addresses, never among the names.
         dnsNames: terms.dnsNames.filter((name) => isIP(name) === 0),

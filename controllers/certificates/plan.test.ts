@@ -17,22 +17,27 @@ const terms: CertificateTerms = {
   dnsNames: [NAME],
 };
 
-function authority(ageHours: number): KeyAndCertificate {
+async function authority(ageHours: number): Promise<KeyAndCertificate> {
   const madeMs = NOW_MS - ageHours * HOUR_MS;
   const notAfterMs = madeMs + terms.authorityLifetimeMs;
-  return createCertificateAuthority({ commonName: "CA", notBeforeMs: madeMs - BACKDATE_MS, notAfterMs });
+  return await createCertificateAuthority({ commonName: "CA", notBeforeMs: madeMs - BACKDATE_MS, notAfterMs });
 }
 
-function serving(by: KeyAndCertificate, ageHours: number, name = NAME): KeyAndCertificate {
+async function serving(by: KeyAndCertificate, ageHours: number, name = NAME): Promise<KeyAndCertificate> {
   const madeMs = NOW_MS - ageHours * HOUR_MS;
   const validity = { notBeforeMs: madeMs - BACKDATE_MS, notAfterMs: madeMs + terms.servingLifetimeMs };
-  return issueCertificate(by, { commonName: "webhook", dnsNames: [name], usages: ["server"], ...validity });
+  return await issueCertificate(by, { commonName: "webhook", dnsNames: [name], usages: ["server"], ...validity });
 }
 
-const [oldest, before, newest, spent] = [authority(400), authority(300), authority(10), authority(1001)];
-const aging = authority(700);
+const [oldest, before, newest, spent] = [
+  await authority(400),
+  await authority(300),
+  await authority(10),
+  await authority(1001),
+];
+const aging = await authority(700);
 /** Made while the clock was two days ahead. */
-const early = authority(-48);
+const early = await authority(-48);
 const pems = (...pairs: readonly KeyAndCertificate[]): string[] => pairs.map((pair) => pair.certificatePem);
 
 interface Case {
@@ -54,11 +59,11 @@ function step({ state, trusting = [], untrusting = [], trustedForMs }: Case): un
 }
 
 /** A rotation under way: what is served is signed by the authority before. */
-const rotating = { authority: newest, published: pems(before, newest), serving: serving(before, 20) };
+const rotating = { authority: newest, published: pems(before, newest), serving: await serving(before, 20) };
 /** Nothing to do. */
-const quiet = { authority: newest, published: pems(before, newest), serving: serving(newest, 9) };
+const quiet = { authority: newest, published: pems(before, newest), serving: await serving(newest, 9) };
 
-describe("the next step", () => {
+describe("the next step", async () => {
   test.each<[string, Case, unknown]>([
     ["at first, an authority", { state: {} }, { kind: "createAuthority", reason: "missing" }],
     ["an authority instead of one that is over", { state: { authority: spent } }, { kind: "createAuthority" }],
@@ -80,7 +85,7 @@ describe("the next step", () => {
     ],
     [
       "the one in use stays published, even where it is not the last one",
-      { state: { ...rotating, published: pems(oldest, before), serving: serving(oldest, 20) } },
+      { state: { ...rotating, published: pems(oldest, before), serving: await serving(oldest, 20) } },
       { kind: "publish", certificates: pems(oldest, newest) },
     ],
     [
@@ -105,37 +110,40 @@ describe("the next step", () => {
     ],
     [
       "until the certificate is about to expire",
-      { state: { ...rotating, serving: serving(before, 76) }, untrusting: ["b"] },
+      { state: { ...rotating, serving: await serving(before, 76) }, untrusting: ["b"] },
       { kind: "issue", reason: "overdue" },
     ],
     [
       "renewal by the authority in use asks no cell",
-      { state: { ...quiet, serving: serving(newest, 61) }, untrusting: ["b"] },
+      { state: { ...quiet, serving: await serving(newest, 61) }, untrusting: ["b"] },
       { kind: "issue", reason: "expiring" },
     ],
     [
       "a certificate that a clock which was ahead has made for later",
-      { state: { ...quiet, serving: serving(newest, -48) }, trusting: ["a"] },
+      { state: { ...quiet, serving: await serving(newest, -48) }, trusting: ["a"] },
       { kind: "issue", reason: "early" },
     ],
     [
       "an authority instead of one that is for later",
-      { state: { authority: early, published: pems(early), serving: serving(early, -48) }, trusting: ["a"] },
+      { state: { authority: early, published: pems(early), serving: await serving(early, -48) }, trusting: ["a"] },
       { kind: "createAuthority", reason: "early" },
     ],
     [
       "which signs at once, as what the other has signed helps nobody",
-      { state: { authority: newest, published: pems(early, newest), serving: serving(early, -48) }, untrusting: ["a"] },
+      {
+        state: { authority: newest, published: pems(early, newest), serving: await serving(early, -48) },
+        untrusting: ["a"],
+      },
       { kind: "issue", reason: "early" },
     ],
     [
       "another name of the Service",
-      { state: { ...quiet, serving: serving(newest, 9, "other.svc") } },
+      { state: { ...quiet, serving: await serving(newest, 9, "other.svc") } },
       { kind: "issue", reason: "names" },
     ],
     [
       "an authority that grows old",
-      { state: { authority: aging, published: pems(aging), serving: serving(aging, 9) } },
+      { state: { authority: aging, published: pems(aging), serving: await serving(aging, 9) } },
       { kind: "createAuthority", reason: "expiring" },
     ],
     [
@@ -145,12 +153,12 @@ describe("the next step", () => {
     ],
     [
       "with a fresh certificate first, where the one in use leaves the cells little time",
-      { state: { ...quiet, serving: serving(newest, 31), rotationAsked: true } },
+      { state: { ...quiet, serving: await serving(newest, 31), rotationAsked: true } },
       { kind: "issue", reason: "beforeRotation" },
     ],
     [
       "not before every replica has the certificate of the last rotation",
-      { state: { ...quiet, serving: serving(newest, 0), rotationAsked: true } },
+      { state: { ...quiet, serving: await serving(newest, 0), rotationAsked: true } },
       { kind: "none" },
     ],
     [
@@ -160,12 +168,12 @@ describe("the next step", () => {
     ],
     [
       "a certificate of an authority that nobody is told to trust helps nobody",
-      { state: { ...quiet, published: pems(newest), serving: serving(oldest, 9) } },
+      { state: { ...quiet, published: pems(newest), serving: await serving(oldest, 9) } },
       { kind: "issue", reason: "missing" },
     ],
     [
       "a lost authority: the one in use stays trusted while a new one is rolled out",
-      { state: { authority: newest, published: pems(before), serving: serving(before, 9) } },
+      { state: { authority: newest, published: pems(before), serving: await serving(before, 9) } },
       { kind: "publish", certificates: pems(before, newest) },
     ],
   ])("%s", (_name, given, expected) => {

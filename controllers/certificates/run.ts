@@ -1,5 +1,6 @@
 /** What makes certificates, as a process: options, access to the cluster, life and observation. */
 
+import { createCertificateAuthority, issueCertificate } from "../../shared/certificates/x509.ts";
 import { ApiClient } from "../../shared/kube/client/api-client.ts";
 import { createHttpsTransport } from "../../shared/kube/client/https-transport.ts";
 import { accessOrExit } from "../../shared/kube/credentials/access-or-exit.ts";
@@ -33,6 +34,7 @@ export async function run(): Promise<number> {
   const keeper = new CertificateKeeper({
     api: new ApiClient(transport),
     ports,
+    issuer: { createCertificateAuthority, issueCertificate },
     namespace,
     terms: {
       authorityLifetimeMs: options.authorityLifetime,

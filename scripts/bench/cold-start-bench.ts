@@ -76,7 +76,7 @@ async function bareNode(): Promise<number> {
 
 async function webhookStart(cluster: Cluster, round: number): Promise<{ answerMs: number; readyMs: number }> {
   const [port, healthPort] = [await reservePort("127.0.0.1"), await reservePort("127.0.0.1")];
-  const files = servingFiles(cluster, join(cluster.directory, `cold-${round}`), ["localhost"], ["127.0.0.1"]);
+  const files = await servingFiles(cluster, join(cluster.directory, `cold-${round}`), ["localhost"], ["127.0.0.1"]);
   const flags = [
     ...[
       "--core",

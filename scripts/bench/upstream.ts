@@ -18,7 +18,7 @@ export interface UpstreamWebhook {
 export async function startUpstreamWebhook(binary: string, cluster: Cluster, name: string): Promise<UpstreamWebhook> {
   const address = "127.0.0.1";
   const [plain, secure] = [await reservePort(address), await reservePort(address)];
-  const files = servingFiles(cluster, join(cluster.directory, `${name}-tls`), ["localhost"], [address]);
+  const files = await servingFiles(cluster, join(cluster.directory, `${name}-tls`), ["localhost"], [address]);
   const args = [
     ...["--core-kube-config", cluster.kubeconfig, ...CORE_RATE],
     ...[

@@ -2,6 +2,7 @@ import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
+import type { KeyAndCertificate } from "../../shared/certificates/x509.ts";
 import { ClusterClient, conditionStatus, field } from "./api-client.ts";
 import { type Binaries, ensureBinaries } from "./binaries.ts";
 import {
@@ -82,7 +83,7 @@ export class Cluster implements AsyncDisposable {
   static async start(options: ClusterOptions = {}): Promise<Cluster> {
     const binaries = options.binaries ?? (await ensureBinaries());
     for (let attempt = 1; ; attempt++) {
-      const cluster = new Cluster(options, binaries, await reservePorts(options.address ?? "127.0.0.1"));
+      const cluster = await Cluster.#create(options, binaries, await reservePorts(options.address ?? "127.0.0.1"));
       try {
         await cluster.#start(options.nodes ?? 0);
         return cluster;
@@ -96,36 +97,54 @@ export class Cluster implements AsyncDisposable {
     }
   }
 
-  private constructor(options: ClusterOptions, binaries: Binaries, ports: ComponentPorts) {
-    this.name = options.name ?? "cluster";
-    this.#enabled = enabledComponents(options);
-    this.directory = mkdtempSync(join(theReaper().directory, `${this.name}-`));
-    for (const name of ["logs", "files", "etcd"]) mkdirSync(join(this.directory, name));
-    for (const [name, content] of Object.entries(options.files ?? {})) {
-      writeFileSync(join(this.directory, "files", name), content);
+  /** Writes the files of a cluster, and describes its processes without starting them. */
+  static async #create(options: ClusterOptions, binaries: Binaries, ports: ComponentPorts): Promise<Cluster> {
+    const { name = "cluster", address = "127.0.0.1", tokens = [], flags = {} } = options;
+    const enabled = enabledComponents(options);
+    const directory = mkdtempSync(join(theReaper().directory, `${name}-`));
+    for (const one of ["logs", "files", "etcd"]) mkdirSync(join(directory, one));
+    for (const [file, content] of Object.entries(options.files ?? {})) {
+      writeFileSync(join(directory, "files", file), content);
     }
-    this.identity = new Identity(this.name, join(this.directory, "identity"));
-    this.#setting = {
+    const identity = await Identity.create(name, join(directory, "identity"));
+    const setting: Setting = {
       binaries,
-      identity: this.identity,
-      address: options.address ?? "127.0.0.1",
+      identity,
+      address,
       ports,
-      directory: this.directory,
-      etcdDataDirectory: join(this.directory, "etcd", "data"),
-      tokens: options.tokens ?? [],
-      hasControllerManager: this.#enabled.has("kube-controller-manager"),
+      directory,
+      etcdDataDirectory: join(directory, "etcd", "data"),
+      tokens,
+      hasControllerManager: enabled.has("kube-controller-manager"),
     };
-    this.url = serverUrl(this.#setting);
-    this.kubeconfig = this.identity.kubeconfig(this.name, this.url, { token: this.identity.adminToken });
-    const { certificateAuthorityPem, adminToken } = this.identity;
-    this.admin = new ClusterClient({ url: this.url, certificateAuthorityPem, token: adminToken });
-    const clientCertificate = this.identity.clientCertificate("etcd-client");
-    this.etcd = new EtcdClient(
-      new ClusterClient({ url: etcdUrl(this.#setting), certificateAuthorityPem, clientCertificate }),
-    );
-    this.processes = describeProcesses(this.#setting, options.flags ?? {}, (description) => {
-      if (!this.#stopping) process.stderr.write(`control plane: ${this.name}: ${description}\n`);
+    const processes = await describeProcesses(setting, flags, (description) => {
+      if (!cluster.#stopping) process.stderr.write(`control plane: ${name}: ${description}\n`);
     });
+    const clientCertificate = await identity.clientCertificate("etcd-client");
+    const cluster = new Cluster(name, setting, processes, enabled, clientCertificate);
+    return cluster;
+  }
+
+  private constructor(
+    name: string,
+    setting: Setting,
+    processes: Processes,
+    enabled: ReadonlySet<ComponentName>,
+    clientCertificate: KeyAndCertificate,
+  ) {
+    this.name = name;
+    this.directory = setting.directory;
+    this.identity = setting.identity;
+    this.processes = processes;
+    this.#setting = setting;
+    this.#enabled = enabled;
+    this.url = serverUrl(setting);
+    const { certificateAuthorityPem, adminToken } = this.identity;
+    this.kubeconfig = this.identity.kubeconfig(name, this.url, { token: adminToken });
+    this.admin = new ClusterClient({ url: this.url, certificateAuthorityPem, token: adminToken });
+    this.etcd = new EtcdClient(
+      new ClusterClient({ url: etcdUrl(setting), certificateAuthorityPem, clientCertificate }),
+    );
   }
 
   async #start(nodes: number): Promise<void> {

@@ -37,13 +37,15 @@ export interface Setting {
 export const serverUrl = (setting: Setting): string => `https://${setting.address}:${setting.ports.apiserver}`;
 export const etcdUrl = (setting: Setting): string => `https://${setting.address}:${setting.ports.etcd}`;
 
+export type Launches = Readonly<Record<ComponentName, () => Launch>>;
+
 /** Writes the files that the processes read, and returns how each is launched; `overrides` is asked at each start. */
-export function describeComponents(
+export async function describeComponents(
   setting: Setting,
   overrides: (name: ComponentName) => Flags,
-): Readonly<Record<ComponentName, () => Launch>> {
+): Promise<Launches> {
   const { binaries, identity, address } = setting;
-  const serving = identity.serverFiles(
+  const serving = await identity.serverFiles(
     "serving",
     ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"],
     [...new Set([address, "127.0.0.1", "10.0.0.1"])],
@@ -56,10 +58,10 @@ export function describeComponents(
   const shared = { serving, serviceAccount };
   return {
     etcd: launch("etcd", etcdFlags(setting, shared)),
-    "kube-apiserver": launch("kube-apiserver", apiserverFlags(setting, shared)),
-    "kube-controller-manager": launch("kube-controller-manager", controllerManagerFlags(setting, shared)),
-    "kube-scheduler": launch("kube-scheduler", schedulerFlags(setting, shared)),
-    kwok: launch("kwok", kwokFlags(setting, shared)),
+    "kube-apiserver": launch("kube-apiserver", await apiserverFlags(setting, shared)),
+    "kube-controller-manager": launch("kube-controller-manager", await controllerManagerFlags(setting, shared)),
+    "kube-scheduler": launch("kube-scheduler", await schedulerFlags(setting, shared)),
+    kwok: launch("kwok", await kwokFlags(setting, shared)),
   };
 }
 
@@ -93,9 +95,9 @@ function etcdFlags(setting: Setting, { serving }: SharedFiles): Flags {
   };
 }
 
-function apiserverFlags(setting: Setting, { serving, serviceAccount }: SharedFiles): Flags {
+async function apiserverFlags(setting: Setting, { serving, serviceAccount }: SharedFiles): Promise<Flags> {
   const { identity, address, ports } = setting;
-  const etcdClient = identity.clientFiles("apiserver-etcd-client", "kube-apiserver");
+  const etcdClient = await identity.clientFiles("apiserver-etcd-client", "kube-apiserver");
   return {
     "etcd-servers": etcdUrl(setting),
     "etcd-cafile": identity.certificateAuthorityFile,
@@ -121,9 +123,9 @@ function apiserverFlags(setting: Setting, { serving, serviceAccount }: SharedFil
   };
 }
 
-function controllerManagerFlags(setting: Setting, { serving, serviceAccount }: SharedFiles): Flags {
+async function controllerManagerFlags(setting: Setting, { serving, serviceAccount }: SharedFiles): Promise<Flags> {
   return {
-    kubeconfig: componentKubeconfig(setting, "kube-controller-manager", "system:kube-controller-manager"),
+    kubeconfig: await componentKubeconfig(setting, "kube-controller-manager", "system:kube-controller-manager"),
     "bind-address": setting.address,
     "secure-port": String(setting.ports.controllerManager),
     "tls-cert-file": serving.cert,
@@ -139,9 +141,9 @@ function controllerManagerFlags(setting: Setting, { serving, serviceAccount }: S
   };
 }
 
-function schedulerFlags(setting: Setting, { serving }: SharedFiles): Flags {
+async function schedulerFlags(setting: Setting, { serving }: SharedFiles): Promise<Flags> {
   return {
-    kubeconfig: componentKubeconfig(setting, "kube-scheduler", "system:kube-scheduler"),
+    kubeconfig: await componentKubeconfig(setting, "kube-scheduler", "system:kube-scheduler"),
     "bind-address": setting.address,
     "secure-port": String(setting.ports.scheduler),
     "tls-cert-file": serving.cert,
@@ -150,12 +152,12 @@ function schedulerFlags(setting: Setting, { serving }: SharedFiles): Flags {
   };
 }
 
-function kwokFlags(setting: Setting, { serving }: SharedFiles): Flags {
+async function kwokFlags(setting: Setting, { serving }: SharedFiles): Promise<Flags> {
   const config = join(setting.directory, "kwok.yaml");
   writeFileSync(config, kwokConfiguration());
   return {
     config,
-    kubeconfig: componentKubeconfig(setting, "kwok", "system:kwok", ["system:masters"]),
+    kubeconfig: await componentKubeconfig(setting, "kwok", "system:kwok", ["system:masters"]),
     "node-ip": setting.address,
     "server-address": `${setting.address}:${setting.ports.kwok}`,
     "tls-cert-file": serving.cert,
@@ -163,8 +165,13 @@ function kwokFlags(setting: Setting, { serving }: SharedFiles): Flags {
   };
 }
 
-function componentKubeconfig(setting: Setting, name: string, user: string, groups: readonly string[] = []): string {
-  const clientCertificate = setting.identity.clientCertificate(user, groups);
+async function componentKubeconfig(
+  setting: Setting,
+  name: string,
+  user: string,
+  groups: readonly string[] = [],
+): Promise<string> {
+  const clientCertificate = await setting.identity.clientCertificate(user, groups);
   return setting.identity.kubeconfig(name, serverUrl(setting), { clientCertificate });
 }
 

@@ -25,18 +25,31 @@ export interface StaticToken {
   readonly groups?: readonly string[];
 }
 
+interface Validity {
+  readonly notBeforeMs: number;
+  readonly notAfterMs: number;
+}
+
 export class Identity {
   readonly directory: string;
   readonly adminToken = randomBytes(24).toString("base64url");
   readonly #authority: KeyAndCertificate;
-  readonly #validity = { notBeforeMs: Date.now() - HOUR_MS, notAfterMs: Date.now() + LIFETIME_MS };
+  readonly #validity: Validity;
   #kubeconfigs = 0;
 
-  constructor(name: string, directory: string) {
+  private constructor(directory: string, authority: KeyAndCertificate, validity: Validity) {
     this.directory = directory;
+    this.#authority = authority;
+    this.#validity = validity;
+    this.#write("ca.crt", authority.certificatePem);
+  }
+
+  /** Makes the certificate authority of the cluster `name`, whose files lie in `directory`. */
+  static async create(name: string, directory: string): Promise<Identity> {
     mkdirSync(directory, { recursive: true, mode: 0o700 });
-    this.#authority = createCertificateAuthority({ commonName: `${name} certificate authority`, ...this.#validity });
-    this.#write("ca.crt", this.#authority.certificatePem);
+    const validity = { notBeforeMs: Date.now() - HOUR_MS, notAfterMs: Date.now() + LIFETIME_MS };
+    const commonName = `${name} certificate authority`;
+    return new Identity(directory, await createCertificateAuthority({ commonName, ...validity }), validity);
   }
 
   get certificateAuthorityPem(): string {
@@ -48,26 +61,28 @@ export class Identity {
   }
 
   /** A certificate for a server; returns the paths of its certificate and key. */
-  serverFiles(
+  async serverFiles(
     name: string,
     dnsNames: readonly string[],
     ipAddresses: readonly string[],
-  ): { cert: string; key: string } {
+  ): Promise<{ cert: string; key: string }> {
     // etcd dials itself with its serving certificate, so it is a client's as well.
     const usages = ["server", "client"] as const;
-    return this.#files(
-      name,
-      issueCertificate(this.#authority, { commonName: name, dnsNames, ipAddresses, usages, ...this.#validity }),
-    );
+    const options = { commonName: name, dnsNames, ipAddresses, usages, ...this.#validity };
+    return this.#files(name, await issueCertificate(this.#authority, options));
   }
 
-  clientFiles(name: string, user: string, groups: readonly string[] = []): { cert: string; key: string } {
-    return this.#files(name, this.clientCertificate(user, groups));
+  async clientFiles(name: string, user: string): Promise<{ cert: string; key: string }> {
+    return this.#files(name, await this.clientCertificate(user));
   }
 
   /** A certificate that authenticates as `user` in `groups`. */
-  clientCertificate(user: string, groups: readonly string[] = [], lifetimeMs = LIFETIME_MS): KeyAndCertificate {
-    return issueCertificate(this.#authority, {
+  async clientCertificate(
+    user: string,
+    groups: readonly string[] = [],
+    lifetimeMs = LIFETIME_MS,
+  ): Promise<KeyAndCertificate> {
+    return await issueCertificate(this.#authority, {
       commonName: user,
       organizations: groups,
       usages: ["client"],
@@ -77,10 +92,10 @@ export class Identity {
   }
 
   /** A certificate for a server outside of the cluster, such as a webhook; the caBundle is {@link certificateAuthorityPem}. */
-  servingCertificate(dnsNames: readonly string[], ipAddresses: readonly string[]): KeyAndCertificate {
+  async servingCertificate(dnsNames: readonly string[], ipAddresses: readonly string[]): Promise<KeyAndCertificate> {
     const [commonName = "server"] = [...dnsNames, ...ipAddresses];
     const usages = ["server"] as const;
-    return issueCertificate(this.#authority, { commonName, dnsNames, ipAddresses, usages, ...this.#validity });
+    return await issueCertificate(this.#authority, { commonName, dnsNames, ipAddresses, usages, ...this.#validity });
   }
 
   /** The key pair that signs service account tokens; returns the paths of its two halves. */

@@ -22,7 +22,7 @@ export async function credentialOf(
   admin: ClusterClient,
 ): Promise<Credential> {
   if ("user" in who) {
-    return { clientCertificate: identity.clientCertificate(who.user, who.groups ?? [], who.lifetimeMs) };
+    return { clientCertificate: await identity.clientCertificate(who.user, who.groups ?? [], who.lifetimeMs) };
   }
   if ("serviceAccount" in who) {
     const { namespace, name } = who.serviceAccount;

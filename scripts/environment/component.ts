@@ -115,14 +115,14 @@ export interface ServingFiles {
 }
 
 /** A serving certificate for a webhook, of the cluster's own CA. */
-export function servingFiles(
+export async function servingFiles(
   cluster: Cluster,
   directory: string,
   dnsNames: readonly string[],
   addresses: readonly string[],
-): ServingFiles {
+): Promise<ServingFiles> {
   mkdirSync(directory, { recursive: true });
-  const { certificatePem, privateKeyPem } = cluster.identity.servingCertificate(dnsNames, addresses);
+  const { certificatePem, privateKeyPem } = await cluster.identity.servingCertificate(dnsNames, addresses);
   const certFile = join(directory, "tls.crt");
   const keyFile = join(directory, "tls.key");
   writeFileSync(certFile, certificatePem);

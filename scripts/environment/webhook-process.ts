@@ -29,7 +29,12 @@ export interface WebhookReplica {
 export async function startWebhook(options: WebhookProcessOptions): Promise<WebhookReplica> {
   const address = options.address ?? "127.0.0.1";
   const port = await reservePort(address);
-  const files = servingFiles(options.authority, `${options.directory}/${options.name}-tls`, ["localhost"], [address]);
+  const files = await servingFiles(
+    options.authority,
+    `${options.directory}/${options.name}-tls`,
+    ["localhost"],
+    [address],
+  );
   const args = [
     ...Object.entries(options.cores).flatMap(([name, kubeconfig]) => ["--core", `${name}=${kubeconfig}`]),
     ...Object.entries(options.cells).flatMap(([id, kubeconfig]) => [

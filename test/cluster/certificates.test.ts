@@ -31,8 +31,8 @@ const GATE_REGISTRATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhook
 
 const HOUR_MS = 3_600_000;
 const validity = { notBeforeMs: Date.now() - HOUR_MS, notAfterMs: Date.now() + 24 * HOUR_MS };
-const clients = createCertificateAuthority({ commonName: "apiservers", ...validity });
-const apiserver = issueCertificate(clients, { commonName: "apiserver", usages: ["client"], ...validity });
+const clients = await createCertificateAuthority({ commonName: "apiservers", ...validity });
+const apiserver = await issueCertificate(clients, { commonName: "apiserver", usages: ["client"], ...validity });
 
 let folder = "";
 let cluster: Cluster;

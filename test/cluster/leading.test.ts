@@ -53,7 +53,7 @@ test("a leader that was frozen with a write on its way: that write comes too lat
   await using proxy = await FaultProxy.start({
     target: { host: "127.0.0.1", port: Number(new URL(cluster.url).port) },
     tls: {
-      ...cluster.identity.servingCertificate([], ["127.0.0.1"]),
+      ...(await cluster.identity.servingCertificate([], ["127.0.0.1"])),
       targetCaPem: cluster.identity.certificateAuthorityPem,
     },
   });

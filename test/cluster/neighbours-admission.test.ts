@@ -55,7 +55,10 @@ afterAll(async () => {
 });
 
 async function probeServer(opinion: ProbeOpinion, secure = false): Promise<ProbeServer> {
-  const { certificatePem: cert, privateKeyPem: key } = rig.cluster.identity.servingCertificate(["db"], ["127.0.0.1"]);
+  const { certificatePem: cert, privateKeyPem: key } = await rig.cluster.identity.servingCertificate(
+    ["db"],
+    ["127.0.0.1"],
+  );
   const server = await ProbeServer.start(opinion, secure ? { cert, key } : undefined);
   servers.push(server);
   return server;

@@ -52,7 +52,7 @@ beforeAll(async () => {
     cell: { ...bare, flags },
   });
   await estate.addWebhook("webhook-dry", ["--dry-run"]);
-  probe = await ProbeServer.start(() => ({ is_allowed: true }), serving());
+  probe = await ProbeServer.start(() => ({ is_allowed: true }), await serving());
   xPdb = await OtherWebhook.start(estate.core);
   await installGenerator(estate.core);
   await installCrd(estate.core, "xpoddisruptionbudgets.x-pdb.form3.tech");
@@ -69,8 +69,11 @@ afterAll(async () => {
 });
 
 /** Of the cluster's authority, which the system does not know. */
-function serving(): { cert: string; key: string } {
-  const { certificatePem: cert, privateKeyPem: key } = estate.core.identity.servingCertificate(["db"], ["127.0.0.1"]);
+async function serving(): Promise<{ cert: string; key: string }> {
+  const { certificatePem: cert, privateKeyPem: key } = await estate.core.identity.servingCertificate(
+    ["db"],
+    ["127.0.0.1"],
+  );
   return { cert, key };
 }
 

@@ -137,8 +137,8 @@ describe("a configuration that cannot work ends the process with what to do", ()
     const code = await new Promise<number | null>((resolve) => child.on("close", resolve));
     return { code, text };
   };
-  const usual = (change: Readonly<Record<string, string>>): readonly string[] => {
-    const files = servingFiles(rig.cluster, `${rig.cluster.directory}/usual`, ["localhost"], ["127.0.0.1"]);
+  const usual = async (change: Readonly<Record<string, string>>): Promise<readonly string[]> => {
+    const files = await servingFiles(rig.cluster, `${rig.cluster.directory}/usual`, ["localhost"], ["127.0.0.1"]);
     const flags = {
       core: `core=${rig.cluster.kubeconfig}`,
       cell: CELL,
@@ -151,7 +151,7 @@ describe("a configuration that cannot work ends the process with what to do", ()
     return Object.entries(flags).map(([name, value]) => `--${name}=${value}`);
   };
 
-  test.each<[string, () => readonly string[], RegExp]>([
+  test.each<[string, () => readonly string[] | Promise<readonly string[]>, RegExp]>([
     ["nothing given", () => [], /--core: is required[\s\S]*--tls-cert-file: is required/],
     ["a kubeconfig that is missing", () => usual({ core: "core=/nowhere" }), /--core core: .*\/nowhere/],
     ["a kubeconfig that is a directory", () => usual({ core: "core=/tmp" }), /--core core: .*\/tmp/],
@@ -159,8 +159,8 @@ describe("a configuration that cannot work ends the process with what to do", ()
     ["a certificate that is missing", () => usual({ "tls-cert-file": "/nowhere" }), /certificate file \/nowhere/],
     [
       "a key of another certificate",
-      () => {
-        const other = servingFiles(rig.cluster, `${rig.cluster.directory}/other`, ["localhost"], ["127.0.0.1"]);
+      async () => {
+        const other = await servingFiles(rig.cluster, `${rig.cluster.directory}/other`, ["localhost"], ["127.0.0.1"]);
         return usual({ "tls-private-key-file": other.keyFile });
       },
       /does not belong to the certificate/,
@@ -171,7 +171,7 @@ describe("a configuration that cannot work ends the process with what to do", ()
       /cannot listen on 127\.0\.0\.1:\d+ .*EADDRINUSE.*--secure-port/,
     ],
   ])("%s", async (_name, args, text) => {
-    const { code, text: said } = await run(args());
+    const { code, text: said } = await run(await args());
     expect(said).toMatch(text);
     expect(code).toBe(2);
   });
@@ -185,7 +185,7 @@ describe("a configuration that cannot work ends the process with what to do", ()
       kind: "webhook",
       name: "webhook-nowhere",
       directory: rig.cluster.directory,
-      args: usual({ core: `core=${kubeconfig}` }),
+      args: await usual({ core: `core=${kubeconfig}` }),
     });
     const started = component.process.start().catch(() => undefined);
     await rig.cluster.waitFor("readyz to say why", async () => {

@@ -29,7 +29,7 @@ const MAX_NEW_SERIES = 200;
 const ADDRESS = "127.0.0.1";
 
 const validity = { notBeforeMs: Date.now() - 3_600_000, notAfterMs: Date.now() + 24 * 3_600_000 };
-const authority = createCertificateAuthority({ commonName: "fuzz", ...validity });
+const authority = await createCertificateAuthority({ commonName: "fuzz", ...validity });
 
 let folder = "";
 let server: HostileServer;
@@ -48,7 +48,7 @@ beforeAll(async () => {
     users: [{ name: "x", user: { token: TOKEN } }],
   };
   writeFileSync(path("kubeconfig"), JSON.stringify(kubeconfig));
-  const serving = issueCertificate(authority, {
+  const serving = await issueCertificate(authority, {
     commonName: "w",
     ipAddresses: [ADDRESS],
     usages: ["server"],

@@ -28,8 +28,8 @@ let churn: Churn;
 beforeAll(async () => {
   cluster = await Cluster.start({ name: "faults", controllerManager: false, scheduler: false, kwok: false });
   const validity = { notBeforeMs: Date.now() - 3_600_000, notAfterMs: Date.now() + 3_600_000 };
-  const authority = createCertificateAuthority({ ...validity, commonName: "proxy" });
-  const serving = issueCertificate(authority, {
+  const authority = await createCertificateAuthority({ ...validity, commonName: "proxy" });
+  const serving = await issueCertificate(authority, {
     ...validity,
     commonName: "proxy",
     ipAddresses: ["127.0.0.1"],

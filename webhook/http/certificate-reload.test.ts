@@ -8,7 +8,7 @@ import { watchServingCertificate } from "./certificate-reload.ts";
 import { readServingCertificate, type ServingCertificate } from "./serving-certificate.ts";
 
 const validity = { notBeforeMs: Date.now() - 60_000, notAfterMs: Date.now() + 3_600_000 };
-const authority = createCertificateAuthority({ ...validity, commonName: "test" });
+const authority = await createCertificateAuthority({ ...validity, commonName: "test" });
 
 let folder = "";
 beforeEach(() => {
@@ -16,8 +16,8 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(folder, { recursive: true }));
 
-function issue(): ServingCertificate {
-  const { certificatePem, privateKeyPem } = issueCertificate(authority, {
+async function issue(): Promise<ServingCertificate> {
+  const { certificatePem, privateKeyPem } = await issueCertificate(authority, {
     ...validity,
     commonName: "webhook",
     usages: ["server"],
@@ -30,8 +30,8 @@ const keyFile = (): string => join(folder, "tls.key");
 
 test("a new pair is handed over once; half of one is complained about once, and taken when it is complete", async () => {
   const time = new VirtualTime();
-  const first = issue();
-  const second = issue();
+  const first = await issue();
+  const second = await issue();
   writeFileSync(certFile(), first.cert);
   writeFileSync(keyFile(), first.key);
   const changed: ServingCertificate[] = [];
@@ -60,8 +60,8 @@ test("a new pair is handed over once; half of one is complained about once, and 
 
 test("a pair that was replaced between its first reading and the first look is handed over", async () => {
   const time = new VirtualTime();
-  const first = issue();
-  const second = issue();
+  const first = await issue();
+  const second = await issue();
   writeFileSync(certFile(), first.cert);
   writeFileSync(keyFile(), first.key);
   const served = readServingCertificate({ certFile: certFile(), keyFile: keyFile() });

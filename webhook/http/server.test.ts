@@ -20,10 +20,10 @@ import {
 } from "./serving-certificate.ts";
 
 const validity = { notBeforeMs: Date.now() - 60_000, notAfterMs: Date.now() + 3_600_000 };
-const authority = createCertificateAuthority({ ...validity, commonName: "test" });
+const authority = await createCertificateAuthority({ ...validity, commonName: "test" });
 
-function issue(): { cert: string; key: string } {
-  const issued = issueCertificate(authority, {
+async function issue(): Promise<{ cert: string; key: string }> {
+  const issued = await issueCertificate(authority, {
     ...validity,
     commonName: "webhook",
     ipAddresses: ["127.0.0.1"],
@@ -48,10 +48,10 @@ afterEach(async () => {
 
 async function start(
   handler: (call: AdmissionCall) => Promise<HttpReply> | HttpReply,
-  certificate: ServingCertificate = issue(),
+  certificate?: ServingCertificate,
 ): Promise<WebhookServer> {
   server = new WebhookServer({
-    certificate,
+    certificate: certificate ?? (await issue()),
     pathPrefix: "/webhook",
     cells: new Set(["cell-1"]),
   });
@@ -128,7 +128,7 @@ describe("a call reaches the handler", () => {
 });
 
 test("a replica that is still starting says so", async () => {
-  server = new WebhookServer({ certificate: issue(), pathPrefix: "/webhook", cells: new Set(["cell-1"]) });
+  server = new WebhookServer({ certificate: await issue(), pathPrefix: "/webhook", cells: new Set(["cell-1"]) });
   await server.listen(0, "127.0.0.1");
   expect(await ask(server.port)).toMatchObject({ status: 503, body: expect.stringContaining("starting") });
 });
@@ -266,7 +266,7 @@ describe("the end", () => {
   test("a port that is taken rejects", async () => {
     const { port } = await start(() => ({ status: 200, body: "" }));
     const second = new WebhookServer({
-      certificate: issue(),
+      certificate: await issue(),
       pathPrefix: "/webhook",
       cells: new Set(),
     });
@@ -285,29 +285,40 @@ describe("the serving certificate", () => {
     return { ...paths, clientCaFile };
   };
 
-  test("a pair that fits is read", () => {
-    const pair = issue();
+  test("a pair that fits is read", async () => {
+    const pair = await issue();
     expect(readServingCertificate(files(pair.cert, pair.key))).toEqual(pair);
   });
 
   test.each([
-    ["a key of another certificate", () => files(issue().cert, issue().key), "mismatch", /does not belong to/],
-    ["no certificate", () => files("garbage", issue().key), "malformed", /tls\.crt does not hold a certificate/],
-    ["no key", () => files(issue().cert, "garbage"), "malformed", /tls\.key does not hold a private key/],
+    [
+      "a key of another certificate",
+      async () => files((await issue()).cert, (await issue()).key),
+      "mismatch",
+      /does not belong to/,
+    ],
+    [
+      "no certificate",
+      async () => files("garbage", (await issue()).key),
+      "malformed",
+      /tls\.crt does not hold a certificate/,
+    ],
+    ["no key", async () => files((await issue()).cert, "garbage"), "malformed", /tls\.key does not hold a private key/],
     ["no file", () => ({ certFile: join(folder, "none"), keyFile: join(folder, "none") }), "unreadable", /ENOENT/],
     [
       "no client CA",
-      () => {
-        const { cert, key } = issue();
+      async () => {
+        const { cert, key } = await issue();
         return files(cert, key, "");
       },
       "malformed",
       /client-ca\.crt does not hold a client CA/,
     ],
-  ])("%s: says which file and what is wrong", (_name, make, tag, text) => {
+  ])("%s: says which file and what is wrong", async (_name, make, tag, text) => {
     let thrown: unknown;
+    const made = await make();
     try {
-      readServingCertificate(make());
+      readServingCertificate(made);
     } catch (error) {
       thrown = error;
     }
@@ -316,21 +327,21 @@ describe("the serving certificate", () => {
   });
 
   test("with a client CA, callers without a certificate of it end at the handshake; a new CA counts at once", async () => {
-    const mine = createCertificateAuthority({ ...validity, commonName: "apiservers" });
-    const other = createCertificateAuthority({ ...validity, commonName: "others" });
-    const shown = (by: KeyAndCertificate): AgentOptions => {
-      const client = issueCertificate(by, { ...validity, commonName: "apiserver", usages: ["client"] });
+    const mine = await createCertificateAuthority({ ...validity, commonName: "apiservers" });
+    const other = await createCertificateAuthority({ ...validity, commonName: "others" });
+    const shown = async (by: KeyAndCertificate): Promise<AgentOptions> => {
+      const client = await issueCertificate(by, { ...validity, commonName: "apiserver", usages: ["client"] });
       return { cert: client.certificatePem, key: client.privateKeyPem };
     };
-    const pair = issue();
+    const pair = await issue();
     const running = await start(() => ({ status: 200, body: "fine" }), { ...pair, ca: mine.certificatePem });
     const as = (client: AgentOptions): Promise<Answer> => ask(running.port, { agent: new Agent(client) });
     await expect(as({})).rejects.toThrow();
-    await expect(as(shown(other))).rejects.toThrow();
-    expect(await as(shown(mine))).toMatchObject({ status: 200 });
+    await expect(as(await shown(other))).rejects.toThrow();
+    expect(await as(await shown(mine))).toMatchObject({ status: 200 });
     running.setCertificate({ ...pair, ca: other.certificatePem });
-    await expect(as(shown(mine))).rejects.toThrow();
-    expect(await as(shown(other))).toMatchObject({ status: 200 });
+    await expect(as(await shown(mine))).rejects.toThrow();
+    expect(await as(await shown(other))).toMatchObject({ status: 200 });
   });
 
   test("a new one is served from the next handshake on", async () => {
@@ -344,7 +355,7 @@ describe("the serving certificate", () => {
         socket.on("error", reject);
       });
     const first = await serial();
-    running.setCertificate(issue());
+    running.setCertificate(await issue());
     expect(await serial()).not.toBe(first);
   });
 });

@@ -15,10 +15,10 @@ const SECRET = "token-that-must-not-show";
 let authority: KeyAndCertificate;
 let otherAuthority: KeyAndCertificate;
 let serving: KeyAndCertificate;
-beforeAll(() => {
-  authority = createCertificateAuthority({ ...VALID, commonName: "test" });
-  otherAuthority = createCertificateAuthority({ ...VALID, commonName: "other" });
-  serving = issueCertificate(authority, {
+beforeAll(async () => {
+  authority = await createCertificateAuthority({ ...VALID, commonName: "test" });
+  otherAuthority = await createCertificateAuthority({ ...VALID, commonName: "other" });
+  serving = await issueCertificate(authority, {
     ...VALID,
     commonName: "apiserver",
     ipAddresses: ["127.0.0.1"],

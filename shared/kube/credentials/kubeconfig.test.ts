@@ -7,9 +7,9 @@ import { AccessError } from "./cluster-access.ts";
 import { loadClusterAccess } from "./kubeconfig.ts";
 
 const VALID = { notBeforeMs: 0, notAfterMs: Date.UTC(2100, 0, 1) };
-const authority = createCertificateAuthority({ ...VALID, commonName: "test" });
-const client = issueCertificate(authority, { ...VALID, commonName: "me", usages: ["client"] });
-const other = issueCertificate(authority, { ...VALID, commonName: "you", usages: ["client"] });
+const authority = await createCertificateAuthority({ ...VALID, commonName: "test" });
+const client = await issueCertificate(authority, { ...VALID, commonName: "me", usages: ["client"] });
+const other = await issueCertificate(authority, { ...VALID, commonName: "you", usages: ["client"] });
 const base64 = (text: string): string => Buffer.from(text).toString("base64");
 const SECRET = "s3cr3t-token";
 

@@ -106,7 +106,7 @@ export class Links implements AsyncDisposable {
     const known = this.#links.get(name);
     if (known !== undefined) return known;
     const host = `${component}-${cluster.name}.fault.test`;
-    const certificate = cluster.identity.servingCertificate([host], []);
+    const certificate = await cluster.identity.servingCertificate([host], []);
     const proxy = await FaultProxy.start({
       target: { host: "127.0.0.1", port: Number(new URL(cluster.url).port) },
       tls: { ...certificate, targetCaPem: cluster.identity.certificateAuthorityPem },

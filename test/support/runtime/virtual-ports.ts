@@ -86,6 +86,7 @@ export class VirtualTime implements Ports {
   #order = 0;
   #live = 0;
   readonly #heap: Scheduled[] = [];
+  readonly #held = new Set<Promise<unknown>>();
   readonly #cancelled = (): void => {
     this.#live -= 1;
   };
@@ -127,6 +128,7 @@ export class VirtualTime implements Ports {
         throw new Error(`virtual time stands still at ${this.#elapsedMs} ms: timers of no delay set each other`);
       this.#fireNext();
       await this.#drain();
+      if (this.#held.size > 0) await this.settle();
     }
     this.#elapsedMs = Math.max(this.#elapsedMs, untilMs);
     await this.settle();
@@ -144,14 +146,26 @@ export class VirtualTime implements Ports {
       }
       this.#fireNext();
       await this.#drain();
+      if (this.#held.size > 0) await this.settle();
     }
     return true;
   }
 
   /** Lets every promise that can settle without time do so. */
-  settle(): Promise<void> {
-    // A turn of the event loop: Node runs all microtasks and ticks, however long their chain, before an immediate.
-    return new Promise((resolve) => setImmediate(resolve));
+  async settle(): Promise<void> {
+    do {
+      await Promise.allSettled(this.#held);
+      // A turn of the event loop: Node runs all microtasks and ticks, however long their chain, before an immediate.
+      await new Promise((resolve) => setImmediate(resolve));
+    } while (this.#held.size > 0);
+  }
+
+  /** Time stands still until `work` has settled: work of the real machine, such as a signature by WebCrypto. */
+  hold<T>(work: Promise<T>): Promise<T> {
+    this.#held.add(work);
+    const done = (): void => void this.#held.delete(work);
+    work.then(done, done);
+    return work;
   }
 
   /** As {@link settle} between two timers, without the cost of a turn: ticks are run when no microtask is left. */

@@ -3,9 +3,9 @@ import { createCertificateAuthority, issueCertificate } from "../../../shared/ce
 
 const validity = { notBeforeMs: Date.now() - 60_000, notAfterMs: Date.now() + 3_600_000 };
 
-export const authority = createCertificateAuthority({ ...validity, commonName: "test" });
+export const authority = await createCertificateAuthority({ ...validity, commonName: "test" });
 
-const { certificatePem, privateKeyPem } = issueCertificate(authority, {
+const { certificatePem, privateKeyPem } = await issueCertificate(authority, {
   ...validity,
   commonName: "webhook",
   ipAddresses: ["127.0.0.1"],
