@@ -1,11 +1,12 @@
 /**
- * The aggregator as a whole (design 3): the sources are followed for as long as the process lives, so that a standby is warm; accounting
- * and everything that it remembers lasts for one term of leadership.
+ * The aggregator of one cell: counts the pods of each protector and settles reservations. Informers run for the life of the process, so that
+ * a standby takes over warm; everything else lives while this process leads. Read counting/ first (cell-pods.ts, membership.ts), then
+ * settling/ (core-reconciler.ts). options.ts, run.ts and main.ts make a process of it; events.ts, metrics.ts and log-events.ts observe it.
  */
 
 import type { SyncTimeAlgorithm } from "../../shared/decide/settling/account.ts";
 import type { Incident } from "../../shared/decide/settling/lost-history.ts";
-import type { ApiClient } from "../../shared/kube/client/api-client.ts";
+import type { ApiClient, PatchType } from "../../shared/kube/client/api-client.ts";
 import type { ApiResult } from "../../shared/kube/client/api-result.ts";
 import type { LearningInformer } from "../../shared/kube/informer/informer.ts";
 import type { WatchEvent } from "../../shared/kube/stream/watch-event.ts";
@@ -17,19 +18,19 @@ import type { Pod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { CellPods, type PodInformer, type RestoreSign } from "./counting/cell-pods.ts";
 import { CountedGate } from "./counting/counted-gate.ts";
-import { Membership, type TrackedProtector } from "./counting/membership.ts";
-import type { PodParser } from "./counting/pod-parser.ts";
+import { Membership } from "./counting/membership.ts";
+import type { PodParser } from "./counting/parsers.ts";
 import type { EventSink, GateReason } from "./events.ts";
 import { AliveEvidence } from "./settling/alive-evidence.ts";
-import { CoreReconciler } from "./settling/core-reconciler.ts";
+import { CoreReconciler, type CoreReconcilerOptions } from "./settling/core-reconciler.ts";
 import { ReservationVoider } from "./settling/reservation-voider.ts";
 
-/** Resolves at the first complete list, or when the signal aborts. */
 interface Syncing {
+  /** Resolves at the first complete list, or when the signal aborts. */
   whenSynced(signal: AbortSignal): Promise<void>;
 }
 
-/** One core cluster: where its protectors are read and written. */
+/** Access to the protectors of one core cluster. */
 export interface CoreAccess {
   readonly name: string;
   readonly client: Pick<ApiClient, "getPodProtector" | "putPodProtectorStatus">;
@@ -41,10 +42,10 @@ export interface AggregatorOptions {
   readonly ports: Ports;
   readonly pods: PodInformer & Syncing;
   readonly parser: PodParser;
-  /** The cell's apiserver, for quorum reads of single pods. */
+  /** The cell's apiserver. */
   readonly cellClient: Pick<ApiClient, "getPod" | "patch">;
   readonly cores: readonly CoreAccess[];
-  /** Of the update trigger's pod. */
+  /** The namespace of the update trigger's pod. */
   readonly triggerNamespace: string | undefined;
   readonly settleMs: number;
   readonly heartbeatMs: number;
@@ -55,21 +56,20 @@ export interface AggregatorOptions {
   readonly coalesceMs: number;
   readonly writeConcurrency: number;
   readonly timeoutMs: number;
-  /** This process holds the lease for longer than a write can take. */
+  /** True while this process holds the lease for longer than a write can take. */
   readonly mayWrite: () => boolean;
   /** The longest that the counted gate keeps a pod from being Ready. */
   readonly gateBoundMs?: number;
   readonly onEvent: EventSink;
-  /** What the queue of a core does. */
   readonly onQueueEvent?: (core: string, event: QueueEvent) => void;
 }
 
-/** A cell is called stale after so many heartbeats that did not come. */
+/** A cell is stale after this many missed heartbeats. */
 const STALE_HEARTBEATS = 3;
-/** A restore that a standby saw is still answered by the leader that it becomes within this many settle periods. */
+/** A standby that becomes leader still answers a restore that it has seen within this many settle periods. */
 const INCIDENT_SETTLES = 2;
 const POD_TIMEOUT_MS = 10_000;
-/** `--counted-gate-bound` by default. */
+/** Default of `--counted-gate-bound`. */
 export const GATE_BOUND_MS = 30_000;
 
 interface SeenIncident {
@@ -81,22 +81,21 @@ export class Aggregator {
   readonly cell: CellPods;
   readonly membership: Membership;
   readonly #options: AggregatorOptions;
-  /** The newest restore of the cell (key undefined) or of a core. */
+  /** The newest restore of each core, and of the cell (key undefined). */
   readonly #incidents = new Map<string | undefined, SeenIncident>();
-  readonly #terms = new Map<string, CoreReconciler>();
+  readonly #coreReconcilers = new Map<string, CoreReconciler>();
   #gate: CountedGate | undefined;
 
-  /** Follows the sources, which must not be started yet. */
+  /** Subscribes to the informers, which must not be started yet. */
   constructor(options: AggregatorOptions) {
     const { pods, parser, ports, cores } = options;
     this.#options = options;
     this.cell = new CellPods({
       pods,
       ports,
-      eventTime: parser.eventTime,
-      changes: parser.changes,
+      parser,
       triggerNamespace: options.triggerNamespace,
-      onRestored: (how, from, to) => this.#cellRestored(how, from, to),
+      onRestored: (sign, from, to) => this.#cellRestored(sign, from, to),
     });
     this.membership = new Membership(pods, ports);
     for (const { name, protectors } of cores) this.membership.followProtectors(name, protectors);
@@ -106,48 +105,49 @@ export class Aggregator {
     return this.#options.cores;
   }
 
-  /** By core; empty while this process does not lead or nothing is synced yet. */
+  /** By core; without the cores that are not synced yet, and empty while this process does not lead. */
   get coreReconcilers(): ReadonlyMap<string, CoreReconciler> {
-    return this.#terms;
+    return this.#coreReconcilers;
   }
 
-  /** What opens the counted gates of the cell's pods; undefined while this process does not lead. */
+  /** Undefined while this process does not lead. */
   get gate(): CountedGate | undefined {
     return this.#gate;
   }
 
-  /** To be given every event of the pods' list-watch. */
+  /** Receives every event of the pods' reflector. */
   onPodWatch(event: WatchEvent): void {
     this.cell.onWatch(event);
   }
 
-  /** To be given every event of a core's list-watch of protectors. */
+  /** Receives every event of the reflector of a core's protectors. */
   onProtectorWatch(core: string, event: WatchEvent): void {
-    if (event.kind === "versionWentBack") this.#remember(core, "CoreRestored");
+    if (event.kind === "versionWentBack") this.coreRestored(core);
   }
 
-  /** The core is older than somebody knows it to have been (design 5.4). */
+  /** The core shows an older state than some process has seen (docs/design.md#lost-history). */
   coreRestored(core: string): void {
-    this.#remember(core, "CoreRestored");
+    const incident = this.#newIncident(core, "CoreRestored");
+    this.#coreReconcilers.get(core)?.historyLost(incident);
   }
 
-  /** Accounts until `signal` aborts; resolves when the last write has ended. */
+  /** Counts and settles until `signal` aborts; resolves when the last write has ended. */
   async lead(signal: AbortSignal): Promise<void> {
-    const { pods, ports, cellClient, onEvent } = this.#options;
+    const { pods, ports, cellClient, onEvent, cores } = this.#options;
     await pods.whenSynced(signal);
     if (signal.aborted) return;
-    const evidence = new AliveEvidence<TrackedProtector>({
+    const evidence = new AliveEvidence({
       pods,
       ports,
       getPod: (namespace, name, stop) =>
         cellClient.getPod(namespace, name, parsePod, { timeoutMs: POD_TIMEOUT_MS, signal: stop }),
-      onEvidence: (entry) => this.#terms.get(entry.id.core)?.evidenceFound(entry),
-      onAsked: (method, count, found) => onEvent({ kind: "evidence", method, pods: count, found }),
+      onEvidence: (tracked) => this.#coreReconcilers.get(tracked.id.core)?.evidenceFound(tracked),
+      onRead: (method, count, found) => onEvent({ kind: "evidence", method, pods: count, found }),
     });
-    const voider = this.#voider();
-    const gate = this.#openGates();
+    const gate = this.#newGate();
+    const shared = { evidence, gate, voider: this.#newVoider() };
     this.#gate = gate;
-    await Promise.all(this.#options.cores.map((core) => this.#leadCore(core, evidence, voider, gate, signal)));
+    await Promise.all(cores.map((core) => this.#leadCore(core, shared, signal)));
     this.#gate = undefined;
     await gate.stop();
     evidence.stop();
@@ -155,58 +155,54 @@ export class Aggregator {
 
   async #leadCore(
     { name, client, protectors }: CoreAccess,
-    evidence: AliveEvidence<TrackedProtector>,
-    voider: ReservationVoider | undefined,
-    gate: CountedGate,
+    shared: Pick<CoreReconcilerOptions, "evidence" | "gate" | "voider">,
     signal: AbortSignal,
   ): Promise<void> {
     await protectors.whenSynced(signal);
     if (signal.aborted) return;
     const { heartbeatMs, onQueueEvent } = this.#options;
-    const term = new CoreReconciler({
+    const reconciler = new CoreReconciler({
       ...this.#options,
+      ...shared,
       core: name,
       client,
       learned: (key, version) => protectors.learned(key, version),
       cell: this.cell,
       membership: this.membership,
-      evidence,
-      voider,
-      gate,
       staleAfterMs: STALE_HEARTBEATS * heartbeatMs,
       incident: this.#recentIncident(name),
       onQueueEvent: (event) => onQueueEvent?.(name, event),
       onCellRestored: (snapshot, stored) => this.#cellRestored("stored", stored, snapshot),
     });
-    this.#terms.set(name, term);
+    this.#coreReconcilers.set(name, reconciler);
     await new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
-    this.#terms.delete(name);
-    await term.stop();
+    this.#coreReconcilers.delete(name);
+    await reconciler.stop();
   }
 
   #cellRestored(how: RestoreSign, from: string, to: string): void {
     this.#options.onEvent({ kind: "cellRestored", how, from, to });
-    this.#remember(undefined, "CellRestored");
+    const incident = this.#newIncident(undefined, "CellRestored");
+    for (const reconciler of this.#coreReconcilers.values()) reconciler.historyLost(incident);
   }
 
-  #remember(core: string | undefined, reason: Incident["reason"]): void {
+  #newIncident(core: string | undefined, reason: Incident["reason"]): Incident {
     const { ports } = this.#options;
     const incident = { id: ports.random.token(), reason };
     this.#incidents.set(core, { incident, atMs: ports.clock.monotonicMs() });
-    if (core !== undefined) this.#terms.get(core)?.historyLost(incident);
-    else for (const term of this.#terms.values()) term.historyLost(incident);
+    return incident;
   }
 
   #recentIncident(core: string): Incident | undefined {
-    const nowMs = this.#options.ports.clock.monotonicMs();
-    const seen = [this.#incidents.get(core), this.#incidents.get(undefined)];
-    const recent = seen.filter(
-      (one) => one !== undefined && nowMs - one.atMs < INCIDENT_SETTLES * this.#options.settleMs,
-    );
-    return recent.sort((a, b) => (b?.atMs ?? 0) - (a?.atMs ?? 0))[0]?.incident;
+    const { ports, settleMs } = this.#options;
+    const sinceMs = ports.clock.monotonicMs() - INCIDENT_SETTLES * settleMs;
+    const recent = [core, undefined]
+      .flatMap((key) => this.#incidents.get(key) ?? [])
+      .filter(({ atMs }) => atMs > sinceMs);
+    return recent.sort((a, b) => b.atMs - a.atMs)[0]?.incident;
   }
 
-  #voider(): ReservationVoider | undefined {
+  #newVoider(): ReservationVoider | undefined {
     const { voidAfterMs, ports, mayWrite, onEvent } = this.#options;
     if (voidAfterMs === 0) return undefined;
     return new ReservationVoider({
@@ -214,12 +210,15 @@ export class Aggregator {
       ports,
       podByUid: (uid) => this.cell.podByUid(uid),
       mayWrite,
-      annotate: (pod) => this.#annotate(pod),
+      annotate: (pod) => {
+        const annotations = { [VOIDED_ANNOTATION]: new Date(ports.clock.nowMs()).toISOString() };
+        return this.#patch(pod, "", "application/merge-patch+json", { metadata: { uid: pod.uid, annotations } });
+      },
       onEvent,
     });
   }
 
-  #openGates(): CountedGate {
+  #newGate(): CountedGate {
     const { pods, ports, cores, mayWrite, onEvent, gateBoundMs = GATE_BOUND_MS } = this.#options;
     return new CountedGate({
       membership: this.membership,
@@ -233,26 +232,18 @@ export class Aggregator {
     });
   }
 
-  #setCounted({ namespace, name, uid }: Pod, reason: GateReason): Promise<ApiResult<unknown>> {
-    const { cellClient, ports, timeoutMs } = this.#options;
-    const path = `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods/${encodeURIComponent(name)}/status`;
-    const lastTransitionTime = new Date(ports.clock.nowMs()).toISOString().replace(/\.\d+Z$/, "Z");
+  #setCounted(pod: Pod, reason: GateReason): Promise<ApiResult<unknown>> {
+    const lastTransitionTime = new Date(this.#options.ports.clock.nowMs()).toISOString().replace(/\.\d+Z$/, "Z");
     const condition = { type: COUNTED_CONDITION, status: "True", reason, message: "", lastTransitionTime };
-    const body = { metadata: { uid }, status: { conditions: [condition] } };
-    return cellClient.patch(path, "application/strategic-merge-patch+json", body, (raw) => raw, {
-      timeoutMs,
-      fieldManager: "podseidon-aggregator",
-    });
+    const body = { metadata: { uid: pod.uid }, status: { conditions: [condition] } };
+    return this.#patch(pod, "/status", "application/strategic-merge-patch+json", body);
   }
 
-  #annotate({ namespace, name, uid }: Pod): Promise<ApiResult<unknown>> {
-    const { cellClient, ports, timeoutMs } = this.#options;
-    const path = `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods/${encodeURIComponent(name)}`;
-    const annotations = { [VOIDED_ANNOTATION]: new Date(ports.clock.nowMs()).toISOString() };
-    const body = { metadata: { uid, annotations } };
-    return cellClient.patch(path, "application/merge-patch+json", body, (raw) => raw, {
-      timeoutMs,
-      fieldManager: "podseidon-aggregator",
-    });
+  /** `body` carries the UID: the apiserver refuses the patch when another pod has taken the name. */
+  #patch({ namespace, name }: Pod, subresource: string, type: PatchType, body: unknown): Promise<ApiResult<unknown>> {
+    const { cellClient, timeoutMs } = this.#options;
+    const pod = `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods/${encodeURIComponent(name)}`;
+    const options = { timeoutMs, fieldManager: "podseidon-aggregator" };
+    return cellClient.patch(`${pod}${subresource}`, type, body, (raw) => raw, options);
   }
 }

@@ -1,4 +1,4 @@
-/** The cell's pod snapshot `S` with its position `s` (design 5.1), as accounting looks at it. */
+/** The pod snapshot of the cell and its position (docs/design.md#state), and the signs that the cell's etcd was restored. */
 import { oldestComponent, positionComponents } from "../../../shared/decide/position.ts";
 import { isForked, parseTriggerMark, type TriggerMark } from "../../../shared/decide/settling/trigger-mark.ts";
 import type { ConfirmedInformer } from "../../../shared/kube/informer/informer.ts";
@@ -8,36 +8,34 @@ import { UPDATE_TRIGGER_POD } from "../../../shared/schema/annotations.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
 import { isComparableVersion } from "../../../shared/schema/resource-version.ts";
 import type { InPlaceChanges } from "./in-place-changes.ts";
+import type { PodParser } from "./parsers.ts";
 
-/** How the time of the newest event is told (design 5.6): `lastEventTime` is written in every mode. */
-export type EventTime = (pod: Pod, receivedMs: number) => number;
-
-/** What showed that the cell's etcd was restored to an older state (design 5.4). */
+/** What showed that the cell's etcd was restored to an older state. */
 export const RESTORE_SIGNS = ["version", "counter", "stored"] as const;
 export type RestoreSign = (typeof RESTORE_SIGNS)[number];
 
-/** The cell's pods; one with shards knows the position of each (design 5.4). */
+/** The informer of the cell's pods. The optional members are those of an informer with several shards. */
 export interface PodInformer extends ConfirmedInformer<Pod> {
+  /** The position of the pod's shard. */
   positionOf?(uid: string): string | undefined;
-  /** When the shard of this pod was last heard. */
+  /** When the pod's shard was last heard. */
   heardMsOf?(uid: string): number | undefined;
-  /** Of several pods of one name, each in a shard of its own, the one that is wanted. */
+  /** Of several pods of one name, each in a shard of its own, the wanted one. */
   find?(key: string, isWanted: (pod: Pod) => boolean): Pod | undefined;
-  /** What is held may be of a history that is gone: list anew, unless that was done just now. */
+  /** The snapshot may belong to a history that the server has rolled back: relists, unless a relist is recent. */
   distrust(): void;
-  /** From a sign of that until the list is in. */
+  /** True from such a sign until the next complete list. */
   readonly isDoubted: boolean;
 }
 
-/** How long nothing is published after a restore, because a list is to show first what there is. */
+/** After a restore nothing is written until a relist, for this long at most: the hold must not wait for a list that does not come. */
 const RELIST_PATIENCE_MS = 5_000;
 
 export interface CellPodsOptions {
   readonly pods: PodInformer;
   readonly ports: Ports;
-  readonly eventTime: EventTime;
-  readonly changes: InPlaceChanges;
-  /** Where the update trigger's pod is: anybody may call a pod like it elsewhere. Undefined: nowhere. */
+  readonly parser: Pick<PodParser, "eventTime" | "changes">;
+  /** The namespace of the update trigger's pod: anybody may create a pod of its name elsewhere. Undefined: there is no trigger. */
   readonly triggerNamespace: string | undefined;
   readonly onRestored: (how: RestoreSign, from: string, to: string) => void;
 }
@@ -46,66 +44,59 @@ export class CellPods {
   readonly pods: PodInformer;
   readonly #options: CellPodsOptions;
   readonly #byUid = new Map<string, Pod>();
-  /** What the update trigger left last; it outlives the pod, which may come back as it was long ago. */
+  /** The last mark of the update trigger. It outlives the trigger's pod, which a restore may bring back with an old mark. */
   #mark: TriggerMark | undefined;
-  #markSeenMs: number | undefined;
-  /** A restore that was told, until the list that it leads to is in: one restore shows in many ways. */
-  #isTold = false;
+  #triggerSeenMs: number | undefined;
+  /** A restore shows in several signs; the others are ignored until the relist. */
+  #isRestoreReported = false;
   #trusted: PromiseWithResolvers<void> | undefined;
   #lastEventMs: number | undefined;
 
-  /** Follows `pods` from now on; it must still be empty. */
+  /** Subscribes to `pods`, which must still be empty. */
   constructor(options: CellPodsOptions) {
     this.pods = options.pods;
     this.#options = options;
     options.pods.subscribe({
       changed: (before, after) => this.#changed(before, after),
-      relisted: () => {
-        this.#isTold = false;
-        // A list is an event even when there is no pod in it: nothing is older than its receipt (upstream marks empty lists).
-        if (this.#lastEventMs === undefined) this.#lastEventMs = options.ports.clock.nowMs();
-        this.#trusted?.resolve();
-        this.#trusted = undefined;
-      },
+      relisted: () => this.#relisted(),
     });
   }
 
-  /** One version, or one for each shard; undefined before the first list and where versions can't be compared (design 5.4). */
+  /** One version, or one for each shard; undefined before the first list and where versions can't be compared. */
   get position(): string | undefined {
     const { position } = this.pods;
     return positionComponents(position).length > 0 ? position : undefined;
   }
 
-  /** The position of the shard that a pod of this UID belongs to; for an unknown UID the oldest. */
+  /** The position of the pod's shard; without a UID that of the shard that lags most. */
   positionOf(uid: string | undefined): string | undefined {
     if (uid === undefined || this.pods.positionOf === undefined) return oldestComponent(this.pods.position);
     const position = this.pods.positionOf(uid);
     return isComparableVersion(position) ? position : undefined;
   }
 
-  /** Wall clock, Unix milliseconds, of the newest event; undefined before the first list. */
+  /** Unix milliseconds of the newest event; undefined before the first list. */
   get lastEventMs(): number | undefined {
     return this.#lastEventMs;
   }
 
-  /** How far changes in place are. */
   get changes(): InPlaceChanges {
-    return this.#options.changes;
+    return this.#options.parser.changes;
   }
 
-  /** Undefined when the pods are of one history; otherwise a promise that resolves when they are, or when that takes too long. */
+  /** Undefined unless a restore was just noticed; then resolves with the relist, or when the relist takes too long. */
   whenTrusted(): Promise<void> | undefined {
     return this.#trusted?.promise;
   }
 
-  /** The pods may be of a history that is gone: what they are worth is to say that it is (design 5.4). */
+  /** True while the snapshot may belong to a history that the cell's etcd has rolled back (docs/design.md#lost-history). */
   get isDoubted(): boolean {
     return this.pods.isDoubted;
   }
 
-  /** Monotonic time at which the update trigger's pod last came by; undefined before it was seen. */
+  /** Monotonic time of the last event of the update trigger's pod; undefined before the first one. */
   get triggerSeenMs(): number | undefined {
-    return this.#markSeenMs;
+    return this.#triggerSeenMs;
   }
 
   podByUid(uid: string): Pod | undefined {
@@ -119,46 +110,51 @@ export class CellPods {
     return pod !== undefined && isWanted(pod) ? pod : undefined;
   }
 
-  /** To be given every event of the pods' list-watch. */
+  /** Receives every event of the pods' reflector. */
   onWatch(event: WatchEvent): void {
     if (event.kind !== "versionWentBack") return;
-    this.#isTold = true;
+    this.#isRestoreReported = true;
     this.#options.onRestored("version", event.from, event.to);
   }
 
+  #relisted(): void {
+    this.#isRestoreReported = false;
+    // A list without pods is an event too: upstream's algorithms settle by it.
+    this.#lastEventMs ??= this.#options.ports.clock.nowMs();
+    this.#trusted?.resolve();
+    this.#trusted = undefined;
+  }
+
   #changed(before: Pod | undefined, after: Pod | undefined): void {
+    const { parser, ports, triggerNamespace } = this.#options;
     if (before !== undefined && before.uid !== after?.uid) this.#byUid.delete(before.uid);
     if (after !== undefined) this.#byUid.set(after.uid, after);
     const pod = after ?? before;
     if (pod === undefined) return;
-    const atMs = this.#options.eventTime(pod, this.#options.ports.clock.nowMs());
-    this.#lastEventMs = Math.max(this.#lastEventMs ?? 0, atMs);
-    if (after?.name === UPDATE_TRIGGER_POD && after.namespace === this.#options.triggerNamespace)
-      this.#compareMark(after);
+    this.#lastEventMs = Math.max(this.#lastEventMs ?? 0, parser.eventTime(pod, ports.clock.nowMs()));
+    if (after?.name === UPDATE_TRIGGER_POD && after.namespace === triggerNamespace) this.#compareMark(after);
   }
 
-  /** The update trigger counts on from what is stored: another lineage comes only with another etcd (design 5.4). */
+  /** The update trigger counts on from the stored mark, so a mark of another lineage comes from a restored etcd. */
   #compareMark({ annotations }: Pod): void {
     const found = parseTriggerMark(annotations);
     if (found === undefined) return;
     const known = this.#mark;
     this.#mark = found;
-    this.#markSeenMs = this.#options.ports.clock.monotonicMs();
-    if (known !== undefined && isForked(known, found))
-      this.#restored("counter", String(known.counter), String(found.counter));
+    this.#triggerSeenMs = this.#options.ports.clock.monotonicMs();
+    if (known === undefined || !isForked(known, found) || this.#isRestoreReported) return;
+    this.#isRestoreReported = true;
+    this.#distrust();
+    this.#options.onRestored("counter", String(known.counter), String(found.counter));
   }
 
-  #restored(how: RestoreSign, from: string, to: string): void {
-    if (this.#isTold) return;
-    this.#isTold = true;
+  #distrust(): void {
     const trusted = Promise.withResolvers<void>();
     this.#trusted = trusted;
-    // A list that does not come must not keep the hold from being written.
     this.#options.ports.timers.after(RELIST_PATIENCE_MS, () => {
       if (this.#trusted === trusted) this.#trusted = undefined;
       trusted.resolve();
     });
     this.pods.distrust();
-    this.#options.onRestored(how, from, to);
   }
 }

@@ -1,10 +1,10 @@
 /**
- * Opens the counted readiness gate (design 10): a pod that carries it becomes Ready only once the count that contains it is stored in
- * every protector that counts it, so that a workload controller never deletes an old pod before the new one is known. At once
- * where no protector counts it, and after a bound when a core does not take the count: no outage keeps pods from becoming Ready.
+ * Opens the counted readiness gate (docs/design.md#counted-gate). A pod with the gate becomes Ready only when every protector that counts it
+ * stores a count that contains it, so that a workload controller never deletes an old pod before its replacement is counted. The gate opens
+ * at once where no protector counts the pod, and after a bound when a core does not take the count: no outage keeps pods from becoming Ready.
  *
- * A pod is counted once. That it becomes unready and ready again later does not close the gate, because then each flap would wait for
- * this process; a condition that is lost is set again, after the count is found to be stored.
+ * A pod that becomes unready and ready again keeps its open gate: otherwise each flap would wait for this process. A condition that was lost
+ * is set again.
  */
 import { isDead, readySinceMs } from "../../../shared/decide/availability/availability.ts";
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
@@ -30,7 +30,7 @@ export interface CountedGateOptions {
   readonly ports: Ports;
   /** The longest that a pod waits for its count. */
   readonly boundMs: number;
-  /** Whether every core has been listed: before that, "no protector" is not known. */
+  /** True once every core is listed. Before that, an unprotected pod can't be told. */
   readonly isSynced: () => boolean;
   readonly mayWrite: () => boolean;
   /** Sets the pod's condition. */
@@ -38,27 +38,25 @@ export interface CountedGateOptions {
   readonly onEvent: EventSink;
 }
 
-interface Waiting {
+interface WaitingPod {
   pod: Pod;
   readonly sinceMs: number;
-  /** Entries whose stored count contains the pod. */
-  readonly counted: Set<TrackedProtector>;
-  readonly timer: Timer;
-  /** The bound is over. */
+  /** The protectors whose stored count contains the pod. */
+  readonly countedBy: Set<TrackedProtector>;
+  readonly bound: Timer;
   isOverdue: boolean;
-  /** Its condition was set as far as is known, and does not show yet. */
+  /** The condition was set, and the watch has not shown a later version of the pod. */
   isSet: boolean;
 }
 
-/** Patches under way at once. */
-const OPENERS = 16;
-/** What was set, and does not show for so long, is set again: a cell that is restored meanwhile has lost it, and nothing else may tell. */
-const UNSEEN_AGAIN_MS = 30_000;
-/** A process that may not write looks again after this: its term is about to end. */
+const MAX_PATCHES_IN_FLIGHT = 16;
+/** A condition that was set and does not show after this long is set again: a restore of the cell's etcd may have lost it. */
+const UNSEEN_RETRY_MS = 30_000;
+/** A process that may not write is about to lose its leadership. */
 const LEADERLESS_RETRY_MS = 1_000;
 
-/** True for a pod that is ready but for the counted gate. */
-export function waitsForCount(pod: Pod): boolean {
+/** True for a pod that would be Ready if its counted gate were open. */
+function waitsForCount(pod: Pod): boolean {
   if (pod.readinessGates?.includes(COUNTED_CONDITION) !== true || isDead(pod)) return false;
   if (pod.conditions.some(({ type, status }) => type === COUNTED_CONDITION && status)) return false;
   return readySinceMs(pod) !== undefined;
@@ -66,27 +64,28 @@ export function waitsForCount(pod: Pod): boolean {
 
 export class CountedGate implements MembershipListener {
   readonly #options: CountedGateOptions;
-  readonly #waiting = new Map<string, Waiting>();
+  /** By UID. */
+  readonly #waiting = new Map<string, WaitingPod>();
   readonly #queue: WorkQueue<string>;
   readonly #workers: Workers;
   readonly #unlisten: () => void;
 
-  /** Begins at once, with the pods that wait already. */
+  /** Starts with the pods that wait already. */
   constructor(options: CountedGateOptions) {
     const { membership, pods, ports } = options;
     this.#options = options;
     this.#queue = new WorkQueue({ name: "counted gate", ports });
-    this.#workers = runWorkers(this.#queue, (uid) => this.#open(uid), { workers: OPENERS, ports });
+    this.#workers = runWorkers(this.#queue, (uid) => this.#open(uid), { workers: MAX_PATCHES_IN_FLIGHT, ports });
     this.#unlisten = membership.listen(this);
     for (const pod of pods.values()) this.podSeen(pod);
   }
 
-  /** Pods that are ready but for this gate. */
+  /** The number of pods that only wait for their gate. */
   get waiting(): number {
     return this.#waiting.size;
   }
 
-  /** Milliseconds that the oldest of them has waited. */
+  /** Milliseconds that the oldest of them has waited; 0 without one. */
   oldestMs(): number {
     const nowMs = this.#options.ports.clock.monotonicMs();
     let oldestMs = 0;
@@ -96,81 +95,68 @@ export class CountedGate implements MembershipListener {
 
   async stop(): Promise<void> {
     this.#unlisten();
-    for (const { timer } of this.#waiting.values()) timer.cancel();
+    for (const { bound } of this.#waiting.values()) bound.cancel();
     this.#waiting.clear();
     await this.#workers.stop({ abort: true });
   }
 
-  /** UIDs of the entry's pods that wait; to be asked at the moment at which they are counted. */
-  waitingOf(entry: TrackedProtector): readonly string[] {
+  /** UIDs of the protector's pods that wait. To be called when they are counted, for {@link counted} once that count is stored. */
+  waitingOf(tracked: TrackedProtector): readonly string[] {
     if (this.#waiting.size === 0) return [];
-    return [...this.#waiting.keys()].filter((uid) => entry.pods.has(uid));
+    return [...this.#waiting.keys()].filter((uid) => tracked.pods.has(uid));
   }
 
-  /** The count of `entry` that is stored now contains these pods. */
-  counted(entry: TrackedProtector, uids: readonly string[]): void {
+  /** The stored count of `tracked` contains these pods. */
+  counted(tracked: TrackedProtector, uids: readonly string[]): void {
     for (const uid of uids) {
       const waiting = this.#waiting.get(uid);
-      if (waiting === undefined) continue;
-      waiting.counted.add(entry);
-      this.#look(uid, waiting);
+      waiting?.countedBy.add(tracked);
+      if (waiting !== undefined) this.#openIfAllowed(uid, waiting);
     }
   }
 
   podSeen(seen: Pod): void {
+    const { uid } = seen;
     const { pods, ports, boundMs } = this.#options;
-    const now = pods.get(`${seen.namespace}/${seen.name}`);
-    const known = this.#waiting.get(seen.uid);
-    if (now === undefined || now.uid !== seen.uid || !waitsForCount(now)) {
-      if (known !== undefined) this.#forget(seen.uid, known);
+    const pod = pods.get(`${seen.namespace}/${seen.name}`);
+    let waiting = this.#waiting.get(uid);
+    if (pod === undefined || pod.uid !== uid || !waitsForCount(pod)) {
+      if (waiting !== undefined) this.#forget(uid, waiting);
       return;
     }
-    if (known !== undefined) {
-      known.pod = now;
-      // Its condition was set in vain, or on a version that was none any more: this is another.
-      known.isSet = false;
-      this.#look(seen.uid, known);
-      return;
+    if (waiting === undefined) {
+      const bound = ports.timers.after(boundMs, () => this.#overdue(uid));
+      const sinceMs = ports.clock.monotonicMs();
+      waiting = { pod, sinceMs, countedBy: new Set(), bound, isOverdue: false, isSet: false };
+      this.#waiting.set(uid, waiting);
     }
-    const timer = ports.timers.after(boundMs, () => this.#overdue(seen.uid));
-    const waiting = {
-      pod: now,
-      sinceMs: ports.clock.monotonicMs(),
-      counted: new Set<TrackedProtector>(),
-      timer,
-      isOverdue: false,
-      isSet: false,
-    };
-    this.#waiting.set(seen.uid, waiting);
-    this.#look(seen.uid, waiting);
+    waiting.pod = pod;
+    // A later version without the condition: the patch was lost, or hit a version that no longer exists.
+    waiting.isSet = false;
+    this.#openIfAllowed(uid, waiting);
   }
 
   podChanged(): void {}
 
-  /** Its selector may be another, or a core has just been listed. */
+  /** The protector may count other pods now, or a core may be listed. */
   protectorChanged(): void {
-    this.#lookAtAll();
+    for (const [uid, waiting] of this.#waiting) this.#openIfAllowed(uid, waiting);
   }
 
   protectorGone(): void {
-    this.#lookAtAll();
+    this.protectorChanged();
   }
 
-  #lookAtAll(): void {
-    for (const [uid, waiting] of this.#waiting) this.#look(uid, waiting);
+  /** Only queues the pod: a list may be half worked in here, and is complete when the queue's worker asks for the reason again. */
+  #openIfAllowed(uid: string, waiting: WaitingPod): void {
+    if (!waiting.isSet && this.#reasonToOpen(waiting) !== undefined) this.#queue.addNow(uid);
   }
 
-  /** Perhaps in the middle of a list, of which the rest is not known yet: that it may be opened is found out again at its turn. */
-  #look(uid: string, waiting: Waiting): void {
-    if (!waiting.isSet && this.#reasonFor(waiting) !== undefined) this.#queue.addNow(uid);
-  }
-
-  /** Why it may be opened as far as is known now; undefined when it may not. */
-  #reasonFor({ pod, counted, isOverdue }: Waiting): GateReason | undefined {
+  #reasonToOpen({ pod, countedBy, isOverdue }: WaitingPod): GateReason | undefined {
     const { membership, isSynced } = this.#options;
-    const entries = isSynced() ? membership.protectorsOf(pod) : undefined;
-    if (entries?.length === 0) return "Unprotected";
-    if (entries?.every((entry) => counted.has(entry))) return "Counted";
+    const protectors = isSynced() ? membership.protectorsOf(pod) : undefined;
+    if (protectors?.length === 0) return "Unprotected";
+    if (protectors?.every((tracked) => countedBy.has(tracked))) return "Counted";
     return isOverdue ? "Overdue" : undefined;
   }
 
@@ -178,11 +164,11 @@ export class CountedGate implements MembershipListener {
     const waiting = this.#waiting.get(uid);
     if (waiting === undefined) return;
     waiting.isOverdue = true;
-    this.#look(uid, waiting);
+    this.#openIfAllowed(uid, waiting);
   }
 
-  #forget(uid: string, { timer }: Waiting): void {
-    timer.cancel();
+  #forget(uid: string, { bound }: WaitingPod): void {
+    bound.cancel();
     this.#waiting.delete(uid);
     this.#queue.forget(uid);
   }
@@ -192,17 +178,18 @@ export class CountedGate implements MembershipListener {
     if (waiting === undefined) return DONE;
     const { mayWrite, open, onEvent, ports } = this.#options;
     if (!mayWrite()) return later(LEADERLESS_RETRY_MS);
-    const reason = this.#reasonFor(waiting);
+    const reason = this.#reasonToOpen(waiting);
     waiting.isSet = reason !== undefined;
     if (reason === undefined) return DONE;
     const { pod, sinceMs } = waiting;
+    const podName = pod.name;
     const result = await open(pod, reason);
-    // The pod's own event ends the wait, so that a condition which is lost at once is noticed.
+    // The pod stays in `#waiting` until the watch shows the condition, so that a condition that is lost at once is set again.
     if (result.kind === "ok")
-      onEvent({ kind: "gateOpened", podName: pod.name, reason, waitedMs: ports.clock.monotonicMs() - sinceMs });
-    if (result.kind === "ok" || result.kind === "gone" || result.kind === "conflict") return later(UNSEEN_AGAIN_MS);
-    const message = result.kind === "rejected" ? result.message : result.error.message;
-    onEvent({ kind: "gateFailed", podName: pod.name, message });
-    return failed(new Error(message), true);
+      onEvent({ kind: "gateOpened", podName, reason, waitedMs: ports.clock.monotonicMs() - sinceMs });
+    if (result.kind === "ok" || result.kind === "gone" || result.kind === "conflict") return later(UNSEEN_RETRY_MS);
+    const error = result.kind === "rejected" ? new Error(result.message) : result.error;
+    onEvent({ kind: "gateFailed", podName, message: error.message });
+    return failed(error, true);
   }
 }

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { parsePod } from "../../../shared/schema/parse-pod.ts";
-import { ChangesOfPods } from "./in-place-changes.ts";
+import { InPlaceChanges } from "./in-place-changes.ts";
 
 type Json = Readonly<Record<string, unknown>>;
 
@@ -37,7 +37,7 @@ function progress(one: Case): string {
       ...one.status,
     },
   };
-  const changes = new ChangesOfPods();
+  const changes = new InPlaceChanges();
   const pod = parsePod(raw);
   changes.see(raw, pod);
   if (changes.isDeferred(pod)) return "deferred";

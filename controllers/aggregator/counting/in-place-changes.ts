@@ -1,75 +1,70 @@
 /**
- * How far changes in place are (design 10), as a pod's status tells: done, under way, deferred, or declined. Read from the raw pod and
- * kept beside the trimmed one, only for pods that were ever changed; it vanishes with the pod.
+ * The state of in-place changes (docs/design.md#in-place-changes): done, under way, deferred or declined. Read from the status of the raw pod
+ * and kept beside the trimmed pod, only for pods that were ever changed.
  */
 import * as v from "valibot";
 import type { Pod } from "../../../shared/schema/pod.ts";
 
-export interface InPlaceChanges {
-  /** The generation that the pod runs, as far as its status tells; undefined while a change is under way. */
-  settledGeneration(pod: Pod): number | undefined;
-  /** The generation whose resize the kubelet found infeasible: it will not happen. */
-  declinedGeneration(pod: Pod): number | undefined;
-  /** The kubelet waits for room before it resizes: that may take any time, and ends in a restart. */
-  isDeferred(pod: Pod): boolean;
-}
-
 const maybe = v.optional(v.nullable(v.string()));
 const list = <T extends v.GenericSchema>(item: T) => v.optional(v.nullable(v.array(item)));
 
+const generation = v.optional(v.number());
+const ContainerStatus = v.looseObject({ name: v.string(), image: v.string(), imageID: maybe });
+const Condition = v.looseObject({
+  type: v.string(),
+  status: v.string(),
+  reason: maybe,
+  observedGeneration: generation,
+});
 const RawPod = v.looseObject({
   spec: v.looseObject({
     containers: v.array(v.looseObject({ name: v.string(), image: maybe })),
     initContainers: list(v.looseObject({ name: v.string(), image: maybe, restartPolicy: maybe })),
   }),
   status: v.looseObject({
-    observedGeneration: v.optional(v.number()),
-    containerStatuses: list(v.looseObject({ name: v.string(), image: v.string(), imageID: maybe })),
-    initContainerStatuses: list(v.looseObject({ name: v.string(), image: v.string(), imageID: maybe })),
-    conditions: list(
-      v.looseObject({
-        type: v.string(),
-        status: v.string(),
-        reason: maybe,
-        observedGeneration: v.optional(v.number()),
-      }),
-    ),
+    observedGeneration: generation,
+    containerStatuses: list(ContainerStatus),
+    initContainerStatuses: list(ContainerStatus),
+    conditions: list(Condition),
   }),
 });
 type RawPod = v.InferOutput<typeof RawPod>;
 
-type Progress = "settled" | "underWay" | "deferred" | "declined";
+type ChangeState = "done" | "underWay" | "deferred" | "declined";
 
-export class ChangesOfPods implements InPlaceChanges {
-  /** A pod that never changed has generation 1, and nothing is kept for it. */
-  readonly #progress = new WeakMap<Pod, Progress>();
+export class InPlaceChanges {
+  /** Without the pods of generation 1, which were never changed. */
+  readonly #states = new WeakMap<Pod, ChangeState>();
 
   see(raw: unknown, pod: Pod): void {
-    if (pod.generation > 1) this.#progress.set(pod, progressOf(raw, pod.generation));
+    if (pod.generation > 1) this.#states.set(pod, stateOf(raw, pod.generation));
   }
 
+  /** The generation that the pod runs, as far as its status tells; undefined while a change is under way. */
   settledGeneration(pod: Pod): number | undefined {
-    return pod.generation <= 1 || this.#progress.get(pod) === "settled" ? pod.generation : undefined;
+    return pod.generation <= 1 || this.#states.get(pod) === "done" ? pod.generation : undefined;
   }
 
+  /** The generation whose resize the kubelet found infeasible: it will not happen. */
   declinedGeneration(pod: Pod): number | undefined {
-    return this.#progress.get(pod) === "declined" ? pod.generation : undefined;
+    return this.#states.get(pod) === "declined" ? pod.generation : undefined;
   }
 
+  /** The kubelet waits for free resources before it resizes the pod, and restarts containers then. */
   isDeferred(pod: Pod): boolean {
-    return this.#progress.get(pod) === "deferred";
+    return this.#states.get(pod) === "deferred";
   }
 }
 
-function progressOf(raw: unknown, generation: number): Progress {
+function stateOf(raw: unknown, generation: number): ChangeState {
   const parsed = v.safeParse(RawPod, raw);
   if (!parsed.success) return "underWay";
   const { spec, status } = parsed.output;
-  // Servers before 1.34 do not report it; there the images and conditions have to do.
+  // Servers before 1.34 report no observedGeneration; there only images and conditions tell.
   if (status.observedGeneration !== undefined && status.observedGeneration < generation) return "underWay";
   const pending = trueCondition(status, "PodResizePending");
   if (trueCondition(status, "PodResizeInProgress") !== undefined || !runsItsImages(spec, status)) return "underWay";
-  if (pending === undefined) return "settled";
+  if (pending === undefined) return "done";
   if (pending.observedGeneration !== undefined && pending.observedGeneration < generation) return "underWay";
   return pending.reason === "Infeasible" ? "declined" : "deferred";
 }
@@ -89,7 +84,7 @@ function runsItsImages({ containers, initContainers }: RawPod["spec"], status: R
   });
 }
 
-/** Runtimes report the image with the defaults spelled out, and one that was named by digest under any name. */
+/** Runtimes report an image with the defaults spelled out, and an image that the spec names by digest under any name. */
 function isSameImage(wanted: string, reported: string, imageID: string): boolean {
   if (fullImage(wanted) === fullImage(reported)) return true;
   const digest = /@(sha256:[0-9a-f]{64})$/.exec(wanted)?.[1];

@@ -1,264 +1,110 @@
-/**
- * One accounting of one protector (design 5.2): from the newest object known and the snapshot to the status to write, the evidence that
- * is wanted, and when to look again. Reads everything at one moment and awaits nothing.
- */
+/** Second step of a reconcile, decide: what to write, which evidence to ask for, and when to reconcile again. Pure but for `seen`. */
 
-import { type SpecFacts, specFacts } from "../../../shared/decide/availability/spec-facts.ts";
-import {
-  type AccountResult,
-  accountCell,
-  type CellSnapshot,
-  type SyncTimeAlgorithm,
-  type WriteReason,
-} from "../../../shared/decide/settling/account.ts";
-import { type HistoryVerdict, type Incident, judgeHistory } from "../../../shared/decide/settling/lost-history.ts";
+import { type AccountResult, accountCell, type WriteReason } from "../../../shared/decide/settling/account.ts";
 import { isSuspensionOver, updateConditions } from "../../../shared/decide/state/conditions.ts";
-import { parseProtector } from "../../../shared/decide/state/protector-state.ts";
+import { parseCell } from "../../../shared/decide/state/protector-state.ts";
 import { summarize } from "../../../shared/decide/state/summary.ts";
-import type { Ports } from "../../../shared/runtime/clock.ts";
-import { RESTORED_ANNOTATION } from "../../../shared/schema/annotations.ts";
-import type { CellStatus, PodProtector, PodProtectorStatus, Summary } from "../../../shared/schema/podprotector.ts";
-import { cellEntry } from "../../../shared/schema/podprotector.ts";
-import type { CellPods } from "../counting/cell-pods.ts";
-import { countedSelector, sameSelector, type TrackedProtector } from "../counting/membership.ts";
-import type { AliveEvidence, EvidenceNeed, PodNeed } from "./alive-evidence.ts";
-import type { ReconcileState } from "./reconcile-state.ts";
-
-export interface PlanContext {
-  readonly cellID: string;
-  readonly cell: CellPods;
-  readonly evidence: AliveEvidence<TrackedProtector>;
-  readonly ports: Ports;
-  readonly settleMs: number;
-  readonly heartbeatMs: number;
-  readonly algorithm: SyncTimeAlgorithm;
-  /** Least time between two writes where the protector does not say. */
-  readonly rateMs: number;
-  readonly incident: Incident | undefined;
-  /** A cell without a heartbeat for longer is stale. */
-  readonly staleAfterMs: number;
-}
+import type { CellStatus, PodProtectorStatus } from "../../../shared/schema/podprotector.ts";
+import type { EvidenceNeed, PodNeed } from "./alive-evidence.ts";
+import type { ReconcileInput } from "./reconcile-input.ts";
 
 export interface ReconcilePlan {
-  readonly protector: PodProtector;
-  readonly history: HistoryVerdict;
+  readonly input: ReconcileInput;
   readonly result: AccountResult;
-  /** The pods that were counted are those of the newest selector. */
-  readonly isMatched: boolean;
-  /** Nothing is written from pods that may be of a history that is gone, but that it may be: the hold does not wait for the list. */
-  readonly isWithheld: boolean;
-  /** Undefined when nothing is to be written. */
+  /** The status to write now, if any. */
   readonly status: PodProtectorStatus | undefined;
-  /** The stored position is newer than a quorum read sent after it had been seen: the cell's etcd was restored (design 5.4). */
+  /** The stored entry says what the snapshot says. */
+  readonly isStored: boolean;
+  /** Since when (monotonic) the stored position is newer than the snapshot. */
+  readonly staleSinceMs: number | undefined;
+  /** The stored position is newer than a quorum read sent after it was seen, so the cell's etcd was restored. */
   readonly isCellRestored: boolean;
-  readonly need: EvidenceNeed | undefined;
-  /** Milliseconds after which to look again, whatever happens or does not. */
+  readonly evidence: EvidenceNeed | undefined;
+  /** Any progress of the pods' stream may allow a write, without an event of one of the protector's pods. */
+  readonly waitsForProgress: boolean;
+  /** Milliseconds until something becomes due without any event; infinite when nothing does. */
   readonly againMs: number;
 }
 
-const BLANK: Summary = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 };
-
-/** Reasons that do not wait for the protector's aggregation rate. */
+/** Reasons that do not wait for the aggregation rate. */
 const AT_ONCE: ReadonlySet<WriteReason> = new Set<WriteReason>(["New", "Empty", "Spec", "Epoch", "Hold"]);
-
-/** How soon a protector is looked at again whose newest selector the watch has not brought yet. */
+/** How long to wait for the watch to deliver the newest selector. */
 const SELECTOR_WAIT_MS = 100;
 
-/** Updates what `progress` knows of epochs and positions; writes nothing. */
-export function makePlan(entry: TrackedProtector, progress: ReconcileState, context: PlanContext): ReconcilePlan {
-  const { cellID, cell, ports } = context;
-  const protector = progress.newest(entry.protector);
-  // `entry.pods` are those of the watched selector: after a conflict, the newest one may be another.
-  const isMatched = sameSelector(countedSelector(protector), countedSelector(entry.protector));
-  const stored = cellEntry(protector, cellID);
-  const spec = specFacts(protector.spec);
-  const nowMs = ports.clock.monotonicMs();
-  adoptEpoch(progress, stored, context, nowMs);
-  const history = judge(protector, stored, progress, context);
-  const result = accountCell({
-    spec,
-    cellID,
-    stored,
-    snapshot: snapshotOf(cell, entry.id.namespace),
-    pods: entry.pods.values(),
-    history,
-    adoptedEpoch: progress.adoptedEpoch,
-    nowMs: ports.clock.nowMs(),
-    monotonicMs: nowMs,
-    settleMs: context.settleMs,
-    seen: progress.seen,
-    evidence: context.evidence,
-    algorithm: context.algorithm,
-    lastEventMs: cell.lastEventMs ?? 0,
-    isHeartbeatDue: nowMs >= progress.heartbeatDueMs,
-  });
-  progress.pending = result.wants.records;
-  if (history.lost === undefined) progress.remember(protector, stored, context.incident?.id);
-  const isCellRestored = noteStalePosition(progress, result, context, nowMs);
-  const waitMs = rateWaitMs(protector, progress, result, context, nowMs);
-  const isWithheld = cell.isDoubted && history.lost === undefined;
-  const isWanted =
-    result.write ||
-    isGenerationNew(result, protector, stored) ||
-    isSuspensionEnded(result, protector, spec, ports.clock.nowMs());
+export function planReconcile(input: ReconcileInput): ReconcilePlan {
+  const { account, isSelectorCurrent, isDoubted, state } = input;
+  const result = accountCell(account);
+  // From doubted pods only the hold itself is written: it must not wait for the relist.
+  const isWithheld = isDoubted && account.history.lost === undefined;
+  const rateWaitMs = rateWaitOf(input, result);
+  const mayWrite = isSelectorCurrent && !isWithheld;
+  const status = mayWrite && rateWaitMs <= 0 && isWriteWanted(input, result) ? statusToWrite(input, result) : undefined;
+  const staleSinceMs = result.refused === "StalePosition" ? (state.staleSinceMs ?? account.monotonicMs) : undefined;
+  const { reachedSentMs = Number.NEGATIVE_INFINITY } = account.evidence;
   return {
-    protector,
-    history,
+    input,
     result,
-    isMatched,
-    isWithheld,
-    status:
-      isWanted && isMatched && !isWithheld && waitMs <= 0 ? wantedStatus(entry, protector, result, context) : undefined,
-    isCellRestored,
-    need: needOf(entry, progress, result),
-    againMs: isMatched ? againMs(progress, result, spec, context, nowMs, waitMs) : SELECTOR_WAIT_MS,
+    status,
+    isStored: mayWrite && status === undefined && !result.write && result.refused === undefined,
+    staleSinceMs,
+    isCellRestored: staleSinceMs !== undefined && reachedSentMs >= staleSinceMs,
+    evidence: evidenceNeed(input, result, staleSinceMs),
+    waitsForProgress: isWithheld || isSettledByProgress(input, result),
+    againMs: isSelectorCurrent ? againMs(input, result, rateWaitMs) : SELECTOR_WAIT_MS,
   };
 }
 
-/** Upstream's rules know no positions and so no lost history (design 5.6). */
-function judge(
-  protector: PodProtector,
-  stored: CellStatus | undefined,
-  progress: ReconcileState,
-  { algorithm, incident, ports }: PlanContext,
-): HistoryVerdict {
-  if (algorithm !== "exact") {
-    return { lost: undefined, epoch: stored?.aggregation?.epoch ?? 0, hold: stored?.aggregation?.hold };
-  }
-  const question = {
-    protectorUID: protector.metadata.uid,
-    protectorVersion: protector.metadata.resourceVersion,
-    stored,
-    known: progress.known,
-    isMarkedRestored: protector.metadata.annotations?.[RESTORED_ANNOTATION] !== undefined,
-    incident,
-  };
-  const verdict = judgeHistory({ ...question, token: "" });
-  // Drawn only for a new hold, which is rare: randomness costs more than the rest of the judgement.
-  return verdict.lost === undefined ? verdict : judgeHistory({ ...question, token: ports.random.token() });
+/** Milliseconds until the aggregation rate allows the next write; 0 or less: now. */
+function rateWaitOf({ protector, account, settings, state }: ReconcileInput, { reasons }: AccountResult): number {
+  if (state.lastWriteMs === undefined || reasons.some((reason) => AT_ONCE.has(reason))) return 0;
+  const rateMs = protector.spec.admissionHistoryConfig?.aggregationRateMillis ?? settings.rateMs;
+  return state.lastWriteMs + Math.max(0, rateMs) - account.monotonicMs;
 }
 
-/** A stored epoch counts as adopted once the snapshot has reached a quorum list sent after it was first seen (design 5.4). */
-function adoptEpoch(
-  progress: ReconcileState,
-  stored: CellStatus | undefined,
-  context: PlanContext,
-  nowMs: number,
-): void {
-  const epoch = stored?.aggregation?.epoch ?? 0;
-  if (epoch <= progress.adoptedEpoch) {
-    progress.foreignEpoch = undefined;
-    return;
-  }
-  if (progress.foreignEpoch?.epoch !== epoch) progress.foreignEpoch = { epoch, sinceMs: nowMs };
-  if ((context.evidence.reachedSentMs ?? Number.NEGATIVE_INFINITY) < progress.foreignEpoch.sinceMs) return;
-  progress.adoptedEpoch = epoch;
-  progress.foreignEpoch = undefined;
+function isWriteWanted({ protector: { metadata, status }, account }: ReconcileInput, result: AccountResult): boolean {
+  if (result.write) return true;
+  if (result.refused !== undefined) return false;
+  // A change of the spec that the counts do not show: any counting cell may bring the conditions up to date.
+  if (account.stored !== undefined && status?.observedGeneration !== metadata.generation) return true;
+  // A suspension ends by itself, without a change of the object.
+  return isSuspensionOver(account.spec, status?.conditions, account.nowMs);
 }
 
-function noteStalePosition(
-  progress: ReconcileState,
-  result: AccountResult,
-  context: PlanContext,
-  nowMs: number,
-): boolean {
-  if (result.refused !== "StalePosition") {
-    progress.staleSinceMs = undefined;
-    return false;
-  }
-  progress.staleSinceMs ??= nowMs;
-  return (context.evidence.reachedSentMs ?? Number.NEGATIVE_INFINITY) >= progress.staleSinceMs;
+function statusToWrite(input: ReconcileInput, result: AccountResult): PodProtectorStatus | undefined {
+  if (!isEntryNeedless(input, result)) return statusWith(result.entry, input);
+  if (!result.reasons.includes("Heartbeat")) return undefined;
+  // Without an entry of its own, this cell still reports what the conditions say of the other cells, that one is dead for example.
+  const { conditions: before } = input.protector.status ?? {};
+  const status = statusWith(undefined, input);
+  const isSame = status.conditions?.every((condition, index) => condition === before?.[index]) === true;
+  return isSame && status.conditions?.length === before?.length ? undefined : status;
 }
 
-function snapshotOf(cell: CellPods, namespace: string): CellSnapshot {
-  return {
-    position: cell.position,
-    positionOf: (uid) => cell.positionOf(uid),
-    podByUID: (uid) => cell.podByUid(uid),
-    podByName: (name, isWanted) => cell.podByName(namespace, name, isWanted),
-    settledGeneration: (pod) => cell.changes.settledGeneration(pod),
-    declinedGeneration: (pod) => cell.changes.declinedGeneration(pod),
-  };
-}
-
-/** How long a write has to wait because the last one was too short a time ago; 0 or less: not at all. */
-function rateWaitMs(
-  { spec }: PodProtector,
-  { lastWriteMs }: ReconcileState,
-  { reasons }: AccountResult,
-  { rateMs }: PlanContext,
-  nowMs: number,
-): number {
-  if (lastWriteMs === undefined || reasons.some((reason) => AT_ONCE.has(reason))) return 0;
-  return lastWriteMs + Math.max(0, spec.admissionHistoryConfig?.aggregationRateMillis ?? rateMs) - nowMs;
-}
-
-/**
- * No pod of this cell matches, and another cell already speaks for the protector: an entry would only be one more to keep alive. What is
- * to be said of the others, that one is dead for example, is written all the same.
- */
-function isNeedlessEntry({ write, reasons, entry }: AccountResult, { status }: PodProtector): boolean {
+/** No pod of this cell matches and another cell has an entry, so that an entry of this cell would only cost heartbeats. */
+function isEntryNeedless({ protector: { status }, account }: ReconcileInput, { reasons }: AccountResult): boolean {
   const cells = status?.cells ?? [];
-  if (!write || !reasons.includes("Empty") || cells.length === 0) return false;
-  // One that is there and not counted is called stale for as long.
-  if (cells.some(({ cellID }) => cellID === entry.cellID)) return false;
+  if (!reasons.includes("Empty") || cells.length === 0) return false;
+  // An entry that a webhook has added counts as stale until this cell has counted it.
+  if (cells.some(({ cellID }) => cellID === account.cellID)) return false;
   return reasons.every((reason) => reason === "Empty" || reason === "Heartbeat");
 }
 
-/** The spec was changed in a way that the counts do not show: the conditions are made again, by whichever cell is first. */
-function isGenerationNew({ refused }: AccountResult, protector: PodProtector, stored: CellStatus | undefined): boolean {
-  const { generation } = protector.metadata;
-  return refused === undefined && stored !== undefined && protector.status?.observedGeneration !== generation;
-}
-
-/** Nobody changes the object when a suspension ends by itself; its conditions say so all the same. */
-function isSuspensionEnded(
-  { refused }: AccountResult,
-  { status }: PodProtector,
-  spec: SpecFacts,
-  nowMs: number,
-): boolean {
-  return refused === undefined && isSuspensionOver(spec, status?.conditions, nowMs);
-}
-
-function wantedStatus(
-  entry: TrackedProtector,
-  protector: PodProtector,
-  result: AccountResult,
-  context: PlanContext,
-): PodProtectorStatus | undefined {
-  if (!isNeedlessEntry(result, protector)) return statusOf(entry, protector, result.entry, context);
-  if (!result.reasons.includes("Heartbeat")) return undefined;
-  const status = statusOf(entry, protector, undefined, context);
-  return sameConditions(status.conditions, protector.status?.conditions) ? undefined : status;
-}
-
-/** Those that say the same as before are the same objects. */
-function sameConditions(a: PodProtectorStatus["conditions"], b: PodProtectorStatus["conditions"]): boolean {
-  return a?.length === b?.length && a?.every((condition, index) => condition === b?.[index]) === true;
-}
-
-/** The status with this entry, or as the entries of the others make it. */
-function statusOf(
-  { problems }: TrackedProtector,
-  protector: PodProtector,
-  cell: CellStatus | undefined,
-  { ports, staleAfterMs }: PlanContext,
-): PodProtectorStatus {
+/** The status with the entry of this cell replaced or added, and with what follows from the entries of all cells. */
+function statusWith(entry: CellStatus | undefined, input: ReconcileInput): PodProtectorStatus {
+  const { protector, account, settings, problems } = input;
+  const { spec, nowMs } = account;
   const { status: previous, metadata } = protector;
   const cells = [...(previous?.cells ?? [])];
-  const at = cells.findIndex(({ cellID }) => cellID === cell?.cellID);
-  if (cell !== undefined && at < 0) cells.push(cell);
-  else if (cell !== undefined) cells[at] = cell;
-  const nowMs = ports.clock.nowMs();
+  const at = cells.findIndex(({ cellID }) => cellID === entry?.cellID);
+  if (entry !== undefined) cells.splice(at < 0 ? cells.length : at, 1, entry);
+  const state = { spec, cells: new Map(cells.map((cell) => [cell.cellID, parseCell(cell, spec)])) };
   const { generation } = metadata;
-  const state = parseProtector({ ...protector, status: { ...previous, cells, summary: previous?.summary ?? BLANK } });
   const conditions = updateConditions({
     state,
     previous: previous?.conditions,
     generation,
     nowMs,
-    staleAfterMs,
+    staleAfterMs: settings.staleAfterMs,
     problems,
   });
   return {
@@ -270,30 +116,37 @@ function statusOf(
   };
 }
 
-function needOf(entry: TrackedProtector, progress: ReconcileState, { wants }: AccountResult): EvidenceNeed | undefined {
+function evidenceNeed(
+  { protector, state }: ReconcileInput,
+  { wants }: AccountResult,
+  staleSinceMs: number | undefined,
+): EvidenceNeed | undefined {
+  const { namespace = "" } = protector.metadata;
   const pods: PodNeed[] = [];
-  const listDues = [progress.foreignEpoch?.sinceMs, progress.staleSinceMs, wants.listAtMs];
+  const listDues = [state.unadoptedEpoch?.sinceMs, staleSinceMs, wants.listAtMs];
   for (const { uid, podName, dueMs, needsList } of wants.records) {
     if (needsList || uid === undefined || podName === undefined) listDues.push(dueMs);
-    else pods.push({ uid, namespace: entry.id.namespace, name: podName, dueMs });
+    else pods.push({ uid, namespace, name: podName, dueMs });
   }
-  const known = listDues.filter((dueMs) => dueMs !== undefined);
-  const listDueMs = known.length === 0 ? undefined : Math.min(...known);
-  return pods.length === 0 && listDueMs === undefined ? undefined : { pods, listDueMs };
+  const dues = listDues.filter((dueMs) => dueMs !== undefined);
+  if (dues.length > 0) return { pods, listDueMs: Math.min(...dues) };
+  return pods.length > 0 ? { pods, listDueMs: undefined } : undefined;
 }
 
-function againMs(
-  progress: ReconcileState,
-  { nextMaturityMs }: AccountResult,
-  { suspendedUntilMs }: SpecFacts,
-  { ports, heartbeatMs }: PlanContext,
-  nowMs: number,
-  waitMs: number,
-): number {
-  const heartbeatInMs = progress.heartbeatDueMs > nowMs ? progress.heartbeatDueMs - nowMs : heartbeatMs;
-  const wallMs = ports.clock.nowMs();
-  const maturesInMs = nextMaturityMs === undefined ? heartbeatMs : nextMaturityMs - wallMs;
-  const resumesInMs = suspendedUntilMs > wallMs ? suspendedUntilMs - wallMs : heartbeatMs;
-  const soonestMs = Math.min(heartbeatInMs, maturesInMs, resumesInMs, waitMs > 0 ? waitMs : Number.POSITIVE_INFINITY);
-  return Math.max(1, soonestMs);
+/**
+ * Under `exact`: a reserved pod that is absent from the snapshot is dead once the position has passed its version, and pods of a shard
+ * that lags are published once the shard has caught up. Upstream's algorithms settle by the next event of any pod.
+ */
+function isSettledByProgress({ account }: ReconcileInput, { entry, awaitsPosition, wants }: AccountResult): boolean {
+  if (account.algorithm !== "exact") return (entry.admissionHistory?.buckets ?? []).length > 0;
+  return awaitsPosition || wants.records.some(({ needsList }) => needsList);
+}
+
+function againMs({ account }: ReconcileInput, { nextMaturityMs }: AccountResult, rateWaitMs: number): number {
+  const { nowMs, spec } = account;
+  return Math.min(
+    nextMaturityMs === undefined ? Number.POSITIVE_INFINITY : nextMaturityMs - nowMs,
+    spec.suspendedUntilMs > nowMs ? spec.suspendedUntilMs - nowMs : Number.POSITIVE_INFINITY,
+    rateWaitMs > 0 ? rateWaitMs : Number.POSITIVE_INFINITY,
+  );
 }

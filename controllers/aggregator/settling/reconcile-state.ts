@@ -6,63 +6,73 @@ import type { CellStatus, PodProtector } from "../../../shared/schema/podprotect
 import { compareVersions, isComparableVersion } from "../../../shared/schema/resource-version.ts";
 
 /**
- * What one term of leadership knows of one protector beside the objects themselves. A new leader starts without any of it, which
- * restarts the settle timers (design 5.4).
+ * What a leader remembers of one protector between reconciles. A new leader starts without it, so every settle period starts again
+ * (docs/design.md#lost-history).
  */
 export class ReconcileState {
   readonly seen = new SeenTimes();
-  /** What was written or read last (design 5.4). */
+  /** The cell's entry as this leader last wrote or read it. An older or missing entry means lost history. */
   known: KnownEntry | undefined;
   /** The snapshot is newer than this epoch. */
   adoptedEpoch = 0;
-  /** A stored epoch that is not adopted yet, and when it was first seen (monotonic). */
-  foreignEpoch: { readonly epoch: number; readonly sinceMs: number } | undefined;
-  /** Since when (monotonic) the stored position has been newer than the snapshot. */
+  /** A stored epoch that is not adopted yet, and when this process first saw it (monotonic). */
+  unadoptedEpoch: { readonly epoch: number; readonly sinceMs: number } | undefined;
+  /** Since when (monotonic) the stored position is newer than the snapshot. */
   staleSinceMs: number | undefined;
-  /** Monotonic time of the last write of this term. */
+  /** Monotonic time of this leader's last write. */
   lastWriteMs: number | undefined;
-  /** Monotonic time at which a write is due even if nothing has changed. */
+  /** Monotonic time of the next write, even when nothing has changed. */
   heartbeatDueMs: number;
   /** Monotonic time of the oldest pod change that is not published yet. */
   changedSinceMs: number | undefined;
-  /** The records that wait to be settled, as the last accounting left them. */
+  /** The reservations that the last reconcile left unsettled. */
   pending: readonly Pending[] = [];
-  /** UIDs of pods whose resize the kubelet has deferred while quota is reserved for it. */
+  /** UIDs of pods whose resize the kubelet has deferred while it holds a reservation. */
   deferred: ReadonlySet<string> = new Set();
-  /** The hold that is stored, and since when (monotonic) it is known. */
+  /** The stored hold, and since when (monotonic) this leader knows of it. */
   hold: { readonly text: string; readonly sinceMs: number } | undefined;
-  /** Packed or unreadable buckets that were reported. */
-  reportedCorrupt = 0;
-  /** Newer than what the watch has brought: the response to an own write, or a read after a conflict. */
-  #own: PodProtector | undefined;
+  /** From the response to an own write or a read after a conflict, as long as the watch is behind it. */
+  #ahead: PodProtector | undefined;
 
   constructor(heartbeatDueMs: number) {
     this.heartbeatDueMs = heartbeatDueMs;
   }
 
-  /** The newest object known. `watched` is the watch's. */
+  /** The newest version that this process knows; `watched` is the version in the informer. */
   newest(watched: PodProtector): PodProtector {
-    if (this.#own !== undefined && hasCaughtUp(watched, this.#own)) this.#own = undefined;
-    return this.#own ?? watched;
+    if (this.#ahead !== undefined && hasCaughtUp(watched, this.#ahead)) this.#ahead = undefined;
+    return this.#ahead ?? watched;
   }
 
-  /** What a write or a quorum read returned replaces what was known, whatever its version (design 5.4). */
+  /** The object in the response to a write or a quorum read. It replaces what was known, even a higher version. */
   learned(object: PodProtector): void {
-    this.#own = object;
+    this.#ahead = object;
   }
 
-  /** True when the watch brought just what this process wrote. */
-  isOwn(watched: PodProtector): boolean {
-    return this.#own?.metadata.resourceVersion === watched.metadata.resourceVersion;
+  /** True when the watch delivers the version that this process has read or written itself. */
+  isKnownVersion(watched: PodProtector): boolean {
+    return this.#ahead?.metadata.resourceVersion === watched.metadata.resourceVersion;
   }
 
-  /** The server was restored: versions say nothing about which object is newer. */
-  forgetOwn(): void {
-    this.#own = undefined;
+  /** The server was restored, so versions do not tell which object is newer. */
+  trustWatchOnly(): void {
+    this.#ahead = undefined;
   }
 
-  /** Remembers the entry as it is stored in `protector`. */
-  remember(protector: PodProtector, stored: CellStatus | undefined, incidentID: string | undefined): void {
+  /** Adopts a stored epoch once the snapshot has reached a quorum list that was sent after this process first saw the epoch. */
+  adoptEpoch(stored: number, reachedSentMs: number | undefined, nowMs: number): void {
+    if (stored <= this.adoptedEpoch) {
+      this.unadoptedEpoch = undefined;
+      return;
+    }
+    if (this.unadoptedEpoch?.epoch !== stored) this.unadoptedEpoch = { epoch: stored, sinceMs: nowMs };
+    if (reachedSentMs === undefined || reachedSentMs < this.unadoptedEpoch.sinceMs) return;
+    this.adoptedEpoch = stored;
+    this.unadoptedEpoch = undefined;
+  }
+
+  /** Remembers the cell's entry as `protector` stores it. */
+  rememberEntry(protector: PodProtector, stored: CellStatus | undefined, incidentID: string | undefined): void {
     const aggregation = stored?.aggregation ?? undefined;
     this.known = {
       protectorUID: protector.metadata.uid,
@@ -73,12 +83,28 @@ export class ReconcileState {
       incidentID,
     };
   }
+
+  /** A write that began at `startedMs` has published the changes before it. Returns the age of the oldest one, if any. */
+  published(startedMs: number, nowMs: number): number | undefined {
+    const sinceMs = this.changedSinceMs;
+    if (sinceMs === undefined || sinceMs > startedMs) return undefined;
+    this.changedSinceMs = undefined;
+    return nowMs - sinceMs;
+  }
+
+  /** Remembers the stored hold. Returns for how long the cell was on hold when the hold has ended. */
+  rememberHold(text: string | undefined, nowMs: number): number | undefined {
+    const before = this.hold;
+    if (text === before?.text) return undefined;
+    this.hold = text === undefined ? undefined : { text, sinceMs: nowMs };
+    return text === undefined && before !== undefined ? nowMs - before.sinceMs : undefined;
+  }
 }
 
-function hasCaughtUp(watched: PodProtector, own: PodProtector): boolean {
+function hasCaughtUp(watched: PodProtector, ahead: PodProtector): boolean {
   const watchedVersion = watched.metadata.resourceVersion;
-  const ownVersion = own.metadata.resourceVersion;
-  if (watchedVersion === ownVersion) return true;
-  if (!isComparableVersion(watchedVersion) || !isComparableVersion(ownVersion)) return false;
-  return compareVersions(watchedVersion, ownVersion) > 0;
+  const aheadVersion = ahead.metadata.resourceVersion;
+  if (watchedVersion === aheadVersion) return true;
+  if (!isComparableVersion(watchedVersion) || !isComparableVersion(aheadVersion)) return false;
+  return compareVersions(watchedVersion, aheadVersion) > 0;
 }

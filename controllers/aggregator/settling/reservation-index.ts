@@ -1,45 +1,42 @@
-/** Which protectors wait for which pods, by the pod's name: those of a reservation, whatever labels the pod has by now. */
-export interface NamedReservation {
-  readonly podName: string | undefined;
-}
-
-interface Holder {
-  readonly id: { readonly namespace: string };
-}
+import type { Pending } from "../../../shared/decide/settling/account.ts";
+import type { Pod } from "../../../shared/schema/pod.ts";
+import type { TrackedProtector } from "../counting/membership.ts";
 
 const NONE: ReadonlySet<never> = new Set();
 
-export class ReservationIndex<K extends Holder> {
-  readonly #byPod = new Map<string, Set<K>>();
-  readonly #names = new Map<K, ReadonlySet<string>>();
+/**
+ * Which protectors hold reservations of which pods, by the pod's name. A pod that was relabelled out of its protector no longer belongs to
+ * the protector's members, but its deletion still settles the reservation.
+ */
+export class ReservationIndex {
+  readonly #byPod = new Map<string, Set<TrackedProtector>>();
+  readonly #podNames = new Map<TrackedProtector, ReadonlySet<string>>();
 
-  /** Replaces what `holder` waits for. */
-  set(holder: K, records: readonly NamedReservation[]): void {
-    const before = this.#names.get(holder);
-    if (before === undefined && records.length === 0) return;
+  /** Replaces the reservations of `tracked`. */
+  set(tracked: TrackedProtector, reservations: readonly Pick<Pending, "podName">[]): void {
+    const before = this.#podNames.get(tracked) ?? NONE;
+    if (before.size === 0 && reservations.length === 0) return;
     const names = new Set<string>();
-    for (const { podName } of records) if (podName !== undefined) names.add(podName);
-    for (const name of before ?? NONE) if (!names.has(name)) this.#remove(holder, name);
-    for (const name of names) if (before?.has(name) !== true) this.#add(holder, name);
-    if (names.size === 0) this.#names.delete(holder);
-    else this.#names.set(holder, names);
+    for (const { podName } of reservations) if (podName !== undefined) names.add(podName);
+    for (const name of before) if (!names.has(name)) this.#remove(tracked, `${tracked.id.namespace}/${name}`);
+    for (const name of names) if (!before.has(name)) this.#add(tracked, `${tracked.id.namespace}/${name}`);
+    if (names.size === 0) this.#podNames.delete(tracked);
+    else this.#podNames.set(tracked, names);
   }
 
-  holdersOf(pod: { readonly namespace: string; readonly name: string }): ReadonlySet<K> {
-    return this.#byPod.size === 0 ? NONE : (this.#byPod.get(`${pod.namespace}/${pod.name}`) ?? NONE);
+  holdersOf({ namespace, name }: Pod): ReadonlySet<TrackedProtector> {
+    return this.#byPod.size === 0 ? NONE : (this.#byPod.get(`${namespace}/${name}`) ?? NONE);
   }
 
-  #add(holder: K, name: string): void {
-    const key = `${holder.id.namespace}/${name}`;
+  #add(tracked: TrackedProtector, key: string): void {
     const holders = this.#byPod.get(key);
-    if (holders === undefined) this.#byPod.set(key, new Set([holder]));
-    else holders.add(holder);
+    if (holders === undefined) this.#byPod.set(key, new Set([tracked]));
+    else holders.add(tracked);
   }
 
-  #remove(holder: K, name: string): void {
-    const key = `${holder.id.namespace}/${name}`;
+  #remove(tracked: TrackedProtector, key: string): void {
     const holders = this.#byPod.get(key);
-    holders?.delete(holder);
+    holders?.delete(tracked);
     if (holders?.size === 0) this.#byPod.delete(key);
   }
 }

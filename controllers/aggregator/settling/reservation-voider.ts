@@ -1,6 +1,8 @@
 /**
- * `--void-after` (design 5.2): a DELETE that was admitted and never happened, because something else refuses it, holds its quota for the
- * settle period each time. An annotation on the pod raises its version; the reviewed deletion can't be committed any more (R2).
+ * `--void-after` (docs/design.md#settling). A DELETE that the webhook has allowed and that something else refuses, another webhook for
+ * example, never happens and holds its quota for the whole settle period. Voiding frees the quota early: an annotation raises the pod's
+ * resourceVersion, and kube-apiserver commits a DELETE only at the version that was reviewed, so the old review can no longer be committed
+ * and rule R2 settles the reservation.
  */
 import type { Pending } from "../../../shared/decide/settling/account.ts";
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
@@ -14,65 +16,63 @@ export interface ReservationVoiderOptions {
   readonly ports: Ports;
   readonly podByUid: (uid: string) => Pod | undefined;
   readonly mayWrite: () => boolean;
-  /** Puts the annotation on this very pod, bound to its UID. */
+  /** Annotates the pod of this UID and no other of its name. */
   readonly annotate: (pod: Pod) => Promise<ApiResult<unknown>>;
   readonly onEvent: EventSink;
 }
 
-/** Annotations under way at once; the others are taken up when the protector is next looked at. */
-const AT_ONCE = 4;
-/** One pod is annotated no more often than this. */
-const AGAIN_MS = 30_000;
-/** One that is due and can't be annotated now (its pod is not seen yet, others are under way) is looked at again after this. */
-const DUE_AGAIN_MS = 1_000;
+/** Patches in flight. Further pods wait for the next reconcile of their protector. */
+const MAX_IN_FLIGHT = 4;
+/** Least time between two annotations of one pod. */
+const REPEAT_MS = 30_000;
+/** When to look again at a due reservation whose pod can't be annotated yet: the pod is not in the snapshot, or too many are in flight. */
+const RETRY_MS = 1_000;
 
 export class ReservationVoider {
   readonly #options: ReservationVoiderOptions;
   /** Monotonic time of the last annotation, by UID. */
-  readonly #done = new Map<string, number>();
-  #underWay = 0;
+  readonly #annotatedMs = new Map<string, number>();
+  #inFlight = 0;
 
   constructor(options: ReservationVoiderOptions) {
     this.#options = options;
   }
 
-  /** Milliseconds until the next of these records is old enough; undefined when none will be. */
-  dueInMs(records: readonly Pending[]): number | undefined {
+  /** Milliseconds until the next of these reservations is due; infinite without one. */
+  dueInMs(reservations: readonly Pending[]): number {
     const nowMs = this.#options.ports.clock.monotonicMs();
-    let soonestMs: number | undefined;
-    for (const { operation, firstSeenMs, uid } of records) {
+    let soonestMs = Number.POSITIVE_INFINITY;
+    for (const { operation, firstSeenMs, uid } of reservations) {
       if (operation !== "DELETE" || uid === undefined) continue;
-      const dueMs = Math.max(
-        firstSeenMs + this.#options.afterMs,
-        (this.#done.get(uid) ?? Number.NEGATIVE_INFINITY) + AGAIN_MS,
-      );
-      const inMs = dueMs > nowMs ? dueMs - nowMs : DUE_AGAIN_MS;
-      soonestMs = Math.min(soonestMs ?? Number.POSITIVE_INFINITY, inMs);
+      const inMs = Math.max(firstSeenMs + this.#options.afterMs, this.#repeatFromMs(uid)) - nowMs;
+      soonestMs = Math.min(soonestMs, inMs > 0 ? inMs : RETRY_MS);
     }
     return soonestMs;
   }
 
-  /** Annotates the pods of those that are old enough. Returns at once. */
-  consider(entry: TrackedProtector, records: readonly Pending[]): void {
+  /** Annotates the pods whose reservations are due, without waiting for the patches. */
+  voidDue(tracked: TrackedProtector, reservations: readonly Pending[]): void {
     const nowMs = this.#options.ports.clock.monotonicMs();
-    for (const { operation, firstSeenMs, uid } of records) {
+    for (const { operation, firstSeenMs, uid } of reservations) {
       if (operation !== "DELETE" || uid === undefined || nowMs - firstSeenMs < this.#options.afterMs) continue;
-      if (this.#underWay >= AT_ONCE || !this.#options.mayWrite()) return;
-      if (nowMs - (this.#done.get(uid) ?? Number.NEGATIVE_INFINITY) < AGAIN_MS) continue;
-      const pod = this.#options.podByUid(uid);
+      if (this.#inFlight >= MAX_IN_FLIGHT || !this.#options.mayWrite()) return;
+      const pod = nowMs < this.#repeatFromMs(uid) ? undefined : this.#options.podByUid(uid);
       if (pod === undefined || pod.terminating) continue;
-      this.#done.set(uid, nowMs);
-      void this.#annotate(entry, pod);
+      this.#annotatedMs.set(uid, nowMs);
+      void this.#annotate(tracked, pod);
     }
-    for (const [uid, atMs] of this.#done) if (nowMs - atMs >= AGAIN_MS) this.#done.delete(uid);
+    for (const [uid, atMs] of this.#annotatedMs) if (nowMs - atMs >= REPEAT_MS) this.#annotatedMs.delete(uid);
   }
 
-  async #annotate(entry: TrackedProtector, pod: Pod): Promise<void> {
-    this.#underWay++;
-    const result = await this.#options.annotate(pod);
-    this.#underWay--;
-    const isGone = result.kind === "gone" || result.kind === "conflict";
-    const outcome = result.kind === "ok" ? "done" : isGone ? "gone" : "failed";
-    this.#options.onEvent({ kind: "voided", id: entry.id, podName: pod.name, result: outcome });
+  #repeatFromMs(uid: string): number {
+    return (this.#annotatedMs.get(uid) ?? Number.NEGATIVE_INFINITY) + REPEAT_MS;
+  }
+
+  async #annotate(tracked: TrackedProtector, pod: Pod): Promise<void> {
+    this.#inFlight++;
+    const { kind } = await this.#options.annotate(pod);
+    this.#inFlight--;
+    const result = kind === "ok" ? "done" : kind === "gone" || kind === "conflict" ? "gone" : "failed";
+    this.#options.onEvent({ kind: "voided", id: tracked.id, podName: pod.name, result });
   }
 }

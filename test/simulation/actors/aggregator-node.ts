@@ -1,7 +1,6 @@
 /** One aggregator process of a cell: the shipping assembly on simulated links, leading from its start to its death. */
 import { Aggregator } from "../../../controllers/aggregator/aggregator.ts";
-import { podParser } from "../../../controllers/aggregator/counting/pod-parser.ts";
-import { parseTrimmedProtector } from "../../../controllers/aggregator/counting/protector-parser.ts";
+import { parseTrimmedProtector, podParser } from "../../../controllers/aggregator/counting/parsers.ts";
 import { ApiClient, PODPROTECTORS_PATH } from "../../../shared/kube/client/api-client.ts";
 import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { Reflector } from "../../../shared/kube/informer/reflector.ts";

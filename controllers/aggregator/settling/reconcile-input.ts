@@ -1,0 +1,106 @@
+/** First step of a reconcile, gather: everything that the decision reads, at one moment. */
+
+import { specFacts } from "../../../shared/decide/availability/spec-facts.ts";
+import type { AccountInput, CellSnapshot, SyncTimeAlgorithm } from "../../../shared/decide/settling/account.ts";
+import { type HistoryVerdict, type Incident, judgeHistory } from "../../../shared/decide/settling/lost-history.ts";
+import type { Ports } from "../../../shared/runtime/clock.ts";
+import { RESTORED_ANNOTATION } from "../../../shared/schema/annotations.ts";
+import { type CellStatus, cellEntry, type PodProtector } from "../../../shared/schema/podprotector.ts";
+import type { CellPods } from "../counting/cell-pods.ts";
+import { countedSelector, sameSelector, type TrackedProtector } from "../counting/membership.ts";
+import type { AliveEvidence } from "./alive-evidence.ts";
+import type { ReconcileState } from "./reconcile-state.ts";
+
+/** What the reconciles of one core have in common. */
+export interface ReconcileContext {
+  readonly cellID: string;
+  readonly cell: CellPods;
+  readonly evidence: AliveEvidence;
+  readonly ports: Ports;
+  readonly settleMs: number;
+  readonly heartbeatMs: number;
+  /** Least time between two writes of a protector that does not set its own. */
+  readonly rateMs: number;
+  /** A cell without a heartbeat for longer is stale. */
+  readonly staleAfterMs: number;
+  algorithm: SyncTimeAlgorithm;
+  /** The newest restore of the core or of the cell. */
+  incident: Incident | undefined;
+}
+
+export interface ReconcileInput {
+  /** The newest version that this process knows. */
+  readonly protector: PodProtector;
+  /** False while the watch lags behind the selector of `protector`: the pods are those of an older selector. */
+  readonly isSelectorCurrent: boolean;
+  /** The snapshot may belong to a history that the cell's etcd has rolled back. */
+  readonly isDoubted: boolean;
+  /** What could not be read of the selectors. */
+  readonly problems: readonly string[];
+  readonly account: AccountInput;
+  readonly settings: Pick<ReconcileContext, "rateMs" | "staleAfterMs">;
+  readonly state: Readonly<Pick<ReconcileState, "lastWriteMs" | "staleSinceMs" | "unadoptedEpoch">>;
+}
+
+/** Lets `state` adopt the stored epoch when the evidence allows it, and changes nothing else. */
+export function gather(tracked: TrackedProtector, state: ReconcileState, context: ReconcileContext): ReconcileInput {
+  const { cellID, cell, evidence, ports, settleMs, algorithm } = context;
+  const protector = state.newest(tracked.protector);
+  const stored = cellEntry(protector, cellID);
+  const monotonicMs = ports.clock.monotonicMs();
+  state.adoptEpoch(stored?.aggregation?.epoch ?? 0, evidence.reachedSentMs, monotonicMs);
+  const account: AccountInput = {
+    spec: specFacts(protector.spec),
+    cellID,
+    stored,
+    snapshot: snapshotOf(cell, tracked.id.namespace),
+    pods: tracked.pods.values(),
+    history: historyOf(protector, stored, state, context),
+    adoptedEpoch: state.adoptedEpoch,
+    nowMs: ports.clock.nowMs(),
+    monotonicMs,
+    settleMs,
+    seen: state.seen,
+    evidence,
+    algorithm,
+    lastEventMs: cell.lastEventMs ?? 0,
+    isHeartbeatDue: monotonicMs >= state.heartbeatDueMs,
+  };
+  const isSelectorCurrent = sameSelector(countedSelector(protector), countedSelector(tracked.protector));
+  const { problems } = tracked;
+  return { protector, isSelectorCurrent, isDoubted: cell.isDoubted, problems, account, settings: context, state };
+}
+
+function historyOf(
+  protector: PodProtector,
+  stored: CellStatus | undefined,
+  { known }: ReconcileState,
+  { algorithm, incident, ports }: ReconcileContext,
+): HistoryVerdict {
+  // Upstream's algorithms publish no positions and know no lost history.
+  if (algorithm !== "exact") {
+    return { lost: undefined, epoch: stored?.aggregation?.epoch ?? 0, hold: stored?.aggregation?.hold };
+  }
+  const input = {
+    protectorUID: protector.metadata.uid,
+    protectorVersion: protector.metadata.resourceVersion,
+    stored,
+    known,
+    isMarkedRestored: protector.metadata.annotations?.[RESTORED_ANNOTATION] !== undefined,
+    incident,
+  };
+  const verdict = judgeHistory({ ...input, token: "" });
+  // Only a new hold needs a token, and drawing one costs more than the rest of the judgement.
+  return verdict.lost === undefined ? verdict : judgeHistory({ ...input, token: ports.random.token() });
+}
+
+function snapshotOf(cell: CellPods, namespace: string): CellSnapshot {
+  return {
+    position: cell.position,
+    positionOf: (uid) => cell.positionOf(uid),
+    podByUID: (uid) => cell.podByUid(uid),
+    podByName: (name, isWanted) => cell.podByName(namespace, name, isWanted),
+    settledGeneration: (pod) => cell.changes.settledGeneration(pod),
+    declinedGeneration: (pod) => cell.changes.declinedGeneration(pod),
+  };
+}
