@@ -55,6 +55,15 @@ test("every decision that is cited is there", () => {
   expect(cited.filter(({ groups: [number] }) => !records.includes(Number(number))).map(where)).toEqual([]);
 });
 
+test("every dependency has its reason", () => {
+  const manifest: Partial<Record<string, Record<string, string>>> = JSON.parse(read("package.json"));
+  const packages = ["dependencies", "devDependencies", "optionalDependencies"].flatMap((kind) =>
+    Object.keys(manifest[kind] ?? {}),
+  );
+  const [, table = ""] = read("ARCHITECTURE.md").split("## Dependencies");
+  expect(packages.filter((name) => !table.includes(`\`${name}\``))).toEqual([]);
+});
+
 describe("nothing cites", () => {
   test("a section by its number", () => {
     const files = FILES.filter((file) => WITHOUT_SECTION_NUMBERS.some((prefix) => file.startsWith(prefix)));
