@@ -1,4 +1,4 @@
-/** What happens in an aggregator, as typed events; metrics and logs subscribe (style: podseidon's observer). */
+/** What happens in an aggregator, as typed events; `observer.ts` shows them as metrics and log lines. */
 
 import type { SettleRule, WriteRefusal } from "../../shared/decide/settling/account.ts";
 import type { Operation } from "../../shared/schema/podprotector.ts";
@@ -26,7 +26,11 @@ export const SETTLE_RULES = ["R1", "R2", "R3", "UpdateDone", "Clock"] as const s
 export const WRITE_FAILURES = ["conflict", "gone", "rejected", "unavailable"] as const;
 export type WriteFailure = (typeof WRITE_FAILURES)[number];
 
-export type EvidenceMethod = "get" | "list";
+export const EVIDENCE_METHODS = ["get", "list"] as const;
+export type EvidenceMethod = (typeof EVIDENCE_METHODS)[number];
+export const EVIDENCE_RESULTS = ["alive", "dead", "failed", "asked"] as const;
+
+export const VOID_RESULTS = ["done", "gone", "failed"] as const;
 
 export type AggregatorEvent =
   | {
@@ -69,7 +73,7 @@ export type AggregatorEvent =
       readonly kind: "evidence";
       readonly method: EvidenceMethod;
       readonly pods: number;
-      readonly found: "alive" | "dead" | "failed" | "asked";
+      readonly found: (typeof EVIDENCE_RESULTS)[number];
     }
   /** The counted readiness gate of a pod (design 10). */
   | { readonly kind: "gateOpened"; readonly podName: string; readonly reason: GateReason; readonly waitedMs: number }
@@ -80,7 +84,7 @@ export type AggregatorEvent =
       readonly kind: "voided";
       readonly id: ProtectorId;
       readonly podName: string;
-      readonly result: "done" | "gone" | "failed";
+      readonly result: (typeof VOID_RESULTS)[number];
     };
 
 export type EventSink = (event: AggregatorEvent) => void;

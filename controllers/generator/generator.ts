@@ -1,67 +1,247 @@
 /**
- * The generator of one core cluster: a candidate for the lease, and one {@link GeneratorTerm} of work each time that it leads. Takes its
- * ports, so that a simulation can run it.
+ * The generator of one core cluster: list-watches of protectors and of each plugin's kind, and the workers that keep the protectors as
+ * the sources require. Read `sources/` next (what asks for a protector), then `budgets/` and `protectors/` (what a worker does).
  */
-import { LeaderElector } from "../../shared/kube/election/leader-election.ts";
-import { GENERATOR_LEASE } from "../../shared/schema/annotations.ts";
-import { GeneratorTerm } from "./generator-term.ts";
-import type { GeneratorSetup } from "./setup.ts";
+import { ApiClient, PODPROTECTORS_PATH } from "../../shared/kube/client/api-client.ts";
+import type { Transport } from "../../shared/kube/client/transport.ts";
+import { Reflector } from "../../shared/kube/informer/reflector.ts";
+import type { WatchEvent } from "../../shared/kube/stream/watch-event.ts";
+import { LastKnown } from "../../shared/recovery/last-known.ts";
+import { OWN_NAMESPACE } from "../../shared/recovery/register/register-format.ts";
+import { RegisterWriter } from "../../shared/recovery/register/register-writer.ts";
+import { ReleaseRegister } from "../../shared/recovery/register/release-register.ts";
+import type { Ports } from "../../shared/runtime/clock.ts";
+import { runWorkers } from "../../shared/runtime/reconcile.ts";
+import { type QueueEvent, WorkQueue } from "../../shared/runtime/work-queue.ts";
+import { parsePodProtector } from "../../shared/schema/parse-podprotector.ts";
+import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { BudgetPods } from "./budgets/budget-pods.ts";
+import { Resolver } from "./budgets/resolve.ts";
+import { Workloads } from "./budgets/workloads.ts";
+import type { GeneratorEvent } from "./protectors/events.ts";
+import { sourceOf } from "./protectors/protector.ts";
+import { ProtectorIndex } from "./protectors/protector-index.ts";
+import { reconciler } from "./protectors/reconcile.ts";
+import { Discovery } from "./sources/discovery.ts";
+import { KindWatch } from "./sources/kind-watch.ts";
+import { type ProtectionSource, parseSourceKey, type SourcePlugin, sourceKey } from "./sources/protection-source.ts";
+
+export interface GeneratorObserver {
+  readonly generator: (event: GeneratorEvent) => void;
+  /** `resource`: the plural of what is watched. */
+  readonly watch: (resource: string, event: WatchEvent) => void;
+  readonly queue: (event: QueueEvent) => void;
+}
+
+export interface GeneratorOptions {
+  readonly transport: Transport;
+  readonly ports: Ports;
+  readonly plugins: readonly SourcePlugin[];
+  readonly concurrency: number;
+  /** Where the register of releases is; `podseidon-system` by default. */
+  readonly registerNamespace?: string;
+  /** Asked before each write. */
+  readonly mayWrite: () => boolean;
+  readonly observer: GeneratorObserver;
+}
+
+const CALL_TIMEOUT_MS = 10_000;
 
 export class Generator {
-  readonly #setup: GeneratorSetup;
-  readonly #elector: LeaderElector | undefined;
-  readonly #stopping = new AbortController();
+  readonly #options: GeneratorOptions;
   #term: GeneratorTerm | undefined;
-  #work: Promise<void> = Promise.resolve();
 
-  constructor(setup: GeneratorSetup) {
-    this.#setup = setup;
-    const { election, transport, ports, observer } = setup;
-    if (election === undefined) return;
-    this.#elector = new LeaderElector({
-      ...election,
-      transport,
-      ports,
-      name: GENERATOR_LEASE,
-      onStartedLeading: (signal) => this.#lead(signal),
-      onStoppedLeading: () => this.#work,
-      onEvent: observer.leader,
-    });
+  constructor(options: GeneratorOptions) {
+    this.#options = options;
   }
 
-  start(): void {
-    if (this.#elector === undefined) this.#lead(this.#stopping.signal);
-    else this.#elector.start();
+  /** Works until `signal` aborts; resolves when none of its work runs any more. */
+  async lead(signal: AbortSignal): Promise<void> {
+    const mayWrite = (): boolean => !signal.aborted && this.#options.mayWrite();
+    this.#term = new GeneratorTerm({ ...this.#options, mayWrite });
+    await this.#term.run(signal);
+    this.#term = undefined;
   }
 
-  /** Gives up the lease once the work under way has ended. */
-  async stop(): Promise<void> {
-    this.#stopping.abort();
-    await this.#elector?.stop();
-    await this.#work;
+  get isLeading(): boolean {
+    return this.#term !== undefined;
   }
 
-  /** What keeps it from being ready; undefined when nothing does. A replica that stands by is. */
+  /** What keeps a leader from being ready; undefined when it is ready. A standby always is. */
   problem(): string | undefined {
     return this.#term?.problem();
   }
 
-  get leading(): boolean {
-    return this.#term !== undefined;
-  }
-
-  /** Keys of sources that are named by a protector and are not there: their protectors stay in force. */
+  /** Keys of sources that a protector names and that do not exist: their protectors stay in force. */
   orphans(): string[] {
     return this.#term?.orphans() ?? [];
   }
+}
 
-  #lead(signal: AbortSignal): void {
-    const before = this.#work;
-    this.#work = before.then(async () => {
-      const mayWrite = (): boolean => !signal.aborted && (this.#elector?.isLeader() ?? true);
-      this.#term = new GeneratorTerm(this.#setup, mayWrite);
-      await this.#term.run(signal);
-      this.#term = undefined;
+/** One term of leadership. It begins with complete lists by quorum reads, so it sees what the leader before it wrote. */
+class GeneratorTerm {
+  readonly #options: GeneratorOptions;
+  readonly #api: ApiClient;
+  readonly #protectors: Reflector<PodProtector>;
+  readonly #kinds = new Map<string, KindWatch>();
+  readonly #pods: BudgetPods;
+  readonly #workloads: Workloads;
+  readonly #index: ProtectorIndex;
+  readonly #releases: ReleaseRegister;
+  readonly #register: RegisterWriter;
+  readonly #lost: LastKnown;
+  readonly #queue: WorkQueue;
+  /** Keys are queued only when all protectors and all objects of their kind are listed: a part of them could release a protector. */
+  #isWorking = false;
+
+  constructor(options: GeneratorOptions) {
+    const { transport, ports, plugins, mayWrite, observer, registerNamespace: namespace = OWN_NAMESPACE } = options;
+    this.#options = options;
+    this.#api = new ApiClient(transport);
+    this.#queue = new WorkQueue({ name: "generator", ports, onEvent: observer.queue });
+    this.#protectors = this.#watchProtectors();
+    const onEvent = (event: WatchEvent): void => observer.watch("releases", event);
+    this.#releases = new ReleaseRegister({ core: "core", transport, ports, namespace, onEvent });
+    this.#register = new RegisterWriter({
+      ...{ ports, namespace, mayWrite },
+      api: this.#api,
+      stored: this.#releases,
+      timeoutMs: CALL_TIMEOUT_MS,
+      onDropped: (segments) => observer.generator({ kind: "registerDropped", segments }),
+    });
+    this.#lost = new LastKnown({
+      watched: this.#protectors,
+      isRecorded: (uid) => this.#releases.has(uid),
+      sourceOf: (protector) => {
+        const source = sourceOf(protector, plugins);
+        return source === undefined ? undefined : sourceKey(source);
+      },
+    });
+    this.#index = new ProtectorIndex(this.#protectors, plugins, {
+      changed: (key) => this.#add(key),
+      vanished: (protector) => this.#lost.vanished(protector),
+    });
+    const discovery = new Discovery(this.#api, CALL_TIMEOUT_MS);
+    for (const plugin of plugins) this.#kinds.set(plugin.name, this.#watchKind(plugin, discovery));
+    this.#workloads = new Workloads({ api: this.#api, discovery, kinds: this.#kinds, timeoutMs: CALL_TIMEOUT_MS });
+    this.#pods = new BudgetPods({
+      transport,
+      ports,
+      onWatch: (event) => observer.watch("pods", event),
+      onChanged: (key) => this.#add(key),
     });
   }
+
+  async run(signal: AbortSignal): Promise<void> {
+    this.#protectors.start();
+    const kinds = [...this.#kinds.values()].map((kind) => kind.run(signal));
+    this.#releases.start();
+    await Promise.all([this.#protectors.whenSynced(signal), this.#releases.whenKnown(signal)]);
+    if (!signal.aborted) await this.#work(signal);
+    await Promise.all([...kinds, this.#protectors.stop(), this.#pods.stop(), this.#releases.stop()]);
+  }
+
+  problem(): string | undefined {
+    if (!this.#protectors.synced) return "the protectors were not listed yet";
+    for (const [name, kind] of this.#kinds) if (!kind.ready) return `the sources of ${name} were not listed yet`;
+    return undefined;
+  }
+
+  orphans(): string[] {
+    if (!this.#isWorking) return [];
+    return [...this.#index.sources()].filter((key) => {
+      const { plugin, namespace, name } = parseSourceKey(key);
+      return this.#isMine(key) && this.#kinds.get(plugin)?.get(`${namespace}/${name}`) === undefined;
+    });
+  }
+
+  async #work(signal: AbortSignal): Promise<void> {
+    const { ports, concurrency } = this.#options;
+    const workers = runWorkers(this.#queue, this.#reconciler(), { workers: concurrency, ports });
+    this.#isWorking = true;
+    this.#register.start(signal);
+    for (const kind of this.#kinds.values()) if (kind.ready) this.#addAll(kind);
+    await aborted(signal);
+    await workers.stop({ abort: true });
+  }
+
+  #add(key: string): void {
+    if (this.#isWorking && this.#isMine(key)) this.#queue.add(key);
+  }
+
+  /** All objects of its kind are listed, and this generator covers its namespace. */
+  #isMine(key: string): boolean {
+    const { plugin, namespace } = parseSourceKey(key);
+    const kind = this.#kinds.get(plugin);
+    return kind?.ready === true && (kind.plugin.covers?.(namespace) ?? true);
+  }
+
+  /** All sources of a kind that is listed now, those of which only a protector exists, and the budgets that wait for the kind. */
+  #addAll(kind: KindWatch): void {
+    if (!this.#isWorking) return;
+    const { name } = kind.plugin;
+    for (const source of kind.values()) this.#add(keyOf(kind.plugin, source));
+    for (const key of this.#index.sources()) if (key.startsWith(`${name}/`)) this.#add(key);
+    for (const budget of this.#workloads.dependentsOfKind(name)) this.#add(budget);
+  }
+
+  #reconciler(): ReturnType<typeof reconciler> {
+    const { ports, plugins, mayWrite, observer } = this.#options;
+    return reconciler({
+      ...{ ports, plugins, mayWrite },
+      api: this.#api,
+      kinds: this.#kinds,
+      resolver: new Resolver({ workloads: this.#workloads, pods: this.#pods }),
+      protectors: this.#index,
+      lost: this.#lost,
+      register: this.#register,
+      timeoutMs: CALL_TIMEOUT_MS,
+      onEvent: observer.generator,
+    });
+  }
+
+  #watchProtectors(): Reflector<PodProtector> {
+    const { transport, ports, observer } = this.#options;
+    return new Reflector<PodProtector>({
+      name: "podprotectors",
+      transport,
+      ports,
+      path: PODPROTECTORS_PATH,
+      parse: parsePodProtector,
+      keyOf: ({ metadata }) => `${metadata.namespace ?? ""}/${metadata.name}`,
+      uidOf: ({ metadata }) => metadata.uid,
+      versionOf: ({ metadata }) => metadata.resourceVersion,
+      unparsable: "keepLast",
+      onEvent: (event) => observer.watch("podprotectors", event),
+    });
+  }
+
+  #watchKind(plugin: SourcePlugin, discovery: Discovery): KindWatch {
+    const { transport, ports, observer } = this.#options;
+    const watch: KindWatch = new KindWatch({
+      ...{ plugin, transport, ports, discovery },
+      onWatch: (event) => observer.watch(plugin.kind.resource, event),
+      onChanged: (before, after) => this.#changed(plugin, before, after),
+      onReady: () => this.#addAll(watch),
+      onServed: (served, kind) => observer.generator({ kind: served ? "kindServed" : "kindGone", served: kind }),
+    });
+    return watch;
+  }
+
+  #changed(plugin: SourcePlugin, before: ProtectionSource | undefined, after: ProtectionSource | undefined): void {
+    const source = after ?? before;
+    if (source === undefined) return;
+    const key = keyOf(plugin, source);
+    this.#add(key);
+    for (const budget of this.#workloads.changed(key, before, after)) this.#add(budget);
+  }
+}
+
+function keyOf(plugin: SourcePlugin, { namespace, name }: ProtectionSource): string {
+  return sourceKey({ plugin: plugin.name, namespace, name });
+}
+
+function aborted(signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return Promise.resolve();
+  return new Promise((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
 }

@@ -1,5 +1,4 @@
-/** The generator as a process: options, access to the core cluster, life and observation. */
-import { run } from "./run.ts";
+import { runController } from "../run-controller.ts";
+import { generatorController } from "./controller.ts";
 
-process.exitCode = await run();
-process.exit();
+process.exit(await runController(generatorController));

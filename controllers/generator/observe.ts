@@ -1,15 +1,18 @@
-/** The generator's metrics, log lines and Kubernetes Events, made from what it tells (`events.ts`). */
-import type { LeaderEvent } from "../../shared/kube/election/leader-election.ts";
+/** The generator's metrics, log lines and Kubernetes Events. */
+import { API_FAILURES } from "../../shared/kube/client/api-result.ts";
 import type { WatchEvent } from "../../shared/kube/stream/watch-event.ts";
-import type { EventRecorder } from "../../shared/observe/event-recorder.ts";
+import type { EventNote, EventRecorder } from "../../shared/observe/event-recorder.ts";
+import { counted, type EventRow, observeEvents } from "../../shared/observe/event-table.ts";
+import { gaugeOf } from "../../shared/observe/gauge.ts";
 import type { Log } from "../../shared/observe/log.ts";
 import type { Metrics } from "../../shared/observe/metrics.ts";
+import type { LeaderObserver } from "../../shared/observe/process-observer.ts";
 import type { QueueEvent } from "../../shared/runtime/work-queue.ts";
 import { GROUP, KIND, VERSION } from "../../shared/schema/annotations.ts";
-import type { GeneratorEvent } from "./protectors/events.ts";
-import type { GeneratorObserver } from "./setup.ts";
+import type { Generator, GeneratorObserver } from "./generator.ts";
+import type { GeneratorEvent, Problem } from "./protectors/events.ts";
 
-const WRITES = [
+const STEPS = [
   "held",
   "letGo",
   "created",
@@ -20,166 +23,159 @@ const WRITES = [
   "cellsRemoved",
   "noted",
   "registerDropped",
-] as const;
-const PROBLEMS = ["ignored", "unresolved", "namespaceTerminating"] as const;
-const FAILURES = ["conflict", "gone", "rejected", "unavailable"] as const;
+] as const satisfies readonly GeneratorEvent["kind"][];
+const PROBLEMS = ["ignored", "unresolved", "namespaceTerminating"] as const satisfies readonly Problem[];
 /** Kinds of sources that are watched, and protectors. */
 const MAX_RESOURCES = 32;
 
-export interface Observed {
+export interface GeneratorSinks {
   readonly metrics: Metrics;
   readonly log: Log;
-  readonly events: EventRecorder;
+  readonly events: Pick<EventRecorder, "record">;
 }
 
-export function generatorObserver(observed: Observed): GeneratorObserver {
-  const watch = watchObserver(observed);
+export function generatorObserver({ metrics, log, events }: GeneratorSinks): GeneratorObserver {
+  const watch = watchObserver(metrics, log);
   return {
-    generator: writeObserver(observed),
-    watch,
-    queue: queueObserver(observed.metrics),
-    leader: leaderObserver(observed),
+    generator: eventObserver({ metrics, log, events }),
+    watch: (resource, event) => watch({ ...event, resource }),
+    queue: queueObserver(metrics, log),
   };
 }
 
-/** Gauges that are asked for at each scrape. */
-export function stateMetrics(metrics: Metrics, state: { orphans(): number; leading(): boolean }): void {
-  metrics.gaugeFrom(
-    {
-      name: "generator_orphaned_sources",
-      help: "Sources that vanished without a release; their protectors stay in force.",
-    },
-    (set) => set({}, state.orphans()),
+/** Declares the gauges of a generator. */
+export function stateMetrics(metrics: Metrics, generator: Pick<Generator, "orphans" | "isLeading">): void {
+  gaugeOf(
+    metrics,
+    "generator_orphaned_sources",
+    "Sources that vanished without a release; their protectors stay in force.",
+    () => generator.orphans().length,
   );
-  metrics.gaugeFrom({ name: "generator_leader", help: "1 while this replica leads." }, (set) =>
-    set({}, state.leading() ? 1 : 0),
-  );
+  gaugeOf(metrics, "generator_leader", "1 while this replica leads.", () => generator.isLeading);
 }
 
-function writeObserver({ metrics, log, events }: Observed): GeneratorObserver["generator"] {
-  const writes = metrics.counter({
-    name: "generator_writes_total",
-    help: "Steps of the generator that changed an object, by what was done.",
-    labels: { step: WRITES },
-  });
+function eventObserver({ metrics, log, events }: GeneratorSinks): (event: GeneratorEvent) => void {
+  const step: EventRow<GeneratorEvent & { readonly kind: (typeof STEPS)[number] }> = {
+    level: "info",
+    message: "A step was done",
+    fields: ({ kind, ...fields }) => ({ step: kind, ...fields }),
+    count: counted(metrics, {
+      name: "generator_writes_total",
+      help: "Steps of the generator that changed an object, by what was done.",
+      labels: { step: STEPS },
+      of: ({ kind }) => ({ step: kind }),
+    }),
+  };
+  const problem: EventRow<GeneratorEvent & { readonly kind: Problem }> = {
+    level: "warn",
+    message: "A source can't be protected as it asks",
+    fields: ({ source, why }) => ({ source, why }),
+    count: counted(metrics, {
+      name: "generator_problems_total",
+      help: "Sources that ask for protection and can't have it as they are, by why; told once for each.",
+      labels: { problem: PROBLEMS },
+      of: ({ kind }) => ({ problem: kind }),
+    }),
+    note: ({ kind, about, why }) => ({
+      regarding: about,
+      type: "Warning",
+      reason: kind === "unresolved" ? "BudgetUnresolved" : "NotProtected",
+      message: why,
+    }),
+  };
   const failures = metrics.counter({
     name: "generator_failures_total",
     help: "Steps of the generator that failed and are tried again, by why.",
-    labels: { reason: FAILURES },
+    labels: { reason: API_FAILURES },
   });
-  const problems = metrics.counter({
-    name: "generator_problems_total",
-    help: "Sources that ask for protection and can't have it as they are, by why; told once for each.",
-    labels: { problem: PROBLEMS },
-  });
-  return (event) => {
-    switch (event.kind) {
-      case "kindServed":
-      case "kindGone":
-        log.info({ ...event.served }, event.kind === "kindServed" ? "A kind is installed" : "A kind is not installed");
-        return;
-      case "ignored":
-      case "unresolved":
-      case "namespaceTerminating":
-        problems.inc({ problem: event.kind });
-        log.warn({ source: event.source, why: event.why }, "A source can't be protected as it asks");
-        events.record({
-          regarding: event.about,
-          type: "Warning",
-          reason: event.kind === "unresolved" ? "BudgetUnresolved" : "NotProtected",
-          message: event.why,
-        });
-        return;
-      case "failed": {
-        const reason = FAILURES.find((known) => known === event.tag);
-        if (reason !== undefined) failures.inc({ reason });
+  return observeEvents<GeneratorEvent>(
+    { log, events },
+    {
+      ...{ held: step, letGo: step, created: step, updated: step, restored: step, replaced: step, released: step },
+      ...{ cellsRemoved: step, noted: step, registerDropped: step },
+      ...{ ignored: problem, unresolved: problem, namespaceTerminating: problem },
+      kindServed: { level: "info", message: "A kind is installed", fields: ({ served }) => ({ ...served }) },
+      kindGone: { level: "info", message: "A kind is not installed", fields: ({ served }) => ({ ...served }) },
+      failed: {
         // A conflict is how two writers of one object find out about each other.
-        log[event.tag === "conflict" ? "debug" : "warn"](
-          { source: event.source, error: event.error },
-          "A step failed and is tried again",
-        );
-        return;
-      }
-      case "orphaned":
-        log.warn(
-          { source: event.source, protector: event.protector },
-          "A source vanished without a release; its protector stays in force",
-        );
-        events.record(orphanNote(event));
-        return;
-      case "kept":
-        log.warn(
-          { source: event.source, protector: event.protector, why: event.why },
-          "A protector was deleted without a release and cannot be made anew now; it stays in force",
-        );
-        events.record(keptNote(event));
-        return;
-      default: {
-        const { kind, ...fields } = event;
-        writes.inc({ step: kind });
-        log.info({ step: kind, ...fields }, "A step was done");
-      }
-    }
-  };
-}
-
-function keptNote(event: Extract<GeneratorEvent, { kind: "kept" }>): Parameters<EventRecorder["record"]>[0] {
-  const [, namespace = ""] = event.source.split("/");
-  return {
-    regarding: { apiVersion: `${GROUP}/${VERSION}`, kind: KIND, namespace, name: event.protector, uid: event.uid },
-    type: "Warning",
-    reason: "DeletedWithoutRelease",
-    message: `deleted without having been released, and it can't be created anew now: it stays in force. ${event.why}`,
-  };
-}
-
-function orphanNote(event: Extract<GeneratorEvent, { kind: "orphaned" }>): Parameters<EventRecorder["record"]>[0] {
-  const [, namespace = ""] = event.source.split("/");
-  return {
-    regarding: {
-      apiVersion: `${GROUP}/${VERSION}`,
-      kind: KIND,
-      namespace,
-      name: event.protector,
-      uid: event.uid,
+        line: ({ tag }) => [tag === "conflict" ? "debug" : "warn", "A step failed and is tried again"],
+        fields: ({ source, error }) => ({ source, error }),
+        count({ tag }) {
+          const reason = API_FAILURES.find((known) => known === tag);
+          if (reason !== undefined) failures.inc({ reason });
+        },
+      },
+      orphaned: {
+        level: "warn",
+        message: "A source vanished without a release; its protector stays in force",
+        fields: ({ source, protector }) => ({ source, protector }),
+        note: (event) =>
+          protectorNote(
+            event,
+            "SourceVanished",
+            `${event.source} is gone without having been released; its pods stay protected. Annotate the protector with ${GROUP}/released to let them go.`,
+          ),
+      },
+      kept: {
+        level: "warn",
+        message: "A protector was deleted without a release and cannot be made anew now; it stays in force",
+        fields: ({ source, protector, why }) => ({ source, protector, why }),
+        note: (event) =>
+          protectorNote(
+            event,
+            "DeletedWithoutRelease",
+            `deleted without having been released, and it can't be created anew now: it stays in force. ${event.why}`,
+          ),
+      },
     },
-    type: "Warning",
-    reason: "SourceVanished",
-    message: `${event.source} is gone without having been released; its pods stay protected. Annotate the protector with ${GROUP}/released to let them go.`,
-  };
+  );
 }
 
-function watchObserver({ metrics, log }: Observed): (source: string, event: WatchEvent) => void {
-  const resource = { max: MAX_RESOURCES };
-  const lists = metrics.counter({
-    name: "generator_lists_total",
-    help: "Complete lists, of which all but the first of each resource are relists.",
-    labels: { resource },
-  });
-  const failures = metrics.counter({
-    name: "generator_watch_failures_total",
-    help: "Lists, watches and confirmations that failed and are tried again.",
-    labels: { resource },
-  });
-  return (source, event) => {
-    if (event.kind === "listed") lists.inc({ resource: source });
-    if (event.kind === "failed") {
-      failures.inc({ resource: source });
-      log.warn(
-        { resource: source, during: event.during, tag: event.tag, error: event.error },
-        "Watching failed and is tried again",
-      );
-    }
-    if (event.kind === "unparsable")
-      log.error({ resource: source, key: event.key, error: event.error }, "An object cannot be read");
-    if (event.kind === "handlerFailed")
-      log.error({ resource: source, error: event.error }, "A handler failed because of a defect");
-    if (event.kind === "versionWentBack")
-      log.error({ resource: source, from: event.from, to: event.to }, "The cluster went back in time");
-  };
+interface NamedProtector {
+  readonly source: string;
+  readonly protector: string;
+  readonly uid: string;
 }
 
-function queueObserver(metrics: Metrics): (event: QueueEvent) => void {
+function protectorNote({ source, protector, uid }: NamedProtector, reason: string, message: string): EventNote {
+  const [, namespace = ""] = source.split("/");
+  const regarding = { apiVersion: `${GROUP}/${VERSION}`, kind: KIND, namespace, name: protector, uid };
+  return { regarding, type: "Warning", reason, message };
+}
+
+function watchObserver(metrics: Metrics, log: Log): (event: WatchEvent & { readonly resource: string }) => void {
+  const labels = { resource: { max: MAX_RESOURCES } };
+  return observeEvents<WatchEvent & { readonly resource: string }>(
+    { log },
+    {
+      ...{ watching: {}, ended: {}, confirmed: {} },
+      listed: {
+        count: counted(metrics, {
+          name: "generator_lists_total",
+          help: "Complete lists, of which all but the first of each resource are relists.",
+          labels,
+          of: ({ resource }) => ({ resource }),
+        }),
+      },
+      failed: {
+        level: "warn",
+        message: "Watching failed and is tried again",
+        fields: ({ resource, during, tag, error }) => ({ resource, during, tag, error }),
+        count: counted(metrics, {
+          name: "generator_watch_failures_total",
+          help: "Lists, watches and confirmations that failed and are tried again.",
+          labels,
+          of: ({ resource }) => ({ resource }),
+        }),
+      },
+      unparsable: { level: "error", message: "An object cannot be read" },
+      handlerFailed: { level: "error", message: "A handler failed because of a defect" },
+      versionWentBack: { level: "error", message: "The cluster went back in time" },
+    },
+  );
+}
+
+function queueObserver(metrics: Metrics, log: Log): (event: QueueEvent) => void {
   const depth = metrics.gauge({ name: "generator_queue_depth", help: "Sources that wait for a worker." });
   const waited = metrics.histogram({
     name: "generator_queue_wait_seconds",
@@ -191,20 +187,30 @@ function queueObserver(metrics: Metrics): (event: QueueEvent) => void {
     help: "How long the work on one source took.",
     buckets: [0.001, 0.005, 0.025, 0.1, 0.5, 2, 10],
   });
-  return (event) => {
-    if (event.kind === "queued") depth.set({}, event.depth);
-    if (event.kind === "taken") {
-      depth.set({}, event.depth);
-      waited.observe({}, event.waitedMs / 1000);
-    }
-    if (event.kind === "done") worked.observe({}, event.workedMs / 1000);
-  };
+  return observeEvents<QueueEvent>(
+    { log },
+    {
+      ...{ merged: {}, retried: {}, refused: {} },
+      queued: { count: (event) => depth.set({}, event.depth) },
+      taken: {
+        count(event) {
+          depth.set({}, event.depth);
+          waited.observe({}, event.waitedMs / 1000);
+        },
+      },
+      done: { count: ({ workedMs }) => worked.observe({}, workedMs / 1000) },
+    },
+  );
 }
 
-function leaderObserver({ log }: Observed): (event: LeaderEvent) => void {
-  return (event) => {
-    const { kind, ...fields } = event;
-    if (kind === "failed") log.warn(fields, "A call about the lease failed");
-    else log.info({ election: kind, ...fields }, "Leader election");
+/** The election as the generator logs it; `generator_leader` shows who leads. */
+export function leaderObserver(log: Log): LeaderObserver {
+  return {
+    observe: () => (event) => {
+      const { kind, ...fields } = event;
+      if (kind === "failed") log.warn(fields, "A call about the lease failed");
+      else log.info({ election: kind, ...fields }, "Leader election");
+    },
+    track: () => {},
   };
 }

@@ -1,8 +1,7 @@
 /**
- * Whether the trigger is needed at all (design 8): a server that sends bookmarks moves a quiet stream by itself. Looked at now and then
- * by watching the dummy pod as an aggregator watches pods, for one stream.
+ * Whether a cell needs the trigger (docs/design.md#informers): an apiserver that sends bookmarks moves a quiet stream by itself. The
+ * probe watches the dummy pod now and then for one stream, as an aggregator watches pods.
  */
-
 import type { Transport } from "../../shared/kube/client/transport.ts";
 import { Reflector } from "../../shared/kube/informer/reflector.ts";
 import { type Ports, sleep } from "../../shared/runtime/clock.ts";
@@ -14,17 +13,17 @@ export interface BookmarkProbeOptions {
   readonly ports: Ports;
   readonly namespace: string;
   readonly podName: string;
-  /** `sends` is undefined when no stream could be had: a permission that is missing, or an apiserver that is down. */
+  /** `sends` is undefined when no stream ended: the permission is missing, or the apiserver is down. */
   readonly onResult: (sends: boolean | undefined) => void;
 }
 
 const EVERY_MS = 600_000;
-/** Two streams of the length that an aggregator uses, and some patience. */
+/** Longer than two streams of the length that an aggregator uses. */
 const LONGEST_MS = 30_000;
 const CONFIRM_EVERY_MS = 2_000;
 const SERVER_TIMEOUT_SECONDS = [8, 8] as const;
 
-/** Looks at once and then every ten minutes until `signal` aborts. Never rejects. */
+/** Probes at once and then every ten minutes until `signal` aborts. Never rejects. */
 export async function probeBookmarks(options: BookmarkProbeOptions, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     options.onResult(await probeOnce(options, signal));
@@ -36,10 +35,9 @@ async function probeOnce(options: BookmarkProbeOptions, signal: AbortSignal): Pr
   const { transport, ports, namespace, podName } = options;
   const stop = new AbortController();
   let sends: boolean | undefined;
-  const source = new Reflector<Pod>({
+  const watch = new Reflector<Pod>({
     name: "the dummy pod",
-    transport,
-    ports,
+    ...{ transport, ports },
     path: `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods`,
     query: { fieldSelector: `metadata.name=${podName}` },
     parse: parsePod,
@@ -47,7 +45,7 @@ async function probeOnce(options: BookmarkProbeOptions, signal: AbortSignal): Pr
     uidOf: (pod) => pod.uid,
     versionOf: (pod) => pod.resourceVersion,
     serverTimeoutSeconds: SERVER_TIMEOUT_SECONDS,
-    // A cache that is never asked is told nothing, and sends no bookmark (docs/decisions/0002-short-watches.md).
+    // A watch cache that serves no other request makes no progress and sends no bookmark (docs/decisions/0002-short-watches.md).
     confirmEveryMs: CONFIRM_EVERY_MS,
     onEvent: (event) => {
       if (event.kind !== "ended") return;
@@ -55,8 +53,8 @@ async function probeOnce(options: BookmarkProbeOptions, signal: AbortSignal): Pr
       stop.abort();
     },
   });
-  source.start();
+  watch.start();
   await sleep(ports, LONGEST_MS, AbortSignal.any([signal, stop.signal]));
-  await source.stop();
+  await watch.stop();
   return sends;
 }

@@ -19,17 +19,17 @@ const Raw = v.looseObject({
   spec: v.optional(v.looseObject({ schedulerName: v.optional(v.string()), nodeName: v.optional(v.string()) })),
 });
 
-/** The dummy pod as far as the trigger looks at it. */
+/** What the trigger reads of the dummy pod. */
 export interface TriggerPod {
   readonly uid: string;
   readonly resourceVersion: string;
-  /** Counter 0 without a lineage when another component made it. */
+  /** Counter 0 without a lineage when another component created the pod. */
   readonly mark: TriggerMark;
-  /** Some other scheduler may take it, or it runs: somebody else's pod has the name. */
+  /** Another scheduler may take it, or it runs: the name belongs to a pod of somebody else. */
   readonly isSchedulable: boolean;
 }
 
-/** Throws `ValiError` for anything that is no pod. */
+/** Throws `ValiError` for an object that is not a pod. */
 export function parseTriggerPod(raw: unknown): TriggerPod {
   const { metadata, spec } = v.parse(Raw, raw);
   return {
@@ -45,13 +45,13 @@ export interface Touch {
   readonly mark: TriggerMark;
   /** Unix milliseconds, for people and for upstream's `status` algorithm. */
   readonly atMs: number;
-  /** Where a cell is a label selector, what brings the pod into it. */
+  /** Where the cell is a label selector: labels that it selects. */
   readonly labels: Readonly<Record<string, string>>;
 }
 
 function marks({ mark, atMs, labels }: Touch): Record<string, unknown> {
   return {
-    // Pods that are part of the project are let go without any core access (design 6): nothing ever protects this one.
+    // The webhook allows the deletion of the project's own pods without access to a core.
     labels: { ...labels, [PART_OF_LABEL]: PART_OF_PODSEIDON },
     annotations: {
       [UPDATE_TRIGGER_ANNOTATION]: new Date(atMs).toISOString(),
@@ -60,7 +60,7 @@ function marks({ mark, atMs, labels }: Touch): Record<string, unknown> {
   };
 }
 
-/** The pod to create: admitted by the restricted pod security standard, and taken by no scheduler. */
+/** The pod to create. The restricted pod security standard admits it, and no scheduler takes it. */
 export function newTriggerPod(namespace: string, name: string, touch: Touch): unknown {
   return {
     apiVersion: "v1",
@@ -83,7 +83,7 @@ export function newTriggerPod(namespace: string, name: string, touch: Touch): un
   };
 }
 
-/** A merge patch that is refused when the pod is not the one that was read: a counter must follow what is stored. */
+/** A merge patch that conflicts unless the pod is the one that was read: the counter must follow the stored one. */
 export function triggerPatch(pod: TriggerPod, touch: Touch): unknown {
   return { metadata: { uid: pod.uid, resourceVersion: pod.resourceVersion, ...marks(touch) } };
 }

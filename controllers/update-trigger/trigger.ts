@@ -5,16 +5,16 @@ import { Backoff } from "../../shared/runtime/backoff.ts";
 import { type Ports, sleep } from "../../shared/runtime/clock.ts";
 import { newTriggerPod, parseTriggerPod, type TriggerPod, triggerPatch } from "./trigger-pod.ts";
 
-export type TriggerAction = "create" | "adopt" | "update";
-export const TRIGGER_ACTIONS = ["create", "adopt", "update"] as const satisfies readonly TriggerAction[];
+export const TRIGGER_ACTIONS = ["create", "adopt", "update"] as const;
+export type TriggerAction = (typeof TRIGGER_ACTIONS)[number];
 
 export type TriggerEvent =
   | { readonly kind: "done"; readonly action: TriggerAction; readonly counter: number }
-  /** Nothing but the quiet stream suffers: the next try follows after `retryMs`. */
+  /** The next try follows after `retryMs`; until then a quiet stream does not move. */
   | { readonly kind: "failed"; readonly action: TriggerAction; readonly error: Error; readonly retryMs: number }
-  /** What is stored does not follow from what this process stored: the cell's etcd was restored to an older state (design 5.4). */
+  /** The stored mark does not follow from the last one of this process: the cell's etcd was restored (docs/design.md#lost-history). */
   | { readonly kind: "wentBack"; readonly from: number; readonly to: number }
-  /** A pod of that name is there which a scheduler may take or has taken; it is patched all the same. */
+  /** A pod of that name exists which a scheduler may take or has taken. The trigger patches it all the same. */
   | { readonly kind: "schedulable" };
 
 export interface TriggerOptions {
@@ -31,18 +31,18 @@ export interface TriggerOptions {
 const CALL_TIMEOUT_MS = 5_000;
 /** Spread of the interval, so that the triggers of many cells don't patch in step. */
 const JITTER = 0.1;
-/** A round is read, patch, and once more when the pod changed in between; what is not done then is the next interval's. */
+/** A round reads and patches, and does so again when the pod changed in between. The rest waits for the next interval. */
 const MAX_STEPS = 4;
 const FIELD_MANAGER = "podseidon-update-trigger";
 
-/** Patches one dummy pod at an interval, so that a quiet watch stream moves (design 3). One leader at a time. */
+/** Patches one dummy pod at an interval, so that a quiet watch stream moves. One leader at a time. */
 export class UpdateTrigger {
   readonly #options: TriggerOptions;
   readonly #backoff: Backoff;
   #pod: TriggerPod | undefined;
   /** The newest mark that this process knows to have been stored. */
   #known: TriggerMark | undefined;
-  /** Names this process in the lineage; another one after each restore, so that this shows to those who look later. */
+  /** Names this process in the lineage of marks. A restore changes the token, so that later readers of the mark see the restore, too. */
   #token: string;
   #lastDoneMs: number | undefined;
 
@@ -71,7 +71,7 @@ export class UpdateTrigger {
     }
   }
 
-  /** One update, the creation or adoption that it may need included. Returns how long to wait after a failure. */
+  /** One update, with the creation or adoption that it may need. After a failure returns how long to wait. */
   async round(signal: AbortSignal): Promise<number | undefined> {
     for (let step = 0; step < MAX_STEPS && !signal.aborted; step++) {
       const action: TriggerAction = this.#pod === undefined ? "adopt" : "update";
@@ -84,7 +84,7 @@ export class UpdateTrigger {
         const created = await this.#create(signal);
         if (created.kind === "ok") return this.#done("create", created.object);
         this.#pod = undefined;
-        // Somebody else was faster: adopt theirs.
+        // Another client was faster: adopt its pod.
         if (created.kind === "conflict") continue;
         return this.#failed("create", created, signal);
       }
@@ -110,7 +110,7 @@ export class UpdateTrigger {
     return result;
   }
 
-  /** What follows what is stored, never what this process remembers: after a restore of etcd the aggregator must see it go back. */
+  /** Counts on from the stored mark, never from the remembered one: the aggregator must see the counter go back after a restore of etcd. */
   #update(pod: TriggerPod, signal: AbortSignal): Promise<ApiResult<TriggerPod>> {
     const { client, namespace, name, labels, ports } = this.#options;
     const path = `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods/${encodeURIComponent(name)}`;
@@ -126,7 +126,7 @@ export class UpdateTrigger {
 
   #create(signal: AbortSignal): Promise<ApiResult<TriggerPod>> {
     const { client, namespace, name, labels, ports } = this.#options;
-    // A pod that was deleted goes on where it was; a process that knows of none starts at the time, which no earlier one can have passed.
+    // After a deletion the counter goes on. A process without a mark starts at the time, which no earlier counter can have passed.
     const atMs = ports.clock.nowMs();
     const known = this.#known ?? { counter: Math.floor(atMs), lineage: [] };
     const touch = { mark: nextTriggerMark(known, this.#token), atMs, labels };

@@ -82,7 +82,7 @@ describe("what observers show", () => {
       maxKeys: 2,
       onEvent: observer.observe("protectors"),
     });
-    observer.track(queue);
+    observer.track("protectors", () => queue);
     queue.add("a");
     queue.add("a");
     queue.addRateLimited("b");

@@ -12,20 +12,20 @@ export interface ReconcileObserver {
   observe(queue: string): (event: QueueEvent) => void;
   /** The `onOutcome` of its workers. */
   outcomes<K>(queue: string): (key: K, outcome: ReconcileOutcome) => void;
-  /** Its depths and longest times, at each scrape. */
-  track(queue: Tracked): void;
+  /** Its depths and longest times, at each scrape; 0 while there is no queue. */
+  track(name: string, queue: () => Tracked | undefined): void;
 }
 
 /** What of a queue is shown. */
 export type Tracked = Pick<
   WorkQueue<unknown>,
-  "name" | "depth" | "delayed" | "processing" | "failing" | "longestWaitMs" | "longestWorkMs"
+  "depth" | "delayed" | "processing" | "failing" | "longestWaitMs" | "longestWorkMs"
 >;
 
 /** Metrics and log lines of every work queue of a process and of the reconcilers behind them. */
 export function observeReconciles(metrics: Metrics, log: Log): ReconcileObserver {
   const queue = { max: MAX_QUEUES };
-  const queues: Tracked[] = [];
+  const queues = new Map<string, () => Tracked | undefined>();
   trackQueues(metrics, queues);
   const counters = countersOf(metrics);
   const outcomes = metrics.counter({
@@ -41,7 +41,7 @@ export function observeReconciles(metrics: Metrics, log: Log): ReconcileObserver
       if (outcome.kind === "failed")
         log.warn({ queue: name, item: key, retriable: outcome.retriable, error: outcome.error }, "reconcile failed");
     },
-    track: (tracked) => void queues.push(tracked),
+    track: (name, tracked) => void queues.set(name, tracked),
   };
 }
 
@@ -98,10 +98,13 @@ function count(counters: ReturnType<typeof countersOf>, queue: string, event: Qu
   }
 }
 
-function trackQueues(metrics: Metrics, queues: readonly Tracked[]): void {
+function trackQueues(metrics: Metrics, queues: ReadonlyMap<string, () => Tracked | undefined>): void {
   const gauge = (name: string, help: string, value: (queue: Tracked) => number): void => {
     metrics.gaugeFrom({ name, help, labels: { queue: { max: MAX_QUEUES } } }, (set) => {
-      for (const queue of queues) set({ queue: queue.name }, value(queue));
+      for (const [name, queue] of queues) {
+        const current = queue();
+        set({ queue: name }, current === undefined ? 0 : value(current));
+      }
     });
   };
   gauge("queue_depth", "Keys that wait for a worker.", ({ depth }) => depth);

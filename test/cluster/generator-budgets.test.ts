@@ -38,7 +38,7 @@ beforeAll(async () => {
 });
 
 afterAll(async () => {
-  await running?.generator.stop();
+  await running?.stop();
   transport?.close();
   await cluster?.stop();
 });

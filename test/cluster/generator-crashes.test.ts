@@ -145,7 +145,7 @@ const SCENARIOS: readonly Scenario[] = [
         space.protector,
         (found) => field(found, "status", "conditions", 0, "status") === "True",
       );
-      await one.generator.stop();
+      await one.stop();
       await space.apply(20);
     },
     done: async (space) => (await vanished(space)) === "False" && (await minimum(space)) === 15,
@@ -182,18 +182,18 @@ async function play(scenario: Scenario, crash?: Crash): Promise<Ended> {
     await space.apply();
     const before = space.start(transport);
     await eventually(cluster, space.protector, (found) => field(found, "spec", "minAvailable") === 8);
-    await before.generator.stop();
+    await before.stop();
   }
   await scenario.change(space);
   const dying = new CrashingTransport(transport, crash);
   const first = space.start(dying);
   const isDone = (): Promise<boolean> => scenario.done(space);
   await cluster.waitFor(`${scenario.name} up to ${JSON.stringify(crash)}`, async () => dying.isDead || isDone());
-  await first.generator.stop();
+  await first.stop();
   const counting = new CrashingTransport(transport);
   const second = space.start(counting);
   await cluster.waitFor(`${scenario.name} after ${JSON.stringify(crash)}`, isDone);
-  await second.generator.stop();
+  await second.stop();
   const state = [
     lasting(await readObject(cluster, space.protector)),
     lasting(await readObject(cluster, space.deployment)),

@@ -46,7 +46,7 @@ beforeEach(async () => {
 });
 
 afterEach(async () => {
-  await Promise.all(running.splice(0).map(({ generator }) => generator.stop()));
+  await Promise.all(running.splice(0).map((one) => one.stop()));
 });
 
 function start(options: GeneratorRigOptions = {}, through: Transport = transport): RunningGenerator {
@@ -157,12 +157,12 @@ describe("a workload", () => {
     const first = start();
     await cluster.apply([workload("Deployment", { replicas: 4 })]);
     await minimum("deployment-web", 3);
-    await first.generator.stop();
+    await first.stop();
     const second = start({ plugins: { namespaces: ["elsewhere"] } });
     const path = `/apis/apps/v1/namespaces/${namespace}/deployments/web`;
     await patch(path, { metadata: { labels: { [`${GROUP}/protect`]: "false" } } });
     await cluster.waitFor("it to be ready", async () => second.generator.problem() === undefined);
-    await second.generator.stop();
+    await second.stop();
     expect(second.events.filter((event) => "source" in event && String(event.source).includes(namespace))).toEqual([]);
     await patch(path, { metadata: { labels: PROTECTED } });
     start();
@@ -330,7 +330,7 @@ describe("a protector", () => {
     const first = start();
     await cluster.apply([workload("Deployment", { replicas: 4 })]);
     await minimum("deployment-web", 3);
-    await first.generator.stop();
+    await first.stop();
     await cluster.apply([workload("Deployment", { replicas: 4 }, { name: "late" })]);
     await cluster.admin.call("DELETE", `/api/v1/namespaces/${namespace}`);
     const second = start();

@@ -74,7 +74,7 @@ beforeAll(async () => {
 });
 
 afterAll(async () => {
-  await Promise.all([running?.generator.stop(), judge?.stop()]);
+  await Promise.all([running?.stop(), judge?.stop()]);
   transport?.close();
   await estate?.stop();
 });

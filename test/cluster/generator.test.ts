@@ -1,14 +1,17 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { Generator } from "../../controllers/generator/generator.ts";
 import type { GeneratorEvent } from "../../controllers/generator/protectors/events.ts";
-import type { ElectionSettings } from "../../controllers/generator/setup.ts";
-import { plugins } from "../../controllers/generator/sources/plugins/all.ts";
+import type { Election } from "../../controllers/run-controller.ts";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
 import { systemPorts as ports } from "../../shared/runtime/system-ports.ts";
-import { GENERATOR_FINALIZER } from "../../shared/schema/annotations.ts";
-import { generatorTransport, installGenerator } from "../support/generator/generator-harness.ts";
+import { GENERATOR_FINALIZER, GENERATOR_LEASE } from "../../shared/schema/annotations.ts";
+import {
+  generatorTransport,
+  installGenerator,
+  type RunningGenerator,
+  startGenerator,
+} from "../support/generator/generator-harness.ts";
 
 /** The generator against a real kube-apiserver, under the permissions that the manifests give it. */
 
@@ -31,25 +34,10 @@ afterAll(async () => {
   await Promise.all([cluster?.stop(), otherCore?.stop()]);
 });
 
-interface Running {
-  readonly generator: Generator;
-  readonly events: GeneratorEvent[];
-}
+const running: RunningGenerator[] = [];
 
-const running: Running[] = [];
-
-function start(election?: ElectionSettings, through = transport): Running {
-  const events: GeneratorEvent[] = [];
-  const observer = {
-    generator: (event: GeneratorEvent) => events.push(event),
-    watch: () => {},
-    queue: () => {},
-    leader: () => {},
-  };
-  const all = plugins({ protectSelector: `${GROUP}/protect=true`, protectNonZero: true });
-  const generator = new Generator({ transport: through, ports, plugins: all, election, concurrency: 4, observer });
-  generator.start();
-  const one = { generator, events };
+function start(election?: Election, through = transport): RunningGenerator {
+  const one = startGenerator(through, { concurrency: 4, ...(election === undefined ? {} : { election }) });
   running.push(one);
   return one;
 }
@@ -68,7 +56,7 @@ beforeEach(async () => {
 });
 
 afterEach(async () => {
-  await Promise.all(running.splice(0).map(({ generator }) => generator.stop()));
+  await Promise.all(running.splice(0).map((one) => one.stop()));
 });
 
 interface Shape {
@@ -152,7 +140,7 @@ describe("a Deployment", () => {
   });
 
   test("is followed as it changes, and nothing is written when nothing has changed", async () => {
-    const { generator } = start();
+    const one = start();
     await cluster.apply([deployment("web"), deployment("free", { protect: false })]);
     await untilMinimum("web", 8);
     await patch(deploymentPath("web"), { spec: { replicas: 20 } });
@@ -163,7 +151,7 @@ describe("a Deployment", () => {
       "replicas 20 - maxUnavailable 1 = minAvailable 19",
     );
     expect(await protector("free")).toBeUndefined();
-    await generator.stop();
+    await one.stop();
     const version = field(found, "metadata", "resourceVersion");
     // The second one has looked at everything once a Deployment that came last has its protector.
     const again = start();
@@ -355,8 +343,11 @@ describe("a protector is let go", () => {
 });
 
 describe("of two generators", () => {
-  const election = (identity: string): ElectionSettings => ({
+  const election = (identity: string): Election => ({
+    transport,
+    ports,
     namespace: "podseidon-system",
+    name: GENERATOR_LEASE,
     identity,
     // Longer than any pause of a busy machine: the lease changes hands because it is released.
     leaseDurationMs: 120_000,
@@ -366,16 +357,16 @@ describe("of two generators", () => {
 
   test("one works, and the other takes over when it stops", async () => {
     const first = start(election("first"));
-    await cluster.waitFor("the first to lead", async () => first.generator.leading);
+    await cluster.waitFor("the first to lead", async () => first.generator.isLeading);
     const second = start(election("second"));
     await cluster.apply([deployment("web")]);
     await untilMinimum("web", 8);
-    expect(second.generator.leading).toBe(false);
+    expect(second.generator.isLeading).toBe(false);
     expect(second.events).toEqual([]);
-    await first.generator.stop();
+    await first.stop();
     await patch(deploymentPath("web"), { spec: { replicas: 20 } });
     await untilMinimum("web", 16);
-    expect(second.generator.leading).toBe(true);
+    expect(second.generator.isLeading).toBe(true);
   });
 });
 
@@ -394,7 +385,7 @@ describe("of two core clusters", () => {
     await patch(deploymentPath("web"), { metadata: { labels: null } });
     await untilGone(path);
     expect(field((await otherCore.admin.request("GET", path)).body, "spec", "minAvailable")).toBe(16);
-    await Promise.all([one.generator.stop(), other.generator.stop()]);
+    await Promise.all([one.stop(), other.stop()]);
     otherTransport.close();
   });
 });

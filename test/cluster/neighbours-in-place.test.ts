@@ -76,7 +76,7 @@ beforeAll(async () => {
 });
 
 afterAll(async () => {
-  await running?.generator.stop();
+  await running?.stop();
   transport?.close();
   await estate?.stop();
 });

@@ -61,7 +61,7 @@ beforeAll(async () => {
 });
 
 afterAll(async () => {
-  await running?.generator.stop();
+  await running?.stop();
   transport?.close();
   await probe?.[Symbol.asyncDispose]();
   await xPdb?.stop();

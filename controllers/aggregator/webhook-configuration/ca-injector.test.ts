@@ -10,8 +10,8 @@ import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { ApiRequest, ApiResponse, ApiStream, Transport } from "../../../shared/kube/client/transport.ts";
 import { ScriptedStream } from "../../../test/support/kube/scripted-transport.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
-import { encodeCaBundle } from "./ca-bundle-patch.ts";
 import { CaInjector, type CaInjectorEvent } from "./ca-injector.ts";
+import { encodeCaBundle } from "./desired-configuration.ts";
 
 const PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
 const CELL = "cell";
@@ -21,7 +21,7 @@ const GATE = "mutatingwebhookconfigurations/podseidon-gate";
 
 interface Registration {
   readonly metadata: { readonly name: string; readonly uid: string; resourceVersion: string };
-  readonly webhooks: { readonly clientConfig: { caBundle?: string } }[];
+  readonly webhooks: { readonly name: string; readonly clientConfig: { caBundle?: string } }[];
 }
 
 /** Registrations by plural and name, and what was told to the publisher. */
@@ -34,7 +34,13 @@ class TableOfObjects implements Transport {
   put(path: string): void {
     const name = path.split("/")[1] ?? "";
     const metadata = { name, uid: `uid-${name}`, resourceVersion: String(++this.#version) };
-    this.registrations.set(path, { metadata, webhooks: [{ clientConfig: {} }, { clientConfig: {} }] });
+    this.registrations.set(path, {
+      metadata,
+      webhooks: [
+        { name: "one", clientConfig: {} },
+        { name: "two", clientConfig: {} },
+      ],
+    });
     this.#tell("ADDED", path);
   }
 
@@ -97,12 +103,12 @@ test("both registrations are given the published authority, and the gate's where
   for (const path of [VALIDATING, MUTATING]) cell.put(path);
   const events: CaInjectorEvent[] = [];
   const keeper = new CaInjector({
-    cell: CELL,
-    cellTransport: cell,
-    cellApi: new ApiClient(cell),
+    cellID: CELL,
+    transport: cell,
+    api: new ApiClient(cell),
     publisher: new ApiClient(cell),
     namespace: "podseidon-system",
-    registration: "podseidon",
+    name: "podseidon",
     ports: time,
     intervalMs: 1_000,
     timeoutMs: 1_000,

@@ -1,22 +1,16 @@
-/** What a cell's registration is to be, kept in a ConfigMap of the cell: known after a restart although the registration is gone. */
+/** The desired webhook configuration in a ConfigMap of the cell: known after a restart although the webhook configuration is gone. */
 import * as v from "valibot";
 import type { ApiClient, CallOptions } from "../../../shared/kube/client/api-client.ts";
 import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import { configMapPath, parseConfigMap } from "../../../shared/schema/config-map.ts";
-import { type DeclaredConfiguration, declarationText, parseDeclaredConfiguration } from "./desired-configuration.ts";
+import { type DesiredConfiguration, declarationText, parseDeclaredConfiguration } from "./desired-configuration.ts";
 
-export const RECORD_CONFIG_MAP = "podseidon-registration";
-
-export interface Recorded {
-  readonly declared: DeclaredConfiguration;
-  /** `caBundle` by webhook, as it was last seen. */
-  readonly bundles: Readonly<Record<string, string>>;
-}
+const RECORD_CONFIG_MAP = "podseidon-registration";
 
 const parseEnvelope = checker(v.looseObject({ declared: v.unknown(), bundles: v.record(v.string(), v.string()) }));
 
-export interface RecordOptions {
+export interface ConfigurationRecordOptions {
   readonly api: Pick<ApiClient, "get" | "create" | "patch">;
   readonly namespace: string;
   readonly timeoutMs: number;
@@ -24,25 +18,25 @@ export interface RecordOptions {
 }
 
 export class ConfigurationRecord {
-  readonly #options: RecordOptions;
-  readonly #known = new Map<string, Recorded>();
+  readonly #options: ConfigurationRecordOptions;
+  readonly #known = new Map<string, DesiredConfiguration>();
 
-  constructor(options: RecordOptions) {
+  constructor(options: ConfigurationRecordOptions) {
     this.#options = options;
   }
 
-  get(kind: string): Recorded | undefined {
+  get(kind: string): DesiredConfiguration | undefined {
     return this.#known.get(kind);
   }
 
-  /** False when it could not be read and should be tried again. What can't be understood counts as not there. */
+  /** False when it could not be read and should be tried again. A record that can't be understood counts as absent. */
   async read(signal: AbortSignal): Promise<boolean> {
     const { api, namespace, onFailed } = this.#options;
     const result = await api.get(configMapPath(namespace, RECORD_CONFIG_MAP), parseConfigMap, this.#call(signal));
     if (result.kind === "gone") return true;
     if (result.kind !== "ok") {
       onFailed(result.kind === "unavailable" ? result.error.message : JSON.stringify(result));
-      // Without the permission there is no record; what is there is kept all the same.
+      // Without the permission there is no record, and the keeper works without it.
       return result.kind === "rejected";
     }
     for (const [kind, text] of Object.entries(result.object.data ?? {})) {
@@ -56,11 +50,11 @@ export class ConfigurationRecord {
     return true;
   }
 
-  /** Stores it; undefined when that succeeded. */
-  async put(kind: string, recorded: Recorded, signal: AbortSignal): Promise<ApiFailure | undefined> {
+  /** Stores it. Undefined when it is stored, and when it can't be: without permission or without the namespace. */
+  async put(kind: string, desired: DesiredConfiguration, signal: AbortSignal): Promise<ApiFailure | undefined> {
     const { api, namespace } = this.#options;
-    const declared: unknown = JSON.parse(declarationText(recorded.declared));
-    const data = { [kind]: JSON.stringify({ declared, bundles: recorded.bundles }) };
+    const declared: unknown = JSON.parse(declarationText(desired.declared));
+    const data = { [kind]: JSON.stringify({ declared, bundles: desired.bundles }) };
     const call = { ...this.#call(signal), fieldManager: "podseidon-aggregator" };
     const path = configMapPath(namespace, RECORD_CONFIG_MAP);
     let result = await api.patch(path, "application/merge-patch+json", { data }, parseConfigMap, call);
@@ -68,8 +62,8 @@ export class ConfigurationRecord {
       const body = { apiVersion: "v1", kind: "ConfigMap", metadata: { name: RECORD_CONFIG_MAP, namespace }, data };
       result = await api.create(configMapPath(namespace), body, parseConfigMap, call);
     }
-    // Known at least for as long as this process lives.
-    this.#known.set(kind, recorded);
+    // Whether or not it was stored, this process knows it.
+    this.#known.set(kind, desired);
     return result.kind === "ok" || result.kind === "rejected" || result.kind === "gone" ? undefined : result;
   }
 

@@ -1,24 +1,29 @@
 /**
- * The form that a cell's registration is to have (design 7): what a file says, or what its operator declared last. Pure. `caBundle` is no
- * part of it: whoever keeps the certificates changes that.
+ * The pure part of this folder: the form that the webhook configuration of a cell is to have, and how a live object differs from it
+ * (docs/design.md#webhook-configuration). `caBundle` is no part of that form: the CA injector changes it.
  */
+import { isDeepStrictEqual } from "node:util";
 import * as v from "valibot";
 import { checker } from "../../../shared/schema/check.ts";
+
+/** The kinds of webhook configurations by their resource. */
+export const KINDS = {
+  validatingwebhookconfigurations: "ValidatingWebhookConfiguration",
+  mutatingwebhookconfigurations: "MutatingWebhookConfiguration",
+} as const;
+export type ConfigurationResource = keyof typeof KINDS;
+export const RESOURCES = ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"] as const;
 
 const Texts = v.optional(v.nullable(v.record(v.string(), v.string())));
 const Webhook = v.looseObject({
   name: v.string(),
   clientConfig: v.looseObject({ caBundle: v.optional(v.nullable(v.string())) }),
 });
-export type ConfiguredWebhook = v.InferOutput<typeof Webhook>;
+type ConfiguredWebhook = v.InferOutput<typeof Webhook>;
 
-const Metadata = {
-  name: v.string(),
-  labels: Texts,
-  annotations: Texts,
-};
+const Metadata = { name: v.string(), labels: Texts, annotations: Texts };
 
-/** A ValidatingWebhookConfiguration or MutatingWebhookConfiguration as it is served. */
+/** A webhook configuration as the apiserver serves it. */
 const Live = v.looseObject({
   metadata: v.looseObject({ ...Metadata, uid: v.string(), resourceVersion: v.string() }),
   webhooks: v.optional(v.nullable(v.array(Webhook))),
@@ -26,7 +31,7 @@ const Live = v.looseObject({
 export type LiveConfiguration = v.InferOutput<typeof Live>;
 export const parseLiveConfiguration: (raw: unknown) => LiveConfiguration = checker(Live);
 
-/** The same as somebody declares it. */
+/** A webhook configuration as an operator declares it. */
 const Declared = v.looseObject({
   kind: v.string(),
   metadata: v.looseObject(Metadata),
@@ -38,7 +43,7 @@ export const parseDeclaredConfiguration: (raw: unknown) => DeclaredConfiguration
 
 const LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration";
 
-/** What `kubectl apply` was given last; undefined where the object was made in another way, or says something that can't be read. */
+/** What `kubectl apply` was given last; undefined where another client made the object, or where the annotation can't be read. */
 export function lastApplied({ metadata }: LiveConfiguration): DeclaredConfiguration | undefined {
   const text = metadata.annotations?.[LAST_APPLIED];
   if (text === undefined) return undefined;
@@ -49,7 +54,7 @@ export function lastApplied({ metadata }: LiveConfiguration): DeclaredConfigurat
   }
 }
 
-/** The declaration without what changes by itself; two are the same when their texts are. */
+/** The declaration without what others change; two declarations are the same when their texts are. */
 export function declarationText({ kind, metadata, webhooks }: DeclaredConfiguration): string {
   const { name, labels, annotations } = metadata;
   const { [LAST_APPLIED]: _, ...kept } = annotations ?? {};
@@ -57,22 +62,20 @@ export function declarationText({ kind, metadata, webhooks }: DeclaredConfigurat
     apiVersion: "admissionregistration.k8s.io/v1",
     kind,
     metadata: { name, labels: labels ?? {}, annotations: kept },
-    webhooks: (webhooks ?? []).map(withoutBundle),
+    webhooks: (webhooks ?? []).map((webhook) => {
+      const { caBundle: __, ...clientConfig } = webhook.clientConfig;
+      return { ...webhook, clientConfig };
+    }),
   });
 }
 
-/** A live object as a declaration: for the first sight of one that nobody declared by `kubectl apply`. */
+/** A live object as a declaration, for an object that nobody has declared by `kubectl apply`. */
 export function declarationOf(kind: string, { metadata, webhooks }: LiveConfiguration): DeclaredConfiguration {
   const { name, labels, annotations } = metadata;
   return { kind, metadata: { name, labels, annotations }, webhooks };
 }
 
-function withoutBundle(webhook: ConfiguredWebhook): ConfiguredWebhook {
-  const { caBundle: _, ...clientConfig } = webhook.clientConfig;
-  return { ...webhook, clientConfig };
-}
-
-/** `caBundle` by webhook; those without are left out. */
+/** `caBundle` by webhook name, of the webhooks that have one. */
 export function bundlesOf({ webhooks }: Pick<LiveConfiguration, "webhooks">): Record<string, string> {
   return Object.fromEntries(
     (webhooks ?? []).flatMap(({ name, clientConfig: { caBundle } }) =>
@@ -81,7 +84,7 @@ export function bundlesOf({ webhooks }: Pick<LiveConfiguration, "webhooks">): Re
   );
 }
 
-/** The declared webhooks with the authorities that are known; one that is new gets those of any other. */
+/** The declared webhooks with the `caBundle` that is known for each; a new webhook gets that of any other. */
 export function withBundles(
   webhooks: DeclaredConfiguration["webhooks"],
   bundles: Readonly<Record<string, string>>,
@@ -108,4 +111,83 @@ export function forCell(declared: DeclaredConfiguration, cellID: string): Declar
     return { ...webhook, clientConfig };
   });
   return { ...declared, webhooks };
+}
+
+/** What a webhook configuration is to be: its declared form, and `caBundle` by webhook name as it was last seen. */
+export interface DesiredConfiguration {
+  readonly declared: DeclaredConfiguration;
+  readonly bundles: Readonly<Record<string, string>>;
+}
+
+export interface DesiredConfigurationInput {
+  readonly kind: string;
+  readonly live: LiveConfiguration | undefined;
+  /** From a file. */
+  readonly declared: DeclaredConfiguration | undefined;
+  /** From the record in the cell. */
+  readonly recorded: DesiredConfiguration | undefined;
+  /** As they were seen since the start of this process. */
+  readonly bundles: Readonly<Record<string, string>>;
+}
+
+/** The first of: the file, what an operator has applied, the record, the live object as it is. Undefined without any. */
+export function desiredConfiguration(input: DesiredConfigurationInput): DesiredConfiguration | undefined {
+  const { kind, live, recorded } = input;
+  const applied = live === undefined ? undefined : lastApplied(live);
+  const firstSeen = live === undefined ? undefined : declarationOf(kind, live);
+  const declared = input.declared ?? applied ?? recorded?.declared ?? firstSeen;
+  return declared === undefined ? undefined : { declared, bundles: { ...recorded?.bundles, ...input.bundles } };
+}
+
+/** What the record lacks: another form, only other authorities, or nothing. */
+export function recordChange(
+  recorded: DesiredConfiguration | undefined,
+  desired: DesiredConfiguration,
+): "form" | "bundles" | undefined {
+  if (recorded === undefined || declarationText(recorded.declared) !== declarationText(desired.declared)) return "form";
+  return isDeepStrictEqual(recorded.bundles, desired.bundles) ? undefined : "bundles";
+}
+
+/** The object to create: with the annotation that tells the next `kubectl apply` what it has to compare with. */
+export function restoredConfiguration({ declared, bundles }: DesiredConfiguration): DeclaredConfiguration {
+  const text = declarationText(declared);
+  const { metadata, webhooks, ...rest } = parseDeclaredConfiguration(JSON.parse(text));
+  const annotations = { ...metadata.annotations, [LAST_APPLIED]: `${text}\n` };
+  return { ...rest, metadata: { ...metadata, annotations }, webhooks: withBundles(webhooks, bundles) };
+}
+
+/** The object to update. The CA injector keeps `caBundle`, so that of the live object stays. */
+export function updatedConfiguration(
+  { declared, bundles }: DesiredConfiguration,
+  live: LiveConfiguration,
+): LiveConfiguration {
+  return { ...live, webhooks: withBundles(declared.webhooks, { ...bundles, ...bundlesOf(live) }) };
+}
+
+/** Whether two objects have the same webhooks, in whatever order. */
+export function hasSameWebhooks(one: LiveConfiguration, other: LiveConfiguration): boolean {
+  const byName = ({ webhooks }: LiveConfiguration): unknown =>
+    [...(webhooks ?? [])].sort((a, b) => (a.name < b.name ? -1 : 1));
+  return isDeepStrictEqual(byName(one), byName(other));
+}
+
+/** `pem` as `caBundle` has it. */
+export function encodeCaBundle(pem: string): string {
+  return Buffer.from(pem, "utf8").toString("base64");
+}
+
+/** Every webhook of the configuration has this `caBundle`. */
+export function trusts({ webhooks }: LiveConfiguration, caBundle: string): boolean {
+  return (webhooks ?? []).every(({ clientConfig }) => clientConfig.caBundle === caBundle);
+}
+
+/** A JSON patch that sets `caBundle`; the apiserver refuses it as a conflict when the object has changed meanwhile. */
+export function caBundlePatch({ metadata, webhooks }: LiveConfiguration, caBundle: string): readonly object[] {
+  const lacking = (webhooks ?? []).flatMap(({ clientConfig }, index) =>
+    clientConfig.caBundle === caBundle ? [] : [index],
+  );
+  return [
+    { op: "replace", path: "/metadata/resourceVersion", value: metadata.resourceVersion },
+    ...lacking.map((index) => ({ op: "add", path: `/webhooks/${index}/clientConfig/caBundle`, value: caBundle })),
+  ];
 }

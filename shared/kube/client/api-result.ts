@@ -31,6 +31,9 @@ export interface Unavailable {
 /** Every result but `ok`. */
 export type ApiFailure = Exclude<ApiResult<never>, { readonly kind: "ok" }>;
 
+/** Every kind of failure, as a metric's label has it. */
+export const API_FAILURES = ["conflict", "gone", "rejected", "unavailable"] as const satisfies ApiFailure["kind"][];
+
 /** A 2xx answer that could not be read, or a call without a complete answer. */
 export function unavailable(error: unknown, sent: boolean, status?: number): Unavailable {
   const cause = error instanceof Error ? error : new Error(String(error));

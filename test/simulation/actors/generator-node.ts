@@ -20,25 +20,27 @@ const ignore = (): void => undefined;
 
 export class GeneratorNode {
   readonly #options: GeneratorNodeOptions;
-  readonly #generator: Generator;
+  readonly #stopping = new AbortController();
+  readonly #work: Promise<void>;
 
   constructor(options: GeneratorNodeOptions) {
     this.#options = options;
     const { ports, transport, onEvent } = options;
-    this.#generator = new Generator({
-      ...{ ports, transport, election: undefined, concurrency: WORKERS, registerNamespace: OWN_NAMESPACE },
+    const generator = new Generator({
+      ...{ ports, transport, concurrency: WORKERS, registerNamespace: OWN_NAMESPACE, mayWrite: () => true },
       plugins: [
         deploymentPlugin({ select: selection({ protectSelector: `${PROTECT_LABEL}=true` }), protectNonZero: true }),
       ],
-      observer: { generator: onEvent, watch: ignore, queue: ignore, leader: ignore },
+      observer: { generator: onEvent, watch: ignore, queue: ignore },
     });
-    this.#generator.start();
+    this.#work = generator.lead(this.#stopping.signal);
   }
 
   /** As `kill -9`; what it has sent may still arrive. */
   kill(): void {
     this.#options.ports.kill();
     this.#options.transport.close();
-    void this.#generator.stop().catch(ignore);
+    this.#stopping.abort();
+    void this.#work.catch(ignore);
   }
 }

@@ -3,8 +3,8 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { Generator } from "../../../controllers/generator/generator.ts";
 import type { GeneratorEvent } from "../../../controllers/generator/protectors/events.ts";
-import type { ElectionSettings } from "../../../controllers/generator/setup.ts";
 import { type PluginOptions, plugins } from "../../../controllers/generator/sources/plugins/all.ts";
+import { type Election, LeaderRunner } from "../../../controllers/run-controller.ts";
 import { ApiError, field } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { root } from "../../../scripts/root.ts";
@@ -54,27 +54,27 @@ export async function generatorTransport(cluster: Cluster): Promise<Transport> {
 export interface RunningGenerator {
   readonly generator: Generator;
   readonly events: GeneratorEvent[];
+  /** Ends its work and releases the Lease. */
+  stop(): Promise<void>;
 }
 
 export interface GeneratorRigOptions {
   readonly plugins?: Partial<PluginOptions>;
-  readonly election?: ElectionSettings;
+  /** Without one it leads from the start. */
+  readonly election?: Election;
   readonly concurrency?: number;
 }
 
 export function startGenerator(transport: Transport, options: GeneratorRigOptions = {}): RunningGenerator {
   const events: GeneratorEvent[] = [];
-  const observer = {
-    generator: (event: GeneratorEvent) => events.push(event),
-    watch: () => {},
-    queue: () => {},
-    leader: () => {},
-  };
+  const observer = { generator: (event: GeneratorEvent) => events.push(event), watch: () => {}, queue: () => {} };
   const all = plugins({ protectSelector: `${GROUP}/protect=true`, protectNonZero: true, ...options.plugins });
   const { election, concurrency = 16 } = options;
-  const generator = new Generator({ transport, ports, plugins: all, election, concurrency, observer });
-  generator.start();
-  return { generator, events };
+  const mayWrite = (): boolean => leader.isLeader;
+  const generator = new Generator({ transport, ports, plugins: all, concurrency, mayWrite, observer });
+  const leader = new LeaderRunner(election, (signal) => generator.lead(signal));
+  leader.start();
+  return { generator, events, stop: () => leader.stop() };
 }
 
 /** Applies a CRD of `test/support/generator/crds` and waits until it is served. */

@@ -1,0 +1,103 @@
+/** Gauges of the aggregator, read at each scrape. */
+import { gaugeOf } from "../../shared/observe/gauge.ts";
+import type { Metrics } from "../../shared/observe/metrics.ts";
+import type { Clock } from "../../shared/runtime/clock.ts";
+import type { Aggregator } from "./aggregator.ts";
+import { MAX_CORES } from "./observer.ts";
+import type { CoreReconciler } from "./settling/core-reconciler.ts";
+
+const CORE = { max: MAX_CORES };
+/** One scrape asks for several numbers of the same thousands of protectors. */
+const SUMMARY_AGE_MS = 100;
+
+/** Declares the gauges that show what the aggregator follows and remembers. */
+export function stateMetrics(metrics: Metrics, aggregator: Aggregator, clock: Clock): void {
+  metrics.gaugeFrom(
+    { name: "aggregator_protectors", help: "Protectors followed, by core.", labels: { core: CORE } },
+    (set) => {
+      for (const { name } of aggregator.cores) set({ core: name }, aggregator.membership.count(name));
+    },
+  );
+  gaugeOf(
+    metrics,
+    "aggregator_update_trigger_age_seconds",
+    "Time since the update trigger's pod last changed; absent where none was seen: then a restore of the cell shows only in versions and lists.",
+    () => {
+      const { triggerSeenMs } = aggregator.cell;
+      return triggerSeenMs === undefined ? undefined : (clock.monotonicMs() - triggerSeenMs) / 1000;
+    },
+  );
+  gaugeOf(
+    metrics,
+    "aggregator_gates_waiting",
+    "Pods that are ready but for the counted gate.",
+    () => aggregator.gate?.waiting,
+  );
+  gaugeOf(
+    metrics,
+    "aggregator_oldest_gate_seconds",
+    "Time that the oldest of these pods has waited; beyond --counted-gate-bound is a fault.",
+    () => (aggregator.gate === undefined ? undefined : aggregator.gate.oldestMs() / 1000),
+  );
+  leaderMetrics(metrics, aggregator, clock);
+}
+
+/** What only a leader knows; absent on a standby. */
+function leaderMetrics(metrics: Metrics, aggregator: Aggregator, clock: Clock): void {
+  const each = (name: string, help: string, value: (reconciler: CoreReconciler) => number): void =>
+    metrics.gaugeFrom({ name, help, labels: { core: CORE } }, (set) => {
+      for (const [core, reconciler] of aggregator.coreReconcilers) set({ core }, value(reconciler));
+    });
+  const summary = summaries(clock);
+  each("aggregator_held_protectors", "Protectors whose entry for this cell is on hold.", (one) => summary(one).held);
+  each("aggregator_reservations", "Reservations that are not settled.", (one) => summary(one).reservations);
+  each(
+    "aggregator_deferred_resizes",
+    "Pods whose resize the kubelet has deferred; each keeps its quota reserved until it is done.",
+    (one) => summary(one).deferred,
+  );
+  each(
+    "aggregator_oldest_reservation_seconds",
+    "Time since this leader first saw the oldest reservation that is not settled; well above the settle period is a fault.",
+    (one) => summary(one).oldestMs / 1000,
+  );
+  each(
+    "aggregator_stale_cells",
+    "Cells of the core that have missed their heartbeats.",
+    (one) => one.staleCells().size,
+  );
+}
+
+interface ReconcilerSummary {
+  readonly atMs: number;
+  readonly held: number;
+  readonly reservations: number;
+  readonly deferred: number;
+  readonly oldestMs: number;
+}
+
+function summaries(clock: Clock): (reconciler: CoreReconciler) => ReconcilerSummary {
+  const newest = new WeakMap<CoreReconciler, ReconcilerSummary>();
+  return (reconciler) => {
+    const nowMs = clock.monotonicMs();
+    const last = newest.get(reconciler);
+    if (last !== undefined && nowMs - last.atMs < SUMMARY_AGE_MS) return last;
+    const summary = summarize(reconciler, nowMs);
+    newest.set(reconciler, summary);
+    return summary;
+  };
+}
+
+function summarize(reconciler: CoreReconciler, nowMs: number): ReconcilerSummary {
+  let held = 0;
+  let reservations = 0;
+  let deferred = 0;
+  let oldestMs = 0;
+  for (const [, progress] of reconciler.states()) {
+    if (progress.hold !== undefined) held++;
+    reservations += progress.pending.length;
+    deferred += progress.deferred.size;
+    for (const { firstSeenMs } of progress.pending) oldestMs = Math.max(oldestMs, nowMs - firstSeenMs);
+  }
+  return { atMs: nowMs, held, reservations, deferred, oldestMs };
+}

@@ -1,0 +1,90 @@
+/** Metrics, log lines and Kubernetes Events of the CA injector and of the webhook configuration keeper. */
+import { API_FAILURES } from "../../../shared/kube/client/api-result.ts";
+import type { EventRecorder } from "../../../shared/observe/event-recorder.ts";
+import { counted, observeEvents, unlessRepeated } from "../../../shared/observe/event-table.ts";
+import type { Log } from "../../../shared/observe/log.ts";
+import type { Metrics } from "../../../shared/observe/metrics.ts";
+import type { CaInjectorEvent } from "./ca-injector.ts";
+import type { ConfigurationEvent } from "./configuration-keeper.ts";
+import { KINDS, RESOURCES } from "./desired-configuration.ts";
+
+export function observeCaInjector(metrics: Metrics, log: Log): (event: CaInjectorEvent) => void {
+  const writes = metrics.counter({
+    name: "registration_ca_writes_total",
+    help: "Times that authorities were put into a webhook registration of the cell.",
+  });
+  // An outage is one line.
+  const unlessSaid = unlessRepeated();
+  return observeEvents<CaInjectorEvent>(
+    { log },
+    {
+      trusted: {
+        level: "info",
+        message: "The registration trusts what is published",
+        count() {
+          writes.inc({});
+          unlessSaid("", {});
+        },
+      },
+      told: { level: "info", message: "The cell's trust was made known", count: () => void unlessSaid("", {}) },
+      failed: {
+        level: "warn",
+        message: "The authorities of the registration could not be kept; what is there stays",
+        fields: ({ what, tag, message }) => unlessSaid(`${what} ${tag}`, { object: what, tag, error: message }),
+        count: counted(metrics, {
+          name: "registration_ca_failures_total",
+          help: "Reads and writes about the authorities of the cell's registration that failed and are repeated, by why.",
+          labels: { reason: API_FAILURES },
+          of: ({ tag }) => ({ reason: tag }),
+        }),
+      },
+    },
+  );
+}
+
+export interface KeeperSinks {
+  readonly metrics: Metrics;
+  readonly log: Log;
+  readonly events: Pick<EventRecorder, "record">;
+  /** `metadata.name` of both webhook configurations. */
+  readonly name: string;
+}
+
+export function observeKeeper({ metrics, log, events, name }: KeeperSinks): (event: ConfigurationEvent) => void {
+  return observeEvents<ConfigurationEvent>(
+    { log, events },
+    {
+      restored: {
+        level: "error",
+        message: "A webhook registration was missing or altered and was put back",
+        count: counted(metrics, {
+          name: "registration_restores_total",
+          help: "Times that a webhook registration of the cell was missing or altered and was put back.",
+          labels: { resource: RESOURCES, why: ["missing", "altered"] },
+          of: ({ resource, why }) => ({ resource, why }),
+        }),
+        note: ({ resource, why, uid }) => ({
+          regarding: { apiVersion: "admissionregistration.k8s.io/v1", kind: KINDS[resource], name, uid },
+          type: "Warning",
+          reason: why === "missing" ? "RegistrationMissing" : "RegistrationAltered",
+          message: `the ${KINDS[resource]} ${name} was ${why} and was put back: without it pods are deleted without being asked for`,
+        }),
+      },
+      adopted: { level: "info", message: "The declared form of a webhook registration is on record" },
+      unknown: {
+        level: "error",
+        message: "There is no webhook registration, and it is not known what it should be: apply the manifests",
+      },
+      failed: {
+        level: "warn",
+        message: "A webhook registration could not be looked after; this is tried again",
+        count: counted(metrics, {
+          name: "registration_failures_total",
+          help: "Calls that keep the registrations of the cell and failed; they are repeated.",
+          labels: { resource: RESOURCES },
+          of: ({ resource }) => ({ resource }),
+        }),
+      },
+    },
+  );
+}

@@ -1,0 +1,184 @@
+/**
+ * The process of a controller. `runController` does what all controllers share: flags, log, metrics, health, access to clusters, leader
+ * election and SIGTERM. What differs is declared in each controller's `controller.ts`; read one of those next.
+ */
+import { hostname } from "node:os";
+import { createHttpsTransport } from "../shared/kube/client/https-transport.ts";
+import type { Transport } from "../shared/kube/client/transport.ts";
+import { accessOrExit } from "../shared/kube/credentials/access-or-exit.ts";
+import type { ClusterAccess } from "../shared/kube/credentials/cluster-access.ts";
+import { LeaderElector, type LeaderElectorOptions } from "../shared/kube/election/leader-election.ts";
+import { observeClocks } from "../shared/observe/clock-observer.ts";
+import { createLog, type Log } from "../shared/observe/log.ts";
+import { Metrics } from "../shared/observe/metrics.ts";
+import { processHealth } from "../shared/observe/process-health.ts";
+import {
+  type LeaderObserver,
+  observeDroppedLines,
+  observeLeaderElection,
+  observeLifecycle,
+} from "../shared/observe/process-observer.ts";
+import type { Ports } from "../shared/runtime/clock.ts";
+import { Lifecycle, type Part } from "../shared/runtime/lifecycle.ts";
+import type * as common from "../shared/runtime/options/common-options.ts";
+import type { OptionValues } from "../shared/runtime/options/options.ts";
+import { systemPorts as ports } from "../shared/runtime/system-ports.ts";
+import { systemProcess } from "../shared/runtime/system-process.ts";
+import { version } from "../shared/runtime/version.ts";
+
+/** Namespace of the Lease, and of the project's other objects, where the process does not know its own. */
+export const DEFAULT_NAMESPACE = "podseidon-system";
+
+type ControllerFlags = OptionValues<typeof common.kubeconfigOptions & typeof common.observeOptions>;
+
+/** The flags of leader election, and the name of the Lease. */
+export interface LeaseFlags extends OptionValues<typeof common.leaderElectionOptions> {
+  readonly lease: string;
+}
+
+/** What a controller declares. */
+export interface Controller<F extends ControllerFlags> {
+  /** The program and the user agent, as `podseidon-aggregator`. */
+  readonly name: string;
+  /** Reads the command line, or prints what is wrong with it and exits. */
+  readonly flags: () => Promise<F>;
+  /** From SIGTERM to the exit; below the 30 s of the pod's terminationGracePeriodSeconds. */
+  readonly graceMs: number;
+  /** Without it the controller works all the time. */
+  readonly election?: (flags: F) => LeaseFlags;
+  /** What `clock_skew_seconds` calls the cluster of --kubeconfig; without it no clocks are compared. */
+  readonly server?: string;
+  /** Connections for requests to that cluster, where the default is too few. */
+  readonly requestSockets?: (flags: F) => number;
+  readonly build: (context: ControllerContext<F>) => ControllerParts | Promise<ControllerParts>;
+}
+
+/** What a controller is built from. */
+export interface ControllerContext<F> {
+  readonly flags: F;
+  readonly ports: Ports;
+  readonly log: Log;
+  readonly metrics: Metrics;
+  /** The cluster of --kubeconfig. */
+  readonly cluster: ClusterAccess;
+  readonly transport: Transport;
+  /** The namespace that holds the Lease. */
+  readonly namespace: string;
+  /** True while no other process can hold the Lease. To be asked before each write. */
+  readonly mayWrite: () => boolean;
+  /** A transport to another cluster, for `clock_skew_seconds` called `server`. A kubeconfig that can't be used ends the process. */
+  readonly connect: (server: string, flag: string, kubeconfig: string) => Promise<Transport>;
+}
+
+/** What a controller is made of. */
+export interface ControllerParts {
+  /** Begins with each leadership and ends soon after its signal aborts. */
+  readonly lead: (signal: AbortSignal) => Promise<void>;
+  /** Shows the election in place of `observeLeaderElection`. */
+  readonly leaderObserver?: LeaderObserver;
+  /** Readiness checks, and what runs on a standby, too. Starts in order before the election, stops in reverse after it. */
+  readonly parts?: readonly Part[];
+}
+
+/** Runs a controller until SIGTERM; resolves with the exit code. */
+export async function runController<F extends ControllerFlags>(controller: Controller<F>): Promise<number> {
+  const { name, graceMs, server } = controller;
+  const flags = await controller.flags();
+  const metrics = new Metrics({ processMetrics: true });
+  const onDropped = observeDroppedLines(metrics);
+  const log = createLog({ component: name.replace("podseidon-", ""), level: flags.logLevel, onDropped });
+  const cluster = await accessOrExit(name, "--kubeconfig", flags.kubeconfig);
+  const clocks = server === undefined ? undefined : observeClocks(metrics, ports.clock);
+  const transports: Transport[] = [];
+  const open = (access: ClusterAccess, at = "", sockets: { readonly maxRequestSockets?: number } = {}): Transport => {
+    const transport = createHttpsTransport(access, { ports, userAgent: `${name}/${version}`, ...sockets });
+    transports.push(transport);
+    return clocks?.watch(at, transport) ?? transport;
+  };
+  const sockets = controller.requestSockets?.(flags);
+  const lease = controller.election?.(flags);
+  const context: ControllerContext<F> = {
+    ...{ flags, ports, log, metrics, cluster },
+    transport: open(cluster, server, sockets === undefined ? {} : { maxRequestSockets: sockets }),
+    namespace: lease?.leaderElectNamespace ?? cluster.namespace ?? DEFAULT_NAMESPACE,
+    mayWrite: () => leader.isLeader,
+    connect: async (at, flag, kubeconfig) => open(await accessOrExit(name, flag, kubeconfig), at),
+  };
+  const parts = await controller.build(context);
+  const leader: LeaderRunner = leaderRunner(lease, context, parts);
+  const onEvent = observeLifecycle(log);
+  const lifecycle = new Lifecycle({ ports, process: systemProcess, unreadyMs: 0, graceMs, onEvent });
+  const health = processHealth(flags, lifecycle, metrics);
+  lifecycle
+    .add({ name: "health", start: () => health.start(), stop: () => health.stop() })
+    .add({ name: "transports", stop: () => transports.forEach((one) => void one.close()) });
+  for (const part of parts.parts ?? []) lifecycle.add(part);
+  lifecycle.add({ name: "leadership", start: () => leader.start(), stop: () => leader.stop() });
+  const code = await lifecycle.run();
+  log.flush();
+  return code;
+}
+
+function leaderRunner<F>(
+  flags: LeaseFlags | undefined,
+  { transport, namespace, metrics, log }: ControllerContext<F>,
+  { lead, leaderObserver }: ControllerParts,
+): LeaderRunner {
+  if (flags?.leaderElect !== true) return new LeaderRunner(undefined, lead);
+  const observer = leaderObserver ?? observeLeaderElection(metrics, log);
+  const election: Election = {
+    ...{ transport, ports, namespace },
+    name: flags.lease,
+    identity: `${hostname()}_${ports.random.token()}`,
+    leaseDurationMs: flags.leaseDuration,
+    renewDeadlineMs: flags.renewDeadline,
+    retryPeriodMs: flags.retryPeriod,
+    onEvent: observer.observe(flags.lease),
+  };
+  const runner = new LeaderRunner(election, lead);
+  observer.track(flags.lease, { isLeader: () => runner.isLeader });
+  return runner;
+}
+
+/** How a candidate takes part in the election for a Lease. */
+export type Election = Omit<LeaderElectorOptions, "onStartedLeading" | "onStoppedLeading">;
+
+/** Runs a controller's work while its Lease is held, or all the time without an election. */
+export class LeaderRunner {
+  readonly #lead: (signal: AbortSignal) => Promise<void>;
+  readonly #alone = new AbortController();
+  readonly #elector: LeaderElector | undefined;
+  #work: Promise<void> = Promise.resolve();
+
+  /** `lead` begins with each leadership and ends soon after its signal aborts. */
+  constructor(election: Election | undefined, lead: (signal: AbortSignal) => Promise<void>) {
+    this.#lead = lead;
+    if (election === undefined) return;
+    this.#elector = new LeaderElector({
+      ...election,
+      onStartedLeading: (signal) => this.#begin(signal),
+      onStoppedLeading: () => this.#work,
+    });
+  }
+
+  get isLeader(): boolean {
+    return this.#elector === undefined ? !this.#alone.signal.aborted : this.#elector.isLeader();
+  }
+
+  start(): void {
+    if (this.#elector === undefined) this.#begin(this.#alone.signal);
+    else this.#elector.start();
+  }
+
+  /** Ends the work, then releases the Lease. */
+  async stop(): Promise<void> {
+    this.#alone.abort();
+    await this.#elector?.stop();
+    await this.#work;
+  }
+
+  #begin(signal: AbortSignal): void {
+    // Two terms of one process must not overlap.
+    this.#work = this.#work.then(() => this.#lead(signal));
+  }
+}
