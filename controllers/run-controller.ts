@@ -1,6 +1,7 @@
 /**
- * The process of a controller. `runController` does what all controllers share: flags, log, metrics, health, access to clusters, leader
- * election and SIGTERM. What differs is declared in each controller's `controller.ts`; read one of those next.
+ * The process of a controller. `runController` does what all controllers share: flags, log, metrics, health, access to
+ * clusters, leader election and SIGTERM. What differs is declared in each controller's `controller.ts`; read one of
+ * those next.
  */
 import { hostname } from "node:os";
 import { createHttpsTransport } from "../shared/kube/client/https-transport.ts";
@@ -66,7 +67,10 @@ export interface ControllerContext<F> {
   readonly namespace: string;
   /** True while no other process can hold the Lease. To be asked before each write. */
   readonly mayWrite: () => boolean;
-  /** A transport to another cluster, for `clock_skew_seconds` called `server`. A kubeconfig that can't be used ends the process. */
+  /**
+   * A transport to another cluster, for `clock_skew_seconds` called `server`. A kubeconfig that can't be used ends the
+   * process.
+   */
   readonly connect: (server: string, flag: string, kubeconfig: string) => Promise<Transport>;
 }
 
@@ -76,7 +80,9 @@ export interface ControllerParts {
   readonly lead: (signal: AbortSignal) => Promise<void>;
   /** Shows the election in place of `observeLeaderElection`. */
   readonly leaderObserver?: LeaderObserver;
-  /** Readiness checks, and what runs on a standby, too. Starts in order before the election, stops in reverse after it. */
+  /**
+   * Readiness checks, and what runs on a standby, too. Starts in order before the election, stops in reverse after it.
+   */
   readonly parts?: readonly Part[];
 }
 

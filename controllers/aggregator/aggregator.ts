@@ -1,7 +1,8 @@
 /**
- * The aggregator of one cell: counts the pods of each protector and settles reservations. Informers run for the life of the process, so that
- * a standby takes over warm; everything else lives while this process leads. Read counting/ first (cell-pods.ts, membership.ts), then
- * settling/ (core-reconciler.ts). options.ts, run.ts and main.ts make a process of it; events.ts, metrics.ts and log-events.ts observe it.
+ * The aggregator of one cell: counts the pods of each protector and settles reservations. Informers run for the life of
+ * the process, so that a standby takes over warm; everything else lives while this process leads. Read counting/ first
+ * (cell-pods.ts, membership.ts), then settling/ (core-reconciler.ts). options.ts and controller.ts make a process of
+ * it; events.ts says what happens, observer.ts and state-metrics.ts show it.
  */
 
 import type { SyncTimeAlgorithm } from "../../shared/decide/settling/account.ts";

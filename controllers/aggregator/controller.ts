@@ -1,6 +1,6 @@
 /**
- * The aggregator of one cell, wired: it follows the cell's pods and the protectors of every core for as long as the process lives, and
- * accounts, keeps backups and looks after the webhook configuration while it leads.
+ * The aggregator of one cell, wired: it follows the cell's pods and the protectors of every core for as long as the
+ * process lives, and accounts, keeps backups and looks after the webhook configuration while it leads.
  *
  * Read `aggregator.ts` next, then `counting/` (which pods count) and `settling/` (what is written to a protector).
  */
@@ -171,7 +171,9 @@ async function connectCore(
   return { name, client, api: client, protectors, releases };
 }
 
-/** As many shards as flags ask for where the server offers them: without its support each stream would carry every pod. */
+/**
+ * As many shards as flags ask for where the server offers them: without its support each stream would carry every pod.
+ */
 async function shardsOf({ podShards, coreTimeout }: AggregatorFlags, transport: Transport, log: Log): Promise<number> {
   if (podShards === 1) return 1;
   const offers = await offersShards(new ApiClient(transport), "/api/v1/pods", { timeoutMs: coreTimeout });

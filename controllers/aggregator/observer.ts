@@ -1,4 +1,6 @@
-/** How the aggregator's events show: what an operator has to know is a warning or an error, what only explains is debug. */
+/**
+ * How the aggregator's events show: what an operator has to know is a warning or an error, what only explains is debug.
+ */
 import { counted, type EventTable, limitLines, observeEvents } from "../../shared/observe/event-table.ts";
 import type { Log, LogFields } from "../../shared/observe/log.ts";
 import type { Metrics } from "../../shared/observe/metrics.ts";

@@ -1,6 +1,6 @@
 /**
- * Keeps the certificates as `plan.ts` says: reads the four objects, takes one step, and looks again. It needs no leader: each write is
- * bound to the version that was read.
+ * Keeps the certificates as `plan.ts` says: reads the four objects, takes one step, and looks again. It needs no
+ * leader: each write is bound to the version that was read.
  */
 import { isIP } from "node:net";
 import {
@@ -82,8 +82,8 @@ export class CertificateKeeper {
   readonly #options: CertificateKeeperOptions;
   #state: CertificateState | undefined;
   /**
-   * Since when, by monotonic time, every cell is known to trust what is published. Of that very publication: one that another keeper
-   * made, or whose answer was lost, may be trusted everywhere by the time it is seen.
+   * Since when, by monotonic time, every cell is known to trust what is published. Of that very publication: one that
+   * another keeper made, or whose answer was lost, may be trusted everywhere by the time it is seen.
    */
   #trusted: { readonly fingerprint: string; readonly sinceMs: number } | undefined;
   #problem: string | undefined = "the certificates were not looked at yet";

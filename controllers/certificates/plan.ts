@@ -1,9 +1,11 @@
 /**
- * What is to be done next about the authority and the serving certificate (docs/decisions/0004): gathered state in, one step out.
+ * What is to be done next about the authority and the serving certificate (docs/decisions/0004): gathered state in, one
+ * step out.
  *
- * An authority is made, published beside the one before it, and signs a serving certificate only when every cell has said that it
- * trusts it; so no apiserver is ever shown a certificate that it cannot verify. Each step is one compare-and-swap on one object, and
- * each can be repeated: nothing is lost when the process ends between two of them, or when two processes do the same.
+ * An authority is made, published beside the one before it, and signs a serving certificate only when every cell has
+ * said that it trusts it; so no apiserver is ever shown a certificate that it cannot verify. Each step is one
+ * compare-and-swap on one object, and each can be repeated: nothing is lost when the process ends between two of them,
+ * or when two processes do the same.
  */
 import { X509Certificate } from "node:crypto";
 import { isIP } from "node:net";
@@ -60,7 +62,9 @@ export function untrusting({ published, trusted }: CertificateState): string[] {
   return [...trusted].flatMap(([cell, known]) => (known === fingerprint ? [] : [cell])).sort();
 }
 
-/** `trustedForMs`: for how long it has been known that every cell trusts what is published; undefined when one does not. */
+/**
+ * `trustedForMs`: for how long it has been known that every cell trusts what is published; undefined when one does not.
+ */
 export function nextStep(
   state: CertificateState,
   terms: CertificateTerms,

@@ -1,6 +1,7 @@
 /**
- * The generator of one core cluster: list-watches of protectors and of each plugin's kind, and the workers that keep the protectors as
- * the sources require. Read `sources/` next (what asks for a protector), then `budgets/` and `protectors/` (what a worker does).
+ * The generator of one core cluster: list-watches of protectors and of each plugin's kind, and the workers that keep
+ * the protectors as the sources require. Read `sources/` next (what asks for a protector), then `budgets/` and
+ * `protectors/` (what a worker does).
  */
 import { ApiClient, PODPROTECTORS_PATH } from "../../shared/kube/client/api-client.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
@@ -78,7 +79,9 @@ export class Generator {
   }
 }
 
-/** One term of leadership. It begins with complete lists by quorum reads, so it sees what the leader before it wrote. */
+/**
+ * One term of leadership. It begins with complete lists by quorum reads, so it sees what the leader before it wrote.
+ */
 class GeneratorTerm {
   readonly #options: GeneratorOptions;
   readonly #api: ApiClient;
@@ -91,7 +94,10 @@ class GeneratorTerm {
   readonly #register: RegisterWriter;
   readonly #lost: LastKnown;
   readonly #queue: WorkQueue;
-  /** Keys are queued only when all protectors and all objects of their kind are listed: a part of them could release a protector. */
+  /**
+   * Keys are queued only when all protectors and all objects of their kind are listed: a part of them could release a
+   * protector.
+   */
   #isWorking = false;
 
   constructor(options: GeneratorOptions) {
@@ -176,7 +182,10 @@ class GeneratorTerm {
     return kind?.ready === true && (kind.plugin.covers?.(namespace) ?? true);
   }
 
-  /** All sources of a kind that is listed now, those of which only a protector exists, and the budgets that wait for the kind. */
+  /**
+   * All sources of a kind that is listed now, those of which only a protector exists, and the budgets that wait for the
+   * kind.
+   */
   #addAll(kind: KindWatch): void {
     if (!this.#isWorking) return;
     const { name } = kind.plugin;

@@ -1,6 +1,6 @@
 /**
- * Whether a cell needs the trigger (docs/design.md#informers): an apiserver that sends bookmarks moves a quiet stream by itself. The
- * probe watches the dummy pod now and then for one stream, as an aggregator watches pods.
+ * Whether a cell needs the trigger (docs/design.md#informers): an apiserver that sends bookmarks moves a quiet stream
+ * by itself. The probe watches the dummy pod now and then for one stream, as an aggregator watches pods.
  */
 import type { Transport } from "../../shared/kube/client/transport.ts";
 import { Reflector } from "../../shared/kube/informer/reflector.ts";
@@ -45,7 +45,8 @@ async function probeOnce(options: BookmarkProbeOptions, signal: AbortSignal): Pr
     uidOf: (pod) => pod.uid,
     versionOf: (pod) => pod.resourceVersion,
     serverTimeoutSeconds: SERVER_TIMEOUT_SECONDS,
-    // A watch cache that serves no other request makes no progress and sends no bookmark (docs/decisions/0002-short-watches.md).
+    // A watch cache that serves no other request makes no progress and sends no bookmark
+    // (docs/decisions/0002-short-watches.md).
     confirmEveryMs: CONFIRM_EVERY_MS,
     onEvent: (event) => {
       if (event.kind !== "ended") return;

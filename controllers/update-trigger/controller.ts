@@ -1,6 +1,7 @@
 /**
- * The update trigger as a controller of one cell: its options, and how it is wired. It patches a dummy pod at an interval, so that a
- * watch stream without other changes moves (`trigger.ts`), and finds out whether the cell needs that (`bookmarks.ts`).
+ * The update trigger as a controller of one cell: its options, and how it is wired. It patches a dummy pod at an
+ * interval, so that a watch stream without other changes moves (`trigger.ts`), and finds out whether the cell needs
+ * that (`bookmarks.ts`).
  */
 import { ApiClient } from "../../shared/kube/client/api-client.ts";
 import { commandLine } from "../../shared/runtime/options/command-line.ts";

@@ -12,7 +12,10 @@ export type TriggerEvent =
   | { readonly kind: "done"; readonly action: TriggerAction; readonly counter: number }
   /** The next try follows after `retryMs`; until then a quiet stream does not move. */
   | { readonly kind: "failed"; readonly action: TriggerAction; readonly error: Error; readonly retryMs: number }
-  /** The stored mark does not follow from the last one of this process: the cell's etcd was restored (docs/design.md#lost-history). */
+  /**
+   * The stored mark does not follow from the last one of this process: the cell's etcd was restored
+   * (docs/design.md#lost-history).
+   */
   | { readonly kind: "wentBack"; readonly from: number; readonly to: number }
   /** A pod of that name exists which a scheduler may take or has taken. The trigger patches it all the same. */
   | { readonly kind: "schedulable" };
@@ -31,7 +34,9 @@ export interface TriggerOptions {
 const CALL_TIMEOUT_MS = 5_000;
 /** Spread of the interval, so that the triggers of many cells don't patch in step. */
 const JITTER = 0.1;
-/** A round reads and patches, and does so again when the pod changed in between. The rest waits for the next interval. */
+/**
+ * A round reads and patches, and does so again when the pod changed in between. The rest waits for the next interval.
+ */
 const MAX_STEPS = 4;
 const FIELD_MANAGER = "podseidon-update-trigger";
 
@@ -42,7 +47,10 @@ export class UpdateTrigger {
   #pod: TriggerPod | undefined;
   /** The newest mark that this process knows to have been stored. */
   #known: TriggerMark | undefined;
-  /** Names this process in the lineage of marks. A restore changes the token, so that later readers of the mark see the restore, too. */
+  /**
+   * Names this process in the lineage of marks. A restore changes the token, so that later readers of the mark see the
+   * restore, too.
+   */
   #token: string;
   #lastDoneMs: number | undefined;
 
@@ -110,7 +118,10 @@ export class UpdateTrigger {
     return result;
   }
 
-  /** Counts on from the stored mark, never from the remembered one: the aggregator must see the counter go back after a restore of etcd. */
+  /**
+   * Counts on from the stored mark, never from the remembered one: the aggregator must see the counter go back after a
+   * restore of etcd.
+   */
   #update(pod: TriggerPod, signal: AbortSignal): Promise<ApiResult<TriggerPod>> {
     const { client, namespace, name, labels, ports } = this.#options;
     const path = `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods/${encodeURIComponent(name)}`;
@@ -126,7 +137,8 @@ export class UpdateTrigger {
 
   #create(signal: AbortSignal): Promise<ApiResult<TriggerPod>> {
     const { client, namespace, name, labels, ports } = this.#options;
-    // After a deletion the counter goes on. A process without a mark starts at the time, which no earlier counter can have passed.
+    // After a deletion the counter goes on. A process without a mark starts at the time, which no earlier counter can
+    // have passed.
     const atMs = ports.clock.nowMs();
     const known = this.#known ?? { counter: Math.floor(atMs), lineage: [] };
     const touch = { mark: nextTriggerMark(known, this.#token), atMs, labels };

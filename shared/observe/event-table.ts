@@ -1,4 +1,7 @@
-/** One table shows what a component tells: each kind of its events has a row with the log line, the metric and the Kubernetes Event. */
+/**
+ * One table shows what a component tells: each kind of its events has a row with the log line, the metric and the
+ * Kubernetes Event.
+ */
 import type { Clock } from "../runtime/clock.ts";
 import type { EventNote, EventRecorder } from "./event-recorder.ts";
 import type { Log, LogFields, LogLevel } from "./log.ts";

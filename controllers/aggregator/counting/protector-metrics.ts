@@ -1,6 +1,6 @@
 /**
- * What the protectors of a core say of themselves, as metrics: read at each scrape from what is stored, by every replica, whoever
- * leads. All aggregators of a core show the same; take the maximum.
+ * What the protectors of a core say of themselves, as metrics: read at each scrape from what is stored, by every
+ * replica, whoever leads. All aggregators of a core show the same; take the maximum.
  */
 import type { Metrics } from "../../../shared/observe/metrics.ts";
 import type { Clock } from "../../../shared/runtime/clock.ts";

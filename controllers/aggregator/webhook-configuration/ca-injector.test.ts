@@ -1,4 +1,7 @@
-/** What is kept trusted: both registrations, and that of the counted gate where it is there. The cluster is a table of objects. */
+/**
+ * What is kept trusted: both registrations, and that of the counted gate where it is there. The cluster is a table of
+ * objects.
+ */
 import { expect, test } from "vitest";
 import {
   cellKey,

@@ -1,6 +1,7 @@
 /**
- * The CA injector keeps `caBundle` of a cell's webhook configuration as the webhook's cluster publishes it, and acknowledges it there
- * (docs/decisions/0004-certificates.md): a new authority signs a certificate only when every cell has acknowledged it.
+ * The CA injector keeps `caBundle` of a cell's webhook configuration as the webhook's cluster publishes it, and
+ * acknowledges it there (docs/decisions/0004-certificates.md): a new authority signs a certificate only when every cell
+ * has acknowledged it.
  */
 import {
   cellKey,

@@ -1,7 +1,8 @@
 /**
- * The webhook configuration keeper (docs/design.md#webhook-configuration): without its webhook configuration a cell deletes pods without
- * asking. The keeper creates one that is missing at once, and restores one that was altered otherwise than by its operator's
- * `kubectl apply`. It asks the apiserver how a declaration is completed (a dry run) and does not guess.
+ * The webhook configuration keeper (docs/design.md#webhook-configuration): without its webhook configuration a cell
+ * deletes pods without asking. The keeper creates one that is missing at once, and restores one that was altered
+ * otherwise than by its operator's `kubectl apply`. It asks the apiserver how a declaration is completed (a dry run)
+ * and does not guess.
  */
 import type { ApiClient, WriteOptions } from "../../../shared/kube/client/api-client.ts";
 import type { ApiFailure, ApiResult } from "../../../shared/kube/client/api-result.ts";

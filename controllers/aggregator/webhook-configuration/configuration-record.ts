@@ -1,4 +1,7 @@
-/** The desired webhook configuration in a ConfigMap of the cell: known after a restart although the webhook configuration is gone. */
+/**
+ * The desired webhook configuration in a ConfigMap of the cell: known after a restart although the webhook
+ * configuration is gone.
+ */
 import * as v from "valibot";
 import type { ApiClient, CallOptions } from "../../../shared/kube/client/api-client.ts";
 import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";

@@ -1,6 +1,7 @@
 /**
- * The pure part of this folder: the form that the webhook configuration of a cell is to have, and how a live object differs from it
- * (docs/design.md#webhook-configuration). `caBundle` is no part of that form: the CA injector changes it.
+ * The pure part of this folder: the form that the webhook configuration of a cell is to have, and how a live object
+ * differs from it (docs/design.md#webhook-configuration). `caBundle` is no part of that form: the CA injector changes
+ * it.
  */
 import { isDeepStrictEqual } from "node:util";
 import * as v from "valibot";
@@ -43,7 +44,10 @@ export const parseDeclaredConfiguration: (raw: unknown) => DeclaredConfiguration
 
 const LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration";
 
-/** What `kubectl apply` was given last; undefined where another client made the object, or where the annotation can't be read. */
+/**
+ * What `kubectl apply` was given last; undefined where another client made the object, or where the annotation can't be
+ * read.
+ */
 export function lastApplied({ metadata }: LiveConfiguration): DeclaredConfiguration | undefined {
   const text = metadata.annotations?.[LAST_APPLIED];
   if (text === undefined) return undefined;
@@ -130,7 +134,9 @@ export interface DesiredConfigurationInput {
   readonly bundles: Readonly<Record<string, string>>;
 }
 
-/** The first of: the file, what an operator has applied, the record, the live object as it is. Undefined without any. */
+/**
+ * The first of: the file, what an operator has applied, the record, the live object as it is. Undefined without any.
+ */
 export function desiredConfiguration(input: DesiredConfigurationInput): DesiredConfiguration | undefined {
   const { kind, live, recorded } = input;
   const applied = live === undefined ? undefined : lastApplied(live);

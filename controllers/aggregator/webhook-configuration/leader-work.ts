@@ -1,6 +1,7 @@
 /**
- * What the aggregator's leader does for the webhook configuration of its cell, wired. `desired-configuration.ts` is the pure part: what
- * the configuration should be, and what differs. `ca-injector.ts` and `configuration-keeper.ts` read and write.
+ * What the aggregator's leader does for the webhook configuration of its cell, wired. `desired-configuration.ts` is the
+ * pure part: what the configuration should be, and what differs. `ca-injector.ts` and `configuration-keeper.ts` read
+ * and write.
  */
 import { readFile } from "node:fs/promises";
 import { ApiClient } from "../../../shared/kube/client/api-client.ts";
@@ -106,7 +107,10 @@ export function configurationKeeping(options: KeepingOptions): ConfigurationWork
   };
 }
 
-/** The webhook configurations of a YAML file by kind; throws when the file can't be used. Objects of other kinds are ignored. */
+/**
+ * The webhook configurations of a YAML file by kind; throws when the file can't be used. Objects of other kinds are
+ * ignored.
+ */
 export async function readDeclared(file: string, cellID: string): Promise<ReadonlyMap<string, DeclaredConfiguration>> {
   const declared = new Map<string, DeclaredConfiguration>();
   if (file === "") return declared;
