@@ -94,7 +94,7 @@ describe("every command that is not kubectl's", () => {
   test.each(others.filter((text) => text.startsWith("npm ")))("%s is one that its script knows", (text) => {
     const { scripts }: { scripts: Record<string, string> } = JSON.parse(read("package.json"));
     const [, name = "", rest = ""] = /^npm (?:run )?([\w:]+)(?: -- (.+))?$/.exec(text) ?? [];
-    const file = /(?<=bootstrap\.mjs )\S+\.ts/.exec(scripts[name] ?? "")?.[0] ?? "";
+    const file = /(?<=bootstrap\.mjs )\S+/.exec(scripts[name] ?? "")?.[0] ?? "";
     expect(existsSync(join(root, file)), `package.json has no script "${name}"`).toBe(true);
     if (rest === "") return;
     const words = rest.split(" ");

@@ -1,32 +1,69 @@
 /**
- * `npm test`: every check there is, the quick ones first, and a last line with the sum. `npm test -- unit build` runs some of them;
- * what follows `unit` or `cluster` and looks like a file goes to vitest. `--full` runs the same tests at their full sizes.
+ * `npm test`: every check, the quick ones first, and a last line with the sum. `npm test -- unit build` runs some of them; words that are not
+ * steps are files for vitest. `--full` runs the same tests at their full sizes. `npm test -- changed` checks what a change can break at once:
+ * lint, types, and the unit tests that import what differs from the branch `main`.
  */
-import { spawn } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, relative } from "node:path";
+import { stripVTControlCharacters } from "node:util";
+import * as v from "valibot";
 import { root } from "./root.ts";
-import { countTests, type TestCounts } from "./test-report.ts";
+
+/** How many tests passed and failed; a check that has no tests counts as one. */
+interface TestCounts {
+  readonly passed: number;
+  readonly failed: number;
+  /** Each failed test with the beginning of its message. */
+  readonly failures?: readonly string[];
+  /** How long each test file took. */
+  readonly files?: readonly { readonly name: string; readonly seconds: number }[];
+}
 
 interface Step {
   readonly name: string;
   readonly title: string;
-  /** Runs it, output to the terminal. */
   readonly run: (files: readonly string[]) => Promise<TestCounts>;
 }
 
+const LAYER_RULES = ["plugin", "suspicious/noImportCycles", "style/noRestrictedGlobals", "style/noRestrictedImports"];
+
 const STEPS: readonly Step[] = [
-  { name: "lint", title: "lint and format", run: () => script("lint") },
-  { name: "types", title: "types", run: () => check(join(root, "node_modules/.bin/tsc"), ["--noEmit"]) },
-  { name: "layers", title: "imports point one way", run: () => script("layers") },
+  { name: "lint", title: "lint and format", run: () => tool("biome", "check", "--error-on-warnings") },
+  { name: "types", title: "types", run: () => tool("tsc", "--noEmit") },
+  {
+    name: "layers",
+    title: "imports point one way",
+    run: () => tool("biome", "lint", "--error-on-warnings", ...LAYER_RULES.map((rule) => `--only=${rule}`)),
+  },
   { name: "generated", title: "generated files", run: () => script("generate", "--check") },
   { name: "unit", title: "unit, property and simulation tests", run: (files) => vitest("unit", files) },
   { name: "build", title: "bundles and their sizes", run: () => script("build") },
   { name: "cluster", title: "tests on real clusters", run: (files) => vitest("cluster", files) },
 ];
 
-/** Resolves with the exit code; a process that was killed counts as failed. */
+/** What `changed` runs; the build and whatever takes longer are left to the whole of `npm test`. */
+const CHANGED_STEPS: readonly Step[] = [
+  ...STEPS.filter(({ name }) => ["lint", "types"].includes(name)),
+  {
+    name: "changed",
+    title: "unit tests of what changed",
+    run: () => vitest("unit", ["--changed", base(), "--exclude", "test/simulation/**"]),
+  },
+];
+
+/** Enough for a comparison of two objects. */
+const MESSAGE_LINES = 20;
+const SLOWEST_FILES = 10;
+
+/** The branch that a change is compared with; a clone without it compares with its last commit. */
+function base(): string {
+  const { status } = spawnSync("git", ["rev-parse", "--verify", "--quiet", "main"], { cwd: root });
+  return status === 0 ? "main" : "HEAD";
+}
+
+/** Resolves with the exit code; a killed process counts as failed. */
 function run(command: string, args: readonly string[]): Promise<number> {
   return new Promise((resolve, reject) => {
     const child = spawn(command, [...args], { cwd: root, stdio: "inherit" });
@@ -40,17 +77,21 @@ async function check(command: string, args: readonly string[]): Promise<TestCoun
   return code === 0 ? { passed: 1, failed: 0 } : { passed: 0, failed: 1 };
 }
 
+function tool(name: string, ...args: readonly string[]): Promise<TestCounts> {
+  return check(join(root, "node_modules/.bin", name), args);
+}
+
 function script(name: string, ...args: readonly string[]): Promise<TestCounts> {
   return check(process.execPath, [join(root, `scripts/${name}.ts`), ...args]);
 }
 
-async function vitest(project: string, files: readonly string[]): Promise<TestCounts> {
+async function vitest(project: string, args: readonly string[]): Promise<TestCounts> {
   const directory = mkdtempSync(join(tmpdir(), "podseidon-test-"));
   const report = join(directory, "report.json");
   const main = join(root, "node_modules/vitest/vitest.mjs");
   const reporters = ["--reporter=default", "--reporter=json", `--outputFile.json=${report}`];
   try {
-    const code = await run(process.execPath, [main, "run", "--project", project, ...reporters, ...files]);
+    const code = await run(process.execPath, [main, "run", "--project", project, ...reporters, ...args]);
     return countTests(readFileSync(report, "utf8"), code);
   } catch (error) {
     console.error(error);
@@ -60,36 +101,110 @@ async function vitest(project: string, files: readonly string[]): Promise<TestCo
   }
 }
 
+const Report = v.object({
+  numPassedTests: v.number(),
+  numFailedTests: v.number(),
+  testResults: v.array(
+    v.object({
+      name: v.string(),
+      status: v.string(),
+      message: v.optional(v.string()),
+      startTime: v.number(),
+      endTime: v.number(),
+      assertionResults: v.array(
+        v.object({
+          status: v.string(),
+          fullName: v.string(),
+          failureMessages: v.optional(v.nullable(v.array(v.string()))),
+        }),
+      ),
+    }),
+  ),
+});
+
+/**
+ * Sums vitest's JSON report. A file that failed without a failed test (it could not be loaded, or its setup failed) counts as one
+ * failure, and so does an exit code other than 0 that nothing else explains. Throws when it is not a report.
+ */
+export function countTests(report: string, exitCode: number): TestCounts {
+  const { numPassedTests, numFailedTests, testResults } = v.parse(Report, JSON.parse(report));
+  const broken = testResults.filter(
+    ({ status, assertionResults }) => status === "failed" && !assertionResults.some((test) => test.status === "failed"),
+  );
+  const failed = numFailedTests + broken.length;
+  const failures = testResults.flatMap(({ name, assertionResults }) =>
+    assertionResults
+      .filter(({ status }) => status === "failed")
+      .map(({ fullName, failureMessages }) => describe(`${name}: ${fullName}`, failureMessages?.join("\n") ?? "")),
+  );
+  failures.push(...broken.map(({ name, message }) => describe(name, message ?? "")));
+  const files = testResults.map(({ name, startTime, endTime }) => ({
+    name: relative(root, name),
+    seconds: (endTime - startTime) / 1000,
+  }));
+  return { passed: numPassedTests, failed: failed === 0 && exitCode !== 0 ? 1 : failed, failures, files };
+}
+
+function describe(what: string, message: string): string {
+  const lines = stripVTControlCharacters(message)
+    .split("\n")
+    .filter((line) => !line.includes("/node_modules/"))
+    .slice(0, MESSAGE_LINES);
+  return [what, ...lines.map((line) => `    ${line}`)].join("\n");
+}
+
+interface Outcome extends TestCounts {
+  readonly title: string;
+  readonly seconds: number;
+}
+
+async function runSteps(steps: readonly Step[], files: readonly string[]): Promise<readonly Outcome[]> {
+  const outcomes: Outcome[] = [];
+  for (const { title, run: runStep } of steps) {
+    console.log(`\n=== ${title} ===`);
+    const startedMs = performance.now();
+    const counts = await runStep(files);
+    outcomes.push({ title, ...counts, seconds: (performance.now() - startedMs) / 1000 });
+  }
+  return outcomes;
+}
+
+/** Prints what failed, where the time went, and the sum. Returns the exit code. */
+function summarize(outcomes: readonly Outcome[]): number {
+  const failures = outcomes.flatMap((outcome) => outcome.failures ?? []);
+  const slowest = outcomes
+    .flatMap(({ files = [] }) => files)
+    .sort((a, b) => b.seconds - a.seconds)
+    .slice(0, SLOWEST_FILES);
+  if (slowest.length > 1) {
+    console.log("\n=== the slowest test files ===");
+    for (const { name, seconds } of slowest) console.log(`${seconds.toFixed(1).padStart(7)} s  ${name}`);
+  }
+  if (failures.length > 0) console.log(`\n=== what failed ===\n${failures.join("\n")}`);
+  console.log();
+  for (const { title, passed, failed, seconds } of outcomes) {
+    const mark = (failed > 0 ? "FAILED" : "ok").padEnd(8);
+    console.log(`${mark}${title}: ${passed} passed, ${failed} failed (${seconds.toFixed(1)} s)`);
+  }
+  const sum = (key: "passed" | "failed"): number => outcomes.reduce((total, outcome) => total + outcome[key], 0);
+  console.log(`${sum("passed")} passed, ${sum("failed")} failed`);
+  return sum("failed") === 0 ? 0 : 1;
+}
+
 async function main(args: readonly string[]): Promise<number> {
   if (args.includes("--full")) process.env.PODSEIDON_TEST_SIZE = "full";
   const words = args.filter((word) => word !== "--full");
+  if (words.length === 1 && words[0] === "changed") return summarize(await runSteps(CHANGED_STEPS, []));
   const names = STEPS.map(({ name }) => name);
   const chosen = words.filter((word) => names.includes(word));
   const files = words.filter((word) => !names.includes(word));
   if (files.some((file) => file.startsWith("-")) || (files.length > 0 && chosen.length === 0)) {
     console.error(`usage: npm test -- [--full] [${names.join("|")} ...] [files of unit or cluster]`);
+    console.error("       npm test -- changed");
     return 2;
   }
-  const total = { passed: 0, failed: 0 };
-  const summary: string[] = [];
-  const failures: string[] = [];
-  for (const { name, title, run: runStep } of STEPS) {
-    if (chosen.length > 0 && !chosen.includes(name)) continue;
-    console.log(`\n=== ${title} ===`);
-    const startedMs = performance.now();
-    const { passed, failed, failures: told = [] } = await runStep(files);
-    const seconds = ((performance.now() - startedMs) / 1000).toFixed(1);
-    total.passed += passed;
-    total.failed += failed;
-    failures.push(...told);
-    summary.push(
-      `${`${failed > 0 ? "FAILED" : "ok"}`.padEnd(8)}${title}: ${passed} passed, ${failed} failed (${seconds} s)`,
-    );
-  }
-  // Last, so that they are in what is kept of a long output.
-  if (failures.length > 0) console.log(`\n=== what failed ===\n${failures.join("\n")}`);
-  console.log(`\n${summary.join("\n")}\n${total.passed} passed, ${total.failed} failed`);
-  return total.failed === 0 ? 0 : 1;
+  const steps = chosen.length === 0 ? STEPS : STEPS.filter(({ name }) => chosen.includes(name));
+  return summarize(await runSteps(steps, files));
 }
 
-process.exitCode = await main(process.argv.slice(2));
+if (import.meta.main) process.exitCode = await main(process.argv.slice(2));

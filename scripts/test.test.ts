@@ -1,9 +1,11 @@
 import { describe, expect, test } from "vitest";
-import { countTests } from "./test-report.ts";
+import { countTests } from "./test.ts";
 
 const file = (status: string, ...tests: readonly string[]): unknown => ({
   name: "some.test.ts",
   status,
+  startTime: 1000,
+  endTime: 3500,
   ...(tests.length === 0 ? { message: "it has no tests" } : {}),
   assertionResults: tests.map((each) => ({
     status: each,
@@ -30,6 +32,12 @@ describe("the sum of a report", () => {
     expect(countTests(report(1, 1, file("failed", "passed", "failed"), file("failed")), 1).failures).toEqual([
       "some.test.ts: that failed\n    expected 1\n    not 2",
       "some.test.ts\n    it has no tests",
+    ]);
+  });
+
+  test("says how long each file took", () => {
+    expect(countTests(report(1, 0, file("passed", "passed")), 0).files).toEqual([
+      { name: expect.stringContaining("some.test.ts"), seconds: 2.5 },
     ]);
   });
 
