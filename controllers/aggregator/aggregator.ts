@@ -98,7 +98,7 @@ export class Aggregator {
       triggerNamespace: options.triggerNamespace,
       onRestored: (sign, from, to) => this.#cellRestored(sign, from, to),
     });
-    this.membership = new Membership(pods, ports);
+    this.membership = new Membership(this.cell, ports);
     for (const { name, protectors } of cores) this.membership.followProtectors(name, protectors);
   }
 

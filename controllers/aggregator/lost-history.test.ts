@@ -14,7 +14,7 @@ describe("lost history", () => {
     rig.cell.unready("a");
     await rig.run(1_000);
     expect(rig.core.entry("p")?.aggregation).toMatchObject({ resourceVersion: "5000", availableReplicas: 1 });
-    expect(rig.cell.source.asked).toBeGreaterThan(0);
+    expect(rig.cell.pods.asked).toBeGreaterThan(0);
     rig.cell.version = 5_001;
     rig.cell.put("a");
     await rig.run(200);
@@ -71,7 +71,7 @@ describe("lost history", () => {
       if (isRestored) expect(hold(rig)).toMatch(/^CellRestored\//);
       else expect(hold(rig)).toBeUndefined();
       // The stream may have missed what was written before: what it holds is of both histories.
-      expect(rig.cell.source.distrusted).toBe(isRestored ? 1 : 0);
+      expect(rig.cell.pods.distrusted).toBe(isRestored ? 1 : 0);
     });
 
     test("that was deleted and comes back with an older counter, too", async () => {
@@ -162,7 +162,7 @@ describe("lost history", () => {
     rig.cell.unready("a");
     await rig.run(500);
     expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(3);
-    expect(rig.cell.source.asked).toBeGreaterThan(0);
+    expect(rig.cell.pods.asked).toBeGreaterThan(0);
     rig.confirmNow();
     await rig.run(100);
     expect(rig.core.entry("p")?.aggregation).toMatchObject({ availableReplicas: 2, epoch: 4 });

@@ -27,7 +27,7 @@ describe("settling", () => {
     for (const name of ["a", "b"]) rig.cell.putUnseen(name);
     const heard = new Map<string, number>();
     const silent = Number.NEGATIVE_INFINITY;
-    Object.assign(rig.cell.source, { heardMs: silent, heardMsOf: (uid: string) => heard.get(uid) ?? silent });
+    Object.assign(rig.cell.pods, { heardMs: silent, heardMsOf: (uid: string) => heard.get(uid) ?? silent });
     await rig.start();
     for (const name of ["a", "b"])
       rig.core.admit("p", "cell", bucket(rig.cell.live.get(name) ?? rig.cell.pod(name), { nonce: name }));
@@ -71,7 +71,7 @@ describe("settling", () => {
     await rig.run(50);
     expect(weights(rig)).toEqual([0]);
     rig.cell.live.delete("new");
-    rig.cell.source.store.advance(String(rig.cell.version));
+    rig.cell.pods.store.advance(String(rig.cell.version));
     await rig.run(200);
     expect(rig.settled()).toEqual(["R1"]);
     expect(weights(rig)).toEqual([]);
@@ -107,7 +107,7 @@ describe("settling", () => {
     rig.core.admit("p", "cell", ...names.map((name) => bucket(rig.cell.live.get(name) ?? rig.cell.pod(name))));
     await rig.run(SETTLE_MS + 1_000);
     expect(rig.cell.gets).toEqual([]);
-    expect(rig.cell.source.asked).toBe(1);
+    expect(rig.cell.pods.asked).toBe(1);
     expect(weights(rig)).toHaveLength(30);
     rig.confirmNow();
     await rig.run(50);
@@ -125,7 +125,7 @@ describe("settling", () => {
     await rig.start();
     for (const name of names) rig.core.admit(name, "cell", bucket(rig.cell.live.get(name) ?? rig.cell.pod(name)));
     await rig.run(SETTLE_MS + 1_000);
-    expect(rig.cell.source.asked).toBe(1);
+    expect(rig.cell.pods.asked).toBe(1);
     rig.confirmNow();
     await rig.run(100);
     for (const name of names) expect(rig.core.entry(name)?.admissionHistory?.buckets).toEqual([]);
@@ -139,8 +139,8 @@ describe("settling", () => {
     await rig.run(SETTLE_MS + 1_000);
     expect(rig.cell.gets).toEqual(["a"]);
     expect(weights(rig)).toEqual([1]);
-    expect(rig.cell.source.asked).toBe(1);
-    rig.cell.source.store.remove("ns/a", "uid-a", String(++rig.cell.version));
+    expect(rig.cell.pods.asked).toBe(1);
+    rig.cell.pods.store.remove("ns/a", "uid-a", String(++rig.cell.version));
     await rig.run(50);
     expect(rig.settled()).toEqual(["R1"]);
   });
@@ -149,8 +149,8 @@ describe("settling", () => {
     const rig = await counted();
     rig.core.admit("p", "cell", { startTime: "2026-01-01T00:00:00Z", endTime: "2026-01-01T00:00:01Z", counter: 2 });
     await rig.run(SETTLE_MS + 100_000);
-    expect(rig.cell.source.asked).toBeGreaterThanOrEqual(3);
-    expect(rig.cell.source.asked).toBeLessThanOrEqual(5);
+    expect(rig.cell.pods.asked).toBeGreaterThanOrEqual(3);
+    expect(rig.cell.pods.asked).toBeLessThanOrEqual(5);
     rig.confirmNow();
     await rig.run(50);
     expect(weights(rig)).toEqual([]);

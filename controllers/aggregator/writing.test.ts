@@ -78,13 +78,13 @@ describe("writing", () => {
     const rig = new AggregatorHarness();
     rig.core.put("p", { minReadySeconds: 600 });
     rig.cell.sync();
-    rig.cell.source.store.advance("100,100");
+    rig.cell.pods.store.advance("100,100");
     await rig.start();
-    rig.cell.source.store.advance("100,100");
+    rig.cell.pods.store.advance("100,100");
     await rig.run(50);
     const sinceMs = rig.time.clock.nowMs();
     rig.cell.put("a", { conditions: [{ type: "Ready", status: true, sinceMs }] });
-    rig.cell.source.store.advance("101,100");
+    rig.cell.pods.store.advance("101,100");
     await rig.run(50);
     const writes = rig.core.writes.length;
     for (let edit = 0; edit < 20; edit++) {
@@ -92,7 +92,7 @@ describe("writing", () => {
       await rig.run(50);
     }
     expect(rig.core.writes.length).toBe(writes);
-    rig.cell.source.store.advance("101,105");
+    rig.cell.pods.store.advance("101,105");
     await rig.run(500);
     expect(rig.core.writes.length).toBe(writes + 1);
     expect(rig.core.entry("p")?.aggregation?.resourceVersion).toBe("101,105");

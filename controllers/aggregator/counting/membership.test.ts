@@ -16,8 +16,8 @@ function rig(): {
   const time = new VirtualTime();
   const cell = new FakeCell();
   const core = new FakeCore("core", time);
-  const membership = new Membership(cell.source, time);
-  membership.followProtectors("core", core.source);
+  const membership = new Membership(cell, time);
+  membership.followProtectors("core", core.protectors);
   const told: string[] = [];
   membership.listen({
     podChanged: (entry: TrackedProtector) => told.push(`${entry.id.name} pod`),
@@ -53,7 +53,7 @@ describe("members", () => {
 
   test("of another namespace are none", () => {
     const { cell, core, members } = rig();
-    cell.source.store.upsert("other/a", { ...cell.pod("a"), namespace: "other" }, "101");
+    cell.pods.store.upsert("other/a", { ...cell.pod("a"), namespace: "other" }, "101");
     core.put("p");
     expect(members("p")).toEqual([]);
   });
@@ -87,7 +87,7 @@ describe("members", () => {
     const first = cell.put("a", { uid: "first" });
     const second = cell.putUnseen("a", { uid: "second" });
     // As two shards tell it: the addition first.
-    cell.source.store.upsert("ns/a", second, second.resourceVersion);
+    cell.pods.store.upsert("ns/a", second, second.resourceVersion);
     expect(members("p")).toEqual(["a@102"]);
     expect(first.uid).not.toBe(second.uid);
     core.put("late", { selector: { matchLabels: { app: "p" } } });
@@ -103,12 +103,12 @@ test("members of one name, each in a shard of its own, are both counted by a pro
   const held = [...pods];
   const membership = new Membership(
     {
-      // The newest, as shards answer with.
-      get: () => held.at(-1),
-      find: (_, isWanted) => held.find(isWanted),
-      subscribe: (handler) => {
-        handlers.add(handler);
-        return () => handlers.delete(handler);
+      podByUid: (wanted) => held.find(({ uid }) => uid === wanted),
+      pods: {
+        subscribe: (handler) => {
+          handlers.add(handler);
+          return () => handlers.delete(handler);
+        },
       },
     },
     time,
@@ -117,7 +117,7 @@ test("members of one name, each in a shard of its own, are both counted by a pro
     for (const handler of handlers) handler.changed?.(before, after);
   };
   for (const pod of pods) told(undefined, pod);
-  membership.followProtectors("core", core.source);
+  membership.followProtectors("core", core.protectors);
   core.sync();
   core.put("p");
   const members = (): string[] => [...(membership.protector("core", "ns/p")?.pods.keys() ?? [])];

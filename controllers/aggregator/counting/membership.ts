@@ -10,7 +10,7 @@ import { SelectorIndex } from "../../../shared/kube/selectors/set-trie.ts";
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
 import { type LabelSelector, namespacedName, type PodProtector } from "../../../shared/schema/podprotector.ts";
-import type { PodInformer } from "./cell-pods.ts";
+import type { CellPods } from "./cell-pods.ts";
 
 export interface ProtectorId {
   readonly core: string;
@@ -47,16 +47,14 @@ const MAX_PROMPT_CHANGES = 100;
 const SLICE_MS = 8;
 const SLICE_MAX_CHANGES = 2_000;
 
-/** `find` tells apart several pods of one name, each in a shard of its own. */
-export type PodLookup = Pick<Informer<Pod>, "get" | "subscribe"> & Pick<PodInformer, "find">;
-
+type MemberSource = Pick<CellPods, "podByUid"> & { readonly pods: Pick<Informer<Pod>, "subscribe"> };
 type PodChange = readonly [before: Pod | undefined, after: Pod | undefined];
 
 export class Membership {
   readonly #selectors = new SelectorIndex<TrackedProtector>();
   /** Labels of all pods. Holds outdated objects, because it is updated for new labels only. By UID, as in two shards a name may occur twice. */
   readonly #labels = new LabelIndex<Pod>("fails", ({ uid }) => uid);
-  readonly #pods: PodLookup;
+  readonly #cell: MemberSource;
   readonly #ports: Ports;
   /** By core, then `namespace/name`. */
   readonly #protectors = new Map<string, Map<string, TrackedProtector>>();
@@ -69,11 +67,11 @@ export class Membership {
   /** Resolves with the end of the backlog. */
   #current: PromiseWithResolvers<void> | undefined;
 
-  /** Subscribes to `pods`, which must still be empty. */
-  constructor(pods: PodLookup, ports: Ports) {
-    this.#pods = pods;
+  /** Subscribes to the pods of `cell`, which must still be empty. */
+  constructor(cell: MemberSource, ports: Ports) {
+    this.#cell = cell;
     this.#ports = ports;
-    pods.subscribe({ changed: (before, after) => this.#podEvent(before, after) });
+    cell.pods.subscribe({ changed: (before, after) => this.#podEvent(before, after) });
   }
 
   /** Undefined when the members agree with the informer's position, so that they may be counted; else a promise of that. */
@@ -193,18 +191,11 @@ export class Membership {
       return;
     }
     this.#selectors.set(tracked, tracked.id.namespace, selector);
-    for (const indexed of this.#labels.select(tracked.id.namespace, selector)) {
-      const pod = this.#newest(indexed);
+    for (const { uid } of this.#labels.select(tracked.id.namespace, selector)) {
+      // Undefined for a pod whose removal is still in the backlog.
+      const pod = this.#cell.podByUid(uid);
       if (pod !== undefined && matches(pod.labels)) tracked.pods.set(pod.uid, pod);
     }
-  }
-
-  /** The informer's version of the pod; undefined when the pod is gone and its removal is still in the backlog. */
-  #newest({ namespace, name, uid }: Pod): Pod | undefined {
-    const key = `${namespace}/${name}`;
-    if (this.#pods.find !== undefined) return this.#pods.find(key, (pod) => pod.uid === uid);
-    const pod = this.#pods.get(key);
-    return pod?.uid === uid ? pod : undefined;
   }
 
   #protectorGone(ofCore: Map<string, TrackedProtector>, { metadata }: PodProtector): void {

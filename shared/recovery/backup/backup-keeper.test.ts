@@ -31,13 +31,13 @@ afterEach(async () => {
 function rig() {
   const time = new VirtualTime();
   const cell = new FakeCell();
-  const membership = new Membership(cell.source, time);
+  const membership = new Membership(cell, time);
   const maps = new ConfigMaps();
   const created: string[] = [];
   const events: BackupEvent[] = [];
   const cores = ["east", "west"].map((name) => {
     const core = new FakeCore(name, time);
-    membership.followProtectors(name, core.source);
+    membership.followProtectors(name, core.protectors);
     const transport = new ScriptedTransport();
     transport.lists.push(page("5", []));
     transport.watches.push(new ScriptedStream());
@@ -47,7 +47,7 @@ function rig() {
       core,
       name,
       releases,
-      protectors: core.source,
+      protectors: core.protectors,
       register,
       api: {
         ...core.access.client,

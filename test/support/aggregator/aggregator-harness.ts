@@ -28,7 +28,7 @@ export class AggregatorHarness {
     this.aggregator = new Aggregator({
       cellID: "cell",
       ports: this.time,
-      pods: this.cell.source,
+      pods: this.cell.pods,
       parser: podParser(options.algorithm ?? "exact"),
       cellClient: this.cell.client,
       cores: this.cores.map((core) => core.access),
@@ -81,7 +81,7 @@ export class AggregatorHarness {
 
   /** The stream reaches a LIST that is sent now. */
   confirmNow(): void {
-    this.cell.source.confirm(this.time.clock.monotonicMs());
+    this.cell.pods.confirm(this.time.clock.monotonicMs());
   }
 
   /** Settle rules of what was dropped, in order. */

@@ -89,7 +89,7 @@ export type FakeAnswer = "ok" | "conflict" | "unavailable" | "hang" | "lost";
 /** One core cluster: protectors with versions, and a script of how writes are answered. */
 export class FakeCore {
   readonly name: string;
-  readonly source = new FakeInformer<PodProtector>(
+  readonly protectors = new FakeInformer<PodProtector>(
     ({ metadata }) => metadata.uid,
     ({ metadata }) => metadata.resourceVersion,
   );
@@ -117,7 +117,7 @@ export class FakeCore {
   get access(): CoreAccess {
     return {
       name: this.name,
-      protectors: this.source,
+      protectors: this.protectors,
       client: {
         getPodProtector: async (_namespace, name) => this.#read(name),
         putPodProtectorStatus: async (identity, status, options) => {
@@ -182,7 +182,7 @@ export class FakeCore {
   remove(name: string): void {
     const object = this.get(name);
     this.objects.delete(name);
-    if (this.streams) this.source.store.remove(`ns/${name}`, object.metadata.uid, this.next());
+    if (this.streams) this.protectors.store.remove(`ns/${name}`, object.metadata.uid, this.next());
   }
 
   get(name: string): PodProtector {
@@ -198,7 +198,7 @@ export class FakeCore {
   /** Lists what there is: the first sync, or a relist. */
   sync(): void {
     const objects = [...this.objects.values()].map((object) => [`ns/${object.metadata.name}`, object] as const);
-    this.source.list(new Map(objects), this.next());
+    this.protectors.list(new Map(objects), this.next());
   }
 
   next(): string {
@@ -215,7 +215,7 @@ export class FakeCore {
   private store(name: string, object: PodProtector, version: string): PodProtector {
     const stored = { ...object, metadata: { ...object.metadata, resourceVersion: version } };
     this.objects.set(name, stored);
-    if (this.streams && this.source.synced) this.source.store.upsert(`ns/${name}`, stored, version);
+    if (this.streams && this.protectors.synced) this.protectors.store.upsert(`ns/${name}`, stored, version);
     return stored;
   }
 
@@ -248,7 +248,7 @@ function statusOf(object: PodProtector): PodProtectorStatus {
 
 /** The pods of one cell, with the versions of its etcd. */
 export class FakeCell {
-  readonly source = new FakeInformer<Pod>(
+  readonly pods = new FakeInformer<Pod>(
     (pod) => pod.uid,
     (pod) => pod.resourceVersion,
   );
@@ -259,6 +259,11 @@ export class FakeCell {
   /** How the next patches are answered, none of which is made. */
   readonly patchAnswers: Exclude<ApiResult<never>, { kind: "ok" }>[] = [];
   version = 100;
+
+  /** As `CellPods` finds it. */
+  podByUid(uid: string): Pod | undefined {
+    return [...this.pods.values()].find((pod) => pod.uid === uid);
+  }
 
   pod(name: string, change: Partial<Pod> = {}): Pod {
     return {
@@ -282,7 +287,7 @@ export class FakeCell {
   /** Creates or changes a pod at the next version; the stream brings it at once. */
   put(name: string, change: Partial<Pod> = {}): Pod {
     const pod = this.putUnseen(name, change);
-    this.source.store.upsert(`ns/${name}`, pod, pod.resourceVersion);
+    this.pods.store.upsert(`ns/${name}`, pod, pod.resourceVersion);
     return pod;
   }
 
@@ -298,7 +303,7 @@ export class FakeCell {
     this.version++;
     const pod = this.live.get(name);
     this.live.delete(name);
-    if (pod !== undefined) this.source.store.remove(`ns/${name}`, pod.uid, String(this.version));
+    if (pod !== undefined) this.pods.store.remove(`ns/${name}`, pod.uid, String(this.version));
   }
 
   unready(name: string): Pod {
@@ -307,7 +312,7 @@ export class FakeCell {
 
   sync(): void {
     const pods = [...this.live.values()].map((pod) => [`ns/${pod.name}`, pod] as const);
-    this.source.list(new Map(pods), String(this.version));
+    this.pods.list(new Map(pods), String(this.version));
   }
 
   /** A strategic merge patch of a status, as far as its conditions go. */
