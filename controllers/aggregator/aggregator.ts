@@ -9,38 +9,26 @@ import type { SyncTimeAlgorithm } from "../../shared/decide/settling/account.ts"
 import type { Incident } from "../../shared/decide/settling/lost-history.ts";
 import type { ApiClient, PatchType } from "../../shared/kube/client/api-client.ts";
 import type { ApiResult } from "../../shared/kube/client/api-result.ts";
-import type { LearningInformer } from "../../shared/kube/informer/informer.ts";
 import type { WatchEvent } from "../../shared/kube/stream/watch-event.ts";
-import type { Ports } from "../../shared/runtime/clock.ts";
 import type { QueueEvent } from "../../shared/runtime/work-queue.ts";
 import { COUNTED_CONDITION, VOIDED_ANNOTATION } from "../../shared/schema/annotations.ts";
-import { parsePod } from "../../shared/schema/parse-pod.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
-import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { CellPods, type PodInformer, type RestoreSign } from "./counting/cell-pods.ts";
 import { CountedGate } from "./counting/counted-gate.ts";
 import { Membership } from "./counting/membership.ts";
 import type { PodParser } from "./counting/parsers.ts";
-import type { EventSink, GateReason } from "./events.ts";
+import type { GateReason } from "./events.ts";
 import { AliveEvidence } from "./settling/alive-evidence.ts";
-import { CoreReconciler, type CoreReconcilerOptions } from "./settling/core-reconciler.ts";
+import {
+  type CoreAccess,
+  CoreReconciler,
+  type CoreReconcilerOptions,
+  type Syncing,
+} from "./settling/core-reconciler.ts";
+import type { ReconcileSettings } from "./settling/reconcile-input.ts";
 import { ReservationVoider } from "./settling/reservation-voider.ts";
 
-interface Syncing {
-  /** Resolves at the first complete list, or when the signal aborts. */
-  whenSynced(signal: AbortSignal): Promise<void>;
-}
-
-/** Access to the protectors of one core cluster. */
-export interface CoreAccess {
-  readonly name: string;
-  readonly client: Pick<ApiClient, "getPodProtector" | "putPodProtectorStatus">;
-  readonly protectors: LearningInformer<PodProtector> & Syncing;
-}
-
-export interface AggregatorOptions {
-  readonly cellID: string;
-  readonly ports: Ports;
+export interface AggregatorOptions extends ReconcileSettings {
   readonly pods: PodInformer & Syncing;
   readonly parser: PodParser;
   /** The cell's apiserver. */
@@ -48,20 +36,11 @@ export interface AggregatorOptions {
   readonly cores: readonly CoreAccess[];
   /** The namespace of the update trigger's pod. */
   readonly triggerNamespace: string | undefined;
-  readonly settleMs: number;
-  readonly heartbeatMs: number;
   readonly algorithm: SyncTimeAlgorithm;
   /** 0: never. */
   readonly voidAfterMs: number;
-  readonly rateMs: number;
-  readonly coalesceMs: number;
-  readonly writeConcurrency: number;
-  readonly timeoutMs: number;
-  /** True while this process holds the lease for longer than a write can take. */
-  readonly mayWrite: () => boolean;
   /** The longest that the counted gate keeps a pod from being Ready. */
   readonly gateBoundMs?: number;
-  readonly onEvent: EventSink;
   readonly onQueueEvent?: (core: string, event: QueueEvent) => void;
 }
 
@@ -69,7 +48,6 @@ export interface AggregatorOptions {
 const STALE_HEARTBEATS = 3;
 /** A standby that becomes leader still answers a restore that it has seen within this many settle periods. */
 const INCIDENT_SETTLES = 2;
-const POD_TIMEOUT_MS = 10_000;
 /** Default of `--counted-gate-bound`. */
 export const GATE_BOUND_MS = 30_000;
 
@@ -139,11 +117,10 @@ export class Aggregator {
     if (signal.aborted) return;
     const evidence = new AliveEvidence({
       pods,
+      client: cellClient,
       ports,
-      getPod: (namespace, name, stop) =>
-        cellClient.getPod(namespace, name, parsePod, { timeoutMs: POD_TIMEOUT_MS, signal: stop }),
       onEvidence: (tracked) => this.#coreReconcilers.get(tracked.id.core)?.evidenceFound(tracked),
-      onRead: (method, count, found) => onEvent({ kind: "evidence", method, pods: count, found }),
+      onEvent,
     });
     const gate = this.#newGate();
     const shared = { evidence, gate, voider: this.#newVoider() };
@@ -155,29 +132,25 @@ export class Aggregator {
   }
 
   async #leadCore(
-    { name, client, protectors }: CoreAccess,
+    core: CoreAccess,
     shared: Pick<CoreReconcilerOptions, "evidence" | "gate" | "voider">,
     signal: AbortSignal,
   ): Promise<void> {
-    await protectors.whenSynced(signal);
+    await core.protectors.whenSynced(signal);
     if (signal.aborted) return;
-    const { heartbeatMs, onQueueEvent } = this.#options;
     const reconciler = new CoreReconciler({
       ...this.#options,
       ...shared,
-      core: name,
-      client,
-      learned: (key, version) => protectors.learned(key, version),
+      core,
       cell: this.cell,
       membership: this.membership,
-      staleAfterMs: STALE_HEARTBEATS * heartbeatMs,
-      incident: this.#recentIncident(name),
-      onQueueEvent: (event) => onQueueEvent?.(name, event),
+      staleAfterMs: STALE_HEARTBEATS * this.#options.heartbeatMs,
+      incident: this.#recentIncident(core.name),
       onCellRestored: (snapshot, stored) => this.#cellRestored("stored", stored, snapshot),
     });
-    this.#coreReconcilers.set(name, reconciler);
+    this.#coreReconcilers.set(core.name, reconciler);
     await new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
-    this.#coreReconcilers.delete(name);
+    this.#coreReconcilers.delete(core.name);
     await reconciler.stop();
   }
 

@@ -22,9 +22,9 @@ export interface PodInformer extends ConfirmedInformer<Pod> {
   heardMsOf?(uid: string): number | undefined;
   /** Of several pods of one name, each in a shard of its own, the wanted one. */
   find?(key: string, isWanted: (pod: Pod) => boolean): Pod | undefined;
-  /** The snapshot may belong to a history that the server has rolled back: relists, unless a relist is recent. */
+  /** Relists, unless a relist is recent: the snapshot may belong to a history that the server has rolled back. */
   distrust(): void;
-  /** True from such a sign until the next complete list. */
+  /** True from such a doubt until the next complete list (docs/design.md#lost-history). */
   readonly isDoubted: boolean;
 }
 
@@ -42,6 +42,7 @@ export interface CellPodsOptions {
 
 export class CellPods {
   readonly pods: PodInformer;
+  readonly changes: InPlaceChanges;
   readonly #options: CellPodsOptions;
   readonly #byUid = new Map<string, Pod>();
   /** The last mark of the update trigger. It outlives the trigger's pod, which a restore may bring back with an old mark. */
@@ -55,6 +56,7 @@ export class CellPods {
   /** Subscribes to `pods`, which must still be empty. */
   constructor(options: CellPodsOptions) {
     this.pods = options.pods;
+    this.changes = options.parser.changes;
     this.#options = options;
     options.pods.subscribe({
       changed: (before, after) => this.#changed(before, after),
@@ -80,18 +82,9 @@ export class CellPods {
     return this.#lastEventMs;
   }
 
-  get changes(): InPlaceChanges {
-    return this.#options.parser.changes;
-  }
-
   /** Undefined unless a restore was just noticed; then resolves with the relist, or when the relist takes too long. */
   whenTrusted(): Promise<void> | undefined {
     return this.#trusted?.promise;
-  }
-
-  /** True while the snapshot may belong to a history that the cell's etcd has rolled back (docs/design.md#lost-history). */
-  get isDoubted(): boolean {
-    return this.pods.isDoubted;
   }
 
   /** Monotonic time of the last event of the update trigger's pod; undefined before the first one. */
@@ -105,8 +98,7 @@ export class CellPods {
 
   podByName(namespace: string, name: string, isWanted: (pod: Pod) => boolean): Pod | undefined {
     const key = `${namespace}/${name}`;
-    if (this.pods.find !== undefined) return this.pods.find(key, isWanted);
-    const pod = this.pods.get(key);
+    const pod = this.pods.find === undefined ? this.pods.get(key) : this.pods.find(key, isWanted);
     return pod !== undefined && isWanted(pod) ? pod : undefined;
   }
 

@@ -2,12 +2,12 @@
  * Quorum reads that prove that a pod is alive, for rule R3 (docs/design.md#settling). A few pods are read by a GET each. Many pods, and
  * records that name no single pod (time ranges, holds), need one `limit=1` LIST that the pods' stream then reaches.
  */
-import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
+import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { Ports, Timer } from "../../../shared/runtime/clock.ts";
-import type { Pod } from "../../../shared/schema/pod.ts";
+import { parsePod } from "../../../shared/schema/parse-pod.ts";
 import type { PodInformer } from "../counting/cell-pods.ts";
 import type { TrackedProtector } from "../counting/membership.ts";
-import type { EvidenceMethod } from "../events.ts";
+import type { EventSink } from "../events.ts";
 
 /** A pod that settles a reservation if a read sent at `dueMs` (monotonic) or later finds it alive. */
 export interface PodNeed {
@@ -25,17 +25,18 @@ export interface EvidenceNeed {
 
 export interface AliveEvidenceOptions {
   readonly pods: Pick<PodInformer, "confirmedSentMs" | "heardMs" | "heardMsOf" | "requestEvidence" | "subscribe">;
-  /** A quorum read of one pod. */
-  readonly getPod: (namespace: string, name: string, signal: AbortSignal) => Promise<ApiResult<Pod>>;
+  /** Of the cell; its GET is a quorum read. */
+  readonly client: Pick<ApiClient, "getPod">;
   readonly ports: Ports;
   /** Evidence that the protector needs has arrived. */
   readonly onEvidence: (tracked: TrackedProtector) => void;
-  readonly onRead: (method: EvidenceMethod, pods: number, found: "alive" | "dead" | "failed" | "asked") => void;
+  readonly onEvent: EventSink;
 }
 
 /** Beyond this many pods one LIST costs less than the GETs. */
 const MAX_GETS = 10;
 const MAX_GETS_IN_FLIGHT = 4;
+const GET_TIMEOUT_MS = 10_000;
 /** Evidence that has not arrived after this long is requested again. */
 const REPEAT_MS = 30_000;
 /** A GET that no reconcile has used for this long is forgotten. */
@@ -131,7 +132,7 @@ export class AliveEvidence {
     for (const [uid, sentMs] of this.#aliveSentMs) if (nowMs - sentMs > KEPT_MS) this.#aliveSentMs.delete(uid);
     this.#wakeAt(nextMs);
     if (needsList || pods.size > MAX_GETS) {
-      this.#options.onRead("list", pods.size, "asked");
+      this.#options.onEvent({ kind: "evidence", method: "list", pods: pods.size, found: "asked" });
       this.#options.pods.requestEvidence();
     } else await this.#getAll([...pods.values()]);
   }
@@ -145,12 +146,13 @@ export class AliveEvidence {
   }
 
   async #get({ uid, namespace, name }: PodNeed): Promise<void> {
-    const { getPod, ports, onRead, onEvidence, pods } = this.#options;
+    const { client, ports, onEvidence, onEvent, pods } = this.#options;
+    const { signal } = this.#stopping;
     const sentMs = ports.clock.monotonicMs();
-    const result = await getPod(namespace, name, this.#stopping.signal);
-    if (this.#stopping.signal.aborted) return;
+    const result = await client.getPod(namespace, name, parsePod, { timeoutMs: GET_TIMEOUT_MS, signal });
+    if (signal.aborted) return;
     if (result.kind === "ok" && result.object.uid === uid && !result.object.terminating) {
-      onRead("get", 1, "alive");
+      onEvent({ kind: "evidence", method: "get", pods: 1, found: "alive" });
       this.#aliveSentMs.set(uid, sentMs);
       for (const [tracked, { need }] of this.#waiting) {
         if (need.pods.some((pod) => pod.uid === uid && pod.dueMs <= sentMs)) onEvidence(tracked);
@@ -158,7 +160,8 @@ export class AliveEvidence {
       return;
     }
     // A GET that finds the pod gone or terminating says nothing about the snapshot. The LIST tells when the snapshot has reached that state.
-    onRead("get", 1, result.kind === "ok" || result.kind === "gone" ? "dead" : "failed");
+    const found = result.kind === "ok" || result.kind === "gone" ? "dead" : "failed";
+    onEvent({ kind: "evidence", method: "get", pods: 1, found });
     pods.requestEvidence();
   }
 

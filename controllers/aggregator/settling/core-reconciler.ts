@@ -7,6 +7,7 @@
 import type { Incident, KnownEntry } from "../../../shared/decide/settling/lost-history.ts";
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
+import type { LearningInformer } from "../../../shared/kube/informer/informer.ts";
 import { sleep } from "../../../shared/runtime/clock.ts";
 import {
   DONE,
@@ -27,30 +28,33 @@ import {
 import type { CountedGate } from "../counting/counted-gate.ts";
 import { staleCells } from "../counting/heartbeats.ts";
 import type { Membership, MembershipListener, TrackedProtector } from "../counting/membership.ts";
-import type { EventSink, ReconcileResult } from "../events.ts";
+import type { ReconcileResult } from "../events.ts";
 import { gather, type ReconcileContext } from "./reconcile-input.ts";
 import { planReconcile, type ReconcilePlan } from "./reconcile-plan.ts";
 import { ReconcileState } from "./reconcile-state.ts";
 import { ReservationIndex } from "./reservation-index.ts";
 import type { ReservationVoider } from "./reservation-voider.ts";
 
-export interface CoreReconcilerOptions extends Readonly<ReconcileContext> {
-  readonly core: string;
-  readonly membership: Membership;
+/** Access to the protectors of one core cluster. */
+export interface CoreAccess {
+  readonly name: string;
   readonly client: Pick<ApiClient, "getPodProtector" | "putPodProtectorStatus">;
-  /** Receives the version of each protector, by `namespace/name`, that a response of the core shows. */
-  readonly learned: (key: string, version: string) => void;
-  /** True while this process holds the lease for longer than a write takes; asked before each write. */
-  readonly mayWrite: () => boolean;
+  readonly protectors: LearningInformer<PodProtector> & Syncing;
+}
+
+export interface Syncing {
+  /** Resolves at the first complete list, or when the signal aborts. */
+  whenSynced(signal: AbortSignal): Promise<void>;
+}
+
+export interface CoreReconcilerOptions extends Readonly<ReconcileContext> {
+  readonly core: CoreAccess;
+  readonly membership: Membership;
   readonly voider: ReservationVoider | undefined;
   readonly gate: Pick<CountedGate, "waitingOf" | "counted">;
-  readonly coalesceMs: number;
-  readonly writeConcurrency: number;
-  readonly timeoutMs: number;
   /** The stored position is newer than a quorum read of the cell, which concerns all cores. */
   readonly onCellRestored: (snapshot: string, stored: string) => void;
-  readonly onEvent: EventSink;
-  readonly onQueueEvent: (event: QueueEvent) => void;
+  readonly onQueueEvent?: (core: string, event: QueueEvent) => void;
 }
 
 /** Conflicts in a row after which the key waits out a backoff. */
@@ -88,9 +92,13 @@ export class CoreReconciler implements MembershipListener {
     const { ports, core, membership, writeConcurrency: workers, cell } = options;
     this.#options = options;
     this.#context = { ...options };
-    this.queue = new WorkQueue({ name: core, ports, onEvent: options.onQueueEvent });
+    this.queue = new WorkQueue({
+      name: core.name,
+      ports,
+      onEvent: (event) => options.onQueueEvent?.(core.name, event),
+    });
     this.#unlisten = [membership.listen(this), cell.pods.subscribe({ advanced: () => this.#positionMoved() })];
-    for (const tracked of membership.protectors(core)) this.queue.add(tracked);
+    for (const tracked of membership.protectors(core.name)) this.queue.add(tracked);
     this.#workers = runWorkers(this.queue, (tracked) => this.#reconcile(tracked), { workers, ports });
   }
 
@@ -102,7 +110,7 @@ export class CoreReconciler implements MembershipListener {
   /** Cells of this core that have missed their heartbeats. */
   staleCells(): ReadonlySet<string> {
     const { membership, core, ports, staleAfterMs } = this.#options;
-    const protectors = [...membership.protectors(core)].map(({ protector }) => protector);
+    const protectors = [...membership.protectors(core.name)].map(({ protector }) => protector);
     return staleCells(protectors, ports.clock.nowMs() - staleAfterMs);
   }
 
@@ -119,7 +127,8 @@ export class CoreReconciler implements MembershipListener {
   historyLost(incident: Incident): void {
     this.#context.incident = incident;
     for (const state of this.#states.values()) state.trustWatchOnly();
-    for (const tracked of this.#options.membership.protectors(this.#options.core)) this.queue.addNow(tracked);
+    const { membership, core } = this.#options;
+    for (const tracked of membership.protectors(core.name)) this.queue.addNow(tracked);
   }
 
   evidenceFound(tracked: TrackedProtector): void {
@@ -157,7 +166,7 @@ export class CoreReconciler implements MembershipListener {
   }
 
   #isMine({ id }: TrackedProtector): boolean {
-    return id.core === this.#options.core;
+    return id.core === this.#options.core.name;
   }
 
   #rememberDeparted(tracked: TrackedProtector): void {
@@ -182,7 +191,7 @@ export class CoreReconciler implements MembershipListener {
     const { membership, core, mayWrite, gate } = this.#options;
     for (let conflicts = 0; conflicts <= MAX_CONFLICTS; conflicts++) {
       await this.#whenCurrent();
-      if (membership.protector(core, namespacedName(tracked.id)) !== tracked) return ["gone", DONE];
+      if (membership.protector(core.name, namespacedName(tracked.id)) !== tracked) return ["gone", DONE];
       if (this.#stopping.signal.aborted) return ["stopped", DONE];
       const state = this.#stateOf(tracked);
       const plan = planReconcile(gather(tracked, state, this.#context));
@@ -267,11 +276,11 @@ export class CoreReconciler implements MembershipListener {
     status: PodProtectorStatus,
     conflicts: number,
   ): Promise<Attempt | undefined> {
-    const { client, ports, timeoutMs } = this.#options;
+    const { core, ports, timeoutMs } = this.#options;
     const { namespace = "", name, uid, resourceVersion } = plan.input.protector.metadata;
     const call = { timeoutMs, signal: this.#stopping.signal, fieldManager: FIELD_MANAGER };
     const startedMs = ports.clock.monotonicMs();
-    const written = await client.putPodProtectorStatus({ namespace, name, uid, resourceVersion }, status, call);
+    const written = await core.client.putPodProtectorStatus({ namespace, name, uid, resourceVersion }, status, call);
     if (written.kind === "ok") {
       this.#wrote(tracked, state, plan, written.object, startedMs);
       return ["written", this.#again(state, plan)];
@@ -285,13 +294,13 @@ export class CoreReconciler implements MembershipListener {
     state: ReconcileState,
     conflicts: number,
   ): Promise<Attempt | undefined> {
-    const { ports, client, timeoutMs } = this.#options;
+    const { ports, core, timeoutMs } = this.#options;
     const { signal } = this.#stopping;
     if (conflicts >= PROMPT_CONFLICTS) {
       const { least, most } = CONFLICT_PAUSE_MS;
       await sleep(ports, least + (most - least) * ports.random.fraction(), signal);
     }
-    const read = await client.getPodProtector(tracked.id.namespace, tracked.id.name, { timeoutMs, signal });
+    const read = await core.client.getPodProtector(tracked.id.namespace, tracked.id.name, { timeoutMs, signal });
     if (read.kind !== "ok") return this.#failure(tracked, read);
     this.#learned(tracked, state, read.object);
     return undefined;
@@ -331,13 +340,13 @@ export class CoreReconciler implements MembershipListener {
     if (this.#context.algorithm !== "exact") return;
     this.#context.algorithm = "clock";
     const fields = ["status.cells.aggregation.resourceVersion"];
-    this.#options.onEvent({ kind: "fieldsDropped", core: this.#options.core, fields });
+    this.#options.onEvent({ kind: "fieldsDropped", core: this.#options.core.name, fields });
   }
 
   /** The object in a response of the core replaces what was known (docs/design.md#lost-history). */
   #learned(tracked: TrackedProtector, state: ReconcileState, object: PodProtector): void {
     state.learned(object);
-    this.#options.learned(namespacedName(tracked.id), object.metadata.resourceVersion);
+    this.#options.core.protectors.learned(namespacedName(tracked.id), object.metadata.resourceVersion);
   }
 
   /** Everything but a deleted protector is retried: a rejection may end with a new permission or an upgraded CRD. */

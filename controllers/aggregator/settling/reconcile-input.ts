@@ -8,19 +8,31 @@ import { RESTORED_ANNOTATION } from "../../../shared/schema/annotations.ts";
 import { type CellStatus, cellEntry, type PodProtector } from "../../../shared/schema/podprotector.ts";
 import type { CellPods } from "../counting/cell-pods.ts";
 import { countedSelector, sameSelector, type TrackedProtector } from "../counting/membership.ts";
+import type { EventSink } from "../events.ts";
 import type { AliveEvidence } from "./alive-evidence.ts";
 import type { ReconcileState } from "./reconcile-state.ts";
 
-/** What the reconciles of one core have in common. */
-export interface ReconcileContext {
+/** Settings of the process. */
+export interface ReconcileSettings {
   readonly cellID: string;
-  readonly cell: CellPods;
-  readonly evidence: AliveEvidence;
   readonly ports: Ports;
   readonly settleMs: number;
   readonly heartbeatMs: number;
   /** Least time between two writes of a protector that does not set its own. */
   readonly rateMs: number;
+  /** Changes of pods within this time are written together. */
+  readonly coalesceMs: number;
+  readonly writeConcurrency: number;
+  readonly timeoutMs: number;
+  /** True while this process holds the lease for longer than a write can take; asked before each write. */
+  readonly mayWrite: () => boolean;
+  readonly onEvent: EventSink;
+}
+
+/** What the reconciles of one core have in common. */
+export interface ReconcileContext extends ReconcileSettings {
+  readonly cell: CellPods;
+  readonly evidence: AliveEvidence;
   /** A cell without a heartbeat for longer is stale. */
   readonly staleAfterMs: number;
   algorithm: SyncTimeAlgorithm;
@@ -68,7 +80,7 @@ export function gather(tracked: TrackedProtector, state: ReconcileState, context
   };
   const isSelectorCurrent = sameSelector(countedSelector(protector), countedSelector(tracked.protector));
   const { problems } = tracked;
-  return { protector, isSelectorCurrent, isDoubted: cell.isDoubted, problems, account, settings: context, state };
+  return { protector, isSelectorCurrent, isDoubted: cell.pods.isDoubted, problems, account, settings: context, state };
 }
 
 function historyOf(

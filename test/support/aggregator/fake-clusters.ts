@@ -2,7 +2,8 @@
  * Apiservers that a test holds in its hands: it changes objects, decides when events, answers and evidence arrive, and sees every write.
  * An apiserver's part is only what a compare-and-swap on one object is.
  */
-import type { AggregatorOptions, CoreAccess } from "../../../controllers/aggregator/aggregator.ts";
+import type { AggregatorOptions } from "../../../controllers/aggregator/aggregator.ts";
+import type { CoreAccess } from "../../../controllers/aggregator/settling/core-reconciler.ts";
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
 import type { InformerHandler, LearningInformer } from "../../../shared/kube/informer/informer.ts";
 import { ObjectStore } from "../../../shared/kube/informer/object-store.ts";
