@@ -8,7 +8,7 @@ import { chmod, cp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { basename, join, resolve } from "node:path";
 import { promisify } from "node:util";
-import { build as bundle, type Metafile, type Plugin } from "esbuild";
+import { build as bundle, type Metafile } from "esbuild";
 import { root } from "./root.ts";
 
 const KB = 1000;
@@ -60,17 +60,6 @@ export async function build(options: BuildOptions = {}): Promise<readonly BuiltP
   return parts;
 }
 
-/** The sentences of PodProtector's schema are for the CRD, which is made from the source: no program says them. */
-const undescribedSchema: Plugin = {
-  name: "undescribed-schema",
-  setup({ onLoad }) {
-    onLoad({ filter: /shared\/schema\/podprotector(-status)?\.ts$/ }, ({ path }) => ({
-      contents: readFileSync(path, "utf8").replaceAll(/"[^"\n]*[a-z] [^"\n]*\."/g, '""'),
-      loader: "ts",
-    }));
-  },
-};
-
 async function buildPart(name: PartName, outdir: string): Promise<BuiltPart> {
   const { entry, budget } = PARTS[name];
   if (!existsSync(join(root, entry))) throw new Error(`${entry} is not there`);
@@ -92,7 +81,6 @@ async function buildPart(name: PartName, outdir: string): Promise<BuiltPart> {
     metafile: true,
     legalComments: "none",
     logLevel: "error",
-    plugins: [undescribedSchema],
     // NODE_ENV is the libraries' own switch to their shipping form.
     define: { PODSEIDON_VERSION: JSON.stringify(packageVersion()), "process.env.NODE_ENV": '"production"' },
     // Libraries in CommonJS require Node's own modules; an ES module has no `require` but this one.

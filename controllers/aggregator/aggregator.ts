@@ -5,8 +5,8 @@
  * it; events.ts says what happens, observer.ts and state-metrics.ts show it.
  */
 
-import type { SyncTimeAlgorithm } from "../../shared/decide/settling/account.ts";
-import type { Incident } from "../../shared/decide/settling/lost-history.ts";
+import type { EtcdRestore } from "../../shared/decide/settling/lost-history.ts";
+import type { SyncTimeAlgorithm } from "../../shared/decide/settling/settle-history.ts";
 import type { ApiClient, PatchType } from "../../shared/kube/client/api-client.ts";
 import type { ApiResult } from "../../shared/kube/client/api-result.ts";
 import type { WatchEvent } from "../../shared/kube/stream/watch-event.ts";
@@ -52,7 +52,7 @@ const INCIDENT_SETTLES = 2;
 export const GATE_BOUND_MS = 30_000;
 
 interface SeenIncident {
-  readonly incident: Incident;
+  readonly incident: EtcdRestore;
   readonly atMs: number;
 }
 
@@ -160,14 +160,14 @@ export class Aggregator {
     for (const reconciler of this.#coreReconcilers.values()) reconciler.historyLost(incident);
   }
 
-  #newIncident(core: string | undefined, reason: Incident["reason"]): Incident {
+  #newIncident(core: string | undefined, reason: EtcdRestore["reason"]): EtcdRestore {
     const { ports } = this.#options;
     const incident = { id: ports.random.token(), reason };
     this.#incidents.set(core, { incident, atMs: ports.clock.monotonicMs() });
     return incident;
   }
 
-  #recentIncident(core: string): Incident | undefined {
+  #recentIncident(core: string): EtcdRestore | undefined {
     const { ports, settleMs } = this.#options;
     const sinceMs = ports.clock.monotonicMs() - INCIDENT_SETTLES * settleMs;
     const recent = [core, undefined]

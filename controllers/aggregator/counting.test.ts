@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { formatMs } from "../../shared/decide/time.ts";
 import type { CellStatus } from "../../shared/schema/podprotector.ts";
+import { formatMs } from "../../shared/schema/time.ts";
 import { AggregatorHarness, counted, HEARTBEAT_MS } from "../../test/support/aggregator/aggregator-harness.ts";
 
 /** Of an aggregator that lives at this time. */
@@ -87,6 +87,10 @@ describe("counting", () => {
     expect(rig.core.get("p").status?.conditions).toContainEqual(
       expect.objectContaining({ type: "Healthy", status: "False", reason: "InvalidSelector" }),
     );
+    await rig.run(60_000);
+    expect(rig.events.filter(({ kind }) => kind === "badSelector")).toEqual([
+      { kind: "badSelector", id: expect.anything(), problems: ["operator Almost of label app is unknown"] },
+    ]);
   });
 
   test("aggregationRateMillis spaces the writes, and none is forgotten", async () => {

@@ -1,6 +1,7 @@
 /** What happens in an aggregator, as typed events; `observer.ts` shows them as metrics and log lines. */
 
-import type { SettleRule, WriteRefusal } from "../../shared/decide/settling/account.ts";
+import type { StaleSnapshot } from "../../shared/decide/settling/cell-update.ts";
+import type { SettleRule } from "../../shared/decide/settling/settle-history.ts";
 import type { Operation } from "../../shared/schema/podprotector.ts";
 import type { RestoreSign } from "./counting/cell-pods.ts";
 import type { ProtectorId } from "./counting/membership.ts";
@@ -18,7 +19,7 @@ export const RECONCILE_RESULTS = ["unchanged", "written", "refused", "gone", "fa
 export type ReconcileResult = (typeof RECONCILE_RESULTS)[number];
 
 /** Why nothing was written though there was something to write (design 5.2, 5.4). */
-export const REFUSALS = ["StalePosition", "StaleEpoch"] as const satisfies readonly WriteRefusal[];
+export const REFUSALS = ["StalePosition", "StaleEpoch"] as const satisfies readonly StaleSnapshot[];
 
 /** What took a record out of the history (design 5.2, 5.6). */
 export const SETTLE_RULES = ["R1", "R2", "R3", "UpdateDone", "Clock"] as const satisfies readonly SettleRule[];
@@ -55,7 +56,7 @@ export type AggregatorEvent =
       readonly operation: Operation | undefined;
       readonly rule: SettleRule;
     }
-  | { readonly kind: "refused"; readonly id: ProtectorId; readonly refusal: WriteRefusal }
+  | { readonly kind: "refused"; readonly id: ProtectorId; readonly refusal: StaleSnapshot }
   | { readonly kind: "held"; readonly id: ProtectorId; readonly reason: string; readonly epoch: number }
   | { readonly kind: "released"; readonly id: ProtectorId; readonly heldMs: number | undefined }
   /** The core's CRD does not keep this project's fields: upstream's clock rule is used there (design 5.4). */

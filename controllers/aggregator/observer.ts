@@ -186,6 +186,12 @@ function historyRows({ metrics, cores }: AggregatorObserverOptions): Rows<Histor
     corruptHistory: {
       level: "error",
       message: "Packed admission history cannot be read; its sum still counts",
+      count: counted(metrics, {
+        name: "aggregator_unreadable_histories_total",
+        help: "Times that packed admission history could not be read, which counts by its sum.",
+        labels: { core },
+        of: ({ id }) => ({ core: id.core }),
+      }),
     },
   };
 }
@@ -193,7 +199,7 @@ function historyRows({ metrics, cores }: AggregatorObserverOptions): Rows<Histor
 type PodKind = "badSelector" | "evidence" | "gateOpened" | "gateFailed" | "deferred" | "voided";
 
 /** Single pods: which are counted, what quorum reads find of them, and the writes to them. */
-function podRows({ metrics, clock }: AggregatorObserverOptions): Rows<PodKind> {
+function podRows({ metrics, clock, cores }: AggregatorObserverOptions): Rows<PodKind> {
   const gates = metrics.counter({
     name: "aggregator_gates_opened_total",
     help: "Counted readiness gates that were opened, by why; Overdue: the count could not be stored within the bound.",
@@ -209,6 +215,12 @@ function podRows({ metrics, clock }: AggregatorObserverOptions): Rows<PodKind> {
     badSelector: {
       level: "error",
       message: "The selector cannot be read; no pod is counted",
+      count: counted(metrics, {
+        name: "aggregator_unreadable_selectors_total",
+        help: "Selectors that could not be read, by core; a protector with such a selector counts no pod.",
+        labels: { core: { max: MAX_CORES, known: cores } },
+        of: ({ id }) => ({ core: id.core }),
+      }),
     },
     evidence: {
       count: counted(metrics, {

@@ -21,6 +21,22 @@ describe("settling", () => {
     expect(rig.settled()).toEqual(["R1"]);
   });
 
+  test("a packed history that can't be read is reported once, and counts by its counter", async () => {
+    const rig = await counted();
+    const [startTime, endTime] = ["2026-05-01T12:00:00Z", "2026-05-01T12:00:01Z"];
+    rig.core.admit("p", "cell", { startTime, endTime, counter: 2, packed: "1;not base64 of anything" });
+    await rig.run(50);
+    rig.cell.put("a", { terminating: true });
+    await rig.run(50);
+    expect(rig.events.filter(({ kind }) => kind === "corruptHistory")).toEqual([
+      { kind: "corruptHistory", id: expect.anything(), buckets: 1 },
+    ]);
+    expect(rig.core.get("p").status?.summary).toMatchObject({
+      aggregatedAvailableReplicas: 2,
+      estimatedAvailableReplicas: 0,
+    });
+  });
+
   test("R1: in shards it is the pod's own that has to be heard, whatever the others are", async () => {
     const rig = new AggregatorHarness();
     rig.core.put("p");

@@ -14,8 +14,8 @@ import { ReleaseRegister } from "../../shared/recovery/register/release-register
 import type { Ports } from "../../shared/runtime/clock.ts";
 import { runWorkers } from "../../shared/runtime/reconcile.ts";
 import { type QueueEvent, WorkQueue } from "../../shared/runtime/work-queue.ts";
-import { parsePodProtector } from "../../shared/schema/parse-podprotector.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { parsePodProtector } from "../../shared/schema/podprotector.ts";
 import { BudgetPods } from "./budgets/budget-pods.ts";
 import { Resolver } from "./budgets/resolve.ts";
 import { Workloads } from "./budgets/workloads.ts";

@@ -5,8 +5,8 @@
 import type { Transport } from "../../shared/kube/client/transport.ts";
 import { Reflector } from "../../shared/kube/informer/reflector.ts";
 import { type Ports, sleep } from "../../shared/runtime/clock.ts";
-import { parsePod } from "../../shared/schema/parse-pod.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
+import { parsePod } from "../../shared/schema/pod.ts";
 
 export interface BookmarkProbeOptions {
   readonly transport: Transport;

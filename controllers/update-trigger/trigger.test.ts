@@ -6,7 +6,7 @@ import {
   UPDATE_TRIGGER_ANNOTATION,
   UPDATE_TRIGGER_COUNTER_ANNOTATION,
 } from "../../shared/schema/annotations.ts";
-import { parsePod } from "../../shared/schema/parse-pod.ts";
+import { parsePod } from "../../shared/schema/pod.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { type TriggerEvent, UpdateTrigger } from "./trigger.ts";
 

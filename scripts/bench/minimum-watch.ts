@@ -4,7 +4,7 @@ import type { Transport } from "../../shared/kube/client/transport.ts";
 import { loadClusterAccess } from "../../shared/kube/credentials/kubeconfig.ts";
 import { Reflector } from "../../shared/kube/informer/reflector.ts";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
-import { parsePodProtector } from "../../shared/schema/parse-podprotector.ts";
+import { parsePodProtector } from "../../shared/schema/podprotector.ts";
 
 interface Minimum {
   readonly name: string;

@@ -4,8 +4,8 @@ import type { Transport } from "../../shared/kube/client/transport.ts";
 import { loadClusterAccess } from "../../shared/kube/credentials/kubeconfig.ts";
 import { Reflector } from "../../shared/kube/informer/reflector.ts";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
-import { parsePodProtector } from "../../shared/schema/parse-podprotector.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { parsePodProtector } from "../../shared/schema/podprotector.ts";
 import { PROTECTORS } from "./cell-fixture.ts";
 
 interface Waiter {

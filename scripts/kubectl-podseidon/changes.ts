@@ -3,7 +3,6 @@
  * with --yes.
  */
 import * as v from "valibot";
-import { formatMs } from "../../shared/decide/time.ts";
 import { podProtectorPath } from "../../shared/kube/client/api-client.ts";
 import { sleep } from "../../shared/runtime/clock.ts";
 import {
@@ -15,8 +14,9 @@ import {
   SOURCE_NAME_LABEL,
   SOURCE_RESOURCE_LABEL,
 } from "../../shared/schema/annotations.ts";
-import { parsePodProtector } from "../../shared/schema/parse-podprotector.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { parsePodProtector } from "../../shared/schema/podprotector.ts";
+import { formatMs } from "../../shared/schema/time.ts";
 import { CALL_TIMEOUT_MS, type ClusterClient, failureText } from "./cluster.ts";
 import { argument, type Command, type Context, type Flag } from "./command.ts";
 import { CommandError, EXIT, type ExitCode } from "./errors.ts";

@@ -11,8 +11,8 @@ import { parseListPage } from "../../shared/kube/stream/raw-object.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import { version } from "../../shared/runtime/version.ts";
 import { GROUP, PLURAL, VERSION } from "../../shared/schema/annotations.ts";
-import { parsePodProtector } from "../../shared/schema/parse-podprotector.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { parsePodProtector } from "../../shared/schema/podprotector.ts";
 import { CommandError, messageOf } from "./errors.ts";
 import { type Kubeconfig, kubeconfigPaths, type PluginEnvironment, readKubeconfigs } from "./kubeconfig.ts";
 

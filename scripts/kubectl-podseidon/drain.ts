@@ -1,9 +1,10 @@
 /** `drain-check`: what `kubectl drain` of a node would meet now. */
 import * as v from "valibot";
 import { isFinished } from "../../shared/decide/availability/availability.ts";
-import { apply, type ProtectorState, parseProtector } from "../../shared/decide/quota.ts";
-import { parsePod } from "../../shared/schema/parse-pod.ts";
+import { apply } from "../../shared/decide/reserve.ts";
+import { type ProtectorState, parseProtector } from "../../shared/decide/state/protector-state.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
+import { parsePod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import type { ClusterClient } from "./cluster.ts";
 import { argument, type Command, type Context } from "./command.ts";

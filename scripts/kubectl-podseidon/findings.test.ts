@@ -1,9 +1,9 @@
 /** What `doctor` makes of what it finds. */
 import { describe, expect, test } from "vitest";
 import { createCertificateAuthority } from "../../shared/certificates/x509.ts";
-import { formatMs } from "../../shared/decide/time.ts";
 import { podProtectorCrd } from "../../shared/schema/crd.ts";
 import type { Aggregation } from "../../shared/schema/podprotector.ts";
+import { formatMs } from "../../shared/schema/time.ts";
 import { makeCell, makeProtector, NOW_MS } from "../../test/support/decide/fixtures.ts";
 import {
   cellFindings,

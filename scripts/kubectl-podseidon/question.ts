@@ -4,13 +4,14 @@
  */
 import * as v from "valibot";
 import { compileSelector } from "../../shared/decide/availability/selector.ts";
-import { type Decision, type DisruptionRequest, decide, type ProtectorState } from "../../shared/decide/quota.ts";
+import { type Decision, type DisruptionRequest, decide } from "../../shared/decide/quota.ts";
 import { CRITERIA, type Criterion } from "../../shared/decide/state/estimate.ts";
-import { formatMs } from "../../shared/decide/time.ts";
+import type { ProtectorState } from "../../shared/decide/state/protector-state.ts";
 import type { ApiResponse } from "../../shared/kube/client/transport.ts";
 import { FORCE_DELETE_ANNOTATION, HEALTH_CRITERION_ANNOTATION } from "../../shared/schema/annotations.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { formatMs } from "../../shared/schema/time.ts";
 import { type ClusterClient, type StatusText, statusOf } from "./cluster.ts";
 
 export type DisruptionKind = "delete" | "evict";

@@ -1,7 +1,7 @@
 /** The screens, from protectors as they are stored; the cluster tests run the commands themselves. */
 import { describe, expect, test } from "vitest";
-import { formatMs } from "../../shared/decide/time.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { formatMs } from "../../shared/schema/time.ts";
 import { makeCell, makePod, makeProtector, NOW_MS } from "../../test/support/decide/fixtures.ts";
 import { heldBucket } from "../../test/support/decide/quota-fixtures.ts";
 import { drainText, planDrain } from "./drain.ts";

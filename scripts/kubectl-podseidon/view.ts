@@ -1,10 +1,9 @@
 /** A protector as a person asks about it: what is promised, what is there, who holds how much, and since when. Pure. */
 
 import { orderedRecords } from "../../shared/decide/ledger/reservation.ts";
-import type { CellState, ProtectorState } from "../../shared/decide/state/cell-state.ts";
 import { estimate, isReliable } from "../../shared/decide/state/estimate.ts";
+import type { CellState, ProtectorState } from "../../shared/decide/state/protector-state.ts";
 import { parseProtector } from "../../shared/decide/state/protector-state.ts";
-import { parseMs } from "../../shared/decide/time.ts";
 import {
   DERIVATION_ANNOTATION,
   GENERATOR_FINALIZER,
@@ -13,6 +12,7 @@ import {
   SOURCE_NAME_LABEL,
 } from "../../shared/schema/annotations.ts";
 import type { Condition, PodProtector } from "../../shared/schema/podprotector.ts";
+import { parseMs } from "../../shared/schema/time.ts";
 
 /** An aggregator says every half minute that it lives; four misses are no accident. */
 export const STALE_AFTER_MS = 120_000;

@@ -3,8 +3,8 @@
 import { availableSinceMs } from "../../shared/decide/availability/availability.ts";
 import { compileSelector } from "../../shared/decide/availability/selector.ts";
 import { parseProtector } from "../../shared/decide/state/protector-state.ts";
-import { parsePod } from "../../shared/schema/parse-pod.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
+import { parsePod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { argument, type Command, type Context } from "./command.ts";
 import { CommandError, EXIT, type ExitCode } from "./errors.ts";

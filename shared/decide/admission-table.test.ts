@@ -12,8 +12,9 @@ import {
 } from "../../test/support/decide/fixtures.ts";
 import { COUNTED_CONDITION, PRE_ACTIVITY_PREFIX } from "../schema/annotations.ts";
 import type { Bucket, CellStatus, PodProtectorSpec } from "../schema/podprotector.ts";
-import { decide, parseProtector } from "./quota.ts";
-import { formatMs } from "./time.ts";
+import { formatMs } from "../schema/time.ts";
+import { decide } from "./quota.ts";
+import { parseProtector } from "./state/protector-state.ts";
 
 interface Row {
   readonly pod?: PodOptions;
@@ -353,7 +354,7 @@ test.each(Object.entries(rows))("%s", (_, row) => {
     decision.allowed && decision.write !== "none"
       ? ` w=${decision.write.weight}${decision.write.paid ? " paid" : ""}`
       : "";
-  expect(decision.allowed ? `allow ${decision.reason}${write}` : `${decision.verdict} ${decision.cause}`).toBe(
+  expect(decision.allowed ? `allow ${decision.reason}${write}` : `${decision.kind} ${decision.cause}`).toBe(
     row.expected,
   );
 });

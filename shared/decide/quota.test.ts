@@ -11,8 +11,9 @@ import {
 } from "../../test/support/decide/fixtures.ts";
 import { heldBucket, rangeBucket, stateOf, verdictLine } from "../../test/support/decide/quota-fixtures.ts";
 import type { Bucket, CellStatus } from "../schema/podprotector.ts";
-import { type DisruptionRequest, decide, encodeStatus } from "./quota.ts";
-import { formatMs } from "./time.ts";
+import { formatMs } from "../schema/time.ts";
+import { type DisruptionRequest, decide } from "./quota.ts";
+import { encodeStatus } from "./state/encode-status.ts";
 
 /** Counted under another spec. */
 const other = { specHash: "another" };
@@ -218,7 +219,7 @@ describe("repeats (design 5.3)", () => {
       return request;
     };
     const nonces = [admitted("100"), admitted("300"), admitted("200")].map(({ nonce }) => nonce);
-    const [stored] = encodeStatus(state, undefined, NOW_MS).cells[0]?.admissionHistory?.buckets ?? [];
+    const [stored] = encodeStatus(state, undefined).cells[0]?.admissionHistory?.buckets ?? [];
     expect(stored).toMatchObject({ podResourceVersion: "300", nonce: nonces.join(",") });
     expect(state.cells.get("a")?.ledger.weight).toBe(1);
   });
@@ -227,7 +228,7 @@ describe("repeats (design 5.3)", () => {
     const cells = [makeCell("a", 3)];
     const state = stateOf(cells, { admissionHistoryConfig: { compactThreshold: 0 } });
     admit(state, makeRequest(makePod("x")));
-    const status = encodeStatus(state, undefined, NOW_MS);
+    const status = encodeStatus(state, undefined);
     expect(status.cells[0]?.admissionHistory?.buckets?.[0]?.packed).toBeDefined();
     const read = stateOf(status.cells);
     expect(verdictLine(decide(read, makeRequest(makePod("x"))))).toBe("allow Repeated w=1 paid");

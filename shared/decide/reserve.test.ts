@@ -1,16 +1,10 @@
 import { describe, expect, test } from "vitest";
-import { admit, makeCell, makePod, makeProtector, makeRequest, NOW_MS } from "../../test/support/decide/fixtures.ts";
+import { admit, makeCell, makePod, makeProtector, makeRequest } from "../../test/support/decide/fixtures.ts";
 import { heldBucket, rangeBucket, stateOf, verdictLine } from "../../test/support/decide/quota-fixtures.ts";
-import {
-  cloneState,
-  decide,
-  encodeStatus,
-  HARD_CAP_BYTES,
-  holdCell,
-  holdsNonce,
-  PIN_CAP_BYTES,
-  rollback,
-} from "./quota.ts";
+import { decide, HARD_CAP_BYTES, PIN_CAP_BYTES } from "./quota.ts";
+import { holdCell, holdsNonce, rollBack } from "./reserve.ts";
+import { encodeStatus } from "./state/encode-status.ts";
+import { cloneState } from "./state/protector-state.ts";
 
 describe("limits (design 5.3, 5.5)", () => {
   test.each([
@@ -56,7 +50,7 @@ describe("limits (design 5.3, 5.5)", () => {
     expect(verdictLine(decide(state, makeRequest(makePod("web-0"))))).toContain("Repeated");
     expect(pins).toBeGreaterThan(2500);
     expect(reserved).toBeGreaterThan(500);
-    const written = JSON.stringify(encodeStatus(state, undefined, NOW_MS)).length;
+    const written = JSON.stringify(encodeStatus(state, undefined)).length;
     expect(written).toBeLessThan(HARD_CAP_BYTES);
     expect(PIN_CAP_BYTES).toBeLessThan(HARD_CAP_BYTES);
   });
@@ -83,8 +77,8 @@ describe("taking back and keeping (design 5.7)", () => {
     const before = state.cells.get("a")?.ledger.encode(0);
     const requests = Array.from({ length: 40 }, (_, index) => makeRequest(makePod(`p${index}`)));
     for (const request of requests) expect(admit(state, request).allowed).toBe(true);
-    const read = stateOf(encodeStatus(state, undefined, NOW_MS).cells);
-    for (const { pod, nonce } of requests.toReversed()) rollback(read, "a", pod.uid, "DELETE", nonce);
+    const read = stateOf(encodeStatus(state, undefined).cells);
+    for (const { pod, nonce } of requests.toReversed()) rollBack(read, "a", pod.uid, "DELETE", nonce);
     expect(read.cells.get("a")?.ledger.encode(0)).toEqual(before);
   });
 
@@ -93,20 +87,20 @@ describe("taking back and keeping (design 5.7)", () => {
     const [first, second] = [makeRequest(makePod("x")), makeRequest(makePod("x"))];
     admit(state, first);
     admit(state, second);
-    rollback(state, "a", "uid-x", "DELETE", first.nonce);
+    rollBack(state, "a", "uid-x", "DELETE", first.nonce);
     expect(holdsNonce(state, "a", "uid-x", "DELETE", first.nonce)).toBe(false);
     expect(holdsNonce(state, "a", "uid-x", "DELETE", second.nonce)).toBe(true);
-    rollback(state, "a", "uid-x", "DELETE", second.nonce);
+    rollBack(state, "a", "uid-x", "DELETE", second.nonce);
     expect(holdsNonce(state, "a", "uid-x", "DELETE", "before")).toBe(true);
     expect(state.cells.get("a")?.ledger.weight).toBe(1);
   });
 
   test("rolling back what is not there changes nothing", () => {
     const state = stateOf([makeCell("a", 9, [heldBucket("uid-x")])]);
-    rollback(state, "a", "uid-x", "EVICT", "before");
-    rollback(state, "a", "uid-x", "DELETE", "unknown");
-    rollback(state, "a", "uid-y", "DELETE", "before");
-    rollback(state, "nowhere", "uid-x", "DELETE", "before");
+    rollBack(state, "a", "uid-x", "EVICT", "before");
+    rollBack(state, "a", "uid-x", "DELETE", "unknown");
+    rollBack(state, "a", "uid-y", "DELETE", "before");
+    rollBack(state, "nowhere", "uid-x", "DELETE", "before");
     expect(state.cells.get("a")?.ledger.changed).toBe(false);
   });
 
@@ -148,7 +142,7 @@ describe("the status that is written", () => {
     const previous = { ...protector.status, cells, summary: { ...protector.status?.summary, extra: 1 }, note: "kept" };
     const state = stateOf(cells);
     admit(state, makeRequest(makePod("x")));
-    const status = encodeStatus(state, previous as never, NOW_MS);
+    const status = encodeStatus(state, previous as never);
     expect(status).toMatchObject({ note: "kept", summary: { extra: 1 } });
     expect(status.cells[0]).toMatchObject({ cellID: "a", colour: "blue", aggregation: cells[0]?.aggregation });
     expect(status.cells[1]).toBe(cells[1]);
@@ -156,7 +150,7 @@ describe("the status that is written", () => {
 
   test("the summary says what is counted, left, and allowed", () => {
     const state = stateOf([makeCell("a", 5, [heldBucket("uid-1")]), makeCell("b", 4, [], { hold: "Gone/1" })]);
-    expect(encodeStatus(state, undefined, NOW_MS).summary).toMatchObject({
+    expect(encodeStatus(state, undefined).summary).toMatchObject({
       totalReplicas: 9,
       aggregatedAvailableReplicas: 9,
       estimatedAvailableReplicas: 4,
@@ -169,7 +163,7 @@ describe("the status that is written", () => {
     const state = stateOf([makeCell("a", 9)]);
     holdCell(state, "a", "WentBack/1");
     holdCell(state, "new", "WentBack/1");
-    const status = encodeStatus(state, undefined, NOW_MS);
+    const status = encodeStatus(state, undefined);
     expect(status.cells.map(({ cellID, aggregation }) => [cellID, aggregation?.hold])).toEqual([
       ["a", "WentBack/1"],
       ["new", "WentBack/1"],

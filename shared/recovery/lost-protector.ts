@@ -4,10 +4,10 @@
 
 import { classifyPod } from "../decide/availability/availability.ts";
 import { type Allowed, type AllowReason, type DisruptionRequest, factsOf, preActivitiesOf } from "../decide/quota.ts";
-import type { ProtectorState } from "../decide/state/cell-state.ts";
-import { parseMs } from "../decide/time.ts";
+import type { ProtectorState } from "../decide/state/protector-state.ts";
 import { GENERATOR_FINALIZER, RELEASED_ANNOTATION, SOURCE_NAME_LABEL } from "../schema/annotations.ts";
 import type { PodProtector } from "../schema/podprotector.ts";
+import { parseMs } from "../schema/time.ts";
 
 /** True for a protector that nobody but its author keeps: deleting it releases it. */
 export function isMadeByHand({ metadata }: PodProtector): boolean {

@@ -6,8 +6,8 @@
 import type { ApiClient, CallOptions } from "../kube/client/api-client.ts";
 import type { ApiResult } from "../kube/client/api-result.ts";
 import { GROUP, KIND, PLURAL, RESTORED_ANNOTATION, VERSION } from "../schema/annotations.ts";
-import { parsePodProtector } from "../schema/parse-podprotector.ts";
 import type { CellStatus, PodProtector } from "../schema/podprotector.ts";
+import { parsePodProtector } from "../schema/podprotector.ts";
 
 export type RestoreCalls = Pick<ApiClient, "create" | "putPodProtectorStatus" | "getPodProtector">;
 

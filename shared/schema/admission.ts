@@ -1,7 +1,6 @@
-/** `admission.k8s.io/v1` AdmissionReview and `policy` Eviction: what a review asks and what an answer is made of. */
+/** `admission.k8s.io/v1` AdmissionReview and `policy` Eviction as they go over the wire. */
 import * as v from "valibot";
-import { checker } from "./check.ts";
-import { isPlainReview } from "./plain-review.ts";
+import { checker, isRecord } from "./check.ts";
 import { SchemaError } from "./schema-error.ts";
 
 export const ADMISSION_API_VERSION = "admission.k8s.io/v1";
@@ -16,12 +15,12 @@ export const UserInfo = v.looseObject({
   username: optional(v.string()),
   uid: optional(v.string()),
   groups: optional(v.nullable(v.array(v.string()))),
-  /** An empty list of Go is null on the wire, for each key as for all of them. */
+  /** Go writes an empty list as null, here and for each key. */
   extra: optional(v.nullable(v.record(v.string(), v.nullable(v.array(v.string()))))),
 });
 export type UserInfo = v.InferOutput<typeof UserInfo>;
 
-/** The request of an AdmissionReview. `object`, `oldObject` and `options` are parsed by whoever needs them. */
+/** The request of an AdmissionReview. The parser of each kind reads `object`, `oldObject` and `options`. */
 export const WireAdmissionRequest = v.looseObject({
   uid: v.string(),
   kind: Kind,
@@ -48,12 +47,59 @@ export const AdmissionReview = v.looseObject({
 });
 export type AdmissionReview = v.InferOutput<typeof AdmissionReview>;
 
-const checkReview = checker(AdmissionReview);
-const isReview = (raw: unknown): raw is AdmissionReview => isPlainReview(raw);
+function isTextOrNone(value: unknown): boolean {
+  return typeof value === "string" || value === undefined;
+}
 
-/** Returns the request of a review. Throws `SchemaError`, also for another kind or version than `admission.k8s.io/v1`. */
+function isTexts(value: unknown): boolean {
+  return Array.isArray(value) && value.every((item) => typeof item === "string");
+}
+
+function isKind(value: unknown): boolean {
+  if (!isRecord(value)) return false;
+  return typeof value.group === "string" && typeof value.version === "string" && typeof value.kind === "string";
+}
+
+function isResource(value: unknown): boolean {
+  if (!isRecord(value)) return false;
+  return typeof value.group === "string" && typeof value.version === "string" && typeof value.resource === "string";
+}
+
+function isUser(value: unknown): boolean {
+  if (!isRecord(value)) return false;
+  const { username, uid, groups, extra } = value;
+  if (!isTextOrNone(username) || !isTextOrNone(uid)) return false;
+  if (groups !== undefined && groups !== null && !isTexts(groups)) return false;
+  if (extra === undefined || extra === null) return true;
+  return isRecord(extra) && Object.values(extra).every((values) => values === null || isTexts(values));
+}
+
+function isOperation(value: unknown): boolean {
+  return value === "DELETE" || value === "CREATE" || value === "UPDATE" || value === "CONNECT";
+}
+
+/**
+ * True only for a value that the schema of AdmissionReview accepts. Every admission request passes here, so the fields
+ * are written out: the compiled schema is several times slower. Where this says false, the schema names the field.
+ */
+export function isPlainReview(raw: unknown): raw is AdmissionReview {
+  if (!isRecord(raw) || typeof raw.apiVersion !== "string" || typeof raw.kind !== "string") return false;
+  const request = raw.request;
+  if (!isRecord(request) || typeof request.uid !== "string" || !isOperation(request.operation)) return false;
+  if (!isKind(request.kind) || !isResource(request.resource) || !isUser(request.userInfo)) return false;
+  const { requestKind, requestResource, dryRun } = request;
+  if (requestKind !== undefined && requestKind !== null && !isKind(requestKind)) return false;
+  if (requestResource !== undefined && requestResource !== null && !isResource(requestResource)) return false;
+  if (dryRun !== undefined && dryRun !== null && typeof dryRun !== "boolean") return false;
+  const { subResource, requestSubResource, name, namespace } = request;
+  return isTextOrNone(subResource) && isTextOrNone(requestSubResource) && isTextOrNone(name) && isTextOrNone(namespace);
+}
+
+const checkReview = checker(AdmissionReview);
+
+/** Returns the request. Throws `SchemaError`, also for another kind or version than `admission.k8s.io/v1`. */
 export function parseWireReview(raw: unknown): WireAdmissionRequest {
-  const review = isReview(raw) ? raw : checkReview(raw);
+  const review = isPlainReview(raw) ? raw : checkReview(raw);
   if (review.kind !== "AdmissionReview") throw new SchemaError("kind", "expected AdmissionReview");
   if (review.apiVersion !== ADMISSION_API_VERSION) {
     throw new SchemaError("apiVersion", `only ${ADMISSION_API_VERSION} is served`);
@@ -105,16 +151,16 @@ export function parseEviction(raw: unknown): Eviction {
   return eviction;
 }
 
-/** One entry of `details.causes`; a refusal carries one with reason `DisruptionBudget` (design 6). */
+/** One entry of `details.causes`; a denial carries one with reason `DisruptionBudget`. */
 export interface StatusCause {
   readonly reason: string;
   readonly message: string;
   readonly field?: string;
 }
 
-/** `metav1.Status` as a refusal carries it; kube-apiserver hands it to the client as it is. */
+/** `metav1.Status` of a denial; kube-apiserver hands it to the client unchanged. */
 export interface AdmissionStatus {
-  /** HTTP status of the refused call. */
+  /** HTTP status of the denied call. */
   readonly code: number;
   /** `metav1.StatusReason`, for example `TooManyRequests`. */
   readonly reason: string;
@@ -123,17 +169,17 @@ export interface AdmissionStatus {
     readonly name?: string;
     readonly kind?: string;
     readonly causes?: readonly StatusCause[];
-    /** When set, client-go repeats the call by itself after so many seconds. */
+    /** When set, client-go repeats the call by itself after that time. */
     readonly retryAfterSeconds?: number;
   };
 }
 
-/** The answer of a review; `uid` is the request's. */
+/** `uid` is the request's. */
 export interface WireAdmissionResponse {
   readonly uid: string;
   readonly allowed: boolean;
   readonly status?: AdmissionStatus;
-  /** Shown by kubectl; kube-apiserver cuts one at 256 characters. */
+  /** Shown by kubectl; kube-apiserver cuts each at 256 characters. */
   readonly warnings?: readonly string[];
   /** Keys without prefix; kube-apiserver puts the webhook's name before them. */
   readonly auditAnnotations?: Readonly<Record<string, string>>;
@@ -142,7 +188,7 @@ export interface WireAdmissionResponse {
   readonly patch?: string;
 }
 
-/** The whole AdmissionReview of an answer, as it goes over the wire. */
+/** The AdmissionReview that carries a response. */
 export interface AdmissionReviewResponse {
   readonly apiVersion: typeof ADMISSION_API_VERSION;
   readonly kind: "AdmissionReview";

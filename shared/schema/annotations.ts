@@ -1,4 +1,4 @@
-/** Every label, annotation, finalizer and name that the project reads or writes (design 4, 9, 10, 12). */
+/** Every label, annotation, finalizer and fixed name that the project reads or writes. */
 
 export const GROUP = "podseidon.kubewharf.io";
 export const VERSION = "v1alpha1";
@@ -7,9 +7,9 @@ export const PLURAL = "podprotectors";
 
 export const GENERATOR_FINALIZER = `${GROUP}/generator`;
 export const PROTECT_LABEL = `${GROUP}/protect`;
-/** On a source: "true" asks for protection, "false" does not; it overrides the label (design 7). */
+/** On a source: "true" asks for protection, "false" declines it. Overrides the label. */
 export const PROTECT_ANNOTATION = `${GROUP}/protect`;
-/** On a custom resource with a scale subresource: how many of its pods may be unavailable, a count or a percentage (design 7). */
+/** On a custom resource with a scale subresource: how many of its pods may be unavailable, a count or a percentage. */
 export const MAX_UNAVAILABLE_ANNOTATION = `${GROUP}/max-unavailable`;
 export const SOURCE_NAME_LABEL = `${GROUP}/source-name`;
 export const SOURCE_GROUP_LABEL = `${GROUP}/source-group`;
@@ -19,38 +19,40 @@ export const SOURCE_RESOURCE_LABEL = `${GROUP}/source-resource`;
 export const FORCE_DELETE_ANNOTATION = `${GROUP}/force-delete`;
 export const HEALTH_CRITERION_ANNOTATION = `${GROUP}/health-criterion`;
 export const REMOVE_CELL_ONCE_ANNOTATION = `${GROUP}/remove-cell-once`;
-/** Put on a pod by an aggregator to raise its version and so void a reservation (design 5.2, `--void-after`). */
+/** On a pod: an aggregator writes it to raise the pod's resourceVersion, which voids a reservation (`--void-after`). */
 export const VOIDED_ANNOTATION = `${GROUP}/reservation-voided`;
-/** The counted readiness gate and condition (design 10). */
+/** The counted readiness gate and condition. */
 export const COUNTED_CONDITION = `${GROUP}/counted`;
 /** Opt-in to the counted gate: an annotation of a protector, or a label of a namespace; `enabled` or `disabled`. */
 export const COUNTED_GATE = `${GROUP}/counted-gate`;
-/** On a protector: how its numbers were derived, for a person to read (design 7). */
+/** On a protector: how its numbers were derived, for people. */
 export const DERIVATION_ANNOTATION = `${GROUP}/derivation`;
-/** On a protector: the explicit release that precedes the removal of its finalizer (design 7). */
+/** On a protector: the release, written before the finalizer is removed. */
 export const RELEASED_ANNOTATION = `${GROUP}/released`;
-/** On a protector: it was created again from a copy, its counts are not to be trusted yet (design 5.4). */
+/** On a protector: it was restored from a backup, so that its first counts are not trusted alone. */
 export const RESTORED_ANNOTATION = `${GROUP}/restored`;
 
 export const UPDATE_TRIGGER_POD = "podseidon-update-trigger";
 export const UPDATE_TRIGGER_ANNOTATION = `${GROUP}/update-trigger-time`;
-/** On the dummy pod: how often it was patched; when it goes back, the cell's etcd was restored (design 5.4). */
+/** On the dummy pod: how often it was patched. A lower number than before shows that the cell's etcd was restored. */
 export const UPDATE_TRIGGER_COUNTER_ANNOTATION = `${GROUP}/update-trigger-counter`;
-/** On the dummy pod: where each process that counted began, so that a restore shows after the counter has caught up. */
+/**
+ * On the dummy pod: the counter at which each process began, so that a restore shows after the counter has caught up.
+ */
 export const UPDATE_TRIGGER_LINEAGE_ANNOTATION = `${GROUP}/update-trigger-lineage`;
 export const UPDATE_TRIGGER_SCHEDULER = "do-not-schedule";
 
 export const MIRROR_POD_ANNOTATION = "kubernetes.io/config.mirror";
 export const PRE_ACTIVITY_PREFIX = "pre-activity.xpdb.form3.tech/";
-/** Put on a pod that is held back by a pre-activity when somebody wants it gone (x-pdb's name). */
+/** On a pod whose disruption a pre-activity holds back: a client asked for it (x-pdb's name). */
 export const PENDING_DISRUPTION_ANNOTATION = "xpdb.form3.tech/has-pending-disruption";
 
-/** Labels of the project's own pods (manifests); they are allowed without any core access (design 6). */
+/** Labels of the project's own pods (manifests), whose disruption is allowed without asking a core. */
 export const PART_OF_LABEL = "app.kubernetes.io/part-of";
 export const PART_OF_PODSEIDON = "podseidon";
 
 export const AGGREGATOR_LEASE = "podseidon-aggregator";
 export const GENERATOR_LEASE = "podseidon-generator";
 
-/** On the Secret of the webhook's certificate authority: a new authority is wanted; taken away when it was made. */
+/** On the Secret of the webhook's certificate authority: asks for a new authority; removed once there is one. */
 export const ROTATE_CA_ANNOTATION = `${GROUP}/rotate-ca-once`;

@@ -2,8 +2,7 @@ import fc from "fast-check";
 import * as v from "valibot";
 import { describe, expect, test } from "vitest";
 import { checker } from "./check.ts";
-import { parsePodProtector } from "./parse-podprotector.ts";
-import { PodProtector } from "./podprotector.ts";
+import { PodProtector, parsePodProtector } from "./podprotector.ts";
 import { SchemaError } from "./schema-error.ts";
 
 function protector(changes: object = {}): object {

@@ -1,7 +1,7 @@
 /**
- * Compiles a valibot schema into a check that looks at a value in place. Valibot's own `parse` copies what it reads, which costs
- * milliseconds for a protector with a long admission history, on each watch event of each webhook replica; this costs some
- * tens of microseconds, and hands back the very object that came in, unknown fields included.
+ * Compiles a valibot schema into a check that looks at a value in place. Valibot's own `parse` copies what it reads,
+ * which costs milliseconds for a protector with a long admission history, on each watch event of each webhook replica;
+ * this costs some tens of microseconds, and hands back the very object that came in, unknown fields included.
  */
 import type * as v from "valibot";
 import { describeValue, joinPath, SchemaError } from "./schema-error.ts";
@@ -24,7 +24,8 @@ function inside(found: Failure, step: string | number): Failure {
   return found;
 }
 
-function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
+/** A JSON object. */
+export function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
@@ -81,7 +82,9 @@ function checkNumber(actions: readonly SchemaNode[]): Check {
   const integer = actions.some((action) => action.type === "integer");
   const min = bound("min_value", Number.NEGATIVE_INFINITY);
   const max = bound("max_value", Number.POSITIVE_INFINITY);
-  const expected = `${integer ? "an integer" : "a number"}${min > Number.NEGATIVE_INFINITY ? ` of at least ${min}` : ""}${max < Number.POSITIVE_INFINITY ? ` and at most ${max}` : ""}`;
+  const atLeast = min > Number.NEGATIVE_INFINITY ? ` of at least ${min}` : "";
+  const atMost = max < Number.POSITIVE_INFINITY ? ` and at most ${max}` : "";
+  const expected = `${integer ? "an integer" : "a number"}${atLeast}${atMost}`;
   return (value) => {
     const good =
       typeof value === "number" && value >= min && value <= max && (integer ? Number.isInteger(value) : true);
@@ -89,12 +92,12 @@ function checkNumber(actions: readonly SchemaNode[]): Check {
   };
 }
 
-const CHECKED_ACTIONS = ["integer", "min_value", "max_value", "metadata", "description"];
+const CHECKED_ACTIONS = ["integer", "min_value", "max_value"];
 
 function compile(node: SchemaNode): Check {
   const { base, actions } = unpipe(node);
   for (const { type } of actions) {
-    // A schema that says more than this file checks would be believed without having been checked.
+    // A constraint that this compiler ignored would count as checked.
     if (!CHECKED_ACTIONS.includes(type)) throw new Error(`schema action ${type} is not known to the compiler`);
   }
   switch (base.type) {
@@ -136,8 +139,9 @@ function wrapped(node: SchemaNode): SchemaNode {
 }
 
 /**
- * Returns a function that returns its argument, typed, when it fits `schema`, and throws {@link SchemaError} at the first field
- * that does not. Nothing is copied, dropped or defaulted. Throws here, at once, for a schema it does not understand.
+ * Returns a function that returns its argument, typed, when it fits `schema`, and throws {@link SchemaError} at the
+ * first field that does not. Nothing is copied, dropped or defaulted. Throws here, at once, for a schema it does not
+ * understand.
  */
 export function checker<S extends v.GenericSchema>(schema: S): (raw: unknown) => v.InferOutput<S> {
   const check = compile(schema);

@@ -3,7 +3,7 @@ import { checker } from "./check.ts";
 
 const texts = v.optional(v.nullable(v.record(v.string(), v.string())));
 
-/** What is read of a ConfigMap: the project keeps texts in some (design 7). */
+/** The fields of a ConfigMap that the project reads. */
 export const ConfigMap = v.looseObject({
   metadata: v.looseObject({
     name: v.string(),

@@ -1,138 +1,97 @@
 /**
- * The CustomResourceDefinition of PodProtector, made from its valibot schema (design 4). `npm run generate` writes it to `crds/`.
- * A structural schema without defaults, so that an object of upstream comes back as it was.
+ * The CustomResourceDefinition of PodProtector, made from its schema (`podprotector.ts`) and the table of its fields
+ * (`crd-fields.ts`). `npm run generate` writes it to `crds/`. A structural schema without defaults, so that an upstream
+ * object comes back as it was.
  */
 import { GROUP, KIND, PLURAL, VERSION } from "./annotations.ts";
+import { CRD_FIELDS, type CrdField } from "./crd-fields.ts";
 import { PodProtector } from "./podprotector.ts";
-import { type ApiHints, type SchemaNode, unpipe } from "./schema-node.ts";
+import { type SchemaNode, unpipe } from "./schema-node.ts";
 
 type Json = string | number | boolean | readonly Json[] | { readonly [key: string]: Json | undefined };
 type JsonObject = { readonly [key: string]: Json | undefined };
 
-const TYPES: Readonly<Record<string, string>> = { string: "string", boolean: "boolean", number: "integer" };
-
-function hintsOf(actions: readonly SchemaNode[]): ApiHints {
-  return Object.assign({}, ...actions.map(({ metadata }) => metadata ?? {}));
-}
-
-function bounds(hints: ApiHints): JsonObject {
-  const { format, pattern, minLength, maxLength, minItems, maxItems, minimum } = hints;
-  return { format, enum: hints.enum, pattern, minLength, maxLength, minItems, maxItems, minimum };
-}
-
-function extensions({ listType, listMapKeys, mapType, rules }: ApiHints): JsonObject {
-  return {
-    "x-kubernetes-list-type": listType,
-    "x-kubernetes-list-map-keys": listMapKeys,
-    "x-kubernetes-map-type": mapType,
-    "x-kubernetes-validations": rules?.map(({ rule, message, fieldPath }) => ({ rule, message, fieldPath })),
-  };
-}
-
-function shape(base: SchemaNode): JsonObject {
-  if (base.entries !== undefined) return objectShape(base.entries);
-  if (base.type === "array" && base.item !== undefined) return { type: "array", items: openApi(base.item) };
+/** Type and format of a field, from its valibot schema. */
+function shape(base: SchemaNode, actions: readonly SchemaNode[], path: string): JsonObject {
+  if (base.entries !== undefined) return objectShape(base.entries, path);
+  if (base.type === "array" && base.item !== undefined)
+    return { type: "array", items: openApi(base.item, `${path}[]`) };
   if (base.type === "record" && base.value !== undefined) {
-    return { type: "object", additionalProperties: openApi(base.value) };
+    return { type: "object", additionalProperties: openApi(base.value, `${path}{}`) };
   }
-  const type = TYPES[base.type];
-  if (type === undefined) throw new Error(`schema type ${base.type} has no counterpart in a CRD`);
-  return { type };
+  if (base.type === "number") return integerShape(actions);
+  if (base.type !== "string" && base.type !== "boolean") throw new Error(`a CRD has no type for ${base.type}`);
+  return { type: base.type };
 }
 
-function objectShape(entries: Readonly<Record<string, SchemaNode>>): JsonObject {
+function objectShape(entries: Readonly<Record<string, SchemaNode>>, path: string): JsonObject {
   const required = Object.keys(entries).filter((key) => entries[key]?.type !== "optional");
   return {
     type: "object",
     required: required.length > 0 ? required : undefined,
-    properties: Object.fromEntries(Object.entries(entries).map(([key, node]) => [key, openApi(node)])),
+    properties: Object.fromEntries(
+      Object.entries(entries).map(([key, node]) => [key, openApi(node, `${path}.${key}`)]),
+    ),
   };
 }
 
+/** Numbers with an upper bound are int32. A lower bound other than int32's own is 0. */
+function integerShape(actions: readonly SchemaNode[]): JsonObject {
+  const has = (type: string, requirement?: number): boolean =>
+    actions.some((action) => action.type === type && (requirement === undefined || action.requirement === requirement));
+  return {
+    type: "integer",
+    format: has("max_value") ? "int32" : "int64",
+    minimum: has("min_value", 0) ? 0 : undefined,
+  };
+}
+
+function fieldAt(path: string): Partial<CrdField> {
+  const field = CRD_FIELDS[path];
+  return typeof field === "string" ? { description: field } : (field ?? {});
+}
+
 /** A valibot schema as a structural schema. */
-function openApi(node: SchemaNode, outer: ApiHints = {}, nullable?: true): JsonObject {
+function openApi(node: SchemaNode, path: string, nullable?: true): JsonObject {
   const { base, actions } = unpipe(node);
-  const hints = { ...hintsOf(actions), ...outer };
-  if (base.wrapped !== undefined) return openApi(base.wrapped, hints, base.type === "nullable" ? true : nullable);
-  return { description: hints.description, nullable, ...shape(base), ...bounds(hints), ...extensions(hints) };
+  if (base.wrapped !== undefined) return openApi(base.wrapped, path, base.type === "nullable" ? true : nullable);
+  const { description, ...rest } = fieldAt(path);
+  return { description, nullable, ...shape(base, actions, path), ...rest };
 }
 
-interface Column {
-  readonly name: string;
-  readonly type: "string" | "integer" | "date";
-  readonly jsonPath: string;
-  readonly description: string;
-  /** 1: only with `-o wide`. */
-  readonly priority?: 1;
+/**
+ * A column of `kubectl get`; priority 1 shows it only with `-o wide`. A field's column has the field's description
+ * unless it says its own.
+ */
+function column(name: string, type: string, path: string, priority?: 1, description = fieldAt(path).description) {
+  return { name, type, jsonPath: `.${path}`, description, priority };
 }
 
-const COLUMNS: readonly Column[] = [
-  {
-    name: "Required",
-    type: "integer",
-    jsonPath: ".spec.minAvailable",
-    description: "Number of pods that are kept available.",
-  },
-  {
-    name: "Available",
-    type: "integer",
-    jsonPath: ".status.summary.aggregatedAvailableReplicas",
-    description: "Number of pods that are available, as counted.",
-  },
-  {
-    name: "Estimated",
-    type: "integer",
-    jsonPath: ".status.summary.estimatedAvailableReplicas",
-    description: "Number of available pods after what has been admitted since they were counted.",
-  },
-  {
-    name: "Allowed",
-    type: "integer",
-    jsonPath: ".status.summary.disruptionsAllowed",
-    description: "Number of available pods that may be disrupted now.",
-  },
-  {
-    name: "Health",
-    type: "string",
-    jsonPath: '.status.conditions[?(@.type=="Healthy")].reason',
-    description: "Whether enough pods are available, and if not, why.",
-  },
-  {
-    name: "Total",
-    type: "integer",
-    jsonPath: ".status.summary.totalReplicas",
-    description: "Number of pods that are neither terminating nor finished.",
-    priority: 1,
-  },
-  {
-    name: "Ready",
-    type: "integer",
-    jsonPath: ".status.summary.aggregatedReady",
-    description: "Number of pods that are ready.",
-    priority: 1,
-  },
-  {
-    name: "Bucket lag",
-    type: "integer",
-    jsonPath: ".status.summary.maxLatencyMillis",
-    description: "Milliseconds since the last pod event of the slowest cell that has outstanding admissions.",
-    priority: 1,
-  },
-  {
-    name: "Stale",
-    type: "string",
-    jsonPath: '.status.conditions[?(@.type=="CellStale")].status',
-    description: "Whether some cell contributes nothing, or may be dead.",
-    priority: 1,
-  },
-  {
-    name: "Impossible",
-    type: "string",
-    jsonPath: '.status.conditions[?(@.type=="DisruptionImpossible")].status',
-    description: "Whether as many pods are promised as there are, so that none can ever be disrupted.",
-    priority: 1,
-  },
-  { name: "Age", type: "date", jsonPath: ".metadata.creationTimestamp", description: "Time since the creation." },
+function condition(type: string, field: string): string {
+  return `status.conditions[?(@.type=="${type}")].${field}`;
+}
+
+const IMPOSSIBLE = "Whether as many pods are promised as there are, so that none can ever be disrupted.";
+const HEALTH = "Whether enough pods are available, and if not, why.";
+
+const COLUMNS: readonly JsonObject[] = [
+  column("Required", "integer", "spec.minAvailable", undefined, "Number of pods that are kept available."),
+  column("Available", "integer", "status.summary.aggregatedAvailableReplicas"),
+  column("Estimated", "integer", "status.summary.estimatedAvailableReplicas"),
+  column("Allowed", "integer", "status.summary.disruptionsAllowed"),
+  column("Health", "string", condition("Healthy", "reason"), undefined, HEALTH),
+  column("Total", "integer", "status.summary.totalReplicas", 1),
+  column("Ready", "integer", "status.summary.aggregatedReady", 1),
+  column("Bucket lag", "integer", "status.summary.maxLatencyMillis", 1),
+  column(
+    "Stale",
+    "string",
+    condition("CellStale", "status"),
+    1,
+    "Whether some cell contributes nothing, or may be dead.",
+  ),
+  column("Impossible", "string", condition("DisruptionImpossible", "status"), 1, IMPOSSIBLE),
+  column("Age", "date", "metadata.creationTimestamp", undefined, "Time since the creation."),
 ];
 
 const KIND_PROPERTIES: JsonObject = {
@@ -161,13 +120,13 @@ export function podProtectorCrd(): JsonObject {
           served: true,
           storage: true,
           subresources: { status: {} },
-          additionalPrinterColumns: COLUMNS.map((column) => ({ ...column })),
+          additionalPrinterColumns: COLUMNS,
           schema: {
             openAPIV3Schema: {
               type: "object",
               description: "Keeps a number of the selected pods available: admission refuses what would leave fewer.",
               required: ["spec"],
-              properties: { ...KIND_PROPERTIES, spec: openApi(spec), status: openApi(status) },
+              properties: { ...KIND_PROPERTIES, spec: openApi(spec, "spec"), status: openApi(status, "status") },
             },
           },
         },

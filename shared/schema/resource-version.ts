@@ -1,10 +1,12 @@
 /**
- * Resource versions compared as integers (KEP-5504), without BigInt: they are digit strings of any length.
+ * Versions and positions (docs/design.md#state). A resourceVersion is a string of digits of any length and compares as
+ * an integer (KEP-5504). A position is the resourceVersion that a stream has reached, or one for each shard,
+ * comma-separated; they are versions of one etcd.
  */
 
 const INTEGER = /^(0|[1-9][0-9]*)$/;
 
-/** True when the version can be compared; a cell whose versions are no integers uses rule R3 only (design 5.4). */
+/** True when the version is an integer. A cell whose versions are none settles by rule R3 alone. */
 export function isComparableVersion(version: string | undefined): version is string {
   return version !== undefined && INTEGER.test(version);
 }
@@ -23,4 +25,39 @@ export function isOlderVersion(version: string | undefined, than: string | undef
 /** True when both are comparable and `position` is at or past `version`. */
 export function hasReached(position: string | undefined, version: string | undefined): boolean {
   return isComparableVersion(position) && isComparableVersion(version) && compareVersions(position, version) >= 0;
+}
+
+/** The components of a position; empty without a position, or when a component is not comparable. */
+export function positionComponents(position: string | undefined): readonly string[] {
+  if (position === undefined || position === "") return [];
+  const parts = position.split(",");
+  return parts.every(isComparableVersion) ? parts : [];
+}
+
+/** The version that every shard has reached. Undefined when the position is not comparable. */
+export function oldestComponent(position: string | undefined): string | undefined {
+  return extreme(positionComponents(position), -1);
+}
+
+/**
+ * True when writing `next` over `stored` would take some pod's view back: the fence. Shards compare one by one. When
+ * the number of shards has changed, pods have moved between shards, so each new component must be as new as the newest
+ * stored one. False when either is not comparable.
+ */
+export function isBehind(next: string | undefined, stored: string | undefined): boolean {
+  const nextParts = positionComponents(next);
+  const storedParts = positionComponents(stored);
+  if (nextParts.length === 0 || storedParts.length === 0) return false;
+  const newestStored = extreme(storedParts, 1) ?? "0";
+  const sameShards = nextParts.length === storedParts.length;
+  return nextParts.some(
+    (part, shard) => compareVersions(part, (sameShards ? storedParts[shard] : undefined) ?? newestStored) < 0,
+  );
+}
+
+function extreme(parts: readonly string[], sign: 1 | -1): string | undefined {
+  return parts.reduce<string | undefined>(
+    (best, part) => (best === undefined || compareVersions(part, best) * sign > 0 ? part : best),
+    undefined,
+  );
 }

@@ -1,6 +1,6 @@
 /**
- * An object from outside is not what its schema says. `path` is the field, as `spec.selector.matchExpressions[0].key`, empty for the
- * object itself. The message never repeats more than a few characters of the input.
+ * An object from outside does not fit its schema. `path` is the field, as `spec.selector.matchExpressions[0].key`,
+ * empty for the object itself. The message never repeats more than a few characters of the input.
  */
 export class SchemaError extends Error {
   override readonly name = "SchemaError";

@@ -6,7 +6,7 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
-import { parsePodProtector } from "../../shared/schema/parse-podprotector.ts";
+import { parsePodProtector } from "../../shared/schema/podprotector.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
 import { createProtector, reservationCount, waitUntilSettled } from "../support/cluster/protectors.ts";
 

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { root } from "../../scripts/root.ts";
-import { parsePodProtector } from "../../shared/schema/parse-podprotector.ts";
+import { parsePodProtector } from "../../shared/schema/podprotector.ts";
 
 /** The CRD on a real apiserver: what upstream wrote stays as it is, what is wrong is refused at the right field. */
 

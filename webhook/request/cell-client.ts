@@ -1,7 +1,7 @@
 import type { ApiClient } from "../../shared/kube/client/api-client.ts";
 import type { Clock } from "../../shared/runtime/clock.ts";
-import { parsePod } from "../../shared/schema/parse-pod.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
+import { parsePod } from "../../shared/schema/pod.ts";
 import { MAX_CORE_CALL_MS } from "../limits.ts";
 import type { LiveRead } from "../reserve/pending.ts";
 import type { User } from "./admission-request.ts";

@@ -3,7 +3,7 @@
  * aggregator counts. A pod without the gate is an ordinary pod; one with a gate that nobody opens is never Ready. So in any doubt
  * there is no gate: no protector, a cache that may be old, a cell that was never counted, or one whose aggregator is silent.
  */
-import { parseMs } from "../../shared/decide/time.ts";
+
 import type { PatchOperation } from "../../shared/schema/admission.ts";
 import {
   COUNTED_CONDITION,
@@ -13,6 +13,7 @@ import {
   PART_OF_PODSEIDON,
 } from "../../shared/schema/annotations.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { parseMs } from "../../shared/schema/time.ts";
 import type { AdmissionRequest } from "./admission-request.ts";
 
 /** An aggregator writes at least every two minutes; after three that were missed it counts as down. Wall clocks may differ by seconds. */

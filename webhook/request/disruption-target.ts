@@ -1,8 +1,8 @@
 import type { MaybePromise } from "../../shared/runtime/maybe-promise.ts";
 import { type Eviction, parseEviction } from "../../shared/schema/admission.ts";
 import { HEALTH_CRITERION_ANNOTATION } from "../../shared/schema/annotations.ts";
-import { parsePod } from "../../shared/schema/parse-pod.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
+import { parsePod } from "../../shared/schema/pod.ts";
 import type { Operation } from "../../shared/schema/podprotector.ts";
 import type { LiveRead } from "../reserve/pending.ts";
 import { describeUnbound } from "../respond/deny-response.ts";

@@ -1,13 +1,6 @@
-import {
-  apply,
-  cloneState,
-  type Decision,
-  decide,
-  holdCell,
-  holdsNonce,
-  type ProtectorState,
-  rollback,
-} from "../../shared/decide/quota.ts";
+import { type Decision, decide } from "../../shared/decide/quota.ts";
+import { apply, holdCell, holdsNonce, rollBack } from "../../shared/decide/reserve.ts";
+import { cloneState, type ProtectorState } from "../../shared/decide/state/protector-state.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import type { PendingRequest, PendingReserve, PendingRollBack } from "./pending.ts";
 
@@ -75,7 +68,7 @@ class Planner {
       this.done.push(work);
       return;
     }
-    rollback(this.working, work.cell, work.uid, work.operation, work.nonce);
+    rollBack(this.working, work.cell, work.uid, work.operation, work.nonce);
     this.writes.push(work);
   }
 

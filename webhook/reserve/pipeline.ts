@@ -1,11 +1,11 @@
 import { type Decision, type DisruptionRequest, decide } from "../../shared/decide/quota.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
-import { formatMs } from "../../shared/decide/time.ts";
 import { decideLost } from "../../shared/recovery/lost-protector.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import type { MaybePromise } from "../../shared/runtime/maybe-promise.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import type { Operation } from "../../shared/schema/podprotector.ts";
+import { formatMs } from "../../shared/schema/time.ts";
 import { MAX_REREAD_MS } from "../limits.ts";
 import { type AskOwner, type OwnerAnswer, type OwnerQuestion, questionOf } from "../probe/owner.ts";
 import type { Criterion } from "../request/disruption-target.ts";

@@ -1,5 +1,4 @@
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
-import { parseMs } from "../../shared/decide/time.ts";
 import type { LearningInformer } from "../../shared/kube/informer/informer.ts";
 import { SelectorIndex } from "../../shared/kube/selectors/set-trie.ts";
 import type { BackupTarget, CoreBackup } from "../../shared/recovery/backup/backup-reader.ts";
@@ -9,6 +8,7 @@ import type { Ports } from "../../shared/runtime/clock.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { compareVersions, isComparableVersion } from "../../shared/schema/resource-version.ts";
+import { parseMs } from "../../shared/schema/time.ts";
 import { MAX_CACHE_AGE_MS } from "../limits.ts";
 import type { PendingRequest } from "./pending.ts";
 import type { ProtectorLookup, ProtectorMatch } from "./pipeline.ts";

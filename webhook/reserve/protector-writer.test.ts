@@ -17,7 +17,7 @@ describe("one request", () => {
     const { time, store, slot } = setup(10);
     const asked = ask(time, slot, pod("web-0"));
     await time.advance(1_000);
-    expect(asked.outcome).toMatchObject({ kind: "refused", decision: { verdict: "Denial", cause: "AtMinimum" } });
+    expect(asked.outcome).toMatchObject({ kind: "refused", decision: { kind: "Denial", cause: "AtMinimum" } });
     expect(store).toMatchObject({ writes: 0, reads: 1 });
   });
 
@@ -85,7 +85,7 @@ describe("requests that arrive together", () => {
     expect([...noncesOf(store.object).keys()]).toHaveLength(2);
     const refusals = asked.filter(({ outcome }) => outcome?.kind === "refused");
     for (const { outcome } of refusals)
-      expect(outcome).toMatchObject({ decision: { verdict: "Busy", cause: "Reserved" } });
+      expect(outcome).toMatchObject({ decision: { kind: "Busy", cause: "Reserved" } });
     expect(store.reads).toBeLessThanOrEqual(1);
   });
 
@@ -109,7 +109,7 @@ describe("requests that arrive together", () => {
       await time.advance(3);
     }
     expect(store.writes).toBeGreaterThan(200);
-    expect(denied.outcome).toMatchObject({ kind: "refused", decision: { verdict: "Denial", cause: "AtMinimum" } });
+    expect(denied.outcome).toMatchObject({ kind: "refused", decision: { kind: "Denial", cause: "AtMinimum" } });
     expect(denied.atMs).toBeLessThan(20);
   });
 

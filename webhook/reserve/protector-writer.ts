@@ -1,4 +1,4 @@
-import { encodeStatus } from "../../shared/decide/quota.ts";
+import { encodeStatus } from "../../shared/decide/state/encode-status.ts";
 import { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import type { Unavailable } from "../../shared/kube/client/api-result.ts";
 import { Backoff } from "../../shared/runtime/backoff.ts";
@@ -224,7 +224,7 @@ export class ProtectorWriter {
     for (const { work, decision } of refused) {
       // Busy may rest on what this very round is about to write, and is decided again on its answer. A denial rests on the counts,
       // which no webhook writes: it does not wait for a round without a write, which a busy protector may not have for long.
-      if (writes.length > 0 && decision.verdict === "Busy") continue;
+      if (writes.length > 0 && decision.kind === "Busy") continue;
       if (sentMs !== undefined && sentMs >= work.arrivedMs) this.#waiting.settle(work, { kind: "refused", decision });
       else complete = false;
     }
@@ -232,9 +232,9 @@ export class ProtectorWriter {
   }
 
   async #write(round: Batch): Promise<void> {
-    const { calls, observer, ports } = this.#options;
+    const { calls, observer } = this.#options;
     const { base, writes, decisions } = round;
-    const status = encodeStatus(round.working, base.object.status, ports.clock.nowMs());
+    const status = encodeStatus(round.working, base.object.status);
     for (const [work, decision] of decisions) work.attempt = { decision, baseVersion: base.version };
     const sentMs = this.#nowMs();
     this.#writing = true;

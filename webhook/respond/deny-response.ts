@@ -39,7 +39,7 @@ const MAX_NAMED = 5;
 /** True for what passes soon: the quota is there, but reserved and not accounted for yet. */
 export function isBusy({ why }: Blocker): boolean {
   if (why.kind === "owner") return why.result === "overloaded";
-  return why.kind === "quota" ? why.decision.verdict === "Busy" : why.kind === "overloaded";
+  return why.kind === "quota" ? why.decision.kind === "Busy" : why.kind === "overloaded";
 }
 
 function named(names: readonly string[]): string {

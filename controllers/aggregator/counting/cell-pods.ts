@@ -1,12 +1,12 @@
 /** The pod snapshot of the cell and its position (docs/design.md#state), and the signs that the cell's etcd was restored. */
-import { oldestComponent, positionComponents } from "../../../shared/decide/position.ts";
+
 import { isForked, parseTriggerMark, type TriggerMark } from "../../../shared/decide/settling/trigger-mark.ts";
 import type { ConfirmedInformer } from "../../../shared/kube/informer/informer.ts";
 import type { WatchEvent } from "../../../shared/kube/stream/watch-event.ts";
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import { UPDATE_TRIGGER_POD } from "../../../shared/schema/annotations.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
-import { isComparableVersion } from "../../../shared/schema/resource-version.ts";
+import { isComparableVersion, oldestComponent, positionComponents } from "../../../shared/schema/resource-version.ts";
 import type { InPlaceChanges } from "./in-place-changes.ts";
 import type { PodParser } from "./parsers.ts";
 

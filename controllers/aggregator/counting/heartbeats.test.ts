@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { formatMs } from "../../../shared/decide/time.ts";
+import { formatMs } from "../../../shared/schema/time.ts";
 import { makeCell, makeProtector, NOW_MS } from "../../../test/support/decide/fixtures.ts";
 import { newestHeartbeats } from "./heartbeats.ts";
 

@@ -1,5 +1,5 @@
-import { parseMs } from "../../../shared/decide/time.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import { parseMs } from "../../../shared/schema/time.ts";
 
 /** The length of a `metav1.MicroTime` in UTC. Two such texts compare as their times do, which spares parsing 10,000 of them. */
 const MICRO_TIME_LENGTH = "2026-01-01T00:00:00.000000Z".length;

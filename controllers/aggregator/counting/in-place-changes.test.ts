@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { parsePod } from "../../../shared/schema/parse-pod.ts";
+import { parsePod } from "../../../shared/schema/pod.ts";
 import { InPlaceChanges } from "./in-place-changes.ts";
 
 type Json = Readonly<Record<string, unknown>>;

@@ -1,12 +1,12 @@
 /** Parsers of the watched objects. What this process needs of a pod beyond the trimmed {@link Pod} is kept beside the pod. */
 import * as v from "valibot";
-import type { SyncTimeAlgorithm } from "../../../shared/decide/settling/account.ts";
-import { parseMs } from "../../../shared/decide/time.ts";
+import type { SyncTimeAlgorithm } from "../../../shared/decide/settling/settle-history.ts";
 import { UPDATE_TRIGGER_ANNOTATION } from "../../../shared/schema/annotations.ts";
-import { parsePod } from "../../../shared/schema/parse-pod.ts";
-import { parsePodProtector } from "../../../shared/schema/parse-podprotector.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
+import { parsePod } from "../../../shared/schema/pod.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import { parsePodProtector } from "../../../shared/schema/podprotector.ts";
+import { parseMs } from "../../../shared/schema/time.ts";
 import { InPlaceChanges } from "./in-place-changes.ts";
 
 const time = v.optional(v.nullable(v.string()));

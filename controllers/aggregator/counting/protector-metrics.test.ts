@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { formatMs } from "../../../shared/decide/time.ts";
 import { Metrics } from "../../../shared/observe/metrics.ts";
 import type { Condition, PodProtector } from "../../../shared/schema/podprotector.ts";
+import { formatMs } from "../../../shared/schema/time.ts";
 import { makeCell, makeProtector, NOW_MS } from "../../../test/support/decide/fixtures.ts";
 import { protectorMetrics, TROUBLES, troublesOf } from "./protector-metrics.ts";
 

@@ -4,7 +4,7 @@
  */
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { Ports, Timer } from "../../../shared/runtime/clock.ts";
-import { parsePod } from "../../../shared/schema/parse-pod.ts";
+import { parsePod } from "../../../shared/schema/pod.ts";
 import type { PodInformer } from "../counting/cell-pods.ts";
 import type { TrackedProtector } from "../counting/membership.ts";
 import type { EventSink } from "../events.ts";

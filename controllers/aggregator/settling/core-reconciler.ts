@@ -4,7 +4,7 @@
  * (reconcile-input.ts), decides (reconcile-plan.ts), writes, and remembers (reconcile-state.ts).
  */
 
-import type { Incident, KnownEntry } from "../../../shared/decide/settling/lost-history.ts";
+import type { EtcdRestore, KnownEntry } from "../../../shared/decide/settling/lost-history.ts";
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
 import type { LearningInformer } from "../../../shared/kube/informer/informer.ts";
@@ -124,7 +124,7 @@ export class CoreReconciler implements MembershipListener {
   }
 
   /** Any protector may have lost history: all are judged again. */
-  historyLost(incident: Incident): void {
+  historyLost(incident: EtcdRestore): void {
     this.#context.incident = incident;
     for (const state of this.#states.values()) state.trustWatchOnly();
     const { membership, core } = this.#options;
@@ -200,7 +200,7 @@ export class CoreReconciler implements MembershipListener {
       const waiting = gate.waitingOf(tracked);
       if (plan.isStored) gate.counted(tracked, waiting);
       if (plan.status === undefined) {
-        return [plan.result.refused === undefined ? "unchanged" : "refused", this.#again(state, plan)];
+        return [plan.result.stale === undefined ? "unchanged" : "refused", this.#again(state, plan)];
       }
       if (!mayWrite()) return ["stopped", later(LEADERLESS_RETRY_MS)];
       const attempt = await this.#write(tracked, state, plan, plan.status, conflicts);
@@ -234,17 +234,27 @@ export class CoreReconciler implements MembershipListener {
     const { evidence, onEvent, voider, cell, onCellRestored } = this.#options;
     const { input, result } = plan;
     const { stored, history } = input.account;
-    state.pending = result.wants.records;
+    state.pending = result.unsettled;
     state.staleSinceMs = plan.staleSinceMs;
     if (history.lost === undefined) state.rememberEntry(input.protector, stored, this.#context.incident?.id);
     evidence.need(tracked, plan.evidence);
     this.#reservations.set(tracked, state.pending);
     if (plan.waitsForProgress) this.#waitingForProgress.add(tracked);
     else this.#waitingForProgress.delete(tracked);
-    if (result.refused !== undefined) onEvent({ kind: "refused", id: tracked.id, refusal: result.refused });
+    if (result.stale !== undefined) onEvent({ kind: "refused", id: tracked.id, refusal: result.stale });
     if (plan.isCellRestored) onCellRestored(cell.position ?? "", stored?.aggregation?.resourceVersion ?? "");
     voider?.voidDue(tracked, state.pending);
     this.#reportDeferred(tracked, state);
+    this.#reportUnreadable(tracked, state, result.ledger.unreadableBuckets);
+  }
+
+  /** Reports once each unreadable bucket, which counts by its counter until it is settled, and each unreadable selector. */
+  #reportUnreadable({ id, problems }: TrackedProtector, state: ReconcileState, buckets: number): void {
+    const { onEvent } = this.#options;
+    if (buckets > state.unreadableBuckets) onEvent({ kind: "corruptHistory", id, buckets });
+    if (problems.length > 0 && problems !== state.selectorProblems) onEvent({ kind: "badSelector", id, problems });
+    state.unreadableBuckets = buckets;
+    state.selectorProblems = problems;
   }
 
   /** Reports once each pod whose resize the kubelet defers: the reservation stays until the resize is done. */
@@ -326,7 +336,7 @@ export class CoreReconciler implements MembershipListener {
     const cause = result.reasons.every((reason) => reason === "Heartbeat") ? "heartbeat" : "changed";
     const latencyMs = state.published(startedMs, nowMs);
     onEvent({ kind: "wrote", id, cause, latencyMs, durationMs: nowMs - startedMs });
-    for (const { operation, rule } of result.dropped) onEvent({ kind: "dropped", id, operation, rule });
+    for (const { operation, rule } of result.settled) onEvent({ kind: "dropped", id, operation, rule });
     const { lost, epoch } = input.account.history;
     if (lost !== undefined) onEvent({ kind: "held", id, reason: lost, epoch });
     const heldMs = state.rememberHold(aggregation?.hold, nowMs);

@@ -1,8 +1,10 @@
 /** First step of a reconcile, gather: everything that the decision reads, at one moment. */
 
 import { specFacts } from "../../../shared/decide/availability/spec-facts.ts";
-import type { AccountInput, CellSnapshot, SyncTimeAlgorithm } from "../../../shared/decide/settling/account.ts";
-import { type HistoryVerdict, type Incident, judgeHistory } from "../../../shared/decide/settling/lost-history.ts";
+import type { CellUpdateInput } from "../../../shared/decide/settling/cell-update.ts";
+import { checkHistory, type EtcdRestore, type HistoryCheck } from "../../../shared/decide/settling/lost-history.ts";
+import type { SyncTimeAlgorithm } from "../../../shared/decide/settling/settle-history.ts";
+import type { CellSnapshot } from "../../../shared/decide/settling/settle-rules.ts";
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import { RESTORED_ANNOTATION } from "../../../shared/schema/annotations.ts";
 import { type CellStatus, cellEntry, type PodProtector } from "../../../shared/schema/podprotector.ts";
@@ -37,7 +39,7 @@ export interface ReconcileContext extends ReconcileSettings {
   readonly staleAfterMs: number;
   algorithm: SyncTimeAlgorithm;
   /** The newest restore of the core or of the cell. */
-  incident: Incident | undefined;
+  incident: EtcdRestore | undefined;
 }
 
 export interface ReconcileInput {
@@ -49,7 +51,7 @@ export interface ReconcileInput {
   readonly isDoubted: boolean;
   /** What could not be read of the selectors. */
   readonly problems: readonly string[];
-  readonly account: AccountInput;
+  readonly account: CellUpdateInput;
   readonly settings: Pick<ReconcileContext, "rateMs" | "staleAfterMs">;
   readonly state: Readonly<Pick<ReconcileState, "lastWriteMs" | "staleSinceMs" | "unadoptedEpoch">>;
 }
@@ -61,7 +63,7 @@ export function gather(tracked: TrackedProtector, state: ReconcileState, context
   const stored = cellEntry(protector, cellID);
   const monotonicMs = ports.clock.monotonicMs();
   state.adoptEpoch(stored?.aggregation?.epoch ?? 0, evidence.reachedSentMs, monotonicMs);
-  const account: AccountInput = {
+  const account: CellUpdateInput = {
     spec: specFacts(protector.spec),
     cellID,
     stored,
@@ -88,7 +90,7 @@ function historyOf(
   stored: CellStatus | undefined,
   { known }: ReconcileState,
   { algorithm, incident, ports }: ReconcileContext,
-): HistoryVerdict {
+): HistoryCheck {
   // Upstream's algorithms publish no positions and know no lost history.
   if (algorithm !== "exact") {
     return { lost: undefined, epoch: stored?.aggregation?.epoch ?? 0, hold: stored?.aggregation?.hold };
@@ -99,11 +101,11 @@ function historyOf(
     stored,
     known,
     isMarkedRestored: protector.metadata.annotations?.[RESTORED_ANNOTATION] !== undefined,
-    incident,
+    etcdRestore: incident,
   };
-  const verdict = judgeHistory({ ...input, token: "" });
+  const verdict = checkHistory({ ...input, token: "" });
   // Only a new hold needs a token, and drawing one costs more than the rest of the judgement.
-  return verdict.lost === undefined ? verdict : judgeHistory({ ...input, token: ports.random.token() });
+  return verdict.lost === undefined ? verdict : checkHistory({ ...input, token: ports.random.token() });
 }
 
 function snapshotOf(cell: CellPods, namespace: string): CellSnapshot {

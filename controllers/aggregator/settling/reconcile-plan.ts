@@ -1,16 +1,16 @@
 /** Second step of a reconcile, decide: what to write, which evidence to ask for, and when to reconcile again. Pure but for `seen`. */
 
-import { type AccountResult, accountCell, type WriteReason } from "../../../shared/decide/settling/account.ts";
+import { type CellUpdate, computeCellUpdate, type WriteReason } from "../../../shared/decide/settling/cell-update.ts";
 import { isSuspensionOver, updateConditions } from "../../../shared/decide/state/conditions.ts";
-import { parseCell } from "../../../shared/decide/state/protector-state.ts";
-import { summarize } from "../../../shared/decide/state/summary.ts";
+import { summarize } from "../../../shared/decide/state/encode-status.ts";
+import { type CellState, parseCell } from "../../../shared/decide/state/protector-state.ts";
 import type { CellStatus, PodProtectorStatus } from "../../../shared/schema/podprotector.ts";
 import type { EvidenceNeed, PodNeed } from "./alive-evidence.ts";
 import type { ReconcileInput } from "./reconcile-input.ts";
 
 export interface ReconcilePlan {
   readonly input: ReconcileInput;
-  readonly result: AccountResult;
+  readonly result: CellUpdate;
   /** The status to write now, if any. */
   readonly status: PodProtectorStatus | undefined;
   /** The stored entry says what the snapshot says. */
@@ -33,19 +33,19 @@ const SELECTOR_WAIT_MS = 100;
 
 export function planReconcile(input: ReconcileInput): ReconcilePlan {
   const { account, isSelectorCurrent, isDoubted, state } = input;
-  const result = accountCell(account);
+  const result = computeCellUpdate(account);
   // From doubted pods only the hold itself is written: it must not wait for the relist.
   const isWithheld = isDoubted && account.history.lost === undefined;
   const rateWaitMs = rateWaitOf(input, result);
   const mayWrite = isSelectorCurrent && !isWithheld;
   const status = mayWrite && rateWaitMs <= 0 && isWriteWanted(input, result) ? statusToWrite(input, result) : undefined;
-  const staleSinceMs = result.refused === "StalePosition" ? (state.staleSinceMs ?? account.monotonicMs) : undefined;
+  const staleSinceMs = result.stale === "StalePosition" ? (state.staleSinceMs ?? account.monotonicMs) : undefined;
   const { reachedSentMs = Number.NEGATIVE_INFINITY } = account.evidence;
   return {
     input,
     result,
     status,
-    isStored: mayWrite && status === undefined && !result.write && result.refused === undefined,
+    isStored: mayWrite && status === undefined && result.reasons.length === 0 && result.stale === undefined,
     staleSinceMs,
     isCellRestored: staleSinceMs !== undefined && reachedSentMs >= staleSinceMs,
     evidence: evidenceNeed(input, result, staleSinceMs),
@@ -55,23 +55,23 @@ export function planReconcile(input: ReconcileInput): ReconcilePlan {
 }
 
 /** Milliseconds until the aggregation rate allows the next write; 0 or less: now. */
-function rateWaitOf({ protector, account, settings, state }: ReconcileInput, { reasons }: AccountResult): number {
+function rateWaitOf({ protector, account, settings, state }: ReconcileInput, { reasons }: CellUpdate): number {
   if (state.lastWriteMs === undefined || reasons.some((reason) => AT_ONCE.has(reason))) return 0;
   const rateMs = protector.spec.admissionHistoryConfig?.aggregationRateMillis ?? settings.rateMs;
   return state.lastWriteMs + Math.max(0, rateMs) - account.monotonicMs;
 }
 
-function isWriteWanted({ protector: { metadata, status }, account }: ReconcileInput, result: AccountResult): boolean {
-  if (result.write) return true;
-  if (result.refused !== undefined) return false;
+function isWriteWanted({ protector: { metadata, status }, account }: ReconcileInput, result: CellUpdate): boolean {
+  if (result.reasons.length > 0) return true;
+  if (result.stale !== undefined) return false;
   // A change of the spec that the counts do not show: any counting cell may bring the conditions up to date.
   if (account.stored !== undefined && status?.observedGeneration !== metadata.generation) return true;
   // A suspension ends by itself, without a change of the object.
   return isSuspensionOver(account.spec, status?.conditions, account.nowMs);
 }
 
-function statusToWrite(input: ReconcileInput, result: AccountResult): PodProtectorStatus | undefined {
-  if (!isEntryNeedless(input, result)) return statusWith(result.entry, input);
+function statusToWrite(input: ReconcileInput, result: CellUpdate): PodProtectorStatus | undefined {
+  if (!isEntryNeedless(input, result)) return statusWith(result, input);
   if (!result.reasons.includes("Heartbeat")) return undefined;
   // Without an entry of its own, this cell still reports what the conditions say of the other cells, that one is dead for example.
   const { conditions: before } = input.protector.status ?? {};
@@ -81,7 +81,7 @@ function statusToWrite(input: ReconcileInput, result: AccountResult): PodProtect
 }
 
 /** No pod of this cell matches and another cell has an entry, so that an entry of this cell would only cost heartbeats. */
-function isEntryNeedless({ protector: { status }, account }: ReconcileInput, { reasons }: AccountResult): boolean {
+function isEntryNeedless({ protector: { status }, account }: ReconcileInput, { reasons }: CellUpdate): boolean {
   const cells = status?.cells ?? [];
   if (!reasons.includes("Empty") || cells.length === 0) return false;
   // An entry that a webhook has added counts as stale until this cell has counted it.
@@ -90,14 +90,16 @@ function isEntryNeedless({ protector: { status }, account }: ReconcileInput, { r
 }
 
 /** The status with the entry of this cell replaced or added, and with what follows from the entries of all cells. */
-function statusWith(entry: CellStatus | undefined, input: ReconcileInput): PodProtectorStatus {
+function statusWith(result: CellUpdate | undefined, input: ReconcileInput): PodProtectorStatus {
+  const entry = result?.entry;
   const { protector, account, settings, problems } = input;
   const { spec, nowMs } = account;
   const { status: previous, metadata } = protector;
   const cells = [...(previous?.cells ?? [])];
   const at = cells.findIndex(({ cellID }) => cellID === entry?.cellID);
   if (entry !== undefined) cells.splice(at < 0 ? cells.length : at, 1, entry);
-  const state = { spec, cells: new Map(cells.map((cell) => [cell.cellID, parseCell(cell, spec)])) };
+  const parse = (cell: CellStatus): CellState => parseCell(cell, spec, cell === entry ? result?.ledger : undefined);
+  const state = { spec, cells: new Map(cells.map((cell) => [cell.cellID, parse(cell)])) };
   const { generation } = metadata;
   const conditions = updateConditions({
     state,
@@ -110,7 +112,7 @@ function statusWith(entry: CellStatus | undefined, input: ReconcileInput): PodPr
   return {
     ...previous,
     cells,
-    summary: summarize(state, previous?.summary, nowMs),
+    summary: summarize(state, previous?.summary),
     conditions: [...conditions],
     ...(generation === undefined ? {} : { observedGeneration: generation }),
   };
@@ -118,13 +120,13 @@ function statusWith(entry: CellStatus | undefined, input: ReconcileInput): PodPr
 
 function evidenceNeed(
   { protector, state }: ReconcileInput,
-  { wants }: AccountResult,
+  result: CellUpdate,
   staleSinceMs: number | undefined,
 ): EvidenceNeed | undefined {
   const { namespace = "" } = protector.metadata;
   const pods: PodNeed[] = [];
-  const listDues = [state.unadoptedEpoch?.sinceMs, staleSinceMs, wants.listAtMs];
-  for (const { uid, podName, dueMs, needsList } of wants.records) {
+  const listDues = [state.unadoptedEpoch?.sinceMs, staleSinceMs, result.listDueMs];
+  for (const { uid, podName, dueMs, needsList } of result.unsettled) {
     if (needsList || uid === undefined || podName === undefined) listDues.push(dueMs);
     else pods.push({ uid, namespace, name: podName, dueMs });
   }
@@ -137,12 +139,12 @@ function evidenceNeed(
  * Under `exact`: a reserved pod that is absent from the snapshot is dead once the position has passed its version, and pods of a shard
  * that lags are published once the shard has caught up. Upstream's algorithms settle by the next event of any pod.
  */
-function isSettledByProgress({ account }: ReconcileInput, { entry, awaitsPosition, wants }: AccountResult): boolean {
+function isSettledByProgress({ account }: ReconcileInput, { entry, awaitsPosition, unsettled }: CellUpdate): boolean {
   if (account.algorithm !== "exact") return (entry.admissionHistory?.buckets ?? []).length > 0;
-  return awaitsPosition || wants.records.some(({ needsList }) => needsList);
+  return awaitsPosition || unsettled.some(({ needsList }) => needsList);
 }
 
-function againMs({ account }: ReconcileInput, { nextMaturityMs }: AccountResult, rateWaitMs: number): number {
+function againMs({ account }: ReconcileInput, { nextMaturityMs }: CellUpdate, rateWaitMs: number): number {
   const { nowMs, spec } = account;
   return Math.min(
     nextMaturityMs === undefined ? Number.POSITIVE_INFINITY : nextMaturityMs - nowMs,

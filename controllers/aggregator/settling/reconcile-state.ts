@@ -1,6 +1,6 @@
-import type { Pending } from "../../../shared/decide/settling/account.ts";
-import { SeenTimes } from "../../../shared/decide/settling/first-seen.ts";
+import { FirstSeenTimes } from "../../../shared/decide/settling/first-seen.ts";
 import type { KnownEntry } from "../../../shared/decide/settling/lost-history.ts";
+import type { UnsettledRecord } from "../../../shared/decide/settling/settle-history.ts";
 import { isCounted } from "../../../shared/decide/state/protector-state.ts";
 import type { CellStatus, PodProtector } from "../../../shared/schema/podprotector.ts";
 import { compareVersions, isComparableVersion } from "../../../shared/schema/resource-version.ts";
@@ -10,7 +10,7 @@ import { compareVersions, isComparableVersion } from "../../../shared/schema/res
  * (docs/design.md#lost-history).
  */
 export class ReconcileState {
-  readonly seen = new SeenTimes();
+  readonly seen = new FirstSeenTimes();
   /** The cell's entry as this leader last wrote or read it. An older or missing entry means lost history. */
   known: KnownEntry | undefined;
   /** The snapshot is newer than this epoch. */
@@ -26,7 +26,11 @@ export class ReconcileState {
   /** Monotonic time of the oldest pod change that is not published yet. */
   changedSinceMs: number | undefined;
   /** The reservations that the last reconcile left unsettled. */
-  pending: readonly Pending[] = [];
+  pending: readonly UnsettledRecord[] = [];
+  /** How many unreadable buckets of the history were reported. */
+  unreadableBuckets = 0;
+  /** The problems of the selector that were reported. */
+  selectorProblems: readonly string[] = [];
   /** UIDs of pods whose resize the kubelet has deferred while it holds a reservation. */
   deferred: ReadonlySet<string> = new Set();
   /** The stored hold, and since when (monotonic) this leader knows of it. */
@@ -80,7 +84,7 @@ export class ReconcileState {
       wasCounted: isCounted(aggregation),
       epoch: aggregation?.epoch ?? 0,
       position: aggregation?.resourceVersion,
-      incidentID,
+      etcdRestoreID: incidentID,
     };
   }
 

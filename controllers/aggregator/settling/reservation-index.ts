@@ -1,4 +1,4 @@
-import type { Pending } from "../../../shared/decide/settling/account.ts";
+import type { UnsettledRecord } from "../../../shared/decide/settling/settle-history.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
 import type { TrackedProtector } from "../counting/membership.ts";
 
@@ -13,7 +13,7 @@ export class ReservationIndex {
   readonly #podNames = new Map<TrackedProtector, ReadonlySet<string>>();
 
   /** Replaces the reservations of `tracked`. */
-  set(tracked: TrackedProtector, reservations: readonly Pick<Pending, "podName">[]): void {
+  set(tracked: TrackedProtector, reservations: readonly Pick<UnsettledRecord, "podName">[]): void {
     const before = this.#podNames.get(tracked) ?? NONE;
     if (before.size === 0 && reservations.length === 0) return;
     const names = new Set<string>();

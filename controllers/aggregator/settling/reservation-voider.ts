@@ -4,7 +4,7 @@
  * resourceVersion, and kube-apiserver commits a DELETE only at the version that was reviewed, so the old review can no longer be committed
  * and rule R2 settles the reservation.
  */
-import type { Pending } from "../../../shared/decide/settling/account.ts";
+import type { UnsettledRecord } from "../../../shared/decide/settling/settle-history.ts";
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
@@ -39,7 +39,7 @@ export class ReservationVoider {
   }
 
   /** Milliseconds until the next of these reservations is due; infinite without one. */
-  dueInMs(reservations: readonly Pending[]): number {
+  dueInMs(reservations: readonly UnsettledRecord[]): number {
     const nowMs = this.#options.ports.clock.monotonicMs();
     let soonestMs = Number.POSITIVE_INFINITY;
     for (const { operation, firstSeenMs, uid } of reservations) {
@@ -51,7 +51,7 @@ export class ReservationVoider {
   }
 
   /** Annotates the pods whose reservations are due, without waiting for the patches. */
-  voidDue(tracked: TrackedProtector, reservations: readonly Pending[]): void {
+  voidDue(tracked: TrackedProtector, reservations: readonly UnsettledRecord[]): void {
     const nowMs = this.#options.ports.clock.monotonicMs();
     for (const { operation, firstSeenMs, uid } of reservations) {
       if (operation !== "DELETE" || uid === undefined || nowMs - firstSeenMs < this.#options.afterMs) continue;

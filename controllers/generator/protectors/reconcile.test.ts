@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { ApiRequest, ApiResponse, Transport } from "../../../shared/kube/client/transport.ts";
-import { parsePodProtector } from "../../../shared/schema/parse-podprotector.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import { parsePodProtector } from "../../../shared/schema/podprotector.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { Resolver } from "../budgets/resolve.ts";
 import { Workloads } from "../budgets/workloads.ts";

@@ -7,8 +7,8 @@ import { restore } from "../../../shared/recovery/restore-protector.ts";
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import { DONE, later, type Reconcile, type ReconcileOutcome } from "../../../shared/runtime/reconcile.ts";
 import { GENERATOR_FINALIZER, GROUP, KIND, PLURAL, VERSION } from "../../../shared/schema/annotations.ts";
-import { parsePodProtector } from "../../../shared/schema/parse-podprotector.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import { parsePodProtector } from "../../../shared/schema/podprotector.ts";
 import type { Resolver } from "../budgets/resolve.ts";
 import type { KindWatch } from "../sources/kind-watch.ts";
 import {
@@ -204,7 +204,7 @@ async function perform(work: Work, step: ReconcileStep): Promise<ReconcileOutcom
       return settled(work, result, { kind: "updated", source: key, protector: name }, `update protector ${name}`);
     }
     case "removeCells": {
-      const result = await removeCells(calls, step.protector, step.cells, nowMs);
+      const result = await removeCells(calls, step.protector, step.cells);
       const protector = step.protector.metadata.name;
       return settled(
         work,

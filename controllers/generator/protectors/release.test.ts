@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
 import { GENERATOR_FINALIZER, RELEASED_ANNOTATION } from "../../../shared/schema/annotations.ts";
-import { parsePodProtector } from "../../../shared/schema/parse-podprotector.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import { parsePodProtector } from "../../../shared/schema/podprotector.ts";
 import { type ReleaseCalls, release } from "./release.ts";
 
 const UNAVAILABLE = { kind: "unavailable", error: new Error("no answer"), sent: false } as const;

@@ -9,9 +9,8 @@ import { type ApiClient, podProtectorPath } from "../../../shared/kube/client/ap
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
 import { isMarkedReleased } from "../../../shared/recovery/lost-protector.ts";
 import { GENERATOR_FINALIZER, GROUP, KIND, RELEASED_ANNOTATION, VERSION } from "../../../shared/schema/annotations.ts";
-import { parsePodProtector } from "../../../shared/schema/parse-podprotector.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
-import { isDeleting } from "../../../shared/schema/podprotector.ts";
+import { isDeleting, parsePodProtector } from "../../../shared/schema/podprotector.ts";
 import type { ReleaseReason } from "./plan.ts";
 
 export interface ReleaseCalls {

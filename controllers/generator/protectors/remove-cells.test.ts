@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
-import { judgeHistory } from "../../../shared/decide/settling/lost-history.ts";
+import { checkHistory } from "../../../shared/decide/settling/lost-history.ts";
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
-import { parsePodProtector } from "../../../shared/schema/parse-podprotector.ts";
 import type { CellStatus, PodProtector, PodProtectorStatus } from "../../../shared/schema/podprotector.ts";
+import { parsePodProtector } from "../../../shared/schema/podprotector.ts";
 import { makeCell } from "../../../test/support/decide/fixtures.ts";
 import { type RemovalCalls, removeCells } from "./remove-cells.ts";
 
@@ -54,7 +54,7 @@ const entry = (id: string, aggregation: Record<string, unknown> = {}): CellStatu
 describe("remove-cell-once", () => {
   test("takes the counts and leaves the epoch; then the annotation goes", async () => {
     const { calls, written, stored } = core(protector([entry("kept"), entry("gone", { epoch: 6, hold: "Gone/x" })]));
-    expect((await removeCells(calls, stored(), ["gone"], 0)).kind).toBe("ok");
+    expect((await removeCells(calls, stored(), ["gone"])).kind).toBe("ok");
     expect(written).toEqual(["status at 10", "object at 11"]);
     const { status, metadata } = stored();
     expect(metadata.annotations).toEqual({ kept: "yes" });
@@ -71,16 +71,16 @@ describe("remove-cell-once", () => {
     ["without one", {}, 1],
   ])("a cell that is counted again after it was removed, %s, is put on hold", async (_, aggregation, epoch) => {
     const { calls, stored } = core(protector([entry("gone", aggregation)]));
-    await removeCells(calls, stored(), ["gone"], 0);
+    await removeCells(calls, stored(), ["gone"]);
     // Again: what is left is as good as an entry.
-    await removeCells(calls, stored(), ["gone"], 0);
-    const verdict = judgeHistory({
+    await removeCells(calls, stored(), ["gone"]);
+    const verdict = checkHistory({
       protectorUID: "u",
       protectorVersion: stored().metadata.resourceVersion,
       stored: stored().status?.cells.find(({ cellID }) => cellID === "gone"),
       known: undefined,
       isMarkedRestored: false,
-      incident: undefined,
+      etcdRestore: undefined,
       token: "t",
     });
     expect(verdict).toEqual({ lost: "CellRemoved", epoch, hold: "CellRemoved/t" });
@@ -88,7 +88,7 @@ describe("remove-cell-once", () => {
 
   test("of a cell that is not there only takes the annotation", async () => {
     const { calls, written, stored } = core(protector([entry("kept")]));
-    await removeCells(calls, stored(), ["gone"], 0);
+    await removeCells(calls, stored(), ["gone"]);
     expect(written).toEqual(["object at 10"]);
     expect(stored().metadata.annotations).toEqual({ kept: "yes" });
   });

@@ -1,10 +1,11 @@
 /** Annotation `remove-cell-once` (design 12): cells leave the status, once, and then the annotation goes. */
-import { encodeStatus, parseProtector } from "../../../shared/decide/state/protector-state.ts";
+import { encodeStatus } from "../../../shared/decide/state/encode-status.ts";
+import { parseProtector } from "../../../shared/decide/state/protector-state.ts";
 import { type ApiClient, podProtectorPath } from "../../../shared/kube/client/api-client.ts";
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
 import { GROUP, KIND, REMOVE_CELL_ONCE_ANNOTATION, VERSION } from "../../../shared/schema/annotations.ts";
-import { parsePodProtector } from "../../../shared/schema/parse-podprotector.ts";
 import type { CellStatus, PodProtector } from "../../../shared/schema/podprotector.ts";
+import { parsePodProtector } from "../../../shared/schema/podprotector.ts";
 
 export interface RemovalCalls {
   readonly api: Pick<ApiClient, "putPodProtectorStatus" | "update">;
@@ -22,7 +23,6 @@ export async function removeCells(
   calls: RemovalCalls,
   protector: PodProtector,
   cells: readonly string[],
-  nowMs: number,
 ): Promise<ApiResult<PodProtector>> {
   const { api, timeoutMs, signal } = calls;
   const { namespace = "", name, uid, resourceVersion } = protector.metadata;
@@ -31,7 +31,7 @@ export async function removeCells(
   if (removed.length > 0) {
     const state = parseProtector(protector);
     for (const { cellID } of removed) state.cells.delete(cellID);
-    const rest = encodeStatus(state, protector.status, nowMs);
+    const rest = encodeStatus(state, protector.status);
     const status = { ...rest, cells: [...rest.cells, ...removed.map(remainder)] };
     const identity = { namespace, name, uid, resourceVersion };
     const written = await api.putPodProtectorStatus(identity, status, { timeoutMs, signal });

@@ -7,8 +7,8 @@ import { type ApiClient, podProtectorPath } from "../../../shared/kube/client/ap
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
 import { protectorsPath, restore } from "../../../shared/recovery/restore-protector.ts";
 import { GENERATOR_FINALIZER, GROUP, KIND, VERSION } from "../../../shared/schema/annotations.ts";
-import { parsePodProtector } from "../../../shared/schema/parse-podprotector.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import { parsePodProtector } from "../../../shared/schema/podprotector.ts";
 
 export interface ReplaceCalls {
   readonly api: Pick<ApiClient, "create" | "update" | "putPodProtectorStatus" | "getPodProtector">;

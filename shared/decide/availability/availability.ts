@@ -4,8 +4,7 @@
  */
 import { COUNTED_CONDITION } from "../../schema/annotations.ts";
 import type { Pod } from "../../schema/pod.ts";
-import { hasReached } from "../../schema/resource-version.ts";
-import { oldestComponent } from "../position.ts";
+import { hasReached, oldestComponent } from "../../schema/resource-version.ts";
 import type { SpecFacts } from "./spec-facts.ts";
 
 type AvailabilitySpec = Pick<SpecFacts, "minReadySeconds" | "availabilityConditions">;

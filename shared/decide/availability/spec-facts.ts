@@ -8,7 +8,7 @@ import {
   type UnhealthyPodPolicy,
   unhealthyPodPolicyOf,
 } from "../../schema/podprotector.ts";
-import { parseMs } from "../time.ts";
+import { parseMs } from "../../schema/time.ts";
 
 export interface SpecFacts {
   readonly minAvailable: number;

@@ -1,8 +1,8 @@
 /** Writing a ledger to the wire (design 5.5). */
 import type { Bucket, Operation } from "../../schema/podprotector.ts";
-import { formatMicros } from "../time.ts";
+import { formatMicros } from "../../schema/time.ts";
 import { pack } from "./pack.ts";
-import type { RangeBucket } from "./range-bucket.ts";
+import type { RangeBucket } from "./reservation.ts";
 import { orderedRecords, type Reservation, type ReservationRecord } from "./reservation.ts";
 
 /**

@@ -1,9 +1,16 @@
 /** Reading the wire's buckets (design 4, 5.5): ours, upstream's, and what either may have left of the other's. */
 import { type Bucket, OPERATIONS, type Operation } from "../../schema/podprotector.ts";
-import { parseMicros } from "../time.ts";
+import { parseMicros } from "../../schema/time.ts";
 import { unpack } from "./pack.ts";
-import { counterOf, type RangeBucket, rangeOf } from "./range-bucket.ts";
-import { boundNonces, EARLIER, type Reservation, type ReservationRecord } from "./reservation.ts";
+import {
+  boundNonces,
+  counterOf,
+  EARLIER,
+  type RangeBucket,
+  type Reservation,
+  type ReservationRecord,
+  rangeOf,
+} from "./reservation.ts";
 
 /** Where the buckets are put as they are read. */
 export interface BucketSink {
@@ -11,7 +18,7 @@ export interface BucketSink {
   add(reservation: Reservation): void;
   addRange(range: RangeBucket): void;
   /** A packed text could not be read, or says something else than its counter. */
-  corrupt(): void;
+  unreadable(): void;
 }
 
 export function readBuckets(buckets: readonly Bucket[], sink: BucketSink): void {
@@ -29,7 +36,7 @@ export function readBuckets(buckets: readonly Bucket[], sink: BucketSink): void 
 function readPacked(bucket: Bucket, packed: string, sink: BucketSink): void {
   const reservations = unpack(packed);
   if (reservations === undefined) {
-    sink.corrupt();
+    sink.unreadable();
     sink.addRange(rangeOf(bucket));
     return;
   }
@@ -40,7 +47,7 @@ function readPacked(bucket: Bucket, packed: string, sink: BucketSink): void {
   }
   const missing = counterOf(bucket) - weight;
   if (missing === 0) return;
-  sink.corrupt();
+  sink.unreadable();
   if (missing > 0) {
     const { packed: _, ...rest } = bucket;
     sink.addRange(rangeOf({ ...rest, counter: missing }));

@@ -5,8 +5,7 @@ import type { Bucket, Operation } from "../../schema/podprotector.ts";
 import { Ledger } from "./ledger.ts";
 import { MAX_PLAIN_BUCKETS } from "./ledger-encode.ts";
 import { pack } from "./pack.ts";
-import { EARLIER, NONCES_KEPT, type Reservation } from "./reservation.ts";
-import { hashUid } from "./uid-hash.ts";
+import { EARLIER, hashUid, NONCES_KEPT, type Reservation } from "./reservation.ts";
 
 const T1 = "2026-05-01T12:00:00.000001Z";
 const T2 = "2026-05-01T12:00:01.000000Z";
@@ -53,7 +52,7 @@ describe("algebra of the ledger", () => {
         expect(read.weight).toBe(sumOfWeights(given));
         expect(upstreamWeight(buckets)).toBe(sumOfWeights(given));
         expect(read.reservationCount).toBe(given.length);
-        expect(read.corrupt).toBe(0);
+        expect(read.unreadableBuckets).toBe(0);
       }),
     );
   });
@@ -189,7 +188,7 @@ describe("algebra of the ledger", () => {
 });
 
 describe("reading", () => {
-  const cases: [string, Bucket[], { weight: number; size: number; corrupt?: number }][] = [
+  const cases: [string, Bucket[], { weight: number; size: number; unreadable?: number }][] = [
     ["upstream's plain bucket", [{ startTime: T1, podUID: "u" }], { weight: 1, size: 1 }],
     ["upstream's compacted bucket", [{ startTime: T1, endTime: T2, counter: 7 }], { weight: 7, size: 7 }],
     ["a compacted bucket without a counter", [{ startTime: T1, endTime: T2, counter: null }], { weight: 1, size: 1 }],
@@ -211,12 +210,16 @@ describe("reading", () => {
     [
       "an unreadable packed text",
       [{ startTime: T1, endTime: T2, counter: 4, packed: "9;x" }],
-      { weight: 4, size: 4, corrupt: 1 },
+      { weight: 4, size: 4, unreadable: 1 },
     ],
   ];
-  test.each(cases)("%s", (_, buckets, { weight, size, corrupt = 0 }) => {
+  test.each(cases)("%s", (_, buckets, { weight, size, unreadable = 0 }) => {
     const ledger = Ledger.parse(buckets);
-    expect({ weight: ledger.weight, size: ledger.size, corrupt: ledger.corrupt }).toEqual({ weight, size, corrupt });
+    expect({ weight: ledger.weight, size: ledger.size, unreadable: ledger.unreadableBuckets }).toEqual({
+      weight,
+      size,
+      unreadable,
+    });
   });
 
   test("an unreadable packed text is written back as it was", () => {
@@ -229,7 +232,7 @@ describe("reading", () => {
     const [packed] = ledger.encode(0);
     const grown = Ledger.parse([{ ...packed, startTime: T1, counter: (packed?.counter ?? 0) + 3 }]);
     expect(grown.weight).toBe(ledger.weight + 3);
-    expect(grown.corrupt).toBe(1);
+    expect(grown.unreadableBuckets).toBe(1);
   });
 
   test("upstream's bucket is paid, an evictions' pin that passed through upstream's hands is not", () => {

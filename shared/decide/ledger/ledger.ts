@@ -5,9 +5,10 @@
 import type { Bucket, Operation } from "../../schema/podprotector.ts";
 import { encodeBuckets, packedBytesAtMost, plainBytes, plainBytesAtMost } from "./ledger-encode.ts";
 import { readBuckets } from "./ledger-parse.ts";
-import type { RangeBucket } from "./range-bucket.ts";
+import type { RangeBucket } from "./reservation.ts";
 import {
   type Admission,
+  hashUid,
   mergeRecords,
   type Reservation,
   type ReservationRecord,
@@ -15,7 +16,6 @@ import {
   type Weight,
   withoutNonce,
 } from "./reservation.ts";
-import { hashUid } from "./uid-hash.ts";
 
 export class Ledger {
   /** Reservations whose UID is known. */
@@ -28,7 +28,7 @@ export class Ledger {
   /** Counted when first asked for, running sums from then on: packed, and what being plain would cost. */
   #bytesAtMost: number | undefined;
   #plainBytes = 0;
-  #corrupt = 0;
+  #unreadableBuckets = 0;
   #changed = false;
 
   private constructor(from?: Ledger) {
@@ -40,7 +40,7 @@ export class Ledger {
     this.#size = from.#size;
     this.#bytesAtMost = from.#bytesAtMost;
     this.#plainBytes = from.#plainBytes;
-    this.#corrupt = from.#corrupt;
+    this.#unreadableBuckets = from.#unreadableBuckets;
     this.#changed = from.#changed;
   }
 
@@ -55,7 +55,7 @@ export class Ledger {
         ledger.#merge(reservation, reservation.podName === undefined || named.has(reservation.podName));
       },
       addRange: (range) => ledger.addRange(range),
-      corrupt: () => ledger.#corrupt++,
+      unreadable: () => ledger.#unreadableBuckets++,
     });
     ledger.#changed = false;
     return ledger;
@@ -88,8 +88,8 @@ export class Ledger {
   }
 
   /** Packed texts that could not be read, or said something else than their counter. */
-  get corrupt(): number {
-    return this.#corrupt;
+  get unreadableBuckets(): number {
+    return this.#unreadableBuckets;
   }
 
   /** True when something was changed since it was read. */

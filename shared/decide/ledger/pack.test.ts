@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { reservations } from "../../../test/support/decide/arbitraries.ts";
 import { pack, unpack } from "./pack.ts";
 import type { Reservation } from "./reservation.ts";
-import { hashUid } from "./uid-hash.ts";
+import { hashUid } from "./reservation.ts";
 
 /** What packing may lose: the readable UID, where the name and a hash stand for it. */
 function hashed(reservation: Reservation): Reservation {

@@ -16,8 +16,7 @@ import {
   writePlainRecord,
   writeRecord,
 } from "./pack-record.ts";
-import { mergeRecords, orderedRecords, type Reservation, type ReservationRecord } from "./reservation.ts";
-import { hashUid } from "./uid-hash.ts";
+import { hashUid, mergeRecords, orderedRecords, type Reservation, type ReservationRecord } from "./reservation.ts";
 
 const FORMAT = "1;";
 /** An object of etcd is never larger; a longer text was not made by this project. */

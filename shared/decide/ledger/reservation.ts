@@ -2,8 +2,10 @@
  * One pod's place in a cell's admission history (design 5.1). Weight belongs to the UID, never to a record: whatever number of
  * admissions a pod has had, it can be lost only once (S6). All values are immutable; a change makes a new reservation.
  */
-import { OPERATIONS, type Operation } from "../../schema/podprotector.ts";
+import { hash } from "node:crypto";
+import { type Bucket, OPERATIONS, type Operation } from "../../schema/podprotector.ts";
 import { compareVersions, isComparableVersion } from "../../schema/resource-version.ts";
+import { parseMicros } from "../../schema/time.ts";
 
 export type Weight = 0 | 1;
 
@@ -124,4 +126,53 @@ export function orderedRecords(reservation: Reservation): readonly (readonly [Op
     if (record !== undefined) entries.push([operation, record]);
   }
   return entries;
+}
+
+/**
+ * Admissions without identity: upstream's compacted bucket, or a packed one that can't be read. It weighs what its counter says
+ * until its newest member is settled (design 5.5).
+ */
+export interface RangeBucket {
+  /** As it was read; written back unchanged. */
+  readonly bucket: Bucket;
+  readonly weight: number;
+  /** Unix microseconds. */
+  readonly startMicros: number;
+  readonly endMicros: number;
+}
+
+/** A counter as upstream means it: absent is 1. A negative one would add pods that are not there, so it is 1 too. */
+export function counterOf(bucket: Bucket): number {
+  const counter = bucket.counter ?? 1;
+  return counter < 0 ? 1 : counter;
+}
+
+export function rangeOf(bucket: Bucket): RangeBucket {
+  const startMicros = parseMicros(bucket.startTime);
+  const endMicros = Math.max(startMicros, parseMicros(bucket.endTime));
+  return { bucket, weight: counterOf(bucket), startMicros, endMicros };
+}
+
+/** Changes whenever the bucket grows, so that growth restarts its settle timer (design 5.2 R3, 5.5). */
+export function rangeKey({ bucket, weight }: RangeBucket): string {
+  return `range/${bucket.startTime}/${bucket.endTime ?? ""}/${weight}`;
+}
+
+/**
+ * 64 bits of a hash of a pod's UID, as 8 Latin-1 characters: what the packed form keeps of a UID (design 5.5). Together with the
+ * pod's name it identifies a pod; UIDs are made by the apiserver, so nobody can choose two that collide.
+ */
+export const UID_HASH_BYTES = 8;
+
+/** Remembered hashes, because an aggregator asks for the same pods at each reconcile. */
+const MEMO_LIMIT = 16_384;
+const memo = new Map<string, string>();
+
+export function hashUid(uid: string): string {
+  const known = memo.get(uid);
+  if (known !== undefined) return known;
+  const text = hash("sha256", uid, "buffer").toString("latin1", 0, UID_HASH_BYTES);
+  if (memo.size >= MEMO_LIMIT) memo.clear();
+  memo.set(uid, text);
+  return text;
 }

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { makeCell } from "../../../test/support/decide/fixtures.ts";
 import type { CellStatus } from "../../schema/podprotector.ts";
-import { type HistoryInput, judgeHistory, type KnownEntry } from "./lost-history.ts";
+import { checkHistory, type HistoryCheckInput, type KnownEntry } from "./lost-history.ts";
 
 const KNOWN: KnownEntry = {
   protectorUID: "p1",
@@ -11,14 +11,14 @@ const KNOWN: KnownEntry = {
   position: "1000",
 };
 
-function judge(stored: CellStatus | undefined, rest: Partial<HistoryInput> = {}): ReturnType<typeof judgeHistory> {
-  return judgeHistory({
+function judge(stored: CellStatus | undefined, rest: Partial<HistoryCheckInput> = {}): ReturnType<typeof checkHistory> {
+  return checkHistory({
     protectorUID: "p1",
     protectorVersion: "5001",
     stored,
     known: KNOWN,
     isMarkedRestored: false,
-    incident: undefined,
+    etcdRestore: undefined,
     token: "t",
     ...rest,
   });
@@ -30,7 +30,7 @@ const uncounted: CellStatus = { cellID: "a", admissionHistory: { buckets: [] } }
 const strange = { known: undefined };
 
 describe("lost history (design 5.4)", () => {
-  const cases: [string, CellStatus | undefined, Partial<HistoryInput>, string | undefined][] = [
+  const cases: [string, CellStatus | undefined, Partial<HistoryCheckInput>, string | undefined][] = [
     ["as it was written", cell(), {}, undefined],
     ["further than it was written", cell({ resourceVersion: "1001" }), {}, undefined],
     ["another epoch, raised by a new leader", cell({ epoch: 3, resourceVersion: "900" }), {}, undefined],
@@ -82,18 +82,23 @@ describe("lost history (design 5.4)", () => {
       strange,
       "CellRemoved",
     ],
-    ["the core is older than it was seen", cell(), { incident: { id: "i", reason: "CoreRestored" } }, "CoreRestored"],
-    ["the cell went back", cell(), { incident: { id: "i", reason: "CellRestored" } }, "CellRestored"],
+    [
+      "the core is older than it was seen",
+      cell(),
+      { etcdRestore: { id: "i", reason: "CoreRestored" } },
+      "CoreRestored",
+    ],
+    ["the cell went back", cell(), { etcdRestore: { id: "i", reason: "CellRestored" } }, "CellRestored"],
     [
       "an incident that was answered",
       cell(),
-      { incident: { id: "i", reason: "CellRestored" }, known: { ...KNOWN, incidentID: "i" } },
+      { etcdRestore: { id: "i", reason: "CellRestored" }, known: { ...KNOWN, etcdRestoreID: "i" } },
       undefined,
     ],
     [
       "an incident, and nobody ever counted this",
       undefined,
-      { ...strange, incident: { id: "i", reason: "CellRestored" } },
+      { ...strange, etcdRestore: { id: "i", reason: "CellRestored" } },
       undefined,
     ],
   ];

@@ -3,8 +3,7 @@
  * and the cell goes on hold until evidence taken a settle period later. Asked by the aggregator before each accounting.
  */
 import type { CellStatus } from "../../schema/podprotector.ts";
-import { isOlderVersion } from "../../schema/resource-version.ts";
-import { isBehind } from "../position.ts";
+import { isBehind, isOlderVersion } from "../../schema/resource-version.ts";
 import { isCounted } from "../state/protector-state.ts";
 
 /** What an aggregator wrote or read last of one protector's entry for its cell. */
@@ -16,12 +15,12 @@ export interface KnownEntry {
   readonly wasCounted: boolean;
   readonly epoch: number;
   readonly position: string | undefined;
-  /** The last incident that was written ({@link HistoryInput.incident}). */
-  readonly incidentID?: string | undefined;
+  /** The last incident that was written ({@link HistoryCheckInput.etcdRestore}). */
+  readonly etcdRestoreID?: string | undefined;
 }
 
 /** A loss that concerns the whole cell or core, which no single entry shows. */
-export interface Incident {
+export interface EtcdRestore {
   /** Distinguishes it from others, so that it is answered once. */
   readonly id: string;
   /** The core is older than it was seen (design 5.4, "highest version"), or the cell's etcd went back. */
@@ -41,9 +40,9 @@ export type LossReason =
   | "Restored"
   /** The entry was removed and has left its epoch behind. */
   | "CellRemoved"
-  | Incident["reason"];
+  | EtcdRestore["reason"];
 
-export interface HistoryInput {
+export interface HistoryCheckInput {
   readonly protectorUID: string;
   /**
    * Of the object that is judged. It must be the newest that is known: a watch that has not caught up with an own write is lag, not
@@ -55,12 +54,12 @@ export interface HistoryInput {
   readonly known: KnownEntry | undefined;
   /** The protector carries the mark of a copy (annotation `restored`). */
   readonly isMarkedRestored: boolean;
-  readonly incident: Incident | undefined;
+  readonly etcdRestore: EtcdRestore | undefined;
   /** A fresh token, for the identity of a hold. */
   readonly token: string;
 }
 
-export interface HistoryVerdict {
+export interface HistoryCheck {
   readonly lost: LossReason | undefined;
   /** The epoch to write. */
   readonly epoch: number;
@@ -72,7 +71,7 @@ export interface HistoryVerdict {
  * What the stored entry says about the history, given what was known of it. For exact accounting only: upstream's algorithms
  * publish no positions and know no lost history.
  */
-export function judgeHistory(input: HistoryInput): HistoryVerdict {
+export function checkHistory(input: HistoryCheckInput): HistoryCheck {
   const { stored, known, token } = input;
   const storedEpoch = stored?.aggregation?.epoch ?? 0;
   const lost = lossOf(input);
@@ -80,11 +79,12 @@ export function judgeHistory(input: HistoryInput): HistoryVerdict {
   return { lost, epoch: Math.max(storedEpoch, known?.epoch ?? 0) + 1, hold: `${lost}/${token}` };
 }
 
-function lossOf(input: HistoryInput): LossReason | undefined {
-  const { known, stored, incident } = input;
+function lossOf(input: HistoryCheckInput): LossReason | undefined {
+  const { known, stored, etcdRestore } = input;
   if (known !== undefined && known.protectorUID !== input.protectorUID) return "Recreated";
   if (known !== undefined && isEntryBehind(input, known)) return "Behind";
-  if (incident !== undefined && incident.id !== known?.incidentID && isOrWasCounted(input)) return incident.reason;
+  if (etcdRestore !== undefined && etcdRestore.id !== known?.etcdRestoreID && isOrWasCounted(input))
+    return etcdRestore.reason;
   const aggregation = stored?.aggregation ?? undefined;
   if (known?.wasCounted === true && !isCounted(aggregation)) return "Gone";
   if (aggregation?.resourceVersion !== undefined) return undefined;
@@ -96,7 +96,7 @@ function lossOf(input: HistoryInput): LossReason | undefined {
   return aggregation?.epoch === undefined ? undefined : "CellRemoved";
 }
 
-function isEntryBehind({ stored, protectorVersion }: HistoryInput, known: KnownEntry): boolean {
+function isEntryBehind({ stored, protectorVersion }: HistoryCheckInput, known: KnownEntry): boolean {
   if (isOlderVersion(protectorVersion, known.protectorVersion)) return true;
   const aggregation = stored?.aggregation ?? undefined;
   if (!isCounted(aggregation)) return false;
@@ -105,6 +105,6 @@ function isEntryBehind({ stored, protectorVersion }: HistoryInput, known: KnownE
   return isBehind(aggregation?.resourceVersion, known.position);
 }
 
-function isOrWasCounted({ stored, known }: HistoryInput): boolean {
+function isOrWasCounted({ stored, known }: HistoryCheckInput): boolean {
   return known?.wasCounted === true || isCounted(stored?.aggregation ?? undefined);
 }

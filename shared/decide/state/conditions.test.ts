@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
 import { makeCell, makeProtector, NOW_MS } from "../../../test/support/decide/fixtures.ts";
 import type { CellStatus, Condition, PodProtectorSpec } from "../../schema/podprotector.ts";
-import { parseProtector } from "../quota.ts";
-import { formatMs } from "../time.ts";
+import { formatMs } from "../../schema/time.ts";
 import { isSuspensionOver, updateConditions } from "./conditions.ts";
+import { parseProtector } from "./protector-state.ts";
 
 function conditionsOf(
   cells: CellStatus[],

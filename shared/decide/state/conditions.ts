@@ -1,8 +1,8 @@
 /** `status.conditions` of a protector (design 4), made from its status alone so that every writer comes to the same. */
 import type { Condition } from "../../schema/podprotector.ts";
-import { formatMs, parseMs } from "../time.ts";
-import type { CellState, ProtectorState } from "./cell-state.ts";
+import { formatMs, parseMs } from "../../schema/time.ts";
 import { estimate, isReliable } from "./estimate.ts";
+import type { CellState, ProtectorState } from "./protector-state.ts";
 
 export interface ConditionInput {
   readonly state: ProtectorState;

@@ -1,6 +1,6 @@
 /** How many pods a protector has (design 5.3): what is counted, what is reserved, and what is left of it. */
 import type { Aggregation } from "../../schema/podprotector.ts";
-import type { CellState, ProtectorState } from "./cell-state.ts";
+import type { CellState, ProtectorState } from "./protector-state.ts";
 
 export const CRITERIA = ["Available", "Ready", "Running", "Scheduled"] as const;
 /** Which count is held against `minAvailable` (design 12, pod annotation `health-criterion`). */

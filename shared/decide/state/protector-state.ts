@@ -1,10 +1,33 @@
-/** One PodProtector as the webhook decides on it (design 5.3): a parsed view that a batch can change. */
-import type { Aggregation, CellStatus, PodProtector, PodProtectorStatus } from "../../schema/podprotector.ts";
+/**
+ * One PodProtector as decisions read it: its spec and its cells, parsed, in a form that a batch can change. Read this file, then `estimate.ts` (how
+ * many pods are left), `conditions.ts` and `encode-status.ts` (the status to write).
+ */
+import type { Aggregation, CellStatus, PodProtector } from "../../schema/podprotector.ts";
+import { parseMs } from "../../schema/time.ts";
 import { type SpecFacts, specFacts } from "../availability/spec-facts.ts";
 import { Ledger } from "../ledger/ledger.ts";
-import { parseMs } from "../time.ts";
-import type { CellState, ProtectorState } from "./cell-state.ts";
-import { summarize } from "./summary.ts";
+
+export interface CellState {
+  readonly cellID: string;
+  readonly aggregation: Aggregation | undefined;
+  readonly ledger: Ledger;
+  /** An aggregator has counted this cell. An entry that only a webhook has written is not counted. */
+  readonly isCounted: boolean;
+  /** Its history may be incomplete (docs/design.md#lost-history). */
+  readonly isOnHold: boolean;
+  /** Counted under the current spec, or by an aggregator that does not say under which (upstream's). */
+  readonly isCurrent: boolean;
+  /** The published maturity cutoff of a count under the current spec, Unix milliseconds. */
+  readonly maturityCutoffMs: number | undefined;
+  /** As it was read; undefined for an entry that this process adds. */
+  readonly stored: CellStatus | undefined;
+}
+
+export interface ProtectorState {
+  readonly spec: SpecFacts;
+  /** By cellID, in the order of the object. */
+  readonly cells: Map<string, CellState>;
+}
 
 export function parseProtector(protector: PodProtector): ProtectorState {
   const spec = specFacts(protector.spec);
@@ -13,13 +36,18 @@ export function parseProtector(protector: PodProtector): ProtectorState {
   return { spec, cells };
 }
 
-export function parseCell(stored: CellStatus, spec: SpecFacts): CellState {
+/** `ledger` is the cell's history, where the caller has it already. */
+export function parseCell(
+  stored: CellStatus,
+  spec: SpecFacts,
+  ledger: Ledger = Ledger.parse(stored.admissionHistory?.buckets),
+): CellState {
   const aggregation = stored.aggregation ?? undefined;
   const isOfThisSpec = aggregation?.specHash === spec.specHash;
   return {
     cellID: stored.cellID,
     aggregation,
-    ledger: Ledger.parse(stored.admissionHistory?.buckets),
+    ledger,
     isCounted: isCounted(aggregation),
     isOnHold: aggregation?.hold !== undefined,
     isCurrent: aggregation?.specHash === undefined || isOfThisSpec,
@@ -41,7 +69,7 @@ export function cloneState(state: ProtectorState): ProtectorState {
   return { spec: state.spec, cells };
 }
 
-/** The cell's entry, which is added when it is not there. */
+/** The cell's entry, which is added when it is absent. */
 export function cellOf(state: ProtectorState, cellID: string): CellState {
   const known = state.cells.get(cellID);
   if (known !== undefined) return known;
@@ -57,29 +85,4 @@ export function cellOf(state: ProtectorState, cellID: string): CellState {
   };
   state.cells.set(cellID, added);
   return added;
-}
-
-/**
- * The status to write: cells whose history has changed are encoded anew, everything else is kept as it was, unknown fields
- * included. `nowMs` is the wall clock, for the summary.
- */
-export function encodeStatus(
-  state: ProtectorState,
-  previous: PodProtectorStatus | undefined,
-  nowMs: number,
-): PodProtectorStatus {
-  const cells = [...state.cells.values()].map((cell) => encodeCell(cell, state.spec.compactThreshold));
-  return { ...previous, cells, summary: summarize(state, previous?.summary, nowMs) };
-}
-
-function encodeCell(cell: CellState, compactThreshold: number): CellStatus {
-  const { stored, ledger, aggregation } = cell;
-  if (stored !== undefined && !ledger.changed && aggregation === (stored.aggregation ?? undefined)) return stored;
-  const buckets = ledger.changed ? ledger.encode(compactThreshold) : (stored?.admissionHistory?.buckets ?? []);
-  return {
-    ...stored,
-    cellID: cell.cellID,
-    ...(aggregation === undefined ? {} : { aggregation }),
-    admissionHistory: { ...stored?.admissionHistory, buckets },
-  };
 }

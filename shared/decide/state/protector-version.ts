@@ -1,5 +1,5 @@
 import type { PodProtector } from "../../schema/podprotector.ts";
-import { type ProtectorState, parseProtector } from "../quota.ts";
+import { type ProtectorState, parseProtector } from "./protector-state.ts";
 
 /** One version of a protector as this process received it, with the decision's view of it made when first needed. */
 export class ProtectorVersion {

@@ -1,6 +1,6 @@
 import { GROUP, KIND, PLURAL, VERSION } from "../../schema/annotations.ts";
-import { parsePodProtector } from "../../schema/parse-podprotector.ts";
 import type { PodProtector, PodProtectorStatus } from "../../schema/podprotector.ts";
+import { parsePodProtector } from "../../schema/podprotector.ts";
 import { collectionPath } from "../stream/collection.ts";
 import { parseListPage, parseOrCorrupt } from "../stream/raw-object.ts";
 import { type ApiResult, failureOf, unavailable } from "./api-result.ts";

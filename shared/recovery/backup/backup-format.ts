@@ -7,8 +7,8 @@ import * as v from "valibot";
 import { GROUP } from "../../schema/annotations.ts";
 import { checker } from "../../schema/check.ts";
 import type { ConfigMap } from "../../schema/config-map.ts";
-import { parsePodProtector } from "../../schema/parse-podprotector.ts";
 import type { PodProtector } from "../../schema/podprotector.ts";
+import { parsePodProtector } from "../../schema/podprotector.ts";
 
 /** On each ConfigMap of copies; its value is {@link cellTag}. */
 export const COPY_LABEL = `${GROUP}/copy`;

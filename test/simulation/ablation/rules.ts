@@ -17,8 +17,8 @@ export interface AblatedRule {
   readonly edits: readonly SourceEdit[];
 }
 
-const SETTLE = "shared/decide/settling/settle.ts";
-const ACCOUNT = "shared/decide/settling/account.ts";
+const SETTLE = "shared/decide/settling/settle-rules.ts";
+const CELL_UPDATE = "shared/decide/settling/cell-update.ts";
 const STATE = "shared/decide/state/protector-state.ts";
 const QUOTA = "shared/decide/quota.ts";
 const PIPELINE = "webhook/reserve/pipeline.ts";
@@ -58,7 +58,7 @@ export const RULES = {
   R3: rule(
     "The record of a disruption that never happened stays.",
     SETTLE,
-    "const dueMs = settledAtMs(subject, sight.lastMs);",
+    "const dueMs = settledAtMs(settleMs, span.lastMs);",
     "const dueMs = Number.POSITIVE_INFINITY;",
   ),
   R3Settle: rule(
@@ -69,19 +69,19 @@ export const RULES = {
   ),
   WeightFollowsAvailable: rule(
     "The weight of a reservation stays what the webhook wrote.",
-    "shared/decide/settling/account-settle.ts",
+    "shared/decide/settling/settle-history.ts",
     "if (reservation.weight === weight) return;",
     "return;",
   ),
   Fence: rule(
     "An aggregator writes counts of a snapshot that is older than the stored one.",
-    ACCOUNT,
+    CELL_UPDATE,
     'return isStale ? "StalePosition" : undefined;',
     "return undefined;",
   ),
   Epoch: rule(
     "An aggregator writes with an epoch that is older than the stored one.",
-    ACCOUNT,
+    CELL_UPDATE,
     'if (storedEpoch > adoptedEpoch) return "StaleEpoch";',
     "",
   ),
@@ -100,8 +100,8 @@ export const RULES = {
   RepeatRefresh: rule(
     "A repeat is admitted without a write.",
     QUOTA,
-    'reason: "Repeated", write: RESERVED',
-    'reason: "Repeated", write: "none"',
+    'allow(disruption, "Repeated", RESERVED)',
+    'allow(disruption, "Repeated")',
   ),
   Paid: rule(
     "A pin is a repeat although nobody paid for it.",
@@ -112,14 +112,14 @@ export const RULES = {
   PinImmature: rule(
     "A Ready pod that is not mature is admitted without a record.",
     QUOTA,
-    'return refusePin(question) ?? { allowed: true, reason: "PinnedImmature", write: PINNED };',
-    'return free("Unavailable");',
+    'allow(disruption, "PinnedImmature", PINNED)',
+    'allow(disruption, "Unavailable")',
   ),
   PinEviction: rule(
     "An eviction of a pod that is not available is admitted without a record.",
     QUOTA,
-    "return refusePin(question) ?? { allowed: true, reason, write: unavailablePin(question) };",
-    'return free("Unavailable");',
+    "unavailablePin(disruption));",
+    '"none");',
   ),
   MaturityPosition: rule(
     "A Ready pod that the snapshot does not know yet is immature.",
@@ -148,8 +148,8 @@ export const RULES = {
   Reserved: rule(
     "Reserved pods count as available.",
     QUOTA,
-    "if (facts.estimated - delta < facts.minAvailable) {",
-    "if (facts.available - delta < facts.minAvailable) {",
+    "if (facts.estimated - delta >= facts.minAvailable)",
+    "if (facts.available - delta >= facts.minAvailable)",
   ),
   Reached: rule(
     "A quorum list proves something before the stream has reached it.",
@@ -201,7 +201,7 @@ export const RULES = {
   ),
   RollbackByNonce: rule(
     "A roll-back removes a record that other reviews share.",
-    QUOTA,
+    "shared/decide/reserve.ts",
     "state.cells.get(cell)?.ledger.removeNonce(uid, operation, nonce);",
     "const ledger = state.cells.get(cell)?.ledger; const held = ledger?.get(uid); if (held) ledger.dropRecord(held, operation);",
   ),

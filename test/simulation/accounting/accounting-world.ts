@@ -5,13 +5,15 @@
 
 import { countPods, isDead, readySinceMs } from "../../../shared/decide/availability/availability.ts";
 import { specFacts } from "../../../shared/decide/availability/spec-facts.ts";
-import { apply, decide, encodeStatus, parseProtector, rollback } from "../../../shared/decide/quota.ts";
-import { accountCell } from "../../../shared/decide/settling/account.ts";
-import { SeenTimes } from "../../../shared/decide/settling/first-seen.ts";
-import { parseCell } from "../../../shared/decide/state/protector-state.ts";
-import { formatMs, parseMs } from "../../../shared/decide/time.ts";
+import { decide } from "../../../shared/decide/quota.ts";
+import { apply, rollBack } from "../../../shared/decide/reserve.ts";
+import { computeCellUpdate } from "../../../shared/decide/settling/cell-update.ts";
+import { FirstSeenTimes } from "../../../shared/decide/settling/first-seen.ts";
+import { encodeStatus } from "../../../shared/decide/state/encode-status.ts";
+import { type CellState, parseProtector } from "../../../shared/decide/state/protector-state.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
 import type { Operation, PodProtector, PodProtectorSpec } from "../../../shared/schema/podprotector.ts";
+import { formatMs, parseMs } from "../../../shared/schema/time.ts";
 import { makePod, makeProtector, makeSpec, NOW_MS } from "../../support/decide/fixtures.ts";
 
 const SETTLE_MS = 1000;
@@ -41,7 +43,7 @@ export class AccountingWorld {
   #protector: PodProtector;
   // The aggregator.
   #position: number;
-  readonly #seen = new SeenTimes();
+  readonly #seen = new FirstSeenTimes();
   #lists: { sentMs: number; revision: number }[] = [];
   readonly #alive = new Map<string, number>();
 
@@ -104,7 +106,7 @@ export class AccountingWorld {
     const decision = decide(state, request);
     if (!decision.allowed) return;
     apply(state, request, decision);
-    this.#write(encodeStatus(state, this.#protector.status, wall));
+    this.#write(encodeStatus(state, this.#protector.status));
     if (isDead(pod)) return;
     this.#inFlight.push({ pod, operation, nonce, deadlineMs: this.#nowMs + SETTLE_MS });
     const isPayment = decision.reason === "Reserved" || (decision.reason === "Repeated" && !this.#paid.has(pod.uid));
@@ -134,8 +136,8 @@ export class AccountingWorld {
     const [one] = this.#inFlight.splice(index % Math.max(1, this.#inFlight.length), 1);
     if (one === undefined) return;
     const state = parseProtector(this.#protector);
-    rollback(state, "a", one.pod.uid, one.operation as Operation, one.nonce);
-    this.#write(encodeStatus(state, this.#protector.status, NOW_MS));
+    rollBack(state, "a", one.pod.uid, one.operation as Operation, one.nonce);
+    this.#write(encodeStatus(state, this.#protector.status));
   }
 
   /** The watch brings `share` of what is missing. */
@@ -158,7 +160,7 @@ export class AccountingWorld {
     const position = String(this.#position);
     const reached = this.#lists.filter(({ revision }) => revision <= this.#position).map(({ sentMs }) => sentMs);
     const stored = this.#protector.status?.cells[0];
-    const result = accountCell({
+    const result = computeCellUpdate({
       spec,
       cellID: "a",
       stored,
@@ -186,10 +188,10 @@ export class AccountingWorld {
       lastEventMs: NOW_MS + this.#nowMs,
       isHeartbeatDue: false,
     });
-    if (result.refused !== undefined) throw new Error(`accounting was refused: ${result.refused}`);
-    if (!result.write) return;
+    if (result.stale !== undefined) throw new Error(`accounting was refused: ${result.stale}`);
+    if (result.reasons.length === 0) return;
     const status = { ...this.#protector.status, cells: [result.entry] };
-    this.#write(encodeStatus(parseProtector({ ...this.#protector, status: status as never }), status as never, NOW_MS));
+    this.#write(encodeStatus(parseProtector({ ...this.#protector, status: status as never }), status as never));
     this.#checkSubtraction();
   }
 
@@ -239,10 +241,10 @@ export class AccountingWorld {
     return available;
   }
 
-  #cell(): ReturnType<typeof parseCell> {
-    const [stored] = this.#protector.status?.cells ?? [];
-    if (stored === undefined) throw new Error("the cell was never counted");
-    return parseCell(stored, specFacts(this.spec));
+  #cell(): CellState {
+    const cell = parseProtector(this.#protector).cells.get("a");
+    if (cell === undefined) throw new Error("the cell was never counted");
+    return cell;
   }
 
   #pick(index: number): Pod | undefined {

@@ -1,11 +1,11 @@
 /** A protector is released as the generator does it (design 7), by the shipping code, on a connection without faults. */
 
 import { release } from "../../../controllers/generator/protectors/release.ts";
-import { formatMs } from "../../../shared/decide/time.ts";
 import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import { REGISTER_LABEL } from "../../../shared/recovery/register/register-format.ts";
 import { RegisterWriter } from "../../../shared/recovery/register/register-writer.ts";
 import { parseConfigMap } from "../../../shared/schema/config-map.ts";
+import { formatMs } from "../../../shared/schema/time.ts";
 import { metadataOf, present, record } from "../apiserver/objects.ts";
 import { RESOURCES } from "../apiserver/resources.ts";
 import type { ApiServer } from "../apiserver/server.ts";

@@ -164,5 +164,5 @@ export async function removeCellOf(world: World, name: string, cell: string): Pr
   world.exemptions.cellRemoved(name, cell);
   for (const uid of world.cells.get(cell)?.restarts?.underWay() ?? []) world.exemptions.unpromised(name, uid);
   const calls = { api, timeoutMs: CALL_TIMEOUT_MS, signal: new AbortController().signal };
-  await removeCells(calls, parse(stored), [cell], world.time.clock.nowMs());
+  await removeCells(calls, parse(stored), [cell]);
 }

@@ -1,5 +1,5 @@
 /** What a protector goes through: suspended for a while, deleted and held by a finalizer. */
-import { formatMs } from "../../../shared/decide/time.ts";
+import { formatMs } from "../../../shared/schema/time.ts";
 import { patch } from "../actors/operators.ts";
 import type { Chance } from "../world/random.ts";
 import { NAMESPACE, PROTECTORS, type World } from "../world/world.ts";

@@ -1,7 +1,7 @@
 /** L6: each rejection is justified by a version of its protector that was stored while the review was made. */
 
-import { type ProtectorState, parseProtector } from "../../../shared/decide/quota.ts";
 import { type Estimate, estimate } from "../../../shared/decide/state/estimate.ts";
+import { type ProtectorState, parseProtector } from "../../../shared/decide/state/protector-state.ts";
 import type { InFlight } from "../actors/admission-requests.ts";
 import type { EtcdChange, Stored } from "../apiserver/etcd.ts";
 import { parse } from "../truth/stored-protectors.ts";

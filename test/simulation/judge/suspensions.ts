@@ -2,7 +2,7 @@
  * Suspended protectors (design 9), by the versions that were stored: who is let go by one is let go rightly only while it was suspended,
  * by the clock of the replica that said so, and nothing is promised of that pod. From the expiry on everything else holds again.
  */
-import { parseMs } from "../../../shared/decide/time.ts";
+import { parseMs } from "../../../shared/schema/time.ts";
 import type { Answered, InFlight } from "../actors/admission-requests.ts";
 import type { Stored } from "../apiserver/etcd.ts";
 import { parse } from "../truth/stored-protectors.ts";

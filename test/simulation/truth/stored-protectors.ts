@@ -1,7 +1,7 @@
 /** Protectors as a core stores them, each version read once however many checks look at it. */
 import { Ledger } from "../../../shared/decide/ledger/ledger.ts";
-import { parsePodProtector } from "../../../shared/schema/parse-podprotector.ts";
 import type { CellStatus, PodProtector } from "../../../shared/schema/podprotector.ts";
+import { parsePodProtector } from "../../../shared/schema/podprotector.ts";
 import type { Stored } from "../apiserver/etcd.ts";
 import { record } from "../apiserver/objects.ts";
 import type { Wanted } from "./pod-truth.ts";

@@ -1,8 +1,8 @@
 /** One seed from beginning to end: faults and deletions, then quiet, then the liveness checks. */
 
-import { parseProtector } from "../../../shared/decide/quota.ts";
 import { estimate } from "../../../shared/decide/state/estimate.ts";
-import { parsePodProtector } from "../../../shared/schema/parse-podprotector.ts";
+import { parseProtector } from "../../../shared/decide/state/protector-state.ts";
+import { parsePodProtector } from "../../../shared/schema/podprotector.ts";
 import { disrupt, startClients } from "../actors/clients.ts";
 import { startChanges } from "../actors/in-place-clients.ts";
 import { present } from "../apiserver/objects.ts";

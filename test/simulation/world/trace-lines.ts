@@ -1,6 +1,6 @@
 /** Changes of stored objects in one short line each, for traces that people read. */
 import { Ledger } from "../../../shared/decide/ledger/ledger.ts";
-import { parsePodProtector } from "../../../shared/schema/parse-podprotector.ts";
+import { parsePodProtector } from "../../../shared/schema/podprotector.ts";
 import type { EtcdChange, Json, Stored } from "../apiserver/etcd.ts";
 import { metadataOf, record } from "../apiserver/objects.ts";
 

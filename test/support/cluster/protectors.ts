@@ -1,8 +1,8 @@
 /** PodProtectors as a test makes and reads them. */
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { Ledger } from "../../../shared/decide/ledger/ledger.ts";
-import { parsePodProtector } from "../../../shared/schema/parse-podprotector.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import { parsePodProtector } from "../../../shared/schema/podprotector.ts";
 
 const API_VERSION = "podseidon.kubewharf.io/v1alpha1";
 

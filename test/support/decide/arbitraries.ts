@@ -6,8 +6,8 @@ import {
   type Reservation,
   type ReservationRecord,
 } from "../../../shared/decide/ledger/reservation.ts";
-import { formatMicros } from "../../../shared/decide/time.ts";
 import { type Bucket, OPERATIONS } from "../../../shared/schema/podprotector.ts";
+import { formatMicros } from "../../../shared/schema/time.ts";
 
 const token = fc.stringMatching(/^[A-Za-z0-9_-]{8}$/);
 const nonce = fc.oneof({ weight: 8, arbitrary: token }, fc.stringMatching(/^[a-z]{1,12}$/));

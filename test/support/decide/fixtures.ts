@@ -1,19 +1,18 @@
 /** Builders for the tests of this folder: a pod, a protector, a request; each with what a test does not care about filled in. */
 
 import { specFacts, specHash } from "../../../shared/decide/availability/spec-facts.ts";
+import { type Decision, type DisruptionRequest, decide } from "../../../shared/decide/quota.ts";
+import { apply } from "../../../shared/decide/reserve.ts";
 import {
-  apply,
-  type Decision,
-  type DisruptionRequest,
-  decide,
-  type ProtectorState,
-} from "../../../shared/decide/quota.ts";
-import { type AccountInput, type AccountResult, accountCell } from "../../../shared/decide/settling/account.ts";
-import { SeenTimes } from "../../../shared/decide/settling/first-seen.ts";
-import { type HistoryVerdict, judgeHistory } from "../../../shared/decide/settling/lost-history.ts";
-import type { Evidence } from "../../../shared/decide/settling/settle.ts";
+  type CellUpdate,
+  type CellUpdateInput,
+  computeCellUpdate,
+} from "../../../shared/decide/settling/cell-update.ts";
+import { FirstSeenTimes } from "../../../shared/decide/settling/first-seen.ts";
+import { checkHistory, type HistoryCheck } from "../../../shared/decide/settling/lost-history.ts";
+import type { Evidence } from "../../../shared/decide/settling/settle-rules.ts";
 import type { Criterion } from "../../../shared/decide/state/estimate.ts";
-import { formatMs } from "../../../shared/decide/time.ts";
+import type { ProtectorState } from "../../../shared/decide/state/protector-state.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
 import type {
   Aggregation,
@@ -22,6 +21,7 @@ import type {
   PodProtector,
   PodProtectorSpec,
 } from "../../../shared/schema/podprotector.ts";
+import { formatMs } from "../../../shared/schema/time.ts";
 
 /** A moment, in Unix milliseconds; whole seconds. */
 export const NOW_MS = Date.UTC(2026, 4, 1, 12);
@@ -133,7 +133,7 @@ export const NO_EVIDENCE: Evidence = {
   aliveSentMs: () => undefined,
 };
 
-export interface AccountOptions extends Partial<Omit<AccountInput, "spec" | "pods" | "snapshot" | "stored">> {
+export interface CellUpdateOptions extends Partial<Omit<CellUpdateInput, "spec" | "pods" | "snapshot" | "stored">> {
   readonly stored?: CellStatus | undefined;
   readonly spec?: PodProtectorSpec;
   /** All pods of the snapshot; those with label `app: web` are counted. */
@@ -144,7 +144,7 @@ export interface AccountOptions extends Partial<Omit<AccountInput, "spec" | "pod
 }
 
 /** Accounts for cell `a`; the history is what `judgeHistory` says of an entry that was not met before. */
-export function account(options: AccountOptions = {}): AccountResult {
+export function cellUpdate(options: CellUpdateOptions = {}): CellUpdate {
   const {
     pods = [],
     position = "1000",
@@ -156,7 +156,7 @@ export function account(options: AccountOptions = {}): AccountResult {
   } = options;
   const stays = { lost: undefined, epoch: stored?.aggregation?.epoch ?? 0, hold: stored?.aggregation?.hold };
   const history = options.history ?? (rest.algorithm === undefined ? judgeStored(stored) : stays);
-  return accountCell({
+  return computeCellUpdate({
     spec: specFacts(spec),
     cellID: "a",
     stored,
@@ -174,7 +174,7 @@ export function account(options: AccountOptions = {}): AccountResult {
     nowMs: NOW_MS,
     monotonicMs: 0,
     settleMs: SETTLE_MS,
-    seen: new SeenTimes(),
+    seen: new FirstSeenTimes(),
     evidence: NO_EVIDENCE,
     algorithm: "exact",
     lastEventMs: NOW_MS,
@@ -183,14 +183,14 @@ export function account(options: AccountOptions = {}): AccountResult {
   });
 }
 
-function judgeStored(stored: CellStatus | undefined): HistoryVerdict {
-  return judgeHistory({
+function judgeStored(stored: CellStatus | undefined): HistoryCheck {
+  return checkHistory({
     protectorUID: "protector",
     protectorVersion: "5000",
     stored,
     known: undefined,
     isMarkedRestored: false,
-    incident: undefined,
+    etcdRestore: undefined,
     token: "token",
   });
 }

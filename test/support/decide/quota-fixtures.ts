@@ -1,8 +1,9 @@
 /** What the tests of the quota decision share: a protector's state, what is held, and a decision as one line. */
 
-import { type Decision, type ProtectorState, parseProtector } from "../../../shared/decide/quota.ts";
-import { formatMs } from "../../../shared/decide/time.ts";
+import type { Decision } from "../../../shared/decide/quota.ts";
+import { type ProtectorState, parseProtector } from "../../../shared/decide/state/protector-state.ts";
 import type { Bucket, CellStatus, PodProtectorSpec } from "../../../shared/schema/podprotector.ts";
+import { formatMs } from "../../../shared/schema/time.ts";
 import { makeProtector, NOW_MS } from "./fixtures.ts";
 
 export function stateOf(cells: CellStatus[], spec: Partial<PodProtectorSpec> = {}): ProtectorState {
@@ -11,7 +12,7 @@ export function stateOf(cells: CellStatus[], spec: Partial<PodProtectorSpec> = {
 
 /** Verdict, reason or cause, and what is written, as one line. */
 export function verdictLine(decision: Decision): string {
-  if (!decision.allowed) return `${decision.verdict} ${decision.cause}`;
+  if (!decision.allowed) return `${decision.kind} ${decision.cause}`;
   const { write } = decision;
   return `allow ${decision.reason}${write === "none" ? "" : ` w=${write.weight}${write.paid ? " paid" : ""}`}`;
 }

@@ -1,10 +1,10 @@
 /** What the tests of settling and accounting share: buckets, evidence, and a result as one line. */
 
 import { Ledger } from "../../../shared/decide/ledger/ledger.ts";
-import type { AccountResult } from "../../../shared/decide/settling/account.ts";
-import type { Evidence } from "../../../shared/decide/settling/settle.ts";
-import { formatMs } from "../../../shared/decide/time.ts";
+import type { CellUpdate } from "../../../shared/decide/settling/cell-update.ts";
+import type { Evidence } from "../../../shared/decide/settling/settle-rules.ts";
 import type { Bucket } from "../../../shared/schema/podprotector.ts";
+import { formatMs } from "../../../shared/schema/time.ts";
 import { bucketsOf, NO_EVIDENCE, NOW_MS } from "./fixtures.ts";
 
 export const makeBucket = (rest: Partial<Bucket> = {}): Bucket => ({
@@ -32,8 +32,8 @@ export const alive = (sentMs: number): Evidence => ({
 });
 
 /** What becomes of the history, as one line: dropped rules, then the weights that stay. */
-export function settledLine(result: AccountResult): string {
-  const rules = result.dropped.map(({ rule, operation }) => (operation === undefined ? rule : `${operation} ${rule}`));
+export function settledLine(result: CellUpdate): string {
+  const rules = result.settled.map(({ rule, operation }) => (operation === undefined ? rule : `${operation} ${rule}`));
   const ledger = Ledger.parse(bucketsOf(result.entry));
   const kept = [...ledger.reservations()].map(
     ({ weight, records }) => `keep ${[...records.keys()].join("+")} w=${weight}`,

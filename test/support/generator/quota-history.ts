@@ -3,8 +3,8 @@
 import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { Reflector } from "../../../shared/kube/informer/reflector.ts";
 import { systemPorts as ports } from "../../../shared/runtime/system-ports.ts";
-import { parsePodProtector } from "../../../shared/schema/parse-podprotector.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import { parsePodProtector } from "../../../shared/schema/podprotector.ts";
 
 interface Version {
   /** When this watch had it, Unix milliseconds: it was stored before that. */

@@ -64,7 +64,7 @@ export const blocker = (verdict: "Denial" | "Busy", facts: Partial<QuotaFacts> =
     kind: "quota",
     decision: {
       allowed: false,
-      verdict,
+      kind: verdict,
       cause: verdict === "Denial" ? "AtMinimum" : "Reserved",
       facts: { minAvailable: 8, available: 10, unreliable: 0, reserved: 2, estimated: 8, ...facts },
     },

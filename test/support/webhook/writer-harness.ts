@@ -1,7 +1,8 @@
 /** A webhook's slot for one protector in virtual time, over a store whose calls take time and fail; and requests to it. */
-import { formatMs } from "../../../shared/decide/time.ts";
+
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
+import { formatMs } from "../../../shared/schema/time.ts";
 import type { PendingReserve, ProtectorOutcome } from "../../../webhook/reserve/pending.ts";
 import { ProtectorWriter } from "../../../webhook/reserve/protector-writer.ts";
 import { VirtualTime } from "../runtime/virtual-ports.ts";

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import {
-  type AccountOptions,
-  account,
+  type CellUpdateOptions,
+  cellUpdate,
   makeCell,
   makePod,
   makeSpec,
@@ -20,12 +20,12 @@ import {
 } from "../../../test/support/decide/settling-fixtures.ts";
 import type { Pod } from "../../schema/pod.ts";
 import type { Bucket } from "../../schema/podprotector.ts";
-import { formatMs } from "../time.ts";
-import { SeenTimes } from "./first-seen.ts";
-import type { Evidence } from "./settle.ts";
+import { formatMs } from "../../schema/time.ts";
+import { FirstSeenTimes } from "./first-seen.ts";
+import type { Evidence } from "./settle-rules.ts";
 
 describe("R1 dead (design 5.2)", () => {
-  const cases: [string, Bucket[], Pod[], string, AccountOptions["evidence"], string][] = [
+  const cases: [string, Bucket[], Pod[], string, CellUpdateOptions["evidence"], string][] = [
     ["terminating in S", [makeBucket()], [makePod("x", { terminating: true })], "100", undefined, "DELETE R1"],
     ["Succeeded in S", [makeBucket()], [makePod("x", { phase: "Succeeded" })], "100", undefined, "DELETE R1"],
     ["Failed in S", [makeBucket()], [makePod("x", { phase: "Failed" })], "100", undefined, "DELETE R1"],
@@ -141,11 +141,11 @@ describe("R1 dead (design 5.2)", () => {
   ];
   test.each(cases)("%s", (_, buckets, pods, position, evidence = NO_EVIDENCE, expected) => {
     const options = { pods, position, evidence };
-    expect(settledLine(account({ ...options, stored: makeCell("a", 1, buckets, { resourceVersion: "50" }) }))).toBe(
+    expect(settledLine(cellUpdate({ ...options, stored: makeCell("a", 1, buckets, { resourceVersion: "50" }) }))).toBe(
       expected,
     );
     expect(
-      settledLine(account({ ...options, stored: makeCell("a", 1, packed(buckets), { resourceVersion: "50" }) })),
+      settledLine(cellUpdate({ ...options, stored: makeCell("a", 1, packed(buckets), { resourceVersion: "50" }) })),
     ).toBe(expected);
   });
 });
@@ -165,17 +165,17 @@ describe("R2 superseded (design 5.2)", () => {
   test.each(cases)("%s", (_, rest, pod, expected) => {
     const buckets = [JSON.parse(JSON.stringify(makeBucket(rest))) as Bucket];
     const options = { pods: [makePod("x", pod)], position: "200" };
-    expect(settledLine(account({ ...options, stored: makeCell("a", 1, buckets, { resourceVersion: "50" }) }))).toBe(
+    expect(settledLine(cellUpdate({ ...options, stored: makeCell("a", 1, buckets, { resourceVersion: "50" }) }))).toBe(
       expected,
     );
     expect(
-      settledLine(account({ ...options, stored: makeCell("a", 1, packed(buckets), { resourceVersion: "50" }) })),
+      settledLine(cellUpdate({ ...options, stored: makeCell("a", 1, packed(buckets), { resourceVersion: "50" }) })),
     ).toBe(expected);
   });
 
   test("of two records it settles the DELETE alone", () => {
     const buckets = [makeBucket(), makeBucket({ operation: "EVICT", counter: 0, nonce: "m" })];
-    const result = account({ pods: [makePod("x", { resourceVersion: "101" })], stored: makeCell("a", 1, buckets) });
+    const result = cellUpdate({ pods: [makePod("x", { resourceVersion: "101" })], stored: makeCell("a", 1, buckets) });
     expect(settledLine(result)).toBe("DELETE R2, keep EVICT w=1");
   });
 });
@@ -197,23 +197,25 @@ describe("R3 not executed (design 5.2)", () => {
     ["newer than S, no GET", makeBucket({ podResourceVersion: "9000" }), [], NO_EVIDENCE, "keep DELETE w=0"],
   ];
   test.each(cases)("%s", (_, one, snapshot, evidence, expected) => {
-    const seen = new SeenTimes();
+    const seen = new FirstSeenTimes();
     const stored = makeCell("a", 1, [one]);
-    account({ stored, pods: snapshot, seen, monotonicMs: 10 });
-    expect(settledLine(account({ stored, pods: snapshot, seen, monotonicMs: due + 500, evidence }))).toBe(expected);
+    cellUpdate({ stored, pods: snapshot, seen, monotonicMs: 10 });
+    expect(settledLine(cellUpdate({ stored, pods: snapshot, seen, monotonicMs: due + 500, evidence }))).toBe(expected);
   });
 
   test("time alone, and the age of the bucket, settle nothing", () => {
     const stored = makeCell("a", 1, [makeBucket({ startTime: "2020-01-01T00:00:00Z" })]);
-    const seen = new SeenTimes();
-    account({ stored, pods, seen, monotonicMs: 0 });
-    expect(settledLine(account({ stored, pods, seen, monotonicMs: 9e9, nowMs: NOW_MS + 9e9 }))).toBe("keep DELETE w=1");
+    const seen = new FirstSeenTimes();
+    cellUpdate({ stored, pods, seen, monotonicMs: 0 });
+    expect(settledLine(cellUpdate({ stored, pods, seen, monotonicMs: 9e9, nowMs: NOW_MS + 9e9 }))).toBe(
+      "keep DELETE w=1",
+    );
   });
 
   test("a repeat restarts the settle period, whichever component made it", () => {
-    const seen = new SeenTimes();
+    const seen = new FirstSeenTimes();
     const at = (monotonicMs: number, one: Bucket, sentMs: number): string =>
-      settledLine(account({ stored: makeCell("a", 1, [one]), pods, seen, monotonicMs, evidence: listed(sentMs) }));
+      settledLine(cellUpdate({ stored: makeCell("a", 1, [one]), pods, seen, monotonicMs, evidence: listed(sentMs) }));
     at(0, makeBucket(), 0);
     at(50_000, makeBucket({ nonce: "n,second" }), 50_000);
     expect(at(80_000, makeBucket({ nonce: "n,second" }), SETTLE_MS)).toBe("keep DELETE w=1");
@@ -228,24 +230,24 @@ describe("R3 not executed (design 5.2)", () => {
   test("a new leader starts the settle period again", () => {
     const stored = makeCell("a", 1, [makeBucket()]);
     const evidence = listed(SETTLE_MS);
-    expect(settledLine(account({ stored, pods, seen: new SeenTimes(), monotonicMs: SETTLE_MS, evidence }))).toBe(
-      "keep DELETE w=1",
-    );
+    expect(
+      settledLine(cellUpdate({ stored, pods, seen: new FirstSeenTimes(), monotonicMs: SETTLE_MS, evidence })),
+    ).toBe("keep DELETE w=1");
   });
 
   test("a failed write does not start the settle period again", () => {
-    const seen = new SeenTimes();
+    const seen = new FirstSeenTimes();
     const options = { stored: makeCell("a", 1, [makeBucket()]), pods, seen };
-    account({ ...options, monotonicMs: 0 });
+    cellUpdate({ ...options, monotonicMs: 0 });
     for (const monotonicMs of [SETTLE_MS, SETTLE_MS + 1]) {
-      expect(settledLine(account({ ...options, monotonicMs, evidence: listed(SETTLE_MS) }))).toBe("DELETE R3");
+      expect(settledLine(cellUpdate({ ...options, monotonicMs, evidence: listed(SETTLE_MS) }))).toBe("DELETE R3");
     }
   });
 
   test("an admission that was settled and comes again has a settle period of its own", () => {
-    const seen = new SeenTimes();
-    account({ stored: makeCell("a", 1, [makeBucket()]), pods, seen, monotonicMs: 0 });
-    account({ stored: makeCell("a", 1), pods, seen, monotonicMs: 1 });
+    const seen = new FirstSeenTimes();
+    cellUpdate({ stored: makeCell("a", 1, [makeBucket()]), pods, seen, monotonicMs: 0 });
+    cellUpdate({ stored: makeCell("a", 1), pods, seen, monotonicMs: 1 });
     expect(seen.size).toBe(0);
     const again = {
       stored: makeCell("a", 1, [makeBucket()]),
@@ -254,7 +256,7 @@ describe("R3 not executed (design 5.2)", () => {
       monotonicMs: 100_000,
       evidence: listed(SETTLE_MS),
     };
-    expect(settledLine(account(again))).toBe("keep DELETE w=1");
+    expect(settledLine(cellUpdate(again))).toBe("keep DELETE w=1");
   });
 });
 
@@ -262,9 +264,11 @@ describe("time-ranged buckets (design 5.5)", () => {
   const range = (counter: number): Bucket => ({ startTime: formatMs(NOW_MS - 9), endTime: formatMs(NOW_MS), counter });
 
   test("count until a LIST of a settle period after first sight is reached, and growing starts it again", () => {
-    const seen = new SeenTimes();
+    const seen = new FirstSeenTimes();
     const at = (monotonicMs: number, counter: number, sentMs: number): string =>
-      settledLine(account({ stored: makeCell("a", 5, [range(counter)]), seen, monotonicMs, evidence: listed(sentMs) }));
+      settledLine(
+        cellUpdate({ stored: makeCell("a", 5, [range(counter)]), seen, monotonicMs, evidence: listed(sentMs) }),
+      );
     expect(at(0, 2, 0)).toBe("keep range 2");
     expect(at(60_000, 3, 60_000)).toBe("keep range 3");
     expect(at(80_000, 3, SETTLE_MS)).toBe("keep range 3");
@@ -272,10 +276,10 @@ describe("time-ranged buckets (design 5.5)", () => {
   });
 
   test("an unreadable packed text is settled in the same way, so that nothing is stuck", () => {
-    const seen = new SeenTimes();
+    const seen = new FirstSeenTimes();
     const stored = makeCell("a", 5, [{ ...range(4), packed: "9;?" }]);
-    expect(settledLine(account({ stored, seen, monotonicMs: 0, evidence: listed(1) }))).toBe("keep range 4");
-    expect(settledLine(account({ stored, seen, monotonicMs: SETTLE_MS, evidence: listed(SETTLE_MS) }))).toBe("R3");
+    expect(settledLine(cellUpdate({ stored, seen, monotonicMs: 0, evidence: listed(1) }))).toBe("keep range 4");
+    expect(settledLine(cellUpdate({ stored, seen, monotonicMs: SETTLE_MS, evidence: listed(SETTLE_MS) }))).toBe("R3");
   });
 });
 
@@ -295,44 +299,44 @@ describe("updates (design 10)", () => {
     ["dead", { generation: 4, terminating: true }, undefined, NO_EVIDENCE, "UPDATE R1"],
   ];
   test.each(cases)("%s", (_, pod, settled, evidence, expected) => {
-    const seen = new SeenTimes();
+    const seen = new FirstSeenTimes();
     const options = {
       stored: makeCell("a", 1, [update]),
       pods: [makePod("x", pod)],
       seen,
       settledGeneration: () => settled,
     };
-    account({ ...options, monotonicMs: 0 });
-    expect(settledLine(account({ ...options, monotonicMs: SETTLE_MS, evidence }))).toBe(expected);
+    cellUpdate({ ...options, monotonicMs: 0 });
+    expect(settledLine(cellUpdate({ ...options, monotonicMs: SETTLE_MS, evidence }))).toBe(expected);
   });
 
   test("a second change that was never committed settles only once the first is over", () => {
-    const seen = new SeenTimes();
+    const seen = new FirstSeenTimes();
     const second = makeBucket({ operation: "UPDATE", podGeneration: 4, nonce: "first,second" });
     const options = { stored: makeCell("a", 1, [second]), pods: [makePod("x", { generation: 4 })], seen };
-    account({ ...options, monotonicMs: 0 });
+    cellUpdate({ ...options, monotonicMs: 0 });
     const later = { ...options, monotonicMs: SETTLE_MS, evidence: listed(SETTLE_MS) };
-    expect(settledLine(account({ ...later, settledGeneration: () => undefined }))).toBe("keep UPDATE w=1");
-    expect(settledLine(account({ ...later, settledGeneration: () => 4 }))).toBe("UPDATE R3");
+    expect(settledLine(cellUpdate({ ...later, settledGeneration: () => undefined }))).toBe("keep UPDATE w=1");
+    expect(settledLine(cellUpdate({ ...later, settledGeneration: () => 4 }))).toBe("UPDATE R3");
   });
 
   test("a resize that the kubelet declines is settled by evidence, one that it defers holds", () => {
-    const seen = new SeenTimes();
+    const seen = new FirstSeenTimes();
     const options = { stored: makeCell("a", 1, [update]), pods: [makePod("x", { generation: 4 })], seen };
     const declined = { ...options, declinedGeneration: () => 4 };
-    expect(settledLine(account({ ...declined, monotonicMs: 0 }))).toBe("keep UPDATE w=1");
+    expect(settledLine(cellUpdate({ ...declined, monotonicMs: 0 }))).toBe("keep UPDATE w=1");
     const later = { monotonicMs: SETTLE_MS, evidence: listed(SETTLE_MS) };
-    expect(settledLine(account({ ...options, ...later }))).toBe("keep UPDATE w=1");
-    expect(settledLine(account({ ...declined, declinedGeneration: () => 3, ...later }))).toBe("keep UPDATE w=1");
-    expect(settledLine(account({ ...declined, ...later }))).toBe("UPDATE R3");
+    expect(settledLine(cellUpdate({ ...options, ...later }))).toBe("keep UPDATE w=1");
+    expect(settledLine(cellUpdate({ ...declined, declinedGeneration: () => 3, ...later }))).toBe("keep UPDATE w=1");
+    expect(settledLine(cellUpdate({ ...declined, ...later }))).toBe("UPDATE R3");
   });
 
   test("neither record's rule clears the other's", () => {
     const both = [update, makeBucket({ counter: 0 })];
     const options = { stored: makeCell("a", 1, both), pods: [makePod("x", { generation: 4, resourceVersion: "101" })] };
-    expect(settledLine(account({ ...options, settledGeneration: () => 3 }))).toBe("DELETE R2, keep UPDATE w=1");
+    expect(settledLine(cellUpdate({ ...options, settledGeneration: () => 3 }))).toBe("DELETE R2, keep UPDATE w=1");
     const done = { ...options, pods: [makePod("x", { generation: 4 })], settledGeneration: () => 4 };
-    expect(settledLine(account(done))).toBe("UPDATE UpdateDone, keep DELETE w=1");
+    expect(settledLine(cellUpdate(done))).toBe("UPDATE UpdateDone, keep DELETE w=1");
   });
 });
 
@@ -347,7 +351,7 @@ describe("weights follow availability (design 5.2)", () => {
   ];
   test.each(cases)("%s", (_, rest, pod, expected) => {
     const stored = makeCell("a", 1, [makeBucket({ operation: "EVICT", ...rest })], {}, spec);
-    const result = account({ spec, stored, pods: [makePod("x", pod)] });
+    const result = cellUpdate({ spec, stored, pods: [makePod("x", pod)] });
     expect(settledLine(result)).toBe(expected);
   });
 });

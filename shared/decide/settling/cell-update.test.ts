@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import {
-  type AccountOptions,
-  account,
+  type CellUpdateOptions,
+  cellUpdate,
   makeCell,
   makePod,
   makeSpec,
@@ -17,8 +17,8 @@ import {
 } from "../../../test/support/decide/settling-fixtures.ts";
 import type { Pod } from "../../schema/pod.ts";
 import type { Bucket, CellStatus } from "../../schema/podprotector.ts";
-import { formatMs } from "../time.ts";
-import { SeenTimes } from "./first-seen.ts";
+import { formatMs } from "../../schema/time.ts";
+import { FirstSeenTimes } from "./first-seen.ts";
 
 describe("fences (design 5.2, 5.4)", () => {
   const pods = [makePod("x"), makePod("y")];
@@ -37,26 +37,26 @@ describe("fences (design 5.2, 5.4)", () => {
   ];
   test.each(cases)("%s", (_, aggregation, position, adoptedEpoch, expected) => {
     const stored = makeCell("a", 9, [makeBucket()], aggregation);
-    const result = account({ stored, pods, position, adoptedEpoch });
-    expect(result.refused).toBe(expected);
-    expect(result.write).toBe(expected === undefined);
+    const result = cellUpdate({ stored, pods, position, adoptedEpoch });
+    expect(result.stale).toBe(expected);
+    expect(result.reasons.length > 0).toBe(expected === undefined);
   });
 
   test("a raised epoch lets the position go back", () => {
     const stored = makeCell("a", 9, [], { resourceVersion: "1000" });
     const history = { lost: "CellRestored" as const, epoch: 1, hold: "CellRestored/t" };
-    const result = account({ stored, pods, position: "500", history, adoptedEpoch: 1 });
-    expect(result.refused).toBeUndefined();
+    const result = cellUpdate({ stored, pods, position: "500", history, adoptedEpoch: 1 });
+    expect(result.stale).toBeUndefined();
     expect(result.entry.aggregation).toMatchObject({ resourceVersion: "500", epoch: 1, hold: "CellRestored/t" });
   });
 });
 
 describe("hold (design 5.4)", () => {
   test("ends with a LIST of a settle period after first sight that the snapshot has reached, and a new one starts it again", () => {
-    const seen = new SeenTimes();
+    const seen = new FirstSeenTimes();
     const at = (monotonicMs: number, hold: string, sentMs: number): string | undefined =>
-      account({ stored: makeCell("a", 0, [], { hold }), seen, monotonicMs, evidence: listed(sentMs) }).entry.aggregation
-        ?.hold;
+      cellUpdate({ stored: makeCell("a", 0, [], { hold }), seen, monotonicMs, evidence: listed(sentMs) }).entry
+        .aggregation?.hold;
     expect(at(0, "Gone/1", 0)).toBe("Gone/1");
     expect(at(70_000, "Gone/2", 70_000)).toBe("Gone/2");
     expect(at(80_000, "Gone/2", SETTLE_MS)).toBe("Gone/2");
@@ -65,25 +65,21 @@ describe("hold (design 5.4)", () => {
   });
 
   test("asks for evidence", () => {
-    const { wants } = account({ stored: makeCell("a", 0, [], { hold: "Gone/1" }), monotonicMs: 5 });
-    expect(wants).toMatchObject({ evidenceAtMs: 5 + SETTLE_MS, listAtMs: 5 + SETTLE_MS });
+    const { listDueMs } = cellUpdate({ stored: makeCell("a", 0, [], { hold: "Gone/1" }), monotonicMs: 5 });
+    expect(listDueMs).toBe(5 + SETTLE_MS);
   });
 });
 
 describe("what is wanted", () => {
   test("nothing when nothing waits", () => {
-    expect(account({ pods: [makePod("x")] }).wants).toEqual({
-      evidenceAtMs: undefined,
-      listAtMs: undefined,
-      records: [],
-    });
+    expect(cellUpdate({ pods: [makePod("x")] })).toMatchObject({ listDueMs: undefined, unsettled: [] });
   });
 
   test("a GET or a LIST for a pod that is alive, from a settle period after its newest admission on", () => {
-    const seen = new SeenTimes();
+    const seen = new FirstSeenTimes();
     const pods = [makePod("x")];
-    account({ stored: makeCell("a", 1, [makeBucket()]), pods, seen, monotonicMs: 10 });
-    const { wants } = account({
+    cellUpdate({ stored: makeCell("a", 1, [makeBucket()]), pods, seen, monotonicMs: 10 });
+    const { listDueMs, unsettled } = cellUpdate({
       stored: makeCell("a", 1, packed([makeBucket({ nonce: "n,m" })])),
       pods,
       seen,
@@ -97,21 +93,21 @@ describe("what is wanted", () => {
       dueMs: 30 + SETTLE_MS,
       needsList: false,
     };
-    expect(wants).toEqual({ evidenceAtMs: 30 + SETTLE_MS, listAtMs: undefined, records: [record] });
+    expect({ listDueMs, unsettled }).toEqual({ listDueMs: undefined, unsettled: [record] });
   });
 
   test("a LIST at once for a pod that is absent and of which no version is known", () => {
-    const { wants } = account({ stored: makeCell("a", 1, [makeForeignBucket()]), monotonicMs: 7 });
-    expect(wants).toMatchObject({ evidenceAtMs: 8, listAtMs: 8 });
+    const { listDueMs, unsettled } = cellUpdate({ stored: makeCell("a", 1, [makeForeignBucket()]), monotonicMs: 7 });
+    expect({ listDueMs, unsettled }).toMatchObject({ listDueMs: 8, unsettled: [{ dueMs: 8, needsList: true }] });
   });
 });
 
 describe("when to write", () => {
   const spec = makeSpec();
   const pods = [makePod("x")];
-  const reasons = (options: AccountOptions): readonly string[] => account({ pods, ...options }).reasons;
+  const reasons = (options: CellUpdateOptions): readonly string[] => cellUpdate({ pods, ...options }).reasons;
 
-  test.each<[string, AccountOptions, string[]]>([
+  test.each<[string, CellUpdateOptions, string[]]>([
     ["nothing changed, though the position moved", { stored: makeCell("a", 1), position: "2000" }, []],
     ["first count", { stored: undefined }, ["New", "Counts"]],
     ["first count of nothing", { stored: undefined, pods: [] }, ["Empty"]],
@@ -171,13 +167,13 @@ describe("when to write", () => {
   test("an immature pod that a shard which is behind does not know yet is waited for, and published once", () => {
     const young = makeSpec({ minReadySeconds: 60 });
     const pods = [makePod("x", { readyForSeconds: 5, resourceVersion: "150" })];
-    const first = account({ stored: makeCell("a", 1, [], {}, young), pods, spec: young, position: "1000,100" });
+    const first = cellUpdate({ stored: makeCell("a", 1, [], {}, young), pods, spec: young, position: "1000,100" });
     const options = { stored: first.entry, pods, spec: young };
-    const behind = account({ ...options, position: "1000,149" });
+    const behind = cellUpdate({ ...options, position: "1000,149" });
     expect([behind.reasons, behind.awaitsPosition]).toEqual([[], true]);
-    const known = account({ ...options, position: "1000,150" });
+    const known = cellUpdate({ ...options, position: "1000,150" });
     expect([known.reasons, known.awaitsPosition]).toEqual([["Maturity"], false]);
-    const published = account({ ...options, stored: known.entry, position: "1000,150" });
+    const published = cellUpdate({ ...options, stored: known.entry, position: "1000,150" });
     expect([published.reasons, published.awaitsPosition]).toEqual([[], false]);
   });
 
@@ -188,9 +184,9 @@ describe("when to write", () => {
       makeForeignBucket({ podUID: "uid-y" }),
     ];
     const options = { pods: [makePod("x"), makePod("y", { readyForSeconds: undefined })], spec };
-    const first = account({ ...options, stored: makeCell("a", 7, buckets) });
-    expect(first.write).toBe(true);
-    const second = account({ ...options, stored: first.entry });
+    const first = cellUpdate({ ...options, stored: makeCell("a", 7, buckets) });
+    expect(first.reasons).not.toEqual([]);
+    const second = cellUpdate({ ...options, stored: first.entry });
     expect(second.reasons).toEqual([]);
     expect(second.entry).toEqual(first.entry);
   });
@@ -204,7 +200,7 @@ describe("the entry", () => {
       makePod("y", { phase: "Pending", readyForSeconds: undefined, scheduled: false }),
       makePod("z", { terminating: true }),
     ];
-    const { entry } = account({ stored, pods, position: "1234", nowMs: NOW_MS, lastEventMs: NOW_MS - 5 });
+    const { entry } = cellUpdate({ stored, pods, position: "1234", nowMs: NOW_MS, lastEventMs: NOW_MS - 5 });
     expect(entry).toMatchObject({
       note: "kept",
       admissionHistory: { more: 2 },
@@ -226,7 +222,7 @@ describe("the entry", () => {
 
   test("publishes the maturity cutoff in whole seconds, and when the next pod matures", () => {
     const spec = makeSpec({ minReadySeconds: 60 });
-    const result = account({
+    const result = cellUpdate({
       spec,
       pods: [makePod("x", { readyForSeconds: 40 }), makePod("y", { readyForSeconds: 50 })],
       nowMs: NOW_MS + 999,
@@ -260,15 +256,17 @@ describe("upstream's algorithms (design 5.6)", () => {
   ];
   test.each(cases)("%s", (_, one, expected) => {
     for (const algorithm of ["clock", "status"] as const) {
-      expect(settledLine(account({ algorithm, stored: makeCell("a", 1, [one]), pods: [makePod("x")] }))).toBe(expected);
+      expect(settledLine(cellUpdate({ algorithm, stored: makeCell("a", 1, [one]), pods: [makePod("x")] }))).toBe(
+        expected,
+      );
     }
   });
 
   test("publish nothing that an upstream webhook would drop, and leave weights alone", () => {
-    const result = account({ algorithm: "clock", stored: makeCell("a", 0, [at(1)]) });
+    const result = cellUpdate({ algorithm: "clock", stored: makeCell("a", 0, [at(1)]) });
     expect(result.entry.aggregation).not.toHaveProperty("resourceVersion");
     expect(result.entry.aggregation).not.toHaveProperty("specHash");
     expect(settledLine(result)).toBe("keep DELETE w=1");
-    expect(account({ algorithm: "clock", stored: result.entry }).write).toBe(false);
+    expect(cellUpdate({ algorithm: "clock", stored: result.entry }).reasons).toEqual([]);
   });
 });

@@ -1,13 +1,16 @@
-/** Times on the wire: RFC 3339 with microseconds, as upstream's `metav1.MicroTime`; in memory Unix microseconds as an integer. */
+/**
+ * Times: on the wire RFC 3339 with microseconds, as upstream's `metav1.MicroTime`; in memory Unix microseconds as an
+ * integer.
+ */
 
 const FRACTION = /\.(\d+)/;
 
-/** The year 2112: differences up to this one can be packed exactly (`bytes.ts`). */
+/** The year 2112, so that the packed form can hold every difference of two times (`shared/decide/ledger/bytes.ts`). */
 const MAX_MICROS = 2 ** 52 - 1;
 
 /**
- * Unix microseconds of an RFC 3339 time, smaller fractions cut off. Times that can't be read or lie before 1970 are 0, those after
- * the year 2112 are that year: whatever the schema lets through becomes a number that everything here can work with.
+ * Unix microseconds of an RFC 3339 time, smaller fractions cut off. Unreadable times and times before 1970 are 0, times
+ * after 2112 are that year: the schema accepts any string, and every caller gets a number.
  */
 export function parseMicros(text: string | null | undefined): number {
   if (text === null || text === undefined) return 0;
@@ -18,7 +21,7 @@ export function parseMicros(text: string | null | undefined): number {
   return clampMicros(Math.floor(ms / 1000) * 1_000_000 + Number(digits.padEnd(6, "0").slice(0, 6)));
 }
 
-/** The millisecond that was written last: one accounting writes the same few times in many places. */
+/** The millisecond that was formatted last: one status holds the same few times in many places. */
 let lastMs = 0;
 let lastText = "1970-01-01T00:00:00.000";
 
@@ -33,12 +36,12 @@ export function formatMicros(micros: number): string {
   return rest === 0 ? `${lastText}000Z` : `${lastText}${String(rest).padStart(3, "0")}Z`;
 }
 
-/** Unix milliseconds as the wire has them. */
+/** {@link formatMicros} of Unix milliseconds. */
 export function formatMs(ms: number): string {
   return formatMicros(clampMicros(Math.floor(ms) * 1000));
 }
 
-/** Unix milliseconds of a wire time, 0 when it can't be read. */
+/** {@link parseMicros} in Unix milliseconds. */
 export function parseMs(text: string | null | undefined): number {
   return Math.floor(parseMicros(text) / 1000);
 }

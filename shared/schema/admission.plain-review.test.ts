@@ -1,8 +1,7 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { AdmissionReview } from "./admission.ts";
+import { AdmissionReview, isPlainReview } from "./admission.ts";
 import { checker } from "./check.ts";
-import { isPlainReview } from "./plain-review.ts";
 
 const REVIEW: unknown = {
   apiVersion: "admission.k8s.io/v1",

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { parsePod } from "./parse-pod.ts";
+import { parsePod } from "./pod.ts";
 import { SchemaError } from "./schema-error.ts";
 
 const TIME = "2026-03-01T10:00:00Z";

@@ -1,0 +1,69 @@
+/** The status to write, as webhook and aggregator both make it. */
+import type { CellStatus, PodProtectorStatus, Summary } from "../../schema/podprotector.ts";
+import { parseMs } from "../../schema/time.ts";
+import { estimate } from "./estimate.ts";
+import type { CellState, ProtectorState } from "./protector-state.ts";
+
+const INT32_MAX = 2_147_483_647;
+
+/** Cells whose history has changed are encoded again; everything else stays as it was, unknown fields included. */
+export function encodeStatus(state: ProtectorState, previous: PodProtectorStatus | undefined): PodProtectorStatus {
+  const cells = [...state.cells.values()].map((cell) => encodeCell(cell, state.spec.compactThreshold));
+  return { ...previous, cells, summary: summarize(state, previous?.summary) };
+}
+
+function encodeCell(cell: CellState, compactThreshold: number): CellStatus {
+  const { stored, ledger, aggregation } = cell;
+  if (stored !== undefined && !ledger.changed && aggregation === (stored.aggregation ?? undefined)) return stored;
+  const buckets = ledger.changed ? ledger.encode(compactThreshold) : (stored?.admissionHistory?.buckets ?? []);
+  return {
+    ...stored,
+    cellID: cell.cellID,
+    ...(aggregation === undefined ? {} : { aggregation }),
+    admissionHistory: { ...stored?.admissionHistory, buckets },
+  };
+}
+
+/** `status.summary`, for people and dashboards; no decision reads it. Unknown fields of `previous` are kept. */
+export function summarize(state: ProtectorState, previous: Summary | undefined): Summary {
+  const { counted, estimated, reserved } = estimate(state);
+  const { minAvailable, maxConcurrentLag } = state.spec;
+  const lagLeft = maxConcurrentLag === undefined ? INT32_MAX : maxConcurrentLag - reserved;
+  const sums = { total: 0, ready: 0, scheduled: 0, running: 0 };
+  let maxLatencyMillis = 0;
+  for (const cell of state.cells.values()) {
+    const { aggregation } = cell;
+    sums.total += aggregation?.totalReplicas ?? 0;
+    sums.ready += Math.max(0, aggregation?.readyReplicas ?? 0);
+    sums.scheduled += Math.max(0, aggregation?.scheduledReplicas ?? 0);
+    sums.running += Math.max(0, aggregation?.runningReplicas ?? 0);
+    maxLatencyMillis = Math.max(maxLatencyMillis, latencyMs(cell));
+  }
+  return {
+    ...previous,
+    totalReplicas: int32(sums.total),
+    aggregatedAvailableReplicas: int32(counted),
+    estimatedAvailableReplicas: int32(estimated),
+    maxLatencyMillis,
+    aggregatedReady: int32(sums.ready),
+    aggregatedScheduled: int32(sums.scheduled),
+    aggregatedRunning: int32(sums.running),
+    disruptionsAllowed: int32(Math.min(estimated - minAvailable, lagLeft)),
+  };
+}
+
+/** Milliseconds from the cell's last counted event to its newest reservation; 0 without one, or without an event. */
+function latencyMs({ aggregation, ledger }: CellState): number {
+  const lastEventMs = parseMs(aggregation?.lastEventTime);
+  if (lastEventMs === 0) return 0;
+  let newestMicros = 0;
+  for (const { records } of ledger.reservations()) {
+    for (const { startMicros } of records.values()) newestMicros = Math.max(newestMicros, startMicros);
+  }
+  for (const { endMicros } of ledger.ranges) newestMicros = Math.max(newestMicros, endMicros);
+  return Math.max(0, Math.floor(newestMicros / 1000) - lastEventMs);
+}
+
+function int32(value: number): number {
+  return Math.min(Math.max(0, value), INT32_MAX);
+}

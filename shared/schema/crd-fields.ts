@@ -1,0 +1,267 @@
+/**
+ * What the CRD says of each field of PodProtector beyond its type, by path (`[]` an item of a list, `{}` a value of a
+ * map): the sentence that `kubectl explain` shows, and what the apiserver checks when a user writes. Only `crd.ts`
+ * reads it, so that no bundle holds it.
+ */
+import { OPERATIONS } from "./podprotector.ts";
+
+/** One of `x-kubernetes-validations`. */
+type CelRule = { readonly rule: string; readonly message: string; readonly fieldPath?: string };
+
+/** Keys and their order are those of the CRD. */
+export interface CrdField {
+  readonly description: string;
+  readonly format?: "date-time";
+  readonly enum?: readonly string[];
+  readonly pattern?: string;
+  readonly minLength?: number;
+  readonly maxLength?: number;
+  readonly minItems?: number;
+  readonly maxItems?: number;
+  readonly minimum?: number;
+  readonly "x-kubernetes-list-type"?: "atomic" | "set" | "map";
+  readonly "x-kubernetes-list-map-keys"?: readonly string[];
+  readonly "x-kubernetes-map-type"?: "atomic";
+  readonly "x-kubernetes-validations"?: readonly CelRule[];
+}
+
+type Fields = Readonly<Record<string, string | CrdField>>;
+
+/** The fields of the object at `path`. */
+function at(path: string, fields: Fields): Fields {
+  return Object.fromEntries(Object.entries(fields).map(([name, field]) => [`${path}.${name}`, field]));
+}
+
+function time(description: string): CrdField {
+  return { description, format: "date-time" };
+}
+
+/**
+ * An object or list with one owner. For an atomic field the apiserver keeps one owner in `managedFields` and not one
+ * for each field in it, which makes a status write a quarter cheaper for it (docs/benchmarks.md).
+ */
+const ATOMIC_MAP = { "x-kubernetes-map-type": "atomic" } as const;
+const ATOMIC_LIST = { "x-kubernetes-list-type": "atomic" } as const;
+
+const LABEL_VALUE: CrdField = {
+  description: "A label value.",
+  pattern: "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$",
+  maxLength: 63,
+};
+
+function labelSelector(path: string): Fields {
+  return at(path, {
+    matchLabels: "Labels that a pod must have, with these very values. All must hold, together with matchExpressions.",
+    "matchLabels{}": LABEL_VALUE,
+    matchExpressions: {
+      description: "Requirements on a pod's labels. All must hold, together with matchLabels.",
+      ...ATOMIC_LIST,
+    },
+    "matchExpressions[]": {
+      description: "One requirement on a pod's labels.",
+      "x-kubernetes-validations": [
+        {
+          rule: "!(self.operator in ['In', 'NotIn']) || (has(self.values) && size(self.values) > 0)",
+          message: "must not be empty when operator is In or NotIn",
+          fieldPath: ".values",
+        },
+        {
+          rule: "!(self.operator in ['Exists', 'DoesNotExist']) || !has(self.values) || size(self.values) == 0",
+          message: "must be empty when operator is Exists or DoesNotExist",
+          fieldPath: ".values",
+        },
+      ],
+    },
+    "matchExpressions[].key": {
+      description: "The label key that the requirement is about.",
+      pattern: "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
+      minLength: 1,
+      maxLength: 317,
+    },
+    "matchExpressions[].operator": {
+      description: "How the label's value relates to values: In, NotIn, Exists or DoesNotExist.",
+      enum: ["In", "NotIn", "Exists", "DoesNotExist"],
+    },
+    "matchExpressions[].values": {
+      description: "Label values: at least one for In and NotIn, none for Exists and DoesNotExist.",
+      ...ATOMIC_LIST,
+    },
+    "matchExpressions[].values[]": LABEL_VALUE,
+  });
+}
+
+const SPEC: Fields = {
+  spec: "What is protected, and how much of it must stay available.",
+  ...at("spec", {
+    minAvailable: "Number of pods that are kept available: no disruption is admitted that would leave fewer.",
+    minReadySeconds: "Seconds for which a pod must have been ready to count as available.",
+    selector: { description: "Selects the pods that are protected.", ...ATOMIC_MAP },
+    ...labelSelector("selector"),
+    aggregationSelector: {
+      description:
+        "Selects the pods that are counted for minAvailable; the same as selector when unset. Must select a superset of it.",
+      ...ATOMIC_MAP,
+    },
+    ...labelSelector("aggregationSelector"),
+    admissionHistoryConfig: "Tunes how admissions are recorded and accounted for, for this object.",
+    ...at("admissionHistoryConfig", {
+      maxConcurrentLag: "The most reservations that may be outstanding at once; no limit when unset or not positive.",
+      compactThreshold: "Number of reservations that are kept as plain buckets; those beyond it are packed.",
+      aggregationRateMillis:
+        "Delay between a pod's event and the write of the counts that contain it, in milliseconds.",
+    }),
+    unhealthyPodPolicy: {
+      description:
+        "Whether a pod that is not available may go: AlwaysAllow (when unset), or IfHealthyBudget, only while enough others are available.",
+      enum: ["AlwaysAllow", "IfHealthyBudget"],
+    },
+    availabilityConditions: {
+      description: "Pod condition types that must be True, beside Ready, for a pod to count as available.",
+      maxItems: 32,
+      "x-kubernetes-list-type": "set",
+    },
+    "availabilityConditions[]": { description: "A pod condition type.", minLength: 1, maxLength: 316 },
+    protectedOperations: {
+      description:
+        "What is a disruption: DELETE and EVICT when unset; UPDATE is a change in place that restarts containers.",
+      minItems: 1,
+      maxItems: 3,
+      "x-kubernetes-list-type": "set",
+    },
+    "protectedOperations[]": { description: "DELETE, EVICT or UPDATE.", enum: OPERATIONS },
+    suspend: "Lets everything pass for a while.",
+    "suspend.enabled": "Whether every disruption is admitted, and said to have been.",
+    "suspend.until": time("When the suspension ends by itself."),
+    "suspend.reason": { description: "Why, for people; repeated in the answers.", maxLength: 1024 },
+    probe: {
+      description: "Asks the workload's owner before each disruption that there is quota for.",
+      "x-kubernetes-validations": [
+        {
+          rule: "!has(self.protocol) || self.protocol != 'HTTP' || self.endpoint.startsWith('http://') || self.endpoint.startsWith('https://')",
+          message: "must be an http:// or https:// URL when protocol is HTTP",
+          fieldPath: ".endpoint",
+        },
+      ],
+    },
+    ...at("probe", {
+      endpoint: {
+        description: "Where to ask: host:port for GRPC, an http:// or https:// URL for HTTP.",
+        minLength: 1,
+        maxLength: 2048,
+      },
+      protocol: {
+        description: "GRPC (disruptionprobe.v1.DisruptionProbeService) or HTTP (a POST of the same); GRPC when unset.",
+        enum: ["GRPC", "HTTP"],
+      },
+      timeoutMillis: {
+        description: "How long to wait for an answer, in milliseconds. No answer is a refusal.",
+        minimum: 1,
+      },
+      caBundle: "PEM certificates that the endpoint's certificate is checked against.",
+      insecure: "Ask without TLS.",
+    }),
+  }),
+};
+
+const CELL: Fields = {
+  cellID: {
+    description: "Identifies the set of pods that one aggregator counts.",
+    minLength: 1,
+    maxLength: 253,
+    "x-kubernetes-validations": [
+      {
+        rule: "self != '.' && self != '..' && !self.contains('/') && !self.contains('%')",
+        message: "must be a valid path segment: not . or .., and without / and %",
+      },
+    ],
+  },
+  aggregation: { description: "The counts of this cell, as its aggregator last saw its pods.", ...ATOMIC_MAP },
+  ...at("aggregation", {
+    totalReplicas: "Number of pods that are neither terminating nor finished.",
+    availableReplicas: "Number of pods that are available.",
+    readyReplicas: "Number of pods that are ready.",
+    scheduledReplicas: "Number of pods that have a node.",
+    runningReplicas: "Number of pods in phase Running.",
+    lastEventTime: time("Time of the last pod event that the counts contain."),
+    resourceVersion:
+      "Position of the pod snapshot: its collection's resource version; comma-separated, one for each shard.",
+    specHash: "Hash of what in the spec the counts depend on.",
+    epoch: "Raised whenever admission history may have been lost.",
+    hold: "Present while no admission can be decided here: why, and which hold, as REASON/TOKEN.",
+    maturityCutoff: time("The latest readiness that counted as mature."),
+    heartbeatTime: time("When the aggregator last said that it lives."),
+  }),
+  admissionHistory: { description: "What webhooks have admitted in this cell.", ...ATOMIC_MAP },
+  "admissionHistory.buckets": {
+    description: "Admitted disruptions that the counts do not contain yet.",
+    ...ATOMIC_LIST,
+  },
+  "admissionHistory.buckets[]":
+    "One admitted disruption that the counts do not contain yet, or several in a compact form.",
+  ...at("admissionHistory.buckets[]", {
+    startTime: time("When this was admitted; of several pods, the first."),
+    endTime: time("When the last of several was admitted."),
+    podUID: "UID of the pod, when the bucket is about one.",
+    podName: "Name of the pod, when the bucket is about one.",
+    counter: "How many available pods this may cost; 1 when unset.",
+    podResourceVersion: "Resource version of the pod that was reviewed.",
+    operation: { description: "What was admitted: DELETE, EVICT or UPDATE.", enum: OPERATIONS },
+    nonce: "The admissions that wrote this record, comma-separated, oldest first.",
+    paid: "True when it used quota; unset when it only holds a place.",
+    firstTime: time("When this was first admitted, where it was admitted again since; startTime is then the latest."),
+    podGeneration: "Generation of the pod that was reviewed, for UPDATE.",
+    packed: "Many records in a compact text form; counter is then the sum of their weights.",
+  }),
+};
+
+const STATUS: Fields = {
+  status: "What is known of the pods, and what has been admitted. Written by Podseidon alone.",
+  ...at("status", {
+    cells: {
+      description: "The cells that have, or had, pods of this protector.",
+      // Generous; the apiserver needs a bound to know what the rule on cellID can cost.
+      maxItems: 1024,
+      "x-kubernetes-list-type": "map",
+      "x-kubernetes-list-map-keys": ["cellID"],
+    },
+    "cells[]": "The pods of one cell.",
+    ...at("cells[]", CELL),
+    summary: { description: "All cells together. For display only: no decision is made on it.", ...ATOMIC_MAP },
+    ...at("summary", {
+      totalReplicas: "Number of pods that are neither terminating nor finished.",
+      aggregatedAvailableReplicas: "Number of pods that are available, as counted.",
+      estimatedAvailableReplicas: "Number of available pods after what has been admitted since they were counted.",
+      maxLatencyMillis: "Milliseconds since the last pod event of the slowest cell that has outstanding admissions.",
+      aggregatedReady: "Number of pods that are ready.",
+      aggregatedScheduled: "Number of pods that have a node.",
+      aggregatedRunning: "Number of pods in phase Running.",
+      disruptionsAllowed: "Number of available pods that may be disrupted now.",
+    }),
+    conditions: {
+      description: "The protector's state as standard conditions.",
+      "x-kubernetes-list-type": "map",
+      "x-kubernetes-list-map-keys": ["type"],
+    },
+    "conditions[]": { description: "One aspect of the protector's state.", ...ATOMIC_MAP },
+    ...at("conditions[]", {
+      type: {
+        description: "Healthy, DisruptionImpossible, NoPodsMatched, CellStale or Suspended.",
+        minLength: 1,
+        maxLength: 316,
+      },
+      status: { description: "True, False or Unknown.", enum: ["True", "False", "Unknown"] },
+      reason: {
+        description: "Why, as one word for programs.",
+        pattern: "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
+        minLength: 1,
+        maxLength: 1024,
+      },
+      message: { description: "Why, for people.", maxLength: 32_768 },
+      lastTransitionTime: time("When the status last changed."),
+      observedGeneration: { description: "The generation of the spec that this is about.", minimum: 0 },
+    }),
+    observedGeneration: "The generation of the spec that the status is about.",
+  }),
+};
+
+export const CRD_FIELDS: Fields = { ...SPEC, ...STATUS };
