@@ -16,7 +16,14 @@ const FILES = globSync("**/*.{ts,mjs,md,yaml}", {
 }).sort();
 
 /** Folders and files that cite headings only. Once all do, the list goes, and the rule holds everywhere. */
-const WITHOUT_SECTION_NUMBERS: readonly string[] = ["docs/design.md", "CONTRIBUTING.md", "scripts/references.test.ts"];
+const WITHOUT_SECTION_NUMBERS: readonly string[] = [
+  "docs/",
+  "crds/",
+  "manifests/",
+  "ARCHITECTURE.md",
+  "CONTRIBUTING.md",
+  "README.md",
+];
 
 interface Reference {
   readonly file: string;
