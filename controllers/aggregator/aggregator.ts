@@ -13,11 +13,11 @@ import type { WatchEvent } from "../../shared/kube/stream/watch-event.ts";
 import type { QueueEvent } from "../../shared/runtime/work-queue.ts";
 import { COUNTED_CONDITION, VOIDED_ANNOTATION } from "../../shared/schema/annotations.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
-import { CellPods, type PodInformer, type RestoreSign } from "./counting/cell-pods.ts";
+import { CellPods, type PodInformer } from "./counting/cell-pods.ts";
 import { CountedGate } from "./counting/counted-gate.ts";
 import { Membership } from "./counting/membership.ts";
 import type { PodParser } from "./counting/parsers.ts";
-import type { GateReason } from "./events.ts";
+import type { GateReason, RestoreSign } from "./observe/events.ts";
 import { AliveEvidence } from "./settling/alive-evidence.ts";
 import {
   type CoreAccess,

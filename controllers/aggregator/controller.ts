@@ -27,7 +27,7 @@ import { Aggregator } from "./aggregator.ts";
 import { parseTrimmedProtector, podParser } from "./counting/parsers.ts";
 import { protectorMetrics } from "./counting/protector-metrics.ts";
 import { leaseName } from "./lease-name.ts";
-import { aggregatorObserver } from "./observer.ts";
+import { aggregatorObserver } from "./observe/observer.ts";
 import { type AggregatorFlags, aggregatorOptions, OWN_CLUSTER } from "./options.ts";
 import { stateMetrics } from "./state-metrics.ts";
 import {

@@ -8,8 +8,8 @@ interface CellOfCluster {
 }
 
 /**
- * The Lease that the replicas of one cell contend for: upstream's name where the cell is a whole cluster (design 12), one for each cell
- * where a cluster has several. Always a valid object name.
+ * The Lease that the replicas of one cell contend for: upstream's name where the cell is a whole cluster, one for each
+ * cell where a cluster has several. Always a valid object name.
  */
 export function leaseName({ cellId, namespace, podSelector }: CellOfCluster): string {
   if (namespace === "" && podSelector === "") return AGGREGATOR_LEASE;

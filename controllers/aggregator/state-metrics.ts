@@ -3,7 +3,7 @@ import { gaugeOf } from "../../shared/observe/gauge.ts";
 import type { Metrics } from "../../shared/observe/metrics.ts";
 import type { Clock } from "../../shared/runtime/clock.ts";
 import type { Aggregator } from "./aggregator.ts";
-import { MAX_CORES } from "./observer.ts";
+import { MAX_CORES } from "./observe/observer.ts";
 import type { CoreReconciler } from "./settling/core-reconciler.ts";
 
 const CORE = { max: MAX_CORES };

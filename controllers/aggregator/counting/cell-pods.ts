@@ -1,5 +1,4 @@
-/** The pod snapshot of the cell and its position (docs/design.md#state), and the signs that the cell's etcd was restored. */
-
+/** The pod snapshot of the cell and its position (docs/design.md#state), and the signs of a restore of its etcd. */
 import { isForked, parseTriggerMark, type TriggerMark } from "../../../shared/decide/settling/trigger-mark.ts";
 import type { ConfirmedInformer } from "../../../shared/kube/informer/informer.ts";
 import type { WatchEvent } from "../../../shared/kube/stream/watch-event.ts";
@@ -7,12 +6,9 @@ import type { Ports } from "../../../shared/runtime/clock.ts";
 import { UPDATE_TRIGGER_POD } from "../../../shared/schema/annotations.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
 import { isComparableVersion, oldestComponent, positionComponents } from "../../../shared/schema/resource-version.ts";
+import type { RestoreSign } from "../observe/events.ts";
 import type { InPlaceChanges } from "./in-place-changes.ts";
 import type { PodParser } from "./parsers.ts";
-
-/** What showed that the cell's etcd was restored to an older state. */
-export const RESTORE_SIGNS = ["version", "counter", "stored"] as const;
-export type RestoreSign = (typeof RESTORE_SIGNS)[number];
 
 /** The informer of the cell's pods. The optional members are those of an informer with several shards. */
 export interface PodInformer extends ConfirmedInformer<Pod> {
@@ -28,14 +24,14 @@ export interface PodInformer extends ConfirmedInformer<Pod> {
   readonly isDoubted: boolean;
 }
 
-/** After a restore nothing is written until a relist, for this long at most: the hold must not wait for a list that does not come. */
+/** After a sign of a restore, writes wait this long at most for the relist: the hold must not wait for ever. */
 const RELIST_PATIENCE_MS = 5_000;
 
 export interface CellPodsOptions {
   readonly pods: PodInformer;
   readonly ports: Ports;
   readonly parser: Pick<PodParser, "eventTime" | "changes">;
-  /** The namespace of the update trigger's pod: anybody may create a pod of its name elsewhere. Undefined: there is no trigger. */
+  /** The namespace of the update trigger's pod: pods of its name elsewhere do not count. Undefined: no trigger. */
   readonly triggerNamespace: string | undefined;
   readonly onRestored: (how: RestoreSign, from: string, to: string) => void;
 }
@@ -45,7 +41,7 @@ export class CellPods {
   readonly changes: InPlaceChanges;
   readonly #options: CellPodsOptions;
   readonly #byUid = new Map<string, Pod>();
-  /** The last mark of the update trigger. It outlives the trigger's pod, which a restore may bring back with an old mark. */
+  /** The last mark of the update trigger. It outlives the pod, which a restore may bring back with an old mark. */
   #mark: TriggerMark | undefined;
   #triggerSeenMs: number | undefined;
   /** A restore shows in several signs; the others are ignored until the relist. */

@@ -1,10 +1,11 @@
 /**
- * Opens the counted readiness gate (docs/design.md#counted-gate). A pod with the gate becomes Ready only when every protector that counts it
- * stores a count that contains it, so that a workload controller never deletes an old pod before its replacement is counted. The gate opens
- * at once where no protector counts the pod, and after a bound when a core does not take the count: no outage keeps pods from becoming Ready.
+ * Opens the counted readiness gate (docs/design.md#counted-gate). A pod with the gate becomes Ready only when every
+ * protector that counts it stores a count that contains it, so that a workload controller never deletes an old pod
+ * before its replacement is counted. The gate opens at once where no protector counts the pod, and after a bound when a
+ * core does not take the count: no outage keeps pods from becoming Ready.
  *
- * A pod that becomes unready and ready again keeps its open gate: otherwise each flap would wait for this process. A condition that was lost
- * is set again.
+ * A pod that becomes unready and ready again keeps its open gate: otherwise each flap would wait for this process. A
+ * condition that was lost is set again.
  */
 import { isDead, readySinceMs } from "../../../shared/decide/availability/availability.ts";
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
@@ -20,7 +21,7 @@ import {
 import { WorkQueue } from "../../../shared/runtime/work-queue.ts";
 import { COUNTED_CONDITION } from "../../../shared/schema/annotations.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
-import type { EventSink, GateReason } from "../events.ts";
+import type { EventSink, GateReason } from "../observe/events.ts";
 import type { Membership, MembershipListener, TrackedProtector } from "./membership.ts";
 
 export interface CountedGateOptions {
@@ -50,7 +51,7 @@ interface WaitingPod {
 }
 
 const MAX_PATCHES_IN_FLIGHT = 16;
-/** A condition that was set and does not show after this long is set again: a restore of the cell's etcd may have lost it. */
+/** A condition that was set and does not show is set again: a restore of the cell's etcd may have lost it. */
 const UNSEEN_RETRY_MS = 30_000;
 /** A process that may not write is about to lose its leadership. */
 const LEADERLESS_RETRY_MS = 1_000;
@@ -100,7 +101,7 @@ export class CountedGate implements MembershipListener {
     await this.#workers.stop({ abort: true });
   }
 
-  /** UIDs of the protector's pods that wait. To be called when they are counted, for {@link counted} once that count is stored. */
+  /** UIDs of the pods that wait and that a count made now contains; for {@link counted} once it is stored. */
   waitingOf(tracked: TrackedProtector): readonly string[] {
     if (this.#waiting.size === 0) return [];
     return [...this.#waiting.keys()].filter((uid) => tracked.pods.has(uid));
@@ -147,7 +148,7 @@ export class CountedGate implements MembershipListener {
     this.protectorChanged();
   }
 
-  /** Only queues the pod: a list may be half worked in here, and is complete when the queue's worker asks for the reason again. */
+  /** Only queues the pod, as a list may be half worked in. The worker asks for the reason again. */
   #openIfAllowed(uid: string, waiting: WaitingPod): void {
     if (!waiting.isSet && this.#reasonToOpen(waiting) !== undefined) this.#queue.addNow(uid);
   }
@@ -184,7 +185,7 @@ export class CountedGate implements MembershipListener {
     const { pod, sinceMs } = waiting;
     const podName = pod.name;
     const result = await open(pod, reason);
-    // The pod stays in `#waiting` until the watch shows the condition, so that a condition that is lost at once is set again.
+    // The pod waits until the watch shows the condition, so that a condition that is lost at once is set again.
     if (result.kind === "ok")
       onEvent({ kind: "gateOpened", podName, reason, waitedMs: ports.clock.monotonicMs() - sinceMs });
     if (result.kind === "ok" || result.kind === "gone" || result.kind === "conflict") return later(UNSEEN_RETRY_MS);

@@ -1,6 +1,6 @@
 /**
- * The state of in-place changes (docs/design.md#in-place-changes): done, under way, deferred or declined. Read from the status of the raw pod
- * and kept beside the trimmed pod, only for pods that were ever changed.
+ * The state of in-place changes (docs/design.md#in-place-changes): done, under way, deferred or declined. Read from the
+ * status of the raw pod and kept beside the trimmed pod, only for pods that were ever changed.
  */
 import * as v from "valibot";
 import type { Pod } from "../../../shared/schema/pod.ts";
@@ -84,7 +84,7 @@ function runsItsImages({ containers, initContainers }: RawPod["spec"], status: R
   });
 }
 
-/** Runtimes report an image with the defaults spelled out, and an image that the spec names by digest under any name. */
+/** Runtimes report an image with its defaults spelled out, and an image named by digest under any name. */
 function isSameImage(wanted: string, reported: string, imageID: string): boolean {
   if (fullImage(wanted) === fullImage(reported)) return true;
   const digest = /@(sha256:[0-9a-f]{64})$/.exec(wanted)?.[1];

@@ -1,6 +1,7 @@
 /**
- * Which protectors count which pods. A change of a pod costs its matching protectors, a change of a protector its matching pods; neither costs
- * the size of the cell. A relist of 100,000 pods would block the event loop for a second, so it is worked in slice by slice.
+ * Which protectors count which pods. A change of a pod costs its matching protectors, a change of a protector its
+ * matching pods; neither costs the size of the cell. A relist of 100,000 pods would block the event loop for a second,
+ * so it is worked in slice by slice.
  */
 
 import { compileSelector } from "../../../shared/decide/availability/selector.ts";
@@ -10,17 +11,12 @@ import { SelectorIndex } from "../../../shared/kube/selectors/set-trie.ts";
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
 import { type LabelSelector, namespacedName, type PodProtector } from "../../../shared/schema/podprotector.ts";
+import type { ProtectorId } from "../observe/events.ts";
 import type { CellPods } from "./cell-pods.ts";
 
-export interface ProtectorId {
-  readonly core: string;
-  readonly namespace: string;
-  readonly name: string;
-}
-
 /**
- * A protector of a core, with the pods of this cell that it counts. {@link Membership} keeps it current for as long as the protector exists;
- * queues and indexes use the object itself as their key.
+ * A protector of a core, with the pods of this cell that it counts. {@link Membership} keeps it current for as long as
+ * the protector exists; queues and indexes use the object itself as their key.
  */
 export interface TrackedProtector {
   readonly id: ProtectorId;
@@ -52,7 +48,7 @@ type PodChange = readonly [before: Pod | undefined, after: Pod | undefined];
 
 export class Membership {
   readonly #selectors = new SelectorIndex<TrackedProtector>();
-  /** Labels of all pods. Holds outdated objects, because it is updated for new labels only. By UID, as in two shards a name may occur twice. */
+  /** Pods by labels. The objects may be outdated. By UID: two shards may each have a pod of one name. */
   readonly #labels = new LabelIndex<Pod>("fails", ({ uid }) => uid);
   readonly #cell: MemberSource;
   readonly #ports: Ports;
@@ -74,7 +70,7 @@ export class Membership {
     cell.pods.subscribe({ changed: (before, after) => this.#podEvent(before, after) });
   }
 
-  /** Undefined when the members agree with the informer's position, so that they may be counted; else a promise of that. */
+  /** Undefined when the members agree with the informer's position and may be counted; else a promise of that. */
   whenCurrent(): Promise<void> | undefined {
     return this.#current?.promise;
   }

@@ -1,4 +1,4 @@
-/** Parsers of the watched objects. What this process needs of a pod beyond the trimmed {@link Pod} is kept beside the pod. */
+/** Parsers of the watched objects. Facts that the trimmed {@link Pod} lacks are kept beside the pod. */
 import * as v from "valibot";
 import type { SyncTimeAlgorithm } from "../../../shared/decide/settling/settle-history.ts";
 import { UPDATE_TRIGGER_ANNOTATION } from "../../../shared/schema/annotations.ts";
@@ -23,7 +23,7 @@ export interface PodParser {
   readonly changes: InPlaceChanges;
 }
 
-/** `status`, as upstream's algorithm of that name, takes the event time from the pod; the others take the time of receipt. */
+/** `status`, upstream's algorithm, takes the event time from the pod; the others take the time of receipt. */
 export function podParser(algorithm: SyncTimeAlgorithm): PodParser {
   const times = new WeakMap<Pod, number>();
   const changes = new InPlaceChanges();
@@ -54,8 +54,8 @@ function latestMs(raw: unknown, pod: Pod): number {
 const LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration";
 
 /**
- * A protector without its large fields that this process never reads: a core may have 10,000 protectors. Only the status is written back, so
- * that nothing is lost. Throws `SchemaError`.
+ * A protector without its large fields that this process never reads: a core may have 10,000 protectors. Only the
+ * status is written back, so that nothing is lost. Throws `SchemaError`.
  */
 export function parseTrimmedProtector(raw: unknown): PodProtector {
   const { metadata, spec, status } = parsePodProtector(raw);

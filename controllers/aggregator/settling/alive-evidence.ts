@@ -1,13 +1,14 @@
 /**
- * Quorum reads that prove that a pod is alive, for rule R3 (docs/design.md#settling). A few pods are read by a GET each. Many pods, and
- * records that name no single pod (time ranges, holds), need one `limit=1` LIST that the pods' stream then reaches.
+ * Quorum reads that prove that a pod is alive, for rule R3 (docs/design.md#settling). A few pods are read by a GET
+ * each. Many pods, and records that name no single pod (time ranges, holds), need one `limit=1` LIST that the pods'
+ * stream then reaches.
  */
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { Ports, Timer } from "../../../shared/runtime/clock.ts";
 import { parsePod } from "../../../shared/schema/pod.ts";
 import type { PodInformer } from "../counting/cell-pods.ts";
 import type { TrackedProtector } from "../counting/membership.ts";
-import type { EventSink } from "../events.ts";
+import type { EventSink } from "../observe/events.ts";
 
 /** A pod that settles a reservation if a read sent at `dueMs` (monotonic) or later finds it alive. */
 export interface PodNeed {
@@ -159,7 +160,7 @@ export class AliveEvidence {
       }
       return;
     }
-    // A GET that finds the pod gone or terminating says nothing about the snapshot. The LIST tells when the snapshot has reached that state.
+    // That the pod is gone says nothing about the snapshot: a LIST tells when the snapshot has got there.
     const found = result.kind === "ok" || result.kind === "gone" ? "dead" : "failed";
     onEvent({ kind: "evidence", method: "get", pods: 1, found });
     pods.requestEvidence();
@@ -170,7 +171,7 @@ export class AliveEvidence {
   }
 }
 
-/** Monotonic time of the next request: when evidence becomes due that was not requested, or when a request is to be repeated. */
+/** Monotonic time of the next request: for evidence that becomes due, or to repeat an unanswered one. */
 function nextRequestMs({ need, requestedForMs, requestedAtMs }: Waiting): number {
   let nextMs = isAnyDue(need, requestedForMs) ? requestedAtMs + REPEAT_MS : Number.POSITIVE_INFINITY;
   const { listDueMs = Number.POSITIVE_INFINITY } = need;

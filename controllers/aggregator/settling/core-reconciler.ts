@@ -1,7 +1,8 @@
 /**
- * Reconciles the protectors of one core cluster while this process leads: a work queue of protectors, workers, and everything that makes a
- * protector due. Level-triggered: a key says that something may have changed, the state says what. A reconcile gathers
- * (reconcile-input.ts), decides (reconcile-plan.ts), writes, and remembers (reconcile-state.ts).
+ * Reconciles the protectors of one core cluster while this process leads: a work queue of protectors, workers, and
+ * everything that makes a protector due. Level-triggered: a key says that something may have changed, the state says
+ * what. A reconcile gathers (reconcile-input.ts), decides (reconcile-plan.ts), writes, and remembers
+ * (reconcile-state.ts).
  */
 
 import type { EtcdRestore, KnownEntry } from "../../../shared/decide/settling/lost-history.ts";
@@ -28,7 +29,7 @@ import {
 import type { CountedGate } from "../counting/counted-gate.ts";
 import { staleCells } from "../counting/heartbeats.ts";
 import type { Membership, MembershipListener, TrackedProtector } from "../counting/membership.ts";
-import type { ReconcileResult } from "../events.ts";
+import type { ReconcileResult } from "../observe/events.ts";
 import { gather, type ReconcileContext } from "./reconcile-input.ts";
 import { planReconcile, type ReconcilePlan } from "./reconcile-plan.ts";
 import { ReconcileState } from "./reconcile-state.ts";
@@ -66,7 +67,7 @@ const CONFLICT_PAUSE_MS = { least: 5, most: 20 };
 const HEARTBEAT_SPREAD = 0.2;
 /** Progress of the stream within this time makes a waiting protector due once. */
 const PROGRESS_PAUSE_MS = 100;
-/** After this many settle periods no admission of a deleted protector can still be committed, and every snapshot shows the result. */
+/** After this many settle periods every admission of a deleted protector is settled in every snapshot. */
 const DEPARTED_SETTLES = 4;
 const FIELD_MANAGER = "podseidon-aggregator";
 /** A process that may not write is about to lose its leadership. */
@@ -80,7 +81,7 @@ export class CoreReconciler implements MembershipListener {
   readonly #context: ReconcileContext;
   readonly #states = new Map<TrackedProtector, ReconcileState>();
   readonly #reservations = new ReservationIndex();
-  /** The last entries of deleted protectors. A protector that is created again under the same name has lost its history. */
+  /** Last entries of deleted protectors: a new protector of the same name has lost their history. */
   readonly #departed = new Map<string, { readonly known: KnownEntry; readonly atMs: number }>();
   readonly #waitingForProgress = new Set<TrackedProtector>();
   readonly #unlisten: (() => void)[];
@@ -270,7 +271,7 @@ export class CoreReconciler implements MembershipListener {
     state.deferred = deferred;
   }
 
-  /** Reconciles again when something is due without any event: a heartbeat, a pod that matures, a reservation to void. */
+  /** Reconciles again when a heartbeat, a maturing pod or a reservation to void is due without any event. */
   #again({ heartbeatDueMs, pending }: ReconcileState, { againMs }: ReconcilePlan): ReconcileOutcome {
     const { ports, heartbeatMs, voider } = this.#options;
     const nowMs = ports.clock.monotonicMs();
@@ -345,7 +346,7 @@ export class CoreReconciler implements MembershipListener {
     if (stored !== undefined && hasPosition && aggregation?.resourceVersion === undefined) this.#fieldsDropped();
   }
 
-  /** The core's CRD drops positions, so exact accounting is impossible: both sides would trust fields that are not stored. */
+  /** The core's CRD drops positions, so exact accounting would rest on fields that are not stored. */
   #fieldsDropped(): void {
     if (this.#context.algorithm !== "exact") return;
     this.#context.algorithm = "clock";

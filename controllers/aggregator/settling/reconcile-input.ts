@@ -10,7 +10,7 @@ import { RESTORED_ANNOTATION } from "../../../shared/schema/annotations.ts";
 import { type CellStatus, cellEntry, type PodProtector } from "../../../shared/schema/podprotector.ts";
 import type { CellPods } from "../counting/cell-pods.ts";
 import { countedSelector, sameSelector, type TrackedProtector } from "../counting/membership.ts";
-import type { EventSink } from "../events.ts";
+import type { EventSink } from "../observe/events.ts";
 import type { AliveEvidence } from "./alive-evidence.ts";
 import type { ReconcileState } from "./reconcile-state.ts";
 

@@ -1,4 +1,4 @@
-/** Second step of a reconcile, decide: what to write, which evidence to ask for, and when to reconcile again. Pure but for `seen`. */
+/** Second step of a reconcile, decide: what to write, which evidence to request, when to look again. */
 
 import { type CellUpdate, computeCellUpdate, type WriteReason } from "../../../shared/decide/settling/cell-update.ts";
 import { isSuspensionOver, updateConditions } from "../../../shared/decide/state/conditions.ts";
@@ -73,14 +73,14 @@ function isWriteWanted({ protector: { metadata, status }, account }: ReconcileIn
 function statusToWrite(input: ReconcileInput, result: CellUpdate): PodProtectorStatus | undefined {
   if (!isEntryNeedless(input, result)) return statusWith(result, input);
   if (!result.reasons.includes("Heartbeat")) return undefined;
-  // Without an entry of its own, this cell still reports what the conditions say of the other cells, that one is dead for example.
+  // Without an entry of its own, this cell still reports in the conditions that another cell is dead.
   const { conditions: before } = input.protector.status ?? {};
   const status = statusWith(undefined, input);
   const isSame = status.conditions?.every((condition, index) => condition === before?.[index]) === true;
   return isSame && status.conditions?.length === before?.length ? undefined : status;
 }
 
-/** No pod of this cell matches and another cell has an entry, so that an entry of this cell would only cost heartbeats. */
+/** No pod of this cell matches and another cell has an entry: an entry would only cost heartbeats. */
 function isEntryNeedless({ protector: { status }, account }: ReconcileInput, { reasons }: CellUpdate): boolean {
   const cells = status?.cells ?? [];
   if (!reasons.includes("Empty") || cells.length === 0) return false;
@@ -135,10 +135,7 @@ function evidenceNeed(
   return pods.length > 0 ? { pods, listDueMs: undefined } : undefined;
 }
 
-/**
- * Under `exact`: a reserved pod that is absent from the snapshot is dead once the position has passed its version, and pods of a shard
- * that lags are published once the shard has caught up. Upstream's algorithms settle by the next event of any pod.
- */
+/** A reserved pod may turn out dead, a lagging shard catch up; upstream's algorithms settle by any event. */
 function isSettledByProgress({ account }: ReconcileInput, { entry, awaitsPosition, unsettled }: CellUpdate): boolean {
   if (account.algorithm !== "exact") return (entry.admissionHistory?.buckets ?? []).length > 0;
   return awaitsPosition || unsettled.some(({ needsList }) => needsList);

@@ -6,8 +6,8 @@ import type { CellStatus, PodProtector } from "../../../shared/schema/podprotect
 import { compareVersions, isComparableVersion } from "../../../shared/schema/resource-version.ts";
 
 /**
- * What a leader remembers of one protector between reconciles. A new leader starts without it, so every settle period starts again
- * (docs/design.md#lost-history).
+ * What a leader remembers of one protector between reconciles. A new leader starts without it, so every settle period
+ * starts again (docs/design.md#lost-history).
  */
 export class ReconcileState {
   readonly seen = new FirstSeenTimes();
@@ -63,7 +63,7 @@ export class ReconcileState {
     this.#ahead = undefined;
   }
 
-  /** Adopts a stored epoch once the snapshot has reached a quorum list that was sent after this process first saw the epoch. */
+  /** Adopts a stored epoch once the snapshot has reached a quorum list that was sent after first sight of it. */
   adoptEpoch(stored: number, reachedSentMs: number | undefined, nowMs: number): void {
     if (stored <= this.adoptedEpoch) {
       this.unadoptedEpoch = undefined;
@@ -88,7 +88,7 @@ export class ReconcileState {
     };
   }
 
-  /** A write that began at `startedMs` has published the changes before it. Returns the age of the oldest one, if any. */
+  /** A write that began at `startedMs` has published the changes before it. Returns the age of the oldest. */
   published(startedMs: number, nowMs: number): number | undefined {
     const sinceMs = this.changedSinceMs;
     if (sinceMs === undefined || sinceMs > startedMs) return undefined;

@@ -1,15 +1,15 @@
 /**
- * `--void-after` (docs/design.md#settling). A DELETE that the webhook has allowed and that something else refuses, another webhook for
- * example, never happens and holds its quota for the whole settle period. Voiding frees the quota early: an annotation raises the pod's
- * resourceVersion, and kube-apiserver commits a DELETE only at the version that was reviewed, so the old review can no longer be committed
- * and rule R2 settles the reservation.
+ * `--void-after` (docs/design.md#settling). A DELETE that the webhook has allowed and that something else refuses,
+ * another webhook for example, never happens and holds its quota for the whole settle period. Voiding frees the quota
+ * early: an annotation raises the pod's resourceVersion, and kube-apiserver commits a DELETE only at the version that
+ * was reviewed, so the old review can no longer be committed and rule R2 settles the reservation.
  */
 import type { UnsettledRecord } from "../../../shared/decide/settling/settle-history.ts";
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
 import type { TrackedProtector } from "../counting/membership.ts";
-import type { EventSink } from "../events.ts";
+import type { EventSink } from "../observe/events.ts";
 
 export interface ReservationVoiderOptions {
   readonly afterMs: number;
@@ -25,7 +25,7 @@ export interface ReservationVoiderOptions {
 const MAX_IN_FLIGHT = 4;
 /** Least time between two annotations of one pod. */
 const REPEAT_MS = 30_000;
-/** When to look again at a due reservation whose pod can't be annotated yet: the pod is not in the snapshot, or too many are in flight. */
+/** When to look again at a pod that can't be annotated yet: not in the snapshot, or too many in flight. */
 const RETRY_MS = 1_000;
 
 export class ReservationVoider {

@@ -1,7 +1,7 @@
 /** An aggregator in virtual time between a cell and cores that a test holds in its hands. */
 import { Aggregator, type AggregatorOptions } from "../../../controllers/aggregator/aggregator.ts";
 import { podParser } from "../../../controllers/aggregator/counting/parsers.ts";
-import type { AggregatorEvent } from "../../../controllers/aggregator/events.ts";
+import type { AggregatorEvent } from "../../../controllers/aggregator/observe/events.ts";
 import { VirtualTime } from "../runtime/virtual-ports.ts";
 import { FakeCell, FakeCore } from "./fake-clusters.ts";
 

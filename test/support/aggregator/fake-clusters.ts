@@ -1,6 +1,6 @@
 /**
- * Apiservers that a test holds in its hands: it changes objects, decides when events, answers and evidence arrive, and sees every write.
- * An apiserver's part is only what a compare-and-swap on one object is.
+ * Apiservers that a test holds in its hands: it changes objects, decides when events, answers and evidence arrive, and
+ * sees every write. An apiserver's part is only what a compare-and-swap on one object is.
  */
 import type { AggregatorOptions } from "../../../controllers/aggregator/aggregator.ts";
 import type { CoreAccess } from "../../../controllers/aggregator/settling/core-reconciler.ts";

@@ -1,6 +1,6 @@
 /**
- * A judge of its own: how many pods of each application are available, from a watch of every version of every pod. It knows nothing
- * of protectors.
+ * A judge of its own: how many pods of each application are available, from a watch of every version of every pod. It
+ * knows nothing of protectors.
  */
 import { isAvailable } from "../../../scripts/demo/availability.ts";
 import type { Transport } from "../../../shared/kube/client/transport.ts";

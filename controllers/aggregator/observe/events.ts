@@ -1,10 +1,18 @@
 /** What happens in an aggregator, as typed events; `observer.ts` shows them as metrics and log lines. */
 
-import type { StaleSnapshot } from "../../shared/decide/settling/cell-update.ts";
-import type { SettleRule } from "../../shared/decide/settling/settle-history.ts";
-import type { Operation } from "../../shared/schema/podprotector.ts";
-import type { RestoreSign } from "./counting/cell-pods.ts";
-import type { ProtectorId } from "./counting/membership.ts";
+import type { StaleSnapshot } from "../../../shared/decide/settling/cell-update.ts";
+import type { SettleRule } from "../../../shared/decide/settling/settle-history.ts";
+import type { Operation } from "../../../shared/schema/podprotector.ts";
+
+export interface ProtectorId {
+  readonly core: string;
+  readonly namespace: string;
+  readonly name: string;
+}
+
+/** What showed that the cell's etcd was restored to an older state. */
+export const RESTORE_SIGNS = ["version", "counter", "stored"] as const;
+export type RestoreSign = (typeof RESTORE_SIGNS)[number];
 
 /** Why a gate was opened; the reason of the condition, and a metric label. */
 export const GATE_REASONS = ["Counted", "Unprotected", "Overdue"] as const;
@@ -18,10 +26,10 @@ export type WriteCause = (typeof WRITE_CAUSES)[number];
 export const RECONCILE_RESULTS = ["unchanged", "written", "refused", "gone", "failed", "stopped"] as const;
 export type ReconcileResult = (typeof RECONCILE_RESULTS)[number];
 
-/** Why nothing was written though there was something to write (design 5.2, 5.4). */
+/** Why nothing was written though there was something to write (docs/design.md#settling, Fences). */
 export const REFUSALS = ["StalePosition", "StaleEpoch"] as const satisfies readonly StaleSnapshot[];
 
-/** What took a record out of the history (design 5.2, 5.6). */
+/** The rule that settled a record (docs/design.md#settling, docs/design.md#sync-time-algorithms). */
 export const SETTLE_RULES = ["R1", "R2", "R3", "UpdateDone", "Clock"] as const satisfies readonly SettleRule[];
 
 export const WRITE_FAILURES = ["conflict", "gone", "rejected", "unavailable"] as const;
@@ -59,9 +67,9 @@ export type AggregatorEvent =
   | { readonly kind: "refused"; readonly id: ProtectorId; readonly refusal: StaleSnapshot }
   | { readonly kind: "held"; readonly id: ProtectorId; readonly reason: string; readonly epoch: number }
   | { readonly kind: "released"; readonly id: ProtectorId; readonly heldMs: number | undefined }
-  /** The core's CRD does not keep this project's fields: upstream's clock rule is used there (design 5.4). */
+  /** The core's CRD drops this project's fields, so that upstream's clock rule settles there. */
   | { readonly kind: "fieldsDropped"; readonly core: string; readonly fields: readonly string[] }
-  /** The cell's etcd shows an older state than before (design 5.4). */
+  /** The cell's etcd shows an older state than before. */
   | {
       readonly kind: "cellRestored";
       readonly how: RestoreSign;
@@ -76,10 +84,9 @@ export type AggregatorEvent =
       readonly pods: number;
       readonly found: (typeof EVIDENCE_RESULTS)[number];
     }
-  /** The counted readiness gate of a pod (design 10). */
   | { readonly kind: "gateOpened"; readonly podName: string; readonly reason: GateReason; readonly waitedMs: number }
   | { readonly kind: "gateFailed"; readonly podName: string; readonly message: string }
-  /** A pod's resize waits for room: its quota stays reserved until the kubelet has done it (design 10). */
+  /** The kubelet defers a pod's resize, whose reservation stays until the resize is done. */
   | { readonly kind: "deferred"; readonly id: ProtectorId; readonly podName: string }
   | {
       readonly kind: "voided";

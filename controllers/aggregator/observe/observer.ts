@@ -1,12 +1,11 @@
 /**
  * How the aggregator's events show: what an operator has to know is a warning or an error, what only explains is debug.
  */
-import { counted, type EventTable, limitLines, observeEvents } from "../../shared/observe/event-table.ts";
-import type { Log, LogFields } from "../../shared/observe/log.ts";
-import type { Metrics } from "../../shared/observe/metrics.ts";
-import type { Clock } from "../../shared/runtime/clock.ts";
-import { OPERATIONS } from "../../shared/schema/podprotector.ts";
-import { RESTORE_SIGNS } from "./counting/cell-pods.ts";
+import { counted, type EventTable, limitLines, observeEvents } from "../../../shared/observe/event-table.ts";
+import type { Log, LogFields } from "../../../shared/observe/log.ts";
+import type { Metrics } from "../../../shared/observe/metrics.ts";
+import type { Clock } from "../../../shared/runtime/clock.ts";
+import { OPERATIONS } from "../../../shared/schema/podprotector.ts";
 import {
   type AggregatorEvent,
   EVIDENCE_METHODS,
@@ -15,6 +14,7 @@ import {
   GATE_REASONS,
   RECONCILE_RESULTS,
   REFUSALS,
+  RESTORE_SIGNS,
   SETTLE_RULES,
   VOID_RESULTS,
   WRITE_CAUSES,
