@@ -1,6 +1,6 @@
 /**
- * Keeps the certificates as `plan.ts` says: reads the four objects, takes one step, and looks again. It needs no
- * leader: each write is bound to the version that was read.
+ * Keeps the certificates as `plan.ts` says: reads the four objects, takes one step, and reads them again. Replicas need
+ * no leader election, because each write is a compare-and-swap on the version that was read.
  */
 import { isIP } from "node:net";
 import {
@@ -33,13 +33,13 @@ import {
   untrusting,
 } from "./plan.ts";
 
-/** An authority, its publication, a certificate and a look at the result; more steps in one go are a loop. */
+/** An authority, its publication, a certificate, and a read that finds nothing to do. */
 const MAX_STEPS = 4;
 const COMMON_NAME = "podseidon webhook";
 
 export type CertificateEvent =
-  | { readonly kind: "step"; readonly step: CertificateStep }
-  /** Nothing was changed; the next look comes after the interval. */
+  | CertificateStep
+  /** Nothing was changed; the keeper tries again after the interval. */
   | { readonly kind: "failed"; readonly object: string; readonly tag: ApiFailure["kind"]; readonly message: string };
 
 /** `shared/certificates/x509.ts`, as a port: signing takes real time, which virtual time has to wait for. */
@@ -59,7 +59,7 @@ export interface CertificateKeeperOptions {
   readonly onEvent: (event: CertificateEvent) => void;
 }
 
-/** What there is in the cluster, and how it is written back. */
+/** The objects as they were read, to be written back, and what they say. */
 interface Gathered {
   readonly authority: StoredObject;
   readonly serving: StoredObject;
@@ -70,11 +70,12 @@ interface Gathered {
 class CallFailed extends Error {
   override readonly name = "CallFailed";
   readonly object: string;
-  readonly failure: ApiFailure;
+  readonly tag: ApiFailure["kind"];
+
   constructor(object: string, failure: ApiFailure) {
     super(messageOf(object, failure));
     this.object = object;
-    this.failure = failure;
+    this.tag = failure.kind;
   }
 }
 
@@ -82,8 +83,8 @@ export class CertificateKeeper {
   readonly #options: CertificateKeeperOptions;
   #state: CertificateState | undefined;
   /**
-   * Since when, by monotonic time, every cell is known to trust what is published. Of that very publication: one that
-   * another keeper made, or whose answer was lost, may be trusted everywhere by the time it is seen.
+   * Since when, by monotonic time, every cell trusts this publication. The fingerprint tells it from the publication of
+   * another replica, or from one whose response was lost: cells may trust that one before this process sees it.
    */
   #trusted: { readonly fingerprint: string; readonly sinceMs: number } | undefined;
   #problem: string | undefined = "the certificates were not looked at yet";
@@ -92,12 +93,12 @@ export class CertificateKeeper {
     this.#options = options;
   }
 
-  /** As last seen; undefined before the first look. */
+  /** As last read; undefined before the first read. */
   get state(): CertificateState | undefined {
     return this.#state;
   }
 
-  /** What keeps the certificates from being looked after, for a person to read. */
+  /** What keeps this process from keeping the certificates, for a person to read. */
   get problem(): string | undefined {
     return this.#problem;
   }
@@ -106,35 +107,30 @@ export class CertificateKeeper {
   async run(signal: AbortSignal): Promise<void> {
     const { ports, intervalMs } = this.#options;
     while (!signal.aborted) {
-      await this.#look(signal);
+      await this.#reconcile(signal);
       await sleep(ports, intervalMs, signal);
     }
   }
 
-  async #look(signal: AbortSignal): Promise<void> {
-    const { onEvent } = this.#options;
+  async #reconcile(signal: AbortSignal): Promise<void> {
+    const { ports, terms, onEvent } = this.#options;
     try {
       for (let steps = 0; steps < MAX_STEPS && !signal.aborted; steps++) {
-        const step = await this.#advance();
-        onEvent({ kind: "step", step });
+        const gathered = await this.#gather();
+        const { state } = gathered;
+        this.#state = state;
+        const step = nextStep(state, terms, ports.clock.nowMs(), this.#trustedForMs(state));
+        await this.#take(step, gathered);
+        onEvent(step);
         if (step.kind === "none" || step.kind === "wait") break;
       }
       this.#problem = undefined;
     } catch (error) {
       if (!(error instanceof CallFailed)) throw error;
-      this.#problem = error.message;
-      onEvent({ kind: "failed", object: error.object, tag: error.failure.kind, message: error.message });
+      const { object, tag, message } = error;
+      this.#problem = message;
+      onEvent({ kind: "failed", object, tag, message });
     }
-  }
-
-  async #advance(): Promise<CertificateStep> {
-    const { ports, terms } = this.#options;
-    const gathered = await this.#gather();
-    const { state } = gathered;
-    this.#state = state;
-    const step = nextStep(state, terms, ports.clock.nowMs(), this.#trustedForMs(state));
-    await this.#take(step, gathered);
-    return step;
   }
 
   #trustedForMs(state: CertificateState): number | undefined {
@@ -202,7 +198,7 @@ export class CertificateKeeper {
   async #write(resource: string, name: string, object: StoredObject): Promise<void> {
     const { api, timeoutMs } = this.#options;
     const result = await api.update(this.#path(resource, name), object, parseStored, { timeoutMs });
-    // Somebody else was faster, or it is not known: the next look shows what there is now.
+    // After a conflict the next read shows what another replica has written.
     if (result.kind !== "ok" && result.kind !== "conflict") throw new CallFailed(`${resource}/${name}`, result);
   }
 

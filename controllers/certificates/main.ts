@@ -1,4 +1,4 @@
-import { run } from "./run.ts";
+import { runController } from "../run-controller.ts";
+import { certificatesController } from "./controller.ts";
 
-process.exitCode = await run();
-process.exit();
+process.exit(await runController(certificatesController));

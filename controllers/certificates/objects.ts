@@ -1,12 +1,12 @@
-/** The four objects in which the certificates are kept, beside the webhook, and what is read of them. */
+/** The Secrets that hold the certificates, beside the webhook, and how they are read and written back. */
 import { createPrivateKey, X509Certificate } from "node:crypto";
 import * as v from "valibot";
 import type { KeyAndCertificate } from "../../shared/certificates/x509.ts";
 import { checker } from "../../shared/schema/check.ts";
 
-/** A Secret: the newest authority with its key (`ca.crt`, `ca.key`). Nobody reads it but who makes certificates. */
+/** A Secret: the newest authority with its key (`ca.crt`, `ca.key`). Only this controller reads it. */
 export const AUTHORITY_SECRET = "podseidon-webhook-ca";
-/** A Secret: what the webhook serves (`tls.crt`, `tls.key`), mounted by it. */
+/** A Secret: the serving certificate (`tls.crt`, `tls.key`), which the webhook mounts. */
 export const SERVING_SECRET = "podseidon-webhook-tls";
 
 export interface StoredObject {
@@ -29,7 +29,7 @@ export const parseStored: (raw: unknown) => StoredObject = checker(
   }),
 );
 
-/** A pair that fits, or undefined: what can't be used is as good as absent. */
+/** Undefined when the Secret lacks the pair, or when key and certificate do not fit. */
 export function pairOf(
   secret: StoredObject,
   certificateKey: string,

@@ -1,70 +1,68 @@
-/** Metrics and log lines of what makes certificates. */
+/** The metrics and log lines of the certificates. */
 import { X509Certificate } from "node:crypto";
+import { API_FAILURES } from "../../shared/kube/client/api-result.ts";
+import { counted, observeEvents, unlessRepeated } from "../../shared/observe/event-table.ts";
+import { gaugeOf } from "../../shared/observe/gauge.ts";
 import type { Log } from "../../shared/observe/log.ts";
 import type { Metrics } from "../../shared/observe/metrics.ts";
 import type { CertificateEvent, CertificateKeeper } from "./keeper.ts";
 import { untrusting } from "./plan.ts";
 
 const STEPS = ["createAuthority", "publish", "issue"] as const;
-const FAILURES = ["conflict", "gone", "rejected", "unavailable"] as const;
 
 export function keeperObserver(metrics: Metrics, log: Log): (event: CertificateEvent) => void {
-  const steps = metrics.counter({
+  const count = counted<{ readonly kind: (typeof STEPS)[number] }>(metrics, {
     name: "certificates_steps_total",
     help: "Authorities made and published, and serving certificates issued.",
     labels: { step: STEPS },
+    of: ({ kind }) => ({ step: kind }),
   });
-  const failures = metrics.counter({
-    name: "certificates_failures_total",
-    help: "Looks at the certificates that failed and are repeated, by why.",
-    labels: { reason: FAILURES },
-  });
-  let said = "";
-  /** What stays the same is not said every few seconds. */
-  const isNew = (text: string): boolean => {
-    if (text === said) return false;
-    said = text;
-    return true;
-  };
-  return (event) => {
-    if (event.kind === "failed") {
-      failures.inc({ reason: event.tag });
-      const { object, tag, message } = event;
-      if (isNew(message)) log.warn({ object, tag, error: message }, "The certificates could not be looked after");
-      return;
-    }
-    const { step } = event;
-    const text = JSON.stringify(step);
-    switch (step.kind) {
-      case "none":
-        isNew(text);
-        return;
-      case "wait":
-        if (isNew(text)) log.info({ cells: step.cells }, "A new authority waits until every cell trusts it");
-        return;
-      case "issue":
-        steps.inc({ step: "issue" });
-        if (step.reason === "overdue") {
-          log.error(
-            {},
-            "The certificate is about to expire: one of a new authority is used, which some cells do not trust yet",
-          );
-        } else log.info({ reason: step.reason }, "A serving certificate was issued");
-        return;
-      case "createAuthority":
-        steps.inc({ step: "createAuthority" });
-        log.info({ reason: step.reason }, "An authority was made");
-        return;
-      case "publish":
-        steps.inc({ step: "publish" });
-        log.info({ authorities: step.certificates.length }, "Authorities were published");
-        return;
-    }
-  };
+  // A state that lasts is one line, not one every few seconds.
+  const unlessSaid = unlessRepeated();
+  return observeEvents<CertificateEvent>(
+    { log },
+    {
+      none: { count: (event) => void unlessSaid(JSON.stringify(event), {}) },
+      wait: {
+        level: "info",
+        message: "A new authority waits until every cell trusts it",
+        fields: (event) => unlessSaid(JSON.stringify(event), { cells: event.cells }),
+      },
+      createAuthority: { level: "info", message: "An authority was made", count },
+      publish: {
+        level: "info",
+        message: "Authorities were published",
+        fields: ({ certificates }) => ({ authorities: certificates.length }),
+        count,
+      },
+      issue: {
+        line: ({ reason }) =>
+          reason === "overdue"
+            ? [
+                "error",
+                "The certificate is about to expire: one of a new authority is used, which some cells do not trust yet",
+              ]
+            : ["info", "A serving certificate was issued"],
+        fields: ({ reason }) => (reason === "overdue" ? {} : { reason }),
+        count,
+      },
+      failed: {
+        level: "warn",
+        message: "The certificates could not be looked after",
+        fields: ({ object, tag, message }) => unlessSaid(message, { object, tag, error: message }),
+        count: counted(metrics, {
+          name: "certificates_failures_total",
+          help: "Looks at the certificates that failed and are repeated, by why.",
+          labels: { reason: API_FAILURES },
+          of: ({ tag }) => ({ reason: tag }),
+        }),
+      },
+    },
+  );
 }
 
-/** Gauges that are asked for at each scrape. */
-export function keeperMetrics(metrics: Metrics, keeper: CertificateKeeper): void {
+/** Declares the gauges of a keeper. */
+export function keeperMetrics(metrics: Metrics, keeper: Pick<CertificateKeeper, "state">): void {
   metrics.gaugeFrom(
     {
       name: "certificates_expiration_timestamp_seconds",
@@ -78,13 +76,10 @@ export function keeperMetrics(metrics: Metrics, keeper: CertificateKeeper): void
       if (serving !== undefined) set({ certificate: "serving" }, expires(serving.certificatePem));
     },
   );
-  metrics.gaugeFrom(
-    {
-      name: "certificates_untrusting_cells",
-      help: "Cells whose registration does not have the published authorities yet; a rotation waits for them.",
-    },
-    (set) => {
-      if (keeper.state !== undefined) set({}, untrusting(keeper.state).length);
-    },
+  gaugeOf(
+    metrics,
+    "certificates_untrusting_cells",
+    "Cells whose registration does not have the published authorities yet; a rotation waits for them.",
+    () => (keeper.state === undefined ? undefined : untrusting(keeper.state).length),
   );
 }

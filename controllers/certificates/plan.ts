@@ -1,70 +1,69 @@
 /**
- * What is to be done next about the authority and the serving certificate (docs/decisions/0004): gathered state in, one
- * step out.
+ * The pure part of this folder (docs/decisions/0004-certificates.md): from the state of the authority and of the
+ * serving certificate, the next step. `keeper.ts` reads that state and takes the step.
  *
- * An authority is made, published beside the one before it, and signs a serving certificate only when every cell has
- * said that it trusts it; so no apiserver is ever shown a certificate that it cannot verify. Each step is one
- * compare-and-swap on one object, and each can be repeated: nothing is lost when the process ends between two of them,
- * or when two processes do the same.
+ * A new authority is published beside the one before it. It signs a serving certificate only when every cell has
+ * acknowledged that it trusts the authority, so that no apiserver meets a certificate that it cannot verify. Each step
+ * is one compare-and-swap on one object and can be repeated: a process may end between two steps, and two processes may
+ * take the same step.
  */
 import { X509Certificate } from "node:crypto";
 import { isIP } from "node:net";
 import { fingerprintOf } from "../../shared/certificates/ca-bundle.ts";
 import type { KeyAndCertificate } from "../../shared/certificates/x509.ts";
 
-/** Certificates are valid from so long before they are made: clocks differ. */
+/** Certificates are valid from so long before they are made, because clocks differ. */
 export const BACKDATE_MS = 3_600_000;
-/** A certificate is renewed when so much of its life is left, and used by force when so much is. */
+/** The share of its lifetime that is left when a certificate is renewed. */
 const RENEW_AT = 1 / 3;
+/** The share that is left when a certificate of the new authority is used although some cells do not trust it. */
 const OVERDUE_AT = 1 / 6;
-/** A rotation begins while more than so much of the certificate's life is left. */
+/** A rotation begins while more than this share of the serving certificate's lifetime is left. */
 const ROTATE_WITHIN = 2 / 3;
-/** Certificates of authorities that are published at once: the one before, and the newest. */
+/** Authorities that are published together: the newest and the one before it. */
 const MAX_PUBLISHED = 2;
 
 export interface CertificateTerms {
   readonly authorityLifetimeMs: number;
   readonly servingLifetimeMs: number;
-  /** The least time between what one step publishes and the next one that rests on its having arrived. */
+  /** The least time between a publication and a step that relies on its having reached every apiserver and replica. */
   readonly overlapMs: number;
-  /** What the webhook is called by; an address counts as one, as a registration's URL may have it. */
+  /** The host names and addresses by which apiservers call the webhook. */
   readonly dnsNames: readonly string[];
 }
 
 export interface CertificateState {
-  /** The newest authority, with its key; undefined when there is none that can be read. */
+  /** The newest authority with its key; undefined when the Secret holds no usable one. */
   readonly authority: KeyAndCertificate | undefined;
-  /** Somebody asked for a new authority. */
+  /** An operator has asked for a new authority. */
   readonly rotationAsked: boolean;
-  /** What is published, oldest first, PEM. */
+  /** The published authorities, oldest first, PEM. */
   readonly published: readonly string[];
-  /** What the webhook serves; undefined when there is none that can be read. */
+  /** What the webhook serves; undefined when the Secret holds no usable certificate. */
   readonly serving: KeyAndCertificate | undefined;
-  /** Fingerprint of what each cell trusts. */
+  /** By cell, the fingerprint of the authorities that it trusts. */
   readonly trusted: ReadonlyMap<string, string>;
 }
 
 export type CertificateStep =
-  /** `early`: what is there was made by a clock that was ahead, and is not valid yet. */
+  /** `early`: a clock that was ahead made the one in use, and it is not valid yet. */
   | { readonly kind: "createAuthority"; readonly reason: "missing" | "early" | "expiring" | "asked" }
   | { readonly kind: "publish"; readonly certificates: readonly string[] }
   | {
       readonly kind: "issue";
       readonly reason: "missing" | "early" | "expiring" | "names" | "beforeRotation" | "rotation" | "overdue";
     }
-  /** A new authority waits for these cells; empty when all of them have it, and only time has to pass. */
+  /** A new authority waits for these cells; empty when all of them trust it and only the overlap has to pass. */
   | { readonly kind: "wait"; readonly cells: readonly string[] }
   | { readonly kind: "none" };
 
-/** Those that do not trust what is published; the names of cells, sorted. */
+/** The cells that do not trust what is published, sorted. */
 export function untrusting({ published, trusted }: CertificateState): string[] {
   const fingerprint = fingerprintOf(published);
   return [...trusted].flatMap(([cell, known]) => (known === fingerprint ? [] : [cell])).sort();
 }
 
-/**
- * `trustedForMs`: for how long it has been known that every cell trusts what is published; undefined when one does not.
- */
+/** `trustedForMs`: for how long every cell is known to trust what is published; undefined when a cell does not. */
 export function nextStep(
   state: CertificateState,
   terms: CertificateTerms,
@@ -82,7 +81,7 @@ export function nextStep(
   if (certificate === undefined || certificate.validToDate.getTime() <= nowMs) {
     return { kind: "issue", reason: "missing" };
   }
-  // No apiserver takes it, whomever it trusts: nothing is lost by waiting for no cell.
+  // No apiserver accepts a certificate that is not valid yet, so there is no cell to wait for.
   if (isEarly(certificate, nowMs)) return { kind: "issue", reason: "early" };
   if (!certificates.some((pem) => isIssuer(new X509Certificate(pem), certificate))) {
     return { kind: "issue", reason: "missing" };
@@ -103,11 +102,11 @@ function keepUp(
   certificate: X509Certificate,
   nowMs: number,
 ): CertificateStep {
-  // Every replica has loaded the certificate before the authority of the one before it can be forgotten.
+  // Every replica loads the certificate before the authority of its predecessor may be dropped.
   const settled = certificate.validFromDate.getTime() + BACKDATE_MS + terms.overlapMs <= nowMs;
   const isOld = isDue(newest, RENEW_AT, nowMs);
   if (settled && (rotationAsked || isOld)) {
-    // The certificate in use can't be renewed while cells are waited for: they are to have half of its life for it.
+    // A rotation that waits for cells can't renew the certificate in use: leave the cells half of its lifetime.
     if (isDue(certificate, ROTATE_WITHIN, nowMs)) return { kind: "issue", reason: "beforeRotation" };
     return { kind: "createAuthority", reason: rotationAsked ? "asked" : "expiring" };
   }
@@ -118,7 +117,7 @@ function keepUp(
   return { kind: "none" };
 }
 
-/** The newest authority, and before it the one whose certificate is being served, or was until the last change. */
+/** The newest authority, and before it the one that signed the certificate in use, or that was published last. */
 function toPublish(
   { published }: CertificateState,
   newest: string,
@@ -131,7 +130,7 @@ function toPublish(
   return [...before, newest];
 }
 
-/** Anybody who may write the ConfigMap can damage what is published, and what can't be read is as good as absent. */
+/** False for a certificate that can't be read: every client that may write the ConfigMap can damage it. */
 function isUsable(pem: string, nowMs: number): boolean {
   try {
     return new X509Certificate(pem).validToDate.getTime() > nowMs;

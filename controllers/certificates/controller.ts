@@ -1,0 +1,95 @@
+/**
+ * The certificates as a controller beside the webhook: its options, and how it is wired. Read `plan.ts` next (what to
+ * do), then `keeper.ts` (reads and writes).
+ */
+import { createCertificateAuthority, issueCertificate } from "../../shared/certificates/x509.ts";
+import { ApiClient } from "../../shared/kube/client/api-client.ts";
+import { commandLine } from "../../shared/runtime/options/command-line.ts";
+import { kubeconfigOptions, observeOptions } from "../../shared/runtime/options/common-options.ts";
+import { duration, list, option, text } from "../../shared/runtime/options/option-types.ts";
+import { defineOptions, type OptionValues } from "../../shared/runtime/options/options.ts";
+import { version } from "../../shared/runtime/version.ts";
+import { type Controller, type ControllerContext, type ControllerParts, DEFAULT_NAMESPACE } from "../run-controller.ts";
+import { CertificateKeeper } from "./keeper.ts";
+import { keeperMetrics, keeperObserver } from "./observe.ts";
+
+const CALL_TIMEOUT_MS = 10_000;
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+/** An authority lasts much longer than every certificate that it signs. */
+const LEAST_RATIO = 4;
+
+const certificatesOptions = defineOptions({
+  name: "podseidon-certificates",
+  version,
+  summary: "Makes and rotates the webhook's certificate and the authority that signs it.",
+  options: {
+    ...kubeconfigOptions,
+    namespace: option(
+      text("NAMESPACE"),
+      "",
+      "Namespace of the Secrets and ConfigMaps. Empty is the namespace of the kubeconfig or of the process.",
+    ),
+    dnsName: option(
+      list("NAME"),
+      [],
+      "A name or an IP address by which apiservers call the webhook. By default podseidon-webhook.NAMESPACE.svc.",
+    ),
+    authorityLifetime: option(
+      duration({ minMs: HOUR_MS }),
+      5 * 365 * DAY_MS,
+      "How long an authority is valid; the next one is made when a third of it is left.",
+    ),
+    servingLifetime: option(
+      duration({ minMs: HOUR_MS / 4 }),
+      90 * DAY_MS,
+      "How long a certificate is valid; the next one is made when a third of it is left.",
+    ),
+    overlap: option(
+      duration({ minMs: 100 }),
+      10 * 60_000,
+      "The least time between what is published and the next step: apiservers and replicas take it over meanwhile.",
+    ),
+    interval: option(duration({ minMs: 50, maxMs: HOUR_MS }), 10_000, "Pause between two looks."),
+    ...observeOptions,
+  },
+  check: ({ authorityLifetime, servingLifetime }) =>
+    authorityLifetime !== undefined &&
+    servingLifetime !== undefined &&
+    authorityLifetime < LEAST_RATIO * servingLifetime
+      ? [`--authority-lifetime: must be at least ${LEAST_RATIO} times --serving-lifetime`]
+      : [],
+});
+
+type CertificatesFlags = OptionValues<(typeof certificatesOptions)["options"]>;
+
+export const certificatesController: Controller<CertificatesFlags> = {
+  name: certificatesOptions.name,
+  flags: () => commandLine(certificatesOptions),
+  graceMs: 10_000,
+  build,
+};
+
+function build(context: ControllerContext<CertificatesFlags>): ControllerParts {
+  const { flags, ports, log, metrics, cluster, transport } = context;
+  const namespace = flags.namespace || cluster.namespace || DEFAULT_NAMESPACE;
+  const keeper = new CertificateKeeper({
+    ...{ ports, namespace },
+    api: new ApiClient(transport),
+    issuer: { createCertificateAuthority, issueCertificate },
+    terms: {
+      authorityLifetimeMs: flags.authorityLifetime,
+      servingLifetimeMs: flags.servingLifetime,
+      overlapMs: flags.overlap,
+      dnsNames: flags.dnsName.length > 0 ? flags.dnsName : [`podseidon-webhook.${namespace}.svc`],
+    },
+    intervalMs: flags.interval,
+    timeoutMs: CALL_TIMEOUT_MS,
+    onEvent: keeperObserver(metrics, log),
+  });
+  keeperMetrics(metrics, keeper);
+  return {
+    lead: (signal) => keeper.run(signal),
+    parts: [{ name: "keeper", ready: () => keeper.problem }],
+  };
+}
