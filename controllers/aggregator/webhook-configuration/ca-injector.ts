@@ -14,12 +14,16 @@ import {
 } from "../../../shared/certificates/ca-bundle.ts";
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
-import type { Transport } from "../../../shared/kube/client/transport.ts";
 import type { Reflector } from "../../../shared/kube/informer/reflector.ts";
 import type { WatchEvent } from "../../../shared/kube/stream/watch-event.ts";
-import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
+import { sleep } from "../../../shared/runtime/clock.ts";
 import { configMapPath } from "../../../shared/schema/config-map.ts";
-import { configurationPath, watchConfiguration } from "./configuration-watch.ts";
+import {
+  type ConfigurationOptions,
+  configurationPath,
+  FIELD_MANAGER,
+  watchConfiguration,
+} from "./configuration-watch.ts";
 import {
   type ConfigurationResource,
   caBundlePatch,
@@ -36,30 +40,18 @@ const GATE = { resource: "mutatingwebhookconfigurations", suffix: "-gate" } as c
 const STREAM_SECONDS = [240, 300] as const;
 /** An acknowledgement is repeated now and then, for a ConfigMap that was lost. */
 const ACKNOWLEDGE_EVERY_MS = 600_000;
-const FIELD_MANAGER = "podseidon-aggregator";
 
 export type CaInjectorEvent =
   | { readonly kind: "trusted"; readonly registration: ConfigurationResource; readonly fingerprint: string }
   | { readonly kind: "told"; readonly fingerprint: string }
   | { readonly kind: "failed"; readonly what: string; readonly tag: ApiFailure["kind"]; readonly message: string };
 
-export interface CaInjectorOptions {
+export interface CaInjectorOptions extends ConfigurationOptions {
   readonly cellID: string;
-  /** To the cell. */
-  readonly transport: Transport;
-  readonly api: Pick<ApiClient, "patch">;
-  /** The cluster where the webhook's certificates are made. */
+  /** The cluster where the webhook's certificates are made; `namespace` is one of its namespaces. */
   readonly publisher: Pick<ApiClient, "get" | "patch">;
-  /** Of the ConfigMaps in that cluster. */
-  readonly namespace: string;
-  /** `metadata.name` of both webhook configurations; that of the counted gate has `-gate` after it. */
-  readonly name: string;
-  readonly ports: Ports;
   /** Pause between two reads of what is published; the webhook configuration is watched. */
   readonly intervalMs: number;
-  readonly timeoutMs: number;
-  /** Asked before each write. */
-  readonly mayWrite: () => boolean;
   readonly onEvent: (event: CaInjectorEvent) => void;
   readonly onWatchEvent: (resource: ConfigurationResource, event: WatchEvent) => void;
 }
@@ -77,49 +69,42 @@ interface Watched {
 
 export class CaInjector {
   readonly #options: CaInjectorOptions;
-  /** The webhook configurations that every cell has. */
-  readonly #required: readonly Watched[];
-  readonly #all: readonly Watched[];
+  /** Empty while this process does not lead. */
+  #watches: readonly Watched[] = [];
   #published: Published | undefined;
   #acknowledged: { readonly fingerprint: string; readonly atMs: number } | undefined;
   #changed = new AbortController();
 
   constructor(options: CaInjectorOptions) {
     this.#options = options;
-    const { name, transport, ports, onWatchEvent } = options;
-    const watch = (resource: ConfigurationResource, watched: string): Watched => ({
-      resource,
-      watch: watchConfiguration(resource, watched, {
-        ...{ transport, ports, serverTimeoutSeconds: STREAM_SECONDS },
-        onEvent: (event) => onWatchEvent(resource, event),
-        changed: () => this.#changed.abort(),
-      }),
-    });
-    this.#required = RESOURCES.map((resource) => watch(resource, name));
-    this.#all = [...this.#required, watch(GATE.resource, `${name}${GATE.suffix}`)];
   }
 
-  /** Whether every webhook configuration of the cell trusts what is published; undefined before both are known. */
+  /** Whether every webhook configuration of the cell trusts what is published; undefined while that is not known. */
   get isTrusting(): boolean | undefined {
     const published = this.#published;
-    const first = this.#required[0]?.watch;
+    const first = this.#watches[0]?.watch;
     if (published === undefined || first?.synced !== true) return undefined;
-    const found = this.#all.flatMap(({ watch }) => [...watch.values()]);
+    const found = this.#watches.flatMap(({ watch }) => [...watch.values()]);
     return first.size > 0 && found.every((configuration) => trusts(configuration, published.caBundle));
   }
 
-  /** Works until `signal` aborts; to be called once. */
+  /** One term of leadership: works until `signal` aborts. */
   async run(signal: AbortSignal): Promise<void> {
-    const { ports, intervalMs } = this.#options;
-    for (const { watch } of this.#all) watch.start();
-    await Promise.all(this.#required.map(({ watch }) => watch.whenSynced(signal)));
+    const { ports, intervalMs, name } = this.#options;
+    this.#published = undefined;
+    this.#acknowledged = undefined;
+    const required = RESOURCES.map((resource) => this.#watch(resource, name));
+    this.#watches = [...required, this.#watch(GATE.resource, `${name}${GATE.suffix}`)];
+    for (const { watch } of this.#watches) watch.start();
+    await Promise.all(required.map(({ watch }) => watch.whenSynced(signal)));
     signal.addEventListener("abort", () => this.#changed.abort(), { once: true });
     while (!signal.aborted) {
       this.#changed = new AbortController();
       await this.#reconcile();
       if (!signal.aborted) await sleep(ports, intervalMs, this.#changed.signal);
     }
-    await Promise.all(this.#all.map(({ watch }) => watch.stop()));
+    await Promise.all(this.#watches.map(({ watch }) => watch.stop()));
+    this.#watches = [];
   }
 
   async #reconcile(): Promise<void> {
@@ -135,7 +120,7 @@ export class CaInjector {
     // What was read last stays in force while the publisher can't be reached.
     const published = this.#published;
     if (published === undefined) return;
-    for (const { resource, watch } of this.#all) {
+    for (const { resource, watch } of this.#watches) {
       for (const configuration of watch.values()) {
         if (!trusts(configuration, published.caBundle)) await this.#inject(resource, configuration, published);
       }
@@ -172,6 +157,13 @@ export class CaInjector {
     if (result.kind !== "ok") return this.#failed(TRUSTED_CONFIG_MAP, result);
     this.#acknowledged = { fingerprint, atMs: nowMs };
     if (last?.fingerprint !== fingerprint) onEvent({ kind: "told", fingerprint });
+  }
+
+  #watch(resource: ConfigurationResource, name: string): Watched {
+    const { transport, ports, onWatchEvent } = this.#options;
+    const onEvent = (event: WatchEvent): void => onWatchEvent(resource, event);
+    const options = { transport, ports, serverTimeoutSeconds: STREAM_SECONDS, onEvent };
+    return { resource, watch: watchConfiguration(resource, name, options, () => this.#changed.abort()) };
   }
 
   #failed(what: string, failure: ApiFailure): void {

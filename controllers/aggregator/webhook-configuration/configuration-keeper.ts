@@ -4,22 +4,29 @@
  * otherwise than by its operator's `kubectl apply`. It asks the apiserver how a declaration is completed (a dry run)
  * and does not guess.
  */
-import type { ApiClient, WriteOptions } from "../../../shared/kube/client/api-client.ts";
+import { readFile } from "node:fs/promises";
+import type { WriteOptions } from "../../../shared/kube/client/api-client.ts";
 import type { ApiFailure, ApiResult } from "../../../shared/kube/client/api-result.ts";
-import type { Transport } from "../../../shared/kube/client/transport.ts";
 import type { Reflector } from "../../../shared/kube/informer/reflector.ts";
-import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
-import type { ConfigurationRecord } from "./configuration-record.ts";
-import { configurationPath, watchConfiguration } from "./configuration-watch.ts";
+import { sleep } from "../../../shared/runtime/clock.ts";
+import { ConfigurationRecord } from "./configuration-record.ts";
+import {
+  type ConfigurationOptions,
+  configurationPath,
+  FIELD_MANAGER,
+  watchConfiguration,
+} from "./configuration-watch.ts";
 import {
   bundlesOf,
   type ConfigurationResource,
   type DeclaredConfiguration,
   type DesiredConfiguration,
   desiredConfiguration,
+  forCell,
   hasSameWebhooks,
   KINDS,
   type LiveConfiguration,
+  parseDeclaredConfiguration,
   parseLiveConfiguration,
   RESOURCES,
   recordChange,
@@ -47,19 +54,11 @@ export type ConfigurationEvent =
       readonly message: string;
     };
 
-export interface ConfigurationKeeperOptions {
-  readonly transport: Transport;
-  readonly api: Pick<ApiClient, "create" | "update">;
-  readonly ports: Ports;
-  /** `metadata.name` of both webhook configurations. */
-  readonly name: string;
+export interface ConfigurationKeeperOptions extends ConfigurationOptions {
   /** By kind, from a file; it wins over what an operator has applied. */
   readonly declared: ReadonlyMap<string, DeclaredConfiguration>;
-  readonly record: ConfigurationRecord;
-  readonly timeoutMs: number;
-  /** Asked before each write. */
-  readonly mayWrite: () => boolean;
   readonly onEvent: (event: ConfigurationEvent) => void;
+  readonly onRecordFailed: (message: string) => void;
 }
 
 const STREAM_SECONDS = [30, 60] as const;
@@ -70,7 +69,8 @@ const PAUSE_MS = 1_000;
 
 export class ConfigurationKeeper {
   readonly #options: ConfigurationKeeperOptions;
-  readonly #watches: ReadonlyMap<ConfigurationResource, Reflector<LiveConfiguration>>;
+  /** Empty while this process does not lead. */
+  #watches: ReadonlyMap<ConfigurationResource, Reflector<LiveConfiguration>> = new Map();
   readonly #bundles = new Map<ConfigurationResource, Record<string, string>>();
   /** The resourceVersions that were found to be as desired. */
   readonly #kept = new Map<ConfigurationResource, string>();
@@ -78,13 +78,9 @@ export class ConfigurationKeeper {
 
   constructor(options: ConfigurationKeeperOptions) {
     this.#options = options;
-    const { name, transport, ports } = options;
-    const changed = (): void => this.#wake.abort();
-    const watch = { transport, ports, serverTimeoutSeconds: STREAM_SECONDS, unparsable: "keepLast", changed } as const;
-    this.#watches = new Map(RESOURCES.map((resource) => [resource, watchConfiguration(resource, name, watch)]));
   }
 
-  /** True when both webhook configurations were found to be as desired; undefined before they are listed. */
+  /** True when both webhook configurations were found to be as desired; undefined while that is not known. */
   get isKept(): boolean | undefined {
     const states = RESOURCES.map((resource) => {
       const watch = this.#watches.get(resource);
@@ -97,9 +93,13 @@ export class ConfigurationKeeper {
     return live !== undefined && this.#kept.get(resource) === live.metadata.resourceVersion;
   }
 
-  /** Works until `signal` aborts; to be called once. */
+  /** One term of leadership: works until `signal` aborts. */
   async run(signal: AbortSignal): Promise<void> {
-    const { ports, record } = this.#options;
+    const { ports, onRecordFailed } = this.#options;
+    this.#bundles.clear();
+    this.#kept.clear();
+    const record = new ConfigurationRecord({ ...this.#options, onFailed: onRecordFailed });
+    this.#watches = new Map(RESOURCES.map((resource) => [resource, this.#watch(resource)]));
     const watches = [...this.#watches.values()];
     for (const watch of watches) watch.start();
     await Promise.all(watches.map((watch) => watch.whenSynced(signal)));
@@ -109,18 +109,29 @@ export class ConfigurationKeeper {
     while (!signal.aborted) {
       this.#wake = new AbortController();
       let isDone = true;
-      for (const resource of RESOURCES) isDone = (await this.#reconcile(resource, signal)) && isDone;
+      for (const resource of RESOURCES) isDone = (await this.#reconcile(resource, record, signal)) && isDone;
       if (signal.aborted) break;
       if (isDone) await sleep(ports, RECONCILE_EVERY_MS, this.#wake.signal);
       else await sleep(ports, PAUSE_MS, signal);
     }
     signal.removeEventListener("abort", abort);
     await Promise.all(watches.map((watch) => watch.stop()));
+    this.#watches = new Map();
+  }
+
+  #watch(resource: ConfigurationResource): Reflector<LiveConfiguration> {
+    const { transport, ports, name } = this.#options;
+    const options = { transport, ports, serverTimeoutSeconds: STREAM_SECONDS, unparsable: "keepLast" } as const;
+    return watchConfiguration(resource, name, options, () => this.#wake.abort());
   }
 
   /** False when it is to be repeated after a pause. */
-  async #reconcile(resource: ConfigurationResource, signal: AbortSignal): Promise<boolean> {
-    const { name, mayWrite, record, onEvent, declared } = this.#options;
+  async #reconcile(
+    resource: ConfigurationResource,
+    record: ConfigurationRecord,
+    signal: AbortSignal,
+  ): Promise<boolean> {
+    const { name, mayWrite, onEvent, declared } = this.#options;
     const live = this.#watches.get(resource)?.get(name);
     if (this.#isKept(resource, live) || !mayWrite()) return true;
     if (live !== undefined) this.#bundles.set(resource, { ...this.#bundles.get(resource), ...bundlesOf(live) });
@@ -186,6 +197,20 @@ export class ConfigurationKeeper {
   }
 
   #call(signal: AbortSignal): WriteOptions {
-    return { timeoutMs: this.#options.timeoutMs, signal, fieldManager: "podseidon-aggregator" };
+    return { timeoutMs: this.#options.timeoutMs, signal, fieldManager: FIELD_MANAGER };
   }
+}
+
+/** The webhook configurations of a YAML file by kind, without other objects. Throws when the file can't be used. */
+export async function readDeclared(file: string, cellID: string): Promise<ReadonlyMap<string, DeclaredConfiguration>> {
+  const declared = new Map<string, DeclaredConfiguration>();
+  if (file === "") return declared;
+  const { loadAll } = await import("js-yaml");
+  const kinds: readonly string[] = Object.values(KINDS);
+  for (const document of loadAll(await readFile(file, "utf8"))) {
+    const kind: unknown = typeof document === "object" && document !== null ? Reflect.get(document, "kind") : undefined;
+    if (typeof kind !== "string" || !kinds.includes(kind)) continue;
+    declared.set(kind, forCell(parseDeclaredConfiguration(document), cellID));
+  }
+  return declared;
 }

@@ -3,20 +3,18 @@
  * configuration is gone.
  */
 import * as v from "valibot";
-import type { ApiClient, CallOptions } from "../../../shared/kube/client/api-client.ts";
+import type { CallOptions } from "../../../shared/kube/client/api-client.ts";
 import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import { configMapPath, parseConfigMap } from "../../../shared/schema/config-map.ts";
+import { type ConfigurationOptions, FIELD_MANAGER } from "./configuration-watch.ts";
 import { type DesiredConfiguration, declarationText, parseDeclaredConfiguration } from "./desired-configuration.ts";
 
 const RECORD_CONFIG_MAP = "podseidon-registration";
 
 const parseEnvelope = checker(v.looseObject({ declared: v.unknown(), bundles: v.record(v.string(), v.string()) }));
 
-export interface ConfigurationRecordOptions {
-  readonly api: Pick<ApiClient, "get" | "create" | "patch">;
-  readonly namespace: string;
-  readonly timeoutMs: number;
+export interface ConfigurationRecordOptions extends Pick<ConfigurationOptions, "api" | "namespace" | "timeoutMs"> {
   readonly onFailed: (message: string) => void;
 }
 
@@ -58,7 +56,7 @@ export class ConfigurationRecord {
     const { api, namespace } = this.#options;
     const declared: unknown = JSON.parse(declarationText(desired.declared));
     const data = { [kind]: JSON.stringify({ declared, bundles: desired.bundles }) };
-    const call = { ...this.#call(signal), fieldManager: "podseidon-aggregator" };
+    const call = { ...this.#call(signal), fieldManager: FIELD_MANAGER };
     const path = configMapPath(namespace, RECORD_CONFIG_MAP);
     let result = await api.patch(path, "application/merge-patch+json", { data }, parseConfigMap, call);
     if (result.kind === "gone") {

@@ -1,26 +1,43 @@
+import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
+import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { Reflector, type ReflectorOptions } from "../../../shared/kube/informer/reflector.ts";
+import type { Ports } from "../../../shared/runtime/clock.ts";
 import { type ConfigurationResource, type LiveConfiguration, parseLiveConfiguration } from "./desired-configuration.ts";
 
 const GROUP_PATH = "/apis/admissionregistration.k8s.io/v1";
+export const FIELD_MANAGER = "podseidon-aggregator";
+
+/** What the CA injector and the webhook configuration keeper both need. */
+export interface ConfigurationOptions {
+  /** To the cell. */
+  readonly transport: Transport;
+  readonly api: Pick<ApiClient, "get" | "create" | "update" | "patch">;
+  readonly ports: Ports;
+  /** `metadata.name` of both webhook configurations. */
+  readonly name: string;
+  /** Of the project's ConfigMaps. */
+  readonly namespace: string;
+  readonly timeoutMs: number;
+  /** Asked before each write. */
+  readonly mayWrite: () => boolean;
+}
 
 /** Path of the webhook configurations of one kind, or of one of them. */
 export function configurationPath(resource: ConfigurationResource, name?: string): string {
   return `${GROUP_PATH}/${resource}${name === undefined ? "" : `/${encodeURIComponent(name)}`}`;
 }
 
-export interface ConfigurationWatchOptions
-  extends Pick<
-    ReflectorOptions<LiveConfiguration>,
-    "transport" | "ports" | "serverTimeoutSeconds" | "unparsable" | "onEvent"
-  > {
-  readonly changed: () => void;
-}
+type WatchOptions = Pick<
+  ReflectorOptions<LiveConfiguration>,
+  "transport" | "ports" | "serverTimeoutSeconds" | "unparsable" | "onEvent"
+>;
 
 /** Watches one webhook configuration by its name, which is also its key. */
 export function watchConfiguration(
   resource: ConfigurationResource,
   name: string,
-  { changed, ...options }: ConfigurationWatchOptions,
+  options: WatchOptions,
+  changed: () => void,
 ): Reflector<LiveConfiguration> {
   const watch = new Reflector<LiveConfiguration>({
     ...options,

@@ -2,11 +2,22 @@
 import { API_FAILURES } from "../../../shared/kube/client/api-result.ts";
 import type { EventRecorder } from "../../../shared/observe/event-recorder.ts";
 import { counted, observeEvents, unlessRepeated } from "../../../shared/observe/event-table.ts";
+import { gaugeOf } from "../../../shared/observe/gauge.ts";
 import type { Log } from "../../../shared/observe/log.ts";
 import type { Metrics } from "../../../shared/observe/metrics.ts";
-import type { CaInjectorEvent } from "./ca-injector.ts";
-import type { ConfigurationEvent } from "./configuration-keeper.ts";
+import type { CaInjector, CaInjectorEvent } from "./ca-injector.ts";
+import type { ConfigurationEvent, ConfigurationKeeper } from "./configuration-keeper.ts";
 import { KINDS, RESOURCES } from "./desired-configuration.ts";
+
+/** Declares the gauge of a CA injector. */
+export function injectorMetrics(metrics: Metrics, injector: Pick<CaInjector, "isTrusting">): void {
+  gaugeOf(
+    metrics,
+    "registration_ca_current",
+    "1 when the cell's registration is there and trusts the published authorities, 0 when not; absent on a standby.",
+    () => injector.isTrusting,
+  );
+}
 
 export function observeCaInjector(metrics: Metrics, log: Log): (event: CaInjectorEvent) => void {
   const writes = metrics.counter({
@@ -39,6 +50,16 @@ export function observeCaInjector(metrics: Metrics, log: Log): (event: CaInjecto
         }),
       },
     },
+  );
+}
+
+/** Declares the gauge of a webhook configuration keeper. */
+export function keeperMetrics(metrics: Metrics, keeper: Pick<ConfigurationKeeper, "isKept">): void {
+  gaugeOf(
+    metrics,
+    "registration_kept",
+    "1 when the registrations of the cell are as they should be, 0 when not; absent on a standby.",
+    () => keeper.isKept,
   );
 }
 

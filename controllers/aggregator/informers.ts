@@ -1,0 +1,101 @@
+/** What the aggregator watches for as long as its process lives: the pods of the cell, and the protectors of every core. */
+import { ApiClient, PODPROTECTORS_PATH } from "../../shared/kube/client/api-client.ts";
+import { Reflector } from "../../shared/kube/informer/reflector.ts";
+import { ShardedReflector } from "../../shared/kube/informer/sharded-reflector.ts";
+import { offersShards } from "../../shared/kube/informer/shards.ts";
+import type { WatchEvent } from "../../shared/kube/stream/watch-event.ts";
+import type { WatchObserver } from "../../shared/observe/watch-observer.ts";
+import { ReleaseRegister } from "../../shared/recovery/register/release-register.ts";
+import type { NamedPath } from "../../shared/runtime/options/option-types.ts";
+import type { Pod } from "../../shared/schema/pod.ts";
+import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import type { ControllerContext } from "../run-controller.ts";
+import { parseTrimmedProtector } from "./counting/parsers.ts";
+import type { AggregatorFlags } from "./options.ts";
+
+/** Protectors change while there is work. A quiet stream is short only to detect that it is dead. */
+const PROTECTOR_STREAM_SECONDS = [8, 12] as const;
+/** Small pages: the garbage of a page is collected while it is young, and 100,000 pods need a third of the memory. */
+const POD_PAGE_SIZE = 100;
+
+type Context = ControllerContext<AggregatorFlags>;
+export type Pods = Reflector<Pod> | ShardedReflector<Pod>;
+
+/** The pods of the cell, in as many shards as `--pod-shards` asks for where the apiserver offers them. */
+export async function watchPods(
+  context: Context,
+  parse: (raw: unknown) => Pod,
+  watches: WatchObserver,
+  onEvent: (event: WatchEvent) => void,
+): Promise<Pods> {
+  const { transport, ports } = context;
+  const { namespace, podSelector, cellId } = context.flags;
+  const observe = watches.observe("pods");
+  const watch = {
+    ...{ transport, ports, parse },
+    name: `pods of ${cellId}`,
+    path: namespace === "" ? "/api/v1/pods" : `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods`,
+    query: podSelector === "" ? {} : { labelSelector: podSelector },
+    keyOf: (pod: Pod) => `${pod.namespace}/${pod.name}`,
+    uidOf: (pod: Pod) => pod.uid,
+    versionOf: (pod: Pod) => pod.resourceVersion,
+    pageSize: POD_PAGE_SIZE,
+    // A pod that can't be read still exists: its last readable version holds until it is deleted.
+    unparsable: "keepLast",
+    onEvent(event: WatchEvent) {
+      observe(event);
+      onEvent(event);
+    },
+  } as const;
+  const shards = await shardsOf(context);
+  const pods = shards === 1 ? new Reflector<Pod>(watch) : new ShardedReflector<Pod>({ ...watch, shards });
+  watches.track("pods", pods);
+  return pods;
+}
+
+/** 1 where the apiserver does not offer shards: each stream would carry every pod. */
+async function shardsOf({ flags: { podShards, coreTimeout }, transport, log }: Context): Promise<number> {
+  if (podShards === 1) return 1;
+  const offers = await offersShards(new ApiClient(transport), "/api/v1/pods", { timeoutMs: coreTimeout });
+  if (offers === true) return podShards;
+  log.warn({ podShards, offers }, "The apiserver does not offer shardSelector; the pods are watched in one stream");
+  return 1;
+}
+
+/** A core cluster, as the aggregator and the backup keeper use it. */
+export interface Core {
+  readonly name: string;
+  readonly client: ApiClient;
+  readonly api: ApiClient;
+  readonly protectors: Reflector<PodProtector>;
+  readonly releases: ReleaseRegister;
+}
+
+export async function connectCore(
+  { flags, ports, connect }: Context,
+  { name, path = "" }: NamedPath,
+  watches: WatchObserver,
+  onEvent: (event: WatchEvent) => void,
+): Promise<Core> {
+  const transport = await connect(`core ${name}`, `--core ${name}`, path);
+  const client = new ApiClient(transport);
+  const observe = watches.observe(name);
+  const protectors = new Reflector<PodProtector>({
+    ...{ transport, ports },
+    name: `protectors of ${name}`,
+    path: PODPROTECTORS_PATH,
+    parse: parseTrimmedProtector,
+    keyOf: ({ metadata }) => `${metadata.namespace ?? ""}/${metadata.name}`,
+    uidOf: ({ metadata }) => metadata.uid,
+    versionOf: ({ metadata }) => metadata.resourceVersion,
+    serverTimeoutSeconds: PROTECTOR_STREAM_SECONDS,
+    unparsable: "keepLast",
+    onEvent(event) {
+      observe(event);
+      onEvent(event);
+    },
+  });
+  watches.track(name, protectors);
+  const releases = new ReleaseRegister({ core: name, transport, ports, namespace: flags.systemNamespace });
+  return { name, client, api: client, protectors, releases };
+}
