@@ -8,8 +8,8 @@ import type { WatchEvent } from "../../shared/kube/stream/watch-event.ts";
 import { EventRecorder } from "../../shared/observe/event-recorder.ts";
 import { observeReconciles } from "../../shared/observe/reconcile-observer.ts";
 import { observeListWatch, type WatchObserver } from "../../shared/observe/watch-observer.ts";
-import { backupMetrics, observeBackup } from "../../shared/recovery/backup/backup-events.ts";
 import { BackupKeeper } from "../../shared/recovery/backup/backup-keeper.ts";
+import { observeRecovery, recoveryMetrics } from "../../shared/recovery/recovery-events.ts";
 import type { Part } from "../../shared/runtime/lifecycle.ts";
 import { commandLine } from "../../shared/runtime/options/command-line.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
@@ -134,9 +134,9 @@ function backupKeeper(context: Context, aggregator: Aggregator, cores: readonly 
     everyMs: flags.copyInterval,
     timeoutMs: flags.coreTimeout,
     coreRestored: (core) => aggregator.coreRestored(core),
-    onEvent: observeBackup(metrics, log.child({ cell: flags.cellId })),
+    onEvent: observeRecovery(metrics, log.child({ cell: flags.cellId })),
   });
-  backupMetrics(metrics, keeper);
+  recoveryMetrics(metrics, keeper);
   return keeper;
 }
 
