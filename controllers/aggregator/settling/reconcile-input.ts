@@ -39,7 +39,7 @@ export interface ReconcileContext extends ReconcileSettings {
   readonly staleAfterMs: number;
   algorithm: SyncTimeAlgorithm;
   /** The newest restore of the core or of the cell. */
-  incident: EtcdRestore | undefined;
+  etcdRestore: EtcdRestore | undefined;
 }
 
 export interface ReconcileInput {
@@ -89,7 +89,7 @@ function historyOf(
   protector: PodProtector,
   stored: CellStatus | undefined,
   { known }: ReconcileState,
-  { algorithm, incident, ports }: ReconcileContext,
+  { algorithm, etcdRestore, ports }: ReconcileContext,
 ): HistoryCheck {
   // Upstream's algorithms publish no positions and know no lost history.
   if (algorithm !== "exact") {
@@ -101,7 +101,7 @@ function historyOf(
     stored,
     known,
     isMarkedRestored: protector.metadata.annotations?.[RESTORED_ANNOTATION] !== undefined,
-    etcdRestore: incident,
+    etcdRestore: etcdRestore,
   };
   const verdict = checkHistory({ ...input, token: "" });
   // Only a new hold needs a token, and drawing one costs more than the rest of the judgement.
