@@ -156,6 +156,33 @@ describe("lost history", () => {
     expect(rig.core.entry("p")?.aggregation?.hold).toBeDefined();
   });
 
+  test("a restore that is noticed while a write is under way is answered by the next write", async () => {
+    const rig = await counted();
+    rig.core.script.push("late");
+    rig.cell.unready("a");
+    await rig.run(20);
+    rig.aggregator.coreRestored("core");
+    await rig.run(3_000);
+    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(2);
+    expect(rig.core.entry("p")?.aggregation?.hold).toMatch(/^CoreRestored\//);
+  });
+
+  test("a protector that is created again while a conflict is resolved is held", async () => {
+    const rig = await counted();
+    rig.core.script.push(...Array.from({ length: 5 }, () => "conflict" as const));
+    rig.cell.unready("a");
+    while (rig.core.attempts < 5) await rig.run(1);
+    rig.core.remove("p");
+    // The read after the conflict finds the new protector before the watch delivers it.
+    rig.core.streams = false;
+    rig.core.put("p");
+    await rig.run(100);
+    rig.core.streams = true;
+    rig.core.sync();
+    await rig.run(500);
+    expect(rig.core.entry("p")?.aggregation?.hold).toMatch(/^Recreated\//);
+  });
+
   test("an epoch of somebody else is adopted only with a quorum list sent after it was seen", async () => {
     const rig = await counted();
     rig.core.edit("p", (object) => withAggregation(object, { epoch: 4 }));

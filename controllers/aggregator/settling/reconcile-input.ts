@@ -52,6 +52,8 @@ export interface ReconcileInput {
   /** What could not be read of the selectors. */
   readonly problems: readonly string[];
   readonly account: CellUpdateInput;
+  /** The restore that the history check has taken into account. */
+  readonly etcdRestoreID: string | undefined;
   readonly settings: Pick<ReconcileContext, "rateMs" | "staleAfterMs">;
   readonly state: Readonly<Pick<ReconcileState, "lastWriteMs" | "staleSinceMs" | "unadoptedEpoch">>;
 }
@@ -81,8 +83,16 @@ export function gather(tracked: TrackedProtector, state: ReconcileState, context
     isHeartbeatDue: monotonicMs >= state.heartbeatDueMs,
   };
   const isSelectorCurrent = sameSelector(countedSelector(protector), countedSelector(tracked.protector));
-  const { problems } = tracked;
-  return { protector, isSelectorCurrent, isDoubted: cell.pods.isDoubted, problems, account, settings: context, state };
+  return {
+    protector,
+    isSelectorCurrent,
+    isDoubted: cell.pods.isDoubted,
+    problems: tracked.problems,
+    account,
+    etcdRestoreID: context.etcdRestore?.id,
+    settings: context,
+    state,
+  };
 }
 
 function historyOf(

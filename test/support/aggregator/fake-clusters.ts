@@ -85,7 +85,10 @@ export class FakeInformer<T> implements LearningInformer<T> {
   }
 }
 
-export type FakeAnswer = "ok" | "conflict" | "unavailable" | "hang" | "lost";
+/** When a write that is answered `late` takes place. */
+const LATE_MS = 1_000;
+
+export type FakeAnswer = "ok" | "late" | "conflict" | "unavailable" | "hang" | "lost";
 
 /** One core cluster: protectors with versions, and a script of how writes are answered. */
 export class FakeCore {
@@ -124,6 +127,7 @@ export class FakeCore {
         putPodProtectorStatus: async (identity, status, options) => {
           this.attempts++;
           const answer = this.script.shift() ?? this.answer;
+          if (answer === "late") await new Promise<void>((resolve) => void this.#time.timers.after(LATE_MS, resolve));
           if (answer === "hang") {
             await new Promise<void>((resolve) => {
               this.#time.timers.after(options.timeoutMs, resolve);
