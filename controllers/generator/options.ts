@@ -12,7 +12,6 @@ import { KINDS } from "./sources/plugins/all.ts";
 import { parseScalable } from "./sources/plugins/scalable.ts";
 import { parseSelectorText } from "./sources/selector-text.ts";
 
-/** The generator's options (design 7, 11, 12). */
 export const generatorOptions = defineOptions({
   name: "podseidon-generator",
   version,
