@@ -64,7 +64,7 @@ class Store {
   };
 }
 
-/** A cell that trusts what is published after a lag. */
+/** A cell whose registration follows what is published so late. */
 class Cell {
   readonly #time: VirtualTime;
   readonly #store: Store;
@@ -126,7 +126,7 @@ function verifies(certificate: string, authorities: readonly string[], nowMs: nu
 const step = (events: readonly CertificateEvent[], kind: string): number =>
   events.filter((event) => event.kind === kind).length;
 
-test("in a day of short-lived authorities, two keepers at once never serve a certificate that a cell cannot verify", async () => {
+test("in a day of short-lived authorities, two keepers at once never serve what a cell cannot verify", async () => {
   const time = new VirtualTime();
   const store = new Store();
   const events: CertificateEvent[] = [];
@@ -149,8 +149,8 @@ test("in a day of short-lived authorities, two keepers at once never serve a cer
   expect(time.pendingTimers).toBe(cells.length);
 });
 
-describe("a rotation that an operator asks for", () => {
-  test("happens once and removes the annotation", async () => {
+describe("a rotation that is asked for", () => {
+  test("happens once, and the request is gone", async () => {
     const time = new VirtualTime();
     const store = new Store();
     const events: CertificateEvent[] = [];
@@ -173,7 +173,7 @@ describe("a rotation that an operator asks for", () => {
   });
 });
 
-test("an authority waits for the overlap even when the response to its publication was lost", async () => {
+test("an authority whose publication was not answered waits for the overlap like any other", async () => {
   const time = new VirtualTime();
   const store = new Store();
   const lost: Transport = {
@@ -206,7 +206,7 @@ test("an authority waits for the overlap even when the response to its publicati
   await running;
 });
 
-test("a webhook that apiservers call by its address gets a certificate for the address", async () => {
+test("a webhook that is called by its address is certified for it", async () => {
   const time = new VirtualTime();
   const store = new Store();
   const events: CertificateEvent[] = [];
@@ -221,7 +221,7 @@ test("a webhook that apiservers call by its address gets a certificate for the a
   await running;
 });
 
-test("a damaged certificate in the published ConfigMap is dropped", async () => {
+test("a published certificate that somebody has damaged is left out", async () => {
   const time = new VirtualTime();
   const store = new Store();
   const ending = new AbortController();
@@ -239,7 +239,7 @@ test("a damaged certificate in the published ConfigMap is dropped", async () => 
   expect(store.text(name, "ca.crt")).toBe(good);
 });
 
-test("a missing object is reported, and used once it exists", async () => {
+test("an object that is not there is told, and made use of when it is", async () => {
   const time = new VirtualTime();
   const store = new Store();
   store.objects.delete(`secrets/${SERVING_SECRET}`);

@@ -1,33 +1,35 @@
 /**
- * `npm run bench -- aggregator`: this project's aggregator beside upstream's on a real control plane, in turn, with the same cell. Upstream's
- * side is left out when its binary is not there.
+ * `npm run bench -- aggregator`: this project's aggregator beside upstream's on a real control plane, in turn, with the same cell. Without
+ * upstream's binary this project is measured alone.
  */
-import { readFileSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { cpus, tmpdir } from "node:os";
-import { join, resolve } from "node:path";
-import { parseArgs } from "node:util";
+import { join } from "node:path";
 import { build } from "../build.ts";
-import { Cluster } from "../control-plane/cluster.ts";
-import { type AggregatorContender, CELL, ourSide, theirSide } from "./aggregator-contenders.ts";
+import type { Cluster } from "../control-plane/cluster.ts";
+import { readOptions } from "../options.ts";
 import {
   type BenchSize,
   changeLatencies,
   clearStatuses,
   eventLoopDelayMs,
   type LoadFigures,
-  p50,
-  p99,
   restoreReadiness,
   timeToCounted,
   underLoad,
 } from "./aggregator-measure.ts";
-import { BARE_CLUSTER, PROTECTORS } from "./cell-fixture.ts";
-import { peersDirectory, unpackPeer } from "./measuring-tools.ts";
-import { processFigures } from "./process-figures.ts";
+import { bareCluster } from "./cell-fixture.ts";
+import {
+  type AggregatorContender,
+  CELL,
+  ownAggregator,
+  UPSTREAM_HELP,
+  upstreamAggregator,
+  upstreamBinaries,
+} from "./contenders.ts";
+import { median, processFigures, quantile, ratio, table } from "./figures.ts";
 import { ProtectorWatch } from "./protector-watch.ts";
 import { storeCell } from "./stored-cell.ts";
-import { median, ratio, table } from "./table.ts";
 
 const HELP = `usage: npm run bench -- aggregator [options]
 
@@ -36,13 +38,11 @@ const HELP = `usage: npm run bench -- aggregator [options]
   --flips N         readiness changes that are timed (default 50; 200 with --full)
   --rate N          readiness changes a second under load (default 200)
   --seconds N       how long (default 10; 60 with --full)
-  --rounds N        starts of each side (default 2; 3 with --full)
+  --rounds N        starts of each contender (default 2; 3 with --full)
   --full            the sizes of the goals, and this project alone with 30,000 and 100,000 pods
   --parts A,B,..    only some of: start, changes, load, large (default all; large is with --full)
-  --peers DIR       where podseidon-aggregator.xz is
-`;
+${UPSTREAM_HELP}`;
 
-const CRD = resolve(import.meta.dirname, "../../crds/podseidon.kubewharf.io_podprotectors.yaml");
 const MEGABYTE = 1024 * 1024;
 
 interface Figures {
@@ -72,50 +72,41 @@ interface Work {
 
 export async function run(args: readonly string[]): Promise<number> {
   const text = { type: "string" } as const;
-  const flag = { type: "boolean", default: false } as const;
-  const { values } = parseArgs({
-    args: [...args],
-    options: {
-      pods: text,
-      protectors: text,
-      flips: text,
-      rate: text,
-      seconds: text,
-      rounds: text,
-      full: flag,
-      parts: text,
-      peers: text,
-      help: flag,
-    },
+  const options = readOptions(args, HELP, {
+    pods: text,
+    protectors: text,
+    flips: text,
+    rate: text,
+    seconds: text,
+    rounds: text,
+    full: { type: "boolean", default: false },
+    parts: text,
+    "upstream-dir": text,
   });
-  if (values.help) {
-    process.stdout.write(HELP);
-    return 0;
-  }
+  if (typeof options === "number") return options;
   const number = (given: string | undefined, small: number, full: number): number =>
-    Number(given ?? (values.full ? full : small));
+    Number(given ?? (options.full ? full : small));
   const work: Work = {
-    size: { pods: number(values.pods, 1000, 10_000), protectors: number(values.protectors, 100, 1000) },
-    parts: partsOf(values.parts ?? PARTS.join(",")),
-    flips: number(values.flips, 50, 200),
-    rate: number(values.rate, 200, 200),
-    seconds: number(values.seconds, 10, 60),
+    size: { pods: number(options.pods, 1000, 10_000), protectors: number(options.protectors, 100, 1000) },
+    parts: partsOf(options.parts ?? PARTS.join(",")),
+    flips: number(options.flips, 50, 200),
+    rate: number(options.rate, 200, 200),
+    seconds: number(options.seconds, 10, 60),
   };
+  const upstream = upstreamBinaries(options["upstream-dir"]);
+  if (upstream === undefined) process.stdout.write("without upstream (--upstream-dir): measuring this project alone\n");
   const directory = await mkdtemp(join(tmpdir(), "podseidon-bench-"));
   try {
     await build({ only: ["aggregator"], outdir: directory });
     await using cluster = await bareCluster();
-    const theirs = unpackPeer(peersDirectory(values.peers), "podseidon-aggregator", directory);
-    if (theirs === undefined)
-      process.stdout.write("upstream's aggregator is not there (--peers): measuring this project alone\n");
-    const ours = ourSide(cluster, directory);
-    const sides = theirs === undefined ? [ours] : [ours, theirSide(cluster, theirs)];
-    const rounds = work.parts.has("start") ? number(values.rounds, 2, 3) : 1;
+    const own = ownAggregator(cluster, directory);
+    const contenders = upstream === undefined ? [own] : [own, upstreamAggregator(cluster, upstream.aggregator)];
+    const rounds = work.parts.has("start") ? number(options.rounds, 2, 3) : 1;
     if (work.parts.size > 1 || !work.parts.has("large")) {
       await fill(cluster, work.size);
-      await compare(cluster, sides, work, rounds);
+      await compare(cluster, contenders, work, rounds);
     }
-    if (values.full && work.parts.has("large")) await growing(cluster, ours);
+    if (options.full && work.parts.has("large")) await growing(cluster, own);
     return 0;
   } finally {
     await rm(directory, { recursive: true, force: true });
@@ -129,16 +120,6 @@ function partsOf(names: string): ReadonlySet<Part> {
   return new Set(PARTS.filter((part) => given.includes(part)));
 }
 
-async function bareCluster(): Promise<Cluster> {
-  const cluster = await Cluster.start({ name: "bench", ...BARE_CLUSTER });
-  await cluster.apply(readFileSync(CRD, "utf8"));
-  await cluster.waitFor(
-    "the CRD to be served",
-    async () => (await cluster.admin.request("GET", PROTECTORS)).status === 200,
-  );
-  return cluster;
-}
-
 async function fill(cluster: Cluster, size: BenchSize): Promise<void> {
   const startMs = performance.now();
   await storeCell(cluster, size);
@@ -148,29 +129,34 @@ async function fill(cluster: Cluster, size: BenchSize): Promise<void> {
 
 async function compare(
   cluster: Cluster,
-  sides: readonly AggregatorContender[],
+  contenders: readonly AggregatorContender[],
   work: Work,
   rounds: number,
 ): Promise<void> {
   const results = new Map<AggregatorContender, Figures[]>();
   for (let round = 0; round < rounds; round++) {
-    for (const side of round % 2 === 0 ? sides.toReversed() : sides) {
+    for (const contender of round % 2 === 0 ? contenders.toReversed() : contenders) {
       // The long measurements once; starts as often as rounds.
       await clearStatuses(cluster.admin, work.size);
-      const figures = await measure(cluster, side, work, round === 0);
-      results.set(side, [...(results.get(side) ?? []), figures]);
+      const figures = await measure(cluster, contender, work, round === 0);
+      results.set(contender, [...(results.get(contender) ?? []), figures]);
       process.stdout.write(
-        `${side.name}: counted after ${figures.countedMs.toFixed(0)} ms, peak ${megabytes(figures.peakBytes)} MB\n`,
+        `${contender.name}: counted after ${figures.countedMs.toFixed(0)} ms, peak ${megabytes(figures.peakBytes)} MB\n`,
       );
     }
   }
-  report(sides, results, work);
+  report(contenders, results, work);
 }
 
-async function measure(cluster: Cluster, side: AggregatorContender, work: Work, isLong: boolean): Promise<Figures> {
+async function measure(
+  cluster: Cluster,
+  contender: AggregatorContender,
+  work: Work,
+  isLong: boolean,
+): Promise<Figures> {
   const { admin } = cluster;
   await using watch = await ProtectorWatch.start(cluster.kubeconfig, CELL);
-  const { process: aggregator, metricsUrl } = await side.process();
+  const { process: aggregator, metricsUrl } = await contender.process();
   try {
     const startMs = performance.now();
     await aggregator.launch();
@@ -208,14 +194,16 @@ function megabytes(bytes: number): string {
 }
 
 function report(
-  sides: readonly AggregatorContender[],
+  contenders: readonly AggregatorContender[],
   results: ReadonlyMap<AggregatorContender, readonly Figures[]>,
   work: Work,
 ): void {
   const rows: string[][] = [];
   const row = (name: string, of: (figures: Figures) => number | undefined, digits: number): void => {
-    const values = sides.map((side) => {
-      const known = (results.get(side) ?? []).map(of).filter((value) => value !== undefined && !Number.isNaN(value));
+    const values = contenders.map((contender) => {
+      const known = (results.get(contender) ?? [])
+        .map(of)
+        .filter((value) => value !== undefined && !Number.isNaN(value));
       return known.length === 0 ? Number.NaN : median(known.filter((value) => value !== undefined));
     });
     const shown = values.map((value) => (Number.isNaN(value) ? "-" : value.toFixed(digits)));
@@ -229,15 +217,15 @@ function report(
   row("longest event-loop delay until then, ms", (one) => one.loopDelayMs, 0);
   row(
     `pod change to status, p50 ms (${flips} changes; of upstream's at most ${UPSTREAM_FLIPS})`,
-    (one) => one.flipsMs && p50(one.flipsMs),
+    (one) => one.flipsMs && quantile(one.flipsMs, 0.5),
     1,
   );
-  row("the same, p99 ms", (one) => one.flipsMs && p99(one.flipsMs), 1);
+  row("the same, p99 ms", (one) => one.flipsMs && quantile(one.flipsMs, 0.99), 1);
   row("longest event-loop delay meanwhile, ms", (one) => one.flipLoopDelayMs, 0);
   row(`${rate} changes/s for ${seconds} s: sent/s`, (one) => one.load?.sentPerSecond, 0);
   row("writes/s to the core", (one) => one.load?.writesPerSecond, 0);
-  row("change to status, p50 ms", (one) => one.load && p50(one.load.latenciesMs), 1);
-  row("change to status, p99 ms", (one) => one.load && p99(one.load.latenciesMs), 1);
+  row("change to status, p50 ms", (one) => one.load && quantile(one.load.latenciesMs, 0.5), 1);
+  row("change to status, p99 ms", (one) => one.load && quantile(one.load.latenciesMs, 0.99), 1);
   row("backlog after the last change, ms", (one) => one.load?.backlogMs, 0);
   row("CPU meanwhile, %", (one) => one.load?.cpuPercent, 0);
   row("longest event-loop delay meanwhile, ms", (one) => one.loadLoopDelayMs, 0);
@@ -247,12 +235,12 @@ function report(
 }
 
 /** How start-up grows with the cell, for this project alone. */
-async function growing(cluster: Cluster, ours: AggregatorContender): Promise<void> {
+async function growing(cluster: Cluster, own: AggregatorContender): Promise<void> {
   const rows: string[][] = [];
   for (const pods of [10_000, 30_000, 100_000]) {
     const size = { pods, protectors: pods / 10 };
     await fill(cluster, size);
-    const figures = await measure(cluster, ours, { size, parts: new Set(), flips: 0, rate: 0, seconds: 0 }, false);
+    const figures = await measure(cluster, own, { size, parts: new Set(), flips: 0, rate: 0, seconds: 0 }, false);
     rows.push([
       String(pods),
       String(size.protectors),

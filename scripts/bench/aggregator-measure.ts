@@ -2,9 +2,8 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { ClusterClient } from "../control-plane/api-client.ts";
 import { each, PODS, PROTECTORS, podName, protectorName, readiness } from "./cell-fixture.ts";
-import { processFigures } from "./process-figures.ts";
+import { processFigures } from "./figures.ts";
 import type { ProtectorWatch } from "./protector-watch.ts";
-import { quantile } from "./table.ts";
 
 export interface BenchSize {
   readonly pods: number;
@@ -147,12 +146,4 @@ export async function eventLoopDelayMs(metricsUrl: string | undefined): Promise<
   const text = await (await fetch(metricsUrl)).text();
   const match = /^nodejs_eventloop_lag_max_seconds (\S+)$/m.exec(text);
   return match === null ? undefined : Number(match[1]) * 1000;
-}
-
-export function p50(values: readonly number[]): number {
-  return quantile(values, 0.5);
-}
-
-export function p99(values: readonly number[]): number {
-  return quantile(values, 0.99);
 }

@@ -1,5 +1,11 @@
-/** A cell full of Ready pods with their protectors, for benchmarks of an aggregator. */
+/** What the benchmarks run on: a bare cluster, pods and protectors. */
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import type { ClusterClient } from "../control-plane/api-client.ts";
+import { Cluster } from "../control-plane/cluster.ts";
+import { root } from "../root.ts";
+
+export const CRD = join(root, "crds/podseidon.kubewharf.io_podprotectors.yaml");
 
 export const NAMESPACE = "default";
 export const PROTECTORS = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors`;
@@ -21,10 +27,10 @@ export function appOf(protector: number): string {
   return `a${String(protector).padStart(DIGITS, "0")}`;
 }
 
-/** Calls under way at once: about what the apiserver can answer. */
+/** Calls in flight: about what the apiserver can answer. */
 const CONCURRENCY = 48;
 
-/** Runs `work(0)` to `work(count - 1)`, a bounded number at once. */
+/** Runs `work(0)` to `work(count - 1)`, at most `concurrency` at a time. */
 export async function each(
   count: number,
   work: (index: number) => Promise<void>,
@@ -91,10 +97,17 @@ export async function createPods(
   });
 }
 
-/** The apiserver as an aggregator's benchmark needs it: no controllers, no service accounts. */
-export const BARE_CLUSTER = {
-  controllerManager: false,
-  scheduler: false,
-  kwok: false,
-  flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } },
-} as const;
+/** A cluster with the CRD and nothing else: no controllers, no service accounts. */
+export async function bareCluster(): Promise<Cluster> {
+  const cluster = await Cluster.start({
+    name: "bench",
+    controllerManager: false,
+    scheduler: false,
+    kwok: false,
+    flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } },
+  });
+  await cluster.apply(readFileSync(CRD, "utf8"));
+  const isServed = async (): Promise<boolean> => (await cluster.admin.request("GET", PROTECTORS)).status === 200;
+  await cluster.waitFor("the CRD to be served", isServed);
+  return cluster;
+}

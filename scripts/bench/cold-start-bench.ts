@@ -3,33 +3,37 @@
  * cluster of 100 protectors, against bare `node -e 0` in the same run; in turn, medians.
  */
 import { type ChildProcess, spawn } from "node:child_process";
-import { readFileSync } from "node:fs";
 import { get } from "node:http";
 import { request } from "node:https";
-import { join, resolve } from "node:path";
+import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { parseArgs } from "node:util";
 import { build } from "../build.ts";
-import { Cluster } from "../control-plane/cluster.ts";
+import type { Cluster } from "../control-plane/cluster.ts";
 import { reservePort } from "../control-plane/ports.ts";
 import { servingFiles } from "../environment/component.ts";
-import { median, ratio, table } from "./table.ts";
+import { readOptions } from "../options.ts";
+import { root } from "../root.ts";
+import { bareCluster, createProtectors } from "./cell-fixture.ts";
+import { median, ratio, table } from "./figures.ts";
 
-const ROOT = resolve(import.meta.dirname, "../..");
+const HELP = `usage: npm run bench -- cold-start [options]
+
+  --runs N   starts that are measured (default 15)
+`;
 const PROTECTORS = 100;
 const POLL_MS = 1;
 const GIVE_UP_MS = 20_000;
 
 export async function run(args: readonly string[]): Promise<number> {
-  const { values } = parseArgs({ args: [...args], options: { runs: { type: "string", default: "15" } } });
+  const options = readOptions(args, HELP, { runs: { type: "string", default: "15" } });
+  if (typeof options === "number") return options;
   await build({ only: ["webhook"] });
-  await using cluster = await Cluster.start({ name: "cold", controllerManager: false, scheduler: false, kwok: false });
-  await cluster.apply(readFileSync(join(ROOT, "crds/podseidon.kubewharf.io_podprotectors.yaml"), "utf8"));
-  await createProtectors(cluster);
+  await using cluster = await bareCluster();
+  await createProtectors(cluster.admin, 0, PROTECTORS);
   const bare: number[] = [];
   const answer: number[] = [];
   const ready: number[] = [];
-  for (let round = 0; round <= Number(values.runs); round += 1) {
+  for (let round = 0; round <= Number(options.runs); round += 1) {
     const figures = { bare: await bareNode(), ...(await webhookStart(cluster, round)) };
     // The first round fills the page cache.
     if (round === 0) continue;
@@ -43,7 +47,7 @@ export async function run(args: readonly string[]): Promise<number> {
     [`exec to ready, ${PROTECTORS} protectors`, ready],
   ];
   const base = median(bare);
-  const title = `cold start of the webhook, medians of ${values.runs}`;
+  const title = `cold start of the webhook, medians of ${options.runs}`;
   process.stdout.write(
     `${table(
       [title, "ms", "against bare node"],
@@ -51,20 +55,6 @@ export async function run(args: readonly string[]): Promise<number> {
     )}\n`,
   );
   return 0;
-}
-
-async function createProtectors(cluster: Cluster): Promise<void> {
-  const path = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/default/podprotectors";
-  await cluster.waitFor("the CRD to be served", async () => (await cluster.admin.request("GET", path)).status === 200);
-  for (let index = 0; index < PROTECTORS; index += 1) {
-    const spec = { minAvailable: 1, minReadySeconds: 0, selector: { matchLabels: { app: `a${index}` } } };
-    await cluster.admin.call("POST", path, {
-      apiVersion: "podseidon.kubewharf.io/v1alpha1",
-      kind: "PodProtector",
-      metadata: { name: `p${index}` },
-      spec,
-    });
-  }
 }
 
 async function bareNode(): Promise<number> {
@@ -78,21 +68,12 @@ async function webhookStart(cluster: Cluster, round: number): Promise<{ answerMs
   const [port, healthPort] = [await reservePort("127.0.0.1"), await reservePort("127.0.0.1")];
   const files = await servingFiles(cluster, join(cluster.directory, `cold-${round}`), ["localhost"], ["127.0.0.1"]);
   const flags = [
-    ...[
-      "--core",
-      `core=${cluster.kubeconfig}`,
-      "--cell",
-      "cell",
-      "--bind-address",
-      "127.0.0.1",
-      "--secure-port",
-      String(port),
-    ],
-    ...["--tls-cert-file", files.certFile, "--tls-private-key-file", files.keyFile, "--metrics-bind-address", "0"],
-    ...["--health-probe-bind-address", `127.0.0.1:${healthPort}`, "--log-level", "error"],
+    ...[`--core=core=${cluster.kubeconfig}`, "--cell=cell", "--bind-address=127.0.0.1", `--secure-port=${port}`],
+    ...[`--tls-cert-file=${files.certFile}`, `--tls-private-key-file=${files.keyFile}`, "--metrics-bind-address=0"],
+    ...[`--health-probe-bind-address=127.0.0.1:${healthPort}`, "--log-level=error"],
   ];
   const startedMs = performance.now();
-  const child = spawn(process.execPath, [join(ROOT, "dist/webhook.mjs"), ...flags], {
+  const child = spawn(process.execPath, [join(root, "dist/webhook.mjs"), ...flags], {
     stdio: ["ignore", "ignore", "inherit"],
   });
   try {

@@ -2,19 +2,17 @@
  * `npm run bench -- generator`: a core cluster full of Deployments at a generator's start, the next start, when nothing is left to
  * write, and single changes.
  */
-import { readFileSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
-import { parseArgs } from "node:util";
+import { join } from "node:path";
 import { build } from "../build.ts";
 import type { ClusterClient } from "../control-plane/api-client.ts";
-import { Cluster } from "../control-plane/cluster.ts";
+import type { Cluster } from "../control-plane/cluster.ts";
 import { Component } from "../environment/component.ts";
-import { BARE_CLUSTER, each, NAMESPACE, PROTECTORS } from "./cell-fixture.ts";
-import { MinimumWatch } from "./minimum-watch.ts";
-import { processFigures } from "./process-figures.ts";
-import { quantile, table } from "./table.ts";
+import { readOptions } from "../options.ts";
+import { bareCluster, each, NAMESPACE } from "./cell-fixture.ts";
+import { processFigures, quantile, table } from "./figures.ts";
+import { ProtectorWatch } from "./protector-watch.ts";
 
 const HELP = `usage: npm run bench -- generator [options]
 
@@ -23,7 +21,6 @@ const HELP = `usage: npm run bench -- generator [options]
   --concurrency N   the generator's --concurrency (its default otherwise)
 `;
 
-const CRD = resolve(import.meta.dirname, "../../crds/podseidon.kubewharf.io_podprotectors.yaml");
 const DEPLOYMENTS = `/apis/apps/v1/namespaces/${NAMESPACE}/deployments`;
 const MEGABYTE = 1024 * 1024;
 const PROTECT = "podseidon.kubewharf.io/protect";
@@ -36,29 +33,19 @@ const NODE_OPTIONS = "--max-semi-space-size=8";
 const GOALS = { startMs: 60_000, megabytes: 300, writes: 0, changeMs: 250 };
 
 export async function run(args: readonly string[]): Promise<number> {
-  const { values } = parseArgs({
-    args: [...args],
-    options: {
-      deployments: { type: "string", default: "10000" },
-      changes: { type: "string", default: "300" },
-      concurrency: { type: "string" },
-      help: { type: "boolean", default: false },
-    },
+  const options = readOptions(args, HELP, {
+    deployments: { type: "string", default: "10000" },
+    changes: { type: "string", default: "300" },
+    concurrency: { type: "string" },
   });
-  if (values.help) {
-    process.stdout.write(HELP);
-    return 0;
-  }
+  if (typeof options === "number") return options;
   const directory = await mkdtemp(join(tmpdir(), "podseidon-bench-"));
   try {
     await build({ only: ["generator"], outdir: directory });
-    await using cluster = await Cluster.start({ name: "bench", ...BARE_CLUSTER });
-    await cluster.apply(readFileSync(CRD, "utf8"));
-    const isServed = async (): Promise<boolean> => (await cluster.admin.request("GET", PROTECTORS)).status === 200;
-    await cluster.waitFor("the CRD to be served", isServed);
-    const extra = values.concurrency === undefined ? [] : ["--concurrency", values.concurrency];
+    await using cluster = await bareCluster();
+    const extra = options.concurrency === undefined ? [] : ["--concurrency", options.concurrency];
     const start = (name: string): Promise<Component> => generator(cluster, directory, name, extra);
-    await measure(cluster, start, Number(values.deployments), Number(values.changes));
+    await measure(cluster, start, Number(options.deployments), Number(options.changes));
     return 0;
   } finally {
     await rm(directory, { recursive: true, force: true });
@@ -92,7 +79,7 @@ function generator(cluster: Cluster, bundles: string, name: string, extra: reado
   });
 }
 
-/** What an apiserver counted of changing calls to Deployments and protectors. */
+/** How many writes to Deployments and protectors the apiserver has counted. */
 async function writes(admin: ClusterClient): Promise<number> {
   const { text } = await admin.request("GET", "/metrics");
   let sum = 0;
@@ -127,7 +114,7 @@ async function measure(
   await each(count, async (index) => void (await admin.call("POST", DEPLOYMENTS, deployment(index))));
   process.stdout.write(`${count} Deployments are there after ${((performance.now() - fillMs) / 1000).toFixed(0)} s\n`);
 
-  await using watch = await MinimumWatch.start(cluster.kubeconfig, PROTECTORS);
+  await using watch = await ProtectorWatch.start(cluster.kubeconfig);
   const first = await start("generator-1");
   const serversMs = serversCpuMs(cluster);
   const startMs = performance.now();

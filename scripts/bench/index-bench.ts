@@ -1,12 +1,12 @@
 /** `npm run bench -- index`: pods to protectors and back, against a linear scan of the same compiled selectors. */
-import { parseArgs } from "node:util";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { type CompiledSelector, compileSelector } from "../../shared/decide/availability/selector.ts";
 import { LabelIndex, type Labelled } from "../../shared/kube/selectors/label-index.ts";
 import { SelectorIndex } from "../../shared/kube/selectors/set-trie.ts";
 import type { LabelSelector } from "../../shared/schema/podprotector.ts";
-import { quantile, table } from "./table.ts";
+import { readOptions } from "../options.ts";
+import { quantile, table } from "./figures.ts";
 
 const HELP = `usage: npm run bench -- index [--protectors N] [--pods N] [--samples N]
 
@@ -61,20 +61,13 @@ interface Figures {
 
 /** Runs the benchmark and prints a table; 1 when a goal is missed. */
 export async function run(args: readonly string[]): Promise<number> {
-  const { values } = parseArgs({
-    args: [...args],
-    options: {
-      protectors: { type: "string", default: "10000" },
-      pods: { type: "string", default: "20000" },
-      samples: { type: "string", default: "2000" },
-      help: { type: "boolean", default: false },
-    },
+  const options = readOptions(args, HELP, {
+    protectors: { type: "string", default: "10000" },
+    pods: { type: "string", default: "20000" },
+    samples: { type: "string", default: "2000" },
   });
-  if (values.help) {
-    process.stdout.write(HELP);
-    return 0;
-  }
-  const [protectors, podCount, samples] = [Number(values.protectors), Number(values.pods), Number(values.samples)];
+  if (typeof options === "number") return options;
+  const [protectors, podCount, samples] = [Number(options.protectors), Number(options.pods), Number(options.samples)];
   const pods = Array.from({ length: podCount }, (_, index) => podOf(index, protectors));
   let missed = false;
   const rows: string[][] = [];
@@ -198,7 +191,7 @@ function measure<T>(samples: number, batch: number, inputs: readonly T[], work: 
   return { p50Us: quantile(times, 0.5), p99Us: quantile(times, 0.99) };
 }
 
-/** What is in use after a collection. */
+/** Bytes in use after a garbage collection. */
 function heapBytes(): number {
   setFlagsFromString("--expose-gc");
   runInNewContext("gc")();

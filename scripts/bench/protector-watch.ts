@@ -1,99 +1,112 @@
-/** Sees what a cell's aggregator publishes, as it is published. */
+/** Sees what generators and aggregators write into the protectors of the benchmark's namespace, as it is written. */
 import { createHttpsTransport } from "../../shared/kube/client/https-transport.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
 import { loadClusterAccess } from "../../shared/kube/credentials/kubeconfig.ts";
 import { Reflector } from "../../shared/kube/informer/reflector.ts";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
-import type { PodProtector } from "../../shared/schema/podprotector.ts";
-import { parsePodProtector } from "../../shared/schema/podprotector.ts";
+import { type PodProtector, parsePodProtector } from "../../shared/schema/podprotector.ts";
 import { PROTECTORS } from "./cell-fixture.ts";
 
-interface Waiter {
-  readonly isMet: () => boolean;
-  readonly resolve: () => void;
+/** What a benchmark asks of a protector; kept instead of the whole object, whose memory would be measured with the rest. */
+interface Seen {
+  readonly name: string;
+  readonly uid: string;
+  readonly version: string;
+  readonly minAvailable: number;
+  /** Undefined before the cell's aggregator has counted it. */
+  readonly available: number | undefined;
+  readonly reserved: number;
 }
 
-/** Follows every protector of the benchmark's namespace. */
 export class ProtectorWatch implements AsyncDisposable {
-  readonly #source: Reflector<PodProtector>;
+  readonly #reflector: Reflector<Seen>;
   readonly #transport: Transport;
-  readonly #cell: string;
-  readonly #available = new Map<string, number>();
-  readonly #reserved = new Map<string, number>();
-  readonly #waiters = new Set<Waiter>();
+  readonly #waiting = new Set<() => void>();
   #changes = 0;
 
   private constructor(transport: Transport, cell: string) {
     this.#transport = transport;
-    this.#cell = cell;
-    this.#source = new Reflector({
+    this.#reflector = new Reflector({
       name: "protectors",
       transport,
       ports: systemPorts,
       path: PROTECTORS,
-      parse: parsePodProtector,
-      keyOf: ({ metadata }) => metadata.name,
-      uidOf: ({ metadata }) => metadata.uid,
-      versionOf: ({ metadata }) => metadata.resourceVersion,
+      parse: (raw) => seen(parsePodProtector(raw), cell),
+      keyOf: ({ name }) => name,
+      uidOf: ({ uid }) => uid,
+      versionOf: ({ version }) => version,
     });
-    this.#source.subscribe({
-      changed: (_, after) => {
-        if (after !== undefined) this.#changed(after);
+    this.#reflector.subscribe({
+      changed: () => {
+        this.#changes++;
+        for (const look of this.#waiting) look();
       },
     });
   }
 
-  static async start(kubeconfig: string, cell: string): Promise<ProtectorWatch> {
+  static async start(kubeconfig: string, cell = ""): Promise<ProtectorWatch> {
     const access = await loadClusterAccess(kubeconfig);
     const transport = createHttpsTransport(access, { ports: systemPorts, userAgent: "podseidon-bench" });
     const watch = new ProtectorWatch(transport, cell);
-    watch.#source.start();
-    await watch.#source.whenSynced();
+    watch.#reflector.start();
+    await watch.#reflector.whenSynced();
     return watch;
   }
 
-  /** Changes seen so far, of whatever kind. */
+  /** How many changes of any kind were seen. */
   get changes(): number {
     return this.#changes;
   }
 
-  /** What the cell's entry says; undefined when there is none. */
+  get size(): number {
+    return this.#reflector.size;
+  }
+
+  minimum(name: string): number | undefined {
+    return this.#reflector.get(name)?.minAvailable;
+  }
+
+  /** Available pods in the cell's entry; undefined without an entry. */
   available(name: string): number | undefined {
-    return this.#available.get(name);
+    return this.#reflector.get(name)?.available;
   }
 
-  /** Reservations that the cell's entry still holds. */
+  /** Reservations in the cell's entry. */
   reserved(name: string): number {
-    return this.#reserved.get(name) ?? 0;
+    return this.#reflector.get(name)?.reserved ?? 0;
   }
 
-  /** Resolves when `isMet` holds, asked after each change; false when that takes longer than `limitMs`. */
+  /** Resolves with true when `isMet` holds, which is asked after each change; with false after `limitMs`. */
   async until(isMet: () => boolean, limitMs: number): Promise<boolean> {
     if (isMet()) return true;
     return await new Promise((resolve) => {
       const finish = (met: boolean): void => {
         clearTimeout(timer);
-        this.#waiters.delete(waiter);
+        this.#waiting.delete(look);
         resolve(met);
       };
-      const waiter: Waiter = { isMet, resolve: () => finish(true) };
+      const look = (): void => {
+        if (isMet()) finish(true);
+      };
       const timer = setTimeout(() => finish(false), limitMs);
-      this.#waiters.add(waiter);
+      this.#waiting.add(look);
     });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.#source.stop();
+    await this.#reflector.stop();
     this.#transport.close();
   }
+}
 
-  #changed({ metadata, status }: PodProtector): void {
-    this.#changes++;
-    const entry = status?.cells.find(({ cellID }) => cellID === this.#cell);
-    const available = entry?.aggregation?.availableReplicas;
-    if (available === undefined) this.#available.delete(metadata.name);
-    else this.#available.set(metadata.name, available);
-    this.#reserved.set(metadata.name, entry?.admissionHistory?.buckets?.length ?? 0);
-    for (const waiter of this.#waiters) if (waiter.isMet()) waiter.resolve();
-  }
+function seen({ metadata, spec, status }: PodProtector, cell: string): Seen {
+  const entry = status?.cells.find(({ cellID }) => cellID === cell);
+  return {
+    name: metadata.name,
+    uid: metadata.uid,
+    version: metadata.resourceVersion,
+    minAvailable: spec.minAvailable,
+    available: entry?.aggregation?.availableReplicas,
+    reserved: entry?.admissionHistory?.buckets?.length ?? 0,
+  };
 }

@@ -1,20 +1,19 @@
 /**
- * From the end of a reserved pod to the moment at which its protector says so: the reservation is gone and the pod is not counted any
- * more, so that what the pod held can be used for the next. Webhook and aggregator at their defaults, this project's pair and upstream's.
+ * The time from the end of a reserved pod until the protector neither counts the pod nor holds its reservation, so that the quota is free for
+ * the next disruption. Webhook and aggregator run with their defaults, this project's pair and upstream's.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import type { Cluster } from "../control-plane/cluster.ts";
-import { type AggregatorContender, CELL } from "./aggregator-contenders.ts";
 import { createPods, createProtectors, each, PODS, PROTECTORS, podName, protectorName } from "./cell-fixture.ts";
-import { row } from "./goals.ts";
+import { type AggregatorContender, CELL } from "./contenders.ts";
+import { quantile, row } from "./figures.ts";
 import { ProtectorWatch } from "./protector-watch.ts";
 import { deleteReview, ReviewClient } from "./review-client.ts";
-import { quantile } from "./table.ts";
 
 /** Protectors of two pods each, of which one is deleted. */
 const SAMPLES = 150;
 const PODS_EACH = 2;
-/** Between one deletion and the next; no multiple of anyone's interval. */
+/** Between two deletions; not a multiple of any interval in the components. */
 const PACE_MS = 73;
 const COUNTED_WITHIN_MS = 90_000;
 const FREE_WITHIN_MS = 60_000;
@@ -25,26 +24,17 @@ export interface Pair {
   readonly aggregator: AggregatorContender;
 }
 
-export interface QuotaFree {
-  readonly p50Ms: number;
-  readonly p99Ms: number;
-  readonly samples: number;
+/** Measures both pairs, one after the other; returns lines of the table. */
+export async function quotaFreeRows(cluster: Cluster, own: Pair, upstream: Pair | undefined): Promise<string[][]> {
+  const other = upstream === undefined ? [] : await quotaFree(cluster, upstream);
+  const mine = await quotaFree(cluster, own);
+  const line = (title: string, name: string, q: number): string[] =>
+    row({ work: "free", title, name, own: quantile(mine, q), upstream: quantile(other, q), digits: 0 });
+  return [line(`quota free again after the pod is gone, ${mine.length} pods`, "p50 ms", 0.5), line("", "p99 ms", 0.99)];
 }
 
-/** Both pairs, one after the other, as lines of the table. */
-export async function quotaFreeRows(cluster: Cluster, ours: Pair, theirs: Pair | undefined): Promise<string[][]> {
-  const other = theirs === undefined ? undefined : await quotaFree(cluster, theirs);
-  const mine = await quotaFree(cluster, ours);
-  const line = (title: string, name: string, of: (figures: QuotaFree) => number): string[] =>
-    row({ work: "free", title, name, ours: of(mine), theirs: other === undefined ? Number.NaN : of(other), digits: 0 });
-  return [
-    line(`quota free again after the pod is gone, ${mine.samples} pods`, "p50 ms", ({ p50Ms }) => p50Ms),
-    line("", "p99 ms", ({ p99Ms }) => p99Ms),
-  ];
-}
-
-/** Measures one pair on a cluster whose protectors and pods it deletes before and after. Rejects when the quota never gets free. */
-export async function quotaFree(cluster: Cluster, { webhook, aggregator }: Pair): Promise<QuotaFree> {
+/** Milliseconds of each sample. Deletes all protectors and pods before and after; rejects when the quota does not become free. */
+async function quotaFree(cluster: Cluster, { webhook, aggregator }: Pair): Promise<readonly number[]> {
   await empty(cluster);
   await createProtectors(cluster.admin, 0, SAMPLES);
   await createPods(cluster.admin, 0, SAMPLES * PODS_EACH, (pod) => pod % SAMPLES);
@@ -57,13 +47,12 @@ export async function quotaFree(cluster: Cluster, { webhook, aggregator }: Pair)
     const all = Array.from({ length: SAMPLES }, (_, index) => index);
     if (!(await watch.until(() => all.every(isCounted), COUNTED_WITHIN_MS)))
       throw new Error(`${aggregator.name} did not count all pods within ${COUNTED_WITHIN_MS} ms`);
-    const tookMs = await Promise.all(
+    return await Promise.all(
       all.map(async (index) => {
         await delay(index * PACE_MS);
         return sample(cluster, client, watch, index);
       }),
     );
-    return { p50Ms: quantile(tookMs, 0.5), p99Ms: quantile(tookMs, 0.99), samples: tookMs.length };
   } finally {
     client.close();
     await process.kill("SIGKILL");

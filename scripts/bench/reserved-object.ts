@@ -1,8 +1,8 @@
-/** 1,000 of 1,000 pods reserved and never accounted for: how large the object gets, and what the last reservation costs. */
+/** 1,000 of 1,000 pods reserved and never settled: how large the object becomes, and how long the last reservation takes. */
 import type { Cluster } from "../control-plane/cluster.ts";
-import { row } from "./goals.ts";
+import { PROTECTORS } from "./cell-fixture.ts";
+import { median, row } from "./figures.ts";
 import { deleteReview, ReviewClient } from "./review-client.ts";
-import { median } from "./table.ts";
 
 const PODS = 1000;
 const SAMPLE = 50;
@@ -12,15 +12,14 @@ const TEMPLATE_HASH = "7d4b9c8f6b";
 /** Measures one webhook at `url` (with its path) and returns lines of the table. */
 export async function reservedObject(cluster: Cluster, url: string): Promise<string[][]> {
   const { origin } = new URL(url);
-  const base = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/default/podprotectors";
   const spec = { minAvailable: 0, minReadySeconds: 0, selector: { matchLabels: { app: "reserved" } } };
-  const created = await cluster.admin.call("POST", base, {
+  const created = await cluster.admin.call("POST", PROTECTORS, {
     apiVersion: "podseidon.kubewharf.io/v1alpha1",
     kind: "PodProtector",
     metadata: { name: "reserved" },
     spec,
   });
-  await cluster.admin.call("PUT", `${base}/reserved/status`, withCount(created));
+  await cluster.admin.call("PUT", `${PROTECTORS}/reserved/status`, withCount(created));
   const client = new ReviewClient(origin, cluster.identity.certificateAuthorityPem);
   const took: number[] = [];
   try {
@@ -41,8 +40,8 @@ export async function reservedObject(cluster: Cluster, url: string): Promise<str
   } finally {
     client.close();
   }
-  const text = (await cluster.admin.request("GET", `${base}/reserved`)).text;
-  await cluster.admin.call("DELETE", `${base}/reserved`);
+  const text = (await cluster.admin.request("GET", `${PROTECTORS}/reserved`)).text;
+  await cluster.admin.call("DELETE", `${PROTECTORS}/reserved`);
   // The very first calls pay for connections and compilation, not for the object.
   const first = median(took.slice(10, 10 + SAMPLE));
   const last = median(took.slice(-SAMPLE));
@@ -53,7 +52,7 @@ export async function reservedObject(cluster: Cluster, url: string): Promise<str
     ["last against first", last / first, 2],
   ];
   return figures.map(([name, value, digits], index) =>
-    row({ work: "reserved", title: index === 0 ? TITLE : "", name, ours: value, theirs: Number.NaN, digits }),
+    row({ work: "reserved", title: index === 0 ? TITLE : "", name, own: value, upstream: Number.NaN, digits }),
   );
 }
 

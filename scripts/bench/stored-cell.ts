@@ -1,6 +1,6 @@
 /**
- * A cell of any size within seconds: a pod and a protector are created through the apiserver once, and what etcd then holds is copied under
- * other names while the apiserver is stopped. It starts with all of them, as after a restart, and what it serves is what it would have stored.
+ * Fills a cell of any size within seconds: creates one pod and one protector through the apiserver, and copies their stored form under other names
+ * in etcd while the apiserver is stopped. The apiserver then starts with all of them, as after a restart.
  */
 import { randomUUID } from "node:crypto";
 import { field } from "../control-plane/api-client.ts";
@@ -31,7 +31,7 @@ interface Original {
   readonly uid: string;
 }
 
-/** Pods and protectors as {@link createPods} and {@link createProtectors} make them; those of the same numbers are replaced, and uncounted. */
+/** Stores pods and protectors as {@link createPods} and {@link createProtectors} create them, in place of those with the same numbers. */
 export async function storeCell(cluster: Cluster, { pods, protectors }: BenchSize): Promise<void> {
   const { admin } = cluster;
   await createProtectors(admin, ORIGINAL, ORIGINAL + 1);
@@ -73,7 +73,7 @@ async function take(cluster: Cluster, path: string, prefix: string): Promise<Ori
   return { stored, uid };
 }
 
-/** Nothing changes its length, so that the lengths within the stored protobuf stay right. */
+/** No replacement changes the length, so that the lengths within the stored protobuf stay right. */
 function copyOf({ stored, uid }: Original, names: readonly (readonly [from: string, to: string])[]): Buffer {
   let text = stored.toString("latin1").replaceAll(uid, randomUUID());
   for (const [from, to] of names) text = text.replaceAll(from, to);

@@ -3,41 +3,37 @@
  * Prints a table of medians and ratios; only ratios of one run say anything.
  */
 import { mkdtempSync, rmSync } from "node:fs";
-import { readFile } from "node:fs/promises";
 import { cpus, loadavg, release, tmpdir, totalmem } from "node:os";
-import { join, resolve } from "node:path";
-import { parseArgs } from "node:util";
+import { join } from "node:path";
 import { build } from "../build.ts";
-import { Cluster } from "../control-plane/cluster.ts";
+import type { Cluster } from "../control-plane/cluster.ts";
+import { readOptions } from "../options.ts";
+import { root } from "../root.ts";
+import { bareCluster } from "./cell-fixture.ts";
 import {
-  type AggregatorContender as AggregatorSide,
-  ourSide as ourAggregator,
-  theirSide as theirAggregator,
-} from "./aggregator-contenders.ts";
-import { BARE_CLUSTER } from "./cell-fixture.ts";
-import { HEADER, row } from "./goals.ts";
-import { type LoadRun, loadgen } from "./loadgen.ts";
-import { buildRod, peersDirectory, rodsDirectory, unpackPeer } from "./measuring-tools.ts";
-import { processFigures } from "./process-figures.ts";
+  type AggregatorContender,
+  ownAggregator,
+  ownWebhooks,
+  UPSTREAM_HELP,
+  type UpstreamBinaries,
+  upstreamAggregator,
+  upstreamBinaries,
+  upstreamWebhooks,
+  type WebhookContender,
+} from "./contenders.ts";
+import { HEADER, median, processFigures, row, table } from "./figures.ts";
+import { buildLoadGenerator, generateLoad, type LoadRun } from "./load-generator.ts";
 import { type Pair, quotaFreeRows } from "./quota-free.ts";
 import { reservedObject } from "./reserved-object.ts";
-import { rolloutTable } from "./rollout-table.ts";
-import { median, table } from "./table.ts";
-import { ourSide, theirSide, type WebhookContender } from "./webhook-contenders.ts";
+import { rolloutTable } from "./rollout.ts";
 import { memoryAfterReviews } from "./webhook-memory.ts";
 
-const ROOT = resolve(import.meta.dirname, "../..");
-const CRD = join(ROOT, "crds/podseidon.kubewharf.io_podprotectors.yaml");
-const BUNDLES = join(ROOT, "dist");
+const HELP = `usage: npm run bench -- webhook [options]
 
-const HELP = `usage: npm run bench -- webhook [--rounds 3] [--peers DIR] [--rods DIR] [--full] [--only WORK,..]
-
-  --rounds   how often each side does each work, in turn (medians are printed)
-  --peers    folder with upstream's podseidon-webhook.xz and podseidon-aggregator.xz; without them only this project is measured
-  --rods     folder with the load generator's source
-  --full     also what takes minutes: memory and rollout
-  --only     none, hot3, hot1, wide, reserved, free; memory: after 100,000 and 200,000 reviews with 10,000 protectors watched;
-             rollout: a rolling update of 200 replicas and a drain of 50 pods, with and without the project
+  --rounds N          how often each contender does each work, in turn (default 3; medians are printed)
+${UPSTREAM_HELP}  --full              also what takes minutes: memory and rollout
+  --only WORK,..      none, hot3, hot1, wide, reserved, free; memory: after 100,000 and 200,000 reviews with 10,000 protectors
+                      watched; rollout: a rolling update of 200 replicas and a drain of 50 pods, with and without the project
 `;
 
 const USUAL = ["none", "hot3", "hot1", "wide", "reserved", "free"];
@@ -80,40 +76,32 @@ interface Measured extends LoadRun {
 }
 
 export async function run(args: readonly string[]): Promise<number> {
-  const { values } = parseArgs({
-    args: [...args],
-    options: {
-      rounds: { type: "string", default: "3" },
-      peers: { type: "string" },
-      rods: { type: "string" },
-      full: { type: "boolean", default: false },
-      only: { type: "string" },
-      help: { type: "boolean", default: false },
-    },
+  const options = readOptions(args, HELP, {
+    rounds: { type: "string", default: "3" },
+    "upstream-dir": { type: "string" },
+    full: { type: "boolean", default: false },
+    only: { type: "string" },
   });
-  const wanted = new Set(values.only?.split(",") ?? (values.full ? [...USUAL, ...LONG] : USUAL));
+  if (typeof options === "number") return options;
+  const wanted = new Set(options.only?.split(",") ?? (options.full ? [...USUAL, ...LONG] : USUAL));
   const unknown = [...wanted].filter((name) => ![...USUAL, ...LONG].includes(name));
-  if (values.help || unknown.length > 0) {
-    process.stdout.write(unknown.length > 0 ? `unknown work: ${unknown.join(", ")}\n\n${HELP}` : HELP);
-    return unknown.length > 0 ? 2 : 0;
+  if (unknown.length > 0) {
+    process.stdout.write(`unknown work: ${unknown.join(", ")}\n\n${HELP}`);
+    return 2;
   }
   const description = machine();
-  const work = mkdtempSync(join(tmpdir(), "podseidon-bench-"));
+  const upstream = upstreamBinaries(options["upstream-dir"]);
+  if (upstream === undefined) process.stdout.write("without upstream (--upstream-dir): measuring this project alone\n");
+  const directory = mkdtempSync(join(tmpdir(), "podseidon-bench-"));
   try {
-    const generator = buildRod(rodsDirectory(values.rods), "loadgen", work);
-    const peers = peersDirectory(values.peers);
-    const webhook = unpackPeer(peers, "podseidon-webhook", work);
-    const aggregator = unpackPeer(peers, "podseidon-aggregator", work);
-    if (webhook === undefined || aggregator === undefined)
-      process.stdout.write("upstream is not there (--peers): measuring this project alone\n");
+    const generator = await buildLoadGenerator(directory);
     await build({ only: ["webhook", "aggregator"] });
-    const upstream = webhook === undefined || aggregator === undefined ? undefined : { webhook, aggregator };
-    const rows = await sideBySide(wanted, Number(values.rounds), generator, upstream);
+    const rows = await sideBySide(wanted, Number(options.rounds), generator, upstream);
     if (rows.length > 0) process.stdout.write(`\n${description}\n\n${table(HEADER, rows)}\n`);
     if (wanted.has("rollout")) process.stdout.write(`\n${await rolloutTable()}\n`);
     return 0;
   } finally {
-    rmSync(work, { recursive: true, force: true });
+    rmSync(directory, { recursive: true, force: true });
   }
 }
 
@@ -121,30 +109,30 @@ async function sideBySide(
   wanted: ReadonlySet<string>,
   rounds: number,
   generator: string,
-  upstream: { readonly webhook: string; readonly aggregator: string } | undefined,
+  binaries: UpstreamBinaries | undefined,
 ): Promise<string[][]> {
   if ([...wanted].every((name) => name === "rollout")) return [];
-  await using cluster = await Cluster.start({ name: "bench", ...BARE_CLUSTER });
-  await cluster.apply(await readFile(CRD, "utf8"));
-  const ours = await ourSide(cluster);
-  const theirs = upstream === undefined ? undefined : await theirSide(upstream.webhook, cluster);
+  await using cluster = await bareCluster();
+  const own = await ownWebhooks(cluster);
+  const upstream = binaries === undefined ? undefined : await upstreamWebhooks(binaries.webhook, cluster);
   const rows: string[][] = [];
-  for (const one of WORKS)
-    if (wanted.has(one.name)) rows.push(...(await compare(one, rounds, generator, cluster, ours, theirs)));
-  if (wanted.has("reserved")) rows.push(...(await reservedObject(cluster, ours.urls[0] ?? "")));
+  for (const work of WORKS)
+    if (wanted.has(work.name)) rows.push(...(await compare(work, rounds, generator, cluster, own, upstream)));
+  if (wanted.has("reserved")) rows.push(...(await reservedObject(cluster, own.urls[0] ?? "")));
   if (wanted.has("free")) {
-    const pair = (side: WebhookContender, aggregator: AggregatorSide): Pair => ({
-      webhook: new URL(side.urls[0] ?? "").origin,
+    const pair = ({ urls }: WebhookContender, aggregator: AggregatorContender): Pair => ({
+      webhook: new URL(urls[0] ?? "").origin,
       aggregator,
     });
-    const other = theirs === undefined ? undefined : pair(theirs, theirAggregator(cluster, upstream?.aggregator ?? ""));
-    rows.push(...(await quotaFreeRows(cluster, pair(ours, ourAggregator(cluster, BUNDLES)), other)));
+    const other =
+      upstream === undefined ? undefined : pair(upstream, upstreamAggregator(cluster, binaries?.aggregator ?? ""));
+    rows.push(...(await quotaFreeRows(cluster, pair(own, ownAggregator(cluster, join(root, "dist"))), other)));
   }
-  if (wanted.has("memory")) rows.push(...(await memoryAfterReviews(cluster, generator, ours, theirs)));
+  if (wanted.has("memory")) rows.push(...(await memoryAfterReviews(cluster, generator, own, upstream)));
   return rows;
 }
 
-/** What the figures are had on. */
+/** The machine that the figures are from. */
 function machine(): string {
   const [first] = cpus();
   const memory = (totalmem() / 1024 ** 3).toFixed(0);
@@ -156,19 +144,20 @@ async function compare(
   rounds: number,
   generator: string,
   cluster: Cluster,
-  ours: WebhookContender,
-  theirs: WebhookContender | undefined,
+  own: WebhookContender,
+  upstream: WebhookContender | undefined,
 ): Promise<string[][]> {
   const results = new Map<WebhookContender, Measured[]>();
   for (let round = 0; round < rounds; round += 1) {
-    for (const side of theirs === undefined ? [ours] : round % 2 === 0 ? [theirs, ours] : [ours, theirs]) {
-      const measured = await once(work, generator, cluster, side);
-      results.set(side, [...(results.get(side) ?? []), measured]);
-      process.stdout.write(`${work.name} ${side.name}: ${measured.output.trim()}\n`);
+    const contenders = upstream === undefined ? [own] : [upstream, own];
+    for (const contender of round % 2 === 0 ? contenders : contenders.toReversed()) {
+      const measured = await once(work, generator, cluster, contender);
+      results.set(contender, [...(results.get(contender) ?? []), measured]);
+      process.stdout.write(`${work.name} ${contender.name}: ${measured.output.trim()}\n`);
     }
   }
   const figures: readonly [string, (run: Measured) => number, number][] = [
-    ["reviews/s", (one) => one.reviewsPerSecond, 0],
+    ["reviews/s", (one) => one.requestsPerSecond, 0],
     ["p50 ms", (one) => one.p50Ms, 2],
     ["p99 ms", (one) => one.p99Ms, 1],
     ["CPU us per review", (one) => one.cpuMsPerReview * 1000, 0],
@@ -177,17 +166,18 @@ async function compare(
   ];
   return figures.map(([name, of, digits], index) => {
     const figure = { work: work.name, title: index === 0 ? work.title : "", name, digits };
-    const other = theirs === undefined ? Number.NaN : median((results.get(theirs) ?? []).map(of));
-    return row({ ...figure, ours: median((results.get(ours) ?? []).map(of)), theirs: other });
+    const medianOf = (contender: WebhookContender | undefined): number =>
+      contender === undefined ? Number.NaN : median((results.get(contender) ?? []).map(of));
+    return row({ ...figure, own: medianOf(own), upstream: medianOf(upstream) });
   });
 }
 
-async function once(work: Work, generator: string, cluster: Cluster, side: WebhookContender): Promise<Measured> {
-  const pids = side.pids().slice(0, work.replicas);
+async function once(work: Work, generator: string, cluster: Cluster, contender: WebhookContender): Promise<Measured> {
+  const pids = contender.pids().slice(0, work.replicas);
   const cpuMs = (): number => pids.reduce((sum, pid) => sum + processFigures(pid).cpuMs, 0);
   const before = cpuMs();
-  const urls = side.urls.slice(0, work.replicas).join(",");
-  const result = await loadgen(generator, [
+  const urls = contender.urls.slice(0, work.replicas).join(",");
+  const result = await generateLoad(generator, [
     "-api",
     cluster.url,
     "-token",

@@ -1,17 +1,27 @@
 /** How results are laid out for people: tables and ages as kubectl has them. Pure. */
 
-/** Columns as wide as their longest cell, three blanks between them, as kubectl prints. */
+/** Each row as one line, every column as wide as its longest cell. */
+export function columns(rows: readonly (readonly string[])[], separator: string): readonly string[] {
+  const count = Math.max(0, ...rows.map((row) => row.length));
+  const widths = Array.from({ length: count }, (_, column) =>
+    Math.max(...rows.map((row) => lengthOf(row[column] ?? ""))),
+  );
+  return rows.map((row) => widths.map((width, column) => pad(row[column] ?? "", width)).join(separator));
+}
+
+/** A table as kubectl prints it: three blanks between columns. */
 export function table(head: readonly string[], rows: readonly (readonly string[])[], indent = ""): string {
-  const lines = [head, ...rows];
-  const widths = head.map((_, column) => Math.max(...lines.map((line) => [...(line[column] ?? "")].length)));
-  return lines
-    .map((line) => indent + line.map((cell, column) => pad(cell, widths[column] ?? 0)).join("   "))
-    .map((line) => `${line.trimEnd()}\n`)
+  return columns([head, ...rows], "   ")
+    .map((line) => `${indent}${line.trimEnd()}\n`)
     .join("");
 }
 
+function lengthOf(text: string): number {
+  return [...text].length;
+}
+
 function pad(cell: string, width: number): string {
-  return cell + " ".repeat(Math.max(0, width - [...cell].length));
+  return cell + " ".repeat(Math.max(0, width - lengthOf(cell)));
 }
 
 /** `Name:   value` lines. */

@@ -1,13 +1,11 @@
 /**
  * Upstream podseidon's components beside this project's, on a real apiserver: whichever of them admits or counts, verdicts are what
- * upstream's rules promise, nothing crashes and no reservation stays behind. Needs upstream's binaries (see scripts/bench/measuring-tools.ts).
+ * upstream's rules promise, nothing crashes and no reservation stays behind. Needs upstream's binaries (PODSEIDON_UPSTREAM_DIR, see scripts/bench/contenders.ts).
  */
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { peersDirectory, unpackPeer } from "../../scripts/bench/measuring-tools.ts";
-import { startUpstreamAggregator, startUpstreamWebhook } from "../../scripts/bench/upstream.ts";
+import { startUpstreamWebhook, upstreamAggregator, upstreamBinaries } from "../../scripts/bench/contenders.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import type { ManagedProcess } from "../../scripts/control-plane/managed-process.ts";
 import { Balancer } from "../../scripts/environment/balancer.ts";
@@ -17,9 +15,7 @@ import { startWebhook } from "../../scripts/environment/webhook-process.ts";
 import { createReadyPods, eachAtMost } from "../support/cluster/pods.ts";
 import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 
-const work = mkdtempSync(join(tmpdir(), "podseidon-peers-"));
-const upstreamWebhook = unpackPeer(peersDirectory(undefined), "podseidon-webhook", work);
-const upstreamAggregator = unpackPeer(peersDirectory(undefined), "podseidon-aggregator", work);
+const upstream = upstreamBinaries();
 const CRD = resolve(import.meta.dirname, "../../crds/podseidon.kubewharf.io_podprotectors.yaml");
 const SETTLED_WITHIN_MS = 60_000;
 const PODS = 6;
@@ -28,8 +24,6 @@ const MIN_AVAILABLE = 4;
 let cluster: Cluster;
 let balancer: Balancer;
 const running: ManagedProcess[] = [];
-
-afterAll(() => rmSync(work, { recursive: true, force: true }));
 
 async function stopAll(): Promise<void> {
   await Promise.all(running.splice(0).map((process) => process.kill("SIGKILL")));
@@ -42,7 +36,7 @@ function serve(urls: readonly string[]): void {
 
 async function theirWebhook(): Promise<string> {
   const { process, url } = await startUpstreamWebhook(
-    upstreamWebhook ?? "",
+    upstream?.webhook ?? "",
     cluster,
     `upstream-webhook-${running.length}`,
   );
@@ -85,12 +79,11 @@ async function ourAggregator(algorithm: string): Promise<void> {
 }
 
 async function theirAggregator(): Promise<void> {
-  running.push(
-    await startUpstreamAggregator(upstreamAggregator ?? "", cluster, `upstream-aggregator-${running.length}`, [
-      "--default-admission-history-config-aggregation-rate",
-      "100ms",
-    ]),
-  );
+  const name = `upstream-aggregator-${running.length}`;
+  const rate = ["--default-admission-history-config-aggregation-rate", "100ms"];
+  const { process } = await upstreamAggregator(cluster, upstream?.aggregator ?? "", name, rate).process();
+  await process.start();
+  running.push(process);
 }
 
 async function remove(name: string): Promise<number> {
@@ -126,59 +119,56 @@ async function allAtOnce(app: string): Promise<void> {
   expect(running.every((process) => process.running)).toBe(true);
 }
 
-describe.runIf(upstreamWebhook !== undefined && upstreamAggregator !== undefined)(
-  "beside upstream's components",
-  () => {
-    beforeAll(async () => {
-      cluster = await Cluster.start({
-        name: "interop",
-        controllerManager: false,
-        scheduler: false,
-        kwok: false,
-        flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount", "request-timeout": "8s" } },
-      });
-      await cluster.apply(readFileSync(CRD, "utf8"));
-      balancer = await Balancer.listen([]);
-      const [validating] = registrations({
-        cell: "cell",
-        url: `https://127.0.0.1:${balancer.port}`,
-        caPem: cluster.identity.certificateAuthorityPem,
-      });
-      await cluster.apply([validating]);
+describe.runIf(upstream !== undefined)("beside upstream's components", () => {
+  beforeAll(async () => {
+    cluster = await Cluster.start({
+      name: "interop",
+      controllerManager: false,
+      scheduler: false,
+      kwok: false,
+      flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount", "request-timeout": "8s" } },
     });
-
-    afterAll(async () => {
-      await stopAll();
-      await balancer?.close();
-      await cluster?.stop();
+    await cluster.apply(readFileSync(CRD, "utf8"));
+    balancer = await Balancer.listen([]);
+    const [validating] = registrations({
+      cell: "cell",
+      url: `https://127.0.0.1:${balancer.port}`,
+      caPem: cluster.identity.certificateAuthorityPem,
     });
+    await cluster.apply([validating]);
+  });
 
-    for (const algorithm of ["clock", "exact"]) {
-      it(`upstream's webhook with this aggregator (${algorithm})`, async () => {
-        serve([await theirWebhook()]);
-        await ourAggregator(algorithm);
-        await oneByOne(`theirs-${algorithm}`);
-        await allAtOnce(`theirs-${algorithm}-burst`);
-        await stopAll();
-      });
-    }
+  afterAll(async () => {
+    await stopAll();
+    await balancer?.close();
+    await cluster?.stop();
+  });
 
-    it("this webhook with upstream's aggregator", async () => {
-      serve([await ourWebhook()]);
-      await theirAggregator();
-      await oneByOne("their-count");
-      await allAtOnce("their-count-burst");
+  for (const algorithm of ["clock", "exact"]) {
+    it(`upstream's webhook with this aggregator (${algorithm})`, async () => {
+      serve([await theirWebhook()]);
+      await ourAggregator(algorithm);
+      await oneByOne(`theirs-${algorithm}`);
+      await allAtOnce(`theirs-${algorithm}-burst`);
       await stopAll();
     });
+  }
 
-    for (const algorithm of ["clock", "exact"]) {
-      it(`both webhooks at once with this aggregator (${algorithm})`, async () => {
-        serve([await ourWebhook(), await theirWebhook()]);
-        await ourAggregator(algorithm);
-        await oneByOne(`both-${algorithm}`);
-        await allAtOnce(`both-${algorithm}-burst`);
-        await stopAll();
-      });
-    }
-  },
-);
+  it("this webhook with upstream's aggregator", async () => {
+    serve([await ourWebhook()]);
+    await theirAggregator();
+    await oneByOne("their-count");
+    await allAtOnce("their-count-burst");
+    await stopAll();
+  });
+
+  for (const algorithm of ["clock", "exact"]) {
+    it(`both webhooks at once with this aggregator (${algorithm})`, async () => {
+      serve([await ourWebhook(), await theirWebhook()]);
+      await ourAggregator(algorithm);
+      await oneByOne(`both-${algorithm}`);
+      await allAtOnce(`both-${algorithm}-burst`);
+      await stopAll();
+    });
+  }
+});

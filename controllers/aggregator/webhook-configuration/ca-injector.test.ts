@@ -1,4 +1,7 @@
-/** The CA injector against a cluster that is a table of objects. */
+/**
+ * What is kept trusted: both registrations, and that of the counted gate where it is there. The cluster is a table of
+ * objects.
+ */
 import { expect, test } from "vitest";
 import {
   cellKey,
@@ -19,50 +22,50 @@ const VALIDATING = "validatingwebhookconfigurations/podseidon";
 const MUTATING = "mutatingwebhookconfigurations/podseidon";
 const GATE = "mutatingwebhookconfigurations/podseidon-gate";
 
-interface StoredConfiguration {
+interface Registration {
   readonly metadata: { readonly name: string; readonly uid: string; resourceVersion: string };
   readonly webhooks: { readonly name: string; readonly clientConfig: { caBundle?: string } }[];
 }
 
-/** Webhook configurations by plural and name, and the acknowledgements that the publisher got. */
+/** Registrations by plural and name, and what was told to the publisher. */
 class TableOfObjects implements Transport {
-  readonly configurations = new Map<string, StoredConfiguration>();
-  readonly acknowledgements: unknown[] = [];
+  readonly registrations = new Map<string, Registration>();
+  readonly told: unknown[] = [];
   readonly #streams: { readonly of: string; readonly stream: ScriptedStream }[] = [];
   #version = 100;
 
   put(path: string): void {
     const name = path.split("/")[1] ?? "";
     const metadata = { name, uid: `uid-${name}`, resourceVersion: String(++this.#version) };
-    this.configurations.set(path, {
+    this.registrations.set(path, {
       metadata,
       webhooks: [
         { name: "one", clientConfig: {} },
         { name: "two", clientConfig: {} },
       ],
     });
-    this.#notify("ADDED", path);
+    this.#tell("ADDED", path);
   }
 
   bundles(path: string): (string | undefined)[] {
-    return (this.configurations.get(path)?.webhooks ?? []).map(({ clientConfig }) => clientConfig.caBundle);
+    return (this.registrations.get(path)?.webhooks ?? []).map(({ clientConfig }) => clientConfig.caBundle);
   }
 
   async request({ method, path, body = "" }: ApiRequest): Promise<ApiResponse> {
     const [where = "", query] = path.split("?");
     if (where.endsWith(PUBLISHED_CONFIG_MAP)) return answer({ data: { [PUBLISHED_KEY]: PEM } });
     if (where.endsWith(TRUSTED_CONFIG_MAP)) {
-      this.acknowledgements.push(JSON.parse(body));
+      this.told.push(JSON.parse(body));
       return answer({});
     }
     const plural = where.split("/").at(-1) ?? "";
     if (method === "GET") {
-      const found = this.configurations.get(`${plural}/${nameIn(query)}`);
+      const found = this.registrations.get(`${plural}/${nameIn(query)}`);
       const items = found === undefined ? [] : [found];
       return answer({ metadata: { resourceVersion: String(this.#version) }, items });
     }
     const key = where.split("/").slice(-2).join("/");
-    const found = this.configurations.get(key);
+    const found = this.registrations.get(key);
     if (found === undefined) throw new Error(`there is no ${key}`);
     for (const { op, path: pointer, value } of JSON.parse(body)) {
       const index = /^\/webhooks\/(\d+)\/clientConfig\/caBundle$/.exec(pointer)?.[1];
@@ -70,7 +73,7 @@ class TableOfObjects implements Transport {
       if (op === "add" && webhook !== undefined) webhook.clientConfig.caBundle = value;
     }
     found.metadata.resourceVersion = String(++this.#version);
-    this.#notify("MODIFIED", key);
+    this.#tell("MODIFIED", key);
     return answer(found);
   }
 
@@ -83,8 +86,8 @@ class TableOfObjects implements Transport {
 
   close(): void {}
 
-  #notify(type: string, path: string): void {
-    const object = structuredClone(this.configurations.get(path));
+  #tell(type: string, path: string): void {
+    const object = structuredClone(this.registrations.get(path));
     for (const { of, stream } of this.#streams) if (of === path) stream.event(type, object);
   }
 }
@@ -97,12 +100,12 @@ function answer(body: unknown): ApiResponse {
   return { status: 200, headers: {}, body: JSON.stringify(body) };
 }
 
-test("both webhook configurations get the published authority, and that of the counted gate whenever it appears", async () => {
+test("both registrations are given the published authority, and the gate's where it is there, whenever it comes", async () => {
   const time = new VirtualTime();
   const cell = new TableOfObjects();
   for (const path of [VALIDATING, MUTATING]) cell.put(path);
   const events: CaInjectorEvent[] = [];
-  const injector = new CaInjector({
+  const keeper = new CaInjector({
     cellID: CELL,
     transport: cell,
     api: new ApiClient(cell),
@@ -117,20 +120,20 @@ test("both webhook configurations get the published authority, and that of the c
     onWatchEvent: () => {},
   });
   const end = new AbortController();
-  const running = injector.run(end.signal);
+  const running = keeper.run(end.signal);
   const trusted = [encodeCaBundle(PEM), encodeCaBundle(PEM)];
 
   await time.advance(2_000);
   expect(cell.bundles(VALIDATING)).toEqual(trusted);
   expect(cell.bundles(MUTATING)).toEqual(trusted);
-  expect(injector.isTrusting).toBe(true);
-  expect(cell.acknowledgements).toEqual([{ data: { [cellKey(CELL)]: expect.any(String) } }]);
+  expect(keeper.isTrusting).toBe(true);
+  expect(cell.told).toEqual([{ data: { [cellKey(CELL)]: expect.any(String) } }]);
 
   cell.put(GATE);
   await time.advance(2_000);
   expect(cell.bundles(GATE)).toEqual(trusted);
-  expect(injector.isTrusting).toBe(true);
-  expect(events.map(({ kind }) => kind)).toEqual(["injected", "injected", "acknowledged", "injected"]);
+  expect(keeper.isTrusting).toBe(true);
+  expect(events.map(({ kind }) => kind)).toEqual(["trusted", "trusted", "told", "trusted"]);
 
   end.abort();
   await time.advance(10_000);

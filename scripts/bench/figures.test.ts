@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { HEADER, judge, row } from "./goals.ts";
+import { HEADER, judge, row } from "./figures.ts";
 
 it.each([
   ["no goal", undefined, 1, 1, ["", ""]],
@@ -17,8 +17,8 @@ it.each([
 it("makes a line of the table of a figure", () => {
   const figure = { work: "none", title: "no protector matches", name: "reviews/s", digits: 0 };
   const line = ["no protector matches", "reviews/s", "6000", "4000", "1.50x", ">= 1.2x", "OK"];
-  expect(row({ ...figure, ours: 6000, theirs: 4000 })).toEqual(line);
+  expect(row({ ...figure, own: 6000, upstream: 4000 })).toEqual(line);
   expect(line).toHaveLength(HEADER.length);
   const alone = ["no protector matches", "reviews/s", "6000", "-", "-", ">= 1.2x", "-"];
-  expect(row({ ...figure, ours: 6000, theirs: Number.NaN })).toEqual(alone);
+  expect(row({ ...figure, own: 6000, upstream: Number.NaN })).toEqual(alone);
 });

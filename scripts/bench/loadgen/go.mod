@@ -1,0 +1,3 @@
+module podseidon.kubewharf.io/bench/loadgen
+
+go 1.22
