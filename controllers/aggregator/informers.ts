@@ -1,4 +1,6 @@
-/** What the aggregator watches for as long as its process lives: the pods of the cell, and the protectors of every core. */
+/**
+ * What the aggregator watches for as long as its process lives: the pods of the cell, and the protectors of every core.
+ */
 import { ApiClient, PODPROTECTORS_PATH } from "../../shared/kube/client/api-client.ts";
 import { Reflector } from "../../shared/kube/informer/reflector.ts";
 import { ShardedReflector } from "../../shared/kube/informer/sharded-reflector.ts";

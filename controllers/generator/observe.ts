@@ -109,26 +109,24 @@ function eventObserver({ metrics, log, events }: GeneratorSinks): (event: Genera
         level: "warn",
         message: "A source vanished without a release; its protector stays in force",
         fields: ({ source, protector }) => ({ source, protector }),
-        note: (event) =>
-          protectorNote(
-            event,
-            "SourceVanished",
-            `${event.source} is gone without having been released; its pods stay protected. Annotate the protector with ${GROUP}/released to let them go.`,
-          ),
+        note: (event) => protectorNote(event, "SourceVanished", vanishedText(event.source)),
       },
       kept: {
         level: "warn",
         message: "A protector was deleted without a release and cannot be made anew now; it stays in force",
         fields: ({ source, protector, why }) => ({ source, protector, why }),
-        note: (event) =>
-          protectorNote(
-            event,
-            "DeletedWithoutRelease",
-            `deleted without having been released, and it can't be created anew now: it stays in force. ${event.why}`,
-          ),
+        note: (event) => protectorNote(event, "DeletedWithoutRelease", keptText(event.why)),
       },
     },
   );
+}
+
+function vanishedText(source: string): string {
+  return `${source} is gone without having been released; its pods stay protected. Annotate the protector with ${GROUP}/released to let them go.`;
+}
+
+function keptText(why: string): string {
+  return `deleted without having been released, and it can't be created anew now: it stays in force. ${why}`;
 }
 
 interface NamedProtector {

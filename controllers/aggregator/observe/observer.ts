@@ -12,6 +12,7 @@ import {
   EVIDENCE_RESULTS,
   type EventSink,
   GATE_REASONS,
+  type ProtectorId,
   RECONCILE_RESULTS,
   REFUSALS,
   RESTORE_SIGNS,
@@ -47,6 +48,20 @@ function fieldsOf(event: AggregatorEvent): LogFields {
   if (!("id" in fields)) return fields;
   const { id, ...others } = fields;
   return { ...id, ...others };
+}
+
+/** The `count` of events that are counted by core alone. */
+function byCore(
+  { metrics, cores }: AggregatorObserverOptions,
+  name: string,
+  help: string,
+): (event: OfProtector) => void {
+  const labels = { core: { max: MAX_CORES, known: cores } };
+  return counted(metrics, { name, help, labels, of: ({ id }) => ({ core: id.core }) });
+}
+
+interface OfProtector {
+  readonly id: ProtectorId;
 }
 
 type Rows<K extends AggregatorEvent["kind"]> = Pick<EventTable<AggregatorEvent>, K>;
@@ -124,7 +139,8 @@ function writeRows({ metrics, clock, cores }: AggregatorObserverOptions): Rows<"
 type HistoryKind = "dropped" | "refused" | "held" | "released" | "fieldsDropped" | "cellRestored" | "corruptHistory";
 
 /** Reservations, and when they may have been lost. */
-function historyRows({ metrics, cores }: AggregatorObserverOptions): Rows<HistoryKind> {
+function historyRows(options: AggregatorObserverOptions): Rows<HistoryKind> {
+  const { metrics, cores } = options;
   const core = { max: MAX_CORES, known: cores };
   const inexact = metrics.gauge({
     name: "aggregator_inexact_cores",
@@ -156,17 +172,13 @@ function historyRows({ metrics, cores }: AggregatorObserverOptions): Rows<Histor
     held: {
       level: "warn",
       message: "Admission history may be lost, the cell is on hold",
-      count: counted(metrics, {
-        name: "aggregator_holds_total",
-        help: "Cells put on hold because history may have been lost, by core.",
-        labels: { core },
-        of: ({ id }) => ({ core: id.core }),
-      }),
+      count: byCore(
+        options,
+        "aggregator_holds_total",
+        "Cells put on hold because history may have been lost, by core.",
+      ),
     },
-    released: {
-      level: "info",
-      message: "The cell is no longer on hold",
-    },
+    released: { level: "info", message: "The cell is no longer on hold" },
     fieldsDropped: {
       level: "error",
       message:
@@ -186,12 +198,11 @@ function historyRows({ metrics, cores }: AggregatorObserverOptions): Rows<Histor
     corruptHistory: {
       level: "error",
       message: "Packed admission history cannot be read; its sum still counts",
-      count: counted(metrics, {
-        name: "aggregator_unreadable_histories_total",
-        help: "Times that packed admission history could not be read, which counts by its sum.",
-        labels: { core },
-        of: ({ id }) => ({ core: id.core }),
-      }),
+      count: byCore(
+        options,
+        "aggregator_unreadable_histories_total",
+        "Times that packed admission history could not be read, which counts by its sum.",
+      ),
     },
   };
 }
@@ -199,7 +210,8 @@ function historyRows({ metrics, cores }: AggregatorObserverOptions): Rows<Histor
 type PodKind = "badSelector" | "evidence" | "gateOpened" | "gateFailed" | "deferred" | "voided";
 
 /** Single pods: which are counted, what quorum reads find of them, and the writes to them. */
-function podRows({ metrics, clock, cores }: AggregatorObserverOptions): Rows<PodKind> {
+function podRows(options: AggregatorObserverOptions): Rows<PodKind> {
+  const { metrics, clock } = options;
   const gates = metrics.counter({
     name: "aggregator_gates_opened_total",
     help: "Counted readiness gates that were opened, by why; Overdue: the count could not be stored within the bound.",
@@ -215,12 +227,11 @@ function podRows({ metrics, clock, cores }: AggregatorObserverOptions): Rows<Pod
     badSelector: {
       level: "error",
       message: "The selector cannot be read; no pod is counted",
-      count: counted(metrics, {
-        name: "aggregator_unreadable_selectors_total",
-        help: "Selectors that could not be read, by core; a protector with such a selector counts no pod.",
-        labels: { core: { max: MAX_CORES, known: cores } },
-        of: ({ id }) => ({ core: id.core }),
-      }),
+      count: byCore(
+        options,
+        "aggregator_unreadable_selectors_total",
+        "Selectors that could not be read, by core; a protector with such a selector counts no pod.",
+      ),
     },
     evidence: {
       count: counted(metrics, {
