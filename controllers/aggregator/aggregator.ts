@@ -47,12 +47,12 @@ export interface AggregatorOptions extends ReconcileSettings {
 /** A cell is stale after this many missed heartbeats. */
 const STALE_HEARTBEATS = 3;
 /** A standby that becomes leader still answers a restore that it has seen within this many settle periods. */
-const INCIDENT_SETTLES = 2;
+const RESTORE_SETTLES = 2;
 /** Default of `--counted-gate-bound`. */
 export const GATE_BOUND_MS = 30_000;
 
-interface SeenIncident {
-  readonly incident: EtcdRestore;
+interface SeenRestore {
+  readonly etcdRestore: EtcdRestore;
   readonly atMs: number;
 }
 
@@ -61,7 +61,7 @@ export class Aggregator {
   readonly membership: Membership;
   readonly #options: AggregatorOptions;
   /** The newest restore of each core, and of the cell (key undefined). */
-  readonly #incidents = new Map<string | undefined, SeenIncident>();
+  readonly #restores = new Map<string | undefined, SeenRestore>();
   readonly #coreReconcilers = new Map<string, CoreReconciler>();
   #gate: CountedGate | undefined;
 
@@ -106,8 +106,8 @@ export class Aggregator {
 
   /** The core shows an older state than some process has seen (docs/design.md#lost-history). */
   coreRestored(core: string): void {
-    const incident = this.#newIncident(core, "CoreRestored");
-    this.#coreReconcilers.get(core)?.historyLost(incident);
+    const etcdRestore = this.#newRestore(core, "CoreRestored");
+    this.#coreReconcilers.get(core)?.historyLost(etcdRestore);
   }
 
   /** Counts and settles until `signal` aborts; resolves when the last write has ended. */
@@ -145,7 +145,7 @@ export class Aggregator {
       cell: this.cell,
       membership: this.membership,
       staleAfterMs: STALE_HEARTBEATS * this.#options.heartbeatMs,
-      incident: this.#recentIncident(core.name),
+      etcdRestore: this.#recentRestore(core.name),
       onCellRestored: (snapshot, stored) => this.#cellRestored("stored", stored, snapshot),
     });
     this.#coreReconcilers.set(core.name, reconciler);
@@ -156,24 +156,24 @@ export class Aggregator {
 
   #cellRestored(how: RestoreSign, from: string, to: string): void {
     this.#options.onEvent({ kind: "cellRestored", how, from, to });
-    const incident = this.#newIncident(undefined, "CellRestored");
-    for (const reconciler of this.#coreReconcilers.values()) reconciler.historyLost(incident);
+    const etcdRestore = this.#newRestore(undefined, "CellRestored");
+    for (const reconciler of this.#coreReconcilers.values()) reconciler.historyLost(etcdRestore);
   }
 
-  #newIncident(core: string | undefined, reason: EtcdRestore["reason"]): EtcdRestore {
+  #newRestore(core: string | undefined, reason: EtcdRestore["reason"]): EtcdRestore {
     const { ports } = this.#options;
-    const incident = { id: ports.random.token(), reason };
-    this.#incidents.set(core, { incident, atMs: ports.clock.monotonicMs() });
-    return incident;
+    const etcdRestore = { id: ports.random.token(), reason };
+    this.#restores.set(core, { etcdRestore, atMs: ports.clock.monotonicMs() });
+    return etcdRestore;
   }
 
-  #recentIncident(core: string): EtcdRestore | undefined {
+  #recentRestore(core: string): EtcdRestore | undefined {
     const { ports, settleMs } = this.#options;
-    const sinceMs = ports.clock.monotonicMs() - INCIDENT_SETTLES * settleMs;
+    const sinceMs = ports.clock.monotonicMs() - RESTORE_SETTLES * settleMs;
     const recent = [core, undefined]
-      .flatMap((key) => this.#incidents.get(key) ?? [])
+      .flatMap((key) => this.#restores.get(key) ?? [])
       .filter(({ atMs }) => atMs > sinceMs);
-    return recent.sort((a, b) => b.atMs - a.atMs)[0]?.incident;
+    return recent.sort((a, b) => b.atMs - a.atMs)[0]?.etcdRestore;
   }
 
   #newVoider(): ReservationVoider | undefined {

@@ -1,24 +1,25 @@
 /**
- * The aggregator of one cell, wired: what it is made of, and what works while it leads. `aggregator.ts` says in which order to read
- * this folder.
+ * The aggregator of one cell, wired: what it is made of, and what works while it leads. `aggregator.ts` says in which
+ * order to read this folder.
  */
+import { hash } from "node:crypto";
 import { ApiClient } from "../../shared/kube/client/api-client.ts";
 import type { ClusterAccess } from "../../shared/kube/credentials/cluster-access.ts";
 import type { WatchEvent } from "../../shared/kube/stream/watch-event.ts";
 import { EventRecorder } from "../../shared/observe/event-recorder.ts";
 import { observeReconciles } from "../../shared/observe/reconcile-observer.ts";
 import { observeListWatch, type WatchObserver } from "../../shared/observe/watch-observer.ts";
-import { backupMetrics, observeBackup } from "../../shared/recovery/backup/backup-events.ts";
 import { BackupKeeper } from "../../shared/recovery/backup/backup-keeper.ts";
+import { observeRecovery, recoveryMetrics } from "../../shared/recovery/recovery-events.ts";
 import type { Part } from "../../shared/runtime/lifecycle.ts";
 import { commandLine } from "../../shared/runtime/options/command-line.ts";
+import { AGGREGATOR_LEASE } from "../../shared/schema/annotations.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import type { Controller, ControllerContext, ControllerParts } from "../run-controller.ts";
 import { Aggregator } from "./aggregator.ts";
 import { type PodParser, podParser } from "./counting/parsers.ts";
 import { protectorMetrics } from "./counting/protector-metrics.ts";
 import { type Core, connectCore, type Pods, watchPods } from "./informers.ts";
-import { leaseName } from "./lease-name.ts";
 import { aggregatorObserver } from "./observe/observer.ts";
 import { type AggregatorFlags, aggregatorOptions, OWN_CLUSTER } from "./options.ts";
 import { stateMetrics } from "./state-metrics.ts";
@@ -40,6 +41,21 @@ export const aggregatorController: Controller<AggregatorFlags> = {
   election: (flags) => ({ ...flags, lease: leaseName(flags) }),
   build,
 };
+
+/**
+ * The Lease that the replicas of one cell contend for: upstream's name where the cell is a whole cluster, one for each
+ * cell where a cluster has several. Always a valid object name.
+ */
+function leaseName({ cellId, namespace, podSelector }: AggregatorFlags): string {
+  if (namespace === "" && podSelector === "") return AGGREGATOR_LEASE;
+  const plain = cellId
+    .toLowerCase()
+    .replace(/[^a-z0-9-]+/g, "-")
+    .replace(/^-+|-+$/g, "")
+    .slice(0, 40);
+  const suffix = plain === cellId ? plain : `${plain}-${hash("sha256", cellId, "hex").slice(0, 8)}`;
+  return `${AGGREGATOR_LEASE}-${suffix.replace(/^-/, "")}`;
+}
 
 async function build(context: Context): Promise<ControllerParts> {
   const { flags, ports, log, metrics, transport } = context;
@@ -134,9 +150,9 @@ function backupKeeper(context: Context, aggregator: Aggregator, cores: readonly 
     everyMs: flags.copyInterval,
     timeoutMs: flags.coreTimeout,
     coreRestored: (core) => aggregator.coreRestored(core),
-    onEvent: observeBackup(metrics, log.child({ cell: flags.cellId })),
+    onEvent: observeRecovery(metrics, log.child({ cell: flags.cellId })),
   });
-  backupMetrics(metrics, keeper);
+  recoveryMetrics(metrics, keeper);
   return keeper;
 }
 

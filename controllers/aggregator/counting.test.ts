@@ -3,144 +3,147 @@ import type { CellStatus } from "../../shared/schema/podprotector.ts";
 import { formatMs } from "../../shared/schema/time.ts";
 import { AggregatorHarness, counted, HEARTBEAT_MS } from "../../test/support/aggregator/aggregator-harness.ts";
 
-/** Of an aggregator that lives at this time. */
+/** The entry of another cell whose aggregator was alive at this time. */
 function otherCell(nowMs: number): CellStatus {
   const aggregation = { totalReplicas: 5, availableReplicas: 5, heartbeatTime: formatMs(nowMs) };
   return { cellID: "other", aggregation };
 }
 
 describe("counting", () => {
-  test("the first look publishes the counts with the position of the snapshot", async () => {
-    const rig = await counted();
-    expect(rig.core.writes).toHaveLength(1);
-    expect(rig.core.entry("p")?.aggregation).toMatchObject({
+  test("the first reconcile publishes the counts with the position of the snapshot", async () => {
+    const harness = await counted();
+    expect(harness.core.writes).toHaveLength(1);
+    expect(harness.core.entry("p")?.aggregation).toMatchObject({
       availableReplicas: 3,
       totalReplicas: 3,
-      resourceVersion: String(rig.cell.version),
+      resourceVersion: String(harness.cell.version),
     });
-    expect(rig.core.get("p").status?.summary).toMatchObject({ aggregatedAvailableReplicas: 3, disruptionsAllowed: 2 });
+    expect(harness.core.get("p").status?.summary).toMatchObject({
+      aggregatedAvailableReplicas: 3,
+      disruptionsAllowed: 2,
+    });
   });
 
-  test("a pod's change is published at once, several together in one write", async () => {
-    const rig = await counted();
-    rig.cell.unready("a");
-    rig.cell.unready("b");
-    await rig.run(20);
-    expect(rig.core.writes).toHaveLength(2);
-    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(1);
+  test("pod changes are published at once, several of them in one write", async () => {
+    const harness = await counted();
+    harness.cell.unready("a");
+    harness.cell.unready("b");
+    await harness.run(20);
+    expect(harness.core.writes).toHaveLength(2);
+    expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(1);
   });
 
-  test("a change that changes nothing is not written", async () => {
-    const rig = await counted();
-    rig.cell.put("a", { annotations: { x: "y" } });
-    rig.core.edit("p", (object) => ({ ...object, metadata: { ...object.metadata, labels: { x: "y" } } }));
-    await rig.run(1_000);
-    expect(rig.core.writes).toHaveLength(1);
+  test("a change that leaves the entry the same is not written", async () => {
+    const harness = await counted();
+    harness.cell.put("a", { annotations: { x: "y" } });
+    harness.core.edit("p", (object) => ({ ...object, metadata: { ...object.metadata, labels: { x: "y" } } }));
+    await harness.run(1_000);
+    expect(harness.core.writes).toHaveLength(1);
   });
 
-  test("a quiet protector is written once in each heartbeat interval", async () => {
-    const rig = await counted();
-    await rig.run(HEARTBEAT_MS * 10);
-    const heartbeats = rig.core.writes.length - 1;
+  test("a protector without changes is written once per heartbeat interval", async () => {
+    const harness = await counted();
+    await harness.run(HEARTBEAT_MS * 10);
+    const heartbeats = harness.core.writes.length - 1;
     expect(heartbeats).toBeGreaterThanOrEqual(10);
     expect(heartbeats).toBeLessThanOrEqual(13);
   });
 
-  test("a pod that matures is counted at that time, without an event", async () => {
-    const rig = new AggregatorHarness();
-    rig.core.put("p", { minReadySeconds: 30 });
-    const nowMs = rig.time.clock.nowMs();
-    rig.cell.putUnseen("a", { conditions: [{ type: "Ready", status: true, sinceMs: nowMs }] });
-    await rig.start();
-    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(0);
-    await rig.run(29_000);
-    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(0);
-    await rig.run(1_500);
-    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(1);
+  test("a pod is counted when it matures, without an event", async () => {
+    const harness = new AggregatorHarness();
+    harness.core.put("p", { minReadySeconds: 30 });
+    const nowMs = harness.time.clock.nowMs();
+    harness.cell.putUnseen("a", { conditions: [{ type: "Ready", status: true, sinceMs: nowMs }] });
+    await harness.start();
+    expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(0);
+    await harness.run(29_000);
+    expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(0);
+    await harness.run(1_500);
+    expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(1);
   });
 
-  test("a pod that is relabelled leaves one protector and joins another", async () => {
-    const rig = new AggregatorHarness();
-    rig.core.put("p");
-    rig.core.put("q");
-    rig.cell.putUnseen("a");
-    await rig.start();
-    rig.cell.put("a", { labels: { app: "q" } });
-    await rig.run(50);
-    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(0);
-    expect(rig.core.entry("q")?.aggregation?.availableReplicas).toBe(1);
+  test("a relabelled pod leaves one protector and joins another", async () => {
+    const harness = new AggregatorHarness();
+    harness.core.put("p");
+    harness.core.put("q");
+    harness.cell.putUnseen("a");
+    await harness.start();
+    harness.cell.put("a", { labels: { app: "q" } });
+    await harness.run(50);
+    expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(0);
+    expect(harness.core.entry("q")?.aggregation?.availableReplicas).toBe(1);
   });
 
   test("a new selector is counted at once", async () => {
-    const rig = await counted();
-    rig.cell.put("z", { labels: { app: "z" }, uid: "uid-z" });
-    rig.core.put("p", { selector: { matchLabels: { app: "z" } } });
-    await rig.run(50);
-    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(1);
+    const harness = await counted();
+    harness.cell.put("z", { labels: { app: "z" }, uid: "uid-z" });
+    harness.core.put("p", { selector: { matchLabels: { app: "z" } } });
+    await harness.run(50);
+    expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(1);
   });
 
-  test("a selector that can't be read counts nothing and is reported", async () => {
-    const rig = await counted();
-    rig.core.put("p", { selector: { matchExpressions: [{ key: "app", operator: "Almost", values: ["p"] }] } });
-    await rig.run(50);
-    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(0);
-    expect(rig.core.get("p").status?.conditions).toContainEqual(
+  test("a protector with an unreadable selector counts no pods and reports it", async () => {
+    const harness = await counted();
+    harness.core.put("p", { selector: { matchExpressions: [{ key: "app", operator: "Almost", values: ["p"] }] } });
+    await harness.run(50);
+    expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(0);
+    expect(harness.core.get("p").status?.conditions).toContainEqual(
       expect.objectContaining({ type: "Healthy", status: "False", reason: "InvalidSelector" }),
     );
-    await rig.run(60_000);
-    expect(rig.events.filter(({ kind }) => kind === "badSelector")).toEqual([
+    await harness.run(60_000);
+    expect(harness.events.filter(({ kind }) => kind === "badSelector")).toEqual([
       { kind: "badSelector", id: expect.anything(), problems: ["operator Almost of label app is unknown"] },
     ]);
   });
 
-  test("aggregationRateMillis spaces the writes, and none is forgotten", async () => {
-    const rig = new AggregatorHarness();
-    rig.core.put("p", { admissionHistoryConfig: { aggregationRateMillis: 5_000 } });
-    for (const name of ["a", "b"]) rig.cell.putUnseen(name);
-    await rig.start();
-    rig.cell.unready("a");
-    await rig.run(1_000);
-    expect(rig.core.writes).toHaveLength(1);
-    rig.cell.unready("b");
-    await rig.run(4_500);
-    expect(rig.core.writes).toHaveLength(2);
-    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(0);
+  test("aggregationRateMillis spaces the writes and loses none", async () => {
+    const harness = new AggregatorHarness();
+    harness.core.put("p", { admissionHistoryConfig: { aggregationRateMillis: 5_000 } });
+    for (const name of ["a", "b"]) harness.cell.putUnseen(name);
+    await harness.start();
+    harness.cell.unready("a");
+    await harness.run(1_000);
+    expect(harness.core.writes).toHaveLength(1);
+    harness.cell.unready("b");
+    await harness.run(4_500);
+    expect(harness.core.writes).toHaveLength(2);
+    expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(0);
   });
 
-  test("a cell without a matching pod counts an entry of its own that is there already, as a webhook can leave it", async () => {
-    const rig = new AggregatorHarness();
+  test("a cell without matching pods counts the entry that a webhook has added for it", async () => {
+    const harness = new AggregatorHarness();
     const summary = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 };
-    rig.core.put("lonely");
-    await rig.start();
-    const cellID = rig.core.entry("lonely")?.cellID ?? "";
-    rig.core.put("p", {}, { status: { cells: [{ cellID }, otherCell(rig.time.clock.nowMs())], summary } });
-    await rig.run(2 * HEARTBEAT_MS);
-    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(0);
+    harness.core.put("lonely");
+    await harness.start();
+    const cellID = harness.core.entry("lonely")?.cellID ?? "";
+    harness.core.put("p", {}, { status: { cells: [{ cellID }, otherCell(harness.time.clock.nowMs())], summary } });
+    await harness.run(2 * HEARTBEAT_MS);
+    expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(0);
   });
 
-  test("a cell without a matching pod adds no entry where another cell has one", async () => {
-    const rig = new AggregatorHarness();
+  test("a cell without matching pods adds no entry where another cell has one", async () => {
+    const harness = new AggregatorHarness();
     const summary = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 };
-    rig.core.put("p", {}, { status: { cells: [{ cellID: "other" }], summary } });
-    rig.core.put("lonely");
-    await rig.start();
-    expect(rig.core.entry("p")).toBeUndefined();
-    expect(rig.core.entry("lonely")?.aggregation?.availableReplicas).toBe(0);
-    rig.core.edit("p", (object) => ({
+    harness.core.put("p", {}, { status: { cells: [{ cellID: "other" }], summary } });
+    harness.core.put("lonely");
+    await harness.start();
+    expect(harness.core.entry("p")).toBeUndefined();
+    expect(harness.core.entry("lonely")?.aggregation?.availableReplicas).toBe(0);
+    harness.core.edit("p", (object) => ({
       ...object,
-      status: { ...object.status, cells: [otherCell(rig.time.clock.nowMs())], summary },
+      status: { ...object.status, cells: [otherCell(harness.time.clock.nowMs())], summary },
     }));
-    await rig.run(3 * HEARTBEAT_MS);
-    expect(rig.core.entry("p")).toBeUndefined();
-    // That the other one is dead is said all the same, once.
-    const stale = rig.core.get("p").status?.conditions?.find(({ type }) => type === "CellStale");
+    await harness.run(3 * HEARTBEAT_MS);
+    expect(harness.core.entry("p")).toBeUndefined();
+    // The conditions report once that the other cell is dead.
+    const stale = harness.core.get("p").status?.conditions?.find(({ type }) => type === "CellStale");
     expect(stale?.status).toBe("True");
-    const writes = rig.core.writes.filter(({ name }) => name === "p").length;
-    await rig.run(3 * HEARTBEAT_MS);
-    expect(rig.core.writes.filter(({ name }) => name === "p")).toHaveLength(writes);
-    expect(rig.events).not.toContainEqual(expect.objectContaining({ kind: "fieldsDropped" }));
-    rig.cell.put("a");
-    await rig.run(50);
-    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(1);
+    const writes = harness.core.writes.filter(({ name }) => name === "p").length;
+    await harness.run(3 * HEARTBEAT_MS);
+    expect(harness.core.writes.filter(({ name }) => name === "p")).toHaveLength(writes);
+    expect(harness.events).not.toContainEqual(expect.objectContaining({ kind: "fieldsDropped" }));
+    harness.cell.put("a");
+    await harness.run(50);
+    expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(1);
   });
 });

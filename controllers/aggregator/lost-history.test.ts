@@ -8,36 +8,40 @@ import {
 } from "../../test/support/aggregator/aggregator-harness.ts";
 
 describe("lost history", () => {
-  test("a position that is newer than the snapshot is not overwritten while the stream may only lag", async () => {
-    const rig = await counted();
-    rig.core.edit("p", (object) => withAggregation(object, { resourceVersion: "5000", availableReplicas: 1 }));
-    rig.cell.unready("a");
-    await rig.run(1_000);
-    expect(rig.core.entry("p")?.aggregation).toMatchObject({ resourceVersion: "5000", availableReplicas: 1 });
-    expect(rig.cell.pods.asked).toBeGreaterThan(0);
-    rig.cell.version = 5_001;
-    rig.cell.put("a");
-    await rig.run(200);
-    expect(rig.core.entry("p")?.aggregation).toMatchObject({ resourceVersion: "5002", availableReplicas: 2, epoch: 0 });
+  test("a stored position newer than the snapshot is not overwritten while the stream may only lag", async () => {
+    const harness = await counted();
+    harness.core.edit("p", (object) => withAggregation(object, { resourceVersion: "5000", availableReplicas: 1 }));
+    harness.cell.unready("a");
+    await harness.run(1_000);
+    expect(harness.core.entry("p")?.aggregation).toMatchObject({ resourceVersion: "5000", availableReplicas: 1 });
+    expect(harness.cell.pods.asked).toBeGreaterThan(0);
+    harness.cell.version = 5_001;
+    harness.cell.put("a");
+    await harness.run(200);
+    expect(harness.core.entry("p")?.aggregation).toMatchObject({
+      resourceVersion: "5002",
+      availableReplicas: 2,
+      epoch: 0,
+    });
   });
 
-  test("a position that is newer than a quorum read means a restored cell: next epoch, and a hold for the settle period", async () => {
-    const rig = await counted();
-    rig.core.put("q");
-    await rig.run(50);
-    rig.core.edit("p", (object) => withAggregation(object, { resourceVersion: "5000" }));
-    await rig.run(100);
-    rig.confirmNow();
-    await rig.run(500);
+  test("a stored position newer than a quorum read is a restore: next epoch, hold for a settle period", async () => {
+    const harness = await counted();
+    harness.core.put("q");
+    await harness.run(50);
+    harness.core.edit("p", (object) => withAggregation(object, { resourceVersion: "5000" }));
+    await harness.run(100);
+    harness.confirmNow();
+    await harness.run(500);
     for (const name of ["p", "q"]) {
-      expect(rig.core.entry(name)?.aggregation?.epoch).toBe(1);
-      expect(rig.core.entry(name)?.aggregation?.hold).toMatch(/^CellRestored\//);
+      expect(harness.core.entry(name)?.aggregation?.epoch).toBe(1);
+      expect(harness.core.entry(name)?.aggregation?.hold).toMatch(/^CellRestored\//);
     }
-    await rig.run(SETTLE_MS);
-    rig.confirmNow();
-    await rig.run(500);
-    for (const name of ["p", "q"]) expect(rig.core.entry(name)?.aggregation?.hold).toBeUndefined();
-    expect(rig.core.entry("p")?.aggregation?.epoch).toBe(1);
+    await harness.run(SETTLE_MS);
+    harness.confirmNow();
+    await harness.run(500);
+    for (const name of ["p", "q"]) expect(harness.core.entry(name)?.aggregation?.hold).toBeUndefined();
+    expect(harness.core.entry("p")?.aggregation?.epoch).toBe(1);
   });
 
   describe("the update trigger's pod", () => {
@@ -46,126 +50,153 @@ describe("lost history", () => {
       "podseidon.kubewharf.io/update-trigger-counter": String(counter),
       ...(lineage === "" ? {} : { "podseidon.kubewharf.io/update-trigger-lineage": lineage }),
     });
-    const hold = (rig: AggregatorHarness): string | undefined => rig.core.entry("p")?.aggregation?.hold;
+    const hold = (harness: AggregatorHarness): string | undefined => harness.core.entry("p")?.aggregation?.hold;
 
     const cases: readonly [string, readonly (readonly [number, string])[], boolean][] = [
-      ["counts on", [[8, "1:a"]], false],
-      ["is counted on by another process", [[8, "1:a,8:b"]], false],
+      ["goes on counting", [[8, "1:a"]], false],
+      ["goes on counting from another process", [[8, "1:a,8:b"]], false],
       ["goes back", [[6, "1:a"]], true],
-      ["goes back, where nobody keeps a lineage", [[6, ""]], true],
-      ["went back and has passed where it was, while nobody looked", [[20, "1:a,5:a2"]], true],
-      ["was made anew by a process without memory", [[1_700_000, "1700000:b"]], false],
+      ["goes back, without a lineage", [[6, ""]], true],
+      ["went back and passed its old value unseen", [[20, "1:a,5:a2"]], true],
+      ["was created again by a process without memory", [[1_700_000, "1700000:b"]], false],
     ];
     test.each(cases)("%s", async (_, marks, isRestored) => {
-      const rig = await counted();
-      rig.cell.put(NAME, { labels: {}, annotations: annotations(7, "1:a") });
-      await rig.run(100);
+      const harness = await counted();
+      harness.cell.put(NAME, { labels: {}, annotations: annotations(7, "1:a") });
+      await harness.run(100);
       for (const [counter, lineage] of marks) {
-        rig.cell.put(NAME, { labels: {}, annotations: annotations(counter, lineage) });
-        await rig.run(100);
+        harness.cell.put(NAME, { labels: {}, annotations: annotations(counter, lineage) });
+        await harness.run(100);
       }
-      // Nothing is published before a list has shown what there is.
-      expect(hold(rig)).toBeUndefined();
-      rig.cell.sync();
-      await rig.run(100);
-      if (isRestored) expect(hold(rig)).toMatch(/^CellRestored\//);
-      else expect(hold(rig)).toBeUndefined();
-      // The stream may have missed what was written before: what it holds is of both histories.
-      expect(rig.cell.pods.distrusted).toBe(isRestored ? 1 : 0);
+      // Nothing is published before the relist.
+      expect(hold(harness)).toBeUndefined();
+      harness.cell.sync();
+      await harness.run(100);
+      if (isRestored) expect(hold(harness)).toMatch(/^CellRestored\//);
+      else expect(hold(harness)).toBeUndefined();
+      // The stream may have missed writes of either history, so the snapshot mixes both.
+      expect(harness.cell.pods.distrusted).toBe(isRestored ? 1 : 0);
     });
 
-    test("that was deleted and comes back with an older counter, too", async () => {
-      const rig = await counted();
-      rig.cell.put(NAME, { labels: {}, annotations: annotations(7) });
-      rig.cell.remove(NAME);
-      await rig.run(100);
-      expect(hold(rig)).toBeUndefined();
-      rig.cell.put(NAME, { labels: {}, uid: "another", annotations: annotations(5) });
-      await rig.run(4_000);
-      expect(hold(rig)).toBeUndefined();
-      // The list does not come: the hold is more urgent.
-      await rig.run(2_000);
-      expect(hold(rig)).toMatch(/^CellRestored\//);
+    test("was deleted and comes back with an older counter", async () => {
+      const harness = await counted();
+      harness.cell.put(NAME, { labels: {}, annotations: annotations(7) });
+      harness.cell.remove(NAME);
+      await harness.run(100);
+      expect(hold(harness)).toBeUndefined();
+      harness.cell.put(NAME, { labels: {}, uid: "another", annotations: annotations(5) });
+      await harness.run(4_000);
+      expect(hold(harness)).toBeUndefined();
+      // The list does not arrive, and the hold does not wait for it.
+      await harness.run(2_000);
+      expect(hold(harness)).toMatch(/^CellRestored\//);
     });
 
-    test("beyond the hold nothing is written from pods that may be of a lost history, until the list is in", async () => {
-      const rig = await counted();
-      rig.cell.put(NAME, { labels: {}, annotations: annotations(7, "1:a") });
-      rig.cell.put(NAME, { labels: {}, annotations: annotations(20, "1:a,5:a2") });
-      await rig.run(6_000);
-      expect(hold(rig)).toMatch(/^CellRestored\//);
-      const before = rig.core.writes.length;
-      rig.core.edit("p", (object) => ({ ...object, spec: { ...object.spec, minReadySeconds: 3 } }));
-      rig.cell.unready("a");
-      await rig.run(2 * HEARTBEAT_MS);
-      expect(rig.core.writes.length).toBe(before);
-      rig.cell.sync();
-      await rig.run(100);
-      expect(rig.core.writes.length).toBeGreaterThan(before);
-      expect(rig.core.entry("p")?.aggregation).toMatchObject({ availableReplicas: 2, epoch: 1 });
+    test("makes pods doubtful: until the relist, only the hold is written", async () => {
+      const harness = await counted();
+      harness.cell.put(NAME, { labels: {}, annotations: annotations(7, "1:a") });
+      harness.cell.put(NAME, { labels: {}, annotations: annotations(20, "1:a,5:a2") });
+      await harness.run(6_000);
+      expect(hold(harness)).toMatch(/^CellRestored\//);
+      const before = harness.core.writes.length;
+      harness.core.edit("p", (object) => ({ ...object, spec: { ...object.spec, minReadySeconds: 3 } }));
+      harness.cell.unready("a");
+      await harness.run(2 * HEARTBEAT_MS);
+      expect(harness.core.writes.length).toBe(before);
+      harness.cell.sync();
+      await harness.run(100);
+      expect(harness.core.writes.length).toBeGreaterThan(before);
+      expect(harness.core.entry("p")?.aggregation).toMatchObject({ availableReplicas: 2, epoch: 1 });
     });
 
-    test("of another namespace is nobody's", async () => {
-      const rig = await counted({ triggerNamespace: "system" });
-      rig.cell.put(NAME, { labels: {}, annotations: annotations(7) });
-      rig.cell.put(NAME, { labels: {}, annotations: annotations(5) });
-      await rig.run(100);
-      expect(hold(rig)).toBeUndefined();
+    test("is ignored in another namespace", async () => {
+      const harness = await counted({ triggerNamespace: "system" });
+      harness.cell.put(NAME, { labels: {}, annotations: annotations(7) });
+      harness.cell.put(NAME, { labels: {}, annotations: annotations(5) });
+      await harness.run(100);
+      expect(hold(harness)).toBeUndefined();
     });
   });
 
-  test("an entry that was removed is put on hold until a settle period is over", async () => {
-    const rig = await counted();
-    rig.core.edit("p", (object) => ({ ...object, status: { ...object.status, cells: [], summary: summary() } }));
-    await rig.run(100);
-    expect(rig.core.entry("p")?.aggregation).toMatchObject({ availableReplicas: 3, epoch: 1 });
-    expect(rig.core.entry("p")?.aggregation?.hold).toMatch(/^Gone\//);
+  test("an entry that was removed comes back on hold", async () => {
+    const harness = await counted();
+    harness.core.edit("p", (object) => ({ ...object, status: { ...object.status, cells: [], summary: summary() } }));
+    await harness.run(100);
+    expect(harness.core.entry("p")?.aggregation).toMatchObject({ availableReplicas: 3, epoch: 1 });
+    expect(harness.core.entry("p")?.aggregation?.hold).toMatch(/^Gone\//);
   });
 
-  test("a cell that was removed while nobody led has left its epoch, by which the next leader knows", async () => {
-    const rig = await counted();
-    rig.core.edit("p", (object) => withAggregation(object, { epoch: 4 }));
-    await rig.loseLeadership();
-    rig.core.edit("p", (object) => ({
+  test("an entry that was removed without a leader leaves its epoch, and the next leader holds the cell", async () => {
+    const harness = await counted();
+    harness.core.edit("p", (object) => withAggregation(object, { epoch: 4 }));
+    await harness.loseLeadership();
+    harness.core.edit("p", (object) => ({
       ...object,
       status: {
         cells: [{ cellID: "cell", aggregation: { totalReplicas: 0, availableReplicas: 0, epoch: 4 } }],
         summary: summary(),
       },
     }));
-    rig.isLeader = true;
-    rig.lead();
-    await rig.run(100);
-    rig.confirmNow();
-    await rig.run(100);
-    expect(rig.core.entry("p")?.aggregation).toMatchObject({ availableReplicas: 3, epoch: 5 });
-    expect(rig.core.entry("p")?.aggregation?.hold).toMatch(/^CellRemoved\//);
+    harness.isLeader = true;
+    harness.lead();
+    await harness.run(100);
+    harness.confirmNow();
+    await harness.run(100);
+    expect(harness.core.entry("p")?.aggregation).toMatchObject({ availableReplicas: 3, epoch: 5 });
+    expect(harness.core.entry("p")?.aggregation?.hold).toMatch(/^CellRemoved\//);
   });
 
-  test("a core that went back is held for every protector", async () => {
-    const rig = await counted();
-    const old = structuredClone(rig.core.get("p"));
-    rig.cell.unready("a");
-    await rig.run(50);
-    rig.core.restore(new Map([["p", old]]), Number(old.metadata.resourceVersion) + 5);
-    rig.aggregator.onProtectorWatch("core", { kind: "versionWentBack", from: "9999", to: "1005" });
-    rig.core.sync();
-    await rig.run(500);
-    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(2);
-    expect(rig.core.entry("p")?.aggregation?.epoch).toBeGreaterThan(0);
-    expect(rig.core.entry("p")?.aggregation?.hold).toBeDefined();
+  test("after a restore of the core every protector is on hold", async () => {
+    const harness = await counted();
+    const old = structuredClone(harness.core.get("p"));
+    harness.cell.unready("a");
+    await harness.run(50);
+    harness.core.restore(new Map([["p", old]]), Number(old.metadata.resourceVersion) + 5);
+    harness.aggregator.onProtectorWatch("core", { kind: "versionWentBack", from: "9999", to: "1005" });
+    harness.core.sync();
+    await harness.run(500);
+    expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(2);
+    expect(harness.core.entry("p")?.aggregation?.epoch).toBeGreaterThan(0);
+    expect(harness.core.entry("p")?.aggregation?.hold).toBeDefined();
   });
 
-  test("an epoch of somebody else is adopted only with a quorum list sent after it was seen", async () => {
-    const rig = await counted();
-    rig.core.edit("p", (object) => withAggregation(object, { epoch: 4 }));
-    rig.cell.unready("a");
-    await rig.run(500);
-    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(3);
-    expect(rig.cell.pods.asked).toBeGreaterThan(0);
-    rig.confirmNow();
-    await rig.run(100);
-    expect(rig.core.entry("p")?.aggregation).toMatchObject({ availableReplicas: 2, epoch: 4 });
+  test("a restore that is noticed while a write is in flight is answered by the next write", async () => {
+    const harness = await counted();
+    harness.core.script.push("late");
+    harness.cell.unready("a");
+    await harness.run(20);
+    harness.aggregator.coreRestored("core");
+    await harness.run(3_000);
+    expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(2);
+    expect(harness.core.entry("p")?.aggregation?.hold).toMatch(/^CoreRestored\//);
+  });
+
+  test("a protector that is created again while a conflict is resolved is on hold", async () => {
+    const harness = await counted();
+    harness.core.script.push(...Array.from({ length: 5 }, () => "conflict" as const));
+    harness.cell.unready("a");
+    while (harness.core.attempts < 5) await harness.run(1);
+    harness.core.remove("p");
+    // The read after the conflict finds the new protector before the watch delivers it.
+    harness.core.streams = false;
+    harness.core.put("p");
+    await harness.run(100);
+    harness.core.streams = true;
+    harness.core.sync();
+    await harness.run(500);
+    expect(harness.core.entry("p")?.aggregation?.hold).toMatch(/^Recreated\//);
+  });
+
+  test("another writer's epoch is adopted with a quorum list that was sent after it was seen", async () => {
+    const harness = await counted();
+    harness.core.edit("p", (object) => withAggregation(object, { epoch: 4 }));
+    harness.cell.unready("a");
+    await harness.run(500);
+    expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(3);
+    expect(harness.cell.pods.asked).toBeGreaterThan(0);
+    harness.confirmNow();
+    await harness.run(100);
+    expect(harness.core.entry("p")?.aggregation).toMatchObject({ availableReplicas: 2, epoch: 4 });
   });
 });
 

@@ -1,3 +1,4 @@
+import { SYNC_TIME_ALGORITHMS } from "../../shared/decide/settling/settle-history.ts";
 import { MAX_SHARDS } from "../../shared/kube/informer/shards.ts";
 import {
   checkLeaderElection,
@@ -19,23 +20,19 @@ import {
 import { defineOptions, type OptionValues } from "../../shared/runtime/options/options.ts";
 import { version } from "../../shared/runtime/version.ts";
 
-export const ALGORITHMS = ["exact", "clock", "status"] as const;
-export type Algorithm = (typeof ALGORITHMS)[number];
-
 const CELL_ID = /^(?!\.{1,2}$)[A-Za-z0-9._~-]{1,253}$/;
 
 function isPowerOfTwo(count: number): boolean {
   return Number.isInteger(Math.log2(count));
 }
 
-/** The cell's own cluster, among the names of clusters. */
+/** The value of `--ca-cluster` for the cell's own cluster. */
 export const OWN_CLUSTER = "cell";
 
 function isKnownCluster(name: string, cores: readonly { readonly name: string }[]): boolean {
   return name === "" || name === OWN_CLUSTER || cores.some((core) => core.name === name);
 }
 
-/** Every flag of the aggregator; also environment variables and keys of the config file. */
 export const aggregatorOptions = defineOptions({
   name: "podseidon-aggregator",
   version,
@@ -70,7 +67,7 @@ export const aggregatorOptions = defineOptions({
       "How long after its admission a deletion may still be committed; the same as the webhook's.",
     ),
     syncTimeAlgorithm: option(
-      choice(ALGORITHMS),
+      choice(SYNC_TIME_ALGORITHMS),
       "exact",
       "How admissions are settled: pod by pod, or by upstream's comparison of clocks.",
     ),

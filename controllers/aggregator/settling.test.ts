@@ -8,235 +8,244 @@ import {
 } from "../../test/support/aggregator/aggregator-harness.ts";
 
 describe("settling", () => {
-  test("R1: the reservation of a pod that is deleted goes with the count, in one write", async () => {
-    const rig = await counted();
-    rig.core.admit("p", "cell", bucket(rig.cell.live.get("a") ?? rig.cell.pod("a")));
-    await rig.run(50);
-    const writes = rig.core.writes.length;
-    rig.cell.put("a", { terminating: true });
-    await rig.run(50);
-    expect(rig.core.writes).toHaveLength(writes + 1);
-    expect(weights(rig)).toEqual([]);
-    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(2);
-    expect(rig.settled()).toEqual(["R1"]);
+  test("R1: one write removes a deleted pod from the count and its reservation from the history", async () => {
+    const harness = await counted();
+    harness.core.admit("p", "cell", bucket(harness.cell.live.get("a") ?? harness.cell.pod("a")));
+    await harness.run(50);
+    const writes = harness.core.writes.length;
+    harness.cell.put("a", { terminating: true });
+    await harness.run(50);
+    expect(harness.core.writes).toHaveLength(writes + 1);
+    expect(weights(harness)).toEqual([]);
+    expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(2);
+    expect(harness.settled()).toEqual(["R1"]);
   });
 
   test("a packed history that can't be read is reported once, and counts by its counter", async () => {
-    const rig = await counted();
+    const harness = await counted();
     const [startTime, endTime] = ["2026-05-01T12:00:00Z", "2026-05-01T12:00:01Z"];
-    rig.core.admit("p", "cell", { startTime, endTime, counter: 2, packed: "1;not base64 of anything" });
-    await rig.run(50);
-    rig.cell.put("a", { terminating: true });
-    await rig.run(50);
-    expect(rig.events.filter(({ kind }) => kind === "corruptHistory")).toEqual([
+    harness.core.admit("p", "cell", { startTime, endTime, counter: 2, packed: "1;not base64 of anything" });
+    await harness.run(50);
+    harness.cell.put("a", { terminating: true });
+    await harness.run(50);
+    expect(harness.events.filter(({ kind }) => kind === "corruptHistory")).toEqual([
       { kind: "corruptHistory", id: expect.anything(), buckets: 1 },
     ]);
-    expect(rig.core.get("p").status?.summary).toMatchObject({
+    expect(harness.core.get("p").status?.summary).toMatchObject({
       aggregatedAvailableReplicas: 2,
       estimatedAvailableReplicas: 0,
     });
   });
 
-  test("R1: in shards it is the pod's own that has to be heard, whatever the others are", async () => {
-    const rig = new AggregatorHarness();
-    rig.core.put("p");
-    for (const name of ["a", "b"]) rig.cell.putUnseen(name);
+  test("R1: with several shards, the shard of the pod has to be heard", async () => {
+    const harness = new AggregatorHarness();
+    harness.core.put("p");
+    for (const name of ["a", "b"]) harness.cell.putUnseen(name);
     const heard = new Map<string, number>();
     const silent = Number.NEGATIVE_INFINITY;
-    Object.assign(rig.cell.pods, { heardMs: silent, heardMsOf: (uid: string) => heard.get(uid) ?? silent });
-    await rig.start();
+    Object.assign(harness.cell.pods, { heardMs: silent, heardMsOf: (uid: string) => heard.get(uid) ?? silent });
+    await harness.start();
     for (const name of ["a", "b"])
-      rig.core.admit("p", "cell", bucket(rig.cell.live.get(name) ?? rig.cell.pod(name), { nonce: name }));
-    await rig.run(50);
-    heard.set("uid-a", rig.time.clock.monotonicMs());
-    for (const name of ["a", "b"]) rig.cell.put(name, { terminating: true });
-    await rig.run(50);
-    expect(rig.core.entry("p")?.admissionHistory?.buckets?.map(({ podName }) => podName)).toEqual(["b"]);
-    rig.confirmNow();
-    await rig.run(50);
-    expect(weights(rig)).toEqual([]);
+      harness.core.admit("p", "cell", bucket(harness.cell.live.get(name) ?? harness.cell.pod(name), { nonce: name }));
+    await harness.run(50);
+    heard.set("uid-a", harness.time.clock.monotonicMs());
+    for (const name of ["a", "b"]) harness.cell.put(name, { terminating: true });
+    await harness.run(50);
+    expect(harness.core.entry("p")?.admissionHistory?.buckets?.map(({ podName }) => podName)).toEqual(["b"]);
+    harness.confirmNow();
+    await harness.run(50);
+    expect(weights(harness)).toEqual([]);
   });
 
-  test("R1: also when the pod was relabelled out of the protector before", async () => {
-    const rig = await counted();
-    rig.core.admit("p", "cell", bucket(rig.cell.live.get("a") ?? rig.cell.pod("a"), { operation: "EVICT" }));
-    rig.cell.put("a", { labels: { app: "other" } });
-    await rig.run(50);
-    expect(weights(rig)).toEqual([0]);
-    rig.cell.remove("a");
-    await rig.run(50);
-    expect(weights(rig)).toEqual([]);
+  test("R1: settles the reservation of a pod that was relabelled out of the protector", async () => {
+    const harness = await counted();
+    harness.core.admit(
+      "p",
+      "cell",
+      bucket(harness.cell.live.get("a") ?? harness.cell.pod("a"), { operation: "EVICT" }),
+    );
+    harness.cell.put("a", { labels: { app: "other" } });
+    await harness.run(50);
+    expect(weights(harness)).toEqual([0]);
+    harness.cell.remove("a");
+    await harness.run(50);
+    expect(weights(harness)).toEqual([]);
   });
 
-  test("a pod newer than the snapshot keeps its reservation, at no weight, until the snapshot shows it", async () => {
-    const rig = await counted();
-    const unseen = rig.cell.putUnseen("new", { labels: { app: "p" } });
-    rig.core.admit("p", "cell", bucket(unseen, { operation: "EVICT" }));
-    await rig.run(50);
-    expect(weights(rig)).toEqual([0]);
-    rig.cell.put("new");
-    await rig.run(50);
-    expect(weights(rig)).toEqual([1]);
-    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(4);
+  test("a pod newer than the snapshot has a reservation of weight 0 until the snapshot shows it", async () => {
+    const harness = await counted();
+    const unseen = harness.cell.putUnseen("new", { labels: { app: "p" } });
+    harness.core.admit("p", "cell", bucket(unseen, { operation: "EVICT" }));
+    await harness.run(50);
+    expect(weights(harness)).toEqual([0]);
+    harness.cell.put("new");
+    await harness.run(50);
+    expect(weights(harness)).toEqual([1]);
+    expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(4);
   });
 
-  test("R1: a pod that no event ever shows is dead once the position has passed it", async () => {
-    const rig = await counted();
-    const unseen = rig.cell.putUnseen("new", { labels: { app: "p" } });
-    rig.core.admit("p", "cell", bucket(unseen));
-    await rig.run(50);
-    expect(weights(rig)).toEqual([0]);
-    rig.cell.live.delete("new");
-    rig.cell.pods.store.advance(String(rig.cell.version));
-    await rig.run(200);
-    expect(rig.settled()).toEqual(["R1"]);
-    expect(weights(rig)).toEqual([]);
+  test("R1: a pod that no event has shown is dead once the position has passed its version", async () => {
+    const harness = await counted();
+    const unseen = harness.cell.putUnseen("new", { labels: { app: "p" } });
+    harness.core.admit("p", "cell", bucket(unseen));
+    await harness.run(50);
+    expect(weights(harness)).toEqual([0]);
+    harness.cell.live.delete("new");
+    harness.cell.pods.store.advance(String(harness.cell.version));
+    await harness.run(200);
+    expect(harness.settled()).toEqual(["R1"]);
+    expect(weights(harness)).toEqual([]);
   });
 
-  test("R2: a deletion of an older version of the pod is dropped", async () => {
-    const rig = await counted();
-    rig.core.admit("p", "cell", bucket(rig.cell.live.get("a") ?? rig.cell.pod("a")));
-    await rig.run(50);
-    rig.cell.put("a");
-    await rig.run(50);
-    expect(rig.settled()).toEqual(["R2"]);
+  test("R2: settles the deletion of an older version of the pod", async () => {
+    const harness = await counted();
+    harness.core.admit("p", "cell", bucket(harness.cell.live.get("a") ?? harness.cell.pod("a")));
+    await harness.run(50);
+    harness.cell.put("a");
+    await harness.run(50);
+    expect(harness.settled()).toEqual(["R2"]);
   });
 
-  test("R3: a few pods are proven alive by GETs, not before the settle period is over", async () => {
-    const rig = await counted();
-    rig.core.admit("p", "cell", bucket(rig.cell.live.get("a") ?? rig.cell.pod("a")));
-    await rig.run(SETTLE_MS - 1_000);
-    expect(rig.cell.gets).toEqual([]);
-    expect(weights(rig)).toEqual([1]);
-    await rig.run(2_000);
-    expect(rig.cell.gets).toEqual(["a"]);
-    expect(rig.settled()).toEqual(["R3"]);
-    expect(weights(rig)).toEqual([]);
+  test("R3: a GET proves a pod alive, not before the settle period has ended", async () => {
+    const harness = await counted();
+    harness.core.admit("p", "cell", bucket(harness.cell.live.get("a") ?? harness.cell.pod("a")));
+    await harness.run(SETTLE_MS - 1_000);
+    expect(harness.cell.gets).toEqual([]);
+    expect(weights(harness)).toEqual([1]);
+    await harness.run(2_000);
+    expect(harness.cell.gets).toEqual(["a"]);
+    expect(harness.settled()).toEqual(["R3"]);
+    expect(weights(harness)).toEqual([]);
   });
 
-  test("R3: many are proven alive by one LIST, once the stream has reached it", async () => {
-    const rig = new AggregatorHarness();
-    rig.core.put("p");
+  test("R3: one LIST proves many pods alive, once the stream has reached it", async () => {
+    const harness = new AggregatorHarness();
+    harness.core.put("p");
     const names = Array.from({ length: 30 }, (_, index) => `pod-${index}`);
-    for (const name of names) rig.cell.putUnseen(name);
-    await rig.start();
-    rig.core.admit("p", "cell", ...names.map((name) => bucket(rig.cell.live.get(name) ?? rig.cell.pod(name))));
-    await rig.run(SETTLE_MS + 1_000);
-    expect(rig.cell.gets).toEqual([]);
-    expect(rig.cell.pods.asked).toBe(1);
-    expect(weights(rig)).toHaveLength(30);
-    rig.confirmNow();
-    await rig.run(50);
-    expect(weights(rig)).toEqual([]);
-    expect(rig.core.entry("p")?.aggregation?.availableReplicas).toBe(30);
+    for (const name of names) harness.cell.putUnseen(name);
+    await harness.start();
+    harness.core.admit(
+      "p",
+      "cell",
+      ...names.map((name) => bucket(harness.cell.live.get(name) ?? harness.cell.pod(name))),
+    );
+    await harness.run(SETTLE_MS + 1_000);
+    expect(harness.cell.gets).toEqual([]);
+    expect(harness.cell.pods.asked).toBe(1);
+    expect(weights(harness)).toHaveLength(30);
+    harness.confirmNow();
+    await harness.run(50);
+    expect(weights(harness)).toEqual([]);
+    expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(30);
   });
 
-  test("one LIST serves every protector that waits", async () => {
-    const rig = new AggregatorHarness();
+  test("one LIST serves every waiting protector", async () => {
+    const harness = new AggregatorHarness();
     const names = Array.from({ length: 20 }, (_, index) => `p${index}`);
     for (const name of names) {
-      rig.core.put(name);
-      rig.cell.putUnseen(name, { labels: { app: name } });
+      harness.core.put(name);
+      harness.cell.putUnseen(name, { labels: { app: name } });
     }
-    await rig.start();
-    for (const name of names) rig.core.admit(name, "cell", bucket(rig.cell.live.get(name) ?? rig.cell.pod(name)));
-    await rig.run(SETTLE_MS + 1_000);
-    expect(rig.cell.pods.asked).toBe(1);
-    rig.confirmNow();
-    await rig.run(100);
-    for (const name of names) expect(rig.core.entry(name)?.admissionHistory?.buckets).toEqual([]);
+    await harness.start();
+    for (const name of names)
+      harness.core.admit(name, "cell", bucket(harness.cell.live.get(name) ?? harness.cell.pod(name)));
+    await harness.run(SETTLE_MS + 1_000);
+    expect(harness.cell.pods.asked).toBe(1);
+    harness.confirmNow();
+    await harness.run(100);
+    for (const name of names) expect(harness.core.entry(name)?.admissionHistory?.buckets).toEqual([]);
   });
 
-  test("a GET that finds the pod gone settles nothing: the snapshot has to show it", async () => {
-    const rig = await counted();
-    rig.core.admit("p", "cell", bucket(rig.cell.live.get("a") ?? rig.cell.pod("a")));
-    await rig.run(50);
-    rig.cell.live.delete("a");
-    await rig.run(SETTLE_MS + 1_000);
-    expect(rig.cell.gets).toEqual(["a"]);
-    expect(weights(rig)).toEqual([1]);
-    expect(rig.cell.pods.asked).toBe(1);
-    rig.cell.pods.store.remove("ns/a", "uid-a", String(++rig.cell.version));
-    await rig.run(50);
-    expect(rig.settled()).toEqual(["R1"]);
+  test("a GET that finds the pod gone settles nothing until the snapshot shows it", async () => {
+    const harness = await counted();
+    harness.core.admit("p", "cell", bucket(harness.cell.live.get("a") ?? harness.cell.pod("a")));
+    await harness.run(50);
+    harness.cell.live.delete("a");
+    await harness.run(SETTLE_MS + 1_000);
+    expect(harness.cell.gets).toEqual(["a"]);
+    expect(weights(harness)).toEqual([1]);
+    expect(harness.cell.pods.asked).toBe(1);
+    harness.cell.pods.store.remove("ns/a", "uid-a", String(++harness.cell.version));
+    await harness.run(50);
+    expect(harness.settled()).toEqual(["R1"]);
   });
 
-  test("evidence that does not come is asked for again, and nothing is looked at in between", async () => {
-    const rig = await counted();
-    rig.core.admit("p", "cell", { startTime: "2026-01-01T00:00:00Z", endTime: "2026-01-01T00:00:01Z", counter: 2 });
-    await rig.run(SETTLE_MS + 100_000);
-    expect(rig.cell.pods.asked).toBeGreaterThanOrEqual(3);
-    expect(rig.cell.pods.asked).toBeLessThanOrEqual(5);
-    rig.confirmNow();
-    await rig.run(50);
-    expect(weights(rig)).toEqual([]);
+  test("evidence that does not arrive is requested again, without reconciles in between", async () => {
+    const harness = await counted();
+    harness.core.admit("p", "cell", { startTime: "2026-01-01T00:00:00Z", endTime: "2026-01-01T00:00:01Z", counter: 2 });
+    await harness.run(SETTLE_MS + 100_000);
+    expect(harness.cell.pods.asked).toBeGreaterThanOrEqual(3);
+    expect(harness.cell.pods.asked).toBeLessThanOrEqual(5);
+    harness.confirmNow();
+    await harness.run(50);
+    expect(weights(harness)).toEqual([]);
   });
 
-  test("a write that fails keeps the evidence: the next try needs no new one", async () => {
-    const rig = await counted();
-    rig.core.admit("p", "cell", bucket(rig.cell.live.get("a") ?? rig.cell.pod("a")));
-    await rig.run(50);
-    rig.core.script.push("unavailable", "unavailable");
-    await rig.run(SETTLE_MS + 3_000);
-    expect(rig.cell.gets).toEqual(["a"]);
-    expect(weights(rig)).toEqual([]);
+  test("a failed write keeps its evidence for the next try", async () => {
+    const harness = await counted();
+    harness.core.admit("p", "cell", bucket(harness.cell.live.get("a") ?? harness.cell.pod("a")));
+    await harness.run(50);
+    harness.core.script.push("unavailable", "unavailable");
+    await harness.run(SETTLE_MS + 3_000);
+    expect(harness.cell.gets).toEqual(["a"]);
+    expect(weights(harness)).toEqual([]);
   });
 
   test("--void-after annotates the pod, and the new version settles the reservation", async () => {
-    const rig = await counted({ voidAfterMs: 3_000 });
-    rig.core.admit("p", "cell", bucket(rig.cell.live.get("a") ?? rig.cell.pod("a")));
-    await rig.run(2_500);
-    expect(rig.cell.patches).toEqual([]);
-    await rig.run(1_000);
-    expect(rig.cell.patches).toHaveLength(1);
-    expect(rig.settled()).toEqual(["R2"]);
+    const harness = await counted({ voidAfterMs: 3_000 });
+    harness.core.admit("p", "cell", bucket(harness.cell.live.get("a") ?? harness.cell.pod("a")));
+    await harness.run(2_500);
+    expect(harness.cell.patches).toEqual([]);
+    await harness.run(1_000);
+    expect(harness.cell.patches).toHaveLength(1);
+    expect(harness.settled()).toEqual(["R2"]);
   });
 
-  test("--void-after waits calmly for a pod that the snapshot does not have yet", async () => {
-    const rig = await counted({ voidAfterMs: 3_000 });
-    const unseen = rig.cell.putUnseen("new", { labels: { app: "p" } });
-    rig.core.admit("p", "cell", bucket(unseen));
-    await rig.run(3_100);
-    rig.events.length = 0;
-    await rig.run(5_000);
-    expect(rig.events.filter(({ kind }) => kind === "reconciled").length).toBeLessThan(10);
-    rig.cell.put("new", { resourceVersion: unseen.resourceVersion });
-    await rig.run(1_000);
-    expect(weights(rig)).toEqual([]);
+  test("--void-after waits for a pod that the snapshot lacks without reconciling in a loop", async () => {
+    const harness = await counted({ voidAfterMs: 3_000 });
+    const unseen = harness.cell.putUnseen("new", { labels: { app: "p" } });
+    harness.core.admit("p", "cell", bucket(unseen));
+    await harness.run(3_100);
+    harness.events.length = 0;
+    await harness.run(5_000);
+    expect(harness.events.filter(({ kind }) => kind === "reconciled").length).toBeLessThan(10);
+    harness.cell.put("new", { resourceVersion: unseen.resourceVersion });
+    await harness.run(1_000);
+    expect(weights(harness)).toEqual([]);
   });
 
-  test("--void-after annotates more pods than at once, one after the other", async () => {
-    const rig = await counted({ voidAfterMs: 3_000 });
+  test("--void-after annotates more pods than may be patched at once", async () => {
+    const harness = await counted({ voidAfterMs: 3_000 });
     const names = Array.from({ length: 9 }, (_, index) => `pod-${index}`);
-    for (const name of names) rig.core.admit("p", "cell", bucket(rig.cell.put(name), { nonce: name }));
-    await rig.run(10_000);
-    expect(rig.cell.patches).toHaveLength(names.length);
-    expect(weights(rig)).toEqual([]);
+    for (const name of names) harness.core.admit("p", "cell", bucket(harness.cell.put(name), { nonce: name }));
+    await harness.run(10_000);
+    expect(harness.cell.patches).toHaveLength(names.length);
+    expect(weights(harness)).toEqual([]);
   });
 });
 
 describe("upstream's algorithms", () => {
-  test("clock: an admission is dropped by the first event after it", async () => {
-    const rig = await counted({ algorithm: "clock" });
-    const atMs = rig.time.clock.nowMs() + 2_000;
+  test("clock: the first event after an admission settles it", async () => {
+    const harness = await counted({ algorithm: "clock" });
+    const atMs = harness.time.clock.nowMs() + 2_000;
     const startTime = new Date(atMs).toISOString();
-    rig.core.admit("p", "cell", { startTime, podUID: "uid-a", podName: "a", counter: 1 });
-    await rig.run(1_000);
-    expect(weights(rig)).toEqual([1]);
-    await rig.run(2_000);
-    rig.cell.put("b");
-    await rig.run(50);
-    expect(weights(rig)).toEqual([]);
-    expect(rig.settled()).toEqual(["Clock"]);
+    harness.core.admit("p", "cell", { startTime, podUID: "uid-a", podName: "a", counter: 1 });
+    await harness.run(1_000);
+    expect(weights(harness)).toEqual([1]);
+    await harness.run(2_000);
+    harness.cell.put("b");
+    await harness.run(50);
+    expect(weights(harness)).toEqual([]);
+    expect(harness.settled()).toEqual(["Clock"]);
   });
 
-  test("clock: an event of a pod that no protector counts is enough", async () => {
-    const rig = await counted({ algorithm: "clock" });
-    const startTime = new Date(rig.time.clock.nowMs() + 1_000).toISOString();
-    rig.core.admit("p", "cell", { startTime, podUID: "uid-a", podName: "a", counter: 1 });
-    await rig.run(2_000);
-    rig.cell.put("podseidon-update-trigger", { labels: {} });
-    await rig.run(1_500);
-    expect(weights(rig)).toEqual([]);
+  test("clock: so does an event of a pod that no protector counts", async () => {
+    const harness = await counted({ algorithm: "clock" });
+    const startTime = new Date(harness.time.clock.nowMs() + 1_000).toISOString();
+    harness.core.admit("p", "cell", { startTime, podUID: "uid-a", podName: "a", counter: 1 });
+    await harness.run(2_000);
+    harness.cell.put("podseidon-update-trigger", { labels: {} });
+    await harness.run(1_500);
+    expect(weights(harness)).toEqual([]);
   });
 });

@@ -64,7 +64,7 @@ class Store {
   };
 }
 
-/** A cell whose registration follows what is published so late. */
+/** A cell that trusts what is published after a lag. */
 class Cell {
   readonly #time: VirtualTime;
   readonly #store: Store;
@@ -126,7 +126,7 @@ function verifies(certificate: string, authorities: readonly string[], nowMs: nu
 const step = (events: readonly CertificateEvent[], kind: string): number =>
   events.filter((event) => event.kind === kind).length;
 
-test("in a day of short-lived authorities, two keepers at once never serve what a cell cannot verify", async () => {
+test("in a day of short-lived authorities, two keepers at once never serve a certificate that a cell cannot verify", async () => {
   const time = new VirtualTime();
   const store = new Store();
   const events: CertificateEvent[] = [];
@@ -149,8 +149,8 @@ test("in a day of short-lived authorities, two keepers at once never serve what 
   expect(time.pendingTimers).toBe(cells.length);
 });
 
-describe("a rotation that is asked for", () => {
-  test("happens once, and the request is gone", async () => {
+describe("a rotation that an operator asks for", () => {
+  test("happens once and removes the annotation", async () => {
     const time = new VirtualTime();
     const store = new Store();
     const events: CertificateEvent[] = [];
@@ -173,7 +173,7 @@ describe("a rotation that is asked for", () => {
   });
 });
 
-test("an authority whose publication was not answered waits for the overlap like any other", async () => {
+test("an authority waits for the overlap even when the response to its publication was lost", async () => {
   const time = new VirtualTime();
   const store = new Store();
   const lost: Transport = {
@@ -206,7 +206,7 @@ test("an authority whose publication was not answered waits for the overlap like
   await running;
 });
 
-test("a webhook that is called by its address is certified for it", async () => {
+test("a webhook that apiservers call by its address gets a certificate for the address", async () => {
   const time = new VirtualTime();
   const store = new Store();
   const events: CertificateEvent[] = [];
@@ -221,7 +221,7 @@ test("a webhook that is called by its address is certified for it", async () => 
   await running;
 });
 
-test("a published certificate that somebody has damaged is left out", async () => {
+test("a damaged certificate in the published ConfigMap is dropped", async () => {
   const time = new VirtualTime();
   const store = new Store();
   const ending = new AbortController();
@@ -239,7 +239,7 @@ test("a published certificate that somebody has damaged is left out", async () =
   expect(store.text(name, "ca.crt")).toBe(good);
 });
 
-test("an object that is not there is told, and made use of when it is", async () => {
+test("a missing object is reported, and used once it exists", async () => {
   const time = new VirtualTime();
   const store = new Store();
   store.objects.delete(`secrets/${SERVING_SECRET}`);

@@ -36,13 +36,13 @@ const [oldest, before, newest, spent] = [
   await authority(1001),
 ];
 const aging = await authority(700);
-/** Made while the clock was two days ahead. */
+/** Created by a clock that was two days ahead. */
 const early = await authority(-48);
 const pems = (...pairs: readonly KeyAndCertificate[]): string[] => pairs.map((pair) => pair.certificatePem);
 
 interface Case {
   readonly state: Partial<CertificateState>;
-  /** Cells that trust what is published, and cells that trust something else. */
+  /** Cells that trust what is published, and cells that trust another bundle. */
   readonly trusting?: readonly string[];
   readonly untrusting?: readonly string[];
   readonly trustedForMs?: number;
@@ -58,78 +58,78 @@ function step({ state, trusting = [], untrusting = [], trustedForMs }: Case): un
   return nextStep(full, terms, NOW_MS, trustedForMs);
 }
 
-/** A rotation under way: what is served is signed by the authority before. */
+/** In the middle of a rotation: the previous authority signed the certificate in use. */
 const rotating = { authority: newest, published: pems(before, newest), serving: await serving(before, 20) };
-/** Nothing to do. */
+/** Between rotations. */
 const quiet = { authority: newest, published: pems(before, newest), serving: await serving(newest, 9) };
 
 describe("the next step", async () => {
   test.each<[string, Case, unknown]>([
-    ["at first, an authority", { state: {} }, { kind: "createAuthority", reason: "missing" }],
-    ["an authority instead of one that is over", { state: { authority: spent } }, { kind: "createAuthority" }],
+    ["the first authority", { state: {} }, { kind: "createAuthority", reason: "missing" }],
+    ["a new authority after the last one has expired", { state: { authority: spent } }, { kind: "createAuthority" }],
     [
-      "an authority is published before it signs",
+      "a new authority is published before it signs",
       { state: { authority: newest } },
       { kind: "publish", certificates: pems(newest) },
     ],
     [
-      "a certificate where there is none, whatever the cells trust",
+      "the first certificate waits for no cell",
       { state: { authority: newest, published: pems(newest) }, untrusting: ["a"] },
       { kind: "issue", reason: "missing" },
     ],
-    ["nothing", { state: quiet, trusting: ["a"] }, { kind: "none" }],
+    ["nothing to do", { state: quiet, trusting: ["a"] }, { kind: "none" }],
     [
-      "a new authority is published beside the one in use, without those before it",
+      "a new authority is published beside the one in use, and older ones are dropped",
       { state: { ...rotating, published: pems(oldest, before) } },
       { kind: "publish", certificates: pems(before, newest) },
     ],
     [
-      "the one in use stays published, even where it is not the last one",
+      "the authority in use stays published, even when it is not the previous one",
       { state: { ...rotating, published: pems(oldest, before), serving: await serving(oldest, 20) } },
       { kind: "publish", certificates: pems(oldest, newest) },
     ],
     [
-      "a cell that lacks it is waited for",
+      "a rotation waits for a cell that does not trust the new authority",
       { state: rotating, trusting: ["a"], untrusting: ["b"] },
       { kind: "wait", cells: ["b"] },
     ],
     [
-      "then the overlap is",
+      "when all cells trust it, the rotation waits for the overlap",
       { state: rotating, trusting: ["a"], trustedForMs: terms.overlapMs - 1 },
       { kind: "wait", cells: [] },
     ],
     [
-      "then the new authority signs",
+      "after the overlap the new authority signs",
       { state: rotating, trusting: ["a"], trustedForMs: terms.overlapMs },
       { kind: "issue", reason: "rotation" },
     ],
     [
-      "with no cell that tells, it waits",
+      "a rotation waits while no cell has acknowledged anything",
       { state: rotating, trustedForMs: terms.overlapMs },
       { kind: "wait", cells: [] },
     ],
     [
-      "until the certificate is about to expire",
+      "a certificate that is about to expire is replaced, whatever the cells trust",
       { state: { ...rotating, serving: await serving(before, 76) }, untrusting: ["b"] },
       { kind: "issue", reason: "overdue" },
     ],
     [
-      "renewal by the authority in use asks no cell",
+      "a renewal by the authority in use waits for no cell",
       { state: { ...quiet, serving: await serving(newest, 61) }, untrusting: ["b"] },
       { kind: "issue", reason: "expiring" },
     ],
     [
-      "a certificate that a clock which was ahead has made for later",
+      "a certificate that is not valid yet is replaced",
       { state: { ...quiet, serving: await serving(newest, -48) }, trusting: ["a"] },
       { kind: "issue", reason: "early" },
     ],
     [
-      "an authority instead of one that is for later",
+      "an authority that is not valid yet is replaced",
       { state: { authority: early, published: pems(early), serving: await serving(early, -48) }, trusting: ["a"] },
       { kind: "createAuthority", reason: "early" },
     ],
     [
-      "which signs at once, as what the other has signed helps nobody",
+      "its successor signs at once, because no apiserver accepts the certificate in use",
       {
         state: { authority: newest, published: pems(early, newest), serving: await serving(early, -48) },
         untrusting: ["a"],
@@ -137,42 +137,42 @@ describe("the next step", async () => {
       { kind: "issue", reason: "early" },
     ],
     [
-      "another name of the Service",
+      "a certificate for another host name is replaced",
       { state: { ...quiet, serving: await serving(newest, 9, "other.svc") } },
       { kind: "issue", reason: "names" },
     ],
     [
-      "an authority that grows old",
+      "an authority near its end is replaced",
       { state: { authority: aging, published: pems(aging), serving: await serving(aging, 9) } },
       { kind: "createAuthority", reason: "expiring" },
     ],
     [
-      "an authority that is asked for",
+      "an operator asks for a new authority",
       { state: { ...quiet, rotationAsked: true } },
       { kind: "createAuthority", reason: "asked" },
     ],
     [
-      "with a fresh certificate first, where the one in use leaves the cells little time",
+      "before a rotation an older certificate is renewed, so that cells have time",
       { state: { ...quiet, serving: await serving(newest, 31), rotationAsked: true } },
       { kind: "issue", reason: "beforeRotation" },
     ],
     [
-      "not before every replica has the certificate of the last rotation",
+      "no rotation before every replica has loaded the certificate of the last one",
       { state: { ...quiet, serving: await serving(newest, 0), rotationAsked: true } },
       { kind: "none" },
     ],
     [
-      "not while a rotation is under way",
+      "no second rotation before the first has ended",
       { state: { ...rotating, rotationAsked: true }, untrusting: ["b"] },
       { kind: "wait", cells: ["b"] },
     ],
     [
-      "a certificate of an authority that nobody is told to trust helps nobody",
+      "a certificate of an authority that is not published is replaced",
       { state: { ...quiet, published: pems(newest), serving: await serving(oldest, 9) } },
       { kind: "issue", reason: "missing" },
     ],
     [
-      "a lost authority: the one in use stays trusted while a new one is rolled out",
+      "after the loss of an authority's key its certificate stays published beside the new one",
       { state: { authority: newest, published: pems(before), serving: await serving(before, 9) } },
       { kind: "publish", certificates: pems(before, newest) },
     ],

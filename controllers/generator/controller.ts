@@ -1,17 +1,80 @@
-/** The generator as a controller of its core cluster, wired. `generator.ts` says in which order to read this folder. */
+/** The generator as a controller of its core cluster: its options, and how it is wired. Read `generator.ts` next. */
+
 import { EventRecorder } from "../../shared/observe/event-recorder.ts";
 import { observeKubernetesEvents } from "../../shared/observe/process-observer.ts";
 import { commandLine } from "../../shared/runtime/options/command-line.ts";
-import { GENERATOR_LEASE } from "../../shared/schema/annotations.ts";
+import {
+  checkLeaderElection,
+  kubeconfigOptions,
+  leaderElectionOptions,
+  observeOptions,
+} from "../../shared/runtime/options/common-options.ts";
+import { boolean, integer, list, option, text } from "../../shared/runtime/options/option-types.ts";
+import { defineOptions, type OptionValues } from "../../shared/runtime/options/options.ts";
+import { version } from "../../shared/runtime/version.ts";
+import { GENERATOR_LEASE, PROTECT_ANNOTATION, PROTECT_LABEL } from "../../shared/schema/annotations.ts";
 import type { Controller, ControllerContext, ControllerParts } from "../run-controller.ts";
 import { Generator } from "./generator.ts";
 import { generatorObserver, leaderObserver, stateMetrics } from "./observe.ts";
-import { type GeneratorFlags, generatorOptions } from "./options.ts";
-import { plugins } from "./sources/plugins/all.ts";
+import { KINDS, plugins } from "./sources/plugins/all.ts";
+import { parseScalable } from "./sources/plugins/scalable.ts";
+import { parseSelectorText } from "./sources/selector-text.ts";
 
 const LAST_EVENTS_MS = 2_000;
 /** For the Lease, Kubernetes Events and quorum reads, beside one connection for each worker. */
 const OTHER_CALLS = 4;
+
+const generatorOptions = defineOptions({
+  name: "podseidon-generator",
+  version,
+  summary: "Keeps a PodProtector for each workload and disruption budget of a core cluster that asks for protection.",
+  options: {
+    ...kubeconfigOptions,
+    protectSelector: option(
+      text("SELECTOR"),
+      `${PROTECT_LABEL}=true`,
+      `Label selector of the workloads and budgets that are protected; empty for all. The annotation ${PROTECT_ANNOTATION} (true or false) on one of them overrides it.`,
+    ),
+    kinds: option(
+      list("KIND"),
+      KINDS,
+      "Kinds that are protected. What protects objects of other kinds is left as it is.",
+    ),
+    scalable: option(
+      list("GROUP/VERSION/RESOURCE"),
+      [],
+      "A custom resource with a scale subresource whose objects are protected like workloads.",
+    ),
+    namespaces: option(list("NAMESPACE"), [], "The only namespaces that are looked after; all when none is given."),
+    excludedNamespaces: option(list("NAMESPACE"), [], "Namespaces that are left alone."),
+    protectNonZero: option(
+      boolean(),
+      true,
+      "A workload that is deleted while it still asks for replicas keeps its protection until it is scaled to zero.",
+    ),
+    concurrency: option(
+      integer(1, 256),
+      48,
+      "How many workloads are worked on at once, with one write each under way.",
+    ),
+    ...leaderElectionOptions,
+    ...observeOptions,
+  },
+  check: (values) => [
+    ...checkLeaderElection(values),
+    ...(values.protectSelector !== undefined && parseSelectorText(values.protectSelector) === undefined
+      ? ["--protect-selector: expected a label selector such as app=web,tier in (a,b),!legacy"]
+      : []),
+    ...(values.kinds ?? [])
+      .filter((kind) => !KINDS.includes(kind))
+      .map((kind) => `--kinds: ${kind} is none of ${KINDS.join(", ")}`),
+    ...(values.scalable ?? [])
+      .filter((one) => parseScalable(one) === undefined)
+      .map((one) => `--scalable: expected group/version/resource such as argoproj.io/v1alpha1/rollouts, not ${one}`),
+  ],
+});
+
+type GeneratorFlags = OptionValues<(typeof generatorOptions)["options"]>;
 
 export const generatorController: Controller<GeneratorFlags> = {
   name: generatorOptions.name,

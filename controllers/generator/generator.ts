@@ -7,7 +7,7 @@ import { ApiClient, PODPROTECTORS_PATH } from "../../shared/kube/client/api-clie
 import type { Transport } from "../../shared/kube/client/transport.ts";
 import { Reflector } from "../../shared/kube/informer/reflector.ts";
 import type { WatchEvent } from "../../shared/kube/stream/watch-event.ts";
-import { LastKnown } from "../../shared/recovery/last-known.ts";
+import { LostProtectorsBySource } from "../../shared/recovery/lost-protectors-by-source.ts";
 import { OWN_NAMESPACE } from "../../shared/recovery/register/register-format.ts";
 import { RegisterWriter } from "../../shared/recovery/register/register-writer.ts";
 import { ReleaseRegister } from "../../shared/recovery/register/release-register.ts";
@@ -92,7 +92,7 @@ class GeneratorTerm {
   readonly #index: ProtectorIndex;
   readonly #releases: ReleaseRegister;
   readonly #register: RegisterWriter;
-  readonly #lost: LastKnown;
+  readonly #lost: LostProtectorsBySource;
   readonly #queue: WorkQueue;
   /**
    * Keys are queued only when all protectors and all objects of their kind are listed: a part of them could release a
@@ -115,7 +115,7 @@ class GeneratorTerm {
       timeoutMs: CALL_TIMEOUT_MS,
       onDropped: (segments) => observer.generator({ kind: "registerDropped", segments }),
     });
-    this.#lost = new LastKnown({
+    this.#lost = new LostProtectorsBySource({
       watched: this.#protectors,
       isRecorded: (uid) => this.#releases.has(uid),
       sourceOf: (protector) => {
@@ -125,7 +125,7 @@ class GeneratorTerm {
     });
     this.#index = new ProtectorIndex(this.#protectors, plugins, {
       changed: (key) => this.#add(key),
-      vanished: (protector) => this.#lost.vanished(protector),
+      vanished: (protector) => this.#lost.lost(protector),
     });
     const discovery = new Discovery(this.#api, CALL_TIMEOUT_MS);
     for (const plugin of plugins) this.#kinds.set(plugin.name, this.#watchKind(plugin, discovery));

@@ -22,7 +22,7 @@ interface Stored {
   spec: { schedulerName?: string; nodeName?: string };
 }
 
-/** One namespace with at most one pod, as an apiserver would answer for it. */
+/** An apiserver with at most one pod. */
 class FakePods {
   pod: Stored | undefined;
   version = 100;
@@ -106,7 +106,7 @@ const kinds = (events: readonly TriggerEvent[]): string[] =>
   events.map((event) => ("action" in event ? `${event.kind} ${event.action}` : event.kind));
 
 describe("the dummy pod", () => {
-  test("is created where there is none, and is one that nothing schedules or protects", async () => {
+  test("is created when it is missing; nothing schedules or protects it", async () => {
     const { pods, round } = rig();
     await round();
     const pod = pods.pod;
@@ -117,7 +117,7 @@ describe("the dummy pod", () => {
     expect(parsePod(pod).scheduled).toBe(false);
   });
 
-  test("is adopted where upstream has made one, and labelled", async () => {
+  test("is adopted and labelled when upstream has created it", async () => {
     const { pods, events, round } = rig();
     pods.put(undefined);
     await round();
@@ -135,7 +135,7 @@ describe("the dummy pod", () => {
     expect(pods.counter).toBe(44);
   });
 
-  test("is created again when it was deleted, and its counter goes on", async () => {
+  test("is created again after a deletion, and its counter goes on", async () => {
     const { pods, events, round } = rig();
     await round();
     const before = pods.counter;
@@ -145,7 +145,7 @@ describe("the dummy pod", () => {
     expect(pods.counter).toBeGreaterThan(before);
   });
 
-  test("follows what is stored, not what it remembers, so that a restore of etcd shows", async () => {
+  test("counts on from the stored counter, so that a restore of etcd shows", async () => {
     const { pods, events, round } = rig();
     pods.put(10);
     await round();
@@ -157,7 +157,7 @@ describe("the dummy pod", () => {
     expect(pods.counter).toBe(6);
   });
 
-  test("shows a restore to those who look when its counter has passed where it was", async () => {
+  test("shows a restore even to a reader that comes after the counter has passed its old value", async () => {
     const { pods, round } = rig();
     await round();
     await round();
@@ -172,7 +172,7 @@ describe("the dummy pod", () => {
     expect(isForked(seen, pods.mark)).toBe(true);
   });
 
-  test.each(["the same", "another"])("made again by %s process, it is no restore", async (process) => {
+  test.each(["the same", "another"])("shows no restore when %s process creates it again", async (process) => {
     const { time, pods, events, round } = rig();
     await round();
     await round();
@@ -185,7 +185,7 @@ describe("the dummy pod", () => {
     expect(isForked(seen, pods.mark)).toBe(false);
   });
 
-  test("is patched at its new version when somebody else changed it", async () => {
+  test("is read again and patched when another client has changed it", async () => {
     const { pods, round } = rig();
     await round();
     const before = pods.counter;
@@ -195,7 +195,7 @@ describe("the dummy pod", () => {
     expect(pods.calls.slice(2)).toEqual(["patch", "get", "patch"]);
   });
 
-  test("that a scheduler could take is reported", async () => {
+  test("is reported when a scheduler could take it", async () => {
     const { pods, events, round } = rig();
     pods.put(1, { schedulerName: "default-scheduler" });
     await round();
@@ -204,7 +204,7 @@ describe("the dummy pod", () => {
 });
 
 describe("failures", () => {
-  test("are told, back off, and end with the outage", async () => {
+  test("are reported, back off, and end with the outage", async () => {
     const { time, pods, events, trigger } = rig();
     pods.failing = true;
     const stop = new AbortController();

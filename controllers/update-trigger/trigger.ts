@@ -1,5 +1,5 @@
 import { isForked, nextTriggerMark, type TriggerMark } from "../../shared/decide/settling/trigger-mark.ts";
-import type { ApiClient } from "../../shared/kube/client/api-client.ts";
+import type { ApiClient, WriteOptions } from "../../shared/kube/client/api-client.ts";
 import type { ApiFailure, ApiResult } from "../../shared/kube/client/api-result.ts";
 import { Backoff } from "../../shared/runtime/backoff.ts";
 import { type Ports, sleep } from "../../shared/runtime/clock.ts";
@@ -34,11 +34,8 @@ export interface TriggerOptions {
 const CALL_TIMEOUT_MS = 5_000;
 /** Spread of the interval, so that the triggers of many cells don't patch in step. */
 const JITTER = 0.1;
-/**
- * A round reads and patches, and does so again when the pod changed in between. The rest waits for the next interval.
- */
+/** A round reads and patches, and does so again when the pod changed in between. */
 const MAX_STEPS = 4;
-const FIELD_MANAGER = "podseidon-update-trigger";
 
 /** Patches one dummy pod at an interval, so that a quiet watch stream moves. One leader at a time. */
 export class UpdateTrigger {
@@ -46,7 +43,7 @@ export class UpdateTrigger {
   readonly #backoff: Backoff;
   #pod: TriggerPod | undefined;
   /** The newest mark that this process knows to have been stored. */
-  #known: TriggerMark | undefined;
+  #lastMark: TriggerMark | undefined;
   /**
    * Names this process in the lineage of marks. A restore changes the token, so that later readers of the mark see the
    * restore, too.
@@ -107,11 +104,11 @@ export class UpdateTrigger {
     const result = await client.getPod(namespace, name, parseTriggerPod, { timeoutMs: CALL_TIMEOUT_MS, signal });
     if (result.kind !== "ok") return result;
     const pod = result.object;
-    if (this.#known !== undefined && isForked(this.#known, pod.mark)) {
-      onEvent({ kind: "wentBack", from: this.#known.counter, to: pod.mark.counter });
+    if (this.#lastMark !== undefined && isForked(this.#lastMark, pod.mark)) {
+      onEvent({ kind: "wentBack", from: this.#lastMark.counter, to: pod.mark.counter });
       this.#token = ports.random.token();
     }
-    this.#known = pod.mark;
+    this.#lastMark = pod.mark;
     onEvent({ kind: "done", action: "adopt", counter: pod.mark.counter });
     if (pod.isSchedulable) onEvent({ kind: "schedulable" });
     this.#pod = pod;
@@ -126,13 +123,8 @@ export class UpdateTrigger {
     const { client, namespace, name, labels, ports } = this.#options;
     const path = `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods/${encodeURIComponent(name)}`;
     const touch = { mark: nextTriggerMark(pod.mark, this.#token), atMs: ports.clock.nowMs(), labels };
-    return client.patch(
-      path,
-      "application/merge-patch+json",
-      triggerPatch(pod, touch),
-      parseTriggerPod,
-      this.#call(signal),
-    );
+    const patch = triggerPatch(pod, touch);
+    return client.patch(path, "application/merge-patch+json", patch, parseTriggerPod, callOptions(signal));
   }
 
   #create(signal: AbortSignal): Promise<ApiResult<TriggerPod>> {
@@ -140,19 +132,15 @@ export class UpdateTrigger {
     // After a deletion the counter goes on. A process without a mark starts at the time, which no earlier counter can
     // have passed.
     const atMs = ports.clock.nowMs();
-    const known = this.#known ?? { counter: Math.floor(atMs), lineage: [] };
-    const touch = { mark: nextTriggerMark(known, this.#token), atMs, labels };
+    const last = this.#lastMark ?? { counter: Math.floor(atMs), lineage: [] };
+    const touch = { mark: nextTriggerMark(last, this.#token), atMs, labels };
     const path = `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods`;
-    return client.create(path, newTriggerPod(namespace, name, touch), parseTriggerPod, this.#call(signal));
-  }
-
-  #call(signal: AbortSignal): { timeoutMs: number; signal: AbortSignal; fieldManager: string } {
-    return { timeoutMs: CALL_TIMEOUT_MS, signal, fieldManager: FIELD_MANAGER };
+    return client.create(path, newTriggerPod(namespace, name, touch), parseTriggerPod, callOptions(signal));
   }
 
   #done(action: TriggerAction, pod: TriggerPod): undefined {
     this.#pod = pod;
-    this.#known = pod.mark;
+    this.#lastMark = pod.mark;
     this.#backoff.reset();
     this.#lastDoneMs = this.#options.ports.clock.monotonicMs();
     this.#options.onEvent({ kind: "done", action, counter: pod.mark.counter });
@@ -165,6 +153,10 @@ export class UpdateTrigger {
     this.#options.onEvent({ kind: "failed", action, error: errorOf(failure), retryMs });
     return retryMs;
   }
+}
+
+function callOptions(signal: AbortSignal): WriteOptions {
+  return { timeoutMs: CALL_TIMEOUT_MS, signal, fieldManager: "podseidon-update-trigger" };
 }
 
 function errorOf(failure: ApiFailure): Error {

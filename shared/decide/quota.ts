@@ -41,8 +41,8 @@ import { type Criterion, estimate } from "./state/estimate.ts";
 import type { CellState, ProtectorState } from "./state/protector-state.ts";
 
 /**
- * No reservation is added to a history that may have more bytes (docs/design.md#history-size, S10): the object stays under 1 MiB whatever
- * the names are. Usual names take a third of this estimate, so that some 5,000 reservations fit.
+ * No reservation is added to a history that may have more bytes (docs/design.md#history-size, S10): the object stays
+ * under 1 MiB whatever the names are. Usual names take a third of this estimate, so that some 5,000 reservations fit.
  */
 export const HARD_CAP_BYTES = 768 * 1024;
 /** No pin is added beyond this: the quota does not bound pins, and they must leave room for reservations. */
@@ -206,7 +206,10 @@ function pendingPodIsDeleted(disruption: Disruption): Decision | undefined {
   return isDeleted ? allow(disruption, "Pending") : undefined;
 }
 
-/** A denial and not busy: it ends when somebody removes the annotation, and a client that retries each second does not speed that up. */
+/**
+ * A denial and not busy: it ends when somebody removes the annotation, and a client that retries each second does not
+ * speed that up.
+ */
 function preActivityHoldsBack({ podClass, request, facts }: Disruption): Decision | undefined {
   if (podClass === "Pending") return undefined;
   const annotations = preActivitiesOf(request.pod);
@@ -251,8 +254,8 @@ function noRoomForPin(disruption: Disruption): Decision | undefined {
 }
 
 /**
- * An eviction commits at any version, and the containers of a changed pod restart some time after the change. The pod may be available by then, so
- * both leave a record.
+ * An eviction commits at any version, and the containers of a changed pod restart some time after the change. The pod
+ * may be available by then, so both leave a record.
  */
 function unavailablePodIsPinned(disruption: Disruption): Decision | undefined {
   const { podClass } = disruption;
@@ -260,14 +263,20 @@ function unavailablePodIsPinned(disruption: Disruption): Decision | undefined {
   return allow(disruption, podClass === "Pending" ? "PinnedPending" : "PinnedUnavailable", unavailablePin(disruption));
 }
 
-/** A snapshot that is older than the live read may count the pod; until the snapshot has caught up, the pin subtracts the pod. */
+/**
+ * A snapshot that is older than the live read may count the pod; until the snapshot has caught up, the pin subtracts
+ * the pod.
+ */
 function unavailablePin({ cell, request }: Disruption): RecordChange {
   const position = oldestComponent(cell?.aggregation?.resourceVersion);
   const isCaughtUp = hasReached(position, request.pod.resourceVersion);
   return { weight: isCaughtUp ? 0 : 1, paid: false };
 }
 
-/** The pod matures without a new version, so even a DELETE leaves a record. The published count does not contain the pod. */
+/**
+ * The pod matures without a new version, so even a DELETE leaves a record. The published count does not contain the
+ * pod.
+ */
 function immaturePodIsPinned(disruption: Disruption): Decision | undefined {
   return disruption.podClass === "Immature" ? allow(disruption, "PinnedImmature", PINNED) : undefined;
 }
@@ -287,8 +296,8 @@ function refreshedTooLong(disruption: Disruption): Decision | undefined {
 }
 
 /**
- * The pod is subtracted already and its admission was paid for, so it is admitted whatever the estimate. An eviction pays for a deletion and the
- * other way round; a restart of containers pays for itself alone.
+ * The pod is subtracted already and its admission was paid for, so it is admitted whatever the estimate. An eviction
+ * pays for a deletion and the other way round; a restart of containers pays for itself alone.
  */
 function repeated(disruption: Disruption): Decision | undefined {
   const { held, request } = disruption;
@@ -334,7 +343,10 @@ function hasRoom({ state, held }: Disruption, capBytes: number): boolean {
   return bytes <= capBytes;
 }
 
-/** The annotation allows what the checks deny. The reservation is made all the same, unless the history has no room for it. */
+/**
+ * The annotation allows what the checks deny. The reservation is made all the same, unless the history has no room for
+ * it.
+ */
 function force(disruption: Disruption): Decision {
   const { podClass, request } = disruption;
   if (podClass === "Unavailable" && request.operation === "DELETE") return allow(disruption, "Forced");

@@ -1,4 +1,7 @@
-/** Changes of a protector's working copy, which `encodeStatus` writes: what an allowed disruption records, and how that is taken back. */
+/**
+ * Changes of a protector's working copy, which `encodeStatus` writes: what an allowed disruption records, and how that
+ * is taken back.
+ */
 import type { Operation } from "../schema/podprotector.ts";
 import { parseMicros } from "../schema/time.ts";
 import type { Decision, DisruptionRequest } from "./quota.ts";
@@ -20,7 +23,9 @@ export function apply(state: ProtectorState, request: DisruptionRequest, decisio
   cellOf(state, request.cell).ledger.admit(pod.uid, pod.name, admission, weight);
 }
 
-/** Takes back one admission of a request (docs/design.md#several-protectors): what others share, or wrote before, stays. */
+/**
+ * Takes back one admission of a request (docs/design.md#several-protectors): what others share, or wrote before, stays.
+ */
 export function rollBack(state: ProtectorState, cell: string, uid: string, operation: Operation, nonce: string): void {
   state.cells.get(cell)?.ledger.removeNonce(uid, operation, nonce);
 }
@@ -37,8 +42,9 @@ export function holdsNonce(
 }
 
 /**
- * Puts a cell on hold (docs/design.md#lost-history). A webhook does so with every cell of a protector whose version went back or whose UID changed, in
- * one write with its lost reservations. A cell without an entry gets one, so that its aggregator learns of the loss. `hold` is `REASON/TOKEN`.
+ * Puts a cell on hold (docs/design.md#lost-history). A webhook does so with every cell of a protector whose version
+ * went back or whose UID changed, in one write with its lost reservations. A cell without an entry gets one, so that
+ * its aggregator learns of the loss. `hold` is `REASON/TOKEN`.
  */
 export function holdCell(state: ProtectorState, cellID: string, hold: string): void {
   const cell = cellOf(state, cellID);

@@ -1,71 +1,63 @@
 import type { ProtectorVersion } from "../decide/state/protector-version.ts";
-import { isMadeByHand, isMarkedReleased } from "./lost-protector.ts";
+import { isReleased } from "./lost-protector.ts";
 
-/** Lost protectors that stay in force; of each, its last version. More than any core is meant for. */
+/** More protectors than any core is meant for. */
 const MAX_LOST_PROTECTORS = 50_000;
 
 export interface LostProtectorIndexOptions {
-  /** The core's register has this UID (design 7). */
+  /** The release register of the core has this UID. */
   readonly isRecorded: (uid: string) => boolean;
-  /** One more than can be kept vanished: its pods are not protected any more. */
-  readonly onOverflow?: (entry: ProtectorVersion) => void;
+  /** One more protector is lost than can be kept: its pods are no longer protected. */
+  readonly onOverflow?: (lost: ProtectorVersion) => void;
 }
 
-/**
- * Protectors that are gone without having been released (design 7): frozen ghosts, in force until they are back or their release
- * is on record.
- */
+/** The last version of each lost protector of one core, by `namespace/name`. Such a version stays in force. */
 export class LostProtectorIndex {
   readonly #options: LostProtectorIndexOptions;
-  readonly #entries = new Map<string, ProtectorVersion>();
+  readonly #lost = new Map<string, ProtectorVersion>();
 
   constructor(options: LostProtectorIndexOptions) {
     this.#options = options;
   }
 
   get size(): number {
-    return this.#entries.size;
+    return this.#lost.size;
   }
 
   values(): Iterable<ProtectorVersion> {
-    return this.#entries.values();
+    return this.#lost.values();
   }
 
   get(key: string): ProtectorVersion | undefined {
-    return this.#entries.get(key);
+    return this.#lost.get(key);
   }
 
-  /**
-   * True when its end was meant: the generator has marked or recorded it, or it was made by hand and deleting it releases it. That a core
-   * went back in time is no deletion (`isRestored`), so only a mark or a record counts then.
-   */
-  isReleased(entry: ProtectorVersion, isRestored: boolean): boolean {
-    if (isMarkedReleased(entry.object) || this.#options.isRecorded(entry.uid)) return true;
-    return !isRestored && isMadeByHand(entry.object);
+  isReleased({ object, uid }: ProtectorVersion, isRestored: boolean): boolean {
+    return isReleased(object, this.#options.isRecorded(uid), isRestored);
   }
 
-  /** The protector is not in its core any more. True when it is a ghost from now on. */
-  remember(entry: ProtectorVersion, isRestored: boolean): boolean {
-    if (this.isReleased(entry, isRestored)) return false;
-    if (this.#entries.size >= MAX_LOST_PROTECTORS && !this.#entries.has(entry.key)) {
-      this.#options.onOverflow?.(entry);
+  /** The protector is absent from its core. True when it is lost from now on, false when it was released. */
+  add(protector: ProtectorVersion, isRestored: boolean): boolean {
+    if (this.isReleased(protector, isRestored)) return false;
+    if (this.#lost.size >= MAX_LOST_PROTECTORS && !this.#lost.has(protector.key)) {
+      this.#options.onOverflow?.(protector);
       return false;
     }
-    this.#entries.set(entry.key, entry);
+    this.#lost.set(protector.key, protector);
     return true;
   }
 
-  /** The last version of what was there under this name before; it is a ghost no more. */
+  /** Removes and returns the lost protector of this name. */
   take(key: string): ProtectorVersion | undefined {
-    const found = this.#entries.get(key);
-    this.#entries.delete(key);
+    const found = this.#lost.get(key);
+    this.#lost.delete(key);
     return found;
   }
 
-  /** Lets go of those whose release is on record by now; returns them. */
-  release(): ProtectorVersion[] {
-    const released = [...this.#entries.values()].filter(({ uid }) => this.#options.isRecorded(uid));
-    for (const { key } of released) this.#entries.delete(key);
+  /** Removes and returns the lost protectors whose release has been recorded since. */
+  dropReleased(): ProtectorVersion[] {
+    const released = [...this.#lost.values()].filter(({ uid }) => this.#options.isRecorded(uid));
+    for (const { key } of released) this.#lost.delete(key);
     return released;
   }
 }

@@ -1,7 +1,15 @@
 /**
- * A protector that is gone from its core cluster (design 7): was that meant, and what of its last known version still holds. Pure.
+ * Lost protectors (docs/design.md#lost-protectors): a PodProtector that vanished from its core without a release stays
+ * in force, until it is restored or released. Each cell keeps a backup of the protectors that it counts, and the
+ * highest resourceVersion that it saw of each core (`backup/`). The core keeps the release register: a release is
+ * recorded before the finalizer goes, so that whoever missed the deletion can tell a release from a loss (`register/`).
+ * The generator restores a lost protector from its source; after a head start an aggregator restores it from the cell's
+ * backup.
+ *
+ * Read this file, `lost-protector-index.ts` (the webhook), `lost-protectors-by-source.ts` (the generator) and
+ * `restore-protector.ts`, then `register/register-format.ts` and `backup/backup-keeper.ts` (the aggregator). Imports
+ * point from `backup/` to `register/` to this folder.
  */
-
 import { classifyPod } from "../decide/availability/availability.ts";
 import { type Allowed, type AllowReason, type DisruptionRequest, factsOf, preActivitiesOf } from "../decide/quota.ts";
 import type { ProtectorState } from "../decide/state/protector-state.ts";
@@ -9,37 +17,44 @@ import { GENERATOR_FINALIZER, RELEASED_ANNOTATION, SOURCE_NAME_LABEL } from "../
 import type { PodProtector } from "../schema/podprotector.ts";
 import { parseMs } from "../schema/time.ts";
 
-/** True for a protector that nobody but its author keeps: deleting it releases it. */
-export function isMadeByHand({ metadata }: PodProtector): boolean {
+/**
+ * True when the end of an absent protector was intended: its generator has marked it or recorded its release, or it was
+ * made by hand, so that deleting it releases it. A restore of the core (`isRestored`) deletes nothing, so only a mark
+ * or a record counts then.
+ */
+export function isReleased(protector: PodProtector, isRecorded: boolean, isRestored: boolean): boolean {
+  return isMarkedReleased(protector) || isRecorded || (!isRestored && isMadeByHand(protector));
+}
+
+/** True for the mark that precedes the removal of the finalizer. */
+export function isMarkedReleased({ metadata }: PodProtector): boolean {
+  return metadata.annotations?.[RELEASED_ANNOTATION] !== undefined;
+}
+
+/** True for a protector that no generator keeps. */
+function isMadeByHand({ metadata }: PodProtector): boolean {
   return (
     metadata.finalizers?.includes(GENERATOR_FINALIZER) !== true && metadata.labels?.[SOURCE_NAME_LABEL] === undefined
   );
 }
 
-/** True when the end of the protector was announced on the object itself, by the mark that precedes the removal of its finalizer. */
-export function isMarkedReleased({ metadata }: PodProtector): boolean {
-  return metadata.annotations?.[RELEASED_ANNOTATION] !== undefined;
-}
-
-/** What a protector that has vanished lets go, as a decision; undefined when it refuses. */
+/** What a lost protector allows, as a decision; undefined when it denies. */
 export function decideLost(state: ProtectorState, request: DisruptionRequest): Allowed | undefined {
-  const reason = passesVanished(state, request);
+  const reason = allowReason(state, request);
   if (reason === undefined) return undefined;
   return { allowed: true, reason, write: "none", facts: factsOf(state, request.criterion) };
 }
 
 /**
- * Why a pod may go although its protector has vanished; undefined when it may not (S11). Frozen: no quota is given, because nothing can
- * be recorded. A Ready pod that may not be mature yet counts as available.
+ * No quota is given, because nothing can be recorded (S11). A Ready pod that may not be mature yet counts as available.
  */
-function passesVanished({ spec }: ProtectorState, request: DisruptionRequest): AllowReason | undefined {
+function allowReason({ spec }: ProtectorState, request: DisruptionRequest): AllowReason | undefined {
   if (parseMs(request.startTime) < spec.suspendedUntilMs) return "Suspended";
   if (!spec.protectedOperations.includes(request.operation)) return "NotProtected";
   const podClass = classifyPod(request.pod, spec, undefined);
   if (podClass === "Available" || podClass === "Immature") return request.forced ? "Forced" : undefined;
   if (podClass !== "Unavailable") return podClass;
-  // What has to be done before the pod goes is still to be done: that rests on the pod alone, and needs no count.
-  const isKept = spec.unhealthyPodPolicy === "IfHealthyBudget" || preActivitiesOf(request.pod).length > 0;
-  if (isKept) return request.forced ? "Forced" : undefined;
+  const isHeldBack = spec.unhealthyPodPolicy === "IfHealthyBudget" || preActivitiesOf(request.pod).length > 0;
+  if (isHeldBack) return request.forced ? "Forced" : undefined;
   return "Unavailable";
 }

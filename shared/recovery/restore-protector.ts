@@ -1,6 +1,6 @@
 /**
- * A protector that vanished, made again from what is known of it (design 7): spec and outstanding admissions, never the counts; with a mark by
- * which the cells are put on hold (design 5.4).
+ * Restores a lost protector: its spec and its reservations, never its counts. A mark on the restored object makes the
+ * aggregators put their cells on hold (docs/design.md#lost-history).
  */
 
 import type { ApiClient, CallOptions } from "../kube/client/api-client.ts";
@@ -12,17 +12,20 @@ import { parsePodProtector } from "../schema/podprotector.ts";
 export type RestoreCalls = Pick<ApiClient, "create" | "putPodProtectorStatus" | "getPodProtector">;
 
 const MARK = "the protector before this one vanished without a release";
-/** Others write the status of a protector as soon as it is there. */
+/** Webhooks and aggregators write the status of a protector as soon as it exists. */
 const MAX_CONFLICTS = 3;
 
-/** Path of the protectors of a namespace. */
+/** Collection path of the protectors of a namespace. */
 export function protectorsPath(namespace: string): string {
   return `/apis/${GROUP}/${VERSION}/namespaces/${encodeURIComponent(namespace)}/${PLURAL}`;
 }
 
-/** The object to create. Without owner references, unless `withOwners`: an owner that is gone takes what it owns with it. */
-export function restoredObject(copy: PodProtector, withOwners: boolean): object {
-  const { namespace, name, labels, annotations, finalizers, ownerReferences } = copy.metadata;
+/**
+ * The object to create. Owner references only `withOwners`: the garbage collector deletes an object whose owner does
+ * not exist.
+ */
+export function restoredObject(lost: PodProtector, withOwners: boolean): object {
+  const { namespace, name, labels, annotations, finalizers, ownerReferences } = lost.metadata;
   return {
     apiVersion: `${GROUP}/${VERSION}`,
     kind: KIND,
@@ -34,33 +37,33 @@ export function restoredObject(copy: PodProtector, withOwners: boolean): object 
       finalizers,
       ...(withOwners && ownerReferences !== undefined ? { ownerReferences } : {}),
     },
-    spec: copy.spec,
+    spec: lost.spec,
   };
 }
 
-/** Creates `object` and gives it the outstanding admissions of `copy`. `conflict`: there is one of its name already. */
+/** Creates `object` and adds the reservations of `lost`. `conflict`: a protector of its name exists. */
 export async function restore(
   api: RestoreCalls,
   object: object,
-  copy: PodProtector,
+  lost: PodProtector,
   options: CallOptions,
 ): Promise<ApiResult<PodProtector>> {
-  const created = await api.create(protectorsPath(copy.metadata.namespace ?? ""), object, parsePodProtector, options);
-  if (created.kind === "ok") await carryHistory(api, created.object, copy, options);
+  const created = await api.create(protectorsPath(lost.metadata.namespace ?? ""), object, parsePodProtector, options);
+  if (created.kind === "ok") await restoreHistory(api, created.object, lost, options);
   return created;
 }
 
 /**
- * Adds the outstanding admissions of `copy` to the cells of `created` that know none. Best effort: until a settle period is over the cells
- * are on hold anyway.
+ * Adds the reservations of `lost` to the cells of `created` that have none. Best effort: the cells are on hold for a
+ * settle period anyway.
  */
-export async function carryHistory(
+async function restoreHistory(
   api: Pick<RestoreCalls, "putPodProtectorStatus" | "getPodProtector">,
   created: PodProtector,
-  copy: PodProtector,
+  lost: PodProtector,
   options: CallOptions,
 ): Promise<void> {
-  const histories = (copy.status?.cells ?? []).filter((cell) => (cell.admissionHistory?.buckets?.length ?? 0) > 0);
+  const histories = (lost.status?.cells ?? []).filter((cell) => (cell.admissionHistory?.buckets?.length ?? 0) > 0);
   if (histories.length === 0) return;
   let object = created;
   for (let conflicts = 0; conflicts < MAX_CONFLICTS; conflicts++) {
@@ -75,8 +78,8 @@ export async function carryHistory(
   }
 }
 
-/** What a cell has recorded since it is there again stays as it is. */
-export function withHistories(present: readonly CellStatus[], histories: readonly CellStatus[]): CellStatus[] {
+/** A cell that has recorded reservations since the restore keeps its own history. */
+function withHistories(present: readonly CellStatus[], histories: readonly CellStatus[]): CellStatus[] {
   const cells = [...present];
   for (const { cellID, admissionHistory } of histories) {
     const at = cells.findIndex((cell) => cell.cellID === cellID);

@@ -146,7 +146,7 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
 
   /** The register has more entries: ghosts that were released are over. */
   released(): void {
-    for (const entry of this.#vanished.release()) {
+    for (const entry of this.#vanished.dropReleased()) {
       if (this.#options.source.get(entry.key) === undefined) this.#index.delete(entry.key);
       this.#options.ghosts?.ended(entry, "released");
     }
@@ -166,7 +166,7 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
     for (const entry of entries) {
       const known = this.#vanished.get(entry.key);
       if (source.get(entry.key) !== undefined || (known !== undefined && !isYounger(entry, known))) continue;
-      if (!this.#vanished.remember(entry, isRestored)) continue;
+      if (!this.#vanished.add(entry, isRestored)) continue;
       this.#index.set(entry.key, entry.object.metadata.namespace ?? "", entry.object.spec.selector);
       ghosts?.vanished(entry, true);
     }
@@ -218,7 +218,7 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
 
   #removed(before: ProtectorVersion): void {
     if (this.#slots.get(before.key)?.idle) this.#slots.delete(before.key);
-    if (this.#vanished.remember(before, this.#restored)) this.#options.ghosts?.vanished(before, true);
+    if (this.#vanished.add(before, this.#restored)) this.#options.ghosts?.vanished(before, true);
     else this.#index.delete(before.key);
   }
 

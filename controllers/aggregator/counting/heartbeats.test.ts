@@ -6,7 +6,7 @@ import { newestHeartbeats } from "./heartbeats.ts";
 const at = (heartbeatTime: string) => makeProtector([makeCell("a", 1, [], { heartbeatTime })]);
 
 test.each([
-  ["as they are written", formatMs(NOW_MS - 5000), formatMs(NOW_MS - 1000)],
+  ["in the order of writing", formatMs(NOW_MS - 5000), formatMs(NOW_MS - 1000)],
   ["in another order", formatMs(NOW_MS - 1000), formatMs(NOW_MS - 5000)],
   ["of whole seconds", new Date(NOW_MS - 1000).toISOString().replace(/\.\d+Z$/, "Z"), formatMs(NOW_MS - 1500)],
   ["of another zone", "2026-01-01T00:00:00.000000+01:00", new Date(NOW_MS - 1000).toISOString()],

@@ -5,12 +5,12 @@ import { FakeCell, FakeCore } from "../../../test/support/aggregator/fake-cluste
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { Membership, type TrackedProtector } from "./membership.ts";
 
-function rig(): {
+function harness(): {
   time: VirtualTime;
   cell: FakeCell;
   core: FakeCore;
   membership: Membership;
-  told: string[];
+  notified: string[];
   members(name: string): string[];
 } {
   const time = new VirtualTime();
@@ -18,11 +18,11 @@ function rig(): {
   const core = new FakeCore("core", time);
   const membership = new Membership(cell, time);
   membership.followProtectors("core", core.protectors);
-  const told: string[] = [];
+  const notified: string[] = [];
   membership.listen({
-    podChanged: (entry: TrackedProtector) => told.push(`${entry.id.name} pod`),
-    protectorChanged: (entry: TrackedProtector) => told.push(`${entry.id.name} changed`),
-    protectorGone: (entry: TrackedProtector) => told.push(`${entry.id.name} gone`),
+    podChanged: (tracked: TrackedProtector) => notified.push(`${tracked.id.name} pod`),
+    protectorChanged: (tracked: TrackedProtector) => notified.push(`${tracked.id.name} changed`),
+    protectorGone: (tracked: TrackedProtector) => notified.push(`${tracked.id.name} gone`),
     podSeen: () => {},
   });
   cell.sync();
@@ -31,35 +31,35 @@ function rig(): {
     [...(membership.protector("core", `ns/${name}`)?.pods.values() ?? [])]
       .map((pod) => `${pod.name}@${pod.resourceVersion}`)
       .sort();
-  return { time, cell, core, membership, told, members };
+  return { time, cell, core, membership, notified, members };
 }
 
 describe("members", () => {
-  test("are found whichever came first, pod or protector", () => {
-    const { cell, core, members } = rig();
+  test("are found in either order of pod and protector", () => {
+    const { cell, core, members } = harness();
     cell.put("a");
     core.put("p");
     cell.put("b");
     expect(members("p")).toEqual(["a@101", "b@102"]);
   });
 
-  test("are the newest objects, also for a protector that comes after changes that moved no label", () => {
-    const { cell, core, members } = rig();
+  test("are the newest objects, also after changes that left the labels alone", () => {
+    const { cell, core, members } = harness();
     cell.put("a");
     cell.unready("a");
     core.put("p");
     expect(members("p")).toEqual(["a@102"]);
   });
 
-  test("of another namespace are none", () => {
-    const { cell, core, members } = rig();
+  test("are in the namespace of the protector", () => {
+    const { cell, core, members } = harness();
     cell.pods.store.upsert("other/a", { ...cell.pod("a"), namespace: "other" }, "101");
     core.put("p");
     expect(members("p")).toEqual([]);
   });
 
-  test("are those of the aggregation selector where there is one", () => {
-    const { cell, core, members } = rig();
+  test("match the aggregation selector where there is one", () => {
+    const { cell, core, members } = harness();
     cell.put("a", { labels: { app: "p", track: "canary" } });
     cell.put("b", { labels: { app: "p" } });
     core.put("p", {
@@ -69,24 +69,24 @@ describe("members", () => {
     expect(members("p")).toEqual(["a@101", "b@102"]);
   });
 
-  test("a pod's change is told to its protectors alone, a change without effect on labels once", () => {
-    const { cell, core, told } = rig();
+  test("a change of a pod notifies its protectors alone, once", () => {
+    const { cell, core, notified } = harness();
     core.put("p");
     core.put("q");
-    told.length = 0;
+    notified.length = 0;
     cell.put("a");
     cell.unready("a");
     cell.put("a", { labels: { app: "q" } });
     cell.remove("a");
-    expect(told).toEqual(["p pod", "p pod", "p pod", "q pod", "q pod"]);
+    expect(notified).toEqual(["p pod", "p pod", "p pod", "q pod", "q pod"]);
   });
 
-  test("a name that is used again by another pod leaves the new one", () => {
-    const { cell, core, members } = rig();
+  test("a new pod of the same name replaces the old one", () => {
+    const { cell, core, members } = harness();
     core.put("p");
     const first = cell.put("a", { uid: "first" });
     const second = cell.putUnseen("a", { uid: "second" });
-    // As two shards tell it: the addition first.
+    // As from two shards: the addition comes first.
     cell.pods.store.upsert("ns/a", second, second.resourceVersion);
     expect(members("p")).toEqual(["a@102"]);
     expect(first.uid).not.toBe(second.uid);
@@ -95,7 +95,7 @@ describe("members", () => {
   });
 });
 
-test("members of one name, each in a shard of its own, are both counted by a protector that comes while the first shard is behind", () => {
+test("a protector that is created while a shard lags counts both pods of one name, each in its own shard", () => {
   const time = new VirtualTime();
   const [cell, core] = [new FakeCell(), new FakeCore("core", time)];
   const pods = ["first", "second"].map((uid) => cell.pod("a", { uid, labels: { app: "p" } }));
@@ -113,23 +113,23 @@ test("members of one name, each in a shard of its own, are both counted by a pro
     },
     time,
   );
-  const told = (before: Pod | undefined, after: Pod | undefined): void => {
+  const notified = (before: Pod | undefined, after: Pod | undefined): void => {
     for (const handler of handlers) handler.changed?.(before, after);
   };
-  for (const pod of pods) told(undefined, pod);
+  for (const pod of pods) notified(undefined, pod);
   membership.followProtectors("core", core.protectors);
   core.sync();
   core.put("p");
   const members = (): string[] => [...(membership.protector("core", "ns/p")?.pods.keys() ?? [])];
   expect(members()).toEqual(["first", "second"]);
   held.shift();
-  told(pods[0], undefined);
+  notified(pods[0], undefined);
   expect(members()).toEqual(["second"]);
 });
 
 describe("a long list", () => {
-  test("is worked in slice by slice, and what comes meanwhile is worked in in its order", async () => {
-    const { time, cell, core, membership, members } = rig();
+  test("is worked in slice by slice, and later changes in their order after it", async () => {
+    const { time, cell, core, membership, members } = harness();
     core.put("p");
     for (let index = 0; index < 5_000; index++) cell.putUnseen(`pod-${index}`);
     cell.sync();
@@ -149,8 +149,8 @@ describe("a long list", () => {
     expect(members("late")).toEqual(members("p"));
   });
 
-  test("a protector that comes meanwhile does not count the next pod of a name, of other labels, that is not worked in yet", async () => {
-    const { time, cell, core, membership, members } = rig();
+  test("a protector that is created meanwhile skips a pod of other labels that reuses a name", async () => {
+    const { time, cell, core, membership, members } = harness();
     for (let index = 0; index < 50; index++) cell.put(`pod-${index}`);
     await time.advance(10);
     for (let round = 0; round < 3; round++) for (let index = 0; index < 50; index++) cell.unready(`pod-${index}`);
@@ -165,8 +165,8 @@ describe("a long list", () => {
     expect(members("late")).toHaveLength(49);
   });
 
-  test("a few changes are worked in at once", () => {
-    const { cell, core, membership, members } = rig();
+  test("does not begin with a few changes, which are worked in at once", () => {
+    const { cell, core, membership, members } = harness();
     core.put("p");
     for (let index = 0; index < 50; index++) cell.put(`pod-${index}`);
     expect(membership.whenCurrent()).toBeUndefined();

@@ -16,29 +16,29 @@ function withConditions(...conditions: readonly (readonly string[])[]): PodProte
   return status === undefined ? protector : { ...protector, status };
 }
 
-describe("the trouble that a protector is in", () => {
+describe("the troubles of a protector", () => {
   test.each<[string, PodProtector, readonly string[]]>([
     ["healthy", withConditions(["Healthy", "True", "EnoughAvailable"]), []],
-    ["too few", withConditions(["Healthy", "False", "TooFewAvailable"]), ["belowMinimum"]],
-    ["a selector that can't be read", withConditions(["Healthy", "False", "InvalidSelector"]), []],
+    ["too few available pods", withConditions(["Healthy", "False", "TooFewAvailable"]), ["belowMinimum"]],
+    ["an unreadable selector", withConditions(["Healthy", "False", "InvalidSelector"]), []],
     [
-      "as many promised as there are",
+      "a minimum that allows no disruption",
       withConditions(["Healthy", "True", "EnoughAvailable"], ["DisruptionImpossible", "True", "MinAvailableTooHigh"]),
       ["disruptionImpossible"],
     ],
     [
-      "no pods, stale",
+      "no pods, and a stale cell",
       withConditions(["Healthy", "True", "x"], ["NoPodsMatched", "True", "NoPods"], ["CellStale", "True", "x"]),
       ["noPodsMatched", "cellStale"],
     ],
-    ["not looked at yet", makeProtector([]), ["notCounted"]],
+    ["no status yet", makeProtector([]), ["notCounted"]],
     ["not counted", withConditions(["Healthy", "Unknown", "NotCounted"]), ["notCounted"]],
   ])("%s", (_, protector, expected) => {
     expect(troublesOf(protector)).toEqual(expected);
   });
 });
 
-test("every kind of trouble is there at zero, and heartbeats have their age", async () => {
+test("every trouble has a series from the start, and heartbeats have their age", async () => {
   const metrics = new Metrics();
   const protectors = [withConditions(["Healthy", "False", "TooFewAvailable"])];
   protectorMetrics(metrics, ["core"], () => protectors, { nowMs: () => NOW_MS });

@@ -1,6 +1,6 @@
 /**
- * What the protectors of a core say of themselves, as metrics: read at each scrape from what is stored, by every
- * replica, whoever leads. All aggregators of a core show the same; take the maximum.
+ * Metrics of the stored protectors of a core, read at each scrape. Every replica shows them, a standby too, and all
+ * aggregators of a core show the same numbers: take the maximum.
  */
 import type { Metrics } from "../../../shared/observe/metrics.ts";
 import type { Clock } from "../../../shared/runtime/clock.ts";
@@ -10,11 +10,11 @@ import { newestHeartbeats } from "./heartbeats.ts";
 const CORE = { max: 100 };
 const CELL = { max: 200 };
 
-/** The trouble that a protector can be in: each is a label value, there at zero from the start. */
+/** What can be wrong with a protector, as values of a label. */
 export const TROUBLES = ["belowMinimum", "disruptionImpossible", "noPodsMatched", "cellStale", "notCounted"] as const;
 type Trouble = (typeof TROUBLES)[number];
 
-/** What the conditions of its status, which all writers derive alike, say about one protector. */
+/** The troubles that the conditions of its status show. */
 export function troublesOf({ status }: PodProtector): readonly Trouble[] {
   const found: Trouble[] = [];
   let counted = false;
@@ -28,7 +28,6 @@ export function troublesOf({ status }: PodProtector): readonly Trouble[] {
   return counted ? found : [...found, "notCounted"];
 }
 
-/** Declares them for these cores; `clock` tells how old a heartbeat is. */
 export function protectorMetrics(
   metrics: Metrics,
   cores: readonly string[],

@@ -2,6 +2,7 @@
 
 import type { StaleSnapshot } from "../../../shared/decide/settling/cell-update.ts";
 import type { SettleRule } from "../../../shared/decide/settling/settle-history.ts";
+import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
 import type { Operation } from "../../../shared/schema/podprotector.ts";
 
 export interface ProtectorId {
@@ -32,9 +33,6 @@ export const REFUSALS = ["StalePosition", "StaleEpoch"] as const satisfies reado
 /** The rule that settled a record (docs/design.md#settling, docs/design.md#sync-time-algorithms). */
 export const SETTLE_RULES = ["R1", "R2", "R3", "UpdateDone", "Clock"] as const satisfies readonly SettleRule[];
 
-export const WRITE_FAILURES = ["conflict", "gone", "rejected", "unavailable"] as const;
-export type WriteFailure = (typeof WRITE_FAILURES)[number];
-
 export const EVIDENCE_METHODS = ["get", "list"] as const;
 export type EvidenceMethod = (typeof EVIDENCE_METHODS)[number];
 export const EVIDENCE_RESULTS = ["alive", "dead", "failed", "asked"] as const;
@@ -56,7 +54,12 @@ export type AggregatorEvent =
       readonly latencyMs: number | undefined;
       readonly durationMs: number;
     }
-  | { readonly kind: "writeFailed"; readonly id: ProtectorId; readonly failure: WriteFailure; readonly message: string }
+  | {
+      readonly kind: "writeFailed";
+      readonly id: ProtectorId;
+      readonly failure: ApiFailure["kind"];
+      readonly message: string;
+    }
   | {
       readonly kind: "dropped";
       readonly id: ProtectorId;

@@ -1,6 +1,7 @@
 /**
  * How the aggregator's events show: what an operator has to know is a warning or an error, what only explains is debug.
  */
+import { API_FAILURES } from "../../../shared/kube/client/api-result.ts";
 import { counted, type EventTable, limitLines, observeEvents } from "../../../shared/observe/event-table.ts";
 import type { Log, LogFields } from "../../../shared/observe/log.ts";
 import type { Metrics } from "../../../shared/observe/metrics.ts";
@@ -19,7 +20,6 @@ import {
   SETTLE_RULES,
   VOID_RESULTS,
   WRITE_CAUSES,
-  WRITE_FAILURES,
 } from "./events.ts";
 
 /** At most this many cores have series of their own. */
@@ -129,7 +129,7 @@ function writeRows({ metrics, clock, cores }: AggregatorObserverOptions): Rows<"
       count: counted(metrics, {
         name: "aggregator_write_failures_total",
         help: "Status writes (and the reads after a conflict) that were not made, by kind.",
-        labels: { core, failure: WRITE_FAILURES },
+        labels: { core, failure: API_FAILURES },
         of: ({ id, failure }) => ({ core: id.core, failure }),
       }),
     },

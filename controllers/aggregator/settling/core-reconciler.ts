@@ -125,8 +125,8 @@ export class CoreReconciler implements MembershipListener {
   }
 
   /** Any protector may have lost history: all are judged again. */
-  historyLost(incident: EtcdRestore): void {
-    this.#context.incident = incident;
+  historyLost(etcdRestore: EtcdRestore): void {
+    this.#context.etcdRestore = etcdRestore;
     for (const state of this.#states.values()) state.trustWatchOnly();
     const { membership, core } = this.#options;
     for (const tracked of membership.protectors(core.name)) this.queue.addNow(tracked);
@@ -237,7 +237,7 @@ export class CoreReconciler implements MembershipListener {
     const { stored, history } = input.account;
     state.pending = result.unsettled;
     state.staleSinceMs = plan.staleSinceMs;
-    if (history.lost === undefined) state.rememberEntry(input.protector, stored, this.#context.incident?.id);
+    if (history.lost === undefined) state.rememberEntry(input.protector, stored, input.etcdRestoreID);
     evidence.need(tracked, plan.evidence);
     this.#reservations.set(tracked, state.pending);
     if (plan.waitsForProgress) this.#waitingForProgress.add(tracked);
@@ -330,7 +330,8 @@ export class CoreReconciler implements MembershipListener {
     const stored = cellEntry(object, cellID);
     const aggregation = stored?.aggregation ?? undefined;
     this.#learned(tracked, state, object);
-    state.rememberEntry(object, stored, this.#context.incident?.id);
+    // Not the restore of now: one that was noticed during the write is still to be answered by a hold.
+    state.rememberEntry(object, stored, input.etcdRestoreID);
     state.adoptedEpoch = Math.max(state.adoptedEpoch, aggregation?.epoch ?? 0);
     state.lastWriteMs = nowMs;
     state.heartbeatDueMs = nowMs + heartbeatMs * (1 - HEARTBEAT_SPREAD * ports.random.fraction());

@@ -39,7 +39,7 @@ export interface ReconcileContext extends ReconcileSettings {
   readonly staleAfterMs: number;
   algorithm: SyncTimeAlgorithm;
   /** The newest restore of the core or of the cell. */
-  incident: EtcdRestore | undefined;
+  etcdRestore: EtcdRestore | undefined;
 }
 
 export interface ReconcileInput {
@@ -52,6 +52,8 @@ export interface ReconcileInput {
   /** What could not be read of the selectors. */
   readonly problems: readonly string[];
   readonly account: CellUpdateInput;
+  /** The restore that the history check has taken into account. */
+  readonly etcdRestoreID: string | undefined;
   readonly settings: Pick<ReconcileContext, "rateMs" | "staleAfterMs">;
   readonly state: Readonly<Pick<ReconcileState, "lastWriteMs" | "staleSinceMs" | "unadoptedEpoch">>;
 }
@@ -81,15 +83,23 @@ export function gather(tracked: TrackedProtector, state: ReconcileState, context
     isHeartbeatDue: monotonicMs >= state.heartbeatDueMs,
   };
   const isSelectorCurrent = sameSelector(countedSelector(protector), countedSelector(tracked.protector));
-  const { problems } = tracked;
-  return { protector, isSelectorCurrent, isDoubted: cell.pods.isDoubted, problems, account, settings: context, state };
+  return {
+    protector,
+    isSelectorCurrent,
+    isDoubted: cell.pods.isDoubted,
+    problems: tracked.problems,
+    account,
+    etcdRestoreID: context.etcdRestore?.id,
+    settings: context,
+    state,
+  };
 }
 
 function historyOf(
   protector: PodProtector,
   stored: CellStatus | undefined,
   { known }: ReconcileState,
-  { algorithm, incident, ports }: ReconcileContext,
+  { algorithm, etcdRestore, ports }: ReconcileContext,
 ): HistoryCheck {
   // Upstream's algorithms publish no positions and know no lost history.
   if (algorithm !== "exact") {
@@ -101,7 +111,7 @@ function historyOf(
     stored,
     known,
     isMarkedRestored: protector.metadata.annotations?.[RESTORED_ANNOTATION] !== undefined,
-    etcdRestore: incident,
+    etcdRestore: etcdRestore,
   };
   const verdict = checkHistory({ ...input, token: "" });
   // Only a new hold needs a token, and drawing one costs more than the rest of the judgement.

@@ -76,7 +76,7 @@ export class ReconcileState {
   }
 
   /** Remembers the cell's entry as `protector` stores it. */
-  rememberEntry(protector: PodProtector, stored: CellStatus | undefined, incidentID: string | undefined): void {
+  rememberEntry(protector: PodProtector, stored: CellStatus | undefined, etcdRestoreID: string | undefined): void {
     const aggregation = stored?.aggregation ?? undefined;
     this.known = {
       protectorUID: protector.metadata.uid,
@@ -84,7 +84,7 @@ export class ReconcileState {
       wasCounted: isCounted(aggregation),
       epoch: aggregation?.epoch ?? 0,
       position: aggregation?.resourceVersion,
-      etcdRestoreID: incidentID,
+      etcdRestoreID,
     };
   }
 

@@ -1,7 +1,4 @@
-/**
- * What is kept trusted: both registrations, and that of the counted gate where it is there. The cluster is a table of
- * objects.
- */
+/** The CA injector against a cluster that is a table of objects. */
 import { expect, test } from "vitest";
 import {
   cellKey,
@@ -22,50 +19,50 @@ const VALIDATING = "validatingwebhookconfigurations/podseidon";
 const MUTATING = "mutatingwebhookconfigurations/podseidon";
 const GATE = "mutatingwebhookconfigurations/podseidon-gate";
 
-interface Registration {
+interface StoredConfiguration {
   readonly metadata: { readonly name: string; readonly uid: string; resourceVersion: string };
   readonly webhooks: { readonly name: string; readonly clientConfig: { caBundle?: string } }[];
 }
 
-/** Registrations by plural and name, and what was told to the publisher. */
+/** Webhook configurations by plural and name, and the acknowledgements that the publisher got. */
 class TableOfObjects implements Transport {
-  readonly registrations = new Map<string, Registration>();
-  readonly told: unknown[] = [];
+  readonly configurations = new Map<string, StoredConfiguration>();
+  readonly acknowledgements: unknown[] = [];
   readonly #streams: { readonly of: string; readonly stream: ScriptedStream }[] = [];
   #version = 100;
 
   put(path: string): void {
     const name = path.split("/")[1] ?? "";
     const metadata = { name, uid: `uid-${name}`, resourceVersion: String(++this.#version) };
-    this.registrations.set(path, {
+    this.configurations.set(path, {
       metadata,
       webhooks: [
         { name: "one", clientConfig: {} },
         { name: "two", clientConfig: {} },
       ],
     });
-    this.#tell("ADDED", path);
+    this.#notify("ADDED", path);
   }
 
   bundles(path: string): (string | undefined)[] {
-    return (this.registrations.get(path)?.webhooks ?? []).map(({ clientConfig }) => clientConfig.caBundle);
+    return (this.configurations.get(path)?.webhooks ?? []).map(({ clientConfig }) => clientConfig.caBundle);
   }
 
   async request({ method, path, body = "" }: ApiRequest): Promise<ApiResponse> {
     const [where = "", query] = path.split("?");
     if (where.endsWith(PUBLISHED_CONFIG_MAP)) return answer({ data: { [PUBLISHED_KEY]: PEM } });
     if (where.endsWith(TRUSTED_CONFIG_MAP)) {
-      this.told.push(JSON.parse(body));
+      this.acknowledgements.push(JSON.parse(body));
       return answer({});
     }
     const plural = where.split("/").at(-1) ?? "";
     if (method === "GET") {
-      const found = this.registrations.get(`${plural}/${nameIn(query)}`);
+      const found = this.configurations.get(`${plural}/${nameIn(query)}`);
       const items = found === undefined ? [] : [found];
       return answer({ metadata: { resourceVersion: String(this.#version) }, items });
     }
     const key = where.split("/").slice(-2).join("/");
-    const found = this.registrations.get(key);
+    const found = this.configurations.get(key);
     if (found === undefined) throw new Error(`there is no ${key}`);
     for (const { op, path: pointer, value } of JSON.parse(body)) {
       const index = /^\/webhooks\/(\d+)\/clientConfig\/caBundle$/.exec(pointer)?.[1];
@@ -73,7 +70,7 @@ class TableOfObjects implements Transport {
       if (op === "add" && webhook !== undefined) webhook.clientConfig.caBundle = value;
     }
     found.metadata.resourceVersion = String(++this.#version);
-    this.#tell("MODIFIED", key);
+    this.#notify("MODIFIED", key);
     return answer(found);
   }
 
@@ -86,8 +83,8 @@ class TableOfObjects implements Transport {
 
   close(): void {}
 
-  #tell(type: string, path: string): void {
-    const object = structuredClone(this.registrations.get(path));
+  #notify(type: string, path: string): void {
+    const object = structuredClone(this.configurations.get(path));
     for (const { of, stream } of this.#streams) if (of === path) stream.event(type, object);
   }
 }
@@ -100,12 +97,12 @@ function answer(body: unknown): ApiResponse {
   return { status: 200, headers: {}, body: JSON.stringify(body) };
 }
 
-test("both registrations are given the published authority, and the gate's where it is there, whenever it comes", async () => {
+test("both webhook configurations get the published authority, and that of the counted gate whenever it appears", async () => {
   const time = new VirtualTime();
   const cell = new TableOfObjects();
   for (const path of [VALIDATING, MUTATING]) cell.put(path);
   const events: CaInjectorEvent[] = [];
-  const keeper = new CaInjector({
+  const injector = new CaInjector({
     cellID: CELL,
     transport: cell,
     api: new ApiClient(cell),
@@ -120,20 +117,20 @@ test("both registrations are given the published authority, and the gate's where
     onWatchEvent: () => {},
   });
   const end = new AbortController();
-  const running = keeper.run(end.signal);
+  const running = injector.run(end.signal);
   const trusted = [encodeCaBundle(PEM), encodeCaBundle(PEM)];
 
   await time.advance(2_000);
   expect(cell.bundles(VALIDATING)).toEqual(trusted);
   expect(cell.bundles(MUTATING)).toEqual(trusted);
-  expect(keeper.isTrusting).toBe(true);
-  expect(cell.told).toEqual([{ data: { [cellKey(CELL)]: expect.any(String) } }]);
+  expect(injector.isTrusting).toBe(true);
+  expect(cell.acknowledgements).toEqual([{ data: { [cellKey(CELL)]: expect.any(String) } }]);
 
   cell.put(GATE);
   await time.advance(2_000);
   expect(cell.bundles(GATE)).toEqual(trusted);
-  expect(keeper.isTrusting).toBe(true);
-  expect(events.map(({ kind }) => kind)).toEqual(["trusted", "trusted", "told", "trusted"]);
+  expect(injector.isTrusting).toBe(true);
+  expect(events.map(({ kind }) => kind)).toEqual(["injected", "injected", "acknowledged", "injected"]);
 
   end.abort();
   await time.advance(10_000);

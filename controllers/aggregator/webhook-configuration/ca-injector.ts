@@ -42,8 +42,8 @@ const STREAM_SECONDS = [240, 300] as const;
 const ACKNOWLEDGE_EVERY_MS = 600_000;
 
 export type CaInjectorEvent =
-  | { readonly kind: "trusted"; readonly registration: ConfigurationResource; readonly fingerprint: string }
-  | { readonly kind: "told"; readonly fingerprint: string }
+  | { readonly kind: "injected"; readonly resource: ConfigurationResource; readonly fingerprint: string }
+  | { readonly kind: "acknowledged"; readonly fingerprint: string }
   | { readonly kind: "failed"; readonly what: string; readonly tag: ApiFailure["kind"]; readonly message: string };
 
 export interface CaInjectorOptions extends ConfigurationOptions {
@@ -139,7 +139,7 @@ export class CaInjector {
     const patch = caBundlePatch(configuration, caBundle);
     const call = { timeoutMs, fieldManager: FIELD_MANAGER };
     const result = await api.patch(path, "application/json-patch+json", patch, parseLiveConfiguration, call);
-    if (result.kind === "ok") onEvent({ kind: "trusted", registration: resource, fingerprint });
+    if (result.kind === "ok") onEvent({ kind: "injected", resource, fingerprint });
     // After a conflict the watch brings the new version.
     else if (result.kind !== "conflict") this.#failed(resource, result);
   }
@@ -156,7 +156,7 @@ export class CaInjector {
     const result = await publisher.patch(path, "application/merge-patch+json", patch, parseConfigMapData, call);
     if (result.kind !== "ok") return this.#failed(TRUSTED_CONFIG_MAP, result);
     this.#acknowledged = { fingerprint, atMs: nowMs };
-    if (last?.fingerprint !== fingerprint) onEvent({ kind: "told", fingerprint });
+    if (last?.fingerprint !== fingerprint) onEvent({ kind: "acknowledged", fingerprint });
   }
 
   #watch(resource: ConfigurationResource, name: string): Watched {

@@ -4,9 +4,14 @@ import {
   type DeclaredConfiguration,
   declarationOf,
   declarationText,
+  desiredConfiguration,
   forCell,
+  hasSameWebhooks,
   type LiveConfiguration,
   lastApplied,
+  recordChange,
+  restoredConfiguration,
+  updatedConfiguration,
   withBundles,
 } from "./desired-configuration.ts";
 
@@ -34,19 +39,19 @@ function live(annotations: Record<string, string>): LiveConfiguration {
   return { metadata: { ...metadata, uid: "u", resourceVersion: "5", annotations }, webhooks };
 }
 
-describe("what an operator declared", () => {
-  test("is read from what kubectl apply leaves", () => {
+describe("the declared form", () => {
+  test("comes from the annotation of kubectl apply", () => {
     expect(lastApplied(live({ [LAST_APPLIED]: JSON.stringify(declared()) }))).toEqual(declared());
   });
   test.each([
-    ["is unknown for an object that was made otherwise", {}],
-    ["is unknown when it can't be read", { [LAST_APPLIED]: "{" }],
-    ["is unknown when it is something else", { [LAST_APPLIED]: '{"kind":"x"}' }],
+    ["is unknown for an object that another client made", {}],
+    ["is unknown when the annotation is no JSON", { [LAST_APPLIED]: "{" }],
+    ["is unknown when the annotation is another object", { [LAST_APPLIED]: '{"kind":"x"}' }],
   ])("%s", (_name, annotations) => {
     expect(lastApplied(live(annotations))).toBeUndefined();
   });
 
-  test("is the same whatever the authorities are, and whatever kubectl notes", () => {
+  test("does not depend on caBundle or on the annotation of kubectl apply", () => {
     const text = declarationText(declared());
     expect(declarationText(declared("Q0E="))).toBe(text);
     expect(declarationText(declarationOf(KIND, live({ [LAST_APPLIED]: "x" })))).toBe(text);
@@ -54,7 +59,63 @@ describe("what an operator declared", () => {
   });
 });
 
-test("authorities are kept by webhook, and given to one that has none yet", () => {
+describe("the desired configuration", () => {
+  const kind = KIND;
+  const file: DeclaredConfiguration = { ...declared(), webhooks: [] };
+  const recorded = { declared: { ...declared(), metadata: { name: "recorded" } }, bundles: { two: "UkVD" } };
+  const applied = live({ [LAST_APPLIED]: JSON.stringify(declared()) });
+  const bundles = { one: "Q0E=" };
+
+  test.each([
+    ["is the file's", { live: applied, declared: file, recorded }, file],
+    ["else what was last applied", { live: applied, declared: undefined, recorded }, declared()],
+    ["else what is on record", { live: live({}), declared: undefined, recorded }, recorded.declared],
+    [
+      "else the live object",
+      { live: live({}), declared: undefined, recorded: undefined },
+      declarationOf(KIND, live({})),
+    ],
+  ])("%s", (_name, input, expected) => {
+    expect(desiredConfiguration({ kind, bundles, ...input })?.declared).toEqual(expected);
+  });
+
+  test("is unknown without any of these", () => {
+    expect(
+      desiredConfiguration({ kind, bundles, live: undefined, declared: undefined, recorded: undefined }),
+    ).toBeUndefined();
+  });
+
+  test("has the caBundle that was seen last, or that is on record", () => {
+    const desired = desiredConfiguration({ kind, bundles, live: undefined, declared: file, recorded });
+    expect(desired?.bundles).toEqual({ one: "Q0E=", two: "UkVD" });
+  });
+
+  test("is recorded again when its form or a caBundle has changed", () => {
+    const desired = { declared: declared(), bundles };
+    expect(recordChange(undefined, desired)).toBe("form");
+    expect(recordChange({ ...desired, declared: file }, desired)).toBe("form");
+    expect(recordChange({ ...desired, bundles: {} }, desired)).toBe("bundles");
+    expect(recordChange({ declared: declared("T0xE"), bundles }, desired)).toBeUndefined();
+  });
+
+  test("is created with the annotation that kubectl apply compares with", () => {
+    const created = restoredConfiguration({ declared: declared(), bundles });
+    expect(lastApplied({ ...live({}), metadata: { ...live({}).metadata, ...created.metadata } })).toEqual(
+      JSON.parse(declarationText(declared())),
+    );
+    expect(bundlesOf(created)).toEqual({ one: "Q0E=", two: "Q0E=" });
+  });
+
+  test("replaces the webhooks of the live object and leaves its caBundle", () => {
+    const updated = updatedConfiguration({ declared: declared(), bundles: { one: "T0xE" } }, live({ note: "stays" }));
+    expect(updated.metadata).toEqual(live({ note: "stays" }).metadata);
+    expect(bundlesOf(updated)).toEqual({ one: "Q0E=", two: "Q0E=" });
+    expect(hasSameWebhooks(updated, { ...updated, webhooks: [...(updated.webhooks ?? [])].reverse() })).toBe(true);
+    expect(hasSameWebhooks(updated, live({}))).toBe(false);
+  });
+});
+
+test("each webhook keeps its caBundle, and a new one gets that of another", () => {
   expect(bundlesOf(live({}))).toEqual({ one: "Q0E=" });
   const completed = withBundles(declared().webhooks, { one: "Q0E=" });
   expect(completed.map(({ clientConfig }) => clientConfig.caBundle)).toEqual(["Q0E=", "Q0E="]);

@@ -29,15 +29,16 @@ export function observeCaInjector(metrics: Metrics, log: Log): (event: CaInjecto
   return observeEvents<CaInjectorEvent>(
     { log },
     {
-      trusted: {
+      injected: {
         level: "info",
         message: "The registration trusts what is published",
+        fields: ({ resource, fingerprint }) => ({ registration: resource, fingerprint }),
         count() {
           writes.inc({});
           unlessSaid("", {});
         },
       },
-      told: { level: "info", message: "The cell's trust was made known", count: () => void unlessSaid("", {}) },
+      acknowledged: { level: "info", message: "The cell's trust was made known", count: () => void unlessSaid("", {}) },
       failed: {
         level: "warn",
         message: "The authorities of the registration could not be kept; what is there stays",

@@ -1,7 +1,7 @@
 /** One source from facts to writes (design 7): gather what is there, decide by `plan`, do the steps in order. */
 import { type ApiClient, podProtectorPath } from "../../../shared/kube/client/api-client.ts";
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
-import type { LastKnown } from "../../../shared/recovery/last-known.ts";
+import type { LostProtectorsBySource } from "../../../shared/recovery/lost-protectors-by-source.ts";
 import type { RegisterWriter } from "../../../shared/recovery/register/register-writer.ts";
 import { restore } from "../../../shared/recovery/restore-protector.ts";
 import type { Ports } from "../../../shared/runtime/clock.ts";
@@ -38,7 +38,7 @@ export interface ReconcilerOptions {
   readonly kinds: ReadonlyMap<string, Pick<KindWatch, "kind" | "get">>;
   readonly resolver: Pick<Resolver, "resolve" | "forget">;
   readonly protectors: Pick<ProtectorIndex, "of" | "get" | "wrote" | "released">;
-  readonly lost: Pick<LastKnown, "of">;
+  readonly lost: Pick<LostProtectorsBySource, "of">;
   readonly register: Pick<RegisterWriter, "record">;
   /** Asked before each write: a deposed leader does nothing more. */
   readonly mayWrite: () => boolean;

@@ -1,6 +1,6 @@
 /**
- * When a pod counts (design 5.1 `AV`): the one predicate that webhook and aggregator share. What they disagreed on would be counted
- * and let go at the same time.
+ * When a pod counts (design 5.1 `AV`): the one predicate that webhook and aggregator share. What they disagreed on
+ * would be counted and let go at the same time.
  */
 import { COUNTED_CONDITION } from "../../schema/annotations.ts";
 import type { Pod } from "../../schema/pod.ts";
@@ -20,8 +20,8 @@ export function isDead(pod: Pod): boolean {
 }
 
 /**
- * Unix milliseconds since which the pod is Ready; undefined when it is not. A pod with the counted gate is as Ready as it would
- * be without that gate: it waits for being counted, and must be counted to be Ready (design 5.1, 10).
+ * Unix milliseconds since which the pod is Ready; undefined when it is not. A pod with the counted gate is as Ready as
+ * it would be without that gate: it waits for being counted, and must be counted to be Ready (design 5.1, 10).
  */
 export function readySinceMs(pod: Pod): number | undefined {
   if (pod.readinessGates?.includes(COUNTED_CONDITION) !== true) return trueSinceMs(pod, "Ready");
@@ -35,8 +35,8 @@ export function readySinceMs(pod: Pod): number | undefined {
 }
 
 /**
- * Available but for `minReadySeconds`: since when it is Ready, undefined when it is not available at all. A Pending pod is let go
- * whatever its conditions say (design 6), so it must not be counted either.
+ * Available but for `minReadySeconds`: since when it is Ready, undefined when it is not available at all. A Pending pod
+ * is let go whatever its conditions say (design 6), so it must not be counted either.
  */
 export function availableSinceMs(pod: Pod, spec: AvailabilitySpec): number | undefined {
   return mayBeAvailable(pod, spec) ? readySinceMs(pod) : undefined;
@@ -55,8 +55,8 @@ export function isAvailable(pod: Pod, spec: AvailabilitySpec, cutoffMs: number):
 }
 
 /**
- * The latest Ready transition that counts as mature at `nowMs` (wall clock of the aggregator), whole seconds as the transitions
- * themselves: Unix milliseconds.
+ * The latest Ready transition that counts as mature at `nowMs` (wall clock of the aggregator), whole seconds as the
+ * transitions themselves: Unix milliseconds.
  */
 export function maturityCutoffMs(nowMs: number, spec: AvailabilitySpec): number {
   return Math.max(0, Math.floor(nowMs / 1000 - spec.minReadySeconds)) * 1000;
@@ -81,8 +81,8 @@ export interface PublishedMaturity {
 }
 
 /**
- * The class of `pod`. It is Immature only where the published snapshot knows this version of it: a newer one may have been
- * counted by now. Nothing published means that it is taken for available, which costs quota and is safe.
+ * The class of `pod`. It is Immature only where the published snapshot knows this version of it: a newer one may have
+ * been counted by now. Nothing published means that it is taken for available, which costs quota and is safe.
  */
 export function classifyPod(pod: Pod, spec: AvailabilitySpec, published: PublishedMaturity | undefined): PodClass {
   if (isFinished(pod)) return "Finished";

@@ -1,4 +1,7 @@
-/** `metav1.LabelSelector` as a predicate (design 4). A selector that can't be read in full is enforced as far as possible. */
+/**
+ * `metav1.LabelSelector` as a predicate (design 4). A selector that can't be read in full is enforced as far as
+ * possible.
+ */
 import type { LabelSelector } from "../../schema/podprotector.ts";
 
 export type Labels = Readonly<Record<string, string>>;
@@ -10,8 +13,9 @@ export interface CompiledSelector {
 }
 
 /**
- * What a requirement that can't be read means. A selector of pods to protect takes it as fulfilled, so that the protector covers
- * more, not fewer; a selector of pods to count takes it as not fulfilled, so that no pod is counted that should not be.
+ * What a requirement that can't be read means. A selector of pods to protect takes it as fulfilled, so that the
+ * protector covers more, not fewer; a selector of pods to count takes it as not fulfilled, so that no pod is counted
+ * that should not be.
  */
 export type Unreadable = "matches" | "fails";
 

@@ -45,8 +45,8 @@ export function specFacts(spec: PodProtectorSpec): SpecFacts {
 }
 
 /**
- * Hash of what a cell's counts depend on (design 4, 5.3): the counted selector, `minReadySeconds`, `availabilityConditions`.
- * The order of keys, of values and of conditions does not matter; 16 hexadecimal digits.
+ * Hash of what a cell's counts depend on (design 4, 5.3): the counted selector, `minReadySeconds`,
+ * `availabilityConditions`. The order of keys, of values and of conditions does not matter; 16 hexadecimal digits.
  */
 export function specHash(spec: PodProtectorSpec): string {
   const known = hashes.get(spec) ?? hashOf(spec);

@@ -1,6 +1,7 @@
 /**
- * A growing byte string and a reader that never runs past its end: the alphabet of `pack.ts`. Short strings are copied here, byte
- * by byte: several times faster than a call of the buffer's own methods for each, of which a history has thousands.
+ * A growing byte string and a reader that never runs past its end: the alphabet of `pack.ts`. Short strings are copied
+ * here, byte by byte: several times faster than a call of the buffer's own methods for each, of which a history has
+ * thousands.
  */
 
 /** Integers up to this size survive; larger ones make the reader or the writer fail. */

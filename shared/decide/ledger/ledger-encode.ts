@@ -6,8 +6,8 @@ import type { RangeBucket } from "./reservation.ts";
 import { orderedRecords, type Reservation, type ReservationRecord } from "./reservation.ts";
 
 /**
- * Plain buckets in an object, whatever larger number `compactThreshold` asks for: each costs 230 bytes and 33 us of every write,
- * and the packed form loses nothing.
+ * Plain buckets in an object, whatever larger number `compactThreshold` asks for: each costs 230 bytes and 33 us of
+ * every write, and the packed form loses nothing.
  */
 export const MAX_PLAIN_BUCKETS = 100;
 
@@ -18,11 +18,11 @@ export interface LedgerContents {
 }
 
 /**
- * The buckets, oldest first: ranges, the packed bucket, plain ones. The newest reservations stay plain: they are the ones that are
- * repeated, rolled back and looked at, and upstream, too, takes the first bucket for the compacted one. All in all there are no
- * more than `compactThreshold` of them where that is possible, so that an upstream component beside this one has no cause to
- * compact, which loses counts. Reservations that came packed stay packed: their UIDs are not known. The result depends on the
- * contents alone, not on the order in which they came.
+ * The buckets, oldest first: ranges, the packed bucket, plain ones. The newest reservations stay plain: they are the
+ * ones that are repeated, rolled back and looked at, and upstream, too, takes the first bucket for the compacted one.
+ * All in all there are no more than `compactThreshold` of them where that is possible, so that an upstream component
+ * beside this one has no cause to compact, which loses counts. Reservations that came packed stay packed: their UIDs
+ * are not known. The result depends on the contents alone, not on the order in which they came.
  */
 export function encodeBuckets(contents: LedgerContents, compactThreshold: number): Bucket[] {
   const { reservations, ranges } = contents;
@@ -71,7 +71,10 @@ function plainBuckets(reservation: Reservation, uid: string): Bucket[] {
   );
 }
 
-/** `counter` is absent where upstream would leave it out (a paid weight of 1), so that what upstream strips still says `paid`. */
+/**
+ * `counter` is absent where upstream would leave it out (a paid weight of 1), so that what upstream strips still says
+ * `paid`.
+ */
 function plainBucket(
   podUID: string,
   podName: string | undefined,
@@ -127,7 +130,9 @@ const MOST_PLAIN_BYTES = 680;
 const PACKED_RECORD_BYTES = 36;
 const NONCE_BYTES = 12;
 
-/** No less than what one reservation takes in the object, packed; what is plain costs {@link plainBytesAtMost} on top. */
+/**
+ * No less than what one reservation takes in the object, packed; what is plain costs {@link plainBytesAtMost} on top.
+ */
 export function packedBytesAtMost(reservation: Reservation): number {
   let bytes = 24 + Math.ceil((((reservation.podName ?? reservation.uid)?.length ?? 0) + 4) * 1.34);
   for (const { nonces, podResourceVersion } of reservation.records.values()) {

@@ -30,8 +30,8 @@ export function readBuckets(buckets: readonly Bucket[], sink: BucketSink): void 
 }
 
 /**
- * A text that can't be read counts by its counter, as a range. One that says less than its counter (another component may have
- * added to it) keeps the difference as a range: weight is never lost (S7).
+ * A text that can't be read counts by its counter, as a range. One that says less than its counter (another component
+ * may have added to it) keeps the difference as a range: weight is never lost (S7).
  */
 function readPacked(bucket: Bucket, packed: string, sink: BucketSink): void {
   const reservations = unpack(packed);
@@ -55,8 +55,9 @@ function readPacked(bucket: Bucket, packed: string, sink: BucketSink): void {
 }
 
 /**
- * A record by itself on the wire. Upstream's (or one of ours that passed through upstream's hands) has no operation: it counts as
- * an eviction, to which R2 does not apply. It was paid unless it says a counter, which only ours does, for pins.
+ * A record by itself on the wire. Upstream's (or one of ours that passed through upstream's hands) has no operation: it
+ * counts as an eviction, to which R2 does not apply. It was paid unless it says a counter, which only ours does, for
+ * pins.
  */
 function reservationOf(bucket: Bucket, uid: string): Reservation {
   const startMicros = parseMicros(bucket.startTime);

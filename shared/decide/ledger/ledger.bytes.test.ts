@@ -1,4 +1,6 @@
-/** The cap on the object's size rests on a number that is reckoned, not written (design 5.5): it may never be too small. */
+/**
+ * The cap on the object's size rests on a number that is reckoned, not written (design 5.5): it may never be too small.
+ */
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { record, reservations } from "../../../test/support/decide/arbitraries.ts";

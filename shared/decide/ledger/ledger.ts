@@ -1,6 +1,6 @@
 /**
- * One cell's admission history in memory (design 5.1, 5.5): reservations by UID, and the time ranges that upstream components
- * leave behind. Weights are kept as a running sum, so that the webhook's hot path is one addition.
+ * One cell's admission history in memory (design 5.1, 5.5): reservations by UID, and the time ranges that upstream
+ * components leave behind. Weights are kept as a running sum, so that the webhook's hot path is one addition.
  */
 import type { Bucket, Operation } from "../../schema/podprotector.ts";
 import { encodeBuckets, packedBytesAtMost, plainBytes, plainBytesAtMost } from "./ledger-encode.ts";
@@ -71,7 +71,9 @@ export class Ledger {
     return this.#weight;
   }
 
-  /** Number of UIDs, whatever they weigh, and the ranges' counters: what the other health criteria subtract (design 12). */
+  /**
+   * Number of UIDs, whatever they weigh, and the ranges' counters: what the other health criteria subtract (design 12).
+   */
   get size(): number {
     let size = this.#size;
     for (const { weight } of this.#ranges) size += weight;
@@ -141,7 +143,9 @@ export class Ledger {
     this.#changed = true;
   }
 
-  /** Takes one admission back; the record goes with its last nonce, the reservation with its last record (design 5.7). */
+  /**
+   * Takes one admission back; the record goes with its last nonce, the reservation with its last record (design 5.7).
+   */
   removeNonce(uid: string, operation: Operation, nonce: string): void {
     const before = this.#holder(uid, operation, nonce);
     const record = before?.records.get(operation);
@@ -220,7 +224,9 @@ export class Ledger {
     return after;
   }
 
-  /** Adds what was read to what is there of the same pod; hashes are compared only where a packed one may be the same. */
+  /**
+   * Adds what was read to what is there of the same pod; hashes are compared only where a packed one may be the same.
+   */
   #merge(part: Reservation, mayBePacked: boolean): void {
     const before = part.uid === undefined ? this.#sameHash(part) : this.#sameUid(part.uid, part.podName, mayBePacked);
     if (before === undefined) {

@@ -1,6 +1,6 @@
 /**
- * Pod names in packed form: a prefix that many pods share (up to the last hyphen) and a suffix. The suffix that Kubernetes
- * generates (five characters of 27) takes three bytes.
+ * Pod names in packed form: a prefix that many pods share (up to the last hyphen) and a suffix. The suffix that
+ * Kubernetes generates (five characters of 27) takes three bytes.
  */
 import type { ByteReader, ByteWriter } from "./bytes.ts";
 

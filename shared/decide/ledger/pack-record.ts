@@ -12,8 +12,8 @@ export interface Chain {
 export const newChain = (): Chain => ({ version: 0, micros: 0 });
 
 /**
- * The schema lets any 64-bit generation through. No pod has one that is cut here, and one record that could not be packed would
- * keep all others from being written.
+ * The schema lets any 64-bit generation through. No pod has one that is cut here, and one record that could not be
+ * packed would keep all others from being written.
  */
 const MAX_GENERATION = 2 ** 52 - 1;
 

@@ -1,8 +1,9 @@
 /**
- * The packed form of reservations (design 5.5): text that rides in the `packed` field of one upstream bucket and loses nothing but
- * the readable UID. `1;` and base64url of a byte string: the name prefixes, then for each reservation a byte of flags, 64 bits of
- * the UID's hash, the name, and its records (`pack-record.ts`). The usual reservation, one admission of a ReplicaSet's pod, takes
- * about 23 bytes, that is 31 characters, so that 2,500 of them stay under 100 KiB of object.
+ * The packed form of reservations (design 5.5): text that rides in the `packed` field of one upstream bucket and loses
+ * nothing but the readable UID. `1;` and base64url of a byte string: the name prefixes, then for each reservation a
+ * byte of flags, 64 bits of the UID's hash, the name, and its records (`pack-record.ts`). The usual reservation, one
+ * admission of a ReplicaSet's pod, takes about 23 bytes, that is 31 characters, so that 2,500 of them stay under 100
+ * KiB of object.
  */
 import { OPERATIONS, type Operation } from "../../schema/podprotector.ts";
 import { ByteReader, ByteWriter } from "./bytes.ts";
@@ -54,8 +55,8 @@ export function unpack(packed: string): readonly Reservation[] | undefined {
 }
 
 /**
- * The texts that were packed or unpacked last. A webhook reads its own writes again, an aggregator the same object at each event.
- * Reservations are immutable, so they can be shared.
+ * The texts that were packed or unpacked last. A webhook reads its own writes again, an aggregator the same object at
+ * each event. Reservations are immutable, so they can be shared.
  */
 const REMEMBERED = 8;
 /** Longer texts are not remembered, so that what is takes a few MB at most. */

@@ -1,6 +1,7 @@
 /**
- * One pod's place in a cell's admission history (design 5.1). Weight belongs to the UID, never to a record: whatever number of
- * admissions a pod has had, it can be lost only once (S6). All values are immutable; a change makes a new reservation.
+ * One pod's place in a cell's admission history (design 5.1). Weight belongs to the UID, never to a record: whatever
+ * number of admissions a pod has had, it can be lost only once (S6). All values are immutable; a change makes a new
+ * reservation.
  */
 import { hash } from "node:crypto";
 import { type Bucket, OPERATIONS, type Operation } from "../../schema/podprotector.ts";
@@ -51,8 +52,8 @@ export interface Admission {
 }
 
 /**
- * `before` refreshed by `admission` (design 5.3): the nonce is added, the larger version is kept, and what was paid stays paid.
- * The same admission twice changes nothing but the version.
+ * `before` refreshed by `admission` (design 5.3): the nonce is added, the larger version is kept, and what was paid
+ * stays paid. The same admission twice changes nothing but the version.
  */
 export function refreshRecord(before: ReservationRecord | undefined, admission: Admission): ReservationRecord {
   const { nonce, podResourceVersion, podGeneration, paid, atMicros } = admission;
@@ -69,7 +70,10 @@ export function refreshRecord(before: ReservationRecord | undefined, admission: 
   };
 }
 
-/** Two records of one UID and operation, as concurrent writers may leave them: every nonce, the later version, the wider times. */
+/**
+ * Two records of one UID and operation, as concurrent writers may leave them: every nonce, the later version, the wider
+ * times.
+ */
 export function mergeRecords(a: ReservationRecord, b: ReservationRecord): ReservationRecord {
   const [older, newer] = a.startMicros <= b.startMicros ? [a, b] : [b, a];
   return {
@@ -82,7 +86,10 @@ export function mergeRecords(a: ReservationRecord, b: ReservationRecord): Reserv
   };
 }
 
-/** `record` without `nonce`; undefined when it was the last one. A record that others share or may share stays (design 5.7). */
+/**
+ * `record` without `nonce`; undefined when it was the last one. A record that others share or may share stays (design
+ * 5.7).
+ */
 export function withoutNonce(record: ReservationRecord, nonce: string): ReservationRecord | undefined {
   if (!record.nonces.includes(nonce)) return record;
   const nonces = record.nonces.filter((other) => other !== nonce);
@@ -98,8 +105,8 @@ export function boundNonces(nonces: readonly string[]): readonly string[] {
 }
 
 /**
- * The larger version. One that is missing (upstream wrote the record) makes the result missing: what is unknown may be newer, and
- * R2 must not judge it. Versions that can't be compared: the newer admission's.
+ * The larger version. One that is missing (upstream wrote the record) makes the result missing: what is unknown may be
+ * newer, and R2 must not judge it. Versions that can't be compared: the newer admission's.
  */
 function laterVersion(older: string | undefined, newer: string | undefined): string | undefined {
   if (older === undefined || newer === undefined) return undefined;
@@ -112,7 +119,10 @@ function laterGeneration(a: number | undefined, b: number | undefined): number |
   return Math.max(a, b);
 }
 
-/** True when the pod's deletion, by whatever way, has been paid for and is still subtracted (design 6, "the same UID again"). */
+/**
+ * True when the pod's deletion, by whatever way, has been paid for and is still subtracted (design 6, "the same UID
+ * again").
+ */
 export function isDeletionPaid(reservation: Reservation): boolean {
   if (reservation.weight !== 1) return false;
   return reservation.records.get("DELETE")?.paid === true || reservation.records.get("EVICT")?.paid === true;
@@ -129,8 +139,8 @@ export function orderedRecords(reservation: Reservation): readonly (readonly [Op
 }
 
 /**
- * Admissions without identity: upstream's compacted bucket, or a packed one that can't be read. It weighs what its counter says
- * until its newest member is settled (design 5.5).
+ * Admissions without identity: upstream's compacted bucket, or a packed one that can't be read. It weighs what its
+ * counter says until its newest member is settled (design 5.5).
  */
 export interface RangeBucket {
   /** As it was read; written back unchanged. */
@@ -159,8 +169,8 @@ export function rangeKey({ bucket, weight }: RangeBucket): string {
 }
 
 /**
- * 64 bits of a hash of a pod's UID, as 8 Latin-1 characters: what the packed form keeps of a UID (design 5.5). Together with the
- * pod's name it identifies a pod; UIDs are made by the apiserver, so nobody can choose two that collide.
+ * 64 bits of a hash of a pod's UID, as 8 Latin-1 characters: what the packed form keeps of a UID (design 5.5). Together
+ * with the pod's name it identifies a pod; UIDs are made by the apiserver, so nobody can choose two that collide.
  */
 export const UID_HASH_BYTES = 8;
 

@@ -1,6 +1,6 @@
 /**
- * What a disruption budget comes to in pods (design 7): the disruption controller's `desiredHealthy`, which PodUnavailableBudget and
- * XPodDisruptionBudget compute in the same way.
+ * What a disruption budget comes to in pods (design 7): the disruption controller's `desiredHealthy`, which
+ * PodUnavailableBudget and XPodDisruptionBudget compute in the same way.
  */
 import { type DerivedMinimum, INT32_MAX, type IntOrPercent, scaledValue } from "./deployment-minimum.ts";
 
@@ -17,8 +17,8 @@ export function needsExpectedCount({ minAvailable, maxUnavailable }: DisruptionL
 }
 
 /**
- * The minimum of a budget over `expected` pods, which `how` explains. Percentages of both limits are rounded up, as the disruption
- * controller rounds them; undefined when a limit can't be read.
+ * The minimum of a budget over `expected` pods, which `how` explains. Percentages of both limits are rounded up, as the
+ * disruption controller rounds them; undefined when a limit can't be read.
  */
 export function disruptionMinimum(limits: DisruptionLimits, expected: number, how: string): DerivedMinimum | undefined {
   const { minAvailable, maxUnavailable } = limits;

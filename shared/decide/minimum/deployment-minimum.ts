@@ -1,6 +1,6 @@
 /**
- * How many pods a workload's own controller keeps available (design 7): its arithmetic, rounding included, so that a protector
- * never refuses what the controller itself would do, and never allows more.
+ * How many pods a workload's own controller keeps available (design 7): its arithmetic, rounding included, so that a
+ * protector never refuses what the controller itself would do, and never allows more.
  */
 
 /** A count or a percentage such as `"25%"`, as Kubernetes' `IntOrString`. */
@@ -11,8 +11,8 @@ export const INT32_MAX = 2_147_483_647;
 const PERCENTAGE = /^[+-]?[0-9]+%$/;
 
 /**
- * Returns the absolute number that `value` stands for: a count as it is, a percentage of `total` rounded up or down. Undefined
- * when it is neither. The product is a 64-bit float before it is rounded, as in Kubernetes' `intstr`.
+ * Returns the absolute number that `value` stands for: a count as it is, a percentage of `total` rounded up or down.
+ * Undefined when it is neither. The product is a 64-bit float before it is rounded, as in Kubernetes' `intstr`.
  */
 export function scaledValue(value: IntOrPercent, total: number, rounding: "up" | "down"): number | undefined {
   if (typeof value === "number") return Number.isInteger(value) ? value : undefined;
@@ -48,9 +48,9 @@ interface Fenceposts {
 }
 
 /**
- * The Deployment controller's `ResolveFenceposts` and `MaxUnavailable`: maxSurge is rounded up, maxUnavailable down; when both
- * are zero, 1 pod may be unavailable, because the rollout could not move otherwise; never more than `replicas`. A value that
- * can't be read makes it 0, as it does there.
+ * The Deployment controller's `ResolveFenceposts` and `MaxUnavailable`: maxSurge is rounded up, maxUnavailable down;
+ * when both are zero, 1 pod may be unavailable, because the rollout could not move otherwise; never more than
+ * `replicas`. A value that can't be read makes it 0, as it does there.
  */
 function fenceposts(rollout: DeploymentRollout, replicas: number): Fenceposts {
   const { maxSurge = DEFAULT_FENCEPOST, maxUnavailable = DEFAULT_FENCEPOST } = rollout;
@@ -72,8 +72,8 @@ function atMost(replicas: number, unavailable: number, how: string): Fenceposts 
 }
 
 /**
- * Returns how many pods of a Deployment its controller keeps available in a rollout: replicas - maxUnavailable. Strategy
- * Recreate stops all pods at once, so that it requires 0.
+ * Returns how many pods of a Deployment its controller keeps available in a rollout: replicas - maxUnavailable.
+ * Strategy Recreate stops all pods at once, so that it requires 0.
  */
 export function deploymentMinimum(rollout: DeploymentRollout): DerivedMinimum {
   const replicas = Math.max(0, rollout.replicas ?? DEFAULT_REPLICAS);

@@ -1,6 +1,6 @@
 /**
- * How many pods the controllers of StatefulSets, DaemonSets and other workloads keep available (design 7), rounding included;
- * Deployments are in `budget-arithmetic.ts`.
+ * How many pods the controllers of StatefulSets, DaemonSets and other workloads keep available (design 7), rounding
+ * included; Deployments are in `budget-arithmetic.ts`.
  */
 import { type DerivedMinimum, INT32_MAX, type IntOrPercent, scaledValue } from "./deployment-minimum.ts";
 
@@ -29,9 +29,9 @@ export interface StatefulSetRollout {
 
 /**
  * The StatefulSet controller's `getStatefulSetMaxUnavailable`: a percentage is rounded down, and at least 1 pod may be
- * unavailable. A partition says which pods a rollout touches, not how many may be down: the number is the same with it, so that a
- * rollout that is held by its partition doesn't hold every drain as well. OnDelete: the controller stops no pod by itself,
- * whoever updates the pods does it one by one.
+ * unavailable. A partition says which pods a rollout touches, not how many may be down: the number is the same with it,
+ * so that a rollout that is held by its partition doesn't hold every drain as well. OnDelete: the controller stops no
+ * pod by itself, whoever updates the pods does it one by one.
  */
 export function statefulSetMinimum(rollout: StatefulSetRollout): DerivedMinimum {
   const replicas = Math.max(0, rollout.replicas ?? DEFAULT_REPLICAS);
@@ -59,7 +59,10 @@ export interface DaemonSetRollout {
   readonly maxSurge?: IntOrPercent | undefined;
 }
 
-/** The DaemonSet controller's `updatedDesiredNodeCounts`: both are rounded up; when both are 0, 1 pod may be unavailable. */
+/**
+ * The DaemonSet controller's `updatedDesiredNodeCounts`: both are rounded up; when both are 0, 1 pod may be
+ * unavailable.
+ */
 export function daemonSetMinimum(rollout: DaemonSetRollout): DerivedMinimum {
   const nodes = Math.max(0, rollout.desiredNumberScheduled ?? 0);
   if (nodes === 0) return { minAvailable: 0, derivation: "nodes 0: minAvailable 0" };
@@ -76,8 +79,8 @@ export function daemonSetMinimum(rollout: DaemonSetRollout): DerivedMinimum {
 }
 
 /**
- * A workload whose controller is not known: a percentage of `replicas` that may be unavailable is rounded down and at least 1,
- * because a controller that can't surge could not roll out otherwise.
+ * A workload whose controller is not known: a percentage of `replicas` that may be unavailable is rounded down and at
+ * least 1, because a controller that can't surge could not roll out otherwise.
  */
 export function scaledMinimum(replicas: number, maxUnavailable: IntOrPercent): DerivedMinimum {
   if (replicas <= 0) return { minAvailable: 0, derivation: "replicas 0: minAvailable 0" };

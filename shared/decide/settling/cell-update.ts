@@ -1,7 +1,8 @@
 /**
- * The aggregator's update of one cell's status entry (docs/design.md#settling): new counts, position and reservations in one write, so that no pod is
- * ever both counted as available and forgotten as reserved. Read `settle-rules.ts` (R1 to R3) first, then `settle-history.ts`, then this file;
- * `lost-history.ts` runs before an update, and `trigger-mark.ts` shows a restore of the cell's etcd.
+ * The aggregator's update of one cell's status entry (docs/design.md#settling): new counts, position and reservations
+ * in one write, so that no pod is ever both counted as available and forgotten as reserved. Read `settle-rules.ts` (R1
+ * to R3) first, then `settle-history.ts`, then this file; `lost-history.ts` runs before an update, and
+ * `trigger-mark.ts` shows a restore of the cell's etcd.
  */
 import type { Pod } from "../../schema/pod.ts";
 import type { Aggregation, CellStatus } from "../../schema/podprotector.ts";
@@ -17,7 +18,9 @@ export interface CellUpdateInput extends SettleInput {
   readonly cellID: string;
   /** The pods of the snapshot that match the aggregation selector. */
   readonly pods: Iterable<Pod>;
-  /** The highest epoch that the snapshot is newer than: a quorum list was taken after this process had seen the epoch. */
+  /**
+   * The highest epoch that the snapshot is newer than: a quorum list was taken after this process had seen the epoch.
+   */
   readonly adoptedEpoch: number;
   /** Wall clock, Unix milliseconds, for maturity and for times that people read. */
   readonly nowMs: number;
@@ -55,11 +58,17 @@ export interface CellUpdate extends Pick<SettledHistory, "ledger" | "settled" | 
   readonly entry: CellStatus;
   /** Wall clock, Unix milliseconds at which the next pod matures. */
   readonly nextMaturityMs: number | undefined;
-  /** There is something to publish once the position has moved: a lagging shard does not cover an immature pod's version yet. */
+  /**
+   * There is something to publish once the position has moved: a lagging shard does not cover an immature pod's version
+   * yet.
+   */
   readonly awaitsPosition: boolean;
 }
 
-/** Pure, except that it records first sights in `input.seen`. Computed again from its own result, it finds nothing to write. */
+/**
+ * Pure, except that it records first sights in `input.seen`. Computed again from its own result, it finds nothing to
+ * write.
+ */
 export function computeCellUpdate(input: CellUpdateInput): CellUpdate {
   const cutoffMs = maturityCutoffMs(input.nowMs, input.spec);
   const availability = countPods(input.pods, input.spec, cutoffMs);
@@ -97,7 +106,8 @@ function entryOf(
 ): CellStatus {
   const { stored, cellID, spec } = input;
   const buckets = ledger.changed ? ledger.encode(spec.compactThreshold) : (stored?.admissionHistory?.buckets ?? []);
-  // Upstream's algorithms do not publish the exact fields: an upstream webhook drops them, and each write would bring them back.
+  // Upstream's algorithms do not publish the exact fields: an upstream webhook drops them, and each write would bring
+  // them back.
   const {
     hold: _,
     resourceVersion,
@@ -156,15 +166,17 @@ function reasonsToWrite(
 }
 
 /**
- * The webhook judges maturity by the published cutoff and position. A pod that has matured since must be published, even when another pod left and
- * the number stayed; and at the webhook an immature pod costs quota while the published position does not cover its version.
+ * The webhook judges maturity by the published cutoff and position. A pod that has matured since must be published,
+ * even when another pod left and the number stayed; and at the webhook an immature pod costs quota while the published
+ * position does not cover its version.
  */
 function isMaturityUnpublished(input: CellUpdateInput, availability: Availability, before: Aggregation): boolean {
   const { spec, algorithm, snapshot } = input;
   if (spec.minReadySeconds === 0 || algorithm !== "exact") return false;
   if (before.maturityCutoff === undefined || availability.newestSinceMs > parseMs(before.maturityCutoff)) return true;
   const uncovered = uncoveredImmature(input, availability, before.resourceVersion);
-  // A position that covers no more of these pods would be written again and again until the lagging shard has caught up.
+  // A position that covers no more of these pods would be written again and again until the lagging shard has caught
+  // up.
   return uncovered.length > uncoveredImmature(input, availability, snapshot.position).length;
 }
 

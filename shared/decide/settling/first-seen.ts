@@ -2,8 +2,8 @@ import type { Operation } from "../../schema/podprotector.ts";
 import { EARLIER, type ReservationRecord } from "../ledger/reservation.ts";
 
 /**
- * When this process first saw each admission, by its own monotonic clock: `seen(nonce)` in docs/design.md#state. One instance for each protector
- * and cell. A new leader starts with an empty one, which restarts the settle timers.
+ * When this process first saw each admission, by its own monotonic clock: `seen(nonce)` in docs/design.md#state. One
+ * instance for each protector and cell. A new leader starts with an empty one, which restarts the settle timers.
  */
 export class FirstSeenTimes {
   readonly #firstSeenMs = new Map<string, number>();

@@ -1,6 +1,7 @@
 /**
- * Lost history (design 5.4): has an admission possibly been forgotten that this cell's entry should know of? Then the epoch rises
- * and the cell goes on hold until evidence taken a settle period later. Asked by the aggregator before each accounting.
+ * Lost history (design 5.4): has an admission possibly been forgotten that this cell's entry should know of? Then the
+ * epoch rises and the cell goes on hold until evidence taken a settle period later. Asked by the aggregator before each
+ * accounting.
  */
 import type { CellStatus } from "../../schema/podprotector.ts";
 import { isBehind, isOlderVersion } from "../../schema/resource-version.ts";
@@ -45,8 +46,8 @@ export type LossReason =
 export interface HistoryCheckInput {
   readonly protectorUID: string;
   /**
-   * Of the object that is judged. It must be the newest that is known: a watch that has not caught up with an own write is lag, not
-   * loss; a list or a quorum read that is older than an own write is loss.
+   * Of the object that is judged. It must be the newest that is known: a watch that has not caught up with an own write
+   * is lag, not loss; a list or a quorum read that is older than an own write is loss.
    */
   readonly protectorVersion: string;
   readonly stored: CellStatus | undefined;
@@ -68,8 +69,8 @@ export interface HistoryCheck {
 }
 
 /**
- * What the stored entry says about the history, given what was known of it. For exact accounting only: upstream's algorithms
- * publish no positions and know no lost history.
+ * What the stored entry says about the history, given what was known of it. For exact accounting only: upstream's
+ * algorithms publish no positions and know no lost history.
  */
 export function checkHistory(input: HistoryCheckInput): HistoryCheck {
   const { stored, known, token } = input;

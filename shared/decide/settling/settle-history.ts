@@ -1,6 +1,7 @@
 /**
- * Applies R1 to R3 (`settle-rules.ts`) to every reservation of a cell's history, and gives the remaining ones the weight that the snapshot shows.
- * Under upstream's algorithms the time of the last event settles instead (docs/design.md#sync-time-algorithms).
+ * Applies R1 to R3 (`settle-rules.ts`) to every reservation of a cell's history, and gives the remaining ones the
+ * weight that the snapshot shows. Under upstream's algorithms the time of the last event settles instead
+ * (docs/design.md#sync-time-algorithms).
  */
 import type { Pod } from "../../schema/pod.ts";
 import type { CellStatus, Operation } from "../../schema/podprotector.ts";
@@ -38,7 +39,10 @@ export interface SettleInput {
   readonly seen: FirstSeenTimes;
   readonly evidence: Evidence;
   readonly algorithm: SyncTimeAlgorithm;
-  /** Wall clock of the last event, Unix milliseconds: by its receipt (`exact`, `clock`) or by the pod's own times (`status`). */
+  /**
+   * Wall clock of the last event, Unix milliseconds: by its receipt (`exact`, `clock`) or by the pod's own times
+   * (`status`).
+   */
   readonly lastEventMs: number;
 }
 
@@ -76,7 +80,10 @@ export interface SettledHistory {
   readonly ledger: Ledger;
   readonly settled: readonly SettledRecord[];
   readonly unsettled: readonly UnsettledRecord[];
-  /** Monotonic time from which on a LIST is needed (the past means now); undefined when a GET of each unsettled record's pod will do. */
+  /**
+   * Monotonic time from which on a LIST is needed (the past means now); undefined when a GET of each unsettled record's
+   * pod will do.
+   */
   readonly listDueMs: number | undefined;
   /** A weight has changed. */
   readonly isReweighed: boolean;
@@ -148,7 +155,10 @@ class SettlePass {
     }
   }
 
-  /** Members of a range have no identity: only a LIST settles it, a settle period after its newest member was first seen. */
+  /**
+   * Members of a range have no identity: only a LIST settles it, a settle period after its newest member was first
+   * seen.
+   */
   settleRange(range: RangeBucket): void {
     const { algorithm, lastEventMs } = this.#input;
     let rule: SettleRule | undefined;

@@ -1,7 +1,7 @@
 /**
- * Rules R1 to R3 (docs/design.md#settling): when a reservation is settled, that is when its disruption has happened or can no longer happen. One
- * function for each rule. No rule reads a wall clock, and no rule settles a reservation because its pod became unready: the pod may become ready
- * again before the disruption is committed.
+ * Rules R1 to R3 (docs/design.md#settling): when a reservation is settled, that is when its disruption has happened or
+ * can no longer happen. One function for each rule. No rule reads a wall clock, and no rule settles a reservation
+ * because its pod became unready: the pod may become ready again before the disruption is committed.
  */
 import type { Pod } from "../../schema/pod.ts";
 import type { Operation } from "../../schema/podprotector.ts";
@@ -12,7 +12,9 @@ import type { SeenSpan } from "./first-seen.ts";
 
 /** One complete, unfiltered snapshot of the cell's pods, in the protector's namespace. */
 export interface CellSnapshot {
-  /** As on the wire: one version, or one for each shard, comma-separated. Undefined where versions are not comparable. */
+  /**
+   * As on the wire: one version, or one for each shard, comma-separated. Undefined where versions are not comparable.
+   */
   readonly position: string | undefined;
   /** The component of the pod's shard; for an unknown UID the oldest one. */
   positionOf(uid: string | undefined): string | undefined;
@@ -20,8 +22,8 @@ export interface CellSnapshot {
   /** The wanted pod of this name. Where a shard lags, the earlier pod of the name may still be there. */
   podByName(name: string, isWanted: (pod: Pod) => boolean): Pod | undefined;
   /**
-   * The generation that the pod's status reports (images as in the spec, `observedGeneration` caught up). Asked only for pods with an UPDATE
-   * record.
+   * The generation that the pod's status reports (images as in the spec, `observedGeneration` caught up). Asked only
+   * for pods with an UPDATE record.
    */
   settledGeneration(pod: Pod): number | undefined;
   /** The generation whose change the kubelet has declined for good: an infeasible resize. */
@@ -33,8 +35,9 @@ export interface Evidence {
   /** Send time of the newest quorum LIST that the snapshot has reached; undefined before the first. */
   readonly reachedSentMs: number | undefined;
   /**
-   * When the pod's stream last brought something; for an unknown UID the stream that was silent for longest; infinite where that is not known.
-   * While a stream is silent the server may have been restored, and the snapshot may belong to another history than the pod that was reviewed.
+   * When the pod's stream last brought something; for an unknown UID the stream that was silent for longest; infinite
+   * where that is not known. While a stream is silent the server may have been restored, and the snapshot may belong to
+   * another history than the pod that was reviewed.
    */
   heardMs(uid: string | undefined): number;
   /** Send time of the newest quorum GET that found this UID without deletionTimestamp; undefined without such a GET. */
@@ -55,8 +58,8 @@ export interface ObservedReservation {
 }
 
 /**
- * R1 and R2 need this: the stream has brought something, or has reached a LIST, since the admission was seen. The pod was then reviewed in the
- * history that the snapshot shows (docs/design.md#lost-history).
+ * R1 and R2 need this: the stream has brought something, or has reached a LIST, since the admission was seen. The pod
+ * was then reviewed in the history that the snapshot shows (docs/design.md#lost-history).
  */
 export function isHeardSince(
   { evidence, uid }: Pick<ObservedReservation, "evidence" | "uid">,
@@ -67,10 +70,10 @@ export function isHeardSince(
 }
 
 /**
- * R1, dead: the pod is terminating or finished, or it is absent from a snapshot that has reached a version that was reviewed. Where versions say
- * nothing (upstream's buckets, versions that are no integers, a cell restored to older ones), absent from a snapshot that has reached a LIST sent
- * after first sight: the pod existed when it was reviewed, so the LIST would have it. A LIST of the same moment does not count: the pod may be
- * that young.
+ * R1, dead: the pod is terminating or finished, or it is absent from a snapshot that has reached a version that was
+ * reviewed. Where versions say nothing (upstream's buckets, versions that are no integers, a cell restored to older
+ * ones), absent from a snapshot that has reached a LIST sent after first sight: the pod existed when it was reviewed,
+ * so the LIST would have it. A LIST of the same moment does not count: the pod may be that young.
  */
 export function isSettledByR1(
   { reservation, pod, uid, snapshot, evidence }: ObservedReservation,
@@ -85,8 +88,9 @@ export function isSettledByR1(
 }
 
 /**
- * R2, superseded: the pod is alive at a newer version than the reviewed one, so the reviewed DELETE can no longer be committed. Not for an
- * eviction, whose commit does not depend on the version, and not for an UPDATE, which makes such a newer version.
+ * R2, superseded: the pod is alive at a newer version than the reviewed one, so the reviewed DELETE can no longer be
+ * committed. Not for an eviction, whose commit does not depend on the version, and not for an UPDATE, which makes such
+ * a newer version.
  */
 export function isSettledByR2({ pod }: ObservedReservation, operation: Operation, record: ReservationRecord): boolean {
   if (operation !== "DELETE") return false;
@@ -97,8 +101,8 @@ export function isSettledByR2({ pod }: ObservedReservation, operation: Operation
 }
 
 /**
- * R3, not executed: a quorum read that was sent a settle period after the newest admission was first seen proves the pod alive. Either a GET of
- * the pod, or a LIST that the snapshot, in which the pod is alive, has reached.
+ * R3, not executed: a quorum read that was sent a settle period after the newest admission was first seen proves the
+ * pod alive. Either a GET of the pod, or a LIST that the snapshot, in which the pod is alive, has reached.
  */
 export function isSettledByR3(observed: ObservedReservation, operation: Operation, span: SeenSpan): boolean {
   const { pod, uid, evidence, settleMs } = observed;
@@ -117,8 +121,9 @@ export function isUpdateDone(observed: ObservedReservation, operation: Operation
 }
 
 /**
- * The snapshot shows a change that the pod's status does not report yet, whichever of several changes it is. A change that the status reports
- * restarts nothing any more, whether the pod is available or not: a protector whose selector was edited may never see the pod available.
+ * The snapshot shows a change that the pod's status does not report yet, whichever of several changes it is. A change
+ * that the status reports restarts nothing any more, whether the pod is available or not: a protector whose selector
+ * was edited may never see the pod available.
  */
 function isUpdateUnderWay({ reservation, pod, snapshot, isAvailable }: ObservedReservation): boolean {
   if (reservation.records.get("UPDATE")?.podGeneration === undefined) return !isAvailable;

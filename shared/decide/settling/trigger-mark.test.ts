@@ -57,7 +57,8 @@ describe("the counter's lineage (design 5.4)", () => {
         const play = (start: TriggerMark, work: readonly [string, number][]): TriggerMark =>
           work.reduce((state, [token, times]) => patched(state, `${token}${tokens++}`, times), start);
         const snapshot = patched(play(mark(0), before), "last", 1);
-        // The process that made the snapshot's last patch may go on in the lost history, but notices, and takes another token.
+        // The process that made the snapshot's last patch may go on in the lost history, but notices, and takes another
+        // token.
         const known = play(patched(snapshot, "last", 1), lost);
         expect(isForked(snapshot, known)).toBe(false);
         expect(isForked(known, patched(snapshot, "noticed", after))).toBe(true);

@@ -1,7 +1,8 @@
 /**
- * What the update trigger leaves in its dummy pod, so that a restore of the cell's etcd shows even when everybody comes late (design
- * 5.4): a counter, and its lineage, which says where each process that counted began. After a restore the counter soon passes where it
- * was; but whoever counts on from the older state begins a segment at a number that others have seen before.
+ * What the update trigger leaves in its dummy pod, so that a restore of the cell's etcd shows even when everybody comes
+ * late (design 5.4): a counter, and its lineage, which says where each process that counted began. After a restore the
+ * counter soon passes where it was; but whoever counts on from the older state begins a segment at a number that others
+ * have seen before.
  */
 import { UPDATE_TRIGGER_COUNTER_ANNOTATION, UPDATE_TRIGGER_LINEAGE_ANNOTATION } from "../../schema/annotations.ts";
 
@@ -24,7 +25,9 @@ export const MAX_SEGMENTS = 16;
 const COUNT = /^[0-9]{1,15}$/;
 const SEGMENT = /^([0-9]{1,15}):([A-Za-z0-9_-]{1,32})$/;
 
-/** The mark in a pod's annotations; undefined where there is no counter. A lineage that can't be read counts as none. */
+/**
+ * The mark in a pod's annotations; undefined where there is no counter. A lineage that can't be read counts as none.
+ */
 export function parseTriggerMark(annotations: Readonly<Record<string, string>> | undefined): TriggerMark | undefined {
   const counter = annotations?.[UPDATE_TRIGGER_COUNTER_ANNOTATION];
   if (counter === undefined || !COUNT.test(counter)) return undefined;
@@ -53,8 +56,9 @@ export function nextTriggerMark({ counter, lineage }: TriggerMark, token: string
 }
 
 /**
- * True when `found` does not follow from `known`, which was seen before: the store was restored to an older state. A pod that was
- * deleted and made anew, by a process that knew nothing of the one before, begins later than anything known and is no restore.
+ * True when `found` does not follow from `known`, which was seen before: the store was restored to an older state. A
+ * pod that was deleted and made anew, by a process that knew nothing of the one before, begins later than anything
+ * known and is no restore.
  */
 export function isForked(known: TriggerMark, found: TriggerMark): boolean {
   if (found.counter < known.counter) return true;

@@ -21,8 +21,8 @@ export interface ConditionInput {
 const SUSPENDED = "Suspended";
 
 /**
- * What a message lists; the rest is counted. The apiserver takes 32 KiB, and refuses the whole status for one longer message: an edit of
- * the spec, which makes every cell stale at once, would keep all of them from being counted again.
+ * What a message lists; the rest is counted. The apiserver takes 32 KiB, and refuses the whole status for one longer
+ * message: an edit of the spec, which makes every cell stale at once, would keep all of them from being counted again.
  */
 const MAX_LISTED = 20;
 
@@ -124,7 +124,9 @@ function cellStale(input: ConditionInput): Finding {
     : { type, status: "True", reason: "CellsNotCurrent", message: listed(stale.sort()) };
 }
 
-/** Nothing is protected while it is True (design 9). Only for protectors that are, or were, suspended: most never are. */
+/**
+ * Nothing is protected while it is True (design 9). Only for protectors that are, or were, suspended: most never are.
+ */
 function suspended({ state, nowMs }: ConditionInput, previous: readonly Condition[]): readonly Finding[] {
   const type = SUSPENDED;
   const { suspendedUntilMs, suspendReason } = state.spec;

@@ -1,6 +1,6 @@
 /**
- * One PodProtector as decisions read it: its spec and its cells, parsed, in a form that a batch can change. Read this file, then `estimate.ts` (how
- * many pods are left), `conditions.ts` and `encode-status.ts` (the status to write).
+ * One PodProtector as decisions read it: its spec and its cells, parsed, in a form that a batch can change. Read this
+ * file, then `estimate.ts` (how many pods are left), `conditions.ts` and `encode-status.ts` (the status to write).
  */
 import type { Aggregation, CellStatus, PodProtector } from "../../schema/podprotector.ts";
 import { parseMs } from "../../schema/time.ts";
@@ -57,7 +57,9 @@ export function parseCell(
   };
 }
 
-/** Upstream's webhook adds entries with an all-zero aggregation; an aggregator's has a position or the time of an event. */
+/**
+ * Upstream's webhook adds entries with an all-zero aggregation; an aggregator's has a position or the time of an event.
+ */
 export function isCounted(aggregation: Aggregation | undefined): boolean {
   return (aggregation?.resourceVersion ?? aggregation?.lastEventTime ?? undefined) !== undefined;
 }

@@ -31,6 +31,11 @@ export interface Unavailable {
 /** Every result but `ok`. */
 export type ApiFailure = Exclude<ApiResult<never>, { readonly kind: "ok" }>;
 
+/** A failure as text for logs. */
+export function failureText(failure: ApiFailure): string {
+  return failure.kind === "unavailable" ? failure.error.message : JSON.stringify(failure);
+}
+
 /** Every kind of failure, as a metric's label has it. */
 export const API_FAILURES = ["conflict", "gone", "rejected", "unavailable"] as const satisfies ApiFailure["kind"][];
 

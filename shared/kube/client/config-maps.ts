@@ -1,9 +1,9 @@
 import * as v from "valibot";
 import { checker } from "../../schema/check.ts";
-import { ConfigMap, configMapPath } from "../../schema/config-map.ts";
+import { ConfigMap, configMapPath, parseConfigMap } from "../../schema/config-map.ts";
 import { collectionPath } from "../stream/collection.ts";
-import type { ApiClient, CallOptions } from "./api-client.ts";
-import type { ApiFailure } from "./api-result.ts";
+import type { ApiClient, CallOptions, WriteOptions } from "./api-client.ts";
+import type { ApiFailure, ApiResult } from "./api-result.ts";
 
 const Page = checker(
   v.looseObject({ metadata: v.looseObject({ continue: v.optional(v.string()) }), items: v.array(ConfigMap) }),
@@ -31,4 +31,27 @@ export async function listConfigMaps(
     if (token === undefined || token === "") break;
   }
   return { kind: "ok", object: found };
+}
+
+export interface ConfigMapMetadata {
+  readonly namespace: string;
+  readonly name: string;
+  readonly labels?: Readonly<Record<string, string>>;
+  readonly annotations?: Readonly<Record<string, string>>;
+}
+
+/** Merges `data` into a ConfigMap; null removes a key. An absent ConfigMap is created, with these labels and annotations. */
+export async function mergeIntoConfigMap(
+  api: Pick<ApiClient, "patch" | "create">,
+  metadata: ConfigMapMetadata,
+  data: Readonly<Record<string, string | null>>,
+  options: WriteOptions,
+): Promise<ApiResult<ConfigMap>> {
+  const { namespace, name } = metadata;
+  const path = configMapPath(namespace, name);
+  const patched = await api.patch(path, "application/merge-patch+json", { data }, parseConfigMap, options);
+  if (patched.kind !== "gone") return patched;
+  const present = Object.fromEntries(Object.entries(data).filter(([, text]) => text !== null));
+  const body = { apiVersion: "v1", kind: "ConfigMap", metadata, data: present };
+  return await api.create(configMapPath(namespace), body, parseConfigMap, options);
 }

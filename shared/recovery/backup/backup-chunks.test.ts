@@ -6,7 +6,7 @@ import {
   CHUNK_CHARACTERS,
   chunkName,
   encodeBackup,
-  MAX_COPY_CHARACTERS,
+  MAX_BACKUP_CHARACTERS,
   readBackup,
   versionsName,
 } from "./backup-format.ts";
@@ -49,13 +49,13 @@ describe("what another one has done to the copies", () => {
     await chunks.flush(signal);
     chunks.remove("b");
     await chunks.flush(signal);
-    expect(chunks.isDoubtful).toBe(false);
+    expect(chunks.isInvalid).toBe(false);
     done(api);
     chunks.put("c", "C");
     await chunks.flush(signal);
-    expect(chunks.isDoubtful).toBe(true);
+    expect(chunks.isInvalid).toBe(true);
     await chunks.read(signal);
-    expect(chunks.isDoubtful).toBe(false);
+    expect(chunks.isInvalid).toBe(false);
   });
 
   function change(api: ConfigMaps, data: Readonly<Record<string, string>>): void {
@@ -92,7 +92,7 @@ describe("copies of a cell", () => {
 
   test("leave a history out that is too long", () => {
     const text = encodeBackup("core", protector("a", 1_000), CELL);
-    expect(text.length).toBeLessThan(MAX_COPY_CHARACTERS);
+    expect(text.length).toBeLessThan(MAX_BACKUP_CHARACTERS);
     expect(text).not.toContain("pod-1");
   });
 

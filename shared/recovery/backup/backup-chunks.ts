@@ -1,16 +1,16 @@
 /**
- * The copies as they are stored in the cell (design 7): which chunk has which, so that only what changed is written, a chunk by one
- * merge patch. One writer: the leader of the cell's aggregators.
+ * The stored backups of a cell: which chunk holds which protector, so that only changes are written, each chunk by one
+ * merge patch. The leader of the cell's aggregators is the only writer.
  */
 import { hash } from "node:crypto";
 import type { ApiClient, CallOptions } from "../../kube/client/api-client.ts";
 import type { ApiFailure, ApiResult } from "../../kube/client/api-result.ts";
-import { listConfigMaps } from "../../kube/client/config-maps.ts";
-import { type ConfigMap, configMapPath, parseConfigMap } from "../../schema/config-map.ts";
+import { listConfigMaps, mergeIntoConfigMap } from "../../kube/client/config-maps.ts";
+import type { ConfigMap } from "../../schema/config-map.ts";
 import {
+  BACKUP_LABEL,
   type BackupContents,
   CHUNK_CHARACTERS,
-  COPY_LABEL,
   cellTag,
   chunkName,
   MAX_CHUNKS,
@@ -19,13 +19,14 @@ import {
   versionsName,
 } from "./backup-format.ts";
 
-export interface BackupChunksOptions {
+interface BackupChunksOptions {
   readonly api: Pick<ApiClient, "get" | "create" | "patch">;
   readonly cellID: string;
   readonly namespace: string;
   readonly timeoutMs: number;
 }
 
+/** Where a backup is stored, and a digest of its text: the texts of 10,000 protectors would take some 10 MB. */
 interface Stored {
   readonly chunk: number;
   readonly characters: number;
@@ -56,21 +57,24 @@ export class BackupChunks {
     return this.#stored.has(uid);
   }
 
-  /** What is stored may be something else than what is known of it: it has to be read again before anything is written. */
-  get isDoubtful(): boolean {
+  /** The store may differ from what this process knows: it is read again before anything is written. */
+  get isInvalid(): boolean {
     return this.#isDoubtful;
   }
 
-  doubt(): void {
+  invalidate(): void {
     this.#isDoubtful = true;
   }
 
-  /** Learns what is stored, and forgets what was known and wanted before; to be called before anything else, again until it succeeds. */
+  /**
+   * Replaces what is known by what is stored, and drops unwritten changes. The first call, to be repeated until it
+   * succeeds.
+   */
   async read(signal: AbortSignal): Promise<ApiFailure | { readonly kind: "ok"; readonly object: BackupContents }> {
     const { api, namespace, cellID } = this.#options;
-    const selector = `${COPY_LABEL}=${cellTag(cellID)}`;
+    const selector = `${BACKUP_LABEL}=${cellTag(cellID)}`;
     const before = this.#isDoubtful;
-    // Whoever doubts while it is read is right to do so.
+    // An `invalidate` during the read must last.
     this.#isDoubtful = false;
     const result = await listConfigMaps(api, namespace, selector, { ...this.#call(), signal });
     if (result.kind !== "ok") {
@@ -84,28 +88,28 @@ export class BackupChunks {
       const chunk = this.#chunkOf(metadata.name);
       if (chunk === undefined) continue;
       for (const [uid, text] of Object.entries(data ?? {})) {
-        // A process that ended between two writes has left it in two chunks: one that nobody knows of would outlive its release.
+        // A process that ended between two writes left the protector in two chunks. An unknown second copy would
+        // outlive the release.
         const other = this.#stored.get(uid)?.chunk;
         if (other !== undefined && other !== chunk) this.#change(other, uid, null);
         this.#note(uid, chunk, text);
       }
     }
-    const copies = readBackup(result.object);
-    this.#versions = JSON.stringify(Object.fromEntries(copies.versions.map(({ core, version }) => [core, version])));
-    return { kind: "ok", object: copies };
+    const contents = readBackup(result.object);
+    this.#versions = JSON.stringify(Object.fromEntries(contents.versions.map(({ core, version }) => [core, version])));
+    return { kind: "ok", object: contents };
   }
 
-  /** Wants this text stored under the UID. True when that is a change; false when it is there already, or when there is no room. */
+  /**
+   * Wants this text stored under the UID. True when that is a change, false when it is stored already or there is no
+   * room.
+   */
   put(uid: string, text: string): boolean {
     const before = this.#stored.get(uid);
     if (before?.digest === digestOf(text)) return false;
-    let chunk = before?.chunk;
-    const fits = chunk !== undefined && this.#room(chunk) + (before?.characters ?? 0) >= text.length;
-    if (!fits) {
-      if (chunk !== undefined) this.remove(uid);
-      chunk = this.#chunkFor(text.length);
-      if (chunk === undefined) return false;
-    }
+    const fits = before !== undefined && this.#room(before.chunk) + before.characters >= text.length;
+    if (!fits) this.remove(uid);
+    const chunk = fits ? before.chunk : this.#chunkFor(text.length);
     if (chunk === undefined) return false;
     this.#note(uid, chunk, text);
     this.#change(chunk, uid, text);
@@ -120,7 +124,7 @@ export class BackupChunks {
     this.#change(before.chunk, uid, null);
   }
 
-  /** Writes what has changed; what could not be written stays to be written. Returns the number of chunks, or the first failure. */
+  /** Writes the changes; those of a failed write remain. Returns the number of chunks, or the first failure. */
   async flush(signal: AbortSignal): Promise<number | ApiFailure> {
     let written = 0;
     for (const [chunk, data] of [...this.#changes]) {
@@ -130,14 +134,14 @@ export class BackupChunks {
         this.#changes.set(chunk, { ...data, ...this.#changes.get(chunk) });
         return result;
       }
-      // Only a restore of the cell, or a leader that was on its way out, can have left anything else.
-      if (!this.#isAsKnown(chunk, result.object.data ?? {})) this.doubt();
+      // Only a restore of the cell's etcd or an earlier leader's last write can have stored anything else.
+      if (!this.#isAsKnown(chunk, result.object.data ?? {})) this.invalidate();
       written++;
     }
     return written;
   }
 
-  /** Writes the highest version seen of each core, when that is news. */
+  /** Writes the highest version of each core, if that is news. */
   async putVersions(
     versions: Readonly<Record<string, string>>,
     signal: AbortSignal,
@@ -149,17 +153,11 @@ export class BackupChunks {
     return result;
   }
 
-  async #write(name: string, data: Change, signal: AbortSignal): Promise<ApiResult<ConfigMap>> {
+  #write(name: string, data: Change, signal: AbortSignal): Promise<ApiResult<ConfigMap>> {
     const { api, namespace, cellID } = this.#options;
-    const call = { ...this.#call(), signal, fieldManager: "podseidon-aggregator" };
-    const path = configMapPath(namespace, name);
-    const patched = await api.patch(path, "application/merge-patch+json", { data }, parseConfigMap, call);
-    if (patched.kind !== "gone") return patched;
-    const kept = Object.fromEntries(Object.entries(data).filter(([, text]) => text !== null));
-    const labels = { [COPY_LABEL]: cellTag(cellID) };
-    const metadata = { name, namespace, labels, annotations: { [`${COPY_LABEL}-of-cell`]: cellID } };
-    const body = { apiVersion: "v1", kind: "ConfigMap", metadata, data: kept };
-    return await api.create(configMapPath(namespace), body, parseConfigMap, call);
+    const labels = { [BACKUP_LABEL]: cellTag(cellID) };
+    const metadata = { name, namespace, labels, annotations: { [`${BACKUP_LABEL}-of-cell`]: cellID } };
+    return mergeIntoConfigMap(api, metadata, data, { ...this.#call(), signal, fieldManager: "podseidon-aggregator" });
   }
 
   #isAsKnown(chunk: number, data: Readonly<Record<string, string>>): boolean {
@@ -202,7 +200,6 @@ export class BackupChunks {
   }
 }
 
-/** A text of that length is compared by this: the texts of 10,000 protectors would be some 10 MB. */
 function digestOf(text: string): string {
   return hash("sha256", text, "hex").slice(0, 16);
 }

@@ -1,6 +1,6 @@
 /**
- * Copies of protectors as an aggregator keeps them in its own cell (design 7): ConfigMaps with one key for each protector's UID, and one
- * ConfigMap with the highest version that was seen of each core.
+ * Backups as an aggregator stores them in its cell: ConfigMaps ("chunks") with one key for each protector's UID, and
+ * one ConfigMap with the highest resourceVersion that the cell has seen of each core.
  */
 import { hash } from "node:crypto";
 import * as v from "valibot";
@@ -10,19 +10,19 @@ import type { ConfigMap } from "../../schema/config-map.ts";
 import type { PodProtector } from "../../schema/podprotector.ts";
 import { parsePodProtector } from "../../schema/podprotector.ts";
 
-/** On each ConfigMap of copies; its value is {@link cellTag}. */
-export const COPY_LABEL = `${GROUP}/copy`;
-/** The key under which the versions are, in the ConfigMap {@link versionsName}. */
+/** On each ConfigMap of a backup; its value is {@link cellTag}. */
+export const BACKUP_LABEL = `${GROUP}/copy`;
+/** The key of the versions in the ConfigMap {@link versionsName}. */
 export const VERSIONS_KEY = "versions";
 
-/** One ConfigMap takes so many characters of copies, far below the apiserver's 1 MiB. */
+/** Characters of backups in one ConfigMap, far below the apiserver's 1 MiB. */
 export const CHUNK_CHARACTERS = 256 * 1024;
-/** A protector whose history would take more is copied without it. */
-export const MAX_COPY_CHARACTERS = 64 * 1024;
-/** Chunks of one cell; what does not fit has no copy. */
+/** A protector whose backup would take more is stored without its history. */
+export const MAX_BACKUP_CHARACTERS = 64 * 1024;
+/** Chunks of one cell; a protector that does not fit has no backup. */
 export const MAX_CHUNKS = 256;
 
-/** A cell's id as part of names and as label value. */
+/** A cell's id in names and label values. */
 export function cellTag(cellID: string): string {
   return hash("sha256", cellID, "hex").slice(0, 12);
 }
@@ -35,16 +35,16 @@ export function versionsName(cellID: string): string {
   return `podseidon-copy-${cellTag(cellID)}-versions`;
 }
 
-/** One protector of the core of this name. */
+/** A protector of this core. */
 export interface ProtectorBackup {
   readonly core: string;
   readonly object: PodProtector;
 }
 
-/** What the copies of one or more cells in one cluster say. */
+/** The backups of one cell, or of all cells in one cluster. */
 export interface BackupContents {
   readonly protectors: readonly ProtectorBackup[];
-  /** The highest version seen, by core; of several cells each its own. */
+  /** The highest version of each core, for each cell. */
   readonly versions: readonly { readonly core: string; readonly version: string }[];
   /** Keys that could not be read. */
   readonly unreadable: number;
@@ -56,8 +56,8 @@ const Versions = checker(v.record(v.string(), v.string()));
 const LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration";
 
 /**
- * The text of a copy: spec, identity and what the cell's history holds, nothing that changes by itself, so that a protector at rest is
- * copied once. Without the history where that would be too long.
+ * The text of a backup: identity, spec and the reservations of this cell. It holds nothing that changes by itself, so
+ * that a protector at rest is written once. Without the reservations where they would be too long.
  */
 export function encodeBackup(core: string, protector: PodProtector, cellID: string): string {
   const { namespace, name, uid, labels, annotations, finalizers, ownerReferences, creationTimestamp } =
@@ -81,7 +81,7 @@ export function encodeBackup(core: string, protector: PodProtector, cellID: stri
   const bare = { metadata, spec: protector.spec };
   const whole = cells.length === 0 ? bare : { ...bare, status: { cells, summary } };
   const text = JSON.stringify({ core, object: whole });
-  return text.length <= MAX_COPY_CHARACTERS ? text : JSON.stringify({ core, object: bare });
+  return text.length <= MAX_BACKUP_CHARACTERS ? text : JSON.stringify({ core, object: bare });
 }
 
 /** Reads what {@link encodeBackup} wrote. Throws `SchemaError` or `SyntaxError`. */
@@ -90,7 +90,7 @@ export function decodeBackup(text: string): ProtectorBackup {
   return { core, object: parsePodProtector(object) };
 }
 
-/** Everything that these ConfigMaps hold; what can't be read is counted and left out. */
+/** Reads these ConfigMaps. Unreadable keys are counted and left out. */
 export function readBackup(maps: Iterable<ConfigMap>): BackupContents {
   const protectors: ProtectorBackup[] = [];
   const versions: { core: string; version: string }[] = [];

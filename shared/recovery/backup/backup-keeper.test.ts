@@ -6,9 +6,9 @@ import { page, ScriptedStream, ScriptedTransport } from "../../../test/support/k
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { GENERATOR_FINALIZER } from "../../schema/annotations.ts";
 import type { PodProtector } from "../../schema/podprotector.ts";
+import type { RecoveryEvent } from "../recovery-events.ts";
 import { ReleaseRegister } from "../register/release-register.ts";
 import { BackupChunks } from "./backup-chunks.ts";
-import type { BackupEvent } from "./backup-events.ts";
 import { chunkName, decodeBackup, encodeBackup } from "./backup-format.ts";
 import { BackupKeeper } from "./backup-keeper.ts";
 
@@ -34,7 +34,7 @@ function rig() {
   const membership = new Membership(cell, time);
   const maps = new ConfigMaps();
   const created: string[] = [];
-  const events: BackupEvent[] = [];
+  const events: RecoveryEvent[] = [];
   const cores = ["east", "west"].map((name) => {
     const core = new FakeCore(name, time);
     membership.followProtectors(name, core.protectors);
@@ -188,7 +188,7 @@ describe("a core that can't be reached", () => {
     east.core.sync();
     run();
     await time.advance(2 * HEAD_START_MS);
-    expect([created, outlive.lost, outlive.copies, west.register.writes]).toEqual([[], 0, 2, []]);
+    expect([created, outlive.lost, outlive.backups, west.register.writes]).toEqual([[], 0, 2, []]);
     west.core.put("kept", {}, { metadata: protector("kept").metadata });
     west.core.sync();
     await time.advance(2 * HEAD_START_MS);

@@ -1,83 +1,116 @@
 /**
- * How protectors outlive their own loss, at the aggregator (design 7): copies of those that this cell counts, kept in the cell; what vanished
- * without a release is created again from them; released ones are acknowledged in the core's register.
+ * The aggregator's part in recovery: it stores backups of the protectors that its cell counts, restores lost ones from
+ * them after a head start for the generator, and acknowledges releases in each core's release register. A {@link
+ * BackupKeeper} lasts as long as the process; each leadership is one run.
  */
-
 import type { ApiClient } from "../../kube/client/api-client.ts";
-import type { ApiFailure } from "../../kube/client/api-result.ts";
+import { type ApiFailure, failureText } from "../../kube/client/api-result.ts";
+import type { Informer } from "../../kube/informer/informer.ts";
 import type { WatchEvent } from "../../kube/stream/watch-event.ts";
 import { type Ports, sleep } from "../../runtime/clock.ts";
-import type { PodProtector } from "../../schema/podprotector.ts";
-import { cellEntry, namespacedName } from "../../schema/podprotector.ts";
-import { compareVersions, isComparableVersion } from "../../schema/resource-version.ts";
-import { LostProtectorRestorer } from "../lost-protector-restorer.ts";
-import { Acknowledgement } from "../register/acknowledgement.ts";
+import { cellEntry, namespacedName, type PodProtector } from "../../schema/podprotector.ts";
+import type { RecoveryEvent } from "../recovery-events.ts";
+import { ReleaseAcknowledgement } from "../register/acknowledgement.ts";
+import type { ReleaseRegister } from "../register/release-register.ts";
 import { BackupChunks } from "./backup-chunks.ts";
-import type { BackupCore } from "./backup-core.ts";
-import type { BackupEvent } from "./backup-events.ts";
 import { type BackupContents, encodeBackup, type ProtectorBackup } from "./backup-format.ts";
-import type { CountedProtector, CountedProtectors } from "./counted-protectors.ts";
+import { BackupRestorer } from "./backup-restorer.ts";
+import { CoreVersions } from "./core-versions.ts";
+
+/** What a backup keeper needs of a core cluster. */
+export interface BackupCore {
+  readonly name: string;
+  readonly api: Pick<ApiClient, "create" | "patch" | "putPodProtectorStatus" | "getPodProtector">;
+  readonly protectors: Pick<Informer<PodProtector>, "position"> & { whenSynced(signal: AbortSignal): Promise<void> };
+  readonly releases: Pick<ReleaseRegister, "has" | "inForce" | "start" | "stop" | "whenKnown" | "segments">;
+}
+
+/** A protector of a core, with the pods that this cell counts for it. */
+interface CountedProtector {
+  readonly id: { readonly core: string; readonly namespace: string; readonly name: string };
+  readonly protector: PodProtector;
+  readonly pods: { readonly size: number };
+}
+
+/** The protectors that this cell counts, as the aggregator's membership knows them. */
+interface CountedProtectors {
+  /** Returns what ends the subscription. */
+  listen(listener: {
+    podChanged(counted: CountedProtector): void;
+    protectorChanged(counted: CountedProtector): void;
+    protectorGone(counted: CountedProtector): void;
+    podSeen(): void;
+  }): () => void;
+  /** By core and `namespace/name`. */
+  protector(core: string, key: string): CountedProtector | undefined;
+  protectors(core: string): Iterable<CountedProtector>;
+}
 
 export interface BackupKeeperOptions {
   readonly cellID: string;
   readonly ports: Ports;
   readonly cellApi: Pick<ApiClient, "get" | "create" | "patch">;
-  /** Where the copies are in the cell, and the register in a core. */
+  /** Of the backups in the cell, and of the release register in a core. */
   readonly namespace: string;
   readonly membership: CountedProtectors;
   readonly cores: readonly BackupCore[];
   readonly settleMs: number;
-  /** How long the generator may try before this cell does. */
+  /** How long the generator may try to restore a protector before this cell does. */
   readonly headStartMs: number;
-  /** Least time between two writes of the copies. */
+  /** Least time between two writes of backups. */
   readonly everyMs: number;
   readonly timeoutMs: number;
   readonly mayWrite: () => boolean;
-  /** The core is older than it was seen: its protectors' history may be lost (design 5.4). */
+  /** The core was restored to an older state: the history of its protectors may be lost. */
   readonly coreRestored: (core: string) => void;
-  readonly onEvent: (event: BackupEvent) => void;
+  readonly onEvent: (event: RecoveryEvent) => void;
 }
 
-/** The versions of the cores move all the time; what is stored may lag so much. */
+/** The versions of the cores move all the time; the stored ones may lag by this. */
 const VERSIONS_EVERY_MS = 30_000;
 const RETRY_MS = 5_000;
 
 export class BackupKeeper {
   readonly #options: BackupKeeperOptions;
-  /** Cores whose list after a restore is being taken over now. */
-  readonly #restoring = new Set<string>();
-  #term: OutliveTerm | undefined;
+  /** Restored cores, until their relist. */
+  readonly #relisting = new Set<string>();
+  #run: KeeperRun | undefined;
 
   constructor(options: BackupKeeperOptions) {
     this.#options = options;
   }
 
+  /** Number of lost protectors. */
   get lost(): number {
-    return this.#term?.lost.size ?? 0;
+    return this.#run?.restorer.size ?? 0;
   }
 
-  get copies(): number {
-    return this.#term?.chunks.size ?? 0;
+  /** Number of protectors that have a backup. */
+  get backups(): number {
+    return this.#run?.chunks.size ?? 0;
   }
 
-  /** To be given every event of a core's list-watch of protectors. */
+  /** Takes every event of a core's reflector of protectors. */
   watched(core: string, event: WatchEvent): void {
-    if (event.kind === "versionWentBack") this.#restoring.add(core);
-    if (event.kind === "listed") this.#restoring.delete(core);
+    if (event.kind === "versionWentBack") this.#relisting.add(core);
+    if (event.kind === "listed") this.#relisting.delete(core);
   }
 
-  /** To be given every event of the list-watch of the cell's pods: what makes them be listed anew may be a restore, which brings back old copies. */
+  /**
+   * Takes every event of the cell's reflector of pods: a relist may follow a restore of the cell, which brings back old
+   * backups.
+   */
   cellWatched(event: WatchEvent): void {
-    if (event.kind === "listed" && event.reason !== "first") this.#term?.chunks.doubt();
+    if (event.kind === "listed" && event.reason !== "first") this.#run?.chunks.invalidate();
   }
 
-  /** Keeps copies while this process leads; resolves soon after `signal` aborts. */
+  /** Keeps backups while this process leads; resolves soon after `signal` aborts. */
   async run(signal: AbortSignal): Promise<void> {
     for (const { releases } of this.#options.cores) releases.start();
-    const term = new OutliveTerm(this.#options, (core) => this.#restoring.has(core));
-    this.#term = term;
-    await term.run(signal);
-    this.#term = undefined;
+    const run = new KeeperRun(this.#options, (core) => this.#relisting.has(core));
+    this.#run = run;
+    await run.run(signal);
+    this.#run = undefined;
   }
 
   async stop(): Promise<void> {
@@ -85,74 +118,80 @@ export class BackupKeeper {
   }
 }
 
-class OutliveTerm {
+class KeeperRun {
   readonly chunks: BackupChunks;
-  readonly lost: LostProtectorRestorer;
+  readonly restorer: BackupRestorer;
   readonly #options: BackupKeeperOptions;
-  readonly #isRestoring: (core: string) => boolean;
-  readonly #dirty = new Set<CountedProtector>();
-  /** As they were read last, as long as some core is still to be compared with them. */
+  readonly #isRelisting: (core: string) => boolean;
+  readonly #changed = new Set<CountedProtector>();
+  /** Stored backups that are not compared with their core yet. */
   #uncompared: readonly ProtectorBackup[] = [];
-  readonly #acknowledgements: ReadonlyMap<string, Acknowledgement>;
-  /** Cores whose protectors and releases are known: one that can't be reached keeps nobody else's copies waiting, and has lost nothing. */
-  readonly #begun = new Set<string>();
-  #versions: Record<string, string> = {};
+  readonly #acknowledgements: ReadonlyMap<string, ReleaseAcknowledgement>;
+  /** Cores whose protectors and releases are known. An unknown core has lost nothing, and does not delay the others. */
+  readonly #knownCores = new Set<string>();
+  readonly #versions: CoreVersions;
   #versionsDueMs = 0;
-  /** Since when (monotonic) a core has been older than stored. */
-  readonly #backSinceMs = new Map<string, number>();
 
-  constructor(options: BackupKeeperOptions, isRestoring: (core: string) => boolean) {
-    const { cellApi: api, cellID, namespace, timeoutMs, ports, headStartMs, membership, cores, onEvent } = options;
+  constructor(options: BackupKeeperOptions, isRelisting: (core: string) => boolean) {
+    const { cellApi: api, cellID, namespace, timeoutMs, ports, headStartMs, settleMs } = options;
+    const { membership, cores, coreRestored, onEvent } = options;
     this.#options = options;
-    this.#isRestoring = isRestoring;
+    this.#isRelisting = isRelisting;
     this.chunks = new BackupChunks({ api, cellID, namespace, timeoutMs });
     this.#acknowledgements = new Map(
-      cores.map((core) => [core.name, new Acknowledgement({ core, cellID, namespace, ports, timeoutMs, onEvent })]),
+      cores.map((core) => [
+        core.name,
+        new ReleaseAcknowledgement({ core, cellID, namespace, ports, timeoutMs, onEvent }),
+      ]),
     );
-    this.lost = new LostProtectorRestorer({
-      ports,
-      headStartMs,
+    this.restorer = new BackupRestorer({
+      ...{ ports, headStartMs, timeoutMs, onEvent },
       isRecorded: (core, uid) => this.#core(core)?.releases.has(uid) ?? false,
       isPresent: (core, key) => membership.protector(core, key) !== undefined,
-      callsOf: (core) => this.#core(core)?.api,
-      over: (uid) => this.chunks.remove(uid),
-      timeoutMs,
-      onEvent,
+      apiOf: (core) => this.#core(core)?.api,
+      onEnded: (uid) => this.chunks.remove(uid),
+    });
+    this.#versions = new CoreVersions({
+      settleMs,
+      onRestored: (core, from, to) => {
+        onEvent({ kind: "coreWentBack", core, from, to });
+        coreRestored(core);
+      },
     });
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    const { membership, ports, everyMs, mayWrite } = this.#options;
+    const { membership, cores, ports, everyMs, mayWrite } = this.#options;
     const unlisten = membership.listen({
-      podChanged: (entry) => {
-        // Only the first pod makes a copy necessary.
-        if (!this.chunks.has(entry.protector.metadata.uid)) this.#changed(entry);
+      podChanged: (counted) => {
+        // Only the first pod makes a backup necessary.
+        if (!this.chunks.has(counted.protector.metadata.uid)) this.#change(counted);
       },
-      protectorChanged: (entry) => {
-        this.#core(entry.id.core)?.releases.inForce(entry.protector);
-        this.#changed(entry);
+      protectorChanged: (counted) => {
+        this.#core(counted.id.core)?.releases.inForce(counted.protector);
+        this.#change(counted);
       },
-      protectorGone: (entry) => this.#gone(entry),
+      protectorGone: (counted) => this.#gone(counted),
       podSeen: () => undefined,
     });
-    const copies = await this.#readFirst(signal);
-    if (copies !== undefined) {
-      for (const { core, version } of copies.versions) this.#versions[core] = version;
-      const beginning = Promise.all(this.#options.cores.map((core) => this.#begin(core, signal)));
+    const stored = await this.#readFirst(signal);
+    if (stored !== undefined) {
+      this.#versions.load(stored.versions);
+      const compared = Promise.all(cores.map((core) => this.#compareWhenKnown(core, signal)));
       while (!signal.aborted) {
-        if (mayWrite()) await this.#tick(signal);
+        if (mayWrite()) await this.#work(signal);
         await sleep(ports, everyMs, signal);
       }
-      await beginning;
+      await compared;
     }
     unlisten();
   }
 
-  /** What the last term has left; undefined when the process is to stop. */
+  /** The backups that the previous leader has stored; undefined when `signal` aborts. */
   async #readFirst(signal: AbortSignal): Promise<BackupContents | undefined> {
     let read = await this.chunks.read(signal);
     while (read.kind !== "ok" && !signal.aborted) {
-      this.#failed(read);
+      this.#reportFailure(read);
       await sleep(this.#options.ports, RETRY_MS, signal);
       read = await this.chunks.read(signal);
     }
@@ -161,115 +200,109 @@ class OutliveTerm {
     return read.object;
   }
 
-  /** After a restore of the cell, or a write of another leader: what is missing there is wanted again, and what was over before is looked at as at the start. */
+  /**
+   * After a restore of the cell, or a write of another leader: adds the backups that are missing, and compares all of
+   * them again.
+   */
   async #readAgain(signal: AbortSignal): Promise<void> {
     const read = await this.chunks.read(signal);
-    if (read.kind !== "ok") return this.#failed(read);
+    if (read.kind !== "ok") return this.#reportFailure(read);
     this.#uncompared = read.object.protectors;
-    for (const name of this.#begun) this.#compare(name);
-    for (const copy of this.lost.copies()) this.#keep(copy);
+    for (const name of this.#knownCores) this.#compare(name);
+    for (const backup of this.restorer.backups()) this.#put(backup);
   }
 
-  /** Compares a core with what the last term has left of it, as soon as it is known. */
-  async #begin({ name, protectors, releases }: BackupCore, signal: AbortSignal): Promise<void> {
+  async #compareWhenKnown({ name, protectors, releases }: BackupCore, signal: AbortSignal): Promise<void> {
     await Promise.all([protectors.whenSynced(signal), releases.whenKnown(signal)]);
     if (signal.aborted) return;
-    this.#begun.add(name);
-    this.#compareVersion(name);
+    this.#knownCores.add(name);
+    this.#observeVersion(name);
     this.#compare(name);
   }
 
+  /** Compares the stored backups of a core with its protectors. */
   #compare(name: string): void {
-    for (const entry of this.#options.membership.protectors(name)) this.#dirty.add(entry);
-    for (const copy of this.#uncompared) if (copy.core === name) this.#compareCopy(copy);
+    for (const counted of this.#options.membership.protectors(name)) this.#changed.add(counted);
+    for (const backup of this.#uncompared) if (backup.core === name) this.#compareBackup(backup);
     this.#uncompared = this.#uncompared.filter(({ core }) => core !== name);
   }
 
-  #compareCopy(copy: ProtectorBackup): void {
-    const { namespace = "", name, uid } = copy.object.metadata;
-    if (this.lost.has(uid)) return;
-    const present = this.#options.membership.protector(copy.core, namespacedName({ namespace, name }));
+  #compareBackup(backup: ProtectorBackup): void {
+    const { core, object } = backup;
+    const { uid } = object.metadata;
+    if (this.restorer.has(uid)) return;
+    const present = this.#options.membership.protector(core, namespacedName(object.metadata));
     if (present?.protector.metadata.uid === uid) return;
-    if (present !== undefined || !this.lost.add(copy, this.#backSinceMs.has(copy.core))) this.chunks.remove(uid);
+    if (present !== undefined || !this.restorer.add(backup, this.#versions.isRestored(core))) this.chunks.remove(uid);
   }
 
-  #changed(entry: CountedProtector): void {
-    if (this.#begun.has(entry.id.core)) this.#dirty.add(entry);
+  #change(counted: CountedProtector): void {
+    if (this.#knownCores.has(counted.id.core)) this.#changed.add(counted);
   }
 
   #gone({ id, protector }: CountedProtector): void {
-    if (!this.#begun.has(id.core)) return;
-    const copy = { core: id.core, object: protector };
-    if (!this.chunks.has(protector.metadata.uid) && !this.#isWanted(id.core, protector, 1)) return;
-    if (this.lost.add(copy, this.#isRestoring(id.core))) this.#keep(copy);
-    else this.chunks.remove(protector.metadata.uid);
+    if (!this.#knownCores.has(id.core)) return;
+    const { uid } = protector.metadata;
+    if (!this.chunks.has(uid) && !this.#isWanted(id.core, protector, 1)) return;
+    const backup = { core: id.core, object: protector };
+    if (this.restorer.add(backup, this.#isRelisting(id.core))) this.#put(backup);
+    else this.chunks.remove(uid);
   }
 
-  /** As it was last, which may not have been copied yet. */
-  #keep({ core, object }: ProtectorBackup): void {
-    this.chunks.put(object.metadata.uid, encodeBackup(core, object, this.#options.cellID));
+  #put({ core, object }: ProtectorBackup): boolean {
+    return this.chunks.put(object.metadata.uid, encodeBackup(core, object, this.#options.cellID));
   }
 
-  /** A protector is copied by the cells that count it. */
+  /** A cell backs up the protectors that it counts. */
   #isWanted(core: string, protector: PodProtector, pods: number): boolean {
     return this.#core(core) !== undefined && (pods > 0 || cellEntry(protector, this.#options.cellID) !== undefined);
   }
 
-  async #tick(signal: AbortSignal): Promise<void> {
-    const { cellID, onEvent, membership } = this.#options;
-    if (this.chunks.isDoubtful) await this.#readAgain(signal);
-    for (const entry of this.#dirty) {
-      const { core } = entry.id;
-      const { uid } = entry.protector.metadata;
-      if (membership.protector(core, namespacedName(entry.id)) !== entry) continue;
-      if (!this.#isWanted(core, entry.protector, entry.pods.size)) this.chunks.remove(uid);
-      else if (!this.chunks.put(uid, encodeBackup(core, entry.protector, cellID)) && !this.chunks.has(uid))
-        onEvent({ kind: "noRoom", uid });
-    }
-    this.#dirty.clear();
-    await this.lost.work(signal);
-    if (this.chunks.isDoubtful) return;
+  async #work(signal: AbortSignal): Promise<void> {
+    const { onEvent } = this.#options;
+    if (this.chunks.isInvalid) await this.#readAgain(signal);
+    this.#putChanged();
+    await this.restorer.restoreDue(signal);
+    if (this.chunks.isInvalid) return;
     const flushed = await this.chunks.flush(signal);
-    if (typeof flushed !== "number") return this.#failed(flushed);
+    if (typeof flushed !== "number") return this.#reportFailure(flushed);
     if (flushed > 0) onEvent({ kind: "copied", chunks: flushed, protectors: this.chunks.size });
     await this.#writeVersions(flushed > 0, signal);
-    for (const name of this.#begun) await this.#acknowledgements.get(name)?.write(signal);
+    for (const name of this.#knownCores) await this.#acknowledgements.get(name)?.write(signal);
   }
 
-  async #writeVersions(isChanged: boolean, signal: AbortSignal): Promise<void> {
-    const nowMs = this.#options.ports.clock.monotonicMs();
-    if (!isChanged && nowMs < this.#versionsDueMs) return;
-    this.#versionsDueMs = nowMs + VERSIONS_EVERY_MS;
-    for (const name of this.#begun) this.#compareVersion(name);
-    const result = await this.chunks.putVersions(this.#versions, signal);
-    if (result.kind !== "ok") this.#failed(result);
-  }
-
-  /** The highest version stays stored until a settle period after the core has been older: whoever starts meanwhile is to know. */
-  #compareVersion(core: string): void {
-    const { ports, settleMs, coreRestored, onEvent } = this.#options;
-    const position = this.#core(core)?.protectors.position;
-    if (!isComparableVersion(position)) return;
-    const stored = this.#versions[core];
-    const isBack = isComparableVersion(stored) && compareVersions(position, stored) < 0;
-    const nowMs = ports.clock.monotonicMs();
-    const sinceMs = this.#backSinceMs.get(core);
-    if (isBack && sinceMs === undefined) {
-      this.#backSinceMs.set(core, nowMs);
-      onEvent({ kind: "coreWentBack", core, from: stored, to: position });
-      coreRestored(core);
+  #putChanged(): void {
+    const { membership, onEvent } = this.#options;
+    for (const counted of this.#changed) {
+      const { id, protector, pods } = counted;
+      const { uid } = protector.metadata;
+      if (membership.protector(id.core, namespacedName(id)) !== counted) continue;
+      if (!this.#isWanted(id.core, protector, pods.size)) this.chunks.remove(uid);
+      else if (!this.#put({ core: id.core, object: protector }) && !this.chunks.has(uid)) {
+        onEvent({ kind: "noRoom", uid });
+      }
     }
-    if (isBack && nowMs - (sinceMs ?? nowMs) < settleMs) return;
-    this.#backSinceMs.delete(core);
-    this.#versions = { ...this.#versions, [core]: position };
+    this.#changed.clear();
+  }
+
+  async #writeVersions(isWriting: boolean, signal: AbortSignal): Promise<void> {
+    const nowMs = this.#options.ports.clock.monotonicMs();
+    if (!isWriting && nowMs < this.#versionsDueMs) return;
+    this.#versionsDueMs = nowMs + VERSIONS_EVERY_MS;
+    for (const name of this.#knownCores) this.#observeVersion(name);
+    const result = await this.chunks.putVersions(this.#versions.highest, signal);
+    if (result.kind !== "ok") this.#reportFailure(result);
+  }
+
+  #observeVersion(name: string): void {
+    this.#versions.observe(name, this.#core(name)?.protectors.position, this.#options.ports.clock.monotonicMs());
   }
 
   #core(name: string): BackupCore | undefined {
     return this.#options.cores.find((core) => core.name === name);
   }
 
-  #failed(failure: ApiFailure): void {
-    const message = failure.kind === "unavailable" ? failure.error.message : JSON.stringify(failure);
-    this.#options.onEvent({ kind: "copyFailed", message });
+  #reportFailure(failure: ApiFailure): void {
+    this.#options.onEvent({ kind: "copyFailed", message: failureText(failure) });
   }
 }

@@ -1,50 +1,53 @@
 import { ProtectorVersion } from "../../decide/state/protector-version.ts";
 import { ApiClient } from "../../kube/client/api-client.ts";
+import { failureText } from "../../kube/client/api-result.ts";
 import { listConfigMaps } from "../../kube/client/config-maps.ts";
 import type { Transport } from "../../kube/client/transport.ts";
 import { Backoff } from "../../runtime/backoff.ts";
 import { type Ports, sleep } from "../../runtime/clock.ts";
-import { type BackupContents, COPY_LABEL, readBackup } from "./backup-format.ts";
+import { BACKUP_LABEL, type BackupContents, readBackup } from "./backup-format.ts";
 
 const READ_TIMEOUT_MS = 10_000;
 const READ_RETRY = { initialMs: 100, maxMs: 5_000, factor: 2, jitter: 0.5 };
-/** A cell that does not answer keeps a starting replica from being ready for this long: its other cells need it. */
+/**
+ * A cell that does not answer keeps a starting replica unready for this long at most: the other cells need the replica.
+ */
 const MAX_UNREADY_MS = 10_000;
 
-/** The backup that the aggregator of one cell holds of one core. */
+/** What the backup of one cell holds of one core. */
 export interface CoreBackup {
   readonly entries: readonly ProtectorVersion[];
-  /** Resource versions of the core that the aggregator has seen. */
+  /** Highest resourceVersions of the core. */
   readonly versions: readonly string[];
 }
 
-/** A core whose lost protectors are known once its backup is adopted. */
+/** A core, which learns its lost protectors from each cell's backup. */
 export interface BackupTarget {
   readonly name: string;
   adopt(backup: CoreBackup): void;
 }
 
-export type CopiesResult = "read" | "none" | "failed";
+export type BackupReadResult = "read" | "none" | "failed";
 
 export interface BackupReaderOptions {
   readonly ports: Ports;
   readonly cells: readonly { readonly name: string; readonly transport: Transport | undefined }[];
-  /** Where the copies are, in each cell. */
+  /** Of the backups, in each cell. */
   readonly namespace: string;
   readonly cores: readonly BackupTarget[];
-  /** Resolves when the protectors and the releases of this core are known. */
+  /** Resolves when the protectors and the release register of this core are known. */
   readonly whenKnown: (core: string, signal: AbortSignal) => Promise<void>;
-  readonly onRead: (cell: string, result: CopiesResult, detail: string) => void;
+  readonly onRead: (cell: string, result: BackupReadResult, detail: string) => void;
 }
 
 /**
- * What the aggregators have kept of the protectors in their cells (design 7), read once at the start: what vanished while no replica
- * ran is known from there alone. Until a cell's copies are read its reviews are answered with an HTTP error.
+ * Reads the backup of each cell once, when a webhook replica starts: only the backups know the protectors that were
+ * lost while no replica ran. Until a cell's backup is read, the cell's admission requests get an HTTP error.
  */
 export class BackupReader {
   readonly #options: BackupReaderOptions;
   readonly #stopping = new AbortController();
-  /** What keeps the reviews of a cell from being decided. */
+  /** By cell: why its admission requests cannot be decided yet. */
   readonly #problems = new Map<string, string>();
   #startedMs = Number.POSITIVE_INFINITY;
 
@@ -52,7 +55,7 @@ export class BackupReader {
     this.#options = options;
     for (const { name, transport } of options.cells) {
       if (transport !== undefined)
-        this.#problems.set(name, `the copies of protectors in cell ${name} are not read yet`);
+        this.#problems.set(name, `the backups of protectors in cell ${name} are not read yet`);
     }
   }
 
@@ -69,7 +72,7 @@ export class BackupReader {
     return this.#problems.get(cell);
   }
 
-  /** What keeps the replica from being ready: not for long, because its other cells are served all the same. */
+  /** Why the replica is not ready. Not for long, because the other cells can be served. */
   problems(): string[] {
     const waitedMs = this.#options.ports.clock.monotonicMs() - this.#startedMs;
     return waitedMs < MAX_UNREADY_MS ? [...this.#problems.values()] : [];
@@ -78,44 +81,44 @@ export class BackupReader {
   async #run(cell: string, transport: Transport): Promise<void> {
     const { cores, onRead } = this.#options;
     const { signal } = this.#stopping;
-    const copies = await this.#read(cell, new ApiClient(transport));
-    if (copies === undefined || signal.aborted) return;
-    // Each as soon as that core is known: what vanished there refuses, whether another one can be reached or not.
-    await Promise.all(cores.map((core) => this.#adopt(core, copies)));
+    const backup = await this.#read(cell, new ApiClient(transport));
+    if (backup === undefined || signal.aborted) return;
+    // Each core adopts its part as soon as it is known: an unreachable core must not delay the denials of another.
+    await Promise.all(cores.map((core) => this.#adopt(core, backup)));
     if (signal.aborted) return;
     this.#problems.delete(cell);
-    onRead(cell, "read", `${copies.protectors.length} protectors, ${copies.unreadable} unreadable`);
+    onRead(cell, "read", `${backup.protectors.length} protectors, ${backup.unreadable} unreadable`);
   }
 
-  async #adopt(core: BackupReaderOptions["cores"][number], copies: BackupContents): Promise<void> {
+  async #adopt(core: BackupTarget, backup: BackupContents): Promise<void> {
     const { ports, whenKnown } = this.#options;
     const { signal } = this.#stopping;
     const atMs = ports.clock.monotonicMs();
     await whenKnown(core.name, signal);
     if (signal.aborted) return;
-    const protectors = copies.protectors.filter((copy) => copy.core === core.name);
+    const protectors = backup.protectors.filter((protector) => protector.core === core.name);
     core.adopt({
       entries: protectors.map(({ object }) => new ProtectorVersion(object, atMs)),
-      versions: copies.versions.filter((one) => one.core === core.name).map(({ version }) => version),
+      versions: backup.versions.filter((highest) => highest.core === core.name).map(({ version }) => version),
     });
   }
 
-  /** Undefined when there is nothing to be had, or when it is stopped. */
+  /** Undefined when the cell has no backup to read, or when this reader is stopped. */
   async #read(cell: string, api: ApiClient): Promise<BackupContents | undefined> {
     const { ports, namespace, onRead } = this.#options;
     const { signal } = this.#stopping;
     const backoff = new Backoff(READ_RETRY, ports.random);
     while (!signal.aborted) {
-      const result = await listConfigMaps(api, namespace, COPY_LABEL, { timeoutMs: READ_TIMEOUT_MS, signal });
+      const result = await listConfigMaps(api, namespace, BACKUP_LABEL, { timeoutMs: READ_TIMEOUT_MS, signal });
       if (result.kind === "ok") return readBackup(result.object);
-      const message = result.kind === "unavailable" ? result.error.message : JSON.stringify(result);
+      const message = failureText(result);
       if (result.kind === "rejected" && result.status === 403) {
-        // Without the permission there will be no copies, ever: the cell is served as one without any.
+        // Without the permission no retry helps: the cell is served like one without a backup.
         this.#problems.delete(cell);
         onRead(cell, "none", message);
         return undefined;
       }
-      this.#problems.set(cell, `the copies of protectors in cell ${cell} cannot be read: ${message}`);
+      this.#problems.set(cell, `the backups of protectors in cell ${cell} cannot be read: ${message}`);
       onRead(cell, "failed", message);
       await sleep(ports, backoff.nextMs(), signal);
     }

@@ -3,7 +3,7 @@ import { ConfigMaps } from "../../../test/support/aggregator/config-maps.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import type { ConfigMap } from "../../schema/config-map.ts";
 import { ACKNOWLEDGEMENTS, MAX_SEGMENTS, SEGMENT_ENTRIES } from "./register-format.ts";
-import { isOver, RegisterWriter } from "./register-writer.ts";
+import { isObsolete, RegisterWriter } from "./register-writer.ts";
 
 const DAY_MS = 24 * 3_600_000;
 
@@ -76,7 +76,7 @@ describe("a segment is over", () => {
     ["not within a day", "2020-01-02T12:00:00Z", ["50"], false],
     ["not with an entry without a time", "by hand", ["50"], false],
   ])("%s", (_name, time, cells, expected) => {
-    expect(isOver(segment(time), cells, nowMs)).toBe(expected);
+    expect(isObsolete(segment(time), cells, nowMs)).toBe(expected);
   });
 });
 

@@ -1,11 +1,12 @@
 /**
- * The register of released protectors, written (design 7): an entry before the finalizer goes, so that whoever missed the last event can
- * tell a release from a loss. Segments are filled one after the other; one is dropped when its entries are old and every registered
- * cell has acknowledged it.
+ * Writes the release register. A release is recorded before the finalizer goes, so that a process that missed the
+ * deletion can tell a release from a loss. Segments are filled one after the other; a segment is deleted when its
+ * entries are old and every registered cell has acknowledged it.
  */
 import * as v from "valibot";
 import type { ApiClient, CallOptions } from "../../kube/client/api-client.ts";
 import type { ApiResult } from "../../kube/client/api-result.ts";
+import { mergeIntoConfigMap } from "../../kube/client/config-maps.ts";
 import type { Ports, Timer } from "../../runtime/clock.ts";
 import { type ConfigMap, configMapPath, parseConfigMap } from "../../schema/config-map.ts";
 import { compareVersions, isComparableVersion } from "../../schema/resource-version.ts";
@@ -23,17 +24,17 @@ export interface RegisterWriterOptions {
   readonly api: Pick<ApiClient, "get" | "create" | "patch" | "delete">;
   readonly ports: Ports;
   readonly namespace: string;
-  /** What is stored, as the watch has it. */
+  /** The stored segments, from the watch. */
   readonly stored: { readonly segments: { values(): Iterable<ConfigMap> } };
   readonly timeoutMs: number;
   readonly mayWrite: () => boolean;
   readonly onDropped: (segments: number) => void;
 }
 
-/** Whoever may have missed a release longer ago than this has been restarted, or told by the copies of its cells. */
+/** A process that missed a release longer ago than this has restarted since, and has read the backups of its cells. */
 const KEEP_MS = 24 * 3_600_000;
 const COLLECT_EVERY_MS = 600_000;
-/** Conflicts and full segments in one go. */
+/** Conflicts in a row: another process creates the same segment. */
 const MAX_TRIES = 5;
 
 interface Waiting {
@@ -46,7 +47,7 @@ export class RegisterWriter {
   readonly #options: RegisterWriterOptions;
   #waiting: Waiting[] = [];
   #isWriting = false;
-  /** Of the segment that is filled now. */
+  /** The segment that is being filled. */
   #current: { readonly number: number; readonly entries: number } | undefined;
   #timer: Timer | undefined;
 
@@ -54,7 +55,7 @@ export class RegisterWriter {
     this.#options = options;
   }
 
-  /** Drops what is over now and then, until `signal` aborts. */
+  /** Deletes obsolete segments from time to time, until `signal` aborts. */
   start(signal: AbortSignal): void {
     const again = (): void => {
       if (signal.aborted) return;
@@ -65,7 +66,7 @@ export class RegisterWriter {
     signal.addEventListener("abort", () => this.#timer?.cancel(), { once: true });
   }
 
-  /** Puts the release of this UID on record; what comes while a write is under way goes into the next one. Never rejects. */
+  /** Records the release of this UID. Releases that arrive during a write share the next one. Never rejects. */
   record(uid: string, text: string): Promise<ApiResult<unknown>> {
     return new Promise((settle) => {
       this.#waiting.push({ uid, text, settle });
@@ -86,23 +87,17 @@ export class RegisterWriter {
   async #append(data: Readonly<Record<string, string>>, size: number): Promise<ApiResult<ConfigMap>> {
     const { api, namespace } = this.#options;
     let result: ApiResult<ConfigMap> = { kind: "gone" };
+    const labels = { [REGISTER_LABEL]: REGISTER_LABEL_VALUE };
     for (let tries = 0; tries < MAX_TRIES; tries++) {
       const number = this.#numberFor(size);
-      const name = segmentName(number);
-      const path = configMapPath(namespace, name);
-      result = await api.patch(path, "application/merge-patch+json", { data }, parseConfigMap, this.#call());
-      if (result.kind === "gone") {
-        const metadata = { name, namespace, labels: { [REGISTER_LABEL]: REGISTER_LABEL_VALUE } };
-        const body = { apiVersion: "v1", kind: "ConfigMap", metadata, data };
-        result = await api.create(configMapPath(namespace), body, parseConfigMap, this.#call());
-      }
+      result = await mergeIntoConfigMap(api, { name: segmentName(number), namespace, labels }, data, this.#call());
       if (result.kind === "ok") this.#current = { number, entries: Object.keys(result.object.data ?? {}).length };
       if (result.kind !== "conflict") return result;
     }
     return result;
   }
 
-  /** The segment that has room for so many. */
+  /** The segment that has room for `size` more entries. */
   #numberFor(size: number): number {
     let highest = this.#current;
     for (const segment of this.#options.stored.segments.values()) {
@@ -114,34 +109,33 @@ export class RegisterWriter {
     return highest.entries + size > SEGMENT_ENTRIES ? highest.number + 1 : highest.number;
   }
 
-  /** Drops the segments that nobody needs any more; bounded, so that the oldest go in any case when there are too many. */
+  /** Deletes the segments that no cell needs any more, and the oldest ones when there are too many. */
   async collect(signal: AbortSignal): Promise<void> {
-    const { api, namespace, stored, ports, mayWrite, onDropped } = this.#options;
-    const segments = [...stored.segments.values()]
-      .flatMap((segment) => {
-        const number = segmentNumber(segment.metadata.name);
-        return number === undefined ? [] : [{ segment, number }];
-      })
-      .sort((a, b) => a.number - b.number);
+    const { api, namespace, ports, mayWrite, onDropped } = this.#options;
+    const segments = this.#segments();
     if (segments.length === 0) return;
-    const acknowledged = await api.get(configMapPath(namespace, ACKNOWLEDGEMENTS), parseConfigMap, {
-      ...this.#call(),
-      signal,
-    });
-    const cells = acknowledged.kind === "ok" ? Object.values(acknowledged.object.data ?? {}) : [];
+    const call = { ...this.#call(), signal };
+    const acknowledged = await api.get(configMapPath(namespace, ACKNOWLEDGEMENTS), parseConfigMap, call);
     if (acknowledged.kind !== "ok" && acknowledged.kind !== "gone") return;
+    const cells = acknowledged.kind === "ok" ? Object.values(acknowledged.object.data ?? {}) : [];
     let dropped = 0;
-    for (const [index, { segment }] of segments.entries()) {
+    for (const [index, segment] of segments.entries()) {
       const isTooMany = segments.length - index > MAX_SEGMENTS;
-      if (!isTooMany && !isOver(segment, cells, ports.clock.nowMs())) continue;
+      if (!isTooMany && !isObsolete(segment, cells, ports.clock.nowMs())) continue;
       if (signal.aborted || !mayWrite()) break;
-      const { uid, resourceVersion } = segment.metadata;
+      const { name, uid, resourceVersion } = segment.metadata;
       const preconditions = { uid, resourceVersion };
-      const path = configMapPath(namespace, segment.metadata.name);
-      const result = await api.delete(path, { ...this.#call(), signal, preconditions });
+      const result = await api.delete(configMapPath(namespace, name), { ...call, preconditions });
       if (result.kind === "ok") dropped++;
     }
     if (dropped > 0) onDropped(dropped);
+  }
+
+  /** Oldest first. */
+  #segments(): ConfigMap[] {
+    const numberOf = ({ metadata }: ConfigMap): number => segmentNumber(metadata.name) ?? -1;
+    const segments = [...this.#options.stored.segments.values()].filter((segment) => numberOf(segment) >= 0);
+    return segments.sort((a, b) => numberOf(a) - numberOf(b));
   }
 
   #call(): CallOptions {
@@ -151,8 +145,8 @@ export class RegisterWriter {
 
 const Acknowledgement = v.pipe(v.string(), v.regex(/^[0-9]+$/));
 
-/** All entries are old enough, and each cell has worked in the version that the segment has now. */
-export function isOver(segment: ConfigMap, cells: readonly string[], nowMs: number): boolean {
+/** True when all entries are old, and every cell has processed the segment's current version. */
+export function isObsolete(segment: ConfigMap, cells: readonly string[], nowMs: number): boolean {
   const times = Object.values(segment.data ?? {}).map((text) => Date.parse(text.split(" ")[0] ?? ""));
   if (times.some((timeMs) => !(nowMs - timeMs > KEEP_MS))) return false;
   const { resourceVersion } = segment.metadata;

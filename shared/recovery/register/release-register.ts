@@ -12,27 +12,25 @@ export interface ReleaseRegisterOptions {
   readonly core: string;
   readonly transport: Transport;
   readonly ports: Ports;
-  /** Where the register is. */
   readonly namespace: string;
-  /** UIDs that were not known to be released before. */
+  /** UIDs whose release is news. */
   readonly onReleased?: (uids: readonly string[]) => void;
   readonly onEvent?: (event: WatchEvent) => void;
 }
 
-/** It is quiet most of the time, and who waits for it waits for minutes. */
+/** Releases are rare, and nothing waits for them urgently. */
 const STREAM_SECONDS = [30, 60] as const;
-/** UIDs remembered beyond what is stored: a UID that was released once comes back with an older state of its core only. */
+/** UIDs that are remembered after their segment is gone: a released UID comes back only when its core is restored. */
 const MAX_REMEMBERED = 100_000;
-/** Failures that no repetition will mend: there is no register that could be read. */
+/** Failures that no retry mends: this process can't read a register. */
 const FUTILE: ReadonlySet<string> = new Set(["forbidden", "unauthorized", "not-served"]);
 
-/** Which protectors of one core cluster were released (design 7), followed by a watch. */
+/** The released protectors of one core, by a watch of its release register. */
 export class ReleaseRegister {
   readonly segments: Reflector<ConfigMap>;
   readonly #released = new Set<string>();
   readonly #onReleased: ReleaseRegisterOptions["onReleased"];
-  readonly #answered = Promise.withResolvers<void>();
-  #isFutile = false;
+  readonly #known = Promise.withResolvers<void>();
 
   constructor({ core, transport, ports, namespace, onReleased, onEvent }: ReleaseRegisterOptions) {
     this.#onReleased = onReleased;
@@ -49,24 +47,19 @@ export class ReleaseRegister {
       serverTimeoutSeconds: STREAM_SECONDS,
       unparsable: "keepLast",
       onEvent: (event) => {
-        this.#isFutile = event.kind === "failed" ? FUTILE.has(event.tag) : this.#isFutile && event.kind !== "listed";
-        if (this.#isFutile || event.kind === "listed") this.#answered.resolve();
+        const isFutile = event.kind === "failed" && FUTILE.has(event.tag);
+        if (isFutile || event.kind === "listed") this.#known.resolve();
         onEvent?.(event);
       },
     });
     this.segments.subscribe({ changed: (_, after) => this.#learn(after) });
   }
 
-  /** True from the first list on, or once it is clear that there is none to be had. */
-  get known(): boolean {
-    return this.segments.synced || this.#isFutile;
-  }
-
-  /** Resolves when it is known, or when `signal` aborts. */
+  /** Resolves with the first list, once no list can be expected, or when `signal` aborts. */
   async whenKnown(signal: AbortSignal): Promise<void> {
     if (signal.aborted) return;
-    const given = new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
-    await Promise.race([this.#answered.promise, given]);
+    const aborted = new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
+    await Promise.race([this.#known.promise, aborted]);
   }
 
   has(uid: string): boolean {
@@ -74,8 +67,8 @@ export class ReleaseRegister {
   }
 
   /**
-   * The protector of this UID is there and in force. Where no segment has it, its core has gone back to before its release, which is to be
-   * made again then.
+   * The protector exists and is in force. If no segment has its UID, its core was restored to a state before the
+   * release, so the release is void.
    */
   inForce({ metadata }: Pick<PodProtector, "metadata">): void {
     const { uid, deletionTimestamp, annotations } = metadata;

@@ -3,8 +3,8 @@ import type { Aggregator } from "../../../controllers/aggregator/aggregator.ts";
 import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { Transport } from "../../../shared/kube/client/transport.ts";
 import type { Reflector } from "../../../shared/kube/informer/reflector.ts";
-import type { BackupEvent } from "../../../shared/recovery/backup/backup-events.ts";
 import { BackupKeeper } from "../../../shared/recovery/backup/backup-keeper.ts";
+import type { RecoveryEvent } from "../../../shared/recovery/recovery-events.ts";
 import { ReleaseRegister } from "../../../shared/recovery/register/release-register.ts";
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
@@ -48,7 +48,7 @@ export function outliveOf(options: OutliveNodeOptions, aggregator: Aggregator): 
   });
 }
 
-function told(event: BackupEvent, coverage: Coverage): void {
+function told(event: RecoveryEvent, coverage: Coverage): void {
   coverage.rule(`copies: ${event.kind}`);
   if (event.kind === "copyFailed" && event.message.includes('"conflict"'))
     coverage.rule("copies: two leaders make the same chunk");

@@ -1,5 +1,5 @@
 /** Which protectors one cell holds copies of, as its storage has them, and since when. */
-import { COPY_LABEL, VERSIONS_KEY } from "../../../shared/recovery/backup/backup-format.ts";
+import { BACKUP_LABEL, VERSIONS_KEY } from "../../../shared/recovery/backup/backup-format.ts";
 import type { Etcd, Json } from "../apiserver/etcd.ts";
 import { metadataOf, record } from "../apiserver/objects.ts";
 import { OWN_NAMESPACE } from "../judge/admission-rows.ts";
@@ -39,7 +39,7 @@ export class StoredCopies {
     const before = this.#copies;
     this.#copies = new Map();
     for (const { value } of this.#etcd.range(PREFIX)) {
-      if (record(metadataOf(value).labels)[COPY_LABEL] === undefined) continue;
+      if (record(metadataOf(value).labels)[BACKUP_LABEL] === undefined) continue;
       for (const [uid, text] of Object.entries(record(value.data))) {
         if (uid === VERSIONS_KEY) continue;
         const spec = record(record(record(JSON.parse(String(text))).object).spec);

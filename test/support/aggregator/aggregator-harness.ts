@@ -1,4 +1,4 @@
-/** An aggregator in virtual time between a cell and cores that a test holds in its hands. */
+/** An aggregator in virtual time, with a fake cell and fake cores. */
 import { Aggregator, type AggregatorOptions } from "../../../controllers/aggregator/aggregator.ts";
 import { podParser } from "../../../controllers/aggregator/counting/parsers.ts";
 import type { AggregatorEvent } from "../../../controllers/aggregator/observe/events.ts";
@@ -18,7 +18,7 @@ export class AggregatorHarness {
   readonly cores: readonly FakeCore[];
   readonly events: AggregatorEvent[] = [];
   readonly aggregator: Aggregator;
-  /** What the lease says. */
+  /** Whether this process holds the lease. */
   isLeader = true;
   #leading = new AbortController();
   #work: Promise<void> = Promise.resolve();
@@ -53,7 +53,7 @@ export class AggregatorHarness {
     return core;
   }
 
-  /** Both sources are listed and this process leads; resolves when all is quiet. */
+  /** Lists cell and cores, leads, and resolves after the first reconciles. */
   async start(): Promise<this> {
     this.cell.sync();
     for (const core of this.cores) core.sync();
@@ -79,26 +79,26 @@ export class AggregatorHarness {
     return this.time.advance(ms);
   }
 
-  /** The stream reaches a LIST that is sent now. */
+  /** The pods' stream reaches a quorum LIST that is sent now. */
   confirmNow(): void {
     this.cell.pods.confirm(this.time.clock.monotonicMs());
   }
 
-  /** Settle rules of what was dropped, in order. */
+  /** The rules that settled records, in order. */
   settled(): string[] {
     return this.events.flatMap((event) => (event.kind === "dropped" ? [event.rule] : []));
   }
 }
 
-/** One protector `p` in each core, with pods `a`, `b`, `c`, all available, counted. */
+/** An aggregator that has counted the available pods `a`, `b` and `c` of protector `p` in each core. */
 export async function counted(options: AggregatorHarnessOptions = {}): Promise<AggregatorHarness> {
-  const rig = new AggregatorHarness(options);
-  for (const core of rig.cores) core.put("p");
-  for (const name of ["a", "b", "c"]) rig.cell.putUnseen(name);
-  return await rig.start();
+  const harness = new AggregatorHarness(options);
+  for (const core of harness.cores) core.put("p");
+  for (const name of ["a", "b", "c"]) harness.cell.putUnseen(name);
+  return await harness.start();
 }
 
-/** Weights of the reservations of `p` in its cell. */
-export function weights(rig: AggregatorHarness): number[] {
-  return (rig.core.entry("p")?.admissionHistory?.buckets ?? []).map(({ counter }) => counter ?? 1);
+/** Weights of the reservations of `p` in the cell. */
+export function weights(harness: AggregatorHarness): number[] {
+  return (harness.core.entry("p")?.admissionHistory?.buckets ?? []).map(({ counter }) => counter ?? 1);
 }

@@ -1,6 +1,7 @@
 /**
- * Apiservers that a test holds in its hands: it changes objects, decides when events, answers and evidence arrive, and
- * sees every write. An apiserver's part is only what a compare-and-swap on one object is.
+ * A fake core and a fake cell for unit tests of the aggregator. The test changes objects, decides when events,
+ * responses and evidence arrive, and sees every write. Of an apiserver they have only the compare-and-swap on one
+ * object.
  */
 import type { AggregatorOptions } from "../../../controllers/aggregator/aggregator.ts";
 import type { CoreAccess } from "../../../controllers/aggregator/settling/core-reconciler.ts";
@@ -17,12 +18,12 @@ import type {
 } from "../../../shared/schema/podprotector.ts";
 import type { VirtualTime } from "../runtime/virtual-ports.ts";
 
-/** A source whose stream a test writes. */
+/** An informer whose stream the test writes. */
 export class FakeInformer<T> implements LearningInformer<T> {
   readonly store: ObjectStore<T>;
   confirmedSentMs: number | undefined;
   lastContactMs: number | undefined;
-  /** How often evidence was asked for. */
+  /** How often a quorum LIST was requested. */
   asked = 0;
   readonly #synced = Promise.withResolvers<void>();
 
@@ -85,9 +86,13 @@ export class FakeInformer<T> implements LearningInformer<T> {
   }
 }
 
-export type FakeAnswer = "ok" | "conflict" | "unavailable" | "hang" | "lost";
+/** How long a `late` write takes. */
+const LATE_MS = 1_000;
 
-/** One core cluster: protectors with versions, and a script of how writes are answered. */
+/** `hang`: not made, no response before the timeout. `lost`: made, and the response is lost. */
+export type FakeResponse = "ok" | "late" | "conflict" | "unavailable" | "hang" | "lost";
+
+/** A core cluster: protectors with versions, and a script of responses to writes. */
 export class FakeCore {
   readonly name: string;
   readonly protectors = new FakeInformer<PodProtector>(
@@ -99,13 +104,13 @@ export class FakeCore {
   readonly writes: { readonly name: string; readonly status: PodProtectorStatus; readonly atMs: number }[] = [];
   reads = 0;
   attempts = 0;
-  /** How the next writes are answered; `ok` when it runs out. */
-  readonly script: FakeAnswer[] = [];
-  /** For all writes beyond the script. */
-  answer: FakeAnswer = "ok";
-  /** False: the watch brings nothing until `catchUp`. */
+  /** Responses to the next writes. */
+  readonly script: FakeResponse[] = [];
+  /** The response to every write after the script. */
+  answer: FakeResponse = "ok";
+  /** False: the watch delivers nothing. */
   streams = true;
-  /** Fields of the entry that the CRD drops. */
+  /** Fields that the CRD drops. */
   dropped: readonly string[] = [];
   readonly #time: VirtualTime;
   #version = 1000;
@@ -124,6 +129,7 @@ export class FakeCore {
         putPodProtectorStatus: async (identity, status, options) => {
           this.attempts++;
           const answer = this.script.shift() ?? this.answer;
+          if (answer === "late") await new Promise<void>((resolve) => void this.#time.timers.after(LATE_MS, resolve));
           if (answer === "hang") {
             await new Promise<void>((resolve) => {
               this.#time.timers.after(options.timeoutMs, resolve);
@@ -196,7 +202,7 @@ export class FakeCore {
     return this.get(name).status?.cells.find((cell) => cell.cellID === cellID);
   }
 
-  /** Lists what there is: the first sync, or a relist. */
+  /** Delivers a complete list: the first, or a relist. */
   sync(): void {
     const objects = [...this.objects.values()].map((object) => [`ns/${object.metadata.name}`, object] as const);
     this.protectors.list(new Map(objects), this.next());
@@ -206,7 +212,7 @@ export class FakeCore {
     return String(++this.#version);
   }
 
-  /** The core is restored to what `objects` holds, with older versions. */
+  /** Restores the etcd to these objects and to an older version. */
   restore(objects: ReadonlyMap<string, PodProtector>, version: number): void {
     this.#version = version;
     this.objects.clear();
@@ -247,18 +253,18 @@ function statusOf(object: PodProtector): PodProtectorStatus {
   return object.status ?? { cells: [], summary: blank };
 }
 
-/** The pods of one cell, with the versions of its etcd. */
+/** A cell: its pods, with the versions of its etcd. */
 export class FakeCell {
   readonly pods = new FakeInformer<Pod>(
     (pod) => pod.uid,
     (pod) => pod.resourceVersion,
   );
-  /** What a quorum read finds; the stream may be behind. */
+  /** The pods that a quorum read finds; the stream may lag. */
   readonly live = new Map<string, Pod>();
   readonly gets: string[] = [];
   readonly patches: { readonly path: string; readonly body: unknown }[] = [];
-  /** How the next patches are answered, none of which is made. */
-  readonly patchAnswers: Exclude<ApiResult<never>, { kind: "ok" }>[] = [];
+  /** Failures of the next patches. */
+  readonly patchFailures: Exclude<ApiResult<never>, { kind: "ok" }>[] = [];
   version = 100;
 
   /** As `CellPods` finds it. */
@@ -285,14 +291,14 @@ export class FakeCell {
     };
   }
 
-  /** Creates or changes a pod at the next version; the stream brings it at once. */
+  /** Creates or changes a pod at the next version; the stream delivers it at once. */
   put(name: string, change: Partial<Pod> = {}): Pod {
     const pod = this.putUnseen(name, change);
     this.pods.store.upsert(`ns/${name}`, pod, pod.resourceVersion);
     return pod;
   }
 
-  /** The same, but the stream has not brought it. */
+  /** Does the same without an event in the stream. */
   putUnseen(name: string, change: Partial<Pod> = {}): Pod {
     this.version++;
     const pod = { ...(this.live.get(name) ?? this.pod(name)), ...change, resourceVersion: String(this.version) };
@@ -316,7 +322,7 @@ export class FakeCell {
     this.pods.list(new Map(pods), String(this.version));
   }
 
-  /** A strategic merge patch of a status, as far as its conditions go. */
+  /** The conditions of a strategic merge patch of the status. */
   #addConditions(name: string, body: unknown): void {
     const pod = this.live.get(name);
     if (pod === undefined) return;
@@ -333,12 +339,12 @@ export class FakeCell {
       getPod: async <T>(_namespace: string, name: string, _parse: (raw: unknown) => T): Promise<ApiResult<T>> => {
         this.gets.push(name);
         const pod = this.live.get(name);
-        // The caller's parser would make just this of the pod's JSON.
+        // Stands for the parser's result: the fake keeps parsed pods.
         return pod === undefined ? { kind: "gone" } : { kind: "ok", object: pod as T };
       },
       patch: async (path, _type, body) => {
         this.patches.push({ path, body });
-        const scripted = this.patchAnswers.shift();
+        const scripted = this.patchFailures.shift();
         if (scripted !== undefined) return scripted;
         const isStatus = path.endsWith("/status");
         const name = path.split("/").at(isStatus ? -2 : -1) ?? "";
@@ -349,7 +355,7 @@ export class FakeCell {
   }
 }
 
-/** A plain reservation as a webhook writes it. */
+/** A reservation as a webhook writes it. */
 export function bucket(pod: Pod, change: Partial<Bucket> = {}): Bucket {
   return {
     startTime: "2026-01-01T00:00:00.000000Z",

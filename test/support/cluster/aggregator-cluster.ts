@@ -1,4 +1,6 @@
-/** A cluster that is core and cell at once, with aggregators as processes, and a webhook's writes made by the test. */
+/**
+ * A real cluster, core and cell at once, with aggregator processes; the test writes reservations in place of a webhook.
+ */
 import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { Cluster, type ClusterOptions } from "../../../scripts/control-plane/cluster.ts";
@@ -12,7 +14,7 @@ export const CELL = "cell";
 const CRD = resolve(import.meta.dirname, "../../../crds/podseidon.kubewharf.io_podprotectors.yaml");
 const PROTECTORS = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/default/podprotectors";
 
-/** Without controllers: pods are what the test says they are. */
+/** Without controllers, so that only the test changes pods. */
 export async function startCluster(options: ClusterOptions = {}): Promise<Cluster> {
   const cluster = await Cluster.start({
     controllerManager: false,
@@ -45,7 +47,7 @@ export async function entryOf(cluster: Cluster, name: string): Promise<CellStatu
   return status?.cells.find(({ cellID }) => cellID === CELL);
 }
 
-/** Waits until the entry is as wanted; rejects with what it was last. */
+/** Waits until `isMet` is true of the entry; rejects with the last entry. */
 export async function waitForEntry(
   cluster: Cluster,
   name: string,
@@ -74,7 +76,7 @@ export async function readPod(cluster: Cluster, name: string): Promise<Pod> {
   return parsePod(await cluster.admin.get(`/api/v1/namespaces/default/pods/${name}`));
 }
 
-/** Reserves the deletion of pods as a webhook would: a compare-and-swap on the status. */
+/** Reserves the deletion of pods as a webhook does, with a compare-and-swap on the status. */
 export async function admit(
   cluster: Cluster,
   protector: string,
@@ -102,14 +104,14 @@ export async function admit(
         : cell,
     );
     const { name, namespace, uid, resourceVersion } = object.metadata;
-    const answer = await cluster.admin.request("PUT", `${PROTECTORS}/${protector}/status`, {
+    const response = await cluster.admin.request("PUT", `${PROTECTORS}/${protector}/status`, {
       apiVersion: "podseidon.kubewharf.io/v1alpha1",
       kind: "PodProtector",
       metadata: { name, namespace, uid, resourceVersion },
       status: { ...object.status, cells },
     });
-    if (answer.status === 200) return;
-    if (answer.status !== 409) throw new Error(`admit answered ${answer.status}: ${answer.text}`);
+    if (response.status === 200) return;
+    if (response.status !== 409) throw new Error(`admit: HTTP ${response.status}: ${response.text}`);
   }
 }
 

@@ -1,5 +1,5 @@
 /**
- * A judge of its own: how many pods of each application are available, from a watch of every version of every pod. It
+ * Counts the available pods of each application from a watch of every version of every pod. An independent check: it
  * knows nothing of protectors.
  */
 import { isAvailable } from "../../../scripts/demo/availability.ts";
@@ -46,17 +46,17 @@ export class AvailabilityPerApp {
     return this.#available.get(app)?.size ?? 0;
   }
 
-  /** Begins a new period for `lowest`. */
+  /** Begins a new period for {@link lowest}. */
   from(): void {
     this.#lowest.clear();
   }
 
-  /** The fewest since the last call of `from`. */
+  /** The fewest available pods of this period. */
   lowest(app: string): number {
     return Math.min(this.#lowest.get(app) ?? Number.POSITIVE_INFINITY, this.available(app));
   }
 
-  /** Names of all pods that are there and not on their way out. */
+  /** Names of all pods that are not terminating. */
   pods(): string[] {
     return [...this.#watch.values()].filter(({ terminating }) => !terminating).map(({ name }) => name);
   }

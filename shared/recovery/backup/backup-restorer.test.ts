@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
-import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
-import type { ApiResult } from "../kube/client/api-result.ts";
-import { GENERATOR_FINALIZER, RELEASED_ANNOTATION, RESTORED_ANNOTATION } from "../schema/annotations.ts";
-import type { PodProtector } from "../schema/podprotector.ts";
-import { LostProtectorRestorer } from "./lost-protector-restorer.ts";
+import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
+import type { ApiResult } from "../../kube/client/api-result.ts";
+import { GENERATOR_FINALIZER, RELEASED_ANNOTATION, RESTORED_ANNOTATION } from "../../schema/annotations.ts";
+import type { PodProtector } from "../../schema/podprotector.ts";
+import { BackupRestorer } from "./backup-restorer.ts";
 
 const HEAD_START_MS = 30_000;
 
@@ -36,12 +36,12 @@ function rig() {
   const present = new Set<string>();
   let answer: ApiResult<never> | undefined;
   const made = { ...protector({ uid: "u2", resourceVersion: "9" }), status: undefined };
-  const lost = new LostProtectorRestorer({
+  const lost = new BackupRestorer({
     ports: time,
     headStartMs: HEAD_START_MS,
     isRecorded: (_, uid) => recorded.has(uid),
     isPresent: (_, key) => present.has(key),
-    callsOf: () => ({
+    apiOf: () => ({
       create: async (_path, body, parse) => {
         created.push(body);
         const { status: _, ...bare } = made;
@@ -53,13 +53,13 @@ function rig() {
       },
       getPodProtector: async () => ({ kind: "gone" }),
     }),
-    over: (uid) => over.push(uid),
+    onEnded: (uid) => over.push(uid),
     timeoutMs: 1_000,
     onEvent: ({ kind }) => told.push(kind),
   });
   const work = async (afterMs: number): Promise<void> => {
     await time.advance(afterMs);
-    await lost.work(new AbortController().signal);
+    await lost.restoreDue(new AbortController().signal);
   };
   const add = (object = protector(), isRestored = false): boolean => lost.add({ core: "core", object }, isRestored);
   return {

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { ObjectStore } from "../kube/informer/object-store.ts";
 import { GENERATOR_FINALIZER, RELEASED_ANNOTATION } from "../schema/annotations.ts";
 import type { PodProtector } from "../schema/podprotector.ts";
-import { LastKnown } from "./last-known.ts";
+import { LostProtectorsBySource } from "./lost-protectors-by-source.ts";
 
 function rig() {
   const watched = new ObjectStore<PodProtector>({
@@ -13,7 +13,7 @@ function rig() {
     },
   });
   const recorded = new Set<string>();
-  const lost = new LastKnown({
+  const lost = new LostProtectorsBySource({
     watched,
     isRecorded: (uid) => recorded.has(uid),
     sourceOf: () => "deployment/shop/web",

@@ -1,0 +1,73 @@
+/** What an aggregator does about lost protectors, as events, and how they show in metrics and logs. */
+import { type EventRow, observeEvents } from "../observe/event-table.ts";
+import { gaugeOf } from "../observe/gauge.ts";
+import type { Log, LogLevel } from "../observe/log.ts";
+import type { Metrics } from "../observe/metrics.ts";
+
+interface NamedProtector {
+  readonly core: string;
+  /** `namespace/name`. */
+  readonly protector: string;
+  readonly uid: string;
+}
+
+export type RecoveryEvent =
+  | ({ readonly kind: "vanished" | "recreated" } & NamedProtector)
+  | ({ readonly kind: "recreateFailed"; readonly message: string } & NamedProtector)
+  | { readonly kind: "copied"; readonly chunks: number; readonly protectors: number }
+  | { readonly kind: "copyFailed"; readonly message: string }
+  /** A protector has no backup, because the chunks are full. */
+  | { readonly kind: "noRoom"; readonly uid: string }
+  | { readonly kind: "acknowledged"; readonly core: string; readonly version: string }
+  | { readonly kind: "acknowledgeFailed"; readonly core: string; readonly message: string }
+  /** The core is older than this cell saw it before. */
+  | { readonly kind: "coreWentBack"; readonly core: string; readonly from: string; readonly to: string };
+
+const KINDS = [
+  "vanished",
+  "recreated",
+  "recreateFailed",
+  "copied",
+  "copyFailed",
+  "noRoom",
+  "acknowledged",
+  "acknowledgeFailed",
+  "coreWentBack",
+] as const satisfies readonly RecoveryEvent["kind"][];
+
+/** The `onEvent` of a backup keeper. */
+export function observeRecovery(metrics: Metrics, log: Log): (event: RecoveryEvent) => void {
+  const events = metrics.counter({
+    name: "aggregator_outlive_events_total",
+    help: "What happened around lost protectors and the backups in this cell.",
+    labels: { event: KINDS },
+  });
+  const row = (level: LogLevel, message: string): EventRow<RecoveryEvent> => {
+    return { level, message, count: ({ kind }) => events.inc({ event: kind }) };
+  };
+  return observeEvents<RecoveryEvent>(
+    { log },
+    {
+      vanished: row("error", "A protector vanished from its core without a release"),
+      recreated: row("warn", "A lost protector was restored from this cell's backup"),
+      recreateFailed: row("error", "A lost protector cannot be restored yet"),
+      copied: row("debug", "Backups of protectors were written"),
+      copyFailed: row("error", "The backups of protectors cannot be read or written in this cell"),
+      noRoom: row("error", "There is no room for the backup of a protector"),
+      acknowledged: row("debug", "Releases were acknowledged"),
+      acknowledgeFailed: row("warn", "Releases cannot be acknowledged in a core"),
+      coreWentBack: row("error", "A core is older than this cell has seen it"),
+    },
+  );
+}
+
+/** Declares the gauges of a backup keeper. */
+export function recoveryMetrics(metrics: Metrics, keeper: { readonly lost: number; readonly backups: number }): void {
+  gaugeOf(
+    metrics,
+    "aggregator_vanished_protectors",
+    "Lost protectors of this cell that are not restored yet.",
+    () => keeper.lost,
+  );
+  gaugeOf(metrics, "aggregator_protector_copies", "Protectors that have a backup in this cell.", () => keeper.backups);
+}
