@@ -19,14 +19,10 @@ import { Membership } from "./counting/membership.ts";
 import type { PodParser } from "./counting/parsers.ts";
 import type { GateReason, RestoreSign } from "./observe/events.ts";
 import { AliveEvidence } from "./settling/alive-evidence.ts";
-import {
-  type CoreAccess,
-  CoreReconciler,
-  type CoreReconcilerOptions,
-  type Syncing,
-} from "./settling/core-reconciler.ts";
+import { CoreReconciler, type CoreReconcilerOptions } from "./settling/core-reconciler.ts";
 import type { ReconcileSettings } from "./settling/reconcile-input.ts";
 import { ReservationVoider } from "./settling/reservation-voider.ts";
+import type { CoreAccess, Syncing } from "./settling/status-writer.ts";
 
 export interface AggregatorOptions extends ReconcileSettings {
   readonly pods: PodInformer & Syncing;
@@ -40,7 +36,7 @@ export interface AggregatorOptions extends ReconcileSettings {
   /** 0: never. */
   readonly voidAfterMs: number;
   /** The longest that the counted gate keeps a pod from being Ready. */
-  readonly gateBoundMs?: number;
+  readonly gateBoundMs: number;
   readonly onQueueEvent?: (core: string, event: QueueEvent) => void;
 }
 
@@ -48,10 +44,10 @@ export interface AggregatorOptions extends ReconcileSettings {
 const STALE_HEARTBEATS = 3;
 /** A standby that becomes leader still answers a restore that it has seen within this many settle periods. */
 const RESTORE_SETTLES = 2;
-/** Default of `--counted-gate-bound`. */
-export const GATE_BOUND_MS = 30_000;
 
 interface SeenRestore {
+  /** Undefined: the cell. */
+  readonly core: string | undefined;
   readonly etcdRestore: EtcdRestore;
   readonly atMs: number;
 }
@@ -60,8 +56,8 @@ export class Aggregator {
   readonly cell: CellPods;
   readonly membership: Membership;
   readonly #options: AggregatorOptions;
-  /** The newest restore of each core, and of the cell (key undefined). */
-  readonly #restores = new Map<string | undefined, SeenRestore>();
+  /** The newest restore of each core and of the cell, oldest first. */
+  #restores: readonly SeenRestore[] = [];
   readonly #coreReconcilers = new Map<string, CoreReconciler>();
   #gate: CountedGate | undefined;
 
@@ -163,17 +159,16 @@ export class Aggregator {
   #newRestore(core: string | undefined, reason: EtcdRestore["reason"]): EtcdRestore {
     const { ports } = this.#options;
     const etcdRestore = { id: ports.random.token(), reason };
-    this.#restores.set(core, { etcdRestore, atMs: ports.clock.monotonicMs() });
+    const others = this.#restores.filter((seen) => seen.core !== core);
+    this.#restores = [...others, { core, etcdRestore, atMs: ports.clock.monotonicMs() }];
     return etcdRestore;
   }
 
   #recentRestore(core: string): EtcdRestore | undefined {
     const { ports, settleMs } = this.#options;
     const sinceMs = ports.clock.monotonicMs() - RESTORE_SETTLES * settleMs;
-    const recent = [core, undefined]
-      .flatMap((key) => this.#restores.get(key) ?? [])
-      .filter(({ atMs }) => atMs > sinceMs);
-    return recent.sort((a, b) => b.atMs - a.atMs)[0]?.etcdRestore;
+    const recent = this.#restores.filter((seen) => seen.core === undefined || seen.core === core);
+    return recent.findLast(({ atMs }) => atMs > sinceMs)?.etcdRestore;
   }
 
   #newVoider(): ReservationVoider | undefined {
@@ -193,7 +188,7 @@ export class Aggregator {
   }
 
   #newGate(): CountedGate {
-    const { pods, ports, cores, mayWrite, onEvent, gateBoundMs = GATE_BOUND_MS } = this.#options;
+    const { pods, ports, cores, mayWrite, onEvent, gateBoundMs } = this.#options;
     return new CountedGate({
       membership: this.membership,
       pods,

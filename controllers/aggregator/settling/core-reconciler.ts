@@ -6,10 +6,6 @@
  */
 
 import type { EtcdRestore, KnownEntry } from "../../../shared/decide/settling/lost-history.ts";
-import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
-import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
-import type { LearningInformer } from "../../../shared/kube/informer/informer.ts";
-import { sleep } from "../../../shared/runtime/clock.ts";
 import {
   DONE,
   failed,
@@ -20,12 +16,7 @@ import {
 } from "../../../shared/runtime/reconcile.ts";
 import { type QueueEvent, WorkQueue } from "../../../shared/runtime/work-queue.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
-import {
-  cellEntry,
-  namespacedName,
-  type PodProtector,
-  type PodProtectorStatus,
-} from "../../../shared/schema/podprotector.ts";
+import { cellEntry, namespacedName, type PodProtector } from "../../../shared/schema/podprotector.ts";
 import type { CountedGate } from "../counting/counted-gate.ts";
 import { staleCells } from "../counting/heartbeats.ts";
 import type { Membership, MembershipListener, TrackedProtector } from "../counting/membership.ts";
@@ -35,18 +26,7 @@ import { planReconcile, type ReconcilePlan } from "./reconcile-plan.ts";
 import { ReconcileState } from "./reconcile-state.ts";
 import { ReservationIndex } from "./reservation-index.ts";
 import type { ReservationVoider } from "./reservation-voider.ts";
-
-/** Access to the protectors of one core cluster. */
-export interface CoreAccess {
-  readonly name: string;
-  readonly client: Pick<ApiClient, "getPodProtector" | "putPodProtectorStatus">;
-  readonly protectors: LearningInformer<PodProtector> & Syncing;
-}
-
-export interface Syncing {
-  /** Resolves at the first complete list, or when the signal aborts. */
-  whenSynced(signal: AbortSignal): Promise<void>;
-}
+import { type CoreAccess, StatusWriter } from "./status-writer.ts";
 
 export interface CoreReconcilerOptions extends Readonly<ReconcileContext> {
   readonly core: CoreAccess;
@@ -60,20 +40,14 @@ export interface CoreReconcilerOptions extends Readonly<ReconcileContext> {
 
 /** Conflicts in a row after which the key waits out a backoff. */
 const MAX_CONFLICTS = 10;
-/** Conflicts that are retried at once. Before further retries writers wait a random time, so that they separate. */
-const PROMPT_CONFLICTS = 3;
-const CONFLICT_PAUSE_MS = { least: 5, most: 20 };
 /** A heartbeat comes early by up to this fraction of the interval, so that the writes of the protectors spread out. */
 const HEARTBEAT_SPREAD = 0.2;
 /** Progress of the stream within this time makes a waiting protector due once. */
 const PROGRESS_PAUSE_MS = 100;
 /** After this many settle periods every admission of a deleted protector is settled in every snapshot. */
 const DEPARTED_SETTLES = 4;
-const FIELD_MANAGER = "podseidon-aggregator";
 /** A process that may not write is about to lose its leadership. */
 const LEADERLESS_RETRY_MS = 1_000;
-
-type Attempt = readonly [ReconcileResult, ReconcileOutcome];
 
 export class CoreReconciler implements MembershipListener {
   readonly queue: WorkQueue<TrackedProtector>;
@@ -86,13 +60,14 @@ export class CoreReconciler implements MembershipListener {
   readonly #waitingForProgress = new Set<TrackedProtector>();
   readonly #unlisten: (() => void)[];
   readonly #workers: Workers;
-  readonly #stopping = new AbortController();
+  readonly #writer: StatusWriter;
 
   /** Starts with a reconcile of every protector. */
   constructor(options: CoreReconcilerOptions) {
     const { ports, core, membership, writeConcurrency: workers, cell } = options;
     this.#options = options;
     this.#context = { ...options };
+    this.#writer = new StatusWriter(options);
     this.queue = new WorkQueue({
       name: core.name,
       ports,
@@ -118,7 +93,8 @@ export class CoreReconciler implements MembershipListener {
   /** Takes no more work and aborts the calls in flight. */
   async stop(): Promise<void> {
     for (const unlisten of this.#unlisten) unlisten();
-    this.#stopping.abort();
+    this.queue.stop();
+    this.#writer.stop();
     await this.#workers.stop({ abort: true });
     for (const tracked of this.#states.keys()) this.#options.evidence.need(tracked, undefined);
     this.#states.clear();
@@ -188,12 +164,12 @@ export class CoreReconciler implements MembershipListener {
     return outcome;
   }
 
-  async #attempts(tracked: TrackedProtector): Promise<Attempt> {
-    const { membership, core, mayWrite, gate } = this.#options;
+  async #attempts(tracked: TrackedProtector): Promise<readonly [ReconcileResult, ReconcileOutcome]> {
+    const { membership, core, mayWrite, gate, ports } = this.#options;
     for (let conflicts = 0; conflicts <= MAX_CONFLICTS; conflicts++) {
       await this.#whenCurrent();
       if (membership.protector(core.name, namespacedName(tracked.id)) !== tracked) return ["gone", DONE];
-      if (this.#stopping.signal.aborted) return ["stopped", DONE];
+      if (this.queue.stopped) return ["stopped", DONE];
       const state = this.#stateOf(tracked);
       const plan = planReconcile(gather(tracked, state, this.#context));
       this.#remember(tracked, state, plan);
@@ -204,9 +180,14 @@ export class CoreReconciler implements MembershipListener {
         return [plan.result.stale === undefined ? "unchanged" : "refused", this.#again(state, plan)];
       }
       if (!mayWrite()) return ["stopped", later(LEADERLESS_RETRY_MS)];
-      const attempt = await this.#write(tracked, state, plan, plan.status, conflicts);
-      if (attempt?.[0] === "written") gate.counted(tracked, waiting);
-      if (attempt !== undefined) return attempt;
+      const startedMs = ports.clock.monotonicMs();
+      const written = await this.#writer.write(tracked.id, plan.input.protector, plan.status, conflicts);
+      if (written.kind === "failed") return [written.result, written.outcome];
+      this.#learned(tracked, state, written.object);
+      if (written.kind === "conflict") continue;
+      this.#wrote(tracked, state, plan, written.object, startedMs);
+      gate.counted(tracked, waiting);
+      return ["written", this.#again(state, plan)];
     }
     return ["failed", failed(new Error(`${MAX_CONFLICTS} conflicts in a row`), true)];
   }
@@ -279,44 +260,6 @@ export class CoreReconciler implements MembershipListener {
     return later(Math.max(1, Math.min(againMs, heartbeatInMs, voider?.dueInMs(pending) ?? heartbeatMs)));
   }
 
-  /** Undefined after a conflict once the stored object is read: the protector is decided again. */
-  async #write(
-    tracked: TrackedProtector,
-    state: ReconcileState,
-    plan: ReconcilePlan,
-    status: PodProtectorStatus,
-    conflicts: number,
-  ): Promise<Attempt | undefined> {
-    const { core, ports, timeoutMs } = this.#options;
-    const { namespace = "", name, uid, resourceVersion } = plan.input.protector.metadata;
-    const call = { timeoutMs, signal: this.#stopping.signal, fieldManager: FIELD_MANAGER };
-    const startedMs = ports.clock.monotonicMs();
-    const written = await core.client.putPodProtectorStatus({ namespace, name, uid, resourceVersion }, status, call);
-    if (written.kind === "ok") {
-      this.#wrote(tracked, state, plan, written.object, startedMs);
-      return ["written", this.#again(state, plan)];
-    }
-    const failure = this.#failure(tracked, written);
-    return written.kind === "conflict" ? await this.#readAfterConflict(tracked, state, conflicts) : failure;
-  }
-
-  async #readAfterConflict(
-    tracked: TrackedProtector,
-    state: ReconcileState,
-    conflicts: number,
-  ): Promise<Attempt | undefined> {
-    const { ports, core, timeoutMs } = this.#options;
-    const { signal } = this.#stopping;
-    if (conflicts >= PROMPT_CONFLICTS) {
-      const { least, most } = CONFLICT_PAUSE_MS;
-      await sleep(ports, least + (most - least) * ports.random.fraction(), signal);
-    }
-    const read = await core.client.getPodProtector(tracked.id.namespace, tracked.id.name, { timeoutMs, signal });
-    if (read.kind !== "ok") return this.#failure(tracked, read);
-    this.#learned(tracked, state, read.object);
-    return undefined;
-  }
-
   #wrote(
     tracked: TrackedProtector,
     state: ReconcileState,
@@ -329,7 +272,6 @@ export class CoreReconciler implements MembershipListener {
     const nowMs = ports.clock.monotonicMs();
     const stored = cellEntry(object, cellID);
     const aggregation = stored?.aggregation ?? undefined;
-    this.#learned(tracked, state, object);
     // Not the restore of now: one that was noticed during the write is still to be answered by a hold.
     state.rememberEntry(object, stored, input.etcdRestoreID);
     state.adoptedEpoch = Math.max(state.adoptedEpoch, aggregation?.epoch ?? 0);
@@ -360,19 +302,4 @@ export class CoreReconciler implements MembershipListener {
     state.learned(object);
     this.#options.core.protectors.learned(namespacedName(tracked.id), object.metadata.resourceVersion);
   }
-
-  /** Everything but a deleted protector is retried: a rejection may end with a new permission or an upgraded CRD. */
-  #failure({ id }: TrackedProtector, failure: ApiFailure): Attempt {
-    const error = errorOf(failure);
-    if (!this.#stopping.signal.aborted) {
-      this.#options.onEvent({ kind: "writeFailed", id, failure: failure.kind, message: error.message });
-    }
-    if (failure.kind === "gone") return ["gone", DONE];
-    return ["failed", failed(error, true, failure.kind === "unavailable" ? failure.retryAfterMs : undefined)];
-  }
-}
-
-function errorOf(failure: ApiFailure): Error {
-  if (failure.kind === "unavailable") return failure.error;
-  return new Error(failure.kind === "gone" ? "the protector is gone" : failure.message);
 }

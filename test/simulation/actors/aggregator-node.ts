@@ -86,7 +86,7 @@ export class AggregatorNode {
       cellClient: new ApiClient(cellLinks),
       cores,
       mayWrite: () => true,
-      ...(options.gateBoundMs === undefined ? {} : { gateBoundMs: options.gateBoundMs }),
+      gateBoundMs: options.gateBoundMs ?? 30_000,
       onEvent: (event) => {
         if (event.kind === "dropped") coverage.rule(event.rule);
         else if (event.kind === "refused") coverage.rule(event.refusal);

@@ -41,6 +41,7 @@ export class AggregatorHarness {
       coalesceMs: 5,
       writeConcurrency: 4,
       timeoutMs: 5_000,
+      gateBoundMs: 30_000,
       mayWrite: () => this.isLeader,
       onEvent: (event) => this.events.push(event),
       ...options,

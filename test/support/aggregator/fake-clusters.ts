@@ -4,7 +4,7 @@
  * object.
  */
 import type { AggregatorOptions } from "../../../controllers/aggregator/aggregator.ts";
-import type { CoreAccess } from "../../../controllers/aggregator/settling/core-reconciler.ts";
+import type { CoreAccess } from "../../../controllers/aggregator/settling/status-writer.ts";
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
 import type { InformerHandler, LearningInformer } from "../../../shared/kube/informer/informer.ts";
 import { ObjectStore } from "../../../shared/kube/informer/object-store.ts";
