@@ -1,23 +1,23 @@
 import { describe, expect, test } from "vitest";
 import {
   ALLOWED,
-  blocker,
   DENIED,
   deletion,
+  denial,
   eviction,
   podJson,
   responseOf,
   review,
   rig,
 } from "../test/support/webhook/review-harness.ts";
-import type { Verdict } from "./reserve/pipeline.ts";
+import type { Verdict } from "./reserve/verdict.ts";
 
 describe("answers", () => {
   test("what releases a protector that vanished is said for the namespace of this installation", async () => {
-    const why = { kind: "vanished", cause: "Vanished", uid: "1-2-3" } as const;
-    const blockers = [{ core: "core", namespace: "default", name: "web", why }];
-    const refused: Verdict = { kind: "refused", blockers, rollBack: undefined };
-    const { ask } = rig(refused, { ownNamespace: "net" });
+    const protector = { core: "core", namespace: "default", name: "web" };
+    const decisions = [{ protector, decision: { kind: "lost", uid: "1-2-3" } }] as const;
+    const denied: Verdict = { kind: "denied", decisions, rollBack: undefined };
+    const { ask } = rig(denied, { ownNamespace: "net" });
     const command = expect.stringContaining("kubectl -n net patch configmap podseidon-released-by-hand ");
     expect(responseOf(await ask(deletion()))).toMatchObject({
       status: { message: command, details: { causes: [{ message: command }] } },
@@ -56,8 +56,8 @@ describe("answers", () => {
   });
 
   test("what is available and does not count is said, with the reason", async () => {
-    const elsewhere = blocker("Busy", { unreliable: 6, reserved: 0, estimated: 4 });
-    const { ask } = rig({ kind: "refused", blockers: [elsewhere], rollBack: undefined });
+    const elsewhere = denial("Busy", { unreliable: 6, reserved: 0, estimated: 4 });
+    const { ask } = rig({ kind: "denied", decisions: [elsewhere], rollBack: undefined });
     const message = expect.stringContaining(
       "needs 8 available pods, 10 are available, 6 of them in cells that are on hold or not counted for its present spec yet, 0 of them reserved by disruptions that are not accounted for yet; this passes by itself",
     );
@@ -65,10 +65,10 @@ describe("answers", () => {
   });
 
   test.each([
-    ["all busy", [blocker("Busy"), blocker("Busy")], 1, "busy"],
-    ["one denies", [blocker("Busy"), blocker("Denial")], undefined, "denied"],
-  ])("%s", async (_name, blockers, retryAfterSeconds, outcome) => {
-    const { ask, records } = rig({ kind: "refused", blockers, rollBack: undefined });
+    ["all busy", [denial("Busy"), denial("Busy")], 1, "busy"],
+    ["one denies", [denial("Busy"), denial("Denial")], undefined, "denied"],
+  ])("%s", async (_name, decisions, retryAfterSeconds, outcome) => {
+    const { ask, records } = rig({ kind: "denied", decisions, rollBack: undefined });
     const response = responseOf(await ask(deletion()));
     expect(response).toMatchObject({ status: { details: { causes: [{}, {}] } } });
     expect(Reflect.get(Object(Reflect.get(Object(response.status), "details")), "retryAfterSeconds")).toBe(
@@ -94,8 +94,8 @@ describe("answers", () => {
   ])("what was reserved before a refusal that was %s", async (_name, complete, times) => {
     let rolledBack = 0;
     const { ask } = rig({
-      kind: "refused",
-      blockers: [blocker("Busy")],
+      kind: "denied",
+      decisions: [denial("Busy")],
       rollBack: () => {
         rolledBack++;
       },

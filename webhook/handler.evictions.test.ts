@@ -9,7 +9,7 @@ import {
   responseOf,
   rig,
 } from "../test/support/webhook/review-harness.ts";
-import type { LiveRead } from "./reserve/pending.ts";
+import type { LiveRead } from "./request/cell-client.ts";
 
 describe("a pending pod that nobody can pin", () => {
   const pending = found({ phase: "Pending", conditions: [] });

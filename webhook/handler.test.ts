@@ -11,8 +11,7 @@ import {
   rig,
 } from "../test/support/webhook/review-harness.ts";
 import type { User } from "./request/admission-request.ts";
-import type { CellClient } from "./request/cell-client.ts";
-import type { LiveRead } from "./reserve/pending.ts";
+import type { CellClient, LiveRead } from "./request/cell-client.ts";
 import type { Disruption } from "./reserve/pipeline.ts";
 
 describe("what is asked of the protectors", () => {

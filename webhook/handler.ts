@@ -1,109 +1,63 @@
+/**
+ * Handles one admission request, from its body to its response. `http/` reads the body, `request/` finds the pod, `reserve/` decides by the
+ * protectors and reserves quota, `respond/` words the response; here they are joined.
+ */
 import type { Clock } from "../shared/runtime/clock.ts";
 import { chain, type MaybePromise } from "../shared/runtime/maybe-promise.ts";
 import type { Pod } from "../shared/schema/pod.ts";
-import type { AdmissionCall, CallHandler, HttpReply } from "./http/server.ts";
-import { MAX_PIN_MS } from "./limits.ts";
-import {
-  type AdmissionRequest,
-  type AdmissionResponse,
-  encodeAdmissionReview,
-  parseAdmissionReview,
-} from "./request/admission-request.ts";
-import type { BypassVerdict } from "./request/bypass.ts";
-import { claimsBypass } from "./request/bypass-labels.ts";
+import type { AdmissionCall, CallHandler, HttpResponse } from "./http/call.ts";
+import { type AdmissionRequest, parseAdmissionReview } from "./request/admission-request.ts";
+import type { BypassResult } from "./request/bypass.ts";
 import type { CellClient } from "./request/cell-client.ts";
-import type { GatedCore } from "./request/counted-gate.ts";
+import type { GateCore } from "./request/counted-gate.ts";
 import { requestBudgetMs } from "./request/deadline.ts";
 import {
   bindEviction,
   type DisruptionTarget,
   findDisruptionTarget,
-  isChange,
+  isInPlaceChange,
   isPodDeletion,
+  type NoTarget,
 } from "./request/disruption-target.ts";
-import { type Exemption, exemptionOf } from "./request/exemption.ts";
-import type { FailureTag } from "./reserve/pending.ts";
-import type { Disruption, Judgement, Verdict } from "./reserve/pipeline.ts";
-import { allowResponse } from "./respond/allow-response.ts";
-import { type Blocker, denyResponse, isBusy } from "./respond/deny-response.ts";
+import { claimsBypass, exemptionOf } from "./request/exemption.ts";
+import type { Disruption } from "./reserve/pipeline.ts";
+import type { Verdict } from "./reserve/verdict.ts";
+import {
+  type AdmissionKind,
+  type AdmissionRecord,
+  type AdmissionResponse,
+  encodeAdmissionReview,
+} from "./respond/admission-response.ts";
+import {
+  asWarning,
+  failed,
+  isWarningInDryRun,
+  responseToExempt,
+  responseToVerdict,
+  responseWithoutTarget,
+} from "./respond/responses.ts";
 
-/** How a review ended; each is a metric label, registered at zero. */
-export const OUTCOMES = [
-  "unprotected",
-  "exempt",
-  "allowed",
-  "forced",
-  "suspended",
-  "denied",
-  "busy",
-  "dryRunDenied",
-  "failed",
-  "abandoned",
-  "ignored",
-  "restartsNothing",
-  "bound",
-  "gated",
-  "notFound",
-  "conflict",
-  "unbound",
-] as const;
-export type AdmissionOutcome = (typeof OUTCOMES)[number];
-
-export const REVIEW_KINDS = ["delete", "evict", "change", "bind", "gate", "other"] as const;
-export type AdmissionKind = (typeof REVIEW_KINDS)[number];
-
-/** What is known of a finished review, for metrics and the log. */
-export interface AdmissionRecord {
-  readonly kind: AdmissionKind;
-  readonly outcome: AdmissionOutcome;
-  readonly durationMs: number;
-  readonly cell: string;
-  readonly uid: string;
-  readonly username: string;
-  readonly pod?: { readonly namespace: string; readonly name: string; readonly uid: string };
-  readonly exemption?: Exemption;
-  /** A force-delete annotation that was there, followed or not. */
-  readonly bypass?: BypassVerdict;
-  readonly failure?: FailureTag;
-  readonly judgements?: readonly Judgement[];
-  readonly blockers?: readonly Blocker[];
-  readonly message?: string;
-  /** Nothing was to happen, whatever the answer. */
-  readonly dryRun?: boolean;
-}
+/** Time for pinning a pending pod, which is allowed without a pin too: the rest is for reading whether the pod is still pending. */
+const MAX_PIN_MS = 3_000;
 
 export interface HandlerOptions {
   readonly cells: ReadonlyMap<string, CellClient>;
   readonly pipeline: { readonly decide: (disruption: Disruption) => MaybePromise<Verdict> };
   /** Where the protectors of new pods are looked up, for the counted gate. */
-  readonly cores?: readonly GatedCore[];
+  readonly cores?: readonly GateCore[];
   readonly clock: Clock;
   /** Namespace of the project's own pods. */
   readonly ownNamespace: string;
-  /** Nothing is refused: verdicts become warnings (design 6). */
+  /** Denies nothing: a denial becomes a warning. */
   readonly dryRunMode: boolean;
   readonly requireBoundEvictions: boolean;
-  /** The force-delete annotation is followed only for those who have the permission. */
+  /** Follows the force-delete annotation only for users with the permission. */
   readonly bypassNeedsPermission?: boolean;
   readonly finished: (record: AdmissionRecord) => void;
 }
 
-const STATUS_OF_FAILURE: Readonly<Record<FailureTag, number>> = {
-  "core-unavailable": 503,
-  "cell-unavailable": 503,
-  "core-rejected": 500,
-  deadline: 504,
-  defect: 500,
-};
-
-type Ending = Omit<AdmissionRecord, "kind" | "durationMs" | "cell" | "uid" | "username"> & {
-  /** Undefined: an HTTP error, so that failurePolicy decides. */
-  readonly answer: AdmissionResponse | undefined;
-  readonly delivered?: (complete: boolean) => void;
-};
-
-/** One call, read. */
-interface Given {
+/** One call, parsed. */
+interface ParsedCall {
   readonly request: AdmissionRequest;
   readonly cell: CellClient;
   readonly call: AdmissionCall;
@@ -111,7 +65,6 @@ interface Given {
   readonly deadlineMs: number;
 }
 
-/** Answers reviews: what is it about, may it pass, what is said (design 6). One per process. */
 export class AdmissionHandler {
   readonly #options: HandlerOptions;
   readonly handle: CallHandler = (call) => this.#handle(call);
@@ -120,143 +73,114 @@ export class AdmissionHandler {
     this.#options = options;
   }
 
-  #handle(call: AdmissionCall): MaybePromise<HttpReply> {
+  #handle(call: AdmissionCall): MaybePromise<HttpResponse> {
     const { clock, cells } = this.#options;
     const arrivedMs = clock.monotonicMs();
     const deadlineMs = arrivedMs + requestBudgetMs(call.timeout);
     const request = parseAdmissionReview(call.body);
     const cell = cells.get(call.cell);
     if (cell === undefined) return { status: 404, body: `no cell ${JSON.stringify(call.cell)} is configured here` };
-    const given: Given = { request, cell, call, arrivedMs, deadlineMs };
-    return chain(this.#ending(given), (ending) => this.#reply(given, ending));
+    const parsed: ParsedCall = { request, cell, call, arrivedMs, deadlineMs };
+    return chain(this.#respond(parsed), (response) => this.#finish(parsed, response));
   }
 
-  #reply({ request, cell, call, arrivedMs }: Given, ending: Ending): HttpReply {
-    const { answer, delivered } = ending;
-    // With the answer in it, which nobody there looks at: leaving it out would cost more than the rest of this.
+  #finish({ request, cell, call, arrivedMs }: ParsedCall, response: AdmissionResponse): HttpResponse {
+    const { errorStatus, delivered, message = "the admission request failed" } = response;
     this.#options.finished({
-      ...ending,
+      ...response,
       kind: kindOf(request, call),
       durationMs: this.#options.clock.monotonicMs() - arrivedMs,
       cell: cell.id,
       uid: request.uid,
       username: request.user.username,
     });
-    if (answer === undefined) {
-      return { status: STATUS_OF_FAILURE[ending.failure ?? "defect"], body: ending.message ?? "the review failed" };
-    }
-    const body = encodeAdmissionReview(request.uid, answer);
+    if (errorStatus !== undefined) return { status: errorStatus, body: message };
+    const body = encodeAdmissionReview(request.uid, response);
     return delivered === undefined ? { status: 200, body } : { status: 200, body, delivered };
   }
 
-  #ending(given: Given): MaybePromise<Ending> {
-    const { request, cell, call, deadlineMs } = given;
-    if (call.kind === "validate") return this.#review(given);
-    if (call.kind === "mutate") return this.#bind(request, cell, deadlineMs);
-    return this.#gate(request, cell, call.kind === "gateAll");
+  #respond(parsed: ParsedCall): MaybePromise<AdmissionResponse> {
+    const { request, cell, call, deadlineMs } = parsed;
+    const leftMs = (): number => this.#leftMs(deadlineMs);
+    if (call.kind === "mutate")
+      return bindEviction(request, cell, leftMs).then((target) => this.#inMode(responseWithoutTarget(target)));
+    if (call.kind !== "validate") return this.#gate(request, cell, call.kind === "gateAll");
+    const target = findDisruptionTarget(request, cell, this.#options, leftMs);
+    return chain(target, (found) => this.#validate(parsed, found));
   }
 
-  async #gate(request: AdmissionRequest, cell: CellClient, isOptedIn: boolean): Promise<Ending> {
+  async #gate(request: AdmissionRequest, cell: CellClient, isOptedIn: boolean): Promise<AdmissionResponse> {
     const { gatePod } = await import("./request/counted-gate.ts");
     const { cores = [], clock, ownNamespace } = this.#options;
     const now = { nowMs: clock.nowMs(), monotonicMs: clock.monotonicMs() };
     const patch = gatePod(request, { cell: cell.id, cores, isOptedIn, ownNamespace, ...now });
-    return patch === undefined ? { outcome: "ignored", answer: {} } : { outcome: "gated", answer: { patch } };
+    return patch === undefined ? { outcome: "ignored" } : { outcome: "gated", patch };
   }
 
-  async #bind(request: AdmissionRequest, cell: CellClient, deadlineMs: number): Promise<Ending> {
-    const subject = await bindEviction(request, cell, () => this.#leftMs(deadlineMs));
-    return subject.kind === "disruption" ? { outcome: "ignored", answer: {} } : this.#inMode(settled(subject));
+  #validate(parsed: ParsedCall, target: DisruptionTarget | NoTarget): MaybePromise<AdmissionResponse> {
+    if (target.kind !== "disruption") return this.#inMode(responseWithoutTarget(target));
+    const { pod, operation } = target;
+    const exemption = exemptionOf(pod, this.#options.ownNamespace);
+    // A pending pod can become available before its eviction is committed, which names no version, or before the containers of a changed
+    // pod restart: it is pinned if possible.
+    const isPinned = exemption === "Pending" && operation !== "DELETE";
+    if (exemption !== undefined && !isPinned) return responseToExempt(pod);
+    const bypass = claimsBypass(pod) ? this.#bypass(pod, parsed) : undefined;
+    return chain(bypass, (result) => this.#decide(parsed, target, result, isPinned));
   }
 
-  #review(given: Given): MaybePromise<Ending> {
-    const { request, cell, deadlineMs } = given;
-    const subject = findDisruptionTarget(request, cell, this.#options, () => this.#leftMs(deadlineMs));
-    return chain(subject, (one) => this.#judge(given, one));
-  }
-
-  #judge(given: Given, subject: DisruptionTarget): MaybePromise<Ending> {
-    if (subject.kind !== "disruption") return this.#inMode(settled(subject));
-    const exemption = exemptionOf(subject.pod, this.#options.ownNamespace);
-    // A pending pod can become available before its eviction is committed, which is not bound to a version, or before the containers
-    // of a changed one restart: it is pinned if possible.
-    const pinned = exemption === "Pending" && subject.operation !== "DELETE";
-    if (exemption !== undefined && !pinned) return exempt(subject.pod, exemption);
-    const bypass = claimsBypass(subject.pod) ? this.#bypass(subject.pod, given) : undefined;
-    return chain(bypass, (verdict) => this.#decide(given, subject, verdict, pinned ? exemption : undefined));
+  async #bypass(pod: Pod, { request: { user }, cell, deadlineMs }: ParsedCall): Promise<BypassResult> {
+    const { checkBypass } = await import("./request/bypass.ts");
+    const { bypassNeedsPermission: needsPermission = false, clock } = this.#options;
+    return checkBypass(pod, { user, cell, nowMs: clock.nowMs(), timeoutMs: this.#leftMs(deadlineMs), needsPermission });
   }
 
   #decide(
-    { cell, call, arrivedMs, deadlineMs }: Given,
-    subject: Extract<DisruptionTarget, { kind: "disruption" }>,
-    bypass: BypassVerdict | undefined,
-    pinned: Exemption | undefined,
-  ): MaybePromise<Ending> {
-    const { pod } = subject;
-    const forced = bypass?.forced === true;
-    const untilMs = pinned === undefined ? deadlineMs : Math.min(deadlineMs, arrivedMs + MAX_PIN_MS);
+    { cell, call, arrivedMs, deadlineMs }: ParsedCall,
+    target: DisruptionTarget,
+    bypass: BypassResult | undefined,
+    isPinned: boolean,
+  ): MaybePromise<AdmissionResponse> {
     const disruption: Disruption = {
-      ...subject,
-      forced,
+      ...target,
+      forced: bypass?.forced === true,
       cell: cell.id,
       arrivedMs,
-      deadlineMs: untilMs,
-      gone: call.gone,
+      deadlineMs: isPinned ? Math.min(deadlineMs, arrivedMs + MAX_PIN_MS) : deadlineMs,
+      isCallerGone: call.isCallerGone,
     };
     return chain(this.#options.pipeline.decide(disruption), (verdict) => {
-      if (pinned !== undefined && verdict.kind === "failed")
-        return this.#unpinned(subject, pinned, verdict, deadlineMs);
-      if (isHeldBack(verdict) && !disruption.dryRun) cell.markPending?.(pod);
-      const { ownNamespace } = this.#options;
-      const ending = {
-        ...concluded(verdict, disruption, bypass, ownNamespace),
-        pod: identityOf(pod),
-        dryRun: disruption.dryRun,
-      };
-      return this.#inMode(bypass === undefined ? ending : { ...ending, bypass }, disruption);
+      if (isPinned && verdict.kind === "failed") return this.#unpinned(target, verdict, deadlineMs);
+      if (waitsForPreActivity(verdict) && !target.dryRun) cell.markPending?.(target.pod);
+      return this.#inMode(responseToVerdict(verdict, target, bypass, this.#options.ownNamespace), disruption);
     });
   }
 
-  /** A pod that could not be pinned goes all the same as long as it is what it was: it may have become available meanwhile. */
+  /** A pod that could not be pinned is allowed as long as it is still exempt: it may have become available meanwhile. */
   #unpinned(
-    { pod, reread }: Extract<DisruptionTarget, { kind: "disruption" }>,
-    exemption: Exemption,
-    verdict: Extract<Verdict, { kind: "failed" }>,
+    { pod, reread }: DisruptionTarget,
+    { tag, message }: Extract<Verdict, { kind: "failed" }>,
     deadlineMs: number,
-  ): MaybePromise<Ending> {
-    // A change is committed at the version that was reviewed, or reviewed again.
-    if (reread === undefined) return exempt(pod, exemption);
+  ): MaybePromise<AdmissionResponse> {
+    // An in-place change is committed at this version of the pod, or kube-apiserver asks again.
+    if (reread === undefined) return responseToExempt(pod);
     return reread(Math.max(1, this.#leftMs(deadlineMs))).then((live) => {
-      const now = live.kind === "found" ? exemptionOf(live.pod, this.#options.ownNamespace) : undefined;
-      if (live.kind === "found" && now !== undefined) return exempt(live.pod, now);
-      if (live.kind === "gone") return gone(pod);
-      return this.#inMode({ outcome: "failed", failure: verdict.tag, message: verdict.message, answer: undefined });
+      if (live.kind === "gone") return responseWithoutTarget({ kind: "notFound", name: pod.name });
+      const isExempt = live.kind === "found" && exemptionOf(live.pod, this.#options.ownNamespace) !== undefined;
+      return isExempt ? responseToExempt(live.pod) : this.#inMode(failed(tag, message));
     });
   }
 
-  async #bypass(pod: Pod, { request: { user }, cell, deadlineMs }: Given): Promise<BypassVerdict> {
-    const { judgeBypass } = await import("./request/bypass.ts");
-    const { bypassNeedsPermission: needsPermission = false, clock } = this.#options;
-    return judgeBypass(pod, { user, cell, nowMs: clock.nowMs(), timeoutMs: this.#leftMs(deadlineMs), needsPermission });
-  }
-
-  /** In dry-run mode nothing is held up: what would have been said becomes a warning (design 6). */
-  #inMode(ending: Ending, disruption?: Disruption): MaybePromise<Ending> {
-    if (!this.#options.dryRunMode || (ending.answer !== undefined && ending.answer.refusal === undefined))
-      return ending;
-    if (ending.outcome === "notFound" || ending.outcome === "conflict") return ending;
-    return this.#asWarning(ending, disruption);
-  }
-
-  async #asWarning(ending: Ending, disruption: Disruption | undefined): Promise<Ending> {
-    // The pod goes although its protector refused: recorded, so that the next decision knows it.
-    if (disruption !== undefined && !disruption.dryRun && ending.blockers !== undefined) {
+  /** In dry-run mode, what would be denied is allowed with a warning, and recorded, so that the next decision knows of it. */
+  async #warned(response: AdmissionResponse, disruption: Disruption | undefined): Promise<AdmissionResponse> {
+    if (disruption !== undefined && !disruption.dryRun && response.decisions !== undefined)
       await this.#options.pipeline.decide({ ...disruption, forced: true });
-    }
-    const said = ending.answer?.refusal?.message ?? ending.message ?? "the review failed";
-    const auditAnnotations = { ...ending.answer?.auditAnnotations, "dry-run": "true" };
-    const { delivered: _, ...rest } = ending;
-    return { ...rest, outcome: "dryRunDenied", answer: { warnings: [`dry run: ${said}`], auditAnnotations } };
+    return asWarning(response);
+  }
+
+  #inMode(response: AdmissionResponse, disruption?: Disruption): MaybePromise<AdmissionResponse> {
+    if (!this.#options.dryRunMode || !isWarningInDryRun(response)) return response;
+    return this.#warned(response, disruption);
   }
 
   #leftMs(deadlineMs: number): number {
@@ -268,92 +192,13 @@ function kindOf(request: AdmissionRequest, call: AdmissionCall): AdmissionKind {
   if (call.kind === "mutate") return "bind";
   if (call.kind !== "validate") return "gate";
   if (isPodDeletion(request)) return "delete";
-  if (isChange(request)) return "change";
+  if (isInPlaceChange(request)) return "change";
   return request.subResource === "eviction" ? "evict" : "other";
 }
 
-function identityOf({ namespace, name, uid }: Pod): NonNullable<AdmissionRecord["pod"]> {
-  return { namespace, name, uid };
-}
-
-function exempt(pod: Pod, exemption: Exemption): Ending {
-  return { outcome: "exempt", exemption, pod: identityOf(pod), answer: {} };
-}
-
-function gone({ name }: Pod): Ending {
-  return {
-    outcome: "notFound",
-    answer: { refusal: { code: 404, reason: "NotFound", message: `pods "${name}" not found` } },
-  };
-}
-
-function settled(subject: Exclude<DisruptionTarget, { kind: "disruption" }>): Ending {
-  if (subject.kind === "answer") return { outcome: subject.outcome, answer: subject.answer };
-  return { outcome: "failed", failure: "cell-unavailable", message: subject.message, answer: undefined };
-}
-
-/** `core/namespace/name`, the way audit annotations and logs name a protector. */
-export function protectorId({ core, namespace, name }: Pick<Blocker, "core" | "namespace" | "name">): string {
-  return `${core}/${namespace}/${name}`;
-}
-
-function concluded(
-  verdict: Verdict,
-  { pod, operation }: Disruption,
-  bypass: BypassVerdict | undefined,
-  ownNamespace: string,
-): Ending {
-  switch (verdict.kind) {
-    case "allowed":
-      return allowed(verdict.judgements, pod, bypass);
-    case "refused": {
-      const { blockers, rollBack } = verdict;
-      const refused = { operation, namespace: pod.namespace, pod: pod.name };
-      const refusal = denyResponse(refused, blockers, ownNamespace);
-      const auditAnnotations = {
-        "reject-by-podprotector": blockers.map(({ namespace, name }) => `${namespace}/${name}`).join(","),
-        decision: blockers.map((blocker) => `${protectorId(blocker)}=${causeOf(blocker)}`).join(","),
-        ...bypass?.auditAnnotations,
-      };
-      const outcome = blockers.every(isBusy) ? "busy" : "denied";
-      const ending: Ending = {
-        outcome,
-        blockers,
-        message: refusal.message,
-        answer: { refusal, auditAnnotations, ...warned(bypass) },
-      };
-      // Not before the caller has it: one that gave up may go on (failurePolicy Ignore), so the reservations stay (design 5.7).
-      return rollBack === undefined ? ending : { ...ending, delivered: (complete) => complete && rollBack() };
-    }
-    case "failed":
-      return { outcome: "failed", failure: verdict.tag, message: verdict.message, answer: undefined };
-    case "podGone":
-      return gone(pod);
-    case "abandoned":
-      return { outcome: "abandoned", failure: "deadline", message: "the caller went away", answer: undefined };
-  }
-}
-
-/** Something has to be done before the pod goes. */
-function isHeldBack(verdict: Verdict): boolean {
-  if (verdict.kind !== "refused") return false;
-  return verdict.blockers.some(({ why }) => why.kind === "quota" && why.decision.cause === "PreActivity");
-}
-
-function warned(bypass: BypassVerdict | undefined): Pick<AdmissionResponse, "warnings"> {
-  return bypass === undefined || bypass.warnings.length === 0 ? {} : { warnings: bypass.warnings };
-}
-
-function causeOf({ why }: Blocker): string {
-  if (why.kind === "owner") return `Probe:${why.result}`;
-  return why.kind === "quota" ? why.decision.cause : why.cause;
-}
-
-function allowed(judgements: readonly Judgement[], pod: Pod, bypass: BypassVerdict | undefined): Ending {
-  if (judgements.length === 0) return { outcome: "unprotected", answer: {} };
-  const decision = judgements.map(({ match, reason }) => `${protectorId(match)}=${reason}`).join(",");
-  const answer = allowResponse(judgements, pod, decision, bypass);
-  if (bypass?.forced === true) return { outcome: "forced", judgements, answer };
-  const isSuspended = judgements.some(({ reason }) => reason === "Suspended");
-  return { outcome: isSuspended ? "suspended" : "allowed", judgements, answer };
+function waitsForPreActivity(verdict: Verdict): boolean {
+  if (verdict.kind !== "denied") return false;
+  return verdict.decisions.some(
+    ({ decision }) => decision.kind === "denied" && decision.decision.cause === "PreActivity",
+  );
 }

@@ -1,3 +1,4 @@
+/** The webhook process: opens its port, then loads `run.ts`, which assembles and serves. Read `handler.ts` for the path of one request. */
 import { sleep } from "../shared/runtime/clock.ts";
 import { commandLine } from "../shared/runtime/options/command-line.ts";
 import { systemPorts } from "../shared/runtime/system-ports.ts";
@@ -8,12 +9,12 @@ import {
   readServingCertificate,
   type ServingCertificate,
 } from "./http/serving-certificate.ts";
-import { CHECK_CALLERS_EVERY_MS } from "./limits.ts";
+import { CHECK_CALLERS_EVERY_MS } from "./http/slow-callers.ts";
 import { type WebhookFlags, webhookOptions } from "./options.ts";
 
-/** Long enough for a handshake, short against what follows. */
-const FIRST_ANSWERS_MS = 10;
-/** The configuration can't be used: what it names is not there or not as it should be. */
+/** Long enough for a handshake, short against the load of `run.ts`. */
+const FIRST_RESPONSES_MS = 10;
+/** The configuration names something that is missing or unusable. */
 const EXIT_CONFIGURATION = 2;
 
 function certificateOrExit(options: WebhookFlags): ServingCertificate {
@@ -26,17 +27,16 @@ function certificateOrExit(options: WebhookFlags): ServingCertificate {
   }
 }
 
-/** Goes on until the process ends. */
-async function lookAtCallers(): Promise<never> {
+async function checkCallers(): Promise<never> {
   for (;;) {
     await sleep(systemPorts, CHECK_CALLERS_EVERY_MS);
-    server.slowCallers.look();
+    server.slowCallers.check();
   }
 }
 
 const options = await commandLine(webhookOptions);
-// The port is open, and answered, before the rest of the program is even loaded: an apiserver that finds no listener waits for
-// its timeout, one that is told 503 goes by its failurePolicy at once.
+// The port answers before the rest of the program is loaded: an apiserver that finds no listener waits for its timeout, and one that gets 503
+// applies its failurePolicy at once.
 const server = new WebhookServer({
   certificate: certificateOrExit(options),
   pathPrefix: options.pathPrefix,
@@ -50,9 +50,9 @@ try {
   process.stderr.write(`podseidon-webhook: cannot listen on ${address} (${detail}): choose another --secure-port\n`);
   process.exit(EXIT_CONFIGURATION);
 }
-void lookAtCallers();
-// Loading the rest holds the event loop: who is connecting already gets an answer first.
-await sleep(systemPorts, FIRST_ANSWERS_MS);
+void checkCallers();
+// Loading the rest holds the event loop: apiservers that are connecting already get a response first.
+await sleep(systemPorts, FIRST_RESPONSES_MS);
 const { run } = await import("./run.ts");
 process.exitCode = await run(options, server);
 process.exit();

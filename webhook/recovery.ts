@@ -1,48 +1,55 @@
 /**
- * How protectors outlive their own loss, at the webhook (design 7): the register of releases is followed in each core, and the copies in the
- * cells are read at the start. Loaded once the port is open.
+ * Lost protectors at the webhook (docs/design.md#lost-protectors): follows the release register of each core, and reads the backups of the
+ * cells at the start. Loaded once the port is open.
  */
-
 import type { ProtectorVersion } from "../shared/decide/state/protector-version.ts";
+import type { Transport } from "../shared/kube/client/transport.ts";
 import type { Reflector } from "../shared/kube/informer/reflector.ts";
 import { BackupReader } from "../shared/recovery/backup/backup-reader.ts";
 import { ReleaseRegister } from "../shared/recovery/register/release-register.ts";
+import type { Ports } from "../shared/runtime/clock.ts";
 import type { PodProtector } from "../shared/schema/podprotector.ts";
-import type { WebhookParts } from "./parts.ts";
+import type { Observers } from "./observers.ts";
 import type { ProtectorCache } from "./reserve/protector-cache.ts";
+
+export interface RecoveryOptions extends Observers {
+  readonly cores: readonly { readonly name: string; readonly transport: Transport }[];
+  readonly cells: readonly { readonly name: string; readonly transport: Transport | undefined }[];
+  readonly ports: Ports;
+  readonly ownNamespace: string;
+}
+
+interface RecoveredCore {
+  readonly watch: Reflector<ProtectorVersion>;
+  readonly cache: ProtectorCache;
+}
 
 export class WebhookRecovery {
   readonly #registers = new Map<string, ReleaseRegister>();
-  readonly #copies: BackupReader;
+  readonly #backups: BackupReader;
 
   constructor(
-    parts: WebhookParts,
-    cores: readonly ProtectorCache[],
-    watches: ReadonlyMap<string, Reflector<ProtectorVersion>>,
+    { ports, ownNamespace: namespace, cores, cells, log, metrics }: RecoveryOptions,
+    watched: readonly RecoveredCore[],
   ) {
-    const { ports, ownNamespace, cells, log, metrics } = parts;
-    for (const { name, transport } of parts.cores) {
+    const find = (core: string): RecoveredCore | undefined => watched.find(({ cache }) => cache.name === core);
+    for (const { name: core, transport } of cores) {
+      const onReleased = (): void => find(core)?.cache.dropReleased();
       const onEvent: ConstructorParameters<typeof ReleaseRegister>[0]["onEvent"] = (event) => {
         if (event.kind !== "failed") return;
-        metrics.registerFailed(name);
-        log.warn({ core: name, ...event }, "The register of released protectors cannot be followed");
+        metrics.registerFailed(core);
+        log.warn({ core, ...event }, "The register of released protectors cannot be followed");
       };
-      const onReleased = (): void => cores.find((core) => core.name === name)?.released();
-      this.#registers.set(
-        name,
-        new ReleaseRegister({ core: name, transport, ports, namespace: ownNamespace, onReleased, onEvent }),
-      );
+      this.#registers.set(core, new ReleaseRegister({ core, transport, ports, namespace, onReleased, onEvent }));
     }
-    this.#copies = new BackupReader({
-      ports,
-      cells,
-      namespace: ownNamespace,
-      cores,
+    this.#backups = new BackupReader({
+      ...{ ports, cells, namespace },
+      cores: watched.map(({ cache }) => cache),
       whenKnown: async (core, signal) => {
-        await Promise.all([watches.get(core)?.whenSynced(signal), this.#registers.get(core)?.whenKnown(signal)]);
+        await Promise.all([find(core)?.watch.whenSynced(signal), this.#registers.get(core)?.whenKnown(signal)]);
       },
       onRead: (cell, result, detail) => {
-        metrics.copiesRead(cell, result);
+        metrics.backupRead(cell, result);
         if (result === "read") log.info({ cell, detail }, "The copies of protectors in a cell were read");
         else log.error({ cell, detail }, "The copies of protectors in a cell cannot be read");
       },
@@ -51,11 +58,11 @@ export class WebhookRecovery {
 
   start(): void {
     for (const register of this.#registers.values()) register.start();
-    this.#copies.start();
+    this.#backups.start();
   }
 
   async stop(): Promise<void> {
-    this.#copies.stop();
+    this.#backups.stop();
     await Promise.all([...this.#registers.values()].map((register) => register.stop()));
   }
 
@@ -68,10 +75,10 @@ export class WebhookRecovery {
   }
 
   problemOf(cell: string): string | undefined {
-    return this.#copies.problemOf(cell);
+    return this.#backups.problemOf(cell);
   }
 
   problems(): string[] {
-    return this.#copies.problems();
+    return this.#backups.problems();
   }
 }

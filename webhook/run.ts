@@ -1,7 +1,6 @@
 import { createHttpsTransport } from "../shared/kube/client/https-transport.ts";
 import type { Transport } from "../shared/kube/client/transport.ts";
 import { accessOrExit } from "../shared/kube/credentials/access-or-exit.ts";
-import type { WatchEvent } from "../shared/kube/stream/watch-event.ts";
 import { createLog, type Log } from "../shared/observe/log.ts";
 import { Metrics } from "../shared/observe/metrics.ts";
 import { processHealth } from "../shared/observe/process-health.ts";
@@ -12,27 +11,20 @@ import { systemPorts } from "../shared/runtime/system-ports.ts";
 import { systemProcess } from "../shared/runtime/system-process.ts";
 import { version } from "../shared/runtime/version.ts";
 import { assembleWebhook, type Webhook } from "./assemble.ts";
-import { watchServingCertificate } from "./http/certificate-reload.ts";
 import type { WebhookServer } from "./http/server.ts";
-import { certificateExpiryMs, certificateFiles } from "./http/serving-certificate.ts";
-import { WebhookMetrics } from "./metrics.ts";
+import { certificateFiles, watchServingCertificate } from "./http/serving-certificate.ts";
+import { declareGauges, WebhookMetrics } from "./metrics.ts";
+import { logWatchEvent } from "./observers.ts";
 import type { WebhookFlags } from "./options.ts";
 import { OwnerProbes } from "./probe/owner-probes.ts";
 import { DisruptionEvents } from "./respond/disruption-events.ts";
 
-/** From SIGTERM to the exit, the shutdown delay included: longer than the longest review that can be under way. */
+/** From the end of the shutdown delay to the exit: longer than the longest admission request can be in flight. */
 const DRAIN_MS = 31_000;
 
 async function connect(flag: string, { name, path }: NamedPath): Promise<Transport> {
   const access = await accessOrExit("podseidon-webhook", `${flag} ${name}`, path ?? "");
   return createHttpsTransport(access, { ports: systemPorts, userAgent: `podseidon-webhook/${version}` });
-}
-
-function logWatch(log: Log, core: string, event: WatchEvent): void {
-  if (event.kind === "failed") log.warn({ core, ...event }, "Watching the protectors of a core failed");
-  else if (event.kind === "unparsable") log.error({ core, ...event }, "A protector cannot be read");
-  else if (event.kind === "versionWentBack") log.warn({ core, ...event }, "A core cluster went back in time");
-  else log.debug({ core, ...event }, "Watching the protectors of a core");
 }
 
 function watchCertificate(options: WebhookFlags, server: WebhookServer, metrics: WebhookMetrics, log: Log): () => void {
@@ -52,62 +44,32 @@ function watchCertificate(options: WebhookFlags, server: WebhookServer, metrics:
   });
 }
 
-function declareGauges(metrics: Metrics, webhook: Webhook, server: WebhookServer): void {
-  const core = { max: 100 };
-  metrics.gaugeFrom(
-    { name: "webhook_reviews_in_flight", help: "Reviews that are not answered yet.", labels: {} },
-    (set) => set({}, server.inFlight),
-  );
-  metrics.gaugeFrom(
-    {
-      name: "webhook_review_bodies_bytes",
-      help: "Memory for the bodies of reviews that are not answered yet.",
-      labels: {},
+function serve(server: WebhookServer, webhook: Webhook, metrics: WebhookMetrics, log: Log): void {
+  server.serve({
+    handle: webhook.handle,
+    rejected: (status, message) => {
+      metrics.rejected(status);
+      log.debug({ status, reason: message }, "A call was no review");
     },
-    (set) => set({}, server.bodyBytes),
-  );
-  metrics.gaugeFrom(
-    {
-      name: "webhook_certificate_expiration_timestamp_seconds",
-      help: "Unix time at which the serving certificate that is in use expires.",
+    crashed: (error) => {
+      metrics.crashed();
+      log.error({ error }, "A review failed because of a defect");
     },
-    (set) => set({}, certificateExpiryMs(server.certificate) / 1000),
-  );
-  metrics.gaugeFrom(
-    { name: "webhook_protectors", help: "Protectors known, by core cluster.", labels: { core } },
-    (set) => {
-      for (const { name, size } of webhook.cores) set({ core: name }, size);
+  });
+}
+
+function createLifecycle({ shutdownDelay }: WebhookFlags, server: WebhookServer, log: Log): Lifecycle {
+  const logLifecycle = observeLifecycle(log);
+  return new Lifecycle({
+    ports: systemPorts,
+    process: systemProcess,
+    unreadyMs: shutdownDelay,
+    graceMs: shutdownDelay + DRAIN_MS,
+    onEvent: (event) => {
+      logLifecycle(event);
+      if (event.kind === "stopping") server.retire();
     },
-  );
-  metrics.gaugeFrom(
-    { name: "webhook_ghosts", help: "Protectors that vanished without a release, by core cluster.", labels: { core } },
-    (set) => {
-      for (const { name, ghosts } of webhook.cores) set({ core: name }, ghosts);
-    },
-  );
-  metrics.gaugeFrom(
-    {
-      name: "webhook_protectors_suspended",
-      help: "Protectors that admit every disruption at the moment, by core cluster.",
-      labels: { core },
-    },
-    (set) => {
-      for (const one of webhook.cores) set({ core: one.name }, one.suspended(systemPorts.clock.nowMs()));
-    },
-  );
-  metrics.gaugeFrom(
-    {
-      name: "webhook_cache_age_seconds",
-      help: "Time since the protectors of a core were last known to be current; decisions need less than 15.",
-      labels: { core },
-    },
-    (set) => {
-      for (const one of webhook.cores) {
-        const ageMs = one.cacheAgeMs(systemPorts.clock.monotonicMs());
-        if (Number.isFinite(ageMs)) set({ core: one.name }, ageMs / 1000);
-      }
-    },
-  );
+  });
 }
 
 /** Everything behind the open port: connects, serves, and resolves with the exit code when the process is to end. */
@@ -125,45 +87,32 @@ export async function run(options: WebhookFlags, server: WebhookServer): Promise
   const metrics = new Metrics({ processMetrics: true });
   const webhookMetrics = new WebhookMetrics(metrics);
   const owners = new OwnerProbes({ metrics, log, ports: systemPorts, caFile: options.probeCaFile });
-  const notices = new DisruptionEvents({
-    cores: cores.map((core) => ({
-      ...core,
-      uidOf: (key) => webhook.cores.find(({ name }) => name === core.name)?.uidOf(key),
-    })),
+  const uidIn = (core: string) => (key: string) => webhook.cores.find(({ name }) => name === core)?.uidOf(key);
+  const events = new DisruptionEvents({
+    cores: cores.map((core) => ({ ...core, uidOf: uidIn(core.name) })),
     cells,
     ports: systemPorts,
     onOutcome: observeKubernetesEvents(metrics),
   });
+  const { requireBoundEvictions, bypassNeedsPermission, markPendingDisruptions, outlive } = options;
   const webhook: Webhook = assembleWebhook({
-    cores,
-    cells,
-    ports: systemPorts,
+    ...{ cores, cells, ports: systemPorts, log, metrics: webhookMetrics },
+    ...{ requireBoundEvictions, bypassNeedsPermission, markPendingDisruptions, outlive },
     settleMs: options.settlePeriod,
     ownNamespace: options.namespace,
     dryRunMode: options.dryRun,
-    requireBoundEvictions: options.requireBoundEvictions,
-    bypassNeedsPermission: options.bypassNeedsPermission,
-    markPendingDisruptions: options.markPendingDisruptions,
-    outlive: options.outlive,
-    log,
-    metrics: webhookMetrics,
-    onWatchEvent: (core, event) => logWatch(log, core, event),
+    onWatchEvent: (core, event) => logWatchEvent(log, core, event),
     askOwner: owners.ask,
-    ...(options.kubernetesEvents ? { onReviewed: notices.tell } : {}),
+    ...(options.kubernetesEvents ? { onFinished: events.record } : {}),
   });
-  declareGauges(metrics, webhook, server);
+  declareGauges(metrics, server, webhook.cores, systemPorts.clock);
   const stopReload = watchCertificate(options, server, webhookMetrics, log);
-  const logLifecycle = observeLifecycle(log);
-  const lifecycle = new Lifecycle({
-    ports: systemPorts,
-    process: systemProcess,
-    unreadyMs: options.shutdownDelay,
-    graceMs: options.shutdownDelay + DRAIN_MS,
-    onEvent: (event) => {
-      logLifecycle(event);
-      if (event.kind === "stopping") server.retire();
-    },
-  });
+  const stop = async (): Promise<void> => {
+    owners.close();
+    await events.stop();
+    for (const { transport } of [...cores, ...cells]) transport?.close();
+  };
+  const lifecycle = createLifecycle(options, server, log);
   const health = processHealth(options, lifecycle, metrics);
   lifecycle
     .add({ name: "health", start: () => health.start(), stop: () => health.stop() })
@@ -171,27 +120,11 @@ export async function run(options: WebhookFlags, server: WebhookServer): Promise
       name: "cores",
       start: () => webhook.start(),
       ready: () => webhook.problems().join("; ") || undefined,
-      stop: async () => {
-        await webhook.stop();
-        owners.close();
-        await notices.stop();
-        for (const { transport } of [...cores, ...cells]) transport?.close();
-      },
+      stop: () => webhook.stop().then(stop),
     })
     .add({
       name: "server",
-      start: () =>
-        server.serve({
-          handle: webhook.handle,
-          rejected: (status, message) => {
-            webhookMetrics.rejected(status);
-            log.debug({ status, reason: message }, "A call was no review");
-          },
-          crashed: (error) => {
-            webhookMetrics.crashed();
-            log.error({ error }, "A review failed because of a defect");
-          },
-        }),
+      start: () => serve(server, webhook, webhookMetrics, log),
       stop: async (signal) => {
         stopReload();
         await Promise.race([server.drain(), new Promise((resolve) => signal.addEventListener("abort", resolve))]);

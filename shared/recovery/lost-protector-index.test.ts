@@ -2,12 +2,13 @@ import { describe, expect, test } from "vitest";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { disruption, pod, protector, quietObserver, unready } from "../../test/support/webhook/fixtures.ts";
 import { ProtectorStore } from "../../test/support/webhook/protector-store.ts";
-import type { OwnerAnswer, OwnerQuestion } from "../../webhook/probe/owner.ts";
+import type { ProbeAnswer, ProbeRequest } from "../../webhook/probe/probe-request.ts";
+import type { LiveRead } from "../../webhook/request/cell-client.ts";
 import { Nonces } from "../../webhook/reserve/nonces.ts";
-import type { LiveRead } from "../../webhook/reserve/pending.ts";
-import { type Disruption, Pipeline, type Verdict } from "../../webhook/reserve/pipeline.ts";
+import { type Disruption, Pipeline } from "../../webhook/reserve/pipeline.ts";
 import { ProtectorCache } from "../../webhook/reserve/protector-cache.ts";
-import { denyResponse } from "../../webhook/respond/deny-response.ts";
+import type { Verdict } from "../../webhook/reserve/verdict.ts";
+import { denyStatus } from "../../webhook/respond/deny-status.ts";
 import { ProtectorVersion } from "../decide/state/protector-version.ts";
 import { ObjectStore } from "../kube/informer/object-store.ts";
 import { GENERATOR_FINALIZER, RELEASED_ANNOTATION } from "../schema/annotations.ts";
@@ -36,8 +37,8 @@ class Rig {
   reachable = true;
   recovering = false;
   comebacks = 0;
-  readonly questions: OwnerQuestion[] = [];
-  answer: OwnerAnswer["result"] = "allowed";
+  readonly questions: ProbeRequest[] = [];
+  answer: ProbeAnswer["result"] = "allowed";
 
   constructor(object: PodProtector | undefined) {
     this.store = new ProtectorStore({ ports: this.time, object: object ?? generated() });
@@ -68,16 +69,15 @@ class Rig {
         learned: () => undefined,
         subscribe: (handler) => source.subscribe(handler),
       },
-      calls: this.store.calls(),
+      client: this.store.calls(),
       ports: this.time,
       tag: nonces.tag,
-      settleMs: 75_000,
-      recovering: () => this.recovering,
-      cameBack: () => this.comebacks++,
+      isRecovering: () => this.recovering,
+      assumeOutage: () => this.comebacks++,
       observer: { ...quietObserver, historyLost: (finding, _, now) => this.lost.push(`${finding} ${now.key}`) },
       releases: this.recorded,
-      ghosts: {
-        vanished: ({ key }, isKept) => this.told.push(`${key} vanished${isKept ? "" : ", not kept"}`),
+      lostProtectors: {
+        lost: ({ key }, isKept) => this.told.push(`${key} vanished${isKept ? "" : ", not kept"}`),
         ended: ({ key }, how) => this.told.push(`${key} ${how}`),
       },
     });
@@ -118,7 +118,7 @@ class Rig {
 }
 
 const PRE_ACTIVITY = { "pre-activity.xpdb.form3.tech/flush": "" };
-const VANISHED = { kind: "refused", blockers: [{ why: { kind: "vanished", uid: "uid-of-web" } }] };
+const VANISHED = { kind: "denied", decisions: [{ decision: { kind: "lost", uid: "uid-of-web" } }] };
 
 describe("a protector that vanished without a release", () => {
   test.each<[string, Spec, Pod, Partial<Disruption>, object]>([
@@ -169,13 +169,16 @@ describe("a protector that vanished without a release", () => {
       const rig = new Rig(generated(spec));
       if (isKnown) rig.vanish();
       else rig.store.remove();
-      expect(await rig.ask(of, overrides)).toMatchObject({ kind: "allowed", judgements: [{ reason }] });
+      expect(await rig.ask(of, overrides)).toMatchObject({
+        kind: "allowed",
+        decisions: [{ decision: { decision: { reason } } }],
+      });
     }
   });
 
-  test.each<[OwnerAnswer["result"], Verdict["kind"]]>([
+  test.each<[ProbeAnswer["result"], Verdict["kind"]]>([
     ["allowed", "allowed"],
-    ["refused", "refused"],
+    ["refused", "denied"],
   ])("has its owner asked about what it would let go: %s", async (result, kind) => {
     const rig = new Rig(generated({ probe: { endpoint: "db:1" } }));
     rig.vanish();
@@ -192,7 +195,7 @@ describe("a protector that vanished without a release", () => {
     rig.answer = "refused";
     rig.store.remove();
     rig.time.timers.after(0.5, () => rig.vanish());
-    expect(await rig.ask(unready("a"), { operation: "EVICT" })).toMatchObject({ kind: "refused" });
+    expect(await rig.ask(unready("a"), { operation: "EVICT" })).toMatchObject({ kind: "denied" });
     expect(rig.questions).toHaveLength(1);
   });
 
@@ -218,9 +221,9 @@ describe("a protector that vanished without a release", () => {
     const rig = new Rig(generated());
     rig.vanish();
     rig.recorded.add("uid-of-web");
-    rig.core.released();
+    rig.core.dropReleased();
     expect(rig.told).toEqual(["default/web vanished", "default/web released"]);
-    expect(await rig.ask(pod("a"))).toMatchObject({ kind: "allowed", judgements: [] });
+    expect(await rig.ask(pod("a"))).toMatchObject({ kind: "allowed", decisions: [] });
   });
 
   test("a read that finds nothing before the watch does is no permission", async () => {
@@ -230,9 +233,9 @@ describe("a protector that vanished without a release", () => {
   });
 
   test("says what to do", () => {
-    const why = { kind: "vanished", cause: "Vanished", uid: "1-2-3" } as const;
-    const blocker = { core: "core", namespace: "default", name: "web", why };
-    const { message, details } = denyResponse({ operation: "DELETE", namespace: "default", pod: "a" }, [blocker]);
+    const protector = { core: "core", namespace: "default", name: "web" };
+    const denial = { protector, decision: { kind: "lost", uid: "1-2-3" } } as const;
+    const { message, details } = denyStatus({ operation: "DELETE", namespace: "default", pod: "a" }, [denial]);
     expect(message).toMatch(/PodProtector default\/web \(core core\) has vanished without having been released/);
     expect(message).toContain(
       `kubectl -n podseidon-system patch configmap podseidon-released-by-hand --type merge -p '{"data":{"1-2-3":"default/web"}}'`,
@@ -271,7 +274,7 @@ describe("a protector that was released lets its pods go", () => {
     const rig = new Rig(object);
     if (isRecorded) rig.recorded.add("uid-of-web");
     rig.vanish();
-    expect(await rig.ask(pod("a"))).toMatchObject({ kind: "allowed", judgements: [] });
+    expect(await rig.ask(pod("a"))).toMatchObject({ kind: "allowed", decisions: [] });
     expect(rig.told).toEqual([]);
   });
 });
@@ -301,7 +304,7 @@ describe("what the cells have kept, at the start", () => {
     const rig = new Rig(undefined);
     rig.source.swap(new Map(), "90", false);
     rig.core.adopt({ entries: [copy(generated())], versions: ["80"] });
-    expect(rig.core.ghosts).toBe(1);
+    expect(rig.core.lostCount).toBe(1);
     expect(await rig.ask(pod("a"))).toMatchObject(VANISHED);
     expect(rig.lost).toEqual([]);
   });
@@ -314,7 +317,7 @@ describe("what the cells have kept, at the start", () => {
     rig.source.swap(new Map(), "90", false);
     for (const uid of recorded) rig.recorded.add(uid);
     rig.core.adopt({ entries: [copy(object)], versions: [] });
-    expect(rig.core.ghosts).toBe(ghosts);
+    expect(rig.core.lostCount).toBe(ghosts);
   });
 
   test.each(["the older first", "the younger first"])(
@@ -330,14 +333,14 @@ describe("what the cells have kept, at the start", () => {
       const entries = [of("old", "2026-01-01T00:00:00Z", "other"), of("young", "2026-01-01T00:01:00Z", "web")];
       if (order === "the younger first") entries.reverse();
       for (const entry of entries) rig.core.adopt({ entries: [entry], versions: [] });
-      expect(await rig.ask(pod("a"))).toMatchObject({ blockers: [{ why: { kind: "vanished", uid: "young" } }] });
+      expect(await rig.ask(pod("a"))).toMatchObject({ decisions: [{ decision: { kind: "lost", uid: "young" } }] });
     },
   );
 
   test("what is there is none", async () => {
     const rig = new Rig(generated());
     rig.core.adopt({ entries: [copy(generated())], versions: [] });
-    expect(rig.core.ghosts).toBe(0);
+    expect(rig.core.lostCount).toBe(0);
     expect(await rig.ask(pod("a"))).toMatchObject({ kind: "allowed" });
   });
 

@@ -15,7 +15,7 @@ import {
   PENDING_DISRUPTION_ANNOTATION,
   PRE_ACTIVITY_PREFIX,
 } from "../../shared/schema/annotations.ts";
-import { GrpcWire } from "../../webhook/probe/grpc.ts";
+import { GrpcProbeClient } from "../../webhook/probe/grpc-client.ts";
 import { AdmissionRig, messageOf, NAMESPACE, protectorsIn, verdictOf } from "../support/cluster/admission-harness.ts";
 import { AUDITED, type Deletion, readDeletions } from "../support/cluster/deletions.ts";
 import { type ProbeOpinion, ProbeServer } from "../support/webhook/probe-server.ts";
@@ -150,7 +150,10 @@ describe("the probe", () => {
       deadlineMs: 0,
     };
     const signal = new AbortController().signal;
-    const [health, probe] = [new GrpcWire(options, "/grpc.health.v1.Health/Check"), new GrpcWire(options)];
+    const [health, probe] = [
+      new GrpcProbeClient(options, "/grpc.health.v1.Health/Check"),
+      new GrpcProbeClient(options),
+    ];
     try {
       expect(await health.ask(question, signal)).toEqual({ isAllowed: true, error: "" });
       await expect(health.ask({ ...question, podName: "no-such-service" }, signal)).rejects.toThrow(

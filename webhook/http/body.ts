@@ -1,65 +1,64 @@
 import { IncomingMessage } from "node:http";
-import { BadReview } from "../request/admission-request.ts";
+import { HttpError } from "./call.ts";
 import type { InFlightLimiter, InFlightSlot } from "./in-flight-limiter.ts";
 
-/** A call, with its body once that was read to its end, or with why it can't be. */
-export class ReceivedCall extends IncomingMessage {
-  received: string | BadReview | undefined;
+/** A request, with its complete body, or with the reason why its body cannot be had. */
+export class ReceivedRequest extends IncomingMessage {
+  received: string | HttpError | undefined;
 }
 
 /**
- * Reads the body as text, straight from the socket's stream (the web stream around it costs a third of a review), and calls `done` once:
- * with the text, or with what is wrong. Returns the place that the review holds until it is answered; undefined, and nothing is read, when
- * there is none.
+ * Reads the body as text straight from the socket's stream (the web stream around it costs a third of a request), and calls `done` once.
+ * Returns the slot that the request holds until its response; undefined, without reading anything, when no slot is free.
  */
 export function readBody(
   incoming: IncomingMessage,
-  room: InFlightLimiter,
+  limiter: InFlightLimiter,
   maxBytes: number,
-  done: (body: string | BadReview) => void,
+  done: (body: string | HttpError) => void,
 ): InFlightSlot | undefined {
   const chunks: Buffer[] = [];
   let bytes = 0;
   let isDone = false;
-  const finish = (body: string | BadReview): void => {
+  const finish = (body: string | HttpError): void => {
     if (isDone) return;
     isDone = true;
-    // The listeners live on until a caller who is refused has gone.
+    // The listeners live until a rejected caller has disconnected.
     chunks.length = 0;
-    place?.arrived();
+    slot?.arrived();
     done(body);
   };
-  const place = room.enter(() => finish(busy()));
-  if (place === undefined) return undefined;
+  const slot = limiter.enter(() => finish(tooManyRequests()));
+  if (slot === undefined) return undefined;
   incoming.on("data", (chunk: Buffer) => {
     if (isDone) return;
     bytes += chunk.length;
     if (bytes > maxBytes) return finish(tooLarge(maxBytes));
     chunks.push(chunk);
-    place.keep(chunk.length);
+    slot.keep(chunk.length);
   });
   incoming.on("end", () => {
     if (!isDone) finish(textOf(chunks));
   });
-  incoming.on("error", (cause) => finish(new BadReview(400, "the request ended early", { cause })));
-  // After every request: an error with its stack, made for nobody, would be a tenth of a review.
+  incoming.on("error", (cause) => finish(new HttpError(400, "the request ended early", { cause })));
+  // Fires after every request, and an error with its stack costs a tenth of a request: made only when needed.
   incoming.on("close", () => {
-    if (!isDone) finish(new BadReview(400, "the request ended early"));
+    if (!isDone) finish(new HttpError(400, "the request ended early"));
   });
-  return place;
+  return slot;
 }
 
-/** True when the caller says itself that the body is larger. */
+/** True when the request's own content-length says so. */
 export function isTooLarge(incoming: IncomingMessage, maxBytes: number): boolean {
   return Number(incoming.headers["content-length"] ?? 0) > maxBytes;
 }
 
-export function tooLarge(maxBytes: number): BadReview {
-  return new BadReview(413, `the review is larger than ${maxBytes} bytes`);
+export function tooLarge(maxBytes: number): HttpError {
+  return new HttpError(413, `the AdmissionReview is larger than ${maxBytes} bytes`);
 }
 
-export function busy(): BadReview {
-  return new BadReview(503, "too many reviews are under way here, try another replica");
+export function tooManyRequests(): HttpError {
+  return new HttpError(503, "too many admission requests are in flight here, try another replica");
 }
 
 function textOf(chunks: readonly Buffer[]): string {

@@ -3,14 +3,15 @@ import { createConnection, type Socket } from "node:net";
 import { connect } from "node:tls";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { authority, certificate } from "../../test/support/webhook/loopback-certificate.ts";
-import { type HttpReply, WebhookServer } from "./server.ts";
+import type { HttpResponse } from "./call.ts";
+import { WebhookServer } from "./server.ts";
 
 const REVIEW =
   "POST /webhook/east HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
 const MAX = 3;
 
 let server: WebhookServer;
-let answer: () => HttpReply | Promise<HttpReply>;
+let answer: () => HttpResponse | Promise<HttpResponse>;
 const sockets: Socket[] = [];
 
 beforeEach(async () => {
@@ -19,7 +20,7 @@ beforeEach(async () => {
     certificate,
     pathPrefix: "/webhook",
     cells: new Set(["east"]),
-    limits: { reviews: 10, bytes: 1_000_000, connections: MAX },
+    limits: { requests: 10, bytes: 1_000_000, connections: MAX },
   });
   server.serve({ handle: () => answer(), rejected: () => undefined, crashed: () => undefined });
   await server.listen(0, "127.0.0.1");

@@ -2,83 +2,84 @@ import type { Server } from "node:https";
 import type { Socket } from "node:net";
 
 interface Connection {
-  /** As it was accepted: that of the handshake comes later, and may never come. */
+  /** The socket as it was accepted. The TLS socket comes with the handshake, or never. */
   readonly socket: Socket;
-  reviews: number;
+  requests: number;
 }
 
-/** What a connection's socket is called by, before its handshake and after. */
-function nameOf({ remoteAddress, remotePort, localAddress }: Socket): string | undefined {
+/** Identifies a connection before and after its handshake, when Node hands out two different sockets. */
+function addressOf({ remoteAddress, remotePort, localAddress }: Socket): string | undefined {
   return remoteAddress === undefined ? undefined : `${remoteAddress} ${remotePort} ${localAddress}`;
 }
 
 /**
- * Bounds the connections, those included that never come to a handshake: each takes memory, and Node keeps one on which nothing is sent
- * for two minutes. Where there is one too many, the oldest that has brought no review yet is ended for it, then the one that brought
- * its last review the longest ago: crowds of strangers don't keep apiservers out, nor end what they are about to use.
+ * Bounds the connections, those without a handshake included: each takes memory, and Node keeps a silent one for two minutes. Beyond
+ * the bound a new connection replaces the oldest that has brought no request yet, then the one that has been idle for the longest.
+ * So clients that send nothing neither keep apiservers out nor end a connection that an apiserver is about to use.
  */
 export class ConnectionLimiter {
   readonly #max: number;
   readonly #all = new Set<Connection>();
-  /** Without a review so far, the oldest first. */
-  readonly #strangers = new Set<Connection>();
-  /** In the order of their last reviews. */
+  /** Connections that have brought no request, oldest first. */
+  readonly #unused = new Set<Connection>();
+  /** Connections without a request in flight, in the order of their last response. */
   readonly #idle = new Set<Connection>();
-  /** Before their handshakes. */
-  readonly #byName = new Map<string, Connection>();
-  /** From their handshakes on. */
+  /** Before the handshake. */
+  readonly #byAddress = new Map<string, Connection>();
+  /** After the handshake. */
   readonly #secured = new WeakMap<Socket, Connection>();
 
   constructor(server: Server, max: number) {
     this.#max = max;
     server.on("connection", (socket: Socket) => this.#opened(socket));
-    server.on("secureConnection", (socket) => this.#shaken(socket));
+    server.on("secureConnection", (socket) => this.#secure(socket));
   }
 
-  /** A review of this connection is taken; {@link answered} follows. */
-  reviewing(socket: Socket): void {
+  /** A request of this connection was accepted; {@link requestEnded} follows. */
+  requestStarted(socket: Socket): void {
     const connection = this.#secured.get(socket);
     if (connection === undefined) return;
-    connection.reviews++;
-    this.#strangers.delete(connection);
+    connection.requests++;
+    this.#unused.delete(connection);
     this.#idle.delete(connection);
   }
 
-  answered(socket: Socket): void {
+  requestEnded(socket: Socket): void {
     const connection = this.#secured.get(socket);
-    if (connection !== undefined && --connection.reviews === 0 && this.#all.has(connection)) this.#idle.add(connection);
+    if (connection !== undefined && --connection.requests === 0 && this.#all.has(connection))
+      this.#idle.add(connection);
   }
 
   #opened(socket: Socket): void {
-    const name = nameOf(socket);
-    // Gone already.
-    if (name === undefined) return;
-    if (this.#all.size >= this.#max && !this.#makePlace()) {
+    const address = addressOf(socket);
+    // The client has disconnected already.
+    if (address === undefined) return;
+    if (this.#all.size >= this.#max && !this.#evict()) {
       socket.destroy();
       return;
     }
-    const connection = { socket, reviews: 0 };
+    const connection = { socket, requests: 0 };
     this.#all.add(connection);
-    this.#strangers.add(connection);
-    this.#byName.set(name, connection);
+    this.#unused.add(connection);
+    this.#byAddress.set(address, connection);
     socket.once("close", () => {
       this.#forget(connection);
-      // Another one may have the same name by now.
-      if (this.#byName.get(name) === connection) this.#byName.delete(name);
+      // A later connection may have the same address.
+      if (this.#byAddress.get(address) === connection) this.#byAddress.delete(address);
     });
   }
 
-  #shaken(socket: Socket): void {
-    const name = nameOf(socket) ?? "";
-    const connection = this.#byName.get(name);
+  #secure(socket: Socket): void {
+    const address = addressOf(socket) ?? "";
+    const connection = this.#byAddress.get(address);
     if (connection === undefined) return;
-    this.#byName.delete(name);
+    this.#byAddress.delete(address);
     this.#secured.set(socket, connection);
   }
 
-  /** False when reviews of all of them are under way. */
-  #makePlace(): boolean {
-    const [victim] = this.#strangers.size > 0 ? this.#strangers : this.#idle;
+  /** False when every connection has a request in flight. */
+  #evict(): boolean {
+    const [victim] = this.#unused.size > 0 ? this.#unused : this.#idle;
     if (victim === undefined) return false;
     this.#forget(victim);
     victim.socket.destroy();
@@ -87,7 +88,7 @@ export class ConnectionLimiter {
 
   #forget(connection: Connection): void {
     this.#all.delete(connection);
-    this.#strangers.delete(connection);
+    this.#unused.delete(connection);
     this.#idle.delete(connection);
   }
 }

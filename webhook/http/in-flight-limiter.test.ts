@@ -2,14 +2,15 @@ import { once } from "node:events";
 import { connect, type TLSSocket } from "node:tls";
 import { afterEach, expect, test } from "vitest";
 import { authority, certificate } from "../../test/support/webhook/loopback-certificate.ts";
-import { CHUNK_BYTES, MAX_BODY_BYTES, MAX_CONNECTIONS, MAX_REVIEW_BYTES } from "../limits.ts";
-import type { InFlightLimits } from "./in-flight-limiter.ts";
-import { type CallHandler, WebhookServer } from "./server.ts";
+import type { CallHandler } from "./call.ts";
+import { CHUNK_BYTES, type InFlightLimits } from "./in-flight-limiter.ts";
+import { MAX_BYTES_IN_FLIGHT, MAX_CONNECTIONS, MAX_REQUEST_BYTES } from "./limits.ts";
+import { WebhookServer } from "./server.ts";
 
 const HEAD = "POST /webhook/east HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\n";
 const REVIEW = `${HEAD}Content-Length: 2\r\n\r\n{}`;
 const HALF = `${HEAD}Content-Length: 2\r\n\r\n{`;
-const REFUSED = /^HTTP\/1\.1 503 .*connection: close.*too many reviews/is;
+const REFUSED = /^HTTP\/1\.1 503 .*connection: close.*too many admission requests/is;
 
 let server: WebhookServer;
 const callers: TLSSocket[] = [];
@@ -54,7 +55,7 @@ async function call(text: string | Buffer, ...more: readonly (string | Buffer)[]
 }
 
 test("reviews that are half sent make place for those that come at once, the oldest first", async () => {
-  await start({ reviews: 3, bytes: MAX_BODY_BYTES });
+  await start({ requests: 3, bytes: MAX_BYTES_IN_FLIGHT });
   const slow: Caller[] = [];
   for (let count = 1; count <= 3; count++) {
     slow.push(await call(HALF));
@@ -74,7 +75,9 @@ test("reviews that are half sent make place for those that come at once, the old
 
 test("reviews that wait for their answer keep their places; one too many is told so", async () => {
   const gate = Promise.withResolvers<void>();
-  await start({ reviews: 2, bytes: MAX_BODY_BYTES }, () => gate.promise.then(() => ({ status: 200, body: "{}" })));
+  await start({ requests: 2, bytes: MAX_BYTES_IN_FLIGHT }, () =>
+    gate.promise.then(() => ({ status: 200, body: "{}" })),
+  );
   const waiting = [await call(REVIEW), await call(REVIEW)];
   await expect.poll(() => server.inFlight).toBe(2);
   await expect.poll((await call(REVIEW)).heard).toMatch(/^HTTP\/1\.1 503 /);
@@ -85,12 +88,12 @@ test("reviews that wait for their answer keep their places; one too many is told
 });
 
 test("bodies that are never finished take no more than their bound, and others are served meanwhile", async () => {
-  const bytes = 3 * MAX_REVIEW_BYTES;
-  await start({ reviews: 10, bytes });
-  const most = Buffer.alloc(MAX_REVIEW_BYTES - 1, " ");
+  const bytes = 3 * MAX_REQUEST_BYTES;
+  await start({ requests: 10, bytes });
+  const most = Buffer.alloc(MAX_REQUEST_BYTES - 1, " ");
   const slow: Caller[] = [];
   for (let count = 0; count < 4; count++) {
-    slow.push(await call(`${HEAD}Content-Length: ${MAX_REVIEW_BYTES}\r\n\r\n`, most));
+    slow.push(await call(`${HEAD}Content-Length: ${MAX_REQUEST_BYTES}\r\n\r\n`, most));
   }
   await expect.poll(() => rejected).toContain(503);
   await expect.poll(() => slow[0]?.heard()).toMatch(REFUSED);
@@ -102,7 +105,7 @@ test("bodies that are never finished take no more than their bound, and others a
 
 test("a body in tiny chunks counts with what each of them takes", async () => {
   const chunks = 100;
-  await start({ reviews: 10, bytes: chunks * CHUNK_BYTES });
+  await start({ requests: 10, bytes: chunks * CHUNK_BYTES });
   const { heard } = await call(`${HEAD}Transfer-Encoding: chunked\r\n\r\n${"1\r\n \r\n".repeat(chunks)}`);
   await expect.poll(heard).toMatch(REFUSED);
   await expect.poll(() => server.bodyBytes).toBe(0);

@@ -1,72 +1,73 @@
-import { CHUNK_BYTES } from "../limits.ts";
+/** Counted for each chunk beside its own bytes: a chunk of a single byte takes half a kilobyte of memory. */
+export const CHUNK_BYTES = 512;
 
 export interface InFlightLimits {
-  readonly reviews: number;
+  readonly requests: number;
   readonly bytes: number;
 }
 
-/** What one review holds, from its headers to its answer. */
+/** What one request holds, from its headers to its response. */
 export interface InFlightSlot {
-  /** A chunk of the body is to be kept; may be what makes this review, or slower ones, be given up. */
+  /** Accounts for a chunk of the body, which may evict this request or slower ones. */
   keep(chunkBytes: number): void;
-  /** The body is in, or known to be of no use: from now on the place is held until {@link leave}. */
+  /** The body is complete, or known to be useless. The slot can no longer be evicted. */
   arrived(): void;
-  /** Idempotent, and nothing for one that was given up. */
+  /** Idempotent. */
   leave(): void;
 }
 
 /**
- * Bounds the reviews under way, by number and by the bytes of their bodies. Whoever reaches the port can begin any number of them and
- * leave them half sent, where an apiserver sends all of one at once. So the review that has been coming in for the longest is given up for
- * the next one: a body that comes promptly is in before its turn, whatever others do.
+ * Bounds the requests in flight, by number and by the bytes of their bodies. A client can begin any number of requests and leave them
+ * half sent, where an apiserver sends each request whole. So the request that has been arriving for the longest is evicted for the
+ * next one: a body that comes promptly is complete before its turn.
  */
 export class InFlightLimiter {
   readonly #limits: InFlightLimits;
-  /** In the order of their headers, each with what gives it up. */
+  /** Requests whose body is incomplete, oldest headers first, each with the callback that evicts it. */
   readonly #arriving = new Map<InFlightSlot, () => void>();
-  #reviews = 0;
+  #requests = 0;
   #bytes = 0;
 
   constructor(limits: InFlightLimits) {
     this.#limits = limits;
   }
 
-  /** Of all bodies, with what keeping them costs. */
+  /** Bytes of all bodies, with the overhead of keeping them. */
   get bytes(): number {
     return this.#bytes;
   }
 
-  /** Undefined when all places are held by reviews that are in; `givenUp` is called at most once, and before `arrived`. */
-  enter(givenUp: () => void): InFlightSlot | undefined {
-    if (this.#reviews >= this.#limits.reviews && !this.#giveUpSlowest()) return undefined;
-    this.#reviews++;
+  /** Undefined when complete requests hold all slots. `evicted` is called at most once, and only before `arrived`. */
+  enter(evicted: () => void): InFlightSlot | undefined {
+    if (this.#requests >= this.#limits.requests && !this.#evictSlowest()) return undefined;
+    this.#requests++;
     let isHeld = true;
     let bytes = 0;
-    const place: InFlightSlot = {
+    const slot: InFlightSlot = {
       keep: (chunkBytes) => {
         if (!isHeld) return;
         bytes += chunkBytes + CHUNK_BYTES;
         this.#bytes += chunkBytes + CHUNK_BYTES;
-        // Ends with this one at the latest.
-        while (this.#bytes > this.#limits.bytes && this.#giveUpSlowest());
+        // Ends with this request at the latest.
+        while (this.#bytes > this.#limits.bytes && this.#evictSlowest());
       },
-      arrived: () => this.#arriving.delete(place),
+      arrived: () => this.#arriving.delete(slot),
       leave: () => {
         if (!isHeld) return;
         isHeld = false;
-        this.#arriving.delete(place);
-        this.#reviews--;
+        this.#arriving.delete(slot);
+        this.#requests--;
         this.#bytes -= bytes;
       },
     };
-    this.#arriving.set(place, givenUp);
-    return place;
+    this.#arriving.set(slot, evicted);
+    return slot;
   }
 
-  #giveUpSlowest(): boolean {
-    for (const [place, givenUp] of this.#arriving) {
-      place.leave();
-      givenUp();
+  #evictSlowest(): boolean {
+    for (const [slot, evicted] of this.#arriving) {
+      slot.leave();
+      evicted();
       return true;
     }
     return false;

@@ -9,9 +9,9 @@ import {
   issueCertificate,
   type KeyAndCertificate,
 } from "../../shared/certificates/x509.ts";
-import { MAX_REVIEW_BYTES } from "../limits.ts";
-import { BadReview } from "../request/admission-request.ts";
-import { type AdmissionCall, type HttpReply, WebhookServer } from "./server.ts";
+import { type AdmissionCall, HttpError, type HttpResponse } from "./call.ts";
+import { MAX_REQUEST_BYTES } from "./limits.ts";
+import { WebhookServer } from "./server.ts";
 import {
   CertificateError,
   type CertificateFiles,
@@ -47,7 +47,7 @@ afterEach(async () => {
 });
 
 async function start(
-  handler: (call: AdmissionCall) => Promise<HttpReply> | HttpReply,
+  handler: (call: AdmissionCall) => Promise<HttpResponse> | HttpResponse,
   certificate?: ServingCertificate,
 ): Promise<WebhookServer> {
   server = new WebhookServer({
@@ -134,7 +134,7 @@ test("a replica that is still starting says so", async () => {
 });
 
 describe("a call that is at fault is answered, and the next one is served", () => {
-  const big = "x".repeat(MAX_REVIEW_BYTES + 1);
+  const big = "x".repeat(MAX_REQUEST_BYTES + 1);
   test.each<[string, Ask, number, RegExp]>([
     ["wrong method", { method: "GET", body: "" }, 405, /POST/],
     ["wrong method on the binding", { method: "PUT", path: "/webhook/cell-1/mutate" }, 405, /POST/],
@@ -165,14 +165,14 @@ describe("a call that is at fault is answered, and the next one is served", () =
     ["later", (error: Error) => () => Promise.reject(error)],
   ])("what the handler throws %s", (_when, failing) => {
     test.each(["/webhook/cell-1", "/webhook/cell%2D1"])("costs that call alone, at %s", async (path) => {
-      let handler: () => HttpReply | Promise<HttpReply> = failing(new Error("a defect"));
+      let handler: () => HttpResponse | Promise<HttpResponse> = failing(new Error("a defect"));
       const { port } = await start(() => handler());
       expect(await ask(port, { path })).toMatchObject({
         status: 500,
-        body: expect.stringMatching(/^this review .*\n$/),
+        body: expect.stringMatching(/^this admission request .*\n$/),
       });
       expect(crashes).toHaveLength(1);
-      handler = failing(new BadReview(400, "malformed"));
+      handler = failing(new HttpError(400, "malformed"));
       expect(await ask(port, { path })).toMatchObject({ status: 400, body: "malformed\n" });
       expect(crashes).toHaveLength(1);
       handler = () => ({ status: 200, body: "fine" });
@@ -209,9 +209,9 @@ describe("a caller that goes away", () => {
       );
     });
     const call = await seen.promise;
-    expect(call.gone()).toBe(false);
+    expect(call.isCallerGone()).toBe(false);
     socket.destroy();
-    await expect.poll(() => call.gone()).toBe(true);
+    await expect.poll(() => call.isCallerGone()).toBe(true);
     left.resolve();
     expect(await delivered.promise).toBe(false);
   });

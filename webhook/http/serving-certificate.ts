@@ -1,29 +1,34 @@
+/** The serving certificate: read and checked at the start, and read again when its files change. */
 import { createPrivateKey, X509Certificate } from "node:crypto";
-import { readFileSync } from "node:fs";
+import { readFileSync, statSync } from "node:fs";
 import { createSecureContext } from "node:tls";
+import type { Timer, Timers } from "../../shared/runtime/clock.ts";
 import { mounted } from "../../shared/runtime/mount-root.ts";
+
+/** How often the files are checked. Polled, because a mounted Secret changes by a symbolic link far above the file. */
+const CHECK_EVERY_MS = 5_000;
 
 /** The serving certificate with its key, PEM. */
 export interface ServingCertificate {
   readonly cert: string;
   readonly key: string;
-  /** Where callers must show a certificate: whose certificates are taken, PEM. */
+  /** The authorities whose client certificates are accepted, PEM; undefined when callers need none. */
   readonly ca?: string;
 }
 
-/** Unix milliseconds from which on no caller takes the certificate. */
+/** Unix milliseconds at which the certificate expires. */
 export function certificateExpiryMs({ cert }: ServingCertificate): number {
   return new X509Certificate(cert).validToDate.getTime();
 }
 
-/** What is read; without `clientCaFile` (or with an empty one) everybody may call. */
+/** The files to read. Without `clientCaFile`, or with an empty one, callers need no certificate. */
 export interface CertificateFiles {
   readonly certFile: string;
   readonly keyFile: string;
   readonly clientCaFile?: string;
 }
 
-/** As the options name them. */
+/** The files that the options name. */
 export function certificateFiles(options: {
   readonly tlsCertFile: string;
   readonly tlsPrivateKeyFile: string;
@@ -33,13 +38,11 @@ export function certificateFiles(options: {
   return { certFile, keyFile, clientCaFile };
 }
 
-export type CertificateErrorTag = "unreadable" | "malformed" | "mismatch";
-
-/** The certificate can't be served; the message names the file and what to do, never its content. */
+/** The certificate cannot be served. The message names the file and what to do, never its content. */
 export class CertificateError extends Error {
   override readonly name = "CertificateError";
-  readonly tag: CertificateErrorTag;
-  constructor(tag: CertificateErrorTag, message: string, options?: ErrorOptions) {
+  readonly tag: "unreadable" | "malformed" | "mismatch";
+  constructor(tag: CertificateError["tag"], message: string, options?: ErrorOptions) {
     super(message, options);
     this.tag = tag;
   }
@@ -50,13 +53,8 @@ function read(path: string, what: string): string {
     return readFileSync(mounted(path), "utf8");
   } catch (cause) {
     const code = cause instanceof Error && "code" in cause ? String(cause.code) : "unknown";
-    throw new CertificateError(
-      "unreadable",
-      `cannot read the ${what} file ${path} (${code}): check its path and mode`,
-      {
-        cause,
-      },
-    );
+    const message = `cannot read the ${what} file ${path} (${code}): check its path and mode`;
+    throw new CertificateError("unreadable", message, { cause });
   }
 }
 
@@ -68,10 +66,7 @@ function parsed<T>(path: string, what: string, parse: () => T): T {
   }
 }
 
-/**
- * Reads the files and checks that they fit each other, because a pair that does not would only fail at each handshake.
- * Throws {@link CertificateError}.
- */
+/** Reads the files and checks the pair, because a wrong pair would fail only at each handshake. Throws {@link CertificateError}. */
 export function readServingCertificate({ certFile, keyFile, clientCaFile = "" }: CertificateFiles): ServingCertificate {
   const cert = read(certFile, "certificate");
   const key = read(keyFile, "private key");
@@ -86,7 +81,55 @@ export function readServingCertificate({ certFile, keyFile, clientCaFile = "" }:
   parsed(certFile, "certificate", () => createSecureContext({ cert, key }));
   if (clientCaFile === "") return { cert, key };
   const ca = read(clientCaFile, "client CA");
-  // An empty list would turn every caller away, or in other libraries none.
+  // An empty file would reject every caller, or none with other TLS libraries.
   parsed(clientCaFile, "client CA", () => new X509Certificate(ca));
   return { cert, key, ca };
+}
+
+export interface CertificateReloadOptions extends CertificateFiles {
+  /** The certificate that was read at the start. */
+  readonly served: ServingCertificate;
+  readonly timers: Timers;
+  readonly changed: (certificate: ServingCertificate) => void;
+  /** The new pair cannot be served: the old one stays in use until the files change again. */
+  readonly failed: (error: unknown) => void;
+}
+
+/** Passes on each new pair that the files hold. Half a pair is tried again at the next check. Returns a function that stops. */
+export function watchServingCertificate(options: CertificateReloadOptions): () => void {
+  const files = [options.certFile, options.keyFile, ...(options.clientCaFile ? [options.clientCaFile] : [])];
+  let { served } = options;
+  // Empty, because the files may have changed since they were read at the start.
+  let loaded = "";
+  let reported = "";
+  let timer: Timer;
+  const check = (): void => {
+    const stamps = files.map(stampOf).join(" ");
+    if (stamps !== loaded) {
+      try {
+        const { cert, key, ca } = readServingCertificate(options);
+        if (cert !== served.cert || key !== served.key || ca !== served.ca) {
+          served = ca === undefined ? { cert, key } : { cert, key, ca };
+          options.changed(served);
+        }
+        loaded = stamps;
+      } catch (error) {
+        if (stamps !== reported) options.failed(error);
+        reported = stamps;
+      }
+    }
+    timer = options.timers.after(CHECK_EVERY_MS, check);
+  };
+  timer = options.timers.after(CHECK_EVERY_MS, check);
+  return () => timer.cancel();
+}
+
+/** Changes whenever the file does. */
+function stampOf(path: string): string {
+  try {
+    const { ino, mtimeMs, size } = statSync(mounted(path));
+    return `${ino}/${mtimeMs}/${size}`;
+  } catch {
+    return "absent";
+  }
 }

@@ -3,8 +3,8 @@ import { setImmediate as turn } from "node:timers/promises";
 import { connect, type TLSSocket } from "node:tls";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { authority, certificate } from "../../test/support/webhook/loopback-certificate.ts";
-import { BODY_TICKS, HEADERS_TICKS, NODE_LIMITS } from "../limits.ts";
-import { WebhookServer } from "./server.ts";
+import { NODE_LIMITS, WebhookServer } from "./server.ts";
+import { BODY_CHECKS, HEADERS_CHECKS } from "./slow-callers.ts";
 
 /** Go's default transport keeps a connection that it does not need for so long. */
 const GO_IDLE_MS = 90_000;
@@ -44,15 +44,15 @@ afterEach(async () => {
 async function looksUntilClosed(): Promise<number> {
   let looks = 0;
   for (; !socket.closed && !socket.readableEnded; looks++) {
-    server.slowCallers.look();
+    server.slowCallers.check();
     await turn();
   }
   return looks;
 }
 
 async function lookOften(): Promise<void> {
-  for (let looks = 0; looks < 10 * BODY_TICKS; looks++) {
-    server.slowCallers.look();
+  for (let looks = 0; looks < 10 * BODY_CHECKS; looks++) {
+    server.slowCallers.check();
     await turn();
   }
 }
@@ -78,8 +78,8 @@ describe("a connection", () => {
   });
 
   it.each([
-    ["half of its headers", HEAD, HEADERS_TICKS],
-    ["half of its body", `${HEAD}Content-Length: 2\r\n\r\n{`, BODY_TICKS],
+    ["half of its headers", HEAD, HEADERS_CHECKS],
+    ["half of its body", `${HEAD}Content-Length: 2\r\n\r\n{`, BODY_CHECKS],
   ])("that sent %s is told so and closed", async (_what, text, ticks) => {
     socket.write(text);
     expect(await looksUntilClosed()).toBeGreaterThan(ticks);
@@ -98,10 +98,10 @@ describe("a connection", () => {
     // Each is refused with its own path, until no buffer on the way takes any more.
     const request = REQUEST.replace("east", "x".repeat(14_000));
     socket.on("error", () => undefined);
-    for (let looks = 0; looks < 100 * BODY_TICKS && !socket.closed; ) {
+    for (let looks = 0; looks < 100 * BODY_CHECKS && !socket.closed; ) {
       if (socket.writableLength < 1_000_000) socket.write(request);
       else {
-        server.slowCallers.look();
+        server.slowCallers.check();
         looks++;
       }
       await turn();

@@ -1,25 +1,31 @@
 import type { Server } from "node:https";
 import type { Socket } from "node:net";
-import { BODY_TICKS, HEADERS_TICKS } from "../limits.ts";
+import { MAX_TIMEOUT_MS } from "./limits.ts";
 
-/** What is known of one connection between two looks at it. */
-interface Caller {
-  /** Bytes that had been read of it when its last request was complete. */
-  restBytes: number;
-  /** Requests whose headers are in and whose bodies are not: more than one while those that came in one piece are taken apart. */
-  sending: number;
-  /** Looks in a row that found the same request unfinished. */
-  ticks: number;
-  /** Looks in a row at which answers waited for the caller to take them. */
-  unread: number;
-}
+export const CHECK_CALLERS_EVERY_MS = 2_000;
+/** Checks that the headers of a request may take: 10 s. */
+export const HEADERS_CHECKS = 5;
+/** Checks that a body may take, and a response until the caller reads it: longer than the longest request may take altogether. */
+export const BODY_CHECKS = Math.ceil((MAX_TIMEOUT_MS + 5_000) / CHECK_CALLERS_EVERY_MS);
 
 const TIMED_OUT = "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n";
 
+/** What is known of one connection between two checks. */
+interface Caller {
+  /** Bytes that had been read when the last request was complete. */
+  completeBytes: number;
+  /** Requests whose headers are complete and whose bodies are not: several when they arrived in one piece. */
+  arriving: number;
+  /** Checks in a row that found the same request incomplete. */
+  incompleteChecks: number;
+  /** Checks in a row that found responses which the caller had not read. */
+  unreadChecks: number;
+}
+
 /**
- * Ends connections whose request is half sent and does not go on, or whose answers are not read (design 11). Node's own limits also end a new connection on which nothing
- * was sent yet: Go's transport, which apiservers use, opens some that it needs only later, and does not repeat a review that it
- * sends on one just as it is closed. Looks are counted, not time: a stall of this process is not laid at the caller's door.
+ * Ends connections whose request stays half sent, or whose responses are not read. Node's own limits would also end a new connection on
+ * which nothing was sent yet: Go's transport, which apiservers use, opens connections that it needs only later, and does not repeat a
+ * request that it sends on one just as it is closed. Checks are counted, not time, so that a stall of this process costs no caller.
  */
 export class SlowCallers {
   readonly #callers = new Map<Socket, Caller>();
@@ -27,38 +33,37 @@ export class SlowCallers {
   /** Follows the connections of `server` from their handshakes on. */
   constructor(server: Server) {
     server.on("secureConnection", (socket) => {
-      this.#callers.set(socket, { restBytes: 0, sending: 0, ticks: 0, unread: 0 });
+      this.#callers.set(socket, { completeBytes: 0, arriving: 0, incompleteChecks: 0, unreadChecks: 0 });
       socket.once("close", () => this.#callers.delete(socket));
     });
   }
 
-  /** The headers of a request are in. */
-  began(socket: Socket): void {
+  /** The headers of a request are complete. */
+  requestBegan(socket: Socket): void {
     const caller = this.#callers.get(socket);
     if (caller === undefined) return;
-    caller.sending++;
-    caller.ticks = 0;
+    caller.arriving++;
+    caller.incompleteChecks = 0;
   }
 
-  /** Once for each that {@link began}: it is in, or will not be read. What comes next begins another one. */
-  complete(socket: Socket): void {
+  /** Once for each {@link requestBegan}: the request is complete, or will not be read. */
+  requestComplete(socket: Socket): void {
     const caller = this.#callers.get(socket);
-    if (caller === undefined) return;
-    // The next one's headers may be in already.
-    if (--caller.sending > 0) return;
-    caller.ticks = 0;
-    caller.restBytes = socket.bytesRead;
+    // The headers of the next request may have arrived already.
+    if (caller === undefined || --caller.arriving > 0) return;
+    caller.incompleteChecks = 0;
+    caller.completeBytes = socket.bytesRead;
   }
 
   /** To be called every {@link CHECK_CALLERS_EVERY_MS}. */
-  look(): void {
+  check(): void {
     for (const [socket, caller] of this.#callers) {
-      caller.unread = socket.writableLength === 0 ? 0 : caller.unread + 1;
-      // Not in order: what is still to be written would be waited for.
-      if (caller.unread > BODY_TICKS) socket.destroy();
-      const isSending = caller.sending > 0;
-      if (!isSending && socket.bytesRead === caller.restBytes) caller.ticks = 0;
-      else if (++caller.ticks > (isSending ? BODY_TICKS : HEADERS_TICKS)) end(socket);
+      caller.unreadChecks = socket.writableLength === 0 ? 0 : caller.unreadChecks + 1;
+      // Not an orderly end, which would wait for the responses to be read.
+      if (caller.unreadChecks > BODY_CHECKS) socket.destroy();
+      const isArriving = caller.arriving > 0;
+      if (!isArriving && socket.bytesRead === caller.completeBytes) caller.incompleteChecks = 0;
+      else if (++caller.incompleteChecks > (isArriving ? BODY_CHECKS : HEADERS_CHECKS)) end(socket);
     }
   }
 }

@@ -1,16 +1,16 @@
 import { Backoff } from "../../shared/runtime/backoff.ts";
 import type { Clock, Randomness } from "../../shared/runtime/clock.ts";
 
-/** Calls in a row without an answer, after which no more are made for a while. */
+/** Failed calls in a row that open the circuit. */
 export const FAILURES_TO_OPEN = 5;
-/** How long then; longer each time that the trial call fails as well. */
+/** How long the circuit stays open; longer with each trial call that fails. */
 const OPEN = { initialMs: 2_000, maxMs: 30_000, factor: 2, jitter: 0.2 };
 
 /**
- * Stops asking a server that does not answer: while it is open every question is refused at once, instead of after a timeout that
- * also keeps a place among the calls. After a while one question at a time goes through; its answer closes the circuit.
+ * Stops calls to a server that does not answer: an open circuit rejects a call at once, where a timeout would also hold a permit. After a
+ * while one trial call at a time is let through, and its response closes the circuit.
  */
-export class Circuit {
+export class CircuitBreaker {
   readonly #clock: Clock;
   readonly #backoff: Backoff;
   #failures = 0;
@@ -26,12 +26,12 @@ export class Circuit {
     return this.#openUntilMs !== undefined;
   }
 
-  /** Milliseconds until the next trial; 0 when a call may be made, or a trial is under way. */
+  /** Milliseconds until the next trial; 0 when a call may be made, or a trial is in flight. */
   get waitMs(): number {
     return this.#openUntilMs === undefined ? 0 : Math.max(0, this.#openUntilMs - this.#clock.monotonicMs());
   }
 
-  /** Whether a call may be made now; one that may must be told how it ended. */
+  /** Whether a call may be made now. Its end has to be reported. */
   enter(): boolean {
     if (this.#openUntilMs === undefined) return true;
     if (this.#isTrying || this.waitMs > 0) return false;
@@ -39,7 +39,7 @@ export class Circuit {
     return true;
   }
 
-  answered(): void {
+  succeeded(): void {
     this.#failures = 0;
     this.#openUntilMs = undefined;
     this.#isTrying = false;
@@ -48,7 +48,7 @@ export class Circuit {
 
   failed(): void {
     this.#failures++;
-    // Of those that were under way when it opened, only the trial says anything new.
+    // Of the calls that were in flight when the circuit opened, only the trial counts.
     if (this.isOpen && !this.#isTrying) return;
     this.#isTrying = false;
     if (this.#failures < FAILURES_TO_OPEN) return;

@@ -1,14 +1,14 @@
-/** The two messages of `disruptionprobe.v1` in protobuf (x-pdb's contract), and their JSON. Small enough to need no library. */
-import type { OwnerQuestion } from "./owner.ts";
+/** The two messages of `disruptionprobe.v1` (x-pdb's contract), in protobuf and JSON. Small enough to need no library. */
+import type { ProbeRequest } from "./probe-request.ts";
 
-export interface ProbeReply {
+export interface ProbeResponse {
   readonly isAllowed: boolean;
   readonly error: string;
 }
 
-/** The answer is none: it can't be read, or is not what was asked for. */
-export class BadReply extends Error {
-  override readonly name = "BadReply";
+/** The response cannot be read, or does not fit the request. */
+export class BadProbeResponse extends Error {
+  override readonly name = "BadProbeResponse";
 }
 
 const LENGTH_DELIMITED = 2;
@@ -28,7 +28,7 @@ function varint(value: number): number[] {
 }
 
 /** IsDisruptionAllowedRequest: pod_name = 1, pod_namespace = 2, xpdb_name = 3, xpdb_namespace = 4. */
-export function encodeRequest({ podName, podNamespace, budgetName, budgetNamespace }: OwnerQuestion): Buffer {
+export function encodeRequest({ podName, podNamespace, budgetName, budgetNamespace }: ProbeRequest): Buffer {
   const parts: Buffer[] = [];
   for (const [index, text] of [podName, podNamespace, budgetName, budgetNamespace].entries()) {
     if (text === "") continue;
@@ -50,21 +50,21 @@ class Reader {
     return this.#at >= this.#bytes.length;
   }
 
-  /** The low 53 bits are what anything here needs; more bytes than a varint has are an error. */
+  /** The low 53 bits, which suffice here. */
   varint(): number {
     let value = 0;
     for (let index = 0; index < MAX_VARINT_BYTES; index++) {
       const byte = this.#bytes[this.#at++];
-      if (byte === undefined) throw new BadReply("the message is cut off");
+      if (byte === undefined) throw new BadProbeResponse("the message is cut off");
       value += (byte & 0x7f) * 2 ** (7 * index);
       if (byte < 0x80) return value;
     }
-    throw new BadReply("the message holds a malformed number");
+    throw new BadProbeResponse("the message holds a malformed number");
   }
 
   bytes(length: number): Buffer {
     const end = this.#at + length;
-    if (end > this.#bytes.length) throw new BadReply("the message is cut off");
+    if (end > this.#bytes.length) throw new BadProbeResponse("the message is cut off");
     const found = this.#bytes.subarray(this.#at, end);
     this.#at = end;
     return found;
@@ -75,12 +75,12 @@ class Reader {
     else if (wireType === 1) this.bytes(8);
     else if (wireType === LENGTH_DELIMITED) this.bytes(this.varint());
     else if (wireType === 5) this.bytes(4);
-    else throw new BadReply("the message holds an unknown kind of field");
+    else throw new BadProbeResponse("the message holds an unknown kind of field");
   }
 }
 
-/** IsDisruptionAllowedResponse: is_allowed = 1, error = 2; unknown fields are skipped. Throws {@link BadReply}. */
-export function decodeReply(bytes: Buffer): ProbeReply {
+/** IsDisruptionAllowedResponse: is_allowed = 1, error = 2; unknown fields are skipped. Throws {@link BadProbeResponse}. */
+export function decodeResponse(bytes: Buffer): ProbeResponse {
   const reader = new Reader(bytes);
   let isAllowed = false;
   let error = "";
@@ -95,8 +95,8 @@ export function decodeReply(bytes: Buffer): ProbeReply {
   return { isAllowed, error };
 }
 
-/** The request's JSON, with the names of the .proto file. */
-export function requestJson({ podName, podNamespace, budgetName, budgetNamespace }: OwnerQuestion): string {
+/** The request in JSON, with the field names of the .proto file. */
+export function requestJson({ podName, podNamespace, budgetName, budgetNamespace }: ProbeRequest): string {
   return JSON.stringify({
     pod_name: podName,
     pod_namespace: podNamespace,
@@ -105,19 +105,20 @@ export function requestJson({ podName, podNamespace, budgetName, budgetNamespace
   });
 }
 
-/** Reads the JSON of a response, by the names of the .proto file or protobuf's JSON names. Throws {@link BadReply}. */
-export function parseReplyJson(text: string): ProbeReply {
+/** Reads a response in JSON, by the names of the .proto file or protobuf's JSON names. Throws {@link BadProbeResponse}. */
+export function parseResponseJson(text: string): ProbeResponse {
   let raw: unknown;
   try {
     raw = JSON.parse(text);
   } catch {
-    throw new BadReply("the answer is not JSON");
+    throw new BadProbeResponse("the answer is not JSON");
   }
-  if (typeof raw !== "object" || raw === null || Array.isArray(raw)) throw new BadReply("the answer is no JSON object");
+  if (typeof raw !== "object" || raw === null || Array.isArray(raw))
+    throw new BadProbeResponse("the answer is not a JSON object");
   const fields = new Map<string, unknown>(Object.entries(raw));
   const isAllowed = fields.get("is_allowed") ?? fields.get("isAllowed") ?? false;
   const error = fields.get("error") ?? "";
-  if (typeof isAllowed !== "boolean") throw new BadReply("is_allowed is neither true nor false");
-  if (typeof error !== "string") throw new BadReply("error is no text");
+  if (typeof isAllowed !== "boolean") throw new BadProbeResponse("is_allowed is neither true nor false");
+  if (typeof error !== "string") throw new BadProbeResponse("error is not a string");
   return { isAllowed, error };
 }

@@ -1,14 +1,14 @@
-/** The owners of workloads, asked from this process: loads what asks them when it is first needed, and counts. */
+/** Loads the probes' machinery with the first protector that has a probe, and counts what becomes of each request. */
 import { readFileSync } from "node:fs";
 import type { Log } from "../../shared/observe/log.ts";
 import type { Counter, Histogram, Metrics } from "../../shared/observe/metrics.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
-import { type AskOwner, PROBE_RESULTS } from "./owner.ts";
-import type { ProbeEvent, Probes } from "./probes.ts";
+import type { ProbeEndpoints, ProbeEvent } from "./probe-endpoints.ts";
+import { type AskOwner, PROBE_RESULTS } from "./probe-request.ts";
 
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 
-export interface OwnerDeskOptions {
+export interface OwnerProbesOptions {
   readonly metrics: Metrics;
   readonly log: Log;
   readonly ports: Ports;
@@ -17,38 +17,35 @@ export interface OwnerDeskOptions {
 }
 
 export class OwnerProbes {
-  readonly #calls: Counter<{ result: typeof PROBE_RESULTS }>;
+  readonly #options: OwnerProbesOptions;
+  readonly #asked: Counter<{ result: typeof PROBE_RESULTS }>;
   readonly #seconds: Histogram<Record<never, never>>;
-  readonly #log: Log;
-  readonly #ports: Ports;
-  readonly #caFile: string;
-  #probes: Promise<Probes> | undefined;
-  #loaded: Probes | undefined;
+  #endpoints: Promise<ProbeEndpoints> | undefined;
+  #loaded: ProbeEndpoints | undefined;
 
-  readonly ask: AskOwner = async (question) => {
-    this.#probes ??= this.#load();
-    return (await this.#probes).ask(question);
+  readonly ask: AskOwner = async (request) => {
+    this.#endpoints ??= this.#load();
+    return (await this.#endpoints).ask(request);
   };
 
-  constructor({ metrics, log, ports, caFile }: OwnerDeskOptions) {
-    this.#log = log;
-    this.#ports = ports;
-    this.#caFile = caFile;
-    this.#calls = metrics.counter({
+  constructor(options: OwnerProbesOptions) {
+    this.#options = options;
+    const { metrics } = options;
+    this.#asked = metrics.counter({
       name: "webhook_probe_questions_total",
-      help: "Questions to owners of workloads (spec.probe), by how they ended; all but the first two are no answer, which refuses.",
+      help: "Requests to owners of workloads (spec.probe), by result; every result but allowed and refused is no answer, which denies.",
       labels: { result: PROBE_RESULTS },
     });
     this.#seconds = metrics.histogram({
       name: "webhook_probe_seconds",
-      help: "Time until an owner's answer was there, or was given up.",
+      help: "Time until an owner's answer, or until the request was given up.",
       labels: {},
       buckets: SECONDS,
     });
     metrics.gaugeFrom(
       {
         name: "webhook_probe_circuits_open",
-        help: "Probe endpoints that are not asked at the moment because they did not answer; disruptions are refused meanwhile.",
+        help: "Probe endpoints that are not asked at the moment because they did not answer; disruptions are denied meanwhile.",
         labels: {},
       },
       (set) => set({}, this.#loaded?.openCircuits ?? 0),
@@ -59,23 +56,22 @@ export class OwnerProbes {
     this.#loaded?.close();
   }
 
-  async #load(): Promise<Probes> {
-    const { Probes } = await import("./probes.ts");
-    const caFile = this.#caFile;
-    this.#loaded = new Probes({
-      ports: this.#ports,
-      onAsked: (event) => this.#asked(event),
-      // Read for each endpoint that is met or does not answer, so that a certificate authority that was replaced is followed.
+  async #load(): Promise<ProbeEndpoints> {
+    const { ProbeEndpoints } = await import("./probe-endpoints.ts");
+    const { ports, caFile } = this.#options;
+    this.#loaded = new ProbeEndpoints({
+      ports,
+      onAsked: (event) => this.#count(event),
+      // Read for each new or failing endpoint, so that a replaced certificate authority is followed.
       defaultCa: () => (caFile === "" ? undefined : readFileSync(caFile, "utf8")),
     });
     return this.#loaded;
   }
 
-  #asked({ result, endpoint, tookMs }: ProbeEvent): void {
-    this.#calls.inc({ result });
+  #count({ result, endpoint, tookMs }: ProbeEvent): void {
+    this.#asked.inc({ result });
     this.#seconds.observe({}, tookMs / 1000);
-    if (result !== "allowed" && result !== "refused") {
-      this.#log.debug({ endpoint, result, tookMs }, "A probe did not answer");
-    }
+    if (result === "allowed" || result === "refused") return;
+    this.#options.log.debug({ endpoint, result, tookMs }, "A probe did not answer");
   }
 }

@@ -1,49 +1,187 @@
+/**
+ * The endpoints that are asked (docs/design.md#owner-probe). Each has a semaphore and a circuit breaker, so that an endpoint that is slow or
+ * down costs the others nothing. No answer is a denial.
+ */
 import type { Ports } from "../../shared/runtime/clock.ts";
+import { CircuitBreaker } from "./circuit-breaker.ts";
+import { GrpcProbeClient } from "./grpc-client.ts";
+import { HttpProbeClient } from "./http-client.ts";
+import type { ProbeResponse } from "./message.ts";
+import { describeError, type ProbeClient } from "./probe-client.ts";
+import type { ProbeAnswer, ProbeRequest, ProbeResult, ProbeSpec } from "./probe-request.ts";
+import { Semaphore } from "./semaphore.ts";
 
-/** Places for calls at once; whoever finds none waits in line for a while, and a line has an end. */
-export class Places {
-  readonly #ports: Pick<Ports, "clock" | "timers">;
-  readonly #maxWaiting: number;
-  #free: number;
-  readonly #line = new Set<() => void>();
+/** Calls in flight to one endpoint. */
+export const MAX_IN_FLIGHT = 16;
+/** Requests that wait for one of them; beyond it the answer is "overloaded" at once. */
+export const MAX_QUEUED = 500;
+/** x-pdb's own default. */
+export const DEFAULT_TIMEOUT_MS = 2_000;
+/** Endpoints that are remembered; the least recently asked is forgotten first. */
+const MAX_ENDPOINTS = 500;
+/** People read the denial, and the owner's text is not trusted. */
+const MAX_SAID = 200;
 
-  constructor(ports: Pick<Ports, "clock" | "timers">, places: number, maxWaiting: number) {
-    this.#ports = ports;
-    this.#free = places;
-    this.#maxWaiting = maxWaiting;
+interface Endpoint {
+  client: ProbeClient | undefined;
+  /** Certificates that the client was made with. */
+  caBundle: string | undefined;
+  /** Why no client could be made. */
+  problem: string | undefined;
+  /** The endpoint did not answer, perhaps because its certificates were replaced. */
+  isDoubted: boolean;
+  readonly circuit: CircuitBreaker;
+  readonly semaphore: Semaphore;
+  lastFailure: string;
+}
+
+export interface ProbeEvent {
+  readonly result: ProbeResult;
+  readonly endpoint: string;
+  readonly tookMs: number;
+}
+
+export interface ProbeEndpointsOptions {
+  readonly ports: Ports;
+  readonly onAsked: (event: ProbeEvent) => void;
+  /**
+   * PEM certificates where the protector names none; undefined is the system's. Called for a new endpoint, and again after a failure. When
+   * it throws, a new endpoint cannot be asked.
+   */
+  readonly defaultCa?: () => string | undefined;
+  /** Default: a client of the probe's protocol. */
+  readonly connect?: (probe: ProbeSpec) => ProbeClient;
+}
+
+function connectTo({ endpoint, protocol, caBundle, insecure = false }: ProbeSpec): ProbeClient {
+  const options = { endpoint, caBundle, insecure };
+  return protocol === "HTTP" ? new HttpProbeClient(options) : new GrpcProbeClient(options);
+}
+
+function cleaned(text: string): string {
+  const clean = text.replace(/\p{Cc}+/gu, " ").trim();
+  return clean.length > MAX_SAID ? `${clean.slice(0, MAX_SAID)}...` : clean;
+}
+
+export class ProbeEndpoints {
+  readonly #options: ProbeEndpointsOptions;
+  readonly #endpoints = new Map<string, Endpoint>();
+
+  constructor(options: ProbeEndpointsOptions) {
+    this.#options = options;
   }
 
-  get waiting(): number {
-    return this.#line.size;
+  get openCircuits(): number {
+    return [...this.#endpoints.values()].filter(({ circuit }) => circuit.isOpen).length;
   }
 
-  /** Resolves with whether a place was had before `deadlineMs` (monotonic); one that was had must be given back. */
-  take(deadlineMs: number): Promise<boolean> {
-    if (this.#free > 0) {
-      this.#free--;
-      return Promise.resolve(true);
+  /** Never rejects; resolves before the request's deadline. */
+  async ask(request: ProbeRequest): Promise<ProbeAnswer> {
+    const { clock } = this.#options.ports;
+    const startedMs = clock.monotonicMs();
+    const answer = await this.#ask(request, startedMs);
+    const tookMs = clock.monotonicMs() - startedMs;
+    this.#options.onAsked({ result: answer.result, endpoint: request.probe.endpoint, tookMs });
+    return answer;
+  }
+
+  close(): void {
+    for (const { client } of this.#endpoints.values()) client?.close();
+    this.#endpoints.clear();
+  }
+
+  async #ask(request: ProbeRequest, nowMs: number): Promise<ProbeAnswer> {
+    const { endpoint: url } = request.probe;
+    const endpoint = this.#endpoint(request.probe);
+    const { client, circuit, semaphore } = endpoint;
+    if (client === undefined) {
+      return { result: "failed", message: `has a probe that can't be asked: ${endpoint.problem ?? ""}` };
     }
-    if (this.#line.size >= this.#maxWaiting) return Promise.resolve(false);
-    return new Promise((resolve) => {
-      const next = (): void => {
-        timer.cancel();
-        resolve(true);
-      };
-      const timer = this.#ports.timers.after(Math.max(0, deadlineMs - this.#ports.clock.monotonicMs()), () => {
-        this.#line.delete(next);
-        resolve(false);
-      });
-      this.#line.add(next);
-    });
+    const untilMs = Math.min(request.deadlineMs, nowMs + (request.probe.timeoutMillis ?? DEFAULT_TIMEOUT_MS));
+    if (!(await semaphore.acquire(untilMs))) {
+      return { result: "overloaded", message: `has too many questions waiting for its probe ${url}` };
+    }
+    try {
+      if (!circuit.enter()) return down(endpoint, url);
+      const response = await this.#call(client, request, untilMs);
+      circuit.succeeded();
+      return answerOf(response, url);
+    } catch (error) {
+      circuit.failed();
+      endpoint.isDoubted = true;
+      endpoint.lastFailure = cleaned(describeError(error));
+      return { result: "failed", message: `could not ask its probe ${url}: ${endpoint.lastFailure}` };
+    } finally {
+      semaphore.release();
+    }
   }
 
-  giveBack(): void {
-    const [next] = this.#line;
-    if (next === undefined) {
-      this.#free++;
-      return;
+  async #call(client: ProbeClient, request: ProbeRequest, untilMs: number): Promise<ProbeResponse> {
+    const { clock, timers } = this.#options.ports;
+    const giveUp = new AbortController();
+    const timer = timers.after(Math.max(0, untilMs - clock.monotonicMs()), () => giveUp.abort());
+    try {
+      return await client.ask(request, giveUp.signal);
+    } finally {
+      timer.cancel();
     }
-    this.#line.delete(next);
-    next();
   }
+
+  #endpoint(probe: ProbeSpec): Endpoint {
+    const key = JSON.stringify([probe.protocol, probe.endpoint, probe.insecure, probe.caBundle]);
+    const known = this.#endpoints.get(key);
+    if (known !== undefined) {
+      this.#endpoints.delete(key);
+      this.#endpoints.set(key, known);
+      if (known.isDoubted) this.#connect(known, probe);
+      return known;
+    }
+    const [oldest] = this.#endpoints;
+    if (oldest !== undefined && this.#endpoints.size >= MAX_ENDPOINTS) {
+      oldest[1].client?.close();
+      this.#endpoints.delete(oldest[0]);
+    }
+    const { ports } = this.#options;
+    const endpoint: Endpoint = {
+      client: undefined,
+      caBundle: undefined,
+      problem: undefined,
+      isDoubted: false,
+      circuit: new CircuitBreaker(ports.clock, ports.random),
+      semaphore: new Semaphore(ports, MAX_IN_FLIGHT, MAX_QUEUED),
+      lastFailure: "",
+    };
+    this.#connect(endpoint, probe);
+    this.#endpoints.set(key, endpoint);
+    return endpoint;
+  }
+
+  /** Makes the client, or another one when the certificates have changed. A failure leaves the old client in use. */
+  #connect(endpoint: Endpoint, probe: ProbeSpec): void {
+    const { defaultCa, connect = connectTo } = this.#options;
+    endpoint.isDoubted = false;
+    try {
+      const caBundle = probe.caBundle ?? defaultCa?.();
+      if (endpoint.client !== undefined && endpoint.caBundle === caBundle) return;
+      // The old client is not closed: calls may be in flight on it. Its idle connections end by themselves.
+      endpoint.client = connect(caBundle === undefined ? probe : { ...probe, caBundle });
+      endpoint.caBundle = caBundle;
+      endpoint.problem = undefined;
+    } catch (error) {
+      endpoint.problem = describeError(error);
+      endpoint.isDoubted = true;
+    }
+  }
+}
+
+/** As in x-pdb, an error is a no, whatever else the response says. */
+function answerOf({ isAllowed, error }: ProbeResponse, url: string): ProbeAnswer {
+  if (isAllowed && error === "") return { result: "allowed", message: "" };
+  const why = error === "" ? "" : `: ${cleaned(error)}`;
+  return { result: "refused", message: `is told by its probe ${url} that it may not go${why}` };
+}
+
+function down({ circuit, lastFailure }: Endpoint, url: string): ProbeAnswer {
+  const again = circuit.waitMs === 0 ? "is being tried" : `is tried again in ${Math.ceil(circuit.waitMs / 1000)} s`;
+  return { result: "down", message: `has a probe that does not answer: ${url} ${again} (${lastFailure})` };
 }

@@ -1,30 +1,15 @@
-import {
-  type AdmissionStatus,
-  jsonPatch,
-  type PatchOperation,
-  parseWireReview,
-  reviewResponse,
-  type UserInfo,
-  type WireAdmissionResponse,
-} from "../../shared/schema/admission.ts";
+/**
+ * What an AdmissionReview asks. `admission-request` parses it, `disruption-target` finds the pod that it would disrupt, `exemption` names
+ * the pods that need no protector, `bypass` reads the force-delete annotation, `deadline` says how long all of it may take.
+ */
+import { parseWireReview, type UserInfo } from "../../shared/schema/admission.ts";
 import { SchemaError } from "../../shared/schema/schema-error.ts";
-
-export type BadReviewStatus = 400 | 404 | 405 | 413 | 415 | 503;
-
-/** The call is at fault, or one too many; answered with this HTTP status and message, the process lives on (design 6, last row). */
-export class BadReview extends Error {
-  override readonly name = "BadReview";
-  readonly status: BadReviewStatus;
-  constructor(status: BadReviewStatus, message: string, options?: ErrorOptions) {
-    super(message, options);
-    this.status = status;
-  }
-}
+import { HttpError } from "../http/call.ts";
 
 const NO_GROUPS: readonly string[] = [];
 const NO_EXTRA: Readonly<Record<string, readonly string[]>> = {};
 
-/** Who asked, as the cell authenticated them. */
+/** The requesting user, as the cell authenticated it. */
 export interface User {
   readonly username: string;
   readonly uid: string | undefined;
@@ -32,7 +17,7 @@ export interface User {
   readonly extra: Readonly<Record<string, readonly string[]>>;
 }
 
-/** What is used of an AdmissionRequest. */
+/** The fields in use of an AdmissionReview's request. */
 export interface AdmissionRequest {
   readonly uid: string;
   readonly operation: string;
@@ -49,20 +34,20 @@ export interface AdmissionRequest {
   readonly oldObject: unknown;
 }
 
-/** Runs a parser of `shared/schema`; what it finds wrong is the caller's fault. */
-export function orBadReview<T>(what: string, parse: () => T): T {
+/** Runs a parser of `shared/schema`. Input that it cannot read is the caller's fault: throws {@link HttpError} 400. */
+export function parseOrReject<T>(what: string, parse: () => T): T {
   try {
     return parse();
   } catch (cause) {
     if (!(cause instanceof SchemaError) && !(cause instanceof SyntaxError)) throw cause;
     const detail = cause instanceof SchemaError ? cause.message : "not JSON";
-    throw new BadReview(400, `malformed ${what}: ${detail}`, { cause });
+    throw new HttpError(400, `malformed ${what}: ${detail}`, { cause });
   }
 }
 
-/** Reads the body of a call. Throws {@link BadReview} with a sentence that names the field at fault. */
+/** Reads the body of a call. Throws {@link HttpError} with a sentence that names the field at fault. */
 export function parseAdmissionReview(body: string): AdmissionRequest {
-  const request = orBadReview("AdmissionReview", () => parseWireReview(JSON.parse(body)));
+  const request = parseOrReject("AdmissionReview", () => parseWireReview(JSON.parse(body)));
   return {
     uid: request.uid,
     operation: request.operation,
@@ -84,49 +69,4 @@ function userOf({ username = "", uid, groups, extra }: UserInfo): User {
 
 function withoutNulls(extra: NonNullable<UserInfo["extra"]>): User["extra"] {
   return Object.fromEntries(Object.entries(extra).map(([key, values]) => [key, values ?? []]));
-}
-
-/** Also a refusal in a registration that does not fail open: what the API's client sees (`metav1.Status`). */
-export type DenyStatus = AdmissionStatus & {
-  readonly code: 403 | 404 | 409 | 429;
-  readonly reason: "Forbidden" | "NotFound" | "Conflict" | "TooManyRequests";
-};
-
-export interface AdmissionResponse {
-  /** Undefined allows. */
-  readonly refusal?: DenyStatus;
-  readonly warnings?: readonly string[];
-  /** kube-apiserver prefixes the keys with the webhook's name. */
-  readonly auditAnnotations?: Readonly<Record<string, string>>;
-  readonly patch?: readonly PatchOperation[];
-}
-
-/** Around the uid of an answer that allows and says nothing else, which most do. */
-const [BEFORE_UID = "", AFTER_UID = ""] = JSON.stringify(reviewResponse({ uid: "", allowed: true })).split('""');
-
-/**
- * kube-apiserver hands warnings on in HTTP headers, and drops one with a control character without a word: texts of users, as the
- * reason of a suspension, may have several lines.
- */
-function oneLine(warning: string): string {
-  return warning.replace(/\p{Cc}+/gu, " ");
-}
-
-/** The AdmissionReview that answers the request of this uid, as JSON. */
-export function encodeAdmissionReview(
-  uid: string,
-  { refusal, warnings, auditAnnotations, patch }: AdmissionResponse,
-): string {
-  if (refusal === undefined && warnings === undefined && auditAnnotations === undefined && patch === undefined)
-    return BEFORE_UID + JSON.stringify(uid) + AFTER_UID;
-  const response: WireAdmissionResponse = {
-    uid,
-    allowed: refusal === undefined,
-    ...(refusal === undefined ? {} : { status: refusal }),
-    ...(warnings === undefined ? {} : { warnings: warnings.map(oneLine) }),
-    // The id under which this replica's log tells of it: what leads from a line of the audit log to one of that log.
-    ...(auditAnnotations === undefined ? {} : { auditAnnotations: { ...auditAnnotations, review: uid } }),
-    ...(patch === undefined ? {} : jsonPatch(patch)),
-  };
-  return JSON.stringify(reviewResponse(response));
 }

@@ -1,31 +1,31 @@
 /**
- * Whether a user may bypass a protector: a SubjectAccessReview (design 9). The cell is asked, because the user that a review names is one
- * of the cell: the same name is somebody else in the core, and every cluster has a `system:serviceaccount:default:default`. A
- * role on `podprotectors` can be bound in a cell whether or not its API is served there.
+ * Whether a user may bypass protectors: a SubjectAccessReview in the cell (docs/design.md#bypass). The cell authenticated the user; the
+ * same name means another user in the core, where every cluster has a `system:serviceaccount:default:default`. A role on `podprotectors`
+ * can be bound in a cell that does not serve the API.
  */
 import type { ApiClient } from "../../shared/kube/client/api-client.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import { GROUP, PLURAL } from "../../shared/schema/annotations.ts";
 import type { User } from "./admission-request.ts";
 
-export type Permission = "allowed" | "denied" | "unknown";
+export type BypassPermission = "allowed" | "denied" | "unknown";
 
-/** As the authorizer's own cache in kube-apiserver: a permission that was taken away is gone within this. */
+/** As the authorizer cache of kube-apiserver: a permission that was taken away is gone within this time. */
 export const REMEMBERED_MS = 10_000;
-/** Answers that are remembered; the oldest go first. */
+/** Permissions that are remembered; the oldest go first. */
 const MAX_REMEMBERED = 1_000;
-/** Questions under way at once; whoever comes then is told that it is not known. */
-const MAX_AT_ONCE = 32;
+/** SubjectAccessReviews in flight; beyond it the permission is unknown at once. */
+const MAX_IN_FLIGHT = 32;
 const MAX_CALL_MS = 2_000;
-/** Of what a review has left, how much it waits for an answer: without one its pod is decided like any other, which takes time as well. */
+/** Part of an admission request's time that it waits for the permission. The rest is for deciding the pod like any other. */
 const WAITED_FRACTION = 0.5;
 const PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
-export class Permissions {
+export class BypassPermissions {
   readonly #api: Pick<ApiClient, "create">;
   readonly #ports: Pick<Ports, "clock" | "timers">;
-  readonly #known = new Map<string, { readonly answer: Permission; readonly atMs: number }>();
-  readonly #asking = new Map<string, Promise<Permission>>();
+  readonly #known = new Map<string, { readonly permission: BypassPermission; readonly atMs: number }>();
+  readonly #inFlight = new Map<string, Promise<BypassPermission>>();
 
   constructor(api: Pick<ApiClient, "create">, ports: Pick<Ports, "clock" | "timers">) {
     this.#api = api;
@@ -33,37 +33,37 @@ export class Permissions {
   }
 
   /** Never rejects; resolves within half of `timeoutMs`. */
-  async mayBypass(user: User, namespace: string, timeoutMs: number): Promise<Permission> {
+  async mayBypass(user: User, namespace: string, timeoutMs: number): Promise<BypassPermission> {
     const key = JSON.stringify([namespace, user.username, user.uid, user.groups, user.extra]);
     const known = this.#known.get(key);
-    if (known !== undefined && this.#ports.clock.monotonicMs() - known.atMs < REMEMBERED_MS) return known.answer;
-    const asking = this.#asking.get(key);
-    if (asking === undefined && this.#asking.size >= MAX_AT_ONCE) return "unknown";
-    return this.#waitFor(asking ?? this.#begin(key, user, namespace), timeoutMs * WAITED_FRACTION);
+    if (known !== undefined && this.#ports.clock.monotonicMs() - known.atMs < REMEMBERED_MS) return known.permission;
+    const inFlight = this.#inFlight.get(key);
+    if (inFlight === undefined && this.#inFlight.size >= MAX_IN_FLIGHT) return "unknown";
+    return this.#waitFor(inFlight ?? this.#start(key, user, namespace), timeoutMs * WAITED_FRACTION);
   }
 
-  #begin(key: string, user: User, namespace: string): Promise<Permission> {
-    const question = this.#ask(user, namespace).then((answer) => {
-      this.#asking.delete(key);
-      if (answer !== "unknown") this.#remember(key, answer);
-      return answer;
+  #start(key: string, user: User, namespace: string): Promise<BypassPermission> {
+    const call = this.#call(user, namespace).then((permission) => {
+      this.#inFlight.delete(key);
+      if (permission !== "unknown") this.#remember(key, permission);
+      return permission;
     });
-    this.#asking.set(key, question);
-    return question;
+    this.#inFlight.set(key, call);
+    return call;
   }
 
-  /** Who shares a question has its own deadline: one review waits neither longer nor shorter because another asked first. */
-  #waitFor(question: Promise<Permission>, limitMs: number): Promise<Permission> {
+  /** Admission requests that share a call keep their own deadlines. */
+  #waitFor(call: Promise<BypassPermission>, limitMs: number): Promise<BypassPermission> {
     return new Promise((resolve) => {
       const timer = this.#ports.timers.after(Math.max(0, limitMs), () => resolve("unknown"));
-      void question.then((answer) => {
+      void call.then((permission) => {
         timer.cancel();
-        resolve(answer);
+        resolve(permission);
       });
     });
   }
 
-  async #ask({ username, uid, groups, extra }: User, namespace: string): Promise<Permission> {
+  async #call({ username, uid, groups, extra }: User, namespace: string): Promise<BypassPermission> {
     const body = {
       apiVersion: "authorization.k8s.io/v1",
       kind: "SubjectAccessReview",
@@ -80,15 +80,15 @@ export class Permissions {
     return result.object ? "allowed" : "denied";
   }
 
-  #remember(key: string, answer: Permission): void {
+  #remember(key: string, permission: BypassPermission): void {
     this.#known.delete(key);
     const [oldest] = this.#known.keys();
     if (oldest !== undefined && this.#known.size >= MAX_REMEMBERED) this.#known.delete(oldest);
-    this.#known.set(key, { answer, atMs: this.#ports.clock.monotonicMs() });
+    this.#known.set(key, { permission, atMs: this.#ports.clock.monotonicMs() });
   }
 }
 
-/** `status.allowed`; anything that can't be read is no. */
+/** `status.allowed`; an unreadable response counts as false. */
 function isAllowed(raw: unknown): boolean {
   const status: unknown = Reflect.get(Object(raw), "status");
   return Reflect.get(Object(status), "allowed") === true;

@@ -4,8 +4,8 @@ import { FORCE_DELETE_ANNOTATION } from "../../shared/schema/annotations.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { pod } from "../../test/support/webhook/fixtures.ts";
 import type { User } from "./admission-request.ts";
-import { type BypassContext, judgeBypass, readClaim } from "./bypass.ts";
-import { Permissions, REMEMBERED_MS } from "./bypass-permission.ts";
+import { type BypassContext, checkBypass, readClaim } from "./bypass.ts";
+import { BypassPermissions, REMEMBERED_MS } from "./bypass-permission.ts";
 
 const USER: User = { username: "eve", uid: "7", groups: ["ops"], extra: { scopes: ["a"] } };
 const NOW_MS = Date.parse("2026-05-01T12:00:00Z");
@@ -22,7 +22,7 @@ function context(change: Partial<BypassContext> = {}): BypassContext {
 }
 
 async function judged(value: string, change: Partial<BypassContext> = {}): Promise<string> {
-  const verdict = await judgeBypass(
+  const verdict = await checkBypass(
     pod("web-0", { annotations: { [FORCE_DELETE_ANNOTATION]: value } }),
     context(change),
   );
@@ -57,7 +57,7 @@ describe("the force-delete annotation", () => {
 
   test("none is nothing", async () => {
     expect(readClaim(undefined)).toEqual({ kind: "none" });
-    expect((await judgeBypass(pod("web-0"), context())).forced).toBe(false);
+    expect((await checkBypass(pod("web-0"), context())).forced).toBe(false);
   });
 
   test.each<["allowed" | "denied" | "unknown", string]>([
@@ -78,10 +78,10 @@ describe("the permission", () => {
   function rig(
     answer: () => ApiResult<unknown>,
     afterMs = 5,
-  ): { time: VirtualTime; permissions: Permissions; asked: unknown[] } {
+  ): { time: VirtualTime; permissions: BypassPermissions; asked: unknown[] } {
     const time = new VirtualTime();
     const asked: unknown[] = [];
-    const permissions = new Permissions(
+    const permissions = new BypassPermissions(
       {
         create: async (_, body, parse) => {
           asked.push(body);

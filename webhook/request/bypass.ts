@@ -1,21 +1,20 @@
 /**
- * The force-delete annotation (design 9, 12): who may let a pod go whatever the count is, until when, and what is said about it. Any
- * plain value lets go, as upstream has it; a value in JSON can end by itself and give a reason; and where it is asked for, the user
- * who deletes needs a permission of their own.
+ * The force-delete annotation (docs/design.md#bypass). Any plain value allows the disruption, as upstream has it. A value in JSON can
+ * expire and give a reason. With `--bypass-needs-permission`, the requesting user also needs a permission.
  */
 import { FORCE_DELETE_ANNOTATION } from "../../shared/schema/annotations.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import type { User } from "./admission-request.ts";
-import type { BypassIgnored } from "./bypass-labels.ts";
 import type { CellClient } from "./cell-client.ts";
+import type { BypassIgnored } from "./exemption.ts";
 
 /** What a pod's annotation asks for. */
-export type Claim =
+export type BypassClaim =
   | { readonly kind: "none" }
   | { readonly kind: "malformed" }
   | {
       readonly kind: "claimed";
-      /** Wall clock, Unix milliseconds; undefined when it does not end by itself. */
+      /** Wall clock, Unix milliseconds; undefined when the claim does not expire. */
       readonly untilMs: number | undefined;
       readonly until: string | undefined;
       readonly reason: string | undefined;
@@ -29,13 +28,12 @@ const KNOWN_KEYS: ReadonlySet<string> = new Set(["until", "reason"]);
 
 function field(fields: ReadonlyMap<string, unknown>, name: string): string | undefined {
   const value = fields.get(name);
-  if (value === undefined) return undefined;
-  if (typeof value !== "string") throw new SyntaxError(`${name} is no text`);
+  if (value !== undefined && typeof value !== "string") throw new SyntaxError(`${name} is not a string`);
   return value;
 }
 
-/** Reads a value. One that can't be read lets nothing go: what it was to mean may be narrower than "always". */
-export function readClaim(value: string | undefined): Claim {
+/** Reads a value. An unreadable value allows nothing: its author may have meant less than "always". */
+export function readClaim(value: string | undefined): BypassClaim {
   if (value === undefined) return { kind: "none" };
   if (!value.startsWith(STRUCTURED)) {
     return { kind: "claimed", untilMs: undefined, until: undefined, reason: undefined };
@@ -53,8 +51,8 @@ export function readClaim(value: string | undefined): Claim {
   }
 }
 
-/** What became of a pod's annotation. */
-export interface BypassVerdict {
+/** Whether a pod's annotation is followed, and what the response says about it. */
+export interface BypassResult {
   readonly forced: boolean;
   readonly ignored?: BypassIgnored;
   readonly warnings: readonly string[];
@@ -64,15 +62,15 @@ export interface BypassVerdict {
 export interface BypassContext {
   readonly user: User;
   readonly cell: CellClient;
-  /** Wall clock of this process: an annotation is for people, and no accounting rests on it. */
+  /** Wall clock: the expiry is for people, and no accounting rests on it. */
   readonly nowMs: number;
   readonly timeoutMs: number;
   /** The user needs the permission `bypass` on `podprotectors` in the pod's namespace. */
   readonly needsPermission: boolean;
 }
 
-/** Judges the annotation. The answer to a permission that can't be had is no: the pod is then decided like any other. */
-export async function judgeBypass({ annotations, namespace }: Pod, context: BypassContext): Promise<BypassVerdict> {
+/** Without an answer about the permission, the annotation is ignored, and the pod is decided like any other. */
+export async function checkBypass({ annotations, namespace }: Pod, context: BypassContext): Promise<BypassResult> {
   const claim = readClaim(annotations?.[FORCE_DELETE_ANNOTATION]);
   if (claim.kind === "none") return { forced: false, warnings: [], auditAnnotations: {} };
   if (claim.kind === "malformed") {
@@ -82,22 +80,23 @@ export async function judgeBypass({ annotations, namespace }: Pod, context: Bypa
   if (claim.untilMs !== undefined && context.nowMs >= claim.untilMs) {
     return ignored("expired", `it was good until ${claim.until ?? ""}`);
   }
-  const refusal = context.needsPermission ? await refusedTo(namespace, context) : undefined;
-  return refusal ?? granted(claim);
+  const withheld = context.needsPermission ? await permissionMissing(namespace, context) : undefined;
+  return withheld ?? followed(claim);
 }
 
-async function refusedTo(
+async function permissionMissing(
   namespace: string,
   { user, cell, timeoutMs }: BypassContext,
-): Promise<BypassVerdict | undefined> {
-  const answer = (await cell.mayBypass?.(user, namespace, timeoutMs)) ?? "unknown";
-  if (answer === "allowed") return undefined;
-  if (answer === "unknown") return ignored("unchecked", `it could not be checked whether ${user.username} may use it`);
-  const permission = `bypass podprotectors.podseidon.kubewharf.io in namespace ${namespace}`;
-  return ignored("forbidden", `${user.username} may not ${permission}`);
+): Promise<BypassResult | undefined> {
+  const permission = (await cell.mayBypass?.(user, namespace, timeoutMs)) ?? "unknown";
+  if (permission === "allowed") return undefined;
+  if (permission === "unknown")
+    return ignored("unchecked", `it could not be checked whether ${user.username} may use it`);
+  const needed = `bypass podprotectors.podseidon.kubewharf.io in namespace ${namespace}`;
+  return ignored("forbidden", `${user.username} may not ${needed}`);
 }
 
-function ignored(why: BypassIgnored, because: string): BypassVerdict {
+function ignored(why: BypassIgnored, because: string): BypassResult {
   return {
     forced: false,
     ignored: why,
@@ -106,7 +105,7 @@ function ignored(why: BypassIgnored, because: string): BypassVerdict {
   };
 }
 
-function granted({ until, reason }: Extract<Claim, { kind: "claimed" }>): BypassVerdict {
+function followed({ until, reason }: Extract<BypassClaim, { kind: "claimed" }>): BypassResult {
   return {
     forced: true,
     warnings: [],

@@ -1,4 +1,11 @@
-import { DEFAULT_TIMEOUT_MS, MARGIN_FRACTION, MAX_MARGIN_MS, MAX_TIMEOUT_MS, MIN_MARGIN_MS } from "../limits.ts";
+import { MAX_TIMEOUT_MS } from "../http/limits.ts";
+
+/** kube-apiserver's default for `timeoutSeconds`. */
+const DEFAULT_TIMEOUT_MS = 10_000;
+/** Part of the timeout that is kept for the response's way back, with its bounds. */
+const MARGIN_FRACTION = 0.1;
+const MIN_MARGIN_MS = 20;
+const MAX_MARGIN_MS = 500;
 
 const UNIT_MS: Readonly<Record<string, number>> = {
   ns: 1e-6,
@@ -12,7 +19,7 @@ const UNIT_MS: Readonly<Record<string, number>> = {
 const DURATION = /^(?:[0-9]+(?:\.[0-9]*)?(?:ns|us|µs|ms|s|m|h))+$/;
 const PART = /([0-9]+(?:\.[0-9]*)?)(ns|us|µs|ms|s|m|h)/g;
 
-/** Milliseconds of a Go duration such as `10s` or `1m30s`; undefined when the text is none. */
+/** Milliseconds of a Go duration such as `10s` or `1m30s`; undefined for any other text. */
 export function parseGoDurationMs(text: string): number | undefined {
   if (!DURATION.test(text)) return undefined;
   let total = 0;
@@ -21,11 +28,11 @@ export function parseGoDurationMs(text: string): number | undefined {
 }
 
 /**
- * How long a review may take, in milliseconds: the `timeout` that kube-apiserver puts into the query of the call minus a margin
- * for the way back (design 5.8). An absent or unreadable one counts as Kubernetes' default, an excessive one as its maximum.
+ * How long an admission request may take, in milliseconds: the `timeout` that kube-apiserver puts into the query, minus a margin for the
+ * way back. An absent or unreadable timeout counts as Kubernetes' default, an excessive one as its maximum.
  */
 export function requestBudgetMs(timeout: string | undefined): number {
-  // A cell's reviews mostly come with the same one.
+  // Requests of one cell mostly carry the same timeout.
   if (last.timeout !== timeout) last = { timeout, budgetMs: budgetOf(timeout) };
   return last.budgetMs;
 }

@@ -1,179 +1,77 @@
+/**
+ * Finds the pod that an admission request would disrupt (docs/design.md#admission-table): the pod in `oldObject` for a DELETE and for an
+ * in-place change, the live pod for an eviction, because an Eviction carries only a name.
+ */
+import { CRITERIA, type Criterion } from "../../shared/decide/state/estimate.ts";
 import type { MaybePromise } from "../../shared/runtime/maybe-promise.ts";
-import { type Eviction, parseEviction } from "../../shared/schema/admission.ts";
+import { type Eviction, type PatchOperation, parseEviction } from "../../shared/schema/admission.ts";
 import { HEALTH_CRITERION_ANNOTATION } from "../../shared/schema/annotations.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import { parsePod } from "../../shared/schema/pod.ts";
 import type { Operation } from "../../shared/schema/podprotector.ts";
-import type { LiveRead } from "../reserve/pending.ts";
-import { describeUnbound } from "../respond/deny-response.ts";
-import {
-  type AdmissionRequest,
-  type AdmissionResponse,
-  BadReview,
-  type DenyStatus,
-  orBadReview,
-} from "./admission-request.ts";
-import type { CellClient } from "./cell-client.ts";
-import { bindingPatch, boundUid, isDryRun } from "./eviction-precondition.ts";
+import { HttpError } from "../http/call.ts";
+import { type AdmissionRequest, parseOrReject } from "./admission-request.ts";
+import type { CellClient, LiveRead } from "./cell-client.ts";
 
-export const CRITERIA = ["Available", "Ready", "Running", "Scheduled"] as const;
-/** Which count of the protector is held against its minimum (design 12). */
-export type Criterion = (typeof CRITERIA)[number];
+/** A pod that the request would disrupt. */
+export interface DisruptionTarget {
+  readonly kind: "disruption";
+  readonly operation: Operation;
+  readonly pod: Pod;
+  /** Monotonic send time of the live read that `pod` comes from; undefined when `pod` came with the request. */
+  readonly podReadMs: number | undefined;
+  /** Reads the pod again; undefined when the request can be committed only at the version of `pod`. */
+  readonly reread: ((timeoutMs: number) => Promise<LiveRead>) | undefined;
+  readonly criterion: Criterion;
+  readonly dryRun: boolean;
+}
 
-/** What a review is about. */
-export type DisruptionTarget =
+/** Why the request needs no decision. */
+export type NoTarget =
+  | { readonly kind: "ignored" | "restartsNothing" }
+  | { readonly kind: "bound"; readonly patch: readonly PatchOperation[] }
+  | { readonly kind: "notFound"; readonly name: string }
+  /** A precondition of the eviction does not hold. */
   | {
-      readonly kind: "disruption";
-      readonly operation: Operation;
-      readonly pod: Pod;
-      readonly podReadMs: number | undefined;
-      readonly reread: ((timeoutMs: number) => Promise<LiveRead>) | undefined;
-      readonly criterion: Criterion;
-      readonly dryRun: boolean;
+      readonly kind: "conflict";
+      readonly name: string;
+      readonly field: "UID" | "resourceVersion";
+      readonly wanted: string;
+      readonly found: string;
     }
-  /** Answered as it is; `outcome` is a metric label. */
-  | {
-      readonly kind: "answer";
-      readonly outcome: "ignored" | "restartsNothing" | "bound" | "notFound" | "conflict" | "unbound";
-      readonly answer: AdmissionResponse;
-    }
-  /** The pod can't be read live. */
-  | { readonly kind: "failed"; readonly message: string };
+  /** The eviction lacks the UID precondition that `--require-bound-evictions` asks for. */
+  | { readonly kind: "unbound"; readonly namespace: string; readonly name: string }
+  /** The pod cannot be read live. */
+  | { readonly kind: "unreadable"; readonly message: string };
 
-export interface DisruptionTargetOptions {
+export interface TargetOptions {
   readonly requireBoundEvictions: boolean;
 }
 
-function criterionOf(annotations: Readonly<Record<string, string>> | null | undefined): Criterion | undefined {
-  const value = annotations?.[HEALTH_CRITERION_ANNOTATION];
-  return CRITERIA.find((criterion) => criterion === value);
-}
+const IGNORED: NoTarget = { kind: "ignored" };
 
-function deletion(request: AdmissionRequest): DisruptionTarget {
-  if (request.oldObject === undefined || request.oldObject === null) {
-    throw new BadReview(400, "malformed AdmissionReview: the review of a DELETE carries no request.oldObject");
-  }
-  const pod = orBadReview("Pod in request.oldObject", () => parsePod(request.oldObject));
-  return {
-    kind: "disruption",
-    operation: "DELETE",
-    pod,
-    podReadMs: undefined,
-    reread: undefined,
-    criterion: criterionOf(pod.annotations) ?? "Available",
-    dryRun: request.dryRun,
-  };
-}
-
-/** A change in place: of the pod's spec, or of its resources (design 10). It is committed at the version that is reviewed, or reviewed again. */
-async function changeOf(request: AdmissionRequest): Promise<DisruptionTarget> {
-  for (const [field, object] of [
-    ["oldObject", request.oldObject],
-    ["object", request.object],
-  ] as const) {
-    if (object === undefined || object === null) {
-      throw new BadReview(400, `malformed AdmissionReview: the review of an UPDATE carries no request.${field}`);
-    }
-  }
-  const pod = orBadReview("Pod in request.oldObject", () => parsePod(request.oldObject));
-  const { restartedContainers } = await import("./in-place-change.ts");
-  if (restartedContainers(request.oldObject, request.object).length === 0) {
-    return { kind: "answer", outcome: "restartsNothing", answer: {} };
-  }
-  return {
-    kind: "disruption",
-    operation: "UPDATE",
-    pod,
-    podReadMs: undefined,
-    reread: undefined,
-    criterion: criterionOf(pod.annotations) ?? "Available",
-    dryRun: request.dryRun,
-  };
-}
-
-function notFound(name: string): DisruptionTarget {
-  const refusal: DenyStatus = { code: 404, reason: "NotFound", message: `pods "${name}" not found` };
-  return { kind: "answer", outcome: "notFound", answer: { refusal } };
-}
-
-function precondition(name: string, field: string, wanted: string, found: string): DisruptionTarget {
-  const message = `the ${field} in the precondition (${wanted}) does not match the ${field} of pod ${name} (${found}): it is another one by now`;
-  return { kind: "answer", outcome: "conflict", answer: { refusal: { code: 409, reason: "Conflict", message } } };
-}
-
-/** The eviction's pod, read live because an Eviction carries its name alone. */
-async function readTarget(
-  cell: CellClient,
-  namespace: string,
-  name: string,
-  budgetMs: () => number,
-): Promise<LiveRead | { readonly kind: "failed"; readonly message: string }> {
-  if (cell.readPod === undefined) {
-    const message = `cell ${cell.id} is configured without a kubeconfig, so the pod of an eviction cannot be read: give --cell ${cell.id}=KUBECONFIG`;
-    return { kind: "failed", message };
-  }
-  return cell.readPod(namespace, name, budgetMs());
-}
-
-/** The precondition that does not hold any more, as an answer. */
-function violated(eviction: Eviction, pod: Pod): DisruptionTarget | undefined {
-  const { uid, resourceVersion } = eviction.deleteOptions?.preconditions ?? {};
-  if (uid !== undefined && uid !== null && uid !== pod.uid) return precondition(pod.name, "UID", uid, pod.uid);
-  if (resourceVersion !== undefined && resourceVersion !== null && resourceVersion !== pod.resourceVersion) {
-    return precondition(pod.name, "resourceVersion", resourceVersion, pod.resourceVersion);
-  }
-  return undefined;
-}
-
-async function evictionOf(
+/** `leftMs` returns the time that is left. Throws {@link HttpError} for a malformed request. */
+export function findDisruptionTarget(
   request: AdmissionRequest,
   cell: CellClient,
-  options: DisruptionTargetOptions,
-  budgetMs: () => number,
-): Promise<DisruptionTarget> {
-  const eviction = orBadReview("Eviction in request.object", () => parseEviction(request.object));
-  const name = request.name || (eviction.metadata?.name ?? "");
-  const { namespace } = request;
-  if (name === "" || namespace === "") {
-    throw new BadReview(400, "malformed AdmissionReview: an eviction needs request.namespace and the pod's name");
-  }
-  const live = await readTarget(cell, namespace, name, budgetMs);
-  if (live.kind === "failed") return live;
-  if (live.kind === "gone") return notFound(name);
-  const { pod } = live;
-  const violation = violated(eviction, pod);
-  if (violation !== undefined) return violation;
-  if (options.requireBoundEvictions && boundUid(eviction) === undefined) {
-    const refusal = describeUnbound({ operation: "EVICT", namespace, pod: name });
-    return { kind: "answer", outcome: "unbound", answer: { refusal } };
-  }
-  return {
-    kind: "disruption",
-    operation: "EVICT",
-    pod,
-    podReadMs: live.sentMs,
-    reread: (timeoutMs) => rereadSame(cell, pod, timeoutMs),
-    criterion: criterionOf(eviction.metadata?.annotations) ?? criterionOf(pod.annotations) ?? "Available",
-    dryRun: request.dryRun || isDryRun(eviction),
-  };
-}
-
-/** A live read of the very pod that was read before: another one of its name is no answer. */
-async function rereadSame(cell: CellClient, pod: Pod, timeoutMs: number): Promise<LiveRead> {
-  const live = await (cell.readPod?.(pod.namespace, pod.name, timeoutMs) ??
-    Promise.resolve<LiveRead>({ kind: "gone" }));
-  return live.kind === "found" && live.pod.uid !== pod.uid ? { kind: "gone" } : live;
+  options: TargetOptions,
+  leftMs: () => number,
+): MaybePromise<DisruptionTarget | NoTarget> {
+  if (isPodDeletion(request)) return targetInRequest(request, "DELETE");
+  if (isEviction(request)) return evictionTarget(request, cell, options, leftMs);
+  if (isInPlaceChange(request)) return changeTarget(request);
+  return IGNORED;
 }
 
 export function isPodDeletion(request: AdmissionRequest): boolean {
   return request.operation === "DELETE" && isPods(request) && request.subResource === "";
 }
 
-export function isEviction(request: AdmissionRequest): boolean {
+function isEviction(request: AdmissionRequest): boolean {
   return request.operation === "CREATE" && isPods(request) && request.subResource === "eviction";
 }
 
-export function isChange(request: AdmissionRequest): boolean {
+export function isInPlaceChange(request: AdmissionRequest): boolean {
   const isOfSpec = request.subResource === "" || request.subResource === "resize";
   return request.operation === "UPDATE" && isPods(request) && isOfSpec;
 }
@@ -182,37 +80,127 @@ function isPods(request: AdmissionRequest): boolean {
   return request.group === "" && request.resource === "pods";
 }
 
-/**
- * What a review is about: the pod in `oldObject` for a DELETE (of a collection too, where `name` is empty) and for a change in place,
- * the live one for an eviction; everything else is let through (design 6). `budgetMs` is the time that is left. Throws {@link BadReview}.
- */
-export function findDisruptionTarget(
+/** kube-apiserver commits these operations at the version of `oldObject`, or sends another admission request. */
+function targetInRequest(request: AdmissionRequest, operation: "DELETE" | "UPDATE"): DisruptionTarget {
+  requireObject(request, "oldObject");
+  const pod = parseOrReject("Pod in request.oldObject", () => parsePod(request.oldObject));
+  const criterion = criterionOf(pod.annotations) ?? "Available";
+  const { dryRun } = request;
+  return { kind: "disruption", operation, pod, podReadMs: undefined, reread: undefined, criterion, dryRun };
+}
+
+function requireObject(request: AdmissionRequest, field: "object" | "oldObject"): void {
+  if (request[field] !== undefined && request[field] !== null) return;
+  throw new HttpError(400, `malformed AdmissionReview: ${request.operation} carries no request.${field}`);
+}
+
+/** An in-place change of the pod's spec or resources (docs/design.md#in-place-changes). */
+async function changeTarget(request: AdmissionRequest): Promise<DisruptionTarget | NoTarget> {
+  const target = targetInRequest(request, "UPDATE");
+  requireObject(request, "object");
+  const { restartedContainers } = await import("./in-place-change.ts");
+  const restarted = restartedContainers(request.oldObject, request.object);
+  return restarted.length === 0 ? { kind: "restartsNothing" } : target;
+}
+
+function criterionOf(annotations: Readonly<Record<string, string>> | null | undefined): Criterion | undefined {
+  const value = annotations?.[HEALTH_CRITERION_ANNOTATION];
+  return CRITERIA.find((criterion) => criterion === value);
+}
+
+async function evictionTarget(
   request: AdmissionRequest,
   cell: CellClient,
-  options: DisruptionTargetOptions,
-  budgetMs: () => number,
-): MaybePromise<DisruptionTarget> {
-  if (isPodDeletion(request)) return deletion(request);
-  if (isEviction(request)) return evictionOf(request, cell, options, budgetMs);
-  if (isChange(request)) return changeOf(request);
-  return { kind: "answer", outcome: "ignored", answer: {} };
+  options: TargetOptions,
+  leftMs: () => number,
+): Promise<DisruptionTarget | NoTarget> {
+  const eviction = parseOrReject("Eviction in request.object", () => parseEviction(request.object));
+  const { namespace } = request;
+  const name = nameOf(request, eviction);
+  if (name === "" || namespace === "") {
+    throw new HttpError(400, "malformed AdmissionReview: an eviction needs request.namespace and the pod's name");
+  }
+  const live = await readPod(cell, namespace, name, leftMs);
+  if (live.kind !== "found") return live;
+  const { pod } = live;
+  const conflict = conflictOf(eviction, pod);
+  if (conflict !== undefined) return conflict;
+  if (options.requireBoundEvictions && preconditionUid(eviction) === undefined)
+    return { kind: "unbound", namespace, name };
+  return {
+    kind: "disruption",
+    operation: "EVICT",
+    pod,
+    podReadMs: live.sentMs,
+    reread: (timeoutMs) => rereadPod(cell, pod, timeoutMs),
+    criterion: criterionOf(eviction.metadata?.annotations) ?? criterionOf(pod.annotations) ?? "Available",
+    dryRun: request.dryRun || (eviction.deleteOptions?.dryRun?.includes("All") ?? false),
+  };
 }
 
 /**
- * Binds an eviction to the UID of the pod as it is now (design 6), so that what is reviewed is what is evicted. What needs no
- * patch, or is no eviction, passes.
+ * Adds the live pod's UID to an eviction's preconditions, so that the pod that is decided on is the pod that is evicted (S12 of
+ * docs/design.md#invariants). Any other request, and an eviction that names a UID, passes unchanged.
  */
 export async function bindEviction(
   request: AdmissionRequest,
   cell: CellClient,
-  budgetMs: () => number,
-): Promise<DisruptionTarget> {
-  if (!isEviction(request)) return { kind: "answer", outcome: "ignored", answer: {} };
-  const eviction = orBadReview("Eviction in request.object", () => parseEviction(request.object));
-  if (boundUid(eviction) !== undefined) return { kind: "answer", outcome: "ignored", answer: {} };
-  const name = request.name || (eviction.metadata?.name ?? "");
-  const live = await readTarget(cell, request.namespace, name, budgetMs);
-  if (live.kind === "failed") return live;
-  if (live.kind === "gone") return notFound(name);
-  return { kind: "answer", outcome: "bound", answer: { patch: bindingPatch(eviction, live.pod.uid) } };
+  leftMs: () => number,
+): Promise<NoTarget> {
+  if (!isEviction(request)) return IGNORED;
+  const eviction = parseOrReject("Eviction in request.object", () => parseEviction(request.object));
+  if (preconditionUid(eviction) !== undefined) return IGNORED;
+  const live = await readPod(cell, request.namespace, nameOf(request, eviction), leftMs);
+  if (live.kind !== "found") return live;
+  return { kind: "bound", patch: preconditionPatch(eviction, live.pod.uid) };
+}
+
+function nameOf(request: AdmissionRequest, eviction: Eviction): string {
+  return request.name || (eviction.metadata?.name ?? "");
+}
+
+async function readPod(
+  cell: CellClient,
+  namespace: string,
+  name: string,
+  leftMs: () => number,
+): Promise<Extract<LiveRead, { kind: "found" }> | NoTarget> {
+  if (cell.readPod === undefined) {
+    const message = `cell ${cell.id} is configured without a kubeconfig, so the pod of an eviction cannot be read: give --cell ${cell.id}=KUBECONFIG`;
+    return { kind: "unreadable", message };
+  }
+  const live = await cell.readPod(namespace, name, leftMs());
+  if (live.kind === "gone") return { kind: "notFound", name };
+  return live.kind === "failed" ? { kind: "unreadable", message: live.message } : live;
+}
+
+/** Another pod of the same name counts as gone. */
+async function rereadPod(cell: CellClient, pod: Pod, timeoutMs: number): Promise<LiveRead> {
+  const live: LiveRead = (await cell.readPod?.(pod.namespace, pod.name, timeoutMs)) ?? { kind: "gone" };
+  return live.kind === "found" && live.pod.uid !== pod.uid ? { kind: "gone" } : live;
+}
+
+function conflictOf(eviction: Eviction, { name, uid, resourceVersion }: Pod): NoTarget | undefined {
+  const wanted = eviction.deleteOptions?.preconditions;
+  if (typeof wanted?.uid === "string" && wanted.uid !== uid)
+    return { kind: "conflict", name, field: "UID", wanted: wanted.uid, found: uid };
+  if (typeof wanted?.resourceVersion === "string" && wanted.resourceVersion !== resourceVersion) {
+    return { kind: "conflict", name, field: "resourceVersion", wanted: wanted.resourceVersion, found: resourceVersion };
+  }
+  return undefined;
+}
+
+function preconditionUid(eviction: Eviction): string | undefined {
+  return eviction.deleteOptions?.preconditions?.uid ?? undefined;
+}
+
+/** JSON Patch that adds the UID precondition, whatever part of its path exists. */
+function preconditionPatch({ deleteOptions }: Eviction, uid: string): readonly PatchOperation[] {
+  if (deleteOptions === undefined || deleteOptions === null) {
+    return [{ op: "add", path: "/deleteOptions", value: { preconditions: { uid } } }];
+  }
+  if (deleteOptions.preconditions === undefined || deleteOptions.preconditions === null) {
+    return [{ op: "add", path: "/deleteOptions/preconditions", value: { uid } }];
+  }
+  return [{ op: "add", path: "/deleteOptions/preconditions/uid", value: uid }];
 }

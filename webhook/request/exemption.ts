@@ -1,18 +1,40 @@
-import { PART_OF_LABEL, PART_OF_PODSEIDON } from "../../shared/schema/annotations.ts";
+/** What a pod says about itself before any protector is asked. */
+import { FORCE_DELETE_ANNOTATION, PART_OF_LABEL, PART_OF_PODSEIDON } from "../../shared/schema/annotations.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 
-/** Why a pod may go without asking any protector (design 6); a metric label. */
-export type Exemption = "Own" | "Terminating" | "Finished" | "Mirror" | "Pending";
+interface ExemptionRule {
+  readonly name: "Own" | "Terminating" | "Finished" | "Mirror" | "Pending";
+  readonly holds: (pod: Pod, ownNamespace: string) => boolean;
+}
+
+/** Why a pod may be disrupted without asking any protector. */
+export type Exemption = ExemptionRule["name"];
 
 /**
- * Pods whose loss takes nothing from any protector, whatever its spec is: they are let go even when no core cluster can be
- * reached. The project's own pods are among them, because a safety net that protects itself from being repaired is none.
+ * Pods that count for no protector, whatever its spec is, first match first. They are allowed even while no core cluster is reachable.
+ * The project's own pods are among them, so that a protector cannot keep the project from being repaired.
  */
+const EXEMPTIONS: readonly ExemptionRule[] = [
+  {
+    name: "Own",
+    holds: ({ namespace, labels }, own) => namespace === own && labels[PART_OF_LABEL] === PART_OF_PODSEIDON,
+  },
+  { name: "Terminating", holds: ({ terminating }) => terminating },
+  { name: "Finished", holds: ({ phase }) => phase === "Succeeded" || phase === "Failed" },
+  { name: "Mirror", holds: ({ mirror }) => mirror },
+  { name: "Pending", holds: ({ phase }) => phase === "Pending" },
+];
+
 export function exemptionOf(pod: Pod, ownNamespace: string): Exemption | undefined {
-  if (pod.namespace === ownNamespace && pod.labels[PART_OF_LABEL] === PART_OF_PODSEIDON) return "Own";
-  if (pod.terminating) return "Terminating";
-  if (pod.phase === "Succeeded" || pod.phase === "Failed") return "Finished";
-  if (pod.mirror) return "Mirror";
-  if (pod.phase === "Pending") return "Pending";
+  for (const { name, holds } of EXEMPTIONS) if (holds(pod, ownNamespace)) return name;
   return undefined;
+}
+
+/** Why a force-delete annotation was ignored; metric labels. */
+export const BYPASS_IGNORED = ["malformed", "expired", "forbidden", "unchecked"] as const;
+export type BypassIgnored = (typeof BYPASS_IGNORED)[number];
+
+/** True when `bypass.ts` has to be loaded: most pods have no such annotation. */
+export function claimsBypass({ annotations }: Pod): boolean {
+  return annotations?.[FORCE_DELETE_ANNOTATION] !== undefined;
 }

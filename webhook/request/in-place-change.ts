@@ -1,7 +1,8 @@
 /**
- * Which containers an update of a pod restarts (design 10): another image, or other resources, of its own or of the whole pod (Kubernetes
- * 1.36), where the container's resize policy says RestartContainer. Metadata, tolerations, deadlines and resizes without a restart are free. Ordinary init containers have
- * run; a new image of one restarts nothing. Read here from the raw objects, because nothing else needs the containers.
+ * Which containers an update of a pod restarts (docs/design.md#in-place-changes): those with another image, and those with other resources
+ * (their own, or the pod's from Kubernetes 1.36 on) whose resize policy says RestartContainer. Everything else restarts nothing: metadata,
+ * tolerations, deadlines, other resizes, and a new image of an ordinary init container, which has run already. Reads the raw objects,
+ * because nothing else needs the containers.
  */
 
 type Json = Readonly<Record<string, unknown>>;
@@ -12,7 +13,7 @@ interface Container {
   /** By resource name: requests and limits, as text. */
   readonly resources: ReadonlyMap<string, string>;
   /** Resources whose resize restarts the container. */
-  readonly restartedBy: ReadonlySet<string>;
+  readonly restartedBy: readonly string[];
 }
 
 function objectOf(value: unknown): Json {
@@ -27,17 +28,15 @@ function textOf(value: unknown): string {
   return typeof value === "string" ? value : "";
 }
 
-/** Requests and limits by resource; a limit that the container does not set is the pod's, as its kubelet has it. */
+/** A limit that the container does not set is the pod's, as for the kubelet. */
 function resourcesOf({ requests, limits }: Json, podLimits: Json): ReadonlyMap<string, string> {
   const found = new Map<string, string>();
-  for (const [kind, amounts] of [
-    ["requests", objectOf(requests)],
-    ["limits", { ...podLimits, ...withoutZeros(objectOf(limits)) }],
-  ] as const) {
-    for (const [name, amount] of Object.entries(amounts)) {
+  const add = (kind: string, amounts: Json): void => {
+    for (const [name, amount] of Object.entries(amounts))
       found.set(name, `${found.get(name) ?? ""} ${kind}=${String(amount)}`);
-    }
-  }
+  };
+  add("requests", objectOf(requests));
+  add("limits", { ...podLimits, ...withoutZeros(objectOf(limits)) });
   return found;
 }
 
@@ -51,11 +50,11 @@ function containerOf({ name, image, resources, resizePolicy }: Json, podLimits: 
     name: textOf(name),
     image: textOf(image),
     resources: resourcesOf(objectOf(resources), podLimits),
-    restartedBy: new Set(restarting.map(({ resourceName }) => textOf(resourceName))),
+    restartedBy: restarting.map(({ resourceName }) => textOf(resourceName)),
   };
 }
 
-/** The containers that run for as long as the pod does: all but the init containers that end. */
+/** The containers that run as long as the pod does: sidecars and containers, without ordinary init containers. */
 function runningContainers(pod: unknown): readonly Container[] {
   const { containers, initContainers, resources } = objectOf(objectOf(pod).spec);
   const podLimits = objectOf(objectOf(resources).limits);
@@ -63,19 +62,17 @@ function runningContainers(pod: unknown): readonly Container[] {
   return [...sidecars, ...listOf(containers)].map((container) => containerOf(container, podLimits));
 }
 
-function isResizedByRestart(before: Container, after: Container): boolean {
-  // The policy of a pod can't be changed; that of the pod as it was is the one that its kubelet goes by.
-  return [...before.restartedBy].some((name) => before.resources.get(name) !== after.resources.get(name));
+function isRestarted(before: Container, after: Container): boolean {
+  // The resize policy cannot be changed, so the kubelet follows the policy of the pod as it was.
+  const isResized = (name: string): boolean => before.resources.get(name) !== after.resources.get(name);
+  return after.image !== before.image || before.restartedBy.some(isResized);
 }
 
-/** Names of the containers that the change restarts; `before` and `after` are pods as an AdmissionReview carries them. */
+/** Names of the containers that the change restarts. `before` and `after` are pods as an AdmissionReview carries them. */
 export function restartedContainers(before: unknown, after: unknown): readonly string[] {
-  const wanted = new Map(runningContainers(after).map((container) => [container.name, container]));
-  const restarted: string[] = [];
-  for (const container of runningContainers(before)) {
-    const next = wanted.get(container.name);
-    if (next === undefined) continue;
-    if (next.image !== container.image || isResizedByRestart(container, next)) restarted.push(container.name);
-  }
-  return restarted;
+  const changed = new Map(runningContainers(after).map((container) => [container.name, container]));
+  return runningContainers(before).flatMap((container) => {
+    const next = changed.get(container.name);
+    return next !== undefined && isRestarted(container, next) ? [container.name] : [];
+  });
 }

@@ -2,110 +2,95 @@ import { type Decision, decide } from "../../shared/decide/quota.ts";
 import { apply, holdCell, holdsNonce, rollBack } from "../../shared/decide/reserve.ts";
 import { cloneState, type ProtectorState } from "../../shared/decide/state/protector-state.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
-import type { PendingRequest, PendingReserve, PendingRollBack } from "./pending.ts";
+import type { PendingRequest, PendingReserve } from "./pending-queue.ts";
 
-type Allowed = Extract<Decision, { allowed: true }>;
-type Refused = Extract<Decision, { allowed: false }>;
-
-/** What one version of a protector means for the requests that wait for it; made without IO. */
-export interface Batch {
+/** The requests that one write decides together, each after those before it (docs/design.md#batches). Made without IO. */
+export class Batch {
   readonly base: ProtectorVersion;
   /** `base` with everything in `writes` applied. */
   readonly working: ProtectorState;
-  /** Goes into the next write. */
-  readonly writes: readonly PendingRequest[];
-  readonly decisions: ReadonlyMap<PendingReserve, Allowed>;
-  /** Allowed without a write. */
-  readonly free: readonly { readonly work: PendingReserve; readonly decision: Allowed }[];
-  readonly refused: readonly { readonly work: PendingReserve; readonly decision: Refused }[];
-  /** Roll-backs of what is not there. */
-  readonly done: readonly PendingRequest[];
-  /** The decision threw: a defect, which must not take the others with it (style rule 8). */
-  readonly broken: readonly { readonly work: PendingRequest; readonly error: unknown }[];
-  /** Allowed only if a live read newer than `base` says the same (design 5.3, evictions of unavailable pods). */
-  readonly stale: readonly PendingReserve[];
-}
-
-/** An eviction's pod was seen unavailable before the counts were: it may be counted by now. */
-function needsReread(work: PendingReserve, decision: Allowed, cellSinceMs: (cell: string) => number): boolean {
-  if (work.request.operation !== "EVICT" || work.reread === undefined || work.podReadMs === undefined) return false;
-  if (decision.reason !== "PinnedUnavailable" && decision.reason !== "PinnedPending") return false;
-  return work.podReadMs < cellSinceMs(work.request.cell);
-}
-
-class Planner {
-  readonly base: ProtectorVersion;
-  readonly working: ProtectorState;
+  /** Requests that the next write carries. */
   readonly writes: PendingRequest[] = [];
-  readonly decisions = new Map<PendingReserve, Allowed>();
-  readonly free: { work: PendingReserve; decision: Allowed }[] = [];
-  readonly refused: { work: PendingReserve; decision: Refused }[] = [];
+  /** The decisions of the reservations in `writes`. */
+  readonly decisions = new Map<PendingReserve, Extract<Decision, { allowed: true }>>();
+  /** Allowed without a write. */
+  readonly free: { pending: PendingReserve; decision: Extract<Decision, { allowed: true }> }[] = [];
+  readonly denied: { pending: PendingReserve; decision: Extract<Decision, { allowed: false }> }[] = [];
+  /** Roll-backs of reservations that are not there. */
   readonly done: PendingRequest[] = [];
-  readonly broken: { work: PendingRequest; error: unknown }[] = [];
+  /** The decision threw, which is a defect. The other requests go on. */
+  readonly broken: { pending: PendingRequest; error: unknown }[] = [];
+  /** Evictions that are allowed only if a live read newer than `base` says the same. */
   readonly stale: PendingReserve[] = [];
-  readonly #cellSinceMs: (cell: string) => number;
 
-  constructor(base: ProtectorVersion, cellSinceMs: (cell: string) => number) {
+  constructor(base: ProtectorVersion) {
     this.base = base;
     this.working = cloneState(base.state);
-    this.#cellSinceMs = cellSinceMs;
-  }
-
-  add(work: PendingRequest): void {
-    if (work.kind === "reserve") this.#reserve(work);
-    else if (work.kind === "rollBack") this.#rollBack(work);
-    else {
-      // Other replicas do the same with what they had reserved; what is written already stays as it is.
-      for (const { request, decision } of work.reassertions) apply(this.working, request, decision);
-      for (const cell of new Set([...work.cells, ...this.working.cells.keys()]))
-        holdCell(this.working, cell, work.hold);
-      this.writes.push(work);
-    }
-  }
-
-  #rollBack(work: PendingRollBack): void {
-    if (isCommitted(this.base, work)) {
-      this.done.push(work);
-      return;
-    }
-    rollBack(this.working, work.cell, work.uid, work.operation, work.nonce);
-    this.writes.push(work);
-  }
-
-  #reserve(work: PendingReserve): void {
-    const decision = decide(this.working, work.request);
-    if (!decision.allowed) this.refused.push({ work, decision });
-    else if (needsReread(work, decision, this.#cellSinceMs)) this.stale.push(work);
-    else if (work.verdictOnly || decision.write === "none") this.free.push({ work, decision });
-    else {
-      apply(this.working, work.request, decision);
-      this.writes.push(work);
-      this.decisions.set(work, decision);
-    }
   }
 }
 
-/** Decides everything that waits on one version of the object, in the given order, each after those before it. */
+/** Decides `pending` in the given order. `cellSinceMs` returns when this process learned what a cell counts. */
 export function planBatch(
   base: ProtectorVersion,
-  waiting: readonly PendingRequest[],
+  requests: readonly PendingRequest[],
   cellSinceMs: (cell: string) => number,
 ): Batch {
-  const planner = new Planner(base, cellSinceMs);
-  for (const work of waiting) {
+  const batch = new Batch(base);
+  for (const pending of requests) {
     try {
-      planner.add(work);
+      add(batch, pending, cellSinceMs);
     } catch (error) {
-      planner.broken.push({ work, error });
+      batch.broken.push({ pending, error });
     }
   }
-  return planner;
+  return batch;
 }
 
-/** True when the object carries what `work` wants written: its nonce, for a roll-back the absence of it. */
-export function isCommitted(entry: ProtectorVersion, work: PendingRequest): boolean {
-  if (work.kind === "reassert") return false;
-  if (work.kind === "rollBack") return !holdsNonce(entry.state, work.cell, work.uid, work.operation, work.nonce);
-  const { cell, pod, operation, nonce } = work.request;
-  return holdsNonce(entry.state, cell, pod.uid, operation, nonce);
+function add(batch: Batch, pending: PendingRequest, cellSinceMs: (cell: string) => number): void {
+  const { base, working } = batch;
+  if (pending.kind === "reserve") {
+    reserve(batch, pending, cellSinceMs);
+    return;
+  }
+  if (pending.kind === "rollBack" && isCommitted(base, pending)) {
+    batch.done.push(pending);
+    return;
+  }
+  if (pending.kind === "rollBack") rollBack(working, pending.cell, pending.uid, pending.operation, pending.nonce);
+  else {
+    // Other replicas do the same with their own reservations, and what is stored already stays as it is.
+    for (const { request, decision } of pending.reassertions) apply(working, request, decision);
+    for (const cell of new Set([...pending.cells, ...working.cells.keys()])) holdCell(working, cell, pending.hold);
+  }
+  batch.writes.push(pending);
+}
+
+function reserve(batch: Batch, pending: PendingReserve, cellSinceMs: (cell: string) => number): void {
+  const decision = decide(batch.working, pending.request);
+  if (!decision.allowed) batch.denied.push({ pending, decision });
+  else if (isStale(pending, decision, cellSinceMs)) batch.stale.push(pending);
+  else if (pending.decideOnly || decision.write === "none") batch.free.push({ pending, decision });
+  else {
+    apply(batch.working, pending.request, decision);
+    batch.writes.push(pending);
+    batch.decisions.set(pending, decision);
+  }
+}
+
+/** An eviction whose pod was read as unavailable before the counts arrived: the counts may include it by now. */
+function isStale(pending: PendingReserve, decision: Decision, cellSinceMs: (cell: string) => number): boolean {
+  if (pending.request.operation !== "EVICT" || pending.reread === undefined || pending.podReadMs === undefined)
+    return false;
+  if (!decision.allowed || (decision.reason !== "PinnedUnavailable" && decision.reason !== "PinnedPending"))
+    return false;
+  return pending.podReadMs < cellSinceMs(pending.request.cell);
+}
+
+/** True when the object carries what the request wants written: its nonce, or for a roll-back the absence of its nonce. */
+export function isCommitted({ state }: ProtectorVersion, pending: PendingRequest): boolean {
+  if (pending.kind === "reassert") return false;
+  if (pending.kind === "rollBack")
+    return !holdsNonce(state, pending.cell, pending.uid, pending.operation, pending.nonce);
+  const { cell, pod, operation, nonce } = pending.request;
+  return holdsNonce(state, cell, pod.uid, operation, nonce);
 }

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import type { Aggregation, Bucket, PodProtector } from "../../shared/schema/podprotector.ts";
 import { aggregation, protector } from "../../test/support/webhook/fixtures.ts";
-import { hasLostOwn } from "./lost-reservations.ts";
+import { LostReservations } from "./lost-reservations.ts";
 
 const TAG = "mine";
 const at = "2026-01-01T00:00:00.000000Z";
@@ -39,15 +39,17 @@ describe("a later version lacks an own reservation", () => {
     ["with its whole cell, which somebody has removed", false, [own], entry(undefined)],
     ["which an upstream webhook has packed into a range", false, [own], entry([range])],
   ])("%s: %s", (_, isLost, before, after) => {
-    expect(hasLostOwn(entry(before), after, TAG, new Set())).toBe(isLost);
+    expect(new LostReservations(TAG).isLost(entry(before), after)).toBe(isLost);
   });
 
   test("which upstream's aggregator may have settled: its writes may look the same", () => {
     const byUpstream = { heartbeatTime: undefined };
-    expect(hasLostOwn(entry([own], byUpstream), entry([], byUpstream), TAG, new Set())).toBe(false);
+    expect(new LostReservations(TAG).isLost(entry([own], byUpstream), entry([], byUpstream))).toBe(false);
   });
 
   test("which this replica has taken back", () => {
-    expect(hasLostOwn(entry([own]), entry([]), TAG, new Set(["mineAAAA"]))).toBe(false);
+    const lost = new LostReservations(TAG);
+    lost.withdraw("mineAAAA");
+    expect(lost.isLost(entry([own]), entry([]))).toBe(false);
   });
 });

@@ -10,8 +10,8 @@ const COUNTER_RANGE = DIGITS.length ** COUNTER_LENGTH;
 export const UNKNOWN_WRITER = "";
 
 /**
- * Nonces of one replica: 8 characters of [A-Za-z0-9_-], the first half the replica's own tag, the second a counter that begins
- * anywhere. So two reviews never share one within 16 million, and whoever reads an object sees which replica wrote what.
+ * The nonces of one replica: 8 characters of [A-Za-z0-9_-]. The first half is the replica's tag, so that an object shows which replica wrote
+ * what. The second half is a counter with a random start: 16 million requests of a replica have different nonces.
  */
 export class Nonces {
   readonly tag: string;
@@ -34,7 +34,7 @@ export class Nonces {
   }
 }
 
-/** True when the replica of `tag` has made it. */
+/** True when the replica of `tag` made the nonce. */
 export function isNonceOf(nonce: string, tag: string): boolean {
   return nonce.startsWith(tag);
 }
@@ -47,7 +47,7 @@ function* newestNonces({ status }: PodProtector): Generator<string> {
   }
 }
 
-/** The tag of the replica whose admissions `after` has and `before` has not; {@link UNKNOWN_WRITER} when none shows. */
+/** The tag of the replica whose reservations are new in `after`; {@link UNKNOWN_WRITER} when no nonce is new. */
 export function writerOf(before: PodProtector, after: PodProtector): string {
   const known = new Set(newestNonces(before));
   let writer = UNKNOWN_WRITER;

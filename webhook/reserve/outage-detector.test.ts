@@ -1,9 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
-import { OUTAGE_MIN_MS, RECOVERY_MS } from "../limits.ts";
-import { OutageDetector } from "./outage-detector.ts";
+import { OUTAGE_MIN_MS, OutageDetector, RECOVERY_MS } from "./outage-detector.ts";
 
-type Step = "succeeded" | "passed" | "failed" | "silent" | number;
+type Step = "succeeded" | "assumeOutage" | "failed" | "silent" | number;
 
 async function play(steps: readonly Step[]): Promise<boolean> {
   const time = new VirtualTime();
@@ -11,10 +10,10 @@ async function play(steps: readonly Step[]): Promise<boolean> {
   for (const step of steps) {
     if (typeof step === "number") await time.advance(step);
     else if (step === "succeeded") outage.succeeded();
-    else if (step === "passed") outage.passed();
+    else if (step === "assumeOutage") outage.assumeOutage();
     else outage.failed(step === "silent");
   }
-  return outage.recovering;
+  return outage.isRecovering;
 }
 
 describe("a core that has just come back may have been restored", () => {
@@ -24,7 +23,7 @@ describe("a core that has just come back may have been restored", () => {
     ["failures for longer than a connection's", ["succeeded", "failed", OUTAGE_MIN_MS, "succeeded"], true],
     ["still out of reach", ["succeeded", "failed", OUTAGE_MIN_MS], false],
     ["silence counts from the last answer", ["succeeded", OUTAGE_MIN_MS, "silent", "succeeded"], true],
-    ["one that may have passed while this process stood still", ["succeeded", "passed"], true],
+    ["one that may have passed while this process stood still", ["succeeded", "assumeOutage"], true],
     ["long enough after it", ["failed", OUTAGE_MIN_MS, "succeeded", RECOVERY_MS], false],
     ["a success in between ends it", ["failed", 900, "succeeded", "failed", 900, "succeeded"], false],
   ])("%s", async (_name, steps, expected) => {

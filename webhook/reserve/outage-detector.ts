@@ -1,10 +1,14 @@
 import type { Clock } from "../../shared/runtime/clock.ts";
-import { OUTAGE_MIN_MS, RECOVERY_MS } from "../limits.ts";
+
+/** A core that did not answer for this long may have been restored meanwhile. A shorter break is that of a connection. */
+export const OUTAGE_MIN_MS = 1_000;
+/** No reservation is made for this long after an outage: longer than a watch in backoff takes to notice that history is lost. */
+export const RECOVERY_MS = 12_000;
 
 /**
- * Whether a core cluster has just come back. A core that was out of reach may have been restored to an older state (design 5.4), and
- * only those who wrote after that state was taken can notice: the aggregators, and the replicas whose reservations are lost. Until
- * they had the time to say so, no replica makes new reservations. A single connection that breaks is no outage: a restore takes longer.
+ * Notices when a core cluster comes back from an outage, in which it may have been restored to an older state
+ * (docs/design.md#lost-history). Only the processes that wrote after that state was taken can tell: the aggregators, and the replicas whose
+ * reservations are lost. No replica reserves until they have had the time to put cells on hold.
  */
 export class OutageDetector {
   readonly #clock: Clock;
@@ -16,7 +20,7 @@ export class OutageDetector {
     this.#clock = clock;
   }
 
-  /** A call or a stream failed; `silent` when nothing was heard at all, so that the outage may be as old as the last success. */
+  /** A call or a stream failed. After a `silent` failure, the outage may be as old as the last success. */
   failed(silent: boolean): void {
     const nowMs = this.#clock.monotonicMs();
     this.#failingSinceMs ??= silent ? (this.#lastSuccessMs ?? nowMs) : nowMs;
@@ -31,14 +35,13 @@ export class OutageDetector {
     if (sinceMs !== undefined && nowMs - sinceMs >= OUTAGE_MIN_MS) this.#recoveredMs = nowMs;
   }
 
-  /** There may have been an outage that nobody here has seen, and the core has answered since. */
-  passed(): void {
+  /** The core has answered, perhaps after an outage that this process did not see. */
+  assumeOutage(): void {
     this.succeeded();
     this.#recoveredMs = this.#clock.monotonicMs();
   }
 
-  /** True until those who know more had the time to put the cells on hold. */
-  get recovering(): boolean {
+  get isRecovering(): boolean {
     return this.#clock.monotonicMs() - this.#recoveredMs < RECOVERY_MS;
   }
 }

@@ -1,61 +1,133 @@
+import type { Decision, DisruptionRequest } from "../../shared/decide/quota.ts";
 import type { Ports, Timer } from "../../shared/runtime/clock.ts";
-import type { PendingRequest, ProtectorOutcome } from "./pending.ts";
+import type { Operation } from "../../shared/schema/podprotector.ts";
+import type { LiveRead } from "../request/cell-client.ts";
+import type { ProtectorDecision } from "./verdict.ts";
 
+interface Timed {
+  readonly arrivedMs: number;
+  /** Monotonic; the request leaves the queue before. */
+  readonly deadlineMs: number;
+}
+
+/** A disruption that waits for the decision of one protector. */
+export interface PendingReserve extends Timed {
+  readonly kind: "reserve";
+  request: DisruptionRequest;
+  /** Only the decision is wanted, for a dry run or before several reservations: nothing is written. */
+  readonly decideOnly: boolean;
+  /** Monotonic send time of the live read that `request.pod` comes from; undefined when the pod came with the request. */
+  podReadMs: number | undefined;
+  /** Reads the pod of an eviction again. */
+  readonly reread: ((timeoutMs: number) => Promise<LiveRead>) | undefined;
+  readonly isCallerGone: () => boolean;
+  /** The last write that carried the request, until that write is known to have failed: the reservation may be stored. */
+  attempt: { readonly decision: Extract<Decision, { allowed: true }>; readonly baseVersion: string } | undefined;
+  readonly settle: (decision: ProtectorDecision) => void;
+}
+
+/** Takes back a reservation by its nonce (docs/design.md#several-protectors). */
+export interface PendingRollBack extends Timed {
+  readonly kind: "rollBack";
+  readonly cell: string;
+  readonly uid: string;
+  readonly operation: Operation;
+  readonly nonce: string;
+}
+
+/** One own reservation that is written again. */
+export interface Reassertion {
+  readonly request: DisruptionRequest;
+  readonly decision: Extract<Decision, { allowed: true }>;
+}
+
+/** Writes lost reservations again and puts every cell on hold (docs/design.md#lost-history). */
+export interface PendingReassert extends Timed {
+  readonly kind: "reassert";
+  readonly reassertions: readonly Reassertion[];
+  /** Cells that the object had before its history was lost. */
+  readonly cells: ReadonlySet<string>;
+  /** Value of the field `hold`. */
+  readonly hold: string;
+}
+
+export type PendingRequest = PendingReserve | PendingRollBack | PendingReassert;
+
+/** Re-assertions first, then roll-backs, which free quota, then the earliest deadline. */
 const ORDER: Readonly<Record<PendingRequest["kind"], number>> = { reassert: 0, rollBack: 1, reserve: 2 };
 
-/** Re-assertions first, then what frees quota, then the earliest deadline. */
 function byUrgency(a: PendingRequest, b: PendingRequest): number {
   return ORDER[a.kind] - ORDER[b.kind] || a.deadlineMs - b.deadlineMs;
 }
 
-/** What waits for an outcome at one protector. Each is settled once, at its deadline at the latest (L4). */
+/** The requests that wait for one protector. Each leaves once, at its deadline at the latest. */
 export class PendingQueue {
   readonly #ports: Pick<Ports, "clock" | "timers">;
-  readonly #expire: (work: PendingRequest) => void;
   readonly #waiting = new Map<PendingRequest, Timer>();
+  /** Message of the core's last failure, until a call succeeds. */
+  coreFailure: string | undefined;
 
-  /** `expire` is called for what has reached its deadline, and has to settle it. */
-  constructor(ports: Pick<Ports, "clock" | "timers">, expire: (work: PendingRequest) => void) {
+  constructor(ports: Pick<Ports, "clock" | "timers">) {
     this.#ports = ports;
-    this.#expire = expire;
   }
 
   get size(): number {
     return this.#waiting.size;
   }
 
-  add(work: PendingRequest): void {
-    const leftMs = work.deadlineMs - this.#ports.clock.monotonicMs();
+  add(pending: PendingRequest): void {
+    const leftMs = pending.deadlineMs - this.#ports.clock.monotonicMs();
     this.#waiting.set(
-      work,
-      this.#ports.timers.after(leftMs, () => this.#expire(work)),
+      pending,
+      this.#ports.timers.after(leftMs, () => this.expire(pending)),
     );
   }
 
-  /** Gives the outcome to whoever waits for it; does nothing when that happened before. */
-  settle(work: PendingRequest, outcome: ProtectorOutcome): void {
-    const timer = this.#waiting.get(work);
-    if (timer === undefined) return;
-    timer.cancel();
-    this.#waiting.delete(work);
-    work.settle(outcome);
+  /** Removes the request and passes on its decision, unless that has happened before. */
+  settle(pending: PendingRequest, decision: ProtectorDecision): void {
+    if (this.remove(pending) && pending.kind === "reserve") pending.settle(decision);
   }
 
-  settleAll(outcome: ProtectorOutcome): void {
-    for (const work of this.all()) this.settle(work, outcome);
+  /** False when the request has left the queue before. */
+  remove(pending: PendingRequest): boolean {
+    this.#waiting.get(pending)?.cancel();
+    return this.#waiting.delete(pending);
   }
 
-  /** A copy, so that settling does not disturb the walk. */
+  settleAll(decision: ProtectorDecision): void {
+    for (const pending of this.all()) this.settle(pending, decision);
+  }
+
+  /** Settles a request whose time is up. What may have been written must not be denied: it is a failure, and the reservation settles. */
+  expire(pending: PendingRequest): void {
+    if (pending.kind === "reserve" && pending.attempt !== undefined) {
+      const message = "the write of the reservation was not answered in time; it is not known whether it was made";
+      this.settle(pending, { kind: "failed", tag: "deadline", message });
+    } else if (this.coreFailure !== undefined) {
+      this.settle(pending, { kind: "failed", tag: "core-unavailable", message: this.coreFailure });
+    } else this.settle(pending, { kind: "overloaded", cause: "time" });
+  }
+
+  /** Settles the reservations that a write of `writeMs` would not reach in time, and those whose caller has disconnected. */
+  sweep(writeMs: number): void {
+    const tooLateMs = this.#ports.clock.monotonicMs() + writeMs;
+    for (const pending of this.all()) {
+      if (pending.kind !== "reserve" || pending.attempt !== undefined) continue;
+      if (pending.isCallerGone()) this.settle(pending, { kind: "abandoned" });
+      else if (pending.deadlineMs <= tooLateMs) this.expire(pending);
+    }
+  }
+
+  /** A copy, so that requests can leave meanwhile. */
   all(): PendingRequest[] {
     return [...this.#waiting.keys()];
   }
 
-  /** The most urgent ones. */
   mostUrgent(limit: number): PendingRequest[] {
     return this.all().sort(byUrgency).slice(0, limit);
   }
 
-  /** Monotonic; infinite when nothing waits. */
+  /** Monotonic; infinite when the queue is empty. */
   get earliestDeadlineMs(): number {
     let earliestMs = Number.POSITIVE_INFINITY;
     for (const { deadlineMs } of this.#waiting.keys()) earliestMs = Math.min(earliestMs, deadlineMs);
@@ -68,7 +140,6 @@ export class PendingQueue {
     return latestMs;
   }
 
-  /** Whether everything that waits arrived after `timeMs`. */
   allArrivedAfter(timeMs: number): boolean {
     for (const { arrivedMs } of this.#waiting.keys()) if (arrivedMs <= timeMs) return false;
     return true;

@@ -4,8 +4,9 @@ import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { disruption, noncesOf, pod, protector, quietObserver, unready } from "../../test/support/webhook/fixtures.ts";
 import { ProtectorStore } from "../../test/support/webhook/protector-store.ts";
 import { Nonces } from "./nonces.ts";
-import { type Disruption, Pipeline, type ProtectorLookup, type Verdict } from "./pipeline.ts";
+import { type Disruption, Pipeline, type ProtectorLookup } from "./pipeline.ts";
 import { ProtectorWriter } from "./protector-writer.ts";
+import type { Verdict } from "./verdict.ts";
 
 interface Protected {
   readonly core: string;
@@ -33,16 +34,16 @@ function world(all: readonly Protected[]): World {
         const { namespace = "", name } = object.metadata;
         const store = new ProtectorStore({ ports: time, object });
         stores.set(`${core}/${name}`, store);
-        const slot: ProtectorWriter = new ProtectorWriter({
+        const writer: ProtectorWriter = new ProtectorWriter({
           namespace,
           name,
           ports: time,
-          calls: store.calls(),
-          watched: store.watch(time, 3, () => slot.watchChanged()),
+          client: store.calls(),
+          watched: store.watch(time, 3, () => writer.watchChanged()),
           observer: quietObserver,
           tag: nonces.tag,
         });
-        return { core, namespace, name, slot };
+        return { core, namespace, name, writer };
       });
     return { name: core, problem: () => problems.get(core), match: () => [...matches] };
   });
@@ -77,7 +78,7 @@ function reserved({ stores }: World): string[] {
 
 describe("protectors of one pod", () => {
   test("none: allowed", async () => {
-    expect(await world([]).decide(disruption(pod("web-0")))).toEqual({ kind: "allowed", judgements: [] });
+    expect(await world([]).decide(disruption(pod("web-0")))).toEqual({ kind: "allowed", decisions: [] });
   });
 
   test("all agree: reserved in each, in the order of core, namespace and name", async () => {
@@ -85,7 +86,7 @@ describe("protectors of one pod", () => {
     const verdict = await w.decide(disruption(pod("web-0")));
     expect(verdict).toMatchObject({ kind: "allowed" });
     const names =
-      verdict.kind === "allowed" ? verdict.judgements.map(({ match }) => `${match.core}/${match.name}`) : [];
+      verdict.kind === "allowed" ? verdict.decisions.map(({ protector }) => `${protector.core}/${protector.name}`) : [];
     expect(names).toEqual(["a/m", "a/z", "b/a"]);
     expect(reserved(w).sort()).toEqual(["a/m", "a/z", "b/a"]);
   });
@@ -93,8 +94,8 @@ describe("protectors of one pod", () => {
   test("some refuse: nothing is written anywhere, and every one of them is named", async () => {
     const w = world([good("a"), full("b"), full("c", "b")]);
     const verdict = await w.decide(disruption(pod("web-0")));
-    expect(verdict).toMatchObject({ kind: "refused", rollBack: undefined });
-    expect(verdict.kind === "refused" && verdict.blockers.map(({ name }) => name)).toEqual(["b", "c"]);
+    expect(verdict).toMatchObject({ kind: "denied", rollBack: undefined });
+    expect(verdict.kind === "denied" && verdict.decisions.map(({ protector }) => protector.name)).toEqual(["b", "c"]);
     expect(writes(w)).toEqual({ "a/a": 0, "a/b": 0, "b/c": 0 });
   });
 
@@ -110,9 +111,9 @@ describe("protectors of one pod", () => {
     // Known to agree when all are evaluated; without quota when it is written.
     second?.put((object) => ({ ...object, spec: { ...object.spec, minAvailable: 10 } }));
     const verdict = await w.decide(disruption(pod("web-0")));
-    expect(verdict).toMatchObject({ kind: "refused", blockers: [{ name: "b" }] });
+    expect(verdict).toMatchObject({ kind: "denied", decisions: [{ protector: { name: "b" } }] });
     expect(reserved(w)).toEqual(["a/a"]);
-    if (verdict.kind === "refused") verdict.rollBack?.();
+    if (verdict.kind === "denied") verdict.rollBack?.();
     await w.time.advance(1_000);
     expect(reserved(w)).toEqual([]);
   });
@@ -135,8 +136,8 @@ describe("protectors of one pod", () => {
       return { ...object, status, spec: { ...object.spec, minAvailable: 10 } };
     });
     const verdict = await w.decide(disruption(pod("web-0")));
-    expect(verdict).toMatchObject({ kind: "refused" });
-    if (verdict.kind === "refused") verdict.rollBack?.();
+    expect(verdict).toMatchObject({ kind: "denied" });
+    if (verdict.kind === "denied") verdict.rollBack?.();
     await w.time.advance(1_000);
     expect(reserved(w)).toEqual(["a/a"]);
     expect(noncesOf(w.stores.get("a/a")?.object ?? protector(0)).get("uid-web-0")).toHaveLength(1);
@@ -169,7 +170,10 @@ describe("cores", () => {
   test("but a refusal of another one is a refusal", async () => {
     const w = world([full("a"), good("b", "b")]);
     w.problems.set("b", "core cluster b is unreachable");
-    expect(await w.decide(disruption(pod("web-0")))).toMatchObject({ kind: "refused", blockers: [{ name: "a" }] });
+    expect(await w.decide(disruption(pod("web-0")))).toMatchObject({
+      kind: "denied",
+      decisions: [{ protector: { name: "a" } }],
+    });
   });
 
   test("one that hangs costs its own pods time, the others none", async () => {
@@ -188,7 +192,7 @@ describe("cores", () => {
 describe("a dry run", () => {
   test.each([
     ["with quota: allowed", 5, "allowed"],
-    ["without: refused", 10, "refused"],
+    ["without: refused", 10, "denied"],
   ])("%s, nothing is written", async (_name, min, kind) => {
     const w = world([{ core: "a", object: protector(min, { name: "a" }) }]);
     expect(await w.decide(disruption(pod("web-0"), { dryRun: true }))).toMatchObject({ kind });
@@ -201,7 +205,7 @@ describe("what the pod is", () => {
     const w = world([full("a")]);
     expect(await w.decide(disruption(unready("web-0")))).toMatchObject({
       kind: "allowed",
-      judgements: [{ reason: "Unavailable" }],
+      decisions: [{ decision: { decision: { reason: "Unavailable" } } }],
     });
     expect(writes(w)).toEqual({ "a/a": 0 });
   });
@@ -209,7 +213,7 @@ describe("what the pod is", () => {
   test("forced: allowed without quota, and recorded", async () => {
     const w = world([full("a")]);
     const verdict = await w.decide(disruption(pod("web-0"), { forced: true }));
-    expect(verdict).toMatchObject({ kind: "allowed", judgements: [{ reason: "Forced" }] });
+    expect(verdict).toMatchObject({ kind: "allowed", decisions: [{ decision: { decision: { reason: "Forced" } } }] });
     expect(reserved(w)).toEqual(["a/a"]);
   });
 });

@@ -1,138 +1,96 @@
-import { type Decision, type DisruptionRequest, decide } from "../../shared/decide/quota.ts";
+/**
+ * Decides one disruption. A request passes `pipeline` (all protectors), `protector-writer` (one protector) and `batch` (one write); back
+ * come the decisions of the protectors, and `verdict` says what they come to.
+ */
+import { type DisruptionRequest, decide } from "../../shared/decide/quota.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import { decideLost } from "../../shared/recovery/lost-protector.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import type { MaybePromise } from "../../shared/runtime/maybe-promise.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
-import type { Operation } from "../../shared/schema/podprotector.ts";
 import { formatMs } from "../../shared/schema/time.ts";
-import { MAX_REREAD_MS } from "../limits.ts";
-import { type AskOwner, type OwnerAnswer, type OwnerQuestion, questionOf } from "../probe/owner.ts";
-import type { Criterion } from "../request/disruption-target.ts";
-import type { Blocker } from "../respond/deny-response.ts";
+import type { AskOwner } from "../probe/probe-request.ts";
+import type { DisruptionTarget } from "../request/disruption-target.ts";
 import type { Nonces } from "./nonces.ts";
-import type { FailureTag, LiveRead, ProtectorOutcome } from "./pending.ts";
-import type { ProtectorWriter } from "./protector-writer.ts";
+import { OwnerConsent } from "./owner-consent.ts";
+import { MAX_REREAD_MS, type ProtectorWriter } from "./protector-writer.ts";
+import {
+  type Allowance,
+  type DecisionOf,
+  type ProtectorDecision,
+  type ProtectorId,
+  type Verdict,
+  verdictOf,
+} from "./verdict.ts";
 
-/** One protector that covers the pod of a review. */
-export interface ProtectorMatch {
-  readonly core: string;
-  readonly namespace: string;
-  readonly name: string;
-  readonly slot: ProtectorWriter;
-  /** The last known version, when it vanished without a release (design 7). */
-  readonly ghost?: ProtectorVersion | undefined;
-  /** The same, asked after a read has found nothing; undefined when its end was meant. */
-  readonly absent?: () => ProtectorVersion | undefined;
+/** A protector that covers the pod of a disruption. */
+export interface ProtectorMatch extends ProtectorId {
+  readonly writer: ProtectorWriter;
+  /** The last version, when the protector is lost (docs/design.md#lost-protectors). */
+  readonly lost?: ProtectorVersion | undefined;
+  /** The same, after a read has not found the protector; undefined when it was released. */
+  readonly lastVersion?: () => ProtectorVersion | undefined;
 }
 
 /** One core cluster, as the pipeline sees it. */
 export interface ProtectorLookup {
   readonly name: string;
-  /** Why no decision can rest on this core's cache now; undefined when it is current (design 5.4). */
+  /** Why no decision can rest on this core's cache now; undefined when it is current. */
   problem(nowMs: number): string | undefined;
   /** The protectors whose selector covers the pod. */
   match(pod: Pod): ProtectorMatch[];
 }
 
 /** A disruption to be decided. */
-export interface Disruption {
+export interface Disruption extends Omit<DisruptionTarget, "kind"> {
   readonly cell: string;
-  readonly operation: Operation;
-  readonly pod: Pod;
-  readonly podReadMs: number | undefined;
-  readonly reread: ((timeoutMs: number) => Promise<LiveRead>) | undefined;
-  /** Recorded and let through, whatever the quota is. */
+  /** Allowed and recorded, whatever quota says. */
   readonly forced: boolean;
-  readonly criterion: Criterion;
-  readonly dryRun: boolean;
   readonly arrivedMs: number;
+  /** Monotonic. */
   readonly deadlineMs: number;
-  readonly gone: () => boolean;
+  readonly isCallerGone: () => boolean;
 }
-
-/** What one protector said. */
-export interface Judgement {
-  readonly match: ProtectorMatch;
-  readonly reason: Extract<Decision, { allowed: true }>["reason"];
-}
-
-export type Verdict =
-  | { readonly kind: "allowed"; readonly judgements: readonly Judgement[] }
-  | {
-      readonly kind: "refused";
-      readonly blockers: readonly Blocker[];
-      /** Takes back what was reserved before the refusal; to be called once the refusal is delivered (design 5.7). */
-      readonly rollBack: (() => void) | undefined;
-    }
-  | { readonly kind: "failed"; readonly tag: FailureTag; readonly message: string }
-  | { readonly kind: "podGone" }
-  | { readonly kind: "abandoned" };
 
 export interface PipelineOptions {
   readonly cores: readonly ProtectorLookup[];
   readonly ports: Ports;
   readonly nonces: Nonces;
   readonly settleMs: number;
-  /** Why nothing can be decided for a cell yet: it is not known which of its protectors have vanished (design 7). */
-  readonly problemOfCell?: (cell: string) => string | undefined;
-  /** Asks the owners of workloads whose protector has a probe; without it those are refused. */
+  /** Why nothing can be decided for a cell yet: its lost protectors are not known. */
+  readonly cellProblem?: (cell: string) => string | undefined;
+  /** Asks the owners of workloads; without it, a protector with a probe denies. */
   readonly askOwner?: AskOwner | undefined;
 }
 
-/** Whose owner has said yes in this review, and at which endpoint. */
-type Agreed = Map<ProtectorMatch, string>;
-
-/** Time that a roll-back may take; what it leaves behind settles (design 5.2). */
+/** Time that a roll-back may take. What it leaves behind settles. */
 const ROLL_BACK_MS = 30_000;
 
-function byCoreNamespaceName(a: ProtectorMatch, b: ProtectorMatch): number {
+/** Reasons that pass: the pod may become available. */
+const PASSING: ReadonlySet<string> = new Set<Allowance["decision"]["decision"]["reason"]>(["Unavailable", "Pending"]);
+
+function byCoreNamespaceName(a: ProtectorId, b: ProtectorId): number {
   if (a.core !== b.core) return a.core < b.core ? -1 : 1;
   if (a.namespace !== b.namespace) return a.namespace < b.namespace ? -1 : 1;
   return a.name < b.name ? -1 : a.name > b.name ? 1 : 0;
 }
 
-/** What lets a pod go only for now: it may become available. */
-const PASSING: ReadonlySet<Judgement["reason"]> = new Set(["Unavailable", "Pending"]);
-
-type Refusing = Extract<ProtectorOutcome, { kind: "refused" | "overloaded" | "vanished" }>;
-
-function isRefusing(outcome: ProtectorOutcome): outcome is Refusing {
-  return outcome.kind === "refused" || outcome.kind === "overloaded" || outcome.kind === "vanished";
+/** What a lost protector says by its last version (S11 of docs/design.md#invariants). */
+function decisionOfLost(version: ProtectorVersion, request: DisruptionRequest): ProtectorDecision {
+  const decision = decideLost(version.state, request);
+  return decision === undefined
+    ? { kind: "lost", uid: version.uid }
+    : { kind: "allowed", decision, version, written: false };
 }
 
-function blockerOf({ core, namespace, name }: ProtectorMatch, outcome: Refusing): Blocker {
-  const why: Blocker["why"] =
-    outcome.kind === "refused"
-      ? { kind: "quota", decision: outcome.decision }
-      : outcome.kind === "overloaded"
-        ? { kind: "overloaded", cause: outcome.cause }
-        : { kind: "vanished", cause: "Vanished", uid: outcome.uid };
-  return { core, namespace, name, why };
-}
-
-/** What a protector that is not there says by its last known version (design 7, S11). */
-function outcomeOfVanished(ghost: ProtectorVersion, request: DisruptionRequest): ProtectorOutcome {
-  const decision = decideLost(ghost.state, request);
-  return decision === undefined ? { kind: "vanished", uid: ghost.uid } : { kind: "allowed", decision, written: false };
-}
-
-function ownerBlocker({ core, namespace, name }: ProtectorMatch, { result, message }: OwnerAnswer): Blocker {
-  return { core, namespace, name, why: { kind: "owner", result, message } };
-}
-
-/** What is in force: the newest version known, or the last one of a protector that has vanished, perhaps since it was found to match. */
-export function versionOf({ ghost, slot, absent }: ProtectorMatch): ProtectorVersion | undefined {
-  return ghost ?? slot.newest() ?? absent?.();
-}
-
-function hasProbe(match: ProtectorMatch): boolean {
-  return versionOf(match)?.object.spec.probe !== undefined;
+/** The version in force: the newest one, or the last one of a lost protector. */
+function versionOf({ lost, writer, lastVersion }: ProtectorMatch): ProtectorVersion | undefined {
+  return lost ?? writer.newest() ?? lastVersion?.();
 }
 
 /**
- * Decides disruptions over all protectors of all cores (design 5.7): all must agree; evaluated first, then reserved in the order of
- * core, namespace and name, and taken back by nonce when a later one refuses.
+ * Decides disruptions over all protectors of all cores (docs/design.md#several-protectors). All must agree: they are evaluated first, then
+ * reserved in the order of core, namespace and name, and rolled back by nonce when a later one denies.
  */
 export class Pipeline {
   readonly #options: PipelineOptions;
@@ -141,228 +99,143 @@ export class Pipeline {
     this.#options = options;
   }
 
-  /** At once where no protector matches, else before the deadline; neither throws nor rejects. */
+  /** At once where no protector matches, else before the deadline. Neither throws nor rejects. */
   decide(disruption: Disruption): MaybePromise<Verdict> {
     const nowMs = this.#nowMs();
     const matches: ProtectorMatch[] = [];
-    let problem = this.#options.problemOfCell?.(disruption.cell);
+    let problem = this.#options.cellProblem?.(disruption.cell);
     for (const core of this.#options.cores) {
-      const trouble = core.problem(nowMs);
+      const coreProblem = core.problem(nowMs);
       const found = core.match(disruption.pod);
-      // What has vanished refuses whether its core can be reached or not; what the others say rests on a cache that must be current.
-      matches.push(...(trouble === undefined ? found : found.filter(({ ghost }) => ghost !== undefined)));
-      problem ??= trouble;
+      // A lost protector denies whether its core is reachable or not. The others are decided on a cache that must be current.
+      matches.push(...(coreProblem === undefined ? found : found.filter(({ lost }) => lost !== undefined)));
+      problem ??= coreProblem;
     }
-    if (matches.length === 0 && problem === undefined) return { kind: "allowed", judgements: [] };
+    if (matches.length === 0 && problem === undefined) return { kind: "allowed", decisions: [] };
     return this.#decideAll(disruption, matches, problem);
   }
 
   async #decideAll(disruption: Disruption, matches: ProtectorMatch[], problem: string | undefined): Promise<Verdict> {
     const request = this.#request(disruption);
-    if (problem !== undefined) return this.#despite(problem, request, disruption, matches);
+    if (problem !== undefined) {
+      // A denial by another core stands. An approval does not: the unreachable core might have denied.
+      const verdict = await this.#evaluate(request, disruption, matches);
+      return verdict.kind === "denied" ? verdict : { kind: "failed", tag: "core-unavailable", message: problem };
+    }
     matches.sort(byCoreNamespaceName);
-    // What its annotation lets go, or a webhook in dry-run mode, goes whatever an owner says: with quota as without.
-    const isProbed = !disruption.forced && matches.some(hasProbe);
-    const agreed: Agreed = new Map();
+    const consent = new OwnerConsent(disruption, this.#options.ports.clock, this.#options.askOwner);
+    // A disruption that is allowed by annotation, or in dry-run mode, is allowed whatever an owner says.
+    const isProbed = !disruption.forced && matches.some((match) => versionOf(match)?.object.spec.probe !== undefined);
     if (disruption.dryRun || matches.length > 1 || isProbed) {
       let verdict = await this.#evaluate(request, disruption, matches);
-      // Before anything is written, and outside of every batch: an owner that takes its time holds up this review alone (design 9).
-      if (verdict.kind === "allowed" && isProbed) verdict = await this.#askOwners(disruption, verdict, agreed);
+      if (verdict.kind === "allowed" && isProbed) verdict = await this.#askOwners(consent, verdict);
       if (verdict.kind !== "allowed" || disruption.dryRun) return verdict;
     }
-    return this.#reserve(request, disruption, matches, agreed);
+    return this.#reserve(request, disruption, matches, consent);
   }
 
-  /** The verdict, unless an owner says no, or nothing; `agreed` gets those that say yes. */
-  async #askOwners(
-    disruption: Disruption,
-    verdict: Extract<Verdict, { kind: "allowed" }>,
-    agreed: Agreed,
-  ): Promise<Verdict> {
-    const answers = await Promise.all(
-      verdict.judgements.map(async ({ match, reason }) => {
-        const question = this.#question(disruption, match, reason);
-        if (question === undefined) return [];
-        const answer = await this.#askOwner(question);
-        if (answer.result !== "allowed") return [ownerBlocker(match, answer)];
-        agreed.set(match, question.probe.endpoint);
-        return [];
-      }),
-    );
-    const blockers = answers.flat();
-    return blockers.length === 0 ? verdict : { kind: "refused", blockers, rollBack: undefined };
-  }
-
-  #question(
-    { pod, deadlineMs }: Disruption,
-    match: ProtectorMatch,
-    reason: Judgement["reason"],
-  ): OwnerQuestion | undefined {
-    return questionOf(versionOf(match)?.object, reason, pod, this.#nowMs(), deadlineMs);
-  }
-
-  async #askOwner(question: OwnerQuestion): Promise<OwnerAnswer> {
-    const { askOwner } = this.#options;
-    return askOwner === undefined
-      ? { result: "failed", message: "has a probe, which nobody asks here" }
-      : askOwner(question);
-  }
-
-  /** One core can't be asked. That another one refuses is an answer all the same; that it agrees is none. */
-  async #despite(
-    message: string,
-    request: DisruptionRequest,
-    disruption: Disruption,
-    matches: readonly ProtectorMatch[],
-  ): Promise<Verdict> {
-    const failed: Verdict = { kind: "failed", tag: "core-unavailable", message };
-    if (matches.length === 0) return failed;
-    const verdict = await this.#evaluate(request, disruption, matches);
-    return verdict.kind === "refused" ? verdict : failed;
-  }
-
-  #request(disruption: Disruption): DisruptionRequest {
-    const nowMs = this.#options.ports.clock.nowMs();
-    const { cell, operation, pod, forced, criterion } = disruption;
+  #request({ cell, operation, pod, forced, criterion }: Disruption): DisruptionRequest {
+    const { ports, nonces, settleMs } = this.#options;
+    const nowMs = ports.clock.nowMs();
     return {
-      cell,
-      operation,
-      pod,
-      forced,
-      criterion,
-      nonce: this.#options.nonces.next(),
+      ...{ cell, operation, pod, forced, criterion },
+      nonce: nonces.next(),
       startTime: formatMs(nowMs),
-      staleRefreshBefore: formatMs(nowMs - 2 * this.#options.settleMs),
+      staleRefreshBefore: formatMs(nowMs - 2 * settleMs),
     };
   }
 
-  /** Asks every protector for its verdict; nothing is written. */
+  /** The verdict of all protectors; nothing is written. */
   async #evaluate(
     request: DisruptionRequest,
     disruption: Disruption,
     matches: readonly ProtectorMatch[],
   ): Promise<Verdict> {
-    const outcomes = await Promise.all(matches.map((match) => this.#verdictOf(request, disruption, match)));
-    const blockers: Blocker[] = [];
-    const judgements: Judgement[] = [];
-    let other: Verdict | undefined;
-    for (const [index, outcome] of outcomes.entries()) {
-      const match = matches[index];
-      if (match === undefined) continue;
-      if (isRefusing(outcome)) blockers.push(blockerOf(match, outcome));
-      else if (outcome.kind === "allowed") judgements.push({ match, reason: outcome.decision.reason });
-      else if (outcome.kind !== "absent" && outcome.kind !== "done") other ??= outcome;
-    }
-    if (blockers.length > 0) return { kind: "refused", blockers, rollBack: undefined };
-    return other ?? { kind: "allowed", judgements };
+    return verdictOf(await Promise.all(matches.map((match) => this.#evaluateOne(request, disruption, match))));
   }
 
-  /** From the newest version known when that agrees; a refusal is confirmed by a fresh read (L6). */
-  #verdictOf(request: DisruptionRequest, disruption: Disruption, match: ProtectorMatch): Promise<ProtectorOutcome> {
-    if (match.ghost !== undefined) return Promise.resolve(outcomeOfVanished(match.ghost, request));
-    const newest = match.slot.newest();
-    const decision = newest === undefined ? undefined : decide(newest.state, request);
-    if (decision?.allowed) return Promise.resolve({ kind: "allowed", decision, written: false });
-    return this.#submit(request, disruption, match, true);
+  /** An approval may rest on the newest version known. A denial is confirmed by a fresh read (L6 of docs/design.md#invariants). */
+  async #evaluateOne(request: DisruptionRequest, from: Disruption, protector: ProtectorMatch): Promise<DecisionOf> {
+    const { lost, writer } = protector;
+    if (lost !== undefined) return { protector, decision: decisionOfLost(lost, request) };
+    const version = writer.newest();
+    const decision = version === undefined ? undefined : decide(version.state, request);
+    if (version === undefined || decision?.allowed !== true)
+      return { protector, decision: await this.#submit(request, from, protector, true) };
+    return { protector, decision: { kind: "allowed", decision, version, written: false } };
   }
 
+  async #askOwners(consent: OwnerConsent, verdict: Extract<Verdict, { kind: "allowed" }>): Promise<Verdict> {
+    const answers = verdict.decisions.map(({ protector, decision: { decision, version } }) =>
+      consent.denialBy(protector, version.object, decision.reason),
+    );
+    const denials = (await Promise.all(answers)).filter((denial) => denial !== undefined);
+    return denials.length === 0 ? verdict : verdictOf(denials);
+  }
+
+  /** Reserves in one protector after the other, until one denies or fails. */
   async #reserve(
     request: DisruptionRequest,
     disruption: Disruption,
     matches: readonly ProtectorMatch[],
-    agreed: Agreed,
+    consent: OwnerConsent,
   ): Promise<Verdict> {
-    const judgements: Judgement[] = [];
+    const decisions: DecisionOf[] = [];
     const reserved: ProtectorMatch[] = [];
     for (const match of matches) {
-      const outcome = await this.#submit(request, disruption, match, false);
-      if (outcome.kind === "allowed") {
-        judgements.push({ match, reason: outcome.decision.reason });
-        if (outcome.written) reserved.push(match);
-        if (this.#isUnasked(disruption, match, outcome.decision.reason, agreed))
-          return this.#refusedBy(match, { kind: "overloaded", cause: "time" }, request, reserved);
-      } else if (isRefusing(outcome)) return this.#refusedBy(match, outcome, request, reserved);
-      else if (outcome.kind !== "absent" && outcome.kind !== "done") return outcome;
+      let decision = await this.#submit(request, disruption, match, false);
+      if (decision.kind === "allowed") {
+        if (decision.written) reserved.push(match);
+        if (consent.isMissing(match, versionOf(match)?.object, decision.decision.reason))
+          decision = { kind: "overloaded", cause: "time" };
+      }
+      decisions.push({ protector: match, decision });
+      if (decision.kind !== "allowed" && decision.kind !== "absent") break;
     }
-    return { kind: "allowed", judgements };
-  }
-
-  #refusedBy(
-    match: ProtectorMatch,
-    outcome: Refusing,
-    request: DisruptionRequest,
-    reserved: readonly ProtectorMatch[],
-  ): Verdict {
     const rollBack = reserved.length === 0 ? undefined : () => this.#rollBack(request, reserved);
-    return { kind: "refused", blockers: [blockerOf(match, outcome)], rollBack };
-  }
-
-  /**
-   * What was found when owners were asked may be over when the reservation is made: a pod that was Pending runs, a suspension has ended,
-   * the protector has got its probe. The next try asks.
-   */
-  #isUnasked(disruption: Disruption, match: ProtectorMatch, reason: Judgement["reason"], agreed: Agreed): boolean {
-    if (disruption.forced) return false;
-    const question = this.#question(disruption, match, reason);
-    return question !== undefined && agreed.get(match) !== question.probe.endpoint;
+    return verdictOf(decisions, rollBack);
   }
 
   async #submit(
     request: DisruptionRequest,
     from: Disruption,
     match: ProtectorMatch,
-    verdictOnly: boolean,
-  ): Promise<ProtectorOutcome> {
-    if (match.ghost !== undefined) return await this.#vanished(match.ghost, request, from);
-    const outcome = await this.#ask(request, from, match, verdictOnly);
-    const lost = outcome.kind === "absent" ? match.absent?.() : undefined;
-    return lost === undefined ? outcome : await this.#vanished(lost, request, from);
-  }
-
-  /** A core that was asked first may have taken its time: a pod that is evicted, at no version of it, may be available by now. */
-  async #vanished(ghost: ProtectorVersion, request: DisruptionRequest, from: Disruption): Promise<ProtectorOutcome> {
-    const outcome = outcomeOfVanished(ghost, request);
-    const { podReadMs, reread, deadlineMs } = from;
-    const nowMs = this.#nowMs();
-    const mayChange = outcome.kind === "allowed" && PASSING.has(outcome.decision.reason);
-    if (!mayChange || reread === undefined || nowMs - (podReadMs ?? nowMs) < MAX_REREAD_MS) return outcome;
-    const live = await reread(Math.max(1, Math.min(MAX_REREAD_MS, deadlineMs - nowMs)));
-    if (live.kind === "found") return outcomeOfVanished(ghost, { ...request, pod: live.pod });
-    if (live.kind === "gone") return { kind: "podGone" };
-    return { kind: "failed", tag: "cell-unavailable", message: live.message };
-  }
-
-  #ask(
-    request: DisruptionRequest,
-    from: Disruption,
-    match: ProtectorMatch,
-    verdictOnly: boolean,
-  ): Promise<ProtectorOutcome> {
-    const { podReadMs, reread, arrivedMs, deadlineMs, gone } = from;
-    return new Promise((settle) => {
-      match.slot.submit({
+    decideOnly: boolean,
+  ): Promise<ProtectorDecision> {
+    if (match.lost !== undefined) return await this.#decideLost(match.lost, request, from);
+    const { podReadMs, reread, arrivedMs, deadlineMs, isCallerGone } = from;
+    const decision = await new Promise<ProtectorDecision>((settle) => {
+      match.writer.submit({
         kind: "reserve",
-        request,
-        verdictOnly,
-        podReadMs,
-        reread,
-        arrivedMs,
-        deadlineMs,
-        gone,
+        ...{ request, decideOnly, podReadMs, reread, arrivedMs, deadlineMs, isCallerGone, settle },
         attempt: undefined,
-        settle,
       });
     });
+    const lost = decision.kind === "absent" ? match.lastVersion?.() : undefined;
+    return lost === undefined ? decision : await this.#decideLost(lost, request, from);
+  }
+
+  /**
+   * Reads the pod of an eviction again when its live read is old, because another core took its time: an eviction names no version, so
+   * its pod may be available by now.
+   */
+  async #decideLost(lost: ProtectorVersion, request: DisruptionRequest, from: Disruption): Promise<ProtectorDecision> {
+    const decision = decisionOfLost(lost, request);
+    const { podReadMs, reread, deadlineMs } = from;
+    const nowMs = this.#nowMs();
+    const mayPass = decision.kind === "allowed" && PASSING.has(decision.decision.reason);
+    if (!mayPass || reread === undefined || nowMs - (podReadMs ?? nowMs) < MAX_REREAD_MS) return decision;
+    const live = await reread(Math.max(1, Math.min(MAX_REREAD_MS, deadlineMs - nowMs)));
+    if (live.kind === "found") return decisionOfLost(lost, { ...request, pod: live.pod });
+    return live.kind === "gone" ? { kind: "podGone" } : { ...live, tag: "cell-unavailable" };
   }
 
   #rollBack(request: DisruptionRequest, reserved: readonly ProtectorMatch[]): void {
-    const nowMs = this.#nowMs();
+    const arrivedMs = this.#nowMs();
+    const deadlineMs = arrivedMs + ROLL_BACK_MS;
     const { cell, operation, nonce, pod } = request;
-    for (const { slot } of reserved) {
-      const deadlineMs = nowMs + ROLL_BACK_MS;
-      const settle = (): void => undefined;
-      slot.submit({ kind: "rollBack", cell, uid: pod.uid, operation, nonce, arrivedMs: nowMs, deadlineMs, settle });
-    }
+    for (const { writer } of reserved)
+      writer.submit({ kind: "rollBack", cell, uid: pod.uid, operation, nonce, arrivedMs, deadlineMs });
   }
 
   #nowMs(): number {

@@ -8,9 +8,10 @@ import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { disruption, noncesOf, pod, protector, quietObserver } from "../../test/support/webhook/fixtures.ts";
 import { ProtectorStore } from "../../test/support/webhook/protector-store.ts";
 import { Nonces } from "./nonces.ts";
-import { Pipeline, type Verdict } from "./pipeline.ts";
+import { Pipeline } from "./pipeline.ts";
 import { ProtectorCache } from "./protector-cache.ts";
 import { RecentReservations } from "./recent-reservations.ts";
+import type { Verdict } from "./verdict.ts";
 
 const SETTLE_MS = 75_000;
 const KEY = "default/web";
@@ -40,21 +41,20 @@ class Replica {
     const memory = new RecentReservations({
       ports: time,
       settleMs: SETTLE_MS,
-      submit: (key, work) => this.core.submit(key, work),
+      submit: (key, pending) => this.core.submit(key, pending),
     });
     this.core = new ProtectorCache({
       name: "core",
       source: this.#confirmed(),
-      calls: this.store.calls(),
+      client: this.store.calls(),
       ports: time,
       tag: nonces.tag,
-      settleMs: SETTLE_MS,
       observer: {
         ...quietObserver,
-        committed: (entry, round) => memory.remember(entry.key, round),
+        committed: (stored, batch) => memory.remember(stored.key, batch),
         historyLost: (finding, before, now) => {
           this.findings.push(finding);
-          memory.lost(now.key, finding, new Set(before.object.status?.cells.map(({ cellID }) => cellID)));
+          memory.reassert(now.key, finding, new Set(before.object.status?.cells.map(({ cellID }) => cellID)));
         },
       },
     });
@@ -185,8 +185,8 @@ describe("lost history", () => {
     expect(replica.hold).toMatch(/^wentBack\/\S+$/);
     replica.show();
     expect(await replica.delete("web-1")).toMatchObject({
-      kind: "refused",
-      blockers: [{ why: { decision: { cause: "OnHold" } } }],
+      kind: "denied",
+      decisions: [{ decision: { decision: { cause: "OnHold" } } }],
     });
     expect(replica.findings).toHaveLength(1);
   });
@@ -247,7 +247,7 @@ describe("lost history", () => {
     replica.store.put(() => before, "0");
     const verdict = await replica.delete("web-1");
     await replica.time.advance(1_000);
-    expect(verdict.kind).toBe("refused");
+    expect(verdict.kind).toBe("denied");
     expect(replica.findings).toEqual(["wentBack"]);
     expect(noncesOf(replica.store.object).has("uid-web-0")).toBe(true);
     expect(replica.hold).toBeDefined();
@@ -293,9 +293,9 @@ describe("lost history", () => {
 
 test("a restored core may give the generation of a lost spec to another one: its selector counts", async () => {
   const replica = new Replica(protector(10, { spec: { selector: { matchLabels: { app: "other" } } } }));
-  expect(await replica.delete("web-0")).toMatchObject({ kind: "allowed", judgements: [] });
+  expect(await replica.delete("web-0")).toMatchObject({ kind: "allowed", decisions: [] });
   replica.store.put((object) => ({ ...object, spec: { ...object.spec, selector: { matchLabels: { app: "web" } } } }));
   expect(replica.store.object.metadata.generation).toBe(1);
   replica.relist();
-  expect(await replica.delete("web-1")).toMatchObject({ kind: "refused" });
+  expect(await replica.delete("web-1")).toMatchObject({ kind: "denied" });
 });

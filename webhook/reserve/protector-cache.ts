@@ -9,92 +9,97 @@ import type { Pod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { compareVersions, isComparableVersion } from "../../shared/schema/resource-version.ts";
 import { parseMs } from "../../shared/schema/time.ts";
-import { MAX_CACHE_AGE_MS } from "../limits.ts";
-import type { PendingRequest } from "./pending.ts";
+import type { PendingRequest } from "./pending-queue.ts";
 import type { ProtectorLookup, ProtectorMatch } from "./pipeline.ts";
 import type { ProtectorClient } from "./protector-client.ts";
 import { ProtectorWriter } from "./protector-writer.ts";
 import { isOlder } from "./version-tracker.ts";
 import type { WriterObserver } from "./writer-observer.ts";
 
-export interface ProtectorCacheOptions {
-  readonly name: string;
-  readonly source: LearningInformer<ProtectorVersion>;
-  readonly calls: ProtectorClient;
-  readonly ports: Ports;
-  readonly observer: WriterObserver;
-  /** This replica's tag, as its nonces carry it. */
-  readonly tag: string;
-  readonly recovering?: () => boolean;
-  /** The core may have been restored just now, which is for those to say who know what it has lost (docs/decisions 0003). */
-  readonly cameBack?: () => void;
-  readonly settleMs: number;
-  /** Bound of design 5.4; default 15 s. */
-  readonly maxCacheAgeMs?: number;
-  /** Which protectors were released (design 7); without it only what the protectors themselves say counts. */
-  readonly releases?: Pick<ReleaseRegister, "has"> & Partial<Pick<ReleaseRegister, "inForce">>;
-  /** Told of each protector that vanished without a release, and of each that is back or released. */
-  readonly ghosts?: LostProtectorObserver;
-}
-
-export interface LostProtectorObserver {
-  /** `isKept` false: there are too many, its pods are not protected any more. */
-  vanished(entry: ProtectorVersion, isKept: boolean): void;
-  ended(entry: ProtectorVersion, how: "back" | "released"): void;
-}
+/** The cache must have been confirmed current within this time, or requests get an HTTP error. */
+const MAX_CACHE_AGE_MS = 15_000;
 
 /**
- * A restored etcd should give versions on from a billion more (`etcdutl snapshot restore --bump-revision`). The aggregators note every half
- * minute what they see; as many writes take days.
+ * A restored etcd should continue a billion versions higher (`etcdutl snapshot restore --bump-revision`). Aggregators note the versions that
+ * they see every half minute; as many writes take days.
  */
 const LEAST_BUMP = 900_000_000;
 
-/** True when the core's versions were raised, and not by writes, since any aggregator has noted them. */
+export interface ProtectorCacheOptions {
+  readonly name: string;
+  readonly source: LearningInformer<ProtectorVersion>;
+  readonly client: ProtectorClient;
+  readonly ports: Ports;
+  readonly observer: WriterObserver;
+  /** This replica's tag, which begins its nonces. */
+  readonly tag: string;
+  readonly isRecovering?: () => boolean;
+  /** Called when the core may have been restored just now, so that no replica reserves until its losses are known. */
+  readonly assumeOutage?: () => void;
+  /** Default 15 s. */
+  readonly maxCacheAgeMs?: number;
+  /** Which protectors were released; without it, only the marks on the protectors themselves count. */
+  readonly releases?: Pick<ReleaseRegister, "has"> & Partial<Pick<ReleaseRegister, "inForce">>;
+  readonly lostProtectors?: LostProtectorObserver;
+}
+
+export interface LostProtectorObserver {
+  /** `isKept` is false when there are too many: the protector's pods are not protected any more. */
+  lost(version: ProtectorVersion, isKept: boolean): void;
+  ended(version: ProtectorVersion, how: "back" | "released"): void;
+}
+
+/** True when the core's versions were raised since any aggregator noted them, and not by writes. */
 function isBumped(position: string | undefined, versions: readonly string[]): boolean {
   const known = versions.filter(isComparableVersion).map(Number);
   return isComparableVersion(position) && known.length > 0 && Number(position) - Math.max(...known) >= LEAST_BUMP;
+}
+
+function isBehind(position: string | undefined, versions: readonly string[]): boolean {
+  if (!isComparableVersion(position)) return false;
+  return versions.some((seen) => isComparableVersion(seen) && compareVersions(position, seen) < 0);
 }
 
 function isSame(a: ProtectorVersion, b: ProtectorVersion): boolean {
   return a.version === b.version && JSON.stringify(a.object.status) === JSON.stringify(b.object.status);
 }
 
-/** Was `a` made after `b`? Where both have the same name, `b` was over by then. */
+/** True when `a` was created after `b`. Two of the same name do not exist at the same time. */
 function isYounger(a: ProtectorVersion, b: ProtectorVersion): boolean {
   return parseMs(a.object.metadata.creationTimestamp) > parseMs(b.object.metadata.creationTimestamp);
 }
 
-/** One core cluster: its protectors, which of them cover a pod, and whether that can be relied on. */
+/** The protectors of one core cluster: which of them cover a pod, which are lost, and whether all of that is current. */
 export class ProtectorCache implements ProtectorLookup, BackupTarget {
   readonly name: string;
   readonly #options: ProtectorCacheOptions;
   readonly #index = new SelectorIndex<string>();
-  readonly #vanished: LostProtectorIndex;
-  #restored = false;
-  readonly #slots = new Map<string, ProtectorWriter>();
+  readonly #lost: LostProtectorIndex;
+  readonly #writers = new Map<string, ProtectorWriter>();
+  /** The core went back in time, and the list that shows its state is being read. */
+  #isRestored = false;
 
   constructor(options: ProtectorCacheOptions) {
     this.name = options.name;
     this.#options = options;
-    this.#vanished = new LostProtectorIndex({
+    this.#lost = new LostProtectorIndex({
       isRecorded: (uid) => options.releases?.has(uid) ?? false,
-      onOverflow: (entry) => options.ghosts?.vanished(entry, false),
+      onOverflow: (version) => options.lostProtectors?.lost(version, false),
     });
-    for (const entry of options.source.values()) this.#changed(undefined, entry);
+    for (const version of options.source.values()) this.#changed(undefined, version);
     options.source.subscribe({ changed: (before, after) => this.#changed(before, after) });
   }
 
-  /** Protectors that vanished without a release and are still in force. */
-  get ghosts(): number {
-    return this.#vanished.size;
+  /** Number of lost protectors that are in force. */
+  get lostCount(): number {
+    return this.#lost.size;
   }
 
-  /** Protectors known. */
   get size(): number {
     return this.#options.source.size;
   }
 
-  /** Protectors that let everything pass at the moment, by the wall clock. */
+  /** Number of protectors that are suspended at this wall clock time. */
   suspended(nowMs: number): number {
     let count = 0;
     for (const { state } of this.#options.source.values()) if (nowMs < state.spec.suspendedUntilMs) count++;
@@ -119,9 +124,9 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
     const matches: ProtectorMatch[] = [];
     for (const key of this.#index.match(namespace, labels)) {
       const name = key.slice(namespace.length + 1);
-      const ghost = this.#vanished.get(key);
-      const absent = (): ProtectorVersion | undefined => ghost ?? this.#lost(key);
-      matches.push({ core: this.name, namespace, name, slot: this.#slot(namespace, name), ghost, absent });
+      const lost = this.#lost.get(key);
+      const lastVersion = (): ProtectorVersion | undefined => lost ?? this.#lastVersion(key);
+      matches.push({ core: this.name, namespace, name, writer: this.#writer(namespace, name), lost, lastVersion });
     }
     return matches;
   }
@@ -131,75 +136,71 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
     return this.#index.match(namespace, labels).flatMap((key) => this.#options.source.get(key)?.object ?? []);
   }
 
-  /** UID of a protector that is known or in force, by `namespace/name`. */
+  /** UID of a protector that is cached or lost, by `namespace/name`. */
   uidOf(key: string): string | undefined {
-    return (this.#options.source.get(key) ?? this.#vanished.get(key))?.uid;
+    return (this.#options.source.get(key) ?? this.#lost.get(key))?.uid;
   }
 
-  /** What a read found to be gone before the watch did; undefined when its end was meant. */
-  #lost(key: string): ProtectorVersion | undefined {
-    const last = this.#options.source.get(key) ?? this.#vanished.get(key);
-    // A core that has just come back may have been restored, which the watch is about to find out.
-    const isRestored = this.#restored || this.#options.recovering?.() === true;
-    return last === undefined || this.#vanished.isReleased(last, isRestored) ? undefined : last;
+  /** The last version of a protector that a read found gone before the watch did; undefined when it was released. */
+  #lastVersion(key: string): ProtectorVersion | undefined {
+    const last = this.#options.source.get(key) ?? this.#lost.get(key);
+    // A core that has just come back may have been restored, which the watch has yet to find out.
+    const isRestored = this.#isRestored || this.#options.isRecovering?.() === true;
+    return last === undefined || this.#lost.isReleased(last, isRestored) ? undefined : last;
   }
 
-  /** The register has more entries: ghosts that were released are over. */
-  released(): void {
-    for (const entry of this.#vanished.dropReleased()) {
-      if (this.#options.source.get(entry.key) === undefined) this.#index.delete(entry.key);
-      this.#options.ghosts?.ended(entry, "released");
+  /** The release register has more entries: drops the lost protectors that they release. */
+  dropReleased(): void {
+    for (const version of this.#lost.dropReleased()) {
+      if (this.#options.source.get(version.key) === undefined) this.#index.delete(version.key);
+      this.#options.lostProtectors?.ended(version, "released");
     }
   }
 
   /**
-   * What a cell has kept of this core, compared with the first list (design 5.4, 7): what is in neither the core nor its register is
-   * a ghost, and a core that is older than it was seen has lost history everywhere.
+   * Compares a cell's backup of this core with the first list. A protector that is neither in the core nor in its release register is lost.
+   * A core that is older than the backup has lost history everywhere (docs/design.md#lost-history).
    */
   adopt({ entries, versions }: CoreBackup): void {
-    const { source, observer, ghosts, cameBack } = this.#options;
-    const { position } = source;
-    if (isBumped(position, versions)) cameBack?.();
-    const isRestored = versions.some(
-      (seen) => isComparableVersion(position) && isComparableVersion(seen) && compareVersions(position, seen) < 0,
-    );
-    for (const entry of entries) {
-      const known = this.#vanished.get(entry.key);
-      if (source.get(entry.key) !== undefined || (known !== undefined && !isYounger(entry, known))) continue;
-      if (!this.#vanished.add(entry, isRestored)) continue;
-      this.#index.set(entry.key, entry.object.metadata.namespace ?? "", entry.object.spec.selector);
-      ghosts?.vanished(entry, true);
+    const { source, observer, lostProtectors, assumeOutage } = this.#options;
+    if (isBumped(source.position, versions)) assumeOutage?.();
+    const isRestored = isBehind(source.position, versions);
+    for (const version of entries) {
+      const known = this.#lost.get(version.key);
+      if (source.get(version.key) !== undefined || (known !== undefined && !isYounger(version, known))) continue;
+      if (!this.#lost.add(version, isRestored)) continue;
+      this.#index.set(version.key, version.object.metadata.namespace ?? "", version.object.spec.selector);
+      lostProtectors?.lost(version, true);
     }
-    if (isRestored) for (const entry of source.values()) observer.historyLost("wentBack", entry, entry);
+    if (isRestored) for (const version of source.values()) observer.historyLost("wentBack", version, version);
   }
 
   /**
-   * The watch found that the whole core went back in time, and lists it anew (`true`), or has done so (`false`). Writes since then
-   * may have given a lost version's number to another state, so in this one list every difference counts as lost history.
+   * The watch found that the core went back in time, and reads a new list (`true`), or has read it (`false`). Writes since the restore may
+   * have given the number of a lost version to another state, so in this one list every difference counts as lost history.
    */
   restored(isListing: boolean): void {
-    this.#restored = isListing;
+    this.#isRestored = isListing;
   }
 
-  /** Work that is no review: a re-assertion after lost history. */
-  submit(key: string, work: PendingRequest): void {
+  /** Queues a re-assertion after lost history. */
+  submit(key: string, pending: PendingRequest): void {
     const slash = key.indexOf("/");
-    this.#slot(key.slice(0, slash), key.slice(slash + 1)).submit(work);
+    this.#writer(key.slice(0, slash), key.slice(slash + 1)).submit(pending);
   }
 
-  /** The requests for one protector; made when it is first needed. */
-  #slot(namespace: string, name: string): ProtectorWriter {
+  #writer(namespace: string, name: string): ProtectorWriter {
     const key = `${namespace}/${name}`;
-    const existing = this.#slots.get(key);
+    const existing = this.#writers.get(key);
     if (existing !== undefined) return existing;
     const { source, ...shared } = this.#options;
-    const slot = new ProtectorWriter({
+    const writer = new ProtectorWriter({
       ...{ ...shared, namespace, name },
       watched: () => source.get(key),
       learned: (version) => source.learned(key, version),
     });
-    this.#slots.set(key, slot);
-    return slot;
+    this.#writers.set(key, writer);
+    return writer;
   }
 
   #changed(before: ProtectorVersion | undefined, after: ProtectorVersion | undefined): void {
@@ -208,28 +209,28 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
       return;
     }
     this.#options.releases?.inForce?.(after.object);
-    const ghost = before === undefined ? this.#vanished.take(after.key) : undefined;
-    if (ghost !== undefined) this.#options.ghosts?.ended(ghost, "back");
-    // Not by the generation: a restored core gives one that was lost to another spec. Costs little when the selector is what it was.
+    const lost = before === undefined ? this.#lost.take(after.key) : undefined;
+    if (lost !== undefined) this.#options.lostProtectors?.ended(lost, "back");
+    // Whatever the generation is: a restored core gives the number of a lost one to another spec. Cheap for an unchanged selector.
     this.#index.set(after.key, after.object.metadata.namespace ?? "", after.object.spec.selector);
-    this.#judge(before ?? ghost, after);
-    this.#slots.get(after.key)?.watchChanged();
+    this.#checkHistory(before ?? lost, after);
+    this.#writers.get(after.key)?.watchChanged();
   }
 
   #removed(before: ProtectorVersion): void {
-    if (this.#slots.get(before.key)?.idle) this.#slots.delete(before.key);
-    if (this.#vanished.add(before, this.#restored)) this.#options.ghosts?.vanished(before, true);
+    if (this.#writers.get(before.key)?.idle) this.#writers.delete(before.key);
+    if (this.#lost.add(before, this.#isRestored)) this.#options.lostProtectors?.lost(before, true);
     else this.#index.delete(before.key);
   }
 
-  /** A protector whose version goes back, or that comes back as another object, may have lost admissions (design 5.4). */
-  #judge(before: ProtectorVersion | undefined, after: ProtectorVersion): void {
-    // In the list after a restore, what counts is the newest that was known: an own write may have been lost before the watch showed it.
-    const known = (this.#restored ? this.#slots.get(after.key)?.known : undefined) ?? before;
+  /** A protector whose version goes back, or that comes back as another object, may have lost reservations. */
+  #checkHistory(before: ProtectorVersion | undefined, after: ProtectorVersion): void {
+    // In the list after a restore, the newest version known counts: an own write may have been lost before the watch showed it.
+    const known = (this.#isRestored ? this.#writers.get(after.key)?.known : undefined) ?? before;
     if (known === undefined) return;
     const isReplaced = known.uid !== after.uid;
-    if (!isReplaced && !isOlder(after, known) && (!this.#restored || isSame(known, after))) return;
-    this.#slots.get(after.key)?.restart(after);
+    if (!isReplaced && !isOlder(after, known) && (!this.#isRestored || isSame(known, after))) return;
+    this.#writers.get(after.key)?.restart(after);
     this.#options.observer.historyLost(isReplaced ? "replaced" : "wentBack", known, after);
   }
 }

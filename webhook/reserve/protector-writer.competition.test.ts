@@ -2,9 +2,9 @@ import { describe, expect, test } from "vitest";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { noncesOf, protector } from "../../test/support/webhook/fixtures.ts";
 import { ProtectorStore } from "../../test/support/webhook/protector-store.ts";
-import { ask, many, slotOn } from "../../test/support/webhook/writer-harness.ts";
+import { ask, many, writerOn } from "../../test/support/webhook/writer-harness.ts";
 import { Nonces } from "./nonces.ts";
-import type { ProtectorOutcome } from "./pending.ts";
+import type { ProtectorDecision } from "./verdict.ts";
 
 describe("replicas that compete for one protector", () => {
   /** Closed loop: `concurrency` clients, each sends its next request round robin as soon as it is answered. */
@@ -18,7 +18,7 @@ describe("replicas that compete for one protector", () => {
     const time = new VirtualTime({ seed });
     const store = new ProtectorStore({ ports: time, object: protector(0, { available: requests }), writeMs });
     const nonces = Array.from({ length: replicas }, () => new Nonces(time.random));
-    const slots = nonces.map(({ tag }) => slotOn(store, time.process(), tag));
+    const slots = nonces.map(({ tag }) => writerOn(store, time.process(), tag));
     const pods = many(requests);
     let next = 0;
     let done = 0;
@@ -26,17 +26,17 @@ describe("replicas that compete for one protector", () => {
     const send = (): void => {
       const index = next++;
       const target = pods[index];
-      const slot = slots[index % replicas];
-      if (target === undefined || slot === undefined) return;
+      const writer = slots[index % replicas];
+      if (target === undefined || writer === undefined) return;
       const sentMs = time.clock.monotonicMs();
-      const settle = (outcome: ProtectorOutcome): void => {
-        expect(outcome.kind).toBe("allowed");
+      const settle = (decision: ProtectorDecision): void => {
+        expect(decision.kind).toBe("allowed");
         done++;
         longestMs = Math.max(longestMs, time.clock.monotonicMs() - sentMs);
         // The way back to the client and here again.
         time.timers.after(1 + time.random.fraction(), send);
       };
-      ask(time, slot, target, { settle }, nonces[index % replicas]?.next());
+      ask(time, writer, target, { settle }, nonces[index % replicas]?.next());
     };
     for (let client = 0; client < concurrency; client++) send();
     await time.runUntil(() => done === requests, 60_000);

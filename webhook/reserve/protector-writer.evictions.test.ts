@@ -1,16 +1,16 @@
 import { describe, expect, test } from "vitest";
 import { pod, unready } from "../../test/support/webhook/fixtures.ts";
 import { type Asked, ask, type Setup, setup } from "../../test/support/webhook/writer-harness.ts";
-import type { LiveRead } from "./pending.ts";
+import type { LiveRead } from "../request/cell-client.ts";
 
 describe("the eviction of a pod that is not available", () => {
   const evict = (
-    { time, slot }: Setup,
+    { time, writer }: Setup,
     reread: (timeoutMs: number) => Promise<LiveRead>,
     podReadMs: number,
     target = unready("web-0"),
   ): Asked => {
-    const asked = ask(time, slot, target, { podReadMs, reread });
+    const asked = ask(time, writer, target, { podReadMs, reread });
     return asked;
   };
 
@@ -19,14 +19,14 @@ describe("the eviction of a pod that is not available", () => {
     ["newer than the counts is believed", 1, 0],
   ])("a live read %s", async (_name, afterMs, reads) => {
     const all = setup(10);
-    const { time, slot, store } = all;
+    const { time, writer, store } = all;
     await time.advance(100);
     store.put((object) => object);
     await time.advance(100);
-    slot.newest();
-    const sinceMs = slot.cellSinceMs("cell-1");
+    writer.newest();
+    const sinceMs = writer.cellSinceMs("cell-1");
     let rereads = 0;
-    const work = evict(
+    const evicted = evict(
       all,
       async () => {
         rereads++;
@@ -34,9 +34,9 @@ describe("the eviction of a pod that is not available", () => {
       },
       sinceMs + afterMs,
     );
-    work.work.request = { ...work.work.request, operation: "EVICT" };
+    evicted.pending.request = { ...evicted.pending.request, operation: "EVICT" };
     await time.advance(1_000);
-    expect(work.outcome).toMatchObject({ kind: "allowed", decision: { reason: "PinnedUnavailable" } });
+    expect(evicted.decision).toMatchObject({ kind: "allowed", decision: { reason: "PinnedUnavailable" } });
     expect(rereads).toBe(reads);
   });
 
@@ -44,20 +44,20 @@ describe("the eviction of a pod that is not available", () => {
     const all = setup(10);
     const { time } = all;
     const asked = evict(all, async () => ({ kind: "found", pod: pod("web-0"), sentMs: time.clock.monotonicMs() }), -1);
-    asked.work.request = { ...asked.work.request, operation: "EVICT" };
+    asked.pending.request = { ...asked.pending.request, operation: "EVICT" };
     await time.advance(1_000);
-    expect(asked.outcome).toMatchObject({ kind: "refused", decision: { cause: "AtMinimum" } });
+    expect(asked.decision).toMatchObject({ kind: "denied", decision: { cause: "AtMinimum" } });
   });
 
   test("that is gone meanwhile is told so; a cell that does not answer is an error", async () => {
     const all = setup(10);
     const gone = evict(all, async () => ({ kind: "gone" }), -1);
-    gone.work.request = { ...gone.work.request, operation: "EVICT" };
+    gone.pending.request = { ...gone.pending.request, operation: "EVICT" };
     await all.time.advance(1_000);
-    expect(gone.outcome).toEqual({ kind: "podGone" });
+    expect(gone.decision).toEqual({ kind: "podGone" });
     const failed = evict(all, async () => ({ kind: "failed", message: "no route" }), -1);
-    failed.work.request = { ...failed.work.request, operation: "EVICT" };
+    failed.pending.request = { ...failed.pending.request, operation: "EVICT" };
     await all.time.advance(1_000);
-    expect(failed.outcome).toEqual({ kind: "failed", tag: "cell-unavailable", message: "no route" });
+    expect(failed.decision).toEqual({ kind: "failed", tag: "cell-unavailable", message: "no route" });
   });
 });

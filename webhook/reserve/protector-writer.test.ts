@@ -4,118 +4,118 @@ import { ask, many, setup, tally } from "../../test/support/webhook/writer-harne
 
 describe("one request", () => {
   test("is admitted by one write, without a wait", async () => {
-    const { time, store, slot } = setup(8);
-    const asked = ask(time, slot, pod("web-0"));
+    const { time, store, writer } = setup(8);
+    const asked = ask(time, writer, pod("web-0"));
     await time.advance(1_000);
-    expect(asked.outcome).toMatchObject({ kind: "allowed", written: true, decision: { reason: "Reserved" } });
+    expect(asked.decision).toMatchObject({ kind: "allowed", written: true, decision: { reason: "Reserved" } });
     expect(asked.atMs).toBe(4);
     expect(store).toMatchObject({ writes: 1, reads: 0 });
-    expect(noncesOf(store.object).get("uid-web-0")).toEqual([asked.work.request.nonce]);
+    expect(noncesOf(store.object).get("uid-web-0")).toEqual([asked.pending.request.nonce]);
   });
 
   test("a refusal on a cached version is confirmed by a read, and not written", async () => {
-    const { time, store, slot } = setup(10);
-    const asked = ask(time, slot, pod("web-0"));
+    const { time, store, writer } = setup(10);
+    const asked = ask(time, writer, pod("web-0"));
     await time.advance(1_000);
-    expect(asked.outcome).toMatchObject({ kind: "refused", decision: { kind: "Denial", cause: "AtMinimum" } });
+    expect(asked.decision).toMatchObject({ kind: "denied", decision: { kind: "Denial", cause: "AtMinimum" } });
     expect(store).toMatchObject({ writes: 0, reads: 1 });
   });
 
   test("a cached version that is out of date refuses nobody", async () => {
-    const { time, store, slot } = setup(10);
+    const { time, store, writer } = setup(10);
     store.put((object) => ({ ...object, spec: { ...object.spec, minAvailable: 5 } }));
-    const asked = ask(time, slot, pod("web-0"));
+    const asked = ask(time, writer, pod("web-0"));
     await time.advance(1_000);
-    expect(asked.outcome).toMatchObject({ kind: "allowed", written: true });
+    expect(asked.decision).toMatchObject({ kind: "allowed", written: true });
   });
 
   test("a verdict alone writes nothing", async () => {
-    const { time, store, slot } = setup(8);
-    const asked = ask(time, slot, pod("web-0"), { verdictOnly: true });
+    const { time, store, writer } = setup(8);
+    const asked = ask(time, writer, pod("web-0"), { decideOnly: true });
     await time.advance(1_000);
-    expect(asked.outcome).toMatchObject({ kind: "allowed", written: false });
+    expect(asked.decision).toMatchObject({ kind: "allowed", written: false });
     expect(store.writes).toBe(0);
   });
 
   test("a caller that is gone before the write begins leaves nothing", async () => {
-    const { time, store, slot } = setup(8);
-    const asked = ask(time, slot, pod("web-0"), { gone: () => true });
+    const { time, store, writer } = setup(8);
+    const asked = ask(time, writer, pod("web-0"), { isCallerGone: () => true });
     await time.advance(1_000);
-    expect(asked.outcome).toEqual({ kind: "abandoned" });
+    expect(asked.decision).toEqual({ kind: "abandoned" });
     expect(store.writes).toBe(0);
   });
 
   test("a protector that is gone says so", async () => {
-    const { time, store, slot } = setup(8);
+    const { time, store, writer } = setup(8);
     store.remove();
-    const asked = ask(time, slot, pod("web-0"));
+    const asked = ask(time, writer, pod("web-0"));
     await time.advance(1_000);
-    expect(asked.outcome).toEqual({ kind: "absent" });
+    expect(asked.decision).toEqual({ kind: "absent" });
   });
 
   test("an object that makes the decision throw costs its own request", async () => {
-    const { time, slot } = setup(8);
-    const broken = ask(time, slot, pod("web-0"), {});
-    Object.defineProperty(broken.work.request.pod, "phase", {
+    const { time, writer } = setup(8);
+    const broken = ask(time, writer, pod("web-0"), {});
+    Object.defineProperty(broken.pending.request.pod, "phase", {
       get: () => {
         throw new Error("a defect");
       },
     });
-    const fine = ask(time, slot, pod("web-1"));
+    const fine = ask(time, writer, pod("web-1"));
     await time.advance(1_000);
-    expect(fine.outcome).toMatchObject({ kind: "allowed" });
-    expect(broken.outcome).toMatchObject({ kind: "failed", tag: "defect" });
+    expect(fine.decision).toMatchObject({ kind: "allowed" });
+    expect(broken.decision).toMatchObject({ kind: "failed", tag: "defect" });
   });
 });
 
 describe("requests that arrive together", () => {
   test("share a write", async () => {
-    const { time, store, slot } = setup(0);
-    const asked = many(10).map((target) => ask(time, slot, target));
+    const { time, store, writer } = setup(0);
+    const asked = many(10).map((target) => ask(time, writer, target));
     await time.advance(1_000);
     expect(tally(asked)).toEqual({ allowed: 10 });
     expect(store).toMatchObject({ writes: 1, conflicts: 0, reads: 0 });
   });
 
   test("never more than the quota", async () => {
-    const { time, store, slot } = setup(8);
-    const asked = many(10).map((target) => ask(time, slot, target));
+    const { time, store, writer } = setup(8);
+    const asked = many(10).map((target) => ask(time, writer, target));
     await time.advance(1_000);
-    expect(tally(asked)).toEqual({ allowed: 2, refused: 8 });
+    expect(tally(asked)).toEqual({ allowed: 2, denied: 8 });
     expect([...noncesOf(store.object).keys()]).toHaveLength(2);
-    const refusals = asked.filter(({ outcome }) => outcome?.kind === "refused");
-    for (const { outcome } of refusals)
-      expect(outcome).toMatchObject({ decision: { kind: "Busy", cause: "Reserved" } });
+    const refusals = asked.filter(({ decision }) => decision?.kind === "denied");
+    for (const { decision } of refusals)
+      expect(decision).toMatchObject({ decision: { kind: "Busy", cause: "Reserved" } });
     expect(store.reads).toBeLessThanOrEqual(1);
   });
 
   test("the same pod twice is one reservation with both nonces and the larger version", async () => {
-    const { time, store, slot } = setup(9);
-    const older = ask(time, slot, pod("web-0", { resourceVersion: "50" }));
-    const newer = ask(time, slot, pod("web-0", { resourceVersion: "60" }));
+    const { time, store, writer } = setup(9);
+    const older = ask(time, writer, pod("web-0", { resourceVersion: "50" }));
+    const newer = ask(time, writer, pod("web-0", { resourceVersion: "60" }));
     await time.advance(1_000);
     expect(tally([older, newer])).toEqual({ allowed: 2 });
-    expect(noncesOf(store.object).get("uid-web-0")).toEqual([older.work.request.nonce, newer.work.request.nonce]);
+    expect(noncesOf(store.object).get("uid-web-0")).toEqual([older.pending.request.nonce, newer.pending.request.nonce]);
     expect(store.object.status?.cells[0]?.admissionHistory?.buckets).toMatchObject([{ podResourceVersion: "60" }]);
   });
 
   test("a denial does not wait until nothing else is written", async () => {
-    const { time, store, slot } = setup(10);
-    const denied = ask(time, slot, pod("web-0"));
+    const { time, store, writer } = setup(10);
+    const denied = ask(time, writer, pod("web-0"));
     for (let sick = 0; sick < 300; sick++) {
       const target = unready(`sick-${sick}`);
       const nonce = `sick${String(sick).padStart(4, "0")}`;
-      ask(time, slot, target, { request: { ...denied.work.request, pod: target, nonce, operation: "EVICT" } });
+      ask(time, writer, target, { request: { ...denied.pending.request, pod: target, nonce, operation: "EVICT" } });
       await time.advance(3);
     }
     expect(store.writes).toBeGreaterThan(200);
-    expect(denied.outcome).toMatchObject({ kind: "refused", decision: { kind: "Denial", cause: "AtMinimum" } });
+    expect(denied.decision).toMatchObject({ kind: "denied", decision: { kind: "Denial", cause: "AtMinimum" } });
     expect(denied.atMs).toBeLessThan(20);
   });
 
   test("a flood beyond the bound is told so at once", async () => {
-    const { time, slot } = setup(0, { available: 10_000 });
-    const asked = many(4_100).map((target) => ask(time, slot, target));
+    const { time, writer } = setup(0, { available: 10_000 });
+    const asked = many(4_100).map((target) => ask(time, writer, target));
     expect(tally(asked)).toMatchObject({ overloaded: 100 });
     await time.advance(5_000);
     expect(tally(asked)).toEqual({ allowed: 4_000, overloaded: 100 });

@@ -5,29 +5,29 @@ import { ask, setup, tally, WATCH_LAG_MS } from "../../test/support/webhook/writ
 
 describe("a conflict", () => {
   test("is read and decided again at once", async () => {
-    const { time, store, slot } = setup(8);
+    const { time, store, writer } = setup(8);
     store.put((object) => object);
-    const asked = ask(time, slot, pod("web-0"));
+    const asked = ask(time, writer, pod("web-0"));
     await time.advance(1_000);
-    expect(asked.outcome).toMatchObject({ kind: "allowed", written: true });
+    expect(asked.decision).toMatchObject({ kind: "allowed", written: true });
     expect(asked.atMs).toBe(4 + 2 + 4);
     expect(store).toMatchObject({ writes: 1, conflicts: 1, reads: 1 });
   });
 
   test("with someone who took the quota meanwhile refuses, and nothing is written", async () => {
-    const { time, store, slot } = setup(8);
+    const { time, store, writer } = setup(8);
     store.put((object) => ({ ...object, spec: { ...object.spec, minAvailable: 10 } }));
-    const asked = ask(time, slot, pod("web-0"));
+    const asked = ask(time, writer, pod("web-0"));
     await time.advance(1_000);
-    expect(asked.outcome).toMatchObject({ kind: "refused" });
+    expect(asked.decision).toMatchObject({ kind: "denied" });
     expect(noncesOf(store.object).size).toBe(0);
   });
 
   test("a refusal that rests on what was about to be written is decided again when that was not written", async () => {
-    const { time, store, slot } = setup(9);
+    const { time, store, writer } = setup(9);
     store.put((object) => object);
-    const first = ask(time, slot, pod("web-0"));
-    const second = ask(time, slot, pod("web-1"));
+    const first = ask(time, writer, pod("web-0"));
+    const second = ask(time, writer, pod("web-1"));
     // Written, conflicted, read: from here on both are decided on a version that is newer than themselves.
     await time.advance(7);
     expect(store.conflicts).toBe(1);
@@ -38,13 +38,13 @@ describe("a conflict", () => {
   });
 
   test("what is read replaces what was cached, although its version went back", async () => {
-    const { time, store, slot } = setup(8);
+    const { time, store, writer } = setup(8);
     await time.advance(10);
     store.put((object) => object, "0");
-    const asked = ask(time, slot, pod("web-0"));
+    const asked = ask(time, writer, pod("web-0"));
     await time.advance(WATCH_LAG_MS - 1);
     await time.advance(1_000);
-    expect(asked.outcome).toMatchObject({ kind: "allowed", written: true });
+    expect(asked.decision).toMatchObject({ kind: "allowed", written: true });
   });
 });
 
@@ -55,65 +55,65 @@ describe("a write whose outcome is unknown", () => {
     ["arrives late: one of the two is made", { lateByMs: 3_001 }, { writes: 1 }],
     ["was never sent: written again, without a read", "unsent", { writes: 1 }],
   ])("%s", async (_name, fault, expected) => {
-    const { time, store, slot } = setup(9);
+    const { time, store, writer } = setup(9);
     store.faults.push(fault);
-    const asked = ask(time, slot, pod("web-0"));
+    const asked = ask(time, writer, pod("web-0"));
     await time.advance(9_500);
-    expect(asked.outcome).toMatchObject({ kind: "allowed", written: true });
+    expect(asked.decision).toMatchObject({ kind: "allowed", written: true });
     expect(store).toMatchObject(expected);
-    expect(noncesOf(store.object).get("uid-web-0")).toEqual([asked.work.request.nonce]);
+    expect(noncesOf(store.object).get("uid-web-0")).toEqual([asked.pending.request.nonce]);
   });
 
   test("and may still be made, is not dropped when its caller leaves", async () => {
-    const { time, store, slot } = setup(9);
+    const { time, store, writer } = setup(9);
     let isGone = false;
     store.faults.push({ lateByMs: 60_000 });
-    const asked = ask(time, slot, pod("web-0"), { gone: () => isGone });
+    const asked = ask(time, writer, pod("web-0"), { isCallerGone: () => isGone });
     await time.advance(10);
     isGone = true;
     await time.advance(9_500);
-    expect(asked.outcome).toMatchObject({ kind: "allowed", written: true });
+    expect(asked.decision).toMatchObject({ kind: "allowed", written: true });
   });
 
   test("at the deadline is an error, never a refusal", async () => {
-    const { time, store, slot } = setup(9);
+    const { time, store, writer } = setup(9);
     store.isDown = true;
-    const asked = ask(time, slot, pod("web-0"), { deadlineMs: 2_000 });
+    const asked = ask(time, writer, pod("web-0"), { deadlineMs: 2_000 });
     await time.advance(9_500);
-    expect(asked.outcome).toMatchObject({ kind: "failed", tag: "deadline" });
+    expect(asked.decision).toMatchObject({ kind: "failed", tag: "deadline" });
     expect(asked.atMs).toBeLessThanOrEqual(2_000);
   });
 
   test("that the server refuses is an error that carries its message", async () => {
-    const { time, store, slot } = setup(9);
+    const { time, store, writer } = setup(9);
     store.faults.push("rejected");
-    const asked = ask(time, slot, pod("web-0"));
+    const asked = ask(time, writer, pod("web-0"));
     await time.advance(9_500);
-    expect(asked.outcome).toEqual({ kind: "failed", tag: "core-rejected", message: "no" });
+    expect(asked.decision).toEqual({ kind: "failed", tag: "core-rejected", message: "no" });
   });
 });
 
 describe("deadlines", () => {
   test("a core that hangs: every request is answered before its own deadline, with an error", async () => {
-    const { time, store, slot } = setup(0);
+    const { time, store, writer } = setup(0);
     store.isDown = true;
     const asked = [800, 2_000, 5_000, 9_000].map((deadlineMs, index) =>
-      ask(time, slot, pod(`web-${index}`), { deadlineMs }),
+      ask(time, writer, pod(`web-${index}`), { deadlineMs }),
     );
     await time.advance(20_000);
-    for (const { outcome, atMs, work } of asked) {
-      expect(["failed", "overloaded"]).toContain(outcome?.kind);
-      expect(atMs).toBeLessThanOrEqual(work.deadlineMs);
+    for (const { decision, atMs, pending } of asked) {
+      expect(["failed", "overloaded"]).toContain(decision?.kind);
+      expect(atMs).toBeLessThanOrEqual(pending.deadlineMs);
     }
   });
 
   test("a request without time for a write is answered before it", async () => {
-    const { time, store, slot } = setup(0);
-    const first = ask(time, slot, pod("web-0"));
-    const hurried = ask(time, slot, pod("web-1"), { deadlineMs: 5 });
+    const { time, store, writer } = setup(0);
+    const first = ask(time, writer, pod("web-0"));
+    const hurried = ask(time, writer, pod("web-1"), { deadlineMs: 5 });
     await time.advance(1_000);
-    expect(first.outcome).toMatchObject({ kind: "allowed" });
-    expect(hurried.outcome).toEqual({ kind: "overloaded", cause: "time" });
+    expect(first.decision).toMatchObject({ kind: "allowed" });
+    expect(hurried.decision).toEqual({ kind: "overloaded", cause: "time" });
     expect(store.writes).toBe(1);
   });
 });

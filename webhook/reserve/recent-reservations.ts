@@ -1,11 +1,12 @@
 import type { DisruptionRequest } from "../../shared/decide/quota.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
-import { MAX_REMEMBERED_RESERVATIONS } from "../limits.ts";
 import type { Batch } from "./batch.ts";
-import type { PendingRequest, Reassertion } from "./pending.ts";
+import type { PendingRequest, Reassertion } from "./pending-queue.ts";
 
-/** A re-assertion is tried for this long; by then the hold of another replica, or an aggregator's own finding, is in place. */
+/** In the whole process; the oldest reservations are forgotten first. */
+const MAX_REMEMBERED = 50_000;
+/** A re-assertion is tried for this long. By then another replica or the aggregator has put the cells on hold. */
 const REASSERT_MS = 60_000;
 
 interface Remembered {
@@ -13,49 +14,44 @@ interface Remembered {
   readonly reassertion: Reassertion;
 }
 
-interface Protector {
+interface ProtectorRecords {
   records: Remembered[];
 }
 
-export interface MemoryOptions {
+export interface RecentReservationsOptions {
   readonly ports: Ports;
   readonly settleMs: number;
-  readonly submit: (key: string, work: PendingRequest) => void;
+  readonly submit: (key: string, pending: PendingRequest) => void;
 }
 
-/** What of a pod a re-assertion needs; the rest would be most of the memory. */
+/** The parts of a pod that a re-assertion needs. The rest would be most of the memory. */
 function trimmed(pod: Pod): Pod {
   return { ...pod, labels: {}, annotations: undefined, conditions: [], readinessGates: undefined };
 }
 
 /**
- * The reservations that this process has written lately, per protector of one core: what it writes again when the object turns
- * out to be older than they are (design 5.4). Kept for two settle periods, after which none of them can be unsettled.
+ * The reservations that this process wrote in the last two settle periods, by protector of one core: what it writes again when an object
+ * turns out to be older than they are (docs/design.md#lost-history). An older reservation is settled.
  */
 export class RecentReservations {
-  readonly #options: MemoryOptions;
+  readonly #options: RecentReservationsOptions;
   /** In the order of the last write, so that the oldest are forgotten first. */
-  readonly #protectors = new Map<string, Protector>();
+  readonly #protectors = new Map<string, ProtectorRecords>();
   #size = 0;
 
-  constructor(options: MemoryOptions) {
+  constructor(options: RecentReservationsOptions) {
     this.#options = options;
   }
 
-  get size(): number {
-    return this.#size;
-  }
-
-  /** Notes what a round has written. */
-  remember(key: string, round: Batch): void {
+  /** Remembers what a batch has written. */
+  remember(key: string, batch: Batch): void {
     const atMs = this.#options.ports.clock.monotonicMs();
-    const known = this.#protectors.get(key);
-    const protector: Protector = known ?? { records: [] };
-    for (const work of round.writes) {
-      if (work.kind === "rollBack") this.#forget(protector, work.nonce);
-      const decision = work.kind === "reserve" ? round.decisions.get(work) : undefined;
-      if (work.kind !== "reserve" || decision === undefined) continue;
-      const request: DisruptionRequest = { ...work.request, pod: trimmed(work.request.pod) };
+    const protector = this.#protectors.get(key) ?? { records: [] };
+    for (const pending of batch.writes) {
+      if (pending.kind === "rollBack") this.#forget(protector, pending.nonce);
+      const decision = pending.kind === "reserve" ? batch.decisions.get(pending) : undefined;
+      if (pending.kind !== "reserve" || decision === undefined) continue;
+      const request: DisruptionRequest = { ...pending.request, pod: trimmed(pending.request.pod) };
       protector.records.push({ atMs, reassertion: { request, decision } });
       this.#size++;
     }
@@ -64,8 +60,8 @@ export class RecentReservations {
     this.#prune(atMs, protector);
   }
 
-  /** The object went back or was replaced: its reservations are written again, with a hold on every cell. */
-  lost(key: string, reason: string, cells: ReadonlySet<string>): void {
+  /** Writes the reservations of one protector again, with a hold on every cell. */
+  reassert(key: string, reason: string, cells: ReadonlySet<string>): void {
     const nowMs = this.#options.ports.clock.monotonicMs();
     this.#prune(nowMs);
     const protector = this.#protectors.get(key);
@@ -76,22 +72,21 @@ export class RecentReservations {
       hold: `${reason}/${this.#options.ports.random.token()}`,
       arrivedMs: nowMs,
       deadlineMs: nowMs + REASSERT_MS,
-      settle: () => undefined,
     });
   }
 
-  #forget(protector: Protector, nonce: string): void {
+  #forget(protector: ProtectorRecords, nonce: string): void {
     const before = protector.records.length;
     protector.records = protector.records.filter(({ reassertion }) => reassertion.request.nonce !== nonce);
     this.#size -= before - protector.records.length;
   }
 
-  /** Forgets what must be settled by now: whole protectors, oldest first, and the head of `hot`, which was written last. */
-  #prune(nowMs: number, hot?: Protector): void {
+  /** Forgets settled reservations: whole protectors, oldest first, and the first records of `hot`, which was written last. */
+  #prune(nowMs: number, hot?: ProtectorRecords): void {
     const oldestMs = nowMs - 2 * this.#options.settleMs;
     for (const [key, protector] of this.#protectors) {
       const lastMs = protector.records.at(-1)?.atMs ?? Number.NEGATIVE_INFINITY;
-      if (this.#size <= MAX_REMEMBERED_RESERVATIONS && lastMs >= oldestMs) break;
+      if (this.#size <= MAX_REMEMBERED && lastMs >= oldestMs) break;
       this.#size -= protector.records.length;
       this.#protectors.delete(key);
     }

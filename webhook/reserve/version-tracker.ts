@@ -1,14 +1,14 @@
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import { compareVersions, isComparableVersion } from "../../shared/schema/resource-version.ts";
 
-/** What a newly learned version says about those before it. */
+/** What a version says about those before it. */
 export type VersionFinding =
   | "newer"
-  /** Nothing new: older than or equal to what is known, in a way that happens in normal operation. */
+  /** Nothing new: equal to what is known, or older in a way that happens in normal operation. */
   | "known"
-  /** The object's versions went back: its history may be lost (design 5.4). */
+  /** The object's versions went back: its history may be lost (docs/design.md#lost-history). */
   | "wentBack"
-  /** Another object of the same name (design 5.4). */
+  /** Another object has the same name. */
   | "replaced";
 
 /** True when both versions can be compared and `a` is the older one. */
@@ -16,65 +16,66 @@ export function isOlder(a: ProtectorVersion, b: ProtectorVersion): boolean {
   return isComparableVersion(a.version) && isComparableVersion(b.version) && compareVersions(a.version, b.version) < 0;
 }
 
-/** Of one cell: what its aggregation said, and since when this process knows it. */
-interface CellKnowledge {
-  readonly fingerprint: string;
+/** What a cell's aggregation says, and since when this process knows it. */
+interface CellCount {
+  readonly aggregation: string;
   readonly sinceMs: number;
 }
 
-/**
- * The newest version of one protector that is known, from the watch, from own reads and from the answers to own writes
- * (design 5.8), and what was noticed on the way.
- */
+/** The newest version of one protector, from the watch and from the responses to own reads and writes, and whether versions went back. */
 export class VersionTracker {
   #newest: ProtectorVersion | undefined;
-  /** What a read has shown to be out of date although its version is higher (design 5.4: after a 409, what is read counts). */
+  /** A version that a read has shown to be out of date although it is higher: after a 409, what is read counts. */
   #discarded: ProtectorVersion | undefined;
-  /** What the watch received before is of a history that is over: a read has shown that the versions went back (design 5.4). */
-  #overUntilMs = Number.NEGATIVE_INFINITY;
-  #cells = new Map<string, CellKnowledge>();
+  /** A read has shown that versions went back: what the watch received until then belongs to a history that was rolled back. */
+  #rolledBackUntilMs = Number.NEGATIVE_INFINITY;
+  #cells = new Map<string, CellCount>();
 
   get newest(): ProtectorVersion | undefined {
     return this.#newest;
   }
 
-  /** A version that the watch holds. */
-  offer(entry: ProtectorVersion): VersionFinding {
-    if (entry === this.#newest || entry === this.#discarded) return "known";
-    if (entry.receivedMs <= this.#overUntilMs) return "known";
+  /** Takes the version that the watch has. */
+  offer(version: ProtectorVersion): VersionFinding {
+    if (version === this.#newest || version === this.#discarded) return "known";
+    if (version.receivedMs <= this.#rolledBackUntilMs) return "known";
     const before = this.#newest;
-    if (before === undefined) return this.#take(entry, "newer");
-    if (before.uid !== entry.uid) return this.#offerOther(before, entry);
-    if (entry.version === before.version) return "known";
-    // The watch lags behind own reads and writes: an older version is the normal case.
-    return isOlder(entry, before) ? "known" : this.#take(entry, "newer");
+    if (before === undefined) return this.#take(version, "newer");
+    if (before.uid !== version.uid) {
+      // A watch that lags may still show the object that was replaced before an own read saw its successor.
+      if (before.sentMs !== undefined && isOlder(version, before)) return "known";
+      return this.#take(version, "replaced");
+    }
+    if (version.version === before.version) return "known";
+    // The watch lags behind own reads and writes, so an older version is normal.
+    return isOlder(version, before) ? "known" : this.#take(version, "newer");
   }
 
-  /** A version that a quorum read, or the answer to an own write, returned. It counts whatever its version is. */
-  answered(entry: ProtectorVersion): VersionFinding {
+  /** Takes the version that a quorum read or an own write returned. It counts whatever its number is. */
+  answered(version: ProtectorVersion): VersionFinding {
     const before = this.#newest;
-    if (before === undefined) return this.#take(entry, "newer");
-    if (before.uid !== entry.uid) {
+    if (before === undefined) return this.#take(version, "newer");
+    if (before.uid !== version.uid) {
       this.#discarded = before;
-      return this.#take(entry, "replaced");
+      return this.#take(version, "replaced");
     }
-    if (entry.version === before.version) {
-      this.#newest = entry;
+    if (version.version === before.version) {
+      this.#newest = version;
       return "known";
     }
-    if (!isOlder(entry, before)) return this.#take(entry, "newer");
-    // Older than what arrived while the read was under way: the read is merely late.
-    if (before.receivedMs >= (entry.sentMs ?? entry.receivedMs)) return "known";
+    if (!isOlder(version, before)) return this.#take(version, "newer");
+    // Older than a version that arrived during the read: the response is merely late.
+    if (before.receivedMs >= (version.sentMs ?? version.receivedMs)) return "known";
     this.#discarded = before;
-    this.#overUntilMs = entry.receivedMs;
-    return this.#take(entry, "wentBack");
+    this.#rolledBackUntilMs = version.receivedMs;
+    return this.#take(version, "wentBack");
   }
 
-  /** The watch has shown that this is what there is now, whatever was known before (design 5.4). */
-  restart(entry: ProtectorVersion): void {
+  /** Takes the version that the watch has shown after lost history, whatever was known before. */
+  restart(version: ProtectorVersion): void {
     this.#discarded = this.#newest;
-    this.#overUntilMs = Number.NEGATIVE_INFINITY;
-    this.#take(entry, "newer");
+    this.#rolledBackUntilMs = Number.NEGATIVE_INFINITY;
+    this.#take(version, "newer");
   }
 
   /** The object is gone. */
@@ -85,42 +86,39 @@ export class VersionTracker {
   }
 
   /**
-   * Monotonic time since which this process knows what the cell's aggregation says now. A live read of a pod that was sent later
-   * is newer than the snapshot behind the counts (design 5.3, evictions of unavailable pods).
+   * Monotonic time since which this process knows the cell's present aggregation. A live read of a pod that was sent later is newer than
+   * the snapshot behind the counts.
    */
   cellSinceMs(cell: string): number {
     return this.#cells.get(cell)?.sinceMs ?? Number.NEGATIVE_INFINITY;
   }
 
-  #offerOther(before: ProtectorVersion, entry: ProtectorVersion): VersionFinding {
-    // A watch that lags may still show the object that was replaced before an own read saw its successor.
-    if (before.sentMs !== undefined && isOlder(entry, before)) return "known";
-    return this.#take(entry, "replaced");
-  }
-
-  #take(entry: ProtectorVersion, finding: VersionFinding): VersionFinding {
-    this.#newest = entry;
-    const cells = new Map<string, CellKnowledge>();
-    for (const { cellID, aggregation } of entry.object.status?.cells ?? []) {
-      const fingerprint = aggregation === undefined || aggregation === null ? "" : JSON.stringify(aggregation);
-      const old = this.#cells.get(cellID);
-      cells.set(cellID, old?.fingerprint === fingerprint ? old : { fingerprint, sinceMs: entry.receivedMs });
+  #take(version: ProtectorVersion, finding: VersionFinding): VersionFinding {
+    this.#newest = version;
+    const cells = new Map<string, CellCount>();
+    for (const cell of version.object.status?.cells ?? []) {
+      const aggregation = JSON.stringify(cell.aggregation ?? null);
+      const old = this.#cells.get(cell.cellID);
+      cells.set(cell.cellID, old?.aggregation === aggregation ? old : { aggregation, sinceMs: version.receivedMs });
     }
     this.#cells = cells;
     return finding;
   }
 }
 
-/** True when `after` differs from `before` by admission history alone: another webhook wrote it, no aggregator. */
+/** True when `after` differs from `before` in its admission history alone: another webhook wrote it, and no aggregator. */
 export function isWrittenByWebhook(before: ProtectorVersion | undefined, after: ProtectorVersion): boolean {
   if (before === undefined || before.uid !== after.uid || before.version === after.version) return false;
   if (before.object.metadata.generation !== after.object.metadata.generation) return false;
-  const positions = (entry: ProtectorVersion): string =>
-    (entry.object.status?.cells ?? [])
-      .map(
-        ({ cellID, aggregation }) =>
-          `${cellID}=${aggregation?.resourceVersion ?? ""}@${aggregation?.lastEventTime ?? ""}`,
-      )
-      .join(",");
-  return positions(before) === positions(after);
+  return positionsOf(before) === positionsOf(after);
+}
+
+function positionsOf({ object }: ProtectorVersion): string {
+  const cells = object.status?.cells ?? [];
+  return cells
+    .map(
+      ({ cellID, aggregation }) =>
+        `${cellID}=${aggregation?.resourceVersion ?? ""}@${aggregation?.lastEventTime ?? ""}`,
+    )
+    .join(",");
 }

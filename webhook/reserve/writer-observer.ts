@@ -10,15 +10,15 @@ export type ReadResult = "found" | "gone" | "rejected" | "unavailable";
 /** Why a protector is read although the watch has it. */
 export type ReadPurpose = "first" | "stale" | "confirm" | "conflict" | "unknown";
 
-/** What a slot tells those who count, log and remember. */
+/** What a protector writer reports for metrics, log and re-assertions. */
 export interface WriterObserver {
-  /** A write was answered, or not; `requests` is the size of its batch. */
+  /** A write has ended; `requests` is the size of its batch. */
   wrote(result: StatusWriteResult, requests: number, tookMs: number, message?: string): void;
   read(purpose: ReadPurpose, result: ReadResult, message?: string): void;
-  /** The object went back or was replaced (design 5.4). */
+  /** The object's versions went back, or another object has its name. */
   historyLost(finding: LostHistory, before: ProtectorVersion, now: ProtectorVersion): void;
-  /** An own write was made; `entry` is what the server stored. */
-  committed(entry: ProtectorVersion, round: Batch): void;
+  /** An own write succeeded; `stored` is what the server returned. */
+  committed(stored: ProtectorVersion, batch: Batch): void;
   crashed(error: unknown): void;
 }
 
@@ -36,4 +36,19 @@ export function readResult(result: ApiResult<PodProtector>): ReadResult {
 export function failureMessage(result: ApiResult<PodProtector>): string | undefined {
   if (result.kind === "unavailable") return result.error.message;
   return result.kind === "rejected" || result.kind === "conflict" ? result.message : undefined;
+}
+
+/**
+ * True when the server stored an own write without the fields that exact accounting needs: a CRD that does not know them drops them
+ * silently. Looks at one of the reservations that were written. The newest buckets are plain, and last.
+ */
+export function dropsFields(stored: ProtectorVersion, batch: Batch): boolean {
+  const pending = batch.writes.findLast((one) => one.kind === "reserve");
+  if (pending === undefined) return false;
+  const { cell, pod } = pending.request;
+  const written = stored.object.status?.cells.find(({ cellID }) => cellID === cell);
+  const buckets = written?.admissionHistory?.buckets ?? [];
+  const own = buckets.findLast(({ podUID }) => podUID === pod.uid);
+  if (own !== undefined) return own.nonce === undefined || own.podResourceVersion === undefined;
+  return !buckets.some(({ packed }) => packed !== undefined);
 }

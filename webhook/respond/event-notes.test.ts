@@ -2,10 +2,10 @@ import { beforeEach, expect, test } from "vitest";
 import type { Transport } from "../../shared/kube/client/transport.ts";
 import type { EventOutcome } from "../../shared/observe/event-outcomes.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
-import type { AdmissionOutcome, AdmissionRecord } from "../handler.ts";
-import type { Blocker } from "./deny-response.ts";
+import type { Denial } from "../reserve/verdict.ts";
+import type { AdmissionOutcome, AdmissionRecord } from "./admission-response.ts";
 import { DisruptionEvents } from "./disruption-events.ts";
-import { Notices } from "./event-notes.ts";
+import { EventNotes } from "./event-notes.ts";
 
 interface Made {
   readonly cluster: string;
@@ -36,7 +36,7 @@ function transport(cluster: string): Transport {
   };
 }
 
-function desk(load?: () => Promise<Notices>): DisruptionEvents {
+function desk(load?: () => Promise<EventNotes>): DisruptionEvents {
   const options = {
     cores: [{ name: "core", transport: transport("core"), uidOf: (key: string) => `uid of ${key}` }],
     cells: [
@@ -46,10 +46,13 @@ function desk(load?: () => Promise<Notices>): DisruptionEvents {
     ports: time,
     onOutcome: (outcome: EventOutcome) => outcomes.push(outcome),
   };
-  return new DisruptionEvents({ ...options, load: load ?? (async () => new Notices(options)) });
+  return new DisruptionEvents({ ...options, load: load ?? (async () => new EventNotes(options)) });
 }
 
-const blocker: Blocker = { core: "core", namespace: "shop", name: "web", why: { kind: "overloaded", cause: "queue" } };
+const denial: Denial = {
+  protector: { core: "core", namespace: "shop", name: "web" },
+  decision: { kind: "overloaded", cause: "queue" },
+};
 
 function record(outcome: AdmissionOutcome, change: Partial<AdmissionRecord> = {}): AdmissionRecord {
   return {
@@ -60,14 +63,14 @@ function record(outcome: AdmissionOutcome, change: Partial<AdmissionRecord> = {}
     uid: "review-1",
     username: "eve",
     pod: { namespace: "shop", name: "web-0", uid: "u0" },
-    blockers: [blocker],
+    decisions: [denial],
     message: "pod shop/web-0 may not be deleted now",
     ...change,
   };
 }
 
 test("a refusal is told at the pod, in its cell, and at the protector, in its core", async () => {
-  desk().tell(record("denied"));
+  desk().record(record("denied"));
   await time.advance(10);
   const message = "pod shop/web-0 may not be deleted now (asked by eve in cell east)";
   expect(made).toEqual([
@@ -97,14 +100,14 @@ test.each<[AdmissionOutcome, string, RegExp]>([
   ["dryRunDenied", "DisruptionWouldBeRefused", /may not be deleted/],
   ["forced", "ProtectionBypassed", /^pod shop\/web-0 is deleted whatever its protectors need/],
 ])("%s is told as %s", async (outcome, reason, message) => {
-  desk().tell(record(outcome));
+  desk().record(record(outcome));
   await time.advance(10);
   expect(made).toHaveLength(2);
   for (const one of made) expect(one).toMatchObject({ reason, message: expect.stringMatching(message) });
 });
 
 test("the cluster of a cell without a kubeconfig is told nothing", async () => {
-  desk().tell(record("denied", { cell: "blind" }));
+  desk().record(record("denied", { cell: "blind" }));
   await time.advance(10);
   expect(made.map(({ cluster }) => cluster)).toEqual(["core"]);
 });
@@ -114,16 +117,16 @@ test.each<[string, AdmissionRecord]>([
   ["what is put off", record("busy")],
   ["a dry run", record("denied", { dryRun: true })],
 ])("%s is not told, and loads nothing", async (_, review) => {
-  desk(() => Promise.reject(new Error("loaded"))).tell(review);
+  desk(() => Promise.reject(new Error("loaded"))).record(review);
   await time.advance(10);
   expect([made, outcomes]).toEqual([[], []]);
 });
 
 test("a catastrophe is told a hundred times, then five times a second, and is counted beyond that", async () => {
   const one = desk(() => Promise.reject(new Error("not loaded")));
-  for (let count = 0; count < 1000; count += 1) one.tell(record("denied"));
+  for (let count = 0; count < 1000; count += 1) one.record(record("denied"));
   await time.advance(1000);
-  for (let count = 0; count < 1000; count += 1) one.tell(record("denied"));
+  for (let count = 0; count < 1000; count += 1) one.record(record("denied"));
   await time.advance(1);
   expect(outcomes.filter((outcome) => outcome === "failed")).toHaveLength(105);
   expect(outcomes.filter((outcome) => outcome === "limited")).toHaveLength(1895);

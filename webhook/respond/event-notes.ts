@@ -1,86 +1,81 @@
-/** What people find with `kubectl describe`, and `kubectl get events`: Kubernetes Events about refused and forced disruptions. */
+/** Kubernetes Events about denied and forced disruptions, for `kubectl describe` and `kubectl get events`. */
 import type { Transport } from "../../shared/kube/client/transport.ts";
 import type { EventOutcome } from "../../shared/observe/event-outcomes.ts";
 import { type EventNote, EventRecorder, type ObjectReference } from "../../shared/observe/event-recorder.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import { GROUP, VERSION } from "../../shared/schema/annotations.ts";
-import type { AdmissionRecord } from "../handler.ts";
+import type { AdmissionOutcome, AdmissionRecord } from "./admission-response.ts";
 
-/** A cluster in which Events can be made. */
-export interface NoticedCluster {
+/** A cluster in which Events are written. */
+export interface EventCluster {
   readonly name: string;
   readonly transport: Transport | undefined;
 }
 
-export interface NoticedCore extends NoticedCluster {
-  /** UID of a protector, by `namespace/name`; undefined when it is not known. `kubectl describe` finds Events by it. */
+export interface EventCore extends EventCluster {
+  /** UID of a protector, by `namespace/name`, by which `kubectl describe` finds its Events; undefined when it is not known. */
   readonly uidOf: (key: string) => string | undefined;
 }
 
-export interface NoticesOptions {
-  readonly cores: readonly NoticedCore[];
-  readonly cells: readonly NoticedCluster[];
+export interface EventNotesOptions {
+  readonly cores: readonly EventCore[];
+  readonly cells: readonly EventCluster[];
   readonly ports: Ports;
   readonly onOutcome: (outcome: EventOutcome) => void;
 }
 
-/** Outcomes that people are told of, and the reason that their Events carry. Busy answers pass by themselves: nobody is. */
-const REASONS: ReadonlyMap<AdmissionRecord["outcome"], string> = new Map([
+/** The `reason` of the Events by outcome. A busy denial passes by itself, without an Event. */
+const REASONS: ReadonlyMap<AdmissionOutcome, string> = new Map([
   ["denied", "DisruptionRefused"],
   ["dryRunDenied", "DisruptionWouldBeRefused"],
   ["forced", "ProtectionBypassed"],
 ]);
 
-function sentence({ outcome, cell, username, kind, pod, message }: AdmissionRecord): string {
+function messageOf({ outcome, cell, username, kind, pod, message }: AdmissionRecord): string {
   const asked = `asked by ${username} in cell ${cell}`;
   if (outcome !== "forced") return `${message ?? `${kind} refused`} (${asked})`;
   const done = kind === "evict" ? "evicted" : kind === "change" ? "changed" : "deleted";
   return `pod ${pod?.namespace}/${pod?.name} is ${done} whatever its protectors need, by its force-delete annotation (${asked})`;
 }
 
-/** Tells of one review at its pod, in the cell, and at the protectors that decided, in their cores. Never waits, never throws. */
-export class Notices {
-  readonly #options: NoticesOptions;
+/** Reports at the pod, in its cell, and at the protectors that decided, in their cores. Never waits and never throws. */
+export class EventNotes {
+  readonly #options: EventNotesOptions;
   readonly #recorders = new Map<string, EventRecorder>();
 
-  constructor(options: NoticesOptions) {
+  constructor(options: EventNotesOptions) {
     this.#options = options;
   }
 
-  tell(record: AdmissionRecord): void {
-    const { outcome, pod, judgements, blockers, cell } = record;
+  record(record: AdmissionRecord): void {
+    const { outcome, pod, decisions = [], cell } = record;
     const reason = REASONS.get(outcome);
     if (reason === undefined || pod === undefined) return;
     const { cores, cells } = this.#options;
-    const message = sentence(record);
+    const message = messageOf(record);
     const note = (regarding: ObjectReference): EventNote => ({ regarding, type: "Warning", reason, message });
-    this.#record(
-      `cell ${cell}`,
-      cells.find(({ name }) => name === cell)?.transport,
-      note({ apiVersion: "v1", kind: "Pod", ...pod }),
-    );
-    for (const { core, namespace, name } of blockers ?? judgements?.map(({ match }) => match) ?? []) {
+    const { transport } = cells.find(({ name }) => name === cell) ?? {};
+    this.#send(`cell ${cell}`, transport, note({ apiVersion: "v1", kind: "Pod", ...pod }));
+    for (const { protector } of decisions) {
+      const { core, namespace, name } = protector;
       const known = cores.find((one) => one.name === core);
       const uid = known?.uidOf(`${namespace}/${name}`);
-      const protector = { apiVersion: `${GROUP}/${VERSION}`, kind: "PodProtector", namespace, name };
-      this.#record(`core ${core}`, known?.transport, note(uid === undefined ? protector : { ...protector, uid }));
+      const regarding = { apiVersion: `${GROUP}/${VERSION}`, kind: "PodProtector", namespace, name };
+      this.#send(`core ${core}`, known?.transport, note(uid === undefined ? regarding : { ...regarding, uid }));
     }
   }
 
-  /** Sends what waits, for at most `limitMs`, and ends. */
+  /** Sends what is queued, for at most `limitMs`. */
   async stop(limitMs: number): Promise<void> {
     await Promise.all([...this.#recorders.values()].map((recorder) => recorder.stop(limitMs)));
   }
 
-  #record(cluster: string, transport: Transport | undefined, note: EventNote): void {
+  #send(cluster: string, transport: Transport | undefined, note: EventNote): void {
     if (transport === undefined) return;
-    const recorder = this.#recorders.get(cluster) ?? this.#recorder(transport);
+    const { ports, onOutcome } = this.#options;
+    const known = this.#recorders.get(cluster);
+    const recorder = known ?? new EventRecorder({ transport, ports, component: "podseidon-webhook", onOutcome });
     this.#recorders.set(cluster, recorder);
     recorder.record(note);
-  }
-
-  #recorder(transport: Transport): EventRecorder {
-    const { ports, onOutcome } = this.#options;
-    return new EventRecorder({ transport, ports, component: "podseidon-webhook", onOutcome });
   }
 }

@@ -1,37 +1,37 @@
 /**
- * Tells whoever has something to do before a pod goes that it is time (design 9): the pod is marked with x-pdb's annotation
- * `xpdb.form3.tech/has-pending-disruption`, as x-pdb does when it refuses a disruption because of a pre-activity.
+ * Marks a pod whose disruption waits for a pre-activity with x-pdb's annotation `xpdb.form3.tech/has-pending-disruption`, as x-pdb does, so
+ * that the program behind the pre-activity knows that it is time.
  */
 import type { ApiClient } from "../../shared/kube/client/api-client.ts";
 import { PENDING_DISRUPTION_ANNOTATION } from "../../shared/schema/annotations.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 
-/** Marks under way at once; a refusal beyond it marks nothing, and the next one of its pod does. */
-const MAX_AT_ONCE = 32;
+/** Patches in flight. A denial beyond it marks nothing, and the next denial of its pod does. */
+const MAX_IN_FLIGHT = 32;
 const TIMEOUT_MS = 3_000;
 
 export class PendingMark {
   readonly #api: Pick<ApiClient, "patch">;
   readonly #onFailed: (message: string) => void;
-  readonly #marking = new Set<string>();
+  readonly #inFlight = new Set<string>();
 
   constructor(api: Pick<ApiClient, "patch">, onFailed: (message: string) => void) {
     this.#api = api;
     this.#onFailed = onFailed;
   }
 
-  /** Does not wait: the refusal that it goes with is answered meanwhile. */
+  /** Does not wait for the patch. */
   mark({ namespace, name, uid, annotations }: Pod): void {
     if (annotations?.[PENDING_DISRUPTION_ANNOTATION] !== undefined) return;
-    if (this.#marking.has(uid) || this.#marking.size >= MAX_AT_ONCE) return;
-    this.#marking.add(uid);
+    if (this.#inFlight.has(uid) || this.#inFlight.size >= MAX_IN_FLIGHT) return;
+    this.#inFlight.add(uid);
     const path = `/api/v1/namespaces/${encodeURIComponent(namespace.toWellFormed())}/pods/${encodeURIComponent(name.toWellFormed())}`;
     const body = { metadata: { uid, annotations: { [PENDING_DISRUPTION_ANNOTATION]: "true" } } };
     const options = { timeoutMs: TIMEOUT_MS, fieldManager: "podseidon-webhook" };
     void this.#api
       .patch(path, "application/merge-patch+json", body, () => undefined, options)
       .then((result) => {
-        this.#marking.delete(uid);
+        this.#inFlight.delete(uid);
         if (result.kind === "rejected") this.#onFailed(result.message);
         else if (result.kind === "unavailable") this.#onFailed(result.error.message);
       });

@@ -136,7 +136,7 @@ export const RULES = {
   LiveRead: rule(
     "An eviction is decided on a read of its pod that is older than the counts.",
     BATCH,
-    "return work.podReadMs < cellSinceMs(work.request.cell);",
+    "return pending.podReadMs < cellSinceMs(pending.request.cell);",
     "return false;",
   ),
   RepeatNeedsWeight: rule(
@@ -172,8 +172,8 @@ export const RULES = {
   Reassert: rule(
     "A webhook does not write its reservations again after a protector went back.",
     "webhook/reserve/recent-reservations.ts",
-    "lost(key: string, reason: string, cells: ReadonlySet<string>): void {",
-    "lost(key: string, reason: string, cells: ReadonlySet<string>): void {\n    return;",
+    "reassert(key: string, reason: string, cells: ReadonlySet<string>): void {",
+    "reassert(key: string, reason: string, cells: ReadonlySet<string>): void {\n    return;",
   ),
   OwnAnswers: rule(
     "A list that lacks what an own write has shown is taken as it is.",
@@ -208,37 +208,40 @@ export const RULES = {
   RollbackRefused: rule(
     "A review without a verdict is rolled back, although its API server may go on.",
     PIPELINE,
-    'else if (outcome.kind !== "absent" && outcome.kind !== "done") return outcome;',
-    'else if (outcome.kind !== "absent" && outcome.kind !== "done") { this.#rollBack(request, matches); return outcome; }',
+    "return verdictOf(decisions, rollBack);",
+    `const verdict = verdictOf(decisions, rollBack);
+    if (verdict.kind !== "allowed" && verdict.kind !== "denied") this.#rollBack(request, matches);
+    return verdict;`,
   ),
   UnknownOutcome: rule(
     "A write without an answer counts as made.",
     WRITER,
-    "if (!result.sent) for (const work of attempted) work.attempt = undefined;",
-    `if (!result.sent) for (const work of attempted) work.attempt = undefined;
+    "if (!result.sent) for (const pending of attempted) pending.attempt = undefined;",
+    `if (!result.sent) for (const pending of attempted) pending.attempt = undefined;
     else
-      for (const work of attempted) {
-        const decision = work.attempt?.decision;
-        if (decision) this.#waiting.settle(work, { kind: "allowed", decision, written: true });
+      for (const pending of attempted) {
+        const decision = pending.attempt?.decision;
+        const version = this.#versions.newest;
+        if (decision) this.#queue.settle(pending, { kind: "allowed", decision, version, written: true });
       }`,
   ),
   DecideAgain: rule(
     "After a conflict the first admission is written to whatever is there.",
     BATCH,
-    "const decision = decide(this.working, work.request);",
-    `const decision = work.firstAdmission ?? decide(this.working, work.request);
-    if (decision.allowed) work.firstAdmission = decision;`,
+    "const decision = decide(batch.working, pending.request);",
+    `const decision = pending.firstAdmission ?? decide(batch.working, pending.request);
+    if (decision.allowed) pending.firstAdmission = decision;`,
   ),
   DecideTogether: rule(
     "Each request of a batch is decided on the stored version, not after those before it.",
     BATCH,
-    "const decision = decide(this.working, work.request);",
-    "const decision = decide(this.base.state, work.request);",
+    "const decision = decide(batch.working, pending.request);",
+    "const decision = decide(batch.base.state, pending.request);",
   ),
   ConfirmRefusal: rule(
     "A refusal rests on a cached version that is older than the request.",
     WRITER,
-    "if (sentMs !== undefined && sentMs >= work.arrivedMs)",
+    "if (sentMs !== undefined && sentMs >= pending.arrivedMs)",
     "if (true)",
   ),
   Deadline: rule(

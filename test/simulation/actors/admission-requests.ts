@@ -191,7 +191,7 @@ export class ReviewLog implements AdmissionChain {
       if (flight !== undefined) flight.wasHeard = true;
       void chance
         .pick(alive)
-        .handle({ cell: this.#cell, kind, body, timeout: "10s", gone: () => false })
+        .handle({ cell: this.#cell, kind, body, timeout: "10s", isCallerGone: () => false })
         .then((reply) => {
           if (flight !== undefined && reply.status === 200 && responseOf(reply.body).allowed !== true)
             flight.isCopyRefused = true;
@@ -215,7 +215,7 @@ export class ReviewLog implements AdmissionChain {
           kind,
           body,
           timeout: "10s",
-          gone: () => timedOut || !replica.serving,
+          isCallerGone: () => timedOut || !replica.serving,
         });
       })
       .then(

@@ -1,6 +1,6 @@
 /** Those who delete pods: single deletions, bursts, evictions and drains, some of them patient, some not. */
 import { PART_OF_LABEL, PART_OF_PODSEIDON } from "../../../shared/schema/annotations.ts";
-import { BadReview } from "../../../webhook/request/admission-request.ts";
+import { HttpError } from "../../../webhook/http/call.ts";
 import type { Json } from "../apiserver/etcd.ts";
 import { metadataOf, text } from "../apiserver/objects.ts";
 import { CONTROLLERS, OWN_NAMESPACE } from "../judge/admission-rows.ts";
@@ -65,10 +65,10 @@ function malformed(world: World, chance: Chance, cell: string): void {
   const review = JSON.stringify({ apiVersion: "admission.k8s.io/v1", kind: "AdmissionReview", request });
   const body = kind === "malformed" ? review.slice(0, chance.between(0, review.length - 1)) : review;
   void replica
-    .handle({ cell, kind: "validate", body, timeout: "10s", gone: () => false })
+    .handle({ cell, kind: "validate", body, timeout: "10s", isCallerGone: () => false })
     .then(
       ({ status }) => status,
-      (error: unknown) => (error instanceof BadReview ? error.status : 500),
+      (error: unknown) => (error instanceof HttpError ? error.status : 500),
     )
     .then((status) => {
       const isRight = kind === "another operation" ? status === 200 : status >= 400 && status < 500;

@@ -1,8 +1,8 @@
 /** What the replicas of a world tell of the rules that they follow. */
 import { Metrics } from "../../../shared/observe/metrics.ts";
-import type { AdmissionRecord } from "../../../webhook/handler.ts";
 import { WebhookMetrics } from "../../../webhook/metrics.ts";
 import type { ReadPurpose, StatusWriteResult } from "../../../webhook/reserve/writer-observer.ts";
+import type { AdmissionRecord } from "../../../webhook/respond/admission-response.ts";
 import type { Coverage, SeenRule } from "../judge/coverage.ts";
 
 const BY_PURPOSE: Readonly<Partial<Record<ReadPurpose, SeenRule>>> = {

@@ -2,8 +2,8 @@
 import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { type Log, silentLog } from "../../../shared/observe/log.ts";
 import { assembleWebhook, type Webhook } from "../../../webhook/assemble.ts";
-import type { AdmissionCall, HttpReply } from "../../../webhook/http/server.ts";
-import type { AskOwner } from "../../../webhook/probe/owner.ts";
+import type { AdmissionCall, HttpResponse } from "../../../webhook/http/call.ts";
+import type { AskOwner } from "../../../webhook/probe/probe-request.ts";
 import type { ProcessPorts } from "../../support/runtime/virtual-ports.ts";
 import "../world/preload.ts";
 import type { ReplicaMetrics } from "./replica-metrics.ts";
@@ -61,7 +61,7 @@ export class Replica {
     return this.#died.promise;
   }
 
-  async handle(call: AdmissionCall): Promise<HttpReply> {
+  async handle(call: AdmissionCall): Promise<HttpResponse> {
     return await this.#webhook.handle(call);
   }
 

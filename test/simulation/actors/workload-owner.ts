@@ -4,10 +4,10 @@
  * down it is left alone.
  */
 import type { Ports } from "../../../shared/runtime/clock.ts";
-import { BadReply, type ProbeReply } from "../../../webhook/probe/message.ts";
-import type { AskOwner } from "../../../webhook/probe/owner.ts";
-import { ProbeFailure, type Wire } from "../../../webhook/probe/probe-client.ts";
-import { Probes } from "../../../webhook/probe/probes.ts";
+import { BadProbeResponse, type ProbeResponse } from "../../../webhook/probe/message.ts";
+import { type ProbeClient, ProbeFailure } from "../../../webhook/probe/probe-client.ts";
+import { ProbeEndpoints } from "../../../webhook/probe/probe-endpoints.ts";
+import type { AskOwner } from "../../../webhook/probe/probe-request.ts";
 import type { SeenRule } from "../judge/coverage.ts";
 import type { Chance } from "../world/random.ts";
 import type { Answered, InFlight } from "./admission-requests.ts";
@@ -52,7 +52,7 @@ export class Owner {
 
   /** How one replica asks. */
   askedBy(ports: Ports): AskOwner {
-    const probes = new Probes({
+    const probes = new ProbeEndpoints({
       ports,
       onAsked: ({ result }) => this.#world.rule(`owner: ${result}`),
       connect: () => this.#wire(),
@@ -73,7 +73,7 @@ export class Owner {
       violation("probe", `${flight.key} was refused for its owner, who did not say no`);
   }
 
-  #wire(): Wire {
+  #wire(): ProbeClient {
     let failures = 0;
     let leftAloneMs: number | undefined;
     let triedMs = Number.NEGATIVE_INFINITY;
@@ -100,7 +100,7 @@ export class Owner {
     };
   }
 
-  #reply(pod: string, signal: AbortSignal): Promise<ProbeReply> {
+  #reply(pod: string, signal: AbortSignal): Promise<ProbeResponse> {
     const { chance, ports } = this.#world;
     const mode = this.#mode;
     const delayMs = chance.exponential(mode === "slow" ? SLOW_MEAN_MS : ANSWER_MEAN_MS);
@@ -110,13 +110,13 @@ export class Owner {
       else if (mode !== "down")
         ports.timers.after(delayMs, () => {
           if (signal.aborted) return;
-          if (mode === "flooding") reject(new BadReply("the answer is larger than anybody wants"));
+          if (mode === "flooding") reject(new BadProbeResponse("the answer is larger than anybody wants"));
           else resolve(this.#say(pod, mode));
         });
     });
   }
 
-  #say(pod: string, mode: Mode): ProbeReply {
+  #say(pod: string, mode: Mode): ProbeResponse {
     const isAllowed = mode !== "picky" || !this.#world.chance.chance(NO_RATE);
     const error = mode === "lying" ? "not sure" : "";
     (isAllowed && error === "" ? this.#yes : this.#no).set(pod, this.#nowMs());

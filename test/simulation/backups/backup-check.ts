@@ -43,7 +43,7 @@ async function ask(world: World, replica: Replica, cell: string, complain: (what
   };
   const body = JSON.stringify({ apiVersion: "admission.k8s.io/v1", kind: "AdmissionReview", request });
   let answer: string | undefined;
-  void replica.handle({ cell, kind: "validate", body, timeout: "10s", gone: () => false }).then((reply) => {
+  void replica.handle({ cell, kind: "validate", body, timeout: "10s", isCallerGone: () => false }).then((reply) => {
     answer = reply.body;
   });
   await world.time.advance(ANSWER_MS);

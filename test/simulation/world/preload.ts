@@ -8,7 +8,11 @@ import { pathToFileURL } from "node:url";
 import { root } from "../../../scripts/root.ts";
 
 /** Never asked for in a simulated world: the process's start, credentials of a kubeconfig, owners that are asked over a real network. */
-const NOT_SIMULATED = ["webhook/run.ts", "shared/kube/credentials/plugin-credentials.ts", "webhook/probe/probes.ts"];
+const NOT_SIMULATED = [
+  "webhook/run.ts",
+  "shared/kube/credentials/plugin-credentials.ts",
+  "webhook/probe/probe-endpoints.ts",
+];
 const ON_DEMAND = /\bimport\("(\.[^"]+)"\)/g;
 
 /** Paths of the modules, below the root of the project. */

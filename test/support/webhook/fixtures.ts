@@ -72,7 +72,7 @@ export function disruption(of: Pod, overrides: Partial<Disruption> = {}): Disrup
     dryRun: false,
     arrivedMs: 0,
     deadlineMs: 9_500,
-    gone: () => false,
+    isCallerGone: () => false,
     ...overrides,
   };
 }

@@ -3,12 +3,12 @@
 import { expect } from "vitest";
 import type { QuotaFacts } from "../../../shared/decide/quota.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
-import { AdmissionHandler, type AdmissionRecord, type HandlerOptions } from "../../../webhook/handler.ts";
-import type { HttpReply } from "../../../webhook/http/server.ts";
-import type { CellClient } from "../../../webhook/request/cell-client.ts";
-import type { LiveRead } from "../../../webhook/reserve/pending.ts";
-import type { Disruption, Verdict } from "../../../webhook/reserve/pipeline.ts";
-import type { Blocker } from "../../../webhook/respond/deny-response.ts";
+import { AdmissionHandler, type HandlerOptions } from "../../../webhook/handler.ts";
+import type { HttpResponse } from "../../../webhook/http/call.ts";
+import type { CellClient, LiveRead } from "../../../webhook/request/cell-client.ts";
+import type { Disruption } from "../../../webhook/reserve/pipeline.ts";
+import type { Denial, Verdict } from "../../../webhook/reserve/verdict.ts";
+import type { AdmissionRecord } from "../../../webhook/respond/admission-response.ts";
 import { VirtualTime } from "../runtime/virtual-ports.ts";
 import { pod } from "./fixtures.ts";
 
@@ -56,12 +56,10 @@ export function eviction(change: ReviewJson = {}, request: ReviewJson = {}): str
   return review({ operation: "CREATE", subResource: "eviction", object, ...request });
 }
 
-export const blocker = (verdict: "Denial" | "Busy", facts: Partial<QuotaFacts> = {}): Blocker => ({
-  core: "core",
-  namespace: "default",
-  name: "web",
-  why: {
-    kind: "quota",
+export const denial = (verdict: "Denial" | "Busy", facts: Partial<QuotaFacts> = {}): Denial => ({
+  protector: { core: "core", namespace: "default", name: "web" },
+  decision: {
+    kind: "denied",
     decision: {
       allowed: false,
       kind: verdict,
@@ -71,13 +69,13 @@ export const blocker = (verdict: "Denial" | "Busy", facts: Partial<QuotaFacts> =
   },
 });
 
-export const ALLOWED: Verdict = { kind: "allowed", judgements: [] };
-export const DENIED: Verdict = { kind: "refused", blockers: [blocker("Denial")], rollBack: undefined };
+export const ALLOWED: Verdict = { kind: "allowed", decisions: [] };
+export const DENIED: Verdict = { kind: "denied", decisions: [denial("Denial")], rollBack: undefined };
 
 export interface ReviewHarness {
   readonly asked: Disruption[];
   readonly records: AdmissionRecord[];
-  ask(body: string, kind?: "validate" | "mutate", timeout?: string): Promise<HttpReply>;
+  ask(body: string, kind?: "validate" | "mutate", timeout?: string): Promise<HttpResponse>;
 }
 
 /** `live`: what reads of the pod return, one after the other; the last one from then on. */
@@ -110,7 +108,7 @@ export function rig(
     asked,
     records,
     ask: async (body, kind = "validate", timeout = "10s") =>
-      handler.handle({ cell: "cell-1", kind, body, timeout, gone: () => false }),
+      handler.handle({ cell: "cell-1", kind, body, timeout, isCallerGone: () => false }),
   };
 }
 
@@ -120,7 +118,7 @@ function readerOf([...live]: LiveRead[]): CellClient["readPod"] {
   return async () => (live.length > 1 ? live.shift() : live[0]) ?? first;
 }
 
-export function responseOf(reply: HttpReply): ReviewJson {
+export function responseOf(reply: HttpResponse): ReviewJson {
   expect(reply.status).toBe(200);
   const parsed: unknown = JSON.parse(reply.body);
   return Object(Reflect.get(Object(parsed), "response"));

@@ -1,10 +1,11 @@
-/** A webhook's slot for one protector in virtual time, over a store whose calls take time and fail; and requests to it. */
+/** A protector writer in virtual time, over a store whose calls take time and fail, and requests to it. */
 
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
 import { formatMs } from "../../../shared/schema/time.ts";
-import type { PendingReserve, ProtectorOutcome } from "../../../webhook/reserve/pending.ts";
+import type { PendingReserve } from "../../../webhook/reserve/pending-queue.ts";
 import { ProtectorWriter } from "../../../webhook/reserve/protector-writer.ts";
+import type { ProtectorDecision } from "../../../webhook/reserve/verdict.ts";
 import { VirtualTime } from "../runtime/virtual-ports.ts";
 import { type ProtectorFixture, pod, protector, quietObserver } from "./fixtures.ts";
 import { ProtectorStore } from "./protector-store.ts";
@@ -12,34 +13,34 @@ import { ProtectorStore } from "./protector-store.ts";
 export interface Setup {
   readonly time: VirtualTime;
   readonly store: ProtectorStore;
-  readonly slot: ProtectorWriter;
+  readonly writer: ProtectorWriter;
 }
 
 export const WATCH_LAG_MS = 3;
 
-export function slotOn(store: ProtectorStore, ports: Ports, tag = "self", observer = quietObserver): ProtectorWriter {
-  const slot: ProtectorWriter = new ProtectorWriter({
+export function writerOn(store: ProtectorStore, ports: Ports, tag = "self", observer = quietObserver): ProtectorWriter {
+  const writer: ProtectorWriter = new ProtectorWriter({
     namespace: "default",
     name: "web",
     ports,
-    calls: store.calls(ports),
-    watched: store.watch(ports, WATCH_LAG_MS, () => slot.watchChanged()),
+    client: store.calls(ports),
+    watched: store.watch(ports, WATCH_LAG_MS, () => writer.watchChanged()),
     observer,
     tag,
   });
-  return slot;
+  return writer;
 }
 
 export function setup(minAvailable: number, fixture: ProtectorFixture = {}): Setup {
   const time = new VirtualTime();
   const store = new ProtectorStore({ ports: time, object: protector(minAvailable, fixture) });
-  return { time, store, slot: slotOn(store, time) };
+  return { time, store, writer: writerOn(store, time) };
 }
 
 export interface Asked {
-  readonly work: PendingReserve;
-  outcome: ProtectorOutcome | undefined;
-  /** Virtual time of the outcome. */
+  readonly pending: PendingReserve;
+  decision: ProtectorDecision | undefined;
+  /** Virtual time of the decision. */
   atMs: number | undefined;
 }
 
@@ -47,13 +48,13 @@ let tokens = 0;
 
 export function ask(
   time: VirtualTime,
-  slot: ProtectorWriter,
+  writer: ProtectorWriter,
   target: Pod,
   overrides: Partial<PendingReserve> = {},
   nonce = `self${String(tokens++).padStart(4, "0")}`,
 ): Asked {
   const nowMs = time.clock.nowMs();
-  const work: PendingReserve = {
+  const pending: PendingReserve = {
     kind: "reserve",
     request: {
       cell: "cell-1",
@@ -65,21 +66,21 @@ export function ask(
       startTime: formatMs(nowMs),
       staleRefreshBefore: formatMs(nowMs - 150_000),
     },
-    verdictOnly: false,
+    decideOnly: false,
     podReadMs: undefined,
     reread: undefined,
     arrivedMs: time.clock.monotonicMs(),
     deadlineMs: time.clock.monotonicMs() + 9_500,
-    gone: () => false,
+    isCallerGone: () => false,
     attempt: undefined,
-    settle: (outcome) => {
-      asked.outcome = outcome;
+    settle: (decision) => {
+      asked.decision = decision;
       asked.atMs = time.elapsedMs;
     },
     ...overrides,
   };
-  const asked: Asked = { work, outcome: undefined, atMs: undefined };
-  slot.submit(work);
+  const asked: Asked = { pending, decision: undefined, atMs: undefined };
+  writer.submit(pending);
   return asked;
 }
 
@@ -89,8 +90,8 @@ export function many(count: number): Pod[] {
 
 export function tally(asked: readonly Asked[]): Record<string, number> {
   const counts: Record<string, number> = {};
-  for (const { outcome } of asked) {
-    const key = outcome === undefined ? "pending" : outcome.kind;
+  for (const { decision } of asked) {
+    const key = decision === undefined ? "pending" : decision.kind;
     counts[key] = (counts[key] ?? 0) + 1;
   }
   return counts;

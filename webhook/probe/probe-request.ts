@@ -1,6 +1,6 @@
 /**
- * What the workload's owner is asked before a disruption (design 9): as the pipeline sees it. Whoever answers is loaded only when a
- * protector with a probe is first met (`probe/`).
+ * What a protector with `spec.probe` asks the owner of its workload before a disruption (docs/design.md#owner-probe), as the pipeline
+ * sees it. Everything else in this folder is loaded with the first such protector: `owner-probes`, `probe-endpoints`, then the clients.
  */
 import type { AllowReason } from "../../shared/decide/quota.ts";
 import { SOURCE_KIND_LABEL, SOURCE_NAME_LABEL } from "../../shared/schema/annotations.ts";
@@ -12,34 +12,34 @@ export type ProbeSpec = NonNullable<PodProtector["spec"]["probe"]>;
 export const PROBE_RESULTS = ["allowed", "refused", "failed", "down", "overloaded"] as const;
 export type ProbeResult = (typeof PROBE_RESULTS)[number];
 
-export interface OwnerQuestion {
+export interface ProbeRequest {
   readonly probe: ProbeSpec;
   readonly podNamespace: string;
   readonly podName: string;
   /** The budget that the owner knows: the XPodDisruptionBudget that the protector was made from, else the protector. */
   readonly budgetNamespace: string;
   readonly budgetName: string;
-  /** Monotonic; the answer is there before. */
+  /** Monotonic; the answer comes before. */
   readonly deadlineMs: number;
 }
 
-export interface OwnerAnswer {
+export interface ProbeAnswer {
   readonly result: ProbeResult;
   /** For people, as the rest of a sentence that begins with the protector's name; empty when allowed. */
   readonly message: string;
 }
 
-/** Asks; never rejects, and resolves before the question's deadline. */
-export type AskOwner = (question: OwnerQuestion) => Promise<OwnerAnswer>;
+/** Never rejects, and resolves before the request's deadline. */
+export type AskOwner = (request: ProbeRequest) => Promise<ProbeAnswer>;
 
-/** What is left of a review's time for the write, at least, once the owner has answered. */
+/** Time that the write needs after the owner's answer, at least. */
 const KEPT_FOR_WRITE_MS = 500;
 const KEPT_FRACTION = 0.25;
 
-/** Kind whose objects an x-pdb probe knows by name. */
+/** The kind whose objects an x-pdb probe knows by name. */
 const X_PDB_KIND = "XPodDisruptionBudget";
 
-/** Disruptions that nobody is asked about: they cost the workload nothing, or are let go whatever anybody says. */
+/** Disruptions that cost the workload nothing, or that are allowed whatever the owner says. */
 const UNASKED: ReadonlySet<AllowReason> = new Set<AllowReason>([
   "Finished",
   "Terminating",
@@ -51,14 +51,14 @@ const UNASKED: ReadonlySet<AllowReason> = new Set<AllowReason>([
   "NotProtected",
 ]);
 
-/** The question to the owner of `protector` about a pod that it would let go for `reason`; undefined when there is none. */
-export function questionOf(
+/** What to ask the owner of `protector` about a pod that quota allows for `reason`; undefined when nothing is to be asked. */
+export function probeRequestOf(
   protector: PodProtector | undefined,
   reason: AllowReason,
   pod: { readonly namespace: string; readonly name: string },
   nowMs: number,
   deadlineMs: number,
-): OwnerQuestion | undefined {
+): ProbeRequest | undefined {
   const probe = protector?.spec.probe;
   if (protector === undefined || probe === undefined || UNASKED.has(reason)) return undefined;
   const { namespace = "", name, labels } = protector.metadata;

@@ -1,7 +1,4 @@
-/**
- * A unary gRPC call over HTTP/2 (grpc/doc/PROTOCOL-HTTP2.md), which is all that the probe needs: one message of a few bytes each way,
- * no compression, no streams.
- */
+/** Asks an owner by a unary gRPC call over HTTP/2 (grpc/doc/PROTOCOL-HTTP2.md): one message each way, no compression, no streams. */
 import {
   type ClientHttp2Session,
   type ClientHttp2Stream,
@@ -9,9 +6,16 @@ import {
   constants,
   type IncomingHttpHeaders,
 } from "node:http2";
-import { BadReply, decodeReply, encodeRequest, type ProbeReply } from "./message.ts";
-import type { OwnerQuestion } from "./owner.ts";
-import { describeError, IDLE_MS, MAX_REPLY_BYTES, ProbeFailure, type Wire, type WireOptions } from "./probe-client.ts";
+import { BadProbeResponse, decodeResponse, encodeRequest, type ProbeResponse } from "./message.ts";
+import {
+  describeError,
+  IDLE_MS,
+  MAX_RESPONSE_BYTES,
+  type ProbeClient,
+  type ProbeClientOptions,
+  ProbeFailure,
+} from "./probe-client.ts";
+import type { ProbeRequest } from "./probe-request.ts";
 
 export const METHOD_PATH = "/disruptionprobe.v1.DisruptionProbeService/IsDisruptionAllowed";
 
@@ -20,11 +24,11 @@ const { HTTP2_HEADER_METHOD, HTTP2_HEADER_PATH, HTTP2_HEADER_STATUS, NGHTTP2_CAN
 const PREFIX_BYTES = 5;
 const OK = "0";
 const UNIMPLEMENTED = "12";
-/** Node's own bound of what one connection may hold, in megabytes. */
+/** Node's bound of the memory of one connection. */
 const MAX_SESSION_MEMORY_MB = 1;
 const MAX_HEADER_PAIRS = 64;
 
-/** `host:port`, perhaps behind gRPC's own scheme. */
+/** `host:port`, without a scheme of gRPC. */
 function authorityOf(endpoint: string): string {
   return endpoint.replace(/^(dns:\/\/\/|dns:|passthrough:\/\/\/)/, "");
 }
@@ -35,11 +39,12 @@ function frame(message: Buffer): Buffer {
   return Buffer.concat([prefix, message]);
 }
 
-/** The one message of a body. Throws {@link BadReply}. */
+/** The one message of a body. Throws {@link BadProbeResponse}. */
 function unframe(body: Buffer): Buffer {
-  if (body.length < PREFIX_BYTES) throw new BadReply("the answer holds no message");
-  if (body[0] !== 0) throw new BadReply("the answer is compressed, though nobody asked for that");
-  if (body.readUInt32BE(1) !== body.length - PREFIX_BYTES) throw new BadReply("the answer holds not just one message");
+  if (body.length < PREFIX_BYTES) throw new BadProbeResponse("the answer holds no message");
+  if (body[0] !== 0) throw new BadProbeResponse("the answer is compressed without having been asked for");
+  if (body.readUInt32BE(1) !== body.length - PREFIX_BYTES)
+    throw new BadProbeResponse("the answer does not hold exactly one message");
   return body.subarray(PREFIX_BYTES);
 }
 
@@ -52,10 +57,10 @@ function textOf(headers: IncomingHttpHeaders, name: string): string | undefined 
 function checkStatus(headers: IncomingHttpHeaders, methodPath: string): void {
   const status = textOf(headers, "grpc-status");
   if (status === OK) return;
-  if (status === undefined) throw new BadReply("the answer ended without a gRPC status");
-  if (status === UNIMPLEMENTED) throw new BadReply(`the server does not know ${methodPath} (gRPC status 12)`);
+  if (status === undefined) throw new BadProbeResponse("the answer ended without a gRPC status");
+  if (status === UNIMPLEMENTED) throw new BadProbeResponse(`the server does not know ${methodPath} (gRPC status 12)`);
   const detail = textOf(headers, "grpc-message");
-  throw new BadReply(`gRPC status ${status}${detail === undefined ? "" : ` (${decodeText(detail)})`}`);
+  throw new BadProbeResponse(`gRPC status ${status}${detail === undefined ? "" : ` (${decodeText(detail)})`}`);
 }
 
 function decodeText(text: string): string {
@@ -68,30 +73,29 @@ function decodeText(text: string): string {
 
 function checkResponse(headers: IncomingHttpHeaders, methodPath: string): void {
   const status = headers[HTTP2_HEADER_STATUS];
-  if (Number(status) !== 200) throw new BadReply(`HTTP status ${String(status)}`);
+  if (Number(status) !== 200) throw new BadProbeResponse(`HTTP status ${String(status)}`);
   if (!(textOf(headers, "content-type") ?? "").startsWith("application/grpc")) {
-    throw new BadReply("the answer is not gRPC; is something else listening there?");
+    throw new BadProbeResponse("the answer is not gRPC; is something else listening there?");
   }
-  // A call that failed at once has no body, and its status among the headers.
+  // A call that failed at once has no body, and its gRPC status is among the headers.
   if (headers["grpc-status"] !== undefined) checkStatus(headers, methodPath);
 }
 
-/** One call under way on one stream. */
+/** One call in flight, on a stream of its own. */
 class Call {
-  readonly reply: Promise<ProbeReply>;
-  /** The server has begun to answer. */
+  readonly response: Promise<ProbeResponse>;
   hasResponse = false;
   readonly #stream: ClientHttp2Stream;
   readonly #methodPath: string;
   readonly #chunks: Buffer[] = [];
   #bytes = 0;
-  /** Those of the response where the call failed at once. */
+  /** The headers of the response, where the call failed at once. */
   #trailers: IncomingHttpHeaders = {};
-  readonly #outcome = Promise.withResolvers<ProbeReply>();
+  readonly #outcome = Promise.withResolvers<ProbeResponse>();
 
   constructor(session: ClientHttp2Session, methodPath: string, message: Buffer) {
     this.#methodPath = methodPath;
-    this.reply = this.#outcome.promise;
+    this.response = this.#outcome.promise;
     this.#stream = session.request({
       [HTTP2_HEADER_METHOD]: "POST",
       [HTTP2_HEADER_PATH]: methodPath,
@@ -111,7 +115,9 @@ class Call {
 
   /** Does nothing once the call has ended. */
   fail(error: unknown): void {
-    this.#outcome.reject(error instanceof BadReply ? error : new ProbeFailure(describeError(error), { cause: error }));
+    this.#outcome.reject(
+      error instanceof BadProbeResponse ? error : new ProbeFailure(describeError(error), { cause: error }),
+    );
     this.#stream.close(NGHTTP2_CANCEL);
   }
 
@@ -123,13 +129,14 @@ class Call {
 
   #received(chunk: Buffer): void {
     this.#bytes += chunk.length;
-    if (this.#bytes > MAX_REPLY_BYTES) throw new BadReply(`the answer is larger than ${MAX_REPLY_BYTES} bytes`);
+    if (this.#bytes > MAX_RESPONSE_BYTES)
+      throw new BadProbeResponse(`the answer is larger than ${MAX_RESPONSE_BYTES} bytes`);
     this.#chunks.push(chunk);
   }
 
   #ended(): void {
     checkStatus(this.#trailers, this.#methodPath);
-    this.#outcome.resolve(decodeReply(unframe(Buffer.concat(this.#chunks, this.#bytes))));
+    this.#outcome.resolve(decodeResponse(unframe(Buffer.concat(this.#chunks, this.#bytes))));
   }
 
   #attempt(step: () => void): void {
@@ -141,27 +148,27 @@ class Call {
   }
 }
 
-/** One endpoint; a connection is made when it is first asked, and anew when that one is lost. */
-export class GrpcWire implements Wire {
-  readonly #options: WireOptions;
+/** One endpoint, with one connection, which is made when it is needed. */
+export class GrpcProbeClient implements ProbeClient {
+  readonly #options: ProbeClientOptions;
   readonly #methodPath: string;
   #session: ClientHttp2Session | undefined;
 
-  /** `methodPath`: another method, whose messages are alike. */
-  constructor(options: WireOptions, methodPath = METHOD_PATH) {
+  /** `methodPath`: another method with the same messages. */
+  constructor(options: ProbeClientOptions, methodPath = METHOD_PATH) {
     this.#options = options;
     this.#methodPath = methodPath;
   }
 
-  async ask(question: OwnerQuestion, signal: AbortSignal): Promise<ProbeReply> {
-    const message = frame(encodeRequest(question));
+  async ask(request: ProbeRequest, signal: AbortSignal): Promise<ProbeResponse> {
+    const message = frame(encodeRequest(request));
     const kept = this.#kept();
     if (kept !== undefined) {
       const call = new Call(kept, this.#methodPath, message);
       try {
         return await this.#finish(call, kept, signal);
       } catch (error) {
-        // A kept connection may have been lost unnoticed. The question changes nothing, so it can be asked again.
+        // A kept connection may have been lost unnoticed. Asking changes nothing, so the call can be repeated.
         if (signal.aborted || call.hasResponse) throw error;
         this.#retire(kept);
       }
@@ -175,16 +182,16 @@ export class GrpcWire implements Wire {
     this.#session = undefined;
   }
 
-  async #finish(call: Call, session: ClientHttp2Session, signal: AbortSignal): Promise<ProbeReply> {
+  async #finish(call: Call, session: ClientHttp2Session, signal: AbortSignal): Promise<ProbeResponse> {
     const giveUp = (): void => {
-      // Half-open or stalled: the next question gets a connection of its own.
+      // The connection may be half open or stalled, so the next call gets another one.
       this.#retire(session);
       call.fail(new ProbeFailure("no answer in time"));
     };
     if (signal.aborted) giveUp();
     signal.addEventListener("abort", giveUp, { once: true });
     try {
-      return await call.reply;
+      return await call.response;
     } finally {
       signal.removeEventListener("abort", giveUp);
     }
@@ -210,7 +217,7 @@ export class GrpcWire implements Wire {
     const drop = (): void => {
       if (this.#session === session) this.#session = undefined;
     };
-    // Each stream tells its own caller; without a listener it would end the process.
+    // Each stream reports to its own caller. Without a listener, an error would end the process.
     session.on("error", drop);
     session.on("goaway", drop);
     session.on("close", drop);

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { type AdmissionResponse, encodeAdmissionReview } from "./admission-request.ts";
+import { type AdmissionResponse, encodeAdmissionReview } from "./admission-response.ts";
 
 test.each(["r-1", "", '"', "\\", "a\nb", "ü", "\u2028", "\ud800"])(
   "an answer that says nothing carries the uid %j",
@@ -9,14 +9,14 @@ test.each(["r-1", "", '"', "\\", "a\nb", "ü", "\u2028", "\ud800"])(
   },
 );
 
-test.each<[AdmissionResponse, object]>([
+test.each<[Omit<AdmissionResponse, "outcome">, object]>([
   [{ warnings: ["w"] }, { allowed: true, warnings: ["w"] }],
   // A warning of several lines would never be seen: it travels as an HTTP header.
   [{ warnings: ["because\r\n\tof this\n: so"] }, { allowed: true, warnings: ["because of this : so"] }],
   [{ auditAnnotations: { decision: "d" } }, { allowed: true, auditAnnotations: { decision: "d", review: "r-1" } }],
   [{ patch: [] }, { allowed: true, patchType: "JSONPatch", patch: "W10=" }],
   [
-    { refusal: { code: 429, reason: "TooManyRequests", message: "no" } },
+    { denial: { code: 429, reason: "TooManyRequests", message: "no" } },
     { allowed: false, status: { code: 429, reason: "TooManyRequests", message: "no" } },
   ],
 ])("what an answer says is in it: %j", (answer, response) => {

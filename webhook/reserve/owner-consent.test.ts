@@ -5,21 +5,22 @@ import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { disruption, noncesOf, pod, protector, quietObserver, unready } from "../../test/support/webhook/fixtures.ts";
 import { ProtectorStore } from "../../test/support/webhook/protector-store.ts";
-import { Nonces } from "../reserve/nonces.ts";
-import type { LiveRead } from "../reserve/pending.ts";
-import { type Disruption, Pipeline, type ProtectorMatch, type Verdict } from "../reserve/pipeline.ts";
-import { ProtectorWriter } from "../reserve/protector-writer.ts";
-import { denyResponse, isBusy } from "../respond/deny-response.ts";
-import { type OwnerAnswer, type OwnerQuestion, questionOf } from "./owner.ts";
+import { type ProbeAnswer, type ProbeRequest, probeRequestOf } from "../probe/probe-request.ts";
+import type { LiveRead } from "../request/cell-client.ts";
+import { denyStatus } from "../respond/deny-status.ts";
+import { Nonces } from "./nonces.ts";
+import { type Disruption, Pipeline, type ProtectorMatch } from "./pipeline.ts";
+import { ProtectorWriter } from "./protector-writer.ts";
+import { isBusy, type Verdict } from "./verdict.ts";
 
 const PROBE = { endpoint: "db:1" };
-const YES: OwnerAnswer = { result: "allowed", message: "" };
-const NO: OwnerAnswer = { result: "refused", message: "is told by its probe db:1 that it may not go: leader" };
+const YES: ProbeAnswer = { result: "allowed", message: "" };
+const NO: ProbeAnswer = { result: "refused", message: "is told by its probe db:1 that it may not go: leader" };
 
 interface World {
   readonly time: VirtualTime;
   readonly store: ProtectorStore;
-  readonly questions: OwnerQuestion[];
+  readonly questions: ProbeRequest[];
   decide(disruption: Disruption): Promise<Verdict>;
   /** The same without letting time pass. */
   begin(disruption: Disruption): Promise<Verdict>;
@@ -28,24 +29,24 @@ interface World {
 /** One protector, or `second` as well; `answer` says when and what the owner answers. */
 function world(
   object: PodProtector,
-  answer?: (time: VirtualTime, question: OwnerQuestion) => Promise<OwnerAnswer>,
+  answer?: (time: VirtualTime, question: ProbeRequest) => Promise<ProbeAnswer>,
   second?: PodProtector,
 ): World {
   const time = new VirtualTime();
   const nonces = new Nonces(time.random);
   const store = new ProtectorStore({ ports: time, object });
-  const questions: OwnerQuestion[] = [];
+  const questions: ProbeRequest[] = [];
   const matchOf = (name: string, stored: ProtectorStore): ProtectorMatch => {
-    const slot: ProtectorWriter = new ProtectorWriter({
+    const writer: ProtectorWriter = new ProtectorWriter({
       namespace: "default",
       name,
       ports: time,
-      calls: stored.calls(),
-      watched: stored.watch(time, 3, () => slot.watchChanged()),
+      client: stored.calls(),
+      watched: stored.watch(time, 3, () => writer.watchChanged()),
       observer: quietObserver,
       tag: nonces.tag,
     });
-    return { core: "a", namespace: "default", name, slot };
+    return { core: "a", namespace: "default", name, writer };
   };
   const matches = [matchOf("web", store)];
   if (second !== undefined) matches.push(matchOf("web-too", new ProtectorStore({ ports: time, object: second })));
@@ -97,24 +98,24 @@ describe("an owner", () => {
   test("that says no is a denial that carries its words, and nothing is written", async () => {
     const w = world(probed(5), async () => NO);
     const verdict = await w.decide(disruption(pod("web-0")));
-    if (verdict.kind !== "refused") throw new Error(verdict.kind);
-    const refusal = denyResponse({ operation: "DELETE", namespace: "default", pod: "web-0" }, verdict.blockers);
-    expect(refusal.message).toBe(
+    if (verdict.kind !== "denied") throw new Error(verdict.kind);
+    const status = denyStatus({ operation: "DELETE", namespace: "default", pod: "web-0" }, verdict.decisions);
+    expect(status.message).toBe(
       "pod default/web-0 may not be deleted now: PodProtector default/web (core a) is told by its probe db:1 that it may not go: leader; try again later",
     );
-    expect(refusal.details?.retryAfterSeconds).toBeUndefined();
+    expect(status.details?.retryAfterSeconds).toBeUndefined();
     expect(w.store.writes).toBe(0);
   });
 
-  test.each<[OwnerAnswer["result"], number | undefined]>([
+  test.each<[ProbeAnswer["result"], number | undefined]>([
     ["failed", undefined],
     ["down", undefined],
     ["overloaded", 1],
   ])("that is %s is no answer: refused, repeated by the client only where that helps", async (result, retryAfter) => {
     const w = world(probed(5), async () => ({ result, message: "did not answer" }));
     const verdict = await w.decide(disruption(pod("web-0")));
-    if (verdict.kind !== "refused") throw new Error(verdict.kind);
-    const { details } = denyResponse({ operation: "EVICT", namespace: "default", pod: "web-0" }, verdict.blockers);
+    if (verdict.kind !== "denied") throw new Error(verdict.kind);
+    const { details } = denyStatus({ operation: "EVICT", namespace: "default", pod: "web-0" }, verdict.decisions);
     expect(details?.retryAfterSeconds).toBe(retryAfter);
   });
 
@@ -148,8 +149,8 @@ describe("an owner", () => {
       sentMs: w.time.clock.monotonicMs(),
     });
     const verdict = await w.decide(disruption(pending, { operation: "EVICT", podReadMs: -1, reread }));
-    if (verdict.kind !== "refused") throw new Error(verdict.kind);
-    expect(verdict.blockers.every(isBusy)).toBe(true);
+    if (verdict.kind !== "denied") throw new Error(verdict.kind);
+    expect(verdict.decisions.every(isBusy)).toBe(true);
     verdict.rollBack?.();
     await w.time.advance(1_000);
     expect([...noncesOf(w.store.object).keys()]).toEqual([]);
@@ -174,8 +175,8 @@ describe("an owner", () => {
       second,
     );
     const verdict = await w.decide(disruption(pod("web-0")));
-    if (verdict.kind !== "refused") throw new Error(verdict.kind);
-    expect(verdict.blockers.every(isBusy)).toBe(true);
+    if (verdict.kind !== "denied") throw new Error(verdict.kind);
+    expect(verdict.decisions.every(isBusy)).toBe(true);
     expect(w.questions.map(({ probe }) => probe.endpoint)).toEqual(["slow:1"]);
     verdict.rollBack?.();
     await w.time.advance(1_000);
@@ -188,8 +189,8 @@ describe("an owner", () => {
     const w = world(protector(5), async () => YES);
     w.store.put((object) => ({ ...object, spec: probed(5).spec }));
     const verdict = await w.decide(disruption(pod("web-0")));
-    if (verdict.kind !== "refused") throw new Error(verdict.kind);
-    expect(verdict.blockers.every(isBusy)).toBe(true);
+    if (verdict.kind !== "denied") throw new Error(verdict.kind);
+    expect(verdict.decisions.every(isBusy)).toBe(true);
     verdict.rollBack?.();
     await w.time.advance(1_000);
     expect([...noncesOf(w.store.object).keys()]).toEqual([]);
@@ -208,8 +209,8 @@ describe("an owner", () => {
 
   test("is asked about a pod that is not available, too, and in a dry run, which writes nothing", async () => {
     const w = world(probed(5), async () => NO);
-    expect((await w.decide(disruption(unready("web-0")))).kind).toBe("refused");
-    expect((await w.decide(disruption(pod("web-0"), { dryRun: true }))).kind).toBe("refused");
+    expect((await w.decide(disruption(unready("web-0")))).kind).toBe("denied");
+    expect((await w.decide(disruption(pod("web-0"), { dryRun: true }))).kind).toBe("denied");
     expect(w.questions).toHaveLength(2);
     expect(w.store.writes).toBe(0);
   });
@@ -243,19 +244,19 @@ describe("an owner", () => {
     expect((await w.decide(disruption(pod("web-1")))).kind).toBe("allowed");
     await w.time.advance(3_000);
     await pending;
-    expect(slow?.kind).toBe("refused");
+    expect(slow?.kind).toBe("denied");
   });
 });
 
 test("time is kept for the write", () => {
   const names = { namespace: "default", name: "web-0" };
-  expect(questionOf(probed(1), "Reserved", names, 1_000, 10_500)?.deadlineMs).toBe(10_000);
-  expect(questionOf(probed(1), "Reserved", names, 1_000, 1_400)?.deadlineMs).toBe(1_300);
+  expect(probeRequestOf(probed(1), "Reserved", names, 1_000, 10_500)?.deadlineMs).toBe(10_000);
+  expect(probeRequestOf(probed(1), "Reserved", names, 1_000, 1_400)?.deadlineMs).toBe(1_300);
 });
 
 test("a probe that came with an XPodDisruptionBudget is asked by that one's name", () => {
   const object = probed(1);
   const labels = { [SOURCE_KIND_LABEL]: "XPodDisruptionBudget", [SOURCE_NAME_LABEL]: "db" };
   const made = { ...object, metadata: { ...object.metadata, labels } };
-  expect(questionOf(made, "Reserved", { namespace: "a", name: "b" }, 0, 1)?.budgetName).toBe("db");
+  expect(probeRequestOf(made, "Reserved", { namespace: "a", name: "b" }, 0, 1)?.budgetName).toBe("db");
 });

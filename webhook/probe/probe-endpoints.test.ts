@@ -1,29 +1,29 @@
 import { describe, expect, test } from "vitest";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { FAILURES_TO_OPEN } from "./circuit-breaker.ts";
-import type { ProbeReply } from "./message.ts";
-import type { OwnerAnswer, OwnerQuestion } from "./owner.ts";
-import { ProbeFailure, type Wire } from "./probe-client.ts";
-import { CALLS_AT_ONCE, MAX_WAITING, Probes } from "./probes.ts";
+import type { ProbeResponse } from "./message.ts";
+import { type ProbeClient, ProbeFailure } from "./probe-client.ts";
+import { MAX_IN_FLIGHT, MAX_QUEUED, ProbeEndpoints } from "./probe-endpoints.ts";
+import type { ProbeAnswer, ProbeRequest } from "./probe-request.ts";
 
-const YES: ProbeReply = { isAllowed: true, error: "" };
+const YES: ProbeResponse = { isAllowed: true, error: "" };
 
 interface Rig {
   readonly time: VirtualTime;
-  readonly probes: Probes;
+  readonly probes: ProbeEndpoints;
   /** Endpoints of the calls that were made. */
   readonly calls: string[];
-  ask(endpoint?: string, budgetMs?: number): Promise<OwnerAnswer>;
-  settle(answer: Promise<OwnerAnswer>): Promise<OwnerAnswer>;
+  ask(endpoint?: string, budgetMs?: number): Promise<ProbeAnswer>;
+  settle(answer: Promise<ProbeAnswer>): Promise<ProbeAnswer>;
 }
 
 /** `script` says what an endpoint answers, after how long; undefined is never. */
 function rig(
-  script: (endpoint: string) => { readonly afterMs: number; readonly reply: ProbeReply | Error } | undefined,
+  script: (endpoint: string) => { readonly afterMs: number; readonly reply: ProbeResponse | Error } | undefined,
 ): Rig {
   const time = new VirtualTime();
   const calls: string[] = [];
-  const connect = ({ endpoint }: { endpoint: string }): Wire => ({
+  const connect = ({ endpoint }: { endpoint: string }): ProbeClient => ({
     ask: (_, signal) =>
       new Promise((resolve, reject) => {
         calls.push(endpoint);
@@ -36,17 +36,17 @@ function rig(
       }),
     close: () => undefined,
   });
-  const probes = new Probes({ ports: time, onAsked: () => undefined, connect });
-  const settle = async (answer: Promise<OwnerAnswer>): Promise<OwnerAnswer> => {
-    let found: OwnerAnswer | undefined;
+  const probes = new ProbeEndpoints({ ports: time, onAsked: () => undefined, connect });
+  const settle = async (answer: Promise<ProbeAnswer>): Promise<ProbeAnswer> => {
+    let found: ProbeAnswer | undefined;
     void answer.then((one) => {
       found = one;
     });
     await time.runUntil(() => found !== undefined, 60_000);
     return answer;
   };
-  const ask = (endpoint = "db:1", budgetMs = 9_000): Promise<OwnerAnswer> => {
-    const question: OwnerQuestion = {
+  const ask = (endpoint = "db:1", budgetMs = 9_000): Promise<ProbeAnswer> => {
+    const question: ProbeRequest = {
       probe: { endpoint },
       podNamespace: "data",
       podName: "db-0",
@@ -60,7 +60,7 @@ function rig(
 }
 
 describe("what an owner's answer means", () => {
-  test.each<[string, ProbeReply | Error, string, RegExp]>([
+  test.each<[string, ProbeResponse | Error, string, RegExp]>([
     ["yes", YES, "allowed", /^$/],
     ["no", { isAllowed: false, error: "" }, "refused", /may not go$/],
     ["no, and why", { isAllowed: false, error: "raft leader" }, "refused", /may not go: raft leader$/],
@@ -115,32 +115,32 @@ test("a server that does not answer is soon not asked any more, tried again, and
 
 test("calls to one endpoint are bounded, the line has an end, and another endpoint does not notice", async () => {
   const r = rig((endpoint) => (endpoint === "slow:1" ? { afterMs: 1_500, reply: YES } : { afterMs: 1, reply: YES }));
-  const slow = Array.from({ length: CALLS_AT_ONCE + MAX_WAITING }, () => r.ask("slow:1"));
+  const slow = Array.from({ length: MAX_IN_FLIGHT + MAX_QUEUED }, () => r.ask("slow:1"));
   const tooMany = await r.settle(r.ask("slow:1"));
   expect(tooMany.result).toBe("overloaded");
-  expect(r.calls).toHaveLength(CALLS_AT_ONCE);
+  expect(r.calls).toHaveLength(MAX_IN_FLIGHT);
   const startMs = r.time.elapsedMs;
   expect((await r.settle(r.ask("quick:1"))).result).toBe("allowed");
   expect(r.time.elapsedMs - startMs).toBeLessThan(2);
   const results = await Promise.all(slow.map(async (one) => (await r.settle(one)).result));
   // The first ones were answered; those that waited were given what is left of their time, which the server's answer takes longer than.
-  expect(results.filter((result) => result === "allowed")).toHaveLength(CALLS_AT_ONCE);
+  expect(results.filter((result) => result === "allowed")).toHaveLength(MAX_IN_FLIGHT);
   expect(
     results.filter(
       (result) => result === "allowed" || result === "failed" || result === "down" || result === "overloaded",
     ),
-  ).toHaveLength(CALLS_AT_ONCE + MAX_WAITING);
+  ).toHaveLength(MAX_IN_FLIGHT + MAX_QUEUED);
 });
 
 test("an endpoint that is none is refused clearly", async () => {
   const time = new VirtualTime();
-  const probes = new Probes({ ports: time, onAsked: () => undefined });
+  const probes = new ProbeEndpoints({ ports: time, onAsked: () => undefined });
   const probe = { endpoint: "ftp://db", protocol: "HTTP" };
   const names = { podNamespace: "a", podName: "b", budgetNamespace: "a", budgetName: "c" };
   const answer = await probes.ask({ probe, ...names, deadlineMs: 1_000 });
   expect(answer).toEqual({
     result: "failed",
-    message: "has a probe that can't be asked: its endpoint is no http or https URL",
+    message: "has a probe that can't be asked: its endpoint is not an http or https URL",
   });
 });
 
@@ -151,13 +151,13 @@ describe("the authorities of probes that name none", () => {
     /** Who has issued the server's certificate. */
     server: string;
     readonly connections: (string | undefined)[];
-    ask(): Promise<OwnerAnswer["result"]>;
+    ask(): Promise<ProbeAnswer["result"]>;
   }
 
   function authorities(file: string | undefined): Authorities {
     const time = new VirtualTime();
     const connections: (string | undefined)[] = [];
-    const probes = new Probes({
+    const probes = new ProbeEndpoints({
       ports: time,
       onAsked: () => undefined,
       defaultCa: () => {

@@ -1,14 +1,14 @@
 /** Both wires against a server on real sockets: the contract, and every way to answer something else. */
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { ProbeServer, type Said } from "../../test/support/webhook/probe-server.ts";
-import { GrpcWire } from "./grpc.ts";
-import { HttpWire } from "./http.ts";
-import { decodeReply, encodeRequest, type ProbeReply, parseReplyJson } from "./message.ts";
-import type { OwnerQuestion } from "./owner.ts";
-import type { Wire } from "./probe-client.ts";
+import { GrpcProbeClient } from "./grpc-client.ts";
+import { HttpProbeClient } from "./http-client.ts";
+import { decodeResponse, encodeRequest, type ProbeResponse, parseResponseJson } from "./message.ts";
+import type { ProbeClient } from "./probe-client.ts";
+import type { ProbeRequest } from "./probe-request.ts";
 
 const LONG = "n".repeat(300);
-const QUESTION: OwnerQuestion = {
+const QUESTION: ProbeRequest = {
   probe: { endpoint: "" },
   podNamespace: "data",
   podName: "db-0",
@@ -19,7 +19,7 @@ const QUESTION: OwnerQuestion = {
 
 let server: ProbeServer;
 let said: Said;
-const wires: Wire[] = [];
+const wires: ProbeClient[] = [];
 
 beforeEach(async () => {
   said = { is_allowed: true };
@@ -31,16 +31,16 @@ afterEach(async () => {
   await server[Symbol.asyncDispose]();
 });
 
-function wire(protocol: "GRPC" | "HTTP"): Wire {
+function wire(protocol: "GRPC" | "HTTP"): ProbeClient {
   const made =
     protocol === "GRPC"
-      ? new GrpcWire({ endpoint: server.grpcEndpoint, caBundle: undefined, insecure: true })
-      : new HttpWire({ endpoint: server.httpEndpoint, caBundle: undefined, insecure: true });
+      ? new GrpcProbeClient({ endpoint: server.grpcEndpoint, caBundle: undefined, insecure: true })
+      : new HttpProbeClient({ endpoint: server.httpEndpoint, caBundle: undefined, insecure: true });
   wires.push(made);
   return made;
 }
 
-function ask(on: Wire, signal = new AbortController().signal): Promise<ProbeReply> {
+function ask(on: ProbeClient, signal = new AbortController().signal): Promise<ProbeResponse> {
   return on.ask(QUESTION, signal);
 }
 
@@ -90,21 +90,24 @@ describe.each(["GRPC", "HTTP"] as const)("%s", (protocol) => {
     expect(await ask(on)).toMatchObject({ isAllowed: true });
     const nowhere =
       protocol === "GRPC"
-        ? new GrpcWire({ endpoint: "127.0.0.1:1", caBundle: undefined, insecure: true })
-        : new HttpWire({ endpoint: "http://127.0.0.1:1/", caBundle: undefined, insecure: true });
+        ? new GrpcProbeClient({ endpoint: "127.0.0.1:1", caBundle: undefined, insecure: true })
+        : new HttpProbeClient({ endpoint: "http://127.0.0.1:1/", caBundle: undefined, insecure: true });
     wires.push(nowhere);
     await expect(ask(nowhere)).rejects.toThrow(/ECONNREFUSED|closed/);
   });
 });
 
 test("a gRPC server without the service says so", async () => {
-  const on = new GrpcWire({ endpoint: server.grpcEndpoint, caBundle: undefined, insecure: true }, "/other.Service/Ask");
+  const on = new GrpcProbeClient(
+    { endpoint: server.grpcEndpoint, caBundle: undefined, insecure: true },
+    "/other.Service/Ask",
+  );
   wires.push(on);
   await expect(ask(on)).rejects.toThrow("does not know /other.Service/Ask");
 });
 
 test("without TLS nothing is said to a server with TLS, and the other way round", async () => {
-  const on = new GrpcWire({ endpoint: server.grpcEndpoint, caBundle: undefined, insecure: false });
+  const on = new GrpcProbeClient({ endpoint: server.grpcEndpoint, caBundle: undefined, insecure: false });
   wires.push(on);
   await expect(ask(on)).rejects.toThrow();
   expect(server.questions).toEqual([]);
@@ -115,13 +118,13 @@ test.each<[string, number[]]>([
   ["a number without end", [0x08, ...Array.from({ length: 11 }, () => 0xff)]],
   ["a kind of field that protobuf does not have", [0x0f]],
 ])("a message with %s is no answer", (_, bytes) => {
-  expect(() => decodeReply(Buffer.from(bytes))).toThrow();
+  expect(() => decodeResponse(Buffer.from(bytes))).toThrow();
 });
 
 test("fields that are not known are skipped, absent ones are no", () => {
   const bytes = [0x18, 7, 0x21, 1, 2, 3, 4, 5, 6, 7, 8, 0x2a, 1, 65, 0x35, 1, 2, 3, 4, 0x08, 1];
-  expect(decodeReply(Buffer.from(bytes))).toEqual({ isAllowed: true, error: "" });
-  expect(decodeReply(Buffer.alloc(0))).toEqual({ isAllowed: false, error: "" });
+  expect(decodeResponse(Buffer.from(bytes))).toEqual({ isAllowed: true, error: "" });
+  expect(decodeResponse(Buffer.alloc(0))).toEqual({ isAllowed: false, error: "" });
   expect(encodeRequest({ ...QUESTION, podName: "a", podNamespace: "", budgetName: "", budgetNamespace: "b" })).toEqual(
     Buffer.from([0x0a, 1, 97, 0x22, 1, 98]),
   );
@@ -132,11 +135,11 @@ test.each<[string, string]>([
   ['{"isAllowed": true}', "yes"],
   ["{}", "no"],
   ['{"is_allowed": "true"}', "neither true nor false"],
-  ['{"is_allowed": true, "error": 5}', "no text"],
-  ["[true]", "no JSON object"],
-  ["true", "no JSON object"],
-  ["null", "no JSON object"],
+  ['{"is_allowed": true, "error": 5}', "not a string"],
+  ["[true]", "not a JSON object"],
+  ["true", "not a JSON object"],
+  ["null", "not a JSON object"],
 ])("the JSON %s: %s", (text, expected) => {
-  if (expected === "yes" || expected === "no") expect(parseReplyJson(text).isAllowed).toBe(expected === "yes");
-  else expect(() => parseReplyJson(text)).toThrow(expected);
+  if (expected === "yes" || expected === "no") expect(parseResponseJson(text).isAllowed).toBe(expected === "yes");
+  else expect(() => parseResponseJson(text)).toThrow(expected);
 });

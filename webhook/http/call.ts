@@ -1,0 +1,37 @@
+/** What passes between the HTTPS server and the admission handler: bodies and statuses. Only the handler knows what they mean. */
+import type { MaybePromise } from "../../shared/runtime/maybe-promise.ts";
+
+/** One call of an apiserver. */
+export interface AdmissionCall {
+  readonly cell: string;
+  /**
+   * What the URL asks for: `validate` decides a disruption, `mutate` adds the UID precondition to an eviction, `gate` adds the counted
+   * readiness gate to a new pod whose protector asks for it, `gateAll` to every new pod that is counted.
+   */
+  readonly kind: "validate" | "mutate" | "gate" | "gateAll";
+  readonly body: string;
+  /** Value of the query parameter `timeout`. */
+  readonly timeout: string | undefined;
+  /** True once the caller has disconnected. */
+  readonly isCallerGone: () => boolean;
+}
+
+export interface HttpResponse {
+  readonly status: number;
+  /** JSON for 200, plain text otherwise. */
+  readonly body: string;
+  /** Called once, with whether the response was handed over while the caller was still connected. */
+  readonly delivered?: (isComplete: boolean) => void;
+}
+
+export type CallHandler = (call: AdmissionCall) => MaybePromise<HttpResponse>;
+
+/** A call that is at fault, or one too many. It gets this status and message, and the process goes on. */
+export class HttpError extends Error {
+  override readonly name = "HttpError";
+  readonly status: 400 | 404 | 405 | 413 | 415 | 503;
+  constructor(status: HttpError["status"], message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.status = status;
+  }
+}

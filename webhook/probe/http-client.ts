@@ -1,0 +1,98 @@
+/** Asks an owner by an HTTP POST of JSON. */
+import { type IncomingMessage, Agent as PlainAgent, request as plainRequest } from "node:http";
+import { Agent as TlsAgent, request as tlsRequest } from "node:https";
+import { BadProbeResponse, type ProbeResponse, parseResponseJson, requestJson } from "./message.ts";
+import {
+  describeError,
+  IDLE_MS,
+  MAX_RESPONSE_BYTES,
+  type ProbeClient,
+  type ProbeClientOptions,
+  ProbeFailure,
+} from "./probe-client.ts";
+import type { ProbeRequest } from "./probe-request.ts";
+
+class StaleConnection extends ProbeFailure {}
+
+/** One URL. Redirects are not followed: the response has to come from the server that the protector names. */
+export class HttpProbeClient implements ProbeClient {
+  readonly #url: URL;
+  readonly #agent: PlainAgent | TlsAgent;
+  readonly #isSecure: boolean;
+
+  /** Throws {@link ProbeFailure} when the endpoint is not an http or https URL. */
+  constructor({ endpoint, caBundle }: ProbeClientOptions) {
+    if (!URL.canParse(endpoint)) throw new ProbeFailure("its endpoint is not a URL");
+    this.#url = new URL(endpoint);
+    this.#isSecure = this.#url.protocol === "https:";
+    if (!this.#isSecure && this.#url.protocol !== "http:")
+      throw new ProbeFailure("its endpoint is not an http or https URL");
+    const kept = { keepAlive: true, timeout: IDLE_MS, ...(caBundle === undefined ? {} : { ca: caBundle }) };
+    this.#agent = this.#isSecure ? new TlsAgent(kept) : new PlainAgent(kept);
+  }
+
+  async ask(request: ProbeRequest, signal: AbortSignal): Promise<ProbeResponse> {
+    const body = requestJson(request);
+    try {
+      return await this.#call(body, signal);
+    } catch (error) {
+      // A kept connection was lost unnoticed. Asking changes nothing, so the call can be repeated.
+      if (!(error instanceof StaleConnection) || signal.aborted) throw error;
+      return await this.#call(body, signal);
+    }
+  }
+
+  close(): void {
+    this.#agent.destroy();
+  }
+
+  #call(body: string, signal: AbortSignal): Promise<ProbeResponse> {
+    return new Promise((resolve, reject) => {
+      let hasResponse = false;
+      const fail = (error: unknown): void => {
+        if (error instanceof BadProbeResponse) reject(error);
+        else if (sending.reusedSocket && !hasResponse && !signal.aborted)
+          reject(new StaleConnection(describeError(error)));
+        else reject(new ProbeFailure(signal.aborted ? "no answer in time" : describeError(error), { cause: error }));
+        sending.destroy();
+      };
+      const json = "application/json";
+      const headers = { "content-type": json, "content-length": Buffer.byteLength(body), accept: json };
+      const send = this.#isSecure ? tlsRequest : plainRequest;
+      const sending = send(this.#url, { method: "POST", agent: this.#agent, signal, headers });
+      sending.on("error", fail);
+      sending.on("response", (response) => {
+        hasResponse = true;
+        readResponse(response, resolve, fail);
+      });
+      sending.end(body);
+    });
+  }
+}
+
+function readResponse(
+  response: IncomingMessage,
+  resolve: (response: ProbeResponse) => void,
+  fail: (error: unknown) => void,
+): void {
+  if (response.statusCode !== 200) {
+    fail(new BadProbeResponse(`HTTP status ${String(response.statusCode)}`));
+    return;
+  }
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  response.on("data", (chunk: Buffer) => {
+    bytes += chunk.length;
+    if (bytes <= MAX_RESPONSE_BYTES) chunks.push(chunk);
+    else fail(new BadProbeResponse(`the answer is larger than ${MAX_RESPONSE_BYTES} bytes`));
+  });
+  response.on("error", fail);
+  response.on("close", () => fail(new ProbeFailure("the connection was closed before the end of the answer")));
+  response.on("end", () => {
+    try {
+      resolve(parseResponseJson(Buffer.concat(chunks, bytes).toString()));
+    } catch (error) {
+      fail(error);
+    }
+  });
+}

@@ -1,0 +1,106 @@
+/** From the decisions of single protectors to one verdict on the disruption (docs/design.md#several-protectors). */
+import type { Decision } from "../../shared/decide/quota.ts";
+import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
+import type { ProbeAnswer } from "../probe/probe-request.ts";
+
+/** Why no decision was reached: an HTTP error, so that failurePolicy decides. Metric labels. */
+export type FailureTag =
+  /** The core cluster did not answer in time, or with an error. */
+  | "core-unavailable"
+  /** The core cluster rejected the write: a missing permission, or an object that it does not accept. */
+  | "core-rejected"
+  /** The pod could not be read live. */
+  | "cell-unavailable"
+  /** A defect of this program in the decision of this one request. */
+  | "defect"
+  /** The write's result was unknown at the deadline. The reservation, if it was written, stays and settles. */
+  | "deadline";
+
+/** The pending queue was full, the deadline came first, or the core has just come back from an outage. */
+export type OverloadCause = "queue" | "time" | "recovering";
+
+interface AllowedBy {
+  readonly kind: "allowed";
+  readonly decision: Extract<Decision, { allowed: true }>;
+  /** The version that was decided on. */
+  readonly version: ProtectorVersion;
+  /** A reservation was written. */
+  readonly written: boolean;
+}
+
+type DeniedBy =
+  | { readonly kind: "denied"; readonly decision: Extract<Decision, { allowed: false }> }
+  /** The protector is lost, and its last version stays in force (docs/design.md#lost-protectors). */
+  | { readonly kind: "lost"; readonly uid: string }
+  /** Not decided in time, and nothing was written. */
+  | { readonly kind: "overloaded"; readonly cause: OverloadCause }
+  /** The workload's owner said no, or did not answer (docs/design.md#owner-probe). */
+  | { readonly kind: "owner"; readonly answer: ProbeAnswer };
+
+type Undecided =
+  | { readonly kind: "failed"; readonly tag: FailureTag; readonly message: string }
+  /** A live read during the decision did not find the pod. */
+  | { readonly kind: "podGone" }
+  /** The caller disconnected before anything was written. */
+  | { readonly kind: "abandoned" };
+
+/** What one protector says of one disruption: its decision by quota, or why there is none. */
+export type ProtectorDecision = AllowedBy | DeniedBy | Undecided | { readonly kind: "absent" };
+
+export interface ProtectorId {
+  readonly core: string;
+  readonly namespace: string;
+  readonly name: string;
+}
+
+/** A decision and the protector that made it. */
+export interface DecisionOf<D extends ProtectorDecision = ProtectorDecision> {
+  readonly protector: ProtectorId;
+  readonly decision: D;
+}
+export type Allowance = DecisionOf<AllowedBy>;
+export type Denial = DecisionOf<DeniedBy>;
+
+/** What all protectors and failures come to for one disruption. */
+export type Verdict =
+  | { readonly kind: "allowed"; readonly decisions: readonly Allowance[] }
+  | {
+      readonly kind: "denied";
+      readonly decisions: readonly Denial[];
+      /** Takes back what was reserved before the denial. To be called once the denial is delivered. */
+      readonly rollBack: (() => void) | undefined;
+    }
+  | Undecided;
+
+const DENYING: ReadonlySet<ProtectorDecision["kind"]> = new Set<DeniedBy["kind"]>([
+  "denied",
+  "lost",
+  "overloaded",
+  "owner",
+]);
+
+function isDenial(one: DecisionOf): one is Denial {
+  return DENYING.has(one.decision.kind);
+}
+
+function isAllowance(one: DecisionOf): one is Allowance {
+  return one.decision.kind === "allowed";
+}
+
+function isUndecided(decision: ProtectorDecision): decision is Undecided {
+  return decision.kind === "failed" || decision.kind === "podGone" || decision.kind === "abandoned";
+}
+
+/** The verdict, by the first rule that applies. A protector that is absent has no say. */
+export function verdictOf(decisions: readonly DecisionOf[], rollBack?: () => void): Verdict {
+  const denials = decisions.filter(isDenial);
+  if (denials.length > 0) return { kind: "denied", decisions: denials, rollBack };
+  for (const { decision } of decisions) if (isUndecided(decision)) return decision;
+  return { kind: "allowed", decisions: decisions.filter(isAllowance) };
+}
+
+/** A denial that passes by itself: quota is reserved but not settled yet, or the webhook was overloaded. */
+export function isBusy({ decision }: Denial): boolean {
+  if (decision.kind === "denied") return decision.decision.kind === "Busy";
+  return decision.kind === "overloaded" || (decision.kind === "owner" && decision.answer.result === "overloaded");
+}

@@ -1,0 +1,100 @@
+/**
+ * What an admission request comes to, and its AdmissionReview. `responses` makes the response to a verdict, `deny-status` words a denial.
+ * `disruption-events` tells people of it by Kubernetes Events, `pending-mark` tells programs by an annotation of the pod.
+ */
+import {
+  jsonPatch,
+  type PatchOperation,
+  reviewResponse,
+  type WireAdmissionResponse,
+} from "../../shared/schema/admission.ts";
+import type { BypassResult } from "../request/bypass.ts";
+import type { DecisionOf, FailureTag } from "../reserve/verdict.ts";
+import type { DenyStatus } from "./deny-status.ts";
+
+/** What became of an admission request; metric labels. */
+export const OUTCOMES = [
+  "unprotected",
+  "exempt",
+  "allowed",
+  "forced",
+  "suspended",
+  "denied",
+  "busy",
+  "dryRunDenied",
+  "failed",
+  "abandoned",
+  "ignored",
+  "restartsNothing",
+  "bound",
+  "gated",
+  "notFound",
+  "conflict",
+  "unbound",
+] as const;
+export type AdmissionOutcome = (typeof OUTCOMES)[number];
+
+export const ADMISSION_KINDS = ["delete", "evict", "change", "bind", "gate", "other"] as const;
+export type AdmissionKind = (typeof ADMISSION_KINDS)[number];
+
+/** What the API client gets, and what is recorded about it. */
+export interface AdmissionResponse {
+  readonly outcome: AdmissionOutcome;
+  /** Status of an HTTP error instead of an AdmissionReview, so that failurePolicy decides. */
+  readonly errorStatus?: number;
+  /** Of the denial or the failure. */
+  readonly message?: string;
+  /** Undefined allows. */
+  readonly denial?: DenyStatus;
+  readonly warnings?: readonly string[];
+  /** kube-apiserver prefixes the keys with the webhook's name. */
+  readonly auditAnnotations?: Readonly<Record<string, string>>;
+  readonly patch?: readonly PatchOperation[];
+  /** Called once, with whether the response reached the caller. */
+  readonly delivered?: (isComplete: boolean) => void;
+
+  readonly pod?: { readonly namespace: string; readonly name: string; readonly uid: string };
+  /** A force-delete annotation, followed or not. */
+  readonly bypass?: BypassResult;
+  readonly failure?: FailureTag;
+  /** The decisions that allowed, or those that denied. */
+  readonly decisions?: readonly DecisionOf[];
+  /** Nothing was to happen, whatever the response. */
+  readonly dryRun?: boolean;
+}
+
+/** A finished admission request, for metrics, log and Events. */
+export interface AdmissionRecord extends AdmissionResponse {
+  readonly kind: AdmissionKind;
+  readonly durationMs: number;
+  readonly cell: string;
+  readonly uid: string;
+  readonly username: string;
+}
+
+/** Around the uid of an AdmissionReview that allows and says nothing else, as most do. */
+const [BEFORE_UID = "", AFTER_UID = ""] = JSON.stringify(reviewResponse({ uid: "", allowed: true })).split('""');
+
+/** kube-apiserver passes warnings on in HTTP headers, and silently drops one with a control character, such as a line break. */
+function oneLine(warning: string): string {
+  return warning.replace(/\p{Cc}+/gu, " ");
+}
+
+/** The AdmissionReview for the request of this uid, as JSON. */
+export function encodeAdmissionReview(
+  uid: string,
+  { denial, warnings, auditAnnotations, patch }: Omit<AdmissionResponse, "outcome">,
+): string {
+  if (denial === undefined && warnings === undefined && auditAnnotations === undefined && patch === undefined)
+    return BEFORE_UID + JSON.stringify(uid) + AFTER_UID;
+  const response: WireAdmissionResponse = {
+    uid,
+    allowed: denial === undefined,
+    ...(denial === undefined ? {} : { status: denial }),
+    ...(warnings === undefined ? {} : { warnings: warnings.map(oneLine) }),
+    // With the id of this request in the replica's log, which leads from the audit log to that log.
+    ...(auditAnnotations === undefined ? {} : { auditAnnotations: { ...auditAnnotations, review: uid } }),
+    ...(patch === undefined ? {} : jsonPatch(patch)),
+  };
+  return JSON.stringify(reviewResponse(response));
+}

@@ -1,0 +1,130 @@
+import type { Decision } from "../../shared/decide/quota.ts";
+import { OWN_NAMESPACE, releaseCommand } from "../../shared/recovery/register/register-format.ts";
+import type { AdmissionStatus } from "../../shared/schema/admission.ts";
+import type { Operation } from "../../shared/schema/podprotector.ts";
+import { type Denial, isBusy, type OverloadCause, type ProtectorId } from "../reserve/verdict.ts";
+
+/** The `metav1.Status` of a denial, which the API client sees. */
+export type DenyStatus = AdmissionStatus & {
+  readonly code: 404 | 409 | 429;
+  readonly reason: "NotFound" | "Conflict" | "TooManyRequests";
+};
+
+/** The disruption that is denied, for the first words of the text. */
+export interface DeniedDisruption {
+  readonly operation: Operation;
+  readonly namespace: string;
+  readonly pod: string;
+}
+
+type QuotaDenial = Extract<Decision, { allowed: false }>;
+
+const DONE: Readonly<Record<Operation, string>> = { DELETE: "deleted", EVICT: "evicted", UPDATE: "changed" };
+
+/** Seconds after which client-go repeats a busy request by itself. */
+const RETRY_AFTER_SECONDS = 1;
+
+/** Names beyond this many are counted, not listed: people read the message. */
+const MAX_NAMED = 5;
+
+/**
+ * The denial of a disruption: 429, because drain and every eviction client retry on no other code. Names each protector that denies, with
+ * what it needs, what is available and what is reserved. `retryAfterSeconds` only when every denial is busy. `ownNamespace` is named in
+ * commands that the text recommends.
+ */
+export function denyStatus(
+  { operation, namespace, pod }: DeniedDisruption,
+  denials: readonly Denial[],
+  ownNamespace: string = OWN_NAMESPACE,
+): DenyStatus {
+  const causes = denials.map((denial) => ({
+    reason: "DisruptionBudget",
+    message: `${nameOf(denial.protector)} ${explain(denial, ownNamespace)}`,
+    field: `podprotectors.podseidon.kubewharf.io/${denial.protector.namespace}/${denial.protector.name}`,
+  }));
+  const reasons = causes.slice(0, MAX_NAMED).map(({ message }) => message);
+  if (denials.length > MAX_NAMED) reasons.push(`${denials.length - MAX_NAMED} more refuse as well`);
+  const retry = denials.every(isBusy) ? { retryAfterSeconds: RETRY_AFTER_SECONDS } : {};
+  return {
+    code: 429,
+    reason: "TooManyRequests",
+    message: `pod ${namespace}/${pod} may not be ${DONE[operation]} now: ${reasons.join("; ")}; ${adviceOn(denials)}`,
+    details: { name: pod, kind: "pods", causes, ...retry },
+  };
+}
+
+/** The denial of an eviction without the UID precondition that `--require-bound-evictions` asks for. */
+export function unboundStatus(namespace: string, name: string): DenyStatus {
+  const message = `the eviction of pod ${namespace}/${name} is not bound to the pod's UID (deleteOptions.preconditions.uid), so another pod of the same name could be evicted in its place: check that the mutating webhook for pods/eviction is registered and reachable`;
+  const causes = [{ reason: "UnboundEviction", message, field: "deleteOptions.preconditions.uid" }];
+  return { code: 429, reason: "TooManyRequests", message, details: { name, kind: "pods", causes } };
+}
+
+function nameOf({ core, namespace, name }: ProtectorId): string {
+  return `PodProtector ${namespace}/${name}${core === "" ? "" : ` (core ${core})`}`;
+}
+
+/** The rest of a sentence that begins with the protector's name. */
+function explain({ protector, decision }: Denial, ownNamespace: string): string {
+  switch (decision.kind) {
+    case "overloaded":
+      return OVERLOADED[decision.cause];
+    case "owner":
+      return decision.answer.message;
+    case "lost": {
+      const command = releaseCommand(ownNamespace, decision.uid, `${protector.namespace}/${protector.name}`);
+      return `has vanished without having been released, so none of its available pods may go until it is back; if it was meant to go, run in its core cluster: ${command}`;
+    }
+    case "denied":
+      return explainQuota(decision.decision);
+  }
+}
+
+const OVERLOADED: Readonly<Record<OverloadCause, string>> = {
+  queue: "has too many disruptions waiting for a decision",
+  time: "could not be asked in the time that this request had",
+  recovering: "was out of reach until just now, and is being checked for lost reservations",
+};
+
+/** By cause, what follows the pods that the protector needs; `counts` says how many are available and reserved. */
+const QUOTA_TEXT: Readonly<Record<QuotaDenial["cause"], (counts: string) => string>> = {
+  AtMinimum: (counts) => `${counts} by disruptions under way: its capacity is at the minimum`,
+  Reserved: (counts) => `${counts} by disruptions that are not accounted for yet`,
+  UnhealthyBudget: (counts) =>
+    `${counts} by disruptions under way: with unhealthyPodPolicy IfHealthyBudget even its unavailable pods stay until it is healthy`,
+  NotCounted: () => "and no aggregator has counted the pods of this cell yet",
+  OnHold: () => "and this cell is on hold because its admission history may have been lost",
+  ConcurrentLag: (counts) => `${counts}: no more than its maxConcurrentLag may be under way at once`,
+  HistoryFull: (counts) => `${counts}: its admission history is full until disruptions under way are accounted for`,
+  RefreshedTooLong: (counts) =>
+    `${counts}: the reservation of this pod was repeated for too long and has to settle first`,
+  PreActivity: () => "",
+};
+
+function explainQuota({ cause, facts }: QuotaDenial): string {
+  const { minAvailable, available, unreliable, reserved, preActivities = [] } = facts;
+  if (cause === "PreActivity")
+    return `waits for what has to be done before this pod goes: ${named(preActivities)}; each is over when its annotation is removed`;
+  const elsewhere =
+    unreliable === 0 ? "" : `, ${unreliable} of them in cells that are on hold or not counted for its present spec yet`;
+  const counts = `${available} ${available === 1 ? "is" : "are"} available${elsewhere}, ${reserved} of them reserved`;
+  return `needs ${minAvailable} available pod${minAvailable === 1 ? "" : "s"}, ${QUOTA_TEXT[cause](counts)}`;
+}
+
+function named(names: readonly string[]): string {
+  const listed = names.slice(0, MAX_NAMED).join(", ");
+  return names.length > MAX_NAMED ? `${listed} and ${names.length - MAX_NAMED} more` : listed;
+}
+
+/** What to wait for; without detail where only people or other programs know. */
+function adviceOn(denials: readonly Denial[]): string {
+  if (denials.every(isBusy)) return "this passes by itself, try again in a second";
+  if (denials.every(({ decision }) => decision.kind === "lost")) {
+    return "a protector that vanished is created again by itself within a minute or so, where its API is served";
+  }
+  return denials.some(isAboutPods) ? "try again when more pods are available" : "try again later";
+}
+
+function isAboutPods({ decision }: Denial): boolean {
+  return decision.kind !== "owner" && !(decision.kind === "denied" && decision.decision.cause === "PreActivity");
+}

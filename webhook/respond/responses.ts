@@ -1,0 +1,184 @@
+/** From what an admission request comes to, to its response: a verdict, a request without a target, an exempt pod, dry-run mode. */
+import type { Pod } from "../../shared/schema/pod.ts";
+import type { BypassResult } from "../request/bypass.ts";
+import type { DisruptionTarget, NoTarget } from "../request/disruption-target.ts";
+import {
+  type Allowance,
+  type Denial,
+  type FailureTag,
+  isBusy,
+  type ProtectorId,
+  type Verdict,
+} from "../reserve/verdict.ts";
+import type { AdmissionResponse } from "./admission-response.ts";
+import { type DenyStatus, denyStatus, unboundStatus } from "./deny-status.ts";
+
+/** Longest reason of a suspension in a warning: kube-apiserver cuts a warning at 256 characters. */
+const MAX_REASON = 80;
+
+const STATUS_OF_FAILURE: Readonly<Record<FailureTag, number>> = {
+  "core-unavailable": 503,
+  "cell-unavailable": 503,
+  "core-rejected": 500,
+  deadline: 504,
+  defect: 500,
+};
+
+/** `ownNamespace` is the namespace of the project's own objects. */
+export function responseToVerdict(
+  verdict: Verdict,
+  target: DisruptionTarget,
+  bypass: BypassResult | undefined,
+  ownNamespace: string,
+): AdmissionResponse {
+  const { pod, dryRun } = target;
+  const response = { ...respond(verdict, target, bypass, ownNamespace), pod: identityOf(pod), dryRun };
+  return bypass === undefined ? response : { ...response, bypass };
+}
+
+function respond(
+  verdict: Verdict,
+  { pod, operation }: DisruptionTarget,
+  bypass: BypassResult | undefined,
+  ownNamespace: string,
+): AdmissionResponse {
+  switch (verdict.kind) {
+    case "allowed":
+      return allowed(verdict.decisions, pod, bypass);
+    case "denied": {
+      const status = denyStatus(
+        { operation, namespace: pod.namespace, pod: pod.name },
+        verdict.decisions,
+        ownNamespace,
+      );
+      return denied(verdict, status, bypass);
+    }
+    case "podGone":
+      return notFound(pod.name);
+    case "failed":
+      return failed(verdict.tag, verdict.message);
+    case "abandoned":
+      return { ...failed("deadline", "the caller went away"), outcome: "abandoned" };
+  }
+}
+
+/** The response to a request that disrupts no pod. */
+export function responseWithoutTarget(target: NoTarget): AdmissionResponse {
+  switch (target.kind) {
+    case "bound":
+      return { outcome: "bound", patch: target.patch };
+    case "notFound":
+      return notFound(target.name);
+    case "conflict": {
+      const { name, field, wanted, found } = target;
+      const message = `the ${field} in the precondition (${wanted}) does not match the ${field} of pod ${name} (${found}): it is another one by now`;
+      return { outcome: "conflict", denial: { code: 409, reason: "Conflict", message } };
+    }
+    case "unbound":
+      return { outcome: "unbound", denial: unboundStatus(target.namespace, target.name) };
+    case "unreadable":
+      return failed("cell-unavailable", target.message);
+    default:
+      return { outcome: target.kind };
+  }
+}
+
+export function responseToExempt(pod: Pod): AdmissionResponse {
+  return { outcome: "exempt", pod: identityOf(pod) };
+}
+
+/** In dry-run mode, a denial or a failure becomes a warning. A pod that does not exist, and a failed precondition, are no denials. */
+export function isWarningInDryRun({ outcome, denial, errorStatus }: AdmissionResponse): boolean {
+  return (denial !== undefined || errorStatus !== undefined) && outcome !== "notFound" && outcome !== "conflict";
+}
+
+export function asWarning(response: AdmissionResponse): AdmissionResponse {
+  const { errorStatus: _, denial, delivered: __, auditAnnotations, ...recorded } = response;
+  const message = denial?.message ?? response.message ?? "the admission request failed";
+  return {
+    ...recorded,
+    outcome: "dryRunDenied",
+    warnings: [`dry run: ${message}`],
+    auditAnnotations: { ...auditAnnotations, "dry-run": "true" },
+  };
+}
+
+function allowed(decisions: readonly Allowance[], pod: Pod, bypass: BypassResult | undefined): AdmissionResponse {
+  if (decisions.length === 0) return { outcome: "unprotected" };
+  const suspended = decisions.filter(({ decision }) => decision.decision.reason === "Suspended");
+  const warnings = suspended.map((allowance) => suspensionWarning(allowance, pod));
+  if (bypass?.forced) warnings.push(`pod ${pod.namespace}/${pod.name} is let go by its force-delete annotation`);
+  if (bypass !== undefined) warnings.push(...bypass.warnings);
+  const auditAnnotations = {
+    decision: decisions.map(({ protector, decision }) => `${idOf(protector)}=${decision.decision.reason}`).join(","),
+    ...(suspended.length === 0 ? {} : { suspended: suspended.map(({ protector }) => keyOf(protector)).join(",") }),
+    ...bypass?.auditAnnotations,
+  };
+  const outcome = bypass?.forced ? "forced" : suspended.length > 0 ? "suspended" : "allowed";
+  const response = { outcome, decisions, auditAnnotations } as const;
+  return warnings.length === 0 ? response : { ...response, warnings };
+}
+
+/** Says that the pod is unprotected, until when and why. */
+function suspensionWarning({ protector, decision }: Allowance, pod: Pod): string {
+  const { until, reason } = decision.version.object.spec.suspend ?? {};
+  const ends = until === undefined ? "" : ` until ${until}`;
+  const why = reason === undefined || reason === "" ? "" : ` (${reason.slice(0, MAX_REASON)})`;
+  return `PodProtector ${keyOf(protector)} is suspended${ends}${why}: pod ${pod.name} is let go unprotected`;
+}
+
+function denied(
+  { decisions, rollBack }: Extract<Verdict, { kind: "denied" }>,
+  denial: DenyStatus,
+  bypass: BypassResult | undefined,
+): AdmissionResponse {
+  const response: AdmissionResponse = {
+    outcome: decisions.every(isBusy) ? "busy" : "denied",
+    decisions,
+    denial,
+    message: denial.message,
+    auditAnnotations: {
+      "reject-by-podprotector": decisions.map(({ protector }) => keyOf(protector)).join(","),
+      decision: decisions.map((one) => `${idOf(one.protector)}=${causeOf(one)}`).join(","),
+      ...bypass?.auditAnnotations,
+    },
+    ...(bypass === undefined || bypass.warnings.length === 0 ? {} : { warnings: bypass.warnings }),
+  };
+  if (rollBack === undefined) return response;
+  // Not before the denial is delivered: a caller that gave up may go on (failurePolicy Ignore), so its reservations stay.
+  return { ...response, delivered: (isComplete) => isComplete && rollBack() };
+}
+
+function causeOf({ decision }: Denial): string {
+  switch (decision.kind) {
+    case "denied":
+      return decision.decision.cause;
+    case "lost":
+      return "Vanished";
+    case "overloaded":
+      return decision.cause;
+    case "owner":
+      return `Probe:${decision.answer.result}`;
+  }
+}
+
+export function failed(failure: FailureTag, message: string): AdmissionResponse {
+  return { outcome: "failed", failure, message, errorStatus: STATUS_OF_FAILURE[failure] };
+}
+
+function notFound(name: string): AdmissionResponse {
+  return { outcome: "notFound", denial: { code: 404, reason: "NotFound", message: `pods "${name}" not found` } };
+}
+
+function identityOf({ namespace, name, uid }: Pod): NonNullable<AdmissionResponse["pod"]> {
+  return { namespace, name, uid };
+}
+
+function keyOf({ namespace, name }: ProtectorId): string {
+  return `${namespace}/${name}`;
+}
+
+/** `core/namespace/name`, as logs and audit annotations name a protector. */
+export function idOf(protector: ProtectorId): string {
+  return `${protector.core}/${keyOf(protector)}`;
+}
