@@ -31,7 +31,7 @@ function installed() {
 
 /**
  * Runs `work` while no other process of this clone does. Who listens on an abstract Unix socket holds the lock, as in
- * scripts/control-plane/exclusive.ts: the kernel frees the name when the process ends, in whatever way. Node.js before 20.8 and some
+ * scripts/control-plane/binaries/exclusive.ts: the kernel frees the name when the process ends, in whatever way. Node.js before 20.8 and some
  * sandboxes know no such names: there nobody waits, which is no reason not to install.
  */
 async function exclusively(work) {

@@ -4,24 +4,23 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import type { KeyAndCertificate } from "../../shared/certificates/x509.ts";
 import { ClusterClient, conditionStatus, field } from "./api-client.ts";
-import { type Binaries, ensureBinaries } from "./binaries.ts";
+import { type Binaries, ensureBinaries } from "./binaries/binaries.ts";
 import {
   COMPONENT_NAMES,
   type ComponentName,
   type ComponentPorts,
+  describeProcesses,
   etcdUrl,
+  type FlagOverrides,
+  type Processes,
   type Setting,
   serverUrl,
 } from "./components.ts";
-import { EtcdClient } from "./etcd.ts";
-import { copyEtcdData, type EtcdSnapshot, emptyEtcdData, replaceEtcdData } from "./etcd-data.ts";
-import { Identity, type StaticToken } from "./identity.ts";
-import { credentialOf, type KubeconfigUserEntry, requestToken } from "./kubeconfig-user.ts";
+import { copyEtcdData, EtcdClient, type EtcdSnapshot, emptyEtcdData, replaceEtcdData } from "./etcd.ts";
+import { credentialOf, Identity, type KubeconfigUserEntry, requestToken, type StaticToken } from "./identity.ts";
 import { type KubectlOptions, type KubectlResult, runKubectl } from "./kubectl.ts";
 import { StartError } from "./managed-process.ts";
-import { type NodeSpec, nodeManifest } from "./node.ts";
 import { reservePort } from "./ports.ts";
-import { describeProcesses, type FlagOverrides, type Processes } from "./processes.ts";
 import { theReaper } from "./reaper.ts";
 
 export interface ClusterOptions {
@@ -297,4 +296,33 @@ async function reservePorts(address: string): Promise<ComponentPorts> {
     reservePort(address),
   ]);
   return { etcd, etcdPeer, apiserver, controllerManager, scheduler, kwok };
+}
+
+export interface NodeSpec {
+  readonly name?: string;
+  readonly labels?: Readonly<Record<string, string>>;
+  readonly annotations?: Readonly<Record<string, string>>;
+  /** By default 1000 CPUs, 1 TiB and 10,000 pods. */
+  readonly allocatable?: Readonly<Record<string, string>>;
+}
+
+/** A node for KWOK to keep: what a kubelet registers itself with. */
+export function nodeManifest(name: string, options: NodeSpec): unknown {
+  return {
+    apiVersion: "v1",
+    kind: "Node",
+    metadata: {
+      name,
+      labels: {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        ...options.labels,
+      },
+      annotations: options.annotations ?? {},
+    },
+    ...(options.allocatable === undefined
+      ? {}
+      : { status: { allocatable: options.allocatable, capacity: options.allocatable } }),
+  };
 }

@@ -1,7 +1,7 @@
 import { parseArgs } from "node:util";
-import { CACHE_VARIABLE, cacheDirectory, ensureBinaries } from "./binaries.ts";
+import { CACHE_VARIABLE, cacheDirectory, ensureBinaries } from "./binaries/binaries.ts";
+import { VERSIONS } from "./binaries/versions.ts";
 import { Cluster } from "./cluster.ts";
-import { VERSIONS } from "./versions.ts";
 
 const USAGE = `Usage: npm run control-plane -- COMMAND [OPTIONS]
 

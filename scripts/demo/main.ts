@@ -2,10 +2,10 @@
 import { writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { build } from "../build.ts";
-import { ensureBinaries } from "../control-plane/binaries.ts";
+import { ensureBinaries } from "../control-plane/binaries/binaries.ts";
+import { VERSIONS } from "../control-plane/binaries/versions.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
 import { theReaper } from "../control-plane/reaper.ts";
-import { VERSIONS } from "../control-plane/versions.ts";
 import { reportPage } from "../report/page.ts";
 import { Recorder } from "../report/record.ts";
 import { NAMESPACE } from "./federation.ts";

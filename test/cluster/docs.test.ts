@@ -9,7 +9,7 @@ import { delimiter, dirname, join } from "node:path";
 import { loadAll } from "js-yaml";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
-import { ensureBinaries } from "../../scripts/control-plane/binaries.ts";
+import { ensureBinaries } from "../../scripts/control-plane/binaries/binaries.ts";
 import { documentedCommands, goodCodes, harmless, type Stand } from "../../scripts/docs.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { root } from "../../scripts/root.ts";

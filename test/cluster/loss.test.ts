@@ -7,7 +7,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
-import type { EtcdSnapshot } from "../../scripts/control-plane/etcd-data.ts";
+import type { EtcdSnapshot } from "../../scripts/control-plane/etcd.ts";
 import { AvailabilityJudge } from "../../scripts/demo/availability.ts";
 import { Component } from "../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";

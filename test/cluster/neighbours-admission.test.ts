@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
-import { ensureBinaries } from "../../scripts/control-plane/binaries.ts";
+import { ensureBinaries } from "../../scripts/control-plane/binaries/binaries.ts";
 import { ManagedProcess } from "../../scripts/control-plane/managed-process.ts";
 import { reservePort } from "../../scripts/control-plane/ports.ts";
 import {

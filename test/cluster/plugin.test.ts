@@ -3,7 +3,7 @@ import { spawn } from "node:child_process";
 import { mkdirSync, readFileSync, symlinkSync } from "node:fs";
 import { delimiter, dirname, join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { ensureBinaries } from "../../scripts/control-plane/binaries.ts";
+import { ensureBinaries } from "../../scripts/control-plane/binaries/binaries.ts";
 import type { ClusterOptions } from "../../scripts/control-plane/cluster.ts";
 import { Component } from "../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";

@@ -7,7 +7,7 @@ import { dirname, join } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
-import { ensureBinaries } from "../../scripts/control-plane/binaries.ts";
+import { ensureBinaries } from "../../scripts/control-plane/binaries/binaries.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { applyOverlay, kubelet } from "../../scripts/demo/install.ts";
 import type { DemoKubelet } from "../../scripts/demo/kubelet.ts";

@@ -3,12 +3,12 @@ import { writeFile } from "node:fs/promises";
 import { homedir } from "node:os";
 import { join, resolve } from "node:path";
 import * as v from "valibot";
+import { theReaper } from "../reaper.ts";
 import { download } from "./download.ts";
 import { exclusively, lockNameOf } from "./exclusive.ts";
-import { goBuild } from "./go-build.ts";
+import { buildControlPlane } from "./go-build.ts";
 import { type BinaryPaths, installedBinaries, mapBinaries, problemWith } from "./installed.ts";
 import { type BuildProgress, stderrProgress, teeProgress } from "./progress.ts";
-import { theReaper } from "./reaper.ts";
 import { BINARY_NAMES, goArchitecture, VERSIONS } from "./versions.ts";
 
 /** The variable that moves the cache, whose default is `podseidon/control-plane` in `$XDG_CACHE_HOME` or `~/.cache`. */
@@ -36,7 +36,7 @@ export type Binaries = BinaryPaths & {
 
 const DEFAULT_WAYS: readonly Way[] = [
   { name: "download of the official binaries", fill: (directory, progress) => download(directory, progress) },
-  { name: "build from sources", fill: goBuild },
+  { name: "build from sources", fill: buildControlPlane },
 ];
 
 const MANIFEST = "manifest.json";

@@ -1,19 +1,17 @@
+import { execFile } from "node:child_process";
 import { createHash } from "node:crypto";
 import { createWriteStream } from "node:fs";
-import { chmod, readFile, rm, writeFile } from "node:fs/promises";
+import { chmod, copyFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { Readable, Transform } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { promisify } from "node:util";
-import { gunzip } from "node:zlib";
 import type { BuildProgress } from "./progress.ts";
-import { extractFile } from "./tar.ts";
 import { type BinaryName, goArchitecture, VERSIONS } from "./versions.ts";
 
 /**
- * Downloads the official binaries. Each is checked against the checksum that is pinned here, or else against the one that its
- * publisher serves beside it over TLS: that guards against a broken download and a mirror's mistake, not against a publisher
- * that was broken into. Kubernetes and etcd publish no list that could be pinned without having seen it there.
+ * Downloads the official binaries. Each is checked against the checksum that is pinned here, or else against the one that its publisher serves
+ * beside it over TLS, which guards against a broken download and a mirror's mistake, not against a publisher that was broken into.
  */
 
 /** Where the publishers' files lie; tests have a server of their own. */
@@ -35,10 +33,11 @@ const PINNED_SHA256: Readonly<Record<string, string>> = {
   "kwok-0.8.0-arm64": "628f7d277860f524a2a775c217adcc58828e7b59ab0933680315784f1b8b0e37",
 };
 
-/** A machine without a way out must find that out at once: the build is waiting. */
+/** A machine without network finds that out soon, because the build from sources is waiting. */
 const ANSWER_TIMEOUT_MS = 6_000;
 const STALL_TIMEOUT_MS = 30_000;
 const MEGABYTE = 1_000_000;
+const MAX_MEMBER_BYTES = 500 * MEGABYTE;
 
 interface Artifact {
   readonly binary: BinaryName;
@@ -103,12 +102,16 @@ async function downloadOne(
     progress.detail(`downloading ${artifact.binary}: ${megabytes} MB`),
   );
   if (actual !== sha256) throw new Error(`${artifact.url} has SHA-256 ${actual}, not ${sha256}`);
-  const content = await readFile(partial);
-  const binary =
-    artifact.member === undefined ? content : extractFile(await promisify(gunzip)(content), artifact.member);
-  await writeFile(target, binary);
+  if (artifact.member === undefined) await copyFile(partial, target);
+  else await writeFile(target, await extractMember(partial, artifact.member));
   await chmod(target, 0o755);
   await rm(partial);
+}
+
+/** The content of one file of a .tar.gz; rejects with tar's message when it is not there. */
+export async function extractMember(archive: string, member: string): Promise<Buffer> {
+  const options = { encoding: "buffer", maxBuffer: MAX_MEMBER_BYTES } as const;
+  return (await promisify(execFile)("tar", ["-xzOf", archive, member], options)).stdout;
 }
 
 async function fetchText(url: string): Promise<string> {

@@ -1,0 +1,79 @@
+/** What single tests need beside a control plane: built with Go once, and kept in the cache for all clones. */
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from "node:fs";
+import { delimiter, dirname, join } from "node:path";
+import { type Binaries, cacheDirectory, ensureBinaries } from "./binaries.ts";
+import { exclusively, lockNameOf } from "./exclusive.ts";
+import { buildModule, copyCertManagerCrds, type ModuleName, pinnedVersion } from "./go-build.ts";
+import { stderrProgress } from "./progress.ts";
+
+/** Resolves with the directory of what a module builds; `name` is its directory's name and has the version. */
+async function builtOnce(
+  module: ModuleName,
+  name: string,
+  minutes: number,
+  finish: (directory: string) => Promise<void> = async () => {},
+): Promise<string> {
+  const directory = join(dirname(cacheDirectory(process.env)), name);
+  const progress = stderrProgress();
+  return await exclusively(lockNameOf(directory), progress, async () => {
+    if (existsSync(directory)) return directory;
+    const staging = `${directory}.unfinished`;
+    rmSync(staging, { recursive: true, force: true });
+    mkdirSync(staging, { recursive: true });
+    progress.step(`building ${name} with Go from sources (about ${minutes} minutes, once)`);
+    await buildModule(module, staging, progress);
+    await finish(staging);
+    renameSync(staging, directory);
+    return directory;
+  });
+}
+
+/** The oldest Kubernetes that is supported, without a leading `v`. */
+export function oldestKubernetes(): string {
+  return pinnedVersion("oldest-kubernetes", "k8s.io/kubernetes");
+}
+
+/** The usual binaries with the kube-apiserver of the oldest Kubernetes. */
+export async function oldestBinaries(): Promise<Binaries> {
+  const binaries = await ensureBinaries();
+  const directory = await builtOnce("oldest-kubernetes", `kube-apiserver-${oldestKubernetes()}`, 5);
+  return { ...binaries, "kube-apiserver": join(directory, "kube-apiserver") };
+}
+
+/** The version of cert-manager, without a leading `v`. */
+export function certManagerVersion(): string {
+  return pinnedVersion("cert-manager", "github.com/cert-manager/cert-manager");
+}
+
+/** cert-manager, which can issue the webhook's certificates instead of the project's own controller. */
+export interface CertManager {
+  /** Paths of binaries. */
+  readonly controller: string;
+  readonly cainjector: string;
+  /** CRDs, YAML. */
+  readonly definitions: readonly string[];
+}
+
+export async function ensureCertManager(): Promise<CertManager> {
+  const directory = await builtOnce("cert-manager", `cert-manager-${certManagerVersion()}`, 5, (staging) =>
+    copyCertManagerCrds(join(staging, "crds")),
+  );
+  const crds = join(directory, "crds");
+  return {
+    controller: join(directory, "controller"),
+    cainjector: join(directory, "cainjector"),
+    // They are templates of a chart, but only in the values of labels.
+    definitions: readdirSync(crds).map((file) =>
+      readFileSync(join(crds, file), "utf8").replaceAll(/'\{\{.*\}\}'/g, "x"),
+    ),
+  };
+}
+
+/** Resolves with the path of promtool: the installed one, else one that is built. */
+export async function ensurePromtool(): Promise<string> {
+  for (const directory of (process.env.PATH ?? "").split(delimiter)) {
+    if (existsSync(join(directory, "promtool"))) return join(directory, "promtool");
+  }
+  const version = pinnedVersion("promtool", "github.com/prometheus/prometheus");
+  return join(await builtOnce("promtool", `promtool-v${version}`, 4), "promtool");
+}
