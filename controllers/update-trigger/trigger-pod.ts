@@ -25,7 +25,7 @@ export interface TriggerPod {
   readonly resourceVersion: string;
   /** Counter 0 without a lineage when another component created the pod. */
   readonly mark: TriggerMark;
-  /** Another scheduler may take it, or it runs: the name belongs to a pod of somebody else. */
+  /** Another scheduler may take it, or it runs: the name belongs to a pod that is not the project's. */
   readonly isSchedulable: boolean;
 }
 

@@ -1,5 +1,5 @@
 /**
- * One table shows what a component tells: each kind of its events has a row with the log line, the metric and the
+ * How the events of a component show, as one table: a row for each kind of event has its log line, its metric and its
  * Kubernetes Event.
  */
 import type { Clock } from "../runtime/clock.ts";
