@@ -7,7 +7,7 @@ import { candidates, completion } from "./completion.ts";
 import { doctor } from "./doctor.ts";
 import { drainCheck } from "./drain.ts";
 import { CommandError, EXIT, type ExitCode, messageOf } from "./errors.ts";
-import { status } from "./status-command.ts";
+import { status } from "./status.ts";
 import { why } from "./why.ts";
 
 export const COMMANDS: readonly Command[] = [

@@ -12,8 +12,8 @@ import {
   crdFinding,
   type DoctorFinding,
   deploymentFindings,
+  type Finding,
   findingsText,
-  type InspectedCluster,
   leaseFinding,
   ok,
   problem,
@@ -30,21 +30,9 @@ const ABSENT_POD = "podseidon-doctor-asks-about-no-pod";
 /** The oldest that this version was tested with. */
 const OLDEST_MINOR = 30;
 
-/** A check that can't be made is a finding, too. */
-async function guarded(
-  check: string,
-  look: () => Promise<readonly InspectedCluster[]>,
-): Promise<readonly InspectedCluster[]> {
-  try {
-    return await look();
-  } catch (error) {
-    return [unknown(check, messageOf(error), "see whether your user may read this (kubectl auth can-i)")];
-  }
-}
-
 const Version = v.looseObject({ gitVersion: v.string(), minor: v.string() });
 
-async function reach(cluster: ClusterClient, nowMs: () => number): Promise<readonly InspectedCluster[]> {
+async function reach(cluster: ClusterClient, nowMs: () => number): Promise<readonly Finding[]> {
   let response: ApiResponse;
   try {
     response = await cluster.raw("GET", "/version");
@@ -74,32 +62,39 @@ class Doctor {
     this.#system = context.text("system-namespace") ?? "podseidon-system";
   }
 
-  #add(cluster: ClusterClient, found: readonly InspectedCluster[]): void {
+  #add(cluster: ClusterClient, found: readonly Finding[]): void {
     for (const one of found) this.findings.push({ cluster: cluster.name, ...one });
   }
 
-  /** The core cluster; returns its protectors for what is asked of the others. */
+  /** Adds what `look` finds. A check that can't be made is a finding, too. */
+  async #check(
+    cluster: ClusterClient,
+    check: string,
+    look: () => Promise<Finding | readonly Finding[]>,
+  ): Promise<void> {
+    try {
+      this.#add(cluster, [await look()].flat());
+    } catch (error) {
+      const advice = "see whether your user may read this (kubectl auth can-i)";
+      this.#add(cluster, [unknown(check, messageOf(error), advice)]);
+    }
+  }
+
+  /** Looks at the core cluster; returns its protectors, which the checks of the other clusters need. */
   async core(): Promise<readonly ProtectorView[]> {
     const core = this.#core;
     const reached = await reach(core, () => this.#context.nowMs());
     this.#add(core, reached);
     if (reached[0]?.level === "problem") return [];
     let views: readonly ProtectorView[] = [];
-    this.#add(
-      core,
-      await guarded("crd", async () => [
-        crdFinding(await core.find(`/apis/apiextensions.k8s.io/v1/customresourcedefinitions/${PLURAL}.${GROUP}`)),
-      ]),
-    );
-    this.#add(
-      core,
-      await guarded("protectors", async () => {
-        views = (await core.protectors(undefined)).map((one) => viewProtector(one, this.#context.nowMs()));
-        return [...protectorFindings(views), ...cellFindings(views)];
-      }),
-    );
-    this.#add(core, await guarded("generator", async () => [await this.#lease(core, "generator", GENERATOR_LEASE)]));
-    this.#add(core, await guarded("permissions", () => this.#permissions(core, CORE_PERMISSIONS)));
+    const crd = `/apis/apiextensions.k8s.io/v1/customresourcedefinitions/${PLURAL}.${GROUP}`;
+    await this.#check(core, "crd", async () => crdFinding(await core.find(crd)));
+    await this.#check(core, "protectors", async () => {
+      views = (await core.protectors(undefined)).map((one) => viewProtector(one, this.#context.nowMs()));
+      return [...protectorFindings(views), ...cellFindings(views)];
+    });
+    await this.#check(core, "generator", () => this.#lease(core, "generator", GENERATOR_LEASE));
+    await this.#check(core, "permissions", () => this.#permissions(core, CORE_PERMISSIONS));
     return views;
   }
 
@@ -110,23 +105,16 @@ class Doctor {
       this.#add(cluster, reached);
       if (reached[0]?.level === "problem") return;
     }
-    this.#add(cluster, await guarded("registration", () => this.#registration(cluster, views)));
-    this.#add(cluster, await guarded("webhook", async () => [await this.#answers(cluster, views)]));
-    this.#add(cluster, await guarded("serving certificate", async () => [await this.#serving(cluster)]));
-    this.#add(
-      cluster,
-      await guarded("aggregator", async () => [await this.#lease(cluster, "aggregator", AGGREGATOR_LEASE)]),
-    );
-    this.#add(
-      cluster,
-      await guarded("components", async () =>
-        deploymentFindings(await cluster.list(`/apis/apps/v1/namespaces/${this.#system}/deployments`)),
-      ),
-    );
-    this.#add(cluster, await guarded("permissions", () => this.#permissions(cluster, CELL_PERMISSIONS)));
+    const deployments = `/apis/apps/v1/namespaces/${this.#system}/deployments`;
+    await this.#check(cluster, "registration", () => this.#registration(cluster, views));
+    await this.#check(cluster, "webhook", () => this.#answers(cluster, views));
+    await this.#check(cluster, "serving certificate", () => this.#serving(cluster));
+    await this.#check(cluster, "aggregator", () => this.#lease(cluster, "aggregator", AGGREGATOR_LEASE));
+    await this.#check(cluster, "components", async () => deploymentFindings(await cluster.list(deployments)));
+    await this.#check(cluster, "permissions", () => this.#permissions(cluster, CELL_PERMISSIONS));
   }
 
-  async #registration(cluster: ClusterClient, views: readonly ProtectorView[]): Promise<readonly InspectedCluster[]> {
+  async #registration(cluster: ClusterClient, views: readonly ProtectorView[]): Promise<readonly Finding[]> {
     const validating = await cluster.find(`${REGISTRATIONS}/podseidon`);
     const mutating = await cluster.find(`${MUTATING}/podseidon`);
     const findings = registrationFindings(validating, mutating, this.#context.nowMs());
@@ -137,8 +125,8 @@ class Doctor {
     return [...findings, problem("cell", `asks as ${cell}, which no protector counts`, advice)];
   }
 
-  /** An eviction of a pod that is not there is reviewed, too: whoever answers 404 by the webhook's name has reached it. */
-  async #answers(cluster: ClusterClient, views: readonly ProtectorView[]): Promise<InspectedCluster> {
+  /** The webhook also decides an eviction of a pod that does not exist: a 404 in the webhook's name shows that it was reached. */
+  async #answers(cluster: ClusterClient, views: readonly ProtectorView[]): Promise<Finding> {
     const namespace = views[0]?.namespace ?? cluster.namespace;
     const path = `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods/${ABSENT_POD}/eviction?dryRun=All`;
     const body = { apiVersion: "policy/v1", kind: "Eviction", metadata: { namespace, name: ABSENT_POD } };
@@ -158,7 +146,7 @@ class Doctor {
     return problem("webhook", `was not asked: ${message}`, "see the registration");
   }
 
-  async #serving(cluster: ClusterClient): Promise<InspectedCluster> {
+  async #serving(cluster: ClusterClient): Promise<Finding> {
     const raw = await cluster.find(`/api/v1/namespaces/${this.#system}/secrets/podseidon-webhook-tls`);
     const Secret = v.looseObject({ data: v.optional(v.record(v.string(), v.string()), {}) });
     const parsed = v.safeParse(Secret, raw);
@@ -177,13 +165,13 @@ class Doctor {
     );
   }
 
-  async #lease(cluster: ClusterClient, part: string, name: string): Promise<InspectedCluster> {
+  async #lease(cluster: ClusterClient, part: string, name: string): Promise<Finding> {
     const raw = await cluster.find(`/apis/coordination.k8s.io/v1/namespaces/${this.#system}/leases/${name}`);
     return leaseFinding(part, raw, this.#context.nowMs());
   }
 
   /** Asks the authorizer about each ServiceAccount that is there. */
-  async #permissions(cluster: ClusterClient, wanted: readonly Permission[]): Promise<readonly InspectedCluster[]> {
+  async #permissions(cluster: ClusterClient, wanted: readonly Permission[]): Promise<readonly Finding[]> {
     const accounts = [...new Set(wanted.map(({ account }) => account))];
     const present = new Set<string>();
     for (const account of accounts) {

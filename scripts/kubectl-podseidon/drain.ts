@@ -10,7 +10,7 @@ import type { ClusterClient } from "./cluster.ts";
 import { argument, type Command, type Context } from "./command.ts";
 import { CommandError, EXIT, type ExitCode } from "./errors.ts";
 import { plural, table } from "./output.ts";
-import { ask, cellOf, covering, type DryRunAnswer, decideOn, requestFor } from "./question.ts";
+import { ask, cellOf, covering, type DryRunResult, decideOn, requestFor } from "./question.ts";
 
 const SETTLE_MS = 75_000;
 /** Dry runs that are under way at once. */
@@ -42,7 +42,7 @@ export interface DrainLine {
   readonly pod: string;
   readonly protectors: readonly string[];
   /** What the webhook says to its eviction by itself. */
-  readonly now: DryRunAnswer["verdict"];
+  readonly now: DryRunResult["verdict"];
   /** With the others of this node before it: goes at once, waits for replacements, or never goes as things are. */
   readonly together: "goes" | "waits" | "never" | "unknown";
   readonly why: string;
@@ -53,7 +53,7 @@ export interface DrainLine {
  * pods elsewhere become available. Never is a pod whose protector promises as many pods as there are. Pure.
  */
 export function planDrain(
-  pods: readonly { readonly pod: Pod; readonly answer: DryRunAnswer }[],
+  pods: readonly { readonly pod: Pod; readonly answer: DryRunResult }[],
   protectors: readonly PodProtector[],
   cell: string | undefined,
   nowMs: number,
@@ -146,8 +146,8 @@ async function askAll(
   cluster: ClusterClient,
   pods: readonly Pod[],
   answered: () => void,
-): Promise<readonly { readonly pod: Pod; readonly answer: DryRunAnswer }[]> {
-  const answers: { readonly pod: Pod; readonly answer: DryRunAnswer }[] = [];
+): Promise<readonly { readonly pod: Pod; readonly answer: DryRunResult }[]> {
+  const answers: { readonly pod: Pod; readonly answer: DryRunResult }[] = [];
   const queue = [...pods.entries()];
   const worker = async (): Promise<void> => {
     for (let next = queue.shift(); next !== undefined; next = queue.shift()) {

@@ -11,8 +11,8 @@ import {
   clockFinding,
   crdFinding,
   deploymentFindings,
+  type Finding,
   findingsText,
-  type InspectedCluster,
   leaseFinding,
   protectorFindings,
 } from "./findings.ts";
@@ -22,7 +22,7 @@ import { viewProtector } from "./view.ts";
 const DAY_MS = 86_400_000;
 
 /** `level check: found` */
-function line({ level, check, found }: InspectedCluster): string {
+function line({ level, check, found }: Finding): string {
   return `${level} ${check}: ${found}`;
 }
 
@@ -100,7 +100,7 @@ describe("a lease", () => {
 });
 
 describe("cells", () => {
-  const cell = (aggregation: Partial<Aggregation>): InspectedCluster | undefined => {
+  const cell = (aggregation: Partial<Aggregation>): Finding | undefined => {
     const view = viewProtector(makeProtector([makeCell("a", 3, [], aggregation)]), NOW_MS);
     return cellFindings([view])[0];
   };

@@ -17,27 +17,16 @@ export interface DoctorFinding {
   readonly advice: string;
 }
 
-export type InspectedCluster = Omit<DoctorFinding, "cluster">;
+export type Finding = Omit<DoctorFinding, "cluster">;
 
-export const ok = (check: string, found: string): InspectedCluster => ({ check, level: "ok", found, advice: "" });
-export const problem = (check: string, found: string, advice: string): InspectedCluster => ({
-  check,
-  level: "problem",
-  found,
-  advice,
-});
-export const warning = (check: string, found: string, advice: string): InspectedCluster => ({
-  check,
-  level: "warning",
-  found,
-  advice,
-});
-export const unknown = (check: string, found: string, advice: string): InspectedCluster => ({
-  check,
-  level: "unknown",
-  found,
-  advice,
-});
+const finding =
+  (level: Level) =>
+  (check: string, found: string, advice: string): Finding => ({ check, level, found, advice });
+
+export const ok = (check: string, found: string): Finding => finding("ok")(check, found, "");
+export const problem = finding("problem");
+export const warning = finding("warning");
+export const unknown = finding("unknown");
 
 const MARKS: Readonly<Record<Level, string>> = { ok: "ok", warning: "WARN", problem: "FAIL", unknown: "?" };
 
@@ -57,7 +46,7 @@ const SLOW_RESERVATION_MS = 300_000;
 const EXPIRES_SOON_MS = 14 * 86_400_000;
 
 /** The clock of an apiserver against this machine's, from the `Date` of an answer. */
-export function clockFinding(dateHeader: string | undefined, nowMs: number): InspectedCluster {
+export function clockFinding(dateHeader: string | undefined, nowMs: number): Finding {
   const atMs = Date.parse(dateHeader ?? "");
   if (Number.isNaN(atMs)) return unknown("clock", "the apiserver sends no date", "");
   const apartMs = Math.abs(nowMs - atMs);
@@ -96,7 +85,7 @@ function crdFields(crd: unknown): readonly string[] {
 }
 
 /** Whether the core keeps every field that this version writes. */
-export function crdFinding(installed: unknown): InspectedCluster {
+export function crdFinding(installed: unknown): Finding {
   if (installed === undefined) return problem("crd", "PodProtector is not installed", "kubectl apply -k crds");
   const present = new Set(crdFields(installed));
   const missing = crdFields(podProtectorCrd()).filter((path) => !present.has(path));
@@ -109,13 +98,13 @@ export function crdFinding(installed: unknown): InspectedCluster {
 }
 
 /** What the protectors themselves say. */
-export function protectorFindings(views: readonly ProtectorView[]): InspectedCluster[] {
+export function protectorFindings(views: readonly ProtectorView[]): Finding[] {
   const named = (some: readonly ProtectorView[]): string =>
     `${some
       .slice(0, 3)
       .map(({ namespace, name }) => `${namespace}/${name}`)
       .join(", ")}${some.length > 3 ? " ..." : ""}`;
-  const findings: InspectedCluster[] = [];
+  const findings: Finding[] = [];
   const check = (name: string, bad: readonly ProtectorView[], what: string, advice: string, level = warning): void => {
     if (bad.length > 0) findings.push(level(name, `${bad.length} ${what}: ${named(bad)}`, advice));
   };
@@ -161,7 +150,7 @@ export function protectorFindings(views: readonly ProtectorView[]): InspectedClu
 }
 
 /** Each cell that any protector counts. */
-export function cellFindings(views: readonly ProtectorView[]): InspectedCluster[] {
+export function cellFindings(views: readonly ProtectorView[]): Finding[] {
   const cells = new Map<string, { heartbeatAgeMs: number | undefined; held: number; protectors: number }>();
   for (const { cell, heartbeatAgeMs, state } of views.flatMap((view) => view.cells)) {
     if (state === "removed") continue;
@@ -206,7 +195,7 @@ export function cellFindings(views: readonly ProtectorView[]): InspectedCluster[
 const PEM = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----/g;
 
 /** The first of the certificates to expire. */
-export function certificateFinding(check: string, bundles: readonly string[], nowMs: number): InspectedCluster {
+export function certificateFinding(check: string, bundles: readonly string[], nowMs: number): Finding {
   const ends: number[] = [];
   for (const pem of bundles.flatMap((text) => text.match(PEM) ?? [])) {
     try {
@@ -245,7 +234,7 @@ const Lease = v.looseObject({
 });
 
 /** Whether somebody leads. */
-export function leaseFinding(check: string, raw: unknown, nowMs: number): InspectedCluster {
+export function leaseFinding(check: string, raw: unknown, nowMs: number): Finding {
   const advice = `is the Deployment podseidon-${check} running? Without it nothing is ${check === "generator" ? "protected anew" : "counted"}`;
   const parsed = v.safeParse(Lease, raw);
   if (raw === undefined || !parsed.success)
@@ -272,7 +261,7 @@ const Deployments = v.array(
 );
 
 /** The project's own Deployments: whether they run, and in one version. */
-export function deploymentFindings(raw: readonly unknown[]): InspectedCluster[] {
+export function deploymentFindings(raw: readonly unknown[]): Finding[] {
   const parsed = v.safeParse(Deployments, raw);
   if (!parsed.success || parsed.output.length === 0) {
     return [
@@ -283,7 +272,7 @@ export function deploymentFindings(raw: readonly unknown[]): InspectedCluster[] 
       ),
     ];
   }
-  const findings: InspectedCluster[] = parsed.output.map(({ metadata, spec, status }) => {
+  const findings: Finding[] = parsed.output.map(({ metadata, spec, status }) => {
     const ready = status?.readyReplicas ?? 0;
     const found = `${ready} of ${spec.replicas} ready`;
     if (ready === 0 && spec.replicas > 0)

@@ -4,6 +4,7 @@
  */
 import * as v from "valibot";
 import { compileSelector } from "../../shared/decide/availability/selector.ts";
+import { readClaim } from "../../shared/decide/bypass-claim.ts";
 import { type Decision, type DisruptionRequest, decide } from "../../shared/decide/quota.ts";
 import { CRITERIA, type Criterion } from "../../shared/decide/state/estimate.ts";
 import type { ProtectorState } from "../../shared/decide/state/protector-state.ts";
@@ -17,7 +18,7 @@ import { type ClusterClient, type StatusText, statusOf } from "./cluster.ts";
 export type DisruptionKind = "delete" | "evict";
 
 /** What the apiserver answered to the dry run. */
-export interface DryRunAnswer {
+export interface DryRunResult {
   readonly verdict:
     | "admitted"
     /** 429: not now. */
@@ -43,7 +44,7 @@ export async function ask(
   cluster: ClusterClient,
   kind: DisruptionKind,
   pod: Pick<Pod, "namespace" | "name" | "uid">,
-): Promise<DryRunAnswer> {
+): Promise<DryRunResult> {
   const { namespace, name, uid } = pod;
   const options = { apiVersion: "v1", kind: "DeleteOptions", dryRun: ["All"], preconditions: { uid } };
   if (kind === "delete") return answerOf(await cluster.raw("DELETE", podPath(namespace, name), options));
@@ -57,7 +58,7 @@ export async function ask(
 }
 
 /** What an answer of the apiserver means. */
-export function answerOf(response: ApiResponse): DryRunAnswer {
+export function answerOf(response: ApiResponse): DryRunResult {
   const warnings = [...(response.headers.warning ?? "").matchAll(/299 \S+ "((?:[^"\\]|\\.)*)"/g)].map(([, text = ""]) =>
     text.replaceAll(/\\(.)/g, "$1"),
   );
@@ -85,7 +86,7 @@ export function requestFor(
   nowMs: number,
   settleMs: number,
 ): DisruptionRequest {
-  const force = pod.annotations?.[FORCE_DELETE_ANNOTATION];
+  const claim = readClaim(pod.annotations?.[FORCE_DELETE_ANNOTATION]);
   const wanted = pod.annotations?.[HEALTH_CRITERION_ANNOTATION];
   const criterion: Criterion = CRITERIA.find((known) => known === wanted) ?? "Available";
   return {
@@ -93,7 +94,7 @@ export function requestFor(
     operation: kind === "delete" ? "DELETE" : "EVICT",
     nonce: "question",
     pod,
-    forced: force !== undefined && !force.startsWith("{"),
+    forced: claim.kind === "claimed" && (claim.untilMs === undefined || nowMs < claim.untilMs),
     criterion,
     startTime: formatMs(nowMs),
     staleRefreshBefore: formatMs(nowMs - 2 * settleMs),

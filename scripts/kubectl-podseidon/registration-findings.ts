@@ -1,6 +1,6 @@
 /** What `doctor` says about a cluster's registrations. Pure. */
 import * as v from "valibot";
-import { certificateFinding, type InspectedCluster, ok, problem, warning } from "./findings.ts";
+import { certificateFinding, type Finding, ok, problem, warning } from "./findings.ts";
 import { plural } from "./output.ts";
 import { cellOfRegistration } from "./question.ts";
 
@@ -34,7 +34,7 @@ const Webhooks = v.looseObject({
 const REGISTER = "apply the registration of the cluster's overlay again (kubectl apply -k manifests/overlays/...)";
 
 /** Whether the cluster asks about every deletion and eviction, and what it does without an answer. */
-export function registrationFindings(validating: unknown, mutating: unknown, nowMs: number): InspectedCluster[] {
+export function registrationFindings(validating: unknown, mutating: unknown, nowMs: number): Finding[] {
   const check = "registration";
   const hooks = v.safeParse(Webhooks, validating);
   if (validating === undefined || !hooks.success)
@@ -46,7 +46,7 @@ export function registrationFindings(validating: unknown, mutating: unknown, now
           (operations.includes(operation) || operations.includes("*")) && resources.includes(resource),
       ),
     );
-  const findings: InspectedCluster[] = [];
+  const findings: Finding[] = [];
   for (const [operation, resource] of [
     ["DELETE", "pods"],
     ["CREATE", "pods/eviction"],
@@ -90,7 +90,7 @@ export function registrationFindings(validating: unknown, mutating: unknown, now
 type Webhook = v.InferOutput<typeof Webhooks>["webhooks"][number];
 
 /** Of the webhook that is off worst: one whose authority is missing or over fails whatever the others trust. */
-function authorityFinding(webhooks: readonly Webhook[], nowMs: number): InspectedCluster {
+function authorityFinding(webhooks: readonly Webhook[], nowMs: number): Finding {
   const check = "CA in the registration";
   const found = webhooks.map(({ name, clientConfig }) => {
     const pem = Buffer.from(clientConfig.caBundle ?? "", "base64").toString("utf8");

@@ -6,14 +6,14 @@ import { makeCell, makePod, makeProtector, NOW_MS } from "../../test/support/dec
 import { heldBucket } from "../../test/support/decide/quota-fixtures.ts";
 import { drainText, planDrain } from "./drain.ts";
 import { age, parseDuration, table } from "./output.ts";
-import { answerOf, cellOfRegistration, type DryRunAnswer } from "./question.ts";
+import { answerOf, cellOfRegistration, type DryRunResult } from "./question.ts";
 import { statusDetail, statusTable } from "./status.ts";
 import { viewProtector } from "./view.ts";
 import { explanationText, opinionOf } from "./why.ts";
 
 const SECOND_MS = 1000;
 
-const admitted: DryRunAnswer = {
+const admitted: DryRunResult = {
   verdict: "admitted",
   message: "",
   retryAfterSeconds: undefined,
@@ -108,7 +108,7 @@ describe("why", () => {
   const pod = makePod("web-1");
   const protector = named(makeProtector([makeCell("a", 3, [held("uid-web-0", 12)], beating)]), "web");
 
-  function explain(answer: DryRunAnswer, target: PodProtector = protector): string {
+  function explain(answer: DryRunResult, target: PodProtector = protector): string {
     const others = [pod, makePod("web-2", { readyForSeconds: undefined }), makePod("web-3", { terminating: true })];
     const opinions = [opinionOf(target, pod, "delete", "a", others, NOW_MS)];
     return explanationText({ kind: "delete", pod, cluster: "worker", cell: "a", answer, opinions });

@@ -14,7 +14,7 @@ import {
   cellOf,
   covering,
   type DisruptionKind,
-  type DryRunAnswer,
+  type DryRunResult,
   decideOn,
   decisionText,
   podPath,
@@ -28,7 +28,7 @@ const SETTLE_MS = 75_000;
 const MAX_UNAVAILABLE_SHOWN = 10;
 
 /** One protector's part in it. */
-export interface ProtectorOpinion {
+export interface ProtectorExplanation {
   readonly view: ProtectorView;
   /** Undefined where it is not known under which cell the cluster is counted. */
   readonly allowed: boolean | undefined;
@@ -44,8 +44,8 @@ export interface Explanation {
   readonly pod: Pick<Pod, "namespace" | "name" | "uid">;
   readonly cluster: string;
   readonly cell: string | undefined;
-  readonly answer: DryRunAnswer;
-  readonly opinions: readonly ProtectorOpinion[];
+  readonly answer: DryRunResult;
+  readonly opinions: readonly ProtectorExplanation[];
 }
 
 export function unavailableReason(pod: Pod): string {
@@ -63,7 +63,7 @@ export function opinionOf(
   cell: string | undefined,
   pods: readonly Pod[],
   nowMs: number,
-): ProtectorOpinion {
+): ProtectorExplanation {
   const view = viewProtector(protector, nowMs);
   const state = parseProtector(protector);
   const counted = compileSelector(protector.spec.aggregationSelector ?? protector.spec.selector, "fails");
@@ -83,7 +83,7 @@ export function opinionOf(
   return { view, allowed: decision.allowed, text: decisionText(decision), holders, unavailable };
 }
 
-const VERDICTS: Readonly<Record<DryRunAnswer["verdict"], string>> = {
+const VERDICTS: Readonly<Record<DryRunResult["verdict"], string>> = {
   admitted: "yes: it would be admitted now",
   refused: "no: it would be refused now",
   unanswered: "no: the webhook could not be asked",
@@ -109,7 +109,7 @@ export function explanationText(explanation: Explanation): string {
   return parts.join("");
 }
 
-function opinionText({ view, allowed, text, holders, unavailable }: ProtectorOpinion): string {
+function opinionText({ view, allowed, text, holders, unavailable }: ProtectorExplanation): string {
   const word = allowed === undefined ? "?" : allowed ? "agrees" : "refuses";
   const lines = [
     `\nPodProtector ${view.namespace}/${view.name}   ${word}: ${text}\n`,

@@ -1,10 +1,11 @@
 import { describe, expect, test } from "vitest";
+import { readClaim } from "../../shared/decide/bypass-claim.ts";
 import type { ApiResult } from "../../shared/kube/client/api-result.ts";
 import { FORCE_DELETE_ANNOTATION } from "../../shared/schema/annotations.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { pod } from "../../test/support/webhook/fixtures.ts";
 import type { User } from "./admission-request.ts";
-import { type BypassContext, checkBypass, readClaim } from "./bypass.ts";
+import { type BypassContext, checkBypass } from "./bypass.ts";
 import { BypassPermissions, REMEMBERED_MS } from "./bypass-permission.ts";
 
 const USER: User = { username: "eve", uid: "7", groups: ["ops"], extra: { scopes: ["a"] } };
