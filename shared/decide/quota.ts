@@ -1,32 +1,32 @@
 /**
- * The webhook's decision (docs/design.md#admission): may this pod be disrupted, as far as one protector is concerned? Pure: it
- * knows the protector's state and the request. `apply` (`reserve.ts`) records an allowed disruption in a working copy.
+ * The webhook's decision (docs/design.md#admission): may this pod be disrupted, as far as one protector is concerned?
+ * Pure: it knows the protector's state and the request. `reserve.ts` records an allowed disruption.
  *
- * The rules in the order in which CHECKS asks them; the first rule that holds decides. A reservation has weight 1 and has used
- * quota. A pin has used none and weighs 0, or 1 while the snapshot may still count its pod.
+ * The rules in the order in which CHECKS asks them; the first rule that holds decides. A reservation has weight 1 and
+ * has used quota. A pin has used none and weighs 0, or 1 while the snapshot may still count its pod.
  *
- * | condition                                                             | decision                     | record      |
- * | --------------------------------------------------------------------- | ---------------------------- | ----------- |
- * | the protector is suspended                                            | allow Suspended              |             |
- * | the protector does not ask for this operation                         | allow NotProtected           |             |
- * | the pod is finished, terminating or a mirror pod                      | allow Finished, Terminating, Mirror |      |
- * | DELETE of a Pending pod                                               | allow Pending                |             |
- * | a pre-activity annotation on a pod that is not Pending                | deny PreActivity             |             |
- * | pod not available, IfHealthyBudget, fewer than minAvailable left      | deny or busy UnhealthyBudget |             |
- * | DELETE of a pod that is not available                                 | allow Unavailable            |             |
- * | the pod's cell is not counted                                         | busy NotCounted              |             |
- * | the pod's cell is on hold                                             | busy OnHold                  |             |
- * | the pod is not Available, has no record yet, and the history is full  | busy HistoryFull             |             |
- * | EVICT or UPDATE of a Pending pod                                      | allow PinnedPending          | pin         |
- * | EVICT or UPDATE of a pod that is not available                        | allow PinnedUnavailable      | pin         |
- * | the pod is Ready, but not mature                                      | allow PinnedImmature         | pin         |
- * | the pod's record has been refreshed for two settle periods            | busy RefreshedTooLong        |             |
- * | the pod's reservation is paid for                                     | allow Repeated               | reservation |
- * | fewer than minAvailable would be left, and no more are available      | deny AtMinimum               |             |
- * | fewer than minAvailable would be left, because of reservations        | busy Reserved                |             |
- * | maxConcurrentLag reservations are outstanding                         | busy ConcurrentLag           |             |
- * | the pod has no record yet, and the history is full                    | busy HistoryFull             |             |
- * | otherwise                                                             | allow Reserved               | reservation |
+ * | condition                                                        | decision                     | record      |
+ * | ---------------------------------------------------------------- | ---------------------------- | ----------- |
+ * | the protector is suspended                                       | allow Suspended              |             |
+ * | the protector does not ask for this operation                    | allow NotProtected           |             |
+ * | the pod is Finished, Terminating or Mirror                       | allow, with that reason      |             |
+ * | DELETE of a Pending pod                                          | allow Pending                |             |
+ * | a pre-activity annotation on a pod that is not Pending           | deny PreActivity             |             |
+ * | pod not available, IfHealthyBudget, fewer than minAvailable left | deny or busy UnhealthyBudget |             |
+ * | DELETE of a pod that is not available                            | allow Unavailable            |             |
+ * | the pod's cell is not counted                                    | busy NotCounted              |             |
+ * | the pod's cell is on hold                                        | busy OnHold                  |             |
+ * | a pin is needed, for a pod without a record, and history is full | busy HistoryFull             |             |
+ * | EVICT or UPDATE of a Pending pod                                 | allow PinnedPending          | pin         |
+ * | EVICT or UPDATE of a pod that is not available                   | allow PinnedUnavailable      | pin         |
+ * | the pod is Ready, but not mature                                 | allow PinnedImmature         | pin         |
+ * | the pod's record has been refreshed for two settle periods       | busy RefreshedTooLong        |             |
+ * | the pod's reservation is paid for                                | allow Repeated               | reservation |
+ * | fewer than minAvailable would be left, no more are available     | deny AtMinimum               |             |
+ * | fewer than minAvailable would be left, because of reservations   | busy Reserved                |             |
+ * | maxConcurrentLag reservations are outstanding                    | busy ConcurrentLag           |             |
+ * | the pod has no record, and the history is full                   | busy HistoryFull             |             |
+ * | otherwise                                                        | allow Reserved               | reservation |
  *
  * The annotation `force-delete` turns a denial or busy into allow Forced, with the record that the pod's class asks for.
  */
@@ -36,7 +36,7 @@ import type { Operation } from "../schema/podprotector.ts";
 import { hasReached, oldestComponent } from "../schema/resource-version.ts";
 import { parseMicros, parseMs } from "../schema/time.ts";
 import { classifyPod, type PodClass } from "./availability/availability.ts";
-import { isDeletionPaid, type Reservation, type Weight } from "./ledger/reservation.ts";
+import type { Reservation, Weight } from "./ledger/reservation.ts";
 import { type Criterion, estimate } from "./state/estimate.ts";
 import type { CellState, ProtectorState } from "./state/protector-state.ts";
 
@@ -306,7 +306,9 @@ function repeated(disruption: Disruption): Decision | undefined {
 
 function isRepeat(held: Reservation, operation: Operation): boolean {
   if (held.weight !== 1) return false;
-  return held.records.get(operation)?.paid === true || (operation !== "UPDATE" && isDeletionPaid(held));
+  const { records } = held;
+  if (records.get(operation)?.paid === true) return true;
+  return operation !== "UPDATE" && (records.get("DELETE")?.paid === true || records.get("EVICT")?.paid === true);
 }
 
 function noQuotaLeft(disruption: Disruption): Decision | undefined {

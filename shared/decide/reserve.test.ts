@@ -66,7 +66,7 @@ describe("limits (design 5.3, 5.5)", () => {
     expect(verdictLine(decide(state, makeRequest(makePod("web-0"), { forced: true })))).toContain("w=1 paid");
     const ledger = state.cells.get("a")?.ledger;
     expect(ledger?.bytesAtMost).toBeLessThan(HARD_CAP_BYTES + 1024);
-    expect(ledger?.reservationCount).toBeGreaterThan(2500);
+    expect(ledger?.size).toBeGreaterThan(2500);
   });
 });
 

@@ -2,7 +2,7 @@
  * What the generator knows about a workload or budget that asks for protection (design 7). A plugin turns a raw object of its
  * kind into one `Source`; nothing else in the generator knows the shape of any kind.
  */
-import type { IntOrPercent } from "../../../shared/decide/minimum/deployment-minimum.ts";
+import type { IntOrPercent } from "../../../shared/decide/minimum/workload-minimum.ts";
 import type { LabelSelector, PodProtectorSpec } from "../../../shared/schema/podprotector.ts";
 
 /** Which API a plugin reads; `resource` is the plural of the path. `kind` is empty as long as only discovery can tell it. */

@@ -1,7 +1,7 @@
 /** What the plugins of workloads have in common: parts of their schemas, and how a `Source` is made of an object's metadata. */
 
 import * as v from "valibot";
-import type { IntOrPercent } from "../../../shared/decide/minimum/deployment-minimum.ts";
+import type { IntOrPercent } from "../../../shared/decide/minimum/workload-minimum.ts";
 import type { LabelSelector, ObjectMeta } from "../../../shared/schema/podprotector.ts";
 import { isDeleting } from "../../../shared/schema/podprotector.ts";
 import type { ProtectionDecision, ProtectionSource, RequiredProtector, WorkloadRef } from "./protection-source.ts";

@@ -1,6 +1,6 @@
 /**
- * When a pod counts (design 5.1 `AV`): the one predicate that webhook and aggregator share. What they disagreed on
- * would be counted and let go at the same time.
+ * When a pod counts as available (docs/design.md#state): the one predicate that webhook and aggregator share. If they
+ * disagreed about a pod, the pod would be counted and let go at the same time.
  */
 import { COUNTED_CONDITION } from "../../schema/annotations.ts";
 import type { Pod } from "../../schema/pod.ts";
@@ -9,19 +9,19 @@ import type { SpecFacts } from "./spec-facts.ts";
 
 type AvailabilitySpec = Pick<SpecFacts, "minReadySeconds" | "availabilityConditions">;
 
-/** Succeeded and Failed are final: such a pod never becomes available again. */
+/** True for a phase that is final: the pod never becomes available again. */
 export function isFinished(pod: Pod): boolean {
   return pod.phase === "Succeeded" || pod.phase === "Failed";
 }
 
-/** Can never be available again, or is on its way out (design 5.2 R1). */
+/** True when the pod can never be available again, or is terminating. */
 export function isDead(pod: Pod): boolean {
   return pod.terminating || isFinished(pod);
 }
 
 /**
- * Unix milliseconds since which the pod is Ready; undefined when it is not. A pod with the counted gate is as Ready as
- * it would be without that gate: it waits for being counted, and must be counted to be Ready (design 5.1, 10).
+ * Unix milliseconds since which the pod is Ready; undefined when it is not. The counted gate is left out of it: the
+ * gate waits for the count, and the pod must be Ready to be counted (docs/design.md#counted-gate).
  */
 export function readySinceMs(pod: Pod): number | undefined {
   if (pod.readinessGates?.includes(COUNTED_CONDITION) !== true) return trueSinceMs(pod, "Ready");
@@ -35,54 +35,45 @@ export function readySinceMs(pod: Pod): number | undefined {
 }
 
 /**
- * Available but for `minReadySeconds`: since when it is Ready, undefined when it is not available at all. A Pending pod
- * is let go whatever its conditions say (design 6), so it must not be counted either.
+ * Since when a pod that is available, except for `minReadySeconds`, is Ready; undefined for any other pod. A Pending
+ * pod may always be deleted, whatever its conditions say, so it must not count.
  */
 export function availableSinceMs(pod: Pod, spec: AvailabilitySpec): number | undefined {
   return mayBeAvailable(pod, spec) ? readySinceMs(pod) : undefined;
 }
 
-/** All that being available asks for but being Ready. */
+/** Everything that availability requires, except Ready. */
 function mayBeAvailable(pod: Pod, { availabilityConditions }: AvailabilitySpec): boolean {
   if (isDead(pod) || pod.phase === "Pending") return false;
   return availabilityConditions.every((type) => trueSinceMs(pod, type) !== undefined || isCountedGate(pod, type));
 }
 
-/** A member of `AV` under the maturity cutoff `cutoffMs` ({@link maturityCutoffMs}). */
+/** True when the pod is available under the maturity cutoff `cutoffMs` ({@link maturityCutoffMs}). */
 export function isAvailable(pod: Pod, spec: AvailabilitySpec, cutoffMs: number): boolean {
   const sinceMs = availableSinceMs(pod, spec);
   return sinceMs !== undefined && (spec.minReadySeconds === 0 || sinceMs <= cutoffMs);
 }
 
 /**
- * The latest Ready transition that counts as mature at `nowMs` (wall clock of the aggregator), whole seconds as the
- * transitions themselves: Unix milliseconds.
+ * The latest Ready transition that counts as mature at `nowMs` (wall clock of the aggregator), in whole seconds like
+ * the transitions: Unix milliseconds.
  */
 export function maturityCutoffMs(nowMs: number, spec: AvailabilitySpec): number {
   return Math.max(0, Math.floor(nowMs / 1000 - spec.minReadySeconds)) * 1000;
 }
 
-export const POD_CLASSES = [
-  "Finished",
-  "Terminating",
-  "Mirror",
-  "Pending",
-  "Unavailable",
-  "Immature",
-  "Available",
-] as const;
-/** What a pod is to one protector, for the webhook (design 5.3, 6). */
-export type PodClass = (typeof POD_CLASSES)[number];
+/** What a pod is for one protector. */
+export type PodClass = "Finished" | "Terminating" | "Mirror" | "Pending" | "Unavailable" | "Immature" | "Available";
 
-/** What a cell has published about maturity; undefined where it has not, or did under another spec. */
-export interface PublishedMaturity {
+/** What a cell has published about maturity under the current spec; undefined where it has not. */
+interface PublishedMaturity {
   readonly cutoffMs: number;
   readonly position: string | undefined;
 }
 
 /**
- * The class of `pod`. It is Immature only where the published snapshot knows this version of it: a newer one may have
- * been counted by now. Nothing published means that it is taken for available, which costs quota and is safe.
+ * The class of `pod`. It is Immature only where the published snapshot has this version of it: a newer version may have
+ * been counted since. Without anything published the pod is Available, which costs quota and is safe.
  */
 export function classifyPod(pod: Pod, spec: AvailabilitySpec, published: PublishedMaturity | undefined): PodClass {
   if (isFinished(pod)) return "Finished";
@@ -96,8 +87,8 @@ export function classifyPod(pod: Pod, spec: AvailabilitySpec, published: Publish
   return isKnown ? "Immature" : "Available";
 }
 
-/** The counts of one cell (design 4). Finished and terminating pods are in none of them. */
-export interface PodCounts {
+/** The counts of one cell. They leave out finished and terminating pods. */
+interface PodCounts {
   total: number;
   available: number;
   ready: number;
@@ -105,16 +96,16 @@ export interface PodCounts {
   running: number;
 }
 
-/** What the pods of a cell amount to under one cutoff. */
+/** The pods of a cell under one cutoff. */
 export interface Availability {
   readonly counts: Readonly<PodCounts>;
   /** UIDs of the available pods. */
   readonly available: ReadonlySet<string>;
   /** Ready pods that are not mature. */
   readonly immature: readonly Pod[];
-  /** Wall clock, Unix milliseconds at which the next of them matures; undefined when there is none. */
+  /** Wall clock, Unix milliseconds at which the next immature pod matures; undefined without immature pods. */
   readonly nextMaturityMs: number | undefined;
-  /** The latest Ready transition among the available pods; 0 when there is none. */
+  /** The latest Ready transition among the available pods; 0 without available pods. */
   readonly newestSinceMs: number;
 }
 
@@ -153,7 +144,7 @@ function trueSinceMs(pod: Pod, type: string): number | undefined {
   return undefined;
 }
 
-/** The counted condition follows the count; a count that waited for it would never begin. */
+/** The counted condition follows the count, so the count must not wait for it. */
 function isCountedGate(pod: Pod, type: string): boolean {
   return type === COUNTED_CONDITION && pod.readinessGates?.includes(COUNTED_CONDITION) === true;
 }

@@ -1,6 +1,6 @@
 /**
- * `metav1.LabelSelector` as a predicate (design 4). A selector that can't be read in full is enforced as far as
- * possible.
+ * `metav1.LabelSelector` as a predicate. The readable part of a selector is enforced even when another part is
+ * unreadable.
  */
 import type { LabelSelector } from "../../schema/podprotector.ts";
 
@@ -8,14 +8,13 @@ export type Labels = Readonly<Record<string, string>>;
 
 export interface CompiledSelector {
   readonly matches: (labels: Labels) => boolean;
-  /** What could not be read, in words for the user; empty when all was. */
+  /** What could not be read, in words for the user; empty when everything was. */
   readonly problems: readonly string[];
 }
 
 /**
- * What a requirement that can't be read means. A selector of pods to protect takes it as fulfilled, so that the
- * protector covers more, not fewer; a selector of pods to count takes it as not fulfilled, so that no pod is counted
- * that should not be.
+ * What an unreadable requirement means. In a selector of pods to protect it counts as fulfilled, so that the protector
+ * covers more pods. In a selector of pods to count it counts as not fulfilled, so that no pod is counted by mistake.
  */
 export type Unreadable = "matches" | "fails";
 
@@ -58,7 +57,7 @@ function compileExpression(key: string, operator: string, values: readonly strin
   }
 }
 
-/** Own properties only: a label may be named like a member of Object.prototype. */
+/** Own properties only: a label may have the name of a member of Object.prototype. */
 function labelOf(labels: Labels, key: string): string | undefined {
   return Object.hasOwn(labels, key) ? labels[key] : undefined;
 }

@@ -1,4 +1,4 @@
-/** What decisions need of a protector's spec, with the readers' defaults applied (design 4). */
+/** What decisions need of a protector's spec, with the readers' defaults applied. */
 import { hash } from "node:crypto";
 import {
   DEFAULTS,
@@ -20,11 +20,13 @@ export interface SpecFacts {
   readonly maxConcurrentLag: number | undefined;
   readonly compactThreshold: number;
   readonly protectedOperations: readonly Operation[];
-  /** Wall clock, Unix milliseconds: suspended before this time; infinite when suspended for good, 0 when not. */
+  /**
+   * Wall clock, Unix milliseconds before which the protector is suspended: infinite without an end, 0 when it is not
+   * suspended.
+   */
   readonly suspendedUntilMs: number;
-  /** Why it is suspended, where somebody said so. */
+  /** Why it is suspended, if the spec says so. */
   readonly suspendReason: string | undefined;
-  /** Hash of what the counts depend on ({@link specHash}). */
   readonly specHash: string;
 }
 
@@ -45,8 +47,8 @@ export function specFacts(spec: PodProtectorSpec): SpecFacts {
 }
 
 /**
- * Hash of what a cell's counts depend on (design 4, 5.3): the counted selector, `minReadySeconds`,
- * `availabilityConditions`. The order of keys, of values and of conditions does not matter; 16 hexadecimal digits.
+ * Hash of what a cell's counts depend on: the counted selector, `minReadySeconds`, `availabilityConditions`. The order
+ * of keys, values and conditions does not matter; 16 hexadecimal digits.
  */
 export function specHash(spec: PodProtectorSpec): string {
   const known = hashes.get(spec) ?? hashOf(spec);
@@ -54,7 +56,7 @@ export function specHash(spec: PodProtectorSpec): string {
   return known;
 }
 
-/** A spec that was read is never changed, and its hash is asked for by every decision on it. */
+/** A spec is never changed after it was read, and every decision on it asks for its hash. */
 const hashes = new WeakMap<PodProtectorSpec, string>();
 
 function hashOf(spec: PodProtectorSpec): string {

@@ -1,10 +1,10 @@
 /**
- * A growing byte string and a reader that never runs past its end: the alphabet of `pack.ts`. Short strings are copied
- * here, byte by byte: several times faster than a call of the buffer's own methods for each, of which a history has
- * thousands.
+ * A growing byte string, and a reader that never runs past its end: the primitives of `pack.ts`. Short strings are
+ * copied byte by byte, which is several times faster than a call of Buffer's methods for each of the thousands in a
+ * history.
  */
 
-/** Integers up to this size survive; larger ones make the reader or the writer fail. */
+/** The largest integer; the reader and the writer throw at a larger one. */
 const MAX = Number.MAX_SAFE_INTEGER;
 
 const BASE64URL = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -71,7 +71,7 @@ export class ByteWriter {
     }
   }
 
-  /** This, followed by what `other` holds. */
+  /** Appends the bytes of `other`. */
   append(other: ByteWriter): this {
     this.#reserve(other.#length);
     other.#bytes.copy(this.#bytes, this.#length, 0, other.#length);

@@ -1,4 +1,4 @@
-/** Writing a ledger to the wire (design 5.5). */
+/** Writes a ledger as buckets (docs/design.md#history-size), and bounds their size. */
 import type { Bucket, Operation } from "../../schema/podprotector.ts";
 import { formatMicros } from "../../schema/time.ts";
 import { pack } from "./pack.ts";
@@ -6,23 +6,23 @@ import type { RangeBucket } from "./reservation.ts";
 import { orderedRecords, type Reservation, type ReservationRecord } from "./reservation.ts";
 
 /**
- * Plain buckets in an object, whatever larger number `compactThreshold` asks for: each costs 230 bytes and 33 us of
- * every write, and the packed form loses nothing.
+ * Most plain buckets in an object, even where `compactThreshold` is larger: each adds 230 bytes and 33 us to every
+ * write, and the packed form loses nothing.
  */
 export const MAX_PLAIN_BUCKETS = 100;
 
-/** What a ledger holds, in any order. */
+/** The contents of a ledger, in any order. */
 export interface LedgerContents {
   readonly reservations: readonly Reservation[];
   readonly ranges: readonly RangeBucket[];
 }
 
 /**
- * The buckets, oldest first: ranges, the packed bucket, plain ones. The newest reservations stay plain: they are the
- * ones that are repeated, rolled back and looked at, and upstream, too, takes the first bucket for the compacted one.
- * All in all there are no more than `compactThreshold` of them where that is possible, so that an upstream component
- * beside this one has no cause to compact, which loses counts. Reservations that came packed stay packed: their UIDs
- * are not known. The result depends on the contents alone, not on the order in which they came.
+ * The buckets, oldest first: ranges, the packed bucket, plain ones. The newest reservations stay plain, because they
+ * are the ones that are repeated, rolled back and looked at; upstream takes the first bucket for the compacted one,
+ * too. There are at most `compactThreshold` buckets where that is possible: an upstream component compacts a longer
+ * list, which loses counts. Reservations that came packed stay packed, because their UIDs are unknown. The result does
+ * not depend on the order of the contents.
  */
 export function encodeBuckets(contents: LedgerContents, compactThreshold: number): Bucket[] {
   const { reservations, ranges } = contents;
@@ -48,7 +48,7 @@ export function encodeBuckets(contents: LedgerContents, compactThreshold: number
   return [...rangeBuckets, ...packedBucket(packed.reverse()), ...plain.reverse().flat()];
 }
 
-/** One upstream bucket that says the weight and the times to a component which drops `packed`. */
+/** One bucket. Its counter and times tell the weight to a component that drops `packed`. */
 function packedBucket(reservations: readonly Reservation[]): Bucket[] {
   if (reservations.length === 0) return [];
   let start = Number.POSITIVE_INFINITY;
@@ -64,7 +64,7 @@ function packedBucket(reservations: readonly Reservation[]): Bucket[] {
   return [{ startTime: formatMicros(start), endTime: formatMicros(end), counter, packed: pack(reservations) }];
 }
 
-/** A bucket for each record; the first one says the weight of the UID, the others 0. */
+/** A bucket for each record. The first one has the weight of the UID, the others have 0. */
 function plainBuckets(reservation: Reservation, uid: string): Bucket[] {
   return orderedRecords(reservation).map(([operation, record], index) =>
     plainBucket(uid, reservation.podName, operation, record, index === 0 ? reservation.weight : 0),
@@ -72,8 +72,8 @@ function plainBuckets(reservation: Reservation, uid: string): Bucket[] {
 }
 
 /**
- * `counter` is absent where upstream would leave it out (a paid weight of 1), so that what upstream strips still says
- * `paid`.
+ * `counter` is absent where upstream leaves it out (a paid weight of 1), so that a bucket that upstream has stripped
+ * still counts as paid.
  */
 function plainBucket(
   podUID: string,
@@ -108,7 +108,7 @@ function sortable(reservation: Reservation): Sortable {
   return { reservation, startMicros };
 }
 
-/** Reservations of one batch have the same time; then by identity, so that the order of arrival does not matter. */
+/** Reservations of one batch have the same time, so identity decides next. */
 function byAge(a: Sortable, b: Sortable): number {
   if (a.startMicros !== b.startMicros) return a.startMicros - b.startMicros;
   const { uid, uidHash, podName } = a.reservation;
@@ -124,15 +124,13 @@ function compareText(a = "", b = ""): number {
   return a < b ? -1 : a > b ? 1 : 0;
 }
 
-/** Bytes of a plain bucket without its texts, and of the largest one that a pod can have. */
+/** Bytes of a plain bucket without its texts, and of the largest bucket that a pod can have. */
 const PLAIN_BYTES = 250;
 const MOST_PLAIN_BYTES = 680;
 const PACKED_RECORD_BYTES = 36;
 const NONCE_BYTES = 12;
 
-/**
- * No less than what one reservation takes in the object, packed; what is plain costs {@link plainBytesAtMost} on top.
- */
+/** Upper bound of the bytes of one reservation in packed form. The plain form adds {@link plainBytesAtMost}. */
 export function packedBytesAtMost(reservation: Reservation): number {
   let bytes = 24 + Math.ceil((((reservation.podName ?? reservation.uid)?.length ?? 0) + 4) * 1.34);
   for (const { nonces, podResourceVersion } of reservation.records.values()) {
@@ -142,7 +140,7 @@ export function packedBytesAtMost(reservation: Reservation): number {
   return bytes;
 }
 
-/** No less than what one reservation takes in the object, plain: a bucket for each record, with all names. */
+/** Upper bound of the bytes of one reservation in plain form: a bucket for each record, with all names. */
 export function plainBytes({ uid, podName, records }: Reservation): number {
   if (uid === undefined) return 0;
   let bytes = records.size * (PLAIN_BYTES + uid.length + (podName?.length ?? 0));
@@ -153,7 +151,7 @@ export function plainBytes({ uid, podName, records }: Reservation): number {
   return bytes;
 }
 
-/** No less than what is plain of reservations that would take `bytes` if all of them were. */
+/** Upper bound of the bytes of the plain buckets, among reservations that would take `bytes` if all were plain. */
 export function plainBytesAtMost(bytes: number): number {
   return Math.min(bytes, MAX_PLAIN_BUCKETS * MOST_PLAIN_BYTES);
 }

@@ -1,4 +1,4 @@
-/** Reading the wire's buckets (design 4, 5.5): ours, upstream's, and what either may have left of the other's. */
+/** Reads buckets: this project's, upstream's, and what either may have left of the other's. */
 import { type Bucket, OPERATIONS, type Operation } from "../../schema/podprotector.ts";
 import { parseMicros } from "../../schema/time.ts";
 import { unpack } from "./pack.ts";
@@ -12,12 +12,12 @@ import {
   rangeOf,
 } from "./reservation.ts";
 
-/** Where the buckets are put as they are read. */
+/** What receives the contents of the buckets. */
 export interface BucketSink {
-  /** One reservation, or a part of one whose rest comes separately. */
+  /** One reservation, or a part of one. */
   add(reservation: Reservation): void;
   addRange(range: RangeBucket): void;
-  /** A packed text could not be read, or says something else than its counter. */
+  /** A packed text could not be read, or contradicts its counter. */
   unreadable(): void;
 }
 
@@ -30,8 +30,8 @@ export function readBuckets(buckets: readonly Bucket[], sink: BucketSink): void 
 }
 
 /**
- * A text that can't be read counts by its counter, as a range. One that says less than its counter (another component
- * may have added to it) keeps the difference as a range: weight is never lost (S7).
+ * An unreadable text counts by its counter, as a range. A text that weighs less than its counter (another component may
+ * have added to it) keeps the difference as a range: no weight is lost (S7).
  */
 function readPacked(bucket: Bucket, packed: string, sink: BucketSink): void {
   const reservations = unpack(packed);
@@ -55,9 +55,9 @@ function readPacked(bucket: Bucket, packed: string, sink: BucketSink): void {
 }
 
 /**
- * A record by itself on the wire. Upstream's (or one of ours that passed through upstream's hands) has no operation: it
- * counts as an eviction, to which R2 does not apply. It was paid unless it says a counter, which only ours does, for
- * pins.
+ * A plain bucket. A bucket that upstream wrote or passed on has no operation: it counts as an eviction, which R2 does
+ * not settle. A bucket without `paid` was paid for when upstream wrote it; only pins of this project have a counter and
+ * no `paid`.
  */
 function reservationOf(bucket: Bucket, uid: string): Reservation {
   const startMicros = parseMicros(bucket.startTime);

@@ -1,6 +1,8 @@
 /**
- * One cell's admission history in memory (design 5.1, 5.5): reservations by UID, and the time ranges that upstream
- * components leave behind. Weights are kept as a running sum, so that the webhook's hot path is one addition.
+ * One cell's admission history in memory (docs/design.md#history-size): reservations by UID, and the time ranges that
+ * upstream components leave behind. The sum of weights is kept up to date, so that the webhook's hot path is one
+ * addition. Read `reservation.ts` first, then this file; `ledger-parse.ts` and `ledger-encode.ts` are the wire form,
+ * `pack.ts` its packed part.
  */
 import type { Bucket, Operation } from "../../schema/podprotector.ts";
 import { encodeBuckets, packedBytesAtMost, plainBytes, plainBytesAtMost } from "./ledger-encode.ts";
@@ -20,13 +22,14 @@ import {
 export class Ledger {
   /** Reservations whose UID is known. */
   readonly #byUid: Map<string, Reservation>;
-  /** Those that came packed, by the hash; more than one when hashes collide, told apart by the pod's name. */
+  /** Reservations that came packed, by hash. Colliding hashes are told apart by the pod's name. */
   readonly #byHash: Map<string, readonly Reservation[]>;
   #ranges: readonly RangeBucket[];
   #weight = 0;
   #size = 0;
-  /** Counted when first asked for, running sums from then on: packed, and what being plain would cost. */
+  /** Bytes of the packed form, counted on first use and kept up to date from then on. */
   #bytesAtMost: number | undefined;
+  /** Bytes that the plain form would add. */
   #plainBytes = 0;
   #unreadableBuckets = 0;
   #changed = false;
@@ -71,30 +74,23 @@ export class Ledger {
     return this.#weight;
   }
 
-  /**
-   * Number of UIDs, whatever they weigh, and the ranges' counters: what the other health criteria subtract (design 12).
-   */
+  /** Number of reservations and the ranges' counters: what the other health criteria subtract. */
   get size(): number {
     let size = this.#size;
     for (const { weight } of this.#ranges) size += weight;
     return size;
   }
 
-  /** Number of reservations, packed ones included. */
-  get reservationCount(): number {
-    return this.#size;
-  }
-
   get ranges(): readonly RangeBucket[] {
     return this.#ranges;
   }
 
-  /** Packed texts that could not be read, or said something else than their counter. */
+  /** Packed texts that could not be read, or that contradict their counter. */
   get unreadableBuckets(): number {
     return this.#unreadableBuckets;
   }
 
-  /** True when something was changed since it was read. */
+  /** True when it differs from the buckets that it was read from. */
   get changed(): boolean {
     return this.#changed;
   }
@@ -104,24 +100,17 @@ export class Ledger {
     for (const same of this.#byHash.values()) yield* same;
   }
 
-  /** Pins: reservations that weigh nothing or were never paid for. */
-  get pins(): readonly Reservation[] {
-    return [...this.reservations()].filter(({ weight, records }) => {
-      return weight === 0 || [...records.values()].every(({ paid }) => !paid);
-    });
-  }
-
-  /** The reservation of `uid`. The name tells colliding hashes apart; without it any of them answers. */
+  /** The reservation of `uid`. Without the name, any reservation of the same hash. */
   get(uid: string, podName?: string): Reservation | undefined {
     return this.#byUid.get(uid) ?? this.#packed(uid).find((reservation) => isNamed(reservation, podName));
   }
 
-  /** True when this admission is written here. */
+  /** True when the ledger holds this admission. */
   holdsNonce(uid: string, operation: Operation, nonce: string): boolean {
     return this.#holder(uid, operation, nonce) !== undefined;
   }
 
-  /** Adds an admission of `uid` to its reservation, and makes that at least as heavy as `weight`. */
+  /** Adds an admission of `uid` to its reservation, whose weight is at least `weight` then. */
   admit(uid: string, podName: string | undefined, admission: Admission, weight: Weight): Reservation {
     const before = this.get(uid, podName);
     const records = new Map(before?.records);
@@ -137,27 +126,19 @@ export class Ledger {
     return after;
   }
 
-  /** Puts a record as it is, beside what is there; for reservations that are asserted again (design 5.4). */
-  put(reservation: Reservation): void {
-    this.#merge(reservation, true);
-    this.#changed = true;
-  }
-
-  /**
-   * Takes one admission back; the record goes with its last nonce, the reservation with its last record (design 5.7).
-   */
+  /** Takes one admission back. Its record ends with the last nonce, its reservation with the last record. */
   removeNonce(uid: string, operation: Operation, nonce: string): void {
     const before = this.#holder(uid, operation, nonce);
     const record = before?.records.get(operation);
     if (before !== undefined && record !== undefined) this.#setRecord(before, operation, withoutNonce(record, nonce));
   }
 
-  /** Drops one record, and the reservation with its last one (design 5.2). */
+  /** Drops one record, and the reservation with its last record. */
   dropRecord(reservation: Reservation, operation: Operation): Reservation | undefined {
     return this.#setRecord(reservation, operation, undefined);
   }
 
-  /** Drops all records of a pod (design 5.2 R1). */
+  /** Drops all records of a pod. */
   drop(reservation: Reservation): void {
     this.#replace(reservation, undefined);
   }
@@ -185,12 +166,12 @@ export class Ledger {
     this.#changed = true;
   }
 
-  /** The wire form (`ledger-encode.ts`). */
+  /** The wire form. */
   encode(compactThreshold: number): Bucket[] {
     return encodeBuckets({ reservations: [...this.reservations()], ranges: this.#ranges }, compactThreshold);
   }
 
-  /** No less than the bytes of {@link encode}. */
+  /** Upper bound of the bytes of {@link encode}. */
   get bytesAtMost(): number {
     if (this.#bytesAtMost === undefined) {
       this.#bytesAtMost = 0;
@@ -251,7 +232,7 @@ export class Ledger {
     return this.#byHash.get(uidHash ?? "")?.find((other) => isNamed(other, podName));
   }
 
-  /** The only place where reservations come and go, so that the sums stay right. */
+  /** The only place that adds and removes reservations, so that the sums stay right. */
   #replace(before: Reservation | undefined, after: Reservation | undefined): void {
     if (before !== undefined) this.#remove(before);
     if (after !== undefined) this.#insert(after);
@@ -277,7 +258,7 @@ export class Ledger {
     const { uid, uidHash = "" } = reservation;
     const current =
       uid === undefined ? this.#byHash.get(uidHash)?.includes(reservation) : this.#byUid.get(uid) === reservation;
-    // Taking away a version that has been replaced since would take its weight away twice.
+    // Removing a version that has been replaced would subtract its weight twice.
     if (current !== true) throw new Error("the ledger was given a reservation that it does not hold");
     if (uid !== undefined) this.#byUid.delete(uid);
     else {

@@ -1,14 +1,14 @@
 /**
  * Pod names in packed form: a prefix that many pods share (up to the last hyphen) and a suffix. The suffix that
- * Kubernetes generates (five characters of 27) takes three bytes.
+ * Kubernetes generates (five of 27 characters) takes three bytes.
  */
 import type { ByteReader, ByteWriter } from "./bytes.ts";
 
-/** `k8s.io/apimachinery/pkg/util/rand`: what generated suffixes are made of. */
+/** The characters of generated suffixes (`k8s.io/apimachinery/pkg/util/rand`). */
 const ALPHABET = "bcdfghjklmnpqrstvwxz2456789";
 const BASE = ALPHABET.length;
 const GENERATED_LENGTH = 5;
-/** A pod's name is a DNS subdomain. A reader refuses longer ones, so that a short text can't become a large history. */
+/** The longest DNS subdomain. A reader rejects longer names, so that a short text can't become a large history. */
 const MAX_NAME_CHARS = 253;
 const GENERATED = new RegExp(`^[${ALPHABET}]{${GENERATED_LENGTH}}$`);
 
@@ -18,7 +18,7 @@ export interface NameParts {
   readonly isGenerated: boolean;
 }
 
-/** The parts of a name; undefined for one that a reader would refuse, and with it all that is packed beside it. */
+/** The parts of a name; undefined for a name that a reader would reject, together with the whole text. */
 export function splitName(name: string | undefined): NameParts | undefined {
   if (name === undefined || name.length > MAX_NAME_CHARS) return undefined;
   const end = name.lastIndexOf("-") + 1;

@@ -3,7 +3,7 @@ import { isComparableVersion } from "../../schema/resource-version.ts";
 import { type ByteReader, type ByteWriter, isToken } from "./bytes.ts";
 import { boundNonces, type ReservationRecord } from "./reservation.ts";
 
-/** Version and time of the record before: neighbours differ little, so only the difference is written. */
+/** Version and time of the previous record: neighbours differ little, so that only the difference is written. */
 export interface Chain {
   version: number;
   micros: number;
@@ -12,12 +12,12 @@ export interface Chain {
 export const newChain = (): Chain => ({ version: 0, micros: 0 });
 
 /**
- * The schema lets any 64-bit generation through. No pod has one that is cut here, and one record that could not be
- * packed would keep all others from being written.
+ * The schema accepts any 64-bit generation. No real generation is clamped here, and one record that could not be packed
+ * would block the writes of all others.
  */
 const MAX_GENERATION = 2 ** 52 - 1;
 
-/** Versions of so many digits are safe integers, and so are their differences. */
+/** Versions of this many digits, and their differences, are safe integers. */
 const MAX_NUMERIC_DIGITS = 15;
 
 const PAID = 1;
@@ -26,7 +26,7 @@ const TEXT_VERSION = 4;
 const GENERATION = 8;
 const REFRESHED = 16;
 
-/** True for the usual record: one admission with a token for its nonce and a version that is a number. */
+/** True for the usual record: one admission with a token as its nonce and a version that is a number. */
 export function isPlainRecord(record: ReservationRecord): boolean {
   const [nonce] = record.nonces;
   return (
@@ -91,7 +91,7 @@ export function readRecord(input: ByteReader, chain: Chain): ReservationRecord {
   };
 }
 
-/** A token is its six bytes after a 0; another text comes with its length after a 1. */
+/** A token is its six bytes after a 0; any other text follows a 1 with its length. */
 function writeNonce(out: ByteWriter, nonce: string): void {
   if (isToken(nonce)) {
     out.unsigned(0);

@@ -1,9 +1,9 @@
 /**
- * The packed form of reservations (design 5.5): text that rides in the `packed` field of one upstream bucket and loses
- * nothing but the readable UID. `1;` and base64url of a byte string: the name prefixes, then for each reservation a
- * byte of flags, 64 bits of the UID's hash, the name, and its records (`pack-record.ts`). The usual reservation, one
- * admission of a ReplicaSet's pod, takes about 23 bytes, that is 31 characters, so that 2,500 of them stay under 100
- * KiB of object.
+ * The packed form of reservations (docs/design.md#history-size): text in the `packed` field of one upstream bucket,
+ * which loses nothing but the readable UID. `1;` and base64url of a byte string: the name prefixes, then for each
+ * reservation a byte of flags, 64 bits of the UID's hash, the name, and its records (`pack-record.ts`). The usual
+ * reservation, one admission of a ReplicaSet's pod, takes about 23 bytes or 31 characters, so that 2,500 of them stay
+ * under 100 KiB.
  */
 import { OPERATIONS, type Operation } from "../../schema/podprotector.ts";
 import { ByteReader, ByteWriter } from "./bytes.ts";
@@ -20,7 +20,7 @@ import {
 import { hashUid, mergeRecords, orderedRecords, type Reservation, type ReservationRecord } from "./reservation.ts";
 
 const FORMAT = "1;";
-/** An object of etcd is never larger; a longer text was not made by this project. */
+/** No object in etcd is larger, so that a longer text is not this project's. */
 const MAX_PACKED_CHARS = 1 << 20;
 
 const WEIGHT = 1;
@@ -28,12 +28,15 @@ const NAMED = 2;
 const GENERATED_NAME = 4;
 /** The records have the usual shape; operation and `paid` are in the flags. */
 const PLAIN = 8;
-/** The UID itself: a reservation without a name could not be found by its hash. */
+/** The UID itself: without a name, a hash could not be resolved to a pod. */
 const WHOLE_UID = 16;
 const PAID = 32;
 const OPERATION_SHIFT = 6;
 
-/** Packs in the given order; oldest first is the shortest. Times beyond safe integers throw (`time.ts` clamps). */
+/**
+ * Packs in the given order; oldest first is the shortest. Times beyond safe integers throw (`shared/schema/time.ts`
+ * clamps them).
+ */
 export function pack(reservations: readonly Reservation[]): string {
   const table = new PrefixTable();
   const body = new ByteWriter();
@@ -45,7 +48,10 @@ export function pack(reservations: readonly Reservation[]): string {
   return `${FORMAT}${head.append(body).toBase64url()}`;
 }
 
-/** What {@link pack} packed, with hashes in the place of UIDs; undefined when the text can't be read. Never throws. */
+/**
+ * The reservations that {@link pack} has packed, with hashes in the place of UIDs; undefined for an unreadable text.
+ * Never throws.
+ */
 export function unpack(packed: string): readonly Reservation[] | undefined {
   const known = unpacked.get(packed);
   if (known !== undefined) return known;
@@ -55,11 +61,11 @@ export function unpack(packed: string): readonly Reservation[] | undefined {
 }
 
 /**
- * The texts that were packed or unpacked last. A webhook reads its own writes again, an aggregator the same object at
+ * The texts that were packed or unpacked last: a webhook reads its own writes again, an aggregator the same object at
  * each event. Reservations are immutable, so they can be shared.
  */
 const REMEMBERED = 8;
-/** Longer texts are not remembered, so that what is takes a few MB at most. */
+/** Longer texts are not remembered, which bounds the memory to a few MB. */
 const MAX_REMEMBERED_CHARS = 128 * 1024;
 const unpacked = new Map<string, readonly Reservation[]>();
 

@@ -1,7 +1,7 @@
 /**
- * One pod's place in a cell's admission history (design 5.1). Weight belongs to the UID, never to a record: whatever
- * number of admissions a pod has had, it can be lost only once (S6). All values are immutable; a change makes a new
- * reservation.
+ * A pod's reservation (docs/design.md#state), its records, and the time ranges that upstream leaves. The weight belongs
+ * to the UID, not to a record: however many admissions a pod has had, it can be lost only once (S6). All values are
+ * immutable; a change makes a new reservation.
  */
 import { hash } from "node:crypto";
 import { type Bucket, OPERATIONS, type Operation } from "../../schema/podprotector.ts";
@@ -14,34 +14,34 @@ export type Weight = 0 | 1;
 export interface ReservationRecord {
   /** The largest version that was reviewed; undefined when an upstream component wrote the record. */
   readonly podResourceVersion: string | undefined;
-  /** `metadata.generation` that was reviewed, for UPDATE (design 10). */
+  /** `metadata.generation` that was reviewed, for UPDATE. */
   readonly podGeneration: number | undefined;
   /** The admissions that share it, oldest first; {@link EARLIER} first stands for those that are no longer listed. */
   readonly nonces: readonly string[];
-  /** It has used quota; false for a pin (design 5.3). */
+  /** It has used quota. False for a pin. */
   readonly paid: boolean;
   /** Unix microseconds of the latest admission: upstream's meaning of `startTime`, which its clock rule needs. */
   readonly startMicros: number;
-  /** Unix microseconds of the first admission; bounds how long a reservation can be refreshed (design 5.3). */
+  /** Unix microseconds of the first admission. Bounds how long a reservation can be refreshed. */
   readonly firstMicros: number;
 }
 
 export interface Reservation {
-  /** Undefined when it was read from the packed form; then `uidHash` is there. */
+  /** Undefined when it was read from the packed form, which keeps `uidHash` instead. */
   readonly uid: string | undefined;
-  /** 64 bits of a hash of the UID as 8 Latin-1 characters (`uid-hash.ts`); computed only where it is needed. */
+  /** From {@link hashUid}; computed only where it is needed. */
   readonly uidHash: string | undefined;
   readonly podName: string | undefined;
   readonly weight: Weight;
   readonly records: ReadonlyMap<Operation, ReservationRecord>;
 }
 
-/** Stands in `nonces` for admissions that are not listed: upstream's, or those beyond {@link NONCES_KEPT}. */
+/** Stands in `nonces` for unlisted admissions: upstream's, and those beyond {@link NONCES_KEPT}. */
 export const EARLIER = "+";
-/** Newest nonces that a record keeps; older ones become {@link EARLIER}, so that a record's size is bounded. */
+/** Newest nonces that a record keeps, so that its size is bounded. */
 export const NONCES_KEPT = 8;
 
-/** One admission as a record by itself. `pod` is what was reviewed. */
+/** One admission of a pod, as it was reviewed. */
 export interface Admission {
   readonly operation: Operation;
   readonly nonce: string;
@@ -52,8 +52,8 @@ export interface Admission {
 }
 
 /**
- * `before` refreshed by `admission` (design 5.3): the nonce is added, the larger version is kept, and what was paid
- * stays paid. The same admission twice changes nothing but the version.
+ * `before`, refreshed by `admission`: adds the nonce, keeps the larger version, and a paid record stays paid. The same
+ * admission twice changes nothing but the version.
  */
 export function refreshRecord(before: ReservationRecord | undefined, admission: Admission): ReservationRecord {
   const { nonce, podResourceVersion, podGeneration, paid, atMicros } = admission;
@@ -71,8 +71,8 @@ export function refreshRecord(before: ReservationRecord | undefined, admission: 
 }
 
 /**
- * Two records of one UID and operation, as concurrent writers may leave them: every nonce, the later version, the wider
- * times.
+ * Merges two records of one UID and operation, as concurrent writers may leave them: every nonce, the later version,
+ * the wider times.
  */
 export function mergeRecords(a: ReservationRecord, b: ReservationRecord): ReservationRecord {
   const [older, newer] = a.startMicros <= b.startMicros ? [a, b] : [b, a];
@@ -86,17 +86,14 @@ export function mergeRecords(a: ReservationRecord, b: ReservationRecord): Reserv
   };
 }
 
-/**
- * `record` without `nonce`; undefined when it was the last one. A record that others share or may share stays (design
- * 5.7).
- */
+/** `record` without `nonce`; undefined when it was the last nonce. {@link EARLIER} keeps a record. */
 export function withoutNonce(record: ReservationRecord, nonce: string): ReservationRecord | undefined {
   if (!record.nonces.includes(nonce)) return record;
   const nonces = record.nonces.filter((other) => other !== nonce);
   return nonces.length === 0 ? undefined : { ...record, nonces };
 }
 
-/** At most {@link NONCES_KEPT} nonces, the newest; {@link EARLIER} first when any is gone. */
+/** The newest {@link NONCES_KEPT} nonces; {@link EARLIER} first when any is dropped. */
 export function boundNonces(nonces: readonly string[]): readonly string[] {
   const named = nonces.filter((nonce) => nonce !== EARLIER);
   const isCut = named.length < nonces.length || named.length > NONCES_KEPT;
@@ -105,8 +102,8 @@ export function boundNonces(nonces: readonly string[]): readonly string[] {
 }
 
 /**
- * The larger version. One that is missing (upstream wrote the record) makes the result missing: what is unknown may be
- * newer, and R2 must not judge it. Versions that can't be compared: the newer admission's.
+ * The larger version. A missing version (upstream wrote the record) makes the result missing: the unknown version may
+ * be newer, and R2 must not judge it. Of versions that are not comparable, the newer admission's.
  */
 function laterVersion(older: string | undefined, newer: string | undefined): string | undefined {
   if (older === undefined || newer === undefined) return undefined;
@@ -119,16 +116,7 @@ function laterGeneration(a: number | undefined, b: number | undefined): number |
   return Math.max(a, b);
 }
 
-/**
- * True when the pod's deletion, by whatever way, has been paid for and is still subtracted (design 6, "the same UID
- * again").
- */
-export function isDeletionPaid(reservation: Reservation): boolean {
-  if (reservation.weight !== 1) return false;
-  return reservation.records.get("DELETE")?.paid === true || reservation.records.get("EVICT")?.paid === true;
-}
-
-/** The operations in a fixed order, for output that does not depend on the order of writing. */
+/** The records in a fixed order of operations, so that output does not depend on the order of writing. */
 export function orderedRecords(reservation: Reservation): readonly (readonly [Operation, ReservationRecord])[] {
   const entries: [Operation, ReservationRecord][] = [];
   for (const operation of OPERATIONS) {
@@ -139,8 +127,8 @@ export function orderedRecords(reservation: Reservation): readonly (readonly [Op
 }
 
 /**
- * Admissions without identity: upstream's compacted bucket, or a packed one that can't be read. It weighs what its
- * counter says until its newest member is settled (design 5.5).
+ * Admissions without identity: upstream's compacted bucket, or an unreadable packed one. It weighs its counter until
+ * its newest member is settled.
  */
 export interface RangeBucket {
   /** As it was read; written back unchanged. */
@@ -151,7 +139,7 @@ export interface RangeBucket {
   readonly endMicros: number;
 }
 
-/** A counter as upstream means it: absent is 1. A negative one would add pods that are not there, so it is 1 too. */
+/** A counter as upstream means it: 1 when absent. A negative counter would add pods, so it counts as 1. */
 export function counterOf(bucket: Bucket): number {
   const counter = bucket.counter ?? 1;
   return counter < 0 ? 1 : counter;
@@ -163,25 +151,23 @@ export function rangeOf(bucket: Bucket): RangeBucket {
   return { bucket, weight: counterOf(bucket), startMicros, endMicros };
 }
 
-/** Changes whenever the bucket grows, so that growth restarts its settle timer (design 5.2 R3, 5.5). */
+/** Changes when the bucket grows, so that growth restarts its settle timer. */
 export function rangeKey({ bucket, weight }: RangeBucket): string {
   return `range/${bucket.startTime}/${bucket.endTime ?? ""}/${weight}`;
 }
 
-/**
- * 64 bits of a hash of a pod's UID, as 8 Latin-1 characters: what the packed form keeps of a UID (design 5.5). Together
- * with the pod's name it identifies a pod; UIDs are made by the apiserver, so nobody can choose two that collide.
- */
-export const UID_HASH_BYTES = 8;
-
-/** Remembered hashes, because an aggregator asks for the same pods at each reconcile. */
+/** Remembered hashes, because an aggregator hashes the same UIDs at each reconcile. */
 const MEMO_LIMIT = 16_384;
 const memo = new Map<string, string>();
 
+/**
+ * 64 bits of a hash of a pod's UID, as 8 Latin-1 characters: what the packed form keeps of a UID. Together with the
+ * pod's name it identifies the pod. The apiserver makes the UIDs, so that no client can choose two that collide.
+ */
 export function hashUid(uid: string): string {
   const known = memo.get(uid);
   if (known !== undefined) return known;
-  const text = hash("sha256", uid, "buffer").toString("latin1", 0, UID_HASH_BYTES);
+  const text = hash("sha256", uid, "buffer").toString("latin1", 0, 8);
   if (memo.size >= MEMO_LIMIT) memo.clear();
   memo.set(uid, text);
   return text;

@@ -1,50 +1,48 @@
 /**
- * What a disruption budget comes to in pods (design 7): the disruption controller's `desiredHealthy`, which
+ * The minimum of a disruption budget (docs/design.md#generator): the disruption controller's `desiredHealthy`, which
  * PodUnavailableBudget and XPodDisruptionBudget compute in the same way.
  */
-import { type DerivedMinimum, INT32_MAX, type IntOrPercent, scaledValue } from "./deployment-minimum.ts";
+import { type DerivedMinimum, INT32_MAX, type IntOrPercent, scaledValue } from "./workload-minimum.ts";
 
 /** The two limits of a budget, of which one is set. */
-export interface DisruptionLimits {
+interface DisruptionLimits {
   readonly minAvailable?: IntOrPercent | undefined;
   /** Counts when both are set. */
   readonly maxUnavailable?: IntOrPercent | undefined;
 }
 
-/** Whether the budget's number depends on how many pods there should be; a `minAvailable` in pods does not. */
+/** True when the budget's number depends on how many pods there should be; a `minAvailable` in pods does not. */
 export function needsExpectedCount({ minAvailable, maxUnavailable }: DisruptionLimits): boolean {
   return maxUnavailable !== undefined || typeof minAvailable === "string";
 }
 
 /**
  * The minimum of a budget over `expected` pods, which `how` explains. Percentages of both limits are rounded up, as the
- * disruption controller rounds them; undefined when a limit can't be read.
+ * disruption controller rounds them. Undefined for an unreadable limit.
  */
 export function disruptionMinimum(limits: DisruptionLimits, expected: number, how: string): DerivedMinimum | undefined {
   const { minAvailable, maxUnavailable } = limits;
+  if (maxUnavailable === undefined && minAvailable === undefined) {
+    return { minAvailable: 0, derivation: "the budget sets no limit: minAvailable 0" };
+  }
+  const scaled = scaledValue(maxUnavailable ?? minAvailable ?? 0, expected, "up");
   if (maxUnavailable !== undefined) {
-    const scaled = scaledValue(maxUnavailable, expected, "up");
     if (scaled === undefined) return undefined;
-    const minimum = Math.min(INT32_MAX, Math.max(0, expected - scaled));
-    return {
-      minAvailable: minimum,
-      derivation: `expected ${expected}${how} - maxUnavailable ${scaled}${stated(maxUnavailable)} = minAvailable ${minimum}`,
-    };
+    const minimum = bounded(expected - scaled);
+    const stated = typeof maxUnavailable === "string" ? ` (${maxUnavailable} rounded up)` : "";
+    const sum = `expected ${expected}${how} - maxUnavailable ${scaled}${stated} = minAvailable ${minimum}`;
+    return { minAvailable: minimum, derivation: sum };
   }
   if (typeof minAvailable === "number") {
-    const minimum = Math.min(INT32_MAX, Math.max(0, minAvailable));
+    const minimum = bounded(minAvailable);
     return { minAvailable: minimum, derivation: `minAvailable ${minimum}, as the budget says` };
   }
-  if (minAvailable === undefined) return { minAvailable: 0, derivation: "the budget sets no limit: minAvailable 0" };
-  const scaled = scaledValue(minAvailable, expected, "up");
   if (scaled === undefined) return undefined;
-  const minimum = Math.min(INT32_MAX, Math.max(0, scaled));
-  return {
-    minAvailable: minimum,
-    derivation: `${minAvailable} of expected ${expected}${how}, rounded up = minAvailable ${minimum}`,
-  };
+  const minimum = bounded(scaled);
+  const sum = `${minAvailable} of expected ${expected}${how}, rounded up = minAvailable ${minimum}`;
+  return { minAvailable: minimum, derivation: sum };
 }
 
-function stated(value: IntOrPercent): string {
-  return typeof value === "string" ? ` (${value} rounded up)` : "";
+function bounded(pods: number): number {
+  return Math.min(INT32_MAX, Math.max(0, pods));
 }

@@ -1,8 +1,13 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { disruptionMinimum, needsExpectedCount } from "./budget-minimum.ts";
-import { INT32_MAX, type IntOrPercent } from "./deployment-minimum.ts";
-import { daemonSetMinimum, scaledMinimum, statefulSetMinimum } from "./workload-minimum.ts";
+import {
+  daemonSetMinimum,
+  INT32_MAX,
+  type IntOrPercent,
+  scaledMinimum,
+  statefulSetMinimum,
+} from "./workload-minimum.ts";
 
 describe("a StatefulSet", () => {
   test.each<[string, Parameters<typeof statefulSetMinimum>[0], number]>([

@@ -1,13 +1,35 @@
 /**
- * How many pods the controllers of StatefulSets, DaemonSets and other workloads keep available (design 7), rounding
- * included; Deployments are in `budget-arithmetic.ts`.
+ * How many pods a workload's own controller keeps available (docs/design.md#generator): its arithmetic, rounding
+ * included, so that a protector denies nothing that the controller itself would do, and allows no more.
+ * `budget-minimum.ts` does the same for budgets.
  */
-import { type DerivedMinimum, INT32_MAX, type IntOrPercent, scaledValue } from "./deployment-minimum.ts";
 
-const DEFAULT_REPLICAS = 1;
+/** A count, or a percentage such as `"25%"`: Kubernetes' `IntOrString`. */
+export type IntOrPercent = number | string;
 
-/** `replicas - unavailable`, with its derivation; never below 0. */
-export function minimumOf(what: string, total: number, unavailable: number, how: string): DerivedMinimum {
+export const INT32_MAX = 2_147_483_647;
+
+const PERCENTAGE = /^[+-]?[0-9]+%$/;
+
+/**
+ * The number that `value` stands for: a count as it is, a percentage of `total` rounded up or down. Undefined when it
+ * is neither. The product is a 64-bit float before it is rounded, as in Kubernetes' `intstr`.
+ */
+export function scaledValue(value: IntOrPercent, total: number, rounding: "up" | "down"): number | undefined {
+  if (typeof value === "number") return Number.isInteger(value) ? value : undefined;
+  if (!PERCENTAGE.test(value)) return undefined;
+  const scaled = (Number(value.slice(0, -1)) * total) / 100;
+  return rounding === "up" ? Math.ceil(scaled) : Math.floor(scaled);
+}
+
+/** The pods that must stay available, and the derivation of that number in words. */
+export interface DerivedMinimum {
+  readonly minAvailable: number;
+  readonly derivation: string;
+}
+
+/** `total - unavailable`, at least 0. */
+function minimumOf(what: string, total: number, unavailable: number, how: string): DerivedMinimum {
   const minAvailable = Math.min(INT32_MAX, Math.max(0, total - unavailable));
   return {
     minAvailable,
@@ -15,28 +37,79 @@ export function minimumOf(what: string, total: number, unavailable: number, how:
   };
 }
 
-/** What of a StatefulSet's spec decides how many of its pods may be unavailable. */
-export interface StatefulSetRollout {
-  /** Absent: 1, the API's default. */
+function none(derivation: string): DerivedMinimum {
+  return { minAvailable: 0, derivation: `${derivation}: minAvailable 0` };
+}
+
+function clamp(value: number, least: number, most: number): number {
+  return Math.min(most, Math.max(least, value));
+}
+
+const DEFAULT_REPLICAS = 1;
+const DEPLOYMENT_FENCEPOST = "25%";
+
+/**
+ * The fields of a Deployment's spec that decide how many of its pods may be unavailable; absent ones have the API's
+ * defaults.
+ */
+export interface DeploymentRollout {
   readonly replicas?: number | undefined;
-  /** RollingUpdate (when absent) or OnDelete. */
   readonly strategy?: string | undefined;
-  /** Absent: 1, the API's default. */
+  readonly maxSurge?: IntOrPercent | undefined;
   readonly maxUnavailable?: IntOrPercent | undefined;
-  /** Pods with a smaller ordinal are not updated. Absent: 0. */
+}
+
+/**
+ * The Deployment controller's `ResolveFenceposts` and `MaxUnavailable`: maxSurge is rounded up, maxUnavailable down;
+ * when both are zero, 1 pod may be unavailable, because the rollout could not proceed otherwise; never more than
+ * `replicas`. An unreadable value makes it 0, as it does there. Strategy Recreate stops all pods at once, so it
+ * requires 0.
+ */
+export function deploymentMinimum(rollout: DeploymentRollout): DerivedMinimum {
+  const { maxSurge = DEPLOYMENT_FENCEPOST, maxUnavailable = DEPLOYMENT_FENCEPOST } = rollout;
+  const replicas = Math.max(0, rollout.replicas ?? DEFAULT_REPLICAS);
+  const strategy = rollout.strategy ?? "RollingUpdate";
+  if (strategy !== "RollingUpdate") return none(`strategy ${strategy} stops all ${replicas} replicas at once`);
+  if (replicas === 0) return none("replicas 0");
+  const surge = scaledValue(maxSurge, replicas, "up");
+  const unavailable = scaledValue(maxUnavailable, replicas, "down");
+  if (surge === undefined || unavailable === undefined)
+    return unreadable("replicas", replicas, maxUnavailable, maxSurge);
+  const stated = typeof maxUnavailable === "string" ? ` (${maxUnavailable} rounded down)` : "";
+  if (surge === 0 && unavailable === 0) {
+    return minimumOf("replicas", replicas, 1, `${stated || " (0)"}; with maxSurge 0 the rollout takes 1`);
+  }
+  const excess = unavailable > replicas ? ` (${unavailable}, more than there are)` : "";
+  return minimumOf("replicas", replicas, clamp(unavailable, 0, replicas), `${stated}${excess}`);
+}
+
+function unreadable(what: string, total: number, maxUnavailable: IntOrPercent, maxSurge: IntOrPercent): DerivedMinimum {
+  return minimumOf(what, total, 0, ` (maxUnavailable ${maxUnavailable} or maxSurge ${maxSurge} is unreadable)`);
+}
+
+/**
+ * The fields of a StatefulSet's spec that decide how many of its pods may be unavailable; absent ones have the API's
+ * defaults.
+ */
+interface StatefulSetRollout {
+  readonly replicas?: number | undefined;
+  /** RollingUpdate or OnDelete. */
+  readonly strategy?: string | undefined;
+  readonly maxUnavailable?: IntOrPercent | undefined;
+  /** Pods with a smaller ordinal are not updated. */
   readonly partition?: number | undefined;
 }
 
 /**
  * The StatefulSet controller's `getStatefulSetMaxUnavailable`: a percentage is rounded down, and at least 1 pod may be
- * unavailable. A partition says which pods a rollout touches, not how many may be down: the number is the same with it,
- * so that a rollout that is held by its partition doesn't hold every drain as well. OnDelete: the controller stops no
- * pod by itself, whoever updates the pods does it one by one.
+ * unavailable. A partition says which pods a rollout updates, not how many may be down: the number is the same with it,
+ * so that a rollout that its partition holds back does not hold back every drain. Under OnDelete a person updates the
+ * pods one by one.
  */
 export function statefulSetMinimum(rollout: StatefulSetRollout): DerivedMinimum {
   const replicas = Math.max(0, rollout.replicas ?? DEFAULT_REPLICAS);
-  if (replicas === 0) return { minAvailable: 0, derivation: "replicas 0: minAvailable 0" };
-  if (rollout.strategy === "OnDelete") return minimumOf("replicas", replicas, 1, " (OnDelete: one by one, by hand)");
+  if (replicas === 0) return none("replicas 0");
+  if (rollout.strategy === "OnDelete") return minimumOf("replicas", replicas, 1, ON_DELETE);
   const { maxUnavailable = 1, partition = 0 } = rollout;
   const note = partition > 0 ? `; partition ${partition} changes which pods are updated, not how many may be down` : "";
   const scaled = scaledValue(maxUnavailable, replicas, "down");
@@ -44,18 +117,20 @@ export function statefulSetMinimum(rollout: StatefulSetRollout): DerivedMinimum 
   const stated = typeof maxUnavailable === "string" ? `${maxUnavailable} rounded down` : "";
   const least = scaled < 1 ? "at least 1" : scaled > replicas ? `${scaled}, more than there are` : "";
   const how = [stated, least].filter((part) => part !== "").join(", ");
-  return minimumOf("replicas", replicas, Math.min(replicas, Math.max(1, scaled)), `${how && ` (${how})`}${note}`);
+  return minimumOf("replicas", replicas, clamp(scaled, 1, replicas), `${how && ` (${how})`}${note}`);
 }
 
-/** What of a DaemonSet decides how many of its pods may be unavailable. */
-export interface DaemonSetRollout {
-  /** `status.desiredNumberScheduled`: nodes that should run a pod of it. Absent: not known yet, taken as 0. */
+const ON_DELETE = " (OnDelete: one by one, by hand)";
+
+/**
+ * The fields of a DaemonSet that decide how many of its pods may be unavailable; absent ones have the API's defaults.
+ */
+interface DaemonSetRollout {
+  /** `status.desiredNumberScheduled`: nodes that should run a pod of it; 0 while it is unknown. */
   readonly desiredNumberScheduled?: number | undefined;
-  /** RollingUpdate (when absent) or OnDelete. */
+  /** RollingUpdate or OnDelete. */
   readonly strategy?: string | undefined;
-  /** Absent: 1, the API's default. */
   readonly maxUnavailable?: IntOrPercent | undefined;
-  /** Absent: 0, the API's default. */
   readonly maxSurge?: IntOrPercent | undefined;
 }
 
@@ -65,34 +140,26 @@ export interface DaemonSetRollout {
  */
 export function daemonSetMinimum(rollout: DaemonSetRollout): DerivedMinimum {
   const nodes = Math.max(0, rollout.desiredNumberScheduled ?? 0);
-  if (nodes === 0) return { minAvailable: 0, derivation: "nodes 0: minAvailable 0" };
-  if (rollout.strategy === "OnDelete") return minimumOf("nodes", nodes, 1, " (OnDelete: one by one, by hand)");
+  if (nodes === 0) return none("nodes 0");
+  if (rollout.strategy === "OnDelete") return minimumOf("nodes", nodes, 1, ON_DELETE);
   const { maxUnavailable = 1, maxSurge = 0 } = rollout;
   const unavailable = scaledValue(maxUnavailable, nodes, "up");
   const surge = scaledValue(maxSurge, nodes, "up");
-  if (unavailable === undefined || surge === undefined) {
-    return minimumOf("nodes", nodes, 0, ` (maxUnavailable ${maxUnavailable} or maxSurge ${maxSurge} is unreadable)`);
-  }
+  if (unavailable === undefined || surge === undefined) return unreadable("nodes", nodes, maxUnavailable, maxSurge);
   const stated = typeof maxUnavailable === "string" ? ` (${maxUnavailable} rounded up)` : "";
   if (unavailable <= 0 && surge === 0) return minimumOf("nodes", nodes, 1, " (0; with maxSurge 0 the rollout takes 1)");
-  return minimumOf("nodes", nodes, Math.min(nodes, Math.max(0, unavailable)), stated);
+  return minimumOf("nodes", nodes, clamp(unavailable, 0, nodes), stated);
 }
 
 /**
- * A workload whose controller is not known: a percentage of `replicas` that may be unavailable is rounded down and at
- * least 1, because a controller that can't surge could not roll out otherwise.
+ * A workload whose controller is unknown: a percentage of `replicas` that may be unavailable is rounded down and at
+ * least 1, because a controller that does not surge could not roll out otherwise.
  */
 export function scaledMinimum(replicas: number, maxUnavailable: IntOrPercent): DerivedMinimum {
-  if (replicas <= 0) return { minAvailable: 0, derivation: "replicas 0: minAvailable 0" };
+  if (replicas <= 0) return none("replicas 0");
   const scaled = scaledValue(maxUnavailable, replicas, "down");
   if (scaled === undefined) return minimumOf("replicas", replicas, 0, ` (${maxUnavailable} is unreadable)`);
-  if (typeof maxUnavailable === "number")
-    return minimumOf("replicas", replicas, Math.min(replicas, Math.max(0, scaled)), "");
-  const least = scaled < 1 ? ", at least 1" : "";
-  return minimumOf(
-    "replicas",
-    replicas,
-    Math.min(replicas, Math.max(1, scaled)),
-    ` (${maxUnavailable} rounded down${least})`,
-  );
+  if (typeof maxUnavailable === "number") return minimumOf("replicas", replicas, clamp(scaled, 0, replicas), "");
+  const how = ` (${maxUnavailable} rounded down${scaled < 1 ? ", at least 1" : ""})`;
+  return minimumOf("replicas", replicas, clamp(scaled, 1, replicas), how);
 }

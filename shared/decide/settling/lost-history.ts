@@ -1,7 +1,7 @@
 /**
- * Lost history (design 5.4): has an admission possibly been forgotten that this cell's entry should know of? Then the
- * epoch rises and the cell goes on hold until evidence taken a settle period later. Asked by the aggregator before each
- * accounting.
+ * Lost history (docs/design.md#lost-history): may this cell's entry lack an admission that was recorded there? Then the
+ * epoch rises, and the cell goes on hold until evidence of a settle period later. The aggregator asks before each
+ * update.
  */
 import type { CellStatus } from "../../schema/podprotector.ts";
 import { isBehind, isOlderVersion } from "../../schema/resource-version.ts";
@@ -12,32 +12,32 @@ export interface KnownEntry {
   readonly protectorUID: string;
   /** `metadata.resourceVersion` of the protector. */
   readonly protectorVersion: string;
-  /** The entry was there, counted by an aggregator. */
+  /** The entry existed, counted by an aggregator. */
   readonly wasCounted: boolean;
   readonly epoch: number;
   readonly position: string | undefined;
-  /** The last incident that was written ({@link HistoryCheckInput.etcdRestore}). */
+  /** The last restore that was written ({@link HistoryCheckInput.etcdRestore}). */
   readonly etcdRestoreID?: string | undefined;
 }
 
-/** A loss that concerns the whole cell or core, which no single entry shows. */
+/** A restore of the core's or the cell's etcd, which no single entry shows. */
 export interface EtcdRestore {
-  /** Distinguishes it from others, so that it is answered once. */
+  /** Distinguishes restores, so that each is handled once. */
   readonly id: string;
-  /** The core is older than it was seen (design 5.4, "highest version"), or the cell's etcd went back. */
+  /** The core is older than the version that was seen before, or the cell's etcd is. */
   readonly reason: "CoreRestored" | "CellRestored";
 }
 
 export type LossReason =
   /** Epoch, position or the protector's version went back. */
   | "Behind"
-  /** The entry was there before. */
+  /** The entry existed before. */
   | "Gone"
-  /** Counted by a component that knows no positions, or that dropped them. */
+  /** Counted by a component that publishes no position, or that dropped it. */
   | "NoPosition"
   /** Another protector of the same name. */
   | "Recreated"
-  /** The protector was created again from a copy and says so. */
+  /** The protector was restored from a backup and is marked so. */
   | "Restored"
   /** The entry was removed and has left its epoch behind. */
   | "CellRemoved"
@@ -46,14 +46,14 @@ export type LossReason =
 export interface HistoryCheckInput {
   readonly protectorUID: string;
   /**
-   * Of the object that is judged. It must be the newest that is known: a watch that has not caught up with an own write
-   * is lag, not loss; a list or a quorum read that is older than an own write is loss.
+   * Of the object that is checked, which must be the newest known: a watch that lags behind an own write is no loss,
+   * while a list or quorum read that is older than an own write is one.
    */
   readonly protectorVersion: string;
   readonly stored: CellStatus | undefined;
-  /** Undefined for a protector that this process has not met before. */
+  /** Undefined for a protector that this process has not seen before. */
   readonly known: KnownEntry | undefined;
-  /** The protector carries the mark of a copy (annotation `restored`). */
+  /** The protector has the annotation `restored`. */
   readonly isMarkedRestored: boolean;
   readonly etcdRestore: EtcdRestore | undefined;
   /** A fresh token, for the identity of a hold. */
@@ -69,8 +69,8 @@ export interface HistoryCheck {
 }
 
 /**
- * What the stored entry says about the history, given what was known of it. For exact accounting only: upstream's
- * algorithms publish no positions and know no lost history.
+ * What the stored entry shows of the history, compared with what was known. For `exact` only: upstream's algorithms
+ * publish no positions and know no lost history.
  */
 export function checkHistory(input: HistoryCheckInput): HistoryCheck {
   const { stored, known, token } = input;
@@ -89,11 +89,11 @@ function lossOf(input: HistoryCheckInput): LossReason | undefined {
   const aggregation = stored?.aggregation ?? undefined;
   if (known?.wasCounted === true && !isCounted(aggregation)) return "Gone";
   if (aggregation?.resourceVersion !== undefined) return undefined;
-  // From here on nobody has counted with a position. A hold that a webhook has put there is kept as it is.
+  // The entry has no position. A hold that a webhook has written stays.
   if (aggregation?.hold !== undefined) return undefined;
   if (input.isMarkedRestored) return "Restored";
   if (isCounted(aggregation)) return "NoPosition";
-  // Never counted: nothing was admitted there, unless an entry that was removed has left its epoch behind (design 5.4).
+  // Nothing was admitted in a cell that was never counted. A removed entry leaves its epoch behind.
   return aggregation?.epoch === undefined ? undefined : "CellRemoved";
 }
 

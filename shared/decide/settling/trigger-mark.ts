@@ -1,8 +1,8 @@
 /**
- * What the update trigger leaves in its dummy pod, so that a restore of the cell's etcd shows even when everybody comes
- * late (design 5.4): a counter, and its lineage, which says where each process that counted began. After a restore the
- * counter soon passes where it was; but whoever counts on from the older state begins a segment at a number that others
- * have seen before.
+ * The mark that the update trigger leaves in its dummy pod, so that a restore of the cell's etcd shows even to a
+ * process that looks late (docs/design.md#lost-history): a counter, and its lineage, which says where each process
+ * began to count. After a restore the counter soon passes its earlier value; but the process that counts on from the
+ * older state begins a segment at a number that others have seen before.
  */
 import { UPDATE_TRIGGER_COUNTER_ANNOTATION, UPDATE_TRIGGER_LINEAGE_ANNOTATION } from "../../schema/annotations.ts";
 
@@ -19,15 +19,16 @@ export interface TriggerMark {
   readonly lineage: readonly Segment[];
 }
 
-/** Older ones are dropped; who has missed this many beginnings can't tell what happened, and expects the worst. */
+/**
+ * Older segments are dropped. A reader that has missed this many segments can't tell what happened, and assumes a
+ * restore.
+ */
 export const MAX_SEGMENTS = 16;
 
 const COUNT = /^[0-9]{1,15}$/;
 const SEGMENT = /^([0-9]{1,15}):([A-Za-z0-9_-]{1,32})$/;
 
-/**
- * The mark in a pod's annotations; undefined where there is no counter. A lineage that can't be read counts as none.
- */
+/** The mark in a pod's annotations; undefined without a counter. An unreadable lineage counts as empty. */
 export function parseTriggerMark(annotations: Readonly<Record<string, string>> | undefined): TriggerMark | undefined {
   const counter = annotations?.[UPDATE_TRIGGER_COUNTER_ANNOTATION];
   if (counter === undefined || !COUNT.test(counter)) return undefined;
@@ -57,8 +58,8 @@ export function nextTriggerMark({ counter, lineage }: TriggerMark, token: string
 
 /**
  * True when `found` does not follow from `known`, which was seen before: the store was restored to an older state. A
- * pod that was deleted and made anew, by a process that knew nothing of the one before, begins later than anything
- * known and is no restore.
+ * pod that was deleted and created again by a process that did not know the earlier pod begins later than anything
+ * known, and is no restore.
  */
 export function isForked(known: TriggerMark, found: TriggerMark): boolean {
   if (found.counter < known.counter) return true;

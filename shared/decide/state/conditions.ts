@@ -1,4 +1,4 @@
-/** `status.conditions` of a protector (design 4), made from its status alone so that every writer comes to the same. */
+/** `status.conditions` of a protector, made from its status alone, so that every writer makes the same. */
 import type { Condition } from "../../schema/podprotector.ts";
 import { formatMs, parseMs } from "../../schema/time.ts";
 import { estimate, isReliable } from "./estimate.ts";
@@ -6,23 +6,24 @@ import type { CellState, ProtectorState } from "./protector-state.ts";
 
 export interface ConditionInput {
   readonly state: ProtectorState;
-  /** The stored ones; unknown types are kept. */
+  /** The stored conditions; unknown types are kept. */
   readonly previous: readonly Condition[] | undefined;
   /** `metadata.generation`. */
   readonly generation: number | undefined;
   /** Wall clock, Unix milliseconds. */
   readonly nowMs: number;
-  /** A counted cell without a heartbeat for longer than this is stale. */
+  /** A counted cell whose last heartbeat is older is stale. */
   readonly staleAfterMs: number;
-  /** What could not be read of the selectors (`selector.ts`). */
+  /** What could not be read of the selectors. */
   readonly problems: readonly string[];
 }
 
 const SUSPENDED = "Suspended";
+const NOT_COUNTED = "No cell has been counted yet";
 
 /**
- * What a message lists; the rest is counted. The apiserver takes 32 KiB, and refuses the whole status for one longer
- * message: an edit of the spec, which makes every cell stale at once, would keep all of them from being counted again.
+ * Findings that a message lists; it counts the rest. The apiserver accepts 32 KiB and rejects the whole status for one
+ * longer message: an edit of the spec, which makes every cell stale at once, could never be counted.
  */
 const MAX_LISTED = 20;
 
@@ -44,7 +45,7 @@ export function updateConditions(input: ConditionInput): readonly Condition[] {
   return isSame && input.previous !== undefined ? input.previous : [...next, ...kept];
 }
 
-/** `lastTransitionTime` moves with the status only, as for every `metav1.Condition`. */
+/** `lastTransitionTime` changes with the status only, as for every `metav1.Condition`. */
 function upsert(finding: Finding, previous: readonly Condition[], { generation, nowMs }: ConditionInput): Condition {
   const before = previous.find(({ type }) => type === finding.type);
   const isSame =
@@ -58,58 +59,39 @@ function upsert(finding: Finding, previous: readonly Condition[], { generation, 
   };
 }
 
+function finding(type: string, status: Condition["status"], reason: string, message: string): Finding {
+  return { type, status, reason, message };
+}
+
 /** At least `minAvailable` pods are counted as available. */
 function healthy({ state, problems }: ConditionInput): Finding {
   const type = "Healthy";
   const { minAvailable } = state.spec;
-  const cells = [...state.cells.values()];
-  if (problems.length > 0) {
-    return { type, status: "False", reason: "InvalidSelector", message: listed(problems) };
-  }
-  if (!cells.some((cell) => cell.isCounted)) {
-    return { type, status: "Unknown", reason: "NotCounted", message: "No cell has been counted yet" };
-  }
-  const { counted } = estimate(state);
-  const isHealthy = counted >= minAvailable;
-  return {
-    type,
-    status: isHealthy ? "True" : "False",
-    reason: isHealthy ? "EnoughAvailable" : "TooFewAvailable",
-    message: isHealthy ? "Enough pods are available" : `Fewer than ${minAvailable} pods are available`,
-  };
+  if (problems.length > 0) return finding(type, "False", "InvalidSelector", listed(problems));
+  if (!hasCountedCell(state)) return finding(type, "Unknown", "NotCounted", NOT_COUNTED);
+  return estimate(state).counted >= minAvailable
+    ? finding(type, "True", "EnoughAvailable", "Enough pods are available")
+    : finding(type, "False", "TooFewAvailable", `Fewer than ${minAvailable} pods are available`);
 }
 
-/** The protector promises as many pods as there are, so that none can ever be disrupted. */
+/** The protector requires as many pods as there are, so that none can ever be disrupted. */
 function disruptionImpossible({ state }: ConditionInput): Finding {
   const type = "DisruptionImpossible";
-  const { minAvailable } = state.spec;
+  const { minAvailable: least } = state.spec;
   const total = totalOf(state);
-  if (total === 0 || minAvailable < total) {
-    return {
-      type,
-      status: "False",
-      reason: "DisruptionPossible",
-      message: "There are more pods than must be available",
-    };
+  if (total === 0 || least < total) {
+    return finding(type, "False", "DisruptionPossible", "There are more pods than must be available");
   }
-  return {
-    type,
-    status: "True",
-    reason: "MinAvailableTooHigh",
-    message: `minAvailable is ${minAvailable} and no more than ${minAvailable} pods match: none of them can be disrupted while it is available`,
-  };
+  const message = `minAvailable is ${least} and no more than ${least} pods match: none of them can be disrupted while it is available`;
+  return finding(type, "True", "MinAvailableTooHigh", message);
 }
 
 function noPodsMatched({ state }: ConditionInput): Finding {
   const type = "NoPodsMatched";
-  if (totalOf(state) > 0) return { type, status: "False", reason: "PodsMatched", message: "Pods match the selector" };
-  const isCounted = [...state.cells.values()].some((cell) => cell.isCounted);
-  return {
-    type,
-    status: isCounted ? "True" : "Unknown",
-    reason: isCounted ? "NoPods" : "NotCounted",
-    message: isCounted ? "No running pod matches the selector" : "No cell has been counted yet",
-  };
+  if (totalOf(state) > 0) return finding(type, "False", "PodsMatched", "Pods match the selector");
+  return hasCountedCell(state)
+    ? finding(type, "True", "NoPods", "No running pod matches the selector")
+    : finding(type, "Unknown", "NotCounted", NOT_COUNTED);
 }
 
 /** Some cell contributes nothing, or may be dead. */
@@ -120,36 +102,25 @@ function cellStale(input: ConditionInput): Finding {
     return why === undefined ? [] : [`${cell.cellID}: ${why}`];
   });
   return stale.length === 0
-    ? { type, status: "False", reason: "CellsCurrent", message: "Every cell is counted and current" }
-    : { type, status: "True", reason: "CellsNotCurrent", message: listed(stale.sort()) };
+    ? finding(type, "False", "CellsCurrent", "Every cell is counted and current")
+    : finding(type, "True", "CellsNotCurrent", listed(stale.sort()));
 }
 
-/**
- * Nothing is protected while it is True (design 9). Only for protectors that are, or were, suspended: most never are.
- */
+/** While it is True nothing is protected. Only for protectors that are or were suspended: most never are. */
 function suspended({ state, nowMs }: ConditionInput, previous: readonly Condition[]): readonly Finding[] {
-  const type = SUSPENDED;
   const { suspendedUntilMs, suspendReason } = state.spec;
   if (nowMs < suspendedUntilMs) {
     const ends = Number.isFinite(suspendedUntilMs) ? `until ${formatMs(suspendedUntilMs)}` : "until it is switched off";
     const why = suspendReason === undefined ? "" : `: ${suspendReason}`;
-    return [{ type, status: "True", reason: "Suspended", message: `Every disruption is admitted ${ends}${why}` }];
+    return [finding(SUSPENDED, "True", "Suspended", `Every disruption is admitted ${ends}${why}`)];
   }
-  if (previous.every((condition) => condition.type !== type)) return [];
-  const hasEnded = suspendedUntilMs > 0;
-  return [
-    {
-      type,
-      status: "False",
-      reason: hasEnded ? "Expired" : "NotSuspended",
-      message: hasEnded
-        ? `The suspension ended at ${formatMs(suspendedUntilMs)}`
-        : "Disruptions are decided by the counts",
-    },
-  ];
+  if (previous.every(({ type }) => type !== SUSPENDED)) return [];
+  return suspendedUntilMs > 0
+    ? [finding(SUSPENDED, "False", "Expired", `The suspension ended at ${formatMs(suspendedUntilMs)}`)]
+    : [finding(SUSPENDED, "False", "NotSuspended", "Disruptions are decided by the counts")];
 }
 
-/** True when the conditions still say that a suspension is under way which has ended by itself. */
+/** True when the conditions still report a suspension that has ended by itself. */
 export function isSuspensionOver(
   { suspendedUntilMs }: ProtectorState["spec"],
   previous: readonly Condition[] | undefined,
@@ -161,7 +132,7 @@ export function isSuspensionOver(
 }
 
 function whyStale(cell: CellState, { nowMs, staleAfterMs }: ConditionInput): string | undefined {
-  // An epoch alone is what `remove-cell-once` leaves of a cell: nobody counts there any more, and nobody should.
+  // `remove-cell-once` leaves an epoch alone of a cell. Such a cell is not counted any more, and should not be.
   if (!cell.isCounted) return cell.aggregation?.epoch === undefined || cell.isOnHold ? "not counted yet" : undefined;
   if (cell.isOnHold) return "on hold, because admission history may have been lost";
   if (!isReliable(cell)) return "not counted under the current spec yet";
@@ -173,6 +144,10 @@ function whyStale(cell: CellState, { nowMs, staleAfterMs }: ConditionInput): str
 function listed(findings: readonly string[]): string {
   const rest = findings.length - MAX_LISTED;
   return [...findings.slice(0, MAX_LISTED), ...(rest > 0 ? [`and ${rest} more`] : [])].join("; ");
+}
+
+function hasCountedCell({ cells }: ProtectorState): boolean {
+  return [...cells.values()].some((cell) => cell.isCounted);
 }
 
 function totalOf(state: ProtectorState): number {

@@ -1,23 +1,22 @@
-/** How many pods a protector has (design 5.3): what is counted, what is reserved, and what is left of it. */
+/** How many pods of a protector are counted, reserved, and certainly left (docs/design.md#admission). */
 import type { Aggregation } from "../../schema/podprotector.ts";
 import type { CellState, ProtectorState } from "./protector-state.ts";
 
 export const CRITERIA = ["Available", "Ready", "Running", "Scheduled"] as const;
-/** Which count is held against `minAvailable` (design 12, pod annotation `health-criterion`). */
+/** Which count is compared with `minAvailable` (pod annotation `health-criterion`). */
 export type Criterion = (typeof CRITERIA)[number];
 
 export interface Estimate {
-  /** `Act`: all that is counted, on hold or out of date as it may be. */
+  /** All counted pods, also those of cells on hold or counted for another spec. */
   readonly counted: number;
-  /** What of it is in cells that can't be relied on. */
+  /** Counted pods of cells that are not reliable. */
   readonly unreliable: number;
   /** Sum of weights. */
   readonly reserved: number;
-  /** `Est`: what is certainly left of the cells that can be relied on. */
+  /** Available pods of reliable cells that are not reserved. */
   readonly estimated: number;
 }
 
-/** `Act`, the reservations, and `Est`, by one criterion. */
 export function estimate(state: ProtectorState, criterion: Criterion = "Available"): Estimate {
   let counted = 0;
   let unreliable = 0;
@@ -34,12 +33,12 @@ export function estimate(state: ProtectorState, criterion: Criterion = "Availabl
   return { counted, unreliable, reserved, estimated };
 }
 
-/** Counted, under the spec of today, and not on hold. The others contribute nothing. */
+/** A cell that is counted under the current spec and not on hold. No other cell contributes to the estimate. */
 export function isReliable(cell: CellState): boolean {
   return cell.isCounted && cell.isCurrent && !cell.isOnHold;
 }
 
-/** By another criterion than availability, a reservation counts 1 whatever it weighs: its pod may well be Running. */
+/** By another criterion than availability a reservation counts 1 whatever it weighs: its pod may well be Running. */
 function reservedOf(cell: CellState, criterion: Criterion): number {
   return criterion === "Available" ? cell.ledger.weight : cell.ledger.size;
 }

@@ -1,12 +1,12 @@
 import type { PodProtector } from "../../schema/podprotector.ts";
 import { type ProtectorState, parseProtector } from "./protector-state.ts";
 
-/** One version of a protector as this process received it, with the decision's view of it made when first needed. */
+/** One version of a protector as this process received it. Its state is parsed on first use. */
 export class ProtectorVersion {
   readonly object: PodProtector;
-  /** Monotonic time at which it arrived here. */
+  /** Monotonic time at which it arrived. */
   readonly receivedMs: number;
-  /** Monotonic time at which the call was sent that returned it; undefined when it came by the watch. */
+  /** Monotonic time at which the call that returned it was sent; undefined for a version from the watch. */
   readonly sentMs: number | undefined;
   #state: ProtectorState | undefined;
 

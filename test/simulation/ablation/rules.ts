@@ -106,8 +106,8 @@ export const RULES = {
   Paid: rule(
     "A pin is a repeat although nobody paid for it.",
     QUOTA,
-    "return held.records.get(operation)?.paid",
-    "return true; 0",
+    "if (records.get(operation)?.paid === true)",
+    "if (true)",
   ),
   PinImmature: rule(
     "A Ready pod that is not mature is admitted without a record.",

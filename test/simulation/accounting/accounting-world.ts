@@ -204,7 +204,7 @@ export class AccountingWorld {
     this.list();
     this.watch(1);
     this.account();
-    return this.#cell().ledger.reservationCount;
+    return [...this.#cell().ledger.reservations()].length;
   }
 
   /** S1: what was counted and is neither deleted nor possibly deleted is at least `minAvailable`. */

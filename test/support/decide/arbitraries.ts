@@ -1,5 +1,7 @@
 /** Random reservations, records and wire buckets for the property tests. */
 import fc from "fast-check";
+import { Ledger } from "../../../shared/decide/ledger/ledger.ts";
+import { encodeBuckets, MAX_PLAIN_BUCKETS } from "../../../shared/decide/ledger/ledger-encode.ts";
 import {
   boundNonces,
   EARLIER,
@@ -56,6 +58,15 @@ export const reservation: fc.Arbitrary<Reservation> = fc
 
 export const reservations = (maxLength: number): fc.Arbitrary<Reservation[]> =>
   fc.uniqueArray(reservation, { maxLength, selector: ({ uid }) => uid });
+
+/** A ledger of these reservations, read from the wire form of each. */
+export function ledgerOf(given: readonly Reservation[]): Ledger {
+  return Ledger.parse(given.flatMap((one) => encodeBuckets({ reservations: [one], ranges: [] }, MAX_PLAIN_BUCKETS)));
+}
+
+export function reservationCount(ledger: Ledger): number {
+  return [...ledger.reservations()].length;
+}
 
 const time = fc.oneof(
   recentMicros.map(formatMicros),

@@ -1,6 +1,6 @@
 /** Deployments (`apps/v1`): the numbers of a protector are those that the Deployment controller keeps in a rollout. */
 import * as v from "valibot";
-import { deploymentMinimum } from "../../../../shared/decide/minimum/deployment-minimum.ts";
+import { deploymentMinimum } from "../../../../shared/decide/minimum/workload-minimum.ts";
 import { checker } from "../../../../shared/schema/check.ts";
 import { LabelSelector, ObjectMeta } from "../../../../shared/schema/podprotector.ts";
 import type { RequiredProtector, SourcePlugin } from "../protection-source.ts";

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { type DeploymentRollout, deploymentMinimum, type IntOrPercent, scaledValue } from "./deployment-minimum.ts";
+import { type DeploymentRollout, deploymentMinimum, type IntOrPercent, scaledValue } from "./workload-minimum.ts";
 
 describe("a count or percentage as an absolute number", () => {
   test.each<[IntOrPercent, number, "up" | "down", number | undefined]>([
