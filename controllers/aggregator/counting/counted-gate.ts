@@ -148,7 +148,7 @@ export class CountedGate implements MembershipListener {
     this.protectorChanged();
   }
 
-  /** Only queues the pod, as a list may be half worked in. The worker asks for the reason again. */
+  /** Only queues the pod, as a list may be half applied. The worker asks for the reason again. */
   #openIfAllowed(uid: string, waiting: WaitingPod): void {
     if (!waiting.isSet && this.#reasonToOpen(waiting) !== undefined) this.#queue.addNow(uid);
   }

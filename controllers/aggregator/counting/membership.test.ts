@@ -128,7 +128,7 @@ test("a protector that is created while a shard lags counts both pods of one nam
 });
 
 describe("a long list", () => {
-  test("is worked in slice by slice, and later changes in their order after it", async () => {
+  test("is applied in slices, and later changes after it in their order", async () => {
     const { time, cell, core, membership, members } = harness();
     core.put("p");
     for (let index = 0; index < 5_000; index++) cell.putUnseen(`pod-${index}`);
@@ -165,7 +165,7 @@ describe("a long list", () => {
     expect(members("late")).toHaveLength(49);
   });
 
-  test("does not begin with a few changes, which are worked in at once", () => {
+  test("does not begin with a few changes, which are applied at once", () => {
     const { cell, core, membership, members } = harness();
     core.put("p");
     for (let index = 0; index < 50; index++) cell.put(`pod-${index}`);

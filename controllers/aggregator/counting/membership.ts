@@ -1,7 +1,7 @@
 /**
  * Which protectors count which pods. A change of a pod costs its matching protectors, a change of a protector its
  * matching pods; neither costs the size of the cell. A relist of 100,000 pods would block the event loop for a second,
- * so it is worked in slice by slice.
+ * so it is applied in slices.
  */
 
 import { compileSelector } from "../../../shared/decide/availability/selector.ts";
@@ -38,7 +38,7 @@ export interface MembershipListener {
   podSeen(pod: Pod): void;
 }
 
-/** More changes than this in one turn of the event loop are a list, the rest of which is worked in slice by slice. */
+/** More changes than this in one turn of the event loop are a list; the rest of it is applied in slices. */
 const MAX_PROMPT_CHANGES = 100;
 const SLICE_MS = 8;
 const SLICE_MAX_CHANGES = 2_000;
@@ -55,12 +55,12 @@ export class Membership {
   /** By core, then `namespace/name`. */
   readonly #protectors = new Map<string, Map<string, TrackedProtector>>();
   readonly #listeners = new Set<MembershipListener>();
-  /** Changes of pods that were put off, oldest first; the first `#worked` of them are worked in. */
+  /** Pod changes of a list, oldest first; the first `#applied` of them are applied. */
   #backlog: PodChange[] = [];
-  #worked = 0;
-  /** Changes that were worked in during this turn of the event loop. */
-  #prompt = 0;
-  /** Resolves with the end of the backlog. */
+  #applied = 0;
+  /** Changes that were applied in this turn of the event loop. */
+  #appliedNow = 0;
+  /** Resolves when the backlog is applied. */
   #current: PromiseWithResolvers<void> | undefined;
 
   /** Subscribes to the pods of `cell`, which must still be empty. */
@@ -112,10 +112,10 @@ export class Membership {
 
   #podEvent(before: Pod | undefined, after: Pod | undefined): void {
     const { timers } = this.#ports;
-    if (this.#current === undefined && this.#prompt < MAX_PROMPT_CHANGES) {
-      if (this.#prompt++ === 0) {
+    if (this.#current === undefined && this.#appliedNow < MAX_PROMPT_CHANGES) {
+      if (this.#appliedNow++ === 0) {
         timers.after(0, () => {
-          this.#prompt = 0;
+          this.#appliedNow = 0;
         });
       }
       this.#podChanged(before, after);
@@ -124,24 +124,24 @@ export class Membership {
     this.#backlog.push([before, after]);
     if (this.#current !== undefined) return;
     this.#current = Promise.withResolvers();
-    timers.after(0, () => this.#workSlice());
+    timers.after(0, () => this.#applySlice());
   }
 
-  #workSlice(): void {
+  #applySlice(): void {
     const { clock, timers } = this.#ports;
     const untilMs = clock.monotonicMs() + SLICE_MS;
     for (let count = 0; count < SLICE_MAX_CHANGES && clock.monotonicMs() < untilMs; count++) {
-      const change = this.#backlog[this.#worked++];
+      const change = this.#backlog[this.#applied++];
       if (change === undefined) {
         this.#backlog = [];
-        this.#worked = 0;
+        this.#applied = 0;
         this.#current?.resolve();
         this.#current = undefined;
         return;
       }
       this.#podChanged(...change);
     }
-    timers.after(0, () => this.#workSlice());
+    timers.after(0, () => this.#applySlice());
   }
 
   #podChanged(before: Pod | undefined, after: Pod | undefined): void {

@@ -20,8 +20,8 @@ export interface PodNeed {
 
 export interface EvidenceNeed {
   readonly pods: readonly PodNeed[];
-  /** A LIST sent at this monotonic time or later is needed. */
-  readonly listDueMs: number | undefined;
+  /** A LIST sent at this monotonic time or later is needed; infinite: none. */
+  readonly listDueMs: number;
 }
 
 export interface AliveEvidenceOptions {
@@ -45,9 +45,8 @@ const KEPT_MS = 300_000;
 
 interface Waiting {
   readonly need: EvidenceNeed;
-  /** At `requestedAtMs`, everything due by `requestedForMs` was requested. */
-  readonly requestedForMs: number;
-  readonly requestedAtMs: number;
+  /** Monotonic time of the last request, for everything that was due by then. */
+  readonly requestedMs: number;
 }
 
 export class AliveEvidence {
@@ -87,8 +86,7 @@ export class AliveEvidence {
       this.#waiting.delete(tracked);
       return;
     }
-    const { requestedForMs = Number.NEGATIVE_INFINITY, requestedAtMs = 0 } = this.#waiting.get(tracked) ?? {};
-    const waiting = { need, requestedForMs, requestedAtMs };
+    const waiting = { need, requestedMs: this.#waiting.get(tracked)?.requestedMs ?? Number.NEGATIVE_INFINITY };
     this.#waiting.set(tracked, waiting);
     this.#wakeAt(nextRequestMs(waiting));
   }
@@ -124,9 +122,9 @@ export class AliveEvidence {
         continue;
       }
       // A LIST answers the second time, whatever became of the GETs.
-      if (isAnyDue(waiting.need, waiting.requestedForMs) || isListDue(waiting.need, nowMs)) needsList = true;
+      if (isAnyDue(waiting.need, waiting.requestedMs) || waiting.need.listDueMs <= nowMs) needsList = true;
       for (const pod of waiting.need.pods) if (pod.dueMs <= nowMs) pods.set(pod.uid, pod);
-      const requested = { need: waiting.need, requestedForMs: nowMs, requestedAtMs: nowMs };
+      const requested = { need: waiting.need, requestedMs: nowMs };
       this.#waiting.set(tracked, requested);
       nextMs = Math.min(nextMs, nextRequestMs(requested));
     }
@@ -172,18 +170,13 @@ export class AliveEvidence {
 }
 
 /** Monotonic time of the next request: for evidence that becomes due, or to repeat an unanswered one. */
-function nextRequestMs({ need, requestedForMs, requestedAtMs }: Waiting): number {
-  let nextMs = isAnyDue(need, requestedForMs) ? requestedAtMs + REPEAT_MS : Number.POSITIVE_INFINITY;
-  const { listDueMs = Number.POSITIVE_INFINITY } = need;
-  if (listDueMs > requestedForMs) nextMs = Math.min(nextMs, listDueMs);
-  for (const { dueMs } of need.pods) if (dueMs > requestedForMs) nextMs = Math.min(nextMs, dueMs);
+function nextRequestMs({ need, requestedMs }: Waiting): number {
+  let nextMs = isAnyDue(need, requestedMs) ? requestedMs + REPEAT_MS : Number.POSITIVE_INFINITY;
+  if (need.listDueMs > requestedMs) nextMs = Math.min(nextMs, need.listDueMs);
+  for (const { dueMs } of need.pods) if (dueMs > requestedMs) nextMs = Math.min(nextMs, dueMs);
   return nextMs;
 }
 
 function isAnyDue(need: EvidenceNeed, atMs: number): boolean {
-  return isListDue(need, atMs) || need.pods.some(({ dueMs }) => dueMs <= atMs);
-}
-
-function isListDue({ listDueMs = Number.POSITIVE_INFINITY }: EvidenceNeed, atMs: number): boolean {
-  return listDueMs <= atMs;
+  return need.listDueMs <= atMs || need.pods.some(({ dueMs }) => dueMs <= atMs);
 }

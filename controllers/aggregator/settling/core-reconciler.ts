@@ -159,12 +159,12 @@ export class CoreReconciler implements MembershipListener {
   async #reconcile(tracked: TrackedProtector): Promise<ReconcileOutcome> {
     const { ports, onEvent } = this.#options;
     const startedMs = ports.clock.monotonicMs();
-    const [result, outcome] = await this.#attempts(tracked);
+    const [result, outcome] = await this.#reconcileWithRetries(tracked);
     onEvent({ kind: "reconciled", id: tracked.id, result, durationMs: ports.clock.monotonicMs() - startedMs });
     return outcome;
   }
 
-  async #attempts(tracked: TrackedProtector): Promise<readonly [ReconcileResult, ReconcileOutcome]> {
+  async #reconcileWithRetries(tracked: TrackedProtector): Promise<readonly [ReconcileResult, ReconcileOutcome]> {
     const { membership, core, mayWrite, gate, ports } = this.#options;
     for (let conflicts = 0; conflicts <= MAX_CONFLICTS; conflicts++) {
       await this.#whenCurrent();

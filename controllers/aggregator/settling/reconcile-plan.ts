@@ -130,9 +130,8 @@ function evidenceNeed(
     if (needsList || uid === undefined || podName === undefined) listDues.push(dueMs);
     else pods.push({ uid, namespace, name: podName, dueMs });
   }
-  const dues = listDues.filter((dueMs) => dueMs !== undefined);
-  if (dues.length > 0) return { pods, listDueMs: Math.min(...dues) };
-  return pods.length > 0 ? { pods, listDueMs: undefined } : undefined;
+  const listDueMs = Math.min(...listDues.filter((dueMs) => dueMs !== undefined));
+  return pods.length > 0 || Number.isFinite(listDueMs) ? { pods, listDueMs } : undefined;
 }
 
 /** A reserved pod may turn out dead, a lagging shard catch up; upstream's algorithms settle by any event. */

@@ -3,7 +3,7 @@ import type { KnownEntry } from "../../../shared/decide/settling/lost-history.ts
 import type { UnsettledRecord } from "../../../shared/decide/settling/settle-history.ts";
 import { isCounted } from "../../../shared/decide/state/protector-state.ts";
 import type { CellStatus, PodProtector } from "../../../shared/schema/podprotector.ts";
-import { compareVersions, isComparableVersion } from "../../../shared/schema/resource-version.ts";
+import { isOlderVersion } from "../../../shared/schema/resource-version.ts";
 
 /**
  * What a leader remembers of one protector between reconciles. A new leader starts without it, so every settle period
@@ -44,7 +44,9 @@ export class ReconcileState {
 
   /** The newest version that this process knows; `watched` is the version in the informer. */
   newest(watched: PodProtector): PodProtector {
-    if (this.#ahead !== undefined && hasCaughtUp(watched, this.#ahead)) this.#ahead = undefined;
+    const version = this.#ahead?.metadata.resourceVersion;
+    if (this.isKnownVersion(watched) || isOlderVersion(version, watched.metadata.resourceVersion))
+      this.#ahead = undefined;
     return this.#ahead ?? watched;
   }
 
@@ -103,12 +105,4 @@ export class ReconcileState {
     this.hold = text === undefined ? undefined : { text, sinceMs: nowMs };
     return text === undefined && before !== undefined ? nowMs - before.sinceMs : undefined;
   }
-}
-
-function hasCaughtUp(watched: PodProtector, ahead: PodProtector): boolean {
-  const watchedVersion = watched.metadata.resourceVersion;
-  const aheadVersion = ahead.metadata.resourceVersion;
-  if (watchedVersion === aheadVersion) return true;
-  if (!isComparableVersion(watchedVersion) || !isComparableVersion(aheadVersion)) return false;
-  return compareVersions(watchedVersion, aheadVersion) > 0;
 }
