@@ -1,6 +1,6 @@
 /**
- * Many deletions at once in two cells through three webhook replicas, with something broken in the middle: exactly as many pods
- * go as the protector can spare, and when all is over nothing is left reserved.
+ * Many deletions at once in two cells through three webhook replicas, with something broken in the middle: exactly as
+ * many pods go as the protector can spare, and when all is over nothing is left reserved.
  */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
@@ -37,7 +37,9 @@ interface Attempt {
 interface Tally {
   admitted: number;
   refused: number;
-  /** Those of the refused that are to come again: reserved but not accounted for, on hold, out of reach until just now. */
+  /**
+   * Those of the refused that are to come again: reserved but not accounted for, on hold, out of reach until just now.
+   */
   undecided: number;
   failed: number;
   /** Messages other than the protector's refusal, for whoever reads a failure. */
@@ -82,7 +84,10 @@ async function prepare(app: string, spec: Readonly<Record<string, unknown>> = {}
   return attempts;
 }
 
-/** A replica whose core was just out of reach takes a moment to see new protectors (design 5.4 bounds it), and covers no pods until then. */
+/**
+ * A replica whose core was just out of reach takes a moment to see new protectors (design 5.4 bounds it), and covers no
+ * pods until then.
+ */
 async function untilKnown(): Promise<void> {
   const protectors = items(await estate.core.admin.get("/apis/podseidon.kubewharf.io/v1alpha1/podprotectors")).length;
   await estate.core.waitFor("every replica to know every protector", async () => {
@@ -118,8 +123,8 @@ async function deleteAll(
 }
 
 /**
- * Pods that are not on their way out. An unscheduled pod is marked and then removed at once; when the second step is disturbed it stays
- * marked, until the controller-manager's garbage collector comes, which does not run here.
+ * Pods that are not on their way out. An unscheduled pod is marked and then removed at once; when the second step is
+ * disturbed it stays marked, until the controller-manager's garbage collector comes, which does not run here.
  */
 async function alive(app: string): Promise<Attempt[]> {
   const found: Attempt[] = [];
@@ -153,8 +158,8 @@ async function attack(
 }
 
 /**
- * After a disturbance: never below the promise, nothing stuck, and what may still go can go. A deletion that its client was told has
- * timed out can still be committed, so the pods are counted when nothing is reserved any more.
+ * After a disturbance: never below the promise, nothing stuck, and what may still go can go. A deletion that its client
+ * was told has timed out can still be committed, so the pods are counted when nothing is reserved any more.
  */
 async function expectConverged(app: string): Promise<void> {
   let left = 0;
@@ -195,8 +200,8 @@ describe(`${2 * PODS_PER_CELL} concurrent deletions in two cells, ${MIN_AVAILABL
       const tally = await attack(app, attempts);
       expect(tally).toMatchObject({ failed: 0, oddities: [] });
       expect(tally.admitted + tally.refused).toBe(attempts.length);
-      // A pod that was seen to go may be counted as gone and as reserved for a moment: who asks just then is told to come again, as
-      // clients do by themselves. On a busy machine that moment is long enough to matter.
+      // A pod that was seen to go may be counted as gone and as reserved for a moment: who asks just then is told to
+      // come again, as clients do by themselves. On a busy machine that moment is long enough to matter.
       if (FULL) expect(tally.admitted).toBe(SPARE);
       expect(tally.admitted).toBeLessThanOrEqual(SPARE);
       await expectConverged(app);

@@ -1,7 +1,7 @@
 /**
- * The catastrophes that the project is there for (design 1), each played for real in a core and two workers with their own controllers: what was
- * attempted, what was refused, the fewest available pods that a watch of all pods ever saw, and how an operator gets out again.
- * The table at the end is the one in docs/catastrophes.md.
+ * The catastrophes that the project is there for (design 1), each played for real in a core and two workers with their
+ * own controllers: what was attempted, what was refused, the fewest available pods that a watch of all pods ever saw,
+ * and how an operator gets out again. The table at the end is the one in docs/catastrophes.md.
  */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";

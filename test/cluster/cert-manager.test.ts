@@ -1,6 +1,7 @@
 /**
- * A real cert-manager makes the webhook's certificate and puts its authority into the registrations (`components/cert-manager`), and renews
- * the certificate under load. With PODSEIDON_TEST_SIZE=full only, because cert-manager is built for it.
+ * A real cert-manager makes the webhook's certificate and puts its authority into the registrations
+ * (`components/cert-manager`), and renews the certificate under load. With PODSEIDON_TEST_SIZE=full only, because
+ * cert-manager is built for it.
  */
 import { X509Certificate } from "node:crypto";
 import { dirname, join } from "node:path";
@@ -62,7 +63,8 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`with cert-manager ${
           target: { kind: "Service", name: "podseidon-webhook" },
           patch: replace("/spec", { type: "ExternalName", externalName: "localhost" }),
         },
-        // Before 1.12 the CA injector takes out what its client does not know yet: docs/install.md says which one is needed.
+        // Before 1.12 the CA injector takes out what its client does not know yet: docs/install.md says which one is
+        // needed.
         { target: { kind: "ValidatingWebhookConfiguration", name: "podseidon" }, patch: WITHOUT_CONDITIONS },
         { target: target("podseidon-webhook"), patch: replace("/spec/replicas", 2) },
         { target: target("podseidon-aggregator"), patch: replace("/spec/replicas", 1) },
@@ -131,7 +133,9 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`with cert-manager ${
     );
   }
 
-  /** Until the Secret has a certificate of another serial number and every replica serves it; resolves with the number. */
+  /**
+   * Until the Secret has a certificate of another serial number and every replica serves it; resolves with the number.
+   */
   async function untilRenewed(before: string): Promise<string> {
     let now = before;
     await cluster.waitFor(
@@ -182,7 +186,8 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`with cert-manager ${
     expect(field(registration, "metadata", "annotations", "cert-manager.io/inject-ca-from")).toBe(
       `${SYSTEM}/podseidon-webhook`,
     );
-    // What the alert on a registration that is gone asks for: the other of its metrics is only there where podseidon makes the certificate.
+    // What the alert on a registration that is gone asks for: the other of its metrics is only there where podseidon
+    // makes the certificate.
     const url = pods.pods.find(({ deployment }) => deployment === "podseidon-aggregator")?.metricsUrl ?? "";
     await cluster.waitFor("the aggregator to call it kept", async () => {
       const text = await (await fetch(url)).text();

@@ -1,6 +1,7 @@
 /**
- * The project installed by its manifests in one cluster, with certificates of its own: the authority is replaced three times while pods
- * are deleted through the apiserver all the time, and no call fails. Only apiservers may call (`components/client-certificates`).
+ * The project installed by its manifests in one cluster, with certificates of its own: the authority is replaced three
+ * times while pods are deleted through the apiserver all the time, and no call fails. Only apiservers may call
+ * (`components/client-certificates`).
  */
 import { X509Certificate } from "node:crypto";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";

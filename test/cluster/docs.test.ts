@@ -1,7 +1,7 @@
 /**
- * Every command that the documentation tells people to type is typed, on a real cluster; what would change it, as a dry run of the server.
- * Commands of npm are looked at by `scripts/docs.test.ts`. `PODSEIDON_TEST_SIZE=full` applies every overlay, too; otherwise they are only
- * made, because `test/cluster/demo-manifests.test.ts` applies them.
+ * Every command that the documentation tells people to type is typed, on a real cluster; what would change it, as a dry
+ * run of the server. Commands of npm are looked at by `scripts/docs.test.ts`. `PODSEIDON_TEST_SIZE=full` applies every
+ * overlay, too; otherwise they are only made, because `test/cluster/demo-manifests.test.ts` applies them.
  */
 import { spawn } from "node:child_process";
 import { copyFileSync, globSync, mkdirSync, readFileSync, symlinkSync } from "node:fs";

@@ -1,6 +1,6 @@
 /**
- * Random PodDisruptionBudgets over real workloads: what the generator derives equals what the real disruption controller computes
- * (`status.desiredHealthy`), before and after everything was scaled.
+ * Random PodDisruptionBudgets over real workloads: what the generator derives equals what the real disruption
+ * controller computes (`status.desiredHealthy`), before and after everything was scaled.
  */
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";

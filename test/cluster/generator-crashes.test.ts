@@ -1,6 +1,6 @@
 /**
- * The generator dies at each of its writes, before the write and after it: the next one finishes the job, and the state is then what
- * it is without a crash.
+ * The generator dies at each of its writes, before the write and after it: the next one finishes the job, and the state
+ * is then what it is without a crash.
  */
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
@@ -168,7 +168,9 @@ function lasting(object: unknown): unknown {
 }
 
 interface Ended {
-  /** Whether it died: which writes there are depends on how late a watch is, so that a write may not be needed at all. */
+  /**
+   * Whether it died: which writes there are depends on how late a watch is, so that a write may not be needed at all.
+   */
   readonly died: boolean;
   /** What the one did that died, and what the next one did. */
   readonly first: readonly string[];

@@ -1,6 +1,7 @@
 /**
- * Random Deployments, rolled by the real Deployment controller under the protectors that the generator makes: its own steps are not
- * refused once what they rest on is counted, and a mass deletion at the same time never goes below the promise.
+ * Random Deployments, rolled by the real Deployment controller under the protectors that the generator makes: its own
+ * steps are not refused once what they rest on is counted, and a mass deletion at the same time never goes below the
+ * promise.
  */
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { plugins } from "../../controllers/generator/sources/plugins/all.ts";
@@ -195,7 +196,8 @@ test("replicas that change in the middle of a rollout: never below the smaller o
   const before = new Map(promises);
   for (const one of all) {
     const drawn = chance.between(1, MAX_REPLICAS);
-    // Just what a rollout without surge has left of the old ReplicaSet: the Deployment controller takes that for a scaling for ever.
+    // Just what a rollout without surge has left of the old ReplicaSet: the Deployment controller takes that for a
+    // scaling for ever.
     const replicas = drawn === before.get(one.name) ? drawn + 1 : drawn;
     sizes.set(one.name, replicas);
     await estate.core.admin.call("PATCH", `${DEPLOYMENT_PATH}/${one.name}`, { spec: { replicas } });

@@ -1,7 +1,8 @@
 /**
- * Protection outlives the loss of its own objects (design 7): protectors deleted, their CRD deleted, the core's etcd restored to an older
- * state or emptied, all processes restarted meanwhile. The pods are in another cluster, and nothing replaces one that goes: what is
- * left in the end is the lowest that there ever was, which a watch of the pods confirms.
+ * Protection outlives the loss of its own objects (design 7): protectors deleted, their CRD deleted, the core's etcd
+ * restored to an older state or emptied, all processes restarted meanwhile. The pods are in another cluster, and
+ * nothing replaces one that goes: what is left in the end is the lowest that there ever was, which a watch of the pods
+ * confirms.
  */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -250,7 +251,8 @@ describe(`${PODS} pods, ${PROMISED} promised`, () => {
       const gone = await attack();
       expect(gone.admitted).toBe(0);
       expect(gone.messages.join("\n")).toContain("has vanished without having been released");
-      // Everyone who remembers is stopped, and the core has no protector when they come back: only the cell's copy is left.
+      // Everyone who remembers is stopped, and the core has no protector when they come back: only the cell's copy is
+      // left.
       await generator.stop();
       const all = [...estate.webhooks.map(({ component }) => component), ...estate.aggregators.values()];
       await Promise.all(all.map(({ process }) => process.kill("SIGKILL")));
@@ -283,7 +285,8 @@ describe(`${PODS} pods, ${PROMISED} promised`, () => {
       const tally = await attackUntil(() => isInForce(uid, PROMISED));
       expect(tally.admitted).toBe(0);
       expect(availability.lowest).toBe(PROMISED);
-      // The Deployment is gone with the state that was lost: the protector stays without it, until somebody makes it again.
+      // The Deployment is gone with the state that was lost: the protector stays without it, until somebody makes it
+      // again.
       await estate.core.apply([deployment]);
       await expectLive();
       await untilCopied();

@@ -1,6 +1,6 @@
 /**
- * What x-pdb does, on a real apiserver: the owner's probe and every way in which it can fail, pre-activities, suspension, and who may
- * bypass all of it. One webhook replica; the test says what is counted.
+ * What x-pdb does, on a real apiserver: the owner's probe and every way in which it can fail, pre-activities,
+ * suspension, and who may bypass all of it. One webhook replica; the test says what is counted.
  */
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -140,7 +140,8 @@ describe("the probe", () => {
     });
     await server.start();
     const options = { endpoint: `127.0.0.1:${client}`, caBundle: undefined, insecure: true };
-    // Health.Check takes a service's name in the first field, where the probe has the pod's, and answers with 1 for SERVING.
+    // Health.Check takes a service's name in the first field, where the probe has the pod's, and answers with 1 for
+    // SERVING.
     const question = {
       probe: { endpoint: "" },
       podName: "",

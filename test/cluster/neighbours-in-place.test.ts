@@ -1,6 +1,7 @@
 /**
- * What PodUnavailableBudget promises, on a real control plane, by the registration of the manifests and a budget that is brought over
- * by the steps of its migration page: its table of operations, and its three scenarios of two teams with the same pods.
+ * What PodUnavailableBudget promises, on a real control plane, by the registration of the manifests and a budget that
+ * is brought over by the steps of its migration page: its table of operations, and its three scenarios of two teams
+ * with the same pods.
  */
 import { readFileSync } from "node:fs";
 import { loadAll } from "js-yaml";
@@ -140,7 +141,10 @@ async function podNames(app: string): Promise<string[]> {
     .map((pod) => String(field(pod, "metadata", "name")));
 }
 
-/** Pods of the table become ready when a test says so: whatever was begun is under way until then, however slow the machine is. */
+/**
+ * Pods of the table become ready when a test says so: whatever was begun is under way until then, however slow the
+ * machine is.
+ */
 async function recovered(): Promise<void> {
   await estate.core.waitFor(
     "every pod of the table to be ready",

@@ -1,6 +1,7 @@
 /**
- * One budget over two clusters, as x-pdb has it, made by the steps of its migration page: evictions in both clusters at the same
- * moment. x-pdb lets one go and waits five seconds for the next; here all that the budget has room for go at once, and none more.
+ * One budget over two clusters, as x-pdb has it, made by the steps of its migration page: evictions in both clusters at
+ * the same moment. x-pdb lets one go and waits five seconds for the next; here all that the budget has room for go at
+ * once, and none more.
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";

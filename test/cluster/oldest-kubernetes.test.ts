@@ -1,4 +1,7 @@
-/** The manifests and the promise on the oldest supported Kubernetes, whose apiserver is built for it: with PODSEIDON_TEST_SIZE=full only. */
+/**
+ * The manifests and the promise on the oldest supported Kubernetes, whose apiserver is built for it: with
+ * PODSEIDON_TEST_SIZE=full only.
+ */
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";

@@ -1,6 +1,7 @@
 /**
- * Loss of the registration itself (design 7): without it the apiserver asks nobody. One that is missing or altered is put back by the cell's
- * aggregator, and one in files on the apiserver's host (Kubernetes 1.36 and later) can't be removed by any call at all.
+ * Loss of the registration itself (design 7): without it the apiserver asks nobody. One that is missing or altered is
+ * put back by the cell's aggregator, and one in files on the apiserver's host (Kubernetes 1.36 and later) can't be
+ * removed by any call at all.
  */
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,7 +1,7 @@
 /**
- * Components beside newer ones: a definition of PodProtector that knows more than they do, and objects that carry what a newer version
- * has written. They work as ever, and what they do not know stays. (Beside other software, with fewer fields:
- * `test/interoperation/upstream.test.ts`.)
+ * Components beside newer ones: a definition of PodProtector that knows more than they do, and objects that carry what
+ * a newer version has written. They work as ever, and what they do not know stays. (Beside other software, with fewer
+ * fields: `test/interoperation/upstream.test.ts`.)
  */
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";

@@ -1,4 +1,6 @@
-/** The webhook's modes on a real kube-apiserver: dry run, bound evictions, and a CRD that drops this project's fields. */
+/**
+ * The webhook's modes on a real kube-apiserver: dry run, bound evictions, and a CRD that drops this project's fields.
+ */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";

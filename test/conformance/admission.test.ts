@@ -1,4 +1,7 @@
-/** The admission table of design 6 on a real kube-apiserver: one test for each row, the verdict and what it leaves in the status. */
+/**
+ * The admission table of design 6 on a real kube-apiserver: one test for each row, the verdict and what it leaves in
+ * the status.
+ */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type ApiAnswer, field } from "../../scripts/control-plane/api-client.ts";
 import { specHash } from "../../shared/decide/availability/spec-facts.ts";

@@ -1,11 +1,14 @@
-/** The simulation's API server model and the real kube-apiserver observe the same, step by step (design: the model must not drift). */
+/**
+ * The simulation's API server model and the real kube-apiserver observe the same, step by step (design: the model must
+ * not drift).
+ */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { root } from "../../scripts/root.ts";
 import { modelServer } from "../simulation/contract/model.ts";
-import { CONTRACT_NAMESPACE, observe, type Server } from "../simulation/contract/script.ts";
+import { CONTRACT_NAMESPACE, type ContractServer, observe } from "../simulation/contract/script.ts";
 
 let cluster: Cluster;
 
@@ -30,7 +33,7 @@ afterAll(async () => {
   await cluster?.stop();
 });
 
-function realServer(): Server {
+function realServer(): ContractServer {
   return {
     request: (method, path, body, contentType) =>
       cluster.admin.request(method, path, body, contentType === undefined ? {} : { contentType }),

@@ -1,4 +1,6 @@
-/** The races that upstream's documents describe, played on a real apiserver with another webhook that takes its time. */
+/**
+ * The races that upstream's documents describe, played on a real apiserver with another webhook that takes its time.
+ */
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";

@@ -1,7 +1,7 @@
 /**
- * Every component of an installation over a hostile network, and beside servers that fail: after the end of each fault it works
- * again without a restart, what it published was true, and it did not storm. By default each fault strikes all connections at once;
- * `PODSEIDON_TEST_SIZE=full` adds each fault of the network on each connection alone.
+ * Every component of an installation over a hostile network, and beside servers that fail: after the end of each fault
+ * it works again without a restart, what it published was true, and it did not storm. By default each fault strikes all
+ * connections at once; `PODSEIDON_TEST_SIZE=full` adds each fault of the network on each connection alone.
  */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -25,7 +25,10 @@ const SLOW_MS = 4_000;
 const SLOW = { bytesPerMs: 20, delayMs: 100 };
 /** More than a server writes while it starts and everybody comes back. */
 const LOST_WRITES = 600;
-/** More than a server writes while it starts, and few enough to be passed before the generator's lease is lost and it lists everything anyway. */
+/**
+ * More than a server writes while it starts, and few enough to be passed before the generator's lease is lost and it
+ * lists everything anyway.
+ */
 const FEW_WRITES = 100;
 const CRD = "podprotectors.podseidon.kubewharf.io";
 const PROTECTORS = "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors";

@@ -1,6 +1,7 @@
 /**
- * Priority and fairness (API) that leaves some service accounts nothing: each request is answered by 429 and `Retry-After: 1`. A level of no
- * seats still serves one request at a time, when no other is under way; {@link holdSeat} is that other one.
+ * Priority and fairness (API) that leaves some service accounts nothing: each request is answered by 429 and
+ * `Retry-After: 1`. A level of no seats still serves one request at a time, when no other is under way; {@link
+ * holdSeat} is that other one.
  */
 import { request } from "node:https";
 import type { Cluster } from "../../scripts/control-plane/cluster.ts";
@@ -50,7 +51,9 @@ const HOLDER = { namespace: "default", name: "seat-holder" };
 /** Everybody may ask it, so that the request is on its way to being read when it stops. */
 const PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/** Keeps a request under way whose body never ends, again whenever the server gives up on it, until it is disposed of. */
+/**
+ * Keeps a request under way whose body never ends, again whenever the server gives up on it, until it is disposed of.
+ */
 export async function holdSeat(cluster: Cluster): Promise<Disposable> {
   await cluster.apply([{ apiVersion: "v1", kind: "ServiceAccount", metadata: HOLDER }]);
   const token = await cluster.serviceAccountToken(HOLDER.namespace, HOLDER.name);

@@ -1,6 +1,7 @@
 /**
- * The webhook and an aggregator as processes, between an apiserver that serves hostile pods and protectors and callers that send hostile
- * reviews: each call is answered, neither process ends or grows, and what is private stays out of the logs.
+ * The webhook and an aggregator as processes, between an apiserver that serves hostile pods and protectors and callers
+ * that send hostile reviews: each call is answered, neither process ends or grows, and what is private stays out of the
+ * logs.
  */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { Agent, request } from "node:https";

@@ -9,8 +9,9 @@ import { Churn } from "./streams/churn.ts";
 import { StreamRig, tokenCredentials, wrongPositions } from "./streams/stream-harness.ts";
 
 /**
- * One list-watch of ConfigMaps that are changed all the time, over a hostile network and a server that fails, never restarted.
- * After each fault it must hold what a quorum list shows; at each position in between, what an undisturbed list-watch held there.
+ * One list-watch of ConfigMaps that are changed all the time, over a hostile network and a server that fails, never
+ * restarted. After each fault it must hold what a quorum list shows; at each position in between, what an undisturbed
+ * list-watch held there.
  */
 
 const NAMESPACE = "default";
@@ -67,8 +68,9 @@ interface Outcome {
 }
 
 /**
- * Lets `fault` happen and `mend` it, then waits until the source has seen a write that was made after, and compares. `requests` are
- * those that left the client in the first 10 s, by stream: the list-watch itself, and its confirming LISTs.
+ * Lets `fault` happen and `mend` it, then waits until the source has seen a write that was made after, and compares.
+ * `requests` are those that left the client in the first 10 s, by stream: the list-watch itself, and its confirming
+ * LISTs.
  */
 async function during(name: string, fault: () => Promise<unknown>, mend: () => Promise<unknown>): Promise<Outcome> {
   const startMs = performance.now();
@@ -91,7 +93,10 @@ async function during(name: string, fault: () => Promise<unknown>, mend: () => P
   return { failures: rig.failures(startMs), lists: rig.listReasons(startMs), brokenMs: rig.brokenMs(startMs) };
 }
 
-/** What a break leads to that is none of the server's: a list only where the tries took so long that it may have been restored meanwhile. */
+/**
+ * What a break leads to that is none of the server's: a list only where the tries took so long that it may have been
+ * restored meanwhile.
+ */
 function expectResumed({ lists, brokenMs }: Outcome): void {
   if (brokenMs < 1000) expect(lists).toEqual([]);
   else expect(lists.filter((reason) => reason !== "outage")).toEqual([]);
@@ -237,7 +242,8 @@ describe("the server", () => {
       async () => {
         const sinceMs = performance.now();
         const busy = { status: 429, headers: { "retry-after": "1" } };
-        // From the stream's end on: a server that does not answer may have been restored, one that asks for patience was not.
+        // From the stream's end on: a server that does not answer may have been restored, one that asks for patience
+        // was not.
         proxy.answerNext(Number.POSITIVE_INFINITY, busy, (path) => path.includes("watch=1"));
         await rig.until("the refusal", () => rig.failures(sinceMs).includes("watch throttled"));
         await cluster.etcd.compact();

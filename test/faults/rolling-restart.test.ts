@@ -73,7 +73,10 @@ function deleteAllTheTime(guarded: readonly string[]): Load {
   };
 }
 
-/** As a Deployment does it with `maxSurge: 0`: the old one ends, its endpoint goes a moment later, and only then a new one comes. */
+/**
+ * As a Deployment does it with `maxSurge: 0`: the old one ends, its endpoint goes a moment later, and only then a new
+ * one comes.
+ */
 async function replace(replica: WebhookReplica, name: string): Promise<void> {
   const ended = replica.component.process.kill("SIGTERM");
   await delay(ENDPOINTS_LAG_MS);

@@ -13,7 +13,10 @@ import { StreamRig, tokenCredentials } from "./streams/stream-harness.ts";
 
 const MAPS = "/api/v1/namespaces/default/configmaps";
 
-/** The right of the service account to list and watch one resource. The built-in roles are empty without a controller-manager. */
+/**
+ * The right of the service account to list and watch one resource. The built-in roles are empty without a
+ * controller-manager.
+ */
 function permission(resource: string): readonly unknown[] {
   const apiVersion = "rbac.authorization.k8s.io/v1";
   const rules = [{ apiGroups: [""], resources: [resource], verbs: ["list", "watch"] }];

@@ -1,6 +1,7 @@
 /**
- * Upstream podseidon's components beside this project's, on a real apiserver: whichever of them admits or counts, verdicts are what
- * upstream's rules promise, nothing crashes and no reservation stays behind. Needs upstream's binaries (PODSEIDON_UPSTREAM_DIR, see scripts/bench/contenders.ts).
+ * Upstream podseidon's components beside this project's, on a real apiserver: whichever of them admits or counts,
+ * verdicts are what upstream's rules promise, nothing crashes and no reservation stays behind. Needs upstream's
+ * binaries (PODSEIDON_UPSTREAM_DIR, see scripts/bench/contenders.ts).
  */
 import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
@@ -91,8 +92,9 @@ async function remove(name: string): Promise<number> {
 }
 
 /**
- * One deletion after another, each accounted for before the next: exactly the spare pods go. Upstream's webhook also refuses where its
- * cache is behind the last count, so that a pod that may go is asked for until it does, as kubectl drain would.
+ * One deletion after another, each accounted for before the next: exactly the spare pods go. Upstream's webhook also
+ * refuses where its cache is behind the last count, so that a pod that may go is asked for until it does, as kubectl
+ * drain would.
  */
 async function oneByOne(app: string): Promise<void> {
   await createProtector(cluster, "default", app, { minAvailable: MIN_AVAILABLE, selector: { matchLabels: { app } } });
@@ -107,7 +109,9 @@ async function oneByOne(app: string): Promise<void> {
   await waitUntilSettled(cluster, "default", app, MIN_AVAILABLE, SETTLED_WITHIN_MS);
 }
 
-/** All at once: nothing crashes, and when it is over nothing is reserved. How many go is up to the weaker of the rules. */
+/**
+ * All at once: nothing crashes, and when it is over nothing is reserved. How many go is up to the weaker of the rules.
+ */
 async function allAtOnce(app: string): Promise<void> {
   await createProtector(cluster, "default", app, { minAvailable: MIN_AVAILABLE, selector: { matchLabels: { app } } });
   const names = await createReadyPods(cluster, { namespace: "default", prefix: app, count: PODS, labels: { app } });

@@ -1,12 +1,13 @@
 /**
- * `npm run simulate -- --seeds N --from S [--jobs J]`: the shipping code in simulated worlds, one for each seed, with faults, and
- * the invariants of the design checked at every step. `--seed S --trace` shows one run.
+ * `npm run simulate -- --seeds N --from S [--jobs J]`: runs the shipping code in simulated worlds, one for each seed,
+ * with faults, and checks the invariants (docs/design.md#invariants) at every step. `--seed S --trace` prints one run.
+ * The head of `world/world.ts` says what is where.
  */
 import { parseArgs } from "node:util";
 import { isRule, RULE_NAMES, type Rule } from "./ablation/rules.ts";
 import { play, SCENES } from "./directed/scenes.ts";
 import type { CoverageCounts } from "./judge/coverage.ts";
-import { type Range, runSeeds } from "./runner/pool.ts";
+import { runSeeds, type SeedRange } from "./runner/pool.ts";
 import { addUp, coverageTable, describeFailure, uncovered } from "./runner/report.ts";
 import { seedsNeeded } from "./runner/seeds-needed.ts";
 import { shrink } from "./runner/shrink.ts";
@@ -20,20 +21,23 @@ const HELP = `usage: npm run simulate -- [--seeds N] [--from S] [--jobs J] [--ke
        npm run simulate -- --seeds-needed [--without RULE] [--seeds N] [--from S] [--jobs J]
        npm run simulate -- --scenes
   --seeds N      how many seeds to run (default 100)
-  --from S       the first one (default 1)
+  --from S       the first seed (default 1)
   --jobs J       threads (default 1)
-  --keep-going   run all seeds, and list those that fail
+  --keep-going   run all seeds, and list the failing ones
   --seed S       run one seed
-  --trace        print everything that happens in it
-  --with FEATURE every world has it (test/simulation/world/features.ts)
-  --without RULE leave a rule of the design out (test/simulation/ablation/rules.ts), to see what breaks
-  --seeds-needed for each rule, or each that --without names: how many seeds without it until its invariant breaks
+  --trace        print everything that happens in the run
+  --with FEATURE give every world this feature (test/simulation/world/features.ts)
+  --without RULE leave out a rule of the protocol (test/simulation/ablation/rules.ts), to see what breaks
+  --seeds-needed how many seeds it takes to break the invariant of each rule, or of those that --without
+                 names, when the rule is left out
   --scenes       play the scene of each rule, with the rule and without it`;
-/** So many seeds are expected to meet everything at least once. */
+/** With so many seeds every row of the coverage is expected to be met. */
 const FULL_COVERAGE_SEEDS = 500;
 const PROGRESS_EVERY_MS = 10_000;
+/** Former names that `--with` and `--without` still accept. */
+const FORMER_NAMES: Readonly<Record<string, string>> = { copies: "backups", Standstill: "Stall" };
 
-// Whoever reads only the beginning of a trace has read enough.
+// `| head` closes the pipe early, which is no failure.
 process.stdout.on("error", (error) => {
   if (!("code" in error) || error.code !== "EPIPE") throw error;
   process.exit(0);
@@ -80,7 +84,7 @@ async function one(seed: number, options: RunOptions, leftOut: readonly Rule[]):
   return result.violations.length === 0 ? 0 : 1;
 }
 
-/** One line for each rule: what breaks with it (nothing) and without it. */
+/** Prints a line for each rule: what breaks with the rule (nothing), and what without it. */
 async function scenes(): Promise<number> {
   let failed = 0;
   for (const [index, scene] of SCENES.entries()) {
@@ -98,8 +102,8 @@ async function scenes(): Promise<number> {
   return failed === 0 ? 0 : 1;
 }
 
-/** One line for each rule: the seed without it that breaks what its scene breaks. */
-async function needed({ leftOut, ...range }: Range & { readonly leftOut: readonly Rule[] }): Promise<number> {
+/** Prints a line for each rule: the first seed that breaks the invariant of its scene without the rule. */
+async function needed({ leftOut, ...range }: SeedRange & { readonly leftOut: readonly Rule[] }): Promise<number> {
   const asked = SCENES.filter(({ rule }) => leftOut.length === 0 || leftOut.includes(rule));
   let missed = 0;
   for (const { rule, invariant } of asked) {
@@ -110,11 +114,11 @@ async function needed({ leftOut, ...range }: Range & { readonly leftOut: readonl
     const beside = [...others].map(([other, count]) => `${other} in ${count}`).join(", ");
     say([`${rule.padEnd(24)} ${found.padEnd(36)} ${beside === "" ? "" : `beside it ${beside}`}`.trimEnd()]);
   }
-  say([`${asked.length} rules, ${missed} not missed`]);
+  say([`${asked.length} rules, ${missed} without effect`]);
   return missed === 0 ? 0 : 1;
 }
 
-async function many(range: Range, keepGoing: boolean): Promise<number> {
+async function many(range: SeedRange, keepGoing: boolean): Promise<number> {
   const startedMs = performance.now();
   const failed: RunResult[] = [];
   let done = 0;
@@ -156,14 +160,16 @@ function whole(name: string, text: string): number {
   return value;
 }
 
-function features(names: readonly string[]): ReadonlySet<FeatureKind> {
+function features(given: readonly string[]): ReadonlySet<FeatureKind> {
+  const names = given.map((name) => FORMER_NAMES[name] ?? name);
   const unknown = names.filter((name) => !isFeature(name));
   if (unknown.length > 0)
     throw new Error(`there is no feature ${unknown.join(", ")}; the features are ${FEATURE_KINDS.join(", ")}`);
   return new Set(names.filter(isFeature));
 }
 
-function rules(names: readonly string[]): readonly Rule[] {
+function rules(given: readonly string[]): readonly Rule[] {
+  const names = given.map((name) => FORMER_NAMES[name] ?? name);
   const unknown = names.filter((name) => !isRule(name));
   if (unknown.length > 0)
     throw new Error(`there is no rule ${unknown.join(", ")}; the rules are ${RULE_NAMES.join(", ")}`);

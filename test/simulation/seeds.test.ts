@@ -1,21 +1,23 @@
-/** Worlds of many seeds, every invariant checked in each, over two threads; and the rules of the design that other seeds need. */
+/**
+ * Worlds of many seeds, with every invariant checked in each, over two threads; and a seed that shows the worth of each
+ * rule.
+ */
 import { availableParallelism } from "node:os";
 import { describe, expect, it } from "vitest";
 import { RULE_NAMES } from "./ablation/rules.ts";
 import { SCENES } from "./directed/scenes.ts";
-import { MISSED } from "./missed.ts";
 import { runSeeds } from "./runner/pool.ts";
 import { addUp, coverageTable, describeFailure, uncovered } from "./runner/report.ts";
 import { shrink } from "./runner/shrink.ts";
 import { SimulationThread } from "./runner/thread.ts";
-import { REGRESSIONS } from "./seeds.ts";
+import { REGRESSIONS, RULE_SEEDS } from "./seeds.ts";
 import { FEATURE_KINDS } from "./world/features.ts";
 import { type RunOptions, type RunResult, runSeed } from "./world/run.ts";
 
 const JOBS = Math.min(2, availableParallelism());
 const FIRST_SEED = 1000;
 const SEEDS = 500;
-/** Against what hangs: how long a seed takes is no criterion. */
+/** Against a hanging test. How long a seed takes is no criterion. */
 const HANG_MS = 60 * 60_000;
 
 async function expectSound(results: readonly RunResult[], options: RunOptions = {}): Promise<void> {
@@ -46,14 +48,14 @@ describe("every invariant holds", () => {
     console.log(
       `${results.length} seeds, 0 violations, ${(results.length / seconds).toFixed(2)} seeds/s with ${JOBS} threads`,
     );
-    // The worlds are worth something only if things happen in them.
+    // The seeds prove nothing unless something happens in them.
     const allowed = coverage.verdicts["delete allowed Reserved"] ?? 0;
     expect(allowed, coverageTable(coverage).join("\n")).toBeGreaterThan(0);
     expect(uncovered(coverage)).toEqual([]);
   });
 });
 
-describe.for(MISSED)("$rule, in the world of seed $seed", ({ rule, seed }) => {
+describe.for(RULE_SEEDS)("$rule, in seed $seed", ({ rule, seed }) => {
   const always = new Set(["accidents"] as const);
   const invariant = SCENES.find((scene) => scene.rule === rule)?.invariant;
 
@@ -61,7 +63,8 @@ describe.for(MISSED)("$rule, in the world of seed $seed", ({ rule, seed }) => {
     await expectSound([await runSeed(seed, { always })], { always });
   });
 
-  // Where it does not any more, the product or its worlds have changed: `npm run simulate -- --seeds-needed --with accidents` finds another.
+  // A failure means that the product or its worlds have changed. `npm run simulate -- --seeds-needed --with accidents`
+  // finds another seed.
   it(`breaks ${invariant} without the rule`, { timeout: HANG_MS }, async () => {
     await using thread = new SimulationThread([rule]);
     const { violations } = await thread.seed(seed, { always });
@@ -70,12 +73,12 @@ describe.for(MISSED)("$rule, in the world of seed $seed", ({ rule, seed }) => {
 });
 
 it("there is a seed for each rule", () => {
-  expect(MISSED.map(({ rule }) => rule)).toEqual(RULE_NAMES);
+  expect(RULE_SEEDS.map(({ rule }) => rule)).toEqual(RULE_NAMES);
 });
 
-describe("one seed is one history", () => {
-  it("the same trace, line for line, here and in a thread of another", { timeout: HANG_MS }, async () => {
-    // Nothing that was read is changed by anybody: a text that several processes read is parsed once.
+describe("one seed gives one history", () => {
+  it("with the same trace in this thread and in another", { timeout: HANG_MS }, async () => {
+    // Frozen: texts that several processes read are parsed once, and no process may change them.
     const here = await runSeed(6, { trace: true, isFrozen: true });
     const there: RunResult[] = [];
     await runSeeds({ from: 6, seeds: 2, jobs: 1, trace: true }, (result) => there.push(result) > 0);

@@ -73,7 +73,9 @@ function isText(value: unknown): value is string {
   return typeof value === "string" && value !== "";
 }
 
-/** What a request belongs to: a stream, its confirmations, a lease, an object; undefined for the later pages of a list. */
+/**
+ * What a request belongs to: a stream, its confirmations, a lease, an object; undefined for the later pages of a list.
+ */
 function keyOf(path: string): { readonly key: string; readonly isStream: boolean } | undefined {
   const [place = "", query = ""] = path.split("?");
   if (/(^|&)continue=/.test(query)) return undefined;
@@ -94,8 +96,8 @@ export interface Traffic {
 }
 
 /**
- * What the proxy of a link saw between `startMs` and the first ten seconds' or the outage's end. Objects are bounded only where the
- * outage lasts: otherwise the requests are the work that goes on.
+ * What the proxy of a link saw between `startMs` and the first ten seconds' or the outage's end. Objects are bounded
+ * only where the outage lasts: otherwise the requests are the work that goes on.
  */
 export function traffic({ proxy }: ComponentLink, startMs: number, endMs: number, isOutage: boolean): Traffic {
   const untilMs = Math.min(startMs + WINDOW_MS, isOutage ? endMs : performance.now());

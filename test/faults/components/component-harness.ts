@@ -1,4 +1,6 @@
-/** An installation whose every connection to an apiserver goes through a proxy, and what each connection is good for. */
+/**
+ * An installation whose every connection to an apiserver goes through a proxy, and what each connection is good for.
+ */
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -153,8 +155,8 @@ export class ComponentHarness implements AsyncDisposable {
   }
 
   /**
-   * Lets the fault happen while pods change and are deleted, waits after its end until every connection is good again for what it is
-   * there for, and demands what the project promises: the same processes, true counts, no storm.
+   * Lets the fault happen while pods change and are deleted, waits after its end until every connection is good again
+   * for what it is there for, and demands what the project promises: the same processes, true counts, no storm.
    */
   async during(fault: ComponentFault): Promise<void> {
     await fault.prepare?.();

@@ -1,4 +1,7 @@
-/** The connection of each component to each apiserver: a proxy of its own, a host name of its own, and a token that can be revoked. */
+/**
+ * The connection of each component to each apiserver: a proxy of its own, a host name of its own, and a token that can
+ * be revoked.
+ */
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { ClusterClient, field } from "../../../scripts/control-plane/api-client.ts";
@@ -19,7 +22,10 @@ export interface ComponentLink {
 const NAMESPACE = "default";
 const SECRETS = `/api/v1/namespaces/${NAMESPACE}/secrets`;
 
-/** A token file whose token is worthless once its Secret is gone and the apiserver's cache of ten seconds has forgotten it. */
+/**
+ * A token file whose token is worthless once its Secret is gone and the apiserver's cache of ten seconds has forgotten
+ * it.
+ */
 class Token {
   readonly file: string;
   readonly #cluster: Cluster;

@@ -1,6 +1,6 @@
 /**
- * What is true and what was published: the available pods at each version of the cell as an undisturbed list-watch saw them, and each
- * count that the protector's status showed, with the position that it was published for (design 5.9 S3).
+ * What is true and what was published: the available pods at each version of the cell as an undisturbed list-watch saw
+ * them, and each count that the protector's status showed, with the position that it was published for (design 5.9 S3).
  */
 import { conditionStatus, field } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
@@ -102,13 +102,18 @@ export class Truth implements AsyncDisposable {
     this.#sinceEpoch = (this.#publications.at(-1)?.epoch ?? 0) + 1;
   }
 
-  /** The cell is restored: what was seen is of a history that is gone, also where its versions have passed what was seen. */
+  /**
+   * The cell is restored: what was seen is of a history that is gone, also where its versions have passed what was
+   * seen.
+   */
   lookAgain(): void {
     this.#states = [];
     for (const watch of this.#watches) watch.distrust();
   }
 
-  /** Compares every count since the last call, and forgets all but the newest. `checked` are those whose state is known. */
+  /**
+   * Compares every count since the last call, and forgets all but the newest. `checked` are those whose state is known.
+   */
   judge(): { readonly checked: number; readonly wrong: readonly string[] } {
     let checked = 0;
     const wrong: string[] = [];

@@ -1,4 +1,7 @@
-/** Objects that nobody sends by accident: a good one, changed at random places into what a parser may stumble over. One seed, one history. */
+/**
+ * Objects that nobody sends by accident: a good one, changed at random places into what a parser may stumble over. One
+ * seed, one history.
+ */
 import type { Randomness } from "../../../shared/runtime/clock.ts";
 
 export type HostileJson =

@@ -1,4 +1,7 @@
-/** An apiserver, as far as the webhook and an aggregator ask it, that serves hostile pods and protectors and answers writes at its whim. */
+/**
+ * An apiserver, as far as the webhook and an aggregator ask it, that serves hostile pods and protectors and answers
+ * writes at its whim.
+ */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { Randomness } from "../../../shared/runtime/clock.ts";
 import { type HostileJson, hostile, PRIVATE_TEXT } from "./hostile-objects.ts";
@@ -147,8 +150,8 @@ export class HostileServer implements AsyncDisposable {
   }
 
   /**
-   * One in three is as it should be, so that there is something to decide on. What no apiserver leaves out is there: who the object is;
-   * without it a whole list or stream counts as corrupt, which `isCorrupt` is for.
+   * One in three is as it should be, so that there is something to decide on. What no apiserver leaves out is there:
+   * who the object is; without it a whole list or stream counts as corrupt, which `isCorrupt` is for.
    */
   #object(make: (name: string) => HostileJson, index: number, isCorrupt = false): HostileJson {
     this.sent++;

@@ -10,8 +10,8 @@ import { Pipe } from "./pipe.ts";
 export interface ProxyOptions {
   readonly target: { readonly host: string; readonly port: number };
   /**
-   * Ends the TLS of both sides, so that the proxy sees requests and can change answers. Without it bytes pass as they are:
-   * client certificates work, requests are not seen, and `garbage`, `cutLine` and `answer` have no effect.
+   * Ends the TLS of both sides, so that the proxy sees requests and can change answers. Without it bytes pass as they
+   * are: client certificates work, requests are not seen, and `garbage`, `cutLine` and `answer` have no effect.
    */
   readonly tls?: { readonly certificatePem: string; readonly privateKeyPem: string; readonly targetCaPem: string };
 }
@@ -98,7 +98,9 @@ export class FaultProxy implements AsyncDisposable {
     for (const connection of this.#open) connection.close("reset");
   }
 
-  /** Connections stay and are accepted, and nothing passes any more: a router that lost its state, a machine that hangs. */
+  /**
+   * Connections stay and are accepted, and nothing passes any more: a router that lost its state, a machine that hangs.
+   */
   halfOpen(on: boolean): void {
     this.#halfOpen = on;
     for (const { pipes } of this.#open) for (const pipe of pipes) pipe.hold(on);

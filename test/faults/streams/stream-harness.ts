@@ -35,7 +35,9 @@ export interface RecordedState {
   readonly digest: bigint;
 }
 
-/** Against what never comes: a server on a busy machine may take half a minute to follow its own priority and fairness. */
+/**
+ * Against what never comes: a server on a busy machine may take half a minute to follow its own priority and fairness.
+ */
 const HANG_MS = 240_000;
 
 /** One list-watch with a record of what it told, and of its state at each position. */
@@ -154,8 +156,8 @@ function hash(item: Item | undefined): bigint {
 }
 
 /**
- * The positions at which `rig` held another state than `reference` did there. A position between two of the reference's is that of
- * the earlier one: nothing happened in the collection in between.
+ * The positions at which `rig` held another state than `reference` did there. A position between two of the reference's
+ * is that of the earlier one: nothing happened in the collection in between.
  */
 export function wrongPositions(rig: readonly RecordedState[], reference: readonly RecordedState[]): string[] {
   return rig.flatMap(({ position, digest }) => {

@@ -4,7 +4,7 @@ import { pathToFileURL } from "node:url";
 import { root } from "../../../scripts/root.ts";
 import { RULES, type Rule, type SourceEdit } from "./rules.ts";
 
-/** `source` after `edits`. Throws when one does not fit: the code has changed and the edit has not. */
+/** Returns `source` after `edits`. Throws when an edit does not fit, because the code has changed. */
 export function edited(source: string, edits: readonly SourceEdit[]): string {
   let text = source;
   for (const { file, find, replace } of edits) {
@@ -14,7 +14,9 @@ export function edited(source: string, edits: readonly SourceEdit[]): string {
   return text;
 }
 
-/** From now on this thread loads the shipping code without `rules`. What is loaded already stays as it is. */
+/**
+ * From now on this thread loads the shipping code without `rules`. Modules that are loaded already stay as they are.
+ */
 export function patchSources(rules: readonly Rule[]): void {
   const byUrl = new Map<string, SourceEdit[]>();
   for (const rule of rules) {

@@ -1,7 +1,8 @@
 /**
- * The rules of the protocol (docs/design.md), and how to leave each of them out. The simulation runs the shipping code with one rule missing
- * and expects an invariant to break. A rule is left out by edits of the source text, which `patch-sources.ts` makes while a thread of the
- * simulation loads the code: nothing in the shipping code knows of it. Each `find` stands in its file exactly once, which a test holds.
+ * The rules of the protocol (docs/design.md), and how to leave each of them out. The simulation runs the shipping code
+ * with one rule missing and expects an invariant to break. `patch-sources.ts` edits the source text while a thread of
+ * the simulation loads the code, so the shipping code knows nothing of it. Each `find` occurs in its file exactly once,
+ * which a test checks.
  */
 
 export interface SourceEdit {
@@ -11,7 +12,7 @@ export interface SourceEdit {
   readonly replace: string;
 }
 
-export interface AblatedRule {
+interface AblatedRule {
   /** What the code does without the rule. */
   readonly without: string;
   readonly edits: readonly SourceEdit[];
@@ -50,7 +51,7 @@ export const RULES = {
     "",
   ),
   Heard: rule(
-    "R1 and R2 rest on a snapshot that was known before the admission was seen.",
+    "R1 and R2 use a snapshot from before the admission was seen.",
     SETTLE,
     "evidence.heardMs(uid) > seenMs ||",
     "true ||",
@@ -62,13 +63,13 @@ export const RULES = {
     "const dueMs = Number.POSITIVE_INFINITY;",
   ),
   R3Settle: rule(
-    "Evidence settles a record before the settle period is over.",
+    "Evidence settles a record before the settle period has ended.",
     SETTLE,
     "return lastSeenMs + settleMs;",
     "return lastSeenMs;",
   ),
   WeightFollowsAvailable: rule(
-    "The weight of a reservation stays what the webhook wrote.",
+    "The weight of a reservation stays as the webhook wrote it.",
     "shared/decide/settling/settle-history.ts",
     "if (reservation.weight === weight) return;",
     "return;",
@@ -80,7 +81,7 @@ export const RULES = {
     "return undefined;",
   ),
   Epoch: rule(
-    "An aggregator writes with an epoch that is older than the stored one.",
+    "An aggregator writes with an epoch below the stored one.",
     CELL_UPDATE,
     'if (storedEpoch > adoptedEpoch) return "StaleEpoch";',
     "",
@@ -98,49 +99,49 @@ export const RULES = {
     "isCurrent: true,",
   ),
   RepeatRefresh: rule(
-    "A repeat is admitted without a write.",
+    "A repeated request is allowed without a write.",
     QUOTA,
     'allow(disruption, "Repeated", RESERVED)',
     'allow(disruption, "Repeated")',
   ),
   Paid: rule(
-    "A pin is a repeat although nobody paid for it.",
+    "A pin counts as paid, so a repeated request is allowed.",
     QUOTA,
     "if (records.get(operation)?.paid === true)",
     "if (true)",
   ),
   PinImmature: rule(
-    "A Ready pod that is not mature is admitted without a record.",
+    "A Ready pod that is not mature is allowed without a record.",
     QUOTA,
     'allow(disruption, "PinnedImmature", PINNED)',
     'allow(disruption, "Unavailable")',
   ),
   PinEviction: rule(
-    "An eviction of a pod that is not available is admitted without a record.",
+    "An eviction of an unavailable pod is allowed without a record.",
     QUOTA,
     "unavailablePin(disruption));",
     '"none");',
   ),
   MaturityPosition: rule(
-    "A Ready pod that the snapshot does not know yet is immature.",
+    "A Ready pod that the snapshot does not contain yet counts as immature.",
     "shared/decide/availability/availability.ts",
     'return isKnown ? "Immature" : "Available";',
     'return "Immature";',
   ),
   PinWeight: rule(
-    "The pin of an eviction weighs nothing before the snapshot has reached the live read.",
+    "The pin of an eviction has no weight before the snapshot has reached the live read.",
     QUOTA,
     "const isCaughtUp = hasReached(position, request.pod.resourceVersion);",
     "const isCaughtUp = true;",
   ),
   LiveRead: rule(
-    "An eviction is decided on a read of its pod that is older than the counts.",
+    "An eviction is decided on a read of its pod that is older than the count.",
     BATCH,
     "return pending.podReadMs < cellSinceMs(pending.request.cell);",
     "return false;",
   ),
   RepeatNeedsWeight: rule(
-    "A repeat is admitted although its record weighs nothing.",
+    "A repeated request is allowed although its record has no weight.",
     QUOTA,
     "if (held.weight !== 1) return false;",
     "if (held.weight !== 1) return true;",
@@ -152,7 +153,7 @@ export const RULES = {
     "if (facts.available - delta >= facts.minAvailable)",
   ),
   Reached: rule(
-    "A quorum list proves something before the stream has reached it.",
+    "A quorum list counts as proof before the stream has reached it.",
     "shared/kube/informer/quorum-check.ts",
     "accept(evidence: QuorumRead): void {",
     "accept(evidence: QuorumRead): void {\n    this.#confirm(evidence.sentMs);",
@@ -164,31 +165,31 @@ export const RULES = {
     'return { resourceVersion: "0" };',
   ),
   LostHistory: rule(
-    "An aggregator does not notice that its entry went back.",
+    "An aggregator does not notice that its entry is older than before.",
     "shared/decide/settling/lost-history.ts",
     "const lost = lossOf(input);",
     "const lost = undefined;",
   ),
   Reassert: rule(
-    "A webhook does not write its reservations again after a protector went back.",
+    "A webhook does not write its reservations again after a protector's history was lost.",
     "webhook/reserve/recent-reservations.ts",
     "reassert(key: string, reason: string, cells: ReadonlySet<string>): void {",
     "reassert(key: string, reason: string, cells: ReadonlySet<string>): void {\n    return;",
   ),
   OwnAnswers: rule(
-    "A list that lacks what an own write has shown is taken as it is.",
+    "A list that lacks what an own write has shown is used as it is.",
     "shared/kube/informer/object-store.ts",
     "learned(key: string, version: string): void {",
     "learned(key: string, version: string): void {\n    return;",
   ),
-  Standstill: rule(
-    "A process that stood still goes on as if no time had passed.",
+  Stall: rule(
+    "A process that did not run for a while continues as if no time had passed.",
     "shared/kube/informer/continuity.ts",
     "get isDoubtful(): boolean {",
     "get isDoubtful(): boolean {\n    return false;",
   ),
   ConfirmedCache: rule(
-    "A cache decides although nobody has confirmed it for a while.",
+    "A cache decides although no quorum check has confirmed it for a while.",
     "webhook/reserve/protector-cache.ts",
     "if (ageMs < (this.#options.maxCacheAgeMs ?? MAX_CACHE_AGE_MS)) return undefined;",
     "return undefined;",
@@ -200,13 +201,15 @@ export const RULES = {
     "matches.sort(byCoreNamespaceName).splice(1);",
   ),
   RollbackByNonce: rule(
-    "A roll-back removes a record that other reviews share.",
+    "A roll-back removes a record that other requests share.",
     "shared/decide/reserve.ts",
     "state.cells.get(cell)?.ledger.removeNonce(uid, operation, nonce);",
-    "const ledger = state.cells.get(cell)?.ledger; const held = ledger?.get(uid); if (held) ledger.dropRecord(held, operation);",
+    `const ledger = state.cells.get(cell)?.ledger;
+    const held = ledger?.get(uid);
+    if (held) ledger.dropRecord(held, operation);`,
   ),
   RollbackRefused: rule(
-    "A review without a verdict is rolled back, although its API server may go on.",
+    "A request without a verdict is rolled back, although its API server may allow it.",
     PIPELINE,
     "return verdictOf(decisions, rollBack);",
     `const verdict = verdictOf(decisions, rollBack);
@@ -214,7 +217,7 @@ export const RULES = {
     return verdict;`,
   ),
   UnknownOutcome: rule(
-    "A write without an answer counts as made.",
+    "A write without a response counts as written.",
     WRITER,
     "if (!result.sent) for (const pending of attempted) pending.attempt = undefined;",
     `if (!result.sent) for (const pending of attempted) pending.attempt = undefined;
@@ -226,26 +229,26 @@ export const RULES = {
       }`,
   ),
   DecideAgain: rule(
-    "After a conflict the first admission is written to whatever is there.",
+    "After a conflict the first admission is written to whatever is stored.",
     BATCH,
     "const decision = decide(batch.working, pending.request);",
     `const decision = pending.firstAdmission ?? decide(batch.working, pending.request);
     if (decision.allowed) pending.firstAdmission = decision;`,
   ),
   DecideTogether: rule(
-    "Each request of a batch is decided on the stored version, not after those before it.",
+    "Each request of a batch is decided on the stored version, without the requests before it.",
     BATCH,
     "const decision = decide(batch.working, pending.request);",
     "const decision = decide(batch.base.state, pending.request);",
   ),
   ConfirmRefusal: rule(
-    "A refusal rests on a cached version that is older than the request.",
+    "A denial is decided on a cached version that is older than the request.",
     WRITER,
     "if (sentMs !== undefined && sentMs >= pending.arrivedMs)",
     "if (true)",
   ),
   Deadline: rule(
-    "A request has the longest time that Kubernetes allows, whatever its API server waits.",
+    "A request has the longest time that Kubernetes allows, however short its API server waits.",
     "webhook/request/deadline.ts",
     "if (last.timeout !== timeout)",
     "return MAX_TIMEOUT_MS;\n  if (last.timeout !== timeout)",

@@ -1,6 +1,8 @@
-/** Accidents around pods that are ready for one and not for the other (design 5.2, 5.3). */
+/**
+ * Accidents around pins: pods whose readiness one component has seen and another has not (docs/design.md#admission).
+ */
 import type { Accident } from "./accident.ts";
-import type { Acts } from "./acts.ts";
+import type { AccidentStage } from "./accident-stage.ts";
 
 export const PIN_ACCIDENTS: readonly Accident[] = [
   { name: "a pod flaps unseen and is deleted", isSteady: true, happen: flapUnseen },
@@ -9,70 +11,76 @@ export const PIN_ACCIDENTS: readonly Accident[] = [
   { name: "a pod changes between review and commit, and is reviewed again", isSteady: true, happen: reviewedAgain },
 ];
 
-/** The aggregator counts it throughout. Its eviction finds it unready, its deletion ready and perhaps not mature. */
-async function flapUnseen(acts: Acts): Promise<void> {
+/**
+ * The aggregator counts the pod throughout. The eviction finds the pod unready; the deletion finds it ready and perhaps
+ * not mature.
+ */
+async function flapUnseen(acts: AccidentStage): Promise<void> {
   const { chance } = acts;
   const pod = acts.somePod();
   const isEvicted = chance.chance(0.5);
   acts.pauseAggregators();
-  acts.ready(pod, false);
+  acts.setReady(pod, false);
   await acts.pass(chance.between(500, 1_500));
   if (!isEvicted) {
-    acts.ready(pod, true);
+    acts.setReady(pod, true);
     await acts.pass(chance.between(200, 1_500));
   }
-  acts.commits(chance.between(10_000, 25_000));
+  acts.commitAfter(chance.between(10_000, 25_000));
   if (isEvicted) acts.evict(pod);
-  else acts.remove(pod);
+  else acts.deletePod(pod);
   await acts.pass(chance.between(500, 1_500));
-  if (isEvicted) acts.ready(pod, true);
+  if (isEvicted) acts.setReady(pod, true);
   await acts.pass(chance.between(200, 1_500));
-  acts.commitsAsEver();
+  acts.commitAsUsual();
   acts.drain([pod]);
   await acts.pass(chance.between(1_000, 4_000));
 }
 
-/** Between the live read of its eviction and the write that pins it a pod becomes ready and is counted, and the rest is deleted. */
-async function readyMeanwhile(acts: Acts): Promise<void> {
+/**
+ * Between the live read of the eviction and the write of its pin the pod becomes ready and is counted, and the spare
+ * pods are deleted.
+ */
+async function readyMeanwhile(acts: AccidentStage): Promise<void> {
   const { chance, world } = acts;
   const pod = acts.somePod();
   acts.watchLag(acts.cell.name, chance.between(1, 20));
-  acts.ready(pod, false);
+  acts.setReady(pod, false);
   await acts.pass(chance.between(2_000, 3_000));
   const slowMs = chance.between(150, 600);
-  for (const core of world.cores.keys()) acts.slow("webhook", core, slowMs);
+  for (const core of world.cores.keys()) acts.slowLinks("webhook", core, slowMs);
   acts.evict(pod);
   await acts.pass(chance.between(20, 100));
-  acts.ready(pod, true);
+  acts.setReady(pod, true);
   await acts.pass(chance.between(5, slowMs));
   acts.drain([pod]);
   await acts.pass(5_000);
 }
 
-/** What is absent from a snapshot is not dead for that: it may be younger. */
-async function youngerThanTheCount(acts: Acts): Promise<void> {
+/** A pod that the snapshot lacks is not dead: it may be younger than the snapshot. */
+async function youngerThanTheCount(acts: AccidentStage): Promise<void> {
   const { chance, world } = acts;
   const known = new Set(acts.pods());
   acts.watchLag(acts.cell.name, chance.between(20_000, 40_000));
-  acts.remove(acts.somePod());
+  acts.deletePod(acts.somePod());
   await acts.pass(chance.between(10_000, 14_000));
   const young = acts.pods().filter((key) => !known.has(key));
   if (young.length === 0) return;
-  for (const core of world.cores.keys()) acts.slow("aggregator", core, chance.between(50, 300));
-  acts.commits(chance.between(15_000, 25_000));
-  for (const pod of young) acts.remove(pod);
+  for (const core of world.cores.keys()) acts.slowLinks("aggregator", core, chance.between(50, 300));
+  acts.commitAfter(chance.between(15_000, 25_000));
+  for (const pod of young) acts.deletePod(pod);
   await acts.pass(chance.between(8_000, 12_000));
 }
 
-/** The first review's version is superseded; the second one's commits late. */
-async function reviewedAgain(acts: Acts): Promise<void> {
+/** The version of the first review is superseded. The deletion at the version of the second review commits late. */
+async function reviewedAgain(acts: AccidentStage): Promise<void> {
   const { chance } = acts;
   const pod = acts.somePod();
   acts.watchLag(acts.cell.name, chance.between(5_000, 12_000));
-  acts.commits(chance.between(1_500, 3_000));
-  acts.remove(pod);
+  acts.commitAfter(chance.between(1_500, 3_000));
+  acts.deletePod(pod);
   await acts.pass(chance.between(500, 1_400));
-  acts.touch(pod);
-  acts.commits(chance.between(20_000, 26_000));
+  acts.annotatePod(pod);
+  acts.commitAfter(chance.between(20_000, 26_000));
   await acts.pass(chance.between(15_000, 20_000));
 }

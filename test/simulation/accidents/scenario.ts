@@ -1,25 +1,25 @@
-/** Worlds of accidents, drawn from a stream of randomness of their own. */
+/** Worlds with accidents, drawn from randomness of its own. */
 
-import { NONE, type Wish } from "../world/features.ts";
+import { type FeatureChoice, NO_FEATURES } from "../world/features.ts";
 import { Chance } from "../world/random.ts";
 import { CORES, type Faults, type Scenario } from "../world/scenario.ts";
 
-/** What it draws depends on the seed alone, and shifts nothing else that is drawn from it. */
+/** Makes the draws depend on the seed alone, without shifting any other draw. */
 const SALT = 0x0acc1de;
 const PROBABILITY = 0.15;
 const EVERY_MS = 6_000;
 const DELETION_EVERY_MS = 30_000;
-/** So few pods can be spared, so that one that is let go wrongly is one too many. */
+/** So few pods can be spared that one wrong disruption is too many. */
 const MOST_SPARE = 4;
 
 /**
- * The scenario with accidents, where the seed or a wish asks for them. Other faults are those that excuse nothing: where an
- * admission may be lost or overlooked for another reason, nobody could tell whether the accident's rule was at work.
+ * Adds accidents to the scenario where the seed or the caller asks for them. Only faults without exemptions stay: where
+ * another fault could lose an admission, nobody could tell whether the rule of the accident was at work.
  */
-export function withAccidents(drawn: Scenario, { without, always }: Wish): Scenario {
+export function withAccidents(drawn: Scenario, { without, always }: FeatureChoice): Scenario {
   const chance = new Chance(drawn.seed ^ SALT);
   const isDrawn = chance.chance(PROBABILITY);
-  const accidentEveryMs = EVERY_MS * (0.5 + chance.fraction());
+  const accidentsEveryMs = EVERY_MS * (0.5 + chance.fraction());
   const isSteady = chance.chance(0.3);
   const deletionEveryMs = DELETION_EVERY_MS * (0.5 + chance.fraction());
   const watchLagMaxMs = chance.pick([20, 200]);
@@ -31,17 +31,17 @@ export function withAccidents(drawn: Scenario, { without, always }: Wish): Scena
   const all = isTwo && first !== undefined ? [first, { ...first, ...added }] : drawn.protectors;
   const protectors = all.map((plan) => ({ ...plan, minAvailable: total - chance.between(1, MOST_SPARE) }));
   if (without.has("accidents") || !(isDrawn || always.has("accidents"))) return drawn;
-  // S2 has nothing to say where pods have to mature.
+  // S2 promises nothing where pods have to mature.
   const plans = isSteady ? protectors.map((plan) => ({ ...plan, minReadySeconds: 0 })) : protectors;
   return {
     ...drawn,
     ...{ deletionEveryMs, rateMs, protectors: plans },
-    features: { ...NONE, accidentEveryMs, isSteady },
+    features: { ...NO_FEATURES, accidentsEveryMs, isSteady },
     faults: { ...ordinary(drawn.faults), watchLagMaxMs },
   };
 }
 
-/** What happens every day. */
+/** The faults of every day. */
 function ordinary(drawn: Faults): Faults {
   const never = Object.fromEntries(Object.keys(drawn).map((kind) => [kind, 0]));
   const { flapEveryMs, podFailureEveryMs, annotateEveryMs, conflictingWriterEveryMs } = drawn;

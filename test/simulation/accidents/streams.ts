@@ -1,10 +1,13 @@
-/** Accidents around caches that lag, cores that do not answer and several protectors (design 5.3, 5.4, 5.7, 5.8). */
+/**
+ * Accidents around lagging caches, cores that do not answer, and several protectors
+ * (docs/design.md#several-protectors).
+ */
 
-import { exemptUnderWay, patch } from "../actors/operators.ts";
+import { exemptInFlight, patchProtector } from "../actors/operators.ts";
 import { metadataOf, record } from "../apiserver/objects.ts";
-import { recreateOf, removeCellOf } from "../faults/lost-history.ts";
+import { recreateProtector, removeCellEntry } from "../faults/lost-history.ts";
 import type { Accident } from "./accident.ts";
-import type { Acts } from "./acts.ts";
+import type { AccidentStage } from "./accident-stage.ts";
 
 /** Within the request timeout of the API servers. */
 const LATE_MS = 26_000;
@@ -12,63 +15,66 @@ const LATE_MS = 26_000;
 export const STREAM_ACCIDENTS: readonly Accident[] = [
   { name: "no core answers", isSteady: true, happen: silentCores },
   {
-    name: "one of two protectors takes its leave back",
+    name: "one of two protectors no longer allows",
     isSteady: true,
     isPossible: ({ protectors }) => protectors.length > 1,
-    happen: takenBack,
+    happen: deniedOnRepeat,
   },
   {
-    name: "one of two cores does not answer, and the API server goes on",
+    name: "one of two cores does not answer, and the API server allows the request",
     isSteady: false,
     isPossible: ({ protectors }) => new Set(protectors.map(({ core }) => core)).size > 1,
-    happen: goesOn,
+    happen: allowedWithoutVerdict,
   },
-  { name: "a selector comes to cover fewer pods, uncounted", isSteady: false, happen: narrowed },
-  { name: "a protector is made, and a replica starts on a cache that lags", isSteady: false, happen: madeUnseen },
+  { name: "a selector is narrowed before its pods are counted", isSteady: false, happen: selectorNarrowed },
+  { name: "a protector is created, and a replica starts on a lagging cache", isSteady: false, happen: createdUnseen },
 ];
 
-async function silentCores(acts: Acts): Promise<void> {
+async function silentCores(acts: AccidentStage): Promise<void> {
   const { chance, world } = acts;
-  for (const core of world.cores.keys()) acts.silence("webhook", core);
+  for (const core of world.cores.keys()) acts.loseRequests("webhook", core);
   await acts.pass(chance.between(0, 3_000));
-  for (let left = chance.between(1, 4); left > 0; left -= 1) acts.removeOrEvict(acts.somePod());
+  for (let left = chance.between(1, 4); left > 0; left -= 1) acts.deleteOrEvict(acts.somePod());
   await acts.pass(chance.between(15_000, 40_000));
 }
 
-/** Its deletion is under way when it is asked for again, and one protector that had agreed before does so no more. */
-async function takenBack(acts: Acts): Promise<void> {
+/**
+ * The pod's deletion is in progress when it is asked for again, and one of the protectors that allowed it denies it
+ * now.
+ */
+async function deniedOnRepeat(acts: AccidentStage): Promise<void> {
   const { chance, world } = acts;
   const pod = acts.somePod();
   const [, second] = world.scenario.protectors;
   if (second === undefined) return;
-  acts.commits(LATE_MS);
-  acts.remove(pod);
+  acts.commitAfter(LATE_MS);
+  acts.deletePod(pod);
   await acts.pass(chance.between(1_000, 3_000));
   for (const core of world.cores.keys()) acts.watchLag(core, 10_000);
   await acts.pass(chance.between(50, 300));
-  await removeCellOf(world, second.name, acts.cell.name);
-  acts.remove(pod);
+  await removeCellEntry(world, second.name, acts.cell.name);
+  acts.deletePod(pod);
   await acts.pass(5_000);
 }
 
-/** failurePolicy Ignore: what was reserved in the other core stays, because the pod goes. */
-async function goesOn(acts: Acts): Promise<void> {
+/** failurePolicy Ignore: the reservation in the other core stays, because the pod is deleted. */
+async function allowedWithoutVerdict(acts: AccidentStage): Promise<void> {
   const { chance, world } = acts;
   const [first, ...others] = world.cores.keys();
   if (first === undefined) return;
-  acts.slow("webhook", first, chance.between(50, 300));
-  for (const core of others) acts.silence("webhook", core);
+  acts.slowLinks("webhook", first, chance.between(50, 300));
+  for (const core of others) acts.loseRequests("webhook", core);
   world.failsOpen = true;
-  acts.later(() => {
+  acts.onEnd(() => {
     world.failsOpen = false;
   });
-  acts.commits(LATE_MS);
-  acts.removeOrEvict(acts.somePod());
+  acts.commitAfter(LATE_MS);
+  acts.deleteOrEvict(acts.somePod());
   await acts.pass(chance.between(15_000, 25_000));
 }
 
-/** What the aggregators have counted is more than the protector means by now. */
-async function narrowed(acts: Acts): Promise<void> {
+/** The aggregators have counted more pods than the protector covers now. */
+async function selectorNarrowed(acts: AccidentStage): Promise<void> {
   const { chance, world } = acts;
   const { name, labels, minAvailable } = chance.pick(world.scenario.protectors);
   acts.pauseAggregators(world.cells.values());
@@ -80,35 +86,35 @@ async function narrowed(acts: Acts): Promise<void> {
       .filter(isCovered)
       .map((key) => ({ cell, key }));
   });
-  exemptUnderWay(world, name);
+  exemptInFlight(world, name);
   const narrow = { selector: { matchLabels: { ...labels, tier: "a" } }, minAvailable: Math.max(1, covered.length) };
-  patch(world, name, { spec: narrow });
-  acts.later(() => {
+  patchProtector(world, name, { spec: narrow });
+  acts.onEnd(() => {
     world.exemptions.uncertain(name);
-    exemptUnderWay(world, name);
+    exemptInFlight(world, name);
     // A merge patch takes a label out of the selector by null.
-    patch(world, name, { spec: { selector: { matchLabels: { ...labels, tier: null } }, minAvailable } });
+    patchProtector(world, name, { spec: { selector: { matchLabels: { ...labels, tier: null } }, minAvailable } });
   });
   await acts.pass(chance.between(1_000, 3_000));
-  for (const { cell, key } of covered.slice(0, chance.between(1, 5))) acts.remove(key, cell);
+  for (const { cell, key } of covered.slice(0, chance.between(1, 5))) acts.deletePod(key, cell);
   await acts.pass(5_000);
 }
 
-async function madeUnseen(acts: Acts): Promise<void> {
+async function createdUnseen(acts: AccidentStage): Promise<void> {
   const { chance, world } = acts;
   const plan = chance.pick(world.scenario.protectors);
-  // Replicas have heard of its deletion, or hold its predecessor still.
+  // The replicas have either seen the deletion, or still hold the protector from before.
   const isKnownGone = chance.chance(0.7);
   const absentMs = chance.between(4_000, 8_000);
   if (!isKnownGone) acts.watchLag(plan.core, 60_000);
-  recreateOf(world, plan, absentMs);
+  recreateProtector(world, plan, absentMs);
   await acts.pass(absentMs - 1_000);
   if (isKnownGone) acts.watchLag(plan.core, 60_000);
   await acts.pass(chance.between(26_000, 36_000));
-  const [old, ...others] = world.webhooks;
+  const [old, ...others] = world.replicas;
   old?.kill();
-  world.webhooks = [world.startReplica(), ...others];
+  world.replicas = [world.startReplica(), ...others];
   await acts.pass(chance.between(1_000, 3_000));
-  for (let left = chance.between(3, 6); left > 0; left -= 1) acts.removeOrEvict(acts.somePod());
+  for (let left = chance.between(3, 6); left > 0; left -= 1) acts.deleteOrEvict(acts.somePod());
   await acts.pass(5_000);
 }

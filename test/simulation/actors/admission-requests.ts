@@ -1,12 +1,13 @@
 /**
- * The reviews of one cell on their way: which replica is asked, what is lost, what may still be committed. The checks ask here
- * what is possibly deleted.
+ * The admission requests of one cell on their way: which replica gets a request, what the network loses, and which
+ * requests may still commit. The judge asks here which pods are possibly deleted. Admission is
+ * docs/design.md#admission.
  */
 import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
-import type { AdmissionChain, SimulatedVerdict } from "../apiserver/admission.ts";
-import type { Etcd, Json, Stored } from "../apiserver/etcd.ts";
-import { patched } from "../apiserver/json-patch.ts";
+import type { AdmissionChain, AdmissionVerdict } from "../apiserver/admission.ts";
+import type { Etcd, Json, StoredObject } from "../apiserver/etcd.ts";
 import { jsonOf, metadataOf, record, text } from "../apiserver/objects.ts";
+import { applyJsonPatch } from "../apiserver/patches.ts";
 import type { Coverage } from "../judge/coverage.ts";
 import type { Chance } from "../world/random.ts";
 import type { Scenario } from "../world/scenario.ts";
@@ -15,171 +16,175 @@ import type { Replica } from "./replica.ts";
 
 const WEBHOOK_TIMEOUT_MS = 10_000;
 export const FORCE_ANNOTATION = "podseidon.kubewharf.io/force-delete";
-const OTHER_WEBHOOK_MESSAGE = "refused by another webhook";
+const OTHER_WEBHOOK_MESSAGE = "denied by another webhook";
 
-/** One review that the API server waits for, or has had allowed and not yet finished. */
-export interface InFlight {
+/** An admission request that the API server waits for, or that was allowed and has not committed yet. */
+export interface InFlightRequest {
   readonly cell: string;
   readonly uid: string;
   readonly key: string;
   readonly operation: "DELETE" | "EVICT" | "UPDATE";
-  /** Version that a DELETE or an UPDATE is bound to; undefined for an eviction. */
+  /** The version that a DELETE or an UPDATE commits at; undefined for an eviction, which any version fits. */
   readonly revision: number | undefined;
   readonly forced: boolean;
   readonly askedMs: number;
   state: "asked" | "allowed";
-  /** A replica has begun to decide, whatever became of it: there may be a record. */
+  /** A replica has begun to decide, so there may be a record, whatever became of the response. */
   wasHeard?: boolean;
-  /** A replica has said no, whatever became of its answer. */
-  wasRefused?: boolean;
-  /** The same of one that was asked beside it, whose answer nobody reads. */
-  isCopyRefused?: boolean;
-  /** It was superseded, and a restore of the cell has taken that back. */
+  /** A replica has denied it, whatever became of the response. */
+  wasDenied?: boolean;
+  /** The replica that got a duplicate of the request has denied it. Nobody reads that response. */
+  isDuplicateDenied?: boolean;
+  /** The request was superseded, and a restore of the cell has undone that. */
   isRevived?: boolean;
-  /** The deletion of a pod that is not available, bound to a version at which it is not; or what a replica would have refused, and may not. */
+  /**
+   * The request uses no quota: the deletion of an unavailable pod, which commits only at a version at which the pod is
+   * unavailable; or a request that a replica in dry-run mode would have denied.
+   */
   isFree?: boolean;
-  /** What was decided, as in {@link Answered.decisions}; undefined while no verdict is known. */
+  /** What each protector decided, as in {@link ObservedResponse.decisions}; undefined until there is a verdict. */
   decisions?: readonly string[];
 }
 
-export interface Answered {
+export interface ObservedResponse {
   readonly request: Json;
   readonly allowed: boolean;
   readonly code: number;
   readonly message: string;
-  /** What each protector said, by the webhook's audit annotation: `core/namespace/name=Reason`. */
+  /** The decision of each protector, from the webhook's audit annotation: `core/namespace/name=Reason`. */
   readonly decisions: readonly string[];
-  /** The same without their names. */
+  /** The reasons of {@link decisions}. */
   readonly reasons: readonly string[];
-  /** The replica's wall clock while it decided. */
+  /** The replica's wall clock before and after the decision. */
   readonly wallMs: { readonly earliest: number; readonly latest: number };
-  /** Let go because the replica refuses nothing. */
+  /** A replica in dry-run mode allowed what it would have denied. */
   readonly isOnlyWarned: boolean;
-  /** Who said so. */
+  /** The replica that decided. */
   readonly by?: Replica;
 }
 
-export interface ReviewWorld {
+interface AdmissionWorld {
   readonly ports: Ports;
   readonly scenario: Scenario;
   readonly chance: Chance;
   readonly coverage: Coverage;
   replicas(): readonly Replica[];
   faultsActive(): boolean;
-  /** Called with each verdict of this project's webhook, before it travels back. */
-  answered(cell: string, flight: InFlight | undefined, answer: Answered): void;
-  /** Every review without a verdict goes on. */
+  /** Called with each verdict of this project's webhook, before the response travels back. */
+  responded(cell: string, inFlight: InFlightRequest | undefined, response: ObservedResponse): void;
+  /** Every request without a verdict is allowed. */
   failsOpen(): boolean;
-  /** A review goes on although this project's webhook did not say so: nothing can be promised of it. */
-  failedOpen(cell: string, flight: InFlight): void;
+  /** A request is allowed although no replica said so: nothing is promised of its pod. */
+  allowedWithoutVerdict(cell: string, inFlight: InFlightRequest): void;
   violation(invariant: string, message: string): void;
 }
 
-export class ReviewLog implements AdmissionChain {
+export class AdmissionRequests implements AdmissionChain {
   readonly #cell: string;
   readonly #etcd: Etcd;
-  readonly #world: ReviewWorld;
-  readonly #flights = new Map<Json, InFlight>();
-  /** `UID/operation` of every review that was no dry run. */
-  readonly #meant = new Set<string>();
+  readonly #world: AdmissionWorld;
+  readonly #inFlight = new Map<Json, InFlightRequest>();
+  /** `UID/operation` of every request that was no dry run. */
+  readonly #requested = new Set<string>();
   readonly mutatePod: ((request: Json) => Promise<Json>) | undefined;
 
-  constructor(cell: string, etcd: Etcd, world: ReviewWorld) {
+  constructor(cell: string, etcd: Etcd, world: AdmissionWorld) {
     this.#cell = cell;
     this.#etcd = etcd;
     this.#world = world;
-    this.mutatePod = world.scenario.features.gateEveryMs > 0 ? (request) => this.gatePod(request) : undefined;
+    this.mutatePod = world.scenario.features.countedGateEveryMs > 0 ? (request) => this.gatePod(request) : undefined;
   }
 
-  /** What may be deleted at any moment by a request that was allowed. */
-  *committable(): IterableIterator<InFlight> {
-    for (const flight of this.#flights.values())
-      if (flight.state === "allowed" && this.#canCommit(flight)) yield flight;
+  /** Requests that were allowed and may commit at any moment. */
+  *committable(): IterableIterator<InFlightRequest> {
+    for (const inFlight of this.#inFlight.values())
+      if (inFlight.state === "allowed" && this.#canCommit(inFlight)) yield inFlight;
   }
 
-  /** The pod of this review as it is stored now; undefined when it is gone or replaced. */
-  stored(flight: InFlight): Stored | undefined {
-    const stored = this.#etcd.get(flight.key);
-    return stored !== undefined && metadataOf(stored.value).uid === flight.uid ? stored : undefined;
+  /** The pod of this request as it is stored now; undefined when it was deleted or replaced. */
+  stored(inFlight: InFlightRequest): StoredObject | undefined {
+    const stored = this.#etcd.get(inFlight.key);
+    return stored !== undefined && metadataOf(stored.value).uid === inFlight.uid ? stored : undefined;
   }
 
   /**
-   * Requests for this UID that this protector allowed and that can still be committed, of which there may be a record that was last added to at
-   * `recordedMs`. (S8 looks after those that are not answered yet, and after a protector that should have been asked.)
+   * Whether this protector allowed a request for this UID that can still commit, and of which there may be a record
+   * whose last nonce was written at `recordedMs`. S8 covers requests that have no response yet, and protectors that
+   * should have been asked.
    */
-  pending(protector: string, uid: string, operation: string, recordedMs = Number.POSITIVE_INFINITY): boolean {
-    for (const flight of this.#flights.values()) {
-      if (flight.uid !== uid || flight.operation !== operation || flight.state !== "allowed") continue;
-      // Its refusal was lost, or no replica was there to take it, and it goes on without a verdict.
-      if (flight.wasRefused || flight.wasHeard !== true) continue;
-      // Whoever forgets it has seen that it was superseded.
-      if (flight.isRevived) continue;
-      // It goes on without a verdict, and was asked after that: nothing of what is recorded is its own.
-      if (flight.decisions === undefined && recordedMs < flight.askedMs) continue;
-      // It goes on without a verdict, and what was recorded may be its copy's, which was refused.
-      if (flight.decisions === undefined && flight.isCopyRefused) continue;
-      // It takes nothing from anybody, or nobody's leave, and is not recorded.
-      if (flight.isFree) continue;
-      // It was none of this protector's, whose selector may be another one now.
-      if (flight.decisions?.some((decision) => decision.split("=")[0]?.endsWith(`/${protector}`)) === false) continue;
-      if (this.#canCommit(flight)) return true;
+  isPending(protector: string, uid: string, operation: string, recordedMs = Number.POSITIVE_INFINITY): boolean {
+    for (const inFlight of this.#inFlight.values()) {
+      if (inFlight.uid !== uid || inFlight.operation !== operation || inFlight.state !== "allowed") continue;
+      // The denial was lost, or no replica took the request, and the API server went on without a verdict.
+      if (inFlight.wasDenied || inFlight.wasHeard !== true) continue;
+      // A process that has removed the record has seen that the request was superseded.
+      if (inFlight.isRevived) continue;
+      // Allowed without a verdict, and asked after the record was written: the record belongs to another request.
+      if (inFlight.decisions === undefined && recordedMs < inFlight.askedMs) continue;
+      // Allowed without a verdict, and the record may belong to the duplicate, which was denied.
+      if (inFlight.decisions === undefined && inFlight.isDuplicateDenied) continue;
+      // The request uses no quota, or needs nobody's permission, and is not recorded.
+      if (inFlight.isFree) continue;
+      // The protector did not decide this request. Its selector may have changed since.
+      if (inFlight.decisions?.some((decision) => decision.split("=")[0]?.endsWith(`/${protector}`)) === false) continue;
+      if (this.#canCommit(inFlight)) return true;
     }
     return false;
   }
 
-  /** True when such a review was ever made that was no dry run. */
-  wasMeant(uid: string, operation: string): boolean {
-    return this.#meant.has(`${uid}/${operation}`);
+  /** True when such a request was ever made that was no dry run. */
+  wasRequested(uid: string, operation: string): boolean {
+    return this.#requested.has(`${uid}/${operation}`);
   }
 
-  async review(request: Json): Promise<SimulatedVerdict> {
-    const flight = this.#flightOf(request);
-    if (flight !== undefined) {
-      this.#flights.set(request, flight);
-      this.#meant.add(`${flight.uid}/${flight.operation}`);
+  async validate(request: Json): Promise<AdmissionVerdict> {
+    const inFlight = this.#inFlightOf(request);
+    if (inFlight !== undefined) {
+      this.#inFlight.set(request, inFlight);
+      this.#requested.add(`${inFlight.uid}/${inFlight.operation}`);
     }
-    const verdict = (await this.#call(request, "validate", flight)) ?? this.#withoutVerdict(flight);
+    const verdict = (await this.#call(request, "validate", inFlight)) ?? this.#withoutVerdict(inFlight);
     const rejected = this.#strikes(this.#world.scenario.faults.otherWebhookRejectRate);
     if (rejected) this.#world.coverage.fault("otherWebhookReject");
     const final = verdict.allowed && rejected ? { allowed: false, code: 403, message: OTHER_WEBHOOK_MESSAGE } : verdict;
-    if (!final.allowed) this.#flights.delete(request);
-    else if (flight !== undefined) flight.state = "allowed";
+    if (!final.allowed) this.#inFlight.delete(request);
+    else if (inFlight !== undefined) inFlight.state = "allowed";
     return final;
   }
 
   async mutateEviction(request: Json): Promise<Json> {
-    const reply = await this.#call(request, "mutate");
-    const patch = reply?.patch;
+    const response = await this.#call(request, "mutate");
+    const patch = response?.patch;
     if (patch === undefined) return request;
-    return { ...request, object: patched(record(request.object), patch) };
+    return { ...request, object: applyJsonPatch(record(request.object), patch) };
   }
 
-  /** Who asks for the gate; without an answer there is none (failurePolicy Ignore). */
+  /** Calls the mutating webhook of pod creation. Without a response the pod gets no gate (failurePolicy Ignore). */
   async gatePod(request: Json): Promise<Json> {
-    const reply = await this.#call(request, "gate");
+    const response = await this.#call(request, "gate");
     const { apiVersion: _, kind: __, ...object } = record(request.object);
-    return reply?.patch === undefined ? object : patched(object, reply.patch);
+    return response?.patch === undefined ? object : applyJsonPatch(object, response.patch);
   }
 
   settled(request: Json, _committed: boolean): void {
-    this.#flights.delete(request);
+    this.#inFlight.delete(request);
   }
 
-  /** What the API server makes of a call that failed: failurePolicy Fail, or Ignore. */
-  #withoutVerdict(flight: InFlight | undefined): SimulatedVerdict {
+  /** The verdict on a call that failed, by failurePolicy Fail or Ignore. */
+  #withoutVerdict(inFlight: InFlightRequest | undefined): AdmissionVerdict {
     if (!this.#world.failsOpen() && !this.#strikes(this.#world.scenario.faults.failOpenRate))
       return { allowed: false, code: 500, message: "failed calling webhook" };
     this.#world.coverage.fault("failOpen");
-    if (flight !== undefined) this.#world.failedOpen(this.#cell, flight);
+    if (inFlight !== undefined) this.#world.allowedWithoutVerdict(this.#cell, inFlight);
     return { allowed: true, code: 200, message: "" };
   }
 
-  /** One call over the network: it may go to a dead replica, be lost, or be made twice. */
+  /** One call over the network: it may reach a dead replica, get lost, or be made twice. */
   async #call(
     request: Json,
     kind: "validate" | "mutate" | "gate",
-    flight?: InFlight,
-  ): Promise<(SimulatedVerdict & { readonly patch?: string }) | undefined> {
+    inFlight?: InFlightRequest,
+  ): Promise<(AdmissionVerdict & { readonly patch?: string }) | undefined> {
     const { ports, scenario, chance, coverage } = this.#world;
     const alive = this.#world.replicas().filter((replica) => replica.serving);
     if (alive.length === 0) return undefined;
@@ -188,14 +193,14 @@ export class ReviewLog implements AdmissionChain {
     await sleep(ports, chance.exponential(2));
     if (kind === "validate" && this.#strikes(scenario.faults.duplicateReviewRate)) {
       coverage.fault("duplicateReview");
-      if (flight !== undefined) flight.wasHeard = true;
+      if (inFlight !== undefined) inFlight.wasHeard = true;
       void chance
         .pick(alive)
         .handle({ cell: this.#cell, kind, body, timeout: "10s", isCallerGone: () => false })
-        .then((reply) => {
-          if (flight !== undefined && reply.status === 200 && responseOf(reply.body).allowed !== true)
-            flight.isCopyRefused = true;
-          reply.delivered?.(true);
+        .then((response) => {
+          if (inFlight !== undefined && response.status === 200 && responseOf(response.body).allowed !== true)
+            inFlight.isDuplicateDenied = true;
+          response.delivered?.(true);
         })
         .catch(() => undefined);
     }
@@ -206,10 +211,10 @@ export class ReviewLog implements AdmissionChain {
       timedOut = true;
       return undefined;
     });
-    // By the replica's own timer: one that is stopped does not even take the call.
-    const answer = sleep(replica.ports, 0)
+    // By the replica's own timer: a stopped replica does not even take the call.
+    const called = sleep(replica.ports, 0)
       .then(() => {
-        if (flight !== undefined) flight.wasHeard = true;
+        if (inFlight !== undefined) inFlight.wasHeard = true;
         return replica.handle({
           cell: this.#cell,
           kind,
@@ -219,46 +224,46 @@ export class ReviewLog implements AdmissionChain {
         });
       })
       .then(
-        (reply) => {
-          // Written to the connection before anybody gave up; whether it arrives is another matter.
-          if (replica.serving) reply.delivered?.(!timedOut);
-          return this.#read(replica, request, flight, kind, reply, { startedMs, wallMs });
+        (response) => {
+          // The replica writes its response before anybody gives up. Whether the response arrives is another matter.
+          if (replica.serving) response.delivered?.(!timedOut);
+          return this.#read(replica, request, inFlight, kind, response, { startedMs, wallMs });
         },
         (error: unknown) => {
-          // Every review here is well-formed: nothing about it may be thrown at the caller (S13).
-          if (replica.serving) this.#world.violation("S13", `a review was answered by ${String(error)}`);
+          // Every request here is well-formed, so no error may reach the caller (S13).
+          if (replica.serving) this.#world.violation("S13", `an admission request failed with ${String(error)}`);
           return undefined;
         },
       );
-    const reply = await Promise.race([answer, timeout, replica.died.then(() => undefined)]);
+    const response = await Promise.race([called, timeout, replica.died.then(() => undefined)]);
     await sleep(ports, chance.exponential(2));
     if (this.#strikes(scenario.faults.lostResponseRate)) {
       coverage.fault("lostResponse");
       return undefined;
     }
-    return reply;
+    return response;
   }
 
   #read(
     replica: Replica,
     request: Json,
-    flight: InFlight | undefined,
+    inFlight: InFlightRequest | undefined,
     kind: "validate" | "mutate" | "gate",
-    reply: { readonly status: number; readonly body: string },
+    http: { readonly status: number; readonly body: string },
     { startedMs, wallMs }: { readonly startedMs: number; readonly wallMs: number },
-  ): (SimulatedVerdict & { readonly patch?: string }) | undefined {
+  ): (AdmissionVerdict & { readonly patch?: string }) | undefined {
     const tookMs = this.#world.ports.clock.monotonicMs() - startedMs;
-    // One that is not ready answers in time as well; one that was stopped can't.
+    // A replica that is not ready responds in time, too. A stopped one can't.
     if (tookMs > WEBHOOK_TIMEOUT_MS && replica.alive && replica.ports.stoppedUntilMs < startedMs)
-      this.#world.violation("L4", `a review was answered after ${tookMs} ms`);
-    if (reply.status !== 200) {
-      this.#world.coverage.verdict(`http ${reply.status}`);
-      if (reply.status >= 500) this.#world.coverage.row("core out of reach: HTTP error");
+      this.#world.violation("L4", `an admission request got its response after ${tookMs} ms`);
+    if (http.status !== 200) {
+      this.#world.coverage.verdict(`http ${http.status}`);
+      if (http.status >= 500) this.#world.coverage.row("core out of reach: HTTP error");
       if (kind === "validate" && this.#world.scenario.features.isDryRunMode)
-        this.#world.violation("S9", `a replica that refuses nothing answered ${reply.status}: ${reply.body}`);
+        this.#world.violation("S9", `a replica in dry-run mode responded ${http.status}: ${http.body}`);
       return undefined;
     }
-    const response = responseOf(reply.body);
+    const response = responseOf(http.body);
     const status = record(response.status);
     const verdict = {
       allowed: response.allowed === true,
@@ -272,15 +277,15 @@ export class ReviewLog implements AdmissionChain {
     const clocks = { wallMs: { earliest: Math.min(wallMs, nowMs), latest: Math.max(wallMs, nowMs) } };
     const isOnlyWarned = annotations["dry-run"] === "true";
     if (kind === "validate")
-      this.#world.answered(this.#cell, flight, {
+      this.#world.responded(this.#cell, inFlight, {
         ...{ request, ...verdict, decisions, reasons, ...clocks, isOnlyWarned },
         by: replica,
       });
-    if (flight !== undefined && kind === "validate") {
-      if (!verdict.allowed) flight.wasRefused = true;
-      flight.decisions = decisions;
-      const isBound = flight.operation === "DELETE" && verdict.allowed && reasons.length > 0;
-      flight.isFree = isOnlyWarned || (isBound && reasons.every((reason) => reason === "Unavailable"));
+    if (inFlight !== undefined && kind === "validate") {
+      if (!verdict.allowed) inFlight.wasDenied = true;
+      inFlight.decisions = decisions;
+      const isBound = inFlight.operation === "DELETE" && verdict.allowed && reasons.length > 0;
+      inFlight.isFree = isOnlyWarned || (isBound && reasons.every((reason) => reason === "Unavailable"));
     }
     const patch = text(response.patch);
     return patch === undefined ? verdict : { ...verdict, patch };
@@ -290,7 +295,7 @@ export class ReviewLog implements AdmissionChain {
     return this.#world.chance.chance(rate) && this.#world.faultsActive();
   }
 
-  #flightOf(request: Json): InFlight | undefined {
+  #inFlightOf(request: Json): InFlightRequest | undefined {
     if (isDry(request)) return undefined;
     const askedMs = this.#world.ports.clock.monotonicMs();
     const namespace = text(request.namespace) ?? "";
@@ -313,7 +318,7 @@ export class ReviewLog implements AdmissionChain {
           };
     }
     const isUpdate = request.operation === "UPDATE";
-    // What restarts nothing takes nothing.
+    // A change that restarts nothing uses no quota.
     if (isUpdate && !restartsContainer(record(request.oldObject), record(request.object))) return undefined;
     const pod = record(request.oldObject);
     const meta = metadataOf(pod);
@@ -335,10 +340,10 @@ export class ReviewLog implements AdmissionChain {
     return isForced(this.#etcd.get(key)?.value ?? {});
   }
 
-  #canCommit(flight: InFlight): boolean {
-    const stored = this.#etcd.get(flight.key);
-    if (stored === undefined || metadataOf(stored.value).uid !== flight.uid) return false;
-    return flight.revision === undefined || stored.revision === flight.revision;
+  #canCommit(inFlight: InFlightRequest): boolean {
+    const stored = this.#etcd.get(inFlight.key);
+    if (stored === undefined || metadataOf(stored.value).uid !== inFlight.uid) return false;
+    return inFlight.revision === undefined || stored.revision === inFlight.revision;
   }
 }
 
@@ -350,7 +355,7 @@ function responseOf(body: string): Json {
   return record(record(JSON.parse(body)).response);
 }
 
-/** The request's own dry run, or that of an eviction's options. */
+/** Whether the request, or the options of its eviction, ask for a dry run. */
 function isDry(request: Json): boolean {
   const listed = record(record(request.object).deleteOptions).dryRun;
   return request.dryRun === true || (Array.isArray(listed) && listed.includes("All"));

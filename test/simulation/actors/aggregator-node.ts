@@ -1,4 +1,5 @@
-/** One aggregator process of a cell: the shipping assembly on simulated links, leading from its start to its death. */
+/** One aggregator process of a cell: the shipping code on simulated links. It leads from its start to its death. */
+
 import { Aggregator } from "../../../controllers/aggregator/aggregator.ts";
 import { parseTrimmedProtector, podParser } from "../../../controllers/aggregator/counting/parsers.ts";
 import { ApiClient, PODPROTECTORS_PATH } from "../../../shared/kube/client/api-client.ts";
@@ -6,39 +7,46 @@ import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { Reflector } from "../../../shared/kube/informer/reflector.ts";
 import { ShardedReflector } from "../../../shared/kube/informer/sharded-reflector.ts";
 import type { WatchEvent } from "../../../shared/kube/stream/watch-event.ts";
-import type { BackupKeeper } from "../../../shared/recovery/backup/backup-keeper.ts";
+import { BackupKeeper } from "../../../shared/recovery/backup/backup-keeper.ts";
+import type { RecoveryEvent } from "../../../shared/recovery/recovery-events.ts";
+import { ReleaseRegister } from "../../../shared/recovery/register/release-register.ts";
+import type { Ports } from "../../../shared/runtime/clock.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
 import type { ProcessPorts } from "../../support/runtime/virtual-ports.ts";
 import type { SimulatedLink } from "../apiserver/link.ts";
-import { outliveOf } from "../backups/backup-node.ts";
+import { OWN_NAMESPACE } from "../judge/admission-rows.ts";
 import type { Coverage } from "../judge/coverage.ts";
 import type { ShardLinks } from "./shard-links.ts";
 
-export interface AggregatorNodeOptions {
+interface AggregatorNodeOptions {
   readonly cell: string;
   readonly ports: ProcessPorts;
   readonly cellLinks: ShardLinks;
   readonly cores: readonly { readonly name: string; readonly transport: Transport }[];
   readonly settleMs: number;
-  /** Least time between two writes of one protector. */
+  /** Shortest time between two writes of one protector. */
   readonly rateMs: number;
   readonly coverage: Coverage;
-  /** The longest that the counted gate keeps a pod from being Ready. */
+  /** How long the counted gate may keep a pod from being Ready. */
   readonly gateBoundMs?: number;
-  /** It has noticed that its cell was restored. */
+  /** Called when the aggregator notices that its cell was restored. */
   readonly noticedRestore: () => void;
-  /** It keeps copies of protectors in its cell. */
-  readonly outlive: boolean;
+  /** Whether the aggregator keeps backups of protectors in its cell. */
+  readonly keepsBackups: boolean;
 }
 
+/** As `--restore-after` and `--copy-interval`. Shorter than the defaults, so that more happens in one run. */
+const HEAD_START_MS = 8_000;
+const EVERY_MS = 2_000;
+const TIMEOUT_MS = 10_000;
 const HEARTBEAT_MS = 60_000;
 const SERVER_TIMEOUT_SECONDS = [20, 40] as const;
 
 export class AggregatorNode {
   readonly #options: AggregatorNodeOptions;
   readonly #stopping = new AbortController();
-  readonly #outlive: BackupKeeper | undefined;
+  readonly #backups: BackupKeeper | undefined;
 
   constructor(options: AggregatorNodeOptions) {
     this.#options = options;
@@ -46,7 +54,7 @@ export class AggregatorNode {
     const parser = podParser("exact");
     const pods = watchPods(options, parser.parse, (event) => {
       aggregator.onPodWatch(event);
-      this.#outlive?.cellWatched(event);
+      this.#backups?.cellWatched(event);
     });
     const cores = options.cores.map(({ name, transport }) => ({
       ...{ name, transport },
@@ -66,7 +74,7 @@ export class AggregatorNode {
         unparsable: "keepLast",
         onEvent: (event) => {
           aggregator.onProtectorWatch(name, event);
-          this.#outlive?.watched(name, event);
+          this.#backups?.watched(name, event);
         },
       }),
     }));
@@ -97,20 +105,20 @@ export class AggregatorNode {
         else if (event.kind === "evidence") coverage.rule(`evidence ${event.method}`);
       },
     });
-    if (options.outlive)
-      this.#outlive = outliveOf({ cell, ports, cellTransport: cellLinks, cores, settleMs, coverage }, aggregator);
+    if (options.keepsBackups)
+      this.#backups = backupKeeperOf({ cell, ports, cellTransport: cellLinks, cores, settleMs, coverage }, aggregator);
     pods.start();
     for (const { protectors } of cores) protectors.start();
     void aggregator.lead(this.#stopping.signal);
-    void this.#outlive?.run(this.#stopping.signal);
+    void this.#backups?.run(this.#stopping.signal);
   }
 
-  /** Its connections for one shard each; none where the pods are in one stream. */
+  /** The connection of each shard; empty where one stream watches the pods. */
   get shardLinks(): readonly SimulatedLink[] {
     return this.#options.cellLinks.shards;
   }
 
-  /** Stopped until it is resumed, or faults stop: it does nothing, and holds what it knows. */
+  /** The process stops until it is resumed, or until faults end. It keeps its memory. */
   pause(): void {
     this.#options.ports.pause();
   }
@@ -124,11 +132,11 @@ export class AggregatorNode {
     this.#options.cellLinks.close();
     for (const { transport } of this.#options.cores) transport.close();
     this.#stopping.abort();
-    void this.#outlive?.stop();
+    void this.#backups?.stop();
   }
 }
 
-/** As the aggregator's `run.ts` does, in one stream or in shards. */
+/** Watches pods as the aggregator's `run.ts` does, in one stream or in shards. */
 function watchPods(
   { cell, ports, cellLinks, coverage }: AggregatorNodeOptions,
   parse: (raw: unknown) => Pod,
@@ -149,9 +157,48 @@ function watchPods(
   const shards = cellLinks.shards.length;
   if (shards === 0) return new Reflector<Pod>({ ...watch, onEvent });
   const watched = (event: WatchEvent): void => {
-    if (event.kind === "listed" && event.reason !== "first") coverage.rule("shards: one is listed anew");
+    if (event.kind === "listed" && event.reason !== "first") coverage.rule("shards: one is relisted");
     else if (event.kind === "versionWentBack") coverage.rule("shards: one shows a restore");
     onEvent(event);
   };
   return new ShardedReflector<Pod>({ ...watch, shards, onEvent: watched });
+}
+
+interface BackupOptions {
+  readonly cell: string;
+  readonly ports: Ports;
+  readonly cellTransport: Transport;
+  readonly cores: readonly {
+    readonly name: string;
+    readonly transport: Transport;
+    readonly protectors: Reflector<PodProtector>;
+  }[];
+  readonly settleMs: number;
+  readonly coverage: Coverage;
+}
+
+/** The part of the aggregator that keeps backups of protectors in its cell (docs/design.md#lost-protectors). */
+function backupKeeperOf(options: BackupOptions, aggregator: Aggregator): BackupKeeper {
+  const { membership } = aggregator;
+  const { cell, ports, cellTransport, settleMs, coverage } = options;
+  const cores = options.cores.map(({ name, transport, protectors }) => ({
+    name,
+    api: new ApiClient(transport),
+    protectors,
+    releases: new ReleaseRegister({ core: name, transport, ports, namespace: OWN_NAMESPACE }),
+  }));
+  return new BackupKeeper({
+    ...{ cellID: cell, ports, namespace: OWN_NAMESPACE, membership, cores, settleMs },
+    ...{ headStartMs: HEAD_START_MS, everyMs: EVERY_MS, timeoutMs: TIMEOUT_MS },
+    cellApi: new ApiClient(cellTransport),
+    mayWrite: () => true,
+    coreRestored: (core) => aggregator.coreRestored(core),
+    onEvent: (event) => countBackupEvent(event, coverage),
+  });
+}
+
+function countBackupEvent(event: RecoveryEvent, coverage: Coverage): void {
+  coverage.rule(`backups: ${event.kind}`);
+  if (event.kind === "copyFailed" && event.message.includes('"conflict"'))
+    coverage.rule("backups: two leaders create the same chunk");
 }

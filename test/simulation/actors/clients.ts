@@ -1,11 +1,13 @@
-/** Those who delete pods: single deletions, bursts, evictions and drains, some of them patient, some not. */
+/** Clients that delete pods: single deletions, bursts, evictions and drains. Some of them retry a denial. */
 import { PART_OF_LABEL, PART_OF_PODSEIDON } from "../../../shared/schema/annotations.ts";
 import { HttpError } from "../../../webhook/http/call.ts";
 import type { Json } from "../apiserver/etcd.ts";
 import { metadataOf, text } from "../apiserver/objects.ts";
 import { CONTROLLERS, OWN_NAMESPACE } from "../judge/admission-rows.ts";
+import type { SimulatedCell } from "../world/cell.ts";
 import type { Chance } from "../world/random.ts";
-import { NAMESPACE, type SimulatedCell, type World } from "../world/world.ts";
+import { NAMESPACE } from "../world/scenario.ts";
+import type { World } from "../world/world.ts";
 
 const POD_KIND = { group: "", version: "v1", kind: "Pod" };
 const PODS = { group: "", version: "v1", resource: "pods" };
@@ -30,7 +32,10 @@ function tick(world: World, chance: Chance, cell: SimulatedCell): void {
   });
 }
 
-/** What happens now and then: an eviction of nothing, a deletion of a whole collection, one of the project's own pods. */
+/**
+ * Rare requests: an eviction of a pod that does not exist, a deletecollection, a deletion of one of the project's own
+ * pods.
+ */
 function strange(chance: Chance, { server }: SimulatedCell): void {
   const pods = `/api/v1/namespaces/${NAMESPACE}/pods`;
   const own = `/api/v1/namespaces/${OWN_NAMESPACE}/pods`;
@@ -51,9 +56,12 @@ function strange(chance: Chance, { server }: SimulatedCell): void {
   }
 }
 
-/** What is no review, or not one of a deletion: it is answered, and the replica lives on (S13). */
+/**
+ * A body that is no AdmissionReview, or an admission request for no disruption: it gets a response, and the replica
+ * lives on (S13).
+ */
 function malformed(world: World, chance: Chance, cell: string): void {
-  const serving = world.webhooks.filter((replica) => replica.serving);
+  const serving = world.replicas.filter((replica) => replica.serving);
   if (serving.length === 0) return;
   const replica = chance.pick(serving);
   const kind = chance.pick(["malformed", "without oldObject", "another operation"] as const);
@@ -62,8 +70,9 @@ function malformed(world: World, chance: Chance, cell: string): void {
     ...{ kind: POD_KIND, resource: PODS, requestKind: POD_KIND, requestResource: PODS },
     ...{ operation: kind === "another operation" ? "CONNECT" : "DELETE", object: null, oldObject: null, dryRun: false },
   };
-  const review = JSON.stringify({ apiVersion: "admission.k8s.io/v1", kind: "AdmissionReview", request });
-  const body = kind === "malformed" ? review.slice(0, chance.between(0, review.length - 1)) : review;
+  const admissionReview = JSON.stringify({ apiVersion: "admission.k8s.io/v1", kind: "AdmissionReview", request });
+  const body =
+    kind === "malformed" ? admissionReview.slice(0, chance.between(0, admissionReview.length - 1)) : admissionReview;
   void replica
     .handle({ cell, kind: "validate", body, timeout: "10s", isCallerGone: () => false })
     .then(
@@ -73,11 +82,11 @@ function malformed(world: World, chance: Chance, cell: string): void {
     .then((status) => {
       const isRight = kind === "another operation" ? status === 200 : status >= 400 && status < 500;
       if (isRight) world.coverage.row(kind === "another operation" ? "other operations" : "malformed review");
-      else world.violation("S13", `a review that is ${kind} was answered by ${status}`);
+      else world.violation("S13", `an admission request that is ${kind} got ${status}`);
     });
 }
 
-/** One deletion or eviction of one pod, repeated while it is told to come again; resolves with the last status code. */
+/** One deletion or eviction of one pod, repeated after a 429; resolves with the last status code. */
 export async function disrupt(world: World, chance: Chance, cell: SimulatedCell, only?: string): Promise<number> {
   const pods = cell.server.etcd.range(`pods/${NAMESPACE}/`);
   if (pods.length === 0) return 404;
@@ -106,14 +115,14 @@ export async function disrupt(world: World, chance: Chance, cell: SimulatedCell,
     : options;
   const retries = chance.between(0, MOST_RETRIES);
   for (let attempt = 0; ; attempt += 1) {
-    const reply = await cell.server.handle({
+    const response = await cell.server.handle({
       method: evict ? "POST" : "DELETE",
       path,
       body,
       contentType: "application/json",
       user,
     });
-    if (reply.status !== 429 || attempt >= retries) return reply.status;
+    if (response.status !== 429 || attempt >= retries) return response.status;
     await new Promise<void>((resolve) => world.time.timers.after(RETRY_MS, resolve));
   }
 }

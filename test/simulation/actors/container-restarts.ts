@@ -1,10 +1,10 @@
 /**
- * What the kubelets of one cell make of changes in place (design 10): a container is stopped and started again, some time after the
- * change, or after the next one has come; images can't be pulled for a while, resizes wait for room or never get it. The checks ask
- * here which pods are about to restart.
+ * How the kubelets of one cell carry out changes in place (docs/design.md#in-place-changes). A kubelet stops a
+ * container and starts it again, some time after the change or after the next one. Some images can't be pulled for a
+ * while, and some resizes are deferred or infeasible. The judge asks here which pods are about to restart.
  */
 import type { VirtualTime } from "../../support/runtime/virtual-ports.ts";
-import type { EtcdChange, Json, Stored } from "../apiserver/etcd.ts";
+import type { EtcdChange, Json, StoredObject } from "../apiserver/etcd.ts";
 import { metadataOf, record, text } from "../apiserver/objects.ts";
 import type { ApiServer } from "../apiserver/server.ts";
 import type { SeenRule } from "../judge/coverage.ts";
@@ -21,8 +21,8 @@ const INFEASIBLE_RATE = 0.15;
 const DEFERRED_RATE = 0.25;
 const RESIZE_CONDITIONS = ["PodResizePending", "PodResizeInProgress"];
 
-/** What a container has where pods are changed: more CPU restarts it, more memory does not. */
-export const CHANGEABLE: Json = {
+/** Part of a container where pods are changed in place: more CPU restarts the container, more memory does not. */
+export const CHANGEABLE_CONTAINER: Json = {
   resources: { requests: { cpu: "100m", memory: "64Mi" } },
   resizePolicy: [
     { resourceName: "cpu", restartPolicy: "RestartContainer" },
@@ -30,7 +30,7 @@ export const CHANGEABLE: Json = {
   ],
 };
 
-/** What a restart is for. */
+/** The part of the spec whose change restarts the container. */
 interface Running {
   readonly image: string;
   readonly cpu: string;
@@ -40,15 +40,15 @@ interface Node {
   readonly uid: string;
   readonly key: string;
   running: Running;
-  /** The container is stopped, and not started again yet. */
+  /** The container is stopped, and has not started again. */
   isDown: boolean;
   isBusy: boolean;
-  /** A resize that will never be made. */
+  /** The CPU of a resize that is infeasible. */
   declinedCpu: string | undefined;
   isDeferred: boolean;
 }
 
-export interface RestartWorld {
+interface RestartWorld {
   readonly server: ApiServer;
   readonly time: VirtualTime;
   readonly kubelet: Kubelet;
@@ -57,7 +57,7 @@ export interface RestartWorld {
   rule(name: SeenRule): void;
 }
 
-export class Restarts {
+export class ContainerRestarts {
   readonly #world: RestartWorld;
   readonly #nodes = new Map<string, Node>();
 
@@ -66,23 +66,23 @@ export class Restarts {
     world.server.etcd.observe((change) => this.#changed(change));
   }
 
-  /** The pod's container will be stopped, or is: by a change that was committed. */
-  isUnderWay(uid: string): boolean {
+  /** True while a committed change will stop the pod's container, or has stopped it. */
+  isInProgress(uid: string): boolean {
     const node = this.#nodes.get(uid);
     if (node === undefined) return false;
     const stored = this.#stored(node);
     return stored !== undefined && (node.isDown || differs(node, wantedOf(stored.value)));
   }
 
-  underWay(): string[] {
-    return [...this.#nodes.keys()].filter((uid) => this.isUnderWay(uid));
+  inProgress(): string[] {
+    return [...this.#nodes.keys()].filter((uid) => this.isInProgress(uid));
   }
 
   isDown(uid: string): boolean {
     return this.#nodes.get(uid)?.isDown === true;
   }
 
-  /** etcd was restored: what the containers run is what their pods' status says, and what was under way by then goes on from there. */
+  /** After a restore of etcd, containers run what the pods' status says, and restarts continue from there. */
   restored(): void {
     this.#nodes.clear();
     for (const { key, value } of this.#world.server.etcd.range("pods/")) {
@@ -108,7 +108,7 @@ export class Restarts {
     const { generation } = metadataOf(after.value);
     if (Number(generation) === observedOf(after.value)) return;
     if (node.isDown && generation !== metadataOf(before?.value ?? {}).generation)
-      this.#world.rule("a second change while the first is under way");
+      this.#world.rule("a second change while the first is in progress");
     this.#later(node, SYNC_MEAN_MS, () => this.#sync(node, false));
   }
 
@@ -119,7 +119,7 @@ export class Restarts {
     return node;
   }
 
-  /** The kubelet looks at the pod; one thing at a time. */
+  /** The kubelet looks at the pod. A pod has one action at a time. */
   #sync(node: Node, hasRoom: boolean): void {
     const stored = this.#stored(node);
     if (stored === undefined) return;
@@ -130,10 +130,10 @@ export class Restarts {
     else if (wanted.cpu !== node.declinedCpu && !hasRoom) this.#judgeResize(node, wanted.cpu);
     const isResized = wanted.cpu !== node.running.cpu && wanted.cpu !== node.declinedCpu && !node.isDeferred;
     const restarts = isResized || wanted.image !== node.running.image;
-    // What comes next is set first: the write below is seen here, too.
+    // The next action is set first, because this class sees the write below, too.
     if (restarts) this.#later(node, STOP_MEAN_MS, () => this.#stop(node, chance.chance(0.5) ? wanted : undefined));
     else if (node.isDeferred) this.#later(node, ROOM_MEAN_MS, () => this.#sync(node, true));
-    // Some say first what they are about to do.
+    // Half of the kubelets report what they are about to do.
     if (!restarts || chance.chance(0.5)) this.#write(node, stored, wanted.generation);
   }
 
@@ -150,7 +150,9 @@ export class Restarts {
     }
   }
 
-  /** `wanted`: what it will start with, whatever comes meanwhile; undefined: what is wanted then. */
+  /**
+   * `wanted`: what the container starts with, whatever changes meanwhile; undefined: what the spec says at its start.
+   */
   #stop(node: Node, wanted: Wanted | undefined): void {
     const stored = this.#stored(node);
     if (stored === undefined) return;
@@ -185,7 +187,7 @@ export class Restarts {
     });
   }
 
-  #write(node: Node, stored: Stored, observedGeneration: number, ready?: boolean): void {
+  #write(node: Node, stored: StoredObject, observedGeneration: number, ready?: boolean): void {
     const containerStatuses = [{ name: "app", image: node.running.image, ready: !node.isDown }];
     this.#world.kubelet.write(stored, {
       ...(ready === undefined ? {} : { ready }),
@@ -195,7 +197,7 @@ export class Restarts {
     });
   }
 
-  #stored(node: Node): Stored | undefined {
+  #stored(node: Node): StoredObject | undefined {
     const stored = this.#world.server.etcd.get(node.key);
     if (stored === undefined || metadataOf(stored.value).uid !== node.uid) return undefined;
     const isLiving = metadataOf(stored.value).deletionTimestamp === undefined;
@@ -217,14 +219,14 @@ function wantedOf(pod: Json): Wanted {
   return { image: String(app.image), cpu: String(cpu), generation: Number(metadataOf(pod).generation) };
 }
 
-/** By the pod's status, or by its spec when it has never changed. */
+/** By the pod's status, or by its spec while the pod has never changed. */
 function runningOf(pod: Json): Running {
   const app = appOf(record(pod.status).containerStatuses);
   const { image, cpu } = wantedOf(pod);
   return { image: text(app.image) ?? image, cpu };
 }
 
-/** The one container, of a spec or of a status. */
+/** The only container, of a spec or of a status. */
 function appOf(containers: unknown): Json {
   return record(Array.isArray(containers) ? containers[0] : undefined);
 }
@@ -233,7 +235,7 @@ function observedOf(pod: Json): number {
   return Number(record(pod.status).observedGeneration ?? 1);
 }
 
-/** The condition that tells of a resize which is not done. */
+/** The condition of a resize that is not done. */
 function resizeOf({ running, declinedCpu, isDeferred }: Node, cpu: string, observedGeneration: number): Json[] {
   if (cpu === running.cpu) return [];
   const isPending = cpu === declinedCpu || isDeferred;
@@ -242,7 +244,7 @@ function resizeOf({ running, declinedCpu, isDeferred }: Node, cpu: string, obser
   return [{ type, status: "True", ...(isPending ? { reason } : {}), observedGeneration }];
 }
 
-/** Does this update stop a container? By the containers' own words, written anew here. */
+/** Whether an update stops a container. Decided here from the containers alone, without code of the product. */
 export function restartsContainer(before: Json, after: Json): boolean {
   const [old, next] = [wantedOf(before), wantedOf(after)];
   return old.image !== next.image || old.cpu !== next.cpu;

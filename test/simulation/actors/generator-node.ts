@@ -1,4 +1,4 @@
-/** One generator process of a core: the shipping code on a simulated link, leading from its start to its death. */
+/** One generator process of a core: the shipping code on a simulated link. It leads from its start to its death. */
 
 import { Generator } from "../../../controllers/generator/generator.ts";
 import type { GeneratorEvent } from "../../../controllers/generator/protectors/events.ts";
@@ -9,7 +9,7 @@ import { PROTECT_LABEL } from "../../../shared/schema/annotations.ts";
 import type { ProcessPorts } from "../../support/runtime/virtual-ports.ts";
 import { OWN_NAMESPACE } from "../judge/admission-rows.ts";
 
-export interface GeneratorNodeOptions {
+interface GeneratorNodeOptions {
   readonly ports: ProcessPorts;
   readonly transport: Transport;
   readonly onEvent: (event: GeneratorEvent) => void;
@@ -36,7 +36,7 @@ export class GeneratorNode {
     this.#work = generator.lead(this.#stopping.signal);
   }
 
-  /** As `kill -9`; what it has sent may still arrive. */
+  /** As `kill -9`. Requests that the process has sent may still arrive. */
   kill(): void {
     this.#options.ports.kill();
     this.#options.transport.close();

@@ -1,7 +1,12 @@
-/** Those who change pods in place: one pod, or all of a cell at once; another image, other resources, or something that restarts nothing. */
+/**
+ * Clients that change pods in place, one pod or all pods of a cell: the image, resources, or something that restarts
+ * nothing.
+ */
 import type { Json } from "../apiserver/etcd.ts";
+import type { SimulatedCell } from "../world/cell.ts";
 import type { Chance } from "../world/random.ts";
-import { NAMESPACE, type SimulatedCell, type World } from "../world/world.ts";
+import { NAMESPACE } from "../world/scenario.ts";
+import type { World } from "../world/world.ts";
 
 const RETRY_MS = 1_000;
 const MOST_RETRIES = 5;
@@ -9,9 +14,10 @@ const BURST_RATE = 0.08;
 const DRY_RATE = 0.05;
 const STRATEGIC = "application/strategic-merge-patch+json";
 
-export function startChanges(world: World): void {
-  const { changeEveryMs } = world.scenario.features;
-  if (changeEveryMs > 0) for (const cell of world.cells.values()) tick(world, world.chance.fork(), cell, changeEveryMs);
+export function startInPlaceClients(world: World): void {
+  const { inPlaceEveryMs } = world.scenario.features;
+  if (inPlaceEveryMs > 0)
+    for (const cell of world.cells.values()) tick(world, world.chance.fork(), cell, inPlaceEveryMs);
 }
 
 function tick(world: World, chance: Chance, cell: SimulatedCell, everyMs: number): void {
@@ -20,13 +26,13 @@ function tick(world: World, chance: Chance, cell: SimulatedCell, everyMs: number
     world.coverage.fault("inPlace");
     const pods = cell.server.etcd.range(`pods/${NAMESPACE}/`);
     const changed = chance.chance(BURST_RATE) ? pods : pods.length === 0 ? [] : [chance.pick(pods)];
-    for (const { key } of changed) void change(world, chance, cell, key.split("/")[2] ?? "");
+    for (const { key } of changed) void changePod(world, chance, cell, key.split("/")[2] ?? "");
     tick(world, chance, cell, everyMs);
   });
 }
 
-/** One change of one pod, repeated while it is told to come again; resolves with the last status code. */
-export async function change(world: World, chance: Chance, cell: SimulatedCell, name: string): Promise<number> {
+/** One change of one pod, repeated after a 429; resolves with the last status code. */
+async function changePod(world: World, chance: Chance, cell: SimulatedCell, name: string): Promise<number> {
   const kind = chance.pick(["image", "image", "image", "cpu", "cpu", "memory", "annotation"] as const);
   const body = bodyOf(kind, chance.between(2, 9));
   const isResize = kind === "cpu" || kind === "memory";
@@ -34,8 +40,8 @@ export async function change(world: World, chance: Chance, cell: SimulatedCell, 
   const path = `/api/v1/namespaces/${NAMESPACE}/pods/${name}${isResize ? "/resize" : ""}${query}`;
   const retries = chance.between(0, MOST_RETRIES);
   for (let attempt = 0; ; attempt += 1) {
-    const reply = await cell.server.handle({ method: "PATCH", path, body, contentType: STRATEGIC, user: "client" });
-    if (reply.status !== 429 || attempt >= retries) return reply.status;
+    const response = await cell.server.handle({ method: "PATCH", path, body, contentType: STRATEGIC, user: "client" });
+    if (response.status !== 429 || attempt >= retries) return response.status;
     await new Promise<void>((resolve) => world.time.timers.after(RETRY_MS, resolve));
   }
 }

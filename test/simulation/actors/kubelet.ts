@@ -1,6 +1,6 @@
 /** The kubelets of one cell: pods start, become ready, flap, fail, and end some time after their deletion. */
 import type { VirtualTime } from "../../support/runtime/virtual-ports.ts";
-import type { EtcdChange, Json, Stored } from "../apiserver/etcd.ts";
+import type { EtcdChange, Json, StoredObject } from "../apiserver/etcd.ts";
 import { metadataOf, record, text } from "../apiserver/objects.ts";
 import { areGatesOpen, isGated, isTrue } from "../apiserver/pod-conditions.ts";
 import type { ApiServer } from "../apiserver/server.ts";
@@ -10,17 +10,17 @@ const START_MEAN_MS = 2_000;
 const TERMINATION_MEAN_MS = 5_000;
 const GATE_MEAN_MS = 100;
 
-/** What is written into a pod's status. */
-export interface StatusChange {
+/** What a kubelet writes into a pod's status. */
+interface StatusChange {
   readonly ready?: boolean;
   readonly fields: Json;
-  /** Types of conditions that go. */
+  /** Types of the conditions to remove. */
   readonly without: readonly string[];
   readonly conditions: readonly Json[];
 }
 
 export class Kubelet {
-  /** The container of this pod is stopped: it can't be ready. */
+  /** Whether the pod's container is stopped, so that the pod can't be ready. */
   isStopped: ((uid: string) => boolean) | undefined;
   readonly #server: ApiServer;
   readonly #time: VirtualTime;
@@ -35,7 +35,7 @@ export class Kubelet {
     server.etcd.observe((change) => this.#changed(change));
   }
 
-  /** A pod's Ready condition changes by itself; false when the pod can't. */
+  /** Changes a pod's readiness; returns false when the pod can't have it. */
   setReady(key: string, ready: boolean): boolean {
     const stored = this.#server.etcd.get(key);
     if (stored === undefined || metadataOf(stored.value).deletionTimestamp !== undefined) return false;
@@ -45,8 +45,8 @@ export class Kubelet {
     return true;
   }
 
-  /** Writes more of a pod's status than its readiness, which stays what it is where nothing is said of it. */
-  write(stored: Stored, { ready, fields, conditions, without }: StatusChange): void {
+  /** Writes other fields of a pod's status. Readiness stays as it is unless `ready` is given. */
+  write(stored: StoredObject, { ready, fields, conditions, without }: StatusChange): void {
     const status = record(stored.value.status);
     const kept = conditionsOf(stored.value).filter(({ type }) => !without.includes(String(type)));
     const value = { ...stored.value, status: { ...status, conditions: [...kept, ...conditions], ...fields } };
@@ -54,14 +54,14 @@ export class Kubelet {
     this.#server.etcd.put(stored.key, next, stored.revision);
   }
 
-  /** The pod fails for good; its containers are gone. */
+  /** The pod fails for good, and its containers end. */
   fail(key: string): void {
     const stored = this.#server.etcd.get(key);
     if (stored === undefined || metadataOf(stored.value).deletionTimestamp !== undefined) return;
     this.#server.etcd.put(key, { ...stored.value, status: { phase: "Failed", conditions: [] } }, stored.revision);
   }
 
-  /** etcd was restored: pods are where they were in their lives. */
+  /** After a restore of etcd, pods continue from their stored state. */
   restarted(): void {
     this.#known.clear();
     this.#ending.clear();
@@ -95,7 +95,7 @@ export class Kubelet {
     this.#server.etcd.put(key, { ...stored.value, status: this.#status(stored.value, true) }, stored.revision);
   }
 
-  /** A condition that a readiness gate names has changed: so does Ready, after a while. */
+  /** After a condition of a readiness gate has changed, Ready follows some time later. */
   #regard(key: string, value: Json): void {
     if (!isGated(value) || !isTrue(value, "ContainersReady") || isTrue(value, "Ready") === areGatesOpen(value)) return;
     this.#time.timers.after(this.#chance.exponential(GATE_MEAN_MS), () => {
@@ -113,14 +113,14 @@ export class Kubelet {
     const [, namespace = "", name = ""] = key.split("/");
     const body = { gracePeriodSeconds: 0, preconditions: { uid } };
     const path = `/api/v1/namespaces/${namespace}/pods/${name}`;
-    const reply = await this.#server.handle({
+    const response = await this.#server.handle({
       method: "DELETE",
       path,
       body,
       contentType: "application/json",
       user: "kubelet",
     });
-    if (reply.status < 300 || reply.status === 404 || reply.status === 409) return;
+    if (response.status < 300 || response.status === 404 || response.status === 409) return;
     this.#time.timers.after(5_000, () => void this.#end(key, uid));
   }
 

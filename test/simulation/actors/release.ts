@@ -1,4 +1,7 @@
-/** A protector is released as the generator does it (design 7), by the shipping code, on a connection without faults. */
+/**
+ * Releases a protector as the generator does (docs/design.md#lost-protectors): the shipping code on a link without
+ * faults.
+ */
 
 import { release } from "../../../controllers/generator/protectors/release.ts";
 import { ApiClient } from "../../../shared/kube/client/api-client.ts";
@@ -6,20 +9,21 @@ import { REGISTER_LABEL } from "../../../shared/recovery/register/register-forma
 import { RegisterWriter } from "../../../shared/recovery/register/register-writer.ts";
 import { parseConfigMap } from "../../../shared/schema/config-map.ts";
 import { formatMs } from "../../../shared/schema/time.ts";
-import { metadataOf, present, record } from "../apiserver/objects.ts";
+import { asObject, metadataOf, record } from "../apiserver/objects.ts";
 import { RESOURCES } from "../apiserver/resources.ts";
 import type { ApiServer } from "../apiserver/server.ts";
 import { OWN_NAMESPACE } from "../judge/admission-rows.ts";
 import { uidOf } from "../truth/lost-protectors.ts";
-import { parse } from "../truth/stored-protectors.ts";
-import { NAMESPACE, type World } from "../world/world.ts";
+import { parseStored } from "../truth/stored-protectors.ts";
+import { NAMESPACE } from "../world/scenario.ts";
+import type { World } from "../world/world.ts";
 
 const TIMEOUT_MS = 10_000;
-/** What could not be written is written again after this. */
+/** Time until a failed write is tried again. */
 const AGAIN_MS = 1_000;
 const CONFIG_MAPS = RESOURCES.find(({ plural }) => plural === "configmaps");
 
-/** Goes on until the protector with this UID is gone. */
+/** Continues until the protector with this UID is deleted. */
 export async function releaseProtector(world: World, core: ApiServer, name: string): Promise<void> {
   const key = `podprotectors/${NAMESPACE}/${name}`;
   const api = new ApiClient(world.plainLink(core));
@@ -36,7 +40,7 @@ export async function releaseProtector(world: World, core: ApiServer, name: stri
     const time = formatMs(world.time.clock.nowMs());
     const calls = { api, timeoutMs: TIMEOUT_MS, signal: new AbortController().signal };
     const record = register.record.bind(register);
-    await release({ ...calls, record }, parse(stored), "NotRequired", time);
+    await release({ ...calls, record }, parseStored(stored), "NotRequired", time);
     await new Promise<void>((resolve) => world.time.timers.after(AGAIN_MS, resolve));
   }
 }
@@ -46,5 +50,5 @@ function segmentsOf({ etcd }: ApiServer): ReturnType<typeof parseConfigMap>[] {
   return etcd
     .range(`configmaps/${OWN_NAMESPACE}/`)
     .filter(({ value }) => record(metadataOf(value).labels)[REGISTER_LABEL] !== undefined)
-    .map((stored) => parseConfigMap(present(CONFIG_MAPS, stored)));
+    .map((stored) => parseConfigMap(asObject(CONFIG_MAPS, stored)));
 }

@@ -1,4 +1,4 @@
-/** What the replicas of a world tell of the rules that they follow. */
+/** Counts in the coverage which rules the replicas of a world follow. */
 import { Metrics } from "../../../shared/observe/metrics.ts";
 import { WebhookMetrics } from "../../../webhook/metrics.ts";
 import type { ReadPurpose, StatusWriteResult } from "../../../webhook/reserve/writer-observer.ts";
@@ -7,8 +7,8 @@ import type { Coverage, SeenRule } from "../judge/coverage.ts";
 
 const BY_PURPOSE: Readonly<Partial<Record<ReadPurpose, SeenRule>>> = {
   conflict: "decided again after a conflict",
-  unknown: "looked for after a write without an answer",
-  confirm: "refusal confirmed by a read",
+  unknown: "looked for after a write without a response",
+  confirm: "denial confirmed by a read",
 };
 
 export class ReplicaMetrics extends WebhookMetrics {
@@ -33,6 +33,6 @@ export class ReplicaMetrics extends WebhookMetrics {
   }
 
   override finished({ failure }: AdmissionRecord): void {
-    if (failure === "deadline") this.#coverage.rule("answered at its deadline");
+    if (failure === "deadline") this.#coverage.rule("responded at the deadline");
   }
 }

@@ -1,4 +1,4 @@
-/** One webhook replica: the shipping assembly on simulated links. It dies and comes back empty-handed. */
+/** One webhook replica: the shipping code on simulated links. It dies, and its successor starts without its memory. */
 import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { type Log, silentLog } from "../../../shared/observe/log.ts";
 import { assembleWebhook, type Webhook } from "../../../webhook/assemble.ts";
@@ -8,17 +8,17 @@ import type { ProcessPorts } from "../../support/runtime/virtual-ports.ts";
 import "../world/preload.ts";
 import type { ReplicaMetrics } from "./replica-metrics.ts";
 
-export interface ReplicaOptions {
+interface ReplicaOptions {
   readonly ports: ProcessPorts;
   readonly cores: readonly { readonly name: string; readonly transport: Transport }[];
   readonly cells: readonly { readonly name: string; readonly transport: Transport }[];
   readonly settleMs: number;
   readonly metrics: ReplicaMetrics;
   readonly dryRunMode: boolean;
-  /** Protectors outlive their own loss (design 7). */
-  readonly outlive: boolean;
+  /** The replica reads backups and enforces lost protectors (docs/design.md#lost-protectors). */
+  readonly enforcesLost: boolean;
   readonly askOwner: AskOwner | undefined;
-  /** What the replica calls a defect of its own. */
+  /** Called with each error that the replica logs as a defect. */
   readonly onDefect: (message: string) => void;
 }
 
@@ -39,7 +39,7 @@ export class Replica {
       settleMs: options.settleMs,
       ownNamespace: "podseidon-system",
       dryRunMode: options.dryRunMode,
-      outlive: options.outlive,
+      outlive: options.enforcesLost,
       ...(options.askOwner === undefined ? {} : { askOwner: options.askOwner }),
       requireBoundEvictions: true,
       log: defectLog(options.onDefect),
@@ -48,7 +48,7 @@ export class Replica {
     this.#webhook.start();
   }
 
-  /** Alive, and ready to decide: what the Service sends reviews to. */
+  /** Alive and ready: the Service sends admission requests to this replica. */
   get serving(): boolean {
     return this.#alive && this.#webhook.problems().length === 0;
   }
@@ -65,7 +65,7 @@ export class Replica {
     return await this.#webhook.handle(call);
   }
 
-  /** As `kill -9`: nothing of it runs any more; what it has sent may still arrive. */
+  /** As `kill -9`: none of its code runs again. Requests that it has sent may still arrive. */
   kill(): void {
     this.#alive = false;
     this.ports.kill();
@@ -74,7 +74,7 @@ export class Replica {
   }
 }
 
-/** What is told as an error, and is none of the replica. */
+/** Errors in the log that are no defect of the replica. */
 const NEWS = ["A protector vanished", "The copies of protectors in a cell cannot be read"];
 
 function defectLog(onDefect: (message: string) => void): Log {

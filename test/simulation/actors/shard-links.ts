@@ -1,15 +1,15 @@
 /**
- * The connections of one process to the server of a cell whose pods it watches in shards: what asks for a shard has one of its own, so that
- * each can fail, lag and end for itself, and everything else goes by another.
+ * The links of one process to the server of a cell whose pods it watches in shards. Each shard has a link of its own,
+ * which can fail, lag and end by itself. All other requests use one more link.
  */
 import type { ApiRequest, ApiResponse, ApiStream, Transport } from "../../../shared/kube/client/transport.ts";
 import type { SimulatedLink } from "../apiserver/link.ts";
 import { parsePath } from "../apiserver/resources.ts";
-import { shardNamed } from "../apiserver/shards.ts";
+import { firstShardOf } from "../apiserver/shards.ts";
 
 export class ShardLinks implements Transport {
   readonly #rest: SimulatedLink;
-  /** In the order of the shards; none where nothing is sharded. */
+  /** In the order of the shards; empty where nothing is sharded. */
   readonly shards: readonly SimulatedLink[];
 
   constructor(count: number, make: () => SimulatedLink) {
@@ -33,6 +33,6 @@ export class ShardLinks implements Transport {
   #linkOf({ path }: ApiRequest): SimulatedLink {
     const selector = parsePath(path)?.query.get("shardSelector") ?? null;
     if (selector === null) return this.#rest;
-    return this.shards[shardNamed(selector, this.shards.length)] ?? this.#rest;
+    return this.shards[firstShardOf(selector, this.shards.length)] ?? this.#rest;
   }
 }

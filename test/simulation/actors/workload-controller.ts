@@ -1,14 +1,14 @@
-/** A workload controller of one cell: keeps a number of pods, under fixed names (as a StatefulSet) or fresh ones. */
+/** A workload controller of one cell: keeps a number of pods, under fixed names (as a StatefulSet) or new ones. */
 import type { VirtualTime } from "../../support/runtime/virtual-ports.ts";
 import type { Json } from "../apiserver/etcd.ts";
 import { metadataOf, record } from "../apiserver/objects.ts";
 import type { ApiServer } from "../apiserver/server.ts";
 import type { Chance } from "../world/random.ts";
+import { NAMESPACE } from "../world/scenario.ts";
 
-const NAMESPACE = "default";
 const RECONCILE_MS = 1_000;
 
-export class Workload {
+export class WorkloadController {
   readonly #server: ApiServer;
   readonly #chance: Chance;
   readonly #replicas: number;
@@ -37,10 +37,10 @@ export class Workload {
     tick();
   }
 
-  /** Removes finished pods and creates what is missing. */
+  /** Deletes failed pods and creates missing ones. */
   async reconcile(): Promise<void> {
     const pods = this.#server.etcd.range(`pods/${NAMESPACE}/`);
-    // The very list in which nothing was to be done: no pod has changed.
+    // The same list as in the last reconcile, which had nothing to do: no pod has changed.
     if (pods === this.#settled) return;
     let alive = 0;
     let finished = 0;

@@ -1,7 +1,7 @@
 /**
- * The owner of the workload, as a server of probes (design 9): it says yes, no, both at once, answers slowly, with what is no answer, or
- * not at all. What asks it is the shipping code, behind the port of its connections. Nothing passes without its yes, and while it is
- * down it is left alone.
+ * The workload's owner as a probe server (docs/design.md#owner-probe). It says yes, no or both, is slow, answers with
+ * nonsense, or does not answer. The shipping code probes it through the port of its connections. Checked: no disruption
+ * is allowed without the owner's yes, and nobody floods an owner that does not answer.
  */
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import { BadProbeResponse, type ProbeResponse } from "../../../webhook/probe/message.ts";
@@ -10,7 +10,7 @@ import { ProbeEndpoints } from "../../../webhook/probe/probe-endpoints.ts";
 import type { AskOwner } from "../../../webhook/probe/probe-request.ts";
 import type { SeenRule } from "../judge/coverage.ts";
 import type { Chance } from "../world/random.ts";
-import type { Answered, InFlight } from "./admission-requests.ts";
+import type { InFlightRequest, ObservedResponse } from "./admission-requests.ts";
 
 export const OWNER_MODES = ["yes", "picky", "lying", "slow", "down", "flooding"] as const;
 type Mode = (typeof OWNER_MODES)[number];
@@ -18,27 +18,27 @@ type Mode = (typeof OWNER_MODES)[number];
 const ANSWER_MEAN_MS = 5;
 const SLOW_MEAN_MS = 1_500;
 const NO_RATE = 0.3;
-/** Failures in a row after which a replica leaves an owner alone for a while; and the shortest such while, with its jitter. */
+/** After so many failures in a row a replica stops probing for a while, for at least this time with jitter. */
 const FAILURES = 5;
 const LEFT_ALONE_MS = 1_500;
-/** Reasons for which nobody is asked: the disruption costs nothing, or goes whatever anybody says. */
+/** Reasons that need no probe: the disruption costs nothing, or is allowed whatever the owner says. */
 const UNASKED: ReadonlySet<string> = new Set([
   ...["Finished", "Terminating", "Mirror", "Pending", "PinnedPending", "Forced", "Suspended", "NotProtected"],
 ]);
 
-export interface OwnerWorld {
+interface OwnerWorld {
   readonly ports: Ports;
   readonly chance: Chance;
-  /** The protector that asks. */
+  /** The protector whose spec has the probe. */
   readonly protector: string;
   rule(name: SeenRule): void;
   violation(invariant: string, message: string): void;
 }
 
-export class Owner {
+export class WorkloadOwner {
   readonly #world: OwnerWorld;
   #mode: Mode = "yes";
-  /** When the owner last said so of a pod, by its name. */
+  /** When the owner last allowed the disruption of a pod, by the pod's name. */
   readonly #yes = new Map<string, number>();
   readonly #no = new Map<string, number>();
 
@@ -46,11 +46,11 @@ export class Owner {
     this.#world = world;
   }
 
-  turn(mode: Mode): void {
+  setMode(mode: Mode): void {
     this.#mode = mode;
   }
 
-  /** How one replica asks. */
+  /** Returns how one replica probes the owner. */
   askedBy(ports: Ports): AskOwner {
     const probes = new ProbeEndpoints({
       ports,
@@ -60,17 +60,17 @@ export class Owner {
     return (question) => probes.ask(question);
   }
 
-  answered(flight: InFlight | undefined, { decisions, allowed, isOnlyWarned }: Answered): void {
+  responded(inFlight: InFlightRequest | undefined, { decisions, allowed, isOnlyWarned }: ObservedResponse): void {
     const { protector, violation } = this.#world;
     const decision = decisions.find((one) => one.includes(`/${protector}=`));
-    if (flight === undefined || decision === undefined) return;
+    if (inFlight === undefined || decision === undefined) return;
     const reason = decision.slice(decision.indexOf("=") + 1);
-    const pod = flight.key.split("/")[2] ?? "";
-    const since = (said: ReadonlyMap<string, number>): boolean => (said.get(pod) ?? -1) >= flight.askedMs;
+    const pod = inFlight.key.split("/")[2] ?? "";
+    const since = (said: ReadonlyMap<string, number>): boolean => (said.get(pod) ?? -1) >= inFlight.askedMs;
     if (allowed && !isOnlyWarned && !UNASKED.has(reason) && !since(this.#yes))
-      violation("probe", `${flight.key} was let go (${reason}), and its owner did not say yes`);
+      violation("probe", `${inFlight.key} was allowed (${reason}), and its owner did not say yes`);
     if (reason === "Probe:refused" && !since(this.#no))
-      violation("probe", `${flight.key} was refused for its owner, who did not say no`);
+      violation("probe", `${inFlight.key} was denied for its owner, who did not say no`);
   }
 
   #wire(): ProbeClient {
@@ -82,11 +82,11 @@ export class Owner {
         const nowMs = this.#nowMs();
         if (leftAloneMs !== undefined && nowMs > leftAloneMs) {
           if (nowMs - Math.max(triedMs, leftAloneMs) < LEFT_ALONE_MS)
-            this.#world.violation("probe", `an owner who has not answered ${failures} times is asked again and again`);
+            this.#world.violation("probe", `an owner that did not answer ${failures} probes is probed again and again`);
           triedMs = nowMs;
         }
         try {
-          const reply = await this.#reply(podName, signal);
+          const reply = await this.#answer(podName, signal);
           failures = 0;
           leftAloneMs = undefined;
           return reply;
@@ -100,17 +100,17 @@ export class Owner {
     };
   }
 
-  #reply(pod: string, signal: AbortSignal): Promise<ProbeResponse> {
+  #answer(pod: string, signal: AbortSignal): Promise<ProbeResponse> {
     const { chance, ports } = this.#world;
     const mode = this.#mode;
     const delayMs = chance.exponential(mode === "slow" ? SLOW_MEAN_MS : ANSWER_MEAN_MS);
     return new Promise((resolve, reject) => {
-      signal.addEventListener("abort", () => reject(new ProbeFailure("no answer in time")), { once: true });
-      if (signal.aborted) reject(new ProbeFailure("no answer in time"));
+      signal.addEventListener("abort", () => reject(new ProbeFailure("no response in time")), { once: true });
+      if (signal.aborted) reject(new ProbeFailure("no response in time"));
       else if (mode !== "down")
         ports.timers.after(delayMs, () => {
           if (signal.aborted) return;
-          if (mode === "flooding") reject(new BadProbeResponse("the answer is larger than anybody wants"));
+          if (mode === "flooding") reject(new BadProbeResponse("the response is too large"));
           else resolve(this.#say(pod, mode));
         });
     });
@@ -128,5 +128,5 @@ export class Owner {
   }
 }
 
-/** What the protector's spec says of its owner. */
+/** The probe in the protector's spec. */
 export const PROBE = { endpoint: "owner.default:443", insecure: true, timeoutMillis: 2_000 };

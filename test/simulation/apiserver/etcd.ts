@@ -1,11 +1,11 @@
 /**
- * etcd as the API server sees it: one revision counter, compare-and-swap, a history that can be compacted, and a backup that
- * can be restored (after which revisions repeat with other contents).
+ * etcd as the API server sees it: one revision counter, compare-and-swap, a history that can be compacted, and backups.
+ * A restored backup gives revisions other contents than before.
  */
 
 export type Json = { readonly [key: string]: unknown };
 
-export interface Stored {
+export interface StoredObject {
   /** `resource/namespace/name`. */
   readonly key: string;
   readonly revision: number;
@@ -16,19 +16,19 @@ export interface EtcdChange {
   readonly revision: number;
   readonly key: string;
   /** Undefined when the object was created by this change. */
-  readonly before: Stored | undefined;
+  readonly before: StoredObject | undefined;
   /** Undefined when the object was deleted by this change. */
-  readonly after: Stored | undefined;
+  readonly after: StoredObject | undefined;
 }
 
-export interface Backup {
+export interface EtcdBackup {
   readonly revision: number;
-  readonly objects: ReadonlyMap<string, Stored>;
+  readonly objects: ReadonlyMap<string, StoredObject>;
 }
 
-export type EtcdWriteResult =
-  | { readonly kind: "ok"; readonly stored: Stored }
-  | { readonly kind: "mismatch"; readonly found: Stored | undefined };
+type EtcdWriteResult =
+  | { readonly kind: "ok"; readonly stored: StoredObject }
+  | { readonly kind: "mismatch"; readonly found: StoredObject | undefined };
 
 const RESTORE_GAP = 1000;
 const NOTHING: readonly EtcdChange[] = [];
@@ -36,39 +36,39 @@ const NOTHING: readonly EtcdChange[] = [];
 export class Etcd {
   /** Current revision; every successful write raises it by one. */
   revision = 1000;
-  /** Changes at or below this revision are gone from the history. */
+  /** Changes up to this revision are no longer in the history. */
   compacted = 1000;
-  /** Raised by each restore, so that servers can tell that their caches are void. */
+  /** Raised by each restore. A server whose caches are of an older incarnation has to read again. */
   incarnation = 0;
   #skipTo = 0;
-  /** What was never given in this history: after `from`, up to `to`. */
+  /** Revisions that this history skipped: after `from`, up to `to`. */
   #gap = { from: 0, to: 0 };
-  #objects = new Map<string, Stored>();
+  #objects = new Map<string, StoredObject>();
   #history: EtcdChange[] = [];
-  /** Results of {@link range} that are still true. */
-  readonly #ranges = new Map<string, readonly Stored[]>();
+  /** Valid results of {@link range}. */
+  readonly #ranges = new Map<string, readonly StoredObject[]>();
   readonly #observers = new Set<(change: EtcdChange) => void>();
 
-  get(key: string): Stored | undefined {
+  get(key: string): StoredObject | undefined {
     return this.#objects.get(key);
   }
 
   /** All objects whose key begins with `prefix`, in key order. */
-  range(prefix: string): readonly Stored[] {
+  range(prefix: string): readonly StoredObject[] {
     const known = this.#ranges.get(prefix);
     if (known !== undefined) return known;
-    const found: Stored[] = [];
+    const found: StoredObject[] = [];
     for (const [key, stored] of this.#objects) if (key.startsWith(prefix)) found.push(stored);
     found.sort((a, b) => (a.key < b.key ? -1 : 1));
     this.#ranges.set(prefix, found);
     return found;
   }
 
-  /** Writes `value` when the object is at `expected` (0: must not exist; undefined: whatever it is at). */
+  /** Writes `value` if the object is at `expected` (0: absent; undefined: at any revision). */
   put(key: string, value: Json, expected?: number): EtcdWriteResult {
     const before = this.#objects.get(key);
     if (expected !== undefined && (before?.revision ?? 0) !== expected) return { kind: "mismatch", found: before };
-    const after: Stored = { key, revision: this.#nextRevision(), value };
+    const after: StoredObject = { key, revision: this.#nextRevision(), value };
     this.#objects.set(key, after);
     this.#record({ revision: after.revision, key, before, after });
     return { kind: "ok", stored: after };
@@ -83,7 +83,7 @@ export class Etcd {
     return { kind: "ok", stored: before };
   }
 
-  /** Changes after `revision`, or undefined when part of them was compacted away. */
+  /** Changes after `revision`; undefined when some of them were compacted. */
   changesSince(revision: number): readonly EtcdChange[] | undefined {
     if (revision < this.compacted) return undefined;
     let low = 0;
@@ -96,7 +96,7 @@ export class Etcd {
     return low === this.#history.length ? NOTHING : this.#history.slice(low);
   }
 
-  /** The first revision from this one on that this history may have had. */
+  /** The first revision, from this one on, that this history may contain. */
   given(revision: number): number {
     const { from, to } = this.#gap;
     return revision > from && revision <= to ? to + 1 : revision;
@@ -107,16 +107,17 @@ export class Etcd {
     this.#history = this.#history.filter((change) => change.revision > this.compacted);
   }
 
-  backup(): Backup {
+  backup(): EtcdBackup {
     return { revision: this.revision, objects: new Map(this.#objects) };
   }
 
   /**
-   * Goes back to `backup`. Later writes get versions that were never given before, as the documentation of Kubernetes asks for
-   * (`etcdutl snapshot restore --bump-revision`): where they repeat, a compare-and-swap means nothing any more. With `bumped` the
-   * versions of lists go on as well, else they go back, too, until the next write. Returns a revision that no write before or after has.
+   * Goes back to `backup`. Later writes get revisions that no write has had, as the documentation of Kubernetes asks
+   * for (`etcdutl snapshot restore --bump-revision`): a compare-and-swap needs revisions that do not repeat. With
+   * `bumped` the revisions of lists continue, too; without, they go back until the next write. Returns a revision that
+   * no write before or after has.
    */
-  restore(backup: Backup, bumped: boolean): number {
+  restore(backup: EtcdBackup, bumped: boolean): number {
     this.#skipTo = Math.max(this.#skipTo, this.revision + RESTORE_GAP);
     this.#objects = new Map(backup.objects);
     this.revision = bumped ? this.#skipTo : backup.revision;
@@ -128,7 +129,7 @@ export class Etcd {
     return this.#skipTo;
   }
 
-  /** Calls `observer` after each change, synchronously; for watch caches and for the world's own truth. */
+  /** Calls `observer` synchronously after each change; for watch caches and for the truth. */
   observe(observer: (change: EtcdChange) => void): () => void {
     this.#observers.add(observer);
     return () => this.#observers.delete(observer);

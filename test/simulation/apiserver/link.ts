@@ -1,6 +1,7 @@
 /**
- * The network between one client and one API server model, as the `Transport` port of the shipping code: delay, partition in
- * each direction, lost responses, cut streams. A request that was cut after it was sent may or may not have taken effect.
+ * The network between one client and one API server model, as the `Transport` port of the shipping code: delays,
+ * partitions in each direction, lost responses, cut streams. A request whose connection breaks after it was sent may
+ * have taken effect.
  */
 
 import {
@@ -18,13 +19,13 @@ import type { ApiServer } from "./server.ts";
 export interface LinkFaults {
   /** One-way delay of each message. */
   delayMs(): number;
-  /** Nothing from the client arrives. */
+  /** Nothing from the client arrives at the server. */
   requestsLost(): boolean;
-  /** Nothing from the server arrives. */
+  /** Nothing from the server arrives at the client. */
   responsesLost(): boolean;
-  /** This one message is lost, and nothing else. */
+  /** Only this message is lost. */
   oneLost(): boolean;
-  /** The server's process is not there: connections are refused at once. */
+  /** The server's process does not run, so connections are refused at once. */
   refused(): boolean;
 }
 
@@ -33,7 +34,7 @@ export class SimulatedLink implements Transport {
   readonly #ports: Ports;
   readonly #faults: LinkFaults;
   readonly user: string;
-  /** The process at this end: what arrives for it while it is stopped waits, what arrives after its death is lost. */
+  /** The client's process. Messages wait while it is stopped, and are lost after its death. */
   readonly #process: Ports;
   readonly #streams = new Set<{ fail(): void }>();
   readonly #aborts = new Set<() => void>();
@@ -47,7 +48,7 @@ export class SimulatedLink implements Transport {
     this.user = user;
   }
 
-  /** Cuts every stream that is open, as a reset of the connections does. */
+  /** Cuts every open stream, as a reset of the connections does. */
   cut(): void {
     for (const stream of [...this.#streams]) stream.fail();
   }
@@ -62,17 +63,17 @@ export class SimulatedLink implements Transport {
     return this.#bounded(request, async (progress) => {
       await this.#arrive(progress);
       if (this.#faults.oneLost()) await new Promise(() => {});
-      const reply = await this.server.handle({
+      const response = await this.server.handle({
         method: request.method,
         path: request.path,
         body: request.body === undefined ? undefined : record(JSON.parse(request.body)),
         contentType: request.contentType ?? "application/json",
         user: this.user,
       });
-      const body = jsonOf(reply.body);
+      const body = jsonOf(response.body);
       await sleep(this.#process, this.#faults.delayMs());
       if (this.#faults.responsesLost() || this.#faults.refused() || this.#faults.oneLost()) await new Promise(() => {});
-      return { status: reply.status, headers: reply.headers, body };
+      return { status: response.status, headers: response.headers, body };
     });
   }
 
@@ -103,7 +104,7 @@ export class SimulatedLink implements Transport {
     const handle = { fail: () => settle("failed") };
     this.#streams.add(handle);
     let arrivesMs = this.#ports.clock.monotonicMs();
-    // A connection delivers in order or not at all: after what was lost, nothing comes until the client gives up.
+    // A connection delivers in order. After a lost message nothing arrives until the client gives up.
     let isBroken = false;
     const deliver = (action: () => void): void => {
       isBroken ||= this.#faults.responsesLost();

@@ -1,10 +1,15 @@
-/** How the API server model presents stored values as Kubernetes objects, and how it merges a write into one. */
+/** Stored values as Kubernetes objects, and how a write changes a stored value. */
 import { GROUP } from "../../../shared/schema/annotations.ts";
-import type { Json, Stored } from "./etcd.ts";
+import type { Json, StoredObject } from "./etcd.ts";
 import type { SimulatedResource } from "./resources.ts";
 
+function isJson(value: unknown): value is Json {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** The value when it is a JSON object, else an empty one. */
 export function record(value: unknown): Json {
-  return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Json) : {};
+  return isJson(value) ? value : {};
 }
 
 export function text(value: unknown): string | undefined {
@@ -21,13 +26,13 @@ export function hasLabels(value: Json, wanted: Readonly<Record<string, unknown>>
   return Object.entries(wanted).every(([label, text]) => labels[label] === text);
 }
 
-/** Objects are immutable once stored: what is made of one is made once, however many clients see it. */
-const presented = new WeakMap<Stored, Json>();
-const listed = new WeakMap<Stored, Json>();
+/** Caches by stored value: stored values never change, and many clients read them. */
+const presented = new WeakMap<StoredObject, Json>();
+const listed = new WeakMap<StoredObject, Json>();
 const texts = new WeakMap<Json, string>();
 
-/** The object as a response shows it: apiVersion, kind and the resourceVersion of its revision. */
-export function present(resource: SimulatedResource, stored: Stored): Json {
+/** The object in a response: with apiVersion, kind and the resourceVersion of its revision. */
+export function asObject(resource: SimulatedResource, stored: StoredObject): Json {
   let object = presented.get(stored);
   if (object === undefined) {
     const apiVersion = resource.group === "" ? resource.version : `${resource.group}/${resource.version}`;
@@ -42,9 +47,9 @@ export function present(resource: SimulatedResource, stored: Stored): Json {
   return object;
 }
 
-/** The object as a list shows it: those of built-in kinds say nothing of their kind there. */
-export function presentInList(resource: SimulatedResource, stored: Stored): Json {
-  const object = present(resource, stored);
+/** The object in a list: items of built-in kinds have no apiVersion and kind. */
+export function asListItem(resource: SimulatedResource, stored: StoredObject): Json {
+  const object = asObject(resource, stored);
   if (resource.group === GROUP) return object;
   let item = listed.get(stored);
   if (item === undefined) {
@@ -55,7 +60,7 @@ export function presentInList(resource: SimulatedResource, stored: Stored): Json
   return item;
 }
 
-/** JSON of a value that never changes; a spec or a status that versions have in common is written out once. */
+/** JSON of a value that never changes. Versions share specs and statuses, which are written out once. */
 export function jsonOf(value: Json): string {
   let json = texts.get(value);
   if (json === undefined) {
@@ -71,11 +76,11 @@ export function jsonOf(value: Json): string {
 }
 
 function fieldText(field: unknown): string {
-  if (typeof field !== "object" || field === null || Array.isArray(field)) return JSON.stringify(field);
-  let json = texts.get(field as Json);
+  if (!isJson(field)) return JSON.stringify(field);
+  let json = texts.get(field);
   if (json === undefined) {
     json = JSON.stringify(field);
-    texts.set(field as Json, json);
+    texts.set(field, json);
   }
   return json;
 }
@@ -84,18 +89,7 @@ function listText(items: unknown): string {
   return Array.isArray(items) ? `[${items.map((item) => jsonOf(record(item))).join(",")}]` : JSON.stringify(items);
 }
 
-/** RFC 7386. */
-export function mergePatch(target: unknown, patch: unknown): unknown {
-  if (typeof patch !== "object" || patch === null || Array.isArray(patch)) return patch;
-  const merged: Record<string, unknown> = { ...record(target) };
-  for (const [name, value] of Object.entries(patch)) {
-    if (value === null) delete merged[name];
-    else merged[name] = mergePatch(merged[name], value);
-  }
-  return merged;
-}
-
-/** What is stored when `next` replaces `before` through the main resource or through `/status`. */
+/** The stored value after `next` replaces `before` through the main resource or through `/status`. */
 export function replaced(resource: SimulatedResource, before: Json, next: Json, subresource: string | undefined): Json {
   if (subresource === "status") return { ...before, status: next.status };
   if (isEmpty(next.data)) return replaced(resource, before, { ...next, data: undefined }, subresource);
@@ -112,7 +106,7 @@ export function replaced(resource: SimulatedResource, before: Json, next: Json, 
   return { ...next, metadata, ...(resource.status ? { status: before.status } : {}) };
 }
 
-/** A map without entries is not stored. */
+/** An empty map is not stored. */
 function isEmpty(data: unknown): boolean {
   return data !== undefined && Object.keys(record(data)).length === 0;
 }
@@ -122,7 +116,7 @@ export function matchesLabels(value: Json, selector: string | null): boolean {
   const labels = record(metadataOf(value).labels);
   return selector.split(",").every((term) => {
     const [key = "", wanted] = term.split(/==?/);
-    // Without a value it asks for whatever value there is.
+    // A key without a value matches every value.
     return wanted === undefined ? labels[key] !== undefined : labels[key] === wanted;
   });
 }

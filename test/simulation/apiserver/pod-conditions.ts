@@ -1,9 +1,9 @@
-/** What pods say of their readiness, as raw objects. */
+/** The readiness of pods, from raw objects. */
 import { COUNTED_CONDITION } from "../../../shared/schema/annotations.ts";
 import type { Json } from "./etcd.ts";
 import { record } from "./objects.ts";
 
-/** Every condition that the pod's readiness gates name is True. */
+/** True when every condition of the pod's readiness gates is True. */
 export function areGatesOpen(pod: Json): boolean {
   return gatesOf(pod).every((type) => isTrue(pod, type));
 }

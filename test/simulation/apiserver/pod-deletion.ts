@@ -1,36 +1,44 @@
 /**
- * Deletions and evictions of pods in the API server model. A DELETE commits only at the version that was reviewed and is
- * reviewed again when the pod has changed; an eviction reads the pod again by name, and only its preconditions bind it.
+ * Deletions and evictions of pods in the API server model. A DELETE commits only at the version that was reviewed, and
+ * is reviewed again when the pod has changed. An eviction reads the pod again by name, and only its preconditions
+ * decide whether it commits.
  */
 import { sleep } from "../../../shared/runtime/clock.ts";
-import type { Json, Stored } from "./etcd.ts";
-import { matchesLabels, metadataOf, present, record, text } from "./objects.ts";
-import { keyOf, prefixOf, type Target } from "./resources.ts";
-import { conflict, failure, notFound, ok, type SimulatedReply } from "./responses.ts";
-import { reviewed, reviewOf } from "./review.ts";
+import { admissionRequest, denialOf } from "./admission.ts";
+import type { Json, StoredObject } from "./etcd.ts";
+import { asObject, matchesLabels, metadataOf, record, text } from "./objects.ts";
+import { keyOf, prefixOf, type RequestTarget } from "./resources.ts";
+import { conflict, failure, notFound, ok, type SimulatedResponse } from "./responses.ts";
 import type { ApiServer, ServerRequest } from "./server.ts";
 
 const POD_KIND = { group: "", version: "v1", kind: "Pod" };
 const PODS = { group: "", version: "v1", resource: "pods" };
 
-/** A deletecollection: each pod is reviewed by itself, under no name, and the first that is refused ends it. */
-export async function deletePods(server: ApiServer, target: Target, request: ServerRequest): Promise<SimulatedReply> {
+/**
+ * A deletecollection. Each pod is reviewed by itself, without a name in the request, and the first denial ends the
+ * call.
+ */
+export async function deletePods(
+  server: ApiServer,
+  target: RequestTarget,
+  request: ServerRequest,
+): Promise<SimulatedResponse> {
   const selector = target.query.get("labelSelector");
   const found = server.etcd.range(prefixOf(target.resource, target.namespace));
   for (const { key, value } of found) {
     if (!matchesLabels(value, selector)) continue;
-    const reply = await deletePod(server, { ...target, name: key.split("/")[2] }, request, true);
-    if (reply.status >= 300 && reply.status !== 404) return reply;
+    const response = await deletePod(server, { ...target, name: key.split("/")[2] }, request, true);
+    if (response.status >= 300 && response.status !== 404) return response;
   }
   return ok({ kind: "PodList", apiVersion: "v1", metadata: {}, items: [] });
 }
 
 export async function deletePod(
   server: ApiServer,
-  target: Target,
+  target: RequestTarget,
   request: ServerRequest,
   isCollection = false,
-): Promise<SimulatedReply> {
+): Promise<SimulatedResponse> {
   const deadlineMs = server.ports.clock.monotonicMs() + server.settings.requestTimeoutMs;
   const name = target.name ?? "";
   const key = keyOf(target.resource, target.namespace, name);
@@ -40,7 +48,7 @@ export async function deletePod(
     if (found === undefined) return notFound(name, target.resource);
     const wanted = text(record(options.preconditions).uid);
     if (wanted !== undefined && wanted !== metadataOf(found.value).uid) return conflict(name);
-    const review = reviewOf(server, request, {
+    const admission = admissionRequest(server, request, {
       kind: POD_KIND,
       resource: PODS,
       requestKind: POD_KIND,
@@ -49,35 +57,35 @@ export async function deletePod(
       namespace: target.namespace,
       operation: "DELETE",
       object: null,
-      oldObject: present(target.resource, found),
+      oldObject: asObject(target.resource, found),
       dryRun: isDryRun(target, options),
       options: { kind: "DeleteOptions", apiVersion: "meta.k8s.io/v1", ...options },
     });
-    const refused = await reviewed(server, review);
-    if (refused !== undefined) return refused;
+    const denial = await denialOf(server, admission);
+    if (denial !== undefined) return denial;
     if (isDryRun(target, options)) return ok(ending(server, target, found, found.revision));
     const delayMs = server.settings.commitDelayMs();
     const late = delayMs === undefined || server.ports.clock.monotonicMs() + delayMs > deadlineMs;
     if (delayMs !== undefined && !late) await sleep(server.ports, delayMs);
     const committed = !late && commit(server, target, found, options);
-    server.admission?.settled(review, committed);
+    server.admission?.settled(admission, committed);
     if (committed) {
       const left = server.etcd.get(key);
       return ok(
-        left === undefined ? ending(server, target, found, server.etcd.revision) : present(target.resource, left),
+        left === undefined ? ending(server, target, found, server.etcd.revision) : asObject(target.resource, left),
       );
     }
     if (late) return failure(504, "Timeout", "request did not complete within the allowed duration");
   }
 }
 
-/** The generation of what is marked as terminating, once. */
+/** The generation after the deletion is marked. Only the first mark raises it. */
 function nextOf({ generation, deletionTimestamp }: Json): number {
   return Number(generation ?? 1) + (deletionTimestamp === undefined ? 1 : 0);
 }
 
-/** The deleted object as the answer shows it. */
-function ending(server: ApiServer, target: Target, found: Stored, revision: number): Json {
+/** The deleted object in the response. */
+function ending(server: ApiServer, target: RequestTarget, found: StoredObject, revision: number): Json {
   const deletionTimestamp = new Date(server.ports.clock.nowMs()).toISOString();
   const meta = metadataOf(found.value);
   const metadata = {
@@ -85,15 +93,19 @@ function ending(server: ApiServer, target: Target, found: Stored, revision: numb
     deletionTimestamp: meta.deletionTimestamp ?? deletionTimestamp,
     generation: nextOf(meta),
   };
-  return present(target.resource, { ...found, revision, value: { ...found.value, metadata } });
+  return asObject(target.resource, { ...found, revision, value: { ...found.value, metadata } });
 }
 
-export async function evictPod(server: ApiServer, target: Target, request: ServerRequest): Promise<SimulatedReply> {
+export async function evictPod(
+  server: ApiServer,
+  target: RequestTarget,
+  request: ServerRequest,
+): Promise<SimulatedResponse> {
   const deadlineMs = server.ports.clock.monotonicMs() + server.settings.requestTimeoutMs;
   const name = target.name ?? "";
   const key = keyOf(target.resource, target.namespace, name);
   const kind = { group: "policy", version: "v1", kind: "Eviction" };
-  const draft = reviewOf(server, request, {
+  const draft = admissionRequest(server, request, {
     kind,
     resource: PODS,
     subResource: "eviction",
@@ -103,16 +115,16 @@ export async function evictPod(server: ApiServer, target: Target, request: Serve
     name,
     namespace: target.namespace,
     operation: "CREATE",
-    // Whatever the client left out, the decoded object that is reviewed says what it is.
+    // The decoded object has apiVersion and kind, whatever the client sent.
     object: { apiVersion: "policy/v1", kind: "Eviction", ...request.body },
     oldObject: null,
     dryRun: isDryRun(target, record(record(request.body).deleteOptions)),
     options: { kind: "CreateOptions" },
   });
-  const review = (await server.admission?.mutateEviction(draft)) ?? draft;
-  const refused = await reviewed(server, review);
-  if (refused !== undefined) return refused;
-  const options = record(record(review.object).deleteOptions);
+  const admission = (await server.admission?.mutateEviction(draft)) ?? draft;
+  const denial = await denialOf(server, admission);
+  if (denial !== undefined) return denial;
+  const options = record(record(admission.object).deleteOptions);
   if (isDryRun(target, options)) return ok({ kind: "Status", status: "Success" }, 201);
   const delayMs = server.settings.commitDelayMs();
   const late = delayMs === undefined || server.ports.clock.monotonicMs() + delayMs > deadlineMs;
@@ -121,19 +133,19 @@ export async function evictPod(server: ApiServer, target: Target, request: Serve
   const wanted = text(record(options.preconditions).uid);
   const same = found !== undefined && (wanted === undefined || wanted === metadataOf(found.value).uid);
   const committed = !late && same && commit(server, target, found, options);
-  server.admission?.settled(review, committed);
+  server.admission?.settled(admission, committed);
   if (late) return failure(504, "Timeout", "request did not complete within the allowed duration");
   if (found === undefined) return notFound(name, target.resource);
   return same ? ok({ kind: "Status", status: "Success" }, 201) : conflict(name);
 }
 
-function isDryRun(target: Target, options: Json): boolean {
+function isDryRun(target: RequestTarget, options: Json): boolean {
   const listed = options.dryRun;
   return target.query.get("dryRun") === "All" || (Array.isArray(listed) && listed.includes("All"));
 }
 
-/** Commits the deletion at exactly the version of `found`; false when the pod has changed since. */
-function commit(server: ApiServer, target: Target, found: Stored, options: Json): boolean {
+/** Commits the deletion at the version of `found`; returns false when the pod has changed since. */
+function commit(server: ApiServer, target: RequestTarget, found: StoredObject, options: Json): boolean {
   const grace = options.gracePeriodSeconds;
   const meta = metadataOf(found.value);
   const scheduled = record(found.value.spec).nodeName !== undefined;

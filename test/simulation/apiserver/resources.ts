@@ -1,11 +1,11 @@
-/** The kinds that the API server model serves, and how a request path names one of them. */
+/** The kinds that the API server model serves, and the target of a request path. */
 
 export interface SimulatedResource {
   readonly group: string;
   readonly version: string;
   readonly plural: string;
   readonly kind: string;
-  /** Has a status subresource: writes of the main object keep the status, writes of the status keep the rest. */
+  /** Has a status subresource: writes of the main resource keep the status, and writes of the status keep the rest. */
   readonly status: boolean;
 }
 
@@ -18,7 +18,7 @@ export const RESOURCES: readonly SimulatedResource[] = [
   { group: "podseidon.kubewharf.io", version: "v1alpha1", plural: "podprotectors", kind: "PodProtector", status: true },
 ];
 
-export interface Target {
+export interface RequestTarget {
   readonly resource: SimulatedResource;
   readonly namespace: string | undefined;
   readonly name: string | undefined;
@@ -27,10 +27,10 @@ export interface Target {
 }
 
 const MOST_KNOWN_PATHS = 10_000;
-const known = new Map<string, Target | null>();
+const known = new Map<string, RequestTarget | null>();
 
-/** What a request path names, or undefined when the model does not serve it. The same path is read once. */
-export function parsePath(path: string): Target | undefined {
+/** The target of a request path; undefined when the model does not serve it. Each path is parsed once. */
+export function parsePath(path: string): RequestTarget | undefined {
   const read = known.get(path);
   if (read !== undefined) return read ?? undefined;
   if (known.size >= MOST_KNOWN_PATHS) known.clear();
@@ -39,7 +39,7 @@ export function parsePath(path: string): Target | undefined {
   return target;
 }
 
-function readPath(path: string): Target | undefined {
+function readPath(path: string): RequestTarget | undefined {
   const url = new URL(path, "https://model");
   const parts = url.pathname
     .split("/")

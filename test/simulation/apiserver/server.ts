@@ -1,25 +1,16 @@
 /**
- * A kube-apiserver for the simulation: get, list (pages of one version), watch with lag and bookmarks, compare-and-swap,
- * status subresources, finalizers, and pod deletions that pass admission before they commit. `contract.ts` holds it to the
- * real one.
+ * A kube-apiserver for the simulation: get, list (pages of one version), watch with lag and bookmarks,
+ * compare-and-swap, status subresources, finalizers, and admission of pod disruptions before they commit. `contract/`
+ * holds the model to the real one.
  */
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import type { AdmissionChain } from "./admission.ts";
-import type { Etcd, Json, Stored } from "./etcd.ts";
-import {
-  jsonOf,
-  matchesLabels,
-  mergePatch,
-  metadataOf,
-  present,
-  presentInList,
-  record,
-  replaced,
-  text,
-} from "./objects.ts";
+import type { Etcd, Json, StoredObject } from "./etcd.ts";
+import { asListItem, asObject, jsonOf, matchesLabels, metadataOf, record, replaced, text } from "./objects.ts";
+import { mergePatch, strategicMerge } from "./patches.ts";
 import { deletePod, deletePods, evictPod } from "./pod-deletion.ts";
 import { creationOf, updatePod } from "./pod-update.ts";
-import { keyOf, parsePath, prefixOf, type SimulatedResource, type Target } from "./resources.ts";
+import { keyOf, parsePath, prefixOf, type RequestTarget, type SimulatedResource } from "./resources.ts";
 import {
   alreadyExists,
   conflict,
@@ -28,13 +19,11 @@ import {
   immutableUid,
   notFound,
   ok,
-  type SimulatedReply,
+  type SimulatedResponse,
   tooLarge,
 } from "./responses.ts";
 import { isShardSelector, shardMatcher } from "./shards.ts";
-import { strategicMerge } from "./strategic-merge.ts";
-import type { WatchCache } from "./watch-cache.ts";
-import { WatchCaches } from "./watch-caches.ts";
+import { type WatchCache, WatchCaches } from "./watch-cache.ts";
 import { type WatchSink, watchStream } from "./watch-stream.ts";
 
 export interface ServerRequest {
@@ -46,31 +35,31 @@ export interface ServerRequest {
 }
 
 export interface ServerSettings {
-  /** Delay of a watch cache behind etcd, drawn anew for each batch of changes. */
+  /** Lag of a watch cache behind etcd, drawn for each batch of changes. */
   watchLagMs(): number;
-  /** How long an allowed deletion takes until it commits; undefined: it never does. */
+  /** How long an allowed disruption takes to commit; undefined: it never commits. */
   commitDelayMs(): number | undefined;
-  /** The next deletion that is allowed never commits. */
+  /** The next disruption that is allowed never commits. */
   abandonNext?(): void;
-  /** Most objects in one page, 0 for no other limit than the request's. */
+  /** Most objects in one page; 0: no limit but the request's. */
   pageObjects(): number;
-  /** Whether a list with a resourceVersion is answered from a cache that is no newer than it has to be. */
+  /** Whether a list with a resourceVersion comes from a cache that is only as new as it has to be. */
   servesStaleList(): boolean;
-  /** kube-apiserver's `--request-timeout`: nothing commits later than this after its request arrived. */
+  /** kube-apiserver's `--request-timeout`: no request commits later. */
   readonly requestTimeoutMs: number;
-  /** Largest object that etcd takes. */
+  /** The largest object that etcd accepts. */
   readonly objectLimitBytes: number;
-  /** The UID of the object that is made as the `count`-th; by default its number comes last. */
+  /** The UID of the object that is created as number `count`; by default the UID ends with the number. */
   uidOf?(count: number): string;
 }
 
 interface Page {
   readonly revision: number;
-  readonly items: readonly Stored[];
+  readonly items: readonly StoredObject[];
 }
 
-/** All but its status goes through admission. */
-function isUpdateOfPod({ resource, subresource }: Target): boolean {
+/** Every part of a pod but its status goes through admission. */
+function isUpdateOfPod({ resource, subresource }: RequestTarget): boolean {
   return resource.plural === "pods" && (subresource === undefined || subresource === "resize");
 }
 
@@ -83,13 +72,13 @@ export class ApiServer {
   readonly ports: Ports;
   readonly settings: ServerSettings;
   admission: AdmissionChain | undefined;
-  /** Told of each write of a status. */
-  wrote: ((user: string, key: string, status: number) => void) | undefined;
+  /** Called at each write of a status. */
+  statusWritten: ((user: string, key: string, status: number) => void) | undefined;
   readonly #caches: WatchCaches;
   readonly #pages = new Map<string, Page>();
-  /** The last answer to a list that asks for no more than a version: it is the same one as long as nothing has changed. */
-  readonly #positions = new WeakMap<Target, { readonly page: Page; readonly reply: SimulatedReply }>();
-  /** Kinds that are not installed at the moment. */
+  /** The last response to a list that only asks for a version. It is reused until something changes. */
+  readonly #positions = new WeakMap<RequestTarget, { readonly page: Page; readonly response: SimulatedResponse }>();
+  /** Kinds that are not installed now. */
   readonly #unserved = new Set<string>();
   #tokens = 0;
   #uids = 0;
@@ -103,30 +92,32 @@ export class ApiServer {
     this.#caches = new WatchCaches(etcd, ports.timers, () => settings.watchLagMs());
   }
 
-  /** After a restart of the server or a restore of etcd: caches are read anew, watches and list continuations end. */
+  /**
+   * After a restart of the server or a restore of etcd: caches are read again; watches and continuations of lists end.
+   */
   reset(): void {
     this.#caches.reset();
     this.#pages.clear();
   }
 
-  /** Lists opened before a compaction can no longer be continued. */
+  /** Compacts etcd. Lists from before can no longer be continued. */
   compact(revision: number): void {
     this.etcd.compact(revision);
     for (const [token, page] of this.#pages) if (page.revision <= revision) this.#pages.delete(token);
   }
 
-  /** Whether this kind is installed from here on; its watches end when it is not. */
-  serves(plural: string, isServed: boolean): void {
+  /** Whether this kind is installed from here on. Its watches end when it is not. */
+  setServed(plural: string, isServed: boolean): void {
     if (isServed) this.#unserved.delete(plural);
     else this.#unserved.add(plural);
     this.#caches.reset(plural);
   }
 
-  isServed({ resource }: Target): boolean {
+  isServed({ resource }: RequestTarget): boolean {
     return !this.#unserved.has(resource.plural);
   }
 
-  async handle(request: ServerRequest): Promise<SimulatedReply> {
+  async handle(request: ServerRequest): Promise<SimulatedResponse> {
     const target = parsePath(request.path);
     if (target === undefined || !this.isServed(target))
       return failure(404, "NotFound", "the server could not find the requested resource");
@@ -154,28 +145,28 @@ export class ApiServer {
     }
   }
 
-  /** Opens a watch; `sink` gets the lines. Returns how to end it. */
-  watch(target: Target, sink: WatchSink): () => void {
+  /** Opens a watch that writes lines to `sink`. Returns the function that ends it. */
+  watch(target: RequestTarget, sink: WatchSink): () => void {
     return watchStream({ cache: this.#caches.of(target), etcd: this.etcd, ports: this.ports, target, sink });
   }
 
-  /** Where the watches of pods come from that ask for a shard, by selector. */
+  /** The watch caches of pod shards, by shard selector. */
   podShards(): ReadonlyMap<string, WatchCache> {
     return this.#caches.shards("pods");
   }
 
-  #told({ user }: ServerRequest, target: Target, reply: SimulatedReply): SimulatedReply {
+  #told({ user }: ServerRequest, target: RequestTarget, response: SimulatedResponse): SimulatedResponse {
     if (target.subresource === "status")
-      this.wrote?.(user, keyOf(target.resource, target.namespace, target.name ?? ""), reply.status);
-    return reply;
+      this.statusWritten?.(user, keyOf(target.resource, target.namespace, target.name ?? ""), response.status);
+    return response;
   }
 
-  #get(target: Target, name: string): SimulatedReply {
+  #get(target: RequestTarget, name: string): SimulatedResponse {
     const stored = this.etcd.get(keyOf(target.resource, target.namespace, name));
-    return stored === undefined ? notFound(name, target.resource) : ok(present(target.resource, stored));
+    return stored === undefined ? notFound(name, target.resource) : ok(asObject(target.resource, stored));
   }
 
-  async #list(target: Target): Promise<SimulatedReply> {
+  async #list(target: RequestTarget): Promise<SimulatedResponse> {
     const { query, resource } = target;
     const prefix = prefixOf(resource, target.namespace);
     const shard = query.get("shardSelector");
@@ -204,23 +195,23 @@ export class ApiServer {
     return this.#answer(target, page, token === null);
   }
 
-  #position(target: Target, page: Page): SimulatedReply {
+  #position(target: RequestTarget, page: Page): SimulatedResponse {
     const known = this.#positions.get(target);
-    if (known?.page.items === page.items && known.page.revision === page.revision) return known.reply;
-    const reply = this.#answer(target, page, true);
-    this.#positions.set(target, { page, reply });
-    return reply;
+    if (known?.page.items === page.items && known.page.revision === page.revision) return known.response;
+    const response = this.#answer(target, page, true);
+    this.#positions.set(target, { page, response });
+    return response;
   }
 
-  /** As much of `page` as was asked for; the rest is kept for whoever continues. */
-  #answer({ query, resource }: Target, { revision, items: all }: Page, isFirst: boolean): SimulatedReply {
+  /** As many items of `page` as the client asked for. The rest is kept for the next page. */
+  #answer({ query, resource }: RequestTarget, { revision, items: all }: Page, isFirst: boolean): SimulatedResponse {
     const selector = query.get("labelSelector");
     const shard = query.get("shardSelector");
     const isInShard = shardMatcher(shard);
     const isFiltered = isFirst && (selector !== null || shard !== null);
     const found = isFiltered ? all.filter(({ value }) => matchesLabels(value, selector) && isInShard(value)) : all;
     const asked = Number(query.get("limit") ?? 0) || found.length;
-    // A server may return fewer than it was asked for.
+    // A server may return fewer items than the client asked for.
     const most = asked > 1 && query.has("limit") ? this.settings.pageObjects() : 0;
     const limit = most > 0 ? Math.min(asked, most) : asked;
     const items = found.slice(0, limit);
@@ -231,26 +222,26 @@ export class ApiServer {
       const next = `t${++this.#tokens}`;
       this.#pages.set(next, { revision, items: rest });
       metadata.continue = next;
-      // Nobody counts what a selector would leave.
+      // The server does not count what a selector leaves.
       if (selector === null) metadata.remainingItemCount = rest.length;
     }
     return ok({
       kind: `${resource.kind}List`,
       apiVersion: "v1",
       metadata,
-      items: items.map((one) => presentInList(resource, one)),
+      items: items.map((one) => asListItem(resource, one)),
     });
   }
 
-  /** What is made, as the mutating webhooks leave it. */
-  #mutated(target: Target, request: ServerRequest): Json | Promise<Json> {
+  /** The body of a creation, after the mutating webhooks. */
+  #mutated(target: RequestTarget, request: ServerRequest): Json | Promise<Json> {
     const { body = {} } = request;
     const mutatePod = this.admission?.mutatePod;
     if (mutatePod === undefined || target.resource.plural !== "pods") return body;
     return mutatePod(creationOf(this, target, request));
   }
 
-  #create(target: Target, body: Json): SimulatedReply {
+  #create(target: RequestTarget, body: Json): SimulatedResponse {
     const given = metadataOf(body);
     const name = text(given.name) ?? "";
     const namespace = target.namespace;
@@ -272,7 +263,7 @@ export class ApiServer {
     return this.settings.uidOf?.(count) ?? `${this.name}-uid-${count}`;
   }
 
-  #update(target: Target, name: string, body: Json): SimulatedReply {
+  #update(target: RequestTarget, name: string, body: Json): SimulatedResponse {
     const key = keyOf(target.resource, target.namespace, name);
     const before = this.etcd.get(key);
     if (before === undefined) return notFound(name, target.resource);
@@ -284,7 +275,7 @@ export class ApiServer {
     return this.#replace(target, key, name, before, replaced(target.resource, before.value, body, target.subresource));
   }
 
-  #patch(target: Target, name: string, { body: patch = {}, contentType }: ServerRequest): SimulatedReply {
+  #patch(target: RequestTarget, name: string, { body: patch = {}, contentType }: ServerRequest): SimulatedResponse {
     const key = keyOf(target.resource, target.namespace, name);
     const before = this.etcd.get(key);
     if (before === undefined) return notFound(name, target.resource);
@@ -294,7 +285,7 @@ export class ApiServer {
     const uid = text(wanted.uid);
     if (uid !== undefined && uid !== metadataOf(before.value).uid)
       return target.resource.plural === "pods" ? immutableUid(name) : conflict(name);
-    const merged = record(mergeOf(contentType)(present(target.resource, before), patch));
+    const merged = record(mergeOf(contentType)(asObject(target.resource, before), patch));
     return this.#replace(
       target,
       key,
@@ -304,15 +295,15 @@ export class ApiServer {
     );
   }
 
-  #replace(target: Target, key: string, name: string, before: Stored, value: Json): SimulatedReply {
+  #replace(target: RequestTarget, key: string, name: string, before: StoredObject, value: Json): SimulatedResponse {
     const finalizers = metadataOf(value).finalizers;
     const released = !Array.isArray(finalizers) || finalizers.length === 0;
     if (metadataOf(value).deletionTimestamp !== undefined && released && target.resource.plural !== "pods") {
       this.etcd.delete(key, before.revision);
-      return ok(present(target.resource, { ...before, value }));
+      return ok(asObject(target.resource, { ...before, value }));
     }
     // A write that changes nothing gets no new version.
-    if (jsonOf(value) === jsonOf(before.value)) return ok(present(target.resource, before));
+    if (jsonOf(value) === jsonOf(before.value)) return ok(asObject(target.resource, before));
     return this.#store(target.resource, key, name, value, before.revision, 200);
   }
 
@@ -323,16 +314,16 @@ export class ApiServer {
     value: Json,
     expected: number,
     code: number,
-  ): SimulatedReply {
+  ): SimulatedResponse {
     const size = jsonOf(value).length;
     if (size > this.settings.objectLimitBytes)
       return failure(413, "RequestEntityTooLarge", `etcdserver: request is too large (${size} bytes)`);
     const written = this.etcd.put(key, value, expected);
-    if (written.kind === "ok") return ok(present(resource, written.stored), code);
+    if (written.kind === "ok") return ok(asObject(resource, written.stored), code);
     return expected === 0 ? alreadyExists(name) : conflict(name);
   }
 
-  #delete(target: Target, name: string, options: Json | undefined): SimulatedReply {
+  #delete(target: RequestTarget, name: string, options: Json | undefined): SimulatedResponse {
     const key = keyOf(target.resource, target.namespace, name);
     const before = this.etcd.get(key);
     if (before === undefined) return notFound(name, target.resource);
@@ -342,14 +333,14 @@ export class ApiServer {
     const finalizers = metadataOf(before.value).finalizers;
     if (Array.isArray(finalizers) && finalizers.length > 0) {
       const given = metadataOf(before.value);
-      if (given.deletionTimestamp !== undefined) return ok(present(target.resource, before));
+      if (given.deletionTimestamp !== undefined) return ok(asObject(target.resource, before));
       const metadata = {
         ...given,
         generation: Number(given.generation ?? 1) + 1,
         deletionTimestamp: new Date(this.ports.clock.nowMs()).toISOString(),
       };
       const marked = this.etcd.put(key, { ...before.value, metadata }, before.revision);
-      return marked.kind === "ok" ? ok(present(target.resource, marked.stored)) : conflict(name);
+      return marked.kind === "ok" ? ok(asObject(target.resource, marked.stored)) : conflict(name);
     }
     this.etcd.delete(key, before.revision);
     return ok({ kind: "Status", status: "Success" });

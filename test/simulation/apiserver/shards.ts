@@ -1,6 +1,6 @@
 /**
- * Shards of a collection as kube-apiserver cuts it (KEP-5866): ranges of the 64-bit FNV-1a hash of the UID. Written anew here, the slow and
- * obvious way, so that it can't share a mistake with the product.
+ * Shards of a collection as kube-apiserver cuts it (KEP-5866): ranges of the 64-bit FNV-1a hash of the UID. Written in
+ * the slow and obvious way, without code of the product.
  */
 import type { Json } from "./etcd.ts";
 import { metadataOf } from "./objects.ts";
@@ -34,24 +34,24 @@ function rangeOf(selector: string): Range | undefined {
   return from === undefined || to === undefined ? undefined : { from: BigInt(`0x${from}`), to: BigInt(`0x${to}`) };
 }
 
-/** Which of `count` equal shards a UID falls into. */
+/** Returns the shard of a UID among `count` equal shards. */
 export function shardOf(uid: string, count: number): number {
   return count === 1 ? 0 : Number((hashOf(uid) * BigInt(count)) >> BITS);
 }
 
-/** The one of `count` equal shards that a selector begins with. Throws on one that can't be read. */
-export function shardNamed(selector: string, count: number): number {
+/** Returns the first of `count` equal shards that a selector covers. Throws on an invalid selector. */
+export function firstShardOf(selector: string, count: number): number {
   const range = rangeOf(selector);
   if (range === undefined) throw new Error(`no shard: ${selector}`);
   return Number((range.from * BigInt(count)) >> BITS);
 }
 
-/** Whether a selector can be read. */
+/** True for a valid selector. */
 export function isShardSelector(selector: string): boolean {
   return rangeOf(selector) !== undefined;
 }
 
-/** What a `shardSelector` lets through; null: everything. */
+/** Returns the filter of a `shardSelector`; null selects everything. */
 export function shardMatcher(selector: string | null): (value: Json) => boolean {
   const range = selector === null ? undefined : rangeOf(selector);
   if (range === undefined) return () => true;

@@ -3,7 +3,7 @@ import { VirtualTime } from "../../support/runtime/virtual-ports.ts";
 import { Etcd } from "./etcd.ts";
 import { WatchCache } from "./watch-cache.ts";
 
-it("no list is as of a version that a restored history never had", async () => {
+it("does not serve a list at a version that a restored history never had", async () => {
   const time = new VirtualTime();
   const etcd = new Etcd();
   const cache = new WatchCache(etcd, time.timers, "pods/", () => 1);

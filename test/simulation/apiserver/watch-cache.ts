@@ -1,14 +1,15 @@
 /**
- * The watch cache of one resource: it follows etcd with a lag, serves watches and NotOlderThan lists, and learns of progress
- * without events only when a consistent read asks for it (which is what the real one does).
+ * The watch cache of one resource. It follows etcd with a lag and serves watches and NotOlderThan lists. Without events
+ * it learns of progress only when a consistent read asks for it, as the real one does.
  */
 import type { Timers } from "../../../shared/runtime/clock.ts";
-import type { Etcd, EtcdChange, Stored } from "./etcd.ts";
+import type { Etcd, EtcdChange, StoredObject } from "./etcd.ts";
+import { prefixOf, RESOURCES, type RequestTarget } from "./resources.ts";
 
-export interface CacheWatcher {
-  /** A change that the cache has just applied. */
+interface CacheWatcher {
+  /** The cache has applied this change. */
   event(change: EtcdChange): void;
-  /** The cache's state is void (etcd was restored, the server restarted): the stream ends. */
+  /** The cache was reset, because etcd was restored or the server restarted. The stream ends. */
   closed(): void;
 }
 
@@ -19,15 +20,15 @@ export class WatchCache {
   readonly #lagMs: () => number;
   readonly #watchers = new Set<CacheWatcher>();
   readonly #waiting = new Set<() => void>();
-  #objects = new Map<string, Stored>();
+  #objects = new Map<string, StoredObject>();
   #pending: { readonly revision: number; readonly change: EtcdChange | undefined }[] = [];
   #stop: () => void;
   #running = false;
   #generation = 0;
   revision = 0;
-  /** Watches from before this revision are expired here: this server's memory begins there. */
+  /** Watches from before this revision are expired, because the server has started since. */
   windowFrom = 0;
-  /** Beside what is drawn for each batch. */
+  /** Added to the lag that is drawn for each batch. */
   extraLagMs = 0;
 
   constructor(etcd: Etcd, timers: Timers, prefix: string, lagMs: () => number) {
@@ -41,7 +42,7 @@ export class WatchCache {
     this.reset();
   }
 
-  /** Reads everything from etcd again, as after a restart of the server; ends all watches. */
+  /** Reads everything from etcd again, as after a restart of the server, and ends all watches. */
   reset(): void {
     this.#generation += 1;
     this.#pending = [];
@@ -54,7 +55,7 @@ export class WatchCache {
     this.#wake();
   }
 
-  /** The server is started again: what was before it does not know. */
+  /** Restarts the server, which then does not know what was before. */
   restart(): void {
     this.reset();
     this.windowFrom = this.revision;
@@ -65,22 +66,25 @@ export class WatchCache {
     this.reset();
   }
 
-  /** A consistent read happened: the cache will reach etcd's present revision even when no event does. */
+  /** After a consistent read the cache reaches etcd's present revision even without an event. */
   requestProgress(): void {
     if (this.revision < this.#etcd.revision) this.#enqueue(this.#etcd.revision, undefined);
   }
 
-  range(prefix: string): Stored[] {
+  range(prefix: string): StoredObject[] {
     return [...this.#objects.values()]
       .filter((stored) => stored.key.startsWith(prefix))
       .sort((a, b) => (a.key < b.key ? -1 : 1));
   }
 
   /**
-   * The state at the oldest revision that this cache may still answer a NotOlderThan list of `wanted` from: what another server
-   * behind the same address has that lags more. Undefined when the history does not reach back.
+   * The oldest state that may answer a NotOlderThan list of `wanted`, as another server behind the same address with a
+   * larger lag would have it. Undefined when the history does not reach back so far.
    */
-  oldest(wanted: number, prefix: string): { readonly revision: number; readonly items: readonly Stored[] } | undefined {
+  oldest(
+    wanted: number,
+    prefix: string,
+  ): { readonly revision: number; readonly items: readonly StoredObject[] } | undefined {
     const revision = this.#etcd.given(wanted);
     const changes = this.#etcd.changesSince(revision);
     if (changes === undefined) return undefined;
@@ -99,7 +103,7 @@ export class WatchCache {
     return () => this.#watchers.delete(watcher);
   }
 
-  /** Resolves true when the cache reaches `revision` within `timeoutMs`. */
+  /** Resolves to whether the cache reaches `revision` within `timeoutMs`. */
   reached(revision: number, timeoutMs: number): Promise<boolean> {
     if (this.revision >= revision) return Promise.resolve(true);
     return new Promise((resolve) => {
@@ -127,7 +131,7 @@ export class WatchCache {
     const generation = this.#generation;
     this.#timers.after(this.#lagMs() + this.extraLagMs, () => {
       if (generation !== this.#generation) return;
-      // All that is pending arrives together after the lag, in order.
+      // All pending changes arrive together after the lag, in order.
       const batch = this.#pending;
       this.#pending = [];
       for (const { revision, change } of batch) this.#apply(revision, change);
@@ -147,5 +151,50 @@ export class WatchCache {
 
   #wake(): void {
     for (const check of [...this.#waiting]) check();
+  }
+}
+
+/**
+ * The watch caches behind one address: one for each resource, and one for each shard, because connections of shards may
+ * reach different servers. So each shard has its own lag.
+ */
+export class WatchCaches {
+  /** By resource, then by shard selector; "" is the whole collection. */
+  readonly #caches = new Map<string, Map<string, WatchCache>>();
+  readonly #make: (prefix: string) => WatchCache;
+
+  constructor(etcd: Etcd, timers: Timers, lagMs: () => number) {
+    this.#make = (prefix) => new WatchCache(etcd, timers, prefix, lagMs);
+    for (const resource of RESOURCES)
+      this.#caches.set(resource.plural, new Map([["", this.#make(prefixOf(resource, undefined))]]));
+  }
+
+  /** The cache that serves this request. Throws where the model does not serve the resource. */
+  of({ resource, query }: Pick<RequestTarget, "resource" | "query">): WatchCache {
+    const shard = query.get("shardSelector") ?? "";
+    const caches = this.#caches.get(resource.plural);
+    if (caches === undefined) throw new Error(`no watch cache of ${resource.plural}`);
+    let cache = caches.get(shard);
+    if (cache === undefined) {
+      cache = this.#make(prefixOf(resource, undefined));
+      caches.set(shard, cache);
+    }
+    return cache;
+  }
+
+  /** After a consistent read of the resource, also the caches of its shards make progress. */
+  requestProgress(plural: string): void {
+    for (const cache of this.#caches.get(plural)?.values() ?? []) cache.requestProgress();
+  }
+
+  /** The caches of a resource's shards, by selector. */
+  shards(plural: string): ReadonlyMap<string, WatchCache> {
+    return new Map([...(this.#caches.get(plural) ?? [])].filter(([shard]) => shard !== ""));
+  }
+
+  /** Resets the caches of one resource, or of all. */
+  reset(plural?: string): void {
+    for (const [resource, caches] of this.#caches)
+      if (plural === undefined || plural === resource) for (const cache of caches.values()) cache.reset();
   }
 }

@@ -1,8 +1,11 @@
-/** One watch of the API server model: events after a version, bookmarks, its server-side timeout, and 410 when history is gone. */
+/**
+ * One watch of the API server model: events after a version, bookmarks, the server-side timeout, and 410 when the
+ * history was compacted.
+ */
 import type { Ports, Timer } from "../../../shared/runtime/clock.ts";
-import type { Etcd, EtcdChange, Json, Stored } from "./etcd.ts";
-import { jsonOf, matchesLabels, present } from "./objects.ts";
-import { prefixOf, type SimulatedResource, type Target } from "./resources.ts";
+import type { Etcd, EtcdChange, Json, StoredObject } from "./etcd.ts";
+import { asObject, jsonOf, matchesLabels } from "./objects.ts";
+import { prefixOf, type RequestTarget, type SimulatedResource } from "./resources.ts";
 import { statusBody } from "./responses.ts";
 import { shardMatcher } from "./shards.ts";
 import type { WatchCache } from "./watch-cache.ts";
@@ -22,10 +25,10 @@ type EventType = "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK" | "ERROR";
 
 const encoder = new TextEncoder();
 const lines = new WeakMap<Json, Map<EventType, Uint8Array>>();
-const lastStates = new WeakMap<EtcdChange, Stored>();
+const lastStates = new WeakMap<EtcdChange, StoredObject>();
 const bookmarks = new WeakMap<WatchCache, { readonly revision: number; readonly object: Json }>();
 
-/** The same line for every watcher. */
+/** The line of an event, encoded once for all watchers. */
 function lineOf(type: EventType, object: Json): Uint8Array {
   const known = lines.get(object) ?? new Map<EventType, Uint8Array>();
   lines.set(object, known);
@@ -37,14 +40,14 @@ function lineOf(type: EventType, object: Json): Uint8Array {
   return line;
 }
 
-/** A deleted object as its event shows it: the last state at the version of the deletion. */
-function lastState(change: EtcdChange, before: Stored): Stored {
+/** A deleted object in its event: the last state, at the version of the deletion. */
+function lastState(change: EtcdChange, before: StoredObject): StoredObject {
   const state = lastStates.get(change) ?? { ...before, revision: change.revision };
   lastStates.set(change, state);
   return state;
 }
 
-/** The same object for all streams, until the cache has moved. */
+/** The bookmark of the cache's present revision, made once for all streams. */
 function bookmarkOf(cache: WatchCache, resource: SimulatedResource): Json {
   const { revision } = cache;
   const known = bookmarks.get(cache);
@@ -60,7 +63,7 @@ export function watchStream(given: {
   readonly cache: WatchCache;
   readonly etcd: Etcd;
   readonly ports: Ports;
-  readonly target: Target;
+  readonly target: RequestTarget;
   readonly sink: WatchSink;
 }): () => void {
   const { cache, etcd, ports, target, sink } = given;
@@ -68,7 +71,7 @@ export function watchStream(given: {
   const from = Number(query.get("resourceVersion") ?? 0);
   const selector = query.get("labelSelector");
   const isInShard = shardMatcher(query.get("shardSelector"));
-  const isWanted = ({ value }: Stored): boolean => matchesLabels(value, selector) && isInShard(value);
+  const isWanted = ({ value }: StoredObject): boolean => matchesLabels(value, selector) && isInShard(value);
   const prefix = prefixOf(resource, target.namespace);
   const timers: Timer[] = [];
   let unsubscribe = (): void => {};
@@ -89,8 +92,8 @@ export function watchStream(given: {
     if (ended || change.revision <= from || !change.key.startsWith(prefix)) return;
     const before = change.before !== undefined && isWanted(change.before);
     const after = change.after !== undefined && isWanted(change.after);
-    if (after && change.after) send(before ? "MODIFIED" : "ADDED", present(resource, change.after));
-    else if (before && change.before) send("DELETED", present(resource, lastState(change, change.before)));
+    if (after && change.after) send(before ? "MODIFIED" : "ADDED", asObject(resource, change.after));
+    else if (before && change.before) send("DELETED", asObject(resource, lastState(change, change.before)));
   };
 
   const missed = from < cache.windowFrom ? undefined : etcd.changesSince(from);

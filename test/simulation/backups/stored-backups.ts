@@ -1,22 +1,22 @@
-/** Which protectors one cell holds copies of, as its storage has them, and since when. */
+/** The protectors that one cell holds backups of, as the cell's storage has them, and since when. */
 import { BACKUP_LABEL, VERSIONS_KEY } from "../../../shared/recovery/backup/backup-format.ts";
 import type { Etcd, Json } from "../apiserver/etcd.ts";
 import { metadataOf, record } from "../apiserver/objects.ts";
 import { OWN_NAMESPACE } from "../judge/admission-rows.ts";
 
-export interface StoredCopy {
+interface StoredBackup {
   readonly spec: Json;
-  /** Since when there has been a copy with this selector, without a gap. */
+  /** Since when there has been a backup with this selector, without a gap. */
   readonly sinceMs: number;
 }
 
 const PREFIX = `configmaps/${OWN_NAMESPACE}/`;
 
-export class StoredCopies {
+export class StoredBackups {
   readonly #etcd: Etcd;
   readonly #nowMs: () => number;
   /** By UID. */
-  #copies = new Map<string, StoredCopy>();
+  #backups = new Map<string, StoredBackup>();
 
   constructor(etcd: Etcd, nowMs: () => number) {
     this.#etcd = etcd;
@@ -26,18 +26,18 @@ export class StoredCopies {
     });
   }
 
-  get(uid: string): StoredCopy | undefined {
-    return this.#copies.get(uid);
+  get(uid: string): StoredBackup | undefined {
+    return this.#backups.get(uid);
   }
 
   uids(): Iterable<string> {
-    return this.#copies.keys();
+    return this.#backups.keys();
   }
 
-  /** After a restore, too. Returns the UIDs that have a copy now and had none before. */
+  /** Reads the storage again, also after a restore. Returns the UIDs that have a backup now and had none before. */
   refresh(): string[] {
-    const before = this.#copies;
-    this.#copies = new Map();
+    const before = this.#backups;
+    this.#backups = new Map();
     for (const { value } of this.#etcd.range(PREFIX)) {
       if (record(metadataOf(value).labels)[BACKUP_LABEL] === undefined) continue;
       for (const [uid, text] of Object.entries(record(value.data))) {
@@ -45,14 +45,14 @@ export class StoredCopies {
         const spec = record(record(record(JSON.parse(String(text))).object).spec);
         const known = before.get(uid);
         const isSame = known !== undefined && selectorOf(known.spec) === selectorOf(spec);
-        this.#copies.set(uid, { spec, sinceMs: isSame ? known.sinceMs : this.#nowMs() });
+        this.#backups.set(uid, { spec, sinceMs: isSame ? known.sinceMs : this.#nowMs() });
       }
     }
-    return [...this.#copies.keys()].filter((uid) => !before.has(uid));
+    return [...this.#backups.keys()].filter((uid) => !before.has(uid));
   }
 }
 
-/** Whom a protector of this spec covers, as a text that can be compared. */
+/** The selector as a text that can be compared. */
 export function selectorOf(spec: Json): string {
   return JSON.stringify(spec.selector);
 }

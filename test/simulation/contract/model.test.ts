@@ -4,7 +4,7 @@ import { type Observation, observe } from "./script.ts";
 
 /** `test/conformance/apiserver-model.test.ts` holds the model to the real kube-apiserver with the same script. */
 describe("the API server model", () => {
-  it("observes the same twice, and the whole script is run", async () => {
+  it("gives the same observations twice, and runs the whole script", async () => {
     const first = await observe(modelServer());
     expect(await observe(modelServer())).toEqual(first);
     const statusOf = (step: string): unknown => first.find((one: Observation) => one.step === step)?.seen.code;

@@ -1,14 +1,14 @@
-/** The API server model behind the contract's port, under virtual time. */
+/** The API server model under virtual time, as a server of the contract's script. */
 import { VirtualTime } from "../../support/runtime/virtual-ports.ts";
 import { Etcd } from "../apiserver/etcd.ts";
 import { record } from "../apiserver/objects.ts";
 import { parsePath } from "../apiserver/resources.ts";
 import { ApiServer } from "../apiserver/server.ts";
-import type { Server } from "./script.ts";
+import type { ContractServer } from "./script.ts";
 
 const STEP_MS = 10_000;
 
-export function modelServer(): Server {
+export function modelServer(): ContractServer {
   const time = new VirtualTime();
   const server = new ApiServer("model", new Etcd(), time, {
     watchLagMs: () => 1,
@@ -17,7 +17,7 @@ export function modelServer(): Server {
     servesStaleList: () => false,
     requestTimeoutMs: 60_000,
     objectLimitBytes: 1_500_000,
-    // In all shards, as random ones are.
+    // Spread over all shards, as random UIDs are.
     uidOf: (count) => `${count}-uid`,
   });
   return {

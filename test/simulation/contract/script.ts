@@ -1,21 +1,14 @@
-/**
- * What the API server model has in common with the real one: one script of operations, and what is observed of each. Versions and
- * UIDs are renamed in the order of their size or appearance, so that two servers can be compared.
- */
+import { backupMaps, changesInPlace, generatorWrites } from "./component-steps.ts";
+import { shardedLists } from "./shards.ts";
 
-import { copies } from "./config-maps.ts";
-import { generated } from "./generated.ts";
-import { changes } from "./pod-changes.ts";
-import { sharded } from "./shards.ts";
-
-export interface ContractAnswer {
+interface ContractResponse {
   readonly status: number;
   readonly body: unknown;
 }
 
-export interface Server {
-  request(method: string, path: string, body?: unknown, contentType?: string): Promise<ContractAnswer>;
-  /** Every line of a watch until the server ends it. */
+export interface ContractServer {
+  request(method: string, path: string, body?: unknown, contentType?: string): Promise<ContractResponse>;
+  /** Resolves to all lines of a watch when the server ends it. */
   watch(path: string): Promise<readonly unknown[]>;
 }
 
@@ -34,8 +27,8 @@ const MAPS = `/api/v1/namespaces/${CONTRACT_NAMESPACE}/configmaps`;
 const CELLS = { cells: [{ cellID: "one", aggregation: { totalReplicas: 1, availableReplicas: 1 } }] };
 const SUMMARY = { totalReplicas: 1, aggregatedAvailableReplicas: 1, estimatedAvailableReplicas: 1 };
 
-/** Runs the script; the namespace has to be there and empty. */
-export async function observe(server: Server): Promise<readonly Observation[]> {
+/** Runs the script. The namespace has to exist and to be empty. */
+export async function observe(server: ContractServer): Promise<readonly Observation[]> {
   const notes = new Notes();
   const call = async (
     step: string,
@@ -52,12 +45,12 @@ export async function observe(server: Server): Promise<readonly Observation[]> {
   await pages(call);
   await finalizers(call);
   await pods(call);
-  await changes(call, PODS);
-  await generated(call, { protectors: PROTECTORS, maps: MAPS }, protector("a"), "a");
-  await copies(call, MAPS);
+  await changesInPlace(call, PODS);
+  await generatorWrites(call, { protectors: PROTECTORS, maps: MAPS }, protector("a"), "a");
+  await backupMaps(call, MAPS);
   await watches(server, notes, call);
   const note = (step: string, seen: ContractValues): void => notes.add(step, seen);
-  await sharded({ server, path: MAPS, note });
+  await shardedLists({ server, path: MAPS, note });
   return notes.renamed();
 }
 
@@ -150,7 +143,7 @@ async function pods(call: ContractCall): Promise<void> {
   await call("evict what is not there", "POST", `${PODS}/none/eviction`, eviction("none"));
 }
 
-async function watches(server: Server, notes: Notes, call: ContractCall): Promise<void> {
+async function watches(server: ContractServer, notes: Notes, call: ContractCall): Promise<void> {
   const list = await server.request("GET", PROTECTORS);
   const from = String(record(record(list.body).metadata).resourceVersion);
   await call("created under watch", "POST", PROTECTORS, protector("d"));
@@ -183,7 +176,7 @@ function eviction(name: string, deleteOptions?: ContractValues): ContractValues 
   };
 }
 
-/** What is compared of an answer. */
+/** The part of a response that is compared. */
 function shapeOf(answer: unknown): ContractValues {
   const { kind, metadata, spec, status, reason, items, details, data } = record(answer);
   if (kind === "Status") {
@@ -210,7 +203,7 @@ function shapeOf(answer: unknown): ContractValues {
   };
 }
 
-/** Its first container, and the conditions that are no component's. */
+/** The first container, and the conditions that no component of Kubernetes sets. */
 function podShape({ containers }: ContractValues, { conditions }: ContractValues): ContractValues {
   const app = record(Array.isArray(containers) ? containers[0] : undefined);
   const listed = (Array.isArray(conditions) ? conditions : []).map(record);
@@ -230,11 +223,11 @@ class Notes {
   readonly #observations: Observation[] = [];
 
   add(step: string, seen: ContractValues): void {
-    // Absent and undefined read the same.
+    // Drops undefined fields, so that they equal absent ones.
     this.#observations.push({ step, seen: record(JSON.parse(JSON.stringify(seen))) });
   }
 
-  /** Versions become their rank among all that were seen, UIDs the order of their appearance. */
+  /** Replaces versions by their rank among all observed versions, and UIDs by the order of their appearance. */
   renamed(): readonly Observation[] {
     const text = JSON.stringify(this.#observations);
     const versions = new Set([...text.matchAll(/"resourceVersion":"(\d+)"/g)].map(([, version]) => Number(version)));

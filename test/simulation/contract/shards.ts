@@ -1,10 +1,10 @@
 /**
- * The part of the contract's script in which a collection is listed and watched in shards (KEP-5866, behind the gate `ShardedListAndWatch`).
- * UIDs are random, so what is noted is whether each shard shows exactly what its hash says. With ConfigMaps, because the real server tells
- * the deletion of a pod in two events.
+ * The part of the contract's script for lists and watches of shards (KEP-5866, feature gate `ShardedListAndWatch`).
+ * UIDs are random, so the observation is whether each shard shows exactly the objects that its hash range selects.
+ * ConfigMaps are used, because the real server announces the deletion of a pod in two events.
  */
 import { shardOf } from "../apiserver/shards.ts";
-import type { ContractValues, Server } from "./script.ts";
+import type { ContractServer, ContractValues } from "./script.ts";
 
 const COUNT = 2;
 const MAPS = 12;
@@ -15,13 +15,13 @@ const SELECTORS = [
 const MERGE = "application/merge-patch+json";
 
 interface Script {
-  readonly server: Server;
+  readonly server: ContractServer;
   /** Path of the ConfigMaps. */
   readonly path: string;
   note(step: string, seen: ContractValues): void;
 }
 
-export async function sharded(script: Script): Promise<void> {
+export async function shardedLists(script: Script): Promise<void> {
   const { server, path, note } = script;
   const uids: string[] = [];
   const made = async (name: string): Promise<string> => {
@@ -69,7 +69,7 @@ async function pages(
   note(step, { isExact: found.sort().join() === expected.join(), isOneVersion: versions.size === 1, isNamed });
 }
 
-/** What each shard's watch tells of changes after `version`, of which one was the addition of `late`. */
+/** Notes what each shard's watch announces after `version`; `late` was created since. */
 async function changes({ server, path, note }: Script, version: string, late: string): Promise<void> {
   const events: (readonly [type: string, uid: string])[] = [["ADDED", late]];
   for (const name of ["shard-0", "shard-1", "shard-2", "shard-3", "shard-late"]) {
@@ -80,8 +80,8 @@ async function changes({ server, path, note }: Script, version: string, late: st
     events.push(["DELETED", String(metadataOf(body).uid)]);
   }
   for (const [shard, selector] of SELECTORS.entries()) {
-    const query = `watch=true&resourceVersion=${version}&timeoutSeconds=2&shardSelector=${encodeURIComponent(selector)}`;
-    const seen = (await server.watch(`${path}?${query}`)).map((line) => {
+    const query = `watch=true&resourceVersion=${version}&timeoutSeconds=2`;
+    const seen = (await server.watch(`${path}?${query}&shardSelector=${encodeURIComponent(selector)}`)).map((line) => {
       const { type, object } = record(line);
       return `${String(type)} ${String(metadataOf(object).uid)}`;
     });

@@ -1,46 +1,49 @@
-/** Every replica starts after the loss of the protector: what they know is what the cell has kept (design 7), and the checks see when they do not. */
+/**
+ * Every replica starts after the loss of the protector, and knows only the backup in the cell. The checks notice a
+ * replica that ignores it.
+ */
 import { afterEach, expect, it, vi } from "vitest";
 import { ProtectorCache } from "../../../webhook/reserve/protector-cache.ts";
 import { OWN_NAMESPACE } from "../judge/admission-rows.ts";
 import { SceneStage } from "./stage.ts";
 
 const PROTECTOR = "podprotectors/default/web";
-const UNTOLD = "copies: let go by a replica that nobody has told of a loss";
+const UNTOLD = "backups: allowed by a replica that could not know of the loss";
 
 afterEach(() => vi.restoreAllMocks());
 
 async function afterTheLoss(): Promise<SceneStage> {
-  const features = { copiesEveryMs: Number.MAX_SAFE_INTEGER };
+  const features = { backupsEveryMs: Number.MAX_SAFE_INTEGER };
   const stage = await SceneStage.open({ pods: 5, protectors: [{ minAvailable: 4 }], features });
-  for (const replica of stage.world.webhooks) replica.kill();
-  stage.world.webhooks = [];
+  for (const replica of stage.world.replicas) replica.kill();
+  stage.world.replicas = [];
   for (const node of stage.cell.aggregators) node.kill();
   stage.cell.aggregators = [];
   stage.world.coreOf("web").etcd.delete(PROTECTOR);
   return stage;
 }
 
-/** The status code of a deletion by way of a replica that starts now. */
+/** Resolves to the status code of a deletion that a new replica decides. */
 async function asked(stage: SceneStage): Promise<number> {
-  stage.world.webhooks = [stage.world.startReplica()];
+  stage.world.replicas = [stage.world.startReplica()];
   await stage.pass(1_000);
-  const reply = stage.removed(stage.pod(0));
+  const response = stage.deleted(stage.pod(0));
   await stage.pass(1_000);
-  return await reply;
+  return await response;
 }
 
-it("refuses by the copy, and no longer once the protector is back and counted", async () => {
+it("a replica denies by the backup until the protector is back and counted", async () => {
   const stage = await afterTheLoss();
   expect(await asked(stage)).toBe(429);
   stage.cell.aggregators = [stage.world.startAggregator(stage.cell)];
   await stage.pass(120_000);
   expect(stage.world.coreOf("web").etcd.get(PROTECTOR)).toBeDefined();
   expect(await asked(stage)).toBe(200);
-  await stage.rest();
+  await stage.end();
   expect(stage.violations).toEqual([]);
 });
 
-it("lets go what nobody has told it of, which is no violation", async () => {
+it("a replica without a backup allows, which is no violation", async () => {
   const stage = await afterTheLoss();
   const { etcd } = stage.cell.server;
   for (const { key } of etcd.range(`configmaps/${OWN_NAMESPACE}/`)) etcd.delete(key);
@@ -49,7 +52,7 @@ it("lets go what nobody has told it of, which is no violation", async () => {
   expect(stage.world.coverage.rules.get(UNTOLD)).toBe(1);
 });
 
-it("violates S11 where it does not heed what it has read", async () => {
+it("a replica that ignores the backup violates S11", async () => {
   const stage = await afterTheLoss();
   vi.spyOn(ProtectorCache.prototype, "adopt").mockReturnValue();
   expect(await asked(stage)).toBe(200);

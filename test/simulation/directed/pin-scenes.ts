@@ -1,4 +1,4 @@
-/** Scenes around pins, weights and versions (design 5.2, 5.3). */
+/** Scenes of pins, weights and versions (docs/design.md#settling, docs/design.md#admission). */
 import type { RuleScene } from "./scenes.ts";
 
 const LATE_MS = 20_000;
@@ -14,22 +14,22 @@ export const PIN_SCENES: readonly RuleScene[] = [
       const young = stage.create("young");
       await stage.pass(12_000);
       stage.slowCore("aggregator");
-      stage.commits(LATE_MS);
-      stage.remove(young);
+      stage.commitAfter(LATE_MS);
+      stage.deletePod(young);
       await stage.pass(10_000);
     },
   },
   {
     rule: "R2DeleteOnly",
     invariant: "S5",
-    what: "a pod changes while its eviction is under way, which is bound to no version",
+    what: "a pod changes during its eviction, which commits at any version",
     plan: { pods: 4, protectors: [{ minAvailable: 2 }] },
     async play(stage) {
-      stage.commits(LATE_MS);
+      stage.commitAfter(LATE_MS);
       const pod = stage.pod(0);
       stage.evict(pod);
       await stage.pass(2_000);
-      stage.touch(pod);
+      stage.annotatePod(pod);
       await stage.pass(5_000);
     },
   },
@@ -40,86 +40,86 @@ export const PIN_SCENES: readonly RuleScene[] = [
     plan: { pods: 4, protectors: [{ minAvailable: 3 }] },
     async play(stage) {
       const [pod, other] = [stage.pod(0), stage.pod(1)];
-      stage.ready(pod, false);
+      stage.setReady(pod, false);
       await stage.pass(2_000);
-      stage.commits(LATE_MS);
+      stage.commitAfter(LATE_MS);
       stage.evict(pod);
       await stage.pass(2_000);
-      stage.ready(pod, true);
+      stage.setReady(pod, true);
       await stage.pass(2_000);
-      stage.remove(other);
+      stage.deletePod(other);
       await stage.pass(2_000);
     },
   },
   {
     rule: "PinWeight",
     invariant: "S1",
-    what: "the snapshot still counts a pod that the live read of its eviction has seen unready, and that is ready again",
+    what: "the snapshot counts a pod that was unready at the live read of its eviction, and is ready again",
     plan: { pods: 4, protectors: [{ minAvailable: 3 }] },
     async play(stage) {
       const [pod, other] = [stage.pod(0), stage.pod(1)];
       stage.pauseAggregators();
-      stage.ready(pod, false);
+      stage.setReady(pod, false);
       await stage.pass(1_000);
-      stage.commits(LATE_MS);
+      stage.commitAfter(LATE_MS);
       stage.evict(pod);
       await stage.pass(1_000);
-      stage.ready(pod, true);
+      stage.setReady(pod, true);
       await stage.pass(1_000);
-      stage.remove(other);
+      stage.deletePod(other);
       await stage.pass(2_000);
     },
   },
   {
     rule: "PinImmature",
     invariant: "S1",
-    what: "a pod matures while its deletion is under way, and another one is deleted",
+    what: "a pod matures during its deletion, and another one is deleted",
     plan: { pods: 4, protectors: [{ minAvailable: 3, minReadySeconds: 20 }] },
     async play(stage) {
       const [pod, other] = [stage.pod(0), stage.pod(1)];
-      stage.ready(pod, false);
+      stage.setReady(pod, false);
       await stage.pass(1_000);
-      stage.ready(pod, true);
+      stage.setReady(pod, true);
       await stage.pass(5_000);
-      stage.commits(40_000);
-      stage.remove(pod);
+      stage.commitAfter(40_000);
+      stage.deletePod(pod);
       await stage.pass(25_000);
-      stage.remove(other);
+      stage.deletePod(other);
       await stage.pass(2_000);
     },
   },
   {
     rule: "Paid",
     invariant: "S1",
-    what: "a pod that was pinned while it was immature counts by now, all pods are needed, and its deletion is asked for again",
+    what: "a pod that was pinned as immature counts now, all pods are needed, and its deletion is asked for again",
     plan: { pods: 4, protectors: [{ minAvailable: 4, minReadySeconds: 20 }] },
     async play(stage) {
       const pod = stage.pod(0);
-      stage.ready(pod, false);
+      stage.setReady(pod, false);
       await stage.pass(1_000);
-      stage.ready(pod, true);
+      stage.setReady(pod, true);
       await stage.pass(5_000);
-      stage.commits(undefined);
-      stage.remove(pod);
+      stage.commitAfter(undefined);
+      stage.deletePod(pod);
       await stage.pass(25_000);
-      stage.remove(pod);
+      stage.deletePod(pod);
       await stage.pass(2_000);
     },
   },
   {
     rule: "RepeatNeedsWeight",
     invariant: "S1",
-    what: "a pod is pinned while it is not ready, becomes ready unseen, all pods are needed, and its eviction is asked for again",
+    what: "a pod is pinned as unready, becomes ready unseen, all pods are needed, and its eviction is asked for again",
     plan: { pods: 4, protectors: [{ minAvailable: 4 }] },
     async play(stage) {
       const pod = stage.pod(0);
-      stage.ready(pod, false);
+      stage.setReady(pod, false);
       await stage.pass(2_000);
-      stage.commits(undefined);
+      stage.commitAfter(undefined);
       stage.evict(pod);
       await stage.pass(2_000);
       stage.watchLag("cell-1", 30_000);
-      stage.ready(pod, true);
+      stage.setReady(pod, true);
       await stage.pass(1_000);
       stage.evict(pod);
       await stage.pass(2_000);
@@ -128,19 +128,19 @@ export const PIN_SCENES: readonly RuleScene[] = [
   {
     rule: "MaturityPosition",
     invariant: "S1",
-    what: "a pod that is counted flaps unseen, so that it is Ready and not mature, is deleted, and so is another one",
+    what: "a counted pod flaps unseen, so that it is Ready and not mature; it is deleted, and so is another one",
     plan: { pods: 4, protectors: [{ minAvailable: 3, minReadySeconds: 20 }] },
     async play(stage) {
       const [pod, other] = [stage.pod(0), stage.pod(1)];
       stage.pauseAggregators();
-      stage.ready(pod, false);
+      stage.setReady(pod, false);
       await stage.pass(1_000);
-      stage.ready(pod, true);
+      stage.setReady(pod, true);
       await stage.pass(1_000);
-      stage.commits(LATE_MS);
-      stage.remove(pod);
+      stage.commitAfter(LATE_MS);
+      stage.deletePod(pod);
       await stage.pass(1_000);
-      stage.remove(other);
+      stage.deletePod(other);
       await stage.pass(2_000);
     },
   },
@@ -151,14 +151,14 @@ export const PIN_SCENES: readonly RuleScene[] = [
     plan: { pods: 4, protectors: [{ minAvailable: 3 }] },
     async play(stage) {
       const [pod, other] = [stage.pod(0), stage.pod(1)];
-      stage.ready(pod, false);
+      stage.setReady(pod, false);
       await stage.pass(2_000);
       stage.slowCore("webhook");
       stage.evict(pod);
       await stage.pass(60);
-      stage.ready(pod, true);
+      stage.setReady(pod, true);
       await stage.pass(20);
-      stage.remove(other);
+      stage.deletePod(other);
       await stage.pass(5_000);
     },
   },

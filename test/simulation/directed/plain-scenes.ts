@@ -1,4 +1,4 @@
-/** Scenes of what happens all the time (design 5.2, 5.3, 5.7, 5.8). Random seeds show these rules' worth as well. */
+/** Scenes of everyday events. Random seeds show the worth of these rules as well. */
 import type { RuleScene } from "./scenes.ts";
 
 const LATE_MS = 20_000;
@@ -10,7 +10,7 @@ export const PLAIN_SCENES: readonly RuleScene[] = [
     what: "a pod is deleted",
     plan: { pods: 4, protectors: [{ minAvailable: 2 }] },
     async play(stage) {
-      stage.remove(stage.pod(0));
+      stage.deletePod(stage.pod(0));
       await stage.pass(20_000);
     },
   },
@@ -19,7 +19,7 @@ export const PLAIN_SCENES: readonly RuleScene[] = [
     invariant: "L1",
     what: "a pod changes after its deletion was reviewed, which never commits",
     plan: { pods: 4, protectors: [{ minAvailable: 2 }] },
-    // The check of the bounds of L1 does it, once everything is quiet.
+    // The check of the bounds of L1 plays it, in the quiet.
     play: (stage) => stage.pass(1_000),
   },
   {
@@ -28,7 +28,7 @@ export const PLAIN_SCENES: readonly RuleScene[] = [
     what: "an eviction never commits",
     plan: { pods: 4, protectors: [{ minAvailable: 2 }] },
     async play(stage) {
-      stage.commits(undefined);
+      stage.commitAfter(undefined);
       stage.evict(stage.pod(0));
       await stage.pass(5_000);
     },
@@ -40,22 +40,22 @@ export const PLAIN_SCENES: readonly RuleScene[] = [
     plan: { pods: 4, protectors: [{ minAvailable: 2 }] },
     async play(stage) {
       stage.slowCore("aggregator");
-      stage.commits(LATE_MS);
-      stage.remove(stage.pod(0));
+      stage.commitAfter(LATE_MS);
+      stage.deletePod(stage.pod(0));
       await stage.pass(10_000);
     },
   },
   {
     rule: "WeightFollowsAvailable",
     invariant: "S6",
-    what: "a pod becomes unready while its deletion is under way",
+    what: "a pod becomes unready during its deletion",
     plan: { pods: 4, protectors: [{ minAvailable: 2 }] },
     async play(stage) {
       const pod = stage.pod(0);
-      stage.commits(LATE_MS);
+      stage.commitAfter(LATE_MS);
       stage.evict(pod);
       await stage.pass(2_000);
-      stage.ready(pod, false);
+      stage.setReady(pod, false);
       await stage.pass(5_000);
     },
   },
@@ -67,11 +67,11 @@ export const PLAIN_SCENES: readonly RuleScene[] = [
     async play(stage) {
       const pod = stage.pod(0);
       stage.watchLag("cell-1", 10_000);
-      stage.commits(2_000);
-      stage.remove(pod);
+      stage.commitAfter(2_000);
+      stage.deletePod(pod);
       await stage.pass(1_000);
-      stage.touch(pod);
-      stage.commits(30_000);
+      stage.annotatePod(pod);
+      stage.commitAfter(30_000);
       await stage.pass(20_000);
     },
   },
@@ -82,10 +82,10 @@ export const PLAIN_SCENES: readonly RuleScene[] = [
     plan: { pods: 4, protectors: [{ minAvailable: 3 }] },
     async play(stage) {
       const [pod, other] = [stage.pod(0), stage.pod(1)];
-      stage.commits(LATE_MS);
-      stage.remove(pod);
+      stage.commitAfter(LATE_MS);
+      stage.deletePod(pod);
       await stage.pass(2_000);
-      stage.remove(other);
+      stage.deletePod(other);
       await stage.pass(2_000);
     },
   },
@@ -95,7 +95,7 @@ export const PLAIN_SCENES: readonly RuleScene[] = [
     what: "a pod with two protectors is deleted",
     plan: { pods: 4, protectors: [{ minAvailable: 2 }, { minAvailable: 2 }] },
     async play(stage) {
-      stage.remove(stage.pod(0));
+      stage.deletePod(stage.pod(0));
       await stage.pass(5_000);
     },
   },
@@ -105,8 +105,8 @@ export const PLAIN_SCENES: readonly RuleScene[] = [
     what: "the write of a reservation is lost on its way",
     plan: { pods: 4, protectors: [{ minAvailable: 2 }] },
     async play(stage) {
-      stage.world.network.set("webhook", "core", { requestsLost: true });
-      stage.remove(stage.pod(0));
+      stage.world.network.setLinks("webhook", "core", { requestsLost: true });
+      stage.deletePod(stage.pod(0));
       await stage.pass(9_000);
     },
   },
@@ -116,10 +116,10 @@ export const PLAIN_SCENES: readonly RuleScene[] = [
     what: "all pods are deleted at once by way of three replicas, and only one can be spared",
     plan: { pods: 6, protectors: [{ minAvailable: 5 }], webhooks: 3 },
     async play(stage) {
-      stage.commits(LATE_MS);
-      // All wait for the first one's write, however quick the replica is.
+      stage.commitAfter(LATE_MS);
+      // All requests wait for the write of the first one, however quick the replica is.
       stage.slowCore("webhook");
-      for (const pod of stage.pods()) stage.remove(pod);
+      for (const pod of stage.pods()) stage.deletePod(pod);
       await stage.pass(5_000);
     },
   },
@@ -129,24 +129,24 @@ export const PLAIN_SCENES: readonly RuleScene[] = [
     what: "all pods are deleted at once by way of one replica, and two can be spared: one is written, the others wait",
     plan: { pods: 6, protectors: [{ minAvailable: 4 }] },
     async play(stage) {
-      stage.commits(LATE_MS);
-      // All wait for the first one's write, however quick the replica is.
+      stage.commitAfter(LATE_MS);
+      // All requests wait for the write of the first one, however quick the replica is.
       stage.slowCore("webhook");
-      for (const pod of stage.pods()) stage.remove(pod);
+      for (const pod of stage.pods()) stage.deletePod(pod);
       await stage.pass(5_000);
     },
   },
   {
     rule: "ConfirmRefusal",
     invariant: "L6",
-    what: "a deletion is accounted for, its pod is replaced, and a replica that was not told of it is asked",
+    what: "a deletion is settled, its pod is replaced, and a replica that does not know that yet is asked",
     plan: { pods: 4, protectors: [{ minAvailable: 3 }] },
     async play(stage) {
       const [pod, other] = [stage.pod(0), stage.pod(1)];
       stage.watchLag("core", 12_000);
-      stage.remove(pod);
+      stage.deletePod(pod);
       await stage.pass(10_000);
-      stage.remove(other);
+      stage.deletePod(other);
       await stage.pass(500);
     },
   },

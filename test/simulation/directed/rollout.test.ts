@@ -1,4 +1,6 @@
-/** A rollout that deletes an old pod as soon as a new one is Ready (maxSurge 1, maxUnavailable 0), where every pod is needed. */
+/**
+ * A rollout that deletes an old pod as soon as a new one is Ready (maxSurge 1, maxUnavailable 0). Every pod is needed.
+ */
 import { expect, it } from "vitest";
 import { isTrue } from "../apiserver/pod-conditions.ts";
 import { SceneStage } from "./stage.ts";
@@ -6,12 +8,12 @@ import { SceneStage } from "./stage.ts";
 const PODS = 5;
 const STEP_MS = 100;
 const PATIENCE_MS = 60_000;
-/** So long the aggregator is behind: longer than it takes until somebody sees that a pod is Ready. */
+/** The aggregator lags for longer than a workload controller needs to see that a pod is Ready. */
 const LAG_MS = 3_000;
 
-/** How often a deletion was refused, over a rollout of every pod. */
+/** How many deletions are denied during a rollout of every pod. */
 async function refusals(isGated: boolean): Promise<number> {
-  const features = isGated ? { gateEveryMs: Number.MAX_SAFE_INTEGER } : {};
+  const features = isGated ? { countedGateEveryMs: Number.MAX_SAFE_INTEGER } : {};
   const stage = await SceneStage.open({ pods: PODS, protectors: [{ minAvailable: PODS }], features });
   stage.watchLag("cell-1", LAG_MS);
   let refused = 0;
@@ -22,21 +24,21 @@ async function refusals(isGated: boolean): Promise<number> {
     expect(isReady()).toBe(true);
     for (let code = await asked(stage, old); code === 429; code = await asked(stage, old)) refused += 1;
   }
-  await stage.rest();
+  await stage.end();
   expect(stage.violations).toEqual([]);
   return refused;
 }
 
 async function asked(stage: SceneStage, key: string): Promise<number> {
-  const reply = stage.removed(key);
+  const response = stage.deleted(key);
   await stage.pass(1_000);
-  return await reply;
+  return await response;
 }
 
-it("meets no refusal where new pods have the counted gate", async () => {
+it("a rollout is never denied where new pods have the counted gate", async () => {
   expect(await refusals(true)).toBe(0);
 });
 
-it("is refused where they have not, and the count comes late", async () => {
+it("a rollout is denied without the gate, while the count is late", async () => {
   expect(await refusals(false)).toBeGreaterThan(0);
 });

@@ -1,4 +1,4 @@
-/** Each scene is sound, and breaks the invariant that it names when its rule is left out. */
+/** Each scene breaks nothing with its rule, and the invariant that it names without the rule. */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
@@ -7,11 +7,11 @@ import { RULE_NAMES } from "../ablation/rules.ts";
 import { SimulationThread } from "../runner/thread.ts";
 import { play, SCENES } from "./scenes.ts";
 
-it("there is one for each rule", () => {
+it("there is one scene for each rule", () => {
   expect(SCENES.map(({ rule }) => rule).sort()).toEqual([...RULE_NAMES].sort());
 });
 
-it("the documentation names each rule with the invariant that it holds up", () => {
+it("docs/simulation.md names each rule with its invariant", () => {
   const page = readFileSync(join(root, "docs/simulation.md"), "utf8");
   const rows = [...page.matchAll(/^\| `(\w+)` +\| (\w+) +\|/gm)].map(([, rule, invariant]) => `${rule} ${invariant}`);
   expect(rows.sort()).toEqual(SCENES.map(({ rule, invariant }) => `${rule} ${invariant}`).sort());

@@ -1,4 +1,4 @@
-/** One scene for each rule of design 5 that seeds show rarely: what happens, and which invariant breaks when the rule is left out. */
+/** One scene for each rule of the protocol: what happens, and which invariant breaks when the rule is left out. */
 import type { Rule } from "../ablation/rules.ts";
 import type { Violation } from "../world/world.ts";
 import { LOSS_SCENES } from "./loss-scenes.ts";
@@ -9,24 +9,24 @@ import { STREAM_SCENES } from "./stream-scenes.ts";
 
 export interface RuleScene {
   readonly rule: Rule;
-  /** Broken without the rule. */
+  /** Broken when the rule is left out. */
   readonly invariant: string;
   readonly what: string;
   readonly plan: ScenePlan;
   play(stage: SceneStage): Promise<void>;
 }
 
-/** What a scene broke, and everything that happened in it. */
+/** What a scene broke, and its trace. */
 export interface Played {
   readonly violations: readonly Violation[];
   readonly trace: readonly string[];
 }
 
-/** Plays a scene to its end and through the quiet that follows. */
+/** Plays a scene to its end, and the quiet that follows. */
 export async function play({ plan, play: act }: RuleScene, trace = false): Promise<Played> {
   const stage = await SceneStage.open(plan, trace);
   await act(stage);
-  await stage.rest();
+  await stage.end();
   return { violations: stage.violations, trace: stage.world.trace };
 }
 

@@ -1,9 +1,9 @@
-/** Where the pods are watched in shards: what one shard knows says nothing of a pod of another (design 5.4). */
+/** Where pods are watched in shards, one shard proves nothing of a pod in another (docs/design.md#informers). */
 import { describe, expect, it } from "vitest";
 import type { SimulatedLink } from "../apiserver/link.ts";
 import { metadataOf } from "../apiserver/objects.ts";
-import { shardNamed, shardOf } from "../apiserver/shards.ts";
-import { restoreCellTo } from "../faults/lost-history.ts";
+import { firstShardOf, shardOf } from "../apiserver/shards.ts";
+import { restoreCell } from "../faults/lost-history.ts";
 import { SCENES } from "./scenes.ts";
 import { CELL, type ScenePlan, SceneStage } from "./stage.ts";
 
@@ -17,7 +17,7 @@ async function open(plan: ScenePlan = PLAN): Promise<SceneStage> {
 }
 
 async function close(stage: SceneStage): Promise<void> {
-  await stage.rest();
+  await stage.end();
   expect(stage.violations).toEqual([]);
 }
 
@@ -38,7 +38,7 @@ function linkOf(stage: SceneStage, shard: number): SimulatedLink {
   return link;
 }
 
-/** A pod that is Ready from its beginning, of the shard that is wanted. */
+/** Creates a pod of the given shard, Ready from its beginning. */
 function addReady(stage: SceneStage, name: string, shard: number): string {
   const { etcd } = stage.cell.server;
   const { value = {} } = etcd.get(stage.pod(0)) ?? {};
@@ -50,81 +50,81 @@ function addReady(stage: SceneStage, name: string, shard: number): string {
 }
 
 async function codeOf(stage: SceneStage, key: string): Promise<number> {
-  const reply = stage.removed(key);
+  const response = stage.deleted(key);
   await stage.pass(3_000);
-  return await reply;
+  return await response;
 }
 
 describe.each([0, 1])("shard %d", (shard) => {
   const other = 1 - shard;
 
-  it("a pod that is younger than what its shard has shown is no dead one, whatever the other shard has", async () => {
+  it("does not take a pod for dead that is younger than its shard's position, whatever the other shard has reached", async () => {
     const stage = await open({ ...PLAN, protectors: [{ minAvailable: 5 }] });
-    stage.world.network.setOne(linkOf(stage, shard), { fixedDelayMs: 3_000 });
-    // Is heard after the admission, and before the pod.
-    stage.touch(podOf(stage, shard));
+    stage.world.network.setLink(linkOf(stage, shard), { fixedDelayMs: 3_000 });
+    // The aggregator hears this after the admission, and before the pod.
+    stage.annotatePod(podOf(stage, shard));
     await stage.pass(2_000);
     const young = addReady(stage, "young", shard);
-    stage.commits(20_000);
-    stage.remove(young);
+    stage.commitAfter(20_000);
+    stage.deletePod(young);
     await stage.pass(400);
-    stage.touch(podOf(stage, other));
+    stage.annotatePod(podOf(stage, other));
     await stage.pass(10_000);
     await close(stage);
   });
 
-  it("a deletion is not taken for one that never was while its shard lags, whatever the other shard has reached", async () => {
+  it("does not settle a deletion as never executed while it lags, whatever the other shard has reached", async () => {
     const stage = await open();
     for (const [selector, cache] of stage.cell.server.podShards())
-      if (shardNamed(selector, COUNT) === shard) cache.extraLagMs = 120_000;
+      if (firstShardOf(selector, COUNT) === shard) cache.extraLagMs = 120_000;
     expect(await codeOf(stage, podOf(stage, shard))).toBe(200);
     await stage.pass(100_000);
     for (const key of stage.pods()) await codeOf(stage, key);
     await close(stage);
   });
 
-  it("a deletion is not taken for superseded before its own shard is heard, where the cell was restored", async () => {
+  it("does not take a deletion for superseded before it is heard after a restore of the cell", async () => {
     const stage = await open();
     const { world, cell } = stage;
-    const [gone, next] = [podOf(stage, shard), podOf(stage, other)];
+    const [first, second] = [podOf(stage, shard), podOf(stage, other)];
     const backup = cell.server.etcd.backup();
-    stage.touch(gone);
+    stage.annotatePod(first);
     await stage.pass(5_000);
-    stage.commits(50_000);
-    world.network.serves(CELL, false);
-    restoreCellTo(world, cell, backup, true);
-    stage.remove(gone);
+    stage.commitAfter(50_000);
+    world.network.setServing(CELL, false);
+    restoreCell(world, cell, backup, true);
+    stage.deletePod(first);
     await stage.pass(500);
-    world.network.serves(CELL, true, [linkOf(stage, shard)]);
+    world.network.setServing(CELL, true, [linkOf(stage, shard)]);
     await stage.pass(2_000);
-    stage.touch(next);
+    stage.annotatePod(second);
     await stage.pass(2_000);
-    stage.remove(next);
+    stage.deletePod(second);
     await stage.pass(5_000);
-    world.network.serves(CELL, true);
+    world.network.setServing(CELL, true);
     await close(stage);
   });
 
-  it("nothing is counted while it has not shown what there is, where the other has shown that the cell was restored", async () => {
+  it("keeps the cell from being counted until it is listed after a restore that the other shard has seen", async () => {
     const stage = await open({ ...PLAN, protectors: [{ minAvailable: 3 }] });
     const { world, cell } = stage;
     const backup = cell.server.etcd.backup();
-    stage.remove(podOf(stage, shard));
-    stage.remove(podOf(stage, other));
+    stage.deletePod(podOf(stage, shard));
+    stage.deletePod(podOf(stage, other));
     await stage.pass(20_000);
-    world.network.serves(CELL, false);
-    restoreCellTo(world, cell, backup, false);
+    world.network.setServing(CELL, false);
+    restoreCell(world, cell, backup, false);
     await stage.pass(500);
-    world.network.serves(CELL, true, [linkOf(stage, shard)]);
+    world.network.setServing(CELL, true, [linkOf(stage, shard)]);
     await stage.pass(15_000);
-    stage.ready(podOf(stage, other), false);
+    stage.setReady(podOf(stage, other), false);
     await stage.pass(15_000);
-    world.network.serves(CELL, true);
+    world.network.setServing(CELL, true);
     await close(stage);
   });
 });
 
-describe("with shards, too, nothing is broken where", () => {
+describe("with shards nothing is broken where", () => {
   it.each(SCENES)("$what", async ({ plan, play }) => {
     const stage = await open({ ...plan, features: { ...plan.features, shards: COUNT } });
     await play(stage);

@@ -1,24 +1,25 @@
 /**
- * A small world of the shipping code without chance faults, in which a scene says what happens and when: for rules that a random seed
- * rarely shows the worth of. Checks are the same as in every other run.
+ * A small world without random faults, in which a scene says what happens and when. Scenes show the worth of rules that
+ * random seeds rarely show. The checks are those of every other run.
  */
 
 import type { Replica } from "../actors/replica.ts";
 import type { Json } from "../apiserver/etcd.ts";
 import { metadataOf, text } from "../apiserver/objects.ts";
-import type { SimulatedReply } from "../apiserver/responses.ts";
+import type { SimulatedResponse } from "../apiserver/responses.ts";
+import type { SimulatedCell } from "../world/cell.ts";
 import type { Features } from "../world/features.ts";
 import { Chance } from "../world/random.ts";
 import { quiet } from "../world/run.ts";
 import { drawScenario, FAULT_KINDS, type ProtectorPlan, type Scenario } from "../world/scenario.ts";
-import { type SimulatedCell, type Violation, World } from "../world/world.ts";
+import { type Violation, World } from "../world/world.ts";
 
 export interface ScenePlan {
-  /** In the one cell there is. */
+  /** Number of pods in the only cell. */
   readonly pods: number;
   readonly protectors: readonly (Pick<ProtectorPlan, "minAvailable"> & Partial<ProtectorPlan>)[];
   readonly webhooks?: number;
-  /** The protectors are there from the beginning; default true. */
+  /** The protectors exist from the beginning; default true. */
   readonly isProtected?: boolean;
   /** Default: none. */
   readonly features?: Partial<Features>;
@@ -52,7 +53,7 @@ export class SceneStage {
     stage.watchLag("core", 1);
     stage.watchLag("core-2", 1);
     stage.watchLag(CELL, 1);
-    stage.commits(1);
+    stage.commitAfter(1);
     await stage.pass(WARM_UP_MS);
     return stage;
   }
@@ -72,7 +73,7 @@ export class SceneStage {
     return this.world.time.advance(ms);
   }
 
-  /** Keys of the pods that live, in a fixed order. */
+  /** Keys of the living pods, in a fixed order. */
   pods(): string[] {
     return this.cell.server.etcd
       .range("pods/default/")
@@ -88,25 +89,25 @@ export class SceneStage {
   }
 
   watchLag(server: string, ms: number): void {
-    this.world.knobs.watchLagMs.set(server, ms);
+    this.world.overrides.watchLagMs.set(server, ms);
   }
 
-  /** So slow a link that what `user` writes to the core comes after everything else that is under way. */
+  /** Makes the link to the core so slow that the writes of `user` come after everything else in progress. */
   slowCore(user: "webhook" | "aggregator"): void {
-    this.world.network.set(user, "core", { fixedDelayMs: SLOW_LINK_MS });
+    this.world.network.setLinks(user, "core", { fixedDelayMs: SLOW_LINK_MS });
   }
 
-  /** How long allowed deletions take from here on; undefined: they never commit. */
-  commits(ms: number | undefined): void {
-    this.world.knobs.commitDelayMs.set(CELL, ms);
+  /** How long allowed disruptions take to commit from here on; undefined: they never commit. */
+  commitAfter(ms: number | undefined): void {
+    this.world.overrides.commitDelayMs.set(CELL, ms);
   }
 
   /** Resolves with the status code. */
-  async removed(key: string): Promise<number> {
+  async deleted(key: string): Promise<number> {
     return (await this.#call("DELETE", `${PODS}/${nameOf(key)}`, {})).status;
   }
 
-  remove(key: string): void {
+  deletePod(key: string): void {
     void this.#call("DELETE", `${PODS}/${nameOf(key)}`, {});
   }
 
@@ -115,14 +116,14 @@ export class SceneStage {
     void this.#call("POST", `${PODS}/${nameOf(key)}/eviction`, body);
   }
 
-  /** Until the end of the scene they do nothing, and hold what they know. */
+  /** Stops the aggregators until the end of the scene. They keep their memory. */
   pauseAggregators(): void {
     for (const node of this.cell.aggregators) node.pause();
   }
 
-  /** The Service knows one replica from here on. */
-  onlyAsks(replica: Replica | undefined): void {
-    if (replica !== undefined) this.world.webhooks = [replica];
+  /** Admission requests go to one replica from here on. */
+  useOnly(replica: Replica | undefined): void {
+    if (replica !== undefined) this.world.replicas = [replica];
   }
 
   create(name: string): string {
@@ -132,12 +133,12 @@ export class SceneStage {
     return `pods/default/${name}`;
   }
 
-  ready(key: string, isReady: boolean): void {
+  setReady(key: string, isReady: boolean): void {
     this.cell.kubelet.setReady(key, isReady);
   }
 
-  /** Something that has no say in availability. */
-  touch(key: string): void {
+  /** Changes the pod without any effect on its availability. */
+  annotatePod(key: string): void {
     const { etcd } = this.cell.server;
     const found = etcd.get(key);
     if (found === undefined) throw new Error(`there is no ${key}`);
@@ -156,14 +157,14 @@ export class SceneStage {
     });
   }
 
-  /** Nothing more happens: L1 to L3 are checked. */
-  async rest(): Promise<void> {
-    this.world.knobs.watchLagMs.clear();
-    this.world.knobs.commitDelayMs.clear();
+  /** Ends the scene: nothing more happens, and L1 to L3 are checked. */
+  async end(): Promise<void> {
+    this.world.overrides.watchLagMs.clear();
+    this.world.overrides.commitDelayMs.clear();
     if (this.violations.length === 0) await quiet(this.world);
   }
 
-  #call(method: string, path: string, body: Json): Promise<SimulatedReply> {
+  #call(method: string, path: string, body: Json): Promise<SimulatedResponse> {
     return this.cell.server.handle({ method, path, body, contentType: "application/json", user: "client" });
   }
 }

@@ -1,17 +1,18 @@
-/** Faults at the times that the scenario draws, until they stop. */
+/**
+ * All faults of a world: each kind happens at random times around the mean that the scenario draws, until faults end.
+ */
 
 import { Accidents } from "../accidents/accidents.ts";
-import { burst, editSelector, editSpec, forceDelete, touchProtector } from "../actors/operators.ts";
+import { annotateProtector, burst, editSelector, editSpec, forceDelete } from "../actors/operators.ts";
 import { OWNER_MODES } from "../actors/workload-owner.ts";
 import { metadataOf } from "../apiserver/objects.ts";
-import { loseGate } from "../judge/counted-gates.ts";
 import type { Chance } from "../world/random.ts";
-import type { FaultKind } from "../world/scenario.ts";
-import { NAMESPACE, type World } from "../world/world.ts";
-import { recreate, removeCell, restoreCell, restoreCore } from "./lost-history.ts";
-import { chill, hold } from "./pod-states.ts";
+import { type FaultKind, NAMESPACE } from "../world/scenario.ts";
+import type { World } from "../world/world.ts";
+import { recreateSomeProtector, removeSomeEntry, restoreSomeCell, restoreSomeCore } from "./lost-history.ts";
+import { loseCondition, loseGate, startPreActivity } from "./pod-states.ts";
 import { suspend, terminate } from "./protector-states.ts";
-import { strikeShard } from "./shard-faults.ts";
+import { faultShard } from "./shard-faults.ts";
 
 const RESTART_MEAN_MS = 3_000;
 const PARTITION_MEAN_MS = 8_000;
@@ -39,26 +40,26 @@ export function startFaults(world: World): void {
     ["editSpec", faults.editSpecEveryMs, () => editSpec(world, chance)],
     ["clockStep", faults.clockStepEveryMs, () => stepClock(world, chance)],
     ["editSelector", faults.editSelectorEveryMs, () => editSelector(world, chance)],
-    ["conflictingWriter", faults.conflictingWriterEveryMs, () => touchProtector(world, chance)],
+    ["conflictingWriter", faults.conflictingWriterEveryMs, () => annotateProtector(world, chance)],
     ["forceDelete", faults.forceDeleteEveryMs, () => forceDelete(world, chance)],
     ["burst", faults.burstEveryMs, () => burst(world, chance)],
-    ["restoreCore", faults.restoreCoreEveryMs, () => restoreCore(world, chance)],
+    ["restoreCore", faults.restoreCoreEveryMs, () => restoreSomeCore(world, chance)],
     ["pause", faults.pauseEveryMs, () => pause(world, chance)],
     ["slowLink", faults.slowLinkEveryMs, () => slowLink(world, chance)],
-    ["removeCell", faults.removeCellEveryMs, () => void removeCell(world, chance)],
-    ["restoreCell", faults.restoreCellEveryMs, () => restoreCell(world, chance)],
-    ["recreateProtector", faults.recreateProtectorEveryMs, () => recreate(world, chance)],
+    ["removeCell", faults.removeCellEveryMs, () => void removeSomeEntry(world, chance)],
+    ["restoreCell", faults.restoreCellEveryMs, () => restoreSomeCell(world, chance)],
+    ["recreateProtector", faults.recreateProtectorEveryMs, () => recreateSomeProtector(world, chance)],
     ["suspend", features.suspendEveryMs, () => suspend(world, chance)],
-    ["probe", features.ownerEveryMs, () => world.owner?.turn(chance.pick(OWNER_MODES))],
-    ["preActivity", features.holdEveryMs, () => hold(world, chance)],
-    ["condition", features.chillEveryMs, () => chill(world, chance)],
-    ["countedGate", features.gateEveryMs, () => loseGate(world, chance)],
-    ["generator", features.generatorEveryMs, () => world.sources?.act()],
-    ["copies", features.copiesEveryMs, () => world.copies?.act()],
+    ["probe", features.probeEveryMs, () => world.owner?.setMode(chance.pick(OWNER_MODES))],
+    ["preActivity", features.preActivityEveryMs, () => startPreActivity(world, chance)],
+    ["condition", features.conditionEveryMs, () => loseCondition(world, chance)],
+    ["countedGate", features.countedGateEveryMs, () => loseGate(world, chance)],
+    ["generator", features.generatorEveryMs, () => world.source?.playEvent()],
+    ["backups", features.backupsEveryMs, () => world.backups?.playEvent()],
     ["terminate", features.terminateEveryMs, () => terminate(world, chance)],
-    ["shards", features.shardEveryMs, () => strikeShard(world, chance)],
+    ["shards", features.shardsEveryMs, () => faultShard(world, chance)],
   ];
-  if (features.accidentEveryMs > 0) void new Accidents(world, chance.fork()).run();
+  if (features.accidentsEveryMs > 0) void new Accidents(world, chance.fork()).run();
   for (const [kind, everyMs, action] of actions) if (everyMs > 0) repeat(world, chance.fork(), kind, everyMs, action);
 }
 
@@ -78,7 +79,7 @@ function somePod(world: World, chance: Chance): { readonly cell: string; readonl
   return pods.length === 0 ? undefined : { cell: cell.name, key: chance.pick(pods).key };
 }
 
-/** One pod, or those of a node that is out of order for a while. */
+/** One pod becomes unready for a while, or several pods of one node do. */
 function flap(world: World, chance: Chance): void {
   const isNode = chance.chance(NODE_OUTAGE_RATE);
   for (let left = isNode ? chance.between(3, PODS_OF_NODE) : 1; left > 0; left -= 1) {
@@ -95,7 +96,7 @@ function fail(world: World, chance: Chance): void {
   if (pod !== undefined) world.cells.get(pod.cell)?.kubelet.fail(pod.key);
 }
 
-/** Somebody changes a pod, so that a review under way is made again. */
+/** A pod changes, so that an admission request in flight is reviewed again. */
 function annotate(world: World, chance: Chance): void {
   const pod = somePod(world, chance);
   const etcd = pod && world.cells.get(pod.cell)?.server.etcd;
@@ -106,11 +107,11 @@ function annotate(world: World, chance: Chance): void {
 }
 
 function crashWebhook(world: World, chance: Chance): void {
-  if (world.webhooks.length === 0) return;
-  const victim = chance.pick(world.webhooks);
+  if (world.replicas.length === 0) return;
+  const victim = chance.pick(world.replicas);
   victim.kill();
-  world.webhooks = world.webhooks.filter((replica) => replica !== victim);
-  world.time.timers.after(chance.exponential(RESTART_MEAN_MS), () => world.webhooks.push(world.startReplica()));
+  world.replicas = world.replicas.filter((replica) => replica !== victim);
+  world.time.timers.after(chance.exponential(RESTART_MEAN_MS), () => world.replicas.push(world.startReplica()));
 }
 
 function crashAggregator(world: World, chance: Chance): void {
@@ -122,7 +123,7 @@ function crashAggregator(world: World, chance: Chance): void {
   );
 }
 
-/** A new leader begins while the old one does not know yet that it is none. */
+/** A new leader starts while the old one does not know yet that it lost its lease. */
 function twoLeaders(world: World, chance: Chance): void {
   const cell = chance.pick([...world.cells.values()]);
   const old = cell.aggregators;
@@ -145,7 +146,7 @@ function compact(world: World, chance: Chance): void {
   server.compact(server.etcd.revision);
 }
 
-/** Stopped for a while, as by SIGSTOP, a starved machine or a long collection of garbage; it does not know. */
+/** A process stops for a while without knowing it, as by SIGSTOP, a starved machine or a long garbage collection. */
 function pause(world: World, chance: Chance): void {
   const process = world.someProcess(chance);
   process.pause();

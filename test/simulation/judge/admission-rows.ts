@@ -1,12 +1,12 @@
-/** Which row of the admission table (design 6) a review is, by what the world knows of it and what was answered. */
+/** Which rows of the admission table (docs/design.md#admission-table) a request and its response belong to. */
 
-import { type Answered, FORCE_ANNOTATION } from "../actors/admission-requests.ts";
+import { FORCE_ANNOTATION, type ObservedResponse } from "../actors/admission-requests.ts";
 import { restartsContainer } from "../actors/container-restarts.ts";
 import type { Json } from "../apiserver/etcd.ts";
 import { metadataOf, record } from "../apiserver/objects.ts";
 
-/** Rows that these worlds can reach. */
-export const ROWS = [
+/** The rows that these worlds can reach. */
+export const ADMISSION_ROWS = [
   "Ready, mature pod: allowed",
   "Ready, mature pod: denied, at the minimum",
   "Ready, mature pod: busy, reserved",
@@ -29,7 +29,7 @@ export const ROWS = [
   "cell never aggregated",
   "cell on hold",
   "several protectors, all agree",
-  "several protectors, one refuses",
+  "several protectors, one denies",
   "force-delete annotation",
   "namespace controller, garbage collector, scheduler, taint eviction",
   "core out of reach: HTTP error",
@@ -41,9 +41,9 @@ export const ROWS = [
   "change in place that restarts containers",
   "change in place that restarts nothing",
 ] as const;
-export type StoredRow = (typeof ROWS)[number];
+export type AdmissionTableRow = (typeof ADMISSION_ROWS)[number];
 
-/** Who deletes pods in a cluster besides people. */
+/** Users besides people that delete pods in a cluster. */
 export const CONTROLLERS = [
   "system:serviceaccount:kube-system:namespace-controller",
   "system:serviceaccount:kube-system:generic-garbage-collector",
@@ -52,7 +52,7 @@ export const CONTROLLERS = [
 ] as const;
 export const OWN_NAMESPACE = "podseidon-system";
 
-const BY_REASON: Readonly<Record<string, StoredRow>> = {
+const BY_REASON: Readonly<Record<string, AdmissionTableRow>> = {
   Reserved: "Ready, mature pod: allowed",
   Repeated: "same UID again while its bucket lives",
   PinnedImmature: "Ready, not mature",
@@ -61,7 +61,7 @@ const BY_REASON: Readonly<Record<string, StoredRow>> = {
   PinnedPending: "pending",
 };
 
-const BY_CAUSE: Readonly<Record<string, StoredRow>> = {
+const BY_CAUSE: Readonly<Record<string, AdmissionTableRow>> = {
   AtMinimum: "Ready, mature pod: denied, at the minimum",
   Reserved: "Ready, mature pod: busy, reserved",
   UnhealthyBudget: "not available, IfHealthyBudget, too few",
@@ -69,15 +69,15 @@ const BY_CAUSE: Readonly<Record<string, StoredRow>> = {
   OnHold: "cell on hold",
 };
 
-/** Names that were reviewed, and under which UID last. */
+/** The names that were reviewed, with the last UID of each. */
 export type KnownNames = Map<string, string>;
 
-export function rowsOf(
-  { request, allowed, code, reasons }: Answered,
+export function admissionRowsOf(
+  { request, allowed, code, reasons }: ObservedResponse,
   protectors: number,
   names: KnownNames,
-): StoredRow[] {
-  const rows: StoredRow[] = [];
+): AdmissionTableRow[] {
+  const rows: AdmissionTableRow[] = [];
   const pod = record(request.oldObject);
   const options = record(request.options);
   const isEviction = request.subResource === "eviction";
@@ -87,7 +87,7 @@ export function rowsOf(
     if (reason === "Forced") rows.push("force-delete annotation");
   }
   if (reasons.length > 1 && allowed) rows.push("several protectors, all agree");
-  if (protectors > 1 && reasons.length > 0 && !allowed) rows.push("several protectors, one refuses");
+  if (protectors > 1 && reasons.length > 0 && !allowed) rows.push("several protectors, one denies");
   if (request.operation === "UPDATE") rows.push(changeRow(request));
   else if (isEviction) rows.push(...evictionRows(request, code));
   else rows.push(...deletionRows(request, pod, options, names));
@@ -100,20 +100,20 @@ export function rowsOf(
   return rows;
 }
 
-function changeRow({ oldObject, object }: Json): StoredRow {
+function changeRow({ oldObject, object }: Json): AdmissionTableRow {
   const restarts = restartsContainer(record(oldObject), record(object));
   return restarts ? "change in place that restarts containers" : "change in place that restarts nothing";
 }
 
-function evictionRows(request: Json, code: number): StoredRow[] {
+function evictionRows(request: Json, code: number): AdmissionTableRow[] {
   if (code === 404) return ["eviction of a pod that does not exist"];
   if (code === 409) return ["eviction with another UID"];
   const isBeta = record(request.object).apiVersion === "policy/v1beta1";
   return [isBeta ? "eviction policy/v1beta1" : "eviction policy/v1"];
 }
 
-function deletionRows(request: Json, pod: Json, options: Json, names: KnownNames): StoredRow[] {
-  const rows: StoredRow[] = [];
+function deletionRows(request: Json, pod: Json, options: Json, names: KnownNames): AdmissionTableRow[] {
+  const rows: AdmissionTableRow[] = [];
   const { name, uid, deletionTimestamp } = metadataOf(pod);
   const before = names.get(String(name));
   names.set(String(name), String(uid));

@@ -11,10 +11,10 @@ const many = (count: number, status: number, name = "web"): (readonly [string, n
   Array.from({ length: count }, () => [name, status] as const);
 
 it.for([
-  ["conflict upon conflict", many(100, 409), ["L5"]],
-  ["a write now and then", [...many(30, 409), ...many(1, 200), ...many(30, 409)], []],
-  ["conflicts of two protectors", [...many(30, 409), ...many(30, 409, "other")], []],
-  ["what is refused for another reason", many(100, 422), []],
+  ["too many conflicts without a write violate L5", many(100, 409), ["L5"]],
+  ["a write ends a row of conflicts", [...many(30, 409), ...many(1, 200), ...many(30, 409)], []],
+  ["conflicts of two protectors are counted apart", [...many(30, 409), ...many(30, 409, "other")], []],
+  ["other errors are no conflicts", many(100, 422), []],
 ] as const)("%s", ([, writes, expected]) => {
   expect(found(writes)).toEqual(expected);
 });

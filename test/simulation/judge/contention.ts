@@ -1,13 +1,13 @@
 /**
- * L5: among contending replicas one write succeeds per round. A conflict says that somebody else has written, so what can go wrong is
- * that webhooks conflict again and again and none of them gets through.
+ * L5: among contending replicas one write succeeds per round. A conflict shows that another writer succeeded, so what
+ * can go wrong is that webhooks conflict again and again and none of them succeeds.
  */
 interface Struggle {
   conflicts: number;
   sinceMs: number;
 }
 
-/** Three replicas in three rounds, and as many again for aggregators and operators that write in between. */
+/** Three replicas in three rounds, and as many conflicts again with aggregators and operators. */
 const MOST_CONFLICTS = 40;
 
 export class Contention {
@@ -18,7 +18,7 @@ export class Contention {
     this.#violation = violation;
   }
 
-  /** A webhook has tried to write the status of `protector`. */
+  /** A webhook tried to write the status of `protector`. */
   wrote(protector: string, status: number, atMs: number): void {
     if (status < 300) {
       this.#struggles.delete(protector);

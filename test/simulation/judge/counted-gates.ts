@@ -1,6 +1,7 @@
 /**
- * The counted readiness gate (design 10) in one world: a pod with it is not Ready before the count that contains it is stored, or the
- * bound is over, or nobody counts it; and nothing keeps it from being Ready for good. What is gated and opened is the shipping code's work.
+ * Checks the counted readiness gate (docs/design.md#counted-gate). A gate opens only when a count that contains the pod
+ * is stored, when the time bound has passed, or when no protector counts the pod. After a long quiet every gate is
+ * open. The shipping code adds the gates and opens them.
  */
 import { COUNTED_CONDITION } from "../../../shared/schema/annotations.ts";
 import type { Aggregation, PodProtector } from "../../../shared/schema/podprotector.ts";
@@ -8,18 +9,19 @@ import type { EtcdChange, Json } from "../apiserver/etcd.ts";
 import { hasLabels, metadataOf, text } from "../apiserver/objects.ts";
 import { conditionOf, isGated, isTrue } from "../apiserver/pod-conditions.ts";
 import { shardOf } from "../apiserver/shards.ts";
-import type { Wanted } from "../truth/pod-truth.ts";
+import type { WantedPods } from "../truth/pod-truth.ts";
 import { Position } from "../truth/position.ts";
-import { parse, wantedOf } from "../truth/stored-protectors.ts";
+import { parseStored, wantedOf } from "../truth/stored-protectors.ts";
+import type { SimulatedCell } from "../world/cell.ts";
 import { MOST_SHARDS } from "../world/features.ts";
-import type { Chance } from "../world/random.ts";
-import { NAMESPACE, type SimulatedCell, type World } from "../world/world.ts";
+import { NAMESPACE } from "../world/scenario.ts";
+import type { World } from "../world/world.ts";
 
-/** Shorter than in clusters, so that it is over more often. */
+/** Shorter than in clusters, so that it passes more often. */
 export const GATE_BOUND_MS = 10_000;
-/** Longer than an aggregator's watch of protectors lags, by more than the time between two of its reads. */
+/** Longer than an aggregator's watch of protectors lags, and the time between two of its reads. */
 const KNOWN_AFTER_MS = 120_000;
-/** Clocks of the virtual time are rounded. */
+/** Virtual clocks are rounded. */
 const ROUNDING_MS = 5;
 
 interface StoredCount {
@@ -27,17 +29,17 @@ interface StoredCount {
   readonly aggregation: Aggregation;
 }
 
-export class Gates {
+export class CountedGates {
   readonly #world: World;
-  /** UIDs in a count that was stored, by protector and cell. */
+  /** UIDs in a stored count, by protector and cell. */
   readonly #counted = new Map<string, Set<string>>();
-  /** Counts that were stored lately, by protector and cell. */
+  /** Recently stored counts, by protector and cell. */
   readonly #stored = new Map<string, readonly StoredCount[]>();
-  /** The version at which the containers became ready for the first time. */
+  /** The version at which the containers first became ready. */
   readonly #firstReady = new Map<string, number>();
-  /** The same for the first time: that it was unready in between, an aggregator whose watch lags may not know when the bound is over. */
+  /** When they first became ready. An aggregator whose watch lags may not know that the pod was unready since. */
   readonly #firstReadyMs = new Map<string, number>();
-  /** When the protector came to cover what it covers. */
+  /** Since when the protector covers what it covers now. */
   readonly #coversSince = new Map<string, { readonly labels: string; readonly sinceMs: number }>();
 
   constructor(world: World) {
@@ -47,7 +49,7 @@ export class Gates {
     for (const { etcd } of world.cores.values()) etcd.observe((change) => this.#protectorChanged(change));
   }
 
-  /** Faults are over for long: whatever is ready but for the gate has become Ready. */
+  /** After a long quiet, every pod that is ready but for the gate must be Ready. */
   check(): void {
     for (const { name, server } of this.#world.cells.values())
       for (const { key, value } of server.etcd.range(`pods/${NAMESPACE}/`)) {
@@ -64,14 +66,14 @@ export class Gates {
       this.#coversSince.delete(name);
       return;
     }
-    const protector = parse(after);
+    const protector = parseStored(after);
     const labels = JSON.stringify(wantedOf(protector).labels);
     if (this.#coversSince.get(name)?.labels !== labels)
       this.#coversSince.set(name, { labels, sinceMs: this.#world.time.elapsedMs });
     this.#remember(protector);
   }
 
-  /** Whoever is ready in the snapshot of a stored count is counted: mature or not, and whatever else the protector waits for. */
+  /** Remembers the pods that are ready in the snapshot of a stored count. They are counted, mature or not. */
   #remember(protector: PodProtector): void {
     const wanted = { labels: wantedOf(protector).labels, minReadySeconds: 0 };
     for (const { cellID, aggregation } of protector.status?.cells ?? []) {
@@ -100,17 +102,19 @@ export class Gates {
   }
 
   /**
-   * The count that is stored is older than the pod, and as it would be with it at a version at which it was ready: another one went meanwhile.
-   * That it is not ready any more is nothing that an aggregator has to know.
+   * True when the stored count is older than the pod and still has the number that it would have with the pod, at a
+   * version at which the pod was ready: another pod left meanwhile. The aggregator need not know that the pod is
+   * unready now.
    */
   #isStillRight(name: string, cell: string, uid: string): boolean {
     const truth = this.#world.cells.get(cell);
     const object = this.#world.coreOf(name).etcd.get(`podprotectors/${NAMESPACE}/${name}`);
     const from = this.#firstReady.get(uid);
     if (truth === undefined || object === undefined || from === undefined) return false;
-    const protector = parse(object);
+    const protector = parseStored(object);
     const aggregation = protector.status?.cells.find(({ cellID }) => cellID === cell)?.aggregation;
-    // One that leads no more takes a count that was stored for the one that is; in clusters its lease keeps it from opening gates.
+    // A former leader may have taken a newer stored count for its own. In clusters its lease keeps it from opening
+    // gates.
     const counts = [
       aggregation,
       ...(this.#hasTwoLeaders(cell) ? this.#recent(`${name}/${cell}`).map((one) => one.aggregation) : []),
@@ -118,18 +122,20 @@ export class Gates {
     return counts.some((count) => count != null && this.#fits(count, wantedOf(protector), truth, uid, from));
   }
 
-  /** The number of this count is the one with the pod at some version from `from` on, at which it was ready. */
-  #fits(aggregation: Aggregation, asked: Wanted, truth: SimulatedCell, uid: string, from: number): boolean {
+  /**
+   * True when this count has the number that counts the pod, at some version from `from` on at which the pod was ready.
+   */
+  #fits(aggregation: Aggregation, asked: WantedPods, truth: SimulatedCell, uid: string, from: number): boolean {
     const { maturityCutoff, resourceVersion, availableReplicas } = aggregation;
     const cutoffMs = Date.parse(maturityCutoff ?? "");
-    // As the count was made: that the spec asks for more since may not have come to the aggregator yet.
+    // By the spec that was counted: the aggregator may not know a newer spec yet.
     const minReadySeconds = maturityCutoff === undefined ? 0 : Math.max(1, asked.minReadySeconds);
     const wanted = { ...asked, minReadySeconds };
-    // Mature or not, and whatever else the protector waits for.
+    // The pod is counted whether it is mature or not.
     const ready = { labels: wanted.labels, minReadySeconds: 0 };
     const last = Math.min(truth.server.etcd.revision, from + MOST_VERSIONS);
     const stored = new Position(resourceVersion ?? String(from));
-    // Each shard at any version of its own; where pods are in one stream, there is one.
+    // Each shard may be at any version. One stream is one shard.
     const shards = this.#world.scenario.features.shards > 1 ? MOST_SHARDS : 1;
     const own = shardOf(uid, shards);
     let sums = new Set([0]);
@@ -147,7 +153,7 @@ export class Gates {
     return sums.has(availableReplicas ?? 0);
   }
 
-  /** Within the longest lag. */
+  /** The stored counts within the longest lag. */
   #recent(id: string): readonly StoredCount[] {
     const sinceMs = this.#world.time.elapsedMs - KNOWN_AFTER_MS;
     return (this.#stored.get(id) ?? []).filter(({ atMs }) => atMs >= sinceMs);
@@ -169,29 +175,17 @@ export class Gates {
     for (const [name, { labels: covered, sinceMs }] of this.#coversSince) {
       const wanted: Json = JSON.parse(covered);
       if (!hasLabels(pod, wanted)) continue;
-      // A restore of its core has taken it away.
+      // A restore of the core has removed the protector.
       if (this.#world.coreOf(name).etcd.get(`podprotectors/${NAMESPACE}/${name}`) === undefined) continue;
       if (nowMs - sinceMs < KNOWN_AFTER_MS || this.#counted.get(`${name}/${cell}`)?.has(uid) === true) continue;
-      // The count was stored, and taken away again, which the aggregator has not been told yet.
+      // The count was stored and removed again, which the aggregator may not know yet.
       if (this.#world.exemptions.isRemovedSince(name, cell, nowMs - KNOWN_AFTER_MS)) continue;
       if (this.#world.exemptions.isUncertain(name, nowMs)) continue;
       if (this.#isStillRight(name, cell, uid)) continue;
-      this.#world.violation("gate", `${cell} ${key} was let be Ready (${reason}) before ${name} had counted it`);
+      this.#world.violation("gate", `${cell} ${key} became Ready (${reason}) before ${name} had counted it`);
     }
   }
 }
 
-/** At most so many versions are looked at. */
+/** The most versions to try. */
 const MOST_VERSIONS = 1_000;
-
-/** The condition is lost: somebody has written the status without it. */
-export function loseGate(world: World, chance: Chance): void {
-  const { kubelet, server } = chance.pick([...world.cells.values()]);
-  const pods = server.etcd.range(`pods/${NAMESPACE}/`);
-  const open = pods.filter(({ value }) => isGated(value) && isTrue(value, COUNTED_CONDITION));
-  if (open.length === 0) return;
-  const stored = chance.pick(open);
-  if (metadataOf(stored.value).deletionTimestamp !== undefined) return;
-  world.coverage.rule("a counted condition is lost");
-  kubelet.write(stored, { fields: {}, without: [COUNTED_CONDITION], conditions: [] });
-}

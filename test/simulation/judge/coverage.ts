@@ -1,10 +1,13 @@
-/** What a run has met: faults, verdicts, rules. A row at zero after many seeds is a hole in the simulation. */
-import { ACCIDENTS } from "../accidents/names.ts";
-import { COPY_RULES } from "../backups/backup-rules.ts";
+/**
+ * What a run has met: faults, verdicts, rows of the admission table, rules. A row at zero after many seeds is a gap in
+ * the simulation.
+ */
+import type { RecoveryEvent } from "../../../shared/recovery/recovery-events.ts";
+import { ACCIDENTS } from "../accidents/accident.ts";
 import { FAULT_KINDS, type FaultKind } from "../world/scenario.ts";
-import { ROWS, type StoredRow } from "./admission-rows.ts";
+import { ADMISSION_ROWS, type AdmissionTableRow } from "./admission-rows.ts";
 
-/** Rows of the admission table (design 6) that these worlds can reach. */
+/** Verdicts of the admission table (docs/design.md#admission-table) that these worlds can reach. */
 const EXPECTED_VERDICTS = [
   ...["Reserved", "Repeated", "PinnedImmature", "Unavailable", "Forced", "Suspended", "without a protector"].map(
     (reason) => `delete allowed ${reason}`,
@@ -20,7 +23,7 @@ const EXPECTED_VERDICTS = [
   ...["evict 404 without a protector", "http 503"],
 ];
 
-/** What these worlds must have seen at work, as the components tell it. */
+/** What has to happen in these worlds, as the components report it. */
 const RULES = [
   "R1",
   "R2",
@@ -38,9 +41,9 @@ const RULES = [
   "rolled back",
   "decided again after a conflict",
   "decided together",
-  "looked for after a write without an answer",
-  "refusal confirmed by a read",
-  "answered at its deadline",
+  "looked for after a write without a response",
+  "denial confirmed by a read",
+  "responded at the deadline",
   "decided by quota after a suspension",
   "owner: allowed",
   "owner: refused",
@@ -57,12 +60,12 @@ const RULES = [
   "generator: orphaned",
   "generator: killed",
   "generator: two lead for a while",
-  "refused for a vanished protector",
+  "denied for a lost protector",
   "UpdateDone",
   "a restart fails for a while",
   "a resize is deferred",
   "a resize is infeasible",
-  "a second change while the first is under way",
+  "a second change while the first is in progress",
   "a pod is deleted while it restarts",
   "shards: counted while one is behind",
   "shards: counted in another number of them",
@@ -73,18 +76,41 @@ const RULES = [
   "shards: one is cut",
   "shards: one lags",
   "shards: one server restarts",
-  "shards: one is listed anew",
+  "shards: one is relisted",
   "shards: one shows a restore",
   "shards: one finds a restored cell late",
 ] as const;
+/** What the aggregators report of backups. */
+const BACKUP_EVENTS = [
+  "copied",
+  "copyFailed",
+  "vanished",
+  "recreated",
+  "recreateFailed",
+  "acknowledged",
+  "coreWentBack",
+] as const satisfies readonly RecoveryEvent["kind"][];
+/** What has to happen in worlds with backups. */
+const BACKUP_RULES = [
+  // Of protectors.
+  ...["a protector is lost", "deleted from storage", "stripped and deleted", "the CRD is deleted", "a core is emptied"],
+  ...["a protector is released", "created again by hand"],
+  // Of components that write and read backups.
+  ...["a cell out of reach", "a core out of reach", "two leaders create the same chunk"],
+  "a restored cell brings back old backups",
+  ...BACKUP_EVENTS,
+  // Of replicas.
+  "denied by a replica that started after the loss",
+  "allowed by a replica that could not know of the loss",
+].map((rule) => `backups: ${rule}`);
 export type SeenRule = (typeof RULES)[number] | "owner: overloaded";
 
 export class Coverage {
   readonly faults = new Map<string, number>(FAULT_KINDS.map((kind) => [kind, 0]));
   readonly verdicts = new Map<string, number>(EXPECTED_VERDICTS.map((name) => [name, 0]));
-  /** Of the admission table (design 6). */
-  readonly rows = new Map<string, number>(ROWS.map((row) => [row, 0]));
-  readonly rules = new Map<string, number>([...RULES, ...COPY_RULES, ...ACCIDENTS].map((rule) => [rule, 0]));
+  /** Rows of the admission table. */
+  readonly rows = new Map<string, number>(ADMISSION_ROWS.map((row) => [row, 0]));
+  readonly rules = new Map<string, number>([...RULES, ...BACKUP_RULES, ...ACCIDENTS].map((rule) => [rule, 0]));
 
   fault(kind: FaultKind): void {
     add(this.faults, kind, 1);
@@ -94,7 +120,7 @@ export class Coverage {
     add(this.verdicts, name, 1);
   }
 
-  row(row: StoredRow): void {
+  row(row: AdmissionTableRow): void {
     add(this.rows, row, 1);
   }
 
@@ -102,7 +128,7 @@ export class Coverage {
     add(this.rules, name, 1);
   }
 
-  /** Adds the counts of another run, which may come from another process as plain objects. */
+  /** Adds the counts of another run, which may come from another thread as plain objects. */
   merge(other: CoverageCounts): void {
     for (const [name, count] of Object.entries(other.faults)) add(this.faults, name, count);
     for (const [name, count] of Object.entries(other.verdicts)) add(this.verdicts, name, count);

@@ -1,31 +1,32 @@
 /**
- * What the design says can't be promised (5.4, 5.9), and for exactly as long: deletions admitted before a protector covered the pod,
- * and reservations that a restored core has lost, until somebody has noticed and put the cell on hold.
+ * What the design does not promise (docs/design.md#invariants), and for exactly how long: disruptions admitted before a
+ * protector covered the pod, and reservations that a restored core has lost, until a component notices and puts the
+ * cell on hold.
  */
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
 import type { Position } from "../truth/position.ts";
 
-/** A replica may trust its cache for so long (design 5.4), and a little for what is under way. */
+/** How long a replica may trust its cache, and some time for requests in flight. */
 const UNCERTAIN_MS = 20_000;
 
-/** A restored core is back by then, and whoever knows what it has lost has spoken. */
+/** By then a restored core is back, and every component that knows what it has lost has written that. */
 const UNNOTICED_MS = 60_000;
 
-/** So long a removal is under way. */
+/** How long the removal of a cell's entry takes. */
 const REMOVAL_MS = 50;
 
-interface OverHistory {
+interface LostHistory {
   readonly name: string;
   readonly cell: string;
   readonly from: number;
   readonly to: number;
   readonly epoch: number;
-  /** An aggregator of the cell has noticed since. */
+  /** An aggregator of the cell has noticed the restore. */
   readonly isNoticed: boolean;
 }
 
 interface Exemption {
-  /** By cell; the UIDs that nobody can know of. */
+  /** By cell: the UIDs that no component can know of. */
   readonly uids: Map<string, Set<string>>;
   uncertainUntilMs: number;
 }
@@ -40,17 +41,17 @@ interface LostAdmission {
 export class Exemptions {
   readonly #byName = new Map<string, Exemption>();
   readonly #forced = new Set<string>();
-  /** Replicas refuse nothing: what they would refuse goes as by force. */
+  /** Replicas in dry-run mode deny nothing, so everything counts as forced. */
   forcesAll = false;
-  #over: readonly OverHistory[] = [];
+  #over: readonly LostHistory[] = [];
   readonly #unknown = new Set<string>();
-  /** `name/UID` of what the protector promises nothing of, hold or no hold. */
+  /** `name/UID` of pods of which the protector promises nothing, on hold or not. */
   readonly #unpromised = new Set<string>();
-  /** `name/UID` of pods whose change in place was none of the protector's. */
+  /** `name/UID` of pods whose change in place the protector did not decide. */
   readonly #unasked = new Set<string>();
   readonly #removed = new Map<string, number>();
   readonly #lost = new Map<string, LostAdmission>();
-  /** `name/cell/UID` of admissions that a core has lost, and for which the cell is on hold. */
+  /** `name/cell/UID` of admissions that a core has lost, while the cell is on hold because of that. */
   readonly #covered = new Set<string>();
   readonly #nowMs: () => number;
 
@@ -58,12 +59,15 @@ export class Exemptions {
     this.#nowMs = nowMs;
   }
 
-  /** `absentMs`: not before then is it there at all. The protector `name` covers something new, or is not what it was: replicas learn of it within the confirmation window. */
+  /**
+   * The protector `name` covers other pods than before, from `absentMs` from now on at the earliest. Replicas learn of
+   * it within the confirmation window.
+   */
   uncertain(name: string, absentMs = 0): void {
     this.#of(name).uncertainUntilMs = this.#nowMs() + absentMs + UNCERTAIN_MS;
   }
 
-  /** A deletion was admitted: protectors that are not known of for certain could not have a say. */
+  /** A disruption was admitted. Protectors that replicas may not know yet had no say in it. */
   admitted(cell: string, uid: string): void {
     for (const [name, { uncertainUntilMs }] of this.#byName)
       if (this.#nowMs() < uncertainUntilMs) this.add(name, cell, uid);
@@ -73,10 +77,13 @@ export class Exemptions {
     return sinceMs < this.#of(name).uncertainUntilMs;
   }
 
-  /** The cell's etcd went back: versions in (from, to] are of a history that is over, which whoever writes a higher epoch knows. */
-  historyOver(name: string, cell: string, from: number, to: number, epoch: number): void {
-    // Whatever of an older history is in this backup, too, is what there is again.
-    const isBack = (one: OverHistory): boolean =>
+  /**
+   * The cell's etcd was restored: versions in (from, to] belong to a lost history. A writer with a higher epoch knows
+   * that.
+   */
+  historyLost(name: string, cell: string, from: number, to: number, epoch: number): void {
+    // The part of an older lost history that this backup contains exists again.
+    const isBack = (one: LostHistory): boolean =>
       one.name === name && one.cell === cell && one.from < from && from <= one.to;
     this.#over = [
       ...this.#over.map((one) => (isBack(one) ? { ...one, from } : one)),
@@ -89,20 +96,21 @@ export class Exemptions {
   }
 
   /**
-   * Somebody who counts at this position has raised the epoch, and knows of the restore no more than before: for another reason, or because of a
-   * restore before it, once more, where the answer to the first write was lost.
+   * An aggregator that counts at this position has raised the epoch without learning of the restore: for another
+   * reason, or once more for a restore before it, because the response to its first write was lost.
    */
-  raised(name: string, cell: string, position: Position, epoch: number, isForRestore: boolean): void {
-    const isMeant = (one: OverHistory): boolean =>
+  epochRaised(name: string, cell: string, position: Position, epoch: number, isForRestore: boolean): void {
+    const isMeant = (one: LostHistory): boolean =>
       !(isForRestore && one.isNoticed) && isOf(one, name, cell, position) && epoch > one.epoch;
     this.#over = this.#over.map((one) => (isMeant(one) ? { ...one, epoch } : one));
   }
 
-  isOver(name: string, cell: string, position: Position, epoch: number): boolean {
+  /** True for a count of a lost history by a writer that knows of the loss. */
+  isOfLostHistory(name: string, cell: string, position: Position, epoch: number): boolean {
     return this.#over.some((one) => isOf(one, name, cell, position) && epoch > one.epoch);
   }
 
-  /** The entry of a cell is taken out of the status, with what was reserved there. */
+  /** A cell's entry is removed from the status, with its reservations. */
   cellRemoved(name: string, cell: string): void {
     this.#removed.set(`${name}/${cell}`, this.#nowMs() + REMOVAL_MS);
   }
@@ -111,46 +119,52 @@ export class Exemptions {
     return (this.#removed.get(`${name}/${cell}`) ?? Number.NEGATIVE_INFINITY) >= sinceMs;
   }
 
-  /** This pod may go without anybody's knowledge. */
+  /** Nothing is promised of this pod by any protector. */
   unknown(uid: string): void {
     this.#unknown.add(uid);
   }
 
-  /** The protector was suspended and let this pod go, so that it promises nothing of it. */
+  /** The protector was suspended and allowed this pod, so it promises nothing of the pod. */
   suspended(name: string, uid: string): void {
-    this.unpromised(name, uid);
+    this.notPromised(name, uid);
   }
 
   /**
-   * A change in place that was committed, and is not done when the record of it is lost: a hold ends when nothing can be committed any
-   * more, which says nothing of restarts that are still to come.
+   * The record of a committed change in place may be lost before the restart is done. A hold does not help: it ends
+   * when no request can commit any more, and restarts may still come.
    */
-  unpromised(name: string, uid: string): void {
+  notPromised(name: string, uid: string): void {
     this.#unpromised.add(`${name}/${uid}`);
   }
 
-  /** A change in place of this pod was allowed; `isAsked`: the protector covers it. Holds say nothing of it, as above. */
-  changed(name: string, uid: string, isAsked: boolean): void {
+  /** A change in place of this pod was allowed; `isAsked`: the protector covers the pod. Holds do not change this. */
+  changedInPlace(name: string, uid: string, isAsked: boolean): void {
     if (isAsked) this.#unasked.delete(`${name}/${uid}`);
     else this.#unasked.add(`${name}/${uid}`);
   }
 
-  /** The change that is under way is none of this protector's: what it still has a record of is another one. */
+  /**
+   * True when this protector did not decide the change that is in progress. Its record of the pod belongs to another
+   * change.
+   */
   isUnasked(name: string, uid: string): boolean {
     return this.#unasked.has(`${name}/${uid}`);
   }
 
-  isUnpromised(name: string, uid: string): boolean {
+  isNotPromised(name: string, uid: string): boolean {
     return this.#unpromised.size > 0 && this.#unpromised.has(`${name}/${uid}`);
   }
 
-  /** Admitted after the backup that a core goes back to, settled or not. */
-  lost(name: string, cell: string, uid: string): void {
+  /** The pod was admitted after the backup from which a core is restored, settled since or not. */
+  admissionLost(name: string, cell: string, uid: string): void {
     this.#lost.set(`${name}/${cell}/${uid}`, { name, cell, uid, untilMs: this.#nowMs() + UNNOTICED_MS });
   }
 
-  /** A replica starts, and has seen no outage (decision 3): what the core has lost it can't know until somebody has noticed. */
-  newcomer(): void {
+  /**
+   * A replica starts and has not seen the outage of the core, so it can't know what the core has lost
+   * (docs/decisions/0003-quiet-after-an-outage.md).
+   */
+  replicaStarted(): void {
     for (const { name, cell, uid, untilMs } of this.#lost.values())
       if (this.#nowMs() < untilMs) this.add(name, cell, uid);
   }
@@ -163,12 +177,15 @@ export class Exemptions {
   }
 
   has(name: string, cell: string, uid: string): boolean {
-    if (this.#unknown.has(uid) || this.isUnpromised(name, uid)) return true;
+    if (this.#unknown.has(uid) || this.isNotPromised(name, uid)) return true;
     return this.#of(name).uids.get(cell)?.has(uid) === true;
   }
 
-  /** Somebody has put the cell on hold: what is decided from here on knows that something may be missing. */
-  held({ metadata, status }: PodProtector): void {
+  /**
+   * Ends exemptions of cells that are on hold: from here on decisions take into account that reservations may be
+   * missing.
+   */
+  endOnHold({ metadata, status }: PodProtector): void {
     for (const { cellID, aggregation } of status?.cells ?? []) {
       if (aggregation?.hold === undefined) {
         this.#uncover(`${metadata.name}/${cellID}/`);
@@ -187,12 +204,15 @@ export class Exemptions {
     for (const key of this.#covered) if (key.startsWith(prefix)) this.#covered.delete(key);
   }
 
-  /** The core has lost an admission of this pod, and the cell's hold is there for it, whatever an older record of the pod says. */
+  /**
+   * True while the cell is on hold because the core has lost an admission of this pod, whatever an older record of the
+   * pod says.
+   */
   isCovered(name: string, cell: string, uid: string): boolean {
     return this.#covered.has(`${name}/${cell}/${uid}`);
   }
 
-  /** The pod carries the annotation that lets it go whatever the count. */
+  /** The pod has the force-delete annotation. */
   force(uid: string): void {
     this.#forced.add(uid);
   }
@@ -208,7 +228,7 @@ export class Exemptions {
   }
 }
 
-/** One shard in a history that is over is enough: its pods are counted as they were there. */
-function isOf({ from, to, ...one }: OverHistory, name: string, cell: string, { parts }: Position): boolean {
+/** One shard at a version of the lost history is enough: the pods of that shard are counted as they were then. */
+function isOf({ from, to, ...one }: LostHistory, name: string, cell: string, { parts }: Position): boolean {
   return one.name === name && one.cell === cell && parts.some((version) => version > from && version <= to);
 }

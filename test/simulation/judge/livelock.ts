@@ -1,9 +1,9 @@
 /**
- * In virtual time a process that finds something to do at once, again and again, gives nobody else a turn: what would be a busy core in a
- * cluster would be a run without an end here.
+ * Ends a livelock. A process that immediately finds something to do, again and again, would be a busy core in a
+ * cluster. In virtual time it stops everybody else, and the run would not end.
  */
 
-/** Nothing does the same so often at one moment and is right. */
+/** No correct process does the same thing so often at one moment. */
 const MOST_AT_ONE_MOMENT = 1_000;
 
 export class Livelock {
@@ -17,7 +17,7 @@ export class Livelock {
     this.#complain = complain;
   }
 
-  /** `what` happens once more; throws at whoever does not stop. */
+  /** `what` happened once more. Throws when it happens too often at one moment. */
   happened(what: string): void {
     const nowMs = this.#nowMs();
     this.#count = nowMs === this.#atMs ? this.#count + 1 : 1;

@@ -1,12 +1,13 @@
 /**
- * The bounds of L1 once faults have stopped: what R1 or R2 settles is gone one reconcile after the event, long before R3 could settle it.
- * One pod is deleted, another is reviewed for a deletion that never commits and changes afterwards.
+ * The bounds of L1 after faults have ended: R1 and R2 settle a record one reconcile after the event, long before R3
+ * could. One pod is deleted. Another pod is reviewed for a deletion that never commits, and changes afterwards.
  */
 import { metadataOf, text } from "../apiserver/objects.ts";
-import { parse, reservedUids } from "../truth/stored-protectors.ts";
-import type { SimulatedCell, World } from "../world/world.ts";
+import { parseStored, reservedUids } from "../truth/stored-protectors.ts";
+import type { SimulatedCell } from "../world/cell.ts";
+import type { World } from "../world/world.ts";
 
-/** A reconcile, the least time between two writes, conflicts; far below the settle period. */
+/** A reconcile, the shortest time between two writes, and conflicts. Far below the settle period. */
 const RECONCILE_MS = 15_000;
 const REVIEW_MS = 12_000;
 
@@ -22,7 +23,7 @@ export async function checkBounds(world: World): Promise<void> {
   await died(world, cell, second.key);
 }
 
-/** R2: the deletion that was reviewed can't commit any more, because the pod has changed. */
+/** R2: the reviewed deletion can't commit any more, because the pod has changed. */
 async function superseded(world: World, cell: SimulatedCell, key: string): Promise<void> {
   const { etcd } = cell.server;
   const found = etcd.get(key);
@@ -63,6 +64,6 @@ function expectGone(world: World, cell: SimulatedCell, uid: string, rule: string
       if (reservedUids(stored).get(cell.name)?.has(uid) === true)
         world.violation(
           "L1",
-          `${parse(stored).metadata.name}: ${why}, and its record is there ${RECONCILE_MS} ms later (${rule})`,
+          `${parseStored(stored).metadata.name}: ${why}, and its record exists ${RECONCILE_MS} ms later (${rule})`,
         );
 }

@@ -1,9 +1,89 @@
 /**
- * S2: with a constant spec, fewer than minAvailable pods are truly available only by as many as were lost by themselves. A loss is
- * remembered until it is published and the protector has had enough pods again; until then a decision may not have known of it.
+ * S2 (docs/design.md#invariants): with a constant spec, fewer than minAvailable pods are truly available only by as
+ * many as became unavailable by themselves. A loss counts until it is published and the protector has had enough pods
+ * again. Until then a decision may not have known of it.
+ *
+ * Checked in the worlds where S2 is promised: specs stay constant, clocks decide nothing, nobody forces a deletion, and
+ * no history is lost.
  */
+
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import type { EtcdChange } from "../apiserver/etcd.ts";
+import { metadataOf, text } from "../apiserver/objects.ts";
 import { Position } from "../truth/position.ts";
+import { parseStored, wantedOf } from "../truth/stored-protectors.ts";
+import type { Scenario } from "../world/scenario.ts";
+import type { CellTruth } from "./count-checks.ts";
+import type { Exemptions } from "./exemptions.ts";
+
+interface Watched {
+  readonly shortfall: Shortfall;
+  readonly labels: Readonly<Record<string, string>>;
+}
+
+export class Shortfalls {
+  readonly #cells: ReadonlyMap<string, CellTruth>;
+  readonly #violation: (invariant: string, message: string) => void;
+  readonly #exemptions: Exemptions;
+  readonly #protectors = new Map<string, Watched>();
+
+  constructor(
+    cells: ReadonlyMap<string, CellTruth>,
+    exemptions: Exemptions,
+    violation: (invariant: string, message: string) => void,
+  ) {
+    this.#cells = cells;
+    this.#exemptions = exemptions;
+    this.#violation = violation;
+  }
+
+  static applies({ faults, features, protectors }: Scenario): boolean {
+    if (features.generatorEveryMs > 0 || features.backupsEveryMs > 0) return false;
+    if (features.accidentsEveryMs > 0 && !features.isSteady) return false;
+    if (features.isDryRunMode || features.terminateEveryMs > 0 || features.conditionEveryMs > 0) return false;
+    const isConstant = faults.editSpecEveryMs + faults.restoreCoreEveryMs + faults.recreateProtectorEveryMs === 0;
+    const isKnown = faults.restoreCellEveryMs + faults.failOpenRate === 0;
+    return (
+      isConstant && isKnown && faults.forceDeleteEveryMs === 0 && protectors.every((one) => one.minReadySeconds === 0)
+    );
+  }
+
+  protectorChanged({ key, after }: EtcdChange): void {
+    if (after === undefined) return;
+    const protector = parseStored(after);
+    const known = this.#protectors.get(key) ?? { shortfall: new Shortfall(), labels: wantedOf(protector).labels };
+    this.#protectors.set(key, known);
+    known.shortfall.written(protector);
+  }
+
+  podChanged(cell: string, change: EtcdChange): void {
+    if (!change.key.startsWith("pods/")) return;
+    const truth = this.#cells.get(cell);
+    const lost = truth?.pods.lossAt(change);
+    const isRestart = lost === "own" && truth?.restarts?.isDown(uidOf(change)) === true;
+    const loss = isRestart ? "taken" : lost;
+    for (const [key, { shortfall, labels }] of this.#protectors) {
+      if (loss === "own" || this.#exemptions.has(nameOf(key), cell, uidOf(change)))
+        shortfall.lost(cell, uidOf(change), change.revision);
+      let available = 0;
+      for (const { pods } of this.#cells.values()) available += pods.countNow({ labels, minReadySeconds: 0 });
+      const unexplained = shortfall.unexplained(available);
+      if (unexplained > 0 && loss === "taken")
+        this.#violation(
+          "S2",
+          `${key}: ${available} pods are available, ${unexplained} too few, after ${change.key} was taken`,
+        );
+    }
+  }
+}
+
+function nameOf(key: string): string {
+  return key.slice(key.lastIndexOf("/") + 1);
+}
+
+function uidOf({ before, after }: EtcdChange): string {
+  return text(metadataOf((after ?? before)?.value ?? {}).uid) ?? "";
+}
 
 interface Loss {
   readonly cell: string;
@@ -11,14 +91,15 @@ interface Loss {
   readonly revision: number;
 }
 
-export class Shortfall {
+/** The losses of one protector that are not yet explained. */
+class Shortfall {
   #losses: Loss[] = [];
   #published: PodProtector | undefined;
   #reserved = 0;
-  /** In a cell on hold, or without an entry, what was admitted is unknown and may still be committed. */
+  /** In a cell on hold, or without an entry, admitted disruptions are unknown and may still commit. */
   #isUnknown = false;
 
-  /** The protector was written; its counts say which losses are known, its reservations what may still go. */
+  /** The protector was written. Its counts say which losses are known, and its reservations say what may still go. */
   written(protector: PodProtector): void {
     this.#published = protector;
     this.#reserved = 0;
@@ -29,16 +110,16 @@ export class Shortfall {
     }
   }
 
-  /** A pod became unavailable without having been deleted. */
+  /** A pod became unavailable, and nobody had deleted it. */
   lost(cell: string, uid: string, revision: number): void {
     this.#losses.push({ cell, uid, revision });
   }
 
-  /** How many pods are missing that nothing explains; `available` is the truth of all cells at this moment. */
+  /** How many pods are missing without an explanation; `available` is the truth of all cells at this moment. */
   unexplained(available: number): number {
     if (this.#published === undefined) return 0;
     const missing = this.#published.spec.minAvailable - available;
-    // What was admitted before the loss may still be committed, and then the loss shows.
+    // A disruption that was admitted before the loss may still commit, and then the loss shows.
     if (missing + this.#reserved <= 0 && !this.#isUnknown) this.#forgetPublished();
     return missing - this.#losses.length;
   }

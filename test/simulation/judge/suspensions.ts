@@ -1,19 +1,20 @@
 /**
- * Suspended protectors (design 9), by the versions that were stored: who is let go by one is let go rightly only while it was suspended,
- * by the clock of the replica that said so, and nothing is promised of that pod. From the expiry on everything else holds again.
+ * Checks suspended protectors (docs/design.md#suspension) by their stored versions. A protector may allow a disruption
+ * as suspended only while it was, by the clock of the replica that decided, and it promises nothing of that pod. From
+ * the end of the suspension on, everything else holds again.
  */
 import { parseMs } from "../../../shared/schema/time.ts";
-import type { Answered, InFlight } from "../actors/admission-requests.ts";
-import type { Stored } from "../apiserver/etcd.ts";
-import { parse } from "../truth/stored-protectors.ts";
+import type { InFlightRequest, ObservedResponse } from "../actors/admission-requests.ts";
+import type { StoredObject } from "../apiserver/etcd.ts";
+import { parseStored } from "../truth/stored-protectors.ts";
 import type { SeenRule } from "./coverage.ts";
 import type { Exemptions } from "./exemptions.ts";
 
-/** A replica may decide on a version that was replaced so long ago (design 5.4), and a little for what is under way. */
+/** A replica may decide on a version that was replaced so long ago, with some time for requests in flight. */
 const KNOWN_AGO_MS = 20_000;
 
 interface Version {
-  /** Wall clock; 0: not suspended. */
+  /** End of the suspension by the wall clock; 0: not suspended. */
   readonly untilMs: number;
   endedMs: number;
 }
@@ -24,7 +25,7 @@ interface Held {
   readonly latestMs: number;
 }
 
-export interface SuspensionWorld {
+interface SuspensionWorld {
   readonly exemptions: Exemptions;
   elapsedMs(): number;
   rule(name: SeenRule): void;
@@ -33,15 +34,15 @@ export interface SuspensionWorld {
 
 export class Suspensions {
   readonly #world: SuspensionWorld;
-  /** By the protector's name; only of those that were ever suspended. */
+  /** By the protector's name; only protectors that were ever suspended. */
   readonly #versions = new Map<string, Version[]>();
 
   constructor(world: SuspensionWorld) {
     this.#world = world;
   }
 
-  /** A version was stored, or came back. */
-  stored(name: string, stored: Stored | undefined): void {
+  /** A version was stored, or a restore has brought it back. */
+  stored(name: string, stored: StoredObject | undefined): void {
     const untilMs = stored === undefined ? 0 : suspendedUntilMs(stored);
     const versions = this.#versions.get(name) ?? [{ untilMs: 0, endedMs: Number.POSITIVE_INFINITY }];
     const last = versions.at(-1);
@@ -51,41 +52,47 @@ export class Suspensions {
     this.#versions.set(name, versions);
   }
 
-  answered(cell: string, flight: InFlight | undefined, { decisions, allowed, wallMs }: Answered): void {
-    if (flight === undefined) return;
+  responded(
+    cell: string,
+    inFlight: InFlightRequest | undefined,
+    { decisions, allowed, wallMs }: ObservedResponse,
+  ): void {
+    if (inFlight === undefined) return;
     for (const decision of decisions) {
       const [id = "", reason] = decision.split("=");
       const name = id.slice(id.lastIndexOf("/") + 1);
-      if (reason === "Suspended" && allowed) this.#letGo(name, cell, flight, wallMs.earliest);
-      else this.#held(name, flight, { allowed, reason, latestMs: wallMs.latest });
+      if (reason === "Suspended" && allowed) this.#allowedAsSuspended(name, cell, inFlight, wallMs.earliest);
+      else this.#decidedByQuota(name, inFlight, { allowed, reason, latestMs: wallMs.latest });
     }
   }
 
-  #letGo(name: string, cell: string, flight: InFlight, wallMs: number): void {
-    const knownMs = flight.askedMs - KNOWN_AGO_MS;
+  #allowedAsSuspended(name: string, cell: string, inFlight: InFlightRequest, wallMs: number): void {
+    const knownMs = inFlight.askedMs - KNOWN_AGO_MS;
     const versions = this.#versions.get(name) ?? [];
     if (versions.some(({ untilMs, endedMs }) => untilMs > wallMs && endedMs >= knownMs))
-      this.#world.exemptions.suspended(name, flight.uid);
-    else this.#world.violation("S8", `${cell} ${flight.key} was let go by ${name}, which is not suspended`);
+      this.#world.exemptions.suspended(name, inFlight.uid);
+    else this.#world.violation("S8", `${cell} ${inFlight.key} was allowed as suspended by ${name}, which is not`);
   }
 
-  /** By quota: with every clock that may have been read, no version since it was asked may have been suspended all the time. */
-  #held(name: string, flight: InFlight, { allowed, reason, latestMs }: Held): void {
+  /**
+   * Decided by quota: no protector may be suspended in all its versions since the request, by any clock that was read.
+   */
+  #decidedByQuota(name: string, inFlight: InFlightRequest, { allowed, reason, latestMs }: Held): void {
     const versions = this.#versions.get(name);
     const last = versions?.at(-1);
     if (versions === undefined || last === undefined) return;
     if (last.untilMs > 0 && last.untilMs <= latestMs) this.#world.rule("decided by quota after a suspension");
-    const since = versions.filter(({ endedMs }) => endedMs >= flight.askedMs);
+    const since = versions.filter(({ endedMs }) => endedMs >= inFlight.askedMs);
     if (!allowed && JUDGED.has(reason ?? "") && since.every(({ untilMs }) => untilMs > latestMs))
-      this.#world.violation("L6", `${flight.key} was refused by ${name} (${reason}), which is suspended`);
+      this.#world.violation("L6", `${inFlight.key} was denied by ${name} (${reason}), which is suspended`);
   }
 }
 
-/** Refusals by the count: confirmed by a read of the object, so that they know of the suspension. */
+/** Denials by the count. A read of the object confirms them, so they know of the suspension. */
 const JUDGED: ReadonlySet<string> = new Set(["AtMinimum", "Reserved", "OnHold", "NotCounted", "UnhealthyBudget"]);
 
-function suspendedUntilMs(stored: Stored): number {
-  const { suspend } = parse(stored).spec;
+function suspendedUntilMs(stored: StoredObject): number {
+  const { suspend } = parseStored(stored).spec;
   if (suspend?.enabled !== true) return 0;
   return suspend.until === undefined ? Number.POSITIVE_INFINITY : parseMs(suspend.until);
 }

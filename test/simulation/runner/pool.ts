@@ -1,15 +1,15 @@
-/** Many seeds over several threads, in order of completion. */
+/** Runs many seeds on several threads. */
 import type { Rule } from "../ablation/rules.ts";
 import { type RunResult, runSeed } from "../world/run.ts";
 import type { FaultKind } from "../world/scenario.ts";
 import { SimulationThread } from "./thread.ts";
 
-export interface Range {
+export interface SeedRange {
   readonly from: number;
   readonly seeds: number;
-  /** Threads; 0: this one, unless rules are left out. */
+  /** Threads; 0: this thread, unless rules are left out. */
   readonly jobs: number;
-  /** Beside the violations, what happened. */
+  /** Also collects the traces. */
   readonly trace?: boolean;
   /** Rules that the shipping code leaves out. */
   readonly leftOut?: readonly Rule[];
@@ -17,8 +17,10 @@ export interface Range {
   readonly always?: ReadonlySet<FaultKind>;
 }
 
-/** Runs seeds `from` to `from + seeds - 1`; `done` may return false to stop. */
-export async function runSeeds(range: Range, done: (result: RunResult) => boolean): Promise<void> {
+/**
+ * Runs seeds `from` to `from + seeds - 1` and calls `done` in the order of completion; `done` may return false to stop.
+ */
+export async function runSeeds(range: SeedRange, done: (result: RunResult) => boolean): Promise<void> {
   const end = range.from + range.seeds;
   let next = range.from;
   let isStopped = false;

@@ -1,4 +1,4 @@
-/** What people read of many runs: coverage, and the end of a failing run's trace. */
+/** Reports for people: the coverage of many runs, and the end of a failing run's trace. */
 import { Coverage, type CoverageCounts } from "../judge/coverage.ts";
 import type { RunResult } from "../world/run.ts";
 import type { Shrunk } from "./shrink.ts";
@@ -6,7 +6,7 @@ import type { Shrunk } from "./shrink.ts";
 const TRACE_LINES = 60;
 const LINE_WIDTH = 240;
 
-/** The coverage as lines; rows at zero are marked. */
+/** The coverage as lines, with a mark on rows at zero. */
 export function coverageTable(counts: CoverageCounts): string[] {
   const lines: string[] = [];
   for (const [title, rows] of Object.entries(counts)) {
@@ -32,7 +32,7 @@ export function addUp(results: Iterable<Pick<RunResult, "coverage">>): CoverageC
   return sum.counts();
 }
 
-/** The first violation, how to see it again, and what happened before it. */
+/** The first violation, what happened before it, and the command that replays it. */
 export function describeFailure({ options, result }: Shrunk): string[] {
   const [first] = result.violations;
   const without = [...(options.without ?? [])];

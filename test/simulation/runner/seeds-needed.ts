@@ -1,13 +1,13 @@
-/** How many random worlds it takes to miss a rule of the design that is left out. */
+/** Counts how many random worlds it takes until a rule that is left out shows. */
 import type { Rule } from "../ablation/rules.ts";
-import { type Range, runSeeds } from "./pool.ts";
+import { runSeeds, type SeedRange } from "./pool.ts";
 
-export interface SeedsNeeded {
-  /** Seeds that were run until one broke the invariant that was looked for, that one included; all of them when none did. */
+interface SeedsNeeded {
+  /** Number of seeds that ran, up to the one that broke the invariant, or all of them. */
   readonly run: number;
-  /** The seed that broke it; undefined when none did. */
+  /** The seed that broke the invariant; undefined when no seed did. */
   readonly seed: number | undefined;
-  /** How many of the seeds that were run broke which other invariant. */
+  /** How many seeds broke which other invariant. */
   readonly others: ReadonlyMap<string, number>;
 }
 
@@ -15,7 +15,7 @@ export interface SeedsNeeded {
 export async function seedsNeeded(
   rule: Rule,
   invariant: string,
-  range: Omit<Range, "leftOut" | "trace">,
+  range: Omit<SeedRange, "leftOut" | "trace">,
 ): Promise<SeedsNeeded> {
   let run = 0;
   let seed: number | undefined;

@@ -4,11 +4,11 @@ import { describeFailure } from "./report.ts";
 import { shrink } from "./shrink.ts";
 import { SimulationThread } from "./thread.ts";
 
-/** A rule that is missed in nearly every seed, so that this does not depend on one. */
+/** Nearly every seed shows that this rule is left out, so that the test does not depend on one. */
 const RULE = "R3";
 const SEEDS = [1, 2, 3, 4, 5, 6];
 
-it("a failing run is made smaller, still breaks the same invariant, and is told in a short trace", {
+it("a failing run is shrunk, still breaks the same invariant, and is reported with a short trace", {
   timeout: 600_000,
 }, async () => {
   await using thread = new SimulationThread([RULE]);
@@ -19,7 +19,7 @@ it("a failing run is made smaller, still breaks the same invariant, and is told 
     failed = result;
     break;
   }
-  if (failed === undefined) return expect.fail(`none of the seeds ${SEEDS.join(", ")} misses ${RULE}`);
+  if (failed === undefined) return expect.fail(`none of the seeds ${SEEDS.join(", ")} needs ${RULE}`);
   const smaller = await shrink(failed, {}, (seed, options) => thread.seed(seed, options));
   expect(smaller.result.violations[0]?.invariant).toBe(failed.violations[0]?.invariant);
   const { without: leftOut = new Set(), size = { pods: 1, deletions: 1 } } = smaller.options;

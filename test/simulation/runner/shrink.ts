@@ -1,4 +1,4 @@
-/** Makes a failing run smaller while it still fails: fewer kinds of faults, fewer pods, fewer deletions. */
+/** Shrinks a failing run while it still fails: fewer kinds of faults, fewer pods, fewer disruptions. */
 import { type RunOptions, type RunResult, runSeed } from "../world/run.ts";
 import { FAULT_KINDS, type FaultKind } from "../world/scenario.ts";
 
@@ -13,7 +13,10 @@ const SIZES = [
   { pods: 1, deletions: 0.5 },
 ];
 
-/** Tries each reduction once, in a fixed order, and keeps what still breaks the same invariant. `run` may be that of a thread without some rules. */
+/**
+ * Tries each reduction once, in a fixed order, and keeps those that still break the same invariant. `run` may run the
+ * seed in a thread without some rules.
+ */
 export async function shrink(
   failed: RunResult,
   options: RunOptions = {},

@@ -4,10 +4,10 @@ import type { Played } from "../directed/scenes.ts";
 import type { RunOptions, RunResult } from "../world/run.ts";
 import type { Task, ThreadData } from "./worker.ts";
 
-/** Most of what a run makes is garbage at once: collections of the young are rarer in a larger space. */
+/** Most objects of a run are garbage at once. A larger young generation makes its collections rarer. */
 const YOUNG_GENERATION_MB = 64;
 
-/** A thread that runs seeds and scenes, one at a time. Its code lacks `leftOut`, the rules that an ablation leaves out. */
+/** A thread that runs seeds and scenes, one at a time. Its code lacks the rules of `leftOut`. */
 export class SimulationThread implements AsyncDisposable {
   readonly #worker: Worker;
 
@@ -21,12 +21,12 @@ export class SimulationThread implements AsyncDisposable {
     return this.#perform({ kind: "seed", seed, options });
   }
 
-  /** Plays the scene at this position of `SCENES`. */
+  /** Plays the scene at this index of `SCENES`. */
   scene(scene: number): Promise<Played> {
     return this.#perform({ kind: "scene", scene });
   }
 
-  /** True when random orders of events break the accounting. */
+  /** Resolves to true when random orders of events break the accounting. */
   orders(seed: number, minReadySeconds: number, runs: number): Promise<boolean> {
     return this.#perform({ kind: "orders", seed, minReadySeconds, runs });
   }

@@ -1,4 +1,4 @@
-/** One thread of the simulation: runs the seeds and scenes that it is sent, with the shipping code as it is or without some rules. */
+/** The body of a simulation thread: runs the seeds and scenes that it is sent, with all rules or without some. */
 import { parentPort, workerData } from "node:worker_threads";
 import { patchSources } from "../ablation/patch-sources.ts";
 import type { Rule } from "../ablation/rules.ts";
@@ -7,7 +7,7 @@ import type { RunOptions, RunResult } from "../world/run.ts";
 
 export type Task =
   | { readonly kind: "seed"; readonly seed: number; readonly options: RunOptions }
-  /** Of `SCENES`, by its position. */
+  /** `scene` is an index of `SCENES`. */
   | { readonly kind: "scene"; readonly scene: number }
   /** Random orders of events (`accounting/orders.ts`). */
   | { readonly kind: "orders"; readonly seed: number; readonly minReadySeconds: number; readonly runs: number };
@@ -17,7 +17,7 @@ export interface ThreadData {
 }
 
 const { leftOut }: ThreadData = workerData;
-// Before anything of the shipping code is loaded.
+// Before any shipping code is loaded.
 if (leftOut.length > 0) patchSources(leftOut);
 
 async function perform(task: Task): Promise<RunResult | Played | boolean> {

@@ -1,15 +1,15 @@
-/** What one write did to a cell's entry in a protector: who wrote it, and what it admits. */
+/** What one write changed in a cell's entry of a protector: which component wrote it, and what it admits. */
 import type { CellStatus } from "../../../shared/schema/podprotector.ts";
 import { ledgerOf } from "./stored-protectors.ts";
 
-/** Was this entry counted anew, that is, written by an aggregator? */
+/** True when an aggregator has counted the cell again. */
 export function isCount(before: CellStatus | undefined, after: CellStatus): boolean {
   return after.aggregation?.resourceVersion !== undefined && countedText(before) !== countedText(after);
 }
 
 const countedTexts = new WeakMap<CellStatus, string>();
 
-/** What an aggregator writes, but for the hold, which a webhook writes as well. */
+/** The fields that only an aggregator writes. The hold is not among them: webhooks write it, too. */
 function countedText(cell: CellStatus | undefined): string {
   if (cell === undefined) return "{}";
   let counted = countedTexts.get(cell);
@@ -21,8 +21,8 @@ function countedText(cell: CellStatus | undefined): string {
   return counted;
 }
 
-/** Pods that were not available go without quota; they are subtracted as long as the snapshot still counts them. */
-export function newlyPinned(before: CellStatus | undefined, after: CellStatus): number {
+/** Counts new pins of weight 1: they use no quota, and are subtracted as long as the snapshot counts their pods. */
+export function countNewPins(before: CellStatus | undefined, after: CellStatus): number {
   const old = ledgerOf(before);
   let count = 0;
   for (const { uid, podName, weight, records } of ledgerOf(after).reservations())
@@ -31,14 +31,17 @@ export function newlyPinned(before: CellStatus | undefined, after: CellStatus): 
   return count;
 }
 
-/** What this change admits that uses quota: a new admission, paid, of a pod that was not subtracted before. */
-export function reserved(
+/**
+ * UIDs that this change admits by quota: a new nonce that is paid, for a pod that no paid reservation subtracted
+ * before.
+ */
+export function newlyPaidUids(
   before: CellStatus | undefined,
   after: CellStatus,
   everWritten: ReadonlyMap<string, unknown>,
 ): string[] {
   const found: string[] = [];
-  // Nobody admits where there is a hold; what is written there was admitted before (design 5.4).
+  // A cell on hold admits nothing. What is written there was admitted before (docs/design.md#lost-history).
   if (after.aggregation?.hold !== undefined) return found;
   const old = ledgerOf(before);
   for (const reservation of ledgerOf(after).reservations()) {

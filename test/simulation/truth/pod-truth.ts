@@ -1,6 +1,6 @@
 /**
- * What is true of the pods of one cell at every revision, kept apart from every component's view: the simulation's checks
- * compare against this. The predicate is written anew here, on raw objects, so that it can't share a mistake with the product.
+ * The true state of one cell's pods at every revision. The judge compares components against it. Availability is
+ * computed here from raw objects, without code of the product.
  */
 import type { Etcd, EtcdChange, Json } from "../apiserver/etcd.ts";
 import { metadataOf, record, text } from "../apiserver/objects.ts";
@@ -8,42 +8,42 @@ import { isGated } from "../apiserver/pod-conditions.ts";
 import { shardOf } from "../apiserver/shards.ts";
 import type { Position } from "./position.ts";
 
-export interface Wanted {
+export interface WantedPods {
   readonly labels: Readonly<Record<string, string>>;
   readonly minReadySeconds: number;
-  /** Beside Ready. */
+  /** Types of the conditions required beside Ready. */
   readonly conditions?: readonly string[];
 }
 
-/** What the checks ask of one version of a pod, worked out once. */
+/** One version of a pod, as far as the judge needs it. */
 interface Version {
   readonly revision: number;
   /** Undefined: deleted at this revision. */
-  readonly pod: Facts | undefined;
+  readonly pod: PodFacts | undefined;
 }
 
-interface Facts {
+interface PodFacts {
   readonly uid: string;
   readonly labels: Json;
   /** Ready, not terminating, not finished. */
   readonly ready: boolean;
   readonly readySinceMs: number;
-  /** Types of its conditions that are True, beside the kubelet's own. */
+  /** Types of the conditions that are True, the kubelet's own apart. */
   readonly isTrue: readonly string[];
 }
 
 interface Death {
   readonly revision: number;
-  /** The pod as it was deleted; undefined when it ended by itself. */
-  readonly deleted: Facts | undefined;
+  /** The pod as it was deleted; undefined when nobody deleted it. */
+  readonly deleted: PodFacts | undefined;
 }
 
-/** Ready, not terminating, not finished, and ready since `cutoffMs` or before. */
-export function isTrulyAvailable(pod: Json, wanted: Wanted, cutoffMs: number): boolean {
+/** True for a pod that is Ready since `cutoffMs` or before, and neither terminating nor finished. */
+export function isTrulyAvailable(pod: Json, wanted: WantedPods, cutoffMs: number): boolean {
   return isAvailable(factsOf(pod), wanted, cutoffMs);
 }
 
-function isAvailable({ labels, ready, readySinceMs, isTrue }: Facts, wanted: Wanted, cutoffMs: number): boolean {
+function isAvailable({ labels, ready, readySinceMs, isTrue }: PodFacts, wanted: WantedPods, cutoffMs: number): boolean {
   if (!ready || wanted.conditions?.every((type) => isTrue.includes(type)) === false) return false;
   for (const key in wanted.labels) if (labels[key] !== wanted.labels[key]) return false;
   return wanted.minReadySeconds <= 0 || readySinceMs <= cutoffMs;
@@ -61,11 +61,11 @@ function trueOnes(conditions: readonly Json[]): string[] {
   return conditions.filter(({ status }) => status === "True").map(({ type }) => String(type));
 }
 
-function factsOf(pod: Json): Facts {
+function factsOf(pod: Json): PodFacts {
   const meta = metadataOf(pod);
   const status = record(pod.status);
   const conditions = Array.isArray(status.conditions) ? status.conditions.map(record) : [];
-  // One that waits for being counted has to be counted before it is Ready.
+  // A pod with the counted gate is counted before it is Ready.
   const ready = isGated(pod) ? "ContainersReady" : "Ready";
   const condition = conditions.find(({ type }) => type === ready);
   return {
@@ -77,9 +77,9 @@ function factsOf(pod: Json): Facts {
   };
 }
 
-const texts = new WeakMap<Wanted["labels"], string>();
+const texts = new WeakMap<WantedPods["labels"], string>();
 
-function textOf(labels: Wanted["labels"]): string {
+function textOf(labels: WantedPods["labels"]): string {
   const text = texts.get(labels) ?? JSON.stringify(labels);
   texts.set(labels, text);
   return text;
@@ -88,8 +88,8 @@ function textOf(labels: Wanted["labels"]): string {
 export class PodTruth {
   readonly #versions = new Map<string, Version[]>();
   readonly #deaths = new Map<string, Death>();
-  readonly #now = new Map<string, Facts>();
-  /** Answers of {@link availableAt}. */
+  readonly #now = new Map<string, PodFacts>();
+  /** Results of {@link availableAt}. */
   readonly #availableAt = new Map<string, ReadonlySet<string>>();
   #latest = 0;
 
@@ -97,8 +97,11 @@ export class PodTruth {
     etcd.observe((change) => this.#record(change));
   }
 
-  /** Names the UIDs that were available at exactly `position`, each at the version of its shard; the set is the caller's to change. */
-  availableAt({ text, parts, newest }: Position, wanted: Wanted, cutoffMs: number): Set<string> {
+  /**
+   * The UIDs that were available at exactly `position`, each at the version of its shard. The caller may change the
+   * set.
+   */
+  availableAt({ text, parts, newest }: Position, wanted: WantedPods, cutoffMs: number): Set<string> {
     const { labels, minReadySeconds, conditions } = wanted;
     const question = `${text} ${minReadySeconds > 0 ? cutoffMs : ""} ${textOf(labels)} ${conditions?.join() ?? ""}`;
     const known = this.#availableAt.get(question);
@@ -110,23 +113,26 @@ export class PodTruth {
         if (pod === undefined || !isAvailable(pod, wanted, cutoffMs)) continue;
         if (shardOf(pod.uid, parts.length) === shard) found.add(pod.uid);
       }
-    // The last revision may still be under way; those before it are history.
+    // The last revision may not be complete. Revisions before it no longer change.
     if (newest < this.#latest) this.#availableAt.set(question, new Set(found));
     return found;
   }
 
-  /** The revision at which this UID became terminating, finished or absent; undefined while it lives. */
+  /** The revision at which this UID became terminating, finished or absent; undefined while the pod lives. */
   deadAt(uid: string): number | undefined {
     return this.#deaths.get(uid)?.revision;
   }
 
-  /** Somebody deleted this pod while it was available: its loss was not its own. */
-  wasTaken(uid: string, wanted: Wanted, cutoffMs: number): boolean {
+  /** True when this pod was deleted while it was available. */
+  wasTaken(uid: string, wanted: WantedPods, cutoffMs: number): boolean {
     const deleted = this.#deaths.get(uid)?.deleted;
     return deleted !== undefined && isAvailable(deleted, wanted, cutoffMs);
   }
 
-  /** Whether this change, which must be the last one, made a pod unavailable: by itself, or because somebody deleted it. */
+  /**
+   * Why this change, which must be the last one, made its pod unavailable: by itself ("own") or by a deletion
+   * ("taken").
+   */
   lossAt({ key, revision }: EtcdChange): "own" | "taken" | undefined {
     const versions = this.#versions.get(key) ?? [];
     const before = versions.at(-2)?.pod;
@@ -135,27 +141,27 @@ export class PodTruth {
     return this.#deaths.get(before.uid)?.deleted === undefined ? "own" : "taken";
   }
 
-  /** How many pods are available now. */
-  countNow(wanted: Wanted): number {
+  /** Returns how many pods are available now. */
+  countNow(wanted: WantedPods): number {
     let count = 0;
     for (const pod of this.#now.values()) if (isAvailable(pod, wanted, Number.POSITIVE_INFINITY)) count += 1;
     return count;
   }
 
-  /** The pod lives and is available now. */
-  isAvailableNow(uid: string, wanted: Wanted, cutoffMs: number): boolean {
+  /** True when the pod lives and is available now. */
+  isAvailableNow(uid: string, wanted: WantedPods, cutoffMs: number): boolean {
     const pod = this.#now.get(uid);
     return pod !== undefined && isAvailable(pod, wanted, cutoffMs);
   }
 
   /**
-   * etcd was restored: from `revision` on, which was never given before, there is what the backup holds. What components were told of the
-   * versions in between stays on record, for counts that they still make of it.
+   * etcd was restored: from `revision` on, which no write has, the pods are those of the backup. The versions that
+   * components saw before stay on record, because components may still count them.
    */
   restored(revision: number, objects: Iterable<readonly [string, Json]>): void {
     const back = new Map(objects);
     for (const [key, versions] of this.#versions) if (!back.has(key)) versions.push({ revision, pod: undefined });
-    const living = new Map<string, Facts>();
+    const living = new Map<string, PodFacts>();
     for (const [key, value] of back) {
       const pod = factsOf(value);
       living.set(pod.uid, pod);
@@ -163,10 +169,10 @@ export class PodTruth {
       versions.push({ revision, pod });
       this.#versions.set(key, versions);
       if (!hasEnded(value)) this.#deaths.delete(pod.uid);
-      // It lived in the history that is over now, and not in this one, which is older.
+      // The pod lived in the lost history, and had ended in this older one.
       else if (!this.#deaths.has(pod.uid)) this.#deaths.set(pod.uid, { revision, deleted: undefined });
     }
-    // A pod that the backup does not know is gone, and nobody deleted it.
+    // A pod that the backup lacks is gone, and nobody deleted it.
     for (const uid of this.#now.keys())
       if (!living.has(uid) && !this.#deaths.has(uid)) this.#deaths.set(uid, { revision, deleted: undefined });
     this.#now.clear();
@@ -196,7 +202,7 @@ export class PodTruth {
   }
 }
 
-function at(versions: readonly Version[], revision: number): Facts | undefined {
+function at(versions: readonly Version[], revision: number): PodFacts | undefined {
   let low = 0;
   let high = versions.length;
   while (low < high) {

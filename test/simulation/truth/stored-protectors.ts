@@ -1,15 +1,15 @@
-/** Protectors as a core stores them, each version read once however many checks look at it. */
+/** Protectors as a core stores them. Each version is parsed once, however many checks look at it. */
 import { Ledger } from "../../../shared/decide/ledger/ledger.ts";
 import type { CellStatus, PodProtector } from "../../../shared/schema/podprotector.ts";
 import { parsePodProtector } from "../../../shared/schema/podprotector.ts";
-import type { Stored } from "../apiserver/etcd.ts";
+import type { StoredObject } from "../apiserver/etcd.ts";
 import { record } from "../apiserver/objects.ts";
-import type { Wanted } from "./pod-truth.ts";
+import type { WantedPods } from "./pod-truth.ts";
 
-const parsed = new WeakMap<Stored, PodProtector>();
+const parsed = new WeakMap<StoredObject, PodProtector>();
 const ledgers = new WeakMap<CellStatus, Ledger>();
 
-export function parse(stored: Stored): PodProtector {
+export function parseStored(stored: StoredObject): PodProtector {
   let protector = parsed.get(stored);
   if (protector === undefined) {
     const metadata = { ...record(stored.value.metadata), resourceVersion: String(stored.revision) };
@@ -20,14 +20,14 @@ export function parse(stored: Stored): PodProtector {
 }
 
 /** The UIDs that hold a reservation, by cell. */
-export function reservedUids(stored: Stored | undefined): Map<string, Set<string>> {
+export function reservedUids(stored: StoredObject | undefined): Map<string, Set<string>> {
   const found = new Map<string, Set<string>>();
-  for (const cell of stored === undefined ? [] : (parse(stored).status?.cells ?? []))
+  for (const cell of stored === undefined ? [] : (parseStored(stored).status?.cells ?? []))
     found.set(cell.cellID, new Set([...ledgerOf(cell).reservations()].flatMap(({ uid }) => uid ?? [])));
   return found;
 }
 
-/** Read only. */
+/** The ledger must not be changed. */
 export function ledgerOf(cell: CellStatus | undefined): Ledger {
   if (cell === undefined) return NO_LEDGER;
   const ledger = ledgers.get(cell) ?? Ledger.parse(cell.admissionHistory?.buckets);
@@ -37,7 +37,7 @@ export function ledgerOf(cell: CellStatus | undefined): Ledger {
 
 const NO_LEDGER = Ledger.parse(undefined);
 
-export function wantedOf(protector: PodProtector): Wanted {
+export function wantedOf(protector: PodProtector): WantedPods {
   const { selector, aggregationSelector, minReadySeconds, availabilityConditions: conditions } = protector.spec;
   const labels = (aggregationSelector ?? selector).matchLabels ?? {};
   return conditions === undefined ? { labels, minReadySeconds } : { labels, minReadySeconds, conditions };

@@ -1,9 +1,9 @@
-/** All links of the world, and what is wrong with them at present. */
+/** All links of the world, and their faults at present. */
 import type { LinkFaults, SimulatedLink } from "../apiserver/link.ts";
 import type { Chance } from "./random.ts";
 
 const MEAN_DELAY_MS = 1.5;
-/** So slow that calls with a timeout of 3 s are answered after it at times. */
+/** Some calls with a timeout of 3 s are answered after their timeout. */
 const SLOW_MEAN_DELAY_MS = 900;
 
 interface LinkState {
@@ -11,9 +11,11 @@ interface LinkState {
   responsesLost: boolean;
   /** Nothing listens at the other end. */
   isRefused: boolean;
-  /** Messages take so long on average, each its own time: what was sent later arrives earlier, or after its sender gave up. */
+  /**
+   * Mean of an exponential delay of each message: a later message may arrive earlier, or after its sender has given up.
+   */
   meanDelayMs: number;
-  /** Or exactly so long, where a scene wants it. */
+  /** A fixed delay instead of the mean, set by a scene. */
   fixedDelayMs?: number;
 }
 
@@ -28,7 +30,7 @@ export class Network {
     this.#chance = chance;
   }
 
-  /** The faults of the link that is made next; {@link add} must follow. */
+  /** Returns the faults of the next link; {@link add} must follow. */
   faultsOf(): LinkFaults {
     const state: LinkState = {
       requestsLost: false,
@@ -63,24 +65,24 @@ export class Network {
     this.#chance.pick(this.#links).state.meanDelayMs = SLOW_MEAN_DELAY_MS;
   }
 
-  /** What is wrong with the links of one process to one server from here on. */
-  set(user: string, server: string, state: Partial<LinkState>): void {
+  /** Changes the faults of all links from a user's processes to a server. */
+  setLinks(user: string, server: string, state: Partial<LinkState>): void {
     for (const { link, state: now } of this.#links)
       if (link.user === user && link.server.name === server) Object.assign(now, state);
   }
 
-  /** What is wrong with one link from here on. */
-  setOne(meant: SimulatedLink, changes: Partial<LinkState>): void {
+  /** Changes the faults of one link. */
+  setLink(meant: SimulatedLink, changes: Partial<LinkState>): void {
     for (const { link, state } of this.#links) if (link === meant) Object.assign(state, changes);
   }
 
-  /** Whether `server` takes connections from here on, but for those of `except`. */
-  serves(server: string, isServing: boolean, except: readonly SimulatedLink[] = []): void {
+  /** From here on `server` accepts connections or refuses them; the links of `except` stay as they are. */
+  setServing(server: string, isServing: boolean, except: readonly SimulatedLink[] = []): void {
     for (const { link, state } of this.#links)
       if (link.server.name === server && !except.includes(link)) state.isRefused = !isServing;
   }
 
-  /** Every link, or one. */
+  /** Heals every link, or only `meant`. */
   heal(meant?: SimulatedLink): void {
     for (const { link, state } of this.#links) {
       if (meant !== undefined && link !== meant) continue;

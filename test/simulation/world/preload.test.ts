@@ -7,7 +7,7 @@ it("what the components load on demand is there before anything else happens", a
   void import("../../../webhook/request/bypass.ts").then(() => {
     isLoaded = true;
   });
-  // What virtual time lets pass between two timers.
+  // As long as virtual time waits between two timers.
   await new Promise<void>((resolve) => process.nextTick(resolve));
   expect(isLoaded).toBe(true);
 });

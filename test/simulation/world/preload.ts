@@ -1,13 +1,16 @@
 /**
- * What the components load on demand, loaded before a world begins: then an `import()` of it takes no time of the machine's, which virtual
- * time would not wait for, and one seed stays one history.
+ * Loads what the components import on demand, before a world begins. A dynamic `import()` takes real time, for which
+ * virtual time does not wait, and a seed would not give one history.
  */
 import { globSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { root } from "../../../scripts/root.ts";
 
-/** Never asked for in a simulated world: the process's start, credentials of a kubeconfig, owners that are asked over a real network. */
+/**
+ * Never imported in a simulated world: the start of the process, kubeconfig credentials, and probes over a real
+ * network.
+ */
 const NOT_SIMULATED = [
   "webhook/run.ts",
   "shared/kube/credentials/plugin-credentials.ts",
@@ -15,7 +18,7 @@ const NOT_SIMULATED = [
 ];
 const ON_DEMAND = /\bimport\("(\.[^"]+)"\)/g;
 
-/** Paths of the modules, below the root of the project. */
+/** Paths of the modules, relative to the root of the project. */
 export const LOADED_ON_DEMAND: readonly string[] = globSync("{shared,webhook,controllers/aggregator}/**/*.ts", {
   cwd: root,
 })

@@ -1,9 +1,9 @@
-/** One seed's chance: a small generator whose every draw is replayed exactly by the same seed, on any machine. */
+/** The randomness of one seed: the same seed gives the same draws on any machine. */
 import type { Randomness } from "../../../shared/runtime/clock.ts";
 
 const ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/** Marsaglia's xorshift on 32 bits, seeded through a multiplicative hash so that neighbouring seeds differ at once. */
+/** Marsaglia's xorshift on 32 bits. A multiplicative hash of the seed makes neighbouring seeds differ at once. */
 export class Chance implements Randomness {
   #state: number;
 
@@ -37,7 +37,7 @@ export class Chance implements Randomness {
     return this.fraction() < probability;
   }
 
-  /** One of `items`; throws when there is none. */
+  /** One of `items`; throws when the list is empty. */
   pick<T>(items: readonly T[]): T {
     const item = items[Math.floor(this.fraction() * items.length)];
     if (item === undefined) throw new Error("nothing to pick from");
@@ -49,7 +49,7 @@ export class Chance implements Randomness {
     return Math.min(-Math.log(1 - this.fraction()) * mean, 20 * mean);
   }
 
-  /** A generator of its own, so that one part's draws do not shift another's. */
+  /** A generator of its own, so that the draws of one part do not shift those of another. */
   fork(): Chance {
     return new Chance(Math.floor(this.fraction() * 0x7fffffff));
   }

@@ -1,20 +1,23 @@
-/** One seed from beginning to end: faults and deletions, then quiet, then the liveness checks. */
+/**
+ * One run of a seed: first faults and disruptions, then quiet, in which everything that was promised for later has to
+ * come true (L1 to L3, docs/design.md#invariants).
+ */
 
 import { estimate } from "../../../shared/decide/state/estimate.ts";
 import { parseProtector } from "../../../shared/decide/state/protector-state.ts";
 import { parsePodProtector } from "../../../shared/schema/podprotector.ts";
 import { disrupt, startClients } from "../actors/clients.ts";
-import { startChanges } from "../actors/in-place-clients.ts";
-import { present } from "../apiserver/objects.ts";
+import { startInPlaceClients } from "../actors/in-place-clients.ts";
+import { asObject } from "../apiserver/objects.ts";
 import { RESOURCES } from "../apiserver/resources.ts";
 import { startFaults } from "../faults/faults.ts";
-import { releaseHeld } from "../faults/pod-states.ts";
+import { endPreActivities } from "../faults/pod-states.ts";
 import type { CoverageCounts } from "../judge/coverage.ts";
 import { checkBounds } from "../judge/liveness.ts";
 import { isTrulyAvailable } from "../truth/pod-truth.ts";
 import { Position } from "../truth/position.ts";
 import { wantedOf } from "../truth/stored-protectors.ts";
-import { shareTexts } from "./parse-cache.ts";
+import { cacheParsedJson } from "./parse-cache.ts";
 import type { FaultKind, WorldSize } from "./scenario.ts";
 import { type Violation, World } from "./world.ts";
 
@@ -32,21 +35,21 @@ export interface RunOptions {
   /** Fractions of what the seed draws; default 1. */
   readonly size?: WorldSize;
   readonly trace?: boolean;
-  /** What was read from the network can't be changed: whoever tries throws. */
+  /** Values parsed from the network are frozen: an attempt to change one throws. */
   readonly isFrozen?: boolean;
 }
 
-/** Beside the settle period: the longest lag, a reconcile and the interval of bookmarks. */
+/** Added to the settle period: the longest lag, a reconcile and the interval of bookmarks. */
 const QUIET_MARGIN_MS = 90_000;
 const ANY = { labels: {}, minReadySeconds: 0 };
-/** The longest minReadySeconds, and a reconcile. */
+/** The longest minReadySeconds and a reconcile. */
 const MATURING_MS = 30_000;
 const FRESH_REQUEST_MS = 30_000;
 const WARM_UP_MS = 20_000;
 
-/** Replays one seed. The same seed gives the same result on any machine. */
+/** Runs one seed. The same seed gives the same result on any machine. */
 export async function runSeed(seed: number, options: RunOptions = {}): Promise<RunResult> {
-  const end = shareTexts(options.isFrozen);
+  const end = cacheParsedJson(options.isFrozen);
   try {
     return await run(seed, options);
   } finally {
@@ -59,7 +62,7 @@ async function run(seed: number, options: RunOptions): Promise<RunResult> {
   await world.time.advance(WARM_UP_MS);
   startClients(world);
   startFaults(world);
-  startChanges(world);
+  startInPlaceClients(world);
   const stopAtMs = world.scenario.durationMs;
   while (world.time.elapsedMs < stopAtMs && world.violations.length === 0)
     await world.time.advance(Math.min(5_000, stopAtMs - world.time.elapsedMs));
@@ -67,14 +70,14 @@ async function run(seed: number, options: RunOptions): Promise<RunResult> {
   return { seed, violations: world.violations, coverage: world.coverage.counts(), trace: world.trace };
 }
 
-/** Faults have stopped: L1, L2, L3. */
+/** Ends the faults, and checks L1, L2 and L3 after the quiet. */
 export async function quiet(world: World): Promise<void> {
-  world.calm();
-  releaseHeld(world);
+  world.endFaults();
+  endPreActivities(world);
   await world.time.advance(world.scenario.requestTimeoutMs + world.scenario.settleMs + QUIET_MARGIN_MS);
-  world.gates?.check();
-  world.sources?.check();
-  await world.copies?.check();
+  world.countedGates?.check();
+  world.source?.check();
+  await world.backups?.check();
   for (const cell of world.cells.values())
     for (const { key, value } of cell.server.etcd.range("pods/"))
       if (!isTrulyAvailable(value, ANY, Number.POSITIVE_INFINITY)) cell.kubelet.setReady(key, true);
@@ -84,19 +87,19 @@ export async function quiet(world: World): Promise<void> {
   const protectors = [...world.cores.values()].flatMap(({ etcd }) => etcd.range("podprotectors/"));
   for (const stored of protectors) {
     if (resource === undefined) return;
-    const protector = parsePodProtector(present(resource, stored));
+    const protector = parsePodProtector(asObject(resource, stored));
     const state = parseProtector(protector);
     let truth = 0;
     for (const [name, cell] of world.cells) {
       const ledger = state.cells.get(name)?.ledger;
       if ((ledger?.size ?? 0) > 0)
-        world.violation("L1", `${protector.metadata.name}: ${ledger?.size} reservations are left in ${name}`);
+        world.violation("L1", `${protector.metadata.name}: ${ledger?.size} reservations remain in ${name}`);
       const now = new Position(String(cell.server.etcd.revision));
       truth += cell.pods.availableAt(now, wantedOf(protector), world.time.clock.nowMs()).size;
     }
     const { estimated } = estimate(state);
     if (estimated !== truth)
-      world.violation("L2", `${protector.metadata.name}: ${estimated} are estimated, ${truth} are available`);
+      world.violation("L2", `${protector.metadata.name}: ${estimated} pods are estimated, ${truth} are available`);
     spare = Math.min(spare, truth - protector.spec.minAvailable);
   }
   if (spare > 0 && world.violations.length === 0) await freshRequest(world);
@@ -112,5 +115,5 @@ async function freshRequest(world: World): Promise<void> {
   });
   await world.time.advance(FRESH_REQUEST_MS);
   if (status === undefined || status >= 400)
-    world.violation("L3", `a fresh request was answered ${status ?? "not at all"} although pods can be spared`);
+    world.violation("L3", `a fresh request got ${status ?? "no response"} although pods can be spared`);
 }

@@ -1,7 +1,7 @@
-/** What one seed's run is made of: sizes, rates and timings, all drawn from the seed and all printed when it fails. */
+/** What one run consists of: sizes, rates and times, all drawn from the seed. */
 
 import { withAccidents } from "../accidents/scenario.ts";
-import { withCopies } from "../backups/backup-scenario.ts";
+import { withBackups } from "../backups/scenario.ts";
 import { drawFeatures, FEATURE_KINDS, type Features } from "./features.ts";
 import type { Chance } from "./random.ts";
 
@@ -14,10 +14,10 @@ export interface Scenario {
   readonly webhooks: number;
   readonly podsPerCell: number;
   readonly protectors: readonly ProtectorPlan[];
-  /** Mean time between deletions in one cell. */
+  /** Mean time between two deletions in one cell. */
   readonly deletionEveryMs: number;
   readonly evictionShare: number;
-  /** Least time between two writes of one aggregator to one protector. */
+  /** Shortest time between two writes of one aggregator to one protector. */
   readonly rateMs: number;
   readonly faults: Faults;
   readonly features: Features;
@@ -29,12 +29,12 @@ export interface ProtectorPlan {
   readonly minReadySeconds: number;
   readonly compactThreshold: number;
   readonly labels: Readonly<Record<string, string>>;
-  /** Which core cluster holds it. */
+  /** Name of the core cluster that hosts the protector. */
   readonly core: string;
   readonly unhealthyPodPolicy: "AlwaysAllow" | "IfHealthyBudget";
 }
 
-/** Mean times between faults of a kind, in virtual milliseconds; 0: never in this run. */
+/** Mean times between two faults of a kind, in virtual milliseconds; 0: the fault never happens in this run. */
 export interface Faults {
   readonly watchLagMaxMs: number;
   readonly flapEveryMs: number;
@@ -63,13 +63,13 @@ export interface Faults {
   readonly slowLinkEveryMs: number;
   readonly removeCellEveryMs: number;
   readonly restoreCellEveryMs: number;
-  /** Of reviews without a verdict that the API server lets go on (failurePolicy Ignore). */
+  /** Share of the admission requests without a verdict that the API server allows (failurePolicy Ignore). */
   readonly failOpenRate: number;
   readonly dryRunRate: number;
-  /** Of single requests between components and servers. */
+  /** Share of single requests between components and servers that get lost. */
   readonly requestTimeoutRate: number;
   readonly staleListRate: number;
-  /** Most objects in one page of a list; 0: as many as are asked for. */
+  /** Most objects in one page of a list; 0: as many as the client asks for. */
   readonly pageObjects: number;
 }
 
@@ -111,18 +111,22 @@ export const FAULT_KINDS = [
 ] as const;
 export type FaultKind = (typeof FAULT_KINDS)[number];
 
-/** Fractions of what is drawn: how a failing seed is shrunk. */
+/** Fractions of what the seed draws, to shrink a failing run. */
 export interface WorldSize {
   readonly pods: number;
   readonly deletions: number;
 }
 
+/** The namespace of all pods and protectors. */
+export const NAMESPACE = "default";
+export const PROTECTORS = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors`;
 export const CORES = ["core", "core-2"] as const;
 const MINUTE_MS = 60_000;
 
 /**
- * Draws a scenario. `without` leaves out kinds of faults and features: how a failing seed is shrunk; `always` are features that it has
- * whatever is drawn.
+ * Draws a scenario. `without` leaves out kinds of faults and features, to shrink a failing run; `always` adds features,
+ * whatever the seed draws. Everything is drawn before anything is left out, so that the rest of the scenario stays the
+ * same.
  */
 export function drawScenario(
   seed: number,
@@ -133,23 +137,37 @@ export function drawScenario(
 ): Scenario {
   const cells = chance.between(2, 3);
   const podsPerCell = Math.max(3, Math.round(chance.between(7, 30) * size.pods));
-  const total = cells * podsPerCell;
-  // Drawn before anything is left out, so that the rest of the scenario stays the same.
-  const every = (kind: FaultKind, meanMs: number, probability: number): number => {
-    const drawn = chance.chance(probability) ? meanMs * (0.5 + chance.fraction()) : 0;
-    return without.has(kind) ? 0 : drawn;
+  const draft: Scenario = {
+    seed,
+    // About ten minutes with the quiet that follows.
+    durationMs: 5.5 * MINUTE_MS,
+    // Both are shorter than in production, so that what waits for them happens more often.
+    settleMs: 45_000,
+    requestTimeoutMs: 30_000,
+    cells,
+    webhooks: 3,
+    podsPerCell,
+    protectors: drawProtectors(chance, cells * podsPerCell, without),
+    deletionEveryMs: (1000 * (8 + 14 * chance.fraction())) / size.deletions,
+    evictionShare: chance.fraction() * 0.6,
+    rateMs: chance.pick([0, 200, 500, 1000]),
+    faults: drawFaults(chance, without),
+    // Drawn last: a feature that is added later does not change the worlds without it.
+    features: drawFeatures(chance.fork(), { without, always }),
   };
-  const rate = (kind: FaultKind, most: number, probability: number): number => {
-    const drawn = chance.chance(probability) ? most * chance.fraction() : 0;
-    return without.has(kind) ? 0 : drawn;
-  };
-  const labels = { app: "web" };
+  const isRestored = draft.features.shards > 1 && chance.chance(0.4) && !without.has("restoreCell");
+  const drawn = withBackups(isRestored ? withRestores(draft) : draft, { without, always });
+  return withAccidents(drawn.features.generatorEveryMs > 0 ? withGenerator(drawn) : drawn, { without, always });
+}
+
+/** One protector, or two over the same pods, in one core or in two. */
+function drawProtectors(chance: Chance, pods: number, without: ReadonlySet<FaultKind>): readonly ProtectorPlan[] {
   const isApart = chance.chance(0.4) && !without.has("secondCore");
   const first: ProtectorPlan = {
     name: "web",
-    labels,
+    labels: { app: "web" },
     core: CORES[0],
-    minAvailable: Math.max(1, Math.floor(total * (0.5 + 0.45 * chance.fraction()))),
+    minAvailable: Math.max(1, Math.floor(pods * (0.5 + 0.45 * chance.fraction()))),
     minReadySeconds: chance.pick([0, 0, 0, 5, 20]),
     compactThreshold: chance.pick([100, 100, 3]),
     unhealthyPodPolicy: chance.pick(["AlwaysAllow", "AlwaysAllow", "IfHealthyBudget"]),
@@ -158,77 +176,69 @@ export function drawScenario(
     ...first,
     name: "web-too",
     core: isApart ? CORES[1] : CORES[0],
-    minAvailable: Math.max(1, Math.floor(total * (0.4 + 0.5 * chance.fraction()))),
+    minAvailable: Math.max(1, Math.floor(pods * (0.4 + 0.5 * chance.fraction()))),
   };
-  const draft: Scenario = {
-    seed,
-    // With the quiet that follows, some ten minutes.
-    durationMs: 5.5 * MINUTE_MS,
-    // Shortened together, so that what waits for them happens more often.
-    settleMs: 45_000,
-    requestTimeoutMs: 30_000,
-    cells,
-    webhooks: 3,
-    podsPerCell,
-    protectors: chance.chance(0.35) ? [first, second] : [first],
-    deletionEveryMs: (1000 * (8 + 14 * chance.fraction())) / size.deletions,
-    evictionShare: chance.fraction() * 0.6,
-    rateMs: chance.pick([0, 200, 500, 1000]),
-    faults: {
-      watchLagMaxMs: without.has("watchLag") ? 50 : chance.pick([20, 200, 5_000, 60_000]),
-      flapEveryMs: every("flap", 10_000, 0.5),
-      podFailureEveryMs: every("podFailure", 60_000, 0.3),
-      crashWebhookEveryMs: every("crashWebhook", 90_000, 0.4),
-      crashAggregatorEveryMs: every("crashAggregator", 90_000, 0.4),
-      twoLeadersEveryMs: every("twoLeaders", 120_000, 0.25),
-      partitionEveryMs: every("partition", 90_000, 0.3),
-      lostResponseRate: rate("lostResponse", 0.1, 0.3),
-      commitNeverRate: rate("commitNever", 0.3, 0.4),
-      commitLateRate: rate("commitLate", 0.3, 0.4),
-      otherWebhookRejectRate: rate("otherWebhookReject", 0.3, 0.3),
-      duplicateReviewRate: rate("duplicateReview", 0.2, 0.3),
-      compactEveryMs: every("compact", 60_000, 0.3),
-      cutStreamsEveryMs: every("cutStreams", 40_000, 0.4),
-      editSpecEveryMs: every("editSpec", 90_000, 0.25),
-      restoreCoreEveryMs: every("restoreCore", 200_000, 0.15),
-      recreateProtectorEveryMs: every("recreateProtector", 200_000, 0.15),
-      annotateEveryMs: every("annotate", 5_000, 0.5),
-      clockStepEveryMs: every("clockStep", 60_000, 0.3),
-      editSelectorEveryMs: every("editSelector", 90_000, 0.15),
-      conflictingWriterEveryMs: every("conflictingWriter", 6_000, 0.25),
-      forceDeleteEveryMs: every("forceDelete", 60_000, 0.2),
-      burstEveryMs: every("burst", 150_000, 0.2),
-      dryRunRate: rate("dryRun", 0.2, 0.3),
-      requestTimeoutRate: rate("requestTimeout", 0.05, 0.3),
-      staleListRate: rate("staleList", 1, 0.3),
-      pageObjects: rate("partialPages", 1, 0.3) > 0 ? chance.between(2, 6) : 0,
-      pauseEveryMs: every("pause", 60_000, 0.25),
-      slowLinkEveryMs: every("slowLink", 60_000, 0.25),
-      removeCellEveryMs: every("removeCell", 150_000, 0.15),
-      restoreCellEveryMs: every("restoreCell", 200_000, 0.12),
-      failOpenRate: rate("failOpen", 1, 0.2),
-    },
-    // Last: a world without any of them is what it was before they were built.
-    features: drawFeatures(chance.fork(), { without, always }),
-  };
-  const isRestored = draft.features.shards > 1 && chance.chance(0.4) && !without.has("restoreCell");
-  const drawn = withCopies(isRestored ? restored(draft) : draft, { without, always });
-  return withAccidents(drawn.features.generatorEveryMs > 0 ? sourced(drawn) : drawn, { without, always });
+  return chance.chance(0.35) ? [first, second] : [first];
 }
 
-/** Shards learn of a restore of their cell one after the other, which is to be seen more often than restores are drawn. */
-function restored(drawn: Scenario): Scenario {
+function drawFaults(chance: Chance, without: ReadonlySet<FaultKind>): Faults {
+  const every = (kind: FaultKind, meanMs: number, probability: number): number => {
+    const drawn = chance.chance(probability) ? meanMs * (0.5 + chance.fraction()) : 0;
+    return without.has(kind) ? 0 : drawn;
+  };
+  const rate = (kind: FaultKind, most: number, probability: number): number => {
+    const drawn = chance.chance(probability) ? most * chance.fraction() : 0;
+    return without.has(kind) ? 0 : drawn;
+  };
+  return {
+    watchLagMaxMs: without.has("watchLag") ? 50 : chance.pick([20, 200, 5_000, 60_000]),
+    flapEveryMs: every("flap", 10_000, 0.5),
+    podFailureEveryMs: every("podFailure", 60_000, 0.3),
+    crashWebhookEveryMs: every("crashWebhook", 90_000, 0.4),
+    crashAggregatorEveryMs: every("crashAggregator", 90_000, 0.4),
+    twoLeadersEveryMs: every("twoLeaders", 120_000, 0.25),
+    partitionEveryMs: every("partition", 90_000, 0.3),
+    lostResponseRate: rate("lostResponse", 0.1, 0.3),
+    commitNeverRate: rate("commitNever", 0.3, 0.4),
+    commitLateRate: rate("commitLate", 0.3, 0.4),
+    otherWebhookRejectRate: rate("otherWebhookReject", 0.3, 0.3),
+    duplicateReviewRate: rate("duplicateReview", 0.2, 0.3),
+    compactEveryMs: every("compact", 60_000, 0.3),
+    cutStreamsEveryMs: every("cutStreams", 40_000, 0.4),
+    editSpecEveryMs: every("editSpec", 90_000, 0.25),
+    restoreCoreEveryMs: every("restoreCore", 200_000, 0.15),
+    recreateProtectorEveryMs: every("recreateProtector", 200_000, 0.15),
+    annotateEveryMs: every("annotate", 5_000, 0.5),
+    clockStepEveryMs: every("clockStep", 60_000, 0.3),
+    editSelectorEveryMs: every("editSelector", 90_000, 0.15),
+    conflictingWriterEveryMs: every("conflictingWriter", 6_000, 0.25),
+    forceDeleteEveryMs: every("forceDelete", 60_000, 0.2),
+    burstEveryMs: every("burst", 150_000, 0.2),
+    dryRunRate: rate("dryRun", 0.2, 0.3),
+    requestTimeoutRate: rate("requestTimeout", 0.05, 0.3),
+    staleListRate: rate("staleList", 1, 0.3),
+    pageObjects: rate("partialPages", 1, 0.3) > 0 ? chance.between(2, 6) : 0,
+    pauseEveryMs: every("pause", 60_000, 0.25),
+    slowLinkEveryMs: every("slowLink", 60_000, 0.25),
+    removeCellEveryMs: every("removeCell", 150_000, 0.15),
+    restoreCellEveryMs: every("restoreCell", 200_000, 0.12),
+    failOpenRate: rate("failOpen", 1, 0.2),
+  };
+}
+
+/** Shards learn of a restore of their cell one after the other. That order needs more restores than the seed draws. */
+function withRestores(drawn: Scenario): Scenario {
   const { faults } = drawn;
   return { ...drawn, faults: { ...faults, restoreCellEveryMs: faults.restoreCellEveryMs || 120_000 } };
 }
 
 /**
- * The one protector is made by the generator. What would be edited, lost or made again by hand is its work here; and where the cells keep no
- * copies, replicas live: what those that start are to know of protectors that have vanished is nowhere else.
+ * The generator makes the one protector, so nobody edits, deletes or recreates it by hand. Without backups replicas do
+ * not restart: a replica that starts could not know of a protector that was lost before.
  */
-function sourced(drawn: Scenario): Scenario {
+function withGenerator(drawn: Scenario): Scenario {
   const { faults, protectors, features } = drawn;
-  const crashWebhookEveryMs = features.copiesEveryMs > 0 ? faults.crashWebhookEveryMs : 0;
+  const crashWebhookEveryMs = features.backupsEveryMs > 0 ? faults.crashWebhookEveryMs : 0;
   const still = { editSpecEveryMs: 0, editSelectorEveryMs: 0, restoreCoreEveryMs: 0, recreateProtectorEveryMs: 0 };
   return {
     ...drawn,

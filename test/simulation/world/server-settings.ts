@@ -1,4 +1,4 @@
-/** How an API server of a world behaves: by the faults of its scenario, or as a directed scene has set it by hand. */
+/** How an API server behaves: by the faults of the scenario, or as a scene or an accident has set it by hand. */
 import type { ServerSettings } from "../apiserver/server.ts";
 import type { Chance } from "./random.ts";
 import type { World } from "./world.ts";
@@ -6,7 +6,7 @@ import type { World } from "./world.ts";
 const OBJECT_LIMIT_BYTES = 1_500_000;
 
 export function serverSettings(
-  world: Pick<World, "scenario" | "coverage" | "knobs" | "faultsActive">,
+  world: Pick<World, "scenario" | "coverage" | "overrides" | "faultsActive">,
   name: string,
   chance: Chance,
 ): ServerSettings {
@@ -15,7 +15,7 @@ export function serverSettings(
   return {
     requestTimeoutMs,
     objectLimitBytes: OBJECT_LIMIT_BYTES,
-    // The hash of a UID hardly depends on its last characters: numbers at its end would put all pods into one shard.
+    // The hash of a UID hardly depends on its last characters. Numbers at the end would put all pods into one shard.
     ...(features.shards > 1 ? { uidOf: (count: number) => `${count}-${name}-uid` } : {}),
     pageObjects: () => {
       if (faults.pageObjects > 0) world.coverage.fault("partialPages");
@@ -27,7 +27,7 @@ export function serverSettings(
       return isStale;
     },
     watchLagMs: () => {
-      const setMs = world.knobs.watchLagMs.get(name);
+      const setMs = world.overrides.watchLagMs.get(name);
       if (setMs !== undefined) return setMs;
       if (!world.faultsActive) return 2;
       if (faults.watchLagMaxMs > 1_000 && chance.chance(0.9)) return chance.exponential(20);
@@ -43,7 +43,7 @@ export function serverSettings(
         isNextAbandoned = false;
         return undefined;
       }
-      if (world.knobs.commitDelayMs.has(name)) return world.knobs.commitDelayMs.get(name);
+      if (world.overrides.commitDelayMs.has(name)) return world.overrides.commitDelayMs.get(name);
       if (!world.faultsActive) return 2;
       if (chance.chance(faults.commitNeverRate)) {
         world.coverage.fault("commitNever");

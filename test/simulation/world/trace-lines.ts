@@ -1,11 +1,11 @@
-/** Changes of stored objects in one short line each, for traces that people read. */
+/** Changes of stored objects as one short line each, for traces. */
 import { Ledger } from "../../../shared/decide/ledger/ledger.ts";
 import { parsePodProtector } from "../../../shared/schema/podprotector.ts";
-import type { EtcdChange, Json, Stored } from "../apiserver/etcd.ts";
+import type { EtcdChange, Json, StoredObject } from "../apiserver/etcd.ts";
 import { metadataOf, record } from "../apiserver/objects.ts";
 
-/** `web-3 uid@1071 Running ready`. */
-export function describePod({ key, revision, before, after }: EtcdChange): string {
+/** For example `web-3 uid@1071 Running ready`. */
+export function podLine({ key, revision, before, after }: EtcdChange): string {
   const name = key.split("/").slice(2).join("/");
   const uid = String(metadataOf(after?.value ?? before?.value ?? {}).uid);
   if (after === undefined) return `${name} ${uid}@${revision} gone`;
@@ -19,8 +19,8 @@ export function describePod({ key, revision, before, after }: EtcdChange): strin
   return `${name} ${uid}@${revision} ${words.filter((word) => word !== "").join(" ")}`;
 }
 
-/** `web@1185 min 39: cell-1 13@1098[uid-7 D1 paid]`; cells that did not change are left out. */
-export function describeProtector({ key, before, after, revision }: EtcdChange): string {
+/** For example `web@1185 min 39: cell-1 13@1098[uid-7 D1 paid]`. Cells that did not change are left out. */
+export function protectorLine({ key, before, after, revision }: EtcdChange): string {
   const name = key.split("/")[2] ?? key;
   if (after === undefined) return `${name}@${revision} gone`;
   const old = new Map(before === undefined ? [] : cellsOf(before).map((text) => [text, true]));
@@ -30,7 +30,7 @@ export function describeProtector({ key, before, after, revision }: EtcdChange):
   return `${name}@${revision} (${min}): ${changed.join("; ")}`;
 }
 
-function cellsOf({ value, revision }: Stored): string[] {
+function cellsOf({ value, revision }: StoredObject): string[] {
   const metadata: Json = { ...metadataOf(value), resourceVersion: String(revision) };
   const { status } = parsePodProtector({ ...value, metadata });
   return (status?.cells ?? []).map(({ cellID, aggregation, admissionHistory }) => {
@@ -47,6 +47,7 @@ function cellsOf({ value, revision }: Stored): string[] {
       epoch ? ` epoch ${epoch}` : "",
       hold === undefined ? "" : ` hold ${hold}`,
     ];
-    return `${cellID} ${availableReplicas ?? "-"}@${resourceVersion ?? "-"}${marks.join("")} [${reservations.join(", ")}]`;
+    const count = `${availableReplicas ?? "-"}@${resourceVersion ?? "-"}${marks.join("")}`;
+    return `${cellID} ${count} [${reservations.join(", ")}]`;
   });
 }

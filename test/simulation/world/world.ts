@@ -1,63 +1,72 @@
 /**
- * The simulated world of one seed: a core cluster, cells, webhook replicas and aggregators running the shipping code, those who
- * delete pods, and faults. Everything that happens follows from the seed.
+ * The simulated world of one seed: core clusters, cells, webhook replicas, aggregators and a generator running the
+ * shipping code, clients, and faults. Everything that happens follows from the seed.
+ *
+ * The folders of the simulation, in the order to read them:
+ * - `world/`: what a seed is made of (`scenario.ts`, `features.ts`), the world itself, and one run of it (`run.ts`).
+ * - `apiserver/`: the model of kube-apiserver and etcd. `contract/` holds it to the real one.
+ * - `actors/`: the processes of the product, and everybody else who acts: clients, kubelets, controllers, operators.
+ * - `faults/`, `accidents/`, `backups/`: what goes wrong.
+ * - `truth/`: what is true, from what the servers store. `judge/`: the invariants, checked against the truth. Neither
+ *   asks a component what it believes, and where they can they share no code with the product.
+ * - `directed/`: one scene for each rule of the protocol. `ablation/`: how a rule is left out. `accounting/`: the
+ *   settling rules alone. `runner/`: seeds in threads, and reports of failures.
  */
 
 import { COUNTED_GATE } from "../../../shared/schema/annotations.ts";
 import { type ProcessPorts, VirtualTime } from "../../support/runtime/virtual-ports.ts";
-import { ReviewLog } from "../actors/admission-requests.ts";
 import { AggregatorNode } from "../actors/aggregator-node.ts";
-import { CHANGEABLE, Restarts } from "../actors/container-restarts.ts";
 import { GeneratorNode } from "../actors/generator-node.ts";
-import { Kubelet } from "../actors/kubelet.ts";
 import { Replica } from "../actors/replica.ts";
 import { ReplicaMetrics } from "../actors/replica-metrics.ts";
 import { ShardLinks } from "../actors/shard-links.ts";
-import { Workload } from "../actors/workload-controller.ts";
-import { Owner, PROBE } from "../actors/workload-owner.ts";
+import { PROBE, WorkloadOwner } from "../actors/workload-owner.ts";
 import { Etcd, type EtcdChange } from "../apiserver/etcd.ts";
 import { SimulatedLink } from "../apiserver/link.ts";
 import { ApiServer } from "../apiserver/server.ts";
-import { SimulatedBackups } from "../backups/backups.ts";
-import { WARM, warmUp } from "../faults/pod-states.ts";
-import { calmShards, shardCount } from "../faults/shard-faults.ts";
-import { Sources } from "../faults/source-faults.ts";
-import { type CellTruth, Checks } from "../judge/checks.ts";
+import { SimulatedBackups } from "../backups/simulated-backups.ts";
+import { OWN_CONDITION, setConditionsOnStart } from "../faults/pod-states.ts";
+import { endShardFaults, shardCount } from "../faults/shard-faults.ts";
+import { SimulatedSource } from "../faults/simulated-source.ts";
 import { Contention } from "../judge/contention.ts";
-import { GATE_BOUND_MS, Gates } from "../judge/counted-gates.ts";
+import { CountedGates, GATE_BOUND_MS } from "../judge/counted-gates.ts";
 import { Coverage } from "../judge/coverage.ts";
+import { Denials } from "../judge/denials.ts";
 import { Exemptions } from "../judge/exemptions.ts";
 import { Livelock } from "../judge/livelock.ts";
-import { Rejections } from "../judge/rejections.ts";
-import { Answers } from "../judge/responses.ts";
-import { Supply } from "../judge/supply.ts";
+import { ProtectorChecks } from "../judge/protector-checks.ts";
+import { ResponseChecks } from "../judge/response-checks.ts";
+import { Shortfalls } from "../judge/shortfall.ts";
 import { Suspensions } from "../judge/suspensions.ts";
-import { PodTruth } from "../truth/pod-truth.ts";
+import { makeCell, type SimulatedCell } from "./cell.ts";
 import { Network } from "./network.ts";
 import { Chance } from "./random.ts";
-import { drawScenario, type FaultKind, type ProtectorPlan, type Scenario, type WorldSize } from "./scenario.ts";
+import {
+  drawScenario,
+  type FaultKind,
+  PROTECTORS,
+  type ProtectorPlan,
+  type Scenario,
+  type WorldSize,
+} from "./scenario.ts";
 import { serverSettings } from "./server-settings.ts";
-import { describePod, describeProtector } from "./trace-lines.ts";
+import { podLine, protectorLine } from "./trace-lines.ts";
 
-export const NAMESPACE = "default";
-/** Path of all protectors of the one namespace. */
-export const PROTECTORS = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors`;
-
-export interface WorldOptions {
+interface WorldOptions {
   readonly without?: ReadonlySet<FaultKind>;
   readonly always?: ReadonlySet<FaultKind>;
   readonly size?: WorldSize;
   readonly trace?: boolean;
-  /** Instead of what the seed draws. */
+  /** Replaces what the seed draws. */
   readonly scenario?: Scenario;
-  /** Protectors are made at the start; default true. */
+  /** Protectors exist from the start; default true. */
   readonly isProtected?: boolean;
 }
 
-/** What a directed scene sets by hand, by the name of a server; otherwise the scenario decides. */
-export interface Knobs {
+/** What a scene or an accident sets by hand, by the name of a server. Elsewhere the scenario decides. */
+interface Overrides {
   readonly watchLagMs: Map<string, number>;
-  /** Undefined as a value: it never commits. */
+  /** Undefined as a value: the commit never happens. */
   readonly commitDelayMs: Map<string, number | undefined>;
 }
 
@@ -67,21 +76,10 @@ export interface Violation {
   readonly message: string;
 }
 
-export interface SimulatedCell extends CellTruth {
-  readonly name: string;
-  readonly server: ApiServer;
-  readonly kubelet: Kubelet;
-  readonly workload: Workload;
-  readonly restarts: Restarts | undefined;
-  aggregators: AggregatorNode[];
-  /** Leaders that are none any more, and do not know it. */
-  oldLeaders: number;
-}
-
-/** Clocks that are further apart keep pods from maturing, or let them mature at once, for as long. */
+/** A larger skew keeps pods from maturing, or lets them mature at once, for the length of the skew. */
 const MAX_SKEW_MS = 120_000;
 const MAX_TRACE_LINES = 20_000;
-/** Of what the generator tells. */
+/** Generator events that coverage counts. */
 const GENERATED = ["created", "updated", "restored", "replaced", "released", "orphaned"] as const;
 
 const no = (): boolean => false;
@@ -92,33 +90,33 @@ export class World {
   readonly scenario: Scenario;
   readonly coverage = new Coverage();
   readonly network: Network;
-  /** By name; one of them at least. */
+  /** By name; at least one. */
   readonly cores: ReadonlyMap<string, ApiServer>;
   readonly cells = new Map<string, SimulatedCell>();
-  readonly checks: Checks;
+  readonly checks: ProtectorChecks;
   readonly exemptions: Exemptions;
   readonly suspensions: Suspensions;
-  /** Whom the first protector asks. */
-  readonly owner: Owner | undefined;
-  /** Where new pods have the counted gate. */
-  readonly gates: Gates | undefined;
-  /** Where the generator keeps the protector. */
-  readonly sources: Sources | undefined;
-  /** Where the cells keep copies of the protectors. */
-  readonly copies: SimulatedBackups | undefined;
-  readonly rejections: Rejections;
+  /** Present where the first protector probes its workload's owner. */
+  readonly owner: WorkloadOwner | undefined;
+  /** Present where new pods get the counted gate. */
+  readonly countedGates: CountedGates | undefined;
+  /** Present where the generator makes the protector. */
+  readonly source: SimulatedSource | undefined;
+  /** Present where aggregators keep backups of protectors in their cells. */
+  readonly backups: SimulatedBackups | undefined;
+  readonly denials: Denials;
   readonly contention = new Contention((invariant, message) => this.violation(invariant, message));
   readonly violations: Violation[] = [];
   readonly trace: string[] = [];
-  /** S2; only where the spec stays what it is. */
-  readonly supply: Supply | undefined;
-  webhooks: Replica[] = [];
+  /** Checks S2; present only where specs stay unchanged. */
+  readonly shortfalls: Shortfalls | undefined;
+  replicas: Replica[] = [];
   faultsActive = true;
-  /** Reviews without a verdict go on, whatever the scenario says. */
+  /** Admission requests without a verdict are allowed, whatever the scenario says. */
   failsOpen = false;
-  readonly knobs: Knobs = { watchLagMs: new Map(), commitDelayMs: new Map() };
+  readonly overrides: Overrides = { watchLagMs: new Map(), commitDelayMs: new Map() };
   readonly #tracing: boolean;
-  readonly #answers = new Answers(this);
+  readonly #responses = new ResponseChecks(this);
   readonly #metrics = new ReplicaMetrics(this.coverage);
   readonly #processes: ProcessPorts[] = [];
   readonly #whenCalm: (() => void)[] = [];
@@ -126,7 +124,7 @@ export class World {
     () => this.time.elapsedMs,
     (what) => this.violation("livelock", what),
   );
-  /** Where pods are watched in shards. */
+  /** Present where pods are watched in shards. */
   readonly #shardChance: Chance | undefined;
 
   constructor(seed: number, { without, always, size, trace = false, scenario, isProtected = true }: WorldOptions) {
@@ -139,7 +137,7 @@ export class World {
     if (coreNames.size > 1) this.coverage.fault("secondCore");
     this.cores = new Map([...coreNames].map((name) => [name, this.#server(name, new Etcd())]));
     this.exemptions = new Exemptions(() => this.time.elapsedMs);
-    this.owner = this.scenario.features.ownerEveryMs > 0 ? this.#owner() : undefined;
+    this.owner = this.scenario.features.probeEveryMs > 0 ? this.#owner() : undefined;
     this.exemptions.forcesAll = this.scenario.features.isDryRunMode;
     this.suspensions = new Suspensions({
       exemptions: this.exemptions,
@@ -147,41 +145,44 @@ export class World {
       rule: (name) => this.coverage.rule(name),
       violation: (invariant, message) => this.violation(invariant, message),
     });
-    this.checks = new Checks({
+    this.checks = new ProtectorChecks({
       exemptions: this.exemptions,
       elapsedMs: () => this.time.elapsedMs,
       cells: this.cells,
       rule: (name) => this.coverage.rule(name),
       violation: (invariant, message) => this.violation(invariant, message),
     });
-    this.rejections = new Rejections(
+    this.denials = new Denials(
       (invariant, message) => this.violation(invariant, message),
       () => this.time.elapsedMs,
     );
     for (let index = 1; index <= this.scenario.cells; index += 1) this.#addCell(`cell-${index}`);
-    if (Supply.applies(this.scenario))
-      this.supply = new Supply(this.cells, this.exemptions, (invariant, message) => this.violation(invariant, message));
+    if (Shortfalls.applies(this.scenario))
+      this.shortfalls = new Shortfalls(this.cells, this.exemptions, (invariant, message) =>
+        this.violation(invariant, message),
+      );
     for (const core of this.cores.values()) {
       const { name, etcd } = core;
       etcd.observe((change) => this.#protectorChanged(name, change));
-      core.wrote = (user, key, status) => {
+      core.statusWritten = (user, key, status) => {
         if (user === "webhook") this.contention.wrote(`${name} ${key}`, status, this.time.elapsedMs);
       };
     }
-    if (this.scenario.features.chillEveryMs > 0) warmUp(this, this.chance.fork());
-    this.gates = this.scenario.features.gateEveryMs > 0 ? new Gates(this) : undefined;
+    if (this.scenario.features.conditionEveryMs > 0) setConditionsOnStart(this, this.chance.fork());
+    this.countedGates = this.scenario.features.countedGateEveryMs > 0 ? new CountedGates(this) : undefined;
     const isSourced = this.scenario.features.generatorEveryMs > 0;
     this.#shardChance = this.scenario.features.shards > 1 ? this.chance.fork() : undefined;
     const [core] = this.cores.values();
-    this.sources = isSourced && core !== undefined ? new Sources(this, core, this.chance.fork()) : undefined;
-    this.copies = this.scenario.features.copiesEveryMs > 0 ? new SimulatedBackups(this, this.chance.fork()) : undefined;
+    this.source = isSourced && core !== undefined ? new SimulatedSource(this, core, this.chance.fork()) : undefined;
+    this.backups =
+      this.scenario.features.backupsEveryMs > 0 ? new SimulatedBackups(this, this.chance.fork()) : undefined;
     if (isProtected && !isSourced) for (const plan of this.scenario.protectors) this.createProtector(plan);
-    for (let index = 0; index < this.scenario.webhooks; index += 1) this.webhooks.push(this.startReplica());
+    for (let index = 0; index < this.scenario.webhooks; index += 1) this.replicas.push(this.startReplica());
     for (const cell of this.cells.values()) cell.aggregators.push(this.startAggregator(cell));
-    this.copies?.begin();
+    this.backups?.start();
   }
 
-  /** The core that holds the protector. */
+  /** Returns the core that hosts the protector. */
   coreOf(protector: string): ApiServer {
     const plan = this.scenario.protectors.find(({ name }) => name === protector);
     const core = plan === undefined ? undefined : this.cores.get(plan.core);
@@ -191,20 +192,21 @@ export class World {
 
   createProtector({ name, labels, compactThreshold, ...plan }: ProtectorPlan): void {
     const { minAvailable, minReadySeconds, unhealthyPodPolicy } = plan;
-    const { changeEveryMs, ownerEveryMs, chillEveryMs, gateEveryMs, copiesEveryMs } = this.scenario.features;
-    const isAsking = ownerEveryMs > 0 && name === this.scenario.protectors[0]?.name;
+    const { inPlaceEveryMs, probeEveryMs, conditionEveryMs, countedGateEveryMs, backupsEveryMs } =
+      this.scenario.features;
+    const isAsking = probeEveryMs > 0 && name === this.scenario.protectors[0]?.name;
     const admissionHistoryConfig = { compactThreshold };
-    const gate = gateEveryMs > 0 ? { annotations: { [COUNTED_GATE]: "enabled" } } : {};
+    const gate = countedGateEveryMs > 0 ? { annotations: { [COUNTED_GATE]: "enabled" } } : {};
     const spec = {
       ...{ minAvailable, minReadySeconds, unhealthyPodPolicy, selector: { matchLabels: labels } },
       admissionHistoryConfig,
-      ...(changeEveryMs > 0 ? { protectedOperations: ["DELETE", "EVICT", "UPDATE"] } : {}),
+      ...(inPlaceEveryMs > 0 ? { protectedOperations: ["DELETE", "EVICT", "UPDATE"] } : {}),
       ...(isAsking ? { probe: PROBE } : {}),
-      ...(chillEveryMs > 0 ? { availabilityConditions: [WARM] } : {}),
+      ...(conditionEveryMs > 0 ? { availabilityConditions: [OWN_CONDITION] } : {}),
     };
     void this.coreOf(name).handle({
       ...{ method: "POST", path: PROTECTORS, contentType: "application/json", user: "operator" },
-      body: { metadata: { name, ...gate, ...(copiesEveryMs > 0 ? SimulatedBackups.metadataOf(name) : {}) }, spec },
+      body: { metadata: { name, ...gate, ...(backupsEveryMs > 0 ? SimulatedBackups.metadataOf(name) : {}) }, spec },
     });
   }
 
@@ -220,7 +222,7 @@ export class World {
   }
 
   startReplica(): Replica {
-    this.exemptions.newcomer();
+    this.exemptions.replicaStarted();
     const ports = this.#process();
     const cores = this.#coreLinks("webhook", ports);
     const cells = [...this.cells.values()].map(({ name, server }) => ({
@@ -234,11 +236,11 @@ export class World {
       settleMs: this.scenario.settleMs,
       metrics: this.#metrics,
       dryRunMode: this.scenario.features.isDryRunMode,
-      outlive: this.copies !== undefined || this.scenario.features.generatorEveryMs > 0,
+      enforcesLost: this.backups !== undefined || this.scenario.features.generatorEveryMs > 0,
       askOwner: this.owner?.askedBy(ports),
       onDefect: (message) => this.violation("S13", message),
     });
-    this.copies?.started(replica);
+    this.backups?.replicaStarted(replica);
     return replica;
   }
 
@@ -260,8 +262,8 @@ export class World {
         this.#livelock.happened(`${cell.name} is taken for restored`);
         this.exemptions.restoreNoticed(cell.name);
       },
-      ...(this.gates === undefined ? {} : { gateBoundMs: GATE_BOUND_MS }),
-      outlive: this.copies !== undefined,
+      ...(this.countedGates === undefined ? {} : { gateBoundMs: GATE_BOUND_MS }),
+      keepsBackups: this.backups !== undefined,
     });
   }
 
@@ -276,33 +278,33 @@ export class World {
     if (rule !== undefined) this.coverage.rule(`generator: ${rule}`);
   }
 
-  /** `act` is called when faults stop. */
-  whenCalm(act: () => void): void {
+  /** Calls `act` when faults end. */
+  onEnd(act: () => void): void {
     this.#whenCalm.push(act);
   }
 
-  /** Faults stop for good: the network is whole, and clocks are right from here on. */
-  calm(): void {
+  /** Ends all faults for good: the network is whole and clocks are right from here on. */
+  endFaults(): void {
     this.faultsActive = false;
     this.failsOpen = false;
-    this.owner?.turn("yes");
-    this.sources?.last();
-    this.copies?.last();
+    this.owner?.setMode("yes");
+    this.source?.playLast();
+    this.backups?.playLast();
     for (const act of this.#whenCalm) act();
     this.network.heal();
-    for (const cell of this.cells.values()) calmShards(cell);
+    for (const cell of this.cells.values()) endShardFaults(cell);
     for (const ports of this.#processes) {
       ports.resume();
       ports.stepWallClock(-ports.skewMs);
     }
   }
 
-  /** Alive or not. */
+  /** Picks one of all processes so far, alive or dead. */
   someProcess(chance: Chance): ProcessPorts {
     return chance.pick(this.#processes);
   }
 
-  /** A connection without faults, for what is no part of the simulation. */
+  /** A link without faults, for callers outside the simulation. */
   plainLink(server: ApiServer): SimulatedLink {
     const faults = { delayMs: () => 1, requestsLost: no, responsesLost: no, oneLost: no, refused: no };
     return new SimulatedLink(server, this.time, faults, "operator");
@@ -336,61 +338,35 @@ export class World {
   }
 
   #addCell(name: string): void {
-    const etcd = new Etcd();
-    const server = this.#server(name, etcd);
-    const pods = new PodTruth(etcd);
-    const reviews = new ReviewLog(name, etcd, {
-      ports: this.time,
-      scenario: this.scenario,
-      chance: this.chance.fork(),
-      coverage: this.coverage,
-      faultsActive: () => this.faultsActive,
-      replicas: () => this.webhooks,
-      answered: (cell, flight, answer) => this.#answers.given(cell, flight, answer),
-      failsOpen: () => this.failsOpen,
-      failedOpen: (_cell, { uid }) => this.exemptions.unknown(uid),
-      violation: (invariant, message) => this.violation(invariant, message),
+    const server = this.#server(name, new Etcd());
+    const cell = makeCell(this, server, {
+      responded: (inFlight, response) => this.#responses.responded(name, inFlight, response),
+      podChanged: (change) => {
+        if (this.#tracing) this.#tracePod(name, change);
+        this.#guard(() => this.shortfalls?.podChanged(name, change));
+      },
     });
-    server.admission = reviews;
-    if (this.#tracing) etcd.observe((change) => this.#tracePod(name, change));
-    etcd.observe((change) => this.#guard(() => this.supply?.podChanged(name, change)));
-    const kubelet = new Kubelet(server, this.time, this.chance.fork());
-    const isChanged = this.scenario.features.changeEveryMs > 0;
-    const container = isChanged ? CHANGEABLE : {};
-    const { podsPerCell } = this.scenario;
-    const workload = new Workload(server, this.time, this.chance.fork(), podsPerCell, { app: "web" }, container);
-    const restarts = isChanged ? this.#restarts(server, kubelet) : undefined;
-    this.cells.set(name, { name, server, pods, reviews, kubelet, workload, restarts, aggregators: [], oldLeaders: 0 });
+    this.cells.set(name, cell);
   }
 
-  #owner(): Owner {
-    return new Owner({
+  #owner(): WorkloadOwner {
+    return new WorkloadOwner({
       ...{ ports: this.time, chance: this.chance.fork(), protector: this.scenario.protectors[0]?.name ?? "" },
       rule: (name) => this.coverage.rule(name),
       violation: (invariant, message) => this.violation(invariant, message),
     });
   }
 
-  #restarts(server: ApiServer, kubelet: Kubelet): Restarts {
-    const restarts = new Restarts({
-      ...{ server, kubelet, time: this.time, chance: this.chance.fork() },
-      faultsActive: () => this.faultsActive,
-      rule: (name) => this.coverage.rule(name),
-    });
-    kubelet.isStopped = (uid) => restarts.isDown(uid);
-    return restarts;
-  }
-
   #protectorChanged(core: string, change: EtcdChange): void {
     if (!change.key.startsWith("podprotectors/")) return;
-    if (this.#tracing) this.note(`${core} ${describeProtector(change)}`);
+    if (this.#tracing) this.note(`${core} ${protectorLine(change)}`);
     this.#guard(() => this.checks.changed(change));
-    this.#guard(() => this.rejections.changed(core, change));
+    this.#guard(() => this.denials.changed(core, change));
     this.suspensions.stored(change.key.slice(change.key.lastIndexOf("/") + 1), change.after);
-    this.#guard(() => this.supply?.protectorChanged(change));
+    this.#guard(() => this.shortfalls?.protectorChanged(change));
   }
 
-  /** A check that throws is a failure of the simulation and must not look like one of a request. */
+  /** A check that throws is a defect of the simulation, and must not look like a failed request. */
   #guard(check: () => void): void {
     try {
       check();
@@ -400,6 +376,6 @@ export class World {
   }
 
   #tracePod(cell: string, change: EtcdChange): void {
-    if (change.key.startsWith("pods/")) this.note(`${cell} ${describePod(change)}`);
+    if (change.key.startsWith("pods/")) this.note(`${cell} ${podLine(change)}`);
   }
 }

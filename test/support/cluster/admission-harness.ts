@@ -1,6 +1,6 @@
 /**
- * One real cluster that is core and cell, with one webhook replica and no aggregator: a test says itself what is counted, so that
- * what an admission leaves in the protector's status stays there to be looked at.
+ * One real cluster that is core and cell, with one webhook replica and no aggregator: a test says itself what is
+ * counted, so that what an admission leaves in the protector's status stays there to be looked at.
  */
 import { request } from "node:https";
 import { type ApiAnswer, field } from "../../../scripts/control-plane/api-client.ts";
@@ -48,8 +48,8 @@ export class AdmissionRig implements AsyncDisposable {
   /** The replica that {@link protector} waits for; without one, the first of the estate. */
   replica: WebhookReplica | undefined;
   /**
-   * Asks again, as any client does, where the core was out of reach: a machine that stands still for a second looks like that. Tests of outages
-   * turn it off.
+   * Asks again, as any client does, where the core was out of reach: a machine that stands still for a second looks
+   * like that. Tests of outages turn it off.
    */
   isPatient = true;
   #serial = 0;

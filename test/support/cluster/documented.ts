@@ -1,6 +1,6 @@
 /**
- * Commands of the documentation, run as a reader runs them: a fenced block of `sh` or `yaml` is found by the comment before it,
- * `<!-- test: NAME -->`, so that what a page says is what a test does.
+ * Commands of the documentation, run as a reader runs them: a fenced block of `sh` or `yaml` is found by the comment
+ * before it, `<!-- test: NAME -->`, so that what a page says is what a test does.
  */
 import { spawn } from "node:child_process";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
@@ -13,7 +13,9 @@ export function block(page: string, name: string): string {
   return text;
 }
 
-/** Runs a block in a shell in which `kubectl` talks to the cluster as its administrator; resolves with what it printed. */
+/**
+ * Runs a block in a shell in which `kubectl` talks to the cluster as its administrator; resolves with what it printed.
+ */
 export async function shellCommand(cluster: Cluster, page: string, name: string): Promise<string> {
   const script = block(page, name).replace(/^\$ /gm, "");
   const setup = `kubectl() { "${cluster.kubectlBinary}" "$@"; }\nset -e -o pipefail\n`;

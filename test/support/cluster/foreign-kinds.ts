@@ -1,4 +1,7 @@
-/** Kinds of others that the manifests' components use: their real definitions belong to cert-manager and to the Prometheus operator. */
+/**
+ * Kinds of others that the manifests' components use: their real definitions belong to cert-manager and to the
+ * Prometheus operator.
+ */
 export const FOREIGN_KINDS = [
   ["cert-manager.io", "v1", "Issuer"],
   ["cert-manager.io", "v1", "Certificate"],

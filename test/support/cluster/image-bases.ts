@@ -1,6 +1,7 @@
 /**
- * Stand-ins for the bases that the Containerfile names, for a machine that reaches no registry of images: file systems made of this
- * machine's own files, of the same shape as `node:24-trixie-slim` (a shell, Node.js and npm) and distroless's `nodejs24` (Node.js alone).
+ * Stand-ins for the bases that the Containerfile names, for a machine that reaches no registry of images: file systems
+ * made of this machine's own files, of the same shape as `node:24-trixie-slim` (a shell, Node.js and npm) and
+ * distroless's `nodejs24` (Node.js alone).
  */
 import { execFileSync } from "node:child_process";
 import { cpSync, existsSync, mkdirSync, realpathSync, symlinkSync, writeFileSync } from "node:fs";
@@ -11,7 +12,10 @@ const ACCOUNTS = "root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:65532:65532:non
 const GROUPS = "root:x:0:\nnonroot:x:65532:\n";
 const AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt";
 
-/** Writes a directory whose Containerfile makes the base in which the bundles are built. Throws when this machine has no npm. */
+/**
+ * Writes a directory whose Containerfile makes the base in which the bundles are built. Throws when this machine has no
+ * npm.
+ */
 export function writeBuildBase(directory: string): void {
   const rootfs = baseOf(directory);
   addBinary(rootfs, process.execPath, "/usr/local/bin/node");

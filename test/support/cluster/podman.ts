@@ -1,4 +1,6 @@
-/** podman with a storage of its own, for tests that build images and run containers; nothing of it is left afterwards. */
+/**
+ * podman with a storage of its own, for tests that build images and run containers; nothing of it is left afterwards.
+ */
 import { execFile } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,4 +1,7 @@
-/** Pods that are Ready because the test says so: unscheduled, so that their deletion is final at once and no kubelet is needed. */
+/**
+ * Pods that are Ready because the test says so: unscheduled, so that their deletion is final at once and no kubelet is
+ * needed.
+ */
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
 
 const CREATORS = 20;

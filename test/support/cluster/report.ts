@@ -1,4 +1,7 @@
-/** A report of what a test did to an estate, where somebody asks for it: PODSEIDON_REPORT_DIRECTORY is the folder to write to. */
+/**
+ * A report of what a test did to an estate, where somebody asks for it: PODSEIDON_REPORT_DIRECTORY is the folder to
+ * write to.
+ */
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { AvailabilityJudge } from "../../../scripts/demo/availability.ts";

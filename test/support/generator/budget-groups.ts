@@ -1,6 +1,6 @@
 /**
- * Random PodDisruptionBudgets, each over its own workloads of random kinds. Each pod matches one budget: of several, the disruption
- * controller looks at one alone when a pod changes.
+ * Random PodDisruptionBudgets, each over its own workloads of random kinds. Each pod matches one budget: of several,
+ * the disruption controller looks at one alone when a pod changes.
  */
 import { field } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";

@@ -1,4 +1,7 @@
-/** A process that dies at one of its writes, as its apiserver sees it: before the write, or after it and before the answer. */
+/**
+ * A process that dies at one of its writes, as its apiserver sees it: before the write, or after it and before the
+ * answer.
+ */
 import {
   type ApiRequest,
   type ApiStream,

@@ -1,4 +1,7 @@
-/** The generator of a test: run in this process against a real kube-apiserver, under the permissions that the manifests give it. */
+/**
+ * The generator of a test: run in this process against a real kube-apiserver, under the permissions that the manifests
+ * give it.
+ */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { Generator } from "../../../controllers/generator/generator.ts";

@@ -42,8 +42,8 @@ export class QuotaHistory {
   }
 
   /**
-   * Whether the protector had quota to give from before `fromMs` until after `toMs`: of all versions that can have been the stored one
-   * in that time, none was without. The watch learns of a version late, never early.
+   * Whether the protector had quota to give from before `fromMs` until after `toMs`: of all versions that can have been
+   * the stored one in that time, none was without. The watch learns of a version late, never early.
    */
   hadQuotaThroughout(name: string, fromMs: number, toMs: number): boolean {
     const versions = this.#versions.get(name) ?? [];

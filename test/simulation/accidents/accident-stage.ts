@@ -1,26 +1,31 @@
-/** What one accident does to its world, piece by piece, and takes back when it is over: the verbs of a scene, in a world full of others. */
+/**
+ * What one accident does to its world, and how it is undone afterwards. The counterpart of `directed/stage.ts` in a
+ * world with other traffic.
+ */
 import { sleep } from "../../../shared/runtime/clock.ts";
 import type { Json } from "../apiserver/etcd.ts";
 import { metadataOf, text } from "../apiserver/objects.ts";
 import { isTrulyAvailable } from "../truth/pod-truth.ts";
-import { parse, wantedOf } from "../truth/stored-protectors.ts";
+import { parseStored, wantedOf } from "../truth/stored-protectors.ts";
+import type { SimulatedCell } from "../world/cell.ts";
 import type { Chance } from "../world/random.ts";
-import { NAMESPACE, type SimulatedCell, type World } from "../world/world.ts";
+import { NAMESPACE } from "../world/scenario.ts";
+import type { World } from "../world/world.ts";
 
 const PODS = `/api/v1/namespaces/${NAMESPACE}/pods`;
-/** Beyond what can be spared, so that one that is let go wrongly is seen. */
+/** Deletions beyond what can be spared, so that a wrong one shows. */
 const TOO_MANY = 3;
-/** A hold lasts for a settle period and what is under way. */
+/** A hold lasts for a settle period and the time of requests in flight. */
 const POLL_MS = 1_000;
 const MOST_POLLS = 100;
 
-/** Faults have stopped in the middle of it: what was still to come does not happen. */
-export class Over extends Error {}
+/** Thrown when faults have ended during the accident, so that the rest of it does not happen. */
+export class FaultsEnded extends Error {}
 
-export class Acts {
+export class AccidentStage {
   readonly world: World;
   readonly chance: Chance;
-  /** Where it happens. */
+  /** The cell of the accident. */
   readonly cell: SimulatedCell;
   readonly #undone: (() => void)[] = [];
 
@@ -30,62 +35,62 @@ export class Acts {
     this.cell = chance.pick([...world.cells.values()]);
   }
 
-  /** Rejects with {@link Over} where faults have stopped meanwhile. */
+  /** Rejects with {@link FaultsEnded} when faults have ended meanwhile. */
   async pass(ms: number): Promise<void> {
     await sleep(this.world.time, ms);
-    if (!this.world.faultsActive) throw new Over();
+    if (!this.world.faultsActive) throw new FaultsEnded();
   }
 
-  /** Until every protector counts every cell, none of them on hold, or for long enough. */
+  /** Waits until every protector counts every cell and no cell is on hold, or for long enough. */
   async untilCounted(): Promise<void> {
     for (let left = MOST_POLLS; left > 0 && !this.#areCounted(); left -= 1) await this.pass(POLL_MS);
   }
 
-  /** `act` is called when the accident is over, however it ends. */
-  later(act: () => void): void {
+  /** Calls `act` when the accident ends, however it ends. */
+  onEnd(act: () => void): void {
     this.#undone.push(act);
   }
 
-  /** Takes back what lasts. */
+  /** Undoes everything that lasts. */
   end(): void {
     for (const act of this.#undone.splice(0).reverse()) act();
   }
 
   watchLag(server: string, ms: number): void {
-    const { watchLagMs } = this.world.knobs;
+    const { watchLagMs } = this.world.overrides;
     watchLagMs.set(server, ms);
-    this.later(() => watchLagMs.delete(server));
+    this.onEnd(() => watchLagMs.delete(server));
   }
 
-  /** How long allowed deletions of the cell take from here on. */
-  commits(ms: number): void {
-    const { commitDelayMs } = this.world.knobs;
+  /** How long allowed deletions of the cell take to commit from here on. */
+  commitAfter(ms: number): void {
+    const { commitDelayMs } = this.world.overrides;
     commitDelayMs.set(this.cell.name, ms);
-    this.later(() => commitDelayMs.delete(this.cell.name));
+    this.onEnd(() => commitDelayMs.delete(this.cell.name));
   }
 
-  /** Deletions are carried out as ever again. */
-  commitsAsEver(): void {
-    this.world.knobs.commitDelayMs.delete(this.cell.name);
+  /** Deletions commit as usual again. */
+  commitAsUsual(): void {
+    this.world.overrides.commitDelayMs.delete(this.cell.name);
   }
 
-  /** All calls and streams of `user` at `server` take so long. */
-  slow(user: "webhook" | "aggregator", server: string, fixedDelayMs: number): void {
-    this.world.network.set(user, server, { fixedDelayMs });
-    this.later(() => this.world.network.heal());
+  /** Each message of `user` and `server` takes so long. */
+  slowLinks(user: "webhook" | "aggregator", server: string, fixedDelayMs: number): void {
+    this.world.network.setLinks(user, server, { fixedDelayMs });
+    this.onEnd(() => this.world.network.heal());
   }
 
-  /** What `user` sends to `server` never arrives. */
-  silence(user: "webhook" | "aggregator", server: string): void {
-    this.world.network.set(user, server, { requestsLost: true });
-    this.later(() => this.world.network.heal());
+  /** Requests of `user` do not arrive at `server`. */
+  loseRequests(user: "webhook" | "aggregator", server: string): void {
+    this.world.network.setLinks(user, server, { requestsLost: true });
+    this.onEnd(() => this.world.network.heal());
   }
 
-  /** They do nothing until the accident is over, and hold what they know. */
+  /** Stops aggregators until the accident ends. They keep their memory. */
   pauseAggregators(cells: Iterable<SimulatedCell> = [this.cell]): void {
     for (const node of [...cells].flatMap(({ aggregators }) => aggregators)) {
       node.pause();
-      this.later(() => node.resume());
+      this.onEnd(() => node.resume());
     }
   }
 
@@ -98,10 +103,10 @@ export class Acts {
       .map(({ key }) => key);
   }
 
-  /** One that is available; throws {@link Over} where there is none. */
+  /** An available pod; throws {@link FaultsEnded} when there is none. */
   somePod(): string {
     const pods = this.pods();
-    if (pods.length === 0) throw new Over();
+    if (pods.length === 0) throw new FaultsEnded();
     return this.chance.pick(pods);
   }
 
@@ -109,12 +114,12 @@ export class Acts {
     return text(metadataOf(this.cell.server.etcd.get(key)?.value ?? {}).uid);
   }
 
-  ready(key: string, isReady: boolean): void {
+  setReady(key: string, isReady: boolean): void {
     this.cell.kubelet.setReady(key, isReady);
   }
 
-  /** Something that has no say in availability. */
-  touch(key: string): void {
+  /** Changes the pod without any effect on its availability. */
+  annotatePod(key: string): void {
     const { etcd } = this.cell.server;
     const found = etcd.get(key);
     if (found === undefined) return;
@@ -122,7 +127,7 @@ export class Acts {
     etcd.put(key, { ...found.value, metadata: { ...metadataOf(found.value), annotations } }, found.revision);
   }
 
-  remove(key: string, cell = this.cell): void {
+  deletePod(key: string, cell = this.cell): void {
     this.#call(cell, "DELETE", `${PODS}/${nameOf(key)}`, {});
   }
 
@@ -132,36 +137,36 @@ export class Acts {
     this.#call(this.cell, "POST", `${PODS}/${nameOf(key)}/eviction`, body);
   }
 
-  removeOrEvict(key: string): void {
-    if (this.chance.chance(0.5)) this.remove(key);
+  deleteOrEvict(key: string): void {
+    if (this.chance.chance(0.5)) this.deletePod(key);
     else this.evict(key);
   }
 
-  /** Somebody deletes more pods than can be spared, wherever they are. */
+  /** Deletes more pods than can be spared, in all cells. */
   drain(except: readonly string[] = []): void {
     const all = [...this.world.cells.values()].flatMap((cell) => this.pods(cell).map((key) => ({ cell, key })));
     const others = all.filter(({ cell, key }) => cell !== this.cell || !except.includes(key));
     for (let left = this.#spare() + TOO_MANY; left > 0 && others.length > 0; left -= 1) {
       const index = this.chance.between(0, others.length - 1);
-      for (const { cell, key } of others.splice(index, 1)) this.remove(key, cell);
+      for (const { cell, key } of others.splice(index, 1)) this.deletePod(key, cell);
     }
   }
 
   #areCounted(): boolean {
     const protectors = [...this.world.cores.values()].flatMap(({ etcd }) => etcd.range("podprotectors/"));
     return protectors.every((stored) => {
-      const counted = parse(stored).status?.cells.filter(
+      const counted = parseStored(stored).status?.cells.filter(
         ({ aggregation }) => aggregation?.resourceVersion !== undefined && aggregation.hold === undefined,
       );
       return counted?.length === this.world.cells.size;
     });
   }
 
-  /** By the tightest protector, as things are. */
+  /** How many pods the tightest protector can spare now. */
   #spare(): number {
     const protectors = [...this.world.cores.values()].flatMap(({ etcd }) => etcd.range("podprotectors/"));
     const spares = protectors.map((stored) => {
-      const protector = parse(stored);
+      const protector = parseStored(stored);
       let available = 0;
       for (const { pods } of this.world.cells.values()) available += pods.countNow(wantedOf(protector));
       return available - protector.spec.minAvailable;

@@ -1,11 +1,11 @@
 import { describe, expect, it } from "vitest";
-import type { InFlight } from "../actors/admission-requests.ts";
-import type { EtcdChange, Json, Stored } from "../apiserver/etcd.ts";
-import { Rejections } from "./rejections.ts";
+import type { InFlightRequest } from "../actors/admission-requests.ts";
+import type { EtcdChange, Json, StoredObject } from "../apiserver/etcd.ts";
+import { Denials } from "./denials.ts";
 
 const KEY = "podprotectors/default/web";
 
-/** A version with `available` pods in one cell and `reserved` deletions under way. */
+/** A version with `available` pods in one cell, and `reserved` disruptions in flight. */
 function version(
   revision: number,
   minAvailable: number,
@@ -34,7 +34,7 @@ function version(
       summary: { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 },
     },
   };
-  const after: Stored = { key: KEY, revision, value };
+  const after: StoredObject = { key: KEY, revision, value };
   return { revision, key: KEY, before: undefined, after };
 }
 
@@ -43,9 +43,9 @@ const GONE: EtcdChange = { revision: 9, key: KEY, before: undefined, after: unde
 describe("L6", () => {
   const asked = 1_000;
   it.for([
-    ["at the minimum while it was asked", "AtMinimum", [[500, version(1, 3, 3, 0)]], 0],
+    ["a denial at the minimum, while the request was decided", "AtMinimum", [[500, version(1, 3, 3, 0)]], 0],
     [
-      "at the minimum only before",
+      "a denial at the minimum that was past before the request",
       "AtMinimum",
       [
         [500, version(1, 3, 3, 0)],
@@ -54,7 +54,7 @@ describe("L6", () => {
       1,
     ],
     [
-      "at the minimum, then more",
+      "a denial at the minimum that ended during the request",
       "AtMinimum",
       [
         [500, version(1, 3, 3, 0)],
@@ -62,30 +62,30 @@ describe("L6", () => {
       ],
       0,
     ],
-    ["all reserved", "Reserved", [[500, version(1, 3, 5, 2)]], 0],
-    ["not all reserved", "Reserved", [[500, version(1, 3, 5, 1)]], 1],
-    ["on hold", "OnHold", [[500, version(1, 3, 5, 0, "Behind/x")]], 0],
-    ["not on hold", "OnHold", [[500, version(1, 3, 5, 0)]], 1],
-    ["counted", "NotCounted", [[500, version(1, 3, 5, 0)]], 1],
-    ["at the minimum, and not there any more", "AtMinimum", [[900, GONE]], 1],
-    ["for a cause that no version decides, and not there any more", "recovering", [[900, GONE]], 0],
+    ["busy with all quota reserved", "Reserved", [[500, version(1, 3, 5, 2)]], 0],
+    ["busy with quota left", "Reserved", [[500, version(1, 3, 5, 1)]], 1],
+    ["busy in a cell on hold", "OnHold", [[500, version(1, 3, 5, 0, "Behind/x")]], 0],
+    ["busy for a hold that the cell does not have", "OnHold", [[500, version(1, 3, 5, 0)]], 1],
+    ["busy as not counted, in a cell that is counted", "NotCounted", [[500, version(1, 3, 5, 0)]], 1],
+    ["a denial at the minimum by a protector that no longer exists", "AtMinimum", [[900, GONE]], 1],
+    ["a denial for a cause that no version decides", "recovering", [[900, GONE]], 0],
   ] as const)("%s", ([, cause, versions, expected]) => {
     let nowMs = 0;
     const violations: string[] = [];
-    const rejections = new Rejections(
+    const denials = new Denials(
       (invariant) => violations.push(invariant),
       () => nowMs,
     );
     for (const [atMs, change] of versions) {
       nowMs = atMs;
-      rejections.changed("core", change);
+      denials.changed("core", change);
     }
     nowMs = 1_200;
-    const flight: InFlight = {
+    const inFlight: InFlightRequest = {
       ...{ cell: "one", uid: "uid", key: "pods/default/web-9", operation: "DELETE", revision: 7 },
       ...{ forced: false, askedMs: asked, state: "asked" },
     };
-    rejections.refused("one", flight, [`core/default/web=${cause}`]);
+    denials.denied("one", inFlight, [`core/default/web=${cause}`]);
     expect(violations).toEqual(Array.from({ length: expected }, () => "L6"));
   });
 });

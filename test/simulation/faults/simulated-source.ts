@@ -1,12 +1,13 @@
 /**
- * A Deployment whose protector the generator keeps (design 7): it is scaled, deleted, or vanishes, and comes back; its protector is deleted,
- * altered, or vanishes; the generator dies in between. S11 and L7 are checked here, against what is stored.
+ * A Deployment as protection source, whose protector the generator makes (docs/design.md#generator). The Deployment is
+ * scaled, deleted, or lost, and comes back; its protector is deleted, altered, or lost; the generator dies in between.
+ * Checks S11 and L7 against what the core stores.
  */
 import { GENERATOR_FINALIZER, PROTECT_LABEL, RELEASED_ANNOTATION } from "../../../shared/schema/annotations.ts";
-import type { Answered, InFlight } from "../actors/admission-requests.ts";
+import type { InFlightRequest, ObservedResponse } from "../actors/admission-requests.ts";
 import { disrupt } from "../actors/clients.ts";
 import type { GeneratorNode } from "../actors/generator-node.ts";
-import { exemptUnderWay, patch } from "../actors/operators.ts";
+import { exemptInFlight, patchProtector } from "../actors/operators.ts";
 import type { Replica } from "../actors/replica.ts";
 import type { EtcdChange, Json } from "../apiserver/etcd.ts";
 import { metadataOf, record, text } from "../apiserver/objects.ts";
@@ -14,42 +15,43 @@ import type { ApiServer } from "../apiserver/server.ts";
 import { OWN_NAMESPACE } from "../judge/admission-rows.ts";
 import { reservedUids } from "../truth/stored-protectors.ts";
 import type { Chance } from "../world/random.ts";
-import { PROTECTORS, type World } from "../world/world.ts";
+import { PROTECTORS } from "../world/scenario.ts";
+import type { World } from "../world/world.ts";
 
 const DEPLOYMENT = "web";
-/** As the generator names it (design 12). */
-export const SOURCED = `deployment-${DEPLOYMENT}`;
+/** The protector's name, as the generator chooses it (docs/design.md#upstream-conventions). */
+const SOURCED_PROTECTOR = `deployment-${DEPLOYMENT}`;
 const DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments";
 const KEY = `deployments/default/${DEPLOYMENT}`;
-const PROTECTOR_KEY = `podprotectors/default/${SOURCED}`;
+const PROTECTOR_KEY = `podprotectors/default/${SOURCED_PROTECTOR}`;
 const COME_BACK_MEAN_MS = 8_000;
 const SCALED_DOWN_MEAN_MS = 5_000;
 const CRASH_RATE = 0.5;
 const TEMPTED_MEAN_MS = 1_000;
 const CRASH_MEAN_MS = 25;
 const RESTART_MEAN_MS = 4_000;
-/** A lease passes on although its holder lives: how often, and how long that one goes on. */
+/** Share of the generators that continue after they have lost their lease, and for how long. */
 const STAYS_RATE = 0.3;
 const STAYS_MEAN_MS = 20_000;
-/** Replicas know of what is there for as long; and a while may pass until there is an end. */
+/** After this time every replica knows what exists. */
 const KNOWN_AFTER_MS = 20_000;
 const FOR_LONG_MS = 600_000;
-/** What happens, each as often. */
+/** Equally frequent. */
 const EVENTS = [
-  ...["scale", "deleteProtector", "vanishProtector", "lowerProtector", "stripProtector"],
-  ...["vanishSource", "deleteSource"],
+  ...["scale", "deleteProtector", "loseProtector", "lowerProtector", "stripProtector"],
+  ...["loseSource", "deleteSource"],
 ] as const;
-/** Reasons for which a pod goes whether its protector is there or not. */
+/** Reasons for which a pod is allowed whether its protector exists or not. */
 const WHATEVER = ["Finished", "Terminating", "Mirror", "Pending", "Forced"];
 
-interface Gone {
+interface Loss {
   readonly atMs: number;
   readonly isReleased: boolean;
-  /** It was there for so long that these replicas knew of it: those whose first list came in time. */
+  /** Replicas that knew the protector: their first list was in time, and it had existed for long enough. */
   readonly knowers: ReadonlySet<Replica>;
 }
 
-export class Sources {
+export class SimulatedSource {
   readonly #world: World;
   readonly #core: ApiServer;
   readonly #chance: Chance;
@@ -57,11 +59,11 @@ export class Sources {
   readonly #spare: number;
   #node: GeneratorNode;
   #isDown = false;
-  /** Those that lead no more, and may not know it. */
+  /** Generators that lost their lease and may not know it. */
   readonly #stayed: GeneratorNode[] = [];
-  #gone: Gone | undefined;
+  #loss: Loss | undefined;
   #madeMs = 0;
-  /** The Deployment that is there, or was last, is deleted and asks for no pods. */
+  /** The current Deployment, or the last one, is deleted and asks for no pods. */
   #mayRelease = false;
 
   constructor(world: World, core: ApiServer, chance: Chance) {
@@ -76,7 +78,7 @@ export class Sources {
     this.#create();
   }
 
-  act(): void {
+  playEvent(): void {
     const { timers } = this.#world.time;
     const event = this.#chance.pick(EVENTS);
     this.#world.note(`generator: ${event}`);
@@ -93,7 +95,7 @@ export class Sources {
     });
   }
 
-  /** It dies, or has lost its lease and does not know it yet. */
+  /** The generator dies, or continues without its lease. */
   #end(node: GeneratorNode): void {
     const { coverage, time, faultsActive } = this.#world;
     if (faultsActive && this.#chance.chance(STAYS_RATE)) {
@@ -106,44 +108,42 @@ export class Sources {
     }
   }
 
-  /** Faults are over; what happens last has to be made good in the quiet. */
-  last(): void {
+  /** The last fault. The quiet that follows has to repair it. */
+  playLast(): void {
     for (const node of this.#stayed) node.kill();
     this.#act(this.#chance.pick(EVENTS));
   }
 
-  /** S11. */
-  answered(cell: string, flight: InFlight | undefined, { allowed, reasons, by }: Answered): void {
-    if (reasons.includes("Vanished") && !allowed) this.#world.coverage.rule("refused for a vanished protector");
-    const gone = this.#gone;
-    // Where replicas start anew, copies.ts knows what each of them can know.
-    if (this.#world.copies !== undefined) return;
-    if (!allowed || flight === undefined || gone === undefined || gone.isReleased) return;
-    if (by === undefined || !gone.knowers.has(by)) return;
-    if (!flight.key.startsWith("pods/default/")) return;
-    if (flight.forced || flight.askedMs < gone.atMs || reasons.some((reason) => WHATEVER.includes(reason))) return;
+  /** Checks S11 at each response. */
+  responded(cell: string, inFlight: InFlightRequest | undefined, { allowed, reasons, by }: ObservedResponse): void {
+    if (reasons.includes("Vanished") && !allowed) this.#world.coverage.rule("denied for a lost protector");
+    const loss = this.#loss;
+    // Where replicas restart, `truth/lost-protectors.ts` knows what each of them can know.
+    if (this.#world.backups !== undefined) return;
+    if (!allowed || inFlight === undefined || loss === undefined || loss.isReleased) return;
+    if (by === undefined || !loss.knowers.has(by)) return;
+    if (!inFlight.key.startsWith("pods/default/")) return;
+    if (inFlight.forced || inFlight.askedMs < loss.atMs || reasons.some((reason) => WHATEVER.includes(reason))) return;
     const wanted = { labels: {}, minReadySeconds: 0 };
-    if (this.#world.cells.get(cell)?.pods.isAvailableNow(flight.uid, wanted, Number.POSITIVE_INFINITY) !== true) return;
-    this.#world.violation(
-      "S11",
-      `${flight.key} was let go (${reasons.join() || "-"}) while its protector had vanished`,
-    );
+    if (this.#world.cells.get(cell)?.pods.isAvailableNow(inFlight.uid, wanted, Number.POSITIVE_INFINITY) !== true)
+      return;
+    this.#world.violation("S11", `${inFlight.key} was allowed (${reasons.join() || "-"}) while its protector was lost`);
   }
 
-  /** L7, once everything is quiet for long. */
+  /** Checks L7 after a long quiet. */
   check(): void {
     const source = this.#core.etcd.get(KEY)?.value;
     const protector = this.#core.etcd.get(PROTECTOR_KEY)?.value;
     const wanted = Number(record(source?.spec).replicas) - this.#spare;
     const complain = (what: string): void => this.#world.violation("L7", what);
     if (source === undefined || metadataOf(source).deletionTimestamp !== undefined)
-      complain("the Deployment was deleted, asks for no pods, and is held for ever");
-    else if (!finalizersOf(source).includes(GENERATOR_FINALIZER)) complain("nothing holds the Deployment");
+      complain("the Deployment was deleted, asks for no pods, and its finalizer stays");
+    else if (!finalizersOf(source).includes(GENERATOR_FINALIZER)) complain("the Deployment has no finalizer");
     else if (protector === undefined) complain("the protector has not come back");
-    else if (metadataOf(protector).deletionTimestamp !== undefined) complain("the protector is still on its way out");
-    else if (!finalizersOf(protector).includes(GENERATOR_FINALIZER)) complain("nothing holds the protector");
+    else if (metadataOf(protector).deletionTimestamp !== undefined) complain("the protector is still terminating");
+    else if (!finalizersOf(protector).includes(GENERATOR_FINALIZER)) complain("the protector has no finalizer");
     else if (record(protector.spec).minAvailable !== Math.max(0, wanted))
-      complain(`the protector keeps ${String(record(protector.spec).minAvailable)}, its Deployment needs ${wanted}`);
+      complain(`minAvailable is ${String(record(protector.spec).minAvailable)}, its Deployment needs ${wanted}`);
   }
 
   #act(event: (typeof EVENTS)[number]): void {
@@ -153,19 +153,19 @@ export class Sources {
         this.#scale(this.#chance.between(Math.ceil(this.#total / 2), this.#total));
         return;
       case "deleteProtector":
-        this.#call("DELETE", `${PROTECTORS}/${SOURCED}`, {});
+        this.#call("DELETE", `${PROTECTORS}/${SOURCED_PROTECTOR}`, {});
         return;
-      case "vanishProtector":
+      case "loseProtector":
         etcd.delete(PROTECTOR_KEY);
         this.#tempt();
         return;
       case "lowerProtector":
-        patch(this.#world, SOURCED, { spec: { minAvailable: 0 } });
+        patchProtector(this.#world, SOURCED_PROTECTOR, { spec: { minAvailable: 0 } });
         return;
       case "stripProtector":
         this.#strip(etcd.get(PROTECTOR_KEY)?.value ?? {});
         return;
-      case "vanishSource":
+      case "loseSource":
         etcd.delete(KEY);
         return;
       case "deleteSource":
@@ -176,16 +176,19 @@ export class Sources {
     }
   }
 
-  /** Of its marks it loses one kind: without both it is one that was made by hand, which anybody may delete. */
+  /**
+   * Removes one kind of the generator's marks. Without both kinds the protector counts as made by hand, and anybody may
+   * delete it.
+   */
   #strip(protector: Json): void {
     const isWhole = metadataOf(protector).labels !== undefined && finalizersOf(protector).length > 0;
     const isNameless = this.#chance.chance(0.5);
     if (!isWhole) return;
     const metadata = isNameless ? { labels: null, ownerReferences: null } : { finalizers: null };
-    patch(this.#world, SOURCED, { metadata });
+    patchProtector(this.#world, SOURCED_PROTECTOR, { metadata });
   }
 
-  /** Just now somebody wants pods gone. */
+  /** Clients delete pods while the protector is lost. */
   #tempt(): void {
     for (const cell of this.#world.cells.values())
       for (let left = this.#chance.between(1, 3); left > 0; left -= 1)
@@ -196,7 +199,7 @@ export class Sources {
 
   #scale(replicas: number): void {
     const stored = this.#core.etcd.get(KEY);
-    // Whoever deletes it has scaled it to nothing, and leaves it there.
+    // A client that deletes the Deployment has scaled it to zero, and it stays there.
     if (stored === undefined || record(stored.value.spec).replicas === 0) return;
     this.#call("PATCH", `${DEPLOYMENTS}/${DEPLOYMENT}`, { spec: { replicas } });
   }
@@ -233,10 +236,10 @@ export class Sources {
     const nowMs = time.elapsedMs;
     if (after !== undefined) {
       if (isMarked(after.value) && !isMarked(before?.value ?? {}) && !this.#mayRelease)
-        violation.call(this.#world, "L7", "a protector is released that is still asked for");
+        violation.call(this.#world, "L7", "a protector is released although its Deployment still asks for it");
       if (before === undefined) {
-        if (this.#gone === undefined || this.#gone.isReleased) this.#isNew();
-        this.#gone = undefined;
+        if (this.#loss === undefined || this.#loss.isReleased) this.#isNew();
+        this.#loss = undefined;
         this.#madeMs = nowMs;
       }
       return;
@@ -244,17 +247,18 @@ export class Sources {
     if (before === undefined) return;
     const isReleased = isMarked(before.value) || this.#isRecorded(text(metadataOf(before.value).uid) ?? "");
     const wasKnown = nowMs - this.#madeMs > KNOWN_AFTER_MS;
-    const knowers = new Set(wasKnown ? this.#world.webhooks.filter(({ serving }) => serving) : []);
-    this.#gone = { atMs: nowMs, isReleased, knowers };
+    const knowers = new Set(wasKnown ? this.#world.replicas.filter(({ serving }) => serving) : []);
+    this.#loss = { atMs: nowMs, isReleased, knowers };
     if (!isReleased) return;
-    for (const [cell, uids] of reservedUids(before)) for (const uid of uids) exemptions.add(SOURCED, cell, uid);
-    exemptions.uncertain(SOURCED, FOR_LONG_MS);
+    for (const [cell, uids] of reservedUids(before))
+      for (const uid of uids) exemptions.add(SOURCED_PROTECTOR, cell, uid);
+    exemptions.uncertain(SOURCED_PROTECTOR, FOR_LONG_MS);
   }
 
   /** Nothing protected these pods before. */
   #isNew(): void {
-    exemptUnderWay(this.#world, SOURCED);
-    this.#world.exemptions.uncertain(SOURCED);
+    exemptInFlight(this.#world, SOURCED_PROTECTOR);
+    this.#world.exemptions.uncertain(SOURCED_PROTECTOR);
   }
 
   #isRecorded(uid: string): boolean {

@@ -1,15 +1,15 @@
-/** L6: each rejection is justified by a version of its protector that was stored while the review was made. */
+/** L6: each denial is justified by a version of its protector that was stored while the request was decided. */
 
 import { type Estimate, estimate } from "../../../shared/decide/state/estimate.ts";
 import { type ProtectorState, parseProtector } from "../../../shared/decide/state/protector-state.ts";
-import type { InFlight } from "../actors/admission-requests.ts";
-import type { EtcdChange, Stored } from "../apiserver/etcd.ts";
-import { parse } from "../truth/stored-protectors.ts";
+import type { InFlightRequest } from "../actors/admission-requests.ts";
+import type { EtcdChange, StoredObject } from "../apiserver/etcd.ts";
+import { parseStored } from "../truth/stored-protectors.ts";
 
 interface Moment {
   readonly atMs: number;
-  /** Undefined: it was not there. */
-  readonly stored: Stored | undefined;
+  /** Undefined: the protector did not exist. */
+  readonly stored: StoredObject | undefined;
 }
 
 interface Reading {
@@ -17,10 +17,10 @@ interface Reading {
   readonly sums: Estimate;
 }
 
-/** Reviews take at most 30 s; older versions justify nothing. */
+/** Requests take at most 30 s. Older versions justify no denial. */
 const KEPT_MS = 60_000;
 
-export class Rejections {
+export class Denials {
   readonly #violation: (invariant: string, message: string) => void;
   readonly #nowMs: () => number;
   /** By `core/namespace/name`, as a decision names its protector. */
@@ -40,19 +40,22 @@ export class Rejections {
     this.#moments.set(id, moments);
   }
 
-  /** A restored core: versions come back that were not written anew. */
+  /** Forgets everything after a restore of a core, which brings versions back without writing them. */
   forget(): void {
     this.#moments.clear();
   }
 
-  /** `decisions`: `core/namespace/name=Cause` of each protector that refused. */
-  refused(cell: string, flight: InFlight, decisions: readonly string[]): void {
+  /** `decisions`: `core/namespace/name=Cause` of each protector that denied the request. */
+  denied(cell: string, inFlight: InFlightRequest, decisions: readonly string[]): void {
     for (const decision of decisions) {
       const at = decision.indexOf("=");
       const moments = this.#moments.get(decision.slice(0, at));
       const cause = decision.slice(at + 1);
-      if (moments === undefined || isJustified(moments, flight.askedMs, cause, cell)) continue;
-      this.#violation("L6", `${flight.key} was refused (${decision}), and no version since it was asked says so`);
+      if (moments === undefined || isJustified(moments, inFlight.askedMs, cause, cell)) continue;
+      this.#violation(
+        "L6",
+        `${inFlight.key} was denied (${decision}), and no version since the request justifies that`,
+      );
     }
   }
 }
@@ -63,17 +66,17 @@ function isJustified(moments: readonly Moment[], askedMs: number, cause: string,
     if (moment === undefined || says(moment, cause, cell)) return true;
     if (moment.atMs < askedMs) return false;
   }
-  // What was stored before is not known any more.
+  // Older versions are forgotten.
   return true;
 }
 
-const readings = new WeakMap<Stored, Reading>();
+const readings = new WeakMap<StoredObject, Reading>();
 
-/** Made when the first refusal asks for it: most versions are never asked about. */
-function readingOf(stored: Stored): Reading {
+/** Computed at the first denial: no denial asks about most versions. */
+function readingOf(stored: StoredObject): Reading {
   let reading = readings.get(stored);
   if (reading === undefined) {
-    const state = parseProtector(parse(stored));
+    const state = parseProtector(parseStored(stored));
     reading = { state, sums: estimate(state) };
     readings.set(stored, reading);
   }
@@ -82,7 +85,7 @@ function readingOf(stored: Stored): Reading {
 
 const JUDGED = ["AtMinimum", "Reserved", "OnHold", "NotCounted"];
 
-/** Does this version refuse for that cause? Causes that no version alone decides are not judged. */
+/** Whether this version denies for that cause. Causes that no version decides alone are not judged. */
 function says({ stored }: Moment, cause: string, cell: string): boolean {
   if (!JUDGED.includes(cause)) return true;
   if (stored === undefined) return false;

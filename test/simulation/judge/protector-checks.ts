@@ -1,0 +1,184 @@
+/**
+ * The invariants of docs/design.md#invariants on every change of a protector, checked against the truth of the pods. No
+ * check asks a component what it believes.
+ */
+import type { CellStatus, PodProtector } from "../../../shared/schema/podprotector.ts";
+import type { InFlightRequest } from "../actors/admission-requests.ts";
+import type { EtcdChange, Json, StoredObject } from "../apiserver/etcd.ts";
+import { jsonOf, record, text } from "../apiserver/objects.ts";
+import { countNewPins, isCount, newlyPaidUids } from "../truth/entry-writes.ts";
+import { isTrulyAvailable } from "../truth/pod-truth.ts";
+import { Position } from "../truth/position.ts";
+import { ledgerOf, parseStored, wantedOf } from "../truth/stored-protectors.ts";
+import { type CheckedWorld, CountChecks } from "./count-checks.ts";
+
+/** S10: far below what etcd accepts. */
+const OBJECT_CAP_BYTES = 1024 * 1024;
+
+export class ProtectorChecks {
+  readonly #world: CheckedWorld;
+  /** Every nonce that was ever written, and when it was written first. */
+  readonly #nonces = new Map<string, number>();
+  readonly #counts: CountChecks;
+
+  constructor(world: CheckedWorld) {
+    this.#world = world;
+    this.#counts = new CountChecks(world, this.#nonces);
+  }
+
+  /** Checks one change of a protector in the core's storage. */
+  changed(change: EtcdChange): void {
+    if (change.after === undefined) return;
+    const after = parseStored(change.after);
+    const before = change.before === undefined ? undefined : parseStored(change.before);
+    const sameObject = before !== undefined && before.metadata.uid === after.metadata.uid;
+    const old = new Map((sameObject ? (before.status?.cells ?? []) : []).map((cell) => [cell.cellID, cell]));
+    this.#world.exemptions.endOnHold(after);
+    const admitted: string[] = [];
+    let pinned = 0;
+    for (const cell of after.status?.cells ?? []) {
+      const previous = old.get(cell.cellID);
+      if (isCount(previous, cell)) this.#counts.counted(after, previous, cell);
+      else this.#counts.rolledBack(after, previous, cell);
+      const uids = newlyPaidUids(previous, cell, this.#nonces);
+      admitted.push(...uids.filter((uid) => this.#takesQuota(after, cell.cellID, uid)));
+      pinned += countNewPins(previous, cell);
+      this.#onHold(after, previous, cell);
+      this.#asked(after, previous, cell);
+      this.#weights(after, cell);
+    }
+    const forced = admitted.filter((uid) => this.#world.exemptions.isForced(uid));
+    if (admitted.length > forced.length) this.#quota(after, forced.length + pinned);
+    const bytes = jsonOf(change.after.value).length;
+    if (bytes > OBJECT_CAP_BYTES) this.#world.violation("S10", `${after.metadata.name} has ${bytes} bytes`);
+  }
+
+  /** A pod that is unavailable at its admission is recorded again without quota, whatever was paid for it before. */
+  #takesQuota(protector: PodProtector, cell: string, uid: string): boolean {
+    const pods = this.#world.cells.get(cell)?.pods;
+    return pods?.isAvailableNow(uid, wantedOf(protector), Number.POSITIVE_INFINITY) !== false;
+  }
+
+  /**
+   * S8: a disruption of an available pod is allowed only with a record of it in every protector that covers the pod.
+   */
+  allowed(protectors: readonly StoredObject[], cell: string, inFlight: InFlightRequest, request: Json): void {
+    const truth = this.#world.cells.get(cell);
+    const stored = truth?.admission.stored(inFlight);
+    if (inFlight.operation === "EVICT" && !isBound(request))
+      this.#world.violation("S12", `${inFlight.key}: an eviction was allowed without a UID precondition`);
+    if (truth === undefined || stored === undefined || inFlight.forced) return;
+    if (inFlight.revision !== undefined && stored.revision !== inFlight.revision) return;
+    const pod =
+      request.oldObject === null || request.oldObject === undefined ? stored.value : record(request.oldObject);
+    for (const stored of protectors) {
+      const protector = parseStored(stored);
+      const { name } = protector.metadata;
+      const { exemptions } = this.#world;
+      if (exemptions.isUncertain(name, inFlight.askedMs) || exemptions.isRemovedSince(name, cell, inFlight.askedMs))
+        continue;
+      if (exemptions.isNotPromised(name, inFlight.uid)) continue;
+      const aggregation = protector.status?.cells.find((one) => one.cellID === cell)?.aggregation;
+      const cutoffMs = Date.parse(aggregation?.maturityCutoff ?? "");
+      if (!isTrulyAvailable(pod, wantedOf(protector), cutoffMs) || truth.pods.deadAt(inFlight.uid) !== undefined)
+        continue;
+      const entry = protector.status?.cells.find((one) => one.cellID === cell);
+      const records = ledgerOf(entry).get(inFlight.uid)?.records;
+      // A change in place has a record of its own. Deletion and eviction may stand in for each other.
+      if (records === undefined || (inFlight.operation === "UPDATE" && !records.has("UPDATE"))) {
+        this.#violation("S8", protector, `${inFlight.key} (${inFlight.operation}) was allowed without a record`);
+      }
+    }
+  }
+
+  /** S9: every record belongs to a request that was no dry run. */
+  #asked(protector: PodProtector, before: CellStatus | undefined, after: CellStatus): void {
+    const admission = this.#world.cells.get(after.cellID)?.admission;
+    for (const { uid, podName, records } of ledgerOf(after).reservations()) {
+      if (uid === undefined || ledgerOf(before).get(uid, podName) !== undefined) continue;
+      for (const operation of records.keys())
+        if (admission?.wasRequested(uid, operation) === false)
+          this.#violation(
+            "S9",
+            protector,
+            `the ${operation} of ${podName ?? uid} was recorded, and only dry runs were asked for`,
+          );
+    }
+  }
+
+  /** S1: a cell on hold admits nothing. What is written there was admitted before, and is written again. */
+  #onHold(protector: PodProtector, before: CellStatus | undefined, after: CellStatus): void {
+    const wasHeld = before?.aggregation?.hold !== undefined && after.aggregation?.hold !== undefined;
+    for (const { uid, podName, records } of ledgerOf(after).reservations())
+      for (const [operation, { nonces, paid }] of records)
+        for (const nonce of nonces) {
+          const isKnown = this.#nonces.has(nonce);
+          if (!isKnown) this.#nonces.set(nonce, this.#world.elapsedMs());
+          if (!isKnown && wasHeld && paid && uid !== undefined && !this.#world.exemptions.isForced(uid))
+            this.#violation("S1", protector, `the ${operation} of ${podName ?? uid} was admitted in a cell on hold`);
+        }
+  }
+
+  /** S7: the counters on the wire sum up to the weights. */
+  #weights(protector: PodProtector, cell: CellStatus): void {
+    const buckets = cell.admissionHistory?.buckets ?? [];
+    const counters = buckets.reduce((sum, bucket) => sum + (bucket.counter ?? 1), 0);
+    const { weight } = ledgerOf(cell);
+    if (counters !== weight)
+      this.#violation("S7", protector, `cell ${cell.cellID}: counters say ${counters}, weights ${weight}`);
+  }
+
+  /**
+   * S1: the pods that are counted, and neither possibly deleted nor deleted since the snapshot, are at least the
+   * minimum.
+   */
+  #quota(protector: PodProtector, free: number): void {
+    const { exemptions } = this.#world;
+    const wanted = wantedOf(protector);
+    const { name } = protector.metadata;
+    // Forced and pinned disruptions of the same write are no part of what this admission was decided on.
+    let left = free;
+    const gone: string[] = [];
+    for (const cell of protector.status?.cells ?? []) {
+      const truth = this.#world.cells.get(cell.cellID);
+      const { resourceVersion, maturityCutoff } = cell.aggregation ?? {};
+      if (truth === undefined || resourceVersion === undefined) continue;
+      const cutoffMs = Date.parse(maturityCutoff ?? "");
+      const possible = truth.pods.availableAt(new Position(resourceVersion), wanted, cutoffMs);
+      for (const { uid, weight } of ledgerOf(cell).reservations())
+        if (uid !== undefined && weight === 1) possible.delete(uid);
+      // Exempt are pods that became unavailable by themselves since the snapshot, even if they are deleted later. A pod
+      // that is Ready again was counted, and its maturity starts again only because it flapped.
+      for (const { uid } of truth.admission.committable())
+        if (
+          truth.pods.isAvailableNow(uid, wanted, Number.POSITIVE_INFINITY) &&
+          !exemptions.has(name, cell.cellID, uid) &&
+          possible.delete(uid)
+        )
+          gone.push(`${uid} (may go)`);
+      for (const uid of [...possible]) {
+        if (exemptions.has(name, cell.cellID, uid)) continue;
+        const isTaken = truth.pods.wasTaken(uid, wanted, Number.POSITIVE_INFINITY);
+        if (!isTaken && truth.restarts?.isInProgress(uid) !== true) continue;
+        possible.delete(uid);
+        gone.push(uid);
+      }
+      left += possible.size;
+    }
+    if (left < protector.spec.minAvailable) {
+      this.#violation(
+        "S1",
+        protector,
+        `only ${left} of ${protector.spec.minAvailable} are safe (lost since the snapshots: ${gone.join(" ") || "-"})`,
+      );
+    }
+  }
+
+  #violation(invariant: string, { metadata }: PodProtector, message: string): void {
+    this.#world.violation(invariant, `${metadata.name}@${metadata.resourceVersion}: ${message}`);
+  }
+}
+
+function isBound(request: Json): boolean {
+  return text(record(record(record(request.object).deleteOptions).preconditions).uid) !== undefined;
+}
