@@ -105,8 +105,8 @@ export class WorkloadOwner {
     const mode = this.#mode;
     const delayMs = chance.exponential(mode === "slow" ? SLOW_MEAN_MS : ANSWER_MEAN_MS);
     return new Promise((resolve, reject) => {
-      signal.addEventListener("abort", () => reject(new ProbeFailure("no response in time")), { once: true });
-      if (signal.aborted) reject(new ProbeFailure("no response in time"));
+      signal.addEventListener("abort", () => reject(new ProbeFailure("no answer in time")), { once: true });
+      if (signal.aborted) reject(new ProbeFailure("no answer in time"));
       else if (mode !== "down")
         ports.timers.after(delayMs, () => {
           if (signal.aborted) return;
