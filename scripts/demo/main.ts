@@ -6,20 +6,41 @@ import { ensureBinaries } from "../control-plane/binaries/binaries.ts";
 import { VERSIONS } from "../control-plane/binaries/versions.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
 import { theReaper } from "../control-plane/reaper.ts";
+import { readOptions } from "../options.ts";
 import { reportPage } from "../report/page.ts";
 import { Recorder } from "../report/record.ts";
 import { NAMESPACE } from "./federation.ts";
 import { LOG_LEVEL_VARIABLE } from "./kubelet.ts";
-import { narrator as createNarrator, type Narrator } from "./narrator.ts";
-import { type DemoOptions, demoOptions } from "./options.ts";
-import { askersIn, recordingNarrator } from "./recording.ts";
+import { askersIn, narrator as createNarrator, type Narrator, recordingNarrator } from "./narrator.ts";
 import { PROMISED, REPLICAS, SCENES } from "./scenes.ts";
 import { type Demo, setUp, startClusters } from "./setup.ts";
 import type { DemoStage } from "./stage.ts";
 
 const EXIT_INTERRUPTED = 130;
 
-/** Plays every scene; one that can't go on is a broken promise, and ends the show. */
+const HELP = `npm run demo [-- OPTIONS]
+
+Starts a core cluster and two worker clusters of Kubernetes, real ones, on loopback addresses; runs this project in them; and
+shows what it refuses and what it lets pass. Stays up afterwards, so that you can try it yourself with kubectl; Ctrl-C ends it
+and leaves nothing behind.
+
+  --once    end after the last scene: exit code 0 when every promise held, 1 when not; the last line is a summary of counts
+  --keep    keep the logs of all processes, and say where they are
+  --report FILE
+            write what happened as one HTML page: availability against the promise, answers, faults, who asked
+  --help    this text
+`;
+
+interface DemoOptions {
+  /** End after the last scene, with 0 when every promise held and 1 when not. */
+  readonly once: boolean;
+  /** Leave the logs of all processes in a folder that stays. */
+  readonly keep: boolean;
+  /** Where the report is written; undefined for none. */
+  readonly report?: string | undefined;
+}
+
+/** Plays every scene; a scene that can't go on counts as a broken promise and ends the demo. */
 async function play(stage: DemoStage): Promise<void> {
   for (const { title, play: act } of SCENES) {
     stage.narrator.heading(title);
@@ -105,14 +126,14 @@ async function run(options: DemoOptions): Promise<number> {
   narrator.heading(
     `podseidon: ${REPLICAS} pods in two clusters, of which ${PROMISED} must be available, whatever happens`,
   );
-  // Those who were let go are in the log only at this level.
+  // Allowed disruptions are in the log only at this level.
   if (options.report !== undefined) process.env[LOG_LEVEL_VARIABLE] ??= "debug";
-  // Says by itself what it does when it takes long, which it does once.
+  // Prints its own progress: it takes minutes the first time.
   await ensureBinaries();
   narrator.say(
     `Starting a core cluster and two worker clusters of Kubernetes ${VERSIONS.kubernetes}; bundling the project.`,
   );
-  // Not in `dist`, which others may be using.
+  // Not in `dist`, which other processes may use.
   const bundles = join(theReaper().directory, "bundles");
   const [clusters] = await Promise.all([startClusters(), build({ outdir: bundles })]);
   const [core, ...workers] = clusters;
@@ -153,12 +174,13 @@ async function run(options: DemoOptions): Promise<number> {
   return good ? 0 : 1;
 }
 
-const options = demoOptions(process.argv.slice(2));
-if ("text" in options) {
-  (options.code === 0 ? process.stdout : process.stderr).write(options.text);
-  process.exit(options.code);
-}
-// What runs is ended and removed by the reaper, whatever the moment.
+const options = readOptions(process.argv.slice(2), HELP, {
+  once: { type: "boolean", default: false },
+  keep: { type: "boolean", default: false },
+  report: { type: "string" },
+});
+if (typeof options === "number") process.exit(options);
+// The reaper ends all processes and removes all files, at whatever moment this process exits.
 for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const)
   process.once(signal, () => process.exit(EXIT_INTERRUPTED));
 try {

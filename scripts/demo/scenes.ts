@@ -2,8 +2,7 @@
 import { field, items } from "../control-plane/api-client.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
 import { NAMESPACE, OWNER_CRD, ownerCrd, WORKLOAD } from "./federation.ts";
-import { reviewsSince } from "./reviews.ts";
-import type { DemoScene, DemoStage } from "./stage.ts";
+import { type DemoScene, type DemoStage, reviewsSince } from "./stage.ts";
 
 export const REPLICAS = 10;
 export const PROMISED = 8;

@@ -1,4 +1,4 @@
-/** What every scene works with: the clusters, the judge, the story's voice, and how to wait while the counts are shown. */
+/** What every scene works with: the clusters, the availability judge, the narrator, and how to wait while the counts are shown. */
 import { setTimeout as delay } from "node:timers/promises";
 import { field } from "../control-plane/api-client.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
@@ -8,7 +8,6 @@ import type { AvailabilityJudge } from "./availability.ts";
 import { NAMESPACE, WORKLOAD } from "./federation.ts";
 import type { Installation } from "./install.ts";
 import type { Narrator } from "./narrator.ts";
-import { type ReviewCounter, reviewsSince, scrapeReviews } from "./reviews.ts";
 
 /** One thing that was promised to the viewer, and whether it held. */
 export interface Promised {
@@ -35,7 +34,7 @@ export class DemoStage {
   readonly #installation: Installation;
   /** The least that was available while the promise was 8. */
   lowest = Number.POSITIVE_INFINITY;
-  /** What the webhook answered in all, once the scenes are over. */
+  /** All responses of the webhook, after the last scene. */
   total: ReviewCounter = { admitted: 0, denied: 0, busy: 0 };
   /** Where a report was asked for. */
   #recorder: Recorder | undefined;
@@ -94,7 +93,7 @@ export class DemoStage {
     const finished = work.finally(() => {
       done = true;
     });
-    // What it rejects with is for whoever awaits the result.
+    // The caller handles the rejection.
     finished.catch(() => {});
     while (!done) {
       await this.#showCounts(before);
@@ -135,4 +134,35 @@ export class DemoStage {
       `available ${total} (${shares})  promised ${required ?? "-"}  terminating ${terminating}  |  admitted ${admitted}, refused ${denied + busy}`,
     );
   }
+}
+
+export interface ReviewCounter {
+  /** Deletions and evictions that were allowed and used quota. */
+  readonly admitted: number;
+  /** Denied because no more pods are available than promised. */
+  readonly denied: number;
+  /** Busy for a second, because an earlier disruption is not settled yet; clients repeat these by themselves. */
+  readonly busy: number;
+}
+
+const LINE = /^podseidon_webhook_reviews_total\{([^}]*)\} (\S+)$/gm;
+const OUTCOMES: Readonly<Record<string, keyof ReviewCounter>> = { allowed: "admitted", denied: "denied", busy: "busy" };
+
+/** The sum over the replicas whose metrics are at `urls`. */
+export async function scrapeReviews(urls: readonly string[]): Promise<ReviewCounter> {
+  const sum: Record<keyof ReviewCounter, number> = { admitted: 0, denied: 0, busy: 0 };
+  const pages = await Promise.all(urls.map(async (url) => await (await fetch(url)).text()));
+  for (const [, labels = "", value] of pages.flatMap((page) => [...page.matchAll(LINE)])) {
+    const outcome = OUTCOMES[/outcome="([^"]*)"/.exec(labels)?.[1] ?? ""];
+    if (outcome !== undefined) sum[outcome] += Number(value);
+  }
+  return sum;
+}
+
+export function reviewsSince(now: ReviewCounter, before: ReviewCounter): ReviewCounter {
+  return {
+    admitted: now.admitted - before.admitted,
+    denied: now.denied - before.denied,
+    busy: now.busy - before.busy,
+  };
 }

@@ -3,14 +3,14 @@
  * would give, killed, frozen and restarted like the servers of a control plane.
  */
 import { mkdirSync, writeFileSync } from "node:fs";
-import { join, resolve } from "node:path";
+import { join } from "node:path";
 import type { Cluster } from "../control-plane/cluster.ts";
 import { ManagedProcess } from "../control-plane/managed-process.ts";
 import { reservePort } from "../control-plane/ports.ts";
+import { root } from "../root.ts";
 
 export type ComponentKind = "webhook" | "aggregator" | "generator" | "update-trigger" | "certificates";
 
-const ROOT = resolve(import.meta.dirname, "../..");
 const START_TIMEOUT_MS = 30_000;
 /** As the manifests have them for the webhook and the aggregator. */
 const NODE_FLAGS = ["--max-semi-space-size=8", "--enable-source-maps"];
@@ -57,7 +57,7 @@ export class Component implements AsyncDisposable {
     const healthUrl = `http://${address}:${healthPort}`;
     mkdirSync(options.directory, { recursive: true });
     const bundle = join(
-      options.bundles ?? globalThis.process.env.PODSEIDON_BUNDLES ?? join(ROOT, "dist"),
+      options.bundles ?? globalThis.process.env.PODSEIDON_BUNDLES ?? join(root, "dist"),
       `${options.kind}.mjs`,
     );
     const health = `${address}:${healthPort}`;

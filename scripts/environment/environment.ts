@@ -3,19 +3,19 @@
  * cell, and the registrations, all real. Everything ends with the scope (`await using`).
  */
 import { copyFileSync, readdirSync, readFileSync } from "node:fs";
-import { join, resolve } from "node:path";
+import { join } from "node:path";
 import { Cluster, type ClusterOptions } from "../control-plane/cluster.ts";
+import { root } from "../root.ts";
 import { Balancer } from "./balancer.ts";
 import { Component } from "./component.ts";
 import { gateRegistration, type RegistrationOptions, registrations } from "./webhook-configuration.ts";
 import { startWebhook, type WebhookReplica } from "./webhook-process.ts";
 
-const ROOT = resolve(import.meta.dirname, "../..");
-const CRD = join(ROOT, "crds/podseidon.kubewharf.io_podprotectors.yaml");
+const CRD = join(root, "crds/podseidon.kubewharf.io_podprotectors.yaml");
 
 const SYSTEM_NAMESPACE = { apiVersion: "v1", kind: "Namespace", metadata: { name: "podseidon-system" } };
 
-export interface EstateOptions {
+export interface EnvironmentOptions {
   /** Ids of the cells. The first may be the core cluster itself: see `single`. */
   readonly cells: readonly string[];
   /** One cluster is core and only cell at once. */
@@ -45,10 +45,15 @@ export class TestEnvironment implements AsyncDisposable {
   readonly webhooks: WebhookReplica[] = [];
   readonly aggregators = new Map<string, Component>();
   readonly balancer: Balancer;
-  readonly #options: EstateOptions;
+  readonly #options: EnvironmentOptions;
   readonly #directory: string;
 
-  private constructor(core: Cluster, cells: ReadonlyMap<string, Cluster>, balancer: Balancer, options: EstateOptions) {
+  private constructor(
+    core: Cluster,
+    cells: ReadonlyMap<string, Cluster>,
+    balancer: Balancer,
+    options: EnvironmentOptions,
+  ) {
     this.core = core;
     this.cells = cells;
     this.balancer = balancer;
@@ -56,7 +61,7 @@ export class TestEnvironment implements AsyncDisposable {
     this.#directory = join(core.directory, "product");
   }
 
-  static async start(options: EstateOptions): Promise<TestEnvironment> {
+  static async start(options: EnvironmentOptions): Promise<TestEnvironment> {
     const bare: ClusterOptions = { controllerManager: false, scheduler: false, kwok: false };
     const core = await Cluster.start(
       options.single ? { name: "core", ...options.cell } : { name: "core", ...bare, ...options.core },

@@ -5,7 +5,7 @@
 import { request } from "node:https";
 import { type ApiAnswer, field } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
-import { type EstateOptions, TestEnvironment } from "../../../scripts/environment/environment.ts";
+import { type EnvironmentOptions, TestEnvironment } from "../../../scripts/environment/environment.ts";
 import type { WebhookReplica } from "../../../scripts/environment/webhook-process.ts";
 import type { Bucket, PodProtector } from "../../../shared/schema/podprotector.ts";
 import { readProtector } from "./protectors.ts";
@@ -59,7 +59,7 @@ export class AdmissionRig implements AsyncDisposable {
     this.estate = estate;
   }
 
-  static async start(options: Partial<EstateOptions> = {}): Promise<AdmissionRig> {
+  static async start(options: Partial<EnvironmentOptions> = {}): Promise<AdmissionRig> {
     const estate = await TestEnvironment.start({
       cells: [CELL],
       single: true,
