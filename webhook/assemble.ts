@@ -1,9 +1,10 @@
 /** One replica of the webhook without its HTTP server, wired: what the process and the simulation have in common. */
+
 import { ProtectorVersion } from "../shared/decide/state/protector-version.ts";
 import { ApiClient } from "../shared/kube/client/api-client.ts";
 import type { Transport } from "../shared/kube/client/transport.ts";
 import { Reflector } from "../shared/kube/informer/reflector.ts";
-import type { WatchEvent } from "../shared/kube/stream/watch-event.ts";
+import type { ReflectorEvent } from "../shared/kube/informer/reflector-options.ts";
 import type { Ports } from "../shared/runtime/clock.ts";
 import { GROUP, PLURAL, VERSION } from "../shared/schema/annotations.ts";
 import { parsePodProtector } from "../shared/schema/podprotector.ts";
@@ -43,7 +44,7 @@ export interface WebhookParts extends Observers {
   readonly outlive?: boolean;
   /** Called with each finished admission request, beside metrics and log. */
   readonly onFinished?: (record: AdmissionRecord) => void;
-  readonly onWatchEvent?: (core: string, event: WatchEvent) => void;
+  readonly onWatchEvent?: (core: string, event: ReflectorEvent) => void;
   /** Asks the owners of workloads; without it, protectors with a probe deny. */
   readonly askOwner?: AskOwner;
   readonly bypassNeedsPermission?: boolean;
@@ -106,7 +107,7 @@ function watchCore(
     ports,
     observer: writerObserver(name, parts, recent),
     tag,
-    isRecovering: () => outage.isRecovering || watch.isDoubtful,
+    isRecovering: () => outage.isRecovering || watch.hasStalled,
     assumeOutage: () => outage.assumeOutage(),
     lostProtectors: lostProtectorObserver(name, parts),
     releases,

@@ -1,5 +1,5 @@
 /** What the webhook logs and counts of each event, and whom it tells. */
-import type { WatchEvent } from "../shared/kube/stream/watch-event.ts";
+import type { ReflectorEvent } from "../shared/kube/informer/reflector-options.ts";
 import type { Log } from "../shared/observe/log.ts";
 import type { WebhookMetrics } from "./metrics.ts";
 import type { OutageDetector } from "./reserve/outage-detector.ts";
@@ -68,13 +68,13 @@ export function lostProtectorObserver(core: string, { log, metrics }: Observers)
 /** Tags of failures in which nothing was heard of the server. */
 const SILENT: ReadonlySet<string> = new Set(["timeout", "dns"]);
 
-export function noteWatchEvent(outage: OutageDetector, event: WatchEvent): void {
+export function noteWatchEvent(outage: OutageDetector, event: ReflectorEvent): void {
   if (event.kind === "failed") outage.failed(SILENT.has(event.tag));
   else if (event.kind === "listed" && event.reason === "standstill") outage.assumeOutage();
   else if (event.kind === "listed" || event.kind === "watching" || event.kind === "confirmed") outage.succeeded();
 }
 
-export function logWatchEvent(log: Log, core: string, event: WatchEvent): void {
+export function logWatchEvent(log: Log, core: string, event: ReflectorEvent): void {
   if (event.kind === "failed") log.warn({ core, ...event }, "Watching the protectors of a core failed");
   else if (event.kind === "unparsable") log.error({ core, ...event }, "A protector cannot be read");
   else if (event.kind === "versionWentBack") log.warn({ core, ...event }, "A core cluster went back in time");

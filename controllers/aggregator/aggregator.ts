@@ -8,8 +8,9 @@
 import type { EtcdRestore } from "../../shared/decide/settling/lost-history.ts";
 import type { SyncTimeAlgorithm } from "../../shared/decide/settling/settle-history.ts";
 import type { ApiClient, PatchType } from "../../shared/kube/client/api-client.ts";
+import { podPath } from "../../shared/kube/client/api-path.ts";
 import type { ApiResult } from "../../shared/kube/client/api-result.ts";
-import type { WatchEvent } from "../../shared/kube/stream/watch-event.ts";
+import type { ReflectorEvent } from "../../shared/kube/informer/reflector-options.ts";
 import type { QueueEvent } from "../../shared/runtime/work-queue.ts";
 import { COUNTED_CONDITION, VOIDED_ANNOTATION } from "../../shared/schema/annotations.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
@@ -91,12 +92,12 @@ export class Aggregator {
   }
 
   /** Receives every event of the pods' reflector. */
-  onPodWatch(event: WatchEvent): void {
+  onPodWatch(event: ReflectorEvent): void {
     this.cell.onWatch(event);
   }
 
   /** Receives every event of the reflector of a core's protectors. */
-  onProtectorWatch(core: string, event: WatchEvent): void {
+  onProtectorWatch(core: string, event: ReflectorEvent): void {
     if (event.kind === "versionWentBack") this.coreRestored(core);
   }
 
@@ -181,7 +182,7 @@ export class Aggregator {
       mayWrite,
       annotate: (pod) => {
         const annotations = { [VOIDED_ANNOTATION]: new Date(ports.clock.nowMs()).toISOString() };
-        return this.#patch(pod, "", "application/merge-patch+json", { metadata: { uid: pod.uid, annotations } });
+        return this.#patch(pod, undefined, "application/merge-patch+json", { metadata: { uid: pod.uid, annotations } });
       },
       onEvent,
     });
@@ -205,14 +206,18 @@ export class Aggregator {
     const lastTransitionTime = new Date(this.#options.ports.clock.nowMs()).toISOString().replace(/\.\d+Z$/, "Z");
     const condition = { type: COUNTED_CONDITION, status: "True", reason, message: "", lastTransitionTime };
     const body = { metadata: { uid: pod.uid }, status: { conditions: [condition] } };
-    return this.#patch(pod, "/status", "application/strategic-merge-patch+json", body);
+    return this.#patch(pod, "status", "application/strategic-merge-patch+json", body);
   }
 
   /** `body` carries the UID: the apiserver refuses the patch when another pod has taken the name. */
-  #patch({ namespace, name }: Pod, subresource: string, type: PatchType, body: unknown): Promise<ApiResult<unknown>> {
+  #patch(
+    { namespace, name }: Pod,
+    subresource: "status" | undefined,
+    type: PatchType,
+    body: unknown,
+  ): Promise<ApiResult<unknown>> {
     const { cellClient, timeoutMs } = this.#options;
-    const pod = `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods/${encodeURIComponent(name)}`;
     const options = { timeoutMs, fieldManager: "podseidon-aggregator" };
-    return cellClient.patch(`${pod}${subresource}`, type, body, (raw) => raw, options);
+    return cellClient.patch(podPath(namespace, name, subresource), type, body, (raw) => raw, options);
   }
 }

@@ -5,7 +5,7 @@
 import { hash } from "node:crypto";
 import { ApiClient } from "../../shared/kube/client/api-client.ts";
 import type { ClusterAccess } from "../../shared/kube/credentials/cluster-access.ts";
-import type { WatchEvent } from "../../shared/kube/stream/watch-event.ts";
+import type { ReflectorEvent } from "../../shared/kube/informer/reflector-options.ts";
 import { EventRecorder } from "../../shared/observe/event-recorder.ts";
 import { observeReconciles } from "../../shared/observe/reconcile-observer.ts";
 import { observeListWatch, type WatchObserver } from "../../shared/observe/watch-observer.ts";
@@ -67,7 +67,7 @@ async function build(context: Context): Promise<ControllerParts> {
   });
   const cores: Core[] = [];
   for (const core of flags.core) {
-    const onEvent = (event: WatchEvent): void => {
+    const onEvent = (event: ReflectorEvent): void => {
       aggregator.onProtectorWatch(core.name, event);
       backups.watched(core.name, event);
     };

@@ -1,11 +1,13 @@
 /**
  * What the aggregator watches for as long as its process lives: the pods of the cell, and the protectors of every core.
  */
-import { ApiClient, PODPROTECTORS_PATH } from "../../shared/kube/client/api-client.ts";
+
+import { ApiClient } from "../../shared/kube/client/api-client.ts";
+import { PODPROTECTORS_PATH, podPath } from "../../shared/kube/client/api-path.ts";
 import { Reflector } from "../../shared/kube/informer/reflector.ts";
+import type { ReflectorEvent } from "../../shared/kube/informer/reflector-options.ts";
 import { ShardedReflector } from "../../shared/kube/informer/sharded-reflector.ts";
 import { offersShards } from "../../shared/kube/informer/shards.ts";
-import type { WatchEvent } from "../../shared/kube/stream/watch-event.ts";
 import type { WatchObserver } from "../../shared/observe/watch-observer.ts";
 import { ReleaseRegister } from "../../shared/recovery/register/release-register.ts";
 import type { NamedPath } from "../../shared/runtime/options/option-types.ts";
@@ -28,7 +30,7 @@ export async function watchPods(
   context: Context,
   parse: (raw: unknown) => Pod,
   watches: WatchObserver,
-  onEvent: (event: WatchEvent) => void,
+  onEvent: (event: ReflectorEvent) => void,
 ): Promise<Pods> {
   const { transport, ports } = context;
   const { namespace, podSelector, cellId } = context.flags;
@@ -36,7 +38,7 @@ export async function watchPods(
   const watch = {
     ...{ transport, ports, parse },
     name: `pods of ${cellId}`,
-    path: namespace === "" ? "/api/v1/pods" : `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods`,
+    path: podPath(namespace),
     query: podSelector === "" ? {} : { labelSelector: podSelector },
     keyOf: (pod: Pod) => `${pod.namespace}/${pod.name}`,
     uidOf: (pod: Pod) => pod.uid,
@@ -44,7 +46,7 @@ export async function watchPods(
     pageSize: POD_PAGE_SIZE,
     // A pod that can't be read still exists: its last readable version holds until it is deleted.
     unparsable: "keepLast",
-    onEvent(event: WatchEvent) {
+    onEvent(event: ReflectorEvent) {
       observe(event);
       onEvent(event);
     },
@@ -77,7 +79,7 @@ export async function connectCore(
   { flags, ports, connect }: Context,
   { name, path = "" }: NamedPath,
   watches: WatchObserver,
-  onEvent: (event: WatchEvent) => void,
+  onEvent: (event: ReflectorEvent) => void,
 ): Promise<Core> {
   const transport = await connect(`core ${name}`, `--core ${name}`, path);
   const client = new ApiClient(transport);

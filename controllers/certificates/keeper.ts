@@ -2,6 +2,7 @@
  * Keeps the certificates as `plan.ts` says: reads the four objects, takes one step, and reads them again. Replicas need
  * no leader election, because each write is a compare-and-swap on the version that was read.
  */
+
 import { isIP } from "node:net";
 import {
   fingerprintOf,
@@ -12,7 +13,8 @@ import {
 } from "../../shared/certificates/ca-bundle.ts";
 import type { createCertificateAuthority, issueCertificate } from "../../shared/certificates/x509.ts";
 import type { ApiClient } from "../../shared/kube/client/api-client.ts";
-import type { ApiFailure } from "../../shared/kube/client/api-result.ts";
+import { corePath } from "../../shared/kube/client/api-path.ts";
+import { type ApiFailure, describeFailure } from "../../shared/kube/client/api-result.ts";
 import { type Ports, sleep } from "../../shared/runtime/clock.ts";
 import { ROTATE_CA_ANNOTATION } from "../../shared/schema/annotations.ts";
 import {
@@ -188,27 +190,26 @@ export class CertificateKeeper {
     }
   }
 
-  async #read(resource: string, name: string): Promise<StoredObject> {
+  async #read(resource: "secrets" | "configmaps", name: string): Promise<StoredObject> {
     const { api, timeoutMs } = this.#options;
     const result = await api.get(this.#path(resource, name), parseStored, { timeoutMs });
     if (result.kind === "ok") return result.object;
     throw new CallFailed(`${resource}/${name}`, result);
   }
 
-  async #write(resource: string, name: string, object: StoredObject): Promise<void> {
+  async #write(resource: "secrets" | "configmaps", name: string, object: StoredObject): Promise<void> {
     const { api, timeoutMs } = this.#options;
     const result = await api.update(this.#path(resource, name), object, parseStored, { timeoutMs });
     // After a conflict the next read shows what another replica has written.
     if (result.kind !== "ok" && result.kind !== "conflict") throw new CallFailed(`${resource}/${name}`, result);
   }
 
-  #path(resource: string, name: string): string {
-    return `/api/v1/namespaces/${encodeURIComponent(this.#options.namespace)}/${resource}/${name}`;
+  #path(resource: "secrets" | "configmaps", name: string): string {
+    return corePath(resource, this.#options.namespace, name);
   }
 }
 
 function messageOf(object: string, failure: ApiFailure): string {
   if (failure.kind === "gone") return `${object} is not there: apply the manifests, which make it empty`;
-  if (failure.kind === "unavailable") return `${object}: ${failure.error.message}`;
-  return `${object}: ${failure.message}`;
+  return `${object}: ${describeFailure(failure)}`;
 }

@@ -3,10 +3,12 @@
  * the protectors as the sources require. Read `sources/` next (what asks for a protector), then `budgets/` and
  * `protectors/` (what a worker does).
  */
-import { ApiClient, PODPROTECTORS_PATH } from "../../shared/kube/client/api-client.ts";
+
+import { ApiClient } from "../../shared/kube/client/api-client.ts";
+import { PODPROTECTORS_PATH } from "../../shared/kube/client/api-path.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
 import { Reflector } from "../../shared/kube/informer/reflector.ts";
-import type { WatchEvent } from "../../shared/kube/stream/watch-event.ts";
+import type { ReflectorEvent } from "../../shared/kube/informer/reflector-options.ts";
 import { LostProtectorsBySource } from "../../shared/recovery/lost-protectors-by-source.ts";
 import { OWN_NAMESPACE } from "../../shared/recovery/register/register-format.ts";
 import { RegisterWriter } from "../../shared/recovery/register/register-writer.ts";
@@ -30,7 +32,7 @@ import { type ProtectionSource, parseSourceKey, type SourcePlugin, sourceKey } f
 export interface GeneratorObserver {
   readonly generator: (event: GeneratorEvent) => void;
   /** `resource`: the plural of what is watched. */
-  readonly watch: (resource: string, event: WatchEvent) => void;
+  readonly watch: (resource: string, event: ReflectorEvent) => void;
   readonly queue: (event: QueueEvent) => void;
 }
 
@@ -106,7 +108,7 @@ class GeneratorTerm {
     this.#api = new ApiClient(transport);
     this.#queue = new WorkQueue({ name: "generator", ports, onEvent: observer.queue });
     this.#protectors = this.#watchProtectors();
-    const onEvent = (event: WatchEvent): void => observer.watch("releases", event);
+    const onEvent = (event: ReflectorEvent): void => observer.watch("releases", event);
     this.#releases = new ReleaseRegister({ core: "core", transport, ports, namespace, onEvent });
     this.#register = new RegisterWriter({
       ...{ ports, namespace, mayWrite },

@@ -1,6 +1,6 @@
 /** The generator's metrics, log lines and Kubernetes Events. */
 import { API_FAILURES } from "../../shared/kube/client/api-result.ts";
-import type { WatchEvent } from "../../shared/kube/stream/watch-event.ts";
+import type { ReflectorEvent } from "../../shared/kube/informer/reflector-options.ts";
 import type { EventNote, EventRecorder } from "../../shared/observe/event-recorder.ts";
 import { counted, type EventRow, observeEvents } from "../../shared/observe/event-table.ts";
 import { gaugeOf } from "../../shared/observe/gauge.ts";
@@ -141,9 +141,9 @@ function protectorNote({ source, protector, uid }: NamedProtector, reason: strin
   return { regarding, type: "Warning", reason, message };
 }
 
-function watchObserver(metrics: Metrics, log: Log): (event: WatchEvent & { readonly resource: string }) => void {
+function watchObserver(metrics: Metrics, log: Log): (event: ReflectorEvent & { readonly resource: string }) => void {
   const labels = { resource: { max: MAX_RESOURCES } };
-  return observeEvents<WatchEvent & { readonly resource: string }>(
+  return observeEvents<ReflectorEvent & { readonly resource: string }>(
     { log },
     {
       ...{ watching: {}, ended: {}, confirmed: {} },

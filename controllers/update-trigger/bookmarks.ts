@@ -2,11 +2,11 @@
  * Whether a cell needs the trigger (docs/design.md#informers): an apiserver that sends bookmarks moves a quiet stream
  * by itself. The probe watches the dummy pod now and then for one stream, as an aggregator watches pods.
  */
+import { podPath } from "../../shared/kube/client/api-path.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
 import { Reflector } from "../../shared/kube/informer/reflector.ts";
 import { type Ports, sleep } from "../../shared/runtime/clock.ts";
-import type { Pod } from "../../shared/schema/pod.ts";
-import { parsePod } from "../../shared/schema/pod.ts";
+import { type Pod, parsePod } from "../../shared/schema/pod.ts";
 
 export interface BookmarkProbeOptions {
   readonly transport: Transport;
@@ -38,7 +38,7 @@ async function probeOnce(options: BookmarkProbeOptions, signal: AbortSignal): Pr
   const watch = new Reflector<Pod>({
     name: "the dummy pod",
     ...{ transport, ports },
-    path: `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods`,
+    path: podPath(namespace),
     query: { fieldSelector: `metadata.name=${podName}` },
     parse: parsePod,
     keyOf: (pod) => pod.name,

@@ -1,5 +1,6 @@
 import { isForked, nextTriggerMark, type TriggerMark } from "../../shared/decide/settling/trigger-mark.ts";
 import type { ApiClient, WriteOptions } from "../../shared/kube/client/api-client.ts";
+import { podPath } from "../../shared/kube/client/api-path.ts";
 import type { ApiFailure, ApiResult } from "../../shared/kube/client/api-result.ts";
 import { Backoff } from "../../shared/runtime/backoff.ts";
 import { type Ports, sleep } from "../../shared/runtime/clock.ts";
@@ -121,7 +122,7 @@ export class UpdateTrigger {
    */
   #update(pod: TriggerPod, signal: AbortSignal): Promise<ApiResult<TriggerPod>> {
     const { client, namespace, name, labels, ports } = this.#options;
-    const path = `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods/${encodeURIComponent(name)}`;
+    const path = podPath(namespace, name);
     const touch = { mark: nextTriggerMark(pod.mark, this.#token), atMs: ports.clock.nowMs(), labels };
     const patch = triggerPatch(pod, touch);
     return client.patch(path, "application/merge-patch+json", patch, parseTriggerPod, callOptions(signal));
@@ -134,7 +135,7 @@ export class UpdateTrigger {
     const atMs = ports.clock.nowMs();
     const last = this.#lastMark ?? { counter: Math.floor(atMs), lineage: [] };
     const touch = { mark: nextTriggerMark(last, this.#token), atMs, labels };
-    const path = `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods`;
+    const path = podPath(namespace);
     return client.create(path, newTriggerPod(namespace, name, touch), parseTriggerPod, callOptions(signal));
   }
 

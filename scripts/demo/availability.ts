@@ -6,8 +6,7 @@ import { createHttpsTransport } from "../../shared/kube/client/https-transport.t
 import { loadClusterAccess } from "../../shared/kube/credentials/kubeconfig.ts";
 import { Reflector } from "../../shared/kube/informer/reflector.ts";
 import { systemPorts as ports } from "../../shared/runtime/system-ports.ts";
-import type { Pod } from "../../shared/schema/pod.ts";
-import { parsePod } from "../../shared/schema/pod.ts";
+import { type Pod, parsePod } from "../../shared/schema/pod.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
 
 /** Ready, running, and not on its way out. */

@@ -2,8 +2,10 @@
  * `suspend`, `resume`, `remove-cell`, `release`: what changes protection. What loosens it is tried as a dry run first, and made only
  * with --yes.
  */
+
 import * as v from "valibot";
-import { podProtectorPath } from "../../shared/kube/client/api-client.ts";
+import { podProtectorPath } from "../../shared/kube/client/api-path.ts";
+import { describeFailure } from "../../shared/kube/client/api-result.ts";
 import { sleep } from "../../shared/runtime/clock.ts";
 import {
   GENERATOR_FINALIZER,
@@ -14,10 +16,9 @@ import {
   SOURCE_NAME_LABEL,
   SOURCE_RESOURCE_LABEL,
 } from "../../shared/schema/annotations.ts";
-import type { PodProtector } from "../../shared/schema/podprotector.ts";
-import { parsePodProtector } from "../../shared/schema/podprotector.ts";
+import { type PodProtector, parsePodProtector } from "../../shared/schema/podprotector.ts";
 import { formatMs } from "../../shared/schema/time.ts";
-import { CALL_TIMEOUT_MS, type ClusterClient, failureText } from "./cluster.ts";
+import { CALL_TIMEOUT_MS, type ClusterClient } from "./cluster.ts";
 import { argument, type Command, type Context, type Flag } from "./command.ts";
 import { CommandError, EXIT, type ExitCode } from "./errors.ts";
 import { age, parseDuration, plural } from "./output.ts";
@@ -56,7 +57,7 @@ async function patch(core: ClusterClient, { metadata }: PodProtector, body: unkn
   const path = podProtectorPath(metadata.namespace ?? "", metadata.name);
   const options = { timeoutMs: CALL_TIMEOUT_MS, dryRun, fieldManager: "kubectl-podseidon" };
   const result = await core.api.patch(path, "application/merge-patch+json", body, (raw) => raw, options);
-  if (result.kind !== "ok") throw new CommandError(`${core.name}: ${failureText(result)}`);
+  if (result.kind !== "ok") throw new CommandError(`${core.name}: ${describeFailure(result, "it is not there")}`);
 }
 
 function idOf({ metadata }: PodProtector): string {

@@ -1,18 +1,17 @@
 /** One cluster as the commands see it: typed reads, dry runs and small writes, each bounded in time. */
+
 import * as v from "valibot";
-import { ApiClient, PODPROTECTORS_PATH } from "../../shared/kube/client/api-client.ts";
-import type { ApiFailure } from "../../shared/kube/client/api-result.ts";
+import { ApiClient } from "../../shared/kube/client/api-client.ts";
+import { podProtectorPath, withQuery } from "../../shared/kube/client/api-path.ts";
+import { describeFailure } from "../../shared/kube/client/api-result.ts";
 import { createHttpsTransport } from "../../shared/kube/client/https-transport.ts";
 import type { ApiResponse, Transport } from "../../shared/kube/client/transport.ts";
 import { AccessError } from "../../shared/kube/credentials/cluster-access.ts";
 import { loadClusterAccess } from "../../shared/kube/credentials/kubeconfig.ts";
-import { collectionPath } from "../../shared/kube/stream/collection.ts";
 import { parseListPage } from "../../shared/kube/stream/raw-object.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import { version } from "../../shared/runtime/version.ts";
-import { GROUP, PLURAL, VERSION } from "../../shared/schema/annotations.ts";
-import type { PodProtector } from "../../shared/schema/podprotector.ts";
-import { parsePodProtector } from "../../shared/schema/podprotector.ts";
+import { type PodProtector, parsePodProtector } from "../../shared/schema/podprotector.ts";
 import { CommandError, messageOf } from "./errors.ts";
 import { type Kubeconfig, kubeconfigPaths, type PluginEnvironment, readKubeconfigs } from "./kubeconfig.ts";
 
@@ -50,7 +49,7 @@ export class ClusterClient {
     const result = await this.api.get(path, (raw) => raw, { timeoutMs: CALL_TIMEOUT_MS });
     if (result.kind === "ok") return result.object;
     if (result.kind === "gone" || (result.kind === "unavailable" && result.status === 404)) return undefined;
-    throw new CommandError(`${this.name}: ${failureText(result)}`);
+    throw new CommandError(`${this.name}: ${describeFailure(result)}`);
   }
 
   /** All objects of a collection, page by page. Throws like {@link find}, also when the kind is not served. */
@@ -58,7 +57,7 @@ export class ClusterClient {
     const all: unknown[] = [];
     let token: string | undefined;
     do {
-      const page = collectionPath({ path, query }, { limit: PAGE_SIZE, continue: token });
+      const page = withQuery(path, { ...query, limit: PAGE_SIZE, continue: token });
       const response = await this.raw("GET", page);
       if (response.status !== 200) throw new CommandError(`${this.name}: GET ${path}: ${statusOf(response).message}`);
       const { items, continueToken } = parseListPage(response.body);
@@ -70,9 +69,7 @@ export class ClusterClient {
 
   /** The protectors of one namespace, or of all (`undefined`), in their order by name. */
   async protectors(namespace: string | undefined): Promise<readonly PodProtector[]> {
-    const path =
-      namespace === undefined ? PODPROTECTORS_PATH : `/apis/${GROUP}/${VERSION}/namespaces/${namespace}/${PLURAL}`;
-    return (await this.list(path)).map((raw) => parsePodProtector(raw));
+    return (await this.list(podProtectorPath(namespace ?? ""))).map((raw) => parsePodProtector(raw));
   }
 
   /** The answer to one request, whatever it says. Throws a sentence when there is none. */
@@ -87,17 +84,6 @@ export class ClusterClient {
 
   close(): void {
     this.transport.close();
-  }
-}
-
-export function failureText(failure: ApiFailure): string {
-  switch (failure.kind) {
-    case "gone":
-      return "it is not there";
-    case "unavailable":
-      return failure.error.message;
-    default:
-      return failure.message;
   }
 }
 

@@ -1,4 +1,5 @@
 /** Shell completion: what a word can be, and the scripts that ask for it. */
+import { podPath } from "../../shared/kube/client/api-path.ts";
 import { type Command, type Context, type Flag, GLOBAL_FLAGS } from "./command.ts";
 import { CommandError, EXIT, type ExitCode } from "./errors.ts";
 
@@ -40,8 +41,7 @@ async function objects(kind: Command["completes"], context: Context | undefined)
   if (kind === undefined || context === undefined) return [];
   if (kind === "nodes") return (await (await context.cluster()).list("/api/v1/nodes")).map(nameOf);
   const namespace = await context.namespace();
-  if (kind === "pods")
-    return (await (await context.cluster()).list(`/api/v1/namespaces/${namespace}/pods`)).map(nameOf);
+  if (kind === "pods") return (await (await context.cluster()).list(podPath(namespace))).map(nameOf);
   const protectors = await (await context.core()).protectors(kind === "cells" ? undefined : namespace);
   if (kind === "protectors") return protectors.map(({ metadata }) => metadata.name);
   return [...new Set(protectors.flatMap(({ status }) => status?.cells?.map(({ cellID }) => cellID) ?? []))];

@@ -2,12 +2,14 @@
  * May a pod be disrupted now? The webhook itself is asked, by a dry run of the deletion or eviction through the cluster's apiserver,
  * which writes nothing; why, is then read off the protectors by the same decision that the webhook makes.
  */
+
 import * as v from "valibot";
 import { compileSelector } from "../../shared/decide/availability/selector.ts";
 import { readClaim } from "../../shared/decide/bypass-claim.ts";
 import { type Decision, type DisruptionRequest, decide } from "../../shared/decide/quota.ts";
 import { CRITERIA, type Criterion } from "../../shared/decide/state/estimate.ts";
 import type { ProtectorState } from "../../shared/decide/state/protector-state.ts";
+import { podPath } from "../../shared/kube/client/api-path.ts";
 import type { ApiResponse } from "../../shared/kube/client/transport.ts";
 import { FORCE_DELETE_ANNOTATION, HEALTH_CRITERION_ANNOTATION } from "../../shared/schema/annotations.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
@@ -35,10 +37,6 @@ export interface DryRunResult {
   readonly warnings: readonly string[];
 }
 
-export function podPath(namespace: string, name: string): string {
-  return `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods/${encodeURIComponent(name)}`;
-}
-
 /** Asks; `uid` binds the question to this very pod. */
 export async function ask(
   cluster: ClusterClient,
@@ -54,7 +52,7 @@ export async function ask(
     metadata: { namespace, name },
     deleteOptions: { dryRun: ["All"], preconditions: { uid } },
   };
-  return answerOf(await cluster.raw("POST", `${podPath(namespace, name)}/eviction?dryRun=All`, eviction));
+  return answerOf(await cluster.raw("POST", `${podPath(namespace, name, "eviction")}?dryRun=All`, eviction));
 }
 
 /** What an answer of the apiserver means. */

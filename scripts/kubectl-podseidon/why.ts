@@ -3,8 +3,8 @@
 import { availableSinceMs } from "../../shared/decide/availability/availability.ts";
 import { compileSelector } from "../../shared/decide/availability/selector.ts";
 import { parseProtector } from "../../shared/decide/state/protector-state.ts";
-import type { Pod } from "../../shared/schema/pod.ts";
-import { parsePod } from "../../shared/schema/pod.ts";
+import { podPath } from "../../shared/kube/client/api-path.ts";
+import { type Pod, parsePod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { argument, type Command, type Context } from "./command.ts";
 import { CommandError, EXIT, type ExitCode } from "./errors.ts";
@@ -17,7 +17,6 @@ import {
   type DryRunResult,
   decideOn,
   decisionText,
-  podPath,
   requestFor,
 } from "./question.ts";
 import { reservationText } from "./status.ts";
@@ -160,7 +159,7 @@ async function explain(
     ask(cluster, kind, pod),
     cellOf(cluster),
     core.protectors(namespace),
-    cluster.list(`/api/v1/namespaces/${encodeURIComponent(namespace)}/pods`),
+    cluster.list(podPath(namespace)),
   ]);
   const cell = context.text("cell") ?? registered;
   const others = pods.map((one) => parsePod(one));

@@ -1,4 +1,5 @@
 import { ApiClient } from "../kube/client/api-client.ts";
+import { corePath } from "../kube/client/api-path.ts";
 import type { ApiResult } from "../kube/client/api-result.ts";
 import type { Transport } from "../kube/client/transport.ts";
 import { Backoff } from "../runtime/backoff.ts";
@@ -138,7 +139,6 @@ export class EventRecorder {
     const namespace = regarding.namespace ?? this.#options.defaultNamespace ?? "default";
     const { component } = this.#options;
     const name = `${regarding.name.slice(0, MAX_NAME_LENGTH)}.${Math.floor(this.#ports.random.fraction() * 2 ** 52).toString(16)}`;
-    const collection = `/api/v1/namespaces/${encodeURIComponent(namespace.toWellFormed())}/events`;
     const body = {
       apiVersion: "v1",
       kind: "Event",
@@ -153,9 +153,8 @@ export class EventRecorder {
       source: { component },
       reportingComponent: component,
     };
-    const result = await this.#api.create(collection, body, (raw) => raw, this.#call());
-    if (result.kind === "ok")
-      this.#sent.set(key, { path: `${collection}/${encodeURIComponent(name.toWellFormed())}`, count: pending.count });
+    const result = await this.#api.create(corePath("events", namespace), body, (raw) => raw, this.#call());
+    if (result.kind === "ok") this.#sent.set(key, { path: corePath("events", namespace, name), count: pending.count });
     return result;
   }
 

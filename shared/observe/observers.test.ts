@@ -43,7 +43,7 @@ describe("what observers show", () => {
       lastContactMs: 9000,
       confirmedSentMs: undefined,
     });
-    onEvent({ kind: "listed", reason: "first", mode: "pages", position: "7", objects: 3, requests: 1, durationMs: 5 });
+    onEvent({ kind: "listed", reason: "first", position: "7", objects: 3, requests: 1, durationMs: 5 });
     onEvent({ kind: "watching", position: "7", afterFailures: 0 });
     onEvent({ kind: "ended", durationMs: 5000, events: 12, bookmarks: 2 });
     onEvent({ kind: "failed", during: "watch", tag: "reset", error: new Error("reset"), retryMs: 100 });

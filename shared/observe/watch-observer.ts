@@ -1,5 +1,6 @@
 import type { ConfirmedInformer } from "../kube/informer/informer.ts";
-import type { ListReason, WatchEvent, WatchFailureTag } from "../kube/stream/watch-event.ts";
+import type { ListReason, ReflectorEvent } from "../kube/informer/reflector-options.ts";
+import type { WatchFailureTag } from "../kube/stream/watch-failure.ts";
 import type { Clock } from "../runtime/clock.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
@@ -41,7 +42,7 @@ const DEFAULT_MAX_SOURCES = 100;
 
 export interface WatchObserver {
   /** The `onEvent` of the list-watch of this name. */
-  observe(source: string): (event: WatchEvent) => void;
+  observe(source: string): (event: ReflectorEvent) => void;
   /** Size, position, silence and age of the source, at each scrape. */
   track(name: string, source: Watched): void;
 }
@@ -132,7 +133,7 @@ function countersOf(metrics: Metrics, source: SourceLabel) {
   };
 }
 
-function count(counters: ReturnType<typeof countersOf>, source: string, event: WatchEvent): void {
+function count(counters: ReturnType<typeof countersOf>, source: string, event: ReflectorEvent): void {
   switch (event.kind) {
     case "listed":
       counters.lists.inc({ source, reason: event.reason });
@@ -162,7 +163,7 @@ function count(counters: ReturnType<typeof countersOf>, source: string, event: W
   }
 }
 
-function logEvent(log: Log, source: string, event: WatchEvent): void {
+function logEvent(log: Log, source: string, event: ReflectorEvent): void {
   const { kind, ...fields } = event;
   switch (kind) {
     case "listed":

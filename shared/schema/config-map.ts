@@ -19,9 +19,3 @@ export type ConfigMap = v.InferOutput<typeof ConfigMap>;
 
 /** Returns `raw` itself, typed. Throws `SchemaError`. */
 export const parseConfigMap: (raw: unknown) => ConfigMap = checker(ConfigMap);
-
-/** Collection path of the ConfigMaps of a namespace, or the path of one. */
-export function configMapPath(namespace: string, name?: string): string {
-  const collection = `/api/v1/namespaces/${encodeURIComponent(namespace)}/configmaps`;
-  return name === undefined ? collection : `${collection}/${encodeURIComponent(name)}`;
-}

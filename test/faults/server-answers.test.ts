@@ -99,7 +99,7 @@ test("a rotated token: the file is read again, before it matters and at a 401", 
   writeFileSync(file, third.token);
   const late = await createMap();
   await rig.until("a write after the second rotation", () => rig.source.get(late) !== undefined);
-  expect(rig.source.relists).toBe(0);
+  expect(rig.listReasons(0)).toEqual(["first"]);
 });
 
 test("priority and fairness: 429 with Retry-After is obeyed, and the stream goes on when it ends", async () => {
@@ -117,7 +117,7 @@ test("priority and fairness: 429 with Retry-After is obeyed, and the stream goes
   await cluster.admin.call("DELETE", REFUSAL);
   const name = await createMap();
   await rig.until("a write after the end of it", () => rig.source.get(name) !== undefined);
-  expect(rig.source.relists).toBe(0);
+  expect(rig.listReasons(0)).toEqual(["first"]);
 });
 
 test("a CRD that disappears takes its objects along; when it is back, so is the stream", async () => {

@@ -1,4 +1,5 @@
 import type { ApiClient } from "../../shared/kube/client/api-client.ts";
+import { describeFailure } from "../../shared/kube/client/api-result.ts";
 import type { Clock } from "../../shared/runtime/clock.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import { parsePod } from "../../shared/schema/pod.ts";
@@ -34,6 +35,6 @@ export function createPodReader(api: ApiClient, clock: Clock): NonNullable<CellC
     const result = await api.getPod(namespace, name, parsePod, { timeoutMs: boundedMs });
     if (result.kind === "ok") return { kind: "found", pod: result.object, sentMs };
     if (result.kind === "gone") return { kind: "gone" };
-    return { kind: "failed", message: result.kind === "unavailable" ? result.error.message : result.message };
+    return { kind: "failed", message: describeFailure(result) };
   };
 }

@@ -1,5 +1,5 @@
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
-import type { ApiResult } from "../../shared/kube/client/api-result.ts";
+import { type ApiResult, describeFailure } from "../../shared/kube/client/api-result.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import type { Batch } from "./batch.ts";
 import type { VersionFinding } from "./version-tracker.ts";
@@ -34,8 +34,7 @@ export function readResult(result: ApiResult<PodProtector>): ReadResult {
 }
 
 export function failureMessage(result: ApiResult<PodProtector>): string | undefined {
-  if (result.kind === "unavailable") return result.error.message;
-  return result.kind === "rejected" || result.kind === "conflict" ? result.message : undefined;
+  return result.kind === "ok" || result.kind === "gone" ? undefined : describeFailure(result);
 }
 
 /**

@@ -2,7 +2,9 @@
  * Marks a pod whose disruption waits for a pre-activity with x-pdb's annotation `xpdb.form3.tech/has-pending-disruption`, as x-pdb does, so
  * that the program behind the pre-activity knows that it is time.
  */
+
 import type { ApiClient } from "../../shared/kube/client/api-client.ts";
+import { podPath } from "../../shared/kube/client/api-path.ts";
 import { PENDING_DISRUPTION_ANNOTATION } from "../../shared/schema/annotations.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 
@@ -25,7 +27,7 @@ export class PendingMark {
     if (annotations?.[PENDING_DISRUPTION_ANNOTATION] !== undefined) return;
     if (this.#inFlight.has(uid) || this.#inFlight.size >= MAX_IN_FLIGHT) return;
     this.#inFlight.add(uid);
-    const path = `/api/v1/namespaces/${encodeURIComponent(namespace.toWellFormed())}/pods/${encodeURIComponent(name.toWellFormed())}`;
+    const path = podPath(namespace, name);
     const body = { metadata: { uid, annotations: { [PENDING_DISRUPTION_ANNOTATION]: "true" } } };
     const options = { timeoutMs: TIMEOUT_MS, fieldManager: "podseidon-webhook" };
     void this.#api

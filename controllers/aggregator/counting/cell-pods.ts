@@ -1,7 +1,7 @@
 /** The pod snapshot of the cell and its position (docs/design.md#state), and the signs of a restore of its etcd. */
 import { isForked, parseTriggerMark, type TriggerMark } from "../../../shared/decide/settling/trigger-mark.ts";
 import type { ConfirmedInformer } from "../../../shared/kube/informer/informer.ts";
-import type { WatchEvent } from "../../../shared/kube/stream/watch-event.ts";
+import type { ReflectorEvent } from "../../../shared/kube/informer/reflector-options.ts";
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import { UPDATE_TRIGGER_POD } from "../../../shared/schema/annotations.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
@@ -19,9 +19,9 @@ export interface PodInformer extends ConfirmedInformer<Pod> {
   /** Of several pods of one name, each in a shard of its own, the wanted one. */
   find?(key: string, isWanted: (pod: Pod) => boolean): Pod | undefined;
   /** Relists, unless a relist is recent: the snapshot may belong to a history that the server has rolled back. */
-  distrust(): void;
+  distrustHistory(): void;
   /** True from such a doubt until the next complete list (docs/design.md#lost-history). */
-  readonly isDoubted: boolean;
+  readonly historyInDoubt: boolean;
 }
 
 /** After a sign of a restore, writes wait this long at most for the relist: the hold must not wait for ever. */
@@ -99,7 +99,7 @@ export class CellPods {
   }
 
   /** Receives every event of the pods' reflector. */
-  onWatch(event: WatchEvent): void {
+  onWatch(event: ReflectorEvent): void {
     if (event.kind !== "versionWentBack") return;
     this.#isRestoreReported = true;
     this.#options.onRestored("version", event.from, event.to);
@@ -132,17 +132,17 @@ export class CellPods {
     this.#triggerSeenMs = this.#options.ports.clock.monotonicMs();
     if (known === undefined || !isForked(known, found) || this.#isRestoreReported) return;
     this.#isRestoreReported = true;
-    this.#distrust();
+    this.#distrustHistory();
     this.#options.onRestored("counter", String(known.counter), String(found.counter));
   }
 
-  #distrust(): void {
+  #distrustHistory(): void {
     const trusted = Promise.withResolvers<void>();
     this.#trusted = trusted;
     this.#options.ports.timers.after(RELIST_PATIENCE_MS, () => {
       if (this.#trusted === trusted) this.#trusted = undefined;
       trusted.resolve();
     });
-    this.pods.distrust();
+    this.pods.distrustHistory();
   }
 }

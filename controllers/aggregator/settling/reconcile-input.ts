@@ -48,7 +48,7 @@ export interface ReconcileInput {
   /** False while the watch lags behind the selector of `protector`: the pods are those of an older selector. */
   readonly isSelectorCurrent: boolean;
   /** The snapshot may belong to a history that the cell's etcd has rolled back. */
-  readonly isDoubted: boolean;
+  readonly historyInDoubt: boolean;
   /** What could not be read of the selectors. */
   readonly problems: readonly string[];
   readonly account: CellUpdateInput;
@@ -86,7 +86,7 @@ export function gather(tracked: TrackedProtector, state: ReconcileState, context
   return {
     protector,
     isSelectorCurrent,
-    isDoubted: cell.pods.isDoubted,
+    historyInDoubt: cell.pods.historyInDoubt,
     problems: tracked.problems,
     account,
     etcdRestoreID: context.etcdRestore?.id,

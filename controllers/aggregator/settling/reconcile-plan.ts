@@ -32,10 +32,10 @@ const AT_ONCE: ReadonlySet<WriteReason> = new Set<WriteReason>(["New", "Empty", 
 const SELECTOR_WAIT_MS = 100;
 
 export function planReconcile(input: ReconcileInput): ReconcilePlan {
-  const { account, isSelectorCurrent, isDoubted, state } = input;
+  const { account, isSelectorCurrent, historyInDoubt, state } = input;
   const result = computeCellUpdate(account);
   // From doubted pods only the hold itself is written: it must not wait for the relist.
-  const isWithheld = isDoubted && account.history.lost === undefined;
+  const isWithheld = historyInDoubt && account.history.lost === undefined;
   const rateWaitMs = rateWaitOf(input, result);
   const mayWrite = isSelectorCurrent && !isWithheld;
   const status = mayWrite && rateWaitMs <= 0 && isWriteWanted(input, result) ? statusToWrite(input, result) : undefined;

@@ -3,6 +3,7 @@
  * acknowledges it there (docs/decisions/0004-certificates.md): a new authority signs a certificate only when every cell
  * has acknowledged it.
  */
+
 import {
   cellKey,
   fingerprintOf,
@@ -13,11 +14,11 @@ import {
   TRUSTED_CONFIG_MAP,
 } from "../../../shared/certificates/ca-bundle.ts";
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
-import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
+import { configMapPath } from "../../../shared/kube/client/api-path.ts";
+import { type ApiFailure, describeFailure } from "../../../shared/kube/client/api-result.ts";
 import type { Reflector } from "../../../shared/kube/informer/reflector.ts";
-import type { WatchEvent } from "../../../shared/kube/stream/watch-event.ts";
+import type { ReflectorEvent } from "../../../shared/kube/informer/reflector-options.ts";
 import { sleep } from "../../../shared/runtime/clock.ts";
-import { configMapPath } from "../../../shared/schema/config-map.ts";
 import {
   type ConfigurationOptions,
   configurationPath,
@@ -53,7 +54,7 @@ export interface CaInjectorOptions extends ConfigurationOptions {
   /** Pause between two reads of what is published; the webhook configuration is watched. */
   readonly intervalMs: number;
   readonly onEvent: (event: CaInjectorEvent) => void;
-  readonly onWatchEvent: (resource: ConfigurationResource, event: WatchEvent) => void;
+  readonly onWatchEvent: (resource: ConfigurationResource, event: ReflectorEvent) => void;
 }
 
 /** What is published: as `caBundle`, and as the fingerprint of an acknowledgement. */
@@ -161,15 +162,13 @@ export class CaInjector {
 
   #watch(resource: ConfigurationResource, name: string): Watched {
     const { transport, ports, onWatchEvent } = this.#options;
-    const onEvent = (event: WatchEvent): void => onWatchEvent(resource, event);
+    const onEvent = (event: ReflectorEvent): void => onWatchEvent(resource, event);
     const options = { transport, ports, serverTimeoutSeconds: STREAM_SECONDS, onEvent };
     return { resource, watch: watchConfiguration(resource, name, options, () => this.#changed.abort()) };
   }
 
   #failed(what: string, failure: ApiFailure): void {
-    const { kind: tag } = failure;
-    const message =
-      failure.kind === "gone" ? "is not there" : "message" in failure ? failure.message : failure.error.message;
-    this.#options.onEvent({ kind: "failed", what, tag, message });
+    const message = describeFailure(failure, "is not there");
+    this.#options.onEvent({ kind: "failed", what, tag: failure.kind, message });
   }
 }

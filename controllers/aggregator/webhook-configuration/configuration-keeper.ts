@@ -4,9 +4,10 @@
  * otherwise than by its operator's `kubectl apply`. It asks the apiserver how a declaration is completed (a dry run)
  * and does not guess.
  */
+
 import { readFile } from "node:fs/promises";
 import type { WriteOptions } from "../../../shared/kube/client/api-client.ts";
-import type { ApiFailure, ApiResult } from "../../../shared/kube/client/api-result.ts";
+import { type ApiFailure, type ApiResult, describeFailure } from "../../../shared/kube/client/api-result.ts";
 import type { Reflector } from "../../../shared/kube/informer/reflector.ts";
 import { sleep } from "../../../shared/runtime/clock.ts";
 import { ConfigurationRecord } from "./configuration-record.ts";
@@ -191,7 +192,7 @@ export class ConfigurationKeeper {
   }
 
   #failed(resource: ConfigurationResource, what: string, failure: ApiFailure): false {
-    const message = failure.kind === "unavailable" ? failure.error.message : JSON.stringify(failure);
+    const message = describeFailure(failure);
     this.#options.onEvent({ kind: "failed", resource, what, message });
     return false;
   }

@@ -2,11 +2,13 @@
  * The desired webhook configuration in a ConfigMap of the cell: known after a restart although the webhook
  * configuration is gone.
  */
+
 import * as v from "valibot";
 import type { CallOptions } from "../../../shared/kube/client/api-client.ts";
-import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
+import { configMapPath } from "../../../shared/kube/client/api-path.ts";
+import { type ApiFailure, describeFailure } from "../../../shared/kube/client/api-result.ts";
 import { checker } from "../../../shared/schema/check.ts";
-import { configMapPath, parseConfigMap } from "../../../shared/schema/config-map.ts";
+import { parseConfigMap } from "../../../shared/schema/config-map.ts";
 import { type ConfigurationOptions, FIELD_MANAGER } from "./configuration-watch.ts";
 import { type DesiredConfiguration, declarationText, parseDeclaredConfiguration } from "./desired-configuration.ts";
 
@@ -36,7 +38,7 @@ export class ConfigurationRecord {
     const result = await api.get(configMapPath(namespace, RECORD_CONFIG_MAP), parseConfigMap, this.#call(signal));
     if (result.kind === "gone") return true;
     if (result.kind !== "ok") {
-      onFailed(result.kind === "unavailable" ? result.error.message : JSON.stringify(result));
+      onFailed(describeFailure(result));
       // Without the permission there is no record, and the keeper works without it.
       return result.kind === "rejected";
     }

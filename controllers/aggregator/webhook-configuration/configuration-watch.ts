@@ -1,6 +1,7 @@
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { Transport } from "../../../shared/kube/client/transport.ts";
-import { Reflector, type ReflectorOptions } from "../../../shared/kube/informer/reflector.ts";
+import { Reflector } from "../../../shared/kube/informer/reflector.ts";
+import type { ReflectorOptions } from "../../../shared/kube/informer/reflector-options.ts";
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import { type ConfigurationResource, type LiveConfiguration, parseLiveConfiguration } from "./desired-configuration.ts";
 

@@ -6,7 +6,7 @@ import * as v from "valibot";
 import { compileSelector, type Labels } from "../../../shared/decide/availability/selector.ts";
 import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { Reflector } from "../../../shared/kube/informer/reflector.ts";
-import type { WatchEvent } from "../../../shared/kube/stream/watch-event.ts";
+import type { ReflectorEvent } from "../../../shared/kube/informer/reflector-options.ts";
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import { type LabelSelector, ObjectMeta } from "../../../shared/schema/podprotector.ts";
@@ -41,7 +41,7 @@ interface Entry {
 export interface BudgetPodsOptions {
   readonly transport: Transport;
   readonly ports: Ports;
-  readonly onWatch: (event: WatchEvent) => void;
+  readonly onWatch: (event: ReflectorEvent) => void;
   /** The pods of the budget with this key have changed, or are known at last. */
   readonly onChanged: (key: string) => void;
 }

@@ -1,5 +1,6 @@
 /** One source from facts to writes (design 7): gather what is there, decide by `plan`, do the steps in order. */
-import { type ApiClient, podProtectorPath } from "../../../shared/kube/client/api-client.ts";
+import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
+import { podProtectorPath } from "../../../shared/kube/client/api-path.ts";
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
 import type { LostProtectorsBySource } from "../../../shared/recovery/lost-protectors-by-source.ts";
 import type { RegisterWriter } from "../../../shared/recovery/register/register-writer.ts";
@@ -7,8 +8,7 @@ import { restore } from "../../../shared/recovery/restore-protector.ts";
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import { DONE, later, type Reconcile, type ReconcileOutcome } from "../../../shared/runtime/reconcile.ts";
 import { GENERATOR_FINALIZER, GROUP, KIND, PLURAL, VERSION } from "../../../shared/schema/annotations.ts";
-import type { PodProtector } from "../../../shared/schema/podprotector.ts";
-import { parsePodProtector } from "../../../shared/schema/podprotector.ts";
+import { type PodProtector, parsePodProtector } from "../../../shared/schema/podprotector.ts";
 import type { Resolver } from "../budgets/resolve.ts";
 import type { KindWatch } from "../sources/kind-watch.ts";
 import {

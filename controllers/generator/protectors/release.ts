@@ -5,12 +5,12 @@
  * one whose source asks again before that is missed like any other when it vanishes.
  */
 
-import { type ApiClient, podProtectorPath } from "../../../shared/kube/client/api-client.ts";
+import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
+import { podProtectorPath } from "../../../shared/kube/client/api-path.ts";
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
 import { isMarkedReleased } from "../../../shared/recovery/lost-protector.ts";
 import { GENERATOR_FINALIZER, GROUP, KIND, RELEASED_ANNOTATION, VERSION } from "../../../shared/schema/annotations.ts";
-import type { PodProtector } from "../../../shared/schema/podprotector.ts";
-import { isDeleting, parsePodProtector } from "../../../shared/schema/podprotector.ts";
+import { isDeleting, type PodProtector, parsePodProtector } from "../../../shared/schema/podprotector.ts";
 import type { ReleaseReason } from "./plan.ts";
 
 export interface ReleaseCalls {

@@ -1,11 +1,11 @@
 /** Annotation `remove-cell-once` (design 12): cells leave the status, once, and then the annotation goes. */
 import { encodeStatus } from "../../../shared/decide/state/encode-status.ts";
 import { parseProtector } from "../../../shared/decide/state/protector-state.ts";
-import { type ApiClient, podProtectorPath } from "../../../shared/kube/client/api-client.ts";
+import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
+import { podProtectorPath } from "../../../shared/kube/client/api-path.ts";
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
 import { GROUP, KIND, REMOVE_CELL_ONCE_ANNOTATION, VERSION } from "../../../shared/schema/annotations.ts";
-import type { CellStatus, PodProtector } from "../../../shared/schema/podprotector.ts";
-import { parsePodProtector } from "../../../shared/schema/podprotector.ts";
+import { type CellStatus, type PodProtector, parsePodProtector } from "../../../shared/schema/podprotector.ts";
 
 export interface RemovalCalls {
   readonly api: Pick<ApiClient, "putPodProtectorStatus" | "update">;

@@ -3,12 +3,12 @@
  * (design 7): the finalizer goes without a mark, and the same is created again with its history. Not where creating is refused, as
  * while its CRD or its namespace is being deleted: there what is there stays in force.
  */
-import { type ApiClient, podProtectorPath } from "../../../shared/kube/client/api-client.ts";
+import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
+import { podProtectorPath } from "../../../shared/kube/client/api-path.ts";
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
 import { protectorsPath, restore } from "../../../shared/recovery/restore-protector.ts";
 import { GENERATOR_FINALIZER, GROUP, KIND, VERSION } from "../../../shared/schema/annotations.ts";
-import type { PodProtector } from "../../../shared/schema/podprotector.ts";
-import { parsePodProtector } from "../../../shared/schema/podprotector.ts";
+import { type PodProtector, parsePodProtector } from "../../../shared/schema/podprotector.ts";
 
 export interface ReplaceCalls {
   readonly api: Pick<ApiClient, "create" | "update" | "putPodProtectorStatus" | "getPodProtector">;

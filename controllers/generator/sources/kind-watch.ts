@@ -5,7 +5,7 @@
 
 import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { Reflector } from "../../../shared/kube/informer/reflector.ts";
-import type { WatchEvent } from "../../../shared/kube/stream/watch-event.ts";
+import type { ReflectorEvent } from "../../../shared/kube/informer/reflector-options.ts";
 import { Backoff } from "../../../shared/runtime/backoff.ts";
 import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
 import type { Discovery } from "./discovery.ts";
@@ -21,7 +21,7 @@ export interface KindWatchOptions {
   readonly transport: Transport;
   readonly ports: Ports;
   readonly discovery: Discovery;
-  readonly onWatch: (event: WatchEvent) => void;
+  readonly onWatch: (event: ReflectorEvent) => void;
   readonly onChanged: (before: ProtectionSource | undefined, after: ProtectionSource | undefined) => void;
   /** Its objects are known from now on, or known not to be there. */
   readonly onReady: () => void;

@@ -99,13 +99,6 @@ describe("requests", () => {
     });
   });
 
-  test("the position of a collection is a quorum LIST of one object", async () => {
-    const transport = new OneAnswer(answer(200, { metadata: { resourceVersion: "12" }, items: [{ a: 1 }] }));
-    const result = await new ApiClient(transport).listPosition("/api/v1/pods", CALL);
-    expect(result).toEqual({ kind: "ok", object: { version: "12", items: [{ a: 1 }] } });
-    expect(transport.requests[0]?.path).toBe("/api/v1/pods?limit=1");
-  });
-
   test("pods are read live", async () => {
     const transport = new OneAnswer(answer(200, { name: "p" }));
     await new ApiClient(transport).getPod("ns", "p", (raw) => raw, CALL);

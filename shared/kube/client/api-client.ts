@@ -1,12 +1,14 @@
-import { GROUP, KIND, PLURAL, VERSION } from "../../schema/annotations.ts";
-import type { PodProtector, PodProtectorStatus } from "../../schema/podprotector.ts";
-import { parsePodProtector } from "../../schema/podprotector.ts";
-import { collectionPath } from "../stream/collection.ts";
-import { parseListPage, parseOrCorrupt } from "../stream/raw-object.ts";
-import { type ApiResult, failureOf, unavailable } from "./api-result.ts";
+/**
+ * Typed calls to one kube-apiserver. Read in this order: `api-client.ts`, `api-result.ts` (what a call comes to), `api-path.ts`,
+ * `transport.ts` (the port), `https-transport.ts` (its implementation, with connections, deadlines and errors of their own files).
+ */
+import { GROUP, KIND, VERSION } from "../../schema/annotations.ts";
+import { type PodProtector, type PodProtectorStatus, parsePodProtector } from "../../schema/podprotector.ts";
+import { podPath, podProtectorPath, withQuery } from "./api-path.ts";
+import { type ApiResult, failureOf, parseJson, unavailable } from "./api-result.ts";
 import { type ApiRequest, type ApiResponse, type Transport, TransportError } from "./transport.ts";
 
-/** Every call says how long it may take, and may be given up by a signal. */
+/** Every call has a time limit and can be cancelled. */
 export interface CallOptions {
   readonly timeoutMs: number;
   readonly signal?: AbortSignal;
@@ -18,12 +20,12 @@ export interface WriteOptions extends CallOptions {
   readonly fieldManager?: string;
 }
 
-export interface PatchOptions extends WriteOptions {
-  /** Apply patches take over fields that others own. */
+interface PatchOptions extends WriteOptions {
+  /** Apply patches take over fields of other managers. */
   readonly force?: boolean;
 }
 
-export interface DeleteCallOptions extends WriteOptions {
+interface DeleteCallOptions extends WriteOptions {
   readonly preconditions?: Preconditions;
   readonly gracePeriodSeconds?: number;
 }
@@ -39,15 +41,8 @@ export interface Preconditions {
   readonly resourceVersion?: string;
 }
 
-/** A collection's version as a quorum read shows it. */
-export interface ListPosition {
-  readonly version: string;
-  /** The first object, when there is one. */
-  readonly items: readonly unknown[];
-}
-
-/** What a status update is bound to: it is refused (`conflict`) when either has changed. */
-export interface ObjectIdentity {
+/** The preconditions of a status update: when either has changed, the result is `conflict`. */
+interface ObjectIdentity {
   readonly namespace: string;
   readonly name: string;
   readonly uid: string;
@@ -56,15 +51,7 @@ export interface ObjectIdentity {
 
 type Parse<T> = (raw: unknown) => T;
 
-export const PODPROTECTORS_PATH = `/apis/${GROUP}/${VERSION}/${PLURAL}`;
-
-/** Path of one PodProtector, or of its subresource. */
-export function podProtectorPath(namespace: string, name: string, subresource?: "status"): string {
-  const path = `/apis/${GROUP}/${VERSION}/namespaces/${encodeURIComponent(namespace.toWellFormed())}/${PLURAL}/${encodeURIComponent(name.toWellFormed())}`;
-  return subresource === undefined ? path : `${path}/${subresource}`;
-}
-
-/** Typed calls to one apiserver. Reads are quorum reads. No method throws for an HTTP status or a transport failure. */
+/** Reads are quorum reads. No method throws for an HTTP status or a transport failure. */
 export class ApiClient {
   readonly #transport: Transport;
 
@@ -72,17 +59,17 @@ export class ApiClient {
     this.#transport = transport;
   }
 
-  /** A read without resourceVersion: never from a stale cache. */
+  /** Reads without resourceVersion, never from a stale cache. */
   get<T>(path: string, parse: Parse<T>, options: CallOptions): Promise<ApiResult<T>> {
-    return this.#call({ method: "GET", path, ...callOf(options) }, jsonOf(parse));
+    return this.#call({ method: "GET", path, ...callOf(options) }, parse);
   }
 
   create<T>(path: string, body: unknown, parse: Parse<T>, options: WriteOptions): Promise<ApiResult<T>> {
-    return this.#write("POST", path, body, parse, options);
+    return this.#write({ method: "POST", path }, body, parse, options);
   }
 
   update<T>(path: string, body: unknown, parse: Parse<T>, options: WriteOptions): Promise<ApiResult<T>> {
-    return this.#write("PUT", path, body, parse, options);
+    return this.#write({ method: "PUT", path }, body, parse, options);
   }
 
   patch<T>(
@@ -92,17 +79,10 @@ export class ApiClient {
     parse: Parse<T>,
     options: PatchOptions,
   ): Promise<ApiResult<T>> {
-    const request: ApiRequest = {
-      method: "PATCH",
-      path: writePath(path, options),
-      body: JSON.stringify(body),
-      contentType,
-      ...callOf(options),
-    };
-    return this.#call(request, jsonOf(parse));
+    return this.#write({ method: "PATCH", path, contentType }, body, parse, options);
   }
 
-  /** The result holds what the server answered: the object, or a Status. */
+  /** The result holds the server's response: the object, or a Status. */
   delete(path: string, options: DeleteCallOptions): Promise<ApiResult<unknown>> {
     const { preconditions, gracePeriodSeconds, dryRun } = options;
     const body = {
@@ -112,31 +92,14 @@ export class ApiClient {
       gracePeriodSeconds,
       ...(dryRun ? { dryRun: ["All"] } : {}),
     };
-    const request: ApiRequest = { method: "DELETE", path, body: JSON.stringify(body), ...callOf(options) };
-    return this.#call(
-      request,
-      jsonOf((raw) => raw),
-    );
-  }
-
-  /** `limit=1` LIST without resourceVersion: the collection's version now (design 5.2 R3). */
-  listPosition(path: string, options: CallOptions): Promise<ApiResult<ListPosition>> {
-    const request: ApiRequest = {
-      method: "GET",
-      path: collectionPath({ path, query: {} }, { limit: 1 }),
-      ...callOf(options),
-    };
-    return this.#call(request, (body) => {
-      const page = parseListPage(body);
-      return { version: page.resourceVersion, items: page.items };
-    });
+    return this.#call({ method: "DELETE", path, body: JSON.stringify(body), ...callOf(options) }, (raw) => raw);
   }
 
   getPodProtector(namespace: string, name: string, options: CallOptions): Promise<ApiResult<PodProtector>> {
     return this.get(podProtectorPath(namespace, name), parsePodProtector, options);
   }
 
-  /** PUT of `/status` bound to uid and resourceVersion; the body holds nothing but that and the status. */
+  /** PUT of `/status` with the preconditions uid and resourceVersion; the body holds these and the status alone. */
   putPodProtectorStatus(
     identity: ObjectIdentity,
     status: PodProtectorStatus,
@@ -152,35 +115,27 @@ export class ApiClient {
     return this.update(podProtectorPath(namespace, name, "status"), body, parsePodProtector, options);
   }
 
-  /**
-   * Live, never from a cache (design 6). `parse` is the pod parser of `shared/schema`. A name out of a review can have half a character in
-   * it, which no path can; no pod is called like what is asked for then.
-   */
+  /** `parse` is the pod parser of `shared/schema`, which not every caller of this client loads. */
   getPod<T>(namespace: string, name: string, parse: Parse<T>, options: CallOptions): Promise<ApiResult<T>> {
-    const path = `/api/v1/namespaces/${encodeURIComponent(namespace.toWellFormed())}/pods/${encodeURIComponent(name.toWellFormed())}`;
-    return this.get(path, parse, options);
+    return this.get(podPath(namespace, name), parse, options);
   }
 
   #write<T>(
-    method: "POST" | "PUT",
-    path: string,
+    target: Pick<ApiRequest, "method" | "path" | "contentType">,
     body: unknown,
     parse: Parse<T>,
-    options: WriteOptions,
+    options: PatchOptions,
   ): Promise<ApiResult<T>> {
-    const request: ApiRequest = {
-      method,
-      path: writePath(path, options),
-      body: JSON.stringify(body),
-      ...callOf(options),
-    };
-    return this.#call(request, jsonOf(parse));
+    const { dryRun, fieldManager, force } = options;
+    const query = { dryRun: dryRun ? "All" : undefined, fieldManager, force: force || undefined };
+    const path = withQuery(target.path, query);
+    return this.#call({ ...target, path, body: JSON.stringify(body), ...callOf(options) }, parse);
   }
 
-  async #call<T>(request: ApiRequest, read: (body: string) => T): Promise<ApiResult<T>> {
+  async #call<T>(request: ApiRequest, parse: Parse<T>): Promise<ApiResult<T>> {
     let response: ApiResponse;
     try {
-      // What is written without them leaves those that are stored as they are.
+      // A write without managedFields leaves the stored ones as they are.
       response = await this.#transport.request({ ...request, ignoresManagedFields: true });
     } catch (error) {
       return unavailable(error, error instanceof TransportError ? error.sent : true);
@@ -189,25 +144,14 @@ export class ApiClient {
       return failureOf(response, `${request.method} ${request.path.split("?")[0]}`);
     }
     try {
-      return { kind: "ok", object: read(response.body) };
+      return { kind: "ok", object: parse(parseJson(response.body, "the answer")) };
     } catch (error) {
-      // The write was made; what came back can't be read.
+      // The write was made, but the response can't be read.
       return unavailable(error, true, response.status);
     }
   }
 }
 
-function jsonOf<T>(parse: Parse<T>): (body: string) => T {
-  return (body) => parse(parseOrCorrupt(body, "the answer"));
-}
-
 function callOf({ timeoutMs, signal }: CallOptions): Pick<ApiRequest, "timeoutMs" | "signal"> {
   return signal === undefined ? { timeoutMs } : { timeoutMs, signal };
-}
-
-function writePath(path: string, { dryRun, fieldManager, force }: PatchOptions): string {
-  return collectionPath(
-    { path, query: {} },
-    { dryRun: dryRun ? "All" : undefined, fieldManager, force: force || undefined },
-  );
 }

@@ -1,12 +1,12 @@
-import { parseStatus, retryAfterHeaderMs } from "./api-status.ts";
+import * as v from "valibot";
 import type { ApiResponse } from "./transport.ts";
 
-/** The outcome of one call to an apiserver, classified; calls never throw for an HTTP status. */
+/** The result of one API call, classified; calls never throw for an HTTP status. */
 export type ApiResult<T> =
   | { readonly kind: "ok"; readonly object: T }
   /** 409: the version or UID precondition did not hold, or (create) the object exists. The write was not made. */
   | { readonly kind: "conflict"; readonly message: string }
-  /** 404 for this very object (a Status with reason NotFound that names one). A path that is not served is `unavailable`. */
+  /** 404 for this very object (a Status with reason NotFound that names it). A path that is not served is `unavailable`. */
   | { readonly kind: "gone" }
   /** Another 4xx: the request will not succeed as it is. The write was not made. */
   | {
@@ -17,11 +17,11 @@ export type ApiResult<T> =
     }
   | Unavailable;
 
-/** No answer, or one that says nothing about the request: 401, 429, 5xx, an unreadable body, a path that is not served. */
+/** No response, or one that says nothing about the request: 401, 429, 5xx, an unreadable body, a path that is not served. */
 export interface Unavailable {
   readonly kind: "unavailable";
   readonly error: Error;
-  /** Whether a write may have been made all the same (design 5.7: resolve it by reading). */
+  /** The server may have made the write all the same: only a read tells. */
   readonly sent: boolean;
   readonly status?: number;
   /** From `Retry-After`. */
@@ -31,27 +31,39 @@ export interface Unavailable {
 /** Every result but `ok`. */
 export type ApiFailure = Exclude<ApiResult<never>, { readonly kind: "ok" }>;
 
-/** A failure as text for logs. */
-export function failureText(failure: ApiFailure): string {
-  return failure.kind === "unavailable" ? failure.error.message : JSON.stringify(failure);
-}
-
-/** Every kind of failure, as a metric's label has it. */
+/** Every kind of failure, as metric labels. */
 export const API_FAILURES = ["conflict", "gone", "rejected", "unavailable"] as const satisfies ApiFailure["kind"][];
 
-/** A 2xx answer that could not be read, or a call without a complete answer. */
+/** Returns what went wrong, as a sentence for logs, conditions and Events; `gone` is the sentence for a missing object. */
+export function describeFailure(failure: ApiFailure, gone = "the object does not exist"): string {
+  switch (failure.kind) {
+    case "gone":
+      return gone;
+    case "unavailable":
+      return failure.error.message;
+    default:
+      return failure.message;
+  }
+}
+
+/** The failure as an error, with its original where there is one. */
+export function errorOf(failure: ApiFailure, gone?: string): Error {
+  return failure.kind === "unavailable" ? failure.error : new Error(describeFailure(failure, gone));
+}
+
+/** A call without a complete response, or with a 2xx response that can't be read. */
 export function unavailable(error: unknown, sent: boolean, status?: number): Unavailable {
   const cause = error instanceof Error ? error : new Error(String(error));
   return { kind: "unavailable", error: cause, sent, ...(status === undefined ? {} : { status }) };
 }
 
-/** What an answer other than 2xx means. `what` is method and path without query, for messages. */
+/** Classifies a response other than 2xx. `what` is method and path without query, for messages. */
 export function failureOf(response: ApiResponse, what: string): ApiFailure {
   const status = parseStatus(response.body);
   const code = response.status;
   const message = `${what}: HTTP ${code}: ${status?.message ?? response.body.slice(0, 200)}`;
   if (code === 409) return { kind: "conflict", message };
-  // A missing object is told by a Status that names it; a missing API is answered in plain text, a missing namespace by its kind.
+  // The Status of a missing object names it. A missing API answers in plain text, a missing namespace names no object.
   if (code === 404 && status?.reason === "NotFound" && status.name !== undefined) return { kind: "gone" };
   if (code >= 400 && code < 500 && ![401, 404, 408, 429].includes(code)) {
     return { kind: "rejected", status: code, reason: status?.reason, message };
@@ -65,4 +77,90 @@ export function failureOf(response: ApiResponse, what: string): ApiFailure {
     status: code,
     ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
   };
+}
+
+/** A response or watch line that no apiserver sends. The message repeats nothing of it: it may hold a Secret. */
+export class MalformedResponse extends Error {
+  override readonly name = "MalformedResponse";
+  readonly tag = "corrupt";
+}
+
+/** Parses JSON. Throws {@link MalformedResponse}. */
+export function parseJson(text: string, what: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    // Without the cause: the parser's message quotes the text.
+    throw new MalformedResponse(`${what} is not JSON`);
+  }
+}
+
+/** A longer Retry-After is cut to this: nothing else wakes work that waits out what a proxy said during an outage of seconds. */
+const MAX_RETRY_AFTER_MS = 60_000;
+
+const Status = v.looseObject({
+  kind: v.literal("Status"),
+  code: v.optional(v.number(), 0),
+  reason: v.optional(v.string()),
+  message: v.optional(v.string(), ""),
+  details: v.optional(
+    v.nullable(
+      v.looseObject({
+        name: v.optional(v.string()),
+        retryAfterSeconds: v.optional(v.number()),
+        causes: v.optional(v.nullable(v.array(v.looseObject({ reason: v.optional(v.string()) })))),
+      }),
+    ),
+  ),
+});
+
+/** The fields of a `metav1.Status` that this project acts on. */
+export interface ApiStatus {
+  readonly code: number;
+  readonly reason: string | undefined;
+  readonly message: string;
+  /** The object that the response is about; absent when the path itself is not served. */
+  readonly name: string | undefined;
+  /** Bounded. */
+  readonly retryAfterMs: number | undefined;
+  /** "Too large resource version": the server has not reached the requested version. */
+  readonly versionTooLarge: boolean;
+}
+
+/** Reads a Status from a body or a parsed object; undefined for anything else (a proxy's error page, plain text). */
+export function parseStatus(source: unknown): ApiStatus | undefined {
+  const parsed = v.safeParse(Status, typeof source === "string" ? jsonOrUndefined(source) : source);
+  if (!parsed.success) return undefined;
+  const { code, reason, message, details } = parsed.output;
+  const causes = details?.causes ?? [];
+  const seconds = details?.retryAfterSeconds;
+  return {
+    code,
+    reason,
+    message,
+    name: details?.name,
+    retryAfterMs: seconds !== undefined && seconds > 0 ? boundedMs(seconds) : undefined,
+    versionTooLarge:
+      causes.some((cause) => cause.reason === "ResourceVersionTooLarge") ||
+      message.includes("Too large resource version"),
+  };
+}
+
+/** `Retry-After` in whole seconds, as apiservers send it, in milliseconds and bounded. The form with a date is not used. */
+export function retryAfterHeaderMs(headers: Readonly<Record<string, string>>): number | undefined {
+  const value = headers["retry-after"];
+  if (value === undefined || !/^[0-9]{1,9}$/.test(value)) return undefined;
+  return boundedMs(Number(value));
+}
+
+function boundedMs(seconds: number): number {
+  return Math.min(seconds * 1000, MAX_RETRY_AFTER_MS);
+}
+
+function jsonOrUndefined(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
 }

@@ -1,8 +1,8 @@
 import * as v from "valibot";
 import { checker } from "../../schema/check.ts";
-import { ConfigMap, configMapPath, parseConfigMap } from "../../schema/config-map.ts";
-import { collectionPath } from "../stream/collection.ts";
+import { ConfigMap, parseConfigMap } from "../../schema/config-map.ts";
 import type { ApiClient, CallOptions, WriteOptions } from "./api-client.ts";
+import { configMapPath, withQuery } from "./api-path.ts";
 import type { ApiFailure, ApiResult } from "./api-result.ts";
 
 const Page = checker(
@@ -13,7 +13,7 @@ const PAGE_SIZE = 10;
 /** No selector of this project selects more. */
 const MAX_PAGES = 100;
 
-/** All ConfigMaps of a namespace with these labels, by quorum reads. */
+/** Lists all ConfigMaps of a namespace with these labels, by quorum reads. */
 export async function listConfigMaps(
   api: Pick<ApiClient, "get">,
   namespace: string,
@@ -24,7 +24,7 @@ export async function listConfigMaps(
   let token: string | undefined;
   for (let page = 0; page < MAX_PAGES; page++) {
     const query = { labelSelector, limit: PAGE_SIZE, continue: token };
-    const result = await api.get(collectionPath({ path: configMapPath(namespace), query: {} }, query), Page, options);
+    const result = await api.get(withQuery(configMapPath(namespace), query), Page, options);
     if (result.kind !== "ok") return result;
     found.push(...result.object.items);
     token = result.object.metadata.continue;
@@ -33,7 +33,7 @@ export async function listConfigMaps(
   return { kind: "ok", object: found };
 }
 
-export interface ConfigMapMetadata {
+interface ConfigMapMetadata {
   readonly namespace: string;
   readonly name: string;
   readonly labels?: Readonly<Record<string, string>>;

@@ -2,13 +2,12 @@ import { Agent as HttpAgent } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
 import type { TlsMaterial } from "../credentials/cluster-access.ts";
 
-/** Idle connections are closed before the apiserver closes them (after 90 s or more), so that no request meets a closing one. */
+/** Idle connections are closed before the apiserver closes them (after 90 s or more), so that no request meets a closing connection. */
 const IDLE_SOCKET_MS = 60_000;
 const TCP_KEEP_ALIVE_MS = 15_000;
-/** What the sockets of a pool are filed under. */
 const SERVER = "server";
 
-export interface PoolOptions {
+interface PoolOptions {
   readonly secure: boolean;
   readonly maxRequestSockets: number;
   readonly maxStreamSockets: number;
@@ -21,8 +20,8 @@ interface Pool {
 }
 
 /**
- * The connections to one apiserver: requests and streams have bounded pools of their own, so that watches never starve
- * requests. When the TLS material changes, new connections use the new one and those in use end with their exchange.
+ * The connections to one apiserver. Requests and streams have bounded pools of their own, so that watches never starve requests. When the
+ * TLS material changes, new connections use the new material, and connections in use end with their exchange.
  */
 export class ConnectionPool {
   readonly #options: PoolOptions;
@@ -32,7 +31,7 @@ export class ConnectionPool {
     this.#options = options;
   }
 
-  /** The agent for an exchange with these credentials. */
+  /** The agent for an exchange with this TLS material. */
   agent(tls: TlsMaterial, kind: "requests" | "streams"): HttpAgent {
     if (tls.agent !== undefined) return tls.agent;
     if (this.#pool?.tls !== tls) {
@@ -74,13 +73,14 @@ export class ConnectionPool {
       minVersion: "TLSv1.2",
       ALPNProtocols: ["http/1.1"],
     });
-    // One server and one identity: Node's own name holds the whole certificates, and is put together three times for each call.
+    // One name for all sockets, as there is one server and one identity. Node's name holds the whole certificates, and Node makes it three
+    // times for each call.
     agent.getName = () => SERVER;
     return agent;
   }
 }
 
-/** Idle connections go now, those in use when their exchange ends. */
+/** Closes idle connections now, and connections in use when their exchange ends. */
 function retire(pool: Pool): void {
   for (const agent of [pool.requests, pool.streams]) {
     agent.maxFreeSockets = 0;

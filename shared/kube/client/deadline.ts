@@ -4,7 +4,7 @@ import type { TransportError } from "./transport.ts";
 
 type Expiry = "timeout" | "aborted";
 
-/** The bound of one call: a time limit that can be paused and restarted, and the signals that may give it up. */
+/** The limit of one call: a time limit that can be paused and restarted, and signals that cancel the call. */
 export class Deadline {
   readonly #timers: Timers;
   readonly #limitMs: number;
@@ -31,18 +31,18 @@ export class Deadline {
     return this.#expired !== undefined;
   }
 
-  /** The error that the expiry means, if it has expired. */
+  /** The error for the expiry; undefined before it. */
   reason(sent: boolean, where: string): TransportError | undefined {
     return this.#expired === undefined ? undefined : failed(this.#expired, sent, where);
   }
 
-  /** Sets who is told; at once when it has expired already. The one before is told no more. */
+  /** Sets the one listener. After the expiry it is called at once. */
   onExpiry(listener: (tag: Expiry) => void): void {
     this.#listener = listener;
     if (this.#expired !== undefined) listener(this.#expired);
   }
 
-  /** `work`, or a rejection when the deadline comes first. */
+  /** Resolves like `work`, or rejects when the deadline comes first. */
   race<R>(work: Promise<R>): Promise<R> {
     return Promise.race([work, this.#expiry.promise]);
   }
@@ -56,7 +56,7 @@ export class Deadline {
     this.#timer?.cancel();
   }
 
-  /** Ends it: no listener is called any more. */
+  /** No listener is called any more. */
   cancel(): void {
     this.#timer?.cancel();
     this.#listener = undefined;

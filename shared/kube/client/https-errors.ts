@@ -35,7 +35,7 @@ function tagOf(code: string): TransportErrorTag {
     : "reset";
 }
 
-/** What the user can do about it; `where` is the apiserver's address. */
+/** What is wrong, and what the user can check. */
 const ADVICE: Readonly<Record<TransportErrorTag, string>> = {
   timeout: "did not answer in time; is it overloaded, or a firewall in between?",
   aborted: "the call was given up",
@@ -49,8 +49,8 @@ const ADVICE: Readonly<Record<TransportErrorTag, string>> = {
 };
 
 /**
- * Classifies what node:https reports. `sent` is the caller's knowledge of whether the request may have left; a failure that can
- * only happen before overrules it. Messages hold address and code, never headers or bodies.
+ * Classifies an error of node:https. `sent` says whether the request may have left, as far as the caller knows; a failure that can only
+ * happen earlier overrules it. Messages hold the address and the code, never headers or bodies.
  */
 export function transportError(error: unknown, sent: boolean, where: string): TransportError {
   if (error instanceof TransportError) return error;
@@ -60,7 +60,7 @@ export function transportError(error: unknown, sent: boolean, where: string): Tr
   return failed(tag, sent && !neverSent, where, { cause: error, detail: code });
 }
 
-/** A TransportError with the usual text. */
+/** Returns a TransportError with the text of its tag. */
 export function failed(
   tag: TransportErrorTag,
   sent: boolean,

@@ -5,21 +5,21 @@ import type { Socket } from "node:net";
 import { TLSSocket } from "node:tls";
 import type { Ports } from "../../runtime/clock.ts";
 import { AccessError, type ClusterAccess, type Credentials } from "../credentials/cluster-access.ts";
-import { withoutManagedFields } from "../stream/managed-fields.ts";
 import { ConnectionPool } from "./connection-pool.ts";
 import { Deadline } from "./deadline.ts";
 import { failed, transportError } from "./https-errors.ts";
+import { withoutManagedFields } from "./managed-fields.ts";
 import type { ApiRequest, ApiResponse, ApiStream, Transport } from "./transport.ts";
 
 const DEFAULT_REQUEST_SOCKETS = 16;
 const DEFAULT_STREAM_SOCKETS = 64;
-/** Of a body, for those who act before they have all of it. */
+/** Part of a body that `onBodyBegins` gets. */
 const HEAD_BYTES = 4096;
 const DEFAULT_BODY_BYTES = 64 * 1024 * 1024;
 
 export interface HttpsTransportOptions {
   readonly ports: Ports;
-  /** `User-Agent`, for example `podseidon-webhook/0.1.0`. */
+  /** `User-Agent`, such as `podseidon-webhook/0.1.0`. */
   readonly userAgent: string;
   /** Connections for requests; streams have connections of their own. Default 16. */
   readonly maxRequestSockets?: number;
@@ -30,8 +30,8 @@ export interface HttpsTransportOptions {
 }
 
 /**
- * HTTP/1.1 with keep-alive to one apiserver (design 8). Each call is bounded as a whole, from the credentials to the last byte.
- * After a 401 the credentials are read again and, when they changed, the call is made once more.
+ * Makes a transport to one apiserver: HTTP/1.1 with keep-alive. Each call is bounded as a whole, from the credentials to the last byte.
+ * After a 401 the transport reads the credentials again and, when they changed, repeats the call once.
  */
 export function createHttpsTransport(access: ClusterAccess, options: HttpsTransportOptions): Transport {
   return new HttpsTransport(access, options);
@@ -101,7 +101,7 @@ class HttpsTransport implements Transport {
     return new Deadline(this.#options.ports.timers, request.timeoutMs, [request.signal, this.#closing.signal]);
   }
 
-  /** Up to the response's headers, with one more try after a 401 or on a connection that was closed while idle. */
+  /** Resolves with the headers of the response; tries again once after a 401, and once on a connection that was closed while idle. */
   async #exchange(request: ApiRequest, kind: "requests" | "streams", deadline: Deadline): Promise<Exchange> {
     const credentials = await this.#credentials(deadline);
     const first = await this.#attempt(request, kind, credentials, deadline, true);
@@ -139,7 +139,7 @@ class HttpsTransport implements Transport {
     try {
       sending = this.#create(request, kind, credentials);
     } catch (error) {
-      // For example a certificate that OpenSSL does not take.
+      // For example a certificate that OpenSSL rejects.
       throw transportError(error, false, where);
     }
     sending.on("socket", (socket) =>
@@ -189,7 +189,7 @@ class HttpsTransport implements Transport {
     });
   }
 
-  /** By events and not by `for await`, whose iterator costs a tenth of a whole call. */
+  /** Reads by events: the iterator of `for await` costs a tenth of a whole call. */
   #body(
     response: IncomingMessage,
     deadline: Deadline,
@@ -207,7 +207,7 @@ class HttpsTransport implements Transport {
       };
       response.on("data", (part: Buffer) => {
         bytes += part.length;
-        // What is looked for there is ASCII.
+        // Readers of the head look for ASCII only.
         if (parts.length === 0) onBodyBegins?.(part.toString("latin1", 0, HEAD_BYTES));
         if (bytes > limit) fail(failed("oversized", true, where, { detail: `limit ${limit} bytes` }));
         else parts.push(part);
@@ -219,7 +219,7 @@ class HttpsTransport implements Transport {
         else reject(failed("protocol", true, where, { detail: "not UTF-8" }));
       });
       response.on("error", fail);
-      // After every body; one that ended is settled by then.
+      // Comes after every body. The promise of a complete body is settled by then.
       response.on("close", () => {
         if (!response.readableEnded) fail(new Error("the connection was closed before the end of the answer"));
       });
@@ -232,7 +232,7 @@ class HttpsTransport implements Transport {
     idle.onExpiry((tag) => response.destroy(failed(tag, true, where)));
     try {
       for (;;) {
-        // Only the server's silence counts, not the time that the consumer takes.
+        // Only the server's silence counts, not the time of the consumer.
         idle.restart();
         const next = await chunks.next();
         idle.pause();
@@ -242,14 +242,14 @@ class HttpsTransport implements Transport {
     } catch (error) {
       throw transportError(error, true, where);
     } finally {
-      // After the server's own end the connection has gone back to its pool, and this changes nothing.
+      // After the end of the body the connection is back in its pool, and must stay open.
       if (!response.complete || !response.readableEnded) close();
       idle.cancel();
     }
   }
 }
 
-/** Calls `then` once bytes of the request can have left: the connection, TLS included, is up. */
+/** Calls `then` when the connection is up, including TLS: bytes of the request can leave from then on. */
 function whenConnected(socket: Socket, then: () => void): void {
   if (socket.connecting) {
     socket.once(socket instanceof TLSSocket ? "secureConnect" : "connect", then);

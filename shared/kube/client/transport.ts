@@ -1,6 +1,6 @@
 /**
- * The port to one kube-apiserver: requests and streams over HTTP, nothing of Kubernetes' JSON. The real one is
- * `https-transport.ts`; the simulation puts its apiserver model behind the same interface.
+ * The port to one kube-apiserver: requests and streams over HTTP, without Kubernetes' JSON. `https-transport.ts` implements it for real
+ * servers, and the simulation for its model of one.
  */
 
 export type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
@@ -13,15 +13,12 @@ export interface ApiRequest {
   readonly body?: string;
   /** For PATCH: `application/merge-patch+json` and so on. */
   readonly contentType?: string;
-  /**
-   * For `request`: bound on the whole exchange. For `stream`: bound on the time to the response headers, and from then on
-   * the longest silence between two chunks (the client's idle deadline of design 8). Every call has one (design 5.8).
-   */
+  /** For `request`: limit of the whole exchange. For `stream`: limit of the time to the headers, and then of the silence between chunks. */
   readonly timeoutMs: number;
   readonly signal?: AbortSignal;
-  /** For `request`: nobody reads `managedFields` of the answer, which may come without them; a transport need not heed it. */
+  /** For `request`: the caller does not read `managedFields`, and the transport may leave them out. */
   readonly ignoresManagedFields?: boolean;
-  /** For `request`: called once with the first characters of the body, while the rest is under way; a transport need not. */
+  /** For `request`: the transport may call it once with the first characters of the body, while the rest is on its way. */
   readonly onBodyBegins?: (head: string) => void;
 }
 
@@ -36,8 +33,8 @@ export interface ApiStream {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
   /**
-   * The body as it arrives. Pulled by the consumer: a slow one slows the sender (TCP flow control) and nothing is buffered
-   * without bound. Throws `TransportError` when the connection fails; ends normally when the server ends the body.
+   * The body as it arrives. The consumer pulls it: a slow consumer slows the server (TCP flow control), and nothing is buffered without
+   * bound. Throws `TransportError` when the connection fails; ends normally when the server ends the body.
    */
   readonly chunks: AsyncIterable<Uint8Array>;
   /** Ends the stream from this side; idempotent. */
@@ -45,29 +42,31 @@ export interface ApiStream {
 }
 
 export interface Transport {
-  /** Resolves with any HTTP status; rejects with {@link TransportError} only when there is no complete response. */
+  /** Resolves with any HTTP status; rejects with {@link TransportError} only without a complete response. */
   request(request: ApiRequest): Promise<ApiResponse>;
-  /** Resolves with the response's headers; rejects like `request`. */
+  /** Resolves with the headers of the response; rejects like `request`. */
   stream(request: ApiRequest): Promise<ApiStream>;
-  /** Closes idle connections and fails the calls that are under way. */
+  /** Closes idle connections and fails the calls in flight. */
   close(): void;
 }
 
 /** Why there was no response; each is a metric label. */
-export type TransportErrorTag =
-  | "timeout"
-  | "aborted"
-  | "refused"
-  | "reset"
-  | "dns"
-  | "tls"
-  | "credentials"
-  | "protocol"
-  | "oversized";
+export const TRANSPORT_ERROR_TAGS = [
+  "timeout",
+  "aborted",
+  "refused",
+  "reset",
+  "dns",
+  "tls",
+  "credentials",
+  "protocol",
+  "oversized",
+] as const;
+export type TransportErrorTag = (typeof TRANSPORT_ERROR_TAGS)[number];
 
 /**
- * No (complete) response was had. `sent` tells whether the request may have reached the server: a write with `sent` true
- * has an unknown outcome (design 5.7), one with `sent` false was not made.
+ * There was no complete response. `sent` tells whether the request may have reached the server: the outcome of a write is then unknown.
+ * With `sent` false the write was not made.
  */
 export class TransportError extends Error {
   override readonly name = "TransportError";

@@ -1,24 +1,24 @@
 /**
- * What a list-watch offers to its readers (design 8): the current objects, the position they are current at, and change
- * notices in stream order. Handlers run synchronously after the store has changed and must only enqueue keys.
+ * What readers see of a reflector: the current objects, the position that they are current at, and changes in the order of the stream.
+ * Handlers run synchronously after the store has changed, and must only enqueue keys.
  */
 
 export interface InformerHandler<T> {
   /**
-   * One object changed: added (`before` undefined), deleted (`after` undefined; `before` is the last known object), or modified.
-   * A changed UID arrives as a delete and an add. Deletes found by a relist arrive like any other.
+   * One object was added (`before` undefined), deleted (`after` undefined; `before` is the last known object), or modified. A changed UID
+   * arrives as a deletion and an addition. Deletions found by a relist arrive like any other.
    */
   changed?(before: T | undefined, after: T | undefined): void;
   /** The position moved (event, bookmark or list). Called after `changed`. */
   advanced?(position: string): void;
-  /** A complete list was swapped in; its differences were reported by `changed` before this call. */
+  /** A complete list replaced the objects. Called after `changed` has reported the differences. */
   relisted?(position: string): void;
-  /** `confirmedSentMs` moved: everything that was committed before `sentMs` is in the store (design 5.2 R3, 5.4). */
+  /** `confirmedSentMs` moved. */
   confirmed?(sentMs: number): void;
 }
 
 export interface Informer<T> {
-  /** `namespace/name`, or `name` for objects without a namespace. */
+  /** The key is `namespace/name`, or `name` for objects without a namespace. */
   get(key: string): T | undefined;
   values(): Iterable<T>;
   readonly size: number;
@@ -26,36 +26,36 @@ export interface Informer<T> {
   readonly position: string | undefined;
   /** True from the first complete list on. */
   readonly synced: boolean;
-  /** Monotonic milliseconds of the last byte that the server sent. */
+  /** Monotonic milliseconds of the last byte from the server. */
   readonly lastContactMs: number | undefined;
   /**
-   * Monotonic milliseconds of the last event or bookmark, or of the moment at which the last complete list was asked for: the server's history was
-   * the one that is held by then. Undefined where that is not known.
+   * Monotonic milliseconds of the last event or bookmark, or of the request for the last complete list: the server had the history of the
+   * cache at that time.
    */
   readonly heardMs?: number | undefined;
   /** Returns a function that ends the subscription. Objects already present are not replayed. */
   subscribe(handler: InformerHandler<T>): () => void;
 }
 
-/** A source that can say since when it is known to be complete: what decisions (design 5.4) and rule R3 (design 5.2) rest on. */
+/** An informer that knows since when it is complete (docs/design.md#informers): the basis of decisions, and of rule R3. */
 export interface ConfirmedInformer<T> extends Informer<T> {
   /**
-   * Monotonic send time of the newest `limit=1` quorum LIST whose collection version the stream has since reached:
-   * everything that was committed before that moment is in the store. Undefined before the first one.
+   * Monotonic send time of the newest `limit=1` quorum LIST whose version the stream has reached since: the cache contains everything
+   * committed before that time. Undefined before the first such LIST.
    */
   readonly confirmedSentMs: number | undefined;
   /**
-   * Asks for such a LIST that is sent now or later; bounded and coalesced, at once. The outcome arrives as `confirmed` and in
-   * `confirmedSentMs`; a failed LIST is repeated with backoff until one was confirmed that was sent after this call.
+   * Requests a quorum LIST that is sent from now on. Requests are coalesced. The result arrives as `confirmed` and in `confirmedSentMs`;
+   * a failed LIST is repeated with backoff.
    */
   requestEvidence(): void;
 }
 
-/** A source of objects that its reader also reads and writes by itself. */
+/** An informer of objects that its reader also reads and writes by calls of its own. */
 export interface LearningInformer<T> extends ConfirmedInformer<T> {
   /**
-   * The server has said, in answer to an own read or write, that the object `key` is at `version`. A later list that shows it older
-   * is of another history: the server was restored, and nothing else may know it (design 5.4).
+   * The response to an own read or write has shown the object `key` at `version`. A later list that shows it older is from another
+   * history: the server was restored, and nothing else may show that (docs/design.md#lost-history).
    */
   learned(key: string, version: string): void;
 }

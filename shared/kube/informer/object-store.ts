@@ -1,21 +1,21 @@
 import { isOlderVersion } from "../../schema/resource-version.ts";
 import type { InformerHandler } from "./informer.ts";
 
-export interface ObjectStoreOptions<T> {
+interface ObjectStoreOptions<T> {
   readonly uidOf: (object: T) => string;
   readonly versionOf: (object: T) => string;
-  /** A handler threw: a bug of the subscriber, which must not end the stream of the others. */
+  /** Called when a handler throws: a bug of the subscriber, which must not end the stream of the others. */
   readonly onHandlerError: (error: Error) => void;
 }
 
 /**
- * The objects of one collection with the position that they are current at (design 8). Every change moves objects and position
- * together and tells the handlers afterwards, so that a handler never sees one without the other.
+ * The objects of one collection, and the position that they are current at. Every change moves objects and position together and calls the
+ * handlers afterwards, so that a handler never sees one without the other.
  */
 export class ObjectStore<T> {
   readonly #options: ObjectStoreOptions<T>;
   readonly #handlers = new Set<InformerHandler<T>>();
-  /** Versions that answers to own calls have shown and the stream has not reached yet, by key. */
+  /** By key: versions from responses to own calls that the stream has not reached yet. */
   readonly #learned = new Map<string, string>();
   #objects = new Map<string, T>();
   #position: string | undefined;
@@ -45,13 +45,13 @@ export class ObjectStore<T> {
     return () => this.#handlers.delete(handler);
   }
 
-  /** An answer to an own call has shown `key` at `version`. */
+  /** The response to an own call has shown `key` at `version`. */
   learned(key: string, version: string): void {
     const held = this.#objects.get(key);
     if (held !== undefined && isOlderVersion(this.#options.versionOf(held), version)) this.#learned.set(key, version);
   }
 
-  /** What {@link learned} was told and the stream has not shown yet: any list that is sent from now on must show it. */
+  /** Versions from {@link learned} that the stream has not reached: every list that is sent from now on must show them. */
   owed(): ReadonlyMap<string, string> {
     return new Map(this.#learned);
   }
@@ -66,14 +66,14 @@ export class ObjectStore<T> {
     this.#tell((handler) => handler.advanced?.(version));
   }
 
-  /** An object was deleted at `version`. A deletion of another UID than the one held says nothing about the one held. */
+  /** An object was deleted at `version`. The deletion of another UID says nothing about the object in the store. */
   remove(key: string, uid: string, version: string): void {
     const before = this.#objects.get(key);
-    const known = before !== undefined && (uid === "" || this.#options.uidOf(before) === uid);
-    if (known) this.#objects.delete(key);
+    const isHeld = before !== undefined && (uid === "" || this.#options.uidOf(before) === uid);
+    if (isHeld) this.#objects.delete(key);
     this.#reached(key, version);
     this.#position = version;
-    if (known) this.#tellChange(before, undefined);
+    if (isHeld) this.#tellChange(before, undefined);
     this.#tell((handler) => handler.advanced?.(version));
   }
 
@@ -84,24 +84,24 @@ export class ObjectStore<T> {
   }
 
   /**
-   * Puts a complete list in place at once, then reports its differences: deletions with the last known object, changed UIDs as a
-   * deletion and an addition. `all` reports objects of equal version too: after a restore of the server's storage a version
-   * number may have been given to another state.
+   * Replaces the objects by a complete list, then reports the differences: a deletion with the last known object, a changed UID as a
+   * deletion and an addition. `isRestored` reports objects of equal version too: a restored server may have used the version again for
+   * another state.
    */
-  swap(objects: Map<string, T>, version: string, all: boolean): void {
+  swap(objects: Map<string, T>, version: string, isRestored: boolean): void {
     const old = this.#objects;
     const changed: [T | undefined, T][] = [];
     for (const [key, object] of objects) {
       const before = old.get(key);
-      if (before !== undefined && !all && this.#same(before, object)) objects.set(key, before);
+      if (before !== undefined && !isRestored && this.#same(before, object)) objects.set(key, before);
       else changed.push([before, object]);
     }
     this.#objects = objects;
     this.#position = version;
     for (const key of this.#learned.keys()) {
       const object = objects.get(key);
-      // What a doubted list does not show is of a history that is over.
-      this.#reached(key, all || object === undefined ? undefined : this.#options.versionOf(object));
+      // A version that the list of a restored server lacks belongs to the lost history.
+      this.#reached(key, isRestored || object === undefined ? undefined : this.#options.versionOf(object));
     }
     for (const [key, before] of old) if (!objects.has(key)) this.#tellChange(before, undefined);
     for (const [before, object] of changed) this.#tellChange(before, object);
@@ -110,24 +110,28 @@ export class ObjectStore<T> {
   }
 
   /**
-   * What no history can bring: an object that is held, or `owed`, at a newer version than in `objects`, and one that is not held although
-   * its version was passed, because it had been deleted.
+   * Returns two versions of which no single history can hold both, when the list is from another history than the store. The list is then
+   * older than the position, or it has an object older than the store or `owed` has it, or it has an object that the store lacks although
+   * the stream has passed its version: the object had been deleted.
    */
   contradictedBy(
-    objects: ReadonlyMap<string, T>,
+    list: { readonly objects: ReadonlyMap<string, T>; readonly version: string },
     owed: ReadonlyMap<string, string>,
-  ): { readonly held: string; readonly listed: string } | undefined {
+  ): { readonly from: string; readonly to: string } | undefined {
     const { uidOf, versionOf } = this.#options;
-    for (const [key, held] of owed) {
-      const object = objects.get(key);
-      const listed = object === undefined ? held : versionOf(object);
-      if (held !== listed && isOlderVersion(listed, held)) return { held, listed };
+    if (this.#position !== undefined && isOlderVersion(list.version, this.#position))
+      return { from: this.#position, to: list.version };
+    for (const [key, from] of owed) {
+      const object = list.objects.get(key);
+      const to = object === undefined ? from : versionOf(object);
+      if (from !== to && isOlderVersion(to, from)) return { from, to };
     }
-    for (const [key, object] of objects) {
+    for (const [key, object] of list.objects) {
       const before = this.#objects.get(key);
       const isHeld = before !== undefined && uidOf(before) === uidOf(object);
-      const [held, listed] = [isHeld ? versionOf(before) : this.#position, versionOf(object)];
-      if (held !== undefined && (held !== listed || !isHeld) && isOlderVersion(listed, held)) return { held, listed };
+      const from = isHeld ? versionOf(before) : this.#position;
+      const to = versionOf(object);
+      if (from !== undefined && (from !== to || !isHeld) && isOlderVersion(to, from)) return { from, to };
     }
     return undefined;
   }

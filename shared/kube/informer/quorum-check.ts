@@ -1,25 +1,25 @@
 import { Backoff } from "../../runtime/backoff.ts";
 import { type Ports, sleep } from "../../runtime/clock.ts";
 import { compareVersions, hasReached, isComparableVersion } from "../../schema/resource-version.ts";
+import { withQuery } from "../client/api-path.ts";
 import type { Transport } from "../client/transport.ts";
-import { type Collection, collectionPath } from "../stream/collection.ts";
+import type { Collection } from "../stream/list.ts";
 import { parseListPage } from "../stream/raw-object.ts";
-import { retryDelayMs } from "../stream/retry-delay.ts";
-import { failureOfResponse, WatchFailure } from "../stream/watch-failure.ts";
+import { failureOfResponse, retryDelayMs, WatchFailure } from "../stream/watch-failure.ts";
 
 const LIST_TIMEOUT_MS = 10_000;
-/** Spread of the interval, so that the replicas of a component do not ask at the same moment. */
+/** Spread of the interval, so that the replicas of a component do not send their LISTs together. */
 const INTERVAL_JITTER = 0.2;
-/** LISTs on demand are no closer together than this: one answers all who asked before it was sent. */
+/** LISTs on demand are at least this far apart: one LIST serves all requests from before it was sent. */
 const MIN_GAP_MS = 200;
 
-/** A quorum LIST: everything committed before `sentMs` (monotonic) is contained in the collection at `version`. */
-export interface QuorumRead {
+/** A quorum LIST: the collection at `version` contains everything committed before `sentMs` (monotonic). */
+interface QuorumRead {
   readonly sentMs: number;
   readonly version: string;
 }
 
-export interface QuorumCheckOptions {
+interface QuorumCheckOptions {
   readonly name: string;
   readonly transport: Transport;
   readonly ports: Ports;
@@ -30,33 +30,33 @@ export interface QuorumCheckOptions {
   readonly position: () => string | undefined;
   /** The stream has reached a LIST sent at `sentMs`. */
   readonly confirmed: (sentMs: number) => void;
-  /** A quorum LIST is older than the position that was known when it was sent: the server was restored (design 5.4). */
+  /** A quorum LIST is older than the position was when it was sent: the server was restored (docs/design.md#lost-history). */
   readonly wentBack: (from: string, to: string) => void;
   readonly failed: (failure: WatchFailure, retryMs: number) => void;
 }
 
 /**
- * Evidence that a stream is current (design 5.2 R3, 5.4): a LIST with `limit=1` and no resourceVersion is a quorum read, and once the
- * stream has reached its collection version, everything committed before it was sent has been seen. The receipt of an event is no
- * such evidence: an apiserver that lags sends events too.
+ * Proves that a stream is current (docs/design.md#informers). A LIST with `limit=1` and no resourceVersion is a quorum read. When the stream
+ * has reached the version of the LIST, it has delivered everything committed before the LIST was sent. An event proves nothing: an
+ * apiserver that lags sends events too.
  */
 export class QuorumCheck {
   readonly #options: QuorumCheckOptions;
   readonly #backoff: Backoff;
   readonly #path: string;
-  /** Not yet reached by the stream: the oldest, so that a lagging stream still makes progress, and the newest. */
+  /** LISTs that the stream has not reached: the oldest, so that a lagging stream still makes progress, and the newest. */
   #pending: [] | [QuorumRead] | [QuorumRead, QuorumRead] = [];
   #confirmedSentMs: number | undefined;
   #wantedSinceMs: number | undefined;
   #lastSentMs = Number.NEGATIVE_INFINITY;
   /** Ends the wait for the interval. */
   #wake: (() => void) | undefined;
-  /** Raised by `forget`: a LIST that was sent before is of no use after. */
+  /** Raised by `forget`, after which LISTs sent earlier prove nothing. */
   #generation = 0;
 
   constructor(options: QuorumCheckOptions) {
     this.#options = options;
-    this.#path = collectionPath(options.collection, { limit: 1 });
+    this.#path = withQuery(options.collection.path, { ...options.collection.query, limit: 1 });
     this.#backoff = new Backoff({ initialMs: 250, maxMs: 5_000, factor: 2, jitter: 0.5 }, options.ports.random);
   }
 
@@ -73,19 +73,19 @@ export class QuorumCheck {
     }
   }
 
-  /** Asks for a LIST that is sent from now on. */
+  /** Requests a LIST that is sent from now on. */
   request(): void {
     this.#wantedSinceMs = this.#options.ports.clock.monotonicMs();
     this.#wake?.();
   }
 
-  /** A complete quorum list is evidence by itself. */
+  /** Takes a quorum LIST as evidence, such as a complete list. */
   accept(evidence: QuorumRead): void {
     this.#remember(evidence);
     this.advanced();
   }
 
-  /** The position moved: what it has reached is confirmed. */
+  /** The position moved, which confirms the LISTs that it has reached. */
   advanced(): void {
     const position = this.#options.position();
     let sentMs: number | undefined;
@@ -103,7 +103,7 @@ export class QuorumCheck {
     this.#options.confirmed(sentMs);
   }
 
-  /** The server's history was replaced: nothing that was read of the old one counts any more. */
+  /** Forgets all LISTs: the server was restored, and they belong to its lost history. */
   forget(): void {
     this.#generation++;
     this.#pending = [];
@@ -115,7 +115,7 @@ export class QuorumCheck {
     this.#pending = oldest === undefined ? [evidence] : [oldest, evidence];
   }
 
-  /** Returns when a LIST is due: at the interval, or at once when one is wanted. */
+  /** Resolves when a LIST is due: at the interval, or at once when one is requested. */
   async #waitForNeed(signal: AbortSignal): Promise<void> {
     const { ports } = this.#options;
     if (this.#wantedSinceMs === undefined) await this.#waitForInterval(signal);

@@ -62,14 +62,14 @@ describe("a process that stood still", () => {
     it.process.pause();
     await it.time.advance(ms);
     it.process.resume();
-    expect(it.source.isDoubtful).toBe(next === list);
+    expect(it.source.hasStalled).toBe(next === list);
     stream.end();
     it.transport.lists.push(page("20", [raw("a", "5"), raw("b", "6")]));
     await it.time.advance(1000);
     const asked = it.transport.requests.slice(2).filter((request) => request !== "LIST limit=1");
     expect(asked[0]).toBe(next);
     expect(it.events.some((event) => event.kind === "listed" && event.reason === "standstill")).toBe(next === list);
-    expect(it.source.isDoubtful).toBe(false);
+    expect(it.source.hasStalled).toBe(false);
   });
 
   test("trusts a stream that has outlived it: it reaches a LIST that was sent after", async () => {
@@ -81,10 +81,10 @@ describe("a process that stood still", () => {
     it.transport.confirmations.push(page("12", []));
     it.process.resume();
     await it.time.advance(100);
-    expect(it.source.isDoubtful).toBe(true);
+    expect(it.source.hasStalled).toBe(true);
     stream.event("MODIFIED", raw("a", "12"));
     await it.time.advance(100);
-    expect(it.source.isDoubtful).toBe(false);
+    expect(it.source.hasStalled).toBe(false);
     stream.end();
     await it.time.advance(1000);
     expect(it.transport.requests.at(-1)).toBe("WATCH resourceVersion=12");

@@ -123,7 +123,7 @@ describe("lists", () => {
       "WATCH resourceVersion=20",
     ]);
     expect(it.notices).toEqual(["c@7 > -", "b@6 > b@15", "d@8 > -", "- > d@16", "- > e@17", "relisted 20"]);
-    expect(it.source.relists).toBe(1);
+    expect(it.relists()).toBe(1);
   });
 
   test("a server that is behind the known position is asked by a quorum list, never by version 0", async () => {
@@ -159,38 +159,5 @@ describe("lists", () => {
     expect(it.failures()).toEqual([failure]);
     await it.time.advance(3000);
     expect(it.state()).toBe("10: a@5");
-  });
-});
-
-describe("streamed lists (KEP-3157)", () => {
-  const end = { metadata: { resourceVersion: "10", annotations: { "k8s.io/initial-events-end": "true" } } };
-
-  test("the list arrives as a stream and is swapped in at its end bookmark", async () => {
-    const it = rig({ streamLists: true });
-    const initial = new ScriptedStream().event("ADDED", raw("a", "5")).event("ADDED", raw("b", "6"));
-    await it.start(initial, new ScriptedStream());
-    expect(it.source.synced).toBe(false);
-    initial.event("DELETED", raw("b", "9")).event("BOOKMARK", end);
-    await it.time.settle();
-    expect(it.state()).toBe("10: a@5");
-    expect(it.transport.requests).toEqual([
-      "WATCH sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
-      "WATCH resourceVersion=10",
-    ]);
-  });
-
-  test("a server that does not offer it is asked for pages, then and later", async () => {
-    const it = rig({ streamLists: true });
-    it.transport.watches.push(statusAnswer(422));
-    await it.start(new ScriptedStream().event("ERROR", EXPIRED));
-    it.transport.lists.push(page("20", []));
-    await it.time.advance(250);
-    expect(it.transport.requests).toEqual([
-      "WATCH sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
-      "LIST limit=250",
-      "WATCH resourceVersion=10",
-      "LIST limit=250&resourceVersion=10&resourceVersionMatch=NotOlderThan",
-      "WATCH resourceVersion=20",
-    ]);
   });
 });

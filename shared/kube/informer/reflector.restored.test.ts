@@ -109,11 +109,11 @@ describe("a history that others know to be gone", () => {
     await it.start(stream, new ScriptedStream());
     it.notices.length = 0;
     it.transport.lists.push(page("12", [raw("a", "5", "blue")]));
-    expect(it.source.isDoubted).toBe(false);
-    it.source.distrust();
-    expect(it.source.isDoubted).toBe(true);
+    expect(it.source.historyInDoubt).toBe(false);
+    it.source.distrustHistory();
+    expect(it.source.historyInDoubt).toBe(true);
     await it.time.advance(1000);
-    expect(it.source.isDoubted).toBe(false);
+    expect(it.source.historyInDoubt).toBe(false);
     expect(stream.closed).toBe(true);
     expect(it.transport.requests.slice(2)).toEqual(["LIST limit=250", "WATCH resourceVersion=12"]);
     expect(it.notices.slice(0, 3)).toEqual(["b@6 > -", "a@5 > a@5", "relisted 12"]);
@@ -128,15 +128,15 @@ describe("a history that others know to be gone", () => {
     const object = { kind: "Status", code: 504, reason: "Timeout", message: "Too large", details: { causes } };
     stream.event("ERROR", object);
     await it.time.settle();
-    expect(it.source.isDoubted).toBe(true);
+    expect(it.source.historyInDoubt).toBe(true);
     it.transport.lists.push(page("7", []));
     await it.time.advance(5000);
-    expect([it.source.isDoubted, it.source.position]).toEqual([false, "7"]);
+    expect([it.source.historyInDoubt, it.source.position]).toEqual([false, "7"]);
   });
 
   test("was not kept by the list that shows so", async () => {
     const it = rig();
-    it.source.subscribe({ changed: () => it.source.distrust() });
+    it.source.subscribe({ changed: () => it.source.distrustHistory() });
     await it.start(new ScriptedStream());
     await it.time.advance(1000);
     expect(it.transport.requests).toEqual(["LIST limit=250", "WATCH resourceVersion=10"]);

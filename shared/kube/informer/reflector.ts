@@ -1,28 +1,38 @@
+/**
+ * Keeps one collection of one apiserver current for as long as the process lives, as client-go's reflector.go does: list, watch from the
+ * version of the list, resume where a stream ended, list again when that version is compacted (410). Beyond it (docs/design.md#informers,
+ * docs/design.md#lost-history):
+ *
+ * - A list is a quorum read, or at least as new as the position. It is never a read of `resourceVersion=0`.
+ * - Watches are short, and a quorum LIST precedes their last bookmark, so that the position of a quiet stream moves.
+ * - Quorum checks prove what a stream contains (`quorum-check.ts`).
+ * - After an outage, and after a stall of this process, the reflector lists again: the server may have been restored and may have passed
+ *   the position since, and a resumed stream would miss what happened before (`stream-continuity.ts`).
+ * - A server whose versions went back was restored. All its objects are then reported as changed.
+ *
+ * Read beside it: `informer.ts` (what readers see), `object-store.ts` (objects, position, handlers), `sharded-reflector.ts`.
+ */
 import { Backoff } from "../../runtime/backoff.ts";
 import { sleep } from "../../runtime/clock.ts";
 import { isComparableVersion, isOlderVersion } from "../../schema/resource-version.ts";
-import { type Collection, pick } from "../stream/collection.ts";
-import { objectParser, type ParsedObject } from "../stream/object-parser.ts";
-import { type EventType, isRawObject } from "../stream/raw-object.ts";
-import { retryDelayMs } from "../stream/retry-delay.ts";
+import { type Collection, type Lister, listNotOlderThan } from "../stream/list.ts";
+import { type EventType, isRawObject, objectParser } from "../stream/raw-object.ts";
 import { readWatch } from "../stream/watch.ts";
-import type { ListReason, WatchEvent } from "../stream/watch-event.ts";
-import { listReasonAfter, WatchFailure } from "../stream/watch-failure.ts";
-import { CompleteList } from "./complete-list.ts";
-import { StreamContinuity } from "./continuity.ts";
+import { retryDelayMs, WatchFailure } from "../stream/watch-failure.ts";
 import type { InformerHandler, LearningInformer } from "./informer.ts";
 import { ObjectStore } from "./object-store.ts";
 import { QuorumCheck } from "./quorum-check.ts";
-import type { ReflectorOptions } from "./reflector-options.ts";
-
-export type { ReflectorOptions };
+import type { ListReason, ReflectorEvent, ReflectorOptions } from "./reflector-options.ts";
+import { StreamContinuity } from "./stream-continuity.ts";
 
 const DEFAULT_SERVER_TIMEOUT_SECONDS = [5, 7] as const;
+/** Parsing a page blocks the process: some 10 ms for as many pods. Larger pages gain no time and hold more memory. */
+const DEFAULT_PAGE_SIZE = 250;
 /** At most seven tries in the first ten seconds of an outage, then one every ten seconds or less often. */
 const BACKOFF = { initialMs: 250, maxMs: 10_000, factor: 2, jitter: 0.5 };
-/** A try that only resumes costs the server little; after an outage the cache is wanted back soon (design 5.4). */
+/** Resuming costs the server little, and readers want the cache back soon after an outage. */
 const MAX_RESUME_DELAY_MS = 5_000;
-/** A list is made at once when the last one is this long ago, and with backoff otherwise: lists never follow each other closely. */
+/** A list follows a failure at once when the last list is this long ago, and with backoff otherwise. */
 const LISTS_APART_MS = 10_000;
 /** kube-apiserver sends its last bookmarks within this time before a watch's deadline (docs/decisions/0002-short-watches.md). */
 const LAST_BOOKMARKS_MS = 2_000;
@@ -31,64 +41,46 @@ const LIST_BEFORE_BOOKMARK_MS = 300;
 /** A stream that lived this long and delivered something was healthy, whatever ended it. */
 const HEALTHY_AFTER_MS = 3_000;
 
-/**
- * One collection of one apiserver, kept current for as long as the process lives (design 8). The loop ends only by `stop`; every
- * failure leads to another try with capped, jittered backoff. A complete list is made at first, when the version is compacted
- * (410), after corruption, after an outage in which the server may have been restored, and when its versions went back; everything else
- * resumes where the stream ended.
- */
 export class Reflector<T> implements LearningInformer<T> {
   readonly #options: ReflectorOptions<T>;
-  readonly #collection: Collection;
   readonly #store: ObjectStore<T>;
-  readonly #parse: (raw: unknown) => ParsedObject<T>;
+  readonly #lister: Lister<T>;
+  readonly #quorumCheck: QuorumCheck;
+  readonly #continuity: StreamContinuity;
   readonly #backoff: Backoff;
-  readonly #confirmation: QuorumCheck;
+  readonly #synced = Promise.withResolvers<void>();
   readonly #stopping = new AbortController();
   #running: Promise<unknown> | undefined;
-  /** Ends the stream that is open now. */
+  /** Ends the open stream. */
   #stream = new AbortController();
-  #wentBack: WatchFailure | undefined;
-  #isDoubted = false;
-  #swapping = false;
-  readonly #continuity: StreamContinuity;
-  #lists = 0;
-  /** When the last list began. */
-  #listedMs = Number.NEGATIVE_INFINITY;
+  /** The server was found to be restored; ends the open stream, and the list after it is a quorum read. */
+  #rollback: WatchFailure | undefined;
+  #historyInDoubt = false;
+  #isSwapping = false;
+  #listStartedMs = Number.NEGATIVE_INFINITY;
   #lastContactMs: number | undefined;
   #heardMs: number | undefined;
-  readonly #completeList: CompleteList<T>;
-  readonly #synced = Promise.withResolvers<void>();
 
   constructor(options: ReflectorOptions<T>) {
+    const { name, transport, ports, path, query = {}, uidOf, versionOf } = options;
+    const onHandlerError = (error: Error): void => this.#emit({ kind: "handlerFailed", error });
     this.#options = options;
-    this.#collection = { path: options.path, query: options.query ?? {} };
-    const { ports } = options;
-    this.#store = new ObjectStore({
-      uidOf: options.uidOf,
-      versionOf: options.versionOf,
-      onHandlerError: (error) => this.#emit({ kind: "handlerFailed", error }),
-    });
-    this.#parse = objectParser(options, (key, error) => this.#emit({ kind: "unparsable", key, error }));
-    this.#completeList = new CompleteList(
-      {
-        name: options.name,
-        transport: options.transport,
-        ports,
-        collection: this.#collection,
-        parse: this.#parse,
-        fallback: (key, uid) => this.#lastKnown(key, uid),
-        contact: () => this.#contact(),
-      },
-      options,
-    );
+    this.#store = new ObjectStore({ uidOf, versionOf, onHandlerError });
     this.#backoff = new Backoff(BACKOFF, ports.random);
-    this.#confirmation = new QuorumCheck({
-      name: options.name,
-      transport: options.transport,
+    this.#lister = {
+      name,
+      transport,
       ports,
-      // Only what a permission may depend on: a label selector would make the server look for a first match.
-      collection: { path: options.path, query: pick(options.query, "fieldSelector") },
+      collection: { path, query },
+      parse: objectParser(options, (key, error) => this.#emit({ kind: "unparsable", key, error })),
+      fallback: (key, uid) => this.#lastKnown(key, uid),
+      contact: () => this.#contact(),
+    };
+    this.#quorumCheck = new QuorumCheck({
+      name,
+      transport,
+      ports,
+      collection: quorumCollection(this.#lister.collection),
       intervalMs: options.confirmEveryMs,
       position: () => this.#store.position,
       confirmed: (sentMs) => {
@@ -100,8 +92,8 @@ export class Reflector<T> implements LearningInformer<T> {
     });
     this.#continuity = new StreamContinuity({
       ports,
-      confirmedSentMs: () => this.#confirmation.confirmedSentMs,
-      requestEvidence: () => this.#confirmation.request(),
+      confirmedSentMs: () => this.#quorumCheck.confirmedSentMs,
+      requestEvidence: () => this.#quorumCheck.request(),
     });
   }
 
@@ -110,7 +102,7 @@ export class Reflector<T> implements LearningInformer<T> {
     if (this.#running !== undefined || this.#stopping.signal.aborted) return;
     const { signal } = this.#stopping;
     this.#continuity.start();
-    this.#running = Promise.all([this.#run(signal), this.#confirmWhenSynced(signal)]);
+    this.#running = Promise.all([this.#listAndWatch(signal), this.#checkWhenSynced(signal)]);
   }
 
   /** Ends the loop and its requests; resolves when nothing of it runs any more. */
@@ -124,8 +116,8 @@ export class Reflector<T> implements LearningInformer<T> {
   whenSynced(signal?: AbortSignal): Promise<void> {
     if (signal === undefined) return this.#synced.promise;
     if (signal.aborted) return Promise.resolve();
-    const given = new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
-    return Promise.race([this.#synced.promise, given]);
+    const aborted = new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
+    return Promise.race([this.#synced.promise, aborted]);
   }
 
   get(key: string): T | undefined {
@@ -157,47 +149,39 @@ export class Reflector<T> implements LearningInformer<T> {
   }
 
   get confirmedSentMs(): number | undefined {
-    return this.#confirmation.confirmedSentMs;
+    return this.#quorumCheck.confirmedSentMs;
   }
 
-  /** It is not known whether what is held is of a history that is over, because this process stood still. */
-  get isDoubtful(): boolean {
-    return this.#continuity.isDoubtful;
+  /** True after this process stalled, until a later quorum check or list shows that the stream kept up. */
+  get hasStalled(): boolean {
+    return this.#continuity.hasStalled;
   }
 
-  /** Complete lists after the first one. */
-  get relists(): number {
-    return Math.max(0, this.#lists - 1);
+  /** True while the cache may belong to a history that the server has rolled back, until the next list. */
+  get historyInDoubt(): boolean {
+    return this.#historyInDoubt;
+  }
+
+  /** Lists again, because a sign other than the stream shows that the server may have been restored. */
+  distrustHistory(): void {
+    // A sign from the list that is swapped in is answered by that list.
+    if (this.#isSwapping || !this.synced) return;
+    this.#doubt("what is held may be of a history that is gone");
   }
 
   requestEvidence(): void {
-    this.#confirmation.request();
+    this.#quorumCheck.request();
   }
 
   learned(key: string, version: string): void {
     this.#store.learned(key, version);
   }
 
-  /**
-   * What is held may be of a history that is gone, by a sign that the stream itself does not show (design 5.4): a watch that is resumed
-   * where the restored server has passed its position misses what was written before. Everything is listed anew.
-   */
-  distrust(): void {
-    // Told by what a list has just brought: that list is the answer.
-    if (this.#swapping || !this.synced) return;
-    this.#doubt("what is held may be of a history that is gone");
-  }
-
-  /** What is held is known to be, or may be, of a history that is gone, and the list that shows what there is now is not in yet. */
-  get isDoubted(): boolean {
-    return this.#isDoubted;
-  }
-
   subscribe(handler: InformerHandler<T>): () => void {
     return this.#store.subscribe(handler);
   }
 
-  async #run(signal: AbortSignal): Promise<void> {
+  async #listAndWatch(signal: AbortSignal): Promise<void> {
     let reason: ListReason | undefined = "first";
     while (!signal.aborted) {
       let during: "list" | "watch" = "list";
@@ -209,85 +193,71 @@ export class Reflector<T> implements LearningInformer<T> {
         await this.#watch(signal);
       } catch (thrown) {
         if (signal.aborted) break;
-        const failure = this.#wentBack ?? WatchFailure.from(thrown);
-        this.#wentBack = undefined;
+        const failure = this.#rollback ?? WatchFailure.from(thrown);
+        this.#rollback = undefined;
         reason = listReasonAfter(failure) ?? reason;
-        this.#isDoubted ||= reason === "versionWentBack";
+        this.#historyInDoubt ||= reason === "versionWentBack";
         this.#continuity.failed(failure.tag);
-        const retryMs = this.#delayMs(failure, reason);
+        const retryMs = this.#retryMs(failure, reason);
         this.#emit({ kind: "failed", during, tag: failure.tag, error: failure, retryMs });
         await sleep(this.#options.ports, retryMs, signal);
       }
     }
   }
 
-  #delayMs(failure: WatchFailure, reason: ListReason | undefined): number {
+  #retryMs(failure: WatchFailure, reason: ListReason | undefined): number {
     const { clock, random } = this.#options.ports;
-    const ownMs = this.#backoff.nextMs();
+    const backoffMs = this.#backoff.nextMs();
     if (reason === undefined || reason === "outage")
-      return retryDelayMs(Math.min(ownMs, MAX_RESUME_DELAY_MS), failure, random);
-    const longAgo = clock.monotonicMs() - this.#listedMs >= LISTS_APART_MS;
-    return retryDelayMs(longAgo && listReasonAfter(failure) !== undefined ? 0 : ownMs, failure, random);
+      return retryDelayMs(Math.min(backoffMs, MAX_RESUME_DELAY_MS), failure, random);
+    const isLongAgo = clock.monotonicMs() - this.#listStartedMs >= LISTS_APART_MS;
+    return retryDelayMs(isLongAgo && listReasonAfter(failure) !== undefined ? 0 : backoffMs, failure, random);
   }
 
-  async #confirmWhenSynced(signal: AbortSignal): Promise<void> {
+  async #checkWhenSynced(signal: AbortSignal): Promise<void> {
     await this.whenSynced(signal);
-    await this.#confirmation.run(signal);
+    await this.#quorumCheck.run(signal);
   }
 
   /** Makes a complete list and swaps it in. */
   async #list(reason: ListReason, signal: AbortSignal): Promise<void> {
     const { clock } = this.#options.ports;
     const startedMs = clock.monotonicMs();
-    this.#listedMs = startedMs;
-    const known = this.#store.position;
-    const floor = reason !== "versionWentBack" && isComparableVersion(known) ? known : undefined;
+    this.#listStartedMs = startedMs;
+    const { position } = this.#store;
+    const floor = reason !== "versionWentBack" && isComparableVersion(position) ? position : undefined;
     const owed = this.#store.owed();
-    const listed = await this.#completeList.read(floor, signal);
-    const restored = this.#restoredBy(listed.objects, listed.version, owed);
+    const listed = await listNotOlderThan(this.#lister, this.#options.pageSize ?? DEFAULT_PAGE_SIZE, floor, signal);
+    const restored = this.#store.contradictedBy(listed, owed);
     if (restored !== undefined) this.#emit({ kind: "versionWentBack", ...restored });
-    const isDoubted = restored !== undefined || reason === "versionWentBack";
-    if (isDoubted) this.#confirmation.forget();
-    // A quorum read shows what there is now, so it answers the doubt, too.
-    if (listed.quorumSentMs !== undefined) this.#wentBack = undefined;
-    this.#lists++;
+    const isRestored = restored !== undefined || reason === "versionWentBack";
+    if (isRestored) this.#quorumCheck.forget();
+    // A quorum read shows the present state, whatever was found meanwhile.
+    if (listed.quorumSentMs !== undefined) this.#rollback = undefined;
     this.#heardMs = startedMs;
-    this.#continuity.begun(startedMs);
-    this.#isDoubted = this.#wentBack !== undefined;
-    this.#swapping = true;
-    this.#store.swap(listed.objects, listed.version, isDoubted);
-    this.#swapping = false;
+    this.#continuity.listed(startedMs);
+    this.#historyInDoubt = this.#rollback !== undefined;
+    this.#isSwapping = true;
+    this.#store.swap(listed.objects, listed.version, isRestored);
+    this.#isSwapping = false;
     this.#emit({
       kind: "listed",
       reason,
-      mode: this.#completeList.mode,
       position: listed.version,
       objects: listed.objects.size,
       requests: listed.requests,
       durationMs: clock.monotonicMs() - startedMs,
     });
-    if (listed.quorumSentMs === undefined) this.#confirmation.advanced();
-    else this.#confirmation.accept({ sentMs: listed.quorumSentMs, version: listed.version });
+    if (listed.quorumSentMs === undefined) this.#quorumCheck.advanced();
+    else this.#quorumCheck.accept({ sentMs: listed.quorumSentMs, version: listed.version });
     this.#synced.resolve();
   }
 
-  /** The versions of the list or of one of its objects are older than what was seen. */
-  #restoredBy(
-    objects: ReadonlyMap<string, T>,
-    version: string,
-    owed: ReadonlyMap<string, string>,
-  ): { from: string; to: string } | undefined {
-    const known = this.#store.position;
-    if (known !== undefined && isOlderVersion(version, known)) return { from: known, to: version };
-    const newer = this.#store.contradictedBy(objects, owed);
-    return newer && { from: newer.held, to: newer.listed };
-  }
-
-  /** Reads one stream from the position on; returns when the server ended it as it was asked to. */
+  /** Reads one stream from the position on; resolves when the server ended it on time. */
   async #watch(signal: AbortSignal): Promise<void> {
-    if (this.#wentBack !== undefined) throw this.#wentBack;
-    const { name, transport, ports, pause } = this.#options;
-    const [least, most] = this.#options.serverTimeoutSeconds ?? DEFAULT_SERVER_TIMEOUT_SECONDS;
+    if (this.#rollback !== undefined) throw this.#rollback;
+    const { ports, confirmEveryMs, serverTimeoutSeconds = DEFAULT_SERVER_TIMEOUT_SECONDS } = this.#options;
+    const [least, most] = serverTimeoutSeconds;
     const timeoutSeconds = least + Math.floor(ports.random.fraction() * (most - least + 1));
     const startedMs = ports.clock.monotonicMs();
     this.#continuity.resuming(startedMs);
@@ -297,35 +267,28 @@ export class Reflector<T> implements LearningInformer<T> {
     const stop = (): void => stream.abort();
     if (signal.aborted) stop();
     signal.addEventListener("abort", stop, { once: true });
-    let isLate = false;
-    const position = this.#store.position ?? "";
-    const listMs = timeoutSeconds * 1000 - LAST_BOOKMARKS_MS - LIST_BEFORE_BOOKMARK_MS;
+    const listAfterMs = timeoutSeconds * 1000 - LAST_BOOKMARKS_MS - LIST_BEFORE_BOOKMARK_MS;
     const beforeBookmark =
-      this.#options.confirmEveryMs === undefined
-        ? undefined
-        : ports.timers.after(listMs, () => this.#confirmation.request());
+      confirmEveryMs === undefined ? undefined : ports.timers.after(listAfterMs, () => this.#quorumCheck.request());
+    const position = this.#store.position ?? "";
+    let isLate = false;
+    let durationMs = 0;
     try {
-      await readWatch({
-        name,
-        transport,
-        ports,
-        collection: this.#collection,
-        parameters: { resourceVersion: position },
+      durationMs = await readWatch({
+        ...this.#lister,
+        resourceVersion: position,
         timeoutSeconds,
         signal: stream.signal,
-        contact: () => this.#contact(),
         opened: () => {
-          // The server has answered after so long that there is nothing to resume from.
+          // The server responded so late that the stream can't resume.
           isLate = this.#continuity.brokenBy !== undefined;
           if (isLate) return stop();
           this.#continuity.resumed();
           this.#emit({ kind: "watching", position, afterFailures: this.#backoff.failures });
         },
-        pause,
         each: (type, object) => {
           seen[type === "BOOKMARK" ? "bookmarks" : "events"]++;
           this.#apply(type, object);
-          return true;
         },
       });
     } catch (error) {
@@ -336,39 +299,32 @@ export class Reflector<T> implements LearningInformer<T> {
       const livedMs = ports.clock.monotonicMs() - startedMs;
       if (livedMs >= HEALTHY_AFTER_MS && seen.events + seen.bookmarks > 0) this.#backoff.reset();
     }
-    if (this.#wentBack !== undefined) throw this.#wentBack;
+    if (this.#rollback !== undefined) throw this.#rollback;
     if (signal.aborted || isLate) return;
-    const durationMs = ports.clock.monotonicMs() - startedMs;
-    if (durationMs < (timeoutSeconds * 1000) / 2) {
-      throw new WatchFailure(
-        "ended-early",
-        `watch ${name}: ended after ${Math.round(durationMs)} ms of ${timeoutSeconds} s`,
-      );
-    }
     this.#backoff.reset();
     this.#emit({ kind: "ended", durationMs, ...seen });
-    // A server that was restored to an older state is silent until its versions pass the position again: ask it.
-    if (seen.events + seen.bookmarks === 0) this.#confirmation.request();
+    // A restored server is silent until its versions pass the position again: a quorum check finds it before.
+    if (seen.events + seen.bookmarks === 0) this.#quorumCheck.request();
   }
 
   #apply(type: Exclude<EventType, "ERROR">, raw: unknown): void {
     const version = isRawObject(raw) ? raw.metadata.resourceVersion : undefined;
     if (version === undefined || version === "") throw new WatchFailure("corrupt", "an event has no resourceVersion");
-    const known = this.#store.position;
-    if (isOlderVersion(version, known))
-      throw new WatchFailure("ahead-of-server", `the stream went back from ${known} to ${version}`);
+    const { position } = this.#store;
+    if (isOlderVersion(version, position))
+      throw new WatchFailure("ahead-of-server", `the stream went back from ${position} to ${version}`);
     this.#heardMs = this.#options.ports.clock.monotonicMs();
     if (type === "BOOKMARK") {
       this.#store.advance(version);
     } else {
-      const { owned, key, uid, object } = this.#parse(raw);
+      const { owned, key, uid, object } = this.#lister.parse(raw);
       const kept = object ?? this.#lastKnown(key, uid);
       if (!owned) this.#store.advance(version);
       else if (type === "DELETED" || kept === undefined)
         this.#store.remove(key, type === "DELETED" ? uid : "", version);
       else this.#store.upsert(key, kept, version);
     }
-    this.#confirmation.advanced();
+    this.#quorumCheck.advanced();
   }
 
   #lastKnown(key: string, uid: string): T | undefined {
@@ -378,8 +334,8 @@ export class Reflector<T> implements LearningInformer<T> {
   }
 
   #doubt(message: string): void {
-    this.#isDoubted = true;
-    this.#wentBack = new WatchFailure("ahead-of-server", message);
+    this.#historyInDoubt = true;
+    this.#rollback = new WatchFailure("ahead-of-server", message);
     this.#stream.abort();
   }
 
@@ -387,10 +343,21 @@ export class Reflector<T> implements LearningInformer<T> {
     this.#lastContactMs = this.#options.ports.clock.monotonicMs();
   }
 
-  /** An observer that throws must not end the loop, and there is nobody else to tell. */
-  #emit(event: WatchEvent): void {
+  /** An observer that throws must not end the loop, and nothing else could report it. */
+  #emit(event: ReflectorEvent): void {
     try {
       this.#options.onEvent?.(event);
     } catch {}
   }
+}
+
+/** Returns the list that a failure leads to; undefined: the stream resumes. */
+function listReasonAfter({ tag }: WatchFailure): ListReason | undefined {
+  if (tag === "expired" || tag === "corrupt") return tag;
+  return tag === "ahead-of-server" ? "versionWentBack" : undefined;
+}
+
+/** Keeps of the query only what a permission may depend on: for a label selector, the server would have to look for a first match. */
+function quorumCollection({ path, query: { fieldSelector } }: Collection): Collection {
+  return { path, query: fieldSelector === undefined ? {} : { fieldSelector } };
 }

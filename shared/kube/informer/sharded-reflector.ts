@@ -1,25 +1,25 @@
 import { isOlderVersion } from "../../schema/resource-version.ts";
-import type { WatchEvent } from "../stream/watch-event.ts";
 import type { ConfirmedInformer, InformerHandler } from "./informer.ts";
-import { Reflector, type ReflectorOptions } from "./reflector.ts";
+import { Reflector } from "./reflector.ts";
+import type { ReflectorEvent, ReflectorOptions } from "./reflector-options.ts";
 import { checkShardCount, shardOf, shardSelector } from "./shards.ts";
 
-export interface ShardedReflectorOptions<T> extends Omit<ReflectorOptions<T>, "onEvent" | "owns"> {
-  /** A power of two. With 1 nothing is sharded, and the server needs no support for it. */
+interface ShardedReflectorOptions<T> extends Omit<ReflectorOptions<T>, "onEvent" | "owns"> {
+  /** A power of two. One shard is the whole collection, and the server needs no support for shards. */
   readonly shards: number;
-  readonly onEvent?: (event: WatchEvent, shard: number) => void;
+  readonly onEvent?: (event: ReflectorEvent, shard: number) => void;
 }
 
 /**
- * One collection in several streams (design 5.4): one list-watch for each shard, and together a source whose position is a vector,
- * comma-separated in the order of the shards. Each shard also checks the UIDs itself, so that an apiserver without the feature
- * costs traffic and nothing else. Everything is as current as the shard that is furthest behind.
+ * One collection in several streams: one reflector for each shard. Together they are an informer whose position is a vector,
+ * comma-separated in the order of the shards, and which is as current as the shard that is furthest behind. Each shard also checks the
+ * UIDs itself, so that an apiserver without the feature costs traffic only.
  */
 export class ShardedReflector<T> implements ConfirmedInformer<T> {
   readonly #shards: readonly Reflector<T>[];
-  /** Shards that are being listed anew because of what another has shown. */
+  /** Shards that list again because another shard was found to be restored. */
   readonly #doubted = new Set<number>();
-  /** Whose object {@link get} answers with. */
+  /** The shard whose object {@link get} returns. */
   readonly #keyShard = new Map<string, Reflector<T>>();
   readonly #options: Pick<ShardedReflectorOptions<T>, "keyOf" | "versionOf">;
 
@@ -36,14 +36,14 @@ export class ShardedReflector<T> implements ConfirmedInformer<T> {
               query: { ...options.query, shardSelector: shardSelector(shard, count) },
               owns: (uid: string) => shardOf(uid, count) === shard,
             };
-      const watched = (event: WatchEvent): void => {
-        this.#watched(event, shard);
+      const observed = (event: ReflectorEvent): void => {
+        this.#observe(event, shard);
         onEvent?.(event, shard);
       };
-      return new Reflector<T>({ ...options, ...sharding, onEvent: watched });
+      return new Reflector<T>({ ...options, ...sharding, onEvent: observed });
     });
     for (const shard of this.#shards) {
-      // The first to be told, so that `get` finds what the others are told of.
+      // The first handler, so that `get` returns the objects that other handlers hear of.
       shard.subscribe({ changed: (before, after) => this.#place(shard, before, after) });
     }
   }
@@ -60,12 +60,12 @@ export class ShardedReflector<T> implements ConfirmedInformer<T> {
     await Promise.all(this.#shards.map((shard) => shard.whenSynced(signal)));
   }
 
-  /** The newest object of this key: while a shard is behind there may be one of each. */
+  /** Returns the newest object of this key: while a shard is behind, two shards may have one. */
   get(key: string): T | undefined {
     return this.#keyShard.get(key)?.get(key);
   }
 
-  /** The object of this key that is wanted, in whichever shard. */
+  /** Returns the object of this key that `isWanted` accepts, of any shard. */
   find(key: string, isWanted: (object: T) => boolean): T | undefined {
     for (const shard of this.#shards) {
       const object = shard.get(key);
@@ -82,13 +82,13 @@ export class ShardedReflector<T> implements ConfirmedInformer<T> {
     return this.#shards.reduce((sum, shard) => sum + shard.size, 0);
   }
 
-  /** One component for each shard, comma-separated; undefined before every shard has been listed. */
+  /** One component for each shard, comma-separated; undefined before every shard has listed. */
   get position(): string | undefined {
     const positions = this.#shards.map((shard) => shard.position);
     return positions.includes(undefined) ? undefined : positions.join(",");
   }
 
-  /** The component of the shard that an object with this UID belongs to (design 5.4). */
+  /** The position of the shard of an object with this UID. */
   positionOf(uid: string): string | undefined {
     return this.#shards[shardOf(uid, this.#shards.length)]?.position;
   }
@@ -97,13 +97,13 @@ export class ShardedReflector<T> implements ConfirmedInformer<T> {
     return this.#shards.every((shard) => shard.synced);
   }
 
-  /** Of the shard that was silent for longest. */
+  /** The time of the shard that was silent for longest. */
   get heardMs(): number | undefined {
     const heard = this.#shards.map((shard) => shard.heardMs ?? Number.NEGATIVE_INFINITY);
     return Math.min(...heard);
   }
 
-  /** Of the shard that an object with this UID belongs to. */
+  /** The time of the shard of an object with this UID. */
   heardMsOf(uid: string): number | undefined {
     return this.#shards[shardOf(uid, this.#shards.length)]?.heardMs ?? Number.NEGATIVE_INFINITY;
   }
@@ -116,25 +116,21 @@ export class ShardedReflector<T> implements ConfirmedInformer<T> {
     return least(this.#shards.map((shard) => shard.confirmedSentMs));
   }
 
-  get relists(): number {
-    return this.#shards.reduce((sum, shard) => sum + shard.relists, 0);
-  }
-
   requestEvidence(): void {
     for (const shard of this.#shards) shard.requestEvidence();
   }
 
-  /** As {@link Reflector.distrust}, in every shard. */
-  distrust(): void {
-    for (const [shard, watch] of this.#shards.entries()) {
+  /** As {@link Reflector.distrustHistory}, in every shard. */
+  distrustHistory(): void {
+    for (const [shard, reflector] of this.#shards.entries()) {
       this.#doubted.add(shard);
-      watch.distrust();
+      reflector.distrustHistory();
     }
   }
 
-  /** As {@link Reflector.isDoubted}, of any shard. */
-  get isDoubted(): boolean {
-    return this.#shards.some((shard) => shard.isDoubted);
+  /** As {@link Reflector.historyInDoubt}, of any shard. */
+  get historyInDoubt(): boolean {
+    return this.#shards.some((shard) => shard.historyInDoubt);
   }
 
   subscribe(handler: InformerHandler<T>): () => void {
@@ -162,22 +158,22 @@ export class ShardedReflector<T> implements ConfirmedInformer<T> {
   }
 
   /**
-   * A server that was restored was restored for all shards, but a list shows it of its own objects only. One doubt is enough: what a list
-   * that follows from it shows is no news. What another one shows is, even while a shard that can't be reached is still in doubt.
+   * A restored server is restored for all shards, but a list shows only objects of its own shard. So one shard makes all shards list again.
+   * The list that follows from that doubt is no new sign. The list of another shard is, even while a shard out of reach is still in doubt.
    */
-  #watched({ kind }: WatchEvent, shard: number): void {
+  #observe({ kind }: ReflectorEvent, shard: number): void {
     if (kind === "listed") this.#doubted.delete(shard);
     if (kind !== "versionWentBack" || this.#doubted.has(shard)) return;
-    for (const [other, watch] of this.#shards.entries()) {
+    for (const [other, reflector] of this.#shards.entries()) {
       if (other === shard || this.#doubted.has(other)) continue;
       this.#doubted.add(other);
-      watch.distrust();
+      reflector.distrustHistory();
     }
   }
 
   /**
-   * A name can be used again by an object of another shard, whose addition may be seen before the last of the first: an object is never newer
-   * than the one that has its name after it.
+   * An object of another shard can take over a name, and its addition may arrive before the deletion of the first object. The newer object
+   * wins: the earlier owner of a name is never newer than the later one.
    */
   #place(shard: Reflector<T>, before: T | undefined, after: T | undefined): void {
     const { keyOf, versionOf } = this.#options;

@@ -178,7 +178,7 @@ describe("two shards as one source", () => {
     const restored = page("8", [raw("a", LOW, "0"), raw("b", HIGH, "0")]);
     transport.lists.push(restored, restored, restored);
     transport.watches.push(new ScriptedStream(), new ScriptedStream(), new ScriptedStream());
-    source.distrust();
+    source.distrustHistory();
     await time.advance(5_000);
     expect(source.position).toBe("8,8");
     expect(transport.requests.filter((request) => request.includes("limit=250"))).toHaveLength(2);

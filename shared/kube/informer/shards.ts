@@ -1,18 +1,18 @@
 import type { ApiClient, CallOptions } from "../client/api-client.ts";
-import { collectionPath } from "../stream/collection.ts";
+import { withQuery } from "../client/api-path.ts";
 
 /**
- * Shards of a collection by its objects' UIDs (KEP-5866, `shardSelector`): equal ranges of the 64-bit FNV-1a hash of the UID, as
- * kube-apiserver computes it.
+ * Shards of a collection (KEP-5866, `shardSelector`): equal ranges of the 64-bit FNV-1a hash of an object's UID, as kube-apiserver
+ * computes it.
  */
 
 const TWO_POW_32 = 2 ** 32;
-/** The prime 2^40 + 0x1b3 of FNV-1a; multiplied here by its two terms, because a BigInt per character would be slow. */
+/** The prime 2^40 + 0x1b3 of FNV-1a, multiplied by its two terms, because a BigInt for each character would be slow. */
 const PRIME_LOW = 0x1b3;
 const OFFSET_HIGH = 0xcbf29ce4;
 const OFFSET_LOW = 0x84222325;
 
-/** The upper 32 bits of the FNV-1a hash of an ASCII text. They decide the shard for any count up to {@link MAX_SHARDS}. */
+/** Returns the upper 32 bits of the FNV-1a hash of an ASCII text. They decide the shard for any count up to {@link MAX_SHARDS}. */
 function hashHigh(text: string): number {
   let high = OFFSET_HIGH;
   let low = OFFSET_LOW;
@@ -25,22 +25,22 @@ function hashHigh(text: string): number {
   return high;
 }
 
-/** A power of two, so that the ranges' limits are whole in the upper 32 bits. */
+/** A power of two, so that the limits of the ranges are whole numbers in the upper 32 bits. */
 export const MAX_SHARDS = 64;
 
-/** Throws a RangeError for a count that is no power of two or more than {@link MAX_SHARDS}. */
+/** Throws a RangeError for a count that is not a power of two, or is more than {@link MAX_SHARDS}. */
 export function checkShardCount(count: number): void {
   if (!Number.isInteger(count) || count < 1 || count > MAX_SHARDS || (count & (count - 1)) !== 0) {
     throw new RangeError(`the number of shards must be 1, 2, 4, ... up to ${MAX_SHARDS}, not ${count}`);
   }
 }
 
-/** Which of `count` shards an object with this UID belongs to. */
+/** Returns which of `count` shards an object with this UID belongs to. */
 export function shardOf(uid: string, count: number): number {
   return Math.floor((hashHigh(uid) / TWO_POW_32) * count);
 }
 
-/** The `shardSelector` of one shard. */
+/** Returns the `shardSelector` of one shard. */
 export function shardSelector(shard: number, count: number): string {
   const limit = (index: number): string =>
     `0x${((BigInt(index) << 64n) / BigInt(count)).toString(16).padStart(16, "0")}`;
@@ -48,12 +48,12 @@ export function shardSelector(shard: number, count: number): string {
 }
 
 /**
- * Whether the server shards this collection: it then repeats the selector in the list (`metadata.shardInfo`). One that does not know
- * it answers as if it had not been asked. Undefined when there was no answer.
+ * Resolves with whether the server shards this collection: it then repeats the selector in the list (`metadata.shardInfo`). A server
+ * without the feature ignores the selector. Undefined without a response.
  */
 export async function offersShards(api: ApiClient, path: string, options: CallOptions): Promise<boolean | undefined> {
-  const asked = collectionPath({ path, query: { shardSelector: shardSelector(0, 2) } }, { limit: 1 });
-  const result = await api.get(asked, hasShardInfo, options);
+  const query = { shardSelector: shardSelector(0, 2), limit: 1 };
+  const result = await api.get(withQuery(path, query), hasShardInfo, options);
   if (result.kind === "ok") return result.object;
   return result.kind === "rejected" ? false : undefined;
 }

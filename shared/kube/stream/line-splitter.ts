@@ -1,14 +1,14 @@
-import { WatchFailure } from "./watch-failure.ts";
+import { MalformedResponse } from "../client/api-result.ts";
 
-/** A watch line holds one object; etcd takes 1.5 MiB and JSON can be several times longer than what is stored. */
+/** A watch line holds one object. etcd takes 1.5 MiB, and JSON can be several times longer than the stored form. */
 export const MAX_LINE_BYTES = 32 * 1024 * 1024;
 
 const NEWLINE = 0x0a;
 
 /**
- * Cuts a byte stream into lines, whatever the chunks are: in the middle of a line, of a UTF-8 character, many lines in one.
- * Bytes are decoded by the line, so that a cut character is whole again. A part of a line that is left when the stream ends is
- * no line. Throws a `corrupt` WatchFailure for a line that is too long or not UTF-8.
+ * Splits a byte stream into lines, wherever its chunks end: inside a line, inside a UTF-8 character, or after many lines. It decodes whole
+ * lines, so that a character is never cut. The rest of an unfinished line is dropped. Throws {@link MalformedResponse} for a line that is
+ * too long or not UTF-8.
  */
 export class LineSplitter {
   readonly #decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
@@ -17,7 +17,7 @@ export class LineSplitter {
   #parts: Uint8Array[] = [];
   #partBytes = 0;
 
-  /** `trim` takes from a line's bytes what nobody will read. */
+  /** `trim` removes bytes of a line that no reader needs. */
   constructor(maxLineBytes = MAX_LINE_BYTES, trim = (line: Buffer): Buffer => line) {
     this.#maxLineBytes = maxLineBytes;
     this.#trim = trim;
@@ -43,7 +43,7 @@ export class LineSplitter {
 
   #keep(part: Uint8Array): void {
     this.#check(this.#partBytes + part.length);
-    // A copy: the chunk may be a view of a much larger buffer that would live on with it.
+    // A copy: the chunk may be a view of a much larger buffer, which would stay in memory with it.
     this.#parts.push(part.slice());
     this.#partBytes += part.length;
   }
@@ -56,16 +56,15 @@ export class LineSplitter {
   }
 
   #check(bytes: number): void {
-    if (bytes > this.#maxLineBytes) {
-      throw new WatchFailure("corrupt", `a watch line is longer than ${this.#maxLineBytes} bytes`);
-    }
+    if (bytes <= this.#maxLineBytes) return;
+    throw new MalformedResponse(`a watch line is longer than ${this.#maxLineBytes} bytes`);
   }
 
   #decode(line: Uint8Array): string {
     try {
       return this.#decoder.decode(this.#trim(Buffer.from(line.buffer, line.byteOffset, line.byteLength)));
     } catch (cause) {
-      throw new WatchFailure("corrupt", "a watch line is not UTF-8", { cause });
+      throw new MalformedResponse("a watch line is not UTF-8", { cause });
     }
   }
 }

@@ -1,15 +1,25 @@
+/**
+ * One complete list of a collection. Read beside it: `watch.ts` (one watch), `raw-object.ts` (the JSON of both), `watch-failure.ts` (why
+ * they fail). `informer/reflector.ts` repeats them for ever.
+ */
 import type { Ports } from "../../runtime/clock.ts";
+import { withQuery } from "../client/api-path.ts";
 import { type Transport, TransportError } from "../client/transport.ts";
-import { type Collection, collectionPath } from "./collection.ts";
-import type { ParsedObject } from "./object-parser.ts";
-import { parseListPage, type RawPage, tokenAhead } from "./raw-object.ts";
+import { type ParsedObject, parseListPage, type RawPage, tokenAhead } from "./raw-object.ts";
 import { failureOfResponse, WatchFailure } from "./watch-failure.ts";
 
-/** How often one call starts over before it fails and leaves the pace to the caller's backoff. */
+/** How often one call starts again before it fails and leaves the pace to the caller's backoff. */
 const MAX_STARTS = 3;
-/** A page that takes longer would not fit into the server's own request timeout of 60 s either. */
+/** A slower page would not fit into the server's own request timeout of 60 s either. */
 const PAGE_TIMEOUT_MS = 30_000;
 const MAX_PAGE_SIZE = 10_000;
+
+export interface Collection {
+  /** Path without query, for example `/api/v1/pods`. */
+  readonly path: string;
+  /** Sent with every list and watch. */
+  readonly query: Readonly<Record<string, string>>;
+}
 
 export interface Lister<T> {
   readonly name: string;
@@ -17,9 +27,9 @@ export interface Lister<T> {
   readonly ports: Pick<Ports, "clock" | "timers">;
   readonly collection: Collection;
   readonly parse: (raw: unknown) => ParsedObject<T>;
-  /** What to hold for an object that `parse` refused, if anything. */
+  /** The object to keep, if any, instead of one that `parse` rejected. */
   readonly fallback: (key: string, uid: string) => T | undefined;
-  /** Called whenever the server has said something. */
+  /** Called whenever the server sends something. */
   readonly contact: () => void;
 }
 
@@ -29,16 +39,17 @@ export interface Listed<T> {
   readonly version: string;
   readonly requests: number;
   /**
-   * Monotonic time at which it was asked for, when it was a quorum read: whatever was committed before is contained.
-   * Undefined for a list that may be as old as a known position.
+   * Monotonic time of the request, when it was a quorum read: the list contains everything committed before. Undefined for a list that may
+   * be as old as a known position.
    */
   readonly quorumSentMs: number | undefined;
 }
 
 /**
- * Lists a collection in pages of one version (design 5.4, 8): a quorum read, or, with `notOlderThan`, a read at that version or
- * later. Never `resourceVersion=0`. When the pages' version changes or expires it starts over with larger pages, when a page is
- * too large with smaller ones. Throws {@link WatchFailure}: `ahead-of-server` when `notOlderThan` is newer than the server.
+ * Lists a collection in pages of one version: by a quorum read, or, with `notOlderThan`, at that version or later. Never
+ * `resourceVersion=0`. When the version of the pages changes or expires, the list starts again with larger pages; when a page is too large,
+ * with smaller ones. Rejects with WatchFailure, MalformedResponse or TransportError; `ahead-of-server` means that `notOlderThan` is newer
+ * than the server.
  */
 export async function listAll<T>(
   lister: Lister<T>,
@@ -62,22 +73,38 @@ export async function listAll<T>(
   }
 }
 
-/** The page size to start over with, or undefined when starting over would not help. */
+/** As {@link listAll}. When the server has not reached `notOlderThan`, only a quorum read tells why: the list is made by one. */
+export async function listNotOlderThan<T>(
+  lister: Lister<T>,
+  pageSize: number,
+  notOlderThan: string | undefined,
+  signal: AbortSignal,
+): Promise<Listed<T>> {
+  try {
+    return await listAll(lister, pageSize, notOlderThan, signal);
+  } catch (error) {
+    const isBehind = error instanceof WatchFailure && error.tag === "ahead-of-server";
+    if (notOlderThan === undefined || !isBehind) throw error;
+    return await listAll(lister, pageSize, undefined, signal);
+  }
+}
+
+/** Returns the page size to start again with, or undefined when another start would not help. */
 function nextLimit(error: unknown, limit: number, requests: number): number | undefined {
   if (error instanceof TransportError && error.tag === "oversized") {
     return limit > 1 ? Math.ceil(limit / 4) : undefined;
   }
-  const torn =
+  const isTorn =
     error instanceof WatchFailure &&
-    // A first page that is expired is no torn list: asking again at once would not help.
+    // When the first page is expired, the list is not torn, and the same request would fail again.
     (error.tag === "inconsistent-pages" || (error.tag === "expired" && requests > 1));
-  return torn ? Math.min(limit * 2, MAX_PAGE_SIZE) : undefined;
+  return isTorn ? Math.min(limit * 2, MAX_PAGE_SIZE) : undefined;
 }
 
-/** One page that was asked for. */
-interface Asked {
+/** One requested page. */
+interface PageRequest {
   readonly body: Promise<string>;
-  /** Where the list goes on, as soon as that is known. */
+  /** The continue token, as soon as it is known. */
   token: string | undefined;
 }
 
@@ -91,10 +118,10 @@ class ListAttempt<T> {
   readonly #limit: number;
   readonly #ended = new AbortController();
   readonly #signal: AbortSignal;
-  /** The page that is waited for. The pages before it are kept, and nothing of them is in memory but their objects. */
-  #reading: Asked | undefined;
-  /** The page after it, where that is asked for already. */
-  #ahead: Asked | undefined;
+  /** The page that the list waits for. Of earlier pages only the parsed objects are in memory. */
+  #reading: PageRequest | undefined;
+  /** The page after it, when it is requested already. */
+  #ahead: PageRequest | undefined;
   requests = 0;
 
   constructor(lister: Lister<T>, limit: number, signal: AbortSignal) {
@@ -106,57 +133,61 @@ class ListAttempt<T> {
   async run(notOlderThan: string | undefined): Promise<Omit<Listed<T>, "requests">> {
     const objects = new Map<string, T>();
     const sentMs = this.#lister.ports.clock.monotonicMs();
-    this.#reading = this.#ask(firstPage(notOlderThan));
+    this.#reading = this.#request(firstPage(notOlderThan));
     let version = "";
     try {
       while (this.#reading !== undefined) {
-        const asked: Asked = this.#reading;
-        this.#goOn(asked, asked.token);
-        const body = await asked.body;
-        this.#goOn(asked, asked.token ?? tokenAhead(body));
+        const reading: PageRequest = this.#reading;
+        this.#requestNext(reading, reading.token);
+        const body = await reading.body;
+        this.#requestNext(reading, reading.token ?? tokenAhead(body));
         const page = parseListPage(body);
         version ||= page.resourceVersion;
-        if (asked.token !== undefined && asked.token !== page.continueToken)
-          throw new WatchFailure("corrupt", `${this.#lister.name}: a list says twice where it goes on`);
-        if (page.resourceVersion !== version) {
-          const message = `${this.#lister.name}: the list changed from version ${version} to ${page.resourceVersion} between pages`;
-          throw new WatchFailure("inconsistent-pages", message);
-        }
+        this.#check(page, reading.token, version);
         this.#keep(page, objects);
-        this.#goOn(asked, page.continueToken);
+        this.#requestNext(reading, page.continueToken);
         this.#reading = this.#ahead;
         this.#ahead = undefined;
       }
     } finally {
-      // Nothing of a list that has failed is under way when it returns.
+      // No request of a failed list outlives this call.
       this.#ended.abort();
       await Promise.allSettled([this.#reading?.body, this.#ahead?.body]);
     }
     return { objects, version, quorumSentMs: notOlderThan === undefined ? sentMs : undefined };
   }
 
-  /** Asks for the page after the one that is read: the server makes it while this one arrives and is parsed. */
-  #goOn(asked: Asked, token: string | undefined): void {
-    asked.token = token;
-    if (token !== undefined && asked === this.#reading) this.#ahead ??= this.#ask({ continue: token });
+  #check({ continueToken, resourceVersion }: RawPage, token: string | undefined, version: string): void {
+    const { name } = this.#lister;
+    if (token !== undefined && token !== continueToken)
+      throw new WatchFailure("corrupt", `${name}: a list says twice where it goes on`);
+    if (resourceVersion === version) return;
+    const message = `${name}: the list changed from version ${version} to ${resourceVersion} between pages`;
+    throw new WatchFailure("inconsistent-pages", message);
   }
 
-  #ask(parameters: Readonly<Record<string, string>>): Asked {
-    const onBodyBegins = (head: string): void => this.#goOn(asked, tokenAhead(head));
+  /** Requests the page after the one that is read: the server prepares it while this one arrives and is parsed. */
+  #requestNext(reading: PageRequest, token: string | undefined): void {
+    reading.token = token;
+    if (token !== undefined && reading === this.#reading) this.#ahead ??= this.#request({ continue: token });
+  }
+
+  #request(parameters: Readonly<Record<string, string>>): PageRequest {
+    const onBodyBegins = (head: string): void => this.#requestNext(request, tokenAhead(head));
     const body = this.#fetch(parameters, onBodyBegins);
-    // Whoever reads it hears of it; it may fail before that.
+    // It may fail before its reader awaits it.
     body.catch(() => {});
-    const asked: Asked = { body, token: undefined };
-    return asked;
+    const request: PageRequest = { body, token: undefined };
+    return request;
   }
 
-  /** The body of one page. */
+  /** Resolves with the body of one page. */
   async #fetch(parameters: Readonly<Record<string, string>>, onBodyBegins: (head: string) => void): Promise<string> {
     const { transport, collection, contact, name } = this.#lister;
     this.requests++;
     const response = await transport.request({
       method: "GET",
-      path: collectionPath(collection, { limit: this.#limit, ...parameters }),
+      path: withQuery(collection.path, { ...collection.query, limit: this.#limit, ...parameters }),
       timeoutMs: PAGE_TIMEOUT_MS,
       signal: this.#signal,
       ignoresManagedFields: true,

@@ -1,23 +1,18 @@
-import { WatchFailure } from "./watch-failure.ts";
+/** The parts of raw JSON that list and watch themselves read; the rest is the caller's `parse`. Checked by hand, because every object passes. */
+import { MalformedResponse, parseJson } from "../client/api-result.ts";
 
-/** An object of any kind as far as the list-watch itself looks into it; the rest is the caller's `parse`. */
-export interface RawObject {
+/** An object of any kind. */
+interface RawObject {
   readonly metadata: {
     readonly namespace?: string;
     readonly name?: string;
     readonly uid?: string;
     readonly resourceVersion?: string;
-    readonly annotations?: Readonly<Record<string, unknown>>;
   };
 }
 
 const EVENT_TYPES = ["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"] as const;
 export type EventType = (typeof EVENT_TYPES)[number];
-
-export interface RawEvent {
-  readonly type: EventType;
-  readonly object: unknown;
-}
 
 function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
@@ -29,7 +24,6 @@ function isEventType(value: unknown): value is EventType {
 
 const isText = (value: unknown): boolean => value === undefined || typeof value === "string";
 
-/** Checked by hand and not by a schema: this runs for every object of every stream. */
 export function isRawObject(value: unknown): value is RawObject {
   if (!isRecord(value) || !isRecord(value.metadata)) return false;
   const { namespace, name, uid, resourceVersion } = value.metadata;
@@ -37,17 +31,53 @@ export function isRawObject(value: unknown): value is RawObject {
 }
 
 /** `namespace/name`, or `name`. */
-export function keyOfRaw(object: RawObject): string {
+function keyOfRaw(object: RawObject): string {
   const { namespace, name } = object.metadata;
   return namespace ? `${namespace}/${name ?? ""}` : (name ?? "");
 }
 
-/** One line of a watch. Throws a `corrupt` WatchFailure for what no apiserver sends. */
-export function parseWatchLine(line: string): RawEvent {
-  const value = parseOrCorrupt(line, "a watch line");
-  if (!isRecord(value) || !isEventType(value.type)) {
-    throw new WatchFailure("corrupt", "a watch line is no watch event");
-  }
+/** One object of a list or stream, checked and trimmed. */
+export interface ParsedObject<T> {
+  /** False when the object belongs to another shard: the reflector keeps nothing of it, not even its last known state. */
+  readonly owned: boolean;
+  readonly key: string;
+  readonly uid: string;
+  readonly version: string;
+  /** Undefined when the caller's `parse` rejected the object, or the object is not owned. */
+  readonly object: T | undefined;
+}
+
+/**
+ * Returns a function from raw JSON to the caller's type. An object without metadata throws. An object that `parse` rejects is reported and
+ * comes back without `object`, so that one odd object never stops a stream.
+ */
+export function objectParser<T>(
+  options: {
+    readonly parse: (raw: unknown) => T;
+    readonly keyOf: (object: T) => string;
+    readonly owns?: (uid: string) => boolean;
+  },
+  report: (key: string, error: Error) => void,
+): (raw: unknown) => ParsedObject<T> {
+  return (raw) => {
+    if (!isRawObject(raw)) throw new MalformedResponse("an object has no metadata");
+    const { uid = "", resourceVersion: version = "" } = raw.metadata;
+    if (options.owns?.(uid) === false) return { owned: false, key: keyOfRaw(raw), uid, version, object: undefined };
+    try {
+      const object = options.parse(raw);
+      return { owned: true, key: options.keyOf(object), uid, version, object };
+    } catch (error) {
+      const key = keyOfRaw(raw);
+      report(key, error instanceof Error ? error : new Error(String(error)));
+      return { owned: true, key, uid, version, object: undefined };
+    }
+  };
+}
+
+/** Parses one line of a watch. Throws {@link MalformedResponse}. */
+export function parseWatchLine(line: string): { readonly type: EventType; readonly object: unknown } {
+  const value = parseJson(line, "a watch line");
+  if (!isRecord(value) || !isEventType(value.type)) throw new MalformedResponse("a watch line is no watch event");
   return { type: value.type, object: value.object };
 }
 
@@ -57,37 +87,26 @@ export interface RawPage {
   readonly items: readonly unknown[];
 }
 
-/** One page of a list. Throws a `corrupt` WatchFailure for a body that is no list. */
+/** Parses one page of a list. Throws {@link MalformedResponse}. */
 export function parseListPage(body: string): RawPage {
-  const value = parseOrCorrupt(body, "a list");
-  if (!isRecord(value) || !isRecord(value.metadata)) throw new WatchFailure("corrupt", "a list has no metadata");
+  const value = parseJson(body, "a list");
+  if (!isRecord(value) || !isRecord(value.metadata)) throw new MalformedResponse("a list has no metadata");
   const { resourceVersion, continue: token } = value.metadata;
   // A list without objects may say `items: null`.
   const items: unknown = value.items ?? [];
   if (typeof resourceVersion !== "string" || resourceVersion === "" || !isText(token) || !Array.isArray(items)) {
-    throw new WatchFailure("corrupt", "a list has no resourceVersion or no items");
+    throw new MalformedResponse("a list has no resourceVersion or no items");
   }
   return { resourceVersion, continueToken: typeof token === "string" && token !== "" ? token : undefined, items };
 }
 
-/** Where the server writes a list's metadata first, as it does for all but custom resources. */
+/** kube-apiserver writes the metadata of a list first, except for custom resources. */
 const LIST_HEAD = /^\{"kind":"\w+","apiVersion":"[\w.\-/]+","metadata":(\{[^{}]*\}),"items":\[/;
-/** A token is some hundred characters. */
+/** A token has some hundred characters. */
 const MAX_HEAD = 4096;
 
-/** The continue token of a list that is not parsed yet, where it can be told from its head; what it says is to be checked. */
+/** Reads the continue token from the head of a list that is not parsed yet, where it can. The caller checks it against the parsed list. */
 export function tokenAhead(body: string): string | undefined {
   const metadata = LIST_HEAD.exec(body.slice(0, MAX_HEAD))?.[1];
-  const token = /"continue":"([\w=+/-]+)"/.exec(metadata ?? "")?.[1];
-  return token;
-}
-
-/** JSON, or a `corrupt` WatchFailure that repeats nothing of the text. */
-export function parseOrCorrupt(text: string, what: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    // The parser's message quotes the text, which may hold a Secret's data: it is left out.
-    throw new WatchFailure("corrupt", `${what} is not JSON`);
-  }
+  return /"continue":"([\w=+/-]+)"/.exec(metadata ?? "")?.[1];
 }

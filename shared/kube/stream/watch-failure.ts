@@ -1,15 +1,42 @@
-import { type ApiStatus, parseStatus, retryAfterHeaderMs } from "../client/api-status.ts";
-import { TransportError } from "../client/transport.ts";
-import type { ListReason, WatchFailureTag } from "./watch-event.ts";
+import type { Randomness } from "../../runtime/clock.ts";
+import { type ApiStatus, parseStatus, retryAfterHeaderMs } from "../client/api-result.ts";
+import { TRANSPORT_ERROR_TAGS, TransportError } from "../client/transport.ts";
+
+/** Why a list or watch failed; each is a metric label. */
+export const WATCH_FAILURE_TAGS = [
+  ...TRANSPORT_ERROR_TAGS,
+  // HTTP 401 and 403.
+  "unauthorized",
+  "forbidden",
+  // HTTP 404: the API is not served (a CRD was deleted).
+  "not-served",
+  // HTTP 429 of a busy server. A server error (5xx) does not count as throttling, even with Retry-After.
+  "throttled",
+  // HTTP 410, or an ERROR event of that code: the version is compacted.
+  "expired",
+  // An ERROR event of any other code.
+  "error-event",
+  // A line, page or event that no apiserver sends.
+  "corrupt",
+  // The pages of one list had different versions.
+  "inconsistent-pages",
+  // "Too large resource version": the server is behind, or was restored.
+  "ahead-of-server",
+  // The server ended the stream much earlier than it was asked to.
+  "ended-early",
+  "server-error",
+  "rejected",
+] as const;
+export type WatchFailureTag = (typeof WATCH_FAILURE_TAGS)[number];
 
 /** What kube-apiserver says while its watch cache has no etcd to follow (KEP-4568). */
 const REINITIALIZING = "(re)initializing";
 
-/** Why a list or a stream could not go on; `tag` decides what follows (design 8). */
+/** A list or watch failed; `tag` decides what follows. */
 export class WatchFailure extends Error {
   override readonly name = "WatchFailure";
   readonly tag: WatchFailureTag;
-  /** What the server asked for by `Retry-After`. */
+  /** From `Retry-After`. */
   readonly retryAfterMs: number | undefined;
   constructor(tag: WatchFailureTag, message: string, options?: ErrorOptions & { retryAfterMs?: number | undefined }) {
     super(message, options);
@@ -17,7 +44,7 @@ export class WatchFailure extends Error {
     this.retryAfterMs = options?.retryAfterMs;
   }
 
-  /** Any thrown value as a failure; what is no known kind counts as corruption, because it came from reading data. */
+  /** Turns any thrown value into a failure. Unknown errors count as corruption, because they come from reading data. */
   static from(error: unknown): WatchFailure {
     if (error instanceof WatchFailure) return error;
     if (error instanceof TransportError) return new WatchFailure(error.tag, error.message, { cause: error });
@@ -25,15 +52,16 @@ export class WatchFailure extends Error {
   }
 }
 
-/** The list that a failure calls for; undefined: resume. */
-export function listReasonAfter(failure: WatchFailure): ListReason | undefined {
-  if (failure.tag === "expired") return "expired";
-  if (failure.tag === "corrupt") return "corrupt";
-  if (failure.tag === "ahead-of-server") return "versionWentBack";
-  return undefined;
+/** A random share of up to this fraction is added to `Retry-After`, so that clients that were throttled together return apart. */
+const RETRY_AFTER_SPREAD = 0.25;
+
+/** Returns how long to wait after `failure`: the delay of the backoff, or longer where the server asked for it. */
+export function retryDelayMs(backoffMs: number, failure: WatchFailure, random: Pick<Randomness, "fraction">): number {
+  if (failure.retryAfterMs === undefined) return backoffMs;
+  return Math.max(backoffMs, failure.retryAfterMs * (1 + RETRY_AFTER_SPREAD * random.fraction()));
 }
 
-/** The failure that an HTTP answer other than 200 means for a list or a watch. */
+/** Classifies a response to a list or watch other than 200. */
 export function failureOfResponse(
   response: { readonly status: number; readonly headers: Readonly<Record<string, string>>; readonly body: string },
   what: string,
@@ -41,24 +69,22 @@ export function failureOfResponse(
   const status = parseStatus(response.body);
   const retryAfterMs = retryAfterHeaderMs(response.headers) ?? status?.retryAfterMs;
   const text = status?.message ?? response.body.slice(0, 200);
-  return new WatchFailure(tagOf(response.status, status, retryAfterMs), `${what}: HTTP ${response.status}: ${text}`, {
-    retryAfterMs,
-  });
+  const message = `${what}: HTTP ${response.status}: ${text}`;
+  return new WatchFailure(tagOf(response.status, status, retryAfterMs), message, { retryAfterMs });
 }
 
-/** The failure that an in-stream ERROR event means. */
+/** Classifies an ERROR event of a stream. */
 export function failureOfErrorEvent(object: unknown, what: string): WatchFailure {
   const status = parseStatus(object);
   if (status === undefined) return new WatchFailure("error-event", `${what}: ERROR event without a Status`);
-  const tag = tagOf(status.code, status, status.retryAfterMs);
+  const { code, message, retryAfterMs } = status;
+  const tag = tagOf(code, status, retryAfterMs);
   const kept = tag === "expired" || tag === "ahead-of-server" || tag === "throttled" ? tag : "error-event";
-  return new WatchFailure(kept, `${what}: ERROR event ${status.code}: ${status.message}`, {
-    retryAfterMs: status.retryAfterMs,
-  });
+  return new WatchFailure(kept, `${what}: ERROR event ${code}: ${message}`, { retryAfterMs });
 }
 
 function tagOf(code: number, status: ApiStatus | undefined, retryAfterMs: number | undefined): WatchFailureTag {
-  // Asked first: it is sent as a 504 with a Retry-After that would only repeat it.
+  // Before the code: it comes as a 504 with a Retry-After, and the same request would fail again.
   if (status?.versionTooLarge) return "ahead-of-server";
   switch (code) {
     case 401:
@@ -70,7 +96,7 @@ function tagOf(code: number, status: ApiStatus | undefined, retryAfterMs: number
     case 410:
       return "expired";
     case 429:
-      // Asks for patience like a busy one, but has lost its storage, which may be another when it is there again.
+      // A server that has lost its storage asks for patience like a busy one, but its storage may be another one when it is back.
       return status?.message.includes(REINITIALIZING) ? "server-error" : "throttled";
     default:
       if (code >= 500) return "server-error";

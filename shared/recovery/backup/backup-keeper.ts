@@ -3,10 +3,11 @@
  * them after a head start for the generator, and acknowledges releases in each core's release register. A {@link
  * BackupKeeper} lasts as long as the process; each leadership is one run.
  */
+
 import type { ApiClient } from "../../kube/client/api-client.ts";
-import { type ApiFailure, failureText } from "../../kube/client/api-result.ts";
+import { type ApiFailure, describeFailure } from "../../kube/client/api-result.ts";
 import type { Informer } from "../../kube/informer/informer.ts";
-import type { WatchEvent } from "../../kube/stream/watch-event.ts";
+import type { ReflectorEvent } from "../../kube/informer/reflector-options.ts";
 import { type Ports, sleep } from "../../runtime/clock.ts";
 import { cellEntry, namespacedName, type PodProtector } from "../../schema/podprotector.ts";
 import type { RecoveryEvent } from "../recovery-events.ts";
@@ -91,7 +92,7 @@ export class BackupKeeper {
   }
 
   /** Takes every event of a core's reflector of protectors. */
-  watched(core: string, event: WatchEvent): void {
+  watched(core: string, event: ReflectorEvent): void {
     if (event.kind === "versionWentBack") this.#relisting.add(core);
     if (event.kind === "listed") this.#relisting.delete(core);
   }
@@ -100,7 +101,7 @@ export class BackupKeeper {
    * Takes every event of the cell's reflector of pods: a relist may follow a restore of the cell, which brings back old
    * backups.
    */
-  cellWatched(event: WatchEvent): void {
+  cellWatched(event: ReflectorEvent): void {
     if (event.kind === "listed" && event.reason !== "first") this.#run?.chunks.invalidate();
   }
 
@@ -303,6 +304,6 @@ class KeeperRun {
   }
 
   #reportFailure(failure: ApiFailure): void {
-    this.#options.onEvent({ kind: "copyFailed", message: failureText(failure) });
+    this.#options.onEvent({ kind: "copyFailed", message: describeFailure(failure) });
   }
 }

@@ -1,6 +1,6 @@
 import { ProtectorVersion } from "../../decide/state/protector-version.ts";
 import { ApiClient } from "../../kube/client/api-client.ts";
-import { failureText } from "../../kube/client/api-result.ts";
+import { describeFailure } from "../../kube/client/api-result.ts";
 import { listConfigMaps } from "../../kube/client/config-maps.ts";
 import type { Transport } from "../../kube/client/transport.ts";
 import { Backoff } from "../../runtime/backoff.ts";
@@ -111,7 +111,7 @@ export class BackupReader {
     while (!signal.aborted) {
       const result = await listConfigMaps(api, namespace, BACKUP_LABEL, { timeoutMs: READ_TIMEOUT_MS, signal });
       if (result.kind === "ok") return readBackup(result.object);
-      const message = failureText(result);
+      const message = describeFailure(result);
       if (result.kind === "rejected" && result.status === 403) {
         // Without the permission no retry helps: the cell is served like one without a backup.
         this.#problems.delete(cell);

@@ -1,5 +1,5 @@
 import type { CallOptions } from "../../kube/client/api-client.ts";
-import { failureText } from "../../kube/client/api-result.ts";
+import { describeFailure } from "../../kube/client/api-result.ts";
 import type { Ports } from "../../runtime/clock.ts";
 import { namespacedName } from "../../schema/podprotector.ts";
 import { isReleased } from "../lost-protector.ts";
@@ -93,7 +93,7 @@ export class BackupRestorer {
     if (result.kind === "ok") onEvent({ kind: "recreated", ...named(backup) });
     // A conflict: another cell, or the generator, has restored it first.
     else if (result.kind !== "conflict") {
-      onEvent({ kind: "recreateFailed", ...named(backup), message: failureText(result) });
+      onEvent({ kind: "recreateFailed", ...named(backup), message: describeFailure(result) });
     }
   }
 }

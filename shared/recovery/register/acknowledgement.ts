@@ -2,7 +2,7 @@
  * Tells the core which version of the release register this cell has processed, so that old segments can be deleted.
  */
 import type { ApiClient } from "../../kube/client/api-client.ts";
-import { failureText } from "../../kube/client/api-result.ts";
+import { describeFailure } from "../../kube/client/api-result.ts";
 import { mergeIntoConfigMap } from "../../kube/client/config-maps.ts";
 import type { Ports } from "../../runtime/clock.ts";
 import { compareVersions, isComparableVersion } from "../../schema/resource-version.ts";
@@ -52,7 +52,8 @@ export class ReleaseAcknowledgement {
     if (result.kind === "ok") {
       this.#written = version;
       onEvent({ kind: "acknowledged", core: core.name, version });
-    } else if (!signal.aborted) onEvent({ kind: "acknowledgeFailed", core: core.name, message: failureText(result) });
+    } else if (!signal.aborted)
+      onEvent({ kind: "acknowledgeFailed", core: core.name, message: describeFailure(result) });
   }
 }
 

@@ -5,10 +5,11 @@
  */
 import * as v from "valibot";
 import type { ApiClient, CallOptions } from "../../kube/client/api-client.ts";
+import { configMapPath } from "../../kube/client/api-path.ts";
 import type { ApiResult } from "../../kube/client/api-result.ts";
 import { mergeIntoConfigMap } from "../../kube/client/config-maps.ts";
 import type { Ports, Timer } from "../../runtime/clock.ts";
-import { type ConfigMap, configMapPath, parseConfigMap } from "../../schema/config-map.ts";
+import { type ConfigMap, parseConfigMap } from "../../schema/config-map.ts";
 import { compareVersions, isComparableVersion } from "../../schema/resource-version.ts";
 import {
   ACKNOWLEDGEMENTS,

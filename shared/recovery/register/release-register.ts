@@ -1,9 +1,10 @@
+import { configMapPath } from "../../kube/client/api-path.ts";
 import type { Transport } from "../../kube/client/transport.ts";
 import { Reflector } from "../../kube/informer/reflector.ts";
-import type { WatchEvent } from "../../kube/stream/watch-event.ts";
+import type { ReflectorEvent } from "../../kube/informer/reflector-options.ts";
 import type { Ports } from "../../runtime/clock.ts";
 import { RELEASED_ANNOTATION } from "../../schema/annotations.ts";
-import { type ConfigMap, configMapPath, parseConfigMap } from "../../schema/config-map.ts";
+import { type ConfigMap, parseConfigMap } from "../../schema/config-map.ts";
 import type { PodProtector } from "../../schema/podprotector.ts";
 import { REGISTER_LABEL, REGISTER_LABEL_VALUE } from "./register-format.ts";
 
@@ -15,7 +16,7 @@ export interface ReleaseRegisterOptions {
   readonly namespace: string;
   /** UIDs whose release is news. */
   readonly onReleased?: (uids: readonly string[]) => void;
-  readonly onEvent?: (event: WatchEvent) => void;
+  readonly onEvent?: (event: ReflectorEvent) => void;
 }
 
 /** Releases are rare, and nothing waits for them urgently. */

@@ -4,11 +4,12 @@
  */
 import { conditionStatus, field } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
-import { PODPROTECTORS_PATH } from "../../../shared/kube/client/api-client.ts";
+import { PODPROTECTORS_PATH } from "../../../shared/kube/client/api-path.ts";
 import { createHttpsTransport } from "../../../shared/kube/client/https-transport.ts";
 import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { loadClusterAccess } from "../../../shared/kube/credentials/kubeconfig.ts";
-import { Reflector, type ReflectorOptions } from "../../../shared/kube/informer/reflector.ts";
+import { Reflector } from "../../../shared/kube/informer/reflector.ts";
+import type { ReflectorOptions } from "../../../shared/kube/informer/reflector-options.ts";
 import { isRawObject } from "../../../shared/kube/stream/raw-object.ts";
 import { systemPorts as ports } from "../../../shared/runtime/system-ports.ts";
 
@@ -108,7 +109,7 @@ export class Truth implements AsyncDisposable {
    */
   lookAgain(): void {
     this.#states = [];
-    for (const watch of this.#watches) watch.distrust();
+    for (const watch of this.#watches) watch.distrustHistory();
   }
 
   /**

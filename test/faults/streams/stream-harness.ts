@@ -5,9 +5,9 @@ import { createHttpsTransport } from "../../../shared/kube/client/https-transpor
 import type { Transport } from "../../../shared/kube/client/transport.ts";
 import type { ClusterAccess, CredentialSource } from "../../../shared/kube/credentials/cluster-access.ts";
 import { FileCredentials, type Given } from "../../../shared/kube/credentials/file-credentials.ts";
-import { Reflector, type ReflectorOptions } from "../../../shared/kube/informer/reflector.ts";
+import { Reflector } from "../../../shared/kube/informer/reflector.ts";
+import type { ReflectorEvent, ReflectorOptions } from "../../../shared/kube/informer/reflector-options.ts";
 import { isRawObject } from "../../../shared/kube/stream/raw-object.ts";
-import type { WatchEvent } from "../../../shared/kube/stream/watch-event.ts";
 import { systemPorts } from "../../../shared/runtime/system-ports.ts";
 import { hasReached } from "../../../shared/schema/resource-version.ts";
 import { quorumState } from "./churn.ts";
@@ -43,7 +43,7 @@ const HANG_MS = 240_000;
 /** One list-watch with a record of what it told, and of its state at each position. */
 export class StreamRig implements AsyncDisposable {
   readonly source: Reflector<Item>;
-  readonly events: (WatchEvent & { readonly atMs: number })[] = [];
+  readonly events: (ReflectorEvent & { readonly atMs: number })[] = [];
   /** The state at each position since the last `forgetStates`. */
   states: RecordedState[] = [];
   readonly #transport: Transport;
@@ -138,7 +138,7 @@ export class StreamRig implements AsyncDisposable {
     return (mended?.atMs ?? Number.POSITIVE_INFINITY) - (this.events[failed]?.atMs ?? 0);
   }
 
-  #told(event: WatchEvent): void {
+  #told(event: ReflectorEvent): void {
     this.events.push({ ...event, atMs: performance.now() });
     this.#wake();
   }

@@ -184,9 +184,9 @@ export const RULES = {
   ),
   Stall: rule(
     "A process that did not run for a while continues as if no time had passed.",
-    "shared/kube/informer/continuity.ts",
-    "get isDoubtful(): boolean {",
-    "get isDoubtful(): boolean {\n    return false;",
+    "shared/kube/informer/stream-continuity.ts",
+    "get hasStalled(): boolean {",
+    "get hasStalled(): boolean {\n    return false;",
   ),
   ConfirmedCache: rule(
     "A cache decides although no quorum check has confirmed it for a while.",

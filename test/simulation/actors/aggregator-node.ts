@@ -2,11 +2,12 @@
 
 import { Aggregator } from "../../../controllers/aggregator/aggregator.ts";
 import { parseTrimmedProtector, podParser } from "../../../controllers/aggregator/counting/parsers.ts";
-import { ApiClient, PODPROTECTORS_PATH } from "../../../shared/kube/client/api-client.ts";
+import { ApiClient } from "../../../shared/kube/client/api-client.ts";
+import { PODPROTECTORS_PATH } from "../../../shared/kube/client/api-path.ts";
 import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { Reflector } from "../../../shared/kube/informer/reflector.ts";
+import type { ReflectorEvent } from "../../../shared/kube/informer/reflector-options.ts";
 import { ShardedReflector } from "../../../shared/kube/informer/sharded-reflector.ts";
-import type { WatchEvent } from "../../../shared/kube/stream/watch-event.ts";
 import { BackupKeeper } from "../../../shared/recovery/backup/backup-keeper.ts";
 import type { RecoveryEvent } from "../../../shared/recovery/recovery-events.ts";
 import { ReleaseRegister } from "../../../shared/recovery/register/release-register.ts";
@@ -140,7 +141,7 @@ export class AggregatorNode {
 function watchPods(
   { cell, ports, cellLinks, coverage }: AggregatorNodeOptions,
   parse: (raw: unknown) => Pod,
-  onEvent: (event: WatchEvent) => void,
+  onEvent: (event: ReflectorEvent) => void,
 ): Reflector<Pod> | ShardedReflector<Pod> {
   const watch = {
     name: `pods of ${cell}`,
@@ -156,7 +157,7 @@ function watchPods(
   } as const;
   const shards = cellLinks.shards.length;
   if (shards === 0) return new Reflector<Pod>({ ...watch, onEvent });
-  const watched = (event: WatchEvent): void => {
+  const watched = (event: ReflectorEvent): void => {
     if (event.kind === "listed" && event.reason !== "first") coverage.rule("shards: one is relisted");
     else if (event.kind === "versionWentBack") coverage.rule("shards: one shows a restore");
     onEvent(event);

@@ -67,14 +67,14 @@ export class FakeInformer<T> implements LearningInformer<T> {
   }
 
   distrusted = 0;
-  isDoubted = false;
-  distrust(): void {
+  historyInDoubt = false;
+  distrustHistory(): void {
     this.distrusted++;
-    this.isDoubted = true;
+    this.historyInDoubt = true;
   }
 
   list(objects: Map<string, T>, version: string): void {
-    this.isDoubted = false;
+    this.historyInDoubt = false;
     this.store.swap(objects, version, false);
     this.#synced.resolve();
   }

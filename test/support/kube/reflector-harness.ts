@@ -1,7 +1,7 @@
 /** A list-watch in virtual time against a transport that a test scripts, and what it told of. */
 import { onTestFinished } from "vitest";
-import { Reflector, type ReflectorOptions } from "../../../shared/kube/informer/reflector.ts";
-import type { WatchEvent } from "../../../shared/kube/stream/watch-event.ts";
+import { Reflector } from "../../../shared/kube/informer/reflector.ts";
+import type { ReflectorEvent, ReflectorOptions } from "../../../shared/kube/informer/reflector-options.ts";
 import { VirtualTime } from "../runtime/virtual-ports.ts";
 import { page, type ScriptedStream, ScriptedTransport } from "./scripted-transport.ts";
 
@@ -29,7 +29,7 @@ export class ReflectorHarness {
   readonly time = new VirtualTime();
   readonly process = this.time.process({ seed: 7 });
   readonly transport = new ScriptedTransport();
-  readonly events: WatchEvent[] = [];
+  readonly events: ReflectorEvent[] = [];
   readonly notices: string[] = [];
   readonly source: Reflector<Thing>;
 
@@ -64,6 +64,11 @@ export class ReflectorHarness {
   state(): string {
     const things = [...this.source.values()].map((thing) => `${thing.name}@${thing.version}`).sort();
     return `${this.source.position}: ${things.join(" ")}`;
+  }
+
+  /** Complete lists after the first one. */
+  relists(): number {
+    return this.events.filter(({ kind }) => kind === "listed").length - 1;
   }
 
   failures(): string[] {

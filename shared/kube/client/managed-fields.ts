@@ -8,9 +8,8 @@ const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
 
 /**
- * The same JSON with every `managedFields` an empty array: nobody here reads what they hold, they are up to half of an object, and to
- * parse their many odd names takes longer than all the rest (design 8: objects are trimmed before they are kept). What is no JSON comes
- * back in a form that is none either.
+ * Returns the same JSON with every `managedFields` an empty array. No reader here needs them, they are up to half of an object, and their
+ * many odd names take longer to parse than all other fields. Invalid JSON stays invalid.
  */
 export function withoutManagedFields(json: Buffer): Buffer {
   const kept: Buffer[] = [];
@@ -28,12 +27,12 @@ export function withoutManagedFields(json: Buffer): Buffer {
   return Buffer.concat(kept);
 }
 
-/** Within a string no quote follows a brace or a comma without a backslash between: this one opens a name. */
+/** Within a string, no quote follows a brace or a comma without a backslash between: this quote opens a name. */
 function isName(json: Buffer, at: number): boolean {
   return json[at - 1] === COMMA || json[at - 1] === OPEN_BRACE;
 }
 
-/** Where the bracket is that closes the array whose content begins at `from`; -1 when there is none. */
+/** Index of the bracket that closes the array whose content begins at `from`; -1 when it is missing. */
 function endOfArray(json: Buffer, from: number): number {
   let depth = 1;
   for (let at = from; at < json.length; at++) {

@@ -1,0 +1,49 @@
+/** Paths and queries of API requests. */
+import { GROUP, PLURAL, VERSION } from "../../schema/annotations.ts";
+
+export const PODPROTECTORS_PATH = `/apis/${GROUP}/${VERSION}/${PLURAL}`;
+
+type CoreResource = "configmaps" | "events" | "pods" | "secrets" | "serviceaccounts";
+
+/** A name from an admission request may hold half a surrogate pair, which no path can hold; no object has such a name. */
+function segment(name: string): string {
+  return encodeURIComponent(name.toWellFormed());
+}
+
+/** Path of a collection in a namespace (none: in all), of one of its objects, or of an object's subresource. */
+function pathOf(api: string, resource: string, namespace: string, name?: string, subresource?: string): string {
+  const collection = `${api}${namespace === "" ? "" : `/namespaces/${segment(namespace)}`}/${resource}`;
+  if (name === undefined) return collection;
+  return `${collection}/${segment(name)}${subresource === undefined ? "" : `/${subresource}`}`;
+}
+
+/** Path of the PodProtectors of a namespace, of one PodProtector, or of its subresource. */
+export function podProtectorPath(namespace: string, name?: string, subresource?: "status"): string {
+  return pathOf(`/apis/${GROUP}/${VERSION}`, PLURAL, namespace, name, subresource);
+}
+
+/** Path of a resource of the core API. */
+export function corePath(resource: CoreResource, namespace: string, name?: string, subresource?: string): string {
+  return pathOf("/api/v1", resource, namespace, name, subresource);
+}
+
+/** Path of the pods of a namespace, of one pod, or of its subresource. */
+export function podPath(namespace: string, name?: string, subresource?: "eviction" | "status"): string {
+  return corePath("pods", namespace, name, subresource);
+}
+
+/** Path of the ConfigMaps of a namespace, or of one ConfigMap. */
+export function configMapPath(namespace: string, name?: string): string {
+  return corePath("configmaps", namespace, name);
+}
+
+type Parameters = Readonly<Record<string, string | number | boolean | undefined>>;
+
+/** The path with a query; undefined parameters are left out. */
+export function withQuery(path: string, parameters: Parameters): string {
+  const text = Object.entries(parameters)
+    .filter(([, value]) => value !== undefined)
+    .map(([name, value]) => `${encodeURIComponent(name)}=${encodeURIComponent(String(value))}`)
+    .join("&");
+  return text === "" ? path : `${path}?${text}`;
+}
