@@ -1,5 +1,7 @@
 /** `doctor`: is the installation in order? Reads, asks with dry runs, and changes nothing. */
+
 import * as v from "valibot";
+import { corePath, podPath } from "../../shared/kube/client/api-path.ts";
 import type { ApiResponse } from "../../shared/kube/client/transport.ts";
 import { AGGREGATOR_LEASE, GENERATOR_LEASE, GROUP, PLURAL } from "../../shared/schema/annotations.ts";
 import { type ClusterClient, statusOf } from "./cluster.ts";
@@ -128,7 +130,7 @@ class Doctor {
   /** The webhook also decides an eviction of a pod that does not exist: a 404 in the webhook's name shows that it was reached. */
   async #answers(cluster: ClusterClient, views: readonly ProtectorView[]): Promise<Finding> {
     const namespace = views[0]?.namespace ?? cluster.namespace;
-    const path = `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods/${ABSENT_POD}/eviction?dryRun=All`;
+    const path = `${podPath(namespace, ABSENT_POD, "eviction")}?dryRun=All`;
     const body = { apiVersion: "policy/v1", kind: "Eviction", metadata: { namespace, name: ABSENT_POD } };
     const response = await cluster.raw("POST", path, body);
     const { message } = statusOf(response);
@@ -147,7 +149,7 @@ class Doctor {
   }
 
   async #serving(cluster: ClusterClient): Promise<Finding> {
-    const raw = await cluster.find(`/api/v1/namespaces/${this.#system}/secrets/podseidon-webhook-tls`);
+    const raw = await cluster.find(corePath("secrets", this.#system, "podseidon-webhook-tls"));
     const Secret = v.looseObject({ data: v.optional(v.record(v.string(), v.string()), {}) });
     const parsed = v.safeParse(Secret, raw);
     const text = parsed.success ? parsed.output.data["tls.crt"] : undefined;
@@ -175,7 +177,7 @@ class Doctor {
     const accounts = [...new Set(wanted.map(({ account }) => account))];
     const present = new Set<string>();
     for (const account of accounts) {
-      const path = `/api/v1/namespaces/${this.#system}/serviceaccounts/podseidon-${account}`;
+      const path = corePath("serviceaccounts", this.#system, `podseidon-${account}`);
       if ((await cluster.find(path)) !== undefined) present.add(account);
     }
     const asked = wanted.filter(({ account }) => present.has(account));
