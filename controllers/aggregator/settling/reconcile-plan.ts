@@ -92,23 +92,18 @@ function isEntryNeedless({ protector: { status }, account }: ReconcileInput, { r
 /** The status with the entry of this cell replaced or added, and with what follows from the entries of all cells. */
 function statusWith(result: CellUpdate | undefined, input: ReconcileInput): PodProtectorStatus {
   const entry = result?.entry;
-  const { protector, account, settings, problems } = input;
-  const { spec, nowMs } = account;
-  const { status: previous, metadata } = protector;
+  const { problems } = input;
+  const { spec, nowMs } = input.account;
+  const { staleAfterMs } = input.settings;
+  const { status: previous, metadata } = input.protector;
+  const { generation } = metadata;
   const cells = [...(previous?.cells ?? [])];
   const at = cells.findIndex(({ cellID }) => cellID === entry?.cellID);
   if (entry !== undefined) cells.splice(at < 0 ? cells.length : at, 1, entry);
   const parse = (cell: CellStatus): CellState => parseCell(cell, spec, cell === entry ? result?.ledger : undefined);
   const state = { spec, cells: new Map(cells.map((cell) => [cell.cellID, parse(cell)])) };
-  const { generation } = metadata;
-  const conditions = updateConditions({
-    state,
-    previous: previous?.conditions,
-    generation,
-    nowMs,
-    staleAfterMs: settings.staleAfterMs,
-    problems,
-  });
+  const before = previous?.conditions;
+  const conditions = updateConditions({ state, previous: before, generation, nowMs, staleAfterMs, problems });
   return {
     ...previous,
     cells,

@@ -42,9 +42,8 @@ export class ReservationVoider {
   dueInMs(reservations: readonly UnsettledRecord[]): number {
     const nowMs = this.#options.ports.clock.monotonicMs();
     let soonestMs = Number.POSITIVE_INFINITY;
-    for (const { operation, firstSeenMs, uid } of reservations) {
-      if (operation !== "DELETE" || uid === undefined) continue;
-      const inMs = Math.max(firstSeenMs + this.#options.afterMs, this.#repeatFromMs(uid)) - nowMs;
+    for (const reservation of reservations) {
+      const inMs = this.#dueMs(reservation) - nowMs;
       soonestMs = Math.min(soonestMs, inMs > 0 ? inMs : RETRY_MS);
     }
     return soonestMs;
@@ -52,11 +51,13 @@ export class ReservationVoider {
 
   /** Annotates the pods whose reservations are due, without waiting for the patches. */
   voidDue(tracked: TrackedProtector, reservations: readonly UnsettledRecord[]): void {
-    const nowMs = this.#options.ports.clock.monotonicMs();
-    for (const { operation, firstSeenMs, uid } of reservations) {
-      if (operation !== "DELETE" || uid === undefined || nowMs - firstSeenMs < this.#options.afterMs) continue;
-      if (this.#inFlight >= MAX_IN_FLIGHT || !this.#options.mayWrite()) return;
-      const pod = nowMs < this.#repeatFromMs(uid) ? undefined : this.#options.podByUid(uid);
+    const { ports, mayWrite, podByUid } = this.#options;
+    const nowMs = ports.clock.monotonicMs();
+    for (const reservation of reservations) {
+      const { uid } = reservation;
+      if (uid === undefined || this.#dueMs(reservation) > nowMs) continue;
+      if (this.#inFlight >= MAX_IN_FLIGHT || !mayWrite()) return;
+      const pod = podByUid(uid);
       if (pod === undefined || pod.terminating) continue;
       this.#annotatedMs.set(uid, nowMs);
       void this.#annotate(tracked, pod);
@@ -64,8 +65,10 @@ export class ReservationVoider {
     for (const [uid, atMs] of this.#annotatedMs) if (nowMs - atMs >= REPEAT_MS) this.#annotatedMs.delete(uid);
   }
 
-  #repeatFromMs(uid: string): number {
-    return (this.#annotatedMs.get(uid) ?? Number.NEGATIVE_INFINITY) + REPEAT_MS;
+  #dueMs({ operation, firstSeenMs, uid }: UnsettledRecord): number {
+    if (operation !== "DELETE" || uid === undefined) return Number.POSITIVE_INFINITY;
+    const repeatMs = (this.#annotatedMs.get(uid) ?? Number.NEGATIVE_INFINITY) + REPEAT_MS;
+    return Math.max(firstSeenMs + this.#options.afterMs, repeatMs);
   }
 
   async #annotate(tracked: TrackedProtector, pod: Pod): Promise<void> {
