@@ -61,7 +61,7 @@ test.each<[string, Case, string]>([
   ["a sidecar runs the new one", { spec: sidecar("p:2"), status: proxy("p:2") }, "settled"],
   ["an init container that has run", { spec: { initContainers: [{ name: "m", image: "m:2" }] } }, "settled"],
   ["a resize under way", { conditions: [{ type: "PodResizeInProgress", status: "True" }] }, "under way"],
-  ["a resize that is over", { conditions: [{ type: "PodResizeInProgress", status: "False" }] }, "settled"],
+  ["a resize that has ended", { conditions: [{ type: "PodResizeInProgress", status: "False" }] }, "settled"],
   ["a deferred resize", { conditions: [pending("Deferred")] }, "deferred"],
   ["an infeasible resize", { conditions: [pending("Infeasible")] }, "declined"],
   ["an infeasible resize of this generation", { conditions: [pending("Infeasible", 2)] }, "declined"],

@@ -272,7 +272,7 @@ export class CoreReconciler implements MembershipListener {
     const nowMs = ports.clock.monotonicMs();
     const stored = cellEntry(object, cellID);
     const aggregation = stored?.aggregation ?? undefined;
-    // Not the restore of now: one that was noticed during the write is still to be answered by a hold.
+    // A restore that was noticed during the write is not answered yet: the next write puts the cell on hold.
     state.rememberEntry(object, stored, input.etcdRestoreID);
     state.adoptedEpoch = Math.max(state.adoptedEpoch, aggregation?.epoch ?? 0);
     state.lastWriteMs = nowMs;
