@@ -1,4 +1,4 @@
-/** Every row of design 6 that one protector decides. */
+/** Every row of docs/design.md#admission-table that one protector decides. */
 import { expect, test } from "vitest";
 import {
   makeCell,
@@ -203,7 +203,7 @@ const rows: Record<string, Row> = {
     request: FORCED,
     expected: "allow Forced w=1 paid",
   },
-  "an UPDATE that nobody asked to protect": {
+  "an UPDATE that the protector does not ask for": {
     available: 0,
     request: { operation: "UPDATE" },
     expected: "allow NotProtected",

@@ -18,13 +18,13 @@ import { encodeStatus } from "./state/encode-status.ts";
 /** Counted under another spec. */
 const other = { specHash: "another" };
 
-describe("quota of an available pod (design 5.3)", () => {
+describe("quota of an available pod", () => {
   const cases: [string, number, Bucket[], string][] = [
     ["one more than the minimum is available", 3, [], "allow Reserved w=1 paid"],
     ["the minimum is available", 2, [], "Denial AtMinimum"],
     ["fewer than the minimum are available", 1, [], "Denial AtMinimum"],
     ["what is above the minimum is reserved", 3, [heldBucket("uid-other")], "Busy Reserved"],
-    ["more is reserved than there is", 3, [rangeBucket(9)], "Busy Reserved"],
+    ["more is reserved than counted", 3, [rangeBucket(9)], "Busy Reserved"],
     ["the minimum is available and one reserved", 2, [heldBucket("uid-other")], "Denial AtMinimum"],
     ["what is reserved weighs nothing", 3, [heldBucket("uid-other", { counter: 0 })], "allow Reserved w=1 paid"],
     ["upstream reserved it in a range", 3, [rangeBucket(1)], "Busy Reserved"],
@@ -46,7 +46,7 @@ describe("quota of an available pod (design 5.3)", () => {
     expect(verdicts).toEqual(["allow Reserved w=1 paid", "allow Reserved w=1 paid", "Busy Reserved"]);
   });
 
-  test("a burst gets what there is and no more, over two cells", () => {
+  test("a burst over two cells gets the quota and no more", () => {
     const state = stateOf([makeCell("a", 500), makeCell("b", 500)], { minAvailable: 800 });
     const verdicts = Array.from({ length: 1000 }, (_, index) =>
       verdictLine(admit(state, makeRequest(makePod(`p${index}`), { cell: index % 2 === 0 ? "a" : "b" }))),
@@ -60,20 +60,20 @@ describe("quota of an available pod (design 5.3)", () => {
     expect(verdictLine(decide(state, makeRequest(makePod("x"), { cell: "b" })))).toBe("allow Reserved w=1 paid");
   });
 
-  test("the facts say what the decision rests on", () => {
+  test("the facts name what the decision rests on", () => {
     const state = stateOf([makeCell("a", 3, [heldBucket("uid-other")]), makeCell("b", 1)]);
     const { facts } = decide(state, makeRequest(makePod("x")));
     expect(facts).toEqual({ minAvailable: 2, available: 4, unreliable: 0, reserved: 1, estimated: 3 });
   });
 
-  test("the facts say what is available and does not count", () => {
+  test("the facts name available pods that do not count", () => {
     const state = stateOf([makeCell("a", 3), makeCell("b", 2, [], { hold: "Gone/1" }), makeCell("c", 1, [], other)]);
     const { facts } = decide(state, makeRequest(makePod("x")));
     expect(facts).toEqual({ minAvailable: 2, available: 6, unreliable: 3, reserved: 0, estimated: 3 });
   });
 });
 
-describe("which cells count (design 5.3, 5.4)", () => {
+describe("which cells count", () => {
   const cases: [string, CellStatus[], string][] = [
     ["no entry", [makeCell("b", 9)], "Busy NotCounted"],
     [
@@ -93,7 +93,7 @@ describe("which cells count (design 5.3, 5.4)", () => {
       "Busy Reserved",
     ],
     [
-      "another cell on hold is not missed",
+      "another cell on hold is not needed",
       [makeCell("a", 3), makeCell("b", 9, [], { hold: "Gone/1" })],
       "allow Reserved w=1 paid",
     ],
@@ -124,7 +124,7 @@ describe("which cells count (design 5.3, 5.4)", () => {
   });
 });
 
-describe("repeats (design 5.3)", () => {
+describe("repeats", () => {
   const evict = { operation: "EVICT" as const };
   const cases: [string, number, Bucket[], RequestOptions, string][] = [
     ["paid and heavy: admitted whatever is left", 1, [heldBucket("uid-x")], {}, "allow Repeated w=1 paid"],
@@ -236,7 +236,7 @@ describe("repeats (design 5.3)", () => {
   });
 });
 
-describe("pins (design 5.3)", () => {
+describe("pins", () => {
   const minReady = { minReadySeconds: 60 };
   const cutoff = { maturityCutoff: formatMs(NOW_MS - 60_000) };
   const spec = makeSpec(minReady);
@@ -314,7 +314,7 @@ describe("pins (design 5.3)", () => {
     expect(state.cells.get("a")?.ledger.weight).toBe(1);
   });
 
-  test("a pin is no payment: the DELETE that follows needs quota", () => {
+  test("a pin pays nothing: the DELETE that follows needs quota", () => {
     const state = stateOf([makeCell("a", 2)]);
     admit(state, makeRequest(makePod("x", { readyForSeconds: undefined }), { operation: "EVICT" }));
     expect(verdictLine(decide(state, makeRequest(makePod("x"))))).toBe("Denial AtMinimum");

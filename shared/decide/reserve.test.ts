@@ -6,7 +6,7 @@ import { holdCell, holdsNonce, rollBack } from "./reserve.ts";
 import { encodeStatus } from "./state/encode-status.ts";
 import { cloneState } from "./state/protector-state.ts";
 
-describe("limits (design 5.3, 5.5)", () => {
+describe("limits", () => {
   test.each([
     ["no limit", undefined, "allow Reserved w=1 paid"],
     ["0 is no limit", 0, "allow Reserved w=1 paid"],
@@ -57,9 +57,9 @@ describe("limits (design 5.3, 5.5)", () => {
 
   test.each([
     ["the capacity is at its minimum", [makeCell("a", 0)]],
-    ["nobody counts the cell", []],
+    ["the cell is not counted", []],
     ["the cell is on hold", [makeCell("a", 9, [], { hold: "Gone/1" })]],
-  ])("what is forced while %s is let go without a record once the history is full", (_, cells) => {
+  ])("a forced deletion while %s is allowed without a record once the history is full", (_, cells) => {
     const state = stateOf(cells);
     for (let index = 0; index < MANY; index++) admit(state, makeRequest(makePod(`web-${index}`), { forced: true }));
     expect(verdictLine(decide(state, makeRequest(makePod("another"), { forced: true })))).toBe("allow Forced");
@@ -70,7 +70,7 @@ describe("limits (design 5.3, 5.5)", () => {
   });
 });
 
-describe("taking back and keeping (design 5.7)", () => {
+describe("rolling back", () => {
   test("rolling back everything that was written restores the ledger", () => {
     const cells = [makeCell("a", 500, [heldBucket("uid-before", { counter: 0 }), rangeBucket(3)])];
     const state = stateOf(cells, { admissionHistoryConfig: { compactThreshold: 5 } });
@@ -95,7 +95,7 @@ describe("taking back and keeping (design 5.7)", () => {
     expect(state.cells.get("a")?.ledger.weight).toBe(1);
   });
 
-  test("rolling back what is not there changes nothing", () => {
+  test("rolling back an unknown admission changes nothing", () => {
     const state = stateOf([makeCell("a", 9, [heldBucket("uid-x")])]);
     rollBack(state, "a", "uid-x", "EVICT", "before");
     rollBack(state, "a", "uid-x", "DELETE", "unknown");

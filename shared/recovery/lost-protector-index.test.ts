@@ -24,7 +24,7 @@ function generated(spec: Spec = {}): PodProtector {
   return { ...object, metadata: { ...object.metadata, finalizers: [GENERATOR_FINALIZER] } };
 }
 
-/** One replica whose watch shows what the test says; the core's store has the protector until it is taken out. */
+/** One replica whose watch shows what the test says; the core's store has the protector until the test removes it. */
 class Rig {
   readonly time = new VirtualTime();
   readonly source: ObjectStore<ProtectorVersion>;
@@ -120,15 +120,21 @@ class Rig {
 const PRE_ACTIVITY = { "pre-activity.xpdb.form3.tech/flush": "" };
 const VANISHED = { kind: "denied", decisions: [{ decision: { kind: "lost", uid: "uid-of-web" } }] };
 
-describe("a protector that vanished without a release", () => {
+describe("a lost protector", () => {
   test.each<[string, Spec, Pod, Partial<Disruption>, object]>([
-    ["refuses an available pod, whatever its quota was", { minAvailable: 0 }, pod("a"), {}, VANISHED],
-    ["refuses its eviction", {}, pod("a"), { operation: "EVICT" }, VANISHED],
-    ["refuses a dry run of it", {}, pod("a"), { dryRun: true }, VANISHED],
-    ["refuses a Ready pod that may not be mature", { minReadySeconds: 3600 }, pod("a"), {}, VANISHED],
-    ["lets an unavailable pod go", {}, unready("a"), {}, { kind: "allowed" }],
-    ["keeps it under IfHealthyBudget", { unhealthyPodPolicy: "IfHealthyBudget" }, unready("a"), {}, VANISHED],
-    ["keeps what something has to be done for first", {}, unready("a", { annotations: PRE_ACTIVITY }), {}, VANISHED],
+    ["denies an available pod, whatever its quota was", { minAvailable: 0 }, pod("a"), {}, VANISHED],
+    ["denies the eviction of an available pod", {}, pod("a"), { operation: "EVICT" }, VANISHED],
+    ["denies a dry run", {}, pod("a"), { dryRun: true }, VANISHED],
+    ["denies a Ready pod that may not be mature", { minReadySeconds: 3600 }, pod("a"), {}, VANISHED],
+    ["allows an unavailable pod", {}, unready("a"), {}, { kind: "allowed" }],
+    [
+      "denies an unavailable pod under IfHealthyBudget",
+      { unhealthyPodPolicy: "IfHealthyBudget" },
+      unready("a"),
+      {},
+      VANISHED,
+    ],
+    ["denies a pod with a pre-activity", {}, unready("a", { annotations: PRE_ACTIVITY }), {}, VANISHED],
     [
       "but for what has never run",
       {},
@@ -143,7 +149,7 @@ describe("a protector that vanished without a release", () => {
       { forced: true },
       { kind: "allowed" },
     ],
-    ["lets go what its annotation forces", {}, pod("a"), { forced: true }, { kind: "allowed" }],
+    ["allows a pod with force-delete", {}, pod("a"), { forced: true }, { kind: "allowed" }],
     ["stays suspended", { suspend: { enabled: true } }, pod("a"), {}, { kind: "allowed" }],
     ["says nothing about other pods", {}, pod("a", { labels: { app: "other" } }), {}, { kind: "allowed" }],
     [
@@ -164,7 +170,7 @@ describe("a protector that vanished without a release", () => {
     ["Forced", {}, pod("a"), { forced: true }],
     ["Suspended", { suspend: { enabled: true } }, pod("a"), {}],
     ["Unavailable", {}, unready("a"), {}],
-  ])("that lets a pod go has said so, for the audit log: %s", async (reason, spec, of, overrides) => {
+  ])("gives the audit log the reason of an allowed deletion: %s", async (reason, spec, of, overrides) => {
     for (const isKnown of [true, false]) {
       const rig = new Rig(generated(spec));
       if (isKnown) rig.vanish();
@@ -179,7 +185,7 @@ describe("a protector that vanished without a release", () => {
   test.each<[ProbeAnswer["result"], Verdict["kind"]]>([
     ["allowed", "allowed"],
     ["refused", "denied"],
-  ])("has its owner asked about what it would let go: %s", async (result, kind) => {
+  ])("asks the owner before it allows: %s", async (result, kind) => {
     const rig = new Rig(generated({ probe: { endpoint: "db:1" } }));
     rig.vanish();
     rig.answer = result;
@@ -188,7 +194,7 @@ describe("a protector that vanished without a release", () => {
     expect(rig.questions).toMatchObject([{ podName: "a", budgetName: "web", probe: { endpoint: "db:1" } }]);
   });
 
-  test("has its owner asked, too, when it vanishes while it is decided", async () => {
+  test("asks the owner, too, when the protector is lost during the decision", async () => {
     const spec = { probe: { endpoint: "db:1" } };
     const onHold = protector(5, { spec, aggregation: { hold: "WentBack/x" } });
     const rig = new Rig({ ...onHold, metadata: { ...onHold.metadata, finalizers: [GENERATOR_FINALIZER] } });
@@ -199,7 +205,7 @@ describe("a protector that vanished without a release", () => {
     expect(rig.questions).toHaveLength(1);
   });
 
-  test("refuses while its core is out of reach, whose other answers are none", async () => {
+  test("denies while its core is out of reach, when other pods of the core get no decision", async () => {
     const rig = new Rig(generated());
     rig.vanish();
     rig.reachable = false;
@@ -207,7 +213,7 @@ describe("a protector that vanished without a release", () => {
     expect(await rig.ask(unready("a"))).toMatchObject({ kind: "failed" });
   });
 
-  test("ends when it is back: decided by quota again, with its history in doubt", async () => {
+  test("ends when the protector is restored: its quota decides again, with its history in doubt", async () => {
     const rig = new Rig(generated());
     rig.vanish();
     rig.store.put(() => ({ ...generated(), metadata: { ...generated().metadata, uid: "another" } }));
@@ -217,7 +223,7 @@ describe("a protector that vanished without a release", () => {
     expect(await rig.ask(pod("a"))).toMatchObject({ kind: "allowed" });
   });
 
-  test("ends when its release is on record", async () => {
+  test("ends when its release is recorded", async () => {
     const rig = new Rig(generated());
     rig.vanish();
     rig.recorded.add("uid-of-web");
@@ -226,7 +232,7 @@ describe("a protector that vanished without a release", () => {
     expect(await rig.ask(pod("a"))).toMatchObject({ kind: "allowed", decisions: [] });
   });
 
-  test("a read that finds nothing before the watch does is no permission", async () => {
+  test("a read that misses the protector before the watch does allows nothing", async () => {
     const rig = new Rig(generated());
     rig.store.remove();
     expect(await rig.ask(pod("a"))).toMatchObject(VANISHED);
@@ -244,14 +250,14 @@ describe("a protector that vanished without a release", () => {
   });
 });
 
-describe("a pod that is evicted from a vanished protector, and was read a while ago", () => {
+describe("the eviction of a pod of a lost protector, after an old live read", () => {
   const found = (of: Pod): LiveRead => ({ kind: "found", pod: of, sentMs: 0 });
   const unready = pod("a", { conditions: [] });
   test.each<[string, LiveRead, object]>([
-    ["is refused when it is available by now", found(pod("a")), VANISHED],
-    ["goes when it is still unavailable", found(unready), { kind: "allowed" }],
-    ["is not found when it is gone", { kind: "gone" }, { kind: "podGone" }],
-    ["is not let go when nobody knows what it is by now", { kind: "failed", message: "no route" }, { kind: "failed" }],
+    ["is denied when the pod is available now", found(pod("a")), VANISHED],
+    ["is allowed when the pod is still unavailable", found(unready), { kind: "allowed" }],
+    ["is not found when the pod is gone", { kind: "gone" }, { kind: "podGone" }],
+    ["fails when the pod can't be read again", { kind: "failed", message: "no route" }, { kind: "failed" }],
   ])("%s", async (_name, live, expected) => {
     const rig = new Rig(generated());
     rig.vanish();
@@ -260,7 +266,7 @@ describe("a pod that is evicted from a vanished protector, and was read a while 
   });
 });
 
-describe("a protector that was released lets its pods go", () => {
+describe("a released protector allows its pods", () => {
   const marked = generated();
   test.each<[string, PodProtector, boolean]>([
     [
@@ -279,7 +285,7 @@ describe("a protector that was released lets its pods go", () => {
   });
 });
 
-test("that a core went back in time is no deletion, even of what was made by hand", async () => {
+test("a restored core has deleted nothing, not even a protector made by hand", async () => {
   const rig = new Rig(protector(5));
   rig.core.restored(true);
   rig.source.swap(new Map(), "7", true);
@@ -287,7 +293,7 @@ test("that a core went back in time is no deletion, even of what was made by han
   expect(await rig.ask(pod("a"))).toMatchObject(VANISHED);
 });
 
-test("neither is what a read finds right after an outage, before the watch has listed the core anew", async () => {
+test("nor has a core that a read finds empty right after an outage, before the relist", async () => {
   const rig = new Rig(protector(10));
   rig.store.remove();
   rig.recovering = true;
@@ -297,27 +303,27 @@ test("neither is what a read finds right after an outage, before the watch has l
   expect(await rig.ask(pod("a"))).toMatchObject({ kind: "allowed" });
 });
 
-describe("what the cells have kept, at the start", () => {
-  const copy = (object: PodProtector): ProtectorVersion => new ProtectorVersion(object, 0);
+describe("the backups of the cells, at the start", () => {
+  const version = (object: PodProtector): ProtectorVersion => new ProtectorVersion(object, 0);
 
-  test("what is in neither the core nor the register is a ghost", async () => {
+  test("a protector in neither the core nor the register is lost", async () => {
     const rig = new Rig(undefined);
     rig.source.swap(new Map(), "90", false);
-    rig.core.adopt({ entries: [copy(generated())], versions: ["80"] });
+    rig.core.adopt({ entries: [version(generated())], versions: ["80"] });
     expect(rig.core.lostCount).toBe(1);
     expect(await rig.ask(pod("a"))).toMatchObject(VANISHED);
     expect(rig.lost).toEqual([]);
   });
 
   test.each<[string, PodProtector, readonly string[], number]>([
-    ["what is on record", generated(), ["uid-of-web"], 0],
-    ["what was made by hand", protector(5), [], 0],
-  ])("%s is none", (_name, object, recorded, ghosts) => {
+    ["a recorded protector", generated(), ["uid-of-web"], 0],
+    ["a protector made by hand", protector(5), [], 0],
+  ])("%s is not lost", (_name, object, recorded, lostCount) => {
     const rig = new Rig(undefined);
     rig.source.swap(new Map(), "90", false);
     for (const uid of recorded) rig.recorded.add(uid);
-    rig.core.adopt({ entries: [copy(object)], versions: [] });
-    expect(rig.core.lostCount).toBe(ghosts);
+    rig.core.adopt({ entries: [version(object)], versions: [] });
+    expect(rig.core.lostCount).toBe(lostCount);
   });
 
   test.each(["the older first", "the younger first"])(
@@ -328,7 +334,7 @@ describe("what the cells have kept, at the start", () => {
       const of = (uid: string, creationTimestamp: string, app: string): ProtectorVersion => {
         const { metadata, spec, ...rest } = generated();
         const selector = { matchLabels: { app } };
-        return copy({ ...rest, metadata: { ...metadata, uid, creationTimestamp }, spec: { ...spec, selector } });
+        return version({ ...rest, metadata: { ...metadata, uid, creationTimestamp }, spec: { ...spec, selector } });
       };
       const entries = [of("old", "2026-01-01T00:00:00Z", "other"), of("young", "2026-01-01T00:01:00Z", "web")];
       if (order === "the younger first") entries.reverse();
@@ -337,17 +343,17 @@ describe("what the cells have kept, at the start", () => {
     },
   );
 
-  test("what is there is none", async () => {
+  test("a protector that exists is not lost", async () => {
     const rig = new Rig(generated());
-    rig.core.adopt({ entries: [copy(generated())], versions: [] });
+    rig.core.adopt({ entries: [version(generated())], versions: [] });
     expect(rig.core.lostCount).toBe(0);
     expect(await rig.ask(pod("a"))).toMatchObject({ kind: "allowed" });
   });
 
-  test("a core that is older than it was seen has lost history, and what was made by hand with it", async () => {
+  test("a core older than its highest version has lost history, and protectors made by hand", async () => {
     const rig = new Rig(generated());
     const other = protector(5, { name: "other" });
-    rig.core.adopt({ entries: [copy(other)], versions: ["1000"] });
+    rig.core.adopt({ entries: [version(other)], versions: ["1000"] });
     expect(rig.lost).toEqual(["wentBack default/web"]);
     expect(rig.told).toEqual(["default/other vanished"]);
   });

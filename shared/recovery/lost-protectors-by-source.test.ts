@@ -35,12 +35,12 @@ function protector(metadata: Partial<PodProtector["metadata"]> = {}): PodProtect
   };
 }
 
-describe("a protector that is gone", () => {
+describe("an absent protector", () => {
   test.each<[string, PodProtector, readonly string[], readonly string[]]>([
-    ["without a release is remembered", protector(), [], ["u1"]],
-    ["with a mark is not", protector({ annotations: { [RELEASED_ANNOTATION]: "x" } }), [], []],
-    ["and made by hand is not", protector({ finalizers: [] }), [], []],
-    ["and on record is not", protector(), ["u1"], []],
+    ["without a release is lost", protector(), [], ["u1"]],
+    ["with a mark is not lost", protector({ annotations: { [RELEASED_ANNOTATION]: "x" } }), [], []],
+    ["that was made by hand is not lost", protector({ finalizers: [] }), [], []],
+    ["whose release is recorded is not lost", protector(), ["u1"], []],
   ])("%s", (_name, object, recorded, expected) => {
     const { watched, recorded: register, names } = rig();
     for (const uid of recorded) register.add(uid);
@@ -49,7 +49,7 @@ describe("a protector that is gone", () => {
     expect(names()).toEqual(expected);
   });
 
-  test("is forgotten when it is back, or released after all", () => {
+  test("is forgotten when it is restored or released", () => {
     const { watched, names, recorded, lost } = rig();
     watched.upsert("shop/web", protector(), "5");
     watched.remove("shop/web", "", "6");

@@ -31,7 +31,7 @@ function pathsIn(value: unknown): string[][] {
   return [[], ...Object.entries(value).flatMap(([key, one]) => pathsIn(one).map((rest) => [key, ...rest]))];
 }
 
-/** A copy of `value` with what is at `path` replaced, or taken out. */
+/** `value` with the part at `path` replaced or removed. */
 function changed(value: unknown, [key, ...rest]: readonly string[], to: { readonly value: unknown } | "gone"): unknown {
   if (key === undefined) return to === "gone" ? undefined : to.value;
   if (typeof value !== "object" || value === null) return value;
@@ -66,7 +66,7 @@ const change = fc.tuple(
   ),
 );
 
-test("what the schema takes, and nothing else, is a plain review", () => {
+test("a plain review is exactly what the schema accepts", () => {
   let taken = 0;
   let refused = 0;
   fc.assert(

@@ -49,7 +49,7 @@ describe("an admission review", () => {
     ["a version that is not served", { ...DELETE_REVIEW, apiVersion: "admission.k8s.io/v1beta1" }, "apiVersion"],
     ["no request", { ...DELETE_REVIEW, request: undefined }, "request"],
     ["no UID", review({ uid: "" }), "request.uid"],
-    ["an operation that there is not", review({ operation: "BURN" }), "request.operation"],
+    ["an unknown operation", review({ operation: "BURN" }), "request.operation"],
     ["a dry run that is a text", review({ dryRun: "true" }), "request.dryRun"],
     ["a resource without a name", review({ resource: { group: "", version: "v1" } }), "request.resource.resource"],
   ])("is refused: %s", (_, raw, path) => {
@@ -94,7 +94,7 @@ describe("an eviction", () => {
   });
 });
 
-test("an answer carries the request's UID and a patch that can be read back", () => {
+test("a response carries the request's UID and a readable patch", () => {
   const operations = [{ op: "add", path: "/deleteOptions/preconditions/uid", value: "u-ä" }] as const;
   const answer = reviewResponse({ uid: "r-1", allowed: true, ...jsonPatch(operations) });
   expect(answer).toMatchObject({

@@ -58,7 +58,7 @@ describe("a PodProtector", () => {
     ["a negative number", protector({ minAvailable: -1 }), "spec.minAvailable", "at least 0"],
     ["more than 32 bits", protector({ minReadySeconds: 2 ** 31 }), "spec.minReadySeconds", "at most 2147483647"],
     ["NaN", protector({ minAvailable: Number.NaN }), "spec.minAvailable", "got NaN"],
-    ["null where there must be something", protector({ selector: null }), "spec.selector", "got null"],
+    ["null for a required field", protector({ selector: null }), "spec.selector", "got null"],
     [
       "a requirement without a key",
       protector({ selector: { matchExpressions: [{ operator: "Exists" }] } }),
@@ -94,7 +94,7 @@ describe("a PodProtector", () => {
 
 describe("a compiled check", () => {
   test("accepts exactly what valibot accepts", () => {
-    // No lists where objects belong: valibot takes them for objects, JSON schemas and this project do not.
+    // No lists where objects belong: valibot accepts a list as an object, JSON schemas and this project do not.
     const scalar = fc.constantFrom(null, undefined, -1, 0, 1.5, 2 ** 40, "", "a", true);
     const junk = fc.oneof(
       scalar,
@@ -141,7 +141,7 @@ describe("a compiled check", () => {
     );
   });
 
-  test("refuses to compile what it would not check", () => {
+  test("rejects a schema that it would not check in full", () => {
     expect(() => checker(v.pipe(v.string(), v.email()))).toThrow("email");
     expect(() => checker(v.tuple([v.string()]))).toThrow("tuple");
   });

@@ -16,7 +16,7 @@ function rawPod(parts: { metadata?: object; spec?: unknown; status?: unknown } =
 }
 
 describe("a pod", () => {
-  test("is trimmed to what is in use", () => {
+  test("is trimmed to the fields in use'''", () => {
     const raw = rawPod({
       metadata: {
         generateName: "web-",
@@ -105,11 +105,15 @@ describe("a pod", () => {
     ["a fractional generation", rawPod({ metadata: { generation: 0.5 } }), "metadata.generation"],
     ["labels in a list", rawPod({ metadata: { labels: ["a"] } }), "metadata.labels"],
     ["a label that is a number", rawPod({ metadata: { labels: { a: 1 } } }), "metadata.labels"],
-    ["a deletion time that is none", rawPod({ metadata: { deletionTimestamp: true } }), "metadata.deletionTimestamp"],
-    ["a spec that is none", rawPod({ spec: "x" }), "spec"],
-    ["a node that is none", rawPod({ spec: { nodeName: {} } }), "spec.nodeName"],
+    [
+      "a deletion time that is no text",
+      rawPod({ metadata: { deletionTimestamp: true } }),
+      "metadata.deletionTimestamp",
+    ],
+    ["a spec that is no object", rawPod({ spec: "x" }), "spec"],
+    ["a node name that is no text", rawPod({ spec: { nodeName: {} } }), "spec.nodeName"],
     ["a gate without a type", rawPod({ spec: { readinessGates: [{}] } }), "spec.readinessGates[0].conditionType"],
-    ["a phase that is none", rawPod({ status: { phase: 1 } }), "status.phase"],
+    ["a phase that is no text", rawPod({ status: { phase: 1 } }), "status.phase"],
     ["conditions in a map", rawPod({ status: { conditions: {} } }), "status.conditions"],
     [
       "a condition without a type",
@@ -117,7 +121,7 @@ describe("a pod", () => {
       "status.conditions[0].type",
     ],
     [
-      "a condition's time that is none",
+      "a condition's time that is no time",
       rawPod({ status: { conditions: [{ type: "Ready", lastTransitionTime: "noon" }] } }),
       "status.conditions[0].lastTransitionTime",
     ],
@@ -146,7 +150,7 @@ describe("labels", () => {
   });
 });
 
-test("nothing but a SchemaError ever comes out, and it is short", () => {
+test("only a short SchemaError is ever thrown", () => {
   const anything = fc.oneof(fc.jsonValue(), fc.constantFrom("x".repeat(100_000), undefined, 2 ** 53));
   const spread = fc.record(
     {

@@ -11,14 +11,14 @@ const gated = (conditions: Record<string, boolean>, ...others: string[]): PodOpt
   conditions,
 });
 
-describe("available (design 5.1)", () => {
+describe("available", () => {
   const cases: [string, PodOptions, string[], boolean][] = [
     ["Ready", {}, [], true],
     ["not Ready", NOT_READY, [], false],
     ["terminating", { terminating: true }, [], false],
     ["Succeeded", { phase: "Succeeded" }, [], false],
     ["Failed", { phase: "Failed" }, [], false],
-    ["Pending, which is let go whatever it says", { phase: "Pending" }, [], false],
+    ["Pending, whatever its conditions say", { phase: "Pending" }, [], false],
     ["phase Unknown", { phase: "Unknown" }, [], true],
     ["a further condition that is missing", {}, ["warm"], false],
     ["a further condition that is False", { conditions: { warm: false } }, ["warm"], false],
@@ -82,7 +82,7 @@ describe("maturity", () => {
   });
 });
 
-test("webhook and aggregator agree: what is counted is never classified as anything but available", () => {
+test("webhook and aggregator agree: a counted pod is always classified as Available", () => {
   const pods: PodOptions[] = [
     {},
     NOT_READY,
@@ -108,7 +108,7 @@ test("webhook and aggregator agree: what is counted is never classified as anyth
   }
 });
 
-test("the five counts leave out what is terminating or finished", () => {
+test("the five counts leave out terminating and finished pods", () => {
   const pods = [
     makePod("available"),
     makePod("immature", { readyForSeconds: 10 }),

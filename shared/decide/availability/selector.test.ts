@@ -46,7 +46,7 @@ test.each([
   ["in", ["web"]],
   ["In", []],
   ["NotIn", null],
-])("a requirement that can't be read (%s %s) is reported, protects more, and counts less", (operator, values) => {
+])("an unreadable requirement (%s %s) is reported, protects more, and counts less", (operator, values) => {
   const selector: LabelSelector = { ...expression(operator, values), matchLabels: { tier: "front" } };
   const [protect, count] = [compileSelector(selector, "matches"), compileSelector(selector, "fails")];
   expect([protect.matches(WEB), protect.matches({})]).toEqual([true, false]);
@@ -54,7 +54,7 @@ test.each([
   expect(protect.problems).toHaveLength(1);
 });
 
-test("the spec's hash is of what the counts depend on, whatever the order", () => {
+test("the spec's hash covers what the counts depend on, in any order", () => {
   const base = makeSpec({
     selector: { matchLabels: { a: "1", b: "2" }, matchExpressions: [{ key: "k", operator: "In", values: ["x", "y"] }] },
     availabilityConditions: ["p", "q"],

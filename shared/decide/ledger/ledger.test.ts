@@ -138,7 +138,7 @@ describe("algebra of the ledger", () => {
     );
   });
 
-  test("whatever the schema lets through is read without a throw, weighs at least nothing and is written again", () => {
+  test("every history that the schema accepts is read without a throw, weighs at least 0 and is written again", () => {
     fc.assert(
       fc.property(fc.array(hostileBucket, { maxLength: 20 }), (buckets) => {
         const ledger = Ledger.parse(buckets);
@@ -150,7 +150,7 @@ describe("algebra of the ledger", () => {
     );
   });
 
-  test("the running sums are those of a ledger made anew, after any changes", () => {
+  test("after any changes the sums equal those of a new ledger with the same reservations", () => {
     const step = fc.tuple(fc.nat(5), fc.constantFrom("admit", "drop", "dropRecord", "weigh"), reservation);
     fc.assert(
       fc.property(reservations(6), fc.array(step, { maxLength: 20 }), (given, steps) => {
@@ -172,7 +172,7 @@ describe("algebra of the ledger", () => {
     );
   });
 
-  test("a reservation that was replaced since can't be taken away", () => {
+  test("a reservation that was replaced can't be removed", () => {
     const ledger = ledgerOf(fc.sample(reservation, { numRuns: 1, seed: 3 }));
     const [stale] = [...ledger.reservations()];
     if (stale === undefined) throw new Error("no sample");
@@ -229,7 +229,7 @@ describe("reading", () => {
     });
   });
 
-  test("an unreadable packed text is written back as it was", () => {
+  test("an unreadable packed text is written back unchanged", () => {
     const bucket = { startTime: T1, endTime: T2, counter: 4, packed: "9;x" };
     expect(Ledger.parse([bucket]).encode(100)).toEqual([bucket]);
   });
@@ -351,7 +351,7 @@ describe("writing", () => {
     });
   });
 
-  test("a plain record says what upstream says, and no more than is needed", () => {
+  test("a plain record has upstream's fields, and no field that is not needed", () => {
     expect(filled(1).encode(100)).toEqual([
       {
         startTime: "1970-01-01T00:00:00.000000Z",

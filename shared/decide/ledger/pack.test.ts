@@ -5,7 +5,7 @@ import { pack, unpack } from "./pack.ts";
 import type { Reservation } from "./reservation.ts";
 import { hashUid } from "./reservation.ts";
 
-/** What packing may lose: the readable UID, where the name and a hash stand for it. */
+/** Packing may lose the readable UID where the name and a hash identify the pod. */
 function hashed(reservation: Reservation): Reservation {
   const { uid, podName } = reservation;
   if (uid === undefined || podName === undefined) return reservation;

@@ -56,7 +56,7 @@ describe("what a Deployment's controller keeps available", () => {
     ],
     [{ replicas: 2, maxUnavailable: 5 }, "replicas 2 - maxUnavailable 2 (5, more than there are) = minAvailable 0"],
     [{ replicas: 4, strategy: "Recreate" }, "strategy Recreate stops all 4 replicas at once: minAvailable 0"],
-  ])("is explained to a person: %j", (rollout, expected) => {
+  ])("explains its minimum: %j", (rollout, expected) => {
     expect(deploymentMinimum(rollout).derivation).toBe(expected);
   });
 });

@@ -27,7 +27,7 @@ describe("a StatefulSet", () => {
     expect(statefulSetMinimum(rollout).minAvailable).toBe(expected);
   });
 
-  test("says how in words", () => {
+  test("explains its minimum", () => {
     expect(statefulSetMinimum({ replicas: 9, maxUnavailable: "25%", partition: 4 }).derivation).toBe(
       "replicas 9 - maxUnavailable 2 (25% rounded down); partition 4 changes which pods are updated, not how many may be down = minAvailable 7",
     );
@@ -49,7 +49,7 @@ describe("a DaemonSet", () => {
   });
 });
 
-describe("a workload whose controller is not known", () => {
+describe("a workload whose controller is unknown", () => {
   test.each<[number, IntOrPercent, number]>([
     [10, "25%", 8],
     [1, "25%", 0],
@@ -77,7 +77,7 @@ describe("a budget", () => {
     expect(disruptionMinimum(limits, expected, "")?.minAvailable).toBe(minimum);
   });
 
-  test("needs to know how many pods there should be, unless it says itself how many are to stay", () => {
+  test("needs the expected number of pods, unless its minAvailable is a number", () => {
     expect(needsExpectedCount({ minAvailable: 3 })).toBe(false);
     expect(needsExpectedCount({ minAvailable: "3%" })).toBe(true);
     expect(needsExpectedCount({ maxUnavailable: 3 })).toBe(true);
@@ -93,7 +93,7 @@ const limit = fc.oneof(
 const some = fc.option(limit, { nil: undefined });
 const replicas = fc.oneof(fc.nat(200), fc.nat(INT32_MAX));
 
-test("whatever is asked for, the minimum is a count that an int32 holds, said in its derivation", () => {
+test("any minimum fits into an int32 and stands in its derivation", () => {
   fc.assert(
     fc.property(replicas, some, some, fc.nat(9), (total, a, b, partition) => {
       const minima = [
@@ -112,7 +112,7 @@ test("whatever is asked for, the minimum is a count that an int32 holds, said in
   );
 });
 
-test("a StatefulSet and a workload of an unknown controller can always be disrupted, and never promise more than there is", () => {
+test("a StatefulSet and an unknown workload can always be disrupted, and require no more than their replicas", () => {
   const percentage = fc.integer({ min: 0, max: 100 }).map((percent) => `${percent}%`);
   fc.assert(
     fc.property(fc.integer({ min: 1, max: 5000 }), percentage, (total, maxUnavailable) => {

@@ -20,15 +20,15 @@ import type { Bucket, CellStatus } from "../../schema/podprotector.ts";
 import { formatMs } from "../../schema/time.ts";
 import { FirstSeenTimes } from "./first-seen.ts";
 
-describe("fences (design 5.2, 5.4)", () => {
+describe("fences", () => {
   const pods = [makePod("x"), makePod("y")];
   const cases: [string, Partial<CellStatus["aggregation"] & object>, string, number, string | undefined][] = [
     ["newer than what is stored", { resourceVersion: "1000" }, "1001", 0, undefined],
-    ["as new", { resourceVersion: "1000" }, "1000", 0, undefined],
+    ["equally new", { resourceVersion: "1000" }, "1000", 0, undefined],
     ["older", { resourceVersion: "1000" }, "999", 0, "StalePosition"],
     ["older as a number, newer as a text", { resourceVersion: "1000" }, "99", 0, "StalePosition"],
     ["one shard older", { resourceVersion: "1000,2000" }, "1500,1999", 0, "StalePosition"],
-    ["every shard as new", { resourceVersion: "1000,2000" }, "1500,2000", 0, undefined],
+    ["every shard equally new", { resourceVersion: "1000,2000" }, "1500,2000", 0, undefined],
     ["more shards than before, all newer than the newest", { resourceVersion: "1000" }, "1000,1001", 0, undefined],
     ["more shards than before, one older", { resourceVersion: "1000,2000" }, "2000,2000,1999", 0, "StalePosition"],
     ["versions that can't be compared", { resourceVersion: "abc" }, "99", 0, undefined],
@@ -51,8 +51,8 @@ describe("fences (design 5.2, 5.4)", () => {
   });
 });
 
-describe("hold (design 5.4)", () => {
-  test("ends with a LIST of a settle period after first sight that the snapshot has reached, and a new one starts it again", () => {
+describe("hold", () => {
+  test("ends when the snapshot reaches a LIST of a settle period after first sight; a new hold starts again", () => {
     const seen = new FirstSeenTimes();
     const at = (monotonicMs: number, hold: string, sentMs: number): string | undefined =>
       cellUpdate({ stored: makeCell("a", 0, [], { hold }), seen, monotonicMs, evidence: listed(sentMs) }).entry
@@ -70,8 +70,8 @@ describe("hold (design 5.4)", () => {
   });
 });
 
-describe("what is wanted", () => {
-  test("nothing when nothing waits", () => {
+describe("the evidence that is needed", () => {
+  test("nothing without a reservation", () => {
     expect(cellUpdate({ pods: [makePod("x")] })).toMatchObject({ listDueMs: undefined, unsettled: [] });
   });
 
@@ -96,7 +96,7 @@ describe("what is wanted", () => {
     expect({ listDueMs, unsettled }).toEqual({ listDueMs: undefined, unsettled: [record] });
   });
 
-  test("a LIST at once for a pod that is absent and of which no version is known", () => {
+  test("a LIST at once for an absent pod without a known version", () => {
     const { listDueMs, unsettled } = cellUpdate({ stored: makeCell("a", 1, [makeForeignBucket()]), monotonicMs: 7 });
     expect({ listDueMs, unsettled }).toMatchObject({ listDueMs: 8, unsettled: [{ dueMs: 8, needsList: true }] });
   });
@@ -132,7 +132,7 @@ describe("when to write", () => {
     expect(reasons({ ...options, stored })).toEqual(expected);
   });
 
-  test("what webhooks judge maturity by", () => {
+  test("maturity, as webhooks judge it", () => {
     const young = makeSpec({ minReadySeconds: 60 });
     const cell = (available: number, cutoffMs: number, resourceVersion = "1000"): CellStatus =>
       makeCell(
@@ -164,7 +164,7 @@ describe("when to write", () => {
     expect(at(cell(1, NOW_MS - 60_000, "99"), [old, fresh])).toEqual(["Maturity"]);
   });
 
-  test("an immature pod that a shard which is behind does not know yet is waited for, and published once", () => {
+  test("an immature pod that a lagging shard does not cover yet is awaited, and published once", () => {
     const young = makeSpec({ minReadySeconds: 60 });
     const pods = [makePod("x", { readyForSeconds: 5, resourceVersion: "150" })];
     const first = cellUpdate({ stored: makeCell("a", 1, [], {}, young), pods, spec: young, position: "1000,100" });
@@ -177,7 +177,7 @@ describe("when to write", () => {
     expect([published.reasons, published.awaitsPosition]).toEqual([[], false]);
   });
 
-  test("accounting for what was accounted for changes nothing", () => {
+  test("an update of its own result changes nothing", () => {
     const buckets = [
       makeBucket(),
       makeBucket({ podUID: "gone", podName: "gone", podResourceVersion: "9000" }),
@@ -193,7 +193,7 @@ describe("when to write", () => {
 });
 
 describe("the entry", () => {
-  test("says counts, position, spec, epoch and times, and keeps what it does not know", () => {
+  test("has counts, position, spec, epoch and times, and keeps unknown fields", () => {
     const stored = { ...makeCell("a", 1, [], { extra: 1 }), note: "kept", admissionHistory: { buckets: [], more: 2 } };
     const pods = [
       makePod("x"),
@@ -236,7 +236,7 @@ describe("the entry", () => {
   });
 });
 
-describe("upstream's algorithms (design 5.6)", () => {
+describe("upstream's algorithms", () => {
   const at = (offsetMs: number, rest: Partial<Bucket> = {}): Bucket =>
     makeBucket({ startTime: formatMs(NOW_MS + offsetMs), ...rest });
   const cases: [string, Bucket, string][] = [
@@ -262,7 +262,7 @@ describe("upstream's algorithms (design 5.6)", () => {
     }
   });
 
-  test("publish nothing that an upstream webhook would drop, and leave weights alone", () => {
+  test("publish no field that an upstream webhook drops, and keep the weights", () => {
     const result = cellUpdate({ algorithm: "clock", stored: makeCell("a", 0, [at(1)]) });
     expect(result.entry.aggregation).not.toHaveProperty("resourceVersion");
     expect(result.entry.aggregation).not.toHaveProperty("specHash");

@@ -29,7 +29,7 @@ const cell = (aggregation: Record<string, unknown> = {}): CellStatus =>
 const uncounted: CellStatus = { cellID: "a", admissionHistory: { buckets: [] } };
 const strange = { known: undefined };
 
-describe("lost history (design 5.4)", () => {
+describe("lost history", () => {
   const cases: [string, CellStatus | undefined, Partial<HistoryCheckInput>, string | undefined][] = [
     ["as it was written", cell(), {}, undefined],
     ["further than it was written", cell({ resourceVersion: "1001" }), {}, undefined],
@@ -58,45 +58,45 @@ describe("lost history (design 5.4)", () => {
       "Behind",
     ],
     ["another protector of the same name", cell(), { protectorUID: "p2" }, "Recreated"],
-    ["another protector, nobody has counted it", undefined, { protectorUID: "p2" }, "Recreated"],
-    ["first met, counted by an earlier leader", cell(), strange, undefined],
+    ["another protector, never counted", undefined, { protectorUID: "p2" }, "Recreated"],
+    ["first seen, counted by an earlier leader", cell(), strange, undefined],
     [
-      "first met, counted by an upstream aggregator",
+      "first seen, counted by an upstream aggregator",
       cell({ resourceVersion: undefined, epoch: undefined }),
       strange,
       "NoPosition",
     ],
-    ["first met, nobody ever counted it", undefined, strange, undefined],
-    ["first met, an entry that only a webhook wrote", uncounted, strange, undefined],
+    ["first seen, never counted", undefined, strange, undefined],
+    ["first seen, an entry that only a webhook wrote", uncounted, strange, undefined],
     [
-      "nobody ever counted it, as before",
+      "never counted, as before",
       undefined,
       { known: { ...KNOWN, wasCounted: false, epoch: 0, position: undefined } },
       undefined,
     ],
-    ["first met, made again from a copy", uncounted, { ...strange, isMarkedRestored: true }, "Restored"],
-    ["made again from a copy, and counted since", cell(), { ...strange, isMarkedRestored: true }, undefined],
+    ["first seen, restored from a backup", uncounted, { ...strange, isMarkedRestored: true }, "Restored"],
+    ["restored from a backup, and counted since", cell(), { ...strange, isMarkedRestored: true }, undefined],
     [
-      "first met, the entry was removed and left its epoch",
+      "first seen, the entry was removed and left its epoch",
       { cellID: "a", aggregation: { totalReplicas: 0, availableReplicas: 0, epoch: 7 } },
       strange,
       "CellRemoved",
     ],
     [
-      "the core is older than it was seen",
+      "the core is older than the version seen before",
       cell(),
       { etcdRestore: { id: "i", reason: "CoreRestored" } },
       "CoreRestored",
     ],
-    ["the cell went back", cell(), { etcdRestore: { id: "i", reason: "CellRestored" } }, "CellRestored"],
+    ["the cell was restored", cell(), { etcdRestore: { id: "i", reason: "CellRestored" } }, "CellRestored"],
     [
-      "an incident that was answered",
+      "a restore that was handled",
       cell(),
       { etcdRestore: { id: "i", reason: "CellRestored" }, known: { ...KNOWN, etcdRestoreID: "i" } },
       undefined,
     ],
     [
-      "an incident, and nobody ever counted this",
+      "a restore, never counted",
       undefined,
       { ...strange, etcdRestore: { id: "i", reason: "CellRestored" } },
       undefined,
@@ -109,7 +109,7 @@ describe("lost history (design 5.4)", () => {
     else expect(verdict.hold).toBe(`${lost}/t`);
   });
 
-  test("the epoch rises above every one that is known", () => {
+  test("the epoch rises above every known epoch", () => {
     expect(judge(cell({ epoch: 1 })).epoch).toBe(3);
     expect(judge(cell({ epoch: 9 }), { protectorUID: "p2" }).epoch).toBe(10);
     const left: CellStatus = { cellID: "a", aggregation: { totalReplicas: 0, availableReplicas: 0, epoch: 40 } };
@@ -117,12 +117,12 @@ describe("lost history (design 5.4)", () => {
     expect(judge(cell()).epoch).toBe(2);
   });
 
-  test("a hold that is stored is kept, another loss replaces it", () => {
+  test("a stored hold is kept, another loss replaces it", () => {
     expect(judge(cell({ hold: "Gone/old" })).hold).toBe("Gone/old");
     expect(judge(cell({ hold: "Gone/old", resourceVersion: "1" })).hold).toBe("Behind/t");
   });
 
-  test("a webhook's hold on an entry that nobody has counted is kept as it is", () => {
+  test("a webhook's hold on an uncounted entry is kept", () => {
     const held: CellStatus = {
       cellID: "a",
       aggregation: { totalReplicas: 0, availableReplicas: 0, hold: "WentBack/w" },

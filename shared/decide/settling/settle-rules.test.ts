@@ -24,7 +24,7 @@ import { formatMs } from "../../schema/time.ts";
 import { FirstSeenTimes } from "./first-seen.ts";
 import type { Evidence } from "./settle-rules.ts";
 
-describe("R1 dead (design 5.2)", () => {
+describe("R1 dead", () => {
   const cases: [string, Bucket[], Pod[], string, CellUpdateOptions["evidence"], string][] = [
     ["terminating in S", [makeBucket()], [makePod("x", { terminating: true })], "100", undefined, "DELETE R1"],
     ["Succeeded in S", [makeBucket()], [makePod("x", { phase: "Succeeded" })], "100", undefined, "DELETE R1"],
@@ -150,7 +150,7 @@ describe("R1 dead (design 5.2)", () => {
   });
 });
 
-describe("R2 superseded (design 5.2)", () => {
+describe("R2 superseded", () => {
   const cases: [string, Partial<Bucket>, PodOptions, string][] = [
     ["alive at a newer version", {}, { resourceVersion: "101" }, "DELETE R2"],
     ["alive at the reviewed version", {}, { resourceVersion: "100" }, "keep DELETE w=1"],
@@ -180,7 +180,7 @@ describe("R2 superseded (design 5.2)", () => {
   });
 });
 
-describe("R3 not executed (design 5.2)", () => {
+describe("R3 not executed", () => {
   const pods = [makePod("x")];
   const due = 10 + SETTLE_MS;
   const cases: [string, Bucket, Pod[], Evidence, string][] = [
@@ -244,7 +244,7 @@ describe("R3 not executed (design 5.2)", () => {
     }
   });
 
-  test("an admission that was settled and comes again has a settle period of its own", () => {
+  test("an admission that was settled and comes again has its own settle period", () => {
     const seen = new FirstSeenTimes();
     cellUpdate({ stored: makeCell("a", 1, [makeBucket()]), pods, seen, monotonicMs: 0 });
     cellUpdate({ stored: makeCell("a", 1), pods, seen, monotonicMs: 1 });
@@ -260,10 +260,10 @@ describe("R3 not executed (design 5.2)", () => {
   });
 });
 
-describe("time-ranged buckets (design 5.5)", () => {
+describe("time-ranged buckets", () => {
   const range = (counter: number): Bucket => ({ startTime: formatMs(NOW_MS - 9), endTime: formatMs(NOW_MS), counter });
 
-  test("count until a LIST of a settle period after first sight is reached, and growing starts it again", () => {
+  test("count until a LIST of a settle period after first sight is reached; growth starts the settle period again", () => {
     const seen = new FirstSeenTimes();
     const at = (monotonicMs: number, counter: number, sentMs: number): string =>
       settledLine(
@@ -275,7 +275,7 @@ describe("time-ranged buckets (design 5.5)", () => {
     expect(at(140_000, 3, 60_000 + SETTLE_MS)).toBe("R3");
   });
 
-  test("an unreadable packed text is settled in the same way, so that nothing is stuck", () => {
+  test("an unreadable packed text is settled in the same way, so that it does not stay for ever", () => {
     const seen = new FirstSeenTimes();
     const stored = makeCell("a", 5, [{ ...range(4), packed: "9;?" }]);
     expect(settledLine(cellUpdate({ stored, seen, monotonicMs: 0, evidence: listed(1) }))).toBe("keep range 4");
@@ -283,7 +283,7 @@ describe("time-ranged buckets (design 5.5)", () => {
   });
 });
 
-describe("updates (design 10)", () => {
+describe("updates", () => {
   const update = makeBucket({ operation: "UPDATE", podGeneration: 3 });
   const cases: [string, PodOptions, number | undefined, Evidence, string][] = [
     ["not committed, no evidence", { generation: 3 }, 3, NO_EVIDENCE, "keep UPDATE w=1"],
@@ -292,9 +292,9 @@ describe("updates (design 10)", () => {
     ["committed, the status lags", { generation: 4 }, 3, NO_EVIDENCE, "keep UPDATE w=1"],
     ["committed, the status lags for ever", { generation: 4 }, 3, listed(SETTLE_MS), "keep UPDATE w=1"],
     ["committed, restarting", { generation: 4, readyForSeconds: undefined }, 3, listed(SETTLE_MS), "keep UPDATE w=0"],
-    ["over, not ready again yet", { generation: 4, readyForSeconds: undefined }, 4, NO_EVIDENCE, "keep UPDATE w=0"],
-    ["over, and never ready again", { generation: 4, readyForSeconds: undefined }, 4, listed(SETTLE_MS), "UPDATE R3"],
-    ["over, in a pod that is not counted any more", { generation: 4, labels: {} }, 4, listed(SETTLE_MS), "UPDATE R3"],
+    ["ended, not ready again yet", { generation: 4, readyForSeconds: undefined }, 4, NO_EVIDENCE, "keep UPDATE w=0"],
+    ["ended, and never ready again", { generation: 4, readyForSeconds: undefined }, 4, listed(SETTLE_MS), "UPDATE R3"],
+    ["ended, in a pod that is no longer counted", { generation: 4, labels: {} }, 4, listed(SETTLE_MS), "UPDATE R3"],
     ["committed and available again", { generation: 4 }, 4, NO_EVIDENCE, "UPDATE UpdateDone"],
     ["dead", { generation: 4, terminating: true }, undefined, NO_EVIDENCE, "UPDATE R1"],
   ];
@@ -310,7 +310,7 @@ describe("updates (design 10)", () => {
     expect(settledLine(cellUpdate({ ...options, monotonicMs: SETTLE_MS, evidence }))).toBe(expected);
   });
 
-  test("a second change that was never committed settles only once the first is over", () => {
+  test("a second change that was never committed settles only once the first has ended", () => {
     const seen = new FirstSeenTimes();
     const second = makeBucket({ operation: "UPDATE", podGeneration: 4, nonce: "first,second" });
     const options = { stored: makeCell("a", 1, [second]), pods: [makePod("x", { generation: 4 })], seen };
@@ -320,7 +320,7 @@ describe("updates (design 10)", () => {
     expect(settledLine(cellUpdate({ ...later, settledGeneration: () => 4 }))).toBe("UPDATE R3");
   });
 
-  test("a resize that the kubelet declines is settled by evidence, one that it defers holds", () => {
+  test("a resize that the kubelet declines is settled by evidence, a deferred one stays", () => {
     const seen = new FirstSeenTimes();
     const options = { stored: makeCell("a", 1, [update]), pods: [makePod("x", { generation: 4 })], seen };
     const declined = { ...options, declinedGeneration: () => 4 };
@@ -340,7 +340,7 @@ describe("updates (design 10)", () => {
   });
 });
 
-describe("weights follow availability (design 5.2)", () => {
+describe("weights follow availability", () => {
   const spec = makeSpec({ minReadySeconds: 30 });
   const cases: [string, Partial<Bucket>, PodOptions, string][] = [
     ["available", { counter: 0 }, {}, "keep EVICT w=1"],

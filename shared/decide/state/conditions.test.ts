@@ -27,18 +27,18 @@ describe("conditions", () => {
     ["more than enough", [makeCell("a", 3)], {}, FINE],
     ["just enough", [makeCell("a", 2, [], { totalReplicas: 3 })], {}, FINE],
     ["too few available", [makeCell("a", 1, [], { totalReplicas: 3 })], {}, { ...FINE, Healthy: "False" }],
-    ["as many promised as there are", [makeCell("a", 2)], {}, { ...FINE, DisruptionImpossible: "True" }],
+    ["minAvailable equals the number of pods", [makeCell("a", 2)], {}, { ...FINE, DisruptionImpossible: "True" }],
     [
-      "more promised than there are",
+      "minAvailable exceeds the number of pods",
       [makeCell("a", 1)],
       {},
       { ...FINE, Healthy: "False", DisruptionImpossible: "True" },
     ],
-    ["nothing promised, nothing there", [makeCell("a", 0)], { minAvailable: 0 }, { ...FINE, NoPodsMatched: "True" }],
+    ["minAvailable 0, no pods", [makeCell("a", 0)], { minAvailable: 0 }, { ...FINE, NoPodsMatched: "True" }],
     ["not counted", [], {}, { ...FINE, Healthy: "Unknown", NoPodsMatched: "Unknown" }],
     ["one cell is not counted", [makeCell("a", 3), { cellID: "b" }], {}, { ...FINE, CellStale: "True" }],
     [
-      "what is left of a removed cell",
+      "a removed cell, of which only the epoch remains",
       [makeCell("a", 3), { cellID: "b", aggregation: { totalReplicas: 0, availableReplicas: 0, epoch: 0 } }],
       {},
       FINE,
@@ -66,7 +66,7 @@ describe("conditions", () => {
     });
   });
 
-  test("however much is to be said, a message is one that the apiserver takes", () => {
+  test("a message stays within the apiserver's limit, however many findings there are", () => {
     const cells = Array.from({ length: 1024 }, (_, index) =>
       makeCell(`${index}-${"c".repeat(248)}`, 3, [], { specHash: "before the edit" }),
     );
@@ -78,12 +78,12 @@ describe("conditions", () => {
     );
   });
 
-  test("nothing new gives back the very same, so that nothing is written", () => {
+  test("unchanged conditions are the same object, so that nothing is written", () => {
     const first = conditionsOf([makeCell("a", 3)]);
     expect(conditionsOf([makeCell("a", 3)], {}, first, [], NOW_MS + 5000)).toBe(first);
   });
 
-  test("a suspension shows with its end and its reason, ends by itself, and leaves a trace", () => {
+  test("a suspension shows its end and its reason, and shows that it has ended", () => {
     const until = formatMs(NOW_MS + 1000);
     const spec = { suspend: { enabled: true, until, reason: "moving" } };
     const first = conditionsOf([makeCell("a", 3)], spec);
@@ -103,7 +103,7 @@ describe("conditions", () => {
     expect(forever.at(-1)?.message).toBe("Every disruption is admitted until it is switched off");
   });
 
-  test("the time of transition moves with the status only; unknown conditions are kept", () => {
+  test("lastTransitionTime changes with the status only; unknown conditions are kept", () => {
     const foreign: Condition = {
       type: "Foreign",
       status: "True",

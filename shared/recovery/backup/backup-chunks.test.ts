@@ -38,10 +38,10 @@ function protector(uid: string, buckets = 0): PodProtector {
   };
 }
 
-describe("what another one has done to the copies", () => {
+describe("a change of the chunks by another writer", () => {
   test.each<[string, (api: ConfigMaps) => void]>([
-    ["a copy that a leader on its way out has added", (api) => change(api, { a: "A", stranger: "S" })],
-    ["copies of before a restore", (api) => change(api, { b: "B" })],
+    ["a backup that an earlier leader has added", (api) => change(api, { a: "A", stranger: "S" })],
+    ["backups from before a restore", (api) => change(api, { b: "B" })],
   ])("is noticed with the next write: %s", async (_name, done) => {
     const api = new ConfigMaps();
     const chunks = chunksOf(api);
@@ -63,8 +63,8 @@ describe("what another one has done to the copies", () => {
   }
 });
 
-describe("copies of a cell", () => {
-  test("are written once, and read back by the next process", async () => {
+describe("backups", () => {
+  test("are written once, and read by the next process", async () => {
     const api = new ConfigMaps();
     const chunks = chunksOf(api);
     expect(chunks.put("a", encodeBackup("core", protector("a", 2), CELL))).toBe(true);
@@ -78,7 +78,7 @@ describe("copies of a cell", () => {
     expect(api.writes).toHaveLength(2);
   });
 
-  test("hold spec, identity and the history of this cell, never the counts nor what changes by itself", () => {
+  test("hold identity, spec and the history of this cell, no counts and nothing that changes by itself", () => {
     const other = { ...protector("a", 2), metadata: { ...protector("a").metadata, resourceVersion: "8" } };
     const text = encodeBackup("core", protector("a", 2), CELL);
     expect(encodeBackup("core", other, CELL)).toBe(text);
@@ -90,13 +90,13 @@ describe("copies of a cell", () => {
     expect(object?.status?.cells[0]?.admissionHistory?.buckets).toHaveLength(2);
   });
 
-  test("leave a history out that is too long", () => {
+  test("leave out a history that is too long", () => {
     const text = encodeBackup("core", protector("a", 1_000), CELL);
     expect(text.length).toBeLessThan(MAX_BACKUP_CHARACTERS);
     expect(text).not.toContain("pod-1");
   });
 
-  test("go with what was released, and make room", async () => {
+  test("end with the release, and make room", async () => {
     const api = new ConfigMaps();
     const chunks = chunksOf(api);
     const text = "x".repeat(CHUNK_CHARACTERS / 2 + 1);
@@ -111,7 +111,7 @@ describe("copies of a cell", () => {
     expect(chunks.size).toBe(2);
   });
 
-  test("that could not be written are written the next time", async () => {
+  test("that could not be written are written next time", async () => {
     const api = new ConfigMaps();
     const chunks = chunksOf(api);
     chunks.put("a", "1");
@@ -122,7 +122,7 @@ describe("copies of a cell", () => {
     expect(api.data(chunkName(CELL, 0))).toEqual({ a: "1", b: "2" });
   });
 
-  test("that a process left in two chunks go from both", async () => {
+  test("that a process left in two chunks end in both", async () => {
     const api = new ConfigMaps();
     const chunks = chunksOf(api);
     const text = (share: number): string => "x".repeat(CHUNK_CHARACTERS * share);
@@ -134,7 +134,7 @@ describe("copies of a cell", () => {
       chunks.put(uid, text(share));
     await chunks.flush(signal);
     chunks.put("b", "less");
-    // It has no room where it is any more, and moves to the chunk that is written first; then the process ends.
+    // The backup outgrows its chunk and moves to the chunk that is written first; then the process ends.
     chunks.put("a", text(0.7));
     const write = api.patch.bind(api);
     api.patch = async (path, type, body, parse) => {
@@ -152,7 +152,7 @@ describe("copies of a cell", () => {
     expect(holders()).toEqual([]);
   });
 
-  test("versions are written when they are news", async () => {
+  test("versions are written when they have changed", async () => {
     const api = new ConfigMaps();
     const chunks = chunksOf(api);
     await chunks.putVersions({ core: "70" }, signal);

@@ -27,7 +27,7 @@ afterEach(async () => {
   await Promise.all(ends.splice(0).map((end) => end()));
 });
 
-/** Two cores, of which only those that a test syncs can be reached. */
+/** Two cores. A core is unreachable until the test syncs it. */
 function rig() {
   const time = new VirtualTime();
   const cell = new FakeCell();
@@ -60,7 +60,7 @@ function rig() {
       },
     };
   });
-  const outlive = new BackupKeeper({
+  const keeper = new BackupKeeper({
     cellID: CELL,
     ports: time,
     cellApi: maps,
@@ -77,27 +77,27 @@ function rig() {
   });
   const leading = new AbortController();
   const run = (): void => {
-    const work = outlive.run(leading.signal);
+    const work = keeper.run(leading.signal);
     ends.push(async () => {
       leading.abort();
       await time.advance(1_000);
       await work;
-      await outlive.stop();
+      await keeper.stop();
     });
   };
   const [east, west] = cores;
   if (east === undefined || west === undefined) throw new Error("there are two cores");
-  return { time, cell, maps, created, events, outlive, run, east, west };
+  return { time, cell, maps, created, events, keeper, run, east, west };
 }
 
-/** What the leader before this one has stored. */
-async function stored(maps: ConfigMaps, copies: readonly (readonly [core: string, name: string])[]): Promise<void> {
+/** Stores backups as an earlier leader did. */
+async function stored(maps: ConfigMaps, backups: readonly (readonly [core: string, name: string])[]): Promise<void> {
   const chunks = new BackupChunks({ api: maps, cellID: CELL, namespace: "system", timeoutMs: 1_000 });
-  for (const [core, name] of copies) chunks.put(`${name}-uid`, encodeBackup(core, protector(name), CELL));
+  for (const [core, name] of backups) chunks.put(`${name}-uid`, encodeBackup(core, protector(name), CELL));
   await chunks.flush(new AbortController().signal);
 }
 
-test("what vanishes before its first copy is written, or one of its last version, is copied as it was last", async () => {
+test("a protector that is lost before its backup is written is backed up in its last version", async () => {
   const { time, cell, maps, run, east, west } = rig();
   cell.put("pod");
   cell.sync();
@@ -112,18 +112,18 @@ test("what vanishes before its first copy is written, or one of its last version
   east.core.put("q", protector("q").spec, { metadata: protector("q").metadata });
   east.core.remove("q");
   await time.advance(2_000);
-  const copies = Object.values(maps.data(chunkName(CELL, 0)) ?? {}).map((text) => decodeBackup(text).object);
-  expect(copies.map((one) => [one.metadata.uid, one.spec.minAvailable])).toEqual([
+  const stored = Object.values(maps.data(chunkName(CELL, 0)) ?? {}).map((text) => decodeBackup(text).object);
+  expect(stored.map((one) => [one.metadata.uid, one.spec.minAvailable])).toEqual([
     ["p-uid", 2],
     ["q-uid", 1],
   ]);
 });
 
-describe("a cell that goes back to older copies", () => {
+describe("a cell that goes back to older backups", () => {
   const listed = { kind: "listed", mode: "pages", position: "5", objects: 1, requests: 1, durationMs: 1 } as const;
 
-  test("gets those that it lacks again, also of what has vanished, and none that are over stay", async () => {
-    const { time, cell, maps, outlive, run, east, west } = rig();
+  test("gets the missing backups again, also of lost protectors, and ends the others", async () => {
+    const { time, cell, maps, keeper, run, east, west } = rig();
     cell.put("pod");
     cell.sync();
     for (const name of ["p", "lost"]) east.core.put(name, protector(name).spec, { metadata: protector(name).metadata });
@@ -138,14 +138,14 @@ describe("a cell that goes back to older copies", () => {
     east.core.put("replaced", protector("replaced").spec, {
       metadata: { ...protector("replaced").metadata, uid: "another-uid" },
     });
-    outlive.cellWatched({ ...listed, reason: "outage" });
+    keeper.cellWatched({ ...listed, reason: "outage" });
     await time.advance(5_000);
     const uids = Object.keys(maps.data(chunkName(CELL, 0)) ?? {});
     expect(uids.sort()).toEqual(["another-uid", "lost-uid", "p-uid"]);
   });
 
-  test("is read again until it answers; nothing is written before", async () => {
-    const { time, cell, maps, outlive, events, run, east, west } = rig();
+  test("is read until it answers, and not written before", async () => {
+    const { time, cell, maps, keeper, events, run, east, west } = rig();
     cell.put("pod");
     cell.sync();
     east.core.put("p", protector("p").spec, { metadata: protector("p").metadata });
@@ -156,7 +156,7 @@ describe("a cell that goes back to older copies", () => {
     maps.maps.clear();
     const writes = maps.writes.length;
     maps.faults.push({ kind: "rejected", status: 500, reason: undefined, message: "away" });
-    outlive.cellWatched({ ...listed, reason: "outage" });
+    keeper.cellWatched({ ...listed, reason: "outage" });
     await time.advance(1_000);
     expect([maps.writes.length, events.at(-1)?.kind]).toEqual([writes, "copyFailed"]);
     await time.advance(2_000);
@@ -165,7 +165,7 @@ describe("a cell that goes back to older copies", () => {
 });
 
 describe("a core that can't be reached", () => {
-  test("keeps those of the others from being neither copied nor made again", async () => {
+  test("delays neither backups nor restores of the other cores", async () => {
     const { time, cell, maps, created, run, east } = rig();
     await stored(maps, [["east", "lost"]]);
     cell.put("pod");
@@ -178,8 +178,8 @@ describe("a core that can't be reached", () => {
     expect(created).toContain("east lost");
   });
 
-  test("has lost nothing, and is told of no release, until it has been listed", async () => {
-    const { time, cell, maps, created, events, outlive, run, east, west } = rig();
+  test("has lost nothing, and gets no acknowledgement, until it is listed", async () => {
+    const { time, cell, maps, created, events, keeper, run, east, west } = rig();
     await stored(maps, [
       ["west", "kept"],
       ["west", "gone"],
@@ -188,7 +188,7 @@ describe("a core that can't be reached", () => {
     east.core.sync();
     run();
     await time.advance(2 * HEAD_START_MS);
-    expect([created, outlive.lost, outlive.backups, west.register.writes]).toEqual([[], 0, 2, []]);
+    expect([created, keeper.lost, keeper.backups, west.register.writes]).toEqual([[], 0, 2, []]);
     west.core.put("kept", {}, { metadata: protector("kept").metadata });
     west.core.sync();
     await time.advance(2 * HEAD_START_MS);

@@ -7,7 +7,7 @@ import { BackupReader, type BackupTarget, type CoreBackup } from "./backup-reade
 
 /** A cell that holds these texts in one ConfigMap. */
 function cellWith(data: Readonly<Record<string, string>>): Transport {
-  const items = [{ metadata: { name: "copies", uid: "1", resourceVersion: "1" }, data }];
+  const items = [{ metadata: { name: "backup", uid: "1", resourceVersion: "1" }, data }];
   return {
     request: async () => ({ status: 200, headers: {}, body: JSON.stringify({ metadata: {}, items }) }),
     stream: () => Promise.reject(new Error("nothing is watched")),
@@ -15,7 +15,7 @@ function cellWith(data: Readonly<Record<string, string>>): Transport {
   };
 }
 
-test("what is kept of one core is adopted while another one is out of reach; the cell waits for both", async () => {
+test("the backup of one core is adopted while another core is out of reach; the cell waits for both", async () => {
   const time = new VirtualTime();
   const adopted: string[] = [];
   const coreOf = (name: string): BackupTarget => ({
@@ -25,7 +25,7 @@ test("what is kept of one core is adopted while another one is out of reach; the
   });
   const reached = Promise.withResolvers<void>();
   const results: string[] = [];
-  const copies = new BackupReader({
+  const reader = new BackupReader({
     ports: time,
     cells: [
       {
@@ -42,14 +42,14 @@ test("what is kept of one core is adopted while another one is out of reach; the
     whenKnown: (core) => (core === "away" ? reached.promise : Promise.resolve()),
     onRead: (cell, result) => results.push(`${cell} ${result}`),
   });
-  copies.start();
+  reader.start();
   await time.advance(10);
   expect(adopted).toEqual(["there: default/two 9"]);
-  expect(copies.problemOf("cell-1")).toMatch(/not read yet/);
+  expect(reader.problemOf("cell-1")).toMatch(/not read yet/);
   reached.resolve();
   await time.advance(10);
   expect(adopted).toEqual(["there: default/two 9", "away: default/one 7"]);
-  expect(copies.problemOf("cell-1")).toBeUndefined();
+  expect(reader.problemOf("cell-1")).toBeUndefined();
   expect(results).toEqual(["cell-1 read"]);
-  copies.stop();
+  reader.stop();
 });

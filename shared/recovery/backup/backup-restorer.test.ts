@@ -78,8 +78,8 @@ function rig() {
   };
 }
 
-describe("a protector that vanished without a release", () => {
-  test("is created again after the generator's head start, marked, with its history and nothing else of its status", async () => {
+describe("a lost protector", () => {
+  test("is restored after the generator's head start, marked, with its history and nothing else of its status", async () => {
     const { add, work, created, statuses, told } = rig();
     expect(add()).toBe(true);
     await work(HEAD_START_MS - 1);
@@ -98,7 +98,7 @@ describe("a protector that vanished without a release", () => {
     expect(told).toEqual(["vanished", "recreated"]);
   });
 
-  test("is left alone when it is back before that", async () => {
+  test("is not restored when it exists again before that", async () => {
     const { add, work, created, present, over, lost } = rig();
     add();
     present.add("shop/web");
@@ -108,7 +108,7 @@ describe("a protector that vanished without a release", () => {
     expect(lost.size).toBe(0);
   });
 
-  test("is left alone when its release is on record by then", async () => {
+  test("is not restored when its release is recorded before that", async () => {
     const { add, work, created, recorded, over } = rig();
     add();
     recorded.add("u1");
@@ -116,7 +116,7 @@ describe("a protector that vanished without a release", () => {
     expect([created, over]).toEqual([[], ["u1"]]);
   });
 
-  test("is tried again for as long as the core does not take it", async () => {
+  test("is tried again until the core accepts it", async () => {
     const { add, work, created, answerWith, told } = rig();
     add();
     answerWith({ kind: "unavailable", error: new Error("not served"), sent: false, status: 404 });
@@ -127,7 +127,7 @@ describe("a protector that vanished without a release", () => {
     expect(told).toEqual(["vanished", "recreateFailed", "recreateFailed"]);
   });
 
-  test("that another cell was first to create is no failure", async () => {
+  test("a conflict with another cell is no failure", async () => {
     const { add, work, answerWith, told } = rig();
     add();
     answerWith({ kind: "conflict", message: "exists" });
@@ -136,12 +136,12 @@ describe("a protector that vanished without a release", () => {
   });
 });
 
-describe("a protector whose end was meant is not lost", () => {
+describe("a released protector is not lost", () => {
   test.each<[string, PodProtector, boolean, boolean]>([
     ["marked as released", protector({ annotations: { [RELEASED_ANNOTATION]: "x" } }), false, false],
-    ["marked, even if the core went back", protector({ annotations: { [RELEASED_ANNOTATION]: "x" } }), true, false],
+    ["marked, even in a restored core", protector({ annotations: { [RELEASED_ANNOTATION]: "x" } }), true, false],
     ["made by hand and deleted", protector({ finalizers: [] }), false, false],
-    ["but one that is made by hand is, when the core went back", protector({ finalizers: [] }), true, true],
+    ["but a protector made by hand is lost in a restored core", protector({ finalizers: [] }), true, true],
   ])("%s", (_name, object, isRestored, expected) => {
     expect(rig().add(object, isRestored)).toBe(expected);
   });

@@ -28,7 +28,7 @@ const entries = (count: number, prefix: string): Record<string, string> =>
   Object.fromEntries(Array.from({ length: count }, (_, index) => [`${prefix}-${index}`, "2020-01-01T00:00:00Z a/b x"]));
 
 describe("a release", () => {
-  test("is on record when it is answered, in a segment that is made when there is none", async () => {
+  test("is recorded when the call returns, in a new segment if there is none", async () => {
     const { maps, register } = rig();
     expect(await register.record("u1", "now a/b NotRequired")).toMatchObject({ kind: "ok" });
     expect(maps.data("podseidon-released-0")).toEqual({ u1: "now a/b NotRequired" });
@@ -37,7 +37,7 @@ describe("a release", () => {
     });
   });
 
-  test("shares a write with those that come while one is under way", async () => {
+  test("shares the next write with others that arrive during a write", async () => {
     const { maps, register } = rig();
     maps.put("podseidon-released-0", {});
     await Promise.all(Array.from({ length: 50 }, (_, index) => register.record(`u${index}`, "t")));
@@ -45,7 +45,7 @@ describe("a release", () => {
     expect(Object.keys(maps.data("podseidon-released-0") ?? {})).toHaveLength(50);
   });
 
-  test("goes into the next segment when one is full, whoever has filled it", async () => {
+  test("goes into the next segment when another process has filled the segment", async () => {
     const { maps, register } = rig();
     maps.put("podseidon-released-7", entries(SEGMENT_ENTRIES, "old"));
     maps.put("podseidon-released-by-hand", {});
@@ -54,7 +54,7 @@ describe("a release", () => {
     expect(maps.data("podseidon-released-8")).toEqual({ u1: "t", u2: "t" });
   });
 
-  test("that can't be recorded is told so", async () => {
+  test("returns the failure to record it", async () => {
     const { maps, register } = rig();
     maps.faults.push({ kind: "unavailable", error: new Error("no"), sent: true });
     expect(await register.record("u1", "t")).toMatchObject({ kind: "unavailable" });
@@ -62,17 +62,17 @@ describe("a release", () => {
   });
 });
 
-describe("a segment is over", () => {
+describe("a segment is obsolete", () => {
   const segment = (time: string): ConfigMap => ({
     metadata: { name: "podseidon-released-0", uid: "u", resourceVersion: "50" },
     data: { a: "2020-01-01T00:00:00Z a/b x", b: `${time} a/b x` },
   });
   const nowMs = Date.parse("2020-01-03T00:00:00Z");
   test.each<[string, string, readonly string[], boolean]>([
-    ["when all is old and no cell is registered", "2020-01-01T00:00:00Z", [], true],
-    ["when every cell has seen it", "2020-01-01T00:00:00Z", ["50", "900"], true],
-    ["not while one has not", "2020-01-01T00:00:00Z", ["50", "49"], false],
-    ["not while one says something else", "2020-01-01T00:00:00Z", ["?"], false],
+    ["when all entries are old and no cell is registered", "2020-01-01T00:00:00Z", [], true],
+    ["when every cell has acknowledged it", "2020-01-01T00:00:00Z", ["50", "900"], true],
+    ["not before one cell has acknowledged it", "2020-01-01T00:00:00Z", ["50", "49"], false],
+    ["not while an acknowledgement is unreadable", "2020-01-01T00:00:00Z", ["?"], false],
     ["not within a day", "2020-01-02T12:00:00Z", ["50"], false],
     ["not with an entry without a time", "by hand", ["50"], false],
   ])("%s", (_name, time, cells, expected) => {
@@ -81,7 +81,7 @@ describe("a segment is over", () => {
 });
 
 describe("the register is bounded", () => {
-  test("drops what is over, never an operator's part", async () => {
+  test("deletes obsolete segments, never the operators' one", async () => {
     const { maps, register, dropped, time } = rig();
     maps.put("podseidon-released-0", entries(1, "a"));
     maps.put("podseidon-released-by-hand", entries(1, "b"));
@@ -92,7 +92,7 @@ describe("the register is bounded", () => {
     expect(dropped).toEqual([1]);
   });
 
-  test("drops the oldest when there are too many, acknowledged or not", async () => {
+  test("deletes the oldest when there are too many, acknowledged or not", async () => {
     const { maps, register, time } = rig();
     const fresh = { x: `${new Date(time.clock.nowMs()).toISOString()} a/b x` };
     for (let number = 0; number < MAX_SEGMENTS + 3; number++) maps.put(`podseidon-released-${number}`, fresh);

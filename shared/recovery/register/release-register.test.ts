@@ -24,7 +24,7 @@ test("a release is remembered when its segment is gone, until its protector is i
   register.start();
   await time.advance(100);
   const known = (): string[] => ["a", "b", "c"].filter((uid) => register.has(uid));
-  // On its way out, the watch of protectors may lag: it is on record.
+  // The release is recorded, though a lagging watch may still show the protector.
   register.inForce(protector("a"));
   expect(known()).toEqual(["a", "b", "c"]);
   stream.event("DELETED", segment(["a", "b", "c"], "6"));
@@ -37,7 +37,7 @@ test("a release is remembered when its segment is gone, until its protector is i
   await register.stop();
 });
 
-test("after an outage it is listed anew: what is resumed may be the stream of another history", async () => {
+test("after an outage the register is listed again: a resumed stream may belong to another history", async () => {
   const time = new VirtualTime();
   const transport = new ScriptedTransport();
   const stream = new ScriptedStream();
