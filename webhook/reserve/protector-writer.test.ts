@@ -45,7 +45,7 @@ describe("one request", () => {
     expect(store.writes).toBe(0);
   });
 
-  test("an absent protector says so", async () => {
+  test("a protector that is gone says so", async () => {
     const { time, store, writer } = setup(8);
     store.remove();
     const asked = ask(time, writer, pod("web-0"));

@@ -1,6 +1,6 @@
 /**
- * The smallest world in which R1 to R3 and the pins can be wrong: one cell, one protector, one webhook, one aggregator that lags.
- * For `world.test.ts`; processes, several protectors, shards and restores are the simulation's.
+ * The smallest world in which R1 to R3 and the pins can fail: one cell, one protector, one webhook, one aggregator that
+ * lags. The simulation adds processes, several protectors, shards and restores.
  */
 
 import { countPods, isDead, readySinceMs } from "../../../shared/decide/availability/availability.ts";
@@ -12,11 +12,12 @@ import { FirstSeenTimes } from "../../../shared/decide/settling/first-seen.ts";
 import { encodeStatus } from "../../../shared/decide/state/encode-status.ts";
 import { type CellState, parseProtector } from "../../../shared/decide/state/protector-state.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
-import type { Operation, PodProtector, PodProtectorSpec } from "../../../shared/schema/podprotector.ts";
+import type { PodProtector, PodProtectorSpec } from "../../../shared/schema/podprotector.ts";
 import { formatMs, parseMs } from "../../../shared/schema/time.ts";
 import { makePod, makeProtector, makeSpec, NOW_MS } from "../../support/decide/fixtures.ts";
 
 const SETTLE_MS = 1000;
+const NO_SUMMARY = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 };
 
 /** A disruption that was admitted and that an apiserver may still commit. */
 interface InFlight {
@@ -55,7 +56,7 @@ export class AccountingWorld {
     this.account();
   }
 
-  /** A pod of the first name that is free, as a StatefulSet would make it. */
+  /** Creates a pod with the first free name, as a StatefulSet would. */
   create(): void {
     const taken = new Set([...this.#live.values()].map(({ name }) => name));
     let ordinal = 0;
@@ -86,7 +87,7 @@ export class AccountingWorld {
     this.#inFlight = this.#inFlight.filter(({ deadlineMs }) => deadlineMs > this.#nowMs);
   }
 
-  /** A review of the pod as it is now; the answer is given at once, the deletion comes later or never. */
+  /** An admission request for the pod as it is now. The response comes at once, the deletion later or never. */
   review(index: number, operation: "DELETE" | "EVICT"): void {
     const pod = this.#pick(index);
     if (pod === undefined) return;
@@ -115,7 +116,7 @@ export class AccountingWorld {
     this.#checkSafety();
   }
 
-  /** The apiserver commits a DELETE at the reviewed version only, an eviction at any. */
+  /** The apiserver commits a DELETE only at the reviewed version, an eviction at any version. */
   commit(index: number): void {
     const [one] = this.#inFlight.splice(index % Math.max(1, this.#inFlight.length), 1);
     if (one === undefined) return;
@@ -126,21 +127,21 @@ export class AccountingWorld {
     this.#put({ ...pod, terminating: true });
   }
 
-  /** Another webhook refuses it. */
+  /** Another webhook denies the disruption. */
   refuse(index: number): void {
     this.#inFlight.splice(index % Math.max(1, this.#inFlight.length), 1);
   }
 
-  /** Another protector refuses it: what it wrote is taken back. */
+  /** Another protector denies the disruption, so that its record is rolled back. */
   rollBack(index: number): void {
     const [one] = this.#inFlight.splice(index % Math.max(1, this.#inFlight.length), 1);
     if (one === undefined) return;
     const state = parseProtector(this.#protector);
-    rollBack(state, "a", one.pod.uid, one.operation as Operation, one.nonce);
+    rollBack(state, "a", one.pod.uid, one.operation, one.nonce);
     this.#write(encodeStatus(state, this.#protector.status));
   }
 
-  /** The watch brings `share` of what is missing. */
+  /** The watch delivers `share` of the missing events. */
   watch(share: number): void {
     this.#position += Math.ceil((this.#revision - this.#position) * share);
   }
@@ -188,14 +189,14 @@ export class AccountingWorld {
       lastEventMs: NOW_MS + this.#nowMs,
       isHeartbeatDue: false,
     });
-    if (result.stale !== undefined) throw new Error(`accounting was refused: ${result.stale}`);
+    if (result.stale !== undefined) throw new Error(`the snapshot is stale: ${result.stale}`);
     if (result.reasons.length === 0) return;
-    const status = { ...this.#protector.status, cells: [result.entry] };
-    this.#write(encodeStatus(parseProtector({ ...this.#protector, status: status as never }), status as never));
+    const status = { ...this.#protector.status, summary: NO_SUMMARY, cells: [result.entry] };
+    this.#write(encodeStatus(parseProtector({ ...this.#protector, status }), status));
     this.#checkSubtraction();
   }
 
-  /** Faults and requests stop. What is left in the history once everything has settled (L1)? */
+  /** Stops faults and requests. Returns the number of reservations once everything has settled (L1). */
   leftAfterQuiet(): number {
     this.#inFlight = [];
     this.watch(1);
@@ -207,13 +208,13 @@ export class AccountingWorld {
     return [...this.#cell().ledger.reservations()].length;
   }
 
-  /** S1: what was counted and is neither deleted nor possibly deleted is at least `minAvailable`. */
+  /** S1: at least `minAvailable` counted pods are neither deleted nor possibly deleted. */
   #checkSafety(): void {
     const left = [...this.#counted()].filter((uid) => !this.#deletedReady.has(uid) && !this.#mayBeDeleted(uid));
     if (left.length < this.spec.minAvailable) throw new Error(`S1: ${left.length} pods are certain to stay`);
   }
 
-  /** A pod that is unavailable by itself is lost by itself, whoever deletes it. */
+  /** The deletion of a pod that is unavailable by itself costs no capacity. */
   #mayBeDeleted(uid: string): boolean {
     const pod = this.#live.get(uid);
     if (pod === undefined || isDead(pod) || readySinceMs(pod) === undefined) return false;
@@ -222,7 +223,7 @@ export class AccountingWorld {
     );
   }
 
-  /** `A - sum(w) = |AV \ UIDs of buckets|`, and no pod is subtracted that is not counted. */
+  /** `A - sum(w) = |AV \ UIDs of buckets|`: only counted pods are subtracted. */
   #checkSubtraction(): void {
     const { ledger, aggregation } = this.#cell();
     const counted = this.#counted();
@@ -232,7 +233,7 @@ export class AccountingWorld {
     if (difference !== rest.length) throw new Error(`A - sum(w) is ${difference}, |AV \\ UIDs| is ${rest.length}`);
   }
 
-  /** `AV` of what is published: at its position, under its cutoff (S3 asserts that its number is what is published). */
+  /** The available pods at the published position under the published cutoff, whose number is published (S3). */
   #counted(): ReadonlySet<string> {
     const { aggregation } = this.#cell();
     const pods = this.#past.get(Number(aggregation?.resourceVersion)) ?? new Map<string, Pod>();

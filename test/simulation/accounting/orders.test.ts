@@ -1,15 +1,15 @@
-/** The rules of settling and of the quota together: no order of events breaks them, and each of them is needed. */
+/** The rules of settling and of the quota together: no order of events breaks them, and each rule is needed. */
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import type { Rule } from "../ablation/rules.ts";
 import { SimulationThread } from "../runner/thread.ts";
 import { quotaHolds } from "./orders.ts";
 
-test("whatever happens in whatever order, quota is neither used twice nor lost", () => {
+test("in any order of events, quota is neither used twice nor lost", () => {
   fc.assert(quotaHolds(0, 0, 1), { numRuns: 1000 });
 });
 
-/** Each rule with a seed that finds soon what is wrong without it. R2 is not among them: R3 does its work, only later. */
+/** Each rule with a seed that soon fails without it. R2 is not among them: R3 does its work, only later. */
 const NEEDED: readonly [rule: Rule, seed: number, minReadySeconds: number][] = [
   ["R1", 1, 0],
   ["R1Position", 9, 0],
@@ -24,7 +24,7 @@ const NEEDED: readonly [rule: Rule, seed: number, minReadySeconds: number][] = [
   ["MaturityPosition", 1, 1],
   ["RollbackByNonce", 1, 0],
 ];
-test.each(NEEDED)("without %s they are", async (rule, seed, minReadySeconds) => {
+test.each(NEEDED)("without %s it is", async (rule, seed, minReadySeconds) => {
   await using thread = new SimulationThread([rule]);
   expect(await thread.orders(seed, minReadySeconds, 20_000)).toBe(true);
 });

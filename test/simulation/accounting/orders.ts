@@ -1,4 +1,4 @@
-/** Random orders of events around one protector in one cell: admissions, commits, refusals, watch lag, reconciles. */
+/** Random orders of events around one protector in one cell: admissions, commits, denials, watch lag, reconciles. */
 import fc from "fast-check";
 import { AccountingWorld } from "./accounting-world.ts";
 
@@ -49,7 +49,7 @@ export function quotaHolds(...minReadySeconds: readonly number[]) {
       values.compactThreshold,
     );
     for (const [action, index] of actions) ACTIONS[action]?.(world, index);
-    if (world.leftAfterQuiet() !== 0) throw new Error("L1: a reservation is left");
+    if (world.leftAfterQuiet() !== 0) throw new Error("L1: a reservation remains");
   });
 }
 

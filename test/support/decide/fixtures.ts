@@ -1,4 +1,4 @@
-/** Builders for the tests of this folder: a pod, a protector, a request; each with what a test does not care about filled in. */
+/** Builders for tests of the decisions: a pod, a protector, a request, with defaults for what a test leaves open. */
 
 import { specFacts, specHash } from "../../../shared/decide/availability/spec-facts.ts";
 import { type Decision, type DisruptionRequest, decide } from "../../../shared/decide/quota.ts";
@@ -155,7 +155,7 @@ export function cellUpdate(options: CellUpdateOptions = {}): CellUpdate {
     ...rest
   } = options;
   const stays = { lost: undefined, epoch: stored?.aggregation?.epoch ?? 0, hold: stored?.aggregation?.hold };
-  const history = options.history ?? (rest.algorithm === undefined ? judgeStored(stored) : stays);
+  const history = options.history ?? (rest.algorithm === undefined ? checkStored(stored) : stays);
   return computeCellUpdate({
     spec: specFacts(spec),
     cellID: "a",
@@ -183,7 +183,7 @@ export function cellUpdate(options: CellUpdateOptions = {}): CellUpdate {
   });
 }
 
-function judgeStored(stored: CellStatus | undefined): HistoryCheck {
+function checkStored(stored: CellStatus | undefined): HistoryCheck {
   return checkHistory({
     protectorUID: "protector",
     protectorVersion: "5000",

@@ -1,4 +1,4 @@
-/** What the tests of the quota decision share: a protector's state, what is held, and a decision as one line. */
+/** For tests of the quota decision: a protector's state, buckets, and a decision as one line. */
 
 import type { Decision } from "../../../shared/decide/quota.ts";
 import { type ProtectorState, parseProtector } from "../../../shared/decide/state/protector-state.ts";
@@ -10,7 +10,7 @@ export function stateOf(cells: CellStatus[], spec: Partial<PodProtectorSpec> = {
   return parseProtector(makeProtector(cells, spec));
 }
 
-/** Verdict, reason or cause, and what is written, as one line. */
+/** A decision as one line: its kind, reason or cause, and record. */
 export function verdictLine(decision: Decision): string {
   if (!decision.allowed) return `${decision.kind} ${decision.cause}`;
   const { write } = decision;

@@ -1,4 +1,4 @@
-/** What the tests of settling and accounting share: buckets, evidence, and a result as one line. */
+/** For tests of settling: buckets, evidence, and a result as one line. */
 
 import { Ledger } from "../../../shared/decide/ledger/ledger.ts";
 import type { CellUpdate } from "../../../shared/decide/settling/cell-update.ts";
@@ -18,7 +18,7 @@ export const makeBucket = (rest: Partial<Bucket> = {}): Bucket => ({
   ...rest,
 });
 
-/** Upstream's: nothing but what its types know. */
+/** A bucket with upstream's fields only. */
 export const makeForeignBucket = (rest: Partial<Bucket> = {}): Bucket => ({
   startTime: formatMs(NOW_MS - 1000),
   podUID: "uid-x",
@@ -31,7 +31,7 @@ export const alive = (sentMs: number): Evidence => ({
   aliveSentMs: (uid) => (uid === "uid-x" ? sentMs : undefined),
 });
 
-/** What becomes of the history, as one line: dropped rules, then the weights that stay. */
+/** A result as one line: the rules that settled records, then the remaining weights. */
 export function settledLine(result: CellUpdate): string {
   const rules = result.settled.map(({ rule, operation }) => (operation === undefined ? rule : `${operation} ${rule}`));
   const ledger = Ledger.parse(bucketsOf(result.entry));
@@ -42,7 +42,7 @@ export function settledLine(result: CellUpdate): string {
   return [...rules, ...kept, ...ranges].join(", ") || "empty";
 }
 
-/** Packs what can be packed, so that each case is also tried without a readable UID. */
+/** Packs the buckets, so that each case is also tried without a readable UID. */
 export function packed(buckets: readonly Bucket[]): Bucket[] {
   return Ledger.parse(buckets).encode(0);
 }

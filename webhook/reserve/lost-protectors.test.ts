@@ -1,19 +1,19 @@
 import { describe, expect, test } from "vitest";
+import { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
+import { ObjectStore } from "../../shared/kube/informer/object-store.ts";
+import { GENERATOR_FINALIZER, RELEASED_ANNOTATION } from "../../shared/schema/annotations.ts";
+import type { Pod } from "../../shared/schema/pod.ts";
+import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { disruption, pod, protector, quietObserver, unready } from "../../test/support/webhook/fixtures.ts";
 import { ProtectorStore } from "../../test/support/webhook/protector-store.ts";
-import type { ProbeAnswer, ProbeRequest } from "../../webhook/probe/probe-request.ts";
-import type { LiveRead } from "../../webhook/request/cell-client.ts";
-import { Nonces } from "../../webhook/reserve/nonces.ts";
-import { type Disruption, Pipeline } from "../../webhook/reserve/pipeline.ts";
-import { ProtectorCache } from "../../webhook/reserve/protector-cache.ts";
-import type { Verdict } from "../../webhook/reserve/verdict.ts";
-import { denyStatus } from "../../webhook/respond/deny-status.ts";
-import { ProtectorVersion } from "../decide/state/protector-version.ts";
-import { ObjectStore } from "../kube/informer/object-store.ts";
-import { GENERATOR_FINALIZER, RELEASED_ANNOTATION } from "../schema/annotations.ts";
-import type { Pod } from "../schema/pod.ts";
-import type { PodProtector } from "../schema/podprotector.ts";
+import type { ProbeAnswer, ProbeRequest } from "../probe/probe-request.ts";
+import type { LiveRead } from "../request/cell-client.ts";
+import { denyStatus } from "../respond/deny-status.ts";
+import { Nonces } from "./nonces.ts";
+import { type Disruption, Pipeline } from "./pipeline.ts";
+import { ProtectorCache } from "./protector-cache.ts";
+import type { Verdict } from "./verdict.ts";
 
 const KEY = "default/web";
 
