@@ -307,7 +307,7 @@ export interface NodeSpec {
 }
 
 /** A node for KWOK to keep: what a kubelet registers itself with. */
-export function nodeManifest(name: string, options: NodeSpec): unknown {
+function nodeManifest(name: string, options: NodeSpec): unknown {
   return {
     apiVersion: "v1",
     kind: "Node",

@@ -10,7 +10,7 @@ import { type Launch, ManagedProcess } from "./managed-process.ts";
 /** The command line of each process of a cluster. */
 
 /** Flags by name without dashes. A list repeats the flag; null leaves out one that would be there by default. */
-export type Flags = Readonly<Record<string, string | readonly string[] | null>>;
+type Flags = Readonly<Record<string, string | readonly string[] | null>>;
 
 export const COMPONENT_NAMES = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"] as const;
 
@@ -39,10 +39,10 @@ export interface Setting {
 export const serverUrl = (setting: Setting): string => `https://${setting.address}:${setting.ports.apiserver}`;
 export const etcdUrl = (setting: Setting): string => `https://${setting.address}:${setting.ports.etcd}`;
 
-export type Launches = Readonly<Record<ComponentName, () => Launch>>;
+type Launches = Readonly<Record<ComponentName, () => Launch>>;
 
 /** Writes the files that the processes read, and returns how each is launched; `overrides` is asked at each start. */
-export async function describeComponents(
+async function describeComponents(
   setting: Setting,
   overrides: (name: ComponentName) => Flags,
 ): Promise<Launches> {

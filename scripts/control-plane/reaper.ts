@@ -20,7 +20,7 @@ export interface Reaper {
   removeAtEnd(path: string): void;
 }
 
-export const MARK_VARIABLE = "PODSEIDON_CONTROL_PLANE_RUNNER";
+const MARK_VARIABLE = "PODSEIDON_CONTROL_PLANE_RUNNER";
 const REAPER_MAIN = fileURLToPath(new URL("reaper-main.ts", import.meta.url));
 
 let shared: { readonly reaper: Reaper; readonly child: ChildProcess } | undefined;

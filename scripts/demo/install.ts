@@ -56,7 +56,7 @@ export function webhookEndpoints(pods: readonly PlayedPod[]): { host: string; po
 }
 
 /** A patch of a kustomization. */
-export interface OverlayPatch {
+interface OverlayPatch {
   readonly target: { readonly kind: string; readonly name?: string };
   readonly patch: string;
 }

@@ -27,7 +27,7 @@ function paint(code: number, text: string): string {
 }
 
 /** Folds at blanks, so that no line is longer than `width`. */
-export function fold(text: string, width: number): string[] {
+function fold(text: string, width: number): string[] {
   const lines: string[] = [];
   let line = "";
   for (const word of text.split(" ")) {

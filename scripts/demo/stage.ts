@@ -149,7 +149,7 @@ const LINE = /^podseidon_webhook_reviews_total\{([^}]*)\} (\S+)$/gm;
 const OUTCOMES: Readonly<Record<string, keyof ReviewCounter>> = { allowed: "admitted", denied: "denied", busy: "busy" };
 
 /** The sum over the replicas whose metrics are at `urls`. */
-export async function scrapeReviews(urls: readonly string[]): Promise<ReviewCounter> {
+async function scrapeReviews(urls: readonly string[]): Promise<ReviewCounter> {
   const sum: Record<keyof ReviewCounter, number> = { admitted: 0, denied: 0, busy: 0 };
   const pages = await Promise.all(urls.map(async (url) => await (await fetch(url)).text()));
   for (const [, labels = "", value] of pages.flatMap((page) => [...page.matchAll(LINE)])) {

@@ -9,7 +9,7 @@ import { ManagedProcess } from "../control-plane/managed-process.ts";
 import { reservePort } from "../control-plane/ports.ts";
 import { root } from "../root.ts";
 
-export type ComponentKind = "webhook" | "aggregator" | "generator" | "update-trigger" | "certificates";
+type ComponentKind = "webhook" | "aggregator" | "generator" | "update-trigger" | "certificates";
 
 const START_TIMEOUT_MS = 30_000;
 /** As the manifests have them for the webhook and the aggregator. */

@@ -124,7 +124,7 @@ function flagsText(flags: Readonly<Record<string, Flag>>): string {
   return Object.entries(flags).map(flagText).join("");
 }
 
-export function generalHelp(): string {
+function generalHelp(): string {
   const commands = COMMANDS.map(({ name, usage, summary }) => `  ${`${name} ${usage}`.padEnd(34)} ${summary}\n`);
   return `kubectl podseidon: what protects which pods, why a deletion is refused, and what to do about it.
 
@@ -138,7 +138,7 @@ What loosens protection is tried as a dry run, and done only with --yes.
 `;
 }
 
-export function commandHelp(command: Command): string {
+function commandHelp(command: Command): string {
   const own = Object.keys(command.flags).length === 0 ? "" : `Flags:\n${flagsText(command.flags)}\n`;
   return `${command.summary}
 

@@ -21,11 +21,6 @@ const PAGE_SIZE = 500;
 /** A command reads at most this many objects of a kind: more than any installation has, and an end. */
 const MAX_OBJECTS = 200_000;
 
-export interface Where {
-  readonly kubeconfig: string | undefined;
-  readonly context: string | undefined;
-}
-
 /** A cluster that a kubeconfig's context reaches. */
 export class ClusterClient {
   /** The context's name, or `in-cluster`. */

@@ -6,7 +6,7 @@ import type { Kubeconfig, PluginEnvironment } from "./kubeconfig.ts";
 import { ProgressLine, type Terminal } from "./progress.ts";
 
 /** Names the context of the core cluster where no flag does. */
-export const CORE_CONTEXT_VARIABLE = "PODSEIDON_CORE_CONTEXT";
+const CORE_CONTEXT_VARIABLE = "PODSEIDON_CORE_CONTEXT";
 
 export interface Flag {
   /** `string` takes a value. */

@@ -22,13 +22,13 @@ const Owned = v.looseObject({
   }),
 });
 
-export interface NodePod {
+interface NodePod {
   readonly pod: Pod;
   /** kubectl drain leaves it where it is. */
   readonly stays: "DaemonSet" | "mirror" | "finished" | undefined;
 }
 
-export function nodePod(raw: unknown): NodePod {
+function nodePod(raw: unknown): NodePod {
   const pod = parsePod(raw);
   const owners = v.parse(Owned, raw).metadata.ownerReferences;
   if (owners.some(({ kind, controller }) => kind === "DaemonSet" && controller === true))

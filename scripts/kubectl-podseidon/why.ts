@@ -47,7 +47,7 @@ export interface Explanation {
   readonly opinions: readonly ProtectorExplanation[];
 }
 
-export function unavailableReason(pod: Pod): string {
+function unavailableReason(pod: Pod): string {
   if (pod.terminating) return "terminating";
   if (pod.phase !== "Running") return pod.phase;
   const missing = pod.conditions.filter(({ status }) => !status).map(({ type }) => type);

@@ -10,7 +10,7 @@ const ANSWER_TIMEOUT_MS = 30_000;
 export type BinaryPaths = Readonly<Record<BinaryName, string>>;
 
 /** What a binary says its version is, or why it can't be had; both without a leading `v`. */
-export async function askVersion(name: BinaryName, path: string): Promise<{ version: string } | { problem: string }> {
+async function askVersion(name: BinaryName, path: string): Promise<{ version: string } | { problem: string }> {
   const question = VERSION_QUESTIONS[name];
   try {
     const { stdout } = await run(path, [...question.args], { timeout: ANSWER_TIMEOUT_MS, env: { PATH: "" } });

@@ -4,7 +4,7 @@ import { KWOK_ANNOTATIONS as annotation, TIMER_CONDITION } from "./annotations.t
  * One decision for each pod: which state it is in, and so which stage applies. KWOK picks one at random when several stages
  * match, and lets an outdated one fire when none does; a single expression with exactly one outcome rules both out.
  */
-export const POD_STATES = [
+const POD_STATES = [
   "start",
   "become-ready",
   "become-unready",
@@ -20,7 +20,7 @@ export const POD_STATES = [
 export type PodState = (typeof POD_STATES)[number];
 
 /** jq definitions shared by all expressions on pods. */
-export const POD_DEFINITIONS = `
+const POD_DEFINITIONS = `
 def annotation($name): .metadata.annotations[$name] // "";
 def conditions: .status.conditions // [];
 def condition($type): conditions[] | select(.type == $type);
