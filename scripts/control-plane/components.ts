@@ -42,10 +42,7 @@ export const etcdUrl = (setting: Setting): string => `https://${setting.address}
 type Launches = Readonly<Record<ComponentName, () => Launch>>;
 
 /** Writes the files that the processes read, and returns how each is launched; `overrides` is asked at each start. */
-async function describeComponents(
-  setting: Setting,
-  overrides: (name: ComponentName) => Flags,
-): Promise<Launches> {
+async function describeComponents(setting: Setting, overrides: (name: ComponentName) => Flags): Promise<Launches> {
   const { binaries, identity, address } = setting;
   const serving = await identity.serverFiles(
     "serving",
