@@ -46,10 +46,10 @@ interface Tally {
   readonly oddities: string[];
 }
 
-let estate: TestEnvironment;
+let environment: TestEnvironment;
 
 beforeAll(async () => {
-  estate = await TestEnvironment.start({
+  environment = await TestEnvironment.start({
     cells: CELLS,
     cell: CELL,
     settle: SETTLE,
@@ -59,19 +59,19 @@ beforeAll(async () => {
 });
 
 afterAll(async () => {
-  await estate?.stop();
+  await environment?.stop();
 });
 
 /** Pods and a protector of their own, counted and ready to be attacked. */
 async function prepare(app: string, spec: Readonly<Record<string, unknown>> = {}): Promise<Attempt[]> {
-  await createProtector(estate.core, "default", app, {
+  await createProtector(environment.core, "default", app, {
     minAvailable: MIN_AVAILABLE,
     selector: { matchLabels: { app } },
     ...spec,
   });
   const attempts: Attempt[] = [];
   for (const cell of CELLS) {
-    const names = await createReadyPods(estate.cell(cell), {
+    const names = await createReadyPods(environment.cell(cell), {
       namespace: "default",
       prefix: `${app}-${cell}`,
       count: PODS_PER_CELL,
@@ -79,7 +79,7 @@ async function prepare(app: string, spec: Readonly<Record<string, unknown>> = {}
     });
     attempts.push(...names.map((name) => ({ cell, name })));
   }
-  await waitUntilSettled(estate.core, "default", app, 2 * PODS_PER_CELL, SETTLED_WITHIN_MS);
+  await waitUntilSettled(environment.core, "default", app, 2 * PODS_PER_CELL, SETTLED_WITHIN_MS);
   await untilKnown();
   return attempts;
 }
@@ -89,9 +89,11 @@ async function prepare(app: string, spec: Readonly<Record<string, unknown>> = {}
  * pods until then.
  */
 async function untilKnown(): Promise<void> {
-  const protectors = items(await estate.core.admin.get("/apis/podseidon.kubewharf.io/v1alpha1/podprotectors")).length;
-  await estate.core.waitFor("every replica to know every protector", async () => {
-    const known = estate.webhooks.map(({ component }) => component.metric("podseidon_webhook_protectors"));
+  const protectors = items(
+    await environment.core.admin.get("/apis/podseidon.kubewharf.io/v1alpha1/podprotectors"),
+  ).length;
+  await environment.core.waitFor("every replica to know every protector", async () => {
+    const known = environment.webhooks.map(({ component }) => component.metric("podseidon_webhook_protectors"));
     return (await Promise.all(known)).every((count) => count === protectors);
   });
 }
@@ -105,7 +107,7 @@ async function deleteAll(
   let answered = 0;
   let disturbance: Promise<void> | undefined;
   await eachAtMost(attempts.length, attempts, async ({ cell, name }) => {
-    const answer = await estate
+    const answer = await environment
       .cell(cell)
       .admin.request("DELETE", `/api/v1/namespaces/default/pods/${name}`)
       .catch(() => undefined);
@@ -129,7 +131,7 @@ async function deleteAll(
 async function alive(app: string): Promise<Attempt[]> {
   const found: Attempt[] = [];
   for (const cell of CELLS) {
-    const list = await estate.cell(cell).admin.get(`/api/v1/namespaces/default/pods?labelSelector=app%3D${app}`);
+    const list = await environment.cell(cell).admin.get(`/api/v1/namespaces/default/pods?labelSelector=app%3D${app}`);
     const pods = items(list).filter((pod) => field(pod, "metadata", "deletionTimestamp") === undefined);
     found.push(...pods.map((pod) => ({ cell, name: String(field(pod, "metadata", "name")) })));
   }
@@ -146,7 +148,7 @@ async function attack(
   let tally: Tally | undefined;
   const title = `${attempts.length} deletions at once, ${MIN_AVAILABLE} pods promised${fault === undefined ? "" : `: ${fault}`}`;
   const what = { file: `burst-${app}`, title, namespace: "default", labels: `app=${app}`, promised: MIN_AVAILABLE };
-  await reported(estate, what, async (note) => {
+  await reported(environment, what, async (note) => {
     note(`${attempts.length} deletions are sent at once`);
     tally = await deleteAll(attempts, async () => {
       if (fault !== undefined) note(fault);
@@ -164,7 +166,7 @@ async function attack(
 async function expectConverged(app: string): Promise<void> {
   let left = 0;
   await waitUntilSettled(
-    estate.core,
+    environment.core,
     "default",
     app,
     async () => (left = (await alive(app)).length),
@@ -174,7 +176,7 @@ async function expectConverged(app: string): Promise<void> {
   let again = 0;
   // Calls that an overloaded apiserver answered with a timeout: their deletions may have been made.
   let unanswered = 0;
-  await estate.core.waitFor("every deletion to be decided", async () => {
+  await environment.core.waitFor("every deletion to be decided", async () => {
     const tally = await deleteAll(await alive(app));
     again += tally.admitted;
     unanswered += tally.failed;
@@ -183,7 +185,7 @@ async function expectConverged(app: string): Promise<void> {
   expect(again).toBeLessThanOrEqual(left - MIN_AVAILABLE);
   expect(again + unanswered).toBeGreaterThanOrEqual(left - MIN_AVAILABLE);
   expect(await alive(app)).toHaveLength(MIN_AVAILABLE);
-  await waitUntilSettled(estate.core, "default", app, MIN_AVAILABLE, SETTLED_WITHIN_MS);
+  await waitUntilSettled(environment.core, "default", app, MIN_AVAILABLE, SETTLED_WITHIN_MS);
 }
 
 describe(`${2 * PODS_PER_CELL} concurrent deletions in two cells, ${MIN_AVAILABLE} pods promised`, () => {
@@ -210,7 +212,7 @@ describe(`${2 * PODS_PER_CELL} concurrent deletions in two cells, ${MIN_AVAILABL
 
   it("holds when a webhook replica is killed in the middle", async () => {
     const attempts = await prepare("replica");
-    const victim = estate.webhooks[0];
+    const victim = environment.webhooks[0];
     await attack("replica", attempts, "a webhook replica is killed", async () => {
       await victim?.component.process.kill("SIGKILL");
       await victim?.component.process.start();
@@ -221,7 +223,7 @@ describe(`${2 * PODS_PER_CELL} concurrent deletions in two cells, ${MIN_AVAILABL
   it("holds when an aggregator is killed in the middle", async () => {
     const attempts = await prepare("aggregator");
     await attack("aggregator", attempts, "an aggregator is killed", async () => {
-      const aggregator = estate.aggregators.get("east");
+      const aggregator = environment.aggregators.get("east");
       await aggregator?.process.kill("SIGKILL");
       await aggregator?.process.start();
     });
@@ -231,7 +233,7 @@ describe(`${2 * PODS_PER_CELL} concurrent deletions in two cells, ${MIN_AVAILABL
   it("holds when the core's apiserver is killed and restarted in the middle", async () => {
     const attempts = await prepare("apiserver");
     await attack("apiserver", attempts, "the core's apiserver is killed", async () => {
-      const apiserver = estate.core.processes["kube-apiserver"];
+      const apiserver = environment.core.processes["kube-apiserver"];
       await apiserver.kill("SIGKILL");
       await apiserver.start();
     });
@@ -241,24 +243,24 @@ describe(`${2 * PODS_PER_CELL} concurrent deletions in two cells, ${MIN_AVAILABL
   it("holds when the core's etcd is restored to a snapshot taken in the middle", async () => {
     const attempts = await prepare("restored");
     await attack("restored", attempts, "the core's etcd is restored", async () => {
-      const snapshot = estate.core.snapshotEtcd();
-      await estate.core.restoreEtcd(snapshot);
+      const snapshot = environment.core.snapshotEtcd();
+      await environment.core.restoreEtcd(snapshot);
     });
     await expectConverged("restored");
   });
 
   it("holds when another webhook rejects a fifth of the deletions", async () => {
     const attempts = await prepare("rejected");
-    const other = await OtherWebhook.start(estate.core);
+    const other = await OtherWebhook.start(environment.core);
     let rejected = 0;
     other.opinion = () => {
-      if (other.reviews % 5 !== 0) return true;
+      if (other.requests % 5 !== 0) return true;
       rejected += 1;
       return false;
     };
-    for (const cell of CELLS) await other.register(estate.cell(cell));
+    for (const cell of CELLS) await other.register(environment.cell(cell));
     const tally = await attack("rejected", attempts, "another webhook rejects a fifth of them");
-    for (const cell of CELLS) await other.unregister(estate.cell(cell));
+    for (const cell of CELLS) await other.unregister(environment.cell(cell));
     await other.stop();
     expect(tally.admitted).toBeLessThanOrEqual(SPARE);
     expect(rejected).toBeGreaterThan(0);

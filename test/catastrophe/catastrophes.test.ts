@@ -39,7 +39,7 @@ interface Row {
   readonly wayOut: string;
 }
 
-let estate: TestEnvironment;
+let environment: TestEnvironment;
 let generator: Component;
 let federation: Federation;
 let availability: AvailabilityJudge;
@@ -66,7 +66,7 @@ const workload = {
 };
 
 beforeAll(async () => {
-  estate = await TestEnvironment.start({
+  environment = await TestEnvironment.start({
     cells: CELLS,
     replicas: 2,
     settle: "6s",
@@ -75,16 +75,16 @@ beforeAll(async () => {
     cell: { nodes: NODES, flags: REQUEST_TIMEOUT },
     aggregatorArgs: ["--restore-after=2s", "--copy-interval=500ms"],
   });
-  workers = CELLS.map((id) => estate.cell(id));
-  await estate.core.apply([namespaceOf(NAMESPACE)]);
+  workers = CELLS.map((id) => environment.cell(id));
+  await environment.core.apply([namespaceOf(NAMESPACE)]);
   await Promise.all(workers.map(prepare));
   generator = await Component.start({
     kind: "generator",
     name: "generator",
-    directory: join(estate.core.directory, "product"),
-    args: ["--kubeconfig", estate.core.kubeconfig, "--leader-elect=false"],
+    directory: join(environment.core.directory, "product"),
+    args: ["--kubeconfig", environment.core.kubeconfig, "--leader-elect=false"],
   });
-  await estate.core.apply([workload]);
+  await environment.core.apply([workload]);
   startFederation();
   availability = await AvailabilityJudge.watch(workers, NAMESPACE);
   await untilWhole();
@@ -94,7 +94,7 @@ afterAll(async () => {
   await federation?.stop();
   await availability?.stop();
   await generator?.stop();
-  await estate?.stop();
+  await environment?.stop();
   if (rows.length > 0) process.stdout.write(`${table()}\n`);
 });
 
@@ -110,12 +110,12 @@ async function prepare(worker: Cluster): Promise<void> {
 }
 
 function startFederation(): void {
-  federation = new Federation(estate.core, workers);
+  federation = new Federation(environment.core, workers);
   federation.start();
 }
 
 async function until(what: string, condition: () => boolean | Promise<boolean>): Promise<void> {
-  await estate.core
+  await environment.core
     .waitFor(what, async () => await condition(), UNTIL_MS)
     .catch((cause: unknown) => {
       throw new Error(`${what}; counted ${JSON.stringify(availability.counts())}`, { cause });
@@ -127,7 +127,7 @@ async function untilWhole(): Promise<void> {
   await until("everything to be whole again", async () => {
     const { total, pods, terminating } = availability.counts();
     if (total !== REPLICAS || pods !== REPLICAS || terminating !== 0) return false;
-    const { status, body } = await estate.core.admin.request("GET", PROTECTOR);
+    const { status, body } = await environment.core.admin.request("GET", PROTECTOR);
     const cells = field(body, "status", "cells");
     if (status !== 200 || field(body, "spec", "minAvailable") !== PROMISED || !Array.isArray(cells)) return false;
     const sum = cells.reduce((all: number, cell: unknown) => {
@@ -139,7 +139,7 @@ async function untilWhole(): Promise<void> {
 
 async function reviews(): Promise<Reviews> {
   const counts: Reviews = { allowed: 0, denied: 0, busy: 0, failed: 0 };
-  for (const { component } of estate.webhooks) {
+  for (const { component } of environment.webhooks) {
     for (const outcome of OUTCOMES) {
       counts[outcome] += (await component.metric("podseidon_webhook_reviews_total", { outcome })) ?? 0;
     }
@@ -154,7 +154,7 @@ async function play(catastrophe: string, wayOut: string, act: () => Promise<void
   let after = before;
   const file = `catastrophe-${rows.length + 1}`;
   const what = { file, title: catastrophe, namespace: NAMESPACE, labels: `app=${WORKLOAD}`, promised: PROMISED };
-  await reported(estate, what, async (fault) => {
+  await reported(environment, what, async (fault) => {
     fault(catastrophe);
     await act();
     after = await reviews();
@@ -233,7 +233,7 @@ it("the workload is erased from etcd, in the core and in every cluster", async (
     "Workload erased from etcd, in the core and in every cluster",
     "apply the workload again; its protector is adopted, old pods go as new ones are ready",
     async () => {
-      await estate.core.etcd.deleteKey(`/registry/deployments/${NAMESPACE}/${WORKLOAD}`);
+      await environment.core.etcd.deleteKey(`/registry/deployments/${NAMESPACE}/${WORKLOAD}`);
       await everyWorker(async (worker) => {
         const sets = items(await worker.admin.get(`/apis/apps/v1/namespaces/${NAMESPACE}/replicasets`));
         await worker.etcd.deleteKey(`/registry/deployments/${NAMESPACE}/${WORKLOAD}`);
@@ -244,7 +244,7 @@ it("the workload is erased from etcd, in the core and in every cluster", async (
       await until("the promise to be all that is left", () => availability.counts().total === PROMISED);
       await untilRefused(3);
     },
-    () => estate.core.apply([workload]),
+    () => environment.core.apply([workload]),
   );
 });
 
@@ -321,19 +321,19 @@ it("the core's etcd is wiped", async () => {
     "The core's etcd wiped, every pod deleted meanwhile",
     "apply the CRD, the namespaces and the workloads again; protectors come back from the cells' copies",
     async () => {
-      await estate.core.wipeEtcd();
+      await environment.core.wipeEtcd();
       expect(await deleteAllPods()).toBe(0);
-      await estate.core.apply(CRD);
-      await estate.core.apply([namespaceOf("podseidon-system"), namespaceOf(NAMESPACE)]);
+      await environment.core.apply(CRD);
+      await environment.core.apply([namespaceOf("podseidon-system"), namespaceOf(NAMESPACE)]);
       expect(await deleteAllPods()).toBe(0);
     },
     async () => {
       // What the cells know comes back without the workload, and before it.
       await until(
         "the protector to be back",
-        async () => (await estate.core.admin.request("GET", PROTECTOR)).status === 200,
+        async () => (await environment.core.admin.request("GET", PROTECTOR)).status === 200,
       );
-      await estate.core.apply([workload]);
+      await environment.core.apply([workload]);
     },
   );
 });

@@ -18,10 +18,10 @@ const SETTLED_WITHIN_MS = 300_000;
 const PODS = "/api/v1/namespaces/default/pods";
 const SPEC = { containers: [{ name: "app", image: "app:1" }] };
 
-let estate: TestEnvironment;
+let environment: TestEnvironment;
 
 beforeAll(async () => {
-  estate = await TestEnvironment.start({
+  environment = await TestEnvironment.start({
     cells: ["cell"],
     single: true,
     // One, so that what it knows is known.
@@ -31,12 +31,12 @@ beforeAll(async () => {
     // Counts come as late as from a core on another continent, so that a rollout meets the gap that the gate closes.
     aggregatorArgs: ["--counted-gate-bound", "5m", "--coalesce-period", "300ms"],
   });
-  await deploy(estate, "web", REPLICAS);
-  await waitUntilSettled(estate.core, "default", "web", REPLICAS, SETTLED_WITHIN_MS);
+  await deploy(environment, "web", REPLICAS);
+  await waitUntilSettled(environment.core, "default", "web", REPLICAS, SETTLED_WITHIN_MS);
 });
 
 afterAll(async () => {
-  await estate?.stop();
+  await environment?.stop();
 });
 
 function isGated(pod: unknown): boolean {
@@ -45,7 +45,7 @@ function isGated(pod: unknown): boolean {
 }
 
 async function pods(app: string): Promise<readonly unknown[]> {
-  return items(await estate.core.admin.get(`${PODS}?labelSelector=app%3D${app}`));
+  return items(await environment.core.admin.get(`${PODS}?labelSelector=app%3D${app}`));
 }
 
 /** Pods whose containers are ready. */
@@ -57,10 +57,10 @@ async function running(image: string): Promise<number> {
 
 /** The aggregator stands still until the condition holds: what a slow one does now and then, on any machine. */
 async function whileNobodyCounts(what: string, condition: () => Promise<boolean>): Promise<void> {
-  const aggregator = estate.aggregators.get("cell");
+  const aggregator = environment.aggregators.get("cell");
   aggregator?.process.freeze();
   try {
-    await estate.core.waitFor(what, condition, SETTLED_WITHIN_MS);
+    await environment.core.waitFor(what, condition, SETTLED_WITHIN_MS);
   } finally {
     aggregator?.process.thaw();
   }
@@ -68,14 +68,14 @@ async function whileNobodyCounts(what: string, condition: () => Promise<boolean>
 
 /** One rollout; `meanwhile` runs beside it. Resolves with the number of deletions that were refused. */
 async function rolled(image: string, meanwhile: () => Promise<void> = async () => {}): Promise<number> {
-  const availability = await AvailabilityJudge.watch([estate.core], "default", "app=web");
+  const availability = await AvailabilityJudge.watch([environment.core], "default", "app=web");
   try {
-    const [{ tookMs, refusals: refused }] = await Promise.all([roll(estate, "web", REPLICAS, image), meanwhile()]);
+    const [{ tookMs, refusals: refused }] = await Promise.all([roll(environment, "web", REPLICAS, image), meanwhile()]);
     process.stdout.write(
       `rollout ${image} of ${REPLICAS}: ${Math.round(tookMs)} ms, refused ${refused}, lowest ${availability.lowest}\n`,
     );
     expect(availability.lowest).toBeGreaterThanOrEqual(REPLICAS - QUARTER);
-    await waitUntilSettled(estate.core, "default", "web", REPLICAS, SETTLED_WITHIN_MS);
+    await waitUntilSettled(environment.core, "default", "web", REPLICAS, SETTLED_WITHIN_MS);
     return refused;
   } finally {
     await availability.stop();
@@ -90,16 +90,21 @@ async function rolls(image: string): Promise<number[]> {
 }
 
 async function createPod(name: string, labels: Readonly<Record<string, string>>): Promise<void> {
-  await estate.core.admin.call("POST", PODS, { apiVersion: "v1", kind: "Pod", metadata: { name, labels }, spec: SPEC });
+  await environment.core.admin.call("POST", PODS, {
+    apiVersion: "v1",
+    kind: "Pod",
+    metadata: { name, labels },
+    spec: SPEC,
+  });
 }
 
 async function statusOf(name: string, type: string): Promise<string | undefined> {
-  return conditionStatus(await estate.core.admin.get(`${PODS}/${name}`), type);
+  return conditionStatus(await environment.core.admin.get(`${PODS}/${name}`), type);
 }
 
 async function setCondition(name: string, type: string): Promise<void> {
   const body = { status: { conditions: [{ type, status: "True" }] } };
-  await estate.core.admin.call("PATCH", `${PODS}/${name}/status`, body, {
+  await environment.core.admin.call("PATCH", `${PODS}/${name}/status`, body, {
     contentType: "application/strategic-merge-patch+json",
   });
 }
@@ -107,8 +112,8 @@ async function setCondition(name: string, type: string): Promise<void> {
 describe("rolling updates", () => {
   it("without the gate are refused old pods whose replacements are not counted yet", async () => {
     const held = await rolled("held:1", async () => {
-      const before = await refusals(estate);
-      await whileNobodyCounts("a refusal", async () => (await refusals(estate)) > before);
+      const before = await refusals(environment);
+      await whileNobodyCounts("a refusal", async () => (await refusals(environment)) > before);
     });
     expect(held).toBeGreaterThan(0);
     const refused = await rolls("plain");
@@ -117,9 +122,9 @@ describe("rolling updates", () => {
   });
 
   it("with the gate are refused nothing", async () => {
-    await estate.registerGate("cell");
-    await estate.core.kubectl(["annotate", "podprotector/web", `${COUNTED_GATE}=enabled`]);
-    await estate.core.waitFor("the webhooks to know of the annotation", async () => {
+    await environment.registerGate("cell");
+    await environment.core.kubectl(["annotate", "podprotector/web", `${COUNTED_GATE}=enabled`]);
+    await environment.core.waitFor("the webhooks to know of the annotation", async () => {
       const sample = {
         apiVersion: "v1",
         kind: "Pod",
@@ -127,7 +132,7 @@ describe("rolling updates", () => {
         spec: SPEC,
       };
       const answers = await Promise.all(
-        Array.from({ length: 8 }, () => estate.core.admin.call("POST", `${PODS}?dryRun=All`, sample)),
+        Array.from({ length: 8 }, () => environment.core.admin.call("POST", `${PODS}?dryRun=All`, sample)),
       );
       return answers.every(isGated);
     });
@@ -140,7 +145,7 @@ describe("rolling updates", () => {
     process.stdout.write(`with the gate: ${refused.join(", ")} refusals\n`);
     expect(refused).toEqual(refused.map(() => 0));
     expect((await pods("web")).every(isGated)).toBe(true);
-    const aggregator = estate.aggregators.get("cell");
+    const aggregator = environment.aggregators.get("cell");
     const opened = await aggregator?.metric("podseidon_aggregator_gates_opened_total", { reason: "Counted" });
     expect(opened).toBeGreaterThanOrEqual(REPLICAS);
   });
@@ -150,32 +155,35 @@ describe("conditions of one's own", () => {
   it("count as the protector says: one that is a gate makes the pod Ready, one that is none is asked for beside Ready", async () => {
     const labels = { app: "own" };
     const spec = { minAvailable: 1, selector: { matchLabels: labels }, availabilityConditions: ["example.com/warm"] };
-    await createProtector(estate.core, "default", "own", spec);
+    await createProtector(environment.core, "default", "own", spec);
     const gated = { ...SPEC, readinessGates: [{ conditionType: "example.com/in-rotation" }] };
     for (const name of ["own-0", "own-1"]) {
-      await estate.core.admin.call("POST", PODS, {
+      await environment.core.admin.call("POST", PODS, {
         apiVersion: "v1",
         kind: "Pod",
         metadata: { name, labels },
         spec: gated,
       });
-      await estate.core.waitFor(`${name} to run`, async () => (await statusOf(name, "ContainersReady")) === "True");
+      await environment.core.waitFor(
+        `${name} to run`,
+        async () => (await statusOf(name, "ContainersReady")) === "True",
+      );
       expect(await statusOf(name, "Ready")).not.toBe("True");
       await setCondition(name, "example.com/in-rotation");
-      await estate.core.waitFor(`${name} to be Ready`, async () => (await statusOf(name, "Ready")) === "True");
+      await environment.core.waitFor(`${name} to be Ready`, async () => (await statusOf(name, "Ready")) === "True");
     }
-    await estate.core.waitFor("both to be counted as Ready, none as available", async () => {
-      const { status } = await readProtector(estate.core, "default", "own");
+    await environment.core.waitFor("both to be counted as Ready, none as available", async () => {
+      const { status } = await readProtector(environment.core, "default", "own");
       const { readyReplicas, availableReplicas } = status?.cells[0]?.aggregation ?? {};
       return readyReplicas === 2 && availableReplicas === 0;
     });
     await setCondition("own-0", "example.com/warm");
-    await waitUntilSettled(estate.core, "default", "own", 1, SETTLED_WITHIN_MS);
-    const remove = (name: string) => estate.core.admin.request("DELETE", `${PODS}/${name}?dryRun=All`);
+    await waitUntilSettled(environment.core, "default", "own", 1, SETTLED_WITHIN_MS);
+    const remove = (name: string) => environment.core.admin.request("DELETE", `${PODS}/${name}?dryRun=All`);
     expect((await remove("own-0")).status).toBe(429);
     expect((await remove("own-1")).status).toBe(200);
     await setCondition("own-1", "example.com/warm");
-    await waitUntilSettled(estate.core, "default", "own", 2, SETTLED_WITHIN_MS);
+    await waitUntilSettled(environment.core, "default", "own", 2, SETTLED_WITHIN_MS);
     expect((await remove("own-0")).status).toBe(200);
   });
 });
@@ -186,8 +194,15 @@ describe("the gate", () => {
     const name = String(field(pod, "metadata", "name"));
     const conditions = [{ type: COUNTED_CONDITION, $patch: "delete" }];
     const patch = JSON.stringify({ status: { conditions } });
-    await estate.core.kubectl(["patch", `pod/${name}`, "--subresource=status", "--type=strategic", "--patch", patch]);
-    await estate.core.waitFor(
+    await environment.core.kubectl([
+      "patch",
+      `pod/${name}`,
+      "--subresource=status",
+      "--type=strategic",
+      "--patch",
+      patch,
+    ]);
+    await environment.core.waitFor(
       "the condition to be back",
       async () => (await statusOf(name, COUNTED_CONDITION)) === "True",
     );
@@ -196,26 +211,29 @@ describe("the gate", () => {
   it("opens at once for a pod that no protector counts", async () => {
     const spec = { ...SPEC, readinessGates: [{ conditionType: COUNTED_CONDITION }] };
     const metadata = { name: "stray", labels: { app: "stray" } };
-    await estate.core.admin.call("POST", PODS, { apiVersion: "v1", kind: "Pod", metadata, spec });
-    await estate.core.waitFor("the stray pod to be Ready", async () => (await statusOf("stray", "Ready")) === "True");
+    await environment.core.admin.call("POST", PODS, { apiVersion: "v1", kind: "Pod", metadata, spec });
+    await environment.core.waitFor(
+      "the stray pod to be Ready",
+      async () => (await statusOf("stray", "Ready")) === "True",
+    );
   });
 
   it("waits for an aggregator that is down, opens by one command, and is not added after another", async () => {
-    const aggregator = estate.aggregators.get("cell");
+    const aggregator = environment.aggregators.get("cell");
     await aggregator?.process.kill("SIGKILL");
     await createPod("waiting", { app: "web" });
-    expect(isGated(await estate.core.admin.get(`${PODS}/waiting`))).toBe(true);
-    await estate.core.waitFor(
+    expect(isGated(await environment.core.admin.get(`${PODS}/waiting`))).toBe(true);
+    await environment.core.waitFor(
       "its containers to be ready",
       async () => (await statusOf("waiting", "ContainersReady")) === "True",
     );
     expect(await statusOf("waiting", "Ready")).toBe("False");
     const page = readFileSync(new URL("../../docs/counted-gate.md", import.meta.url), "utf8");
-    await shellCommand(estate.core, page, "open the gates");
-    await estate.core.waitFor("the pod to be Ready", async () => (await statusOf("waiting", "Ready")) === "True");
-    await shellCommand(estate.core, page, "turn the gate off");
+    await shellCommand(environment.core, page, "open the gates");
+    await environment.core.waitFor("the pod to be Ready", async () => (await statusOf("waiting", "Ready")) === "True");
+    await shellCommand(environment.core, page, "turn the gate off");
     await createPod("plain", { app: "web" });
-    expect(isGated(await estate.core.admin.get(`${PODS}/plain`))).toBe(false);
+    expect(isGated(await environment.core.admin.get(`${PODS}/plain`))).toBe(false);
     await aggregator?.process.start();
   });
 });

@@ -31,14 +31,14 @@ const STAND: Stand = {
 /** Files that the documentation has its readers write. */
 const FILES = ["core-ca.crt", "podseidon-core.kubeconfig"];
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
-/** Made by the estate, which has no Service for the manifests' own to reach. */
+/** Made by the environment, which has no Service for the manifests' own to reach. */
 const REGISTRATIONS = ["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"];
 
 const pages = globSync("{README.md,docs/**/*.md}", { cwd: root })
   .sort()
   .filter((page) => typedIn(page).length > 0);
 
-let estate: TestEnvironment;
+let environment: TestEnvironment;
 let path: string;
 /** Its context is in {@link NAMESPACE}, as a reader's is where his workloads are. */
 let kubeconfig: string;
@@ -57,7 +57,7 @@ function typedIn(page: string): readonly string[] {
 
 /** The command as it is typed here. */
 function typed(command: string): string {
-  const files = Object.fromEntries(FILES.map((name) => [name, join(estate.core.directory, name)]));
+  const files = Object.fromEntries(FILES.map((name) => [name, join(environment.core.directory, name)]));
   const line = harmless(command, "core", { ...STAND, ...files });
   const overlay = /^kubectl apply -k (manifests\/overlays\/\S+) --dry-run=server$/.exec(line)?.[1];
   const isApplied = FULL || overlay === undefined || overlay === "manifests/overlays/single-cluster";
@@ -74,7 +74,7 @@ function run(line: string): Promise<Result> {
 function start(line: string): Promise<Result> {
   const child = spawn("/bin/bash", ["-c", line], {
     cwd: root,
-    env: { PATH: path, HOME: estate.core.directory, KUBECONFIG: kubeconfig },
+    env: { PATH: path, HOME: environment.core.directory, KUBECONFIG: kubeconfig },
   });
   let output = "";
   for (const stream of [child.stdout, child.stderr]) {
@@ -90,7 +90,7 @@ function start(line: string): Promise<Result> {
 
 beforeAll(async () => {
   const { kubectl } = await ensureBinaries();
-  estate = await TestEnvironment.start({
+  environment = await TestEnvironment.start({
     cells: [CELL],
     single: true,
     replicas: 1,
@@ -101,13 +101,13 @@ beforeAll(async () => {
       flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } },
     },
   });
-  const bin = join(estate.core.directory, "bin");
+  const bin = join(environment.core.directory, "bin");
   mkdirSync(bin);
   symlinkSync(process.execPath, join(bin, "node"));
   path = [join(root, "dist"), bin, dirname(kubectl), "/usr/bin", "/bin"].join(delimiter);
   const labels = { app: NAME };
   const template = { metadata: { labels }, spec: { containers: [{ name: "app", image: "app:1" }] } };
-  await estate.core.apply([
+  await environment.core.apply([
     { apiVersion: "v1", kind: "Namespace", metadata: { name: NAMESPACE } },
     { apiVersion: "v1", kind: "Node", metadata: { name: NODE } },
     // As the controller-manager makes one in each namespace.
@@ -115,13 +115,13 @@ beforeAll(async () => {
       apiVersion: "v1",
       kind: "ConfigMap",
       metadata: { name: "kube-root-ca.crt", namespace: "podseidon-system" },
-      data: { "ca.crt": estate.core.identity.certificateAuthorityPem },
+      data: { "ca.crt": environment.core.identity.certificateAuthorityPem },
     },
   ]);
-  const { stdout } = await estate.core.kubectl(["kustomize", join(root, "manifests/overlays/single-cluster")]);
+  const { stdout } = await environment.core.kubectl(["kustomize", join(root, "manifests/overlays/single-cluster")]);
   const installed = loadAll(stdout).filter((object) => !REGISTRATIONS.includes(String(field(object, "kind"))));
-  await estate.core.apply(installed);
-  await estate.core.apply([
+  await environment.core.apply(installed);
+  await environment.core.apply([
     {
       apiVersion: "apps/v1",
       kind: "Deployment",
@@ -129,19 +129,22 @@ beforeAll(async () => {
       spec: { replicas: PODS, selector: { matchLabels: labels }, template },
     },
   ]);
-  kubeconfig = join(estate.core.directory, "reader.kubeconfig");
-  copyFileSync(estate.core.kubeconfig, kubeconfig);
-  await estate.core.kubectl(["config", "set-context", "core", "--namespace", NAMESPACE], { kubeconfig });
+  kubeconfig = join(environment.core.directory, "reader.kubeconfig");
+  copyFileSync(environment.core.kubeconfig, kubeconfig);
+  await environment.core.kubectl(["config", "set-context", "core", "--namespace", NAMESPACE], { kubeconfig });
   await createOrphan();
-  await createProtector(estate.core, NAMESPACE, NAME, { minAvailable: PODS - 1, selector: { matchLabels: labels } });
-  await createReadyPods(estate.core, { namespace: NAMESPACE, prefix: NAME, count: PODS, labels });
-  await waitUntilSettled(estate.core, NAMESPACE, NAME, PODS, 60_000);
+  await createProtector(environment.core, NAMESPACE, NAME, {
+    minAvailable: PODS - 1,
+    selector: { matchLabels: labels },
+  });
+  await createReadyPods(environment.core, { namespace: NAMESPACE, prefix: NAME, count: PODS, labels });
+  await waitUntilSettled(environment.core, NAMESPACE, NAME, PODS, 60_000);
 });
 
 async function createOrphan(): Promise<void> {
   const sources = { name: "gone", group: "apps", kind: "Deployment", resource: "deployments" };
   const labels = Object.entries(sources).map(([key, value]) => [`podseidon.kubewharf.io/source-${key}`, value]);
-  await estate.core.apply([
+  await environment.core.apply([
     {
       apiVersion: "podseidon.kubewharf.io/v1alpha1",
       kind: "PodProtector",
@@ -155,7 +158,7 @@ async function createOrphan(): Promise<void> {
 }
 
 afterAll(async () => {
-  await estate?.stop();
+  await environment?.stop();
 });
 
 /** Pages side by side, the commands of each in its order. */

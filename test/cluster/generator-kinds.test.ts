@@ -6,7 +6,7 @@ import type { Transport } from "../../shared/kube/client/transport.ts";
 import { CountingTransport } from "../support/generator/counting-transport.ts";
 import {
   eventually,
-  type GeneratorRigOptions,
+  type GeneratorHarnessOptions,
   GROUP,
   generatorTransport,
   grantScalable,
@@ -49,7 +49,7 @@ afterEach(async () => {
   await Promise.all(running.splice(0).map((one) => one.stop()));
 });
 
-function start(options: GeneratorRigOptions = {}, through: Transport = transport): RunningGenerator {
+function start(options: GeneratorHarnessOptions = {}, through: Transport = transport): RunningGenerator {
   const one = startGenerator(through, options);
   running.push(one);
   return one;

@@ -33,7 +33,7 @@ const SWEEPS = 3;
 const WITHIN_MS = FULL ? 540_000 : 300_000;
 const DEPLOYMENT_PATH = `/apis/apps/v1/namespaces/${NAMESPACE}/deployments`;
 
-let estate: TestEnvironment;
+let environment: TestEnvironment;
 let transport: Transport;
 let running: RunningGenerator;
 let judge: AvailabilityPerApp;
@@ -61,14 +61,14 @@ const chance = new Chance(SEED);
 const all = Array.from({ length: DEPLOYMENTS }, (_, index) => randomDeployment(chance, index));
 
 beforeAll(async () => {
-  estate = await TestEnvironment.start({
+  environment = await TestEnvironment.start({
     cells: ["cell"],
     single: true,
     replicas: 2,
     settle: "40s",
     cell: { nodes: 3, ...AUDITED },
   });
-  transport = createHttpsTransport(await loadClusterAccess(estate.core.kubeconfig), { ports, userAgent: "test" });
+  transport = createHttpsTransport(await loadClusterAccess(environment.core.kubeconfig), { ports, userAgent: "test" });
   running = startGenerator(transport);
   judge = new AvailabilityPerApp(transport, NAMESPACE);
   await judge.start();
@@ -77,7 +77,7 @@ beforeAll(async () => {
 afterAll(async () => {
   await Promise.all([running?.stop(), judge?.stop()]);
   transport?.close();
-  await estate?.stop();
+  await environment?.stop();
 });
 
 function deployment({ name, replicas, strategy }: Rolled): object {
@@ -95,8 +95,8 @@ function deployment({ name, replicas, strategy }: Rolled): object {
 async function complete(): Promise<void> {
   const isComplete = async (): Promise<boolean> => {
     const [deployments, protectors] = await Promise.all([
-      estate.core.admin.get(DEPLOYMENT_PATH),
-      estate.core.admin.get(protectorPath(NAMESPACE)),
+      environment.core.admin.get(DEPLOYMENT_PATH),
+      environment.core.admin.get(protectorPath(NAMESPACE)),
     ]);
     const counted = new Map(
       items(protectors).map((one) => [
@@ -114,14 +114,14 @@ async function complete(): Promise<void> {
       );
     });
   };
-  await estate.core.waitFor("all Deployments to be complete", isComplete, WITHIN_MS);
+  await environment.core.waitFor("all Deployments to be complete", isComplete, WITHIN_MS);
 }
 
 async function roll(image: string): Promise<void> {
   const spec = { template: { spec: { containers: [{ name: "app", image }] } } };
   const contentType = "application/strategic-merge-patch+json";
   for (const { name } of all) {
-    await estate.core.admin.call("PATCH", `${DEPLOYMENT_PATH}/${name}`, { spec }, { contentType });
+    await environment.core.admin.call("PATCH", `${DEPLOYMENT_PATH}/${name}`, { spec }, { contentType });
   }
 }
 
@@ -131,10 +131,10 @@ const sizes = new Map<string, number>();
 /** Holds each protector to what its Deployment requires now, and keeps that as the promise. */
 async function keepPromises(): Promise<void> {
   const plugin = plugins({ protectSelector: "", protectNonZero: true })[0];
-  for (const one of items(await estate.core.admin.get(DEPLOYMENT_PATH))) {
+  for (const one of items(await environment.core.admin.get(DEPLOYMENT_PATH))) {
     const name = String(field(one, "metadata", "name"));
     const required = plugin?.interpret(one).protectors[0]?.spec.minAvailable ?? Number.NaN;
-    const found = await estate.core.admin.get(protectorPath(NAMESPACE, `deployment-${name}`));
+    const found = await environment.core.admin.get(protectorPath(NAMESPACE, `deployment-${name}`));
     expect(field(found, "spec", "minAvailable")).toBe(required);
     promises.set(name, required);
   }
@@ -142,25 +142,25 @@ async function keepPromises(): Promise<void> {
 }
 
 test("each gets a protector with the number that its own controller keeps", async () => {
-  await estate.core.apply(all.map(deployment));
+  await environment.core.apply(all.map(deployment));
   await complete();
   await keepPromises();
 });
 
 test("a rollout alone: no step is refused once the count that it rests on is published", async () => {
   const history = await QuotaHistory.watch(transport, NAMESPACE);
-  const before = readDeletions(estate.core).length;
+  const before = readDeletions(environment.core).length;
   judge.from();
   await roll("app:2");
   await complete();
-  const own = readDeletions(estate.core)
+  const own = readDeletions(environment.core)
     .slice(before)
     .filter(({ user }) => user.endsWith(":replicaset-controller"));
   await history.stop();
   const refused = own.filter(({ code }) => code === 429);
-  const late = refused.filter(({ pod, receivedMs, answeredMs }) => {
+  const late = refused.filter(({ pod, receivedMs, respondedMs }) => {
     const app = all.find(({ name }) => pod.startsWith(`${name}-`))?.name ?? "";
-    return history.hadQuotaThroughout(`deployment-${app}`, receivedMs, answeredMs);
+    return history.hadQuotaThroughout(`deployment-${app}`, receivedMs, respondedMs);
   });
   const allowed = own.filter(({ code }) => code < 300).length;
   process.stdout.write(
@@ -172,15 +172,17 @@ test("a rollout alone: no step is refused once the count that it rests on is pub
 
 test("a rollout and a mass deletion at once: never below the promise, and the rollout ends", async () => {
   judge.from();
-  const before = readDeletions(estate.core).length;
+  const before = readDeletions(environment.core).length;
   await roll("app:3");
   for (let sweep = 0; sweep < SWEEPS; sweep += 1) {
     await Promise.all(
-      judge.pods().map((pod) => estate.core.admin.request("DELETE", `/api/v1/namespaces/${NAMESPACE}/pods/${pod}`)),
+      judge
+        .pods()
+        .map((pod) => environment.core.admin.request("DELETE", `/api/v1/namespaces/${NAMESPACE}/pods/${pod}`)),
     );
   }
   await complete();
-  const deletions = readDeletions(estate.core).slice(before);
+  const deletions = readDeletions(environment.core).slice(before);
   const attempted = deletions.filter(({ user }) => !user.startsWith("system:"));
   const margins = all.map(({ name }) => judge.lowest(name) - (promises.get(name) ?? Number.NaN));
   process.stdout.write(
@@ -200,7 +202,7 @@ test("replicas that change in the middle of a rollout: never below the smaller o
     // scaling for ever.
     const replicas = drawn === before.get(one.name) ? drawn + 1 : drawn;
     sizes.set(one.name, replicas);
-    await estate.core.admin.call("PATCH", `${DEPLOYMENT_PATH}/${one.name}`, { spec: { replicas } });
+    await environment.core.admin.call("PATCH", `${DEPLOYMENT_PATH}/${one.name}`, { spec: { replicas } });
   }
   await complete();
   await keepPromises();
@@ -214,11 +216,11 @@ test("a Deployment that is scaled to zero and back is never in its controller's 
   const [one] = all;
   if (one === undefined) throw new Error("there is no Deployment");
   const path = `${DEPLOYMENT_PATH}/${one.name}`;
-  await estate.core.admin.call("PATCH", path, { spec: { replicas: 0 } });
-  await estate.core.waitFor("no pod to be left", async () => judge.available(one.name) === 0, WITHIN_MS);
-  const found = await estate.core.admin.get(protectorPath(NAMESPACE, `deployment-${one.name}`));
+  await environment.core.admin.call("PATCH", path, { spec: { replicas: 0 } });
+  await environment.core.waitFor("no pod to be left", async () => judge.available(one.name) === 0, WITHIN_MS);
+  const found = await environment.core.admin.get(protectorPath(NAMESPACE, `deployment-${one.name}`));
   expect(field(found, "spec", "minAvailable")).toBe(0);
   expect(field(found, "metadata", "annotations", `${GROUP}/derivation`)).toContain("replicas 0");
-  await estate.core.admin.call("PATCH", path, { spec: { replicas: sizes.get(one.name) } });
+  await environment.core.admin.call("PATCH", path, { spec: { replicas: sizes.get(one.name) } });
   await complete();
 });

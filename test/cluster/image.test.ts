@@ -153,7 +153,7 @@ describe.skipIf(typeof found === "string")(`the image${typeof found === "string"
       startTimeoutMs: 5 * 60_000,
       startContainer: ({ name, words, environment, files }) => ({
         binary: "podman",
-        args: engine().words(IMAGE, words, [
+        args: engine().argumentsOf(IMAGE, words, [
           ...["--name", name, "--replace", `--volume=${files}:${files}:ro`],
           ...Object.entries(environment).map(([key, value]) => `--env=${key}=${value}`),
         ]),

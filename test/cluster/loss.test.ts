@@ -30,7 +30,7 @@ const SETTLE = "6s";
 /** Against what hangs, not against what is slow. */
 const HANGS_MS = 240_000;
 
-let estate: TestEnvironment;
+let environment: TestEnvironment;
 let generator: Component;
 let availability: AvailabilityJudge;
 /** Of the core, before there was anything to protect. */
@@ -51,7 +51,7 @@ const deployment = {
 };
 
 beforeAll(async () => {
-  estate = await TestEnvironment.start({
+  environment = await TestEnvironment.start({
     cells: ["east"],
     replicas: 2,
     cell: { ...BARE, flags: FLAGS },
@@ -60,24 +60,24 @@ beforeAll(async () => {
     environment: REPORT_ENVIRONMENT,
     aggregatorArgs: ["--restore-after=2s", "--copy-interval=500ms", "--heartbeat-interval=3s"],
   });
-  for (const cluster of [estate.core, estate.cell("east")]) await cluster.apply([namespace]);
-  before = estate.core.snapshotEtcd();
+  for (const cluster of [environment.core, environment.cell("east")]) await cluster.apply([namespace]);
+  before = environment.core.snapshotEtcd();
   generator = await startGenerator();
-  availability = await AvailabilityJudge.watch([estate.cell("east")], NAMESPACE);
+  availability = await AvailabilityJudge.watch([environment.cell("east")], NAMESPACE);
 });
 
 afterAll(async () => {
   await availability?.stop();
   await generator?.stop();
-  await estate?.stop();
+  await environment?.stop();
 });
 
 function startGenerator(): Promise<Component> {
-  const args = ["--kubeconfig", estate.core.kubeconfig, "--leader-elect=false"];
+  const args = ["--kubeconfig", environment.core.kubeconfig, "--leader-elect=false"];
   return Component.start({
     kind: "generator",
     name: "generator",
-    directory: join(estate.core.directory, "product"),
+    directory: join(environment.core.directory, "product"),
     args,
   });
 }
@@ -94,7 +94,7 @@ interface Tally {
 async function attack(): Promise<Tally> {
   const tally: Tally = { admitted: 0, refused: 0, failed: 0, messages: [] };
   const path = `/api/v1/namespaces/${NAMESPACE}/pods`;
-  const { admin } = estate.cell("east");
+  const { admin } = environment.cell("east");
   const names = items(await admin.get(path)).map((pod) => String(field(pod, "metadata", "name")));
   await eachAtMost(names.length, names, async (name) => {
     const { status, text } = await admin.request("DELETE", `${path}/${name}`);
@@ -122,7 +122,7 @@ async function attackUntil(condition: () => Promise<boolean>): Promise<Tally> {
 }
 
 async function protector(): Promise<unknown> {
-  const { status, body } = await estate.core.admin.request("GET", PROTECTOR);
+  const { status, body } = await environment.core.admin.request("GET", PROTECTOR);
   return status === 200 ? body : undefined;
 }
 
@@ -143,7 +143,7 @@ async function isInForce(uid: unknown, available: number): Promise<boolean> {
 }
 
 async function untilInForce(uid: unknown, available = PROMISED): Promise<void> {
-  await estate.core
+  await environment.core
     .waitFor("the protector to be in force again", () => isInForce(uid, available), HANGS_MS)
     .catch(async (cause: unknown) => {
       throw new Error(`it is ${JSON.stringify(await protector())}`, { cause });
@@ -152,20 +152,20 @@ async function untilInForce(uid: unknown, available = PROMISED): Promise<void> {
 
 async function ghosts(): Promise<number> {
   const counts = await Promise.all(
-    estate.webhooks.map(({ component }) => component.metric("podseidon_webhook_ghosts", { core: "core" })),
+    environment.webhooks.map(({ component }) => component.metric("podseidon_webhook_ghosts", { core: "core" })),
   );
   return counts.reduce<number>((sum, count) => sum + (count ?? 0), 0);
 }
 
 async function restartEverything(): Promise<void> {
-  const all = [...estate.webhooks.map(({ component }) => component), ...estate.aggregators.values()];
+  const all = [...environment.webhooks.map(({ component }) => component), ...environment.aggregators.values()];
   await Promise.all(all.map(({ process }) => process.kill("SIGKILL")));
   await Promise.all(all.map(({ process }) => process.start()));
 }
 
 async function untilCopied(): Promise<void> {
-  await estate.core.waitFor("the cell to have a copy", async () => {
-    const list = await estate
+  await environment.core.waitFor("the cell to have a copy", async () => {
+    const list = await environment
       .cell("east")
       .admin.get(`/api/v1/namespaces/podseidon-system/configmaps?labelSelector=${GROUP}/copy`);
     const uid = String(uidOf(await protector()));
@@ -175,7 +175,7 @@ async function untilCopied(): Promise<void> {
 
 /** One pod more than promised: exactly one may go, so quota works again. */
 async function expectLive(): Promise<void> {
-  await createReadyPods(estate.cell("east"), {
+  await createReadyPods(environment.cell("east"), {
     namespace: NAMESPACE,
     prefix: `more-${++made}`,
     count: 1,
@@ -196,7 +196,7 @@ function catastrophe(title: string, work: () => Promise<void>, isPlayed = true):
     .slice(0, 40)}`;
   const what = { file, title, namespace: NAMESPACE, labels: "app=web", promised: PROMISED };
   it.runIf(isPlayed)(title, () =>
-    reported(estate, what, async (fault) => {
+    reported(environment, what, async (fault) => {
       fault(title);
       await work();
     }),
@@ -209,11 +209,11 @@ describe(`${PODS} pods, ${PROMISED} promised`, () => {
   });
 
   it("lets exactly the spare pods go, and copies the protector into the cell", async () => {
-    await estate.core.apply([deployment]);
+    await environment.core.apply([deployment]);
     const pods = { namespace: NAMESPACE, prefix: "web", count: PODS, labels: { app: "web" } };
     // The protector is there before its pods are: what is made first is covered, too.
-    await estate.core.waitFor("the protector", async () => (await protector()) !== undefined);
-    await createReadyPods(estate.cell("east"), pods);
+    await environment.core.waitFor("the protector", async () => (await protector()) !== undefined);
+    await createReadyPods(environment.cell("east"), pods);
     await untilInForce(undefined, PODS);
     const { admitted } = await attackUntil(async () => availability.counts().total === PROMISED);
     expect(admitted).toBe(PODS - PROMISED);
@@ -223,7 +223,7 @@ describe(`${PODS} pods, ${PROMISED} promised`, () => {
 
   catastrophe("kubectl delete ppr --all: none goes, and the protector is back with another UID", async () => {
     const uid = uidOf(await protector());
-    const deleted = estate.core.kubectl(["delete", "ppr", "--all", "--namespace", NAMESPACE]);
+    const deleted = environment.core.kubectl(["delete", "ppr", "--all", "--namespace", NAMESPACE]);
     const tally = await attackUntil(() => isInForce(uid, PROMISED));
     expect((await deleted).code).toBe(0);
     expect(tally).toMatchObject({ admitted: 0, failed: 0 });
@@ -236,17 +236,17 @@ describe(`${PODS} pods, ${PROMISED} promised`, () => {
     "deletion of the CRD: stays in force while it can; then nothing goes until the CRD is back, whatever is restarted",
     async () => {
       const uid = uidOf(await protector());
-      await estate.core.kubectl(["delete", "crd", CRD_NAME, "--wait=false"]);
-      await estate.core.waitFor("the protector to be on its way out", async () => {
+      await environment.core.kubectl(["delete", "crd", CRD_NAME, "--wait=false"]);
+      await environment.core.waitFor("the protector to be on its way out", async () => {
         return field(await protector(), "metadata", "deletionTimestamp") !== undefined;
       });
       expect(await attack()).toMatchObject({ admitted: 0, failed: 0 });
       expect(uidOf(await protector())).toBe(uid);
       // The way out, and the worst that can be done: the finalizers are torn away.
-      await estate.core.admin.call("PATCH", PROTECTOR, { metadata: { finalizers: null } });
-      await estate.core.waitFor("the CRD to be gone", async () => {
+      await environment.core.admin.call("PATCH", PROTECTOR, { metadata: { finalizers: null } });
+      await environment.core.waitFor("the CRD to be gone", async () => {
         const path = `/apis/apiextensions.k8s.io/v1/customresourcedefinitions/${CRD_NAME}`;
-        return (await estate.core.admin.request("GET", path)).status === 404;
+        return (await environment.core.admin.request("GET", path)).status === 404;
       });
       const gone = await attack();
       expect(gone.admitted).toBe(0);
@@ -254,17 +254,17 @@ describe(`${PODS} pods, ${PROMISED} promised`, () => {
       // Everyone who remembers is stopped, and the core has no protector when they come back: only the cell's copy is
       // left.
       await generator.stop();
-      const all = [...estate.webhooks.map(({ component }) => component), ...estate.aggregators.values()];
+      const all = [...environment.webhooks.map(({ component }) => component), ...environment.aggregators.values()];
       await Promise.all(all.map(({ process }) => process.kill("SIGKILL")));
-      await estate.core.apply(CRD);
-      await estate.core.waitFor("the CRD to be served", async () => {
-        return (await estate.core.admin.request("GET", PROTECTOR.replace(/\/[^/]*$/, ""))).status === 200;
+      await environment.core.apply(CRD);
+      await environment.core.waitFor("the CRD to be served", async () => {
+        return (await environment.core.admin.request("GET", PROTECTOR.replace(/\/[^/]*$/, ""))).status === 200;
       });
-      for (const { component } of estate.webhooks) await component.process.start();
-      expect(await ghosts()).toBe(estate.webhooks.length);
+      for (const { component } of environment.webhooks) await component.process.start();
+      expect(await ghosts()).toBe(environment.webhooks.length);
       const restarted = await attack();
       expect(restarted).toMatchObject({ admitted: 0, refused: PROMISED });
-      for (const component of estate.aggregators.values()) await component.process.start();
+      for (const component of environment.aggregators.values()) await component.process.start();
       await untilInForce(uid);
       expect(field(await protector(), "metadata", "annotations", `${GROUP}/restored`)).toBeDefined();
       generator = await startGenerator();
@@ -278,7 +278,7 @@ describe(`${PODS} pods, ${PROMISED} promised`, () => {
     "the core's etcd restored to a time before the protector, and every process restarted: none goes, it is back",
     async () => {
       const uid = uidOf(await protector());
-      const restored = estate.core.restoreEtcd(before);
+      const restored = environment.core.restoreEtcd(before);
       await attack();
       await restored;
       await restartEverything();
@@ -287,7 +287,7 @@ describe(`${PODS} pods, ${PROMISED} promised`, () => {
       expect(availability.lowest).toBe(PROMISED);
       // The Deployment is gone with the state that was lost: the protector stays without it, until somebody makes it
       // again.
-      await estate.core.apply([deployment]);
+      await environment.core.apply([deployment]);
       await expectLive();
       await untilCopied();
     },
@@ -298,16 +298,16 @@ describe(`${PODS} pods, ${PROMISED} promised`, () => {
     "the core's etcd emptied: none goes, and it is back when the CRD and the namespaces are",
     async () => {
       const uid = uidOf(await protector());
-      await estate.core.wipeEtcd();
+      await environment.core.wipeEtcd();
       const gone = await attack();
       expect(gone.admitted).toBe(0);
-      await estate.core.apply(CRD);
+      await environment.core.apply(CRD);
       const system = { ...namespace, metadata: { name: "podseidon-system" } };
-      await estate.core.apply([namespace, system]);
+      await environment.core.apply([namespace, system]);
       const tally = await attackUntil(() => isInForce(uid, PROMISED));
       expect(tally.admitted).toBe(0);
       expect(availability.lowest).toBe(PROMISED);
-      await estate.core.apply([deployment]);
+      await environment.core.apply([deployment]);
       await expectLive();
     },
     FULL,

@@ -16,7 +16,13 @@ import {
   PRE_ACTIVITY_PREFIX,
 } from "../../shared/schema/annotations.ts";
 import { GrpcProbeClient } from "../../webhook/probe/grpc-client.ts";
-import { AdmissionRig, messageOf, NAMESPACE, protectorsIn, verdictOf } from "../support/cluster/admission-harness.ts";
+import {
+  AdmissionHarness,
+  messageOf,
+  NAMESPACE,
+  protectorsIn,
+  verdictOf,
+} from "../support/cluster/admission-harness.ts";
 import { AUDITED, type Deletion, readDeletions } from "../support/cluster/deletions.ts";
 import { type ProbeOpinion, ProbeServer } from "../support/webhook/probe-server.ts";
 
@@ -26,11 +32,11 @@ const BURST = FULL ? 100 : 20;
 const REVIEWED_BY = "pods.podseidon.kubewharf.io";
 const PODS = `/api/v1/namespaces/${NAMESPACE}/pods`;
 
-let rig: AdmissionRig;
+let harness: AdmissionHarness;
 const servers: ProbeServer[] = [];
 
 beforeAll(async () => {
-  rig = await AdmissionRig.start({
+  harness = await AdmissionHarness.start({
     webhookArgs: ["--bypass-needs-permission", "--mark-pending-disruptions"],
     // As long as kube-apiserver allows: what a slow probe holds up must not depend on how busy the machine is.
     registration: { timeoutSeconds: 30 },
@@ -51,11 +57,11 @@ afterEach(async () => {
 });
 
 afterAll(async () => {
-  await rig?.[Symbol.asyncDispose]();
+  await harness?.[Symbol.asyncDispose]();
 });
 
 async function probeServer(opinion: ProbeOpinion, secure = false): Promise<ProbeServer> {
-  const { certificatePem: cert, privateKeyPem: key } = await rig.cluster.identity.servingCertificate(
+  const { certificatePem: cert, privateKeyPem: key } = await harness.cluster.identity.servingCertificate(
     ["db"],
     ["127.0.0.1"],
   );
@@ -70,17 +76,17 @@ async function protect(
   spec: Readonly<Record<string, unknown>>,
   available = 1000,
 ): Promise<readonly string[]> {
-  const app = rig.unique("near");
+  const app = harness.unique("near");
   const names = Array.from({ length: count }, (_, index) => `${app}-${index}`);
-  for (const name of names) await rig.pod(name, app);
-  await rig.protector(app, { minAvailable: 1, selector: { matchLabels: { app } }, ...spec }, { available });
+  for (const name of names) await harness.pod(name, app);
+  await harness.protector(app, { minAvailable: 1, selector: { matchLabels: { app } }, ...spec }, { available });
   return names;
 }
 
 const grpc = (server: ProbeServer): unknown => ({ endpoint: server.grpcEndpoint, insecure: true });
 
 async function metric(name: string, labels: Readonly<Record<string, string>> = {}): Promise<number> {
-  return (await rig.estate.webhooks[0]?.component.metric(`podseidon_webhook_${name}`, labels)) ?? 0;
+  return (await harness.environment.webhooks[0]?.component.metric(`podseidon_webhook_${name}`, labels)) ?? 0;
 }
 
 describe("the probe", () => {
@@ -89,17 +95,17 @@ describe("the probe", () => {
     const secure = await probeServer(opinion, true);
     const plain = await probeServer(opinion);
     const ways: unknown[] = [
-      { endpoint: secure.grpcEndpoint, caBundle: rig.cluster.identity.certificateAuthorityPem },
+      { endpoint: secure.grpcEndpoint, caBundle: harness.cluster.identity.certificateAuthorityPem },
       grpc(plain),
       { endpoint: plain.httpEndpoint, protocol: "HTTP" },
     ];
     for (const probe of ways) {
       const [yes = "", no = ""] = await protect(2, { probe });
-      expect(verdictOf(await rig.delete(yes))).toBe("allow");
-      const refused = await rig.delete(no);
+      expect(verdictOf(await harness.delete(yes))).toBe("allow");
+      const refused = await harness.delete(no);
       expect(verdictOf(refused)).toBe("denial");
       expect(messageOf(refused)).toMatch(/is told by its probe \S+ that it may not go; try again later$/);
-      expect(await rig.buckets(no.slice(0, -2))).toHaveLength(1);
+      expect(await harness.buckets(no.slice(0, -2))).toHaveLength(1);
     }
     // Of each pod; again where a review is decided again.
     expect(new Set(secure.questions.map(({ pod_name }) => pod_name)).size).toBe(2);
@@ -109,7 +115,7 @@ describe("the probe", () => {
   it("with a certificate of an unknown authority is no answer", async () => {
     const server = await probeServer(() => ({ is_allowed: true }), true);
     const [name = ""] = await protect(1, { probe: { endpoint: server.grpcEndpoint } });
-    expect(verdictOf(await rig.delete(name))).toBe("denial");
+    expect(verdictOf(await harness.delete(name))).toBe("denial");
     expect(server.questions).toEqual([]);
   });
 
@@ -176,7 +182,7 @@ describe("the probe", () => {
     const names = await protect(10, { probe: { endpoint: `http://127.0.0.1:${port}/`, protocol: "HTTP" } });
     const messages: string[] = [];
     for (const name of names) {
-      const answer = await rig.delete(name);
+      const answer = await harness.delete(name);
       expect(verdictOf(answer)).toBe("denial");
       messages.push(messageOf(answer));
     }
@@ -189,11 +195,11 @@ describe("the probe", () => {
     const server = await probeServer(() => ({ is_allowed: true }));
     await server.listenHttpAt(port);
     const [first = "", ...rest] = names;
-    await rig.cluster.waitFor(
+    await harness.cluster.waitFor(
       "the probe to be asked again",
-      async () => verdictOf(await rig.delete(first)) === "allow",
+      async () => verdictOf(await harness.delete(first)) === "allow",
     );
-    for (const name of rest) expect(verdictOf(await rig.delete(name))).toBe("allow");
+    for (const name of rest) expect(verdictOf(await harness.delete(name))).toBe("allow");
     expect(await metric("probe_circuits_open")).toBe(0);
   });
 
@@ -205,11 +211,11 @@ describe("the probe", () => {
     });
     const [slow = "", ...others] = await protect(BURST, { probe: { ...Object(grpc(server)), timeoutMillis: 25_000 } });
     let isAnswered = false;
-    const waiting = rig.delete(slow).finally(() => {
+    const waiting = harness.delete(slow).finally(() => {
       isAnswered = true;
     });
-    await rig.cluster.waitFor("the slow question to arrive", async () => server.questions.length > 0);
-    const answers = await Promise.all(others.map((name) => rig.delete(name)));
+    await harness.cluster.waitFor("the slow question to arrive", async () => server.questions.length > 0);
+    const answers = await Promise.all(others.map((name) => harness.delete(name)));
     expect(answers.map(verdictOf)).toEqual(answers.map(() => "allow"));
     expect(isAnswered).toBe(false);
     release.resolve();
@@ -219,7 +225,7 @@ describe("the probe", () => {
   it("that never answers is given up before the review's time is over", async () => {
     const server = await probeServer(() => "silence");
     const [name = ""] = await protect(1, { probe: grpc(server) });
-    const answer = await rig.delete(name);
+    const answer = await harness.delete(name);
     expect(verdictOf(answer)).toBe("denial");
     expect(messageOf(answer)).toContain("no answer in time");
   });
@@ -234,8 +240,8 @@ describe("the probe", () => {
     const server = await probeServer(opinion);
     for (const probe of [grpc(server), { endpoint: server.httpEndpoint, protocol: "HTTP" }]) {
       const [name = ""] = await protect(1, { probe });
-      expect(verdictOf(await rig.delete(name))).toBe("denial");
-      expect(await rig.buckets(name.slice(0, -2))).toEqual([]);
+      expect(verdictOf(await harness.delete(name))).toBe("denial");
+      expect(await harness.buckets(name.slice(0, -2))).toEqual([]);
     }
   });
 
@@ -245,7 +251,7 @@ describe("the probe", () => {
       return { is_allowed: true };
     });
     const names = await protect(BURST, { probe: grpc(server) });
-    const answers = await Promise.all(names.map((name) => rig.delete(name)));
+    const answers = await Promise.all(names.map((name) => harness.delete(name)));
     expect(answers.map(verdictOf)).toEqual(answers.map(() => "allow"));
     process.stdout.write(`${BURST} deletions at once: the probe was asked ${server.mostActive} at a time at most\n`);
     expect(server.mostActive).toBeLessThanOrEqual(16);
@@ -254,7 +260,7 @@ describe("the probe", () => {
   it("is not asked where there is no quota", async () => {
     const server = await probeServer(() => ({ is_allowed: true }));
     const [name = ""] = await protect(1, { probe: grpc(server) }, 1);
-    expect(verdictOf(await rig.delete(name))).toBe("denial");
+    expect(verdictOf(await harness.delete(name))).toBe("denial");
     expect(server.questions).toEqual([]);
   });
 });
@@ -263,22 +269,22 @@ describe("pre-activities", () => {
   it("hold a pod back, deleted or evicted, for as long as their annotation is there", async () => {
     const [name = ""] = await protect(1, {});
     const annotation = `${PRE_ACTIVITY_PREFIX}copy-data`;
-    await rig.cluster.admin.call("PATCH", `${PODS}/${name}`, {
+    await harness.cluster.admin.call("PATCH", `${PODS}/${name}`, {
       metadata: { annotations: { [annotation]: "waiting" } },
     });
-    for (const answer of [await rig.delete(name), await rig.evict(name), await rig.delete(name)]) {
+    for (const answer of [await harness.delete(name), await harness.evict(name), await harness.delete(name)]) {
       expect(verdictOf(answer)).toBe("denial");
       expect(messageOf(answer)).toContain("waits for what has to be done before this pod goes: copy-data");
     }
-    expect(await rig.buckets(name.slice(0, -2))).toEqual([]);
+    expect(await harness.buckets(name.slice(0, -2))).toEqual([]);
     // Whoever has something to do learns that it is time.
-    await rig.cluster.waitFor("the pod to be marked", async () => {
-      const found = await rig.cluster.admin.get(`${PODS}/${name}`);
+    await harness.cluster.waitFor("the pod to be marked", async () => {
+      const found = await harness.cluster.admin.get(`${PODS}/${name}`);
       return field(found, "metadata", "annotations", PENDING_DISRUPTION_ANNOTATION) === "true";
     });
-    expect(verdictOf(await rig.delete(name, { dryRun: ["All"] }))).toBe("denial");
-    await rig.cluster.admin.call("PATCH", `${PODS}/${name}`, { metadata: { annotations: { [annotation]: null } } });
-    expect(verdictOf(await rig.delete(name))).toBe("allow");
+    expect(verdictOf(await harness.delete(name, { dryRun: ["All"] }))).toBe("denial");
+    await harness.cluster.admin.call("PATCH", `${PODS}/${name}`, { metadata: { annotations: { [annotation]: null } } });
+    expect(verdictOf(await harness.delete(name))).toBe("allow");
   });
 });
 
@@ -289,24 +295,24 @@ describe("a suspension", () => {
     const app = String(names[0]).slice(0, -2);
     expect(await metric("protectors_suspended")).toBe(1);
     for (const name of names.splice(0, 4)) {
-      const answer = await rig.delete(name);
+      const answer = await harness.delete(name);
       expect(verdictOf(answer)).toBe("allow");
       expect(String(answer.headers.warning)).toContain(`is suspended until ${suspend.until} (moving)`);
     }
     const untilMs = Math.ceil((Date.now() + 2_000) / 1000) * 1000;
     const until = new Date(untilMs).toISOString();
-    await rig.cluster.admin.call("PATCH", `${protectorsIn(NAMESPACE)}/${app}`, { spec: { suspend: { until } } });
+    await harness.cluster.admin.call("PATCH", `${protectorsIn(NAMESPACE)}/${app}`, { spec: { suspend: { until } } });
     const before = names.splice(0, names.length - 4);
     let allowed = 4;
     for (const name of before) {
-      const isAllowed = verdictOf(await rig.delete(name)) === "allow";
+      const isAllowed = verdictOf(await harness.delete(name)) === "allow";
       if (isAllowed) allowed++;
       if (Date.now() < untilMs) expect(isAllowed).toBe(true);
     }
-    await rig.cluster.waitFor("the end, and the webhook to know of it", async () => {
+    await harness.cluster.waitFor("the end, and the webhook to know of it", async () => {
       return Date.now() >= untilMs && (await metric("protectors_suspended")) === 0;
     });
-    for (const name of names) expect(verdictOf(await rig.delete(name))).toBe("denial");
+    for (const name of names) expect(verdictOf(await harness.delete(name))).toBe("denial");
     process.stdout.write(`suspension: ${allowed} of ${BURST} were let go before its end, none after\n`);
     expect(await metric("reviews_total", { outcome: "suspended" })).toBeGreaterThan(0);
   });
@@ -315,31 +321,31 @@ describe("a suspension", () => {
 describe("the force-delete annotation, where it needs a permission", () => {
   async function forced(value: string): Promise<string> {
     const [name = ""] = await protect(1, { minAvailable: 1000 });
-    await rig.cluster.admin.call("PATCH", `${PODS}/${name}`, {
+    await harness.cluster.admin.call("PATCH", `${PODS}/${name}`, {
       metadata: { annotations: { [FORCE_DELETE_ANNOTATION]: value } },
     });
     return name;
   }
 
-  const auditOf = (name: string): Deletion[] => readDeletions(rig.cluster).filter(({ pod }) => pod === name);
+  const auditOf = (name: string): Deletion[] => readDeletions(harness.cluster).filter(({ pod }) => pod === name);
 
   async function deleteAs(user: string, name: string): Promise<{ code: number; stderr: string }> {
-    return rig.cluster.kubectl(["delete", "pod", name, "--wait=false"], {
-      kubeconfig: await rig.cluster.kubeconfigFor({ user }),
+    return harness.cluster.kubectl(["delete", "pod", name, "--wait=false"], {
+      kubeconfig: await harness.cluster.kubeconfigFor({ user }),
     });
   }
 
   it("is followed for those who have it, and only for them", async () => {
-    await rig.cluster.kubectl(["create", "role", "deleter", "--verb=delete", "--resource=pods"]);
-    await rig.cluster.kubectl(["create", "rolebinding", "deleters", "--role=deleter", "--user=eve", "--user=ann"]);
-    await rig.cluster.kubectl([
+    await harness.cluster.kubectl(["create", "role", "deleter", "--verb=delete", "--resource=pods"]);
+    await harness.cluster.kubectl(["create", "rolebinding", "deleters", "--role=deleter", "--user=eve", "--user=ann"]);
+    await harness.cluster.kubectl([
       "create",
       "clusterrole",
       "bypass",
       "--verb=bypass",
       "--resource=podprotectors.podseidon.kubewharf.io",
     ]);
-    await rig.cluster.kubectl(["create", "rolebinding", "bypassers", "--clusterrole=bypass", "--user=ann"]);
+    await harness.cluster.kubectl(["create", "rolebinding", "bypassers", "--clusterrole=bypass", "--user=ann"]);
     const name = await forced("true");
     const refused = await deleteAs("eve", name);
     expect(refused.code).toBe(1);
@@ -348,7 +354,7 @@ describe("the force-delete annotation, where it needs a permission", () => {
     expect(stderr).toContain("is let go by its force-delete annotation");
     expect(code).toBe(0);
     expect(await metric("bypass_ignored_total", { reason: "forbidden" })).toBe(1);
-    await rig.cluster.waitFor("both to be on record", async () => auditOf(name).length === 2);
+    await harness.cluster.waitFor("both to be on record", async () => auditOf(name).length === 2);
     expect(auditOf(name)).toMatchObject([
       { user: "eve", code: 429, annotations: { [`${REVIEWED_BY}/force-delete-ignored`]: "forbidden" } },
       { user: "ann", code: 200, annotations: { [`${REVIEWED_BY}/force-delete`]: "true" } },
@@ -357,12 +363,12 @@ describe("the force-delete annotation, where it needs a permission", () => {
 
   it("ends when it says so", async () => {
     const over = await forced(JSON.stringify({ until: new Date(Date.now() - 1_000).toISOString(), reason: "x" }));
-    const answer = await rig.delete(over);
+    const answer = await harness.delete(over);
     expect(verdictOf(answer)).toBe("denial");
     expect(String(answer.headers.warning)).toContain("it was good until");
     const good = await forced(JSON.stringify({ until: new Date(Date.now() + 600_000).toISOString(), reason: "stuck" }));
-    expect(verdictOf(await rig.delete(good))).toBe("allow");
-    await rig.cluster.waitFor("the reason to be on record", async () => auditOf(good).length > 0);
+    expect(verdictOf(await harness.delete(good))).toBe("allow");
+    await harness.cluster.waitFor("the reason to be on record", async () => auditOf(good).length > 0);
     expect(auditOf(good)[0]?.annotations).toMatchObject({ [`${REVIEWED_BY}/force-delete-reason`]: "stuck" });
   });
 });

@@ -54,23 +54,23 @@ const KRUISE = [
   },
 ];
 
-let estate: TestEnvironment;
+let environment: TestEnvironment;
 let transport: Transport;
 let running: RunningGenerator;
 
 beforeAll(async () => {
-  estate = await TestEnvironment.start({
+  environment = await TestEnvironment.start({
     cells: ["cell"],
     single: true,
     replicas: 0,
     settle: "8s",
     cell: { nodes: 3 },
   });
-  await estate.addWebhook("webhook-dry", ["--dry-run"]);
+  await environment.addWebhook("webhook-dry", ["--dry-run"]);
   await registerByManifests();
-  await installGenerator(estate.core);
-  await installCrd(estate.core, "podunavailablebudgets.policy.kruise.io");
-  transport = await generatorTransport(estate.core);
+  await installGenerator(environment.core);
+  await installCrd(environment.core, "podunavailablebudgets.policy.kruise.io");
+  transport = await generatorTransport(environment.core);
   running = startGenerator(transport);
   await deploy("web", REPLICAS, "500ms");
   await deploy("table", 4, "never");
@@ -79,21 +79,21 @@ beforeAll(async () => {
 afterAll(async () => {
   await running?.stop();
   transport?.close();
-  await estate?.stop();
+  await environment?.stop();
 });
 
 /** The rules and matchConditions that users install; only where the webhook is found differs. */
 async function registerByManifests(): Promise<void> {
-  const caBundle = Buffer.from(estate.core.identity.certificateAuthorityPem).toString("base64");
+  const caBundle = Buffer.from(environment.core.identity.certificateAuthorityPem).toString("base64");
   const documents = loadAll(readFileSync(REGISTRATION, "utf8")).map((document) => {
     const registration = Object(document);
     const webhooks = registration.webhooks.map((webhook: Readonly<Record<string, unknown>>) => {
       const path = String(field(webhook, "clientConfig", "service", "path")).replace("CELL", "cell");
-      return { ...webhook, clientConfig: { url: `https://127.0.0.1:${estate.balancer.port}${path}`, caBundle } };
+      return { ...webhook, clientConfig: { url: `https://127.0.0.1:${environment.balancer.port}${path}`, caBundle } };
     });
     return { ...registration, webhooks };
   });
-  await estate.core.apply(documents);
+  await environment.core.apply(documents);
 }
 
 function budget(name: string, maxUnavailable: number): unknown {
@@ -120,7 +120,7 @@ async function deploy(name: string, replicas: number, readyAfter: string): Promi
     ],
   };
   const template = { metadata: { labels, annotations: { [KWOK_ANNOTATIONS.readyAfter]: readyAfter } }, spec };
-  await estate.core.apply([
+  await environment.core.apply([
     {
       apiVersion: "apps/v1",
       kind: "Deployment",
@@ -131,11 +131,11 @@ async function deploy(name: string, replicas: number, readyAfter: string): Promi
 }
 
 async function settled(name: string, available: number): Promise<void> {
-  await waitUntilSettled(estate.core, "default", protectorOf(name), available, SETTLED_WITHIN_MS);
+  await waitUntilSettled(environment.core, "default", protectorOf(name), available, SETTLED_WITHIN_MS);
 }
 
 async function podNames(app: string): Promise<string[]> {
-  const found = items(await estate.core.admin.get(`${PODS}?labelSelector=app%3D${app}`));
+  const found = items(await environment.core.admin.get(`${PODS}?labelSelector=app%3D${app}`));
   return found
     .filter((pod) => field(pod, "metadata", "deletionTimestamp") === undefined)
     .map((pod) => String(field(pod, "metadata", "name")));
@@ -146,10 +146,10 @@ async function podNames(app: string): Promise<string[]> {
  * machine is.
  */
 async function recovered(): Promise<void> {
-  await estate.core.waitFor(
+  await environment.core.waitFor(
     "every pod of the table to be ready",
     async () => {
-      const found = items(await estate.core.admin.get(`${PODS}?labelSelector=app%3Dtable`));
+      const found = items(await environment.core.admin.get(`${PODS}?labelSelector=app%3Dtable`));
       for (const pod of found) {
         if (field(pod, "metadata", "annotations", KWOK_ANNOTATIONS.readyAfter) === undefined) continue;
         await annotate(String(field(pod, "metadata", "name")), { [KWOK_ANNOTATIONS.readyAfter]: null });
@@ -163,40 +163,40 @@ async function recovered(): Promise<void> {
 
 async function setImage(pod: string, container: string, image: string): Promise<ApiAnswer> {
   const body = { spec: { containers: [{ name: container, image }] } };
-  return estate.core.admin.request("PATCH", `${PODS}/${pod}`, body, STRATEGIC);
+  return environment.core.admin.request("PATCH", `${PODS}/${pod}`, body, STRATEGIC);
 }
 
 async function resize(pod: string, resource: "cpu" | "memory", amount: string): Promise<ApiAnswer> {
   const body = { spec: { containers: [{ name: "app", resources: { requests: { [resource]: amount } } }] } };
-  return estate.core.admin.request("PATCH", `${PODS}/${pod}/resize`, body, STRATEGIC);
+  return environment.core.admin.request("PATCH", `${PODS}/${pod}/resize`, body, STRATEGIC);
 }
 
 async function annotate(pod: string, annotations: Readonly<Record<string, string | null>>): Promise<ApiAnswer> {
-  return estate.core.admin.request("PATCH", `${PODS}/${pod}`, { metadata: { annotations } }, STRATEGIC);
+  return environment.core.admin.request("PATCH", `${PODS}/${pod}`, { metadata: { annotations } }, STRATEGIC);
 }
 
 async function evict(pod: string): Promise<ApiAnswer> {
   const body = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name: pod, namespace: "default" } };
-  return estate.core.admin.request("POST", `${PODS}/${pod}/eviction`, body);
+  return environment.core.admin.request("POST", `${PODS}/${pod}/eviction`, body);
 }
 
 async function setBudget(name: string, maxUnavailable: number): Promise<void> {
-  await estate.core.apply([budget(name, maxUnavailable)]);
+  await environment.core.apply([budget(name, maxUnavailable)]);
   const { replicas } = Object(
-    field(await estate.core.admin.get(`/apis/apps/v1/namespaces/default/deployments/${name}`), "spec"),
+    field(await environment.core.admin.get(`/apis/apps/v1/namespaces/default/deployments/${name}`), "spec"),
   );
-  await estate.core.waitFor("the protector to follow", async () => {
-    const { spec } = await readProtector(estate.core, "default", protectorOf(name));
+  await environment.core.waitFor("the protector to follow", async () => {
+    const { spec } = await readProtector(environment.core, "default", protectorOf(name));
     return spec.minAvailable === Number(replicas) - maxUnavailable;
   });
 }
 
 describe("the migration", () => {
   it("takes the steps of its page, beside Kruise first, then alone", async () => {
-    await estate.core.apply([budget("web", BUDGET), budget("table", 0)]);
-    await shellCommand(estate.core, PAGE, "protect");
-    await estate.core.waitFor("both protectors", async () => {
-      const table = await shellCommand(estate.core, PAGE, "compare");
+    await environment.core.apply([budget("web", BUDGET), budget("table", 0)]);
+    await shellCommand(environment.core, PAGE, "protect");
+    await environment.core.waitFor("both protectors", async () => {
+      const table = await shellCommand(environment.core, PAGE, "compare");
       return ["web", "table"].every((name) => table.includes(protectorOf(name)));
     });
     await settled("web", REPLICAS);
@@ -208,10 +208,10 @@ describe("the migration", () => {
     expect(String(changed.headers.warning)).toMatch(/dry run: .*podunavailablebudget-table/);
     await recovered();
     // In earnest, and alone.
-    await estate.replaceWebhooks(["webhook-1", "webhook-2"]);
-    await estate.core.apply(KRUISE);
-    await shellCommand(estate.core, PAGE, "retire");
-    const manager = await estate.core.admin.get(`/apis/apps/v1/namespaces/kruise-system/deployments/${MANAGER}`);
+    await environment.replaceWebhooks(["webhook-1", "webhook-2"]);
+    await environment.core.apply(KRUISE);
+    await shellCommand(environment.core, PAGE, "retire");
+    const manager = await environment.core.admin.get(`/apis/apps/v1/namespaces/kruise-system/deployments/${MANAGER}`);
     expect(field(manager, "spec", "template", "spec", "containers", 0, "args")).toEqual([
       "--enable-leader-election",
       "--feature-gates=PodUnavailableBudgetDeleteGate=false,PodUnavailableBudgetUpdateGate=false",
@@ -221,7 +221,7 @@ describe("the migration", () => {
 
 describe("the table of operations", () => {
   const operations: Record<string, (pod: string) => Promise<ApiAnswer>> = {
-    "a deletion": (pod) => estate.core.admin.request("DELETE", `${PODS}/${pod}`),
+    "a deletion": (pod) => environment.core.admin.request("DELETE", `${PODS}/${pod}`),
     "an eviction": evict,
     "a new image": (pod) => setImage(pod, "app", "app:2"),
     "a new image of a sidecar": (pod) => setImage(pod, "envoy", "envoy:2"),
@@ -231,7 +231,7 @@ describe("the table of operations", () => {
     "an annotation": (pod) => annotate(pod, { note: "x" }),
     "a new image of an init container that has run": (pod) => {
       const spec = { initContainers: [{ name: "migrate", image: "migrate:2" }] };
-      return estate.core.admin.request("PATCH", `${PODS}/${pod}`, { spec }, STRATEGIC);
+      return environment.core.admin.request("PATCH", `${PODS}/${pod}`, { spec }, STRATEGIC);
     },
     "a resize without a restart": (pod) => resize(pod, "cpu", "20m"),
   };
@@ -244,7 +244,7 @@ describe("the table of operations", () => {
       expect(answer.text, what).toContain(`PodProtector default/${protectorOf("table")}`);
     }
     for (const [what, operation] of Object.entries(free)) expect((await operation(pod)).status, what).toBe(200);
-    expect(reservationCount(await readProtector(estate.core, "default", protectorOf("table")))).toBe(0);
+    expect(reservationCount(await readProtector(environment.core, "default", protectorOf("table")))).toBe(0);
   });
 
   it("lets each go once where one may be, and no second one beside it", async () => {
@@ -272,7 +272,7 @@ describe("the table of operations", () => {
     await recovered();
     await annotate(pod, { [KWOK_ANNOTATIONS.readyAfter]: "never" });
     expect((await setImage(pod, "app", "app:5")).status).toBe(200);
-    expect((await estate.core.admin.request("DELETE", `${PODS}/${pod}`)).status).toBe(200);
+    expect((await environment.core.admin.request("DELETE", `${PODS}/${pod}`)).status).toBe(200);
     expect((await setImage(other, "app", "app:5")).status).toBe(429);
     await recovered();
   });
@@ -281,8 +281,8 @@ describe("the table of operations", () => {
     const [pod = "", other = ""] = await podNames("table");
     await annotate(pod, { [KWOK_ANNOTATIONS.resize]: "Deferred" });
     expect((await resize(pod, "memory", "48Mi")).status).toBe(200);
-    const aggregator = estate.aggregators.get("cell");
-    await estate.core.waitFor("the aggregator to say that it is deferred", async () => {
+    const aggregator = environment.aggregators.get("cell");
+    await environment.core.waitFor("the aggregator to say that it is deferred", async () => {
       return (await aggregator?.metric("podseidon_aggregator_deferred_resizes")) === 1;
     });
     expect((await setImage(other, "app", "app:6")).status).toBe(429);
@@ -293,12 +293,12 @@ describe("the table of operations", () => {
   it("gives back the quota of a resize that is infeasible, and of a change that failed, a settle period later", async () => {
     await setBudget("table", 2);
     const [resized = "", failing = "", other = ""] = await podNames("table");
-    const refusing = await OtherWebhook.start(estate.core);
+    const refusing = await OtherWebhook.start(environment.core);
     const updates = { apiGroups: [""], apiVersions: ["v1"], operations: ["UPDATE"], resources: ["pods"] };
     refusing.opinion = (pod) => pod !== `default/${failing}`;
-    await refusing.register(estate.core, "refuses-changes", [updates]);
+    await refusing.register(environment.core, "refuses-changes", [updates]);
     try {
-      await estate.core.waitFor("any change of the pod to fail", async () => {
+      await environment.core.waitFor("any change of the pod to fail", async () => {
         return (await annotate(failing, { note: "y" })).status === 403;
       });
       expect((await setImage(failing, "app", "app:7")).status).toBe(403);
@@ -307,7 +307,7 @@ describe("the table of operations", () => {
       expect((await setImage(other, "app", "app:7")).status).toBe(429);
       await recovered();
     } finally {
-      await estate.core.kubectl(["delete", "validatingwebhookconfiguration", "refuses-changes"]);
+      await environment.core.kubectl(["delete", "validatingwebhookconfiguration", "refuses-changes"]);
       await refusing.stop();
     }
   });
@@ -316,7 +316,9 @@ describe("the table of operations", () => {
     await setBudget("table", 0);
     const [pod = ""] = await podNames("table");
     const page = PAGE.replaceAll("pod/web-0 app=app:2", `pod/${pod} app=app:9`);
-    await expect(shellCommand(estate.core, page, "change")).rejects.toThrow(/may not be changed now: PodProtector/);
+    await expect(shellCommand(environment.core, page, "change")).rejects.toThrow(
+      /may not be changed now: PodProtector/,
+    );
   });
 });
 
@@ -324,10 +326,10 @@ describe("two teams with the same pods at once", () => {
   /** One team: changes every pod of the Deployment, again and again until each is changed. */
   async function upgrade(container: string, image: string): Promise<number> {
     let refused = 0;
-    await estate.core.waitFor(
+    await environment.core.waitFor(
       `every pod to run ${image}`,
       async () => {
-        const found = items(await estate.core.admin.get(`${PODS}?labelSelector=app%3Dweb`));
+        const found = items(await environment.core.admin.get(`${PODS}?labelSelector=app%3Dweb`));
         const left = found.filter((pod) => {
           const containers = field(pod, "spec", "containers");
           const mine = Array.isArray(containers)
@@ -347,7 +349,7 @@ describe("two teams with the same pods at once", () => {
   }
 
   async function judged(what: string, least: number, work: () => Promise<unknown>): Promise<void> {
-    const availability = await AvailabilityJudge.watch([estate.core], "default", "app=web");
+    const availability = await AvailabilityJudge.watch([environment.core], "default", "app=web");
     try {
       availability.from();
       const startedMs = performance.now();
@@ -363,7 +365,7 @@ describe("two teams with the same pods at once", () => {
   }
 
   async function rolledOut(replicas: number): Promise<void> {
-    const { code, stderr } = await estate.core.kubectl(["rollout", "status", "deployment/web", "--timeout=300s"]);
+    const { code, stderr } = await environment.core.kubectl(["rollout", "status", "deployment/web", "--timeout=300s"]);
     expect(stderr).toBe("");
     expect(code).toBe(0);
     await settled("web", replicas);
@@ -379,8 +381,8 @@ describe("two teams with the same pods at once", () => {
 
   it("one rolls the Deployment out while the other drains a node", async () => {
     await judged("rollout and drain", REPLICAS - BUDGET, async () => {
-      const image = estate.core.kubectl(["set", "image", "deployment/web", "app=app:green"]);
-      const drain = estate.core.kubectl([
+      const image = environment.core.kubectl(["set", "image", "deployment/web", "app=app:green"]);
+      const drain = environment.core.kubectl([
         "drain",
         "node-1",
         "--ignore-daemonsets",
@@ -391,14 +393,14 @@ describe("two teams with the same pods at once", () => {
       expect((await drain).code).toBe(0);
       await rolledOut(REPLICAS);
     });
-    await estate.core.kubectl(["uncordon", "node-1"]);
+    await environment.core.kubectl(["uncordon", "node-1"]);
   });
 
   it("one upgrades the sidecar in place while the other scales down", async () => {
     const fewer = REPLICAS - 2;
     await judged("sidecar upgrade and scale-down", fewer - BUDGET, async () => {
       const upgrading = upgrade("envoy", "envoy:violet");
-      await estate.core.kubectl(["scale", "deployment/web", `--replicas=${fewer}`]);
+      await environment.core.kubectl(["scale", "deployment/web", `--replicas=${fewer}`]);
       await upgrading;
       await rolledOut(fewer);
     });

@@ -33,7 +33,7 @@ const PROTECTOR = "xpoddisruptionbudget-db";
 const PAGE = readFileSync(new URL("../../docs/migration-from-x-pdb.md", import.meta.url), "utf8");
 const SETTLED_WITHIN_MS = 300_000;
 
-let estate: TestEnvironment;
+let environment: TestEnvironment;
 let transport: Transport;
 let running: RunningGenerator;
 let probe: ProbeServer;
@@ -45,19 +45,19 @@ beforeAll(async () => {
   const flags = { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } };
   // As long as kube-apiserver allows: how many are let go must not depend on how busy the machine is.
   const registration = { timeoutSeconds: 30 };
-  estate = await TestEnvironment.start({
+  environment = await TestEnvironment.start({
     cells: ["a", "b"],
     replicas: 0,
     settle: "40s",
     registration,
     cell: { ...bare, flags },
   });
-  await estate.addWebhook("webhook-dry", ["--dry-run"]);
+  await environment.addWebhook("webhook-dry", ["--dry-run"]);
   probe = await ProbeServer.start(() => ({ is_allowed: true }), await serving());
-  xPdb = await OtherWebhook.start(estate.core);
-  await installGenerator(estate.core);
-  await installCrd(estate.core, "xpoddisruptionbudgets.x-pdb.form3.tech");
-  transport = await generatorTransport(estate.core);
+  xPdb = await OtherWebhook.start(environment.core);
+  await installGenerator(environment.core);
+  await installCrd(environment.core, "xpoddisruptionbudgets.x-pdb.form3.tech");
+  transport = await generatorTransport(environment.core);
   running = startGenerator(transport);
 });
 
@@ -66,12 +66,12 @@ afterAll(async () => {
   transport?.close();
   await probe?.[Symbol.asyncDispose]();
   await xPdb?.stop();
-  await estate?.stop();
+  await environment?.stop();
 });
 
 /** Of the cluster's authority, which the system does not know. */
 async function serving(): Promise<{ cert: string; key: string }> {
-  const { certificatePem: cert, privateKeyPem: key } = await estate.core.identity.servingCertificate(
+  const { certificatePem: cert, privateKeyPem: key } = await environment.core.identity.servingCertificate(
     ["db"],
     ["127.0.0.1"],
   );
@@ -79,7 +79,7 @@ async function serving(): Promise<{ cert: string; key: string }> {
 }
 
 function clusters(): readonly Cluster[] {
-  return [estate.cell("a"), estate.cell("b")];
+  return [environment.cell("a"), environment.cell("b")];
 }
 
 async function fill(round: number, count = PER_CLUSTER): Promise<string[]> {
@@ -113,32 +113,32 @@ describe("a budget over two clusters", () => {
     const metadata = { name: "db", namespace: "default" };
     const spec = { minAvailable: 2 * PER_CLUSTER - BUDGET, selector: { matchLabels: { app: "db" } } };
     const kind = { apiVersion: "x-pdb.form3.tech/v1alpha1", kind: "XPodDisruptionBudget" };
-    await estate.core.apply([{ ...kind, metadata, spec }]);
-    await shellCommand(estate.core, PAGE, "protect");
-    await estate.core.waitFor("the protector", async () =>
-      (await shellCommand(estate.core, PAGE, "compare")).includes(PROTECTOR),
+    await environment.core.apply([{ ...kind, metadata, spec }]);
+    await shellCommand(environment.core, PAGE, "protect");
+    await environment.core.waitFor("the protector", async () =>
+      (await shellCommand(environment.core, PAGE, "compare")).includes(PROTECTOR),
     );
-    const made = await readProtector(estate.core, "default", PROTECTOR);
+    const made = await readProtector(environment.core, "default", PROTECTOR);
     expect(made.spec).toMatchObject({ minAvailable: spec.minAvailable, unhealthyPodPolicy: "IfHealthyBudget" });
 
     // Beside x-pdb, as a dry run: it says what it would have refused.
     const [one = "", other = ""] = await fill(0, 2);
-    await waitUntilSettled(estate.core, "default", PROTECTOR, 4, SETTLED_WITHIN_MS);
+    await waitUntilSettled(environment.core, "default", PROTECTOR, 4, SETTLED_WITHIN_MS);
     const tried = await tryToEvict(first, one);
     expect(tried.status).toBe(201);
     expect(String(tried.headers.warning)).toMatch(/dry run: .*xpoddisruptionbudget-db/);
-    expect(xPdb.reviews).toBeGreaterThan(0);
+    expect(xPdb.requests).toBeGreaterThan(0);
 
     // In earnest, and without x-pdb.
-    await estate.replaceWebhooks(["webhook-1", "webhook-2"]);
+    await environment.replaceWebhooks(["webhook-1", "webhook-2"]);
     for (const cluster of clusters()) await shellCommand(cluster, PAGE, "retire");
-    await estate.core.waitFor("x-pdb not to be asked any more", async () => {
-      const before = xPdb.reviews;
+    await environment.core.waitFor("x-pdb not to be asked any more", async () => {
+      const before = xPdb.requests;
       for (const cluster of clusters()) expect(await evict(cluster, other)).toBe(429);
-      return xPdb.reviews === before;
+      return xPdb.requests === before;
     });
     for (const cluster of clusters()) await clear(cluster);
-    await waitUntilSettled(estate.core, "default", PROTECTOR, 0, SETTLED_WITHIN_MS);
+    await waitUntilSettled(environment.core, "default", PROTECTOR, 0, SETTLED_WITHIN_MS);
   });
 
   it(`lets ${BUDGET} go at once, wherever they are, and none more`, async () => {
@@ -147,7 +147,7 @@ describe("a budget over two clusters", () => {
     try {
       for (let round = 1; round <= ROUNDS; round++) {
         const names = await fill(round);
-        await waitUntilSettled(estate.core, "default", PROTECTOR, 2 * PER_CLUSTER, SETTLED_WITHIN_MS);
+        await waitUntilSettled(environment.core, "default", PROTECTOR, 2 * PER_CLUSTER, SETTLED_WITHIN_MS);
         availability.from();
         const startedMs = performance.now();
         let lastMs = 0;
@@ -164,11 +164,11 @@ describe("a budget over two clusters", () => {
         figures.push(lastMs);
         expect(statuses.filter((status) => status !== 201 && status !== 429)).toEqual([]);
         expect(allowed).toBe(BUDGET);
-        await waitUntilSettled(estate.core, "default", PROTECTOR, 2 * PER_CLUSTER - BUDGET, SETTLED_WITHIN_MS);
+        await waitUntilSettled(environment.core, "default", PROTECTOR, 2 * PER_CLUSTER - BUDGET, SETTLED_WITHIN_MS);
         expect(availability.lowest).toBe(2 * PER_CLUSTER - BUDGET);
         // The next round begins with pods of its own: these are let go one and all.
         for (const cluster of clusters()) await clear(cluster);
-        await waitUntilSettled(estate.core, "default", PROTECTOR, 0, SETTLED_WITHIN_MS);
+        await waitUntilSettled(environment.core, "default", PROTECTOR, 0, SETTLED_WITHIN_MS);
       }
     } finally {
       await availability.stop();
@@ -181,21 +181,24 @@ describe("a budget over two clusters", () => {
   });
 
   it("asks the probe of the budget by the budget's own name, with the authority that the webhook was given", async () => {
-    await estate.core.kubectl([
+    await environment.core.kubectl([
       ...["patch", "xpoddisruptionbudget/db", "--type=merge", "--patch"],
       JSON.stringify({ spec: { probe: { endpoint: probe.grpcEndpoint } } }),
     ]);
-    await estate.core.waitFor("the protector to have a probe", async () => {
-      return (await readProtector(estate.core, "default", PROTECTOR)).spec.probe !== undefined;
+    await environment.core.waitFor("the protector to have a probe", async () => {
+      return (await readProtector(environment.core, "default", PROTECTOR)).spec.probe !== undefined;
     });
     const [name = ""] = await fill(99);
-    await waitUntilSettled(estate.core, "default", PROTECTOR, 2 * PER_CLUSTER, SETTLED_WITHIN_MS);
-    expect(await evict(estate.cell("a"), name)).toBe(429);
+    await waitUntilSettled(environment.core, "default", PROTECTOR, 2 * PER_CLUSTER, SETTLED_WITHIN_MS);
+    expect(await evict(environment.cell("a"), name)).toBe(429);
     expect(probe.questions).toEqual([]);
-    const caFile = `${estate.core.directory}/probe-ca.pem`;
-    writeFileSync(caFile, estate.core.identity.certificateAuthorityPem);
-    await estate.replaceWebhooks(["webhook-with-ca"], ["--probe-ca-file", caFile]);
-    await estate.core.waitFor("the eviction to be let go", async () => (await evict(estate.cell("a"), name)) === 201);
+    const caFile = `${environment.core.directory}/probe-ca.pem`;
+    writeFileSync(caFile, environment.core.identity.certificateAuthorityPem);
+    await environment.replaceWebhooks(["webhook-with-ca"], ["--probe-ca-file", caFile]);
+    await environment.core.waitFor(
+      "the eviction to be let go",
+      async () => (await evict(environment.cell("a"), name)) === 201,
+    );
     expect(probe.questions.at(-1)).toEqual({
       pod_name: name,
       pod_namespace: "default",
@@ -205,9 +208,9 @@ describe("a budget over two clusters", () => {
   });
 
   it("is suspended as before", async () => {
-    await shellCommand(estate.core, PAGE, "suspend");
-    await estate.core.waitFor("the suspension to show", async () => {
-      const { status } = await readProtector(estate.core, "default", PROTECTOR);
+    await shellCommand(environment.core, PAGE, "suspend");
+    await environment.core.waitFor("the suspension to show", async () => {
+      const { status } = await readProtector(environment.core, "default", PROTECTOR);
       return status?.conditions?.some(({ type, status: now }) => type === "Suspended" && now === "True") === true;
     });
     for (const cluster of clusters()) {

@@ -17,27 +17,27 @@ const MIN_AVAILABLE = 3;
 const BUILD_WITHIN_MS = 30 * 60_000;
 const SETTLED_WITHIN_MS = 60_000;
 
-let estate: TestEnvironment;
+let environment: TestEnvironment;
 
 describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`on Kubernetes ${oldestKubernetes()}`, () => {
   beforeAll(async () => {
     const binaries = await oldestBinaries();
-    estate = await TestEnvironment.start({
+    environment = await TestEnvironment.start({
       cells: ["east"],
       single: true,
       replicas: 2,
       cell: { binaries, controllerManager: false, scheduler: false, kwok: false },
     });
-    const version = await estate.core.admin.get("/version");
+    const version = await environment.core.admin.get("/version");
     expect(field(version, "gitVersion")).toBe(`v${oldestKubernetes()}`);
   }, BUILD_WITHIN_MS);
 
-  afterAll(() => estate?.stop());
+  afterAll(() => environment?.stop());
 
   test.each(["deleted", "evicted"])("as many pods are %s as can be spared, and no more", async (way) => {
     const app = `to-be-${way}`;
     const labels = { app };
-    const { core } = estate;
+    const { core } = environment;
     await createProtector(core, "default", app, { minAvailable: MIN_AVAILABLE, selector: { matchLabels: labels } });
     const names = await createReadyPods(core, { namespace: "default", prefix: app, count: PODS, labels });
     await waitUntilSettled(core, "default", app, PODS, SETTLED_WITHIN_MS);
@@ -60,7 +60,7 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`on Kubernetes ${olde
   test.each(["single-cluster", "core", "worker", "rollout/2-dry-run/worker"])(
     "overlays/%s is accepted",
     async (overlay) => {
-      const { core } = estate;
+      const { core } = environment;
       // Made for processes with a URL, which does not go together with a Service.
       await core.kubectl(["delete", "validatingwebhookconfigurations,mutatingwebhookconfigurations", "podseidon"]);
       const directory = join(root, "manifests/overlays", overlay);

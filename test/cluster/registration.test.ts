@@ -19,18 +19,18 @@ const RESOURCES = ["validatingwebhookconfigurations", "mutatingwebhookconfigurat
 const files = mkdtempSync(join(tmpdir(), "podseidon-static-"));
 const read = (name: string): string => readFileSync(join(root, "manifests/static-admission", name), "utf8");
 
-let estate: TestEnvironment;
+let environment: TestEnvironment;
 
 const path = (resource: string): string => `/apis/admissionregistration.k8s.io/v1/${resource}/podseidon`;
 const live = async (resource: string): Promise<unknown> => {
-  const { status, body } = await estate.core.admin.request("GET", path(resource));
+  const { status, body } = await environment.core.admin.request("GET", path(resource));
   return status === 200 ? body : undefined;
 };
 
 beforeAll(async () => {
   for (const folder of ["validating", "mutating"]) mkdirSync(join(files, folder));
   const admission = read("admission-configuration.yaml").replaceAll("/etc/kubernetes/podseidon", files);
-  estate = await TestEnvironment.start({
+  environment = await TestEnvironment.start({
     cells: ["east"],
     single: true,
     replicas: 1,
@@ -49,36 +49,36 @@ beforeAll(async () => {
     },
   });
   const labels = { app: "web" };
-  await createProtector(estate.core, "default", "web", { minAvailable: PODS, selector: { matchLabels: labels } });
-  await createReadyPods(estate.core, { namespace: "default", prefix: "web", count: PODS, labels });
-  await waitUntilSettled(estate.core, "default", "web", PODS, 30_000);
+  await createProtector(environment.core, "default", "web", { minAvailable: PODS, selector: { matchLabels: labels } });
+  await createReadyPods(environment.core, { namespace: "default", prefix: "web", count: PODS, labels });
+  await waitUntilSettled(environment.core, "default", "web", PODS, 30_000);
 });
 
 afterAll(async () => {
-  await estate?.stop();
+  await environment?.stop();
   rmSync(files, { recursive: true, force: true });
 });
 
 async function untilRestored(resource: string, before: unknown): Promise<void> {
-  await estate.core.waitFor(`${resource} to be put back`, async () => {
+  await environment.core.waitFor(`${resource} to be put back`, async () => {
     const now = await live(resource);
     return JSON.stringify(field(now, "webhooks")) === JSON.stringify(field(before, "webhooks"));
   });
 }
 
 async function deletePod(query = ""): Promise<number> {
-  return (await estate.core.admin.request("DELETE", `/api/v1/namespaces/default/pods/web-0${query}`)).status;
+  return (await environment.core.admin.request("DELETE", `/api/v1/namespaces/default/pods/web-0${query}`)).status;
 }
 
 /** The apiserver itself needs a moment to see a registration: dry runs tell when it has, and harm nobody. */
 async function untilAsked(): Promise<void> {
-  await estate.core.waitFor("the webhook to be asked", async () => (await deletePod("?dryRun=All")) === 429);
+  await environment.core.waitFor("the webhook to be asked", async () => (await deletePod("?dryRun=All")) === 429);
   expect(await deletePod()).toBe(429);
 }
 
 async function evictPod(name = "web-0"): Promise<number> {
   const eviction = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name, namespace: "default" } };
-  const { status } = await estate.core.admin.request(
+  const { status } = await environment.core.admin.request(
     "POST",
     `/api/v1/namespaces/default/pods/${name}/eviction`,
     eviction,
@@ -88,7 +88,7 @@ async function evictPod(name = "web-0"): Promise<number> {
 
 /** Nothing goes meanwhile: the webhook may need a moment, because its core has been restarted, too. */
 async function untilRefused(): Promise<void> {
-  await estate.core.waitFor("both to be refused by the protector", async () => {
+  await environment.core.waitFor("both to be refused by the protector", async () => {
     const answers = [await deletePod(), await evictPod()];
     expect(Math.min(...answers)).toBeGreaterThanOrEqual(400);
     return answers.every((status) => status === 429);
@@ -96,22 +96,22 @@ async function untilRefused(): Promise<void> {
 }
 
 const restores = async (why: string): Promise<number> =>
-  (await estate.aggregators.get("east")?.metric("podseidon_registration_restores_total", { why })) ?? 0;
+  (await environment.aggregators.get("east")?.metric("podseidon_registration_restores_total", { why })) ?? 0;
 
 describe("a cell's aggregator", () => {
   it.each(RESOURCES)("puts %s back when it is deleted, authorities and all, and says so", async (resource) => {
-    await estate.core.waitFor("the record", async () => {
+    await environment.core.waitFor("the record", async () => {
       const at = "/api/v1/namespaces/podseidon-system/configmaps/podseidon-registration";
-      return Object.keys(Object(field((await estate.core.admin.request("GET", at)).body, "data"))).length === 2;
+      return Object.keys(Object(field((await environment.core.admin.request("GET", at)).body, "data"))).length === 2;
     });
     const before = await live(resource);
     const count = await restores("missing");
-    await estate.core.admin.call("DELETE", path(resource));
+    await environment.core.admin.call("DELETE", path(resource));
     await untilRestored(resource, before);
     expect(field(await live(resource), "metadata", "uid")).not.toBe(field(before, "metadata", "uid"));
-    await estate.core.waitFor("the metric", async () => (await restores("missing")) === count + 1);
-    await estate.core.waitFor("an Event", async () => {
-      const { text } = await estate.core.admin.request("GET", "/api/v1/namespaces/default/events");
+    await environment.core.waitFor("the metric", async () => (await restores("missing")) === count + 1);
+    await environment.core.waitFor("an Event", async () => {
+      const { text } = await environment.core.admin.request("GET", "/api/v1/namespaces/default/events");
       return text.includes('"RegistrationMissing"');
     });
   });
@@ -125,20 +125,20 @@ describe("a cell's aggregator", () => {
     const before = await live(RESOURCES[0]);
     const webhooks = [{ ...Object(field(before, "webhooks", 0)), ...Object(change) }];
     const count = await restores("altered");
-    await estate.core.admin.call("PATCH", path(RESOURCES[0]), { webhooks });
-    await estate.core.waitFor("the metric", async () => (await restores("altered")) === count + 1);
+    await environment.core.admin.call("PATCH", path(RESOURCES[0]), { webhooks });
+    await environment.core.waitFor("the metric", async () => (await restores("altered")) === count + 1);
     await untilRestored(RESOURCES[0], before);
     await untilAsked();
   });
 
   it("keeps what its operator applies", async () => {
-    const url = `https://127.0.0.1:${estate.balancer.port}`;
-    const caPem = estate.core.identity.certificateAuthorityPem;
+    const url = `https://127.0.0.1:${environment.balancer.port}`;
+    const caPem = environment.core.identity.certificateAuthorityPem;
     const count = await restores("altered");
-    await estate.core.apply(registrations({ cell: "east", url, caPem, timeoutSeconds: 7 }));
-    await estate.core.waitFor("the new form on record", async () => {
+    await environment.core.apply(registrations({ cell: "east", url, caPem, timeoutSeconds: 7 }));
+    await environment.core.waitFor("the new form on record", async () => {
       const at = "/api/v1/namespaces/podseidon-system/configmaps/podseidon-registration";
-      const text = field(await estate.core.admin.get(at), "data", "MutatingWebhookConfiguration");
+      const text = field(await environment.core.admin.get(at), "data", "MutatingWebhookConfiguration");
       return String(text).includes('"timeoutSeconds":7');
     });
     expect(field(await live(RESOURCES[0]), "webhooks", 0, "timeoutSeconds")).toBe(7);
@@ -147,9 +147,9 @@ describe("a cell's aggregator", () => {
 
   it("knows it after a restart, although it is gone by then", async () => {
     const before = await live(RESOURCES[0]);
-    const aggregator = estate.aggregators.get("east");
+    const aggregator = environment.aggregators.get("east");
     await aggregator?.process.kill("SIGKILL");
-    for (const resource of RESOURCES) await estate.core.admin.call("DELETE", path(resource));
+    for (const resource of RESOURCES) await environment.core.admin.call("DELETE", path(resource));
     await aggregator?.process.start();
     await untilRestored(RESOURCES[0], before);
     expect(field(await live(RESOURCES[0]), "webhooks", 0, "clientConfig", "caBundle")).toBe(
@@ -161,33 +161,33 @@ describe("a cell's aggregator", () => {
 
 describe("a registration in files on the apiserver's host", () => {
   it("holds although nothing of it is left in the API, and no call reaches it", async () => {
-    await estate.aggregators.get("east")?.process.kill("SIGKILL");
+    await environment.aggregators.get("east")?.process.kill("SIGKILL");
     for (const half of ["validating", "mutating"]) {
       const text = read(`${half}.yaml`)
         .replaceAll("CELL", "east")
-        .replaceAll("https://WEBHOOK", `https://127.0.0.1:${estate.balancer.port}`)
+        .replaceAll("https://WEBHOOK", `https://127.0.0.1:${environment.balancer.port}`)
         .replaceAll(
           "caBundle: CA",
-          `caBundle: ${Buffer.from(estate.core.identity.certificateAuthorityPem).toString("base64")}`,
+          `caBundle: ${Buffer.from(environment.core.identity.certificateAuthorityPem).toString("base64")}`,
         );
       writeFileSync(join(files, half, "podseidon.yaml"), text);
     }
-    await estate.core.processes["kube-apiserver"].restart();
+    await environment.core.processes["kube-apiserver"].restart();
     // One of them may be gone already: who puts it back was killed above.
     for (const resource of RESOURCES) {
-      await estate.core.admin.request("DELETE", path(resource));
-      expect((await estate.core.admin.request("GET", path(resource))).status).toBe(404);
+      await environment.core.admin.request("DELETE", path(resource));
+      expect((await environment.core.admin.request("GET", path(resource))).status).toBe(404);
     }
     await untilRefused();
-    const { text } = await estate.core.admin.request("GET", path(RESOURCES[0]).replace(/\/podseidon$/, ""));
+    const { text } = await environment.core.admin.request("GET", path(RESOURCES[0]).replace(/\/podseidon$/, ""));
     expect(text).not.toContain("static.k8s.io");
-    expect((await estate.core.admin.request("DELETE", `${path(RESOURCES[0])}.static.k8s.io`)).status).toBe(404);
+    expect((await environment.core.admin.request("DELETE", `${path(RESOURCES[0])}.static.k8s.io`)).status).toBe(404);
     await untilRefused();
   });
 
   it("and is what holds: without the files the door is open", async () => {
     for (const half of ["validating", "mutating"]) rmSync(join(files, half, "podseidon.yaml"));
-    await estate.core.processes["kube-apiserver"].restart();
+    await environment.core.processes["kube-apiserver"].restart();
     expect(await deletePod()).toBe(200);
   });
 });

@@ -11,10 +11,10 @@ const REPLICAS = FULL ? 200 : 40;
 const DRAINED = FULL ? 150 : 24;
 const SETTLED_WITHIN_MS = 90_000;
 
-let estate: TestEnvironment;
+let environment: TestEnvironment;
 
 beforeAll(async () => {
-  estate = await TestEnvironment.start({
+  environment = await TestEnvironment.start({
     cells: ["cell"],
     single: true,
     replicas: 2,
@@ -24,32 +24,32 @@ beforeAll(async () => {
 });
 
 afterAll(async () => {
-  await estate?.stop();
+  await environment?.stop();
 });
 
 describe("the ordinary work of controllers and operators", () => {
   it(`rolls ${REPLICAS} replicas with the real Deployment controller`, async () => {
-    await deploy(estate, "web", REPLICAS);
-    await waitUntilSettled(estate.core, "default", "web", REPLICAS, SETTLED_WITHIN_MS);
-    const figures = await roll(estate, "web", REPLICAS, "app:2");
+    await deploy(environment, "web", REPLICAS);
+    await waitUntilSettled(environment.core, "default", "web", REPLICAS, SETTLED_WITHIN_MS);
+    const figures = await roll(environment, "web", REPLICAS, "app:2");
     process.stdout.write(
       `rolling update of ${REPLICAS}: ${Math.round(figures.tookMs)} ms, ${figures.refusals} refusals\n`,
     );
-    await waitUntilSettled(estate.core, "default", "web", REPLICAS, SETTLED_WITHIN_MS);
-    expect((await readProtector(estate.core, "default", "web")).status?.summary.estimatedAvailableReplicas).toBe(
+    await waitUntilSettled(environment.core, "default", "web", REPLICAS, SETTLED_WITHIN_MS);
+    expect((await readProtector(environment.core, "default", "web")).status?.summary.estimatedAvailableReplicas).toBe(
       REPLICAS,
     );
-    await estate.core.kubectl(["delete", "podprotector/web", "deployment/web"]);
+    await environment.core.kubectl(["delete", "podprotector/web", "deployment/web"]);
   });
 
   it("drains a node full of protected pods with kubectl", async () => {
-    await deploy(estate, "drained", DRAINED);
-    await waitUntilSettled(estate.core, "default", "drained", DRAINED, SETTLED_WITHIN_MS);
-    const figures = await drain(estate, "node-1", "drained", DRAINED);
+    await deploy(environment, "drained", DRAINED);
+    await waitUntilSettled(environment.core, "default", "drained", DRAINED, SETTLED_WITHIN_MS);
+    const figures = await drain(environment, "node-1", "drained", DRAINED);
     process.stdout.write(
       `drain of a node with protected pods: ${Math.round(figures.tookMs)} ms, ${figures.refusals} refusals\n`,
     );
-    const left = await estate.core.admin.get("/api/v1/pods?fieldSelector=spec.nodeName%3Dnode-1");
+    const left = await environment.core.admin.get("/api/v1/pods?fieldSelector=spec.nodeName%3Dnode-1");
     expect(items(left)).toHaveLength(0);
   });
 });

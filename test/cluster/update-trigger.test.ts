@@ -4,8 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { Component } from "../../scripts/environment/component.ts";
 import { UPDATE_TRIGGER_COUNTER_ANNOTATION } from "../../shared/schema/annotations.ts";
-import type { Pod } from "../../shared/schema/pod.ts";
-import { parsePod } from "../../shared/schema/pod.ts";
+import { type Pod, parsePod } from "../../shared/schema/pod.ts";
 import { startCluster } from "../support/cluster/aggregator-cluster.ts";
 
 const POD = "/api/v1/namespaces/default/pods/podseidon-update-trigger";

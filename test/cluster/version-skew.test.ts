@@ -41,7 +41,7 @@ const PLACES = [
 ] as const;
 
 type Json = Record<string, unknown>;
-let estate: TestEnvironment;
+let environment: TestEnvironment;
 
 function at(object: unknown, path: readonly (string | number)[]): Json {
   const found = path.length === 0 ? object : field(object, ...path);
@@ -59,17 +59,17 @@ function openedUp(schema: unknown): void {
 
 /** Reads, changes and writes back, as often as somebody else has written meanwhile. */
 async function change(path: string, alter: (object: Json) => void, subresource = ""): Promise<void> {
-  await estate.core.waitFor(`${path} to be changed`, async () => {
-    const object = at(await estate.core.admin.get(path), []);
+  await environment.core.waitFor(`${path} to be changed`, async () => {
+    const object = at(await environment.core.admin.get(path), []);
     alter(object);
-    const { status, text } = await estate.core.admin.request("PUT", `${path}${subresource}`, object);
+    const { status, text } = await environment.core.admin.request("PUT", `${path}${subresource}`, object);
     if (status !== 200 && status !== 409) throw new Error(text);
     return status === 200;
   });
 }
 
 beforeAll(async () => {
-  estate = await TestEnvironment.start({
+  environment = await TestEnvironment.start({
     cells: ["east"],
     single: true,
     replicas: 0,
@@ -92,28 +92,30 @@ beforeAll(async () => {
     metadata: { name: "web" },
     spec,
   };
-  await estate.core.waitFor("the newer definition to be in force", async () => {
+  await environment.core.waitFor("the newer definition to be in force", async () => {
     const collection = PROTECTOR.slice(0, PROTECTOR.lastIndexOf("/"));
-    return (await estate.core.admin.request("POST", `${collection}?dryRun=All`, probe)).text.includes("of-a-newer");
+    return (await environment.core.admin.request("POST", `${collection}?dryRun=All`, probe)).text.includes(
+      "of-a-newer",
+    );
   });
   // A stream that began before is served by the older definition for a while, without what that does not know.
-  await estate.addWebhook("webhook-1");
-  await estate.startAggregator("east");
+  await environment.addWebhook("webhook-1");
+  await environment.startAggregator("east");
   const labels = { app: "web" };
   const selector = { matchLabels: labels };
-  await createProtector(estate.core, "default", "web", {
+  await createProtector(environment.core, "default", "web", {
     minAvailable: MIN_AVAILABLE,
     selector,
     admissionHistoryConfig: {},
   });
-  await createReadyPods(estate.core, { namespace: "default", prefix: "web", count: PODS, labels });
-  await waitUntilSettled(estate.core, "default", "web", PODS, 60_000);
+  await createReadyPods(environment.core, { namespace: "default", prefix: "web", count: PODS, labels });
+  await waitUntilSettled(environment.core, "default", "web", PODS, 60_000);
 });
 
-afterAll(() => estate?.stop());
+afterAll(() => environment?.stop());
 
 test("what a newer version has written survives a deletion and its accounting, in spec, status and every cell", async () => {
-  const { admin } = estate.core;
+  const { admin } = environment.core;
   await change(PROTECTOR, (protector) => {
     for (const path of PLACES.filter(([part]) => part === "spec")) Object.assign(at(protector, path), NEWER);
   });
@@ -127,7 +129,7 @@ test("what a newer version has written survives a deletion and its accounting, i
     "/status",
   );
   expect((await admin.request("DELETE", "/api/v1/namespaces/default/pods/web-0")).status).toBe(200);
-  await waitUntilSettled(estate.core, "default", "web", PODS - 1, 60_000);
+  await waitUntilSettled(environment.core, "default", "web", PODS - 1, 60_000);
   const after = await admin.get(PROTECTOR);
   expect(PLACES.filter((path) => at(after, path)["of-a-newer-version"] === undefined)).toEqual([]);
   expect(field(after, "status", "cells", 1)).toEqual(ELSEWHERE);
@@ -135,6 +137,6 @@ test("what a newer version has written survives a deletion and its accounting, i
 });
 
 test("and what is promised is kept meanwhile", async () => {
-  const { status } = await estate.core.admin.request("DELETE", "/api/v1/namespaces/default/pods/web-1");
+  const { status } = await environment.core.admin.request("DELETE", "/api/v1/namespaces/default/pods/web-1");
   expect([409, 429]).toContain(status);
 });

@@ -7,17 +7,17 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type ApiAnswer, field } from "../../scripts/control-plane/api-client.ts";
 import { registrations } from "../../scripts/environment/webhook-configuration.ts";
 import { startWebhook, type WebhookReplica } from "../../scripts/environment/webhook-process.ts";
-import { AdmissionRig, CELL, messageOf, NAMESPACE, verdictOf } from "../support/cluster/admission-harness.ts";
+import { AdmissionHarness, CELL, messageOf, NAMESPACE, verdictOf } from "../support/cluster/admission-harness.ts";
 import { reservationCount } from "../support/cluster/protectors.ts";
 
-let rig: AdmissionRig;
+let harness: AdmissionHarness;
 
 beforeAll(async () => {
-  rig = await AdmissionRig.start({ replicas: 0 });
+  harness = await AdmissionHarness.start({ replicas: 0 });
 });
 
 afterAll(async () => {
-  await rig?.[Symbol.asyncDispose]();
+  await harness?.[Symbol.asyncDispose]();
 });
 
 /** Starts a replica with `args` and lets the cluster call it; `parts` are the registrations to make. */
@@ -28,36 +28,36 @@ async function serve(
 ): Promise<WebhookReplica> {
   const replica = await startWebhook({
     name,
-    directory: rig.cluster.directory,
-    authority: rig.cluster,
-    cores: { core: rig.cluster.kubeconfig },
-    cells: { [CELL]: rig.cluster.kubeconfig },
+    directory: harness.cluster.directory,
+    authority: harness.cluster,
+    cores: { core: harness.cluster.kubeconfig },
+    cells: { [CELL]: harness.cluster.kubeconfig },
     args,
   });
-  rig.replica = replica;
+  harness.replica = replica;
   await register(replica, parts);
   return replica;
 }
 
 async function register(replica: WebhookReplica, parts: "both" | "validating"): Promise<void> {
   const all = registrations({ cell: CELL, url: replica.url, caPem: replica.caPem });
-  await rig.cluster.apply(parts === "both" ? all : all.slice(0, 1));
+  await harness.cluster.apply(parts === "both" ? all : all.slice(0, 1));
   if (parts === "both") return;
   const path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/podseidon";
-  await rig.cluster.admin.request("DELETE", path);
+  await harness.cluster.admin.request("DELETE", path);
 }
 
 async function given(min: number, available: number, setting = {}): Promise<string> {
-  const name = rig.unique("modes");
-  await rig.pod(name, name, setting);
-  await rig.protector(name, { minAvailable: min, selector: { matchLabels: { app: name } } }, { available });
+  const name = harness.unique("modes");
+  await harness.pod(name, name, setting);
+  await harness.protector(name, { minAvailable: min, selector: { matchLabels: { app: name } } }, { available });
   return name;
 }
 
 /** The registration reaches the apiserver's own cache a moment later. */
 async function until(act: () => Promise<ApiAnswer>, holds: (answer: ApiAnswer) => boolean): Promise<ApiAnswer> {
   let last: ApiAnswer | undefined;
-  await rig.cluster.waitFor("the registration to be in force", async () => {
+  await harness.cluster.waitFor("the registration to be in force", async () => {
     last = await act();
     return holds(last);
   });
@@ -75,21 +75,21 @@ describe("dry-run mode", () => {
 
   test("nothing is refused: a warning, an audit annotation, and the deletion is recorded", async () => {
     const name = await given(2, 2);
-    const asked = (): Promise<ApiAnswer> => rig.delete(name, undefined, "?dryRun=All");
+    const asked = (): Promise<ApiAnswer> => harness.delete(name, undefined, "?dryRun=All");
     const answer = await until(asked, ({ headers }) => headers.warning !== undefined);
     expect(verdictOf(answer)).toBe("allow");
     expect(String(answer.headers.warning)).toContain(`dry run: pod ${NAMESPACE}/${name} may not be deleted now`);
-    expect(await rig.buckets(name)).toHaveLength(0);
-    expect(verdictOf(await rig.delete(name))).toBe("allow");
-    expect(await rig.buckets(name)).toMatchObject([{ operation: "DELETE" }]);
+    expect(await harness.buckets(name)).toHaveLength(0);
+    expect(verdictOf(await harness.delete(name))).toBe("allow");
+    expect(await harness.buckets(name)).toMatchObject([{ operation: "DELETE" }]);
   });
 
   test("what may go anyway is as usual, without a warning", async () => {
     const name = await given(1, 2);
-    const answer = await rig.delete(name);
+    const answer = await harness.delete(name);
     expect(verdictOf(answer)).toBe("allow");
     expect(answer.headers.warning).toBeUndefined();
-    expect(await rig.buckets(name)).toHaveLength(1);
+    expect(await harness.buckets(name)).toHaveLength(1);
   });
 });
 
@@ -105,12 +105,12 @@ describe("bound evictions", () => {
     const name = await given(1, 2, { scheduled: true });
     const dry = { deleteOptions: { dryRun: ["All"] } };
     await until(
-      () => rig.evict(name, dry),
+      () => harness.evict(name, dry),
       (answer) => verdictOf(answer) === "allow",
     );
-    expect(verdictOf(await rig.evict(name))).toBe("allow");
-    const pod = await rig.cluster.admin.get(`/api/v1/namespaces/${NAMESPACE}/pods/${name}`);
-    expect(await rig.buckets(name)).toMatchObject([{ podUID: field(pod, "metadata", "uid"), operation: "EVICT" }]);
+    expect(verdictOf(await harness.evict(name))).toBe("allow");
+    const pod = await harness.cluster.admin.get(`/api/v1/namespaces/${NAMESPACE}/pods/${name}`);
+    expect(await harness.buckets(name)).toMatchObject([{ podUID: field(pod, "metadata", "uid"), operation: "EVICT" }]);
   });
 
   test.each<[string, Readonly<Record<string, unknown>>, readonly unknown[] | undefined]>([
@@ -127,11 +127,11 @@ describe("bound evictions", () => {
     ],
     ["bound already", { deleteOptions: { preconditions: { uid: "another" } } }, undefined],
   ])("the patch of an eviction with %s", async (_name, change, patch) => {
-    const name = rig.unique("patched");
-    const uid = field(await rig.pod(name, name), "metadata", "uid");
+    const name = harness.unique("patched");
+    const uid = field(await harness.pod(name, name), "metadata", "uid");
     const object = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name, namespace: NAMESPACE }, ...change };
     const review = { operation: "CREATE", subResource: "eviction", name, object };
-    const answer = await rig.review(review, `/webhook/${CELL}/mutate`, replica);
+    const answer = await harness.review(review, `/webhook/${CELL}/mutate`, replica);
     expect(field(answer.body, "response", "allowed")).toBe(true);
     const sent = field(answer.body, "response", "patch");
     const decoded = typeof sent === "string" ? Buffer.from(sent, "base64").toString() : "undefined";
@@ -143,12 +143,12 @@ describe("bound evictions", () => {
     const name = await given(1, 2);
     const dry = { deleteOptions: { dryRun: ["All"] } };
     const answer = await until(
-      () => rig.evict(name, dry),
+      () => harness.evict(name, dry),
       (one) => verdictOf(one) !== "allow",
     );
     expect(verdictOf(answer)).toBe("denial");
     expect(messageOf(answer)).toMatch(/not bound to the pod's UID.*mutating webhook/);
-    expect(await rig.buckets(name)).toHaveLength(0);
+    expect(await harness.buckets(name)).toHaveLength(0);
   });
 });
 
@@ -156,33 +156,33 @@ describe("upstream's CRD, which drops this project's fields", () => {
   test("admissions go on, one reservation for each pod, and the webhook says that it is not exact", async () => {
     const replica = await serve("webhook-upstream-crd", []);
     // With the CRD go the protectors of the tests above: their number says nothing any more.
-    rig.replica = undefined;
+    harness.replica = undefined;
     const crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/podprotectors.podseidon.kubewharf.io";
-    await rig.cluster.admin.call("DELETE", crd);
-    await rig.cluster.waitFor(
+    await harness.cluster.admin.call("DELETE", crd);
+    await harness.cluster.waitFor(
       "the CRD to be gone",
-      async () => (await rig.cluster.admin.request("GET", crd)).status === 404,
+      async () => (await harness.cluster.admin.request("GET", crd)).status === 404,
     );
-    await rig.cluster.apply(readFileSync(join(import.meta.dirname, "upstream/podprotectors.crd.yaml"), "utf8"));
-    const name = rig.unique("dropped");
-    await rig.pod(name, name);
+    await harness.cluster.apply(readFileSync(join(import.meta.dirname, "upstream/podprotectors.crd.yaml"), "utf8"));
+    const name = harness.unique("dropped");
+    await harness.pod(name, name);
     const spec = { minAvailable: 1, selector: { matchLabels: { app: name } } };
     const counts = { available: 2, aggregation: { lastEventTime: new Date().toISOString().replace("Z", "000Z") } };
-    await rig.cluster.waitFor("the CRD to be served", async () =>
-      rig.protector(name, spec, counts).then(
+    await harness.cluster.waitFor("the CRD to be served", async () =>
+      harness.protector(name, spec, counts).then(
         () => true,
         () => false,
       ),
     );
     await until(
-      () => rig.delete(name, undefined, "?dryRun=All"),
+      () => harness.delete(name, undefined, "?dryRun=All"),
       (answer) => verdictOf(answer) === "allow",
     );
-    await rig.cluster.waitFor("the webhook to have read the protectors again", async () => {
+    await harness.cluster.waitFor("the webhook to have read the protectors again", async () => {
       return (await replica.component.metric("podseidon_webhook_protectors")) === 1;
     });
-    expect(verdictOf(await rig.delete(name))).toBe("allow");
-    expect(reservationCount(await rig.read(name))).toBe(1);
+    expect(verdictOf(await harness.delete(name))).toBe("allow");
+    expect(reservationCount(await harness.read(name))).toBe(1);
     expect(await replica.component.metric("podseidon_webhook_exact")).toBe(0);
     await replica.component.stop();
   });

@@ -8,26 +8,26 @@ import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { Component, servingFiles } from "../../scripts/environment/component.ts";
 import { registrations } from "../../scripts/environment/webhook-configuration.ts";
 import { startWebhook, type WebhookReplica } from "../../scripts/environment/webhook-process.ts";
-import { AdmissionRig, CELL, messageOf, NAMESPACE, verdictOf } from "../support/cluster/admission-harness.ts";
+import { AdmissionHarness, CELL, messageOf, NAMESPACE, verdictOf } from "../support/cluster/admission-harness.ts";
 
 /** A second core cluster: the one that fails. The first one, which is the cell too, stays. */
 let second: Cluster;
-let rig: AdmissionRig;
+let harness: AdmissionHarness;
 let replica: WebhookReplica;
 
 const CRD_FILE = "crds/podseidon.kubewharf.io_podprotectors.yaml";
 
 beforeAll(async () => {
-  rig = await AdmissionRig.start({ replicas: 0 });
-  rig.isPatient = false;
+  harness = await AdmissionHarness.start({ replicas: 0 });
+  harness.isPatient = false;
   second = await Cluster.start({ name: "second", controllerManager: false, scheduler: false, kwok: false });
   await second.apply(readFileSync(CRD_FILE, "utf8"));
   replica = await startWebhook({
     name: "webhook-two-cores",
-    directory: rig.cluster.directory,
-    authority: rig.cluster,
-    cores: { first: rig.cluster.kubeconfig, second: second.kubeconfig },
-    cells: { [CELL]: rig.cluster.kubeconfig, blind: "" },
+    directory: harness.cluster.directory,
+    authority: harness.cluster,
+    cores: { first: harness.cluster.kubeconfig, second: second.kubeconfig },
+    cells: { [CELL]: harness.cluster.kubeconfig, blind: "" },
   });
   await register(CELL);
 });
@@ -35,11 +35,11 @@ beforeAll(async () => {
 afterAll(async () => {
   await replica?.component.stop();
   await second?.stop();
-  await rig?.[Symbol.asyncDispose]();
+  await harness?.[Symbol.asyncDispose]();
 });
 
 async function register(cell: string): Promise<void> {
-  await rig.cluster.apply(registrations({ cell, url: replica.url, caPem: replica.caPem }));
+  await harness.cluster.apply(registrations({ cell, url: replica.url, caPem: replica.caPem }));
 }
 
 async function unready(): Promise<string> {
@@ -48,13 +48,13 @@ async function unready(): Promise<string> {
 }
 
 async function givenPod(setting = {}): Promise<string> {
-  const name = rig.unique("pod");
-  await rig.pod(name, name, setting);
+  const name = harness.unique("pod");
+  await harness.pod(name, name, setting);
   return name;
 }
 
 async function decide(setting = {}): Promise<ApiAnswer> {
-  return rig.delete(await givenPod(setting));
+  return harness.delete(await givenPod(setting));
 }
 
 describe.each([
@@ -63,14 +63,14 @@ describe.each([
 ])("a core cluster that is %s", (_name, disturb) => {
   beforeAll(async () => {
     await disturb(second);
-    await rig.cluster.waitFor("the replica to be unready", async () => (await unready()) !== "");
+    await harness.cluster.waitFor("the replica to be unready", async () => (await unready()) !== "");
   });
 
   afterAll(async () => {
     const apiserver = second.processes["kube-apiserver"];
     if (apiserver.running) apiserver.thaw();
     else await apiserver.start();
-    await rig.cluster.waitFor("the replica to be ready again", async () => (await unready()) === "");
+    await harness.cluster.waitFor("the replica to be ready again", async () => (await unready()) === "");
     expect(verdictOf(await decide())).toBe("allow");
   });
 
@@ -86,10 +86,10 @@ describe.each([
 
   test("a protector of the other core that refuses, refuses all the same", async () => {
     const name = await givenPod();
-    await rig.protector(name, { minAvailable: 1, selector: { matchLabels: { app: name } } });
-    await rig.count(name, { available: 1 });
-    await expect.poll(async () => verdictOf(await rig.delete(name, undefined, "?dryRun=All"))).toBe("denial");
-    await rig.removeProtector(name);
+    await harness.protector(name, { minAvailable: 1, selector: { matchLabels: { app: name } } });
+    await harness.count(name, { available: 1 });
+    await expect.poll(async () => verdictOf(await harness.delete(name, undefined, "?dryRun=All"))).toBe("denial");
+    await harness.removeProtector(name);
   });
 
   test.each([
@@ -103,11 +103,13 @@ describe.each([
   test("a terminating pod is let go", async () => {
     const name = await givenPod({ scheduled: true, phase: "Failed" });
     const path = `/api/v1/namespaces/${NAMESPACE}/pods/${name}`;
-    await rig.cluster.admin.call("PATCH", path, { metadata: { finalizers: ["test.example.com/hold"] } });
-    await rig.delete(name, { gracePeriodSeconds: 0 });
-    await rig.cluster.admin.call("PATCH", `${path}/status`, { status: { phase: "Running" } }).catch(() => undefined);
-    expect(verdictOf(await rig.delete(name, { gracePeriodSeconds: 0 }))).toBe("allow");
-    await rig.cluster.admin.call("PATCH", path, { metadata: { finalizers: null } });
+    await harness.cluster.admin.call("PATCH", path, { metadata: { finalizers: ["test.example.com/hold"] } });
+    await harness.delete(name, { gracePeriodSeconds: 0 });
+    await harness.cluster.admin
+      .call("PATCH", `${path}/status`, { status: { phase: "Running" } })
+      .catch(() => undefined);
+    expect(verdictOf(await harness.delete(name, { gracePeriodSeconds: 0 }))).toBe("allow");
+    await harness.cluster.admin.call("PATCH", path, { metadata: { finalizers: null } });
   });
 });
 
@@ -117,8 +119,8 @@ describe("an eviction whose pod cannot be read", () => {
   test("a cell without a kubeconfig: an error that says what is missing", async () => {
     await register("blind");
     const name = await givenPod();
-    await expect.poll(async () => messageOf(await rig.evict(name))).toMatch(/failed calling webhook/);
-    expect(verdictOf(await rig.delete(name))).toBe("allow");
+    await expect.poll(async () => messageOf(await harness.evict(name))).toMatch(/failed calling webhook/);
+    expect(verdictOf(await harness.delete(name))).toBe("allow");
   });
 });
 
@@ -138,9 +140,14 @@ describe("a configuration that cannot work ends the process with what to do", ()
     return { code, text };
   };
   const usual = async (change: Readonly<Record<string, string>>): Promise<readonly string[]> => {
-    const files = await servingFiles(rig.cluster, `${rig.cluster.directory}/usual`, ["localhost"], ["127.0.0.1"]);
+    const files = await servingFiles(
+      harness.cluster,
+      `${harness.cluster.directory}/usual`,
+      ["localhost"],
+      ["127.0.0.1"],
+    );
     const flags = {
-      core: `core=${rig.cluster.kubeconfig}`,
+      core: `core=${harness.cluster.kubeconfig}`,
       cell: CELL,
       "bind-address": "127.0.0.1",
       "secure-port": "0",
@@ -160,7 +167,12 @@ describe("a configuration that cannot work ends the process with what to do", ()
     [
       "a key of another certificate",
       async () => {
-        const other = await servingFiles(rig.cluster, `${rig.cluster.directory}/other`, ["localhost"], ["127.0.0.1"]);
+        const other = await servingFiles(
+          harness.cluster,
+          `${harness.cluster.directory}/other`,
+          ["localhost"],
+          ["127.0.0.1"],
+        );
         return usual({ "tls-private-key-file": other.keyFile });
       },
       /does not belong to the certificate/,
@@ -177,18 +189,18 @@ describe("a configuration that cannot work ends the process with what to do", ()
   });
 
   test("a kubeconfig that points nowhere: the process lives, is not ready, and says why", async () => {
-    const kubeconfig = await rig.cluster.kubeconfigFor(
+    const kubeconfig = await harness.cluster.kubeconfigFor(
       { token: "x" },
-      { server: "https://127.0.0.1:9", path: `${rig.cluster.directory}/nowhere.kubeconfig` },
+      { server: "https://127.0.0.1:9", path: `${harness.cluster.directory}/nowhere.kubeconfig` },
     );
     const component = await Component.describe({
       kind: "webhook",
       name: "webhook-nowhere",
-      directory: rig.cluster.directory,
+      directory: harness.cluster.directory,
       args: await usual({ core: `core=${kubeconfig}` }),
     });
     const started = component.process.start().catch(() => undefined);
-    await rig.cluster.waitFor("readyz to say why", async () => {
+    await harness.cluster.waitFor("readyz to say why", async () => {
       const answer = await fetch(`${component.healthUrl}/readyz?verbose`).catch(() => undefined);
       return answer?.status === 500 && /core cluster core have not been read yet/.test(await answer.text());
     });

@@ -1,6 +1,6 @@
 /** The rows of the admission table (design 6) that are one request against one protector. */
 import type { ApiAnswer } from "../../scripts/control-plane/api-client.ts";
-import type { AdmissionRig, PodSetting } from "../support/cluster/admission-harness.ts";
+import type { AdmissionHarness, PodSetting } from "../support/cluster/admission-harness.ts";
 
 export interface AdmissionCase {
   readonly app: string;
@@ -25,12 +25,12 @@ export interface AdmissionRow {
   readonly pod?: PodSetting;
   readonly spec?: Readonly<Record<string, unknown>>;
   readonly aggregation?: Readonly<Record<string, unknown>>;
-  readonly act: (rig: AdmissionRig, one: AdmissionCase) => Promise<ApiAnswer>;
+  readonly act: (harness: AdmissionHarness, one: AdmissionCase) => Promise<ApiAnswer>;
   readonly expected: Expected;
 }
 
-const deleteIt = (rig: AdmissionRig, { pod }: AdmissionCase): Promise<ApiAnswer> => rig.delete(pod);
-const evictIt = (rig: AdmissionRig, { pod }: AdmissionCase): Promise<ApiAnswer> => rig.evict(pod);
+const deleteIt = (harness: AdmissionHarness, { pod }: AdmissionCase): Promise<ApiAnswer> => harness.delete(pod);
+const evictIt = (harness: AdmissionHarness, { pod }: AdmissionCase): Promise<ApiAnswer> => harness.evict(pod);
 export const allow = (records: number): Expected => ({ verdict: "allow", records });
 export const denial: Expected = {
   verdict: "denial",
@@ -45,14 +45,14 @@ export const ROWS: readonly AdmissionRow[] = [
     row: "gracePeriodSeconds 0 with quota",
     min: 1,
     available: 2,
-    act: (rig, { pod }) => rig.delete(pod, FORCE),
+    act: (harness, { pod }) => harness.delete(pod, FORCE),
     expected: allow(1),
   },
   {
     row: "gracePeriodSeconds 0 is no bypass",
     min: 2,
     available: 2,
-    act: (rig, { pod }) => rig.delete(pod, FORCE),
+    act: (harness, { pod }) => harness.delete(pod, FORCE),
     expected: denial,
   },
   {
@@ -104,21 +104,21 @@ export const ROWS: readonly AdmissionRow[] = [
     row: "dry run with quota",
     min: 1,
     available: 2,
-    act: (rig, { pod }) => rig.delete(pod, undefined, DRY),
+    act: (harness, { pod }) => harness.delete(pod, undefined, DRY),
     expected: allow(0),
   },
   {
     row: "dry run without quota",
     min: 2,
     available: 2,
-    act: (rig, { pod }) => rig.delete(pod, undefined, DRY),
+    act: (harness, { pod }) => harness.delete(pod, undefined, DRY),
     expected: denial,
   },
   {
     row: "dry run in the body of an eviction",
     min: 1,
     available: 2,
-    act: (rig, { pod }) => rig.evict(pod, { deleteOptions: { dryRun: ["All"] } }),
+    act: (harness, { pod }) => harness.evict(pod, { deleteOptions: { dryRun: ["All"] } }),
     expected: allow(0),
   },
   { row: "eviction, policy/v1, with quota", min: 1, available: 2, act: evictIt, expected: allow(1) },
@@ -127,7 +127,7 @@ export const ROWS: readonly AdmissionRow[] = [
     row: "eviction whose UID precondition differs",
     min: 1,
     available: 2,
-    act: (rig, { pod }) => rig.evict(pod, { deleteOptions: { preconditions: { uid: "another" } } }),
+    act: (harness, { pod }) => harness.evict(pod, { deleteOptions: { preconditions: { uid: "another" } } }),
     expected: { verdict: "409", records: 0, message: /UID/ },
   },
   {

@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type ApiAnswer, field } from "../../scripts/control-plane/api-client.ts";
 import { specHash } from "../../shared/decide/availability/spec-facts.ts";
 import {
-  AdmissionRig,
+  AdmissionHarness,
   CELL,
   messageOf,
   NAMESPACE,
@@ -15,14 +15,14 @@ import {
 } from "../support/cluster/admission-harness.ts";
 import { type AdmissionCase, allow, denial, type Expected, FORCE, ROWS, unready } from "./admission-table.ts";
 
-let rig: AdmissionRig;
+let harness: AdmissionHarness;
 
 beforeAll(async () => {
-  rig = await AdmissionRig.start();
+  harness = await AdmissionHarness.start();
 });
 
 afterAll(async () => {
-  await rig?.[Symbol.asyncDispose]();
+  await harness?.[Symbol.asyncDispose]();
 });
 
 const selector = (app: string): Readonly<Record<string, unknown>> => ({ matchLabels: { app } });
@@ -35,9 +35,9 @@ async function given(
   spec: Readonly<Record<string, unknown>> = {},
   aggregation: Readonly<Record<string, unknown>> = {},
 ): Promise<AdmissionCase> {
-  const app = rig.unique("app");
-  await rig.pod(`${app}-0`, app, pod);
-  await rig.protector(app, { minAvailable: min, selector: selector(app), ...spec }, { available, aggregation });
+  const app = harness.unique("app");
+  await harness.pod(`${app}-0`, app, pod);
+  await harness.protector(app, { minAvailable: min, selector: selector(app), ...spec }, { available, aggregation });
   return { app, pod: `${app}-0` };
 }
 
@@ -46,71 +46,71 @@ async function expectVerdict(answer: ApiAnswer, app: string, { verdict, records,
     verdict,
     text: message === undefined ? expect.anything() : expect.stringMatching(message),
   });
-  await expect.poll(async () => (await rig.buckets(app)).length).toBe(records);
+  await expect.poll(async () => (await harness.buckets(app)).length).toBe(records);
 }
 
 describe("admission table", () => {
   test.each(ROWS)("$row", async ({ min, available, pod, spec, aggregation, act, expected }) => {
     const one = await given(min, available, pod, spec, aggregation);
-    await expectVerdict(await act(rig, one), one.app, expected);
+    await expectVerdict(await act(harness, one), one.app, expected);
   });
 
   test("the quota is all reserved: busy, with a time to try again", async () => {
     const { app, pod } = await given(1, 2);
-    await rig.pod(`${app}-1`, app);
-    await expectVerdict(await rig.delete(`${app}-1`), app, allow(1));
-    const answer = await rig.delete(pod);
+    await harness.pod(`${app}-1`, app);
+    await expectVerdict(await harness.delete(`${app}-1`), app, allow(1));
+    const answer = await harness.delete(pod);
     await expectVerdict(answer, app, { verdict: "busy", records: 1, message: /2 are available, 1 of them reserved/ });
     expect(answer.headers["retry-after"]).toBe("1");
   });
 
   test("the same UID again while its reservation lives: allowed, no more quota", async () => {
     const { app, pod } = await given(1, 2);
-    const object = await rig.cluster.admin.get(`/api/v1/namespaces/${NAMESPACE}/pods/${pod}`);
+    const object = await harness.cluster.admin.get(`/api/v1/namespaces/${NAMESPACE}/pods/${pod}`);
     for (const nonces of [1, 2, 3]) {
-      const answer = await rig.review({ name: pod, oldObject: object });
+      const answer = await harness.review({ name: pod, oldObject: object });
       expect(field(answer.body, "response", "allowed")).toBe(true);
-      const buckets = await rig.buckets(app);
+      const buckets = await harness.buckets(app);
       expect(buckets).toHaveLength(1);
       expect(buckets[0]?.nonce?.split(",")).toHaveLength(nonces);
     }
-    const evicted = await rig.evict(pod);
+    const evicted = await harness.evict(pod);
     expect(verdictOf(evicted)).toBe("allow");
   });
 
   test("the same name with another UID: by quota again", async () => {
     const { app, pod } = await given(1, 2);
-    await expectVerdict(await rig.delete(pod), app, allow(1));
-    await rig.pod(pod, app);
-    await expectVerdict(await rig.delete(pod), app, { verdict: "busy", records: 1 });
+    await expectVerdict(await harness.delete(pod), app, allow(1));
+    await harness.pod(pod, app);
+    await expectVerdict(await harness.delete(pod), app, { verdict: "busy", records: 1 });
   });
 
   test("deletionTimestamp already set: the final deletion and a second force are allowed", async () => {
     const { app, pod } = await given(1, 2, { scheduled: true });
-    await expectVerdict(await rig.delete(pod), app, allow(1));
-    await rig.count(app, { available: 1 });
-    await expectVerdict(await rig.delete(pod), app, allow(0));
-    await expectVerdict(await rig.delete(pod, FORCE), app, allow(0));
+    await expectVerdict(await harness.delete(pod), app, allow(1));
+    await harness.count(app, { available: 1 });
+    await expectVerdict(await harness.delete(pod), app, allow(0));
+    await expectVerdict(await harness.delete(pod, FORCE), app, allow(0));
   });
 
   test("Ready but not mature: allowed and pinned; mature: by quota", async () => {
-    const app = rig.unique("app");
+    const app = harness.unique("app");
     const spec = { minAvailable: 2, minReadySeconds: 600, selector: { matchLabels: { app } } };
     const published = {
       maturityCutoff: new Date(Date.now() - 600_000).toISOString().replace(/\.\d+Z$/, ".000000Z"),
       specHash: specHash(spec),
     };
-    await rig.pod(`${app}-young`, app, { readySinceMs: Date.now() - 5_000 });
-    await rig.pod(`${app}-old`, app);
-    await rig.protector(app, spec, { available: 2, aggregation: published });
-    await expectVerdict(await rig.delete(`${app}-young`), app, allow(1));
-    expect(await rig.buckets(app)).toMatchObject([{ counter: 0 }]);
-    await expectVerdict(await rig.delete(`${app}-old`), app, { verdict: "denial", records: 1 });
+    await harness.pod(`${app}-young`, app, { readySinceMs: Date.now() - 5_000 });
+    await harness.pod(`${app}-old`, app);
+    await harness.protector(app, spec, { available: 2, aggregation: published });
+    await expectVerdict(await harness.delete(`${app}-young`), app, allow(1));
+    expect(await harness.buckets(app)).toMatchObject([{ counter: 0 }]);
+    await expectVerdict(await harness.delete(`${app}-old`), app, { verdict: "denial", records: 1 });
   });
 
   test("eviction, policy/v1beta1 body: the same", async () => {
     const { app, pod } = await given(2, 2);
-    const answer = await rig.review({
+    const answer = await harness.review({
       operation: "CREATE",
       subResource: "eviction",
       kind: { group: "policy", version: "v1beta1", kind: "Eviction" },
@@ -119,26 +119,30 @@ describe("admission table", () => {
     });
     expect(field(answer.body, "response", "allowed")).toBe(false);
     expect(field(answer.body, "response", "status", "code")).toBe(429);
-    expect(await rig.buckets(app)).toHaveLength(0);
+    expect(await harness.buckets(app)).toHaveLength(0);
   });
 
   test("eviction of a pod that does not exist", async () => {
-    const answer = await rig.evict("nobody");
+    const answer = await harness.evict("nobody");
     expect(verdictOf(answer)).toBe("404");
   });
 
   test("an eviction reserves the very UID that is evicted, and is bound to it", async () => {
     const { app, pod } = await given(1, 2, { scheduled: true });
-    const uid = field(await rig.cluster.admin.get(`/api/v1/namespaces/${NAMESPACE}/pods/${pod}`), "metadata", "uid");
-    await expectVerdict(await rig.evict(pod), app, allow(1));
-    expect(await rig.buckets(app)).toMatchObject([{ podUID: uid, operation: "EVICT" }]);
+    const uid = field(
+      await harness.cluster.admin.get(`/api/v1/namespaces/${NAMESPACE}/pods/${pod}`),
+      "metadata",
+      "uid",
+    );
+    await expectVerdict(await harness.evict(pod), app, allow(1));
+    expect(await harness.buckets(app)).toMatchObject([{ podUID: uid, operation: "EVICT" }]);
   });
 
   test("deletecollection: each pod by quota", async () => {
     const { app } = await given(2, 3);
-    await rig.pod(`${app}-1`, app);
-    await rig.pod(`${app}-2`, app);
-    const answer = await rig.cluster.admin.request(
+    await harness.pod(`${app}-1`, app);
+    await harness.pod(`${app}-2`, app);
+    const answer = await harness.cluster.admin.request(
       "DELETE",
       `/api/v1/namespaces/${NAMESPACE}/pods?labelSelector=app%3D${app}`,
     );
@@ -146,25 +150,25 @@ describe("admission table", () => {
   });
 
   test("protector absent: allowed", async () => {
-    const app = rig.unique("app");
-    await rig.pod(app, app);
-    expect(verdictOf(await rig.delete(app))).toBe("allow");
+    const app = harness.unique("app");
+    await harness.pod(app, app);
+    expect(verdictOf(await harness.delete(app))).toBe("allow");
   });
 
   test("protector terminating but with its finalizer: in force", async () => {
     const { app, pod } = await given(2, 2);
     const path = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors/${app}`;
-    await rig.cluster.admin.call("PATCH", path, { metadata: { finalizers: ["podseidon.kubewharf.io/generator"] } });
-    await rig.cluster.admin.call("DELETE", path);
-    await expectVerdict(await rig.delete(pod), app, denial);
-    await rig.removeProtector(app);
+    await harness.cluster.admin.call("PATCH", path, { metadata: { finalizers: ["podseidon.kubewharf.io/generator"] } });
+    await harness.cluster.admin.call("DELETE", path);
+    await expectVerdict(await harness.delete(pod), app, denial);
+    await harness.removeProtector(app);
   });
 
   test("the pod's cell was never aggregated: busy", async () => {
-    const app = rig.unique("app");
-    await rig.pod(app, app);
-    await rig.protector(app, { minAvailable: 0, selector: selector(app) }, { available: 5, cell: "another" });
-    await expectVerdict(await rig.delete(app), app, {
+    const app = harness.unique("app");
+    await harness.pod(app, app);
+    await harness.protector(app, { minAvailable: 0, selector: selector(app) }, { available: 5, cell: "another" });
+    await expectVerdict(await harness.delete(app), app, {
       verdict: "busy",
       records: 0,
       message: /no aggregator has counted/,
@@ -172,26 +176,30 @@ describe("admission table", () => {
   });
 
   test("several protectors, some refuse: refused, every blocker named, nothing reserved in any", async () => {
-    const app = rig.unique("app");
-    await rig.pod(app, app, { labels: { tier: app } });
-    await rig.protector(`${app}-a`, { minAvailable: 1, selector: selector(app) }, { available: 2 });
-    await rig.protector(`${app}-b`, { minAvailable: 2, selector: selector(app) }, { available: 2 });
-    await rig.protector(`${app}-c`, { minAvailable: 3, selector: { matchLabels: { tier: app } } }, { available: 3 });
-    const answer = await rig.delete(app);
+    const app = harness.unique("app");
+    await harness.pod(app, app, { labels: { tier: app } });
+    await harness.protector(`${app}-a`, { minAvailable: 1, selector: selector(app) }, { available: 2 });
+    await harness.protector(`${app}-b`, { minAvailable: 2, selector: selector(app) }, { available: 2 });
+    await harness.protector(
+      `${app}-c`,
+      { minAvailable: 3, selector: { matchLabels: { tier: app } } },
+      { available: 3 },
+    );
+    const answer = await harness.delete(app);
     expect(verdictOf(answer)).toBe("denial");
     for (const name of [`${app}-b`, `${app}-c`]) expect(messageOf(answer)).toContain(`${NAMESPACE}/${name}`);
     expect(messageOf(answer)).not.toContain(`${app}-a`);
-    for (const name of ["a", "b", "c"]) expect(await rig.buckets(`${app}-${name}`)).toHaveLength(0);
+    for (const name of ["a", "b", "c"]) expect(await harness.buckets(`${app}-${name}`)).toHaveLength(0);
   });
 
   test("several protectors, all agree: reserved in each", async () => {
-    const app = rig.unique("app");
-    await rig.pod(app, app);
+    const app = harness.unique("app");
+    await harness.pod(app, app);
     for (const name of ["a", "b"]) {
-      await rig.protector(`${app}-${name}`, { minAvailable: 1, selector: selector(app) }, { available: 2 });
+      await harness.protector(`${app}-${name}`, { minAvailable: 1, selector: selector(app) }, { available: 2 });
     }
-    expect(verdictOf(await rig.delete(app))).toBe("allow");
-    for (const name of ["a", "b"]) expect(await rig.buckets(`${app}-${name}`)).toHaveLength(1);
+    expect(verdictOf(await harness.delete(app))).toBe("allow");
+    for (const name of ["a", "b"]) expect(await harness.buckets(`${app}-${name}`)).toHaveLength(1);
   });
 
   test.each([
@@ -203,24 +211,24 @@ describe("admission table", () => {
     const { app, pod } = await given(2, 2);
     const path = `/api/v1/namespaces/${NAMESPACE}/pods`;
     const asUser = { headers: { "impersonate-user": username, "impersonate-group": "system:masters" } };
-    const answer = await rig.cluster.admin.request("DELETE", `${path}/${pod}`, undefined, asUser);
+    const answer = await harness.cluster.admin.request("DELETE", `${path}/${pod}`, undefined, asUser);
     await expectVerdict(answer, app, denial);
-    await rig.pod(`${app}-1`, app, unready);
-    const second = await rig.cluster.admin.request("DELETE", `${path}/${app}-1`, undefined, asUser);
+    await harness.pod(`${app}-1`, app, unready);
+    const second = await harness.cluster.admin.request("DELETE", `${path}/${app}-1`, undefined, asUser);
     await expectVerdict(second, app, allow(0));
   });
 
   test("the project's own pods are allowed, whatever protector covers them", async () => {
-    const app = rig.unique("app");
+    const app = harness.unique("app");
     const labels = { "app.kubernetes.io/part-of": "podseidon" };
-    await rig.pod(app, app, { namespace: "podseidon-system", labels });
+    await harness.pod(app, app, { namespace: "podseidon-system", labels });
     const spec = { minAvailable: 1, selector: selector(app) };
-    await rig.protector(app, spec, { available: 1 }, "podseidon-system");
-    expect(verdictOf(await rig.delete(app, undefined, "", "podseidon-system"))).toBe("allow");
+    await harness.protector(app, spec, { available: 1 }, "podseidon-system");
+    expect(verdictOf(await harness.delete(app, undefined, "", "podseidon-system"))).toBe("allow");
   });
 
   test("other operations and subresources are allowed and counted", async () => {
-    const answer = await rig.review({
+    const answer = await harness.review({
       operation: "UPDATE",
       subResource: "status",
       name: "x",
@@ -228,7 +236,7 @@ describe("admission table", () => {
       oldObject: {},
     });
     expect(field(answer.body, "response", "allowed")).toBe(true);
-    const [replica] = rig.estate.webhooks;
+    const [replica] = harness.environment.webhooks;
     const labels = { kind: "other", outcome: "ignored" };
     expect(await replica?.component.metric("podseidon_webhook_reviews_total", labels)).toBeGreaterThan(0);
   });
@@ -237,26 +245,31 @@ describe("admission table", () => {
 describe("a call that is no review gets a 4xx with its reason, and the next one is decided", () => {
   const path = `/webhook/${CELL}`;
   test.each([
-    ["no JSON", () => rig.post(path, "{"), 400, /JSON/],
-    ["no AdmissionReview", () => rig.post(path, '{"kind":"Pod","apiVersion":"v1"}'), 400, /request/],
-    ["DELETE without oldObject", () => rig.review({ name: "x" }), 400, /oldObject/],
-    ["a pod that is none", () => rig.review({ name: "x", oldObject: { metadata: 1 } }), 400, /metadata/],
-    ["an eviction without a body", () => rig.review({ operation: "CREATE", subResource: "eviction" }), 400, /Eviction/],
-    ["wrong method", () => rig.post(path, "{}", "PUT"), 405, /POST/],
-    ["wrong type", () => rig.post(path, "{}", "POST", "text/plain"), 415, /application\/json/],
-    ["unknown cell", () => rig.post("/webhook/nowhere", "{}"), 404, /nowhere/],
+    ["no JSON", () => harness.post(path, "{"), 400, /JSON/],
+    ["no AdmissionReview", () => harness.post(path, '{"kind":"Pod","apiVersion":"v1"}'), 400, /request/],
+    ["DELETE without oldObject", () => harness.review({ name: "x" }), 400, /oldObject/],
+    ["a pod that is none", () => harness.review({ name: "x", oldObject: { metadata: 1 } }), 400, /metadata/],
+    [
+      "an eviction without a body",
+      () => harness.review({ operation: "CREATE", subResource: "eviction" }),
+      400,
+      /Eviction/,
+    ],
+    ["wrong method", () => harness.post(path, "{}", "PUT"), 405, /POST/],
+    ["wrong type", () => harness.post(path, "{}", "POST", "text/plain"), 415, /application\/json/],
+    ["unknown cell", () => harness.post("/webhook/nowhere", "{}"), 404, /nowhere/],
   ])("%s", async (_name, call, status, text) => {
     const answer = await call();
     expect(answer.status).toBe(status);
     expect(answer.text).toMatch(text);
-    expect((await rig.review({ operation: "CONNECT" })).status).toBe(200);
+    expect((await harness.review({ operation: "CONNECT" })).status).toBe(200);
   });
 });
 
 describe("what a refusal says", () => {
   test("names protector, need, availability and reservations; carries cause and audit annotations", async () => {
     const { app, pod } = await given(2, 2);
-    const answer = await rig.delete(pod);
+    const answer = await harness.delete(pod);
     expect(messageOf(answer)).toBe(
       `admission webhook "pods.podseidon.kubewharf.io" denied the request: pod default/${pod} may not be deleted now: ` +
         `PodProtector default/${app} (core core) needs 2 available pods, 2 are available, 0 of them reserved by disruptions ` +
@@ -264,8 +277,8 @@ describe("what a refusal says", () => {
     );
     expect(field(answer.body, "details", "causes", 0, "reason")).toBe("DisruptionBudget");
     expect(answer.headers["retry-after"]).toBeUndefined();
-    const object = await rig.cluster.admin.get(`/api/v1/namespaces/${NAMESPACE}/pods/${pod}`);
-    const direct = await rig.review({ name: pod, oldObject: object });
+    const object = await harness.cluster.admin.get(`/api/v1/namespaces/${NAMESPACE}/pods/${pod}`);
+    const direct = await harness.review({ name: pod, oldObject: object });
     expect(field(direct.body, "response", "auditAnnotations")).toEqual({
       "reject-by-podprotector": `default/${app}`,
       decision: `core/default/${app}=AtMinimum`,
@@ -275,7 +288,7 @@ describe("what a refusal says", () => {
 
   test("kubectl shows it", async () => {
     const { app, pod } = await given(2, 2);
-    const { code, stderr } = await rig.cluster.kubectl(["delete", "pod", pod]);
+    const { code, stderr } = await harness.cluster.kubectl(["delete", "pod", pod]);
     expect(code).not.toBe(0);
     expect(stderr).toContain(`PodProtector default/${app}`);
   });

@@ -17,7 +17,7 @@ import {
 const SETTLED_WITHIN_MS = 60_000;
 const PODS = "/api/v1/namespaces/default/pods";
 
-let estate: TestEnvironment;
+let environment: TestEnvironment;
 let other: OtherWebhook;
 
 /** Holds the review of one pod until it is released; tells when it has arrived. */
@@ -46,15 +46,15 @@ class Gate {
 beforeAll(async () => {
   const bare = { controllerManager: false, scheduler: false, kwok: false };
   const flags = { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } };
-  estate = await TestEnvironment.start({
+  environment = await TestEnvironment.start({
     cells: ["cell"],
     single: true,
     replicas: 2,
     settle: "70s",
     cell: { ...bare, flags },
   });
-  other = await OtherWebhook.start(estate.core);
-  await other.register(estate.core);
+  other = await OtherWebhook.start(environment.core);
+  await other.register(environment.core);
 });
 
 afterEach(() => {
@@ -63,22 +63,22 @@ afterEach(() => {
 
 afterAll(async () => {
   await other?.stop();
-  await estate?.stop();
+  await environment?.stop();
 });
 
 async function prepare(app: string, count: number, minAvailable: number): Promise<string[]> {
-  await createProtector(estate.core, "default", app, { minAvailable, selector: { matchLabels: { app } } });
-  const names = await createReadyPods(estate.core, { namespace: "default", prefix: app, count, labels: { app } });
-  await waitUntilSettled(estate.core, "default", app, count, SETTLED_WITHIN_MS);
+  await createProtector(environment.core, "default", app, { minAvailable, selector: { matchLabels: { app } } });
+  const names = await createReadyPods(environment.core, { namespace: "default", prefix: app, count, labels: { app } });
+  await waitUntilSettled(environment.core, "default", app, count, SETTLED_WITHIN_MS);
   return names;
 }
 
 async function remove(name: string): Promise<number> {
-  return (await estate.core.admin.request("DELETE", `${PODS}/${name}`)).status;
+  return (await environment.core.admin.request("DELETE", `${PODS}/${name}`)).status;
 }
 
 async function reserved(app: string): Promise<number> {
-  return reservationCount(await readProtector(estate.core, "default", app));
+  return reservationCount(await readProtector(environment.core, "default", app));
 }
 
 describe("races between admission, commit and watch", () => {
@@ -87,17 +87,17 @@ describe("races between admission, commit and watch", () => {
     const gate = new Gate(y);
     const late = remove(y);
     await gate.arrived;
-    await estate.core.waitFor("the reservation of y", async () => (await reserved("pod-y")) === 1);
+    await environment.core.waitFor("the reservation of y", async () => (await reserved("pod-y")) === 1);
     expect(await remove(x)).toBe(200);
     // The aggregator has seen x go, after y was admitted: upstream's clock would free both.
-    await estate.core.waitFor("x to be accounted for", async () => {
-      const protector = await readProtector(estate.core, "default", "pod-y");
+    await environment.core.waitFor("x to be accounted for", async () => {
+      const protector = await readProtector(environment.core, "default", "pod-y");
       return availableReplicas(protector) === 2 && reservationCount(protector) === 1;
     });
     expect(await remove(z)).toBe(429);
     gate.open();
     expect(await late).toBe(200);
-    await waitUntilSettled(estate.core, "default", "pod-y", 1, SETTLED_WITHIN_MS);
+    await waitUntilSettled(environment.core, "default", "pod-y", 1, SETTLED_WITHIN_MS);
   });
 
   it("reserves once for a pod that changes while its review is answered slowly", async () => {
@@ -105,18 +105,18 @@ describe("races between admission, commit and watch", () => {
     const gate = new Gate(name);
     const deletion = remove(name);
     await gate.arrived;
-    const before = other.reviews;
-    await estate.core.admin.call("PATCH", `${PODS}/${name}`, { metadata: { annotations: { changed: "yes" } } });
+    const before = other.requests;
+    await environment.core.admin.call("PATCH", `${PODS}/${name}`, { metadata: { annotations: { changed: "yes" } } });
     gate.open();
     expect(await deletion).toBe(200);
-    expect(other.reviews).toBeGreaterThan(before);
-    await waitUntilSettled(estate.core, "default", "changing", 2, SETTLED_WITHIN_MS);
+    expect(other.requests).toBeGreaterThan(before);
+    await waitUntilSettled(environment.core, "default", "changing", 2, SETTLED_WITHIN_MS);
   });
 
   it("evicts the pod that was reviewed, not the one that took its name", async () => {
     const [name = ""] = await prepare("replaced", 3, 1);
     const gate = new Gate(name);
-    const eviction = estate.core.admin.request("POST", `${PODS}/${name}/eviction`, {
+    const eviction = environment.core.admin.request("POST", `${PODS}/${name}/eviction`, {
       apiVersion: "policy/v1",
       kind: "Eviction",
       metadata: { name, namespace: "default" },
@@ -125,12 +125,12 @@ describe("races between admission, commit and watch", () => {
     // The gate holds a deletion of this name, too: it is let go by its own opinion.
     other.opinion = () => true;
     expect(await remove(name)).toBe(200);
-    await estate.core.waitFor(
+    await environment.core.waitFor(
       `${name} to be gone`,
-      async () => (await estate.core.admin.request("GET", `${PODS}/${name}`)).status === 404,
+      async () => (await environment.core.admin.request("GET", `${PODS}/${name}`)).status === 404,
     );
     const spec = { schedulerName: "none", containers: [{ name: "app", image: "app:1" }] };
-    const created = await estate.core.admin.call("POST", PODS, {
+    const created = await environment.core.admin.call("POST", PODS, {
       apiVersion: "v1",
       kind: "Pod",
       metadata: { name, labels: { app: "replaced" } },
@@ -138,7 +138,7 @@ describe("races between admission, commit and watch", () => {
     });
     gate.open();
     expect((await eviction).status).toBe(409);
-    expect(field(await estate.core.admin.get(`${PODS}/${name}`), "metadata", "uid")).toBe(
+    expect(field(await environment.core.admin.get(`${PODS}/${name}`), "metadata", "uid")).toBe(
       field(created, "metadata", "uid"),
     );
   });

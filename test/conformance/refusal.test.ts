@@ -18,10 +18,10 @@ const AUDIT_POLICY = JSON.stringify({
 });
 const REFUSAL = /PodProtector default\/web \(core core\) needs 3 available pods, 3 are available, 0 of them reserved/;
 
-let estate: TestEnvironment;
+let environment: TestEnvironment;
 
 beforeAll(async () => {
-  estate = await TestEnvironment.start({
+  environment = await TestEnvironment.start({
     cells: ["cell"],
     single: true,
     replicas: 1,
@@ -32,19 +32,19 @@ beforeAll(async () => {
       flags: { "kube-apiserver": { "audit-policy-file": "$FILES/audit.yaml", "audit-log-path": "$FILES/audit.log" } },
     },
   });
-  await deploy(estate, "web", REPLICAS);
-  await waitUntilSettled(estate.core, "default", "web", REPLICAS, SETTLED_WITHIN_MS);
+  await deploy(environment, "web", REPLICAS);
+  await waitUntilSettled(environment.core, "default", "web", REPLICAS, SETTLED_WITHIN_MS);
   // One pod goes, so that the rest are at the minimum; its Deployment makes no new one.
-  await estate.core.kubectl(["scale", "deployment/web", `--replicas=${PROMISED}`]);
-  await waitUntilSettled(estate.core, "default", "web", PROMISED, SETTLED_WITHIN_MS);
+  await environment.core.kubectl(["scale", "deployment/web", `--replicas=${PROMISED}`]);
+  await waitUntilSettled(environment.core, "default", "web", PROMISED, SETTLED_WITHIN_MS);
 });
 
 afterAll(async () => {
-  await estate?.stop();
+  await environment?.stop();
 });
 
 async function somePod(): Promise<string> {
-  const pods = items(await estate.core.admin.get("/api/v1/namespaces/default/pods"));
+  const pods = items(await environment.core.admin.get("/api/v1/namespaces/default/pods"));
   return String(field(pods[0], "metadata", "name"));
 }
 
@@ -59,7 +59,7 @@ function parsed(line: string): unknown {
 
 describe("a refusal names the protector, what it needs, what is available and what is reserved", () => {
   it("in kubectl delete", async () => {
-    const { code, stderr } = await estate.core.kubectl(["delete", "pod", await somePod()]);
+    const { code, stderr } = await environment.core.kubectl(["delete", "pod", await somePod()]);
     process.stdout.write(stderr);
     expect(code).toBe(1);
     expect(stderr).toMatch(/^Error from server \(TooManyRequests\)/);
@@ -67,8 +67,8 @@ describe("a refusal names the protector, what it needs, what is available and wh
   });
 
   it("in kubectl drain, which waits on it", async () => {
-    const { code, stderr } = await estate.core.kubectl(["drain", "node-1", "--timeout=7s"]);
-    await estate.core.kubectl(["uncordon", "node-1"]);
+    const { code, stderr } = await environment.core.kubectl(["drain", "node-1", "--timeout=7s"]);
+    await environment.core.kubectl(["uncordon", "node-1"]);
     process.stdout.write(stderr);
     expect(code).toBe(1);
     expect(stderr).toMatch(/will retry after 5s/);
@@ -76,10 +76,10 @@ describe("a refusal names the protector, what it needs, what is available and wh
   });
 
   it("in the events of a ReplicaSet", async () => {
-    await estate.core.kubectl(["scale", "deployment/web", "--replicas=1"]);
+    await environment.core.kubectl(["scale", "deployment/web", "--replicas=1"]);
     let text = "";
-    await estate.core.waitFor("an event about the refusal", async () => {
-      text = (await estate.core.kubectl(["describe", "replicaset", "--selector=app=web"])).stdout;
+    await environment.core.waitFor("an event about the refusal", async () => {
+      text = (await environment.core.kubectl(["describe", "replicaset", "--selector=app=web"])).stdout;
       return REFUSAL.test(text);
     });
     process.stdout.write(
@@ -93,7 +93,7 @@ describe("a refusal names the protector, what it needs, what is available and wh
 
   it("in the audit log, with the verdict as annotation", async () => {
     const log = (): unknown[] =>
-      readFileSync(join(estate.core.directory, "files", "audit.log"), "utf8")
+      readFileSync(join(environment.core.directory, "files", "audit.log"), "utf8")
         .trim()
         .split("\n")
         .map((line): unknown => JSON.parse(line));
@@ -108,9 +108,9 @@ describe("a refusal names the protector, what it needs, what is available and wh
     // The same id leads from there to the webhook's own line about it.
     const ids = refused.map((event) => field(event, "annotations", "pods.podseidon.kubewharf.io/review"));
     const id = ids.find((one) => one !== undefined);
-    const name = estate.webhooks[0]?.component.name ?? "";
-    await estate.core.waitFor(`review ${id} in the log of ${name}`, async () => {
-      const lines = readFileSync(join(estate.core.directory, "product", `${name}.log`), "utf8").split("\n");
+    const name = environment.webhooks[0]?.component.name ?? "";
+    await environment.core.waitFor(`review ${id} in the log of ${name}`, async () => {
+      const lines = readFileSync(join(environment.core.directory, "product", `${name}.log`), "utf8").split("\n");
       const found = lines.map(parsed).find((line) => field(line, "review") === id);
       return field(found, "outcome") === "denied" && String(field(found, "protectors")).includes("default/web");
     });

@@ -1,7 +1,8 @@
 /**
- * Every component of an installation over a hostile network, and beside servers that fail: after the end of each fault
- * it works again without a restart, what it published was true, and it did not storm. By default each fault strikes all
- * connections at once; `PODSEIDON_TEST_SIZE=full` adds each fault of the network on each connection alone.
+ * Every component of an installation over a hostile network, and beside servers that fail. After the end of each fault
+ * every component works again without a restart, what it published was true, and it did not send too many requests. By
+ * default each fault affects all connections at once; `PODSEIDON_TEST_SIZE=full` adds each network fault on each
+ * connection alone.
  */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -16,25 +17,25 @@ import type { ComponentLink } from "./components/component-links.ts";
 import { holdSeat, REFUSAL, refuseAccounts } from "./flow-control.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
-/** As long as the requests are counted. */
+/** The time in which requests are counted. */
 const OUTAGE_MS = 10_000;
-/** Longer than any stream waits for a word of its server. */
+/** Longer than any stream waits for data. */
 const HALF_OPEN_MS = 17_000;
 const FROZEN_MS = FULL ? 60_000 : OUTAGE_MS;
 const SLOW_MS = 4_000;
 const SLOW = { bytesPerMs: 20, delayMs: 100 };
-/** More than a server writes while it starts and everybody comes back. */
+/** More than a server writes while it starts and its clients come back. */
 const LOST_WRITES = 600;
 /**
- * More than a server writes while it starts, and few enough to be passed before the generator's lease is lost and it
- * lists everything anyway.
+ * More than a server writes while it starts, and few enough to be made before the generator loses its lease and lists
+ * everything.
  */
 const FEW_WRITES = 100;
 const CRD = "podprotectors.podseidon.kubewharf.io";
 const PROTECTORS = "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors";
 const CRD_FILE = join(root, "crds/podseidon.kubewharf.io_podprotectors.yaml");
 
-let rig: ComponentHarness;
+let harness: ComponentHarness;
 
 async function write(cluster: Cluster, times: number): Promise<void> {
   await eachAtMost(
@@ -49,12 +50,12 @@ async function write(cluster: Cluster, times: number): Promise<void> {
 }
 
 beforeAll(async () => {
-  rig = await ComponentHarness.start();
+  harness = await ComponentHarness.start();
 });
 
 afterAll(async () => {
   printTable();
-  await rig?.[Symbol.asyncDispose]();
+  await harness?.[Symbol.asyncDispose]();
 });
 
 type Network = (links: readonly ComponentLink[]) => Omit<ComponentFault, "links">;
@@ -62,7 +63,7 @@ type Network = (links: readonly ComponentLink[]) => Omit<ComponentFault, "links"
 const nothing = async (): Promise<void> => {};
 const each = (links: readonly ComponentLink[], act: (link: ComponentLink) => unknown): Promise<unknown> =>
   Promise.all(links.map(act));
-/** Those that have a stream on which events pass. */
+/** Links with a stream of events. */
 const streams = (links: readonly ComponentLink[]): readonly ComponentLink[] =>
   links.filter(({ name }) => name !== "webhook-1 > cell" && name !== "update-trigger > cell");
 
@@ -98,16 +99,16 @@ const NETWORK: readonly [string, Network][] = [
     }),
   ],
   [
-    "a host name that has no address any more",
+    "a host name without an address",
     (links) => ({
       name: "unknown host",
       isOutage: true,
       begin: async () => {
-        rig.links.unknown(links);
+        harness.links.unknown(links);
         await each(links, ({ proxy }) => proxy.reset());
         await delay(OUTAGE_MS);
       },
-      end: async () => rig.links.unknown([]),
+      end: async () => harness.links.unknown([]),
     }),
   ],
   [
@@ -128,11 +129,11 @@ const NETWORK: readonly [string, Network][] = [
       name: "20 kB/s, 100 ms late",
       isOutage: false,
       begin: async () => {
-        await each(links, ({ proxy }) => proxy.weather(SLOW));
+        await each(links, ({ proxy }) => proxy.setConditions(SLOW));
         await each(links, ({ proxy }) => proxy.reset());
         await delay(SLOW_MS);
       },
-      end: () => each(links, ({ proxy }) => proxy.weather({})),
+      end: () => each(links, ({ proxy }) => proxy.setConditions({})),
     }),
   ],
   ["a garbage line", brokenLine("garbage")],
@@ -142,8 +143,8 @@ const NETWORK: readonly [string, Network][] = [
 
 describe("the network", () => {
   test.each(NETWORK)("%s, everywhere at once", async (_title, network) => {
-    const links = rig.links.all;
-    await rig.during({ ...network(links), links });
+    const links = harness.links.all;
+    await harness.during({ ...network(links), links });
   });
 
   const LINKS = [
@@ -158,21 +159,21 @@ describe("the network", () => {
     LINKS.map((link): [string, string, Network] => [title, link, network]),
   );
   test.runIf(FULL).each(matrix)("%s: %s", async (_title, name, network) => {
-    const links = rig.links.all.filter((link) => link.name === name);
-    await rig.during({ ...network(links), links });
+    const links = harness.links.all.filter((link) => link.name === name);
+    await harness.during({ ...network(links), links });
   });
 });
 
-/** Both clusters at once, or each alone at full size. */
+/** Both clusters at once; at full size each alone. */
 const PLACES = FULL ? (["core", "cell"] as const) : (["both"] as const);
 type Place = "core" | "cell" | "both";
 
 function clusters(place: Place): readonly Cluster[] {
-  return place === "both" ? [rig.core, rig.cell] : [place === "core" ? rig.core : rig.cell];
+  return place === "both" ? [harness.core, harness.cell] : [place === "core" ? harness.core : harness.cell];
 }
 
 function linksTo(place: Place): readonly ComponentLink[] {
-  return rig.links.all.filter(({ cluster }) => clusters(place).includes(cluster));
+  return harness.links.all.filter(({ cluster }) => clusters(place).includes(cluster));
 }
 
 interface ServerFault {
@@ -217,7 +218,7 @@ describe("the servers", () => {
   );
   test.each(matrix)("%s: %s", async (_title, place, fault) => {
     const isOutage = fault.isOutage ?? true;
-    await rig.during({
+    await harness.during({
       name: `${fault.title}, ${place}`,
       links: linksTo(place),
       isOutage,
@@ -229,9 +230,9 @@ describe("the servers", () => {
     });
   });
 
-  test("tokens that are revoked before the new ones are there", async () => {
-    const links = rig.links.all;
-    await rig.during({
+  test("tokens that are revoked before new ones exist", async () => {
+    const links = harness.links.all;
+    await harness.during({
       name: "revoked token",
       links,
       isOutage: true,
@@ -242,14 +243,14 @@ describe("the servers", () => {
   });
 
   test("429 with Retry-After from priority and fairness", async () => {
-    const links = rig.links.all;
+    const links = harness.links.all;
     const both = clusters("both");
     using held = new DisposableStack();
-    await rig.during({
+    await harness.during({
       name: "429, Retry-After",
       links,
       isOutage: true,
-      // It takes the server a moment to go by what is configured.
+      // The server needs a moment to apply the configuration.
       prepare: async () => {
         await Promise.all(both.map((cluster) => cluster.apply(refuseAccounts([{ name: "*", namespace: "default" }]))));
         for (const cluster of both) held.use(await holdSeat(cluster));
@@ -260,82 +261,82 @@ describe("the servers", () => {
     });
   });
 
-  test("a definition that disappears from etcd and comes back, its objects unharmed", async () => {
-    await rig.during({
+  test("a CRD that disappears from etcd and comes back, with its objects intact", async () => {
+    await harness.during({
       name: "CRD disappears",
       links: linksTo("core"),
       isOutage: true,
-      // It takes the server a moment to notice.
+      // The server needs a moment to notice.
       prepare: async () => {
-        await rig.core.etcd.deleteKey(`/registry/apiextensions.k8s.io/customresourcedefinitions/${CRD}`);
-        const isGone = async () => (await rig.core.admin.request("GET", PROTECTORS)).status === 404;
-        await rig.core.waitFor("its objects to be out of reach", isGone);
+        await harness.core.etcd.deleteKey(`/registry/apiextensions.k8s.io/customresourcedefinitions/${CRD}`);
+        const isGone = async () => (await harness.core.admin.request("GET", PROTECTORS)).status === 404;
+        await harness.core.waitFor("its objects to be out of reach", isGone);
       },
       begin: () => delay(OUTAGE_MS),
-      end: () => rig.core.apply(readFileSync(CRD_FILE, "utf8")),
+      end: () => harness.core.apply(readFileSync(CRD_FILE, "utf8")),
     });
   });
 
   test.each(["core", "cell"] as const)("etcd of the %s restored to an older state", async (place) => {
-    const cluster = place === "core" ? rig.core : rig.cell;
+    const cluster = place === "core" ? harness.core : harness.cell;
     const snapshot = cluster.snapshotEtcd();
     await write(cluster, LOST_WRITES);
-    await rig.during({
+    await harness.during({
       name: `etcd restored, ${place}`,
       links: linksTo(place),
       isOutage: false,
       begin: async () => {
-        if (place === "cell") rig.cellGoesBack();
+        if (place === "cell") harness.cellGoesBack();
         await cluster.restoreEtcd(snapshot);
-        if (place === "cell") rig.cellWentBack();
+        if (place === "cell") harness.cellWentBack();
       },
       end: nothing,
     });
   });
 
-  test("etcd of the cell restored, and its new history has passed what the aggregator saw before that can look", async () => {
-    const links = rig.links.all.filter(({ name }) => name === "aggregator-cell > cell");
-    const snapshot = rig.cell.snapshotEtcd();
-    await write(rig.cell, LOST_WRITES);
-    await rig.triggerMoves();
-    const [version, counter] = [await rig.versionOf(rig.cell), await rig.triggerCounter()];
-    await rig.during({
+  test("etcd of the cell restored, with a new history that passes the aggregator's position before it lists", async () => {
+    const links = harness.links.all.filter(({ name }) => name === "aggregator-cell > cell");
+    const snapshot = harness.cell.snapshotEtcd();
+    await write(harness.cell, LOST_WRITES);
+    await harness.triggerMoves();
+    const [version, counter] = [await harness.versionOf(harness.cell), await harness.triggerCounter()];
+    await harness.during({
       name: "etcd restored, cell, overtaken",
       links,
       isOutage: true,
       begin: async () => {
-        rig.cellGoesBack();
+        harness.cellGoesBack();
         await each(links, ({ proxy }) => proxy.refuse(true));
-        await rig.cell.restoreEtcd(snapshot);
-        while ((await rig.versionOf(rig.cell)) <= version) await write(rig.cell, LOST_WRITES);
-        await rig.cell.waitFor("the counter to pass", async () => (await rig.triggerCounter()) > counter);
-        rig.cellWentBack();
+        await harness.cell.restoreEtcd(snapshot);
+        while ((await harness.versionOf(harness.cell)) <= version) await write(harness.cell, LOST_WRITES);
+        await harness.cell.waitFor("the counter to pass", async () => (await harness.triggerCounter()) > counter);
+        harness.cellWentBack();
       },
       end: () => each(links, ({ proxy }) => proxy.refuse(false)),
     });
   });
 
-  test("etcd of the core restored, and its new history has passed what the generator saw before that can look", async () => {
-    const links = rig.links.all.filter(({ name }) => name === "generator > core");
-    await rig.deploy("restored");
-    const snapshot = rig.core.snapshotEtcd();
-    await write(rig.core, FEW_WRITES);
-    await rig.scale("restored", 5);
-    await rig.isFollowed("restored", 5);
-    const version = await rig.versionOf(rig.core);
-    await rig.during({
+  test("etcd of the core restored, with a new history that passes the generator's position before it lists", async () => {
+    const links = harness.links.all.filter(({ name }) => name === "generator > core");
+    await harness.deploy("restored");
+    const snapshot = harness.core.snapshotEtcd();
+    await write(harness.core, FEW_WRITES);
+    await harness.scale("restored", 5);
+    await harness.isFollowed("restored", 5);
+    const version = await harness.versionOf(harness.core);
+    await harness.during({
       name: "etcd restored, core, overtaken",
       links,
       isOutage: true,
       begin: async () => {
         await each(links, ({ proxy }) => proxy.refuse(true));
-        await rig.core.restoreEtcd(snapshot);
-        // The last that is ever heard of this one, and by nobody whose stream is resumed behind it.
-        await rig.scale("restored", 6);
-        while ((await rig.versionOf(rig.core)) <= version) await write(rig.core, FEW_WRITES);
+        await harness.core.restoreEtcd(snapshot);
+        // The last event of this Deployment. A stream that resumes after it never shows it.
+        await harness.scale("restored", 6);
+        while ((await harness.versionOf(harness.core)) <= version) await write(harness.core, FEW_WRITES);
       },
       end: () => each(links, ({ proxy }) => proxy.refuse(false)),
     });
-    await rig.isFollowed("restored", 6);
+    await harness.isFollowed("restored", 6);
   });
 });

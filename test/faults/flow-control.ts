@@ -1,7 +1,6 @@
 /**
- * Priority and fairness (API) that leaves some service accounts nothing: each request is answered by 429 and
- * `Retry-After: 1`. A level of no seats still serves one request at a time, when no other is under way; {@link
- * holdSeat} is that other one.
+ * Priority and fairness that allows some service accounts nothing: each request gets a 429 with `Retry-After: 1`. A
+ * priority level without seats still serves one request at a time, so {@link holdSeat} keeps one in progress.
  */
 import { request } from "node:https";
 import type { Cluster } from "../../scripts/control-plane/cluster.ts";
@@ -9,10 +8,10 @@ import type { Cluster } from "../../scripts/control-plane/cluster.ts";
 const API = "flowcontrol.apiserver.k8s.io/v1";
 const NAME = "nothing";
 
-/** What ends it, when it is deleted. */
+/** Deleting this object ends the throttling. */
 export const REFUSAL = `/apis/${API}/flowschemas/${NAME}`;
 
-/** The manifests; `*` as the name is all accounts of the namespace. */
+/** The manifests. The name `*` means all accounts of the namespace. */
 export function refuseAccounts(accounts: readonly { readonly name: string; readonly namespace: string }[]): unknown[] {
   const limited = {
     nominalConcurrencyShares: 0,
@@ -46,14 +45,12 @@ export function refuseAccounts(accounts: readonly { readonly name: string; reado
   ];
 }
 
-/** Whom {@link holdSeat} is for the server; the accounts that are refused have to include it. */
+/** The account of {@link holdSeat}. The throttled accounts have to include it. */
 const HOLDER = { namespace: "default", name: "seat-holder" };
-/** Everybody may ask it, so that the request is on its way to being read when it stops. */
+/** Every account may send this request, so the server reads its body, which never ends. */
 const PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/**
- * Keeps a request under way whose body never ends, again whenever the server gives up on it, until it is disposed of.
- */
+/** Keeps a request without an end in progress, and sends it again when the server gives up, until it is disposed of. */
 export async function holdSeat(cluster: Cluster): Promise<Disposable> {
   await cluster.apply([{ apiVersion: "v1", kind: "ServiceAccount", metadata: HOLDER }]);
   const token = await cluster.serviceAccountToken(HOLDER.namespace, HOLDER.name);
@@ -73,7 +70,7 @@ export async function holdSeat(cluster: Cluster): Promise<Disposable> {
       agent: false,
       signal: ending.signal,
     });
-    // Both come where the server answers and where it goes away; the close comes last.
+    // Both events occur when the server responds or closes the connection; "close" is the last one.
     sent.on("response", (response) => {
       response.resume();
       sent.destroy();

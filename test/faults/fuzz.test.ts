@@ -1,7 +1,7 @@
 /**
  * The webhook and an aggregator as processes, between an apiserver that serves hostile pods and protectors and callers
- * that send hostile reviews: each call is answered, neither process ends or grows, and what is private stays out of the
- * logs.
+ * that send hostile admission requests. Each call gets a response, no process ends or grows, and private data stays out
+ * of the logs.
  */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { Agent, request } from "node:https";
@@ -23,9 +23,9 @@ const SEED = Number(process.env.PODSEIDON_SEED ?? 1);
 const CALLERS = 16;
 const SLOW_CALLERS = 50;
 const TOKEN = `token-${PRIVATE_TEXT}`;
-/** Of memory: what a burst of hostile events leaves for the garbage collector. */
+/** Garbage that a burst of hostile events may leave. */
 const MAX_GROWTH_BYTES = 150_000_000;
-/** Series that first exist when something first happens. */
+/** Series that exist from the first event of their kind on. */
 const MAX_NEW_SERIES = 200;
 const ADDRESS = "127.0.0.1";
 
@@ -81,7 +81,7 @@ afterAll(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-/** Of four, three are of an apiserver's form, with a hostile pod or Eviction in it. */
+/** Three of four have the form of an apiserver's request, with a hostile pod or Eviction. */
 function hostileReview(index: number, random: Randomness): HostileJson {
   return index % 4 === 0
     ? hostile(review(index, goodPod), random)
@@ -121,7 +121,7 @@ interface Answer {
   readonly text: string;
 }
 
-/** Rejects when the connection ends without an answer. */
+/** Rejects when the connection ends without a response. */
 function send(path: string, body: Buffer): Promise<Answer> {
   return new Promise((resolve, reject) => {
     const headers = { "content-type": "application/json", "content-length": body.length };
@@ -150,7 +150,7 @@ async function look(component: Component): Promise<Look> {
   return { bytes, text, series: text.split("\n").filter((line) => line !== "" && !line.startsWith("#")).length };
 }
 
-/** Sends a header and then nothing; resolves with what the server said when it gave up. */
+/** Sends one header and then nothing; resolves to what the server sends before it closes the connection. */
 function slowCall(): Promise<string> {
   return new Promise((resolve, reject) => {
     const socket = connect({ host: ADDRESS, port, ca: authority.certificatePem }, () => {
@@ -165,7 +165,7 @@ function slowCall(): Promise<string> {
   });
 }
 
-test(`${REVIEWS} hostile reviews: each is answered, nothing ends, grows or tells`, async () => {
+test(`${REVIEWS} hostile admission requests: each gets a response, and no process ends, grows or logs private data`, async () => {
   const slow = Array.from({ length: SLOW_CALLERS }, slowCall);
   const random = seededRandomness(SEED + 1);
   const statuses = new Map<number, number>();
@@ -189,8 +189,10 @@ test(`${REVIEWS} hostile reviews: each is answered, nothing ends, grows or tells
   await eachAtMost(CALLERS, numbers.slice(warm), sendOne);
   const after = await Promise.all([webhook, aggregator].map(look));
   const grown = after.map(({ bytes }, index) => bytes - (before[index]?.bytes ?? 0));
+  const growth = grown.map((bytes) => (bytes / 1e6).toFixed(0)).join(" and ");
   process.stdout.write(
-    `fuzz: ${REVIEWS} reviews answered ${JSON.stringify(Object.fromEntries(statuses))}, ${server.sent} hostile objects served, grown by ${grown.map((bytes) => (bytes / 1e6).toFixed(0)).join(" and ")} MB\n`,
+    `fuzz: ${REVIEWS} reviews answered ${JSON.stringify(Object.fromEntries(statuses))}, ` +
+      `${server.sent} hostile objects served, grown by ${growth} MB\n`,
   );
   expect([...statuses.values()].reduce((sum, count) => sum + count, 0)).toBe(REVIEWS);
   expect(defects).toEqual([]);
@@ -206,6 +208,6 @@ test(`${REVIEWS} hostile reviews: each is answered, nothing ends, grows or tells
     expect(log.length).toBeGreaterThan(0);
   }
   expect(server.leaks).toBe(0);
-  // Whoever sends no more than half a header is sent away, and has kept nobody else waiting.
+  // Callers that send half a header are disconnected, and have kept nobody else waiting.
   for (const said of await Promise.all(slow)) expect(said).toMatch(/^HTTP\/1.1 408 |^$/);
 });

@@ -3,27 +3,32 @@ import { setTimeout as delay } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { createCertificateAuthority, issueCertificate } from "../../shared/certificates/x509.ts";
-import { faultRow, printFaultTable } from "./fault-table.ts";
 import { FaultProxy } from "./proxy/proxy.ts";
 import { Churn } from "./streams/churn.ts";
-import { StreamRig, tokenCredentials, wrongPositions } from "./streams/stream-harness.ts";
+import {
+  addFaultRow,
+  printFaultTable,
+  StreamHarness,
+  tokenCredentials,
+  wrongPositions,
+} from "./streams/stream-harness.ts";
 
 /**
- * One list-watch of ConfigMaps that are changed all the time, over a hostile network and a server that fails, never
- * restarted. After each fault it must hold what a quorum list shows; at each position in between, what an undisturbed
- * list-watch held there.
+ * One list-watch of ConfigMaps that change all the time, over a hostile network and beside a server that fails, without
+ * a restart. After each fault it has to hold what a quorum list shows, and at each position in between what an
+ * undisturbed list-watch held there.
  */
 
 const NAMESPACE = "default";
 const PATH = `/api/v1/namespaces/${NAMESPACE}/configmaps`;
-/** How long a fault lasts: long enough to see the pace of the tries. */
+/** How long a fault lasts. Long enough to see how often the client retries. */
 const OUTAGE_MS = 10_000;
 const MAX_REQUESTS = 10;
 
 let cluster: Cluster;
 let proxy: FaultProxy;
-let rig: StreamRig;
-let reference: StreamRig;
+let harness: StreamHarness;
+let reference: StreamHarness;
 let churn: Churn;
 
 beforeAll(async () => {
@@ -44,16 +49,18 @@ beforeAll(async () => {
   churn = new Churn(cluster.admin, NAMESPACE);
   churn.start();
   const token = cluster.identity.adminToken;
-  rig = new StreamRig(PATH, proxy.url, tokenCredentials(token, authority.certificatePem), { confirmEveryMs: 3000 });
-  reference = new StreamRig(PATH, cluster.url, tokenCredentials(token, targetCaPem));
+  harness = new StreamHarness(PATH, proxy.url, tokenCredentials(token, authority.certificatePem), {
+    confirmEveryMs: 3000,
+  });
+  reference = new StreamHarness(PATH, cluster.url, tokenCredentials(token, targetCaPem));
   await Promise.all(
-    [rig, reference].map((one) => one.until("a stream", () => one.events.some(({ kind }) => kind === "watching"))),
+    [harness, reference].map((one) => one.until("a stream", () => one.events.some(({ kind }) => kind === "watching"))),
   );
 });
 
 afterAll(async () => {
   await churn?.stop();
-  await rig?.[Symbol.asyncDispose]();
+  await harness?.[Symbol.asyncDispose]();
   await reference?.[Symbol.asyncDispose]();
   await proxy?.[Symbol.asyncDispose]();
   await cluster?.stop();
@@ -63,54 +70,63 @@ afterAll(async () => {
 interface Outcome {
   readonly failures: string[];
   readonly lists: string[];
-  /** From the first failure until the server was read again. */
+  /** From the first failure until the server could be read again. */
   readonly brokenMs: number;
 }
 
 /**
- * Lets `fault` happen and `mend` it, then waits until the source has seen a write that was made after, and compares.
- * `requests` are those that left the client in the first 10 s, by stream: the list-watch itself, and its confirming
- * LISTs.
+ * Runs `fault` and then `mend`, waits until the reflector has seen a write that was made after that, and compares.
+ * `requests` are those that left the client in the first 10 s: of the list-watch itself, and of its quorum checks.
  */
 async function during(name: string, fault: () => Promise<unknown>, mend: () => Promise<unknown>): Promise<Outcome> {
   const startMs = performance.now();
-  rig.states = [];
+  harness.states = [];
   await fault();
   await mend();
   const mendedMs = performance.now();
   const mark = await churn.mark();
-  await rig.until(mark, () => rig.source.get(mark) !== undefined);
+  await harness.until(mark, () => harness.source.get(mark) !== undefined);
   const recoveredMs = performance.now() - mendedMs;
   await churn.stop();
-  const { held, truth } = await rig.caughtUp(cluster.admin);
+  const { held, truth } = await harness.caughtUp(cluster.admin);
   expect(held).toEqual(truth);
   await reference.caughtUp(cluster.admin);
-  expect(wrongPositions(rig.states, reference.states)).toEqual([]);
+  expect(wrongPositions(harness.states, reference.states)).toEqual([]);
   churn.start();
   const requests = countRequests(startMs);
   expect(Math.max(requests.stream, requests.confirm)).toBeLessThanOrEqual(MAX_REQUESTS);
-  faultRow({ name, noticedMs: rig.noticedMs(startMs), recoveredMs, lists: rig.listReasons(startMs), requests });
-  return { failures: rig.failures(startMs), lists: rig.listReasons(startMs), brokenMs: rig.brokenMs(startMs) };
+  addFaultRow({
+    name,
+    noticedMs: harness.noticedMs(startMs),
+    recoveredMs,
+    lists: harness.listReasons(startMs),
+    requests,
+  });
+  return {
+    failures: harness.failures(startMs),
+    lists: harness.listReasons(startMs),
+    brokenMs: harness.brokenMs(startMs),
+  };
 }
 
 /**
- * What a break leads to that is none of the server's: a list only where the tries took so long that it may have been
- * restored meanwhile.
+ * Checks that a broken connection led to a list only where the retries took so long that the server may have been
+ * restored.
  */
 function expectResumed({ lists, brokenMs }: Outcome): void {
   if (brokenMs < 1000) expect(lists).toEqual([]);
   else expect(lists.filter((reason) => reason !== "outage")).toEqual([]);
 }
 
-/** Requests that the proxy saw, or, where it refused connections, the tries that failed. */
+/** Requests that the proxy saw, or failed tries while it refused connections. */
 function countRequests(startMs: number): { stream: number; confirm: number } {
   const untilMs = startMs + 10_000;
   const seen = proxy.requests.filter((request) => request.atMs >= startMs && request.atMs < untilMs);
   const isConfirm = (path: string): boolean => /[?&]limit=1(&|$)/.test(path);
   const confirm = seen.filter((request) => isConfirm(request.path)).length;
-  // A page after the first belongs to the list that began with it.
+  // Pages after the first belong to the list of the first page.
   const stream = seen.filter(({ path }) => !isConfirm(path) && !path.includes("continue=")).length;
-  const failed = rig.failures(startMs, untilMs).filter((failure) => failure.endsWith(" refused"));
+  const failed = harness.failures(startMs, untilMs).filter((failure) => failure.endsWith(" refused"));
   const refused = failed.filter((failure) => failure.startsWith("confirm")).length;
   return { stream: stream + failed.length - refused, confirm: confirm + refused };
 }
@@ -118,20 +134,20 @@ function countRequests(startMs: number): { stream: number; confirm: number } {
 const nothing = async (): Promise<void> => {};
 
 describe("the network", () => {
-  test("a reset: resumes, no relist", async () => {
+  test("a reset connection is resumed without a list", async () => {
     const outcome = await during(
       "reset",
       async () => {
         const sinceMs = performance.now();
         proxy.reset();
-        await rig.until("the reset", () => rig.failures(sinceMs).includes("watch reset"));
+        await harness.until("the reset", () => harness.failures(sinceMs).includes("watch reset"));
       },
       nothing,
     );
     expectResumed(outcome);
   });
 
-  test("refused connections, for so long that the server may have been restored: a list", async () => {
+  test("refused connections are followed by a list when the server may have been restored meanwhile", async () => {
     const outcome = await during(
       "refused",
       async () => {
@@ -150,7 +166,7 @@ describe("the network", () => {
       async () => {
         const sinceMs = performance.now();
         proxy.halfOpen(true);
-        await rig.until("the idle deadline", () => rig.failures(sinceMs).includes("watch timeout"));
+        await harness.until("the idle deadline", () => harness.failures(sinceMs).includes("watch timeout"));
       },
       async () => proxy.halfOpen(false),
     );
@@ -164,7 +180,7 @@ describe("the network", () => {
   });
 
   test.each(["cutLine", "cutCharacter"] as const)(
-    "%s: the part that came is dropped, the stream resumed",
+    "%s: the partial line is dropped and the stream is resumed",
     async (fault) => {
       const outcome = await during(fault, () => proxy.breakNextLine(fault), nothing);
       expect(outcome.failures[0]).toMatch(/^watch (reset|ended-early)/);
@@ -172,28 +188,30 @@ describe("the network", () => {
     },
   );
 
-  test("a slow network in small pieces cuts lines and characters everywhere, and loses nothing", async () => {
+  test("a slow network that cuts lines and characters everywhere loses nothing", async () => {
     const outcome = await during(
       "20 kB/s in pieces, 100 ms late",
       async () => {
-        proxy.weather({ bytesPerMs: 20, delayMs: 100 });
+        proxy.setConditions({ bytesPerMs: 20, delayMs: 100 });
         proxy.reset();
         await delay(5000);
       },
-      async () => proxy.weather({}),
+      async () => proxy.setConditions({}),
     );
     expect(outcome.failures.filter((failure) => failure.includes("corrupt"))).toEqual([]);
   });
 
-  test("429 with Retry-After is obeyed", async () => {
+  test("a 429 with Retry-After is obeyed", async () => {
     const outcome = await during(
       "429, Retry-After 3 s",
       async () => {
         const sinceMs = performance.now();
-        proxy.answerNext(1, { status: 429, headers: { "retry-after": "3" } }, (path) => path.includes("watch=1"));
-        await rig.until("the refusal", () => rig.failures(sinceMs).includes("watch throttled"));
+        proxy.respondNext(1, { status: 429, headers: { "retry-after": "3" } }, (path) => path.includes("watch=1"));
+        await harness.until("the refusal", () => harness.failures(sinceMs).includes("watch throttled"));
         const seen = proxy.requests.length;
-        await rig.until("the next try", () => proxy.requests.slice(seen).some(({ path }) => path.includes("watch=1")));
+        await harness.until("the next try", () =>
+          proxy.requests.slice(seen).some(({ path }) => path.includes("watch=1")),
+        );
         const [refused, next] = proxy.requests
           .filter(({ path, atMs }) => path.includes("watch=1") && atMs >= sinceMs)
           .slice(-2);
@@ -236,60 +254,60 @@ describe("the server", () => {
     );
   });
 
-  test("a compacted version: 410, then a list", async () => {
+  test("a compacted version is answered by 410, and followed by a list", async () => {
     const outcome = await during(
       "410 after compaction",
       async () => {
         const sinceMs = performance.now();
         const busy = { status: 429, headers: { "retry-after": "1" } };
-        // From the stream's end on: a server that does not answer may have been restored, one that asks for patience
-        // was not.
-        proxy.answerNext(Number.POSITIVE_INFINITY, busy, (path) => path.includes("watch=1"));
-        await rig.until("the refusal", () => rig.failures(sinceMs).includes("watch throttled"));
+        // From the end of the stream on. A server without a response may have been restored; a throttling server was
+        // not.
+        proxy.respondNext(Number.POSITIVE_INFINITY, busy, (path) => path.includes("watch=1"));
+        await harness.until("the refusal", () => harness.failures(sinceMs).includes("watch throttled"));
         await cluster.etcd.compact();
-        // Its cache would still have the events; a new one begins at the present.
+        // The old server's cache would still have the events. A new server's cache begins at the present.
         await cluster.processes["kube-apiserver"].restart();
       },
-      async () => proxy.answerNext(0, { status: 429 }),
+      async () => proxy.respondNext(0, { status: 429 }),
     );
     expect(outcome.lists).toEqual(["expired"]);
   });
 });
 
-test("a quiet collection is confirmed again and again without any event", async () => {
+test("a quiet collection is confirmed repeatedly without any event", async () => {
   await churn.stop();
   const firstMs = performance.now();
-  await rig.until("a confirmation", () => (rig.source.confirmedSentMs ?? 0) > firstMs);
+  await harness.until("a confirmation", () => (harness.source.confirmedSentMs ?? 0) > firstMs);
   const againMs = performance.now();
-  await rig.until("another one", () => (rig.source.confirmedSentMs ?? 0) > againMs);
+  await harness.until("another one", () => (harness.source.confirmedSentMs ?? 0) > againMs);
   churn.start();
 });
 
-test("etcd restored to an older state: noticed, and everything taken anew", async () => {
+test("etcd restored to an older state is noticed, and everything is listed again", async () => {
   await churn.stop();
-  await rig.caughtUp(cluster.admin);
+  await harness.caughtUp(cluster.admin);
   const snapshot = cluster.snapshotEtcd();
   churn.start();
   await delay(2000);
   await churn.stop();
-  await rig.caughtUp(cluster.admin);
-  const before = rig.source.position;
+  await harness.caughtUp(cluster.admin);
+  const before = harness.source.position;
   const startMs = performance.now();
   await cluster.restoreEtcd(snapshot);
   const restoredMs = performance.now();
-  await rig.until("versions that went back", () =>
-    rig.events.some((event) => event.kind === "versionWentBack" && event.atMs > startMs),
+  await harness.until("versions that went back", () =>
+    harness.events.some((event) => event.kind === "versionWentBack" && event.atMs > startMs),
   );
   const recoveredMs = performance.now() - restoredMs;
-  const { held, truth } = await rig.caughtUp(cluster.admin);
+  const { held, truth } = await harness.caughtUp(cluster.admin);
   expect(held).toEqual(truth);
-  expect(BigInt(rig.source.position ?? 0)).toBeLessThan(BigInt(before ?? 0));
-  const lists = rig.listReasons(startMs);
-  // Whichever comes first: it answers after its restore, or it says that it is not that far.
+  expect(BigInt(harness.source.position ?? 0)).toBeLessThan(BigInt(before ?? 0));
+  const lists = harness.listReasons(startMs);
+  // Whichever comes first: the server responds after its restore, or it says that it has not reached the version.
   expect(lists.slice(0, 1)).toContainEqual(expect.stringMatching(/^(outage|versionWentBack)$/));
-  faultRow({
+  addFaultRow({
     name: "etcd restored to an older state",
-    noticedMs: rig.noticedMs(startMs),
+    noticedMs: harness.noticedMs(startMs),
     recoveredMs,
     lists,
     requests: countRequests(startMs),

@@ -1,4 +1,7 @@
-/** Three webhook replicas are replaced one after another while pods are deleted all the time: no review fails. */
+/**
+ * Three webhook replicas are replaced one after another while pods are deleted all the time. No admission request
+ * fails.
+ */
 import { setTimeout as delay } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { ClusterClient } from "../../scripts/control-plane/api-client.ts";
@@ -10,29 +13,29 @@ import { createProtector, waitUntilSettled } from "../support/cluster/protectors
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const ROUNDS = FULL ? 5 : 1;
 const PODS = "/api/v1/namespaces/default/pods";
-/** Each has one deletion under way at any time. */
+/** Each client has one deletion in progress at any time. */
 const WORKERS = 12;
 const GUARDED = 6;
 /** How long the endpoints of a Service take to reach every node's rules. */
 const ENDPOINTS_LAG_MS = 1000;
 const SETTLED_WITHIN_MS = 60_000;
 
-let estate: TestEnvironment;
+let environment: TestEnvironment;
 
 beforeAll(async () => {
   const flags = { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } };
   const bare = { controllerManager: false, scheduler: false, kwok: false, flags };
-  estate = await TestEnvironment.start({ cells: ["cell"], single: true, cell: bare });
+  environment = await TestEnvironment.start({ cells: ["cell"], single: true, cell: bare });
 });
 
 afterAll(async () => {
-  await estate?.stop();
+  await environment?.stop();
 });
 
 interface Load {
-  /** Answers by status; 0 is none. */
+  /** Responses by status; 0: no response. */
   readonly answers: Map<number, number>;
-  /** What should not have been said. */
+  /** Unexpected responses. */
   readonly oddities: string[];
   stop(): Promise<void>;
 }
@@ -47,8 +50,8 @@ function deleteAllTheTime(guarded: readonly string[]): Load {
     if (status !== wanted) oddities.push(`${status} instead of ${wanted}: ${text}`);
   };
   const work = async (worker: number): Promise<void> => {
-    const { certificateAuthorityPem, adminToken } = estate.core.identity;
-    const client = new ClusterClient({ url: estate.core.url, certificateAuthorityPem, token: adminToken });
+    const { certificateAuthorityPem, adminToken } = environment.core.identity;
+    const client = new ClusterClient({ url: environment.core.url, certificateAuthorityPem, token: adminToken });
     for (let round = 0; running; round++) {
       const kept = guarded[worker % guarded.length] ?? "";
       const name = worker % 2 === 0 ? kept : `free-${worker}-${round}`;
@@ -74,40 +77,40 @@ function deleteAllTheTime(guarded: readonly string[]): Load {
 }
 
 /**
- * As a Deployment does it with `maxSurge: 0`: the old one ends, its endpoint goes a moment later, and only then a new
- * one comes.
+ * Replaces a replica as a Deployment with `maxSurge: 0` does: the old one ends, its endpoint goes a moment later, and
+ * then a new one starts.
  */
 async function replace(replica: WebhookReplica, name: string): Promise<void> {
   const ended = replica.component.process.kill("SIGTERM");
   await delay(ENDPOINTS_LAG_MS);
-  estate.forgetWebhook(replica);
+  environment.forgetWebhook(replica);
   await ended;
-  await estate.addWebhook(name);
+  await environment.addWebhook(name);
 }
 
-test("a rolling restart under load fails no review", async () => {
-  await createProtector(estate.core, "default", "kept", {
+test("a rolling restart under load fails no admission request", async () => {
+  await createProtector(environment.core, "default", "kept", {
     minAvailable: GUARDED,
     selector: { matchLabels: { app: "kept" } },
   });
-  const guarded = await createReadyPods(estate.core, {
+  const guarded = await createReadyPods(environment.core, {
     namespace: "default",
     prefix: "kept",
     count: GUARDED,
     labels: { app: "kept" },
   });
-  await waitUntilSettled(estate.core, "default", "kept", GUARDED, SETTLED_WITHIN_MS);
+  await waitUntilSettled(environment.core, "default", "kept", GUARDED, SETTLED_WITHIN_MS);
   const load = deleteAllTheTime(guarded);
   let replaced = 0;
   for (let round = 0; round < ROUNDS; round++) {
-    for (const replica of [...estate.webhooks]) await replace(replica, `replacement-${++replaced}`);
+    for (const replica of [...environment.webhooks]) await replace(replica, `replacement-${++replaced}`);
   }
   await load.stop();
   process.stdout.write(`rolling restart of ${replaced} replicas: answers ${JSON.stringify([...load.answers])}\n`);
   expect(load.oddities).toEqual([]);
-  expect(estate.balancer.refused).toBe(0);
-  // Each new replica took over connections of those that ended after it.
-  for (const { component } of estate.webhooks.slice(0, -1)) {
+  expect(environment.balancer.refused).toBe(0);
+  // Each new replica took over connections of replicas that ended after its start.
+  for (const { component } of environment.webhooks.slice(0, -1)) {
     expect(await component.metric("podseidon_webhook_reviews_total")).toBeGreaterThan(0);
   }
 });

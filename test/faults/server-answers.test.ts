@@ -7,15 +7,15 @@ import { ClusterClient, field } from "../../scripts/control-plane/api-client.ts"
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { CredentialFile } from "../../shared/kube/credentials/credential-file.ts";
 import { REFUSAL, refuseAccounts } from "./flow-control.ts";
-import { StreamRig, tokenCredentials } from "./streams/stream-harness.ts";
+import { StreamHarness, tokenCredentials } from "./streams/stream-harness.ts";
 
-/** What a healthy network and a healthy server can still answer: 401, 403, 404, 429. No process is restarted. */
+/** Responses of a healthy server over a healthy network: 401, 403, 404, 429. No process is restarted. */
 
 const MAPS = "/api/v1/namespaces/default/configmaps";
 
 /**
- * The right of the service account to list and watch one resource. The built-in roles are empty without a
- * controller-manager.
+ * Permission of the service account to list and watch one resource. Without a controller-manager the built-in roles are
+ * empty.
  */
 function permission(resource: string): readonly unknown[] {
   const apiVersion = "rbac.authorization.k8s.io/v1";
@@ -49,7 +49,7 @@ async function createMap(): Promise<string> {
   return name;
 }
 
-/** A token that is worthless once its Secret is deleted (and the server's cache of ten seconds has forgotten it). */
+/** A token that becomes invalid when its Secret is deleted and the server's cache of ten seconds has expired. */
 async function boundToken(): Promise<{ token: string; revoke: () => Promise<void> }> {
   const name = `bound-${++counter}`;
   const secrets = "/api/v1/namespaces/default/secrets";
@@ -72,55 +72,55 @@ async function boundToken(): Promise<{ token: string; revoke: () => Promise<void
 
 const ca = (): string => cluster.identity.certificateAuthorityPem;
 
-test("a rotated token: the file is read again, before it matters and at a 401", async () => {
+test("a rotated token is read from its file again, before it expires and after a 401", async () => {
   const file = join(cluster.directory, "token");
   const first = await boundToken();
   writeFileSync(file, first.token);
-  await using rig = new StreamRig(
+  await using harness = new StreamHarness(
     MAPS,
     cluster.url,
     tokenCredentials(new CredentialFile(file, "the token file"), ca()),
   );
-  await rig.until("the list", () => rig.source.synced);
+  await harness.until("the list", () => harness.source.synced);
 
-  // Replaced in time: nothing fails.
+  // Replaced in time: no request fails.
   const second = await boundToken();
   writeFileSync(file, second.token);
   await first.revoke();
   const startMs = performance.now();
   const early = await createMap();
-  await rig.until("a write after the rotation", () => rig.source.get(early) !== undefined);
-  expect(rig.failures(0)).toEqual([]);
+  await harness.until("a write after the rotation", () => harness.source.get(early) !== undefined);
+  expect(harness.failures(0)).toEqual([]);
 
-  // Replaced too late: refused until the new one is there, and the connection is not the process's end.
+  // Replaced too late: requests fail until the new token is there, and the process continues.
   await second.revoke();
-  await rig.until("a 401", () => rig.failures(startMs).includes("watch unauthorized"));
+  await harness.until("a 401", () => harness.failures(startMs).includes("watch unauthorized"));
   const third = await boundToken();
   writeFileSync(file, third.token);
   const late = await createMap();
-  await rig.until("a write after the second rotation", () => rig.source.get(late) !== undefined);
-  expect(rig.listReasons(0)).toEqual(["first"]);
+  await harness.until("a write after the second rotation", () => harness.source.get(late) !== undefined);
+  expect(harness.listReasons(0)).toEqual(["first"]);
 });
 
-test("priority and fairness: 429 with Retry-After is obeyed, and the stream goes on when it ends", async () => {
+test("priority and fairness: a 429 with Retry-After is obeyed, and the stream continues afterwards", async () => {
   const token = await cluster.serviceAccountToken("default", "watcher");
-  await using rig = new StreamRig(MAPS, cluster.url, tokenCredentials(token, ca()));
-  await rig.until("the list", () => rig.source.synced);
+  await using harness = new StreamHarness(MAPS, cluster.url, tokenCredentials(token, ca()));
+  await harness.until("the list", () => harness.source.synced);
   const startMs = performance.now();
   await cluster.apply(refuseAccounts([{ name: "watcher", namespace: "default" }]));
-  await rig.until("a 429", () => rig.failures(startMs).includes("watch throttled"));
+  await harness.until("a 429", () => harness.failures(startMs).includes("watch throttled"));
   await delay(3000);
-  const refused = rig.events.filter((event) => event.kind === "failed" && event.tag === "throttled");
-  // The server asks for one second.
+  const refused = harness.events.filter((event) => event.kind === "failed" && event.tag === "throttled");
+  // The server asks for a pause of one second.
   expect(refused.map((event) => (event.kind === "failed" ? event.retryMs >= 1000 : false))).not.toContain(false);
   expect(refused.length).toBeLessThanOrEqual(4);
   await cluster.admin.call("DELETE", REFUSAL);
   const name = await createMap();
-  await rig.until("a write after the end of it", () => rig.source.get(name) !== undefined);
-  expect(rig.listReasons(0)).toEqual(["first"]);
+  await harness.until("a write after the end of it", () => harness.source.get(name) !== undefined);
+  expect(harness.listReasons(0)).toEqual(["first"]);
 });
 
-test("a CRD that disappears takes its objects along; when it is back, so is the stream", async () => {
+test("a CRD that disappears takes its objects along, and its stream comes back with it", async () => {
   const path = "/apis/example.com/v1/things";
   const crd = {
     apiVersion: "apiextensions.k8s.io/v1",
@@ -142,16 +142,16 @@ test("a CRD that disappears takes its objects along; when it is back, so is the 
     });
   await cluster.admin.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd);
   await cluster.waitFor("the API to be served", served);
-  await using rig = new StreamRig(path, cluster.url, tokenCredentials(cluster.identity.adminToken, ca()));
-  await rig.until("the list", () => rig.source.synced);
+  await using harness = new StreamHarness(path, cluster.url, tokenCredentials(cluster.identity.adminToken, ca()));
+  await harness.until("the list", () => harness.source.synced);
   await create("one");
-  await rig.until("the object", () => rig.source.size === 1);
+  await harness.until("the object", () => harness.source.size === 1);
   const startMs = performance.now();
   await cluster.admin.call("DELETE", `/apis/apiextensions.k8s.io/v1/customresourcedefinitions/${crd.metadata.name}`);
-  await rig.until("its deletion", () => rig.source.size === 0);
-  await rig.until("404", () => rig.failures(startMs).includes("watch not-served"));
-  expect(rig.failures(startMs).length).toBeLessThanOrEqual(10);
-  await cluster.waitFor("the definition to be gone", async () => {
+  await harness.until("its deletion", () => harness.source.size === 0);
+  await harness.until("404", () => harness.failures(startMs).includes("watch not-served"));
+  expect(harness.failures(startMs).length).toBeLessThanOrEqual(10);
+  await cluster.waitFor("the CRD to be gone", async () => {
     return (
       (
         await cluster.admin.request(
@@ -164,23 +164,23 @@ test("a CRD that disappears takes its objects along; when it is back, so is the 
   await cluster.admin.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd);
   await cluster.waitFor("the API to be served again", served);
   await create("two");
-  await rig.until("the new object", () => rig.source.get("two") !== undefined);
-  const { held, truth } = await rig.caughtUp(cluster.admin);
+  await harness.until("the new object", () => harness.source.get("two") !== undefined);
+  const { held, truth } = await harness.caughtUp(cluster.admin);
   expect(held).toEqual(truth);
 });
 
-test("a permission that is missing is asked for again and again, slowly, and used once it is there", async () => {
+test("a missing permission is retried slowly, and used once it is granted", async () => {
   const token = await cluster.serviceAccountToken("default", "watcher");
   const path = "/api/v1/nodes";
-  await using rig = new StreamRig(path, cluster.url, tokenCredentials(token, ca()));
-  await rig.until("403", () => rig.failures(0).includes("list forbidden"));
+  await using harness = new StreamHarness(path, cluster.url, tokenCredentials(token, ca()));
+  await harness.until("403", () => harness.failures(0).includes("list forbidden"));
   await cluster.apply(permission("nodes"));
-  await rig.until("the list", () => rig.source.synced);
+  await harness.until("the list", () => harness.source.synced);
 });
 
-test("a host name that can't be resolved: at most ten tries in ten seconds", async () => {
-  await using rig = new StreamRig(MAPS, "https://no-such-host.invalid:6443", tokenCredentials("none", ca()));
-  await rig.until("the failure", () => rig.failures(0).includes("list dns"));
+test("a host name without an address is tried at most ten times in ten seconds", async () => {
+  await using harness = new StreamHarness(MAPS, "https://no-such-host.invalid:6443", tokenCredentials("none", ca()));
+  await harness.until("the failure", () => harness.failures(0).includes("list dns"));
   await delay(10_000);
-  expect(rig.failures(0).length).toBeLessThanOrEqual(10);
+  expect(harness.failures(0).length).toBeLessThanOrEqual(10);
 });

@@ -9,12 +9,12 @@ import { isRawObject } from "../../shared/kube/stream/raw-object.ts";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
 import { Churn, quorumState } from "./streams/churn.ts";
 
-/** Streams that the server shards (KEP-5866), against a server that does and one that does not. */
+/** Streams in shards (KEP-5866), against a server that offers shards and one that does not. */
 
 const PATH = "/api/v1/namespaces/default/configmaps";
 const CALL = { timeoutMs: 10_000 };
 
-test.each([true, false])("shards that the server offers: %s", async (offered) => {
+test.each([true, false])("a collection is watched in shards (offered by the server: %s)", async (offered) => {
   await using cluster = await Cluster.start({
     name: "shards",
     controllerManager: false,

@@ -1,6 +1,6 @@
 /**
- * Loaded into a component before its own code (`NODE_OPTIONS=--import`): names below `.fault.test` are this machine,
- * unless the file that PODSEIDON_TEST_UNKNOWN_HOSTS names has them, one a line; then there is no such host.
+ * Loaded into a component before its own code (`NODE_OPTIONS=--import`). Host names below `.fault.test` resolve to this
+ * machine, except those that the file PODSEIDON_TEST_UNKNOWN_HOSTS lists, one a line, which do not exist.
  */
 import dns, { type LookupAddress } from "node:dns";
 import { readFileSync } from "node:fs";

@@ -1,14 +1,14 @@
-/** What a fault did to a component: what it says in its log, what its proxies saw of it, and the table of all that. */
+/** What a fault did to a component: its log, the requests that its proxies saw, and a table of both. */
 import { readFileSync, statSync } from "node:fs";
 import { performance } from "node:perf_hooks";
 import { field } from "../../../scripts/control-plane/api-client.ts";
 import type { Component } from "../../../scripts/environment/component.ts";
 import type { ComponentLink } from "./component-links.ts";
 
-/** The bound that the project promises: of each stream, lease and work item, in the first ten seconds of an outage. */
+/** The documented bound for each stream, lease and work item in the first ten seconds of an outage (docs/faults.md). */
 export const MAX_REQUESTS = 10;
 const WINDOW_MS = 10_000;
-/** What tells apart two things that a component tries. */
+/** Log fields that tell two things apart that a component tries. */
 const SUBJECT = [
   "source",
   "resource",
@@ -29,7 +29,7 @@ interface Complaint {
   readonly text: string;
 }
 
-/** A moment in a component's life, from which on its log is read. */
+/** A moment from which on a component's log is read. */
 export class EvidenceMark {
   readonly #component: Component;
   readonly #offset: number;
@@ -46,7 +46,7 @@ export class EvidenceMark {
     return this.pid !== undefined && this.#component.process.pid === this.pid;
   }
 
-  /** Warnings and errors since. */
+  /** Warnings and errors since the mark. */
   complaints(): Complaint[] {
     const text = readFileSync(this.#component.process.logFile).subarray(this.#offset).toString("utf8");
     return text.split("\n").flatMap((line) => {
@@ -60,7 +60,7 @@ export class EvidenceMark {
     });
   }
 
-  /** The subjects that failed more often than they may. */
+  /** Subjects that failed more often than allowed. */
   storms(): string[] {
     const counts = new Map<string, number>();
     for (const { subject, afterMs } of this.complaints())
@@ -74,7 +74,8 @@ function isText(value: unknown): value is string {
 }
 
 /**
- * What a request belongs to: a stream, its confirmations, a lease, an object; undefined for the later pages of a list.
+ * What a request belongs to: a stream, its quorum checks, a lease, or an object; undefined for the later pages of a
+ * list.
  */
 function keyOf(path: string): { readonly key: string; readonly isStream: boolean } | undefined {
   const [place = "", query = ""] = path.split("?");
@@ -88,16 +89,16 @@ function keyOf(path: string): { readonly key: string; readonly isStream: boolean
 }
 
 export interface Traffic {
-  /** Requests by what they belong to. */
+  /** Number of requests by what they belong to. */
   readonly requests: ReadonlyMap<string, number>;
   readonly connections: number;
-  /** What went beyond its bound. */
+  /** What exceeded its bound. */
   readonly storms: readonly string[];
 }
 
 /**
- * What the proxy of a link saw between `startMs` and the first ten seconds' or the outage's end. Objects are bounded
- * only where the outage lasts: otherwise the requests are the work that goes on.
+ * What the proxy of a link saw in the first ten seconds after `startMs`, or until the end of the outage. Requests for
+ * objects are bounded only during an outage, because otherwise they belong to normal work.
  */
 export function traffic({ proxy }: ComponentLink, startMs: number, endMs: number, isOutage: boolean): Traffic {
   const untilMs = Math.min(startMs + WINDOW_MS, isOutage ? endMs : performance.now());
@@ -129,7 +130,7 @@ export interface FaultRow {
 
 const rows: FaultRow[] = [];
 
-export function row(one: FaultRow): void {
+export function addFaultRow(one: FaultRow): void {
   rows.push(one);
 }
 
@@ -149,13 +150,13 @@ export function printTable(): void {
   process.stdout.write(`${[...head, ...lines].join("\n")}\n`);
 }
 
-/** Without the addresses of this run, in one cell of a table. */
+/** Removes the addresses of this run, and shortens the text to one cell of a table. */
 function brief(text: string): string {
   const plain = text.replaceAll(/[\w.-]+\.fault\.test:\d+/g, "the server").replaceAll("|", "/");
   return plain.length <= 90 ? plain : `${plain.slice(0, 90)}...`;
 }
 
-/** `stream pods`, `lease podseidon-generator`, `podprotectors/app`. */
+/** For example `stream pods`, `leases/podseidon-generator`, `podprotectors/app`. */
 function shortened(key: string): string {
   const [kind = "", path = key] = key.includes(" ") ? key.split(" ") : ["", key];
   const parts = path.split("/");

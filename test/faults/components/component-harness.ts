@@ -1,5 +1,5 @@
 /**
- * An installation whose every connection to an apiserver goes through a proxy, and what each connection is good for.
+ * An installation whose every connection to an apiserver goes through a proxy, and the work that needs each connection.
  */
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -14,43 +14,43 @@ import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { GROUP, UPDATE_TRIGGER_COUNTER_ANNOTATION, UPDATE_TRIGGER_POD } from "../../../shared/schema/annotations.ts";
 import { setReady } from "../../support/cluster/pods.ts";
 import { createProtector, readProtector } from "../../support/cluster/protectors.ts";
-import { EvidenceMark, row, traffic } from "./component-evidence.ts";
-import { type ComponentLink, Links } from "./component-links.ts";
-import { Truth } from "./component-truth.ts";
+import { addFaultRow, EvidenceMark, traffic } from "./component-evidence.ts";
+import { type ComponentLink, ComponentLinks } from "./component-links.ts";
+import { CountTruth } from "./component-truth.ts";
 
 const APP = "guarded";
 const NAMESPACE = "default";
 const PODS = `/api/v1/namespaces/${NAMESPACE}/pods`;
 const DEPLOYMENTS = `/apis/apps/v1/namespaces/${NAMESPACE}/deployments`;
-/** Pods that go unready and ready again all the time. */
+/** Pods that become unready and ready all the time. */
 const RESTLESS = 6;
 const CHURN_PAUSE_MS = 200;
-/** A deletion is given up by the apiserver after REQUEST_TIMEOUT; a reservation settles a little later. */
+/** The apiserver gives up a deletion after REQUEST_TIMEOUT; a reservation settles a little later. */
 const REQUEST_TIMEOUT = "8s";
 const SETTLE = "10s";
 const FIRST_REPLICAS = 4;
 const RETRY_MS = 200;
 const RECOVERY_TIMEOUT_MS = 120_000;
-/** Characters of one to four bytes, so that a cut can fall into one. */
+/** Characters of one to four bytes, so that some cuts are inside a character. */
 const TEXT = "grün 🟢 東 x ".repeat(12);
 
 export interface ComponentFault {
   readonly name: string;
-  /** The connections that it strikes. */
+  /** The affected links. */
   readonly links: readonly ComponentLink[];
-  /** Nothing passes from its beginning to its end: no request is part of the work that goes on. */
+  /** Nothing passes during the fault, so no request belongs to normal work. */
   readonly isOutage: boolean;
-  /** What precedes the fault. */
+  /** Runs before the fault. */
   prepare?(): Promise<unknown>;
   begin(): Promise<unknown>;
   end(): Promise<unknown>;
 }
 
 export class ComponentHarness implements AsyncDisposable {
-  readonly estate: TestEnvironment;
-  readonly links: Links;
+  readonly environment: TestEnvironment;
+  readonly links: ComponentLinks;
   readonly components: ReadonlyMap<string, Component>;
-  readonly #truth: Truth;
+  readonly #truth: CountTruth;
   readonly #directory: string;
   #churning: Promise<void> | undefined;
   #calm = false;
@@ -58,13 +58,13 @@ export class ComponentHarness implements AsyncDisposable {
   #replicas = FIRST_REPLICAS;
 
   private constructor(
-    estate: TestEnvironment,
-    links: Links,
-    truth: Truth,
+    environment: TestEnvironment,
+    links: ComponentLinks,
+    truth: CountTruth,
     directory: string,
     components: readonly Component[],
   ) {
-    this.estate = estate;
+    this.environment = environment;
     this.links = links;
     this.#truth = truth;
     this.#directory = directory;
@@ -73,13 +73,13 @@ export class ComponentHarness implements AsyncDisposable {
 
   static async start(): Promise<ComponentHarness> {
     const directory = mkdtempSync(join(tmpdir(), "podseidon-links-"));
-    const links = new Links(directory);
+    const links = new ComponentLinks(directory);
     const kubeconfig = (component: string, cluster: Cluster): Promise<string> => links.kubeconfig(component, cluster);
     const flags = {
       "kube-apiserver": { "disable-admission-plugins": "ServiceAccount", "request-timeout": REQUEST_TIMEOUT },
     };
     const bare = { controllerManager: false, scheduler: false, kwok: false, flags };
-    const estate = await TestEnvironment.start({
+    const environment = await TestEnvironment.start({
       cells: ["cell"],
       replicas: 1,
       settle: SETTLE,
@@ -89,7 +89,7 @@ export class ComponentHarness implements AsyncDisposable {
       kubeconfig,
       environment: links.environment,
     });
-    const cell = estate.cell("cell");
+    const cell = environment.cell("cell");
     const more = async (
       kind: "generator" | "update-trigger",
       cluster: Cluster,
@@ -102,41 +102,44 @@ export class ComponentHarness implements AsyncDisposable {
         environment: links.environment,
         args: ["--kubeconfig", await kubeconfig(kind, cluster), "--leader-elect-namespace", NAMESPACE, ...args],
       });
-    const generator = await more("generator", estate.core);
+    const generator = await more("generator", environment.core);
     const trigger = await more("update-trigger", cell, "--namespace", NAMESPACE, "--interval", "2s");
-    await createProtector(estate.core, NAMESPACE, APP, { minAvailable: 1, selector: { matchLabels: { app: APP } } });
-    await estate.core.admin.call("PATCH", `/apis/${GROUP}/v1alpha1/namespaces/${NAMESPACE}/podprotectors/${APP}`, {
+    await createProtector(environment.core, NAMESPACE, APP, {
+      minAvailable: 1,
+      selector: { matchLabels: { app: APP } },
+    });
+    await environment.core.admin.call("PATCH", `/apis/${GROUP}/v1alpha1/namespaces/${NAMESPACE}/podprotectors/${APP}`, {
       metadata: { annotations: { text: TEXT } },
     });
-    const truth = await Truth.start(estate.core, cell, `app=${APP}`, APP, "cell");
-    const components = [...estate.webhooks.map((one) => one.component), ...estate.aggregators.values()];
-    const rig = new ComponentHarness(estate, links, truth, directory, [...components, generator, trigger]);
-    await rig.deploy("web");
-    for (let index = 0; index < RESTLESS; index++) await rig.#createPod(`restless-${index}`);
-    rig.churn();
-    await Promise.all(links.all.map((link) => rig.#works(link)));
-    return rig;
+    const truth = await CountTruth.start(environment.core, cell, `app=${APP}`, APP, "cell");
+    const components = [...environment.webhooks.map((one) => one.component), ...environment.aggregators.values()];
+    const harness = new ComponentHarness(environment, links, truth, directory, [...components, generator, trigger]);
+    await harness.deploy("web");
+    for (let index = 0; index < RESTLESS; index++) await harness.#createPod(`restless-${index}`);
+    harness.churn();
+    await Promise.all(links.all.map((link) => harness.#works(link)));
+    return harness;
   }
 
   get cell(): Cluster {
-    return this.estate.cell("cell");
+    return this.environment.cell("cell");
   }
 
   get core(): Cluster {
-    return this.estate.core;
+    return this.environment.core;
   }
 
-  /** The cell's versions are about to go back. */
+  /** The cell is about to be restored. */
   cellGoesBack(): void {
     this.#truth.newEpoch();
   }
 
-  /** The cell's versions went back. */
+  /** The cell was restored. */
   cellWentBack(): void {
     this.#truth.lookAgain();
   }
 
-  /** Pods change readiness all the time, straight at the apiserver. */
+  /** Changes the readiness of pods all the time, straight at the apiserver. */
   churn(): void {
     this.#calm = false;
     this.#churning ??= (async () => {
@@ -155,8 +158,9 @@ export class ComponentHarness implements AsyncDisposable {
   }
 
   /**
-   * Lets the fault happen while pods change and are deleted, waits after its end until every connection is good again
-   * for what it is there for, and demands what the project promises: the same processes, true counts, no storm.
+   * Runs the fault while pods change and are deleted, and waits after its end until the work of every connection
+   * succeeds. Checks that the processes are the same, that the counts were true, and that there were not too many
+   * requests.
    */
   async during(fault: ComponentFault): Promise<void> {
     await fault.prepare?.();
@@ -164,7 +168,7 @@ export class ComponentHarness implements AsyncDisposable {
     const victims = [await this.#createPod(), await this.#createPod()];
     const startMs = performance.now();
     const beginning = fault.begin();
-    // Work for the webhook, whatever becomes of it; a refusal of the API server is none of its business here.
+    // Work for the webhook, whatever its result. A failure of the apiserver does not matter here.
     const attempts = Promise.allSettled([this.#delete(victims[0] ?? ""), this.#evict(victims[1] ?? "")]);
     await beginning;
     const endMs = performance.now();
@@ -183,7 +187,7 @@ export class ComponentHarness implements AsyncDisposable {
       const mark = marks.get(link.component);
       const seen = traffic(link, startMs, endMs, fault.isOutage);
       storms.push(...seen.storms.map((storm) => `${link.name}: ${storm}`));
-      row({ fault: fault.name, link: link.name, noticed: mark?.complaints()[0], recoveredMs, traffic: seen });
+      addFaultRow({ fault: fault.name, link: link.name, noticed: mark?.complaints()[0], recoveredMs, traffic: seen });
     }
     for (const component of new Set(fault.links.map((link) => link.component)))
       storms.push(...(marks.get(component)?.storms() ?? []).map((storm) => `${component}: ${storm}`));
@@ -192,12 +196,12 @@ export class ComponentHarness implements AsyncDisposable {
     await this.#settled();
   }
 
-  /** What was published and was not so; the fault must not have kept everything from being looked at. */
+  /** Published counts that were not true. Waits until at least one count could be checked. */
   async #wrongCounts(): Promise<readonly string[]> {
     const wrong: string[] = [];
     await this.cell.waitFor("a count whose truth is known", async () => {
       const position = this.#truth.latest?.position;
-      // After a restore the first count of the new history may still be on its way.
+      // After a restore the first count of the new history may not be published yet.
       if (position === undefined || (this.#truth.position ?? 0n) < position) return false;
       const judged = this.#truth.judge();
       wrong.push(...judged.wrong);
@@ -206,7 +210,7 @@ export class ComponentHarness implements AsyncDisposable {
     return wrong;
   }
 
-  /** At rest the protector says what is there, and nothing is reserved. */
+  /** Waits until, without changes, the protector's count is true and nothing is reserved. */
   async #settled(): Promise<void> {
     await this.stopChurn();
     let last = "";
@@ -226,7 +230,7 @@ export class ComponentHarness implements AsyncDisposable {
     this.churn();
   }
 
-  /** Resolves when what goes over this connection arrives: a new change is acted on. */
+  /** Resolves when the work of this link succeeds: the component acts on a new change. */
   async #works({ component, cluster, name }: ComponentLink): Promise<void> {
     if (component === "update-trigger") return await this.triggerMoves();
     if (component === "generator") return await this.#deploymentIsFollowed();
@@ -251,7 +255,7 @@ export class ComponentHarness implements AsyncDisposable {
     await this.cell.waitFor(`${who}: a change to be counted`, counted, RECOVERY_TIMEOUT_MS);
   }
 
-  /** Of the cluster's collection of pods, now. */
+  /** The present version of the cluster's collection of pods. */
   async versionOf(cluster: Cluster): Promise<bigint> {
     return BigInt(String(field(await cluster.admin.get(`${PODS}?limit=1`), "metadata", "resourceVersion")));
   }
@@ -275,7 +279,7 @@ export class ComponentHarness implements AsyncDisposable {
     await this.isFollowed("web", replicas);
   }
 
-  /** A Deployment that the generator protects; resolves when it does. */
+  /** Creates a Deployment; resolves when the generator protects it. */
   async deploy(name: string): Promise<void> {
     await this.core.admin.call("POST", DEPLOYMENTS, deployment(name));
     await this.isFollowed(name, FIRST_REPLICAS);
@@ -285,7 +289,7 @@ export class ComponentHarness implements AsyncDisposable {
     await this.core.admin.call("PATCH", `${DEPLOYMENTS}/${deployment}`, { spec: { replicas } });
   }
 
-  /** Resolves when the Deployment's protector asks for so many pods. */
+  /** Resolves when the Deployment's protector requires so many pods. */
   async isFollowed(deployment: string, replicas: number): Promise<void> {
     const followed = async (): Promise<boolean> =>
       (await readProtector(this.core, NAMESPACE, `deployment-${deployment}`)).spec.minAvailable === replicas;
@@ -313,7 +317,7 @@ export class ComponentHarness implements AsyncDisposable {
     await this.stopChurn();
     await this.#truth[Symbol.asyncDispose]();
     await Promise.all([...this.components.values()].map((component) => component.stop()));
-    await this.estate.stop();
+    await this.environment.stop();
     await this.links[Symbol.asyncDispose]();
     rmSync(this.#directory, { recursive: true, force: true });
   }

@@ -1,7 +1,4 @@
-/**
- * The connection of each component to each apiserver: a proxy of its own, a host name of its own, and a token that can
- * be revoked.
- */
+/** The link of each component to each apiserver: its own proxy, host name and revocable token. */
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { ClusterClient, field } from "../../../scripts/control-plane/api-client.ts";
@@ -9,7 +6,7 @@ import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { FaultProxy } from "../proxy/proxy.ts";
 
 export interface ComponentLink {
-  /** Such as `aggregator-cell`. */
+  /** For example `aggregator-cell`. */
   readonly component: string;
   readonly cluster: Cluster;
   /** `COMPONENT > CLUSTER`. */
@@ -23,8 +20,8 @@ const NAMESPACE = "default";
 const SECRETS = `/api/v1/namespaces/${NAMESPACE}/secrets`;
 
 /**
- * A token file whose token is worthless once its Secret is gone and the apiserver's cache of ten seconds has forgotten
- * it.
+ * A token file whose token becomes invalid when its Secret is deleted and the apiserver's cache of ten seconds has
+ * expired.
  */
 class Token {
   readonly file: string;
@@ -52,13 +49,13 @@ class Token {
     writeFileSync(this.file, this.#token);
   }
 
-  /** Resolves when the apiserver refuses it; the file still holds it. */
+  /** Resolves when the apiserver rejects the token, which the file still contains. */
   async revoke(): Promise<void> {
     await this.#cluster.admin.call("DELETE", `${SECRETS}/${this.#secret}`);
     await this.whenAnswered(401);
   }
 
-  /** Resolves when a request with it gets this status. */
+  /** Resolves when a request with the token gets this status. */
   async whenAnswered(status: number): Promise<void> {
     const { url, identity } = this.#cluster;
     const certificateAuthorityPem = identity.certificateAuthorityPem;
@@ -69,7 +66,7 @@ class Token {
   }
 }
 
-export class Links implements AsyncDisposable {
+export class ComponentLinks implements AsyncDisposable {
   readonly #links = new Map<string, ComponentLink>();
   readonly #unknownHosts: string;
 
@@ -81,7 +78,7 @@ export class Links implements AsyncDisposable {
     return [...this.#links.values()];
   }
 
-  /** For the processes whose names are to be resolved as {@link unknown} says. */
+  /** Environment variables of the processes that resolve names as {@link unknown} says. */
   get environment(): Readonly<Record<string, string>> {
     return {
       NODE_OPTIONS: `--import ${join(import.meta.dirname, "component-dns.ts")}`,
@@ -89,7 +86,7 @@ export class Links implements AsyncDisposable {
     };
   }
 
-  /** The kubeconfig file by which `component` reaches `cluster`. */
+  /** The kubeconfig file with which `component` reaches `cluster`. */
   async kubeconfig(component: string, cluster: Cluster): Promise<string> {
     const link = await this.#link(component, cluster);
     return await cluster.kubeconfigFor(
@@ -98,7 +95,7 @@ export class Links implements AsyncDisposable {
     );
   }
 
-  /** These have no address from now on; none does not mean that open connections end. */
+  /** From now on exactly these hosts have no address. Open connections stay. */
   unknown(links: readonly ComponentLink[]): void {
     writeFileSync(this.#unknownHosts, links.map(({ host }) => host).join("\n"));
   }
@@ -126,7 +123,7 @@ export class Links implements AsyncDisposable {
   }
 }
 
-/** The permissions of the manifests are tested elsewhere. */
+/** Full permissions: other tests cover those of the manifests. */
 function account(name: string): readonly unknown[] {
   const apiVersion = "rbac.authorization.k8s.io/v1";
   const subjects = [{ kind: "ServiceAccount", name, namespace: NAMESPACE }];

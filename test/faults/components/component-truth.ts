@@ -1,6 +1,6 @@
 /**
- * What is true and what was published: the available pods at each version of the cell as an undisturbed list-watch saw
- * them, and each count that the protector's status showed, with the position that it was published for (design 5.9 S3).
+ * The true and the published counts: the available pods at each version of the cell, as an undisturbed list-watch saw
+ * them, and each count in the protector's status with its position (S3, docs/design.md#invariants).
  */
 import { conditionStatus, field } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
@@ -23,7 +23,7 @@ interface Seen {
 interface State {
   readonly position: bigint;
   readonly available: number;
-  /** Between the state before and this one others may have been missed. */
+  /** The watch may have missed states between the previous one and this one. */
   readonly afterGap: boolean;
 }
 
@@ -43,23 +43,23 @@ function isAvailable({ raw }: Seen): boolean {
   return conditionStatus(raw, "Ready") === "True" && field(raw, "metadata", "deletionTimestamp") === undefined;
 }
 
-export class Truth implements AsyncDisposable {
+export class CountTruth implements AsyncDisposable {
   readonly #transports: Transport[] = [];
   readonly #watches: Reflector<Seen>[] = [];
   #states: State[] = [];
   #publications: Publication[] = [];
-  /** Counts of earlier epochs are of a history that is gone. */
+  /** Counts of earlier epochs belong to a lost history. */
   #sinceEpoch = 0;
 
-  /** Counts the pods of `cell` that `labelSelector` selects, and reads the entry of that cell in the protector. */
+  /** Watches the pods of `cell` that `labelSelector` selects, and the cell's entry in the protector. */
   static async start(
     core: Cluster,
     cell: Cluster,
     labelSelector: string,
     protector: string,
     cellId: string,
-  ): Promise<Truth> {
-    const truth = new Truth();
+  ): Promise<CountTruth> {
+    const truth = new CountTruth();
     let gap = true;
     const pods = await truth.#watch(cell, "/api/v1/pods", {
       query: { labelSelector },
@@ -68,7 +68,7 @@ export class Truth implements AsyncDisposable {
       },
     });
     pods.subscribe({
-      // Before the position of the list is told: what lies between the last event and the list was not seen.
+      // Called before the list's position: the states between the last event and the list were not seen.
       relisted: () => {
         gap = true;
       },
@@ -98,14 +98,14 @@ export class Truth implements AsyncDisposable {
     return this.#states.at(-1)?.position;
   }
 
-  /** Versions are about to go back: nothing of this epoch says anything about what comes. */
+  /** The cell is about to be restored, so the present states say nothing about later versions. */
   newEpoch(): void {
     this.#sinceEpoch = (this.#publications.at(-1)?.epoch ?? 0) + 1;
   }
 
   /**
-   * The cell is restored: what was seen is of a history that is gone, also where its versions have passed what was
-   * seen.
+   * The cell was restored: the states seen so far belong to a lost history, also where the new one has passed their
+   * versions.
    */
   lookAgain(): void {
     this.#states = [];
@@ -113,7 +113,8 @@ export class Truth implements AsyncDisposable {
   }
 
   /**
-   * Compares every count since the last call, and forgets all but the newest. `checked` are those whose state is known.
+   * Compares every count since the last call, and forgets all but the newest. `checked` is the number whose true state
+   * is known.
    */
   judge(): { readonly checked: number; readonly wrong: readonly string[] } {
     let checked = 0;

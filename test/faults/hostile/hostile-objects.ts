@@ -1,7 +1,4 @@
-/**
- * Objects that nobody sends by accident: a good one, changed at random places into what a parser may stumble over. One
- * seed, one history.
- */
+/** Hostile objects: valid ones, changed at random places into what may break a parser. One seed gives one history. */
 import type { Randomness } from "../../../shared/runtime/clock.ts";
 
 export type HostileJson =
@@ -12,12 +9,12 @@ export type HostileJson =
   | readonly HostileJson[]
   | { readonly [key: string]: HostileJson };
 
-/** In every object, where no program has to look: it must not turn up in a log. */
+/** Present in every object, in fields that no program needs. It must not appear in a log. */
 export const PRIVATE_TEXT = "kept-to-itself-7d1f";
 
 const MAX_CHANGES = 6;
 const LONG = 20_000;
-/** Deep enough to overflow a parser that calls itself, and within what a review may hold. */
+/** Deep enough to overflow a recursive parser, and within the size of an admission request. */
 const DEEP = 5_000;
 
 const VALUES: readonly ((random: Randomness) => HostileJson)[] = [
@@ -40,7 +37,7 @@ const VALUES: readonly ((random: Randomness) => HostileJson)[] = [
   () => "../../etc/passwd",
   () => "\u0000\ud800\uffff",
   () => "a,b=c;d\r\nx: y",
-  // What backtracking regular expressions choke on.
+  // Slow for backtracking regular expressions.
   () => `${"a".repeat(LONG)}!`,
   () => `${"1".repeat(LONG)}.`,
   () => " ".repeat(LONG),
@@ -54,7 +51,7 @@ const VALUES: readonly ((random: Randomness) => HostileJson)[] = [
   () => JSON.parse('{"__proto__":{"polluted":"yes"},"constructor":{"prototype":{"polluted":"yes"}},"toString":1}'),
 ];
 
-/** The object with up to six places changed, taken away, or put elsewhere. */
+/** Returns the object with up to six places changed, removed, or moved. */
 export function hostile(base: HostileJson, random: Randomness): HostileJson {
   let object = structuredClone(base);
   const changes = Math.floor(random.fraction() * (MAX_CHANGES + 1));
@@ -66,7 +63,7 @@ function pick<T>(list: readonly T[], random: Randomness): T | undefined {
   return list[Math.floor(random.fraction() * list.length)];
 }
 
-/** Goes down at random, and changes what it finds there. */
+/** Descends at random, and changes what it reaches. */
 function changed(value: HostileJson, random: Randomness): HostileJson {
   const isContainer = typeof value === "object" && value !== null;
   if (!isContainer || random.fraction() < 0.15) return pick(VALUES, random)?.(random) ?? null;
@@ -90,7 +87,7 @@ function changedItem(item: HostileJson, random: Randomness): readonly HostileJso
   return [changed(item, random)];
 }
 
-/** The text of an object, now and then cut off, bent or nested without end: what no serialiser writes. */
+/** The text of an object. Some texts are cut, altered, or nested without end, as no serializer writes them. */
 export function hostileText(object: HostileJson, random: Randomness): Buffer {
   const text = JSON.stringify(object);
   const kind = random.fraction();

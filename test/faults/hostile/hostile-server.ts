@@ -1,13 +1,13 @@
 /**
- * An apiserver, as far as the webhook and an aggregator ask it, that serves hostile pods and protectors and answers
- * writes at its whim.
+ * An apiserver, as far as the webhook and an aggregator use it, that serves hostile pods and protectors and responds to
+ * writes at random.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { Randomness } from "../../../shared/runtime/clock.ts";
 import { type HostileJson, hostile, PRIVATE_TEXT } from "./hostile-objects.ts";
 
 const OBJECTS = 30;
-/** Between two hostile events of one watch. */
+/** Time between two hostile events of one watch. */
 const EVENT_EVERY_MS = 5;
 const PROTECTORS = "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors";
 
@@ -99,9 +99,9 @@ export class HostileServer implements AsyncDisposable {
   readonly #server: Server;
   readonly #timers = new Set<NodeJS.Timeout>();
   #version = 1000;
-  /** Hostile objects that were sent, in lists and events. */
+  /** Number of hostile objects sent in lists and events. */
   sent = 0;
-  /** Events and other writes that repeated what is private. */
+  /** Number of Events and other writes that contain the private text. */
   leaks = 0;
 
   private constructor(random: Randomness) {
@@ -150,8 +150,8 @@ export class HostileServer implements AsyncDisposable {
   }
 
   /**
-   * One in three is as it should be, so that there is something to decide on. What no apiserver leaves out is there:
-   * who the object is; without it a whole list or stream counts as corrupt, which `isCorrupt` is for.
+   * One object of three is valid, so that there is something to decide on. Every object has its identity, as from any
+   * apiserver. Without the identity, which `isCorrupt` removes, a whole list or stream counts as corrupt.
    */
   #object(make: (name: string) => HostileJson, index: number, isCorrupt = false): HostileJson {
     this.sent++;
@@ -194,7 +194,7 @@ export class HostileServer implements AsyncDisposable {
   }
 }
 
-/** The object with these fields of its metadata, whatever it was. */
+/** The object with these metadata fields. */
 function withMetadata(object: HostileJson, given: { readonly [field: string]: HostileJson }): HostileJson {
   const { namespace, name, uid, resourceVersion } = given;
   const identity = Object.fromEntries(

@@ -1,21 +1,21 @@
 import type { Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
-import type { Weather } from "./proxy.ts";
+import type { NetworkConditions } from "./proxy.ts";
 
-/** Small, so that lines and characters are cut at many places when the bandwidth is low. */
+/** Small, so that a low bandwidth cuts lines and characters at many places. */
 const SLOW_PIECE_BYTES = 97;
 
-/** What goes on of some bytes; nothing goes on before it is known. */
+/** Returns what to pass on of some bytes; nothing passes before that is known. */
 export type PipeChange = (bytes: Buffer) => Buffer | undefined | Promise<Buffer>;
 
-/** One direction of a connection: reads from one socket and writes to the other, at the pace of the slower. */
+/** One direction of a connection: reads from one socket and writes to the other, at the slower one's pace. */
 export class Pipe {
   readonly #from: Socket;
   readonly #to: Socket;
   readonly #change: PipeChange;
   readonly #closing = new AbortController();
   #held: PromiseWithResolvers<void> | undefined;
-  weather: Weather = {};
+  conditions: NetworkConditions = {};
 
   constructor(from: Socket, to: Socket, change: PipeChange) {
     this.#from = from;
@@ -24,7 +24,7 @@ export class Pipe {
     void this.#run();
   }
 
-  /** While held nothing passes, and nothing is read. */
+  /** While held, nothing is read and nothing passes. */
   hold(on: boolean): void {
     if (on) this.#held ??= Promise.withResolvers();
     else {
@@ -53,7 +53,7 @@ export class Pipe {
   }
 
   async #write(bytes: Buffer): Promise<void> {
-    const { delayMs = 0, bytesPerMs } = this.weather;
+    const { delayMs = 0, bytesPerMs } = this.conditions;
     const options = { signal: this.#closing.signal };
     if (delayMs > 0) await delay(delayMs, undefined, options);
     const piece = bytesPerMs === undefined ? bytes.length : SLOW_PIECE_BYTES;

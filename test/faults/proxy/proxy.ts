@@ -2,25 +2,24 @@ import { once } from "node:events";
 import { type AddressInfo, connect as connectTcp, createServer, type Server, type Socket } from "node:net";
 import { performance } from "node:perf_hooks";
 import { connect as connectTls, createSecureContext, type SecureContext, TLSSocket } from "node:tls";
-import { type RawAnswer, requestHead, serialize } from "../http-wire.ts";
 import { Pipe } from "./pipe.ts";
 
-/** A hostile network between a client and one server on loopback. */
+/** A hostile network between a client and one server on this machine. */
 
 export interface ProxyOptions {
   readonly target: { readonly host: string; readonly port: number };
   /**
-   * Ends the TLS of both sides, so that the proxy sees requests and can change answers. Without it bytes pass as they
-   * are: client certificates work, requests are not seen, and `garbage`, `cutLine` and `answer` have no effect.
+   * Terminates TLS on both sides, so that the proxy sees requests and can change responses. Without it bytes pass
+   * unchanged: client certificates work, requests are not seen, and line faults and scripted responses have no effect.
    */
   readonly tls?: { readonly certificatePem: string; readonly privateKeyPem: string; readonly targetCaPem: string };
 }
 
-/** What happens to the bytes that pass. */
-export interface Weather {
-  /** Each piece arrives this much later. */
+/** The condition of the network. */
+export interface NetworkConditions {
+  /** Delay of each chunk. */
   readonly delayMs?: number;
-  /** Both directions together carry no more than this, in pieces of a few bytes. */
+  /** Bandwidth of both directions together, in chunks of a few bytes. */
   readonly bytesPerMs?: number;
 }
 
@@ -33,11 +32,11 @@ export interface SeenRequest {
 }
 
 export type LineFault =
-  /** A whole line that is no JSON follows the next event. */
+  /** A line that is no JSON follows the next event. */
   | "garbage"
-  /** The next event is cut in the middle and its connection is reset. */
+  /** The next event is cut in the middle, and its connection is reset. */
   | "cutLine"
-  /** The same, in the middle of a UTF-8 character; waits for an event that has one. */
+  /** The same in the middle of a UTF-8 character, at the next event that has one. */
   | "cutCharacter";
 
 interface Connection {
@@ -46,7 +45,7 @@ interface Connection {
   readonly pipes: readonly Pipe[];
 }
 
-/** A TCP proxy whose network can be broken and mended while connections are open. */
+/** A TCP proxy whose network can be broken and repaired while connections are open. */
 export class FaultProxy implements AsyncDisposable {
   readonly #options: ProxyOptions;
   readonly #context: SecureContext | undefined;
@@ -54,17 +53,17 @@ export class FaultProxy implements AsyncDisposable {
   #server: Server | undefined;
   #port = 0;
   #halfOpen = false;
-  #weather: Weather = {};
+  #conditions: NetworkConditions = {};
   #lineFault: LineFault | undefined;
   #lineFaultDone: (() => void) | undefined;
-  #answer: { readonly answer: RawAnswer; times: number; readonly only: (path: string) => boolean } | undefined;
+  #scripted: { readonly response: RawResponse; times: number; readonly only: (path: string) => boolean } | undefined;
   #holding:
     | { readonly only: (request: SeenRequest) => boolean; readonly seen: () => void; readonly go: Promise<void> }
     | undefined;
   readonly requests: SeenRequest[] = [];
-  /** The status codes of the server's answers (only with `tls`). */
+  /** Status codes of the server's responses (only with `tls`). */
   readonly statuses: number[] = [];
-  /** Monotonic times at which connections came in. */
+  /** Monotonic times of new connections. */
   readonly connections: number[] = [];
 
   static async start(options: ProxyOptions): Promise<FaultProxy> {
@@ -88,27 +87,26 @@ export class FaultProxy implements AsyncDisposable {
     return `https://127.0.0.1:${this.#port}`;
   }
 
-  /** Connections that are open now. */
+  /** The open connections. */
   get openConnections(): number {
     return this.#open.size;
   }
 
-  /** Ends all open connections by a TCP reset. */
+  /** Resets all open connections. */
   reset(): void {
     for (const connection of this.#open) connection.close("reset");
   }
 
-  /**
-   * Connections stay and are accepted, and nothing passes any more: a router that lost its state, a machine that hangs.
-   */
+  /** Connections stay open and are accepted, and nothing passes: a router that lost its state, or a hanging machine. */
   halfOpen(on: boolean): void {
     this.#halfOpen = on;
     for (const { pipes } of this.#open) for (const pipe of pipes) pipe.hold(on);
-    // What was held while the server went on is worthless to it: as in a real network, its end has timed out meanwhile.
+    // Held bytes are worthless after the server has moved on: in a real network its end of the connection has timed
+    // out.
     if (!on) this.reset();
   }
 
-  /** Connections are refused, and those that are open are reset. */
+  /** Refuses connections, and resets the open ones. */
   async refuse(on: boolean): Promise<void> {
     if (on) {
       const server = this.#server;
@@ -123,12 +121,12 @@ export class FaultProxy implements AsyncDisposable {
     }
   }
 
-  weather(weather: Weather): void {
-    this.#weather = weather;
-    for (const { pipes } of this.#open) for (const pipe of pipes) pipe.weather = weather;
+  setConditions(conditions: NetworkConditions): void {
+    this.#conditions = conditions;
+    for (const { pipes } of this.#open) for (const pipe of pipes) pipe.conditions = conditions;
   }
 
-  /** Breaks the next line of a watch that passes; resolves when that has happened. */
+  /** Breaks the next line of a watch; resolves when that has happened. */
   breakNextLine(fault: LineFault): Promise<void> {
     this.#lineFault = fault;
     return new Promise((resolve) => {
@@ -136,12 +134,12 @@ export class FaultProxy implements AsyncDisposable {
     });
   }
 
-  /** Answers the next `times` requests itself, instead of the server; 0: no more of them. */
-  answerNext(times: number, answer: RawAnswer, only: (path: string) => boolean = () => true): void {
-    this.#answer = times > 0 ? { answer, times, only } : undefined;
+  /** Responds to the next `times` requests in place of the server; 0: to no more requests. */
+  respondNext(times: number, response: RawResponse, only: (path: string) => boolean = () => true): void {
+    this.#scripted = times > 0 ? { response, times, only } : undefined;
   }
 
-  /** Keeps the next such request from the server until it is released; `seen` resolves when there is one. */
+  /** Holds the next matching request until it is released; `seen` resolves when there is one. */
   holdNext(only: (request: SeenRequest) => boolean): { readonly seen: Promise<void>; readonly release: () => void } {
     const seen = Promise.withResolvers<void>();
     const go = Promise.withResolvers<void>();
@@ -181,7 +179,7 @@ export class FaultProxy implements AsyncDisposable {
     const connection: Connection = { client, close, pipes: [toServer, toClient] };
     this.#open.add(connection);
     for (const pipe of connection.pipes) {
-      pipe.weather = this.#weather;
+      pipe.conditions = this.#conditions;
       pipe.hold(this.#halfOpen);
     }
     for (const socket of [raw, client, server]) {
@@ -190,7 +188,7 @@ export class FaultProxy implements AsyncDisposable {
     }
   }
 
-  /** What goes on to the server of `bytes`; nothing when the proxy answers. */
+  /** The part of `bytes` that goes on to the server; nothing when the proxy responds. */
   #fromClient(bytes: Buffer, client: Socket): Buffer | undefined | Promise<Buffer> {
     const head = this.#context && requestHead(bytes);
     if (!head) return bytes;
@@ -202,10 +200,10 @@ export class FaultProxy implements AsyncDisposable {
       seen();
       return go.then(() => bytes);
     }
-    const answering = this.#answer;
-    if (answering === undefined || !answering.only(head.path)) return bytes;
-    if (--answering.times === 0) this.#answer = undefined;
-    client.write(serialize(answering.answer));
+    const scripted = this.#scripted;
+    if (scripted === undefined || !scripted.only(head.path)) return bytes;
+    if (--scripted.times === 0) this.#scripted = undefined;
+    client.write(serialize(scripted.response));
     return undefined;
   }
 
@@ -213,7 +211,7 @@ export class FaultProxy implements AsyncDisposable {
     const [, status] = /^HTTP\/1\.1 (\d{3}) /.exec(bytes.subarray(0, 13).toString("latin1")) ?? [];
     if (status !== undefined) this.statuses.push(Number(status));
     const fault = this.#lineFault;
-    // A watch is sent as one HTTP chunk for each event, and a chunk as one TLS record.
+    // The server sends a watch event as one HTTP chunk, and a chunk as one TLS record.
     if (fault === undefined || !/^[0-9a-f]+\r\n\{"type"/.test(bytes.subarray(0, 40).toString("latin1"))) return bytes;
     if (fault === "garbage") {
       if (!bytes.subarray(-2).equals(Buffer.from("\r\n"))) return bytes;
@@ -224,7 +222,7 @@ export class FaultProxy implements AsyncDisposable {
     if (fault === "cutCharacter" && continuation < 0) return bytes;
     const cut = fault === "cutCharacter" ? continuation : Math.floor(bytes.length / 2);
     this.#lineFaultHappened();
-    // After the part has been written.
+    // After the partial event is written.
     setImmediate(() => connection.close("end"));
     return bytes.subarray(0, cut);
   }
@@ -233,4 +231,30 @@ export class FaultProxy implements AsyncDisposable {
     this.#lineFault = undefined;
     this.#lineFaultDone?.();
   }
+}
+
+/** A scripted response. */
+interface RawResponse {
+  readonly status: number;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: string;
+}
+
+const HEAD = /^(GET|POST|PUT|PATCH|DELETE) (\S+) HTTP\/1\.1\r\n/;
+/** No request line in these tests is longer. */
+const MAX_HEAD_BYTES = 8192;
+
+/** Method and path when `bytes` begins a request. Clients here do not pipeline, so a request begins a chunk. */
+function requestHead(bytes: Buffer): { readonly method: string; readonly path: string } | undefined {
+  const found = HEAD.exec(bytes.subarray(0, MAX_HEAD_BYTES).toString("latin1"));
+  return found?.[1] !== undefined && found[2] !== undefined ? { method: found[1], path: found[2] } : undefined;
+}
+
+function serialize({ status, headers = {}, body = "" }: RawResponse): string {
+  const lines = Object.entries({
+    "content-type": "application/json",
+    ...headers,
+    "content-length": `${Buffer.byteLength(body)}`,
+  });
+  return `HTTP/1.1 ${status} Scripted\r\n${lines.map(([name, value]) => `${name}: ${value}\r\n`).join("")}\r\n${body}`;
 }

@@ -2,7 +2,7 @@ import { type ClusterClient, field } from "../../../scripts/control-plane/api-cl
 import { seededRandomness } from "../../support/runtime/virtual-ports.ts";
 
 const OBJECTS = 60;
-/** Characters of one to four bytes, so that any cut of a stream can fall into one. */
+/** Characters of one to four bytes, so that some cuts are inside a character. */
 const TEXT = "grün 🟢 東 x ".repeat(12);
 
 /** Creates, changes and deletes ConfigMaps of one namespace without pause, straight at the apiserver, until stopped. */
@@ -31,7 +31,7 @@ export class Churn {
     this.#running = undefined;
   }
 
-  /** Writes one object of its own and resolves with its name; tries until the server takes it. */
+  /** Writes a new object and resolves to its name. Retries until the server accepts it. */
   async mark(): Promise<string> {
     const name = `mark-${++this.#marks}`;
     for (;;) {
@@ -55,7 +55,7 @@ export class Churn {
     }
   }
 
-  /** The status, or 0 while the server is away. */
+  /** The status, or 0 while the server is out of reach. */
   async #send(method: string, path: string, body?: unknown): Promise<number> {
     try {
       return (await this.#client.request(method, path, body, { timeoutMs: 5000 })).status;
@@ -65,7 +65,7 @@ export class Churn {
   }
 }
 
-/** The collection as a quorum read shows it: its version, and each object as `name uid@version`. */
+/** The collection by a quorum read: its version, and each object as `name uid@version`. */
 export async function quorumState(
   client: ClusterClient,
   path: string,

@@ -24,7 +24,7 @@ function parseItem(raw: unknown): Item {
   return { name, uid, version: resourceVersion };
 }
 
-/** Credentials of one token or token file, trusting one CA. */
+/** Credentials of a token or token file, with one trusted CA. */
 export function tokenCredentials(token: Given, ca: string): CredentialSource {
   const none = { basic: undefined, cert: undefined, key: undefined, serverName: undefined };
   return new FileCredentials({ where: "test", token, ca, ...none, skipVerification: false });
@@ -35,16 +35,14 @@ export interface RecordedState {
   readonly digest: bigint;
 }
 
-/**
- * Against what never comes: a server on a busy machine may take half a minute to follow its own priority and fairness.
- */
+/** Against a hanging test: a busy server may need half a minute to apply its priority and fairness. */
 const HANG_MS = 240_000;
 
-/** One list-watch with a record of what it told, and of its state at each position. */
-export class StreamRig implements AsyncDisposable {
+/** One list-watch with a record of its events and of its state at each position. */
+export class StreamHarness implements AsyncDisposable {
   readonly source: Reflector<Item>;
   readonly events: (ReflectorEvent & { readonly atMs: number })[] = [];
-  /** The state at each position since the last `forgetStates`. */
+  /** The state at each position. Tests clear the list. */
   states: RecordedState[] = [];
   readonly #transport: Transport;
   readonly #path: string;
@@ -92,7 +90,7 @@ export class StreamRig implements AsyncDisposable {
     this.#transport.close();
   }
 
-  /** Resolves when `condition` holds; looked at whenever the source says something. */
+  /** Resolves when `condition` holds. Checks it at each event. */
   async until(what: string, condition: () => boolean): Promise<void> {
     const deadline = AbortSignal.timeout(HANG_MS);
     while (!condition()) {
@@ -105,7 +103,7 @@ export class StreamRig implements AsyncDisposable {
     }
   }
 
-  /** Waits until the source is where the server is, and returns both states, which then must be equal. */
+  /** Waits until the reflector has reached the server's version; returns both states, which then must be equal. */
   async caughtUp(admin: ClusterClient): Promise<{ held: string[]; truth: string[] }> {
     const truth = await quorumState(admin, this.#path);
     await this.until(`version ${truth.version}`, () => hasReached(this.source.position, truth.version));
@@ -113,7 +111,7 @@ export class StreamRig implements AsyncDisposable {
     return { held, truth: truth.objects };
   }
 
-  /** What failed since `sinceMs`, as `during tag`. */
+  /** Failures since `sinceMs`, as `during tag`. */
   failures(sinceMs: number, untilMs = Number.POSITIVE_INFINITY): string[] {
     return this.events.flatMap((event) =>
       event.kind === "failed" && event.atMs >= sinceMs && event.atMs < untilMs ? [`${event.during} ${event.tag}`] : [],
@@ -124,13 +122,13 @@ export class StreamRig implements AsyncDisposable {
     return this.events.flatMap((event) => (event.kind === "listed" && event.atMs >= sinceMs ? [event.reason] : []));
   }
 
-  /** When the first failure after `sinceMs` was noticed. */
+  /** Time from `sinceMs` to the first failure after it. */
   noticedMs(sinceMs: number): number | undefined {
     const first = this.events.find((event) => event.kind === "failed" && event.atMs >= sinceMs);
     return first && first.atMs - sinceMs;
   }
 
-  /** From the first failure after `sinceMs` until a stream or a list came. */
+  /** Time from the first failure after `sinceMs` to the next stream or list. */
   brokenMs(sinceMs: number): number {
     const failed = this.events.findIndex((event) => event.kind === "failed" && event.atMs >= sinceMs);
     if (failed < 0) return 0;
@@ -149,19 +147,51 @@ export class StreamRig implements AsyncDisposable {
   }
 }
 
-/** Order does not matter in a sum of hashes, so that equal sums mean equal sets. */
+/** A sum of hashes does not depend on their order, so equal sums mean equal sets. */
 function hash(item: Item | undefined): bigint {
   if (item === undefined) return 0n;
   return createHash("sha256").update(`${item.name} ${item.uid} ${item.version}`).digest().readBigUInt64BE();
 }
 
 /**
- * The positions at which `rig` held another state than `reference` did there. A position between two of the reference's
- * is that of the earlier one: nothing happened in the collection in between.
+ * Positions at which `harness` held another state than `reference`. A position between two positions of the reference
+ * belongs to the earlier one, because nothing happened in the collection in between.
  */
-export function wrongPositions(rig: readonly RecordedState[], reference: readonly RecordedState[]): string[] {
-  return rig.flatMap(({ position, digest }) => {
+export function wrongPositions(harness: readonly RecordedState[], reference: readonly RecordedState[]): string[] {
+  return harness.flatMap(({ position, digest }) => {
     const there = reference.findLast((state) => hasReached(position, state.position));
     return there === undefined || there.digest === digest ? [] : [position];
   });
+}
+
+/** What a fault cost. */
+interface StreamFaultRow {
+  readonly name: string;
+  /** From the fault to the first reported failure; undefined when there was none. */
+  readonly noticedMs: number | undefined;
+  /** From the end of the fault to the first event of a write after it. */
+  readonly recoveredMs: number;
+  readonly lists: readonly string[];
+  /** In the first ten seconds. */
+  readonly requests: { readonly stream: number; readonly confirm: number };
+}
+
+const rows: StreamFaultRow[] = [];
+
+/** Adds a row to the table at the end of the run. */
+export function addFaultRow(row: StreamFaultRow): void {
+  rows.push(row);
+}
+
+export function printFaultTable(): void {
+  const seconds = (ms: number | undefined): string => (ms === undefined ? "-" : `${(ms / 1000).toFixed(2)} s`);
+  const lines = rows.map(
+    ({ name, noticedMs, recoveredMs, lists, requests }) =>
+      `| ${name} | ${seconds(noticedMs)} | ${seconds(recoveredMs)} | ${lists.join(", ") || "none"} | ` +
+      `${requests.stream} + ${requests.confirm} |`,
+  );
+  const head =
+    "| fault | noticed after | caught up after its end | lists | requests in 10 s (stream + quorum checks) |\n" +
+    "|---|---|---|---|---|";
+  process.stdout.write(`${head}\n${lines.join("\n")}\n`);
 }

@@ -1,7 +1,6 @@
 /** Protectors as a core stores them. Each version is parsed once, however many checks look at it. */
 import { Ledger } from "../../../shared/decide/ledger/ledger.ts";
-import type { CellStatus, PodProtector } from "../../../shared/schema/podprotector.ts";
-import { parsePodProtector } from "../../../shared/schema/podprotector.ts";
+import { type CellStatus, type PodProtector, parsePodProtector } from "../../../shared/schema/podprotector.ts";
 import type { StoredObject } from "../apiserver/etcd.ts";
 import { record } from "../apiserver/objects.ts";
 import type { WantedPods } from "./pod-truth.ts";

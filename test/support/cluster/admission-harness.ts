@@ -43,9 +43,9 @@ export interface CountSetting {
 
 const RECOVERING = /was out of reach until just now/;
 
-export class AdmissionRig implements AsyncDisposable {
-  readonly estate: TestEnvironment;
-  /** The replica that {@link protector} waits for; without one, the first of the estate. */
+export class AdmissionHarness implements AsyncDisposable {
+  readonly environment: TestEnvironment;
+  /** The replica that {@link protector} waits for; without one, the first of the environment. */
   replica: WebhookReplica | undefined;
   /**
    * Asks again, as any client does, where the core was out of reach: a machine that stands still for a second looks
@@ -55,12 +55,12 @@ export class AdmissionRig implements AsyncDisposable {
   #serial = 0;
   #protectors = 0;
 
-  private constructor(estate: TestEnvironment) {
-    this.estate = estate;
+  private constructor(environment: TestEnvironment) {
+    this.environment = environment;
   }
 
-  static async start(options: Partial<EnvironmentOptions> = {}): Promise<AdmissionRig> {
-    const estate = await TestEnvironment.start({
+  static async start(options: Partial<EnvironmentOptions> = {}): Promise<AdmissionHarness> {
+    const environment = await TestEnvironment.start({
       cells: [CELL],
       single: true,
       replicas: 1,
@@ -73,11 +73,11 @@ export class AdmissionRig implements AsyncDisposable {
       },
       ...options,
     });
-    return new AdmissionRig(estate);
+    return new AdmissionHarness(environment);
   }
 
   get cluster(): Cluster {
-    return this.estate.core;
+    return this.environment.core;
   }
 
   /** A label value and object name that no other test uses. */
@@ -123,7 +123,7 @@ export class AdmissionRig implements AsyncDisposable {
     this.#protectors++;
     if (counts !== undefined) await this.count(name, counts, namespace);
     // A protector that was created a moment ago may not have reached the webhook's cache yet.
-    const component = (this.replica ?? this.estate.webhooks[0])?.component;
+    const component = (this.replica ?? this.environment.webhooks[0])?.component;
     if (component === undefined) return;
     await this.cluster.waitFor(`the webhook to know ${name}`, async () => {
       return (await component.metric("podseidon_webhook_protectors")) === this.#protectors;
@@ -224,7 +224,7 @@ export class AdmissionRig implements AsyncDisposable {
     body: string,
     method = "POST",
     type = "application/json",
-    replica: WebhookReplica | undefined = this.estate.webhooks[0],
+    replica: WebhookReplica | undefined = this.environment.webhooks[0],
   ): Promise<ApiAnswer> {
     if (replica === undefined) throw new Error("there is no webhook");
     return new Promise((resolve, reject) => {
@@ -248,7 +248,7 @@ export class AdmissionRig implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.estate.stop();
+    await this.environment.stop();
   }
 }
 

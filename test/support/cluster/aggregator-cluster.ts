@@ -5,8 +5,7 @@ import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { Cluster, type ClusterOptions } from "../../../scripts/control-plane/cluster.ts";
 import { Component } from "../../../scripts/environment/component.ts";
-import type { Pod } from "../../../shared/schema/pod.ts";
-import { parsePod } from "../../../shared/schema/pod.ts";
+import { type Pod, parsePod } from "../../../shared/schema/pod.ts";
 import type { Bucket, CellStatus } from "../../../shared/schema/podprotector.ts";
 import { readProtector } from "./protectors.ts";
 

@@ -1,6 +1,8 @@
 import { ensureBinaries } from "../../../scripts/control-plane/binaries/binaries.ts";
 
-/** Before the first test on a cluster: its binaries are there, however long that takes, outside of any test's time. */
+/**
+ * Provides the cluster binaries before the first test, however long that takes, so that no test's timeout includes it.
+ */
 export default async function setup(): Promise<void> {
   await ensureBinaries();
 }

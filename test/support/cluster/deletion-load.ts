@@ -1,31 +1,31 @@
-/** Pods that are made and deleted all the time, while something happens that must not fail a single call. */
+/** Creates and deletes pods all the time, during something that must not fail a single call. */
 import { ClusterClient } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
 
 const PODS = "/api/v1/namespaces/default/pods";
 
 export class DeletionLoad {
-  /** Deletions that were answered. */
+  /** Number of deletions that got a response. */
   deletions = 0;
-  /** What was answered to those that did not go through. */
+  /** Responses to deletions that failed. */
   readonly oddities: string[] = [];
   readonly #cluster: Cluster;
   readonly #work: readonly Promise<void>[];
   #running = true;
 
-  /** Starts at once, from as many clients as `workers`. */
+  /** Starts at once, with as many clients as `workers`. */
   constructor(cluster: Cluster, workers: number) {
     this.#cluster = cluster;
     this.#work = Array.from({ length: workers }, (_, index) => this.#deleteAllTheTime(index));
   }
 
-  /** Until as many more have been answered. */
+  /** Waits for so many more deletions. */
   async more(count: number): Promise<void> {
     const until = this.deletions + count;
     await this.#cluster.waitFor("more deletions", async () => this.deletions > until);
   }
 
-  /** Resolves when the last one has been answered; rejects when a client could not make its call. */
+  /** Resolves after the last response; rejects when a client could not make its call. */
   async stop(): Promise<void> {
     this.#running = false;
     await Promise.all(this.#work);

@@ -1,4 +1,4 @@
-/** Deletions of pods as the audit log of an apiserver has them: who asked, when, and what was answered. */
+/** Deletions of pods from the audit log of an apiserver: the user, the times, and the response. */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { field } from "../../../scripts/control-plane/api-client.ts";
@@ -11,7 +11,7 @@ const POLICY = {
   rules: [{ level: "Metadata", verbs: ["delete"], resources: [{ group: "", resources: ["pods"] }] }, { level: "None" }],
 };
 
-/** For {@link readDeletions} of that cluster. */
+/** Options of a cluster whose deletions {@link readDeletions} reads. */
 export const AUDITED: ClusterOptions = {
   files: { "audit.yaml": JSON.stringify(POLICY) },
   flags: { "kube-apiserver": { "audit-policy-file": "$FILES/audit.yaml", "audit-log-path": "$FILES/audit.log" } },
@@ -22,14 +22,14 @@ export interface Deletion {
   readonly pod: string;
   /** HTTP status. */
   readonly code: number;
-  /** What webhooks had to say for the record, each key prefixed by the webhook's name. */
+  /** Audit annotations of webhooks. Each key has the webhook's name as prefix. */
   readonly annotations: Readonly<Record<string, string>>;
-  /** When the apiserver received it and when it had answered, Unix milliseconds. */
+  /** When the apiserver received the request and when it sent the response, Unix milliseconds. */
   readonly receivedMs: number;
-  readonly answeredMs: number;
+  readonly respondedMs: number;
 }
 
-/** In the order of their answers. */
+/** In the order of their responses. */
 export function readDeletions(cluster: Cluster): Deletion[] {
   const lines = readFileSync(join(cluster.directory, "files", "audit.log"), "utf8").split("\n");
   const deletions = lines
@@ -42,8 +42,8 @@ export function readDeletions(cluster: Cluster): Deletion[] {
         code: Number(field(event, "responseStatus", "code")),
         annotations: Object(field(event, "annotations")),
         receivedMs: Date.parse(String(field(event, "requestReceivedTimestamp"))),
-        answeredMs: Date.parse(String(field(event, "stageTimestamp"))),
+        respondedMs: Date.parse(String(field(event, "stageTimestamp"))),
       };
     });
-  return deletions.sort((a, b) => a.answeredMs - b.answeredMs);
+  return deletions.sort((a, b) => a.respondedMs - b.respondedMs);
 }

@@ -1,11 +1,11 @@
 /**
- * Commands of the documentation, run as a reader runs them: a fenced block of `sh` or `yaml` is found by the comment
- * before it, `<!-- test: NAME -->`, so that what a page says is what a test does.
+ * Commands of the documentation, run as a reader runs them. The comment `<!-- test: NAME -->` before a fenced block of
+ * `sh` or `yaml` names the block, so that the test runs what the page says.
  */
 import { spawn } from "node:child_process";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
 
-/** The text of the block with this name. Throws when the page has none. */
+/** Returns the text of the named block. Throws when the page has none. */
 export function block(page: string, name: string): string {
   const found = page.split(`<!-- test: ${name} -->`)[1];
   const text = found === undefined ? undefined : /^\s*```[a-z]*\n([\s\S]*?)```/.exec(found)?.[1];
@@ -13,9 +13,7 @@ export function block(page: string, name: string): string {
   return text;
 }
 
-/**
- * Runs a block in a shell in which `kubectl` talks to the cluster as its administrator; resolves with what it printed.
- */
+/** Runs a block in a shell whose `kubectl` talks to the cluster as its administrator; resolves to the output. */
 export async function shellCommand(cluster: Cluster, page: string, name: string): Promise<string> {
   const script = block(page, name).replace(/^\$ /gm, "");
   const setup = `kubectl() { "${cluster.kubectlBinary}" "$@"; }\nset -e -o pipefail\n`;

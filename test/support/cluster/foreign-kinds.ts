@@ -1,7 +1,4 @@
-/**
- * Kinds of others that the manifests' components use: their real definitions belong to cert-manager and to the
- * Prometheus operator.
- */
+/** Kinds that the manifests' components use and other projects define: cert-manager and the Prometheus operator. */
 export const FOREIGN_KINDS = [
   ["cert-manager.io", "v1", "Issuer"],
   ["cert-manager.io", "v1", "Certificate"],
@@ -9,7 +6,7 @@ export const FOREIGN_KINDS = [
   ["monitoring.coreos.com", "v1", "PrometheusRule"],
 ] as const;
 
-/** A definition that takes whatever is in an object. */
+/** A CRD that accepts any content. */
 export function foreignCrd(group: string, version: string, kind: string): unknown {
   const singular = kind.toLowerCase();
   const schema = { openAPIV3Schema: { type: "object", "x-kubernetes-preserve-unknown-fields": true } };

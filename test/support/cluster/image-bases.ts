@@ -1,21 +1,18 @@
 /**
- * Stand-ins for the bases that the Containerfile names, for a machine that reaches no registry of images: file systems
- * made of this machine's own files, of the same shape as `node:24-trixie-slim` (a shell, Node.js and npm) and
- * distroless's `nodejs24` (Node.js alone).
+ * Substitutes for the base images of the Containerfile, for a machine without access to a registry: file systems made
+ * of this machine's own files, in the shape of `node:24-trixie-slim` (a shell, Node.js and npm) and of distroless's
+ * `nodejs24` (only Node.js).
  */
 import { execFileSync } from "node:child_process";
 import { cpSync, existsSync, mkdirSync, realpathSync, symlinkSync, writeFileSync } from "node:fs";
 import { delimiter, dirname, join } from "node:path";
 
-/** As distroless has them. */
+/** The accounts of distroless. */
 const ACCOUNTS = "root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\n";
 const GROUPS = "root:x:0:\nnonroot:x:65532:\n";
 const AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt";
 
-/**
- * Writes a directory whose Containerfile makes the base in which the bundles are built. Throws when this machine has no
- * npm.
- */
+/** Writes a build context for the image that builds the bundles. Throws when this machine has no npm. */
 export function writeBuildBase(directory: string): void {
   const rootfs = baseOf(directory);
   addBinary(rootfs, process.execPath, "/usr/local/bin/node");
@@ -26,7 +23,7 @@ export function writeBuildBase(directory: string): void {
   symlinkSync("../lib/node_modules/npm/bin/npm-cli.js", join(rootfs, "usr/local/bin/npm"));
   for (const folder of ["tmp", "root"]) mkdirSync(join(rootfs, folder));
   const environment = ["PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/root"];
-  // Where packages come from on this machine, and whom it trusts for that.
+  // The registry of this machine, and the authorities that it trusts.
   environment.push(
     `NPM_CONFIG_REGISTRY=${execFileSync(onPath("npm"), ["config", "get", "registry"], { encoding: "utf8" }).trim()}`,
   );
@@ -38,7 +35,7 @@ export function writeBuildBase(directory: string): void {
   writeContainerfile(directory, environment);
 }
 
-/** Writes a directory whose Containerfile makes the base that the image runs on. */
+/** Writes a build context for the image that runs the bundles. */
 export function writeRunBase(directory: string): void {
   addBinary(baseOf(directory), process.execPath, "/nodejs/bin/node");
   writeContainerfile(
@@ -61,7 +58,7 @@ function writeContainerfile(directory: string, environment: readonly string[], m
   writeFileSync(join(directory, "Containerfile"), `FROM scratch\nCOPY rootfs /\n${variables}${more}`);
 }
 
-/** The program and the libraries that its loader would load. */
+/** Copies a binary and the shared libraries that its loader needs. */
 function addBinary(rootfs: string, binary: string, at: string): void {
   copy(realpathSync(binary), join(rootfs, at));
   for (const [library] of execFileSync("ldd", [binary], { encoding: "utf8" }).matchAll(/(?<=\s)\/\S+/g))

@@ -1,4 +1,4 @@
-/** Another admission webhook beside podseidon's: it refuses, or takes its time, as a test tells it. */
+/** Another admission webhook beside podseidon's. A test decides what it denies and how long it takes. */
 import { readFileSync } from "node:fs";
 import { createServer, type Server } from "node:https";
 import { join } from "node:path";
@@ -9,16 +9,16 @@ import { servingFiles } from "../../../scripts/environment/component.ts";
 const NAME = "other-webhook";
 const PATH = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 
-/** What is reviewed: `namespace/name` of the pod, from `oldObject` or from the request. */
+/** Decides on `namespace/name` of a pod, from `oldObject` or from the request. */
 export type OtherOpinion = (pod: string) => boolean | Promise<boolean>;
 
 export class OtherWebhook {
   readonly #server: Server;
   readonly #caPem: string;
-  /** May be replaced while it serves. */
+  /** May be replaced at any time. */
   opinion: OtherOpinion = () => true;
-  /** Reviews that it was asked. */
-  reviews = 0;
+  /** Number of admission requests so far. */
+  requests = 0;
 
   private constructor(server: Server, caPem: string) {
     this.#server = server;
@@ -29,9 +29,9 @@ export class OtherWebhook {
         body += chunk.toString();
       });
       incoming.on("end", () => {
-        void this.#answer(field(JSON.parse(body), "request")).then((answer) => {
+        void this.#decide(field(JSON.parse(body), "request")).then((response) => {
           outgoing.setHeader("content-type", "application/json");
-          outgoing.end(answer);
+          outgoing.end(response);
         });
       });
     });
@@ -44,7 +44,7 @@ export class OtherWebhook {
     return new OtherWebhook(server, files.caPem);
   }
 
-  /** Deletions and evictions of pods in `cell` are reviewed by it, too; changes only where `more` says so. */
+  /** Adds a webhook configuration for deletions and evictions of pods in `cell`, and for the rules of `more`. */
   async register(cell: Cluster, name = NAME, more: readonly unknown[] = []): Promise<void> {
     const address = this.#server.address();
     const port = typeof address === "object" && address !== null ? address.port : 0;
@@ -84,12 +84,12 @@ export class OtherWebhook {
     await new Promise<void>((resolve) => this.#server.close(() => resolve()));
   }
 
-  async #answer(request: unknown): Promise<string> {
-    this.reviews += 1;
+  async #decide(request: unknown): Promise<string> {
+    this.requests += 1;
     const name = field(request, "oldObject", "metadata", "name") ?? field(request, "name");
     const allowed = await this.opinion(`${String(field(request, "namespace"))}/${String(name)}`);
-    const refusal = allowed ? {} : { status: { code: 403, message: "refused by another webhook" } };
-    const response = { uid: field(request, "uid"), allowed, ...refusal };
+    const denial = allowed ? {} : { status: { code: 403, message: "refused by another webhook" } };
+    const response = { uid: field(request, "uid"), allowed, ...denial };
     return JSON.stringify({ apiVersion: "admission.k8s.io/v1", kind: "AdmissionReview", response });
   }
 }

@@ -1,6 +1,4 @@
-/**
- * podman with a storage of its own, for tests that build images and run containers; nothing of it is left afterwards.
- */
+/** podman with a storage of its own, for tests that build images and run containers. `close` removes all of it. */
 import { execFile } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -11,10 +9,10 @@ import { writeRunBase } from "./image-bases.ts";
 const run = promisify(execFile);
 const MAX_OUTPUT_BYTES = 64 * 1024 * 1024;
 
-/** A name in this machine's storage, never a registry's. */
+/** A name in this machine's storage, of no registry. */
 export const RUN_BASE = "localhost/podseidon-test/run-base";
 
-/** As a kubelet starts a restricted pod; limits that every machine grants. */
+/** As a kubelet starts a restricted pod, with limits that every machine allows. */
 const RESTRICTED = [
   ...["--rm", "--network=host", "--read-only", "--read-only-tmpfs=false", "--cap-drop=all"],
   ...["--security-opt=no-new-privileges", "--ulimit=nofile=4096:4096", "--ulimit=nproc=4096:4096"],
@@ -31,7 +29,7 @@ export class Podman {
     this.#global = [...storage, "--storage-driver=vfs", "--cgroup-manager=cgroupfs"];
   }
 
-  /** Resolves with a podman that has run a container of {@link RUN_BASE}, or with the reason why there is none. */
+  /** Resolves to a podman that has run a container of {@link RUN_BASE}, or to the reason why that failed. */
   static async find(): Promise<Podman | string> {
     try {
       await run("podman", ["--version"]);
@@ -47,11 +45,11 @@ export class Podman {
       return podman;
     } catch (error) {
       await podman.close();
-      return `podman is here and can run nothing: ${error instanceof Error ? error.message.trim() : error}`;
+      return `podman cannot run a container: ${error instanceof Error ? error.message.trim() : error}`;
     }
   }
 
-  /** The one that podman would take, or else runc, which knows more kinds of cgroups. */
+  /** Chooses podman's default runtime, or else runc, which supports more kinds of cgroups. */
   async #chooseRuntime(): Promise<void> {
     const works = async (runtime: readonly string[]): Promise<void> => {
       this.#runtime = runtime;
@@ -60,7 +58,7 @@ export class Podman {
     await works([]).catch(() => works(["--runtime=runc"]));
   }
 
-  /** Any command; rejects with what it wrote when it fails. */
+  /** Runs any command; rejects with its output when it fails. */
   async command(args: readonly string[]): Promise<string> {
     const options = { maxBuffer: MAX_OUTPUT_BYTES };
     return (await run("podman", [...this.#global, ...this.#runtime, ...args], options)).stdout;
@@ -72,14 +70,14 @@ export class Podman {
     await this.command(["build", ...own, ...flags, "--file", join(directory, "Containerfile"), directory]);
   }
 
-  /** The words that run a container as a kubelet runs a restricted pod; the user is the image's. */
-  words(image: string, words: readonly string[], flags: readonly string[] = []): readonly string[] {
+  /** Arguments that run a container as a kubelet runs a restricted pod, with the user of the image. */
+  argumentsOf(image: string, words: readonly string[], flags: readonly string[] = []): readonly string[] {
     return [...this.#global, ...this.#runtime, "run", ...RESTRICTED, ...flags, image, ...words];
   }
 
-  /** Runs one to its end; resolves with its standard output, rejects when it fails. */
+  /** Runs a container to its end; resolves to its standard output, rejects when it fails. */
   async run(image: string, words: readonly string[], flags: readonly string[] = []): Promise<string> {
-    return (await run("podman", [...this.words(image, words, flags)], { maxBuffer: MAX_OUTPUT_BYTES })).stdout;
+    return (await run("podman", [...this.argumentsOf(image, words, flags)], { maxBuffer: MAX_OUTPUT_BYTES })).stdout;
   }
 
   /** Ends every container, and removes every image with the storage. */

@@ -1,7 +1,4 @@
-/**
- * Pods that are Ready because the test says so: unscheduled, so that their deletion is final at once and no kubelet is
- * needed.
- */
+/** Pods that a test makes Ready. They are not scheduled, so that a deletion is final at once and needs no kubelet. */
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
 
 const CREATORS = 20;
@@ -13,7 +10,7 @@ export interface TestPods {
   readonly labels: Readonly<Record<string, string>>;
 }
 
-/** Creates the pods and makes each Ready; resolves with their names. */
+/** Creates the pods and makes each Ready; resolves to their names. */
 export async function createReadyPods(cluster: Cluster, pods: TestPods): Promise<string[]> {
   const path = `/api/v1/namespaces/${pods.namespace}/pods`;
   const names = Array.from({ length: pods.count }, (_, index) => `${pods.prefix}-${index}`);

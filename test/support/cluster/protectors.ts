@@ -1,8 +1,7 @@
-/** PodProtectors as a test makes and reads them. */
+/** Creates and reads PodProtectors. */
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { Ledger } from "../../../shared/decide/ledger/ledger.ts";
-import type { PodProtector } from "../../../shared/schema/podprotector.ts";
-import { parsePodProtector } from "../../../shared/schema/podprotector.ts";
+import { type PodProtector, parsePodProtector } from "../../../shared/schema/podprotector.ts";
 
 const API_VERSION = "podseidon.kubewharf.io/v1alpha1";
 
@@ -29,12 +28,12 @@ export async function readProtector(core: Cluster, namespace: string, name: stri
   return parsePodProtector(await core.admin.get(path(namespace, name)));
 }
 
-/** Sum over the cells of the published available replicas. */
+/** Sum of the published available replicas of all cells. */
 export function availableReplicas(protector: PodProtector): number {
   return (protector.status?.cells ?? []).reduce((sum, cell) => sum + (cell.aggregation?.availableReplicas ?? 0), 0);
 }
 
-/** Reservations that are recorded in all cells, however they are packed. */
+/** Number of recorded reservations of all cells, packed or not. */
 export function reservationCount(protector: PodProtector): number {
   return (protector.status?.cells ?? []).reduce(
     (sum, cell) => sum + Ledger.parse(cell.admissionHistory?.buckets ?? []).size,
@@ -42,7 +41,7 @@ export function reservationCount(protector: PodProtector): number {
   );
 }
 
-/** Waits until the cells count `wanted` available pods in all and nothing is reserved. */
+/** Waits until the cells count `wanted` available pods together and have no reservation. */
 export async function waitUntilSettled(
   core: Cluster,
   namespace: string,
@@ -54,7 +53,7 @@ export async function waitUntilSettled(
   let expected = 0;
   await core
     .waitFor(
-      `${name} to count ${typeof wanted === "number" ? wanted : "all"} available pods and to have no reservation left`,
+      `${name} to count ${typeof wanted === "number" ? wanted : "all"} available pods and to have no reservation`,
       async () => {
         const protector = await readProtector(core, namespace, name);
         last = JSON.stringify(protector.status).slice(0, 3000);

@@ -1,7 +1,4 @@
-/**
- * A report of what a test did to an estate, where somebody asks for it: PODSEIDON_REPORT_DIRECTORY is the folder to
- * write to.
- */
+/** A report of what a test did to its environment, written to the folder PODSEIDON_REPORT_DIRECTORY if that is set. */
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { AvailabilityJudge } from "../../../scripts/demo/availability.ts";
@@ -12,7 +9,7 @@ import { askersOf, Recorder } from "../../../scripts/report/record.ts";
 const DIRECTORY = process.env.PODSEIDON_REPORT_DIRECTORY;
 const SCRAPE_EVERY_MS = 500;
 
-/** What the webhooks of an estate need to tell who asked; nothing when no report is asked for. */
+/** Environment variables with which webhooks log the users that ask; empty when no report is written. */
 export const REPORT_ENVIRONMENT: Readonly<Record<string, string>> =
   DIRECTORY === undefined ? {} : { PODSEIDON_LOG_LEVEL: "debug" };
 
@@ -20,30 +17,30 @@ export interface Reported {
   readonly file: string;
   readonly title: string;
   readonly namespace: string;
-  /** Selects the pods. */
+  /** Label selector of the pods. */
   readonly labels: string;
   readonly promised: number;
 }
 
-/** Notes what is done to the clusters. */
+/** Notes a fault in the report. */
 export type ReportedFault = (text: string) => void;
 
-/** Runs `work`; with a report of it, whatever its end, when one is asked for. */
+/** Runs `work`, and writes a report of it whether it succeeds or fails. */
 export async function reported(
-  estate: TestEnvironment,
+  environment: TestEnvironment,
   what: Reported,
   work: (fault: ReportedFault) => Promise<void>,
 ): Promise<void> {
   if (DIRECTORY === undefined) return await work(() => {});
-  const clusters = [...new Set(estate.cells.values())];
-  const recorder = new Recorder(what.title, [...estate.cells.keys()]);
+  const clusters = [...new Set(environment.cells.values())];
+  const recorder = new Recorder(what.title, [...environment.cells.keys()]);
   const availability = await AvailabilityJudge.watch(clusters, what.namespace, what.labels);
   availability.listen(({ available }) => recorder.available(available));
   recorder.promised(what.promised);
   const before = new Map(
-    estate.webhooks.map(({ component }) => [component.name, logOf(estate, component.name).length]),
+    environment.webhooks.map(({ component }) => [component.name, logOf(environment, component.name).length]),
   );
-  const scrape = (): Promise<void> => scrapeInto(estate, recorder);
+  const scrape = (): Promise<void> => scrapeInto(environment, recorder);
   const timer = setInterval(() => void scrape(), SCRAPE_EVERY_MS);
   let problem: unknown;
   try {
@@ -64,15 +61,15 @@ export async function reported(
     mkdirSync(DIRECTORY, { recursive: true });
     writeFileSync(
       join(DIRECTORY, `${what.file}.html`),
-      reportPage(recorder.finish(verdict, good, askersOf(logsSince(estate, before)))),
+      reportPage(recorder.finish(verdict, good, askersOf(logsSince(environment, before)))),
     );
   }
 }
 
-async function scrapeInto(estate: TestEnvironment, recorder: Recorder): Promise<void> {
+async function scrapeInto(environment: TestEnvironment, recorder: Recorder): Promise<void> {
   const sums = { admitted: 0, refused: 0, busy: 0 };
-  for (const { component } of [...estate.webhooks]) {
-    // A replica that is just being killed says nothing.
+  for (const { component } of [...environment.webhooks]) {
+    // A replica that is being killed has no metrics.
     const count = (outcome: string): Promise<number> =>
       component.metric("podseidon_webhook_reviews_total", { outcome }).then(
         (value) => value ?? 0,
@@ -86,14 +83,16 @@ async function scrapeInto(estate: TestEnvironment, recorder: Recorder): Promise<
   recorder.reviewed(sums);
 }
 
-/** Lines of the replicas' logs beyond the first so many. */
-function logsSince(estate: TestEnvironment, before: ReadonlyMap<string, number>): readonly string[] {
-  return estate.webhooks.flatMap(({ component: { name } }) => logOf(estate, name).slice(before.get(name) ?? 0));
+/** Lines that the replicas have logged after their first `before` lines. */
+function logsSince(environment: TestEnvironment, before: ReadonlyMap<string, number>): readonly string[] {
+  return environment.webhooks.flatMap(({ component: { name } }) =>
+    logOf(environment, name).slice(before.get(name) ?? 0),
+  );
 }
 
-function logOf(estate: TestEnvironment, name: string): readonly string[] {
+function logOf(environment: TestEnvironment, name: string): readonly string[] {
   try {
-    return readFileSync(join(estate.core.directory, "product", `${name}.log`), "utf8").split("\n");
+    return readFileSync(join(environment.core.directory, "product", `${name}.log`), "utf8").split("\n");
   } catch {
     return [];
   }

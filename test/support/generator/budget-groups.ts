@@ -1,6 +1,6 @@
 /**
- * Random PodDisruptionBudgets, each over its own workloads of random kinds. Each pod matches one budget: of several,
- * the disruption controller looks at one alone when a pod changes.
+ * Random PodDisruptionBudgets, each over its own workloads of random kinds. Each pod matches one budget: of several
+ * budgets, the disruption controller updates only one when a pod changes.
  */
 import { field } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
@@ -18,14 +18,14 @@ const PATHS: Readonly<Record<Kind, string>> = {
   Workload: "/apis/fleet.example.com/v1/namespaces/NAMESPACE/workloads",
 };
 const MAX_REPLICAS = 6;
-/** Objects that are created or scaled at once. */
+/** Objects created or scaled at the same time. */
 const PARALLEL = 8;
 
 interface Workload {
   readonly kind: Kind;
   readonly name: string;
   replicas: number;
-  /** Pods made by hand, for a kind without a controller of its own. */
+  /** Number of pods made by hand, for a kind without a controller. */
   pods: number;
 }
 
@@ -34,9 +34,9 @@ export interface Group {
   readonly limit: Readonly<Record<string, number | string>>;
   readonly selector: object;
   readonly workloads: readonly Workload[];
-  /** Pods that nothing controls. */
+  /** Number of pods without a controller. */
   readonly bare: number;
-  /** `status.expectedPods` as the disruption controller has it once it has seen everything. */
+  /** `status.expectedPods` of the disruption controller once it is up to date. */
   expectedPods(): number;
   describe(): string;
 }
@@ -125,7 +125,7 @@ export class Groups {
     });
   }
 
-  /** Every workload to another size. */
+  /** Scales every workload to another size. */
   async scale(cluster: Cluster): Promise<void> {
     for (const { workloads } of this.all) {
       for (const workload of workloads) {
@@ -165,7 +165,7 @@ export class Groups {
     await cluster.admin.call("POST", this.#path(workload), { apiVersion, kind, metadata: { name }, spec });
   }
 
-  /** What a controller of the custom kind would do: its status, and as many pods as it asks for. */
+  /** Does what a controller of the custom kind would do: writes the status, and creates or deletes pods. */
   async #populate(cluster: Cluster, group: Group, workload: Workload): Promise<void> {
     const { name, replicas } = workload;
     const path = `${this.#path(workload)}/${name}`;

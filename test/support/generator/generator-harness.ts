@@ -1,7 +1,4 @@
-/**
- * The generator of a test: run in this process against a real kube-apiserver, under the permissions that the manifests
- * give it.
- */
+/** The generator, run in the process of a test against a real kube-apiserver, with the permissions of the manifests. */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { Generator } from "../../../controllers/generator/generator.ts";
@@ -19,7 +16,7 @@ import { systemPorts as ports } from "../../../shared/runtime/system-ports.ts";
 export const GROUP = "podseidon.kubewharf.io";
 export const PROTECTED = { [`${GROUP}/protect`]: "true" };
 
-/** Applies namespace, CRD, roles and Deployment of the generator as a user would. */
+/** Applies the generator's namespace, CRD, roles and Deployment as a user would. */
 export async function installGenerator(cluster: Cluster): Promise<void> {
   for (const base of ["namespace", "crds", "generator"]) {
     const { code, stderr } = await cluster.kubectl(["apply", "-k", join(root, "manifests/base", base)]);
@@ -27,7 +24,7 @@ export async function installGenerator(cluster: Cluster): Promise<void> {
   }
 }
 
-/** What an administrator grants for a kind that `--scalable` names. */
+/** Grants the permissions that an administrator grants for a kind of `--scalable`. */
 export async function grantScalable(cluster: Cluster, group: string, resource: string): Promise<void> {
   const name = `podseidon-generator-${resource}`;
   await cluster.apply([
@@ -47,7 +44,7 @@ export async function grantScalable(cluster: Cluster, group: string, resource: s
   ]);
 }
 
-/** A transport with the generator's own ServiceAccount. */
+/** A transport with the generator's ServiceAccount. */
 export async function generatorTransport(cluster: Cluster): Promise<Transport> {
   const serviceAccount = { namespace: "podseidon-system", name: "podseidon-generator" };
   const access = await loadClusterAccess(await cluster.kubeconfigFor({ serviceAccount }));
@@ -57,18 +54,18 @@ export async function generatorTransport(cluster: Cluster): Promise<Transport> {
 export interface RunningGenerator {
   readonly generator: Generator;
   readonly events: GeneratorEvent[];
-  /** Ends its work and releases the Lease. */
+  /** Stops the generator and releases its Lease. */
   stop(): Promise<void>;
 }
 
-export interface GeneratorRigOptions {
+export interface GeneratorHarnessOptions {
   readonly plugins?: Partial<PluginOptions>;
-  /** Without one it leads from the start. */
+  /** Without an election the generator leads from the start. */
   readonly election?: Election;
   readonly concurrency?: number;
 }
 
-export function startGenerator(transport: Transport, options: GeneratorRigOptions = {}): RunningGenerator {
+export function startGenerator(transport: Transport, options: GeneratorHarnessOptions = {}): RunningGenerator {
   const events: GeneratorEvent[] = [];
   const observer = { generator: (event: GeneratorEvent) => events.push(event), watch: () => {}, queue: () => {} };
   const all = plugins({ protectSelector: `${GROUP}/protect=true`, protectNonZero: true, ...options.plugins });
@@ -92,7 +89,7 @@ export async function installCrd(cluster: Cluster, name: string): Promise<void> 
   });
 }
 
-/** The object at `path`; undefined when there is none. */
+/** The object at `path`; undefined when it does not exist. */
 export async function readObject(cluster: Cluster, path: string): Promise<unknown> {
   const answer = await cluster.admin.request("GET", path);
   if (answer.status === 404) return undefined;
@@ -105,7 +102,7 @@ export function protectorPath(namespace: string, name?: string): string {
   return name === undefined ? path : `${path}/${name}`;
 }
 
-/** Resolves with the object at `path` when it is as `check` wants it; rejects with what it was last. */
+/** Resolves to the object at `path` once `check` accepts it; rejects with its last state. */
 export async function eventually(
   cluster: Cluster,
   path: string,

@@ -6,8 +6,7 @@ import { isAvailable } from "../../../scripts/demo/availability.ts";
 import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { Reflector } from "../../../shared/kube/informer/reflector.ts";
 import { systemPorts as ports } from "../../../shared/runtime/system-ports.ts";
-import type { Pod } from "../../../shared/schema/pod.ts";
-import { parsePod } from "../../../shared/schema/pod.ts";
+import { type Pod, parsePod } from "../../../shared/schema/pod.ts";
 
 export class AvailabilityPerApp {
   readonly #watch: Reflector<Pod>;

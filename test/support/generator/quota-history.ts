@@ -1,13 +1,12 @@
-/** What the protectors of a namespace had to give at each time, from a watch of all their versions. */
+/** The quota that the protectors of a namespace had at each time, from a watch of all their versions. */
 
 import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { Reflector } from "../../../shared/kube/informer/reflector.ts";
 import { systemPorts as ports } from "../../../shared/runtime/system-ports.ts";
-import type { PodProtector } from "../../../shared/schema/podprotector.ts";
-import { parsePodProtector } from "../../../shared/schema/podprotector.ts";
+import { type PodProtector, parsePodProtector } from "../../../shared/schema/podprotector.ts";
 
 interface Version {
-  /** When this watch had it, Unix milliseconds: it was stored before that. */
+  /** When the watch showed this version, Unix milliseconds. The version was stored before that. */
   readonly seenMs: number;
   readonly allowed: number;
 }
@@ -42,15 +41,15 @@ export class QuotaHistory {
   }
 
   /**
-   * Whether the protector had quota to give from before `fromMs` until after `toMs`: of all versions that can have been
-   * the stored one in that time, none was without. The watch learns of a version late, never early.
+   * Whether the protector had quota from before `fromMs` until after `toMs`: no version that may have been stored in
+   * that time was without quota. The watch shows a version late, never early.
    */
   hadQuotaThroughout(name: string, fromMs: number, toMs: number): boolean {
     const versions = this.#versions.get(name) ?? [];
     const first = versions.findLastIndex(({ seenMs }) => seenMs < fromMs);
     if (first < 0) return false;
     const after = versions.findIndex(({ seenMs }) => seenMs > toMs);
-    // The one that came next may have been stored before it was seen here.
+    // The next version may have been stored before the watch showed it.
     const end = after < 0 ? versions.length : after + 1;
     return versions.slice(first, end).every(({ allowed }) => allowed > 0);
   }
