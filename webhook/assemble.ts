@@ -8,13 +8,14 @@ import type { ReflectorEvent } from "../shared/kube/informer/reflector-options.t
 import type { Ports } from "../shared/runtime/clock.ts";
 import { GROUP, PLURAL, VERSION } from "../shared/schema/annotations.ts";
 import { parsePodProtector } from "../shared/schema/podprotector.ts";
-import { AdmissionHandler } from "./handler.ts";
+import { AdmissionHandler, type HandlerOptions } from "./handler.ts";
 import type { CallHandler } from "./http/call.ts";
-import { logAdmission, lostProtectorObserver, noteWatchEvent, type Observers, writerObserver } from "./observers.ts";
+import type { WebhookEvent } from "./observe.ts";
 import type { AskOwner } from "./probe/probe-request.ts";
 import type { WebhookRecovery } from "./recovery.ts";
 import type { BypassPermissions } from "./request/bypass-permission.ts";
 import { type CellClient, createPodReader } from "./request/cell-client.ts";
+import { dropsFields } from "./reserve/batch.ts";
 import { Nonces } from "./reserve/nonces.ts";
 import { OutageDetector } from "./reserve/outage-detector.ts";
 import { Pipeline } from "./reserve/pipeline.ts";
@@ -31,23 +32,19 @@ export interface NamedTransport {
 }
 
 /** What a replica is made of. */
-export interface WebhookParts extends Observers {
+export interface WebhookParts
+  extends Pick<HandlerOptions, "ownNamespace" | "dryRunMode" | "requireBoundEvictions" | "bypassNeedsPermission"> {
   readonly cores: readonly NamedTransport[];
   /** `transport` is undefined where evictions cannot be read live. */
   readonly cells: readonly { readonly name: string; readonly transport: Transport | undefined }[];
   readonly ports: Ports;
   readonly settleMs: number;
-  readonly ownNamespace: string;
-  readonly dryRunMode: boolean;
-  readonly requireBoundEvictions: boolean;
   /** Follows the release registers of the cores, and reads the backups of the cells at the start. Default false. */
   readonly outlive?: boolean;
-  /** Called with each finished admission request, beside metrics and log. */
-  readonly onFinished?: (record: AdmissionRecord) => void;
-  readonly onWatchEvent?: (core: string, event: ReflectorEvent) => void;
+  readonly onEvent: (event: WebhookEvent) => void;
+  readonly onFinished: (record: AdmissionRecord) => void;
   /** Asks the owners of workloads; without it, protectors with a probe deny. */
   readonly askOwner?: AskOwner;
-  readonly bypassNeedsPermission?: boolean;
   /** Marks pods whose disruption waits for a pre-activity. */
   readonly markPendingDisruptions?: boolean;
 }
@@ -66,6 +63,15 @@ const NOT_LOADED = "it is not known yet which protectors have vanished";
 const PROTECTORS = `/apis/${GROUP}/${VERSION}/${PLURAL}`;
 const CONFIRM_EVERY_MS = 3_000;
 
+/** Tags of failures in which nothing was heard of the server. */
+const SILENT: ReadonlySet<string> = new Set(["timeout", "dns"]);
+
+function noteWatchEvent(outage: OutageDetector, event: ReflectorEvent): void {
+  if (event.kind === "failed") outage.failed(SILENT.has(event.tag));
+  else if (event.kind === "listed" && event.reason === "standstill") outage.assumeOutage();
+  else if (event.kind === "listed" || event.kind === "watching" || event.kind === "confirmed") outage.succeeded();
+}
+
 interface WatchedCore {
   readonly watch: Reflector<ProtectorVersion>;
   readonly cache: ProtectorCache;
@@ -77,7 +83,7 @@ function watchCore(
   tag: string,
   releases: NonNullable<ProtectorCacheOptions["releases"]>,
 ): WatchedCore {
-  const { ports, metrics, settleMs } = parts;
+  const { ports, settleMs, onEvent } = parts;
   const outage = new OutageDetector(ports.clock);
   const watch = new Reflector<ProtectorVersion>({
     name: `protectors of core ${name}`,
@@ -92,24 +98,38 @@ function watchCore(
     // A protector that has become unreadable protects as before.
     unparsable: "keepLast",
     onEvent: (event) => {
-      if (event.kind === "unparsable") metrics.unparsable(name);
       noteWatchEvent(outage, event);
       if (event.kind === "versionWentBack") cache.restored(true);
       if (event.kind === "listed") cache.restored(false);
-      parts.onWatchEvent?.(name, event);
+      onEvent({ kind: "watch", core: name, event });
     },
   });
+  let isExact: boolean | undefined;
+  const reportExactness = (isNowExact: boolean, protector: string): void => {
+    if (isExact !== isNowExact) onEvent({ kind: isNowExact ? "exact" : "inexact", core: name, protector });
+    isExact = isNowExact;
+  };
   const recent = new RecentReservations({ ports, settleMs, submit: (key, pending) => cache.submit(key, pending) });
   const cache: ProtectorCache = new ProtectorCache({
     name,
     source: watch,
     client: createProtectorClient(new ApiClient(transport), outage),
     ports,
-    observer: writerObserver(name, parts, recent),
+    onEvent: (event) => {
+      if (event.kind === "committed") {
+        recent.remember(event.stored.key, event.batch);
+        reportExactness(!dropsFields(event.stored, event.batch), event.stored.key);
+        return;
+      }
+      if (event.kind === "historyLost") {
+        const cells = new Set(event.before.object.status?.cells.map(({ cellID }) => cellID));
+        recent.reassert(event.now.key, event.finding === "wentBack" ? "WentBack" : "Replaced", cells);
+      }
+      onEvent({ ...event, core: name });
+    },
     tag,
     isRecovering: () => outage.isRecovering || watch.hasStalled,
     assumeOutage: () => outage.assumeOutage(),
-    lostProtectors: lostProtectorObserver(name, parts),
     releases,
   });
   return { watch, cache };
@@ -118,13 +138,13 @@ function watchCore(
 /** What few pods need is loaded with the first of them: bypass permissions and pending marks. */
 function createCellClient(name: string, transport: Transport | undefined, parts: WebhookParts): CellClient {
   if (transport === undefined) return { id: name, readPod: undefined };
-  const { ports, log } = parts;
+  const { ports, onEvent } = parts;
   const api = new ApiClient(transport);
   let permissions: BypassPermissions | undefined;
   let mark: Promise<PendingMark> | undefined;
   const loadMark = async (): Promise<PendingMark> => {
     const { PendingMark } = await import("./respond/pending-mark.ts");
-    return new PendingMark(api, (error) => log.warn({ cell: name, error }, "A pending disruption could not be marked"));
+    return new PendingMark(api, (error) => onEvent({ kind: "markFailed", cell: name, error }));
   };
   return {
     id: name,
@@ -143,7 +163,7 @@ function createCellClient(name: string, transport: Transport | undefined, parts:
 }
 
 export function assembleWebhook(parts: WebhookParts): Webhook {
-  const { ports, log, metrics, settleMs } = parts;
+  const { ports, settleMs } = parts;
   const nonces = new Nonces(ports.random);
   let recovery: WebhookRecovery | "loading" | undefined = parts.outlive ? "loading" : undefined;
   let isStopped = false;
@@ -163,11 +183,7 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
     ...{ ownNamespace, dryRunMode, requireBoundEvictions, bypassNeedsPermission, cores, clock: ports.clock },
     cells: new Map(parts.cells.map(({ name, transport }) => [name, createCellClient(name, transport, parts)])),
     pipeline: new Pipeline({ cores, ports, nonces, settleMs, askOwner: parts.askOwner, cellProblem }),
-    finished: (record) => {
-      metrics.finished(record);
-      logAdmission(log, record);
-      parts.onFinished?.(record);
-    },
+    finished: parts.onFinished,
   });
   const loadRecovery = async (): Promise<void> => {
     const { WebhookRecovery } = await import("./recovery.ts");

@@ -3,12 +3,7 @@ import { sleep } from "../shared/runtime/clock.ts";
 import { commandLine } from "../shared/runtime/options/command-line.ts";
 import { systemPorts } from "../shared/runtime/system-ports.ts";
 import { WebhookServer } from "./http/server.ts";
-import {
-  CertificateError,
-  certificateFiles,
-  readServingCertificate,
-  type ServingCertificate,
-} from "./http/serving-certificate.ts";
+import { CertificateError, readServingCertificate, type ServingCertificate } from "./http/serving-certificate.ts";
 import { CHECK_CALLERS_EVERY_MS } from "./http/slow-callers.ts";
 import { type WebhookFlags, webhookOptions } from "./options.ts";
 
@@ -19,7 +14,7 @@ const EXIT_CONFIGURATION = 2;
 
 function certificateOrExit(options: WebhookFlags): ServingCertificate {
   try {
-    return readServingCertificate(certificateFiles(options));
+    return readServingCertificate(options);
   } catch (error) {
     if (!(error instanceof CertificateError)) throw error;
     process.stderr.write(`podseidon-webhook: ${error.message}\n`);

@@ -9,14 +9,15 @@ import { BackupReader } from "../shared/recovery/backup/backup-reader.ts";
 import { ReleaseRegister } from "../shared/recovery/register/release-register.ts";
 import type { Ports } from "../shared/runtime/clock.ts";
 import type { PodProtector } from "../shared/schema/podprotector.ts";
-import type { Observers } from "./observers.ts";
+import type { WebhookEvent } from "./observe.ts";
 import type { ProtectorCache } from "./reserve/protector-cache.ts";
 
-export interface RecoveryOptions extends Observers {
+export interface RecoveryOptions {
   readonly cores: readonly { readonly name: string; readonly transport: Transport }[];
   readonly cells: readonly { readonly name: string; readonly transport: Transport | undefined }[];
   readonly ports: Ports;
   readonly ownNamespace: string;
+  readonly onEvent: (event: WebhookEvent) => void;
 }
 
 interface RecoveredCore {
@@ -29,18 +30,19 @@ export class WebhookRecovery {
   readonly #backups: BackupReader;
 
   constructor(
-    { ports, ownNamespace: namespace, cores, cells, log, metrics }: RecoveryOptions,
+    { ports, ownNamespace: namespace, cores, cells, onEvent }: RecoveryOptions,
     watched: readonly RecoveredCore[],
   ) {
     const find = (core: string): RecoveredCore | undefined => watched.find(({ cache }) => cache.name === core);
     for (const { name: core, transport } of cores) {
-      const onReleased = (): void => find(core)?.cache.dropReleased();
-      const onEvent: ConstructorParameters<typeof ReleaseRegister>[0]["onEvent"] = (event) => {
-        if (event.kind !== "failed") return;
-        metrics.registerFailed(core);
-        log.warn({ core, ...event }, "The register of released protectors cannot be followed");
-      };
-      this.#registers.set(core, new ReleaseRegister({ core, transport, ports, namespace, onReleased, onEvent }));
+      const register = new ReleaseRegister({
+        ...{ core, transport, ports, namespace },
+        onReleased: () => find(core)?.cache.dropReleased(),
+        onEvent: (event) => {
+          if (event.kind === "failed") onEvent({ ...event, kind: "registerFailed", core });
+        },
+      });
+      this.#registers.set(core, register);
     }
     this.#backups = new BackupReader({
       ...{ ports, cells, namespace },
@@ -48,11 +50,7 @@ export class WebhookRecovery {
       whenKnown: async (core, signal) => {
         await Promise.all([find(core)?.watch.whenSynced(signal), this.#registers.get(core)?.whenKnown(signal)]);
       },
-      onRead: (cell, result, detail) => {
-        metrics.backupRead(cell, result);
-        if (result === "read") log.info({ cell, detail }, "The copies of protectors in a cell were read");
-        else log.error({ cell, detail }, "The copies of protectors in a cell cannot be read");
-      },
+      onRead: (cell, result, detail) => onEvent({ kind: "backupRead", cell, result, detail }),
     });
   }
 

@@ -12,9 +12,8 @@ import { systemProcess } from "../shared/runtime/system-process.ts";
 import { version } from "../shared/runtime/version.ts";
 import { assembleWebhook, type Webhook } from "./assemble.ts";
 import type { WebhookServer } from "./http/server.ts";
-import { certificateFiles, watchServingCertificate } from "./http/serving-certificate.ts";
-import { declareGauges, WebhookMetrics } from "./metrics.ts";
-import { logWatchEvent } from "./observers.ts";
+import { watchServingCertificate } from "./http/serving-certificate.ts";
+import { declareGauges, observeAdmissions, observeWebhook, type WebhookEvent } from "./observe.ts";
 import type { WebhookFlags } from "./options.ts";
 import { OwnerProbes } from "./probe/owner-probes.ts";
 import { DisruptionEvents } from "./respond/disruption-events.ts";
@@ -27,34 +26,18 @@ async function connect(flag: string, { name, path }: NamedPath): Promise<Transpo
   return createHttpsTransport(access, { ports: systemPorts, userAgent: `podseidon-webhook/${version}` });
 }
 
-function watchCertificate(options: WebhookFlags, server: WebhookServer, metrics: WebhookMetrics, log: Log): () => void {
+type OnEvent = (event: WebhookEvent) => void;
+
+function watchCertificate(options: WebhookFlags, server: WebhookServer, onEvent: OnEvent): () => void {
   return watchServingCertificate({
-    ...certificateFiles(options),
+    ...options,
     served: server.certificate,
     timers: systemPorts.timers,
     changed: (certificate) => {
       server.setCertificate(certificate);
-      metrics.reloaded("ok");
-      log.info({ file: options.tlsCertFile }, "The serving certificate was read again");
+      onEvent({ kind: "certificateReloaded", file: options.tlsCertFile });
     },
-    failed: (error) => {
-      metrics.reloaded("failed");
-      log.error({ error }, "The new serving certificate cannot be used; the old one stays");
-    },
-  });
-}
-
-function serve(server: WebhookServer, webhook: Webhook, metrics: WebhookMetrics, log: Log): void {
-  server.serve({
-    handle: webhook.handle,
-    rejected: (status, message) => {
-      metrics.rejected(status);
-      log.debug({ status, reason: message }, "A call was no review");
-    },
-    crashed: (error) => {
-      metrics.crashed();
-      log.error({ error }, "A review failed because of a defect");
-    },
+    failed: (error) => onEvent({ kind: "certificateUnusable", error }),
   });
 }
 
@@ -85,7 +68,8 @@ export async function run(options: WebhookFlags, server: WebhookServer): Promise
     })),
   );
   const metrics = new Metrics({ processMetrics: true });
-  const webhookMetrics = new WebhookMetrics(metrics);
+  const onEvent = observeWebhook(metrics, log);
+  const onFinished = observeAdmissions(metrics, log);
   const owners = new OwnerProbes({ metrics, log, ports: systemPorts, caFile: options.probeCaFile });
   const uidIn = (core: string) => (key: string) => webhook.cores.find(({ name }) => name === core)?.uidOf(key);
   const events = new DisruptionEvents({
@@ -96,17 +80,16 @@ export async function run(options: WebhookFlags, server: WebhookServer): Promise
   });
   const { requireBoundEvictions, bypassNeedsPermission, markPendingDisruptions, outlive } = options;
   const webhook: Webhook = assembleWebhook({
-    ...{ cores, cells, ports: systemPorts, log, metrics: webhookMetrics },
+    ...{ cores, cells, ports: systemPorts, onEvent },
     ...{ requireBoundEvictions, bypassNeedsPermission, markPendingDisruptions, outlive },
     settleMs: options.settlePeriod,
     ownNamespace: options.namespace,
     dryRunMode: options.dryRun,
-    onWatchEvent: (core, event) => logWatchEvent(log, core, event),
     askOwner: owners.ask,
-    ...(options.kubernetesEvents ? { onFinished: events.record } : {}),
+    onFinished: options.kubernetesEvents ? (record) => void [onFinished(record), events.record(record)] : onFinished,
   });
   declareGauges(metrics, server, webhook.cores, systemPorts.clock);
-  const stopReload = watchCertificate(options, server, webhookMetrics, log);
+  const stopReload = watchCertificate(options, server, onEvent);
   const stop = async (): Promise<void> => {
     owners.close();
     await events.stop();
@@ -124,7 +107,12 @@ export async function run(options: WebhookFlags, server: WebhookServer): Promise
     })
     .add({
       name: "server",
-      start: () => serve(server, webhook, webhookMetrics, log),
+      start: () =>
+        server.serve({
+          handle: webhook.handle,
+          rejected: (status, reason) => onEvent({ kind: "rejected", status, reason }),
+          crashed: (error) => onEvent({ kind: "requestCrashed", error }),
+        }),
       stop: async (signal) => {
         stopReload();
         await Promise.race([server.drain(), new Promise((resolve) => signal.addEventListener("abort", resolve))]);

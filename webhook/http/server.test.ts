@@ -276,9 +276,9 @@ describe("the end", () => {
 
 describe("the serving certificate", () => {
   const files = (cert: string, key: string, clientCa?: string): CertificateFiles => {
-    const paths = { certFile: join(folder, "tls.crt"), keyFile: join(folder, "tls.key") };
-    writeFileSync(paths.certFile, cert);
-    writeFileSync(paths.keyFile, key);
+    const paths = { tlsCertFile: join(folder, "tls.crt"), tlsPrivateKeyFile: join(folder, "tls.key") };
+    writeFileSync(paths.tlsCertFile, cert);
+    writeFileSync(paths.tlsPrivateKeyFile, key);
     if (clientCa === undefined) return paths;
     const clientCaFile = join(folder, "client-ca.crt");
     writeFileSync(clientCaFile, clientCa);
@@ -304,7 +304,12 @@ describe("the serving certificate", () => {
       /tls\.crt does not hold a certificate/,
     ],
     ["no key", async () => files((await issue()).cert, "garbage"), "malformed", /tls\.key does not hold a private key/],
-    ["no file", () => ({ certFile: join(folder, "none"), keyFile: join(folder, "none") }), "unreadable", /ENOENT/],
+    [
+      "no file",
+      () => ({ tlsCertFile: join(folder, "none"), tlsPrivateKeyFile: join(folder, "none") }),
+      "unreadable",
+      /ENOENT/,
+    ],
     [
       "no client CA",
       async () => {

@@ -36,8 +36,8 @@ test("a new pair is handed over once; half of one is complained about once, and 
   const changed: ServingCertificate[] = [];
   const failed: unknown[] = [];
   const stop = watchServingCertificate({
-    certFile: certFile(),
-    keyFile: keyFile(),
+    tlsCertFile: certFile(),
+    tlsPrivateKeyFile: keyFile(),
     served: first,
     timers: time.timers,
     changed: (certificate) => changed.push(certificate),
@@ -63,13 +63,13 @@ test("a pair that was replaced between its first reading and the first look is h
   const second = await issue();
   writeFileSync(certFile(), first.cert);
   writeFileSync(keyFile(), first.key);
-  const served = readServingCertificate({ certFile: certFile(), keyFile: keyFile() });
+  const served = readServingCertificate({ tlsCertFile: certFile(), tlsPrivateKeyFile: keyFile() });
   writeFileSync(certFile(), second.cert);
   writeFileSync(keyFile(), second.key);
   const changed: ServingCertificate[] = [];
   const stop = watchServingCertificate({
-    certFile: certFile(),
-    keyFile: keyFile(),
+    tlsCertFile: certFile(),
+    tlsPrivateKeyFile: keyFile(),
     served,
     timers: time.timers,
     changed: (certificate) => changed.push(certificate),

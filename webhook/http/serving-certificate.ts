@@ -21,21 +21,11 @@ export function certificateExpiryMs({ cert }: ServingCertificate): number {
   return new X509Certificate(cert).validToDate.getTime();
 }
 
-/** The files to read. Without `clientCaFile`, or with an empty one, callers need no certificate. */
+/** The files to read, as the flags name them. Without `clientCaFile`, or with an empty one, callers need no certificate. */
 export interface CertificateFiles {
-  readonly certFile: string;
-  readonly keyFile: string;
-  readonly clientCaFile?: string;
-}
-
-/** The files that the options name. */
-export function certificateFiles(options: {
   readonly tlsCertFile: string;
   readonly tlsPrivateKeyFile: string;
-  readonly clientCaFile: string;
-}): CertificateFiles {
-  const { tlsCertFile: certFile, tlsPrivateKeyFile: keyFile, clientCaFile } = options;
-  return { certFile, keyFile, clientCaFile };
+  readonly clientCaFile?: string;
 }
 
 /** The certificate cannot be served. The message names the file and what to do, never its content. */
@@ -67,7 +57,8 @@ function parsed<T>(path: string, what: string, parse: () => T): T {
 }
 
 /** Reads the files and checks the pair, because a wrong pair would fail only at each handshake. Throws {@link CertificateError}. */
-export function readServingCertificate({ certFile, keyFile, clientCaFile = "" }: CertificateFiles): ServingCertificate {
+export function readServingCertificate(files: CertificateFiles): ServingCertificate {
+  const { tlsCertFile: certFile, tlsPrivateKeyFile: keyFile, clientCaFile = "" } = files;
   const cert = read(certFile, "certificate");
   const key = read(keyFile, "private key");
   const certificate = parsed(certFile, "certificate", () => new X509Certificate(cert));
@@ -97,7 +88,8 @@ export interface CertificateReloadOptions extends CertificateFiles {
 
 /** Passes on each new pair that the files hold. Half a pair is tried again at the next check. Returns a function that stops. */
 export function watchServingCertificate(options: CertificateReloadOptions): () => void {
-  const files = [options.certFile, options.keyFile, ...(options.clientCaFile ? [options.clientCaFile] : [])];
+  const { tlsCertFile, tlsPrivateKeyFile, clientCaFile } = options;
+  const files = [tlsCertFile, tlsPrivateKeyFile, ...(clientCaFile ? [clientCaFile] : [])];
   let { served } = options;
   // Empty, because the files may have changed since they were read at the start.
   let loaded = "";

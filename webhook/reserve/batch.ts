@@ -94,3 +94,18 @@ export function isCommitted({ state }: ProtectorVersion, pending: PendingRequest
   const { cell, pod, operation, nonce } = pending.request;
   return holdsNonce(state, cell, pod.uid, operation, nonce);
 }
+
+/**
+ * True when the server stored an own write without the fields that exact accounting needs: a CRD that does not know them drops them
+ * silently. Looks at one of the reservations that were written. The newest buckets are plain, and last.
+ */
+export function dropsFields(stored: ProtectorVersion, batch: Batch): boolean {
+  const pending = batch.writes.findLast((one) => one.kind === "reserve");
+  if (pending === undefined) return false;
+  const { cell, pod } = pending.request;
+  const written = stored.object.status?.cells.find(({ cellID }) => cellID === cell);
+  const buckets = written?.admissionHistory?.buckets ?? [];
+  const own = buckets.findLast(({ podUID }) => podUID === pod.uid);
+  if (own !== undefined) return own.nonce === undefined || own.podResourceVersion === undefined;
+  return !buckets.some(({ packed }) => packed !== undefined);
+}

@@ -5,7 +5,7 @@ import { GENERATOR_FINALIZER, RELEASED_ANNOTATION } from "../../shared/schema/an
 import type { Pod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
-import { disruption, pod, protector, quietObserver, unready } from "../../test/support/webhook/fixtures.ts";
+import { disruption, pod, protector, unready } from "../../test/support/webhook/fixtures.ts";
 import { ProtectorStore } from "../../test/support/webhook/protector-store.ts";
 import type { ProbeAnswer, ProbeRequest } from "../probe/probe-request.ts";
 import type { LiveRead } from "../request/cell-client.ts";
@@ -74,12 +74,13 @@ class Rig {
       tag: nonces.tag,
       isRecovering: () => this.recovering,
       assumeOutage: () => this.comebacks++,
-      observer: { ...quietObserver, historyLost: (finding, _, now) => this.lost.push(`${finding} ${now.key}`) },
-      releases: this.recorded,
-      lostProtectors: {
-        lost: ({ key }, isKept) => this.told.push(`${key} vanished${isKept ? "" : ", not kept"}`),
-        ended: ({ key }, how) => this.told.push(`${key} ${how}`),
+      onEvent: (event) => {
+        if (event.kind === "historyLost") this.lost.push(`${event.finding} ${event.now.key}`);
+        else if (event.kind === "lost")
+          this.told.push(`${event.protector.key} vanished${event.isKept ? "" : ", not kept"}`);
+        else if (event.kind === "lostEnded") this.told.push(`${event.protector.key} ${event.how}`);
       },
+      releases: this.recorded,
     });
     this.core.problem = () => (this.reachable ? undefined : "out of reach");
     this.pipeline = new Pipeline({

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { SOURCE_KIND_LABEL, SOURCE_NAME_LABEL } from "../../shared/schema/annotations.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
-import { disruption, noncesOf, pod, protector, quietObserver, unready } from "../../test/support/webhook/fixtures.ts";
+import { disruption, noncesOf, pod, protector, unready } from "../../test/support/webhook/fixtures.ts";
 import { ProtectorStore } from "../../test/support/webhook/protector-store.ts";
 import { type ProbeAnswer, type ProbeRequest, probeRequestOf } from "../probe/probe-request.ts";
 import type { LiveRead } from "../request/cell-client.ts";
@@ -43,7 +43,7 @@ function world(
       ports: time,
       client: stored.calls(),
       watched: stored.watch(time, 3, () => writer.watchChanged()),
-      observer: quietObserver,
+      onEvent: () => undefined,
       tag: nonces.tag,
     });
     return { core: "a", namespace: "default", name, writer };

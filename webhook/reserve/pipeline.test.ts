@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
-import { disruption, noncesOf, pod, protector, quietObserver, unready } from "../../test/support/webhook/fixtures.ts";
+import { disruption, noncesOf, pod, protector, unready } from "../../test/support/webhook/fixtures.ts";
 import { ProtectorStore } from "../../test/support/webhook/protector-store.ts";
 import { Nonces } from "./nonces.ts";
 import { type Disruption, Pipeline, type ProtectorLookup } from "./pipeline.ts";
@@ -40,7 +40,7 @@ function world(all: readonly Protected[]): World {
           ports: time,
           client: store.calls(),
           watched: store.watch(time, 3, () => writer.watchChanged()),
-          observer: quietObserver,
+          onEvent: () => undefined,
           tag: nonces.tag,
         });
         return { core, namespace, name, writer };

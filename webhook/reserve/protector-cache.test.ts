@@ -5,7 +5,7 @@ import { ObjectStore } from "../../shared/kube/informer/object-store.ts";
 import { GENERATOR_FINALIZER, RELEASED_ANNOTATION } from "../../shared/schema/annotations.ts";
 import type { Aggregation, PodProtector } from "../../shared/schema/podprotector.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
-import { disruption, noncesOf, pod, protector, quietObserver } from "../../test/support/webhook/fixtures.ts";
+import { disruption, noncesOf, pod, protector } from "../../test/support/webhook/fixtures.ts";
 import { ProtectorStore } from "../../test/support/webhook/protector-store.ts";
 import { Nonces } from "./nonces.ts";
 import { Pipeline } from "./pipeline.ts";
@@ -49,13 +49,12 @@ class Replica {
       client: this.store.calls(),
       ports: time,
       tag: nonces.tag,
-      observer: {
-        ...quietObserver,
-        committed: (stored, batch) => memory.remember(stored.key, batch),
-        historyLost: (finding, before, now) => {
-          this.findings.push(finding);
-          memory.reassert(now.key, finding, new Set(before.object.status?.cells.map(({ cellID }) => cellID)));
-        },
+      onEvent: (event) => {
+        if (event.kind === "committed") memory.remember(event.stored.key, event.batch);
+        if (event.kind !== "historyLost") return;
+        const { finding, before, now } = event;
+        this.findings.push(finding);
+        memory.reassert(now.key, finding, new Set(before.object.status?.cells.map(({ cellID }) => cellID)));
       },
     });
     this.pipeline = new Pipeline({ cores: [this.core], ports: time, nonces, settleMs: SETTLE_MS });

@@ -4,17 +4,14 @@ import { SelectorIndex } from "../../shared/kube/selectors/set-trie.ts";
 import type { BackupTarget, CoreBackup } from "../../shared/recovery/backup/backup-reader.ts";
 import { LostProtectorIndex } from "../../shared/recovery/lost-protector-index.ts";
 import type { ReleaseRegister } from "../../shared/recovery/register/release-register.ts";
-import type { Ports } from "../../shared/runtime/clock.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { compareVersions, isComparableVersion } from "../../shared/schema/resource-version.ts";
 import { parseMs } from "../../shared/schema/time.ts";
 import type { PendingRequest } from "./pending-queue.ts";
 import type { ProtectorLookup, ProtectorMatch } from "./pipeline.ts";
-import type { ProtectorClient } from "./protector-client.ts";
-import { ProtectorWriter } from "./protector-writer.ts";
+import { ProtectorWriter, type ProtectorWriterOptions } from "./protector-writer.ts";
 import { isOlder } from "./version-tracker.ts";
-import type { WriterObserver } from "./writer-observer.ts";
 
 /** The cache must have been confirmed current within this time, or requests get an HTTP error. */
 const MAX_CACHE_AGE_MS = 15_000;
@@ -25,28 +22,16 @@ const MAX_CACHE_AGE_MS = 15_000;
  */
 const LEAST_BUMP = 900_000_000;
 
-export interface ProtectorCacheOptions {
+export interface ProtectorCacheOptions
+  extends Pick<ProtectorWriterOptions, "client" | "ports" | "onEvent" | "tag" | "isRecovering"> {
   readonly name: string;
   readonly source: LearningInformer<ProtectorVersion>;
-  readonly client: ProtectorClient;
-  readonly ports: Ports;
-  readonly observer: WriterObserver;
-  /** This replica's tag, which begins its nonces. */
-  readonly tag: string;
-  readonly isRecovering?: () => boolean;
   /** Called when the core may have been restored just now, so that no replica reserves until its losses are known. */
   readonly assumeOutage?: () => void;
   /** Default 15 s. */
   readonly maxCacheAgeMs?: number;
   /** Which protectors were released; without it, only the marks on the protectors themselves count. */
   readonly releases?: Pick<ReleaseRegister, "has"> & Partial<Pick<ReleaseRegister, "inForce">>;
-  readonly lostProtectors?: LostProtectorObserver;
-}
-
-export interface LostProtectorObserver {
-  /** `isKept` is false when there are too many: the protector's pods are not protected any more. */
-  lost(version: ProtectorVersion, isKept: boolean): void;
-  ended(version: ProtectorVersion, how: "back" | "released"): void;
 }
 
 /** True when the core's versions were raised since any aggregator noted them, and not by writes. */
@@ -84,7 +69,7 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
     this.#options = options;
     this.#lost = new LostProtectorIndex({
       isRecorded: (uid) => options.releases?.has(uid) ?? false,
-      onOverflow: (version) => options.lostProtectors?.lost(version, false),
+      onOverflow: (protector) => options.onEvent({ kind: "lost", protector, isKept: false }),
     });
     for (const version of options.source.values()) this.#changed(undefined, version);
     options.source.subscribe({ changed: (before, after) => this.#changed(before, after) });
@@ -153,7 +138,7 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
   dropReleased(): void {
     for (const version of this.#lost.dropReleased()) {
       if (this.#options.source.get(version.key) === undefined) this.#index.delete(version.key);
-      this.#options.lostProtectors?.ended(version, "released");
+      this.#options.onEvent({ kind: "lostEnded", protector: version, how: "released" });
     }
   }
 
@@ -162,7 +147,7 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
    * A core that is older than the backup has lost history everywhere (docs/design.md#lost-history).
    */
   adopt({ entries, versions }: CoreBackup): void {
-    const { source, observer, lostProtectors, assumeOutage } = this.#options;
+    const { source, onEvent, assumeOutage } = this.#options;
     if (isBumped(source.position, versions)) assumeOutage?.();
     const isRestored = isBehind(source.position, versions);
     for (const version of entries) {
@@ -170,9 +155,11 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
       if (source.get(version.key) !== undefined || (known !== undefined && !isYounger(version, known))) continue;
       if (!this.#lost.add(version, isRestored)) continue;
       this.#index.set(version.key, version.object.metadata.namespace ?? "", version.object.spec.selector);
-      lostProtectors?.lost(version, true);
+      onEvent({ kind: "lost", protector: version, isKept: true });
     }
-    if (isRestored) for (const version of source.values()) observer.historyLost("wentBack", version, version);
+    if (!isRestored) return;
+    for (const version of source.values())
+      onEvent({ kind: "historyLost", finding: "wentBack", before: version, now: version });
   }
 
   /**
@@ -210,7 +197,7 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
     }
     this.#options.releases?.inForce?.(after.object);
     const lost = before === undefined ? this.#lost.take(after.key) : undefined;
-    if (lost !== undefined) this.#options.lostProtectors?.ended(lost, "back");
+    if (lost !== undefined) this.#options.onEvent({ kind: "lostEnded", protector: lost, how: "back" });
     // Whatever the generation is: a restored core gives the number of a lost one to another spec. Cheap for an unchanged selector.
     this.#index.set(after.key, after.object.metadata.namespace ?? "", after.object.spec.selector);
     this.#checkHistory(before ?? lost, after);
@@ -219,18 +206,20 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
 
   #removed(before: ProtectorVersion): void {
     if (this.#writers.get(before.key)?.idle) this.#writers.delete(before.key);
-    if (this.#lost.add(before, this.#isRestored)) this.#options.lostProtectors?.lost(before, true);
+    if (this.#lost.add(before, this.#isRestored))
+      this.#options.onEvent({ kind: "lost", protector: before, isKept: true });
     else this.#index.delete(before.key);
   }
 
   /** A protector whose version goes back, or that comes back as another object, may have lost reservations. */
   #checkHistory(before: ProtectorVersion | undefined, after: ProtectorVersion): void {
     // In the list after a restore, the newest version known counts: an own write may have been lost before the watch showed it.
-    const known = (this.#isRestored ? this.#writers.get(after.key)?.known : undefined) ?? before;
+    const known = (this.#isRestored ? this.#writers.get(after.key)?.versions.newest : undefined) ?? before;
     if (known === undefined) return;
     const isReplaced = known.uid !== after.uid;
     if (!isReplaced && !isOlder(after, known) && (!this.#isRestored || isSame(known, after))) return;
-    this.#writers.get(after.key)?.restart(after);
-    this.#options.observer.historyLost(isReplaced ? "replaced" : "wentBack", known, after);
+    this.#writers.get(after.key)?.versions.restart(after);
+    const finding = isReplaced ? "replaced" : "wentBack";
+    this.#options.onEvent({ kind: "historyLost", finding, before: known, now: after });
   }
 }

@@ -24,7 +24,7 @@ describe("the eviction of a pod that is not available", () => {
     store.put((object) => object);
     await time.advance(100);
     writer.newest();
-    const sinceMs = writer.cellSinceMs("cell-1");
+    const sinceMs = writer.versions.cellSinceMs("cell-1");
     let rereads = 0;
     const evicted = evict(
       all,

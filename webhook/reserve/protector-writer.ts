@@ -1,48 +1,24 @@
-import { encodeStatus } from "../../shared/decide/state/encode-status.ts";
-import { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
-import type { Unavailable } from "../../shared/kube/client/api-result.ts";
-import { Backoff } from "../../shared/runtime/backoff.ts";
-import { type Ports, sleep } from "../../shared/runtime/clock.ts";
-import { type Batch, isCommitted, planBatch } from "./batch.ts";
-import { LostReservations } from "./lost-reservations.ts";
-import { writerOf } from "./nonces.ts";
+import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
+import { sleep } from "../../shared/runtime/clock.ts";
+import { type Batch, planBatch } from "./batch.ts";
 import { PendingQueue, type PendingRequest, type PendingReserve } from "./pending-queue.ts";
-import type { ProtectorClient } from "./protector-client.ts";
+import { ProtectorCalls, type ProtectorCallsOptions } from "./protector-calls.ts";
 import type { ProtectorDecision } from "./verdict.ts";
-import { isWrittenByWebhook, type VersionFinding, VersionTracker } from "./version-tracker.ts";
+import { VersionTracker } from "./version-tracker.ts";
 import { WritePacing } from "./write-pacing.ts";
-import { failureMessage, type ReadPurpose, readResult, type WriterObserver, writeResult } from "./writer-observer.ts";
 
 /** Requests that wait for one protector; beyond it a reservation is busy at once. */
 const MAX_PENDING = 4_000;
 /** Bounds what a conflict costs, and how long planning holds the event loop. */
 const MAX_BATCH = 1_000;
-/** No call to a core cluster takes longer, whatever the deadlines are. */
-const MAX_CALL_MS = 3_000;
 /** A live read holds up the whole batch: after this time, its own request fails alone. */
 export const MAX_REREAD_MS = 250;
 /** After so many conflicts in a row, the writer waits this long before each attempt. */
 const CONFLICTS_BEFORE_WAIT = 3;
 const CONFLICT_WAIT_MIN_MS = 5;
 const CONFLICT_WAIT_MAX_MS = 20;
-/**
- * Pauses between the calls for one protector while its core does not answer: a blip is bridged in milliseconds, an outage sees at most ten
- * calls in its first ten seconds, and a request with ten seconds left still meets a core that comes back.
- */
-const CORE_RETRY = { initialMs: 20, maxMs: 2_500, factor: 3, jitter: 0.25 };
 
-export interface ProtectorWriterOptions {
-  readonly namespace: string;
-  readonly name: string;
-  readonly ports: Ports;
-  readonly client: ProtectorClient;
-  /** The version that the watch has now. */
-  readonly watched: () => ProtectorVersion | undefined;
-  /** Called with the version of each object that the core returned. */
-  readonly learned?: (version: string) => void;
-  readonly observer: WriterObserver;
-  /** This replica's tag, which begins its nonces. */
-  readonly tag: string;
+export interface ProtectorWriterOptions extends ProtectorCallsOptions {
   /** The core has just come back from an outage: nothing is reserved yet (`outage-detector.ts`). */
   readonly isRecovering?: () => boolean;
 }
@@ -58,23 +34,19 @@ const DEFECT: ProtectorDecision = {
  * is decided together on the newest version known, and written by one compare-and-swap.
  */
 export class ProtectorWriter {
+  readonly versions = new VersionTracker();
   readonly #options: ProtectorWriterOptions;
-  readonly #versions = new VersionTracker();
-  readonly #lost: LostReservations;
-  readonly #pacing: WritePacing;
-  readonly #backoff: Backoff;
   readonly #queue: PendingQueue;
+  readonly #pacing: WritePacing;
+  readonly #calls: ProtectorCalls;
   #isRunning = false;
-  #isWriting = false;
-  #conflicts = 0;
   #wake: (() => void) | undefined;
 
   constructor(options: ProtectorWriterOptions) {
     this.#options = options;
     this.#queue = new PendingQueue(options.ports);
-    this.#lost = new LostReservations(options.tag);
     this.#pacing = new WritePacing(options.tag, options.ports.random);
-    this.#backoff = new Backoff(CORE_RETRY, options.ports.random);
+    this.#calls = new ProtectorCalls(options, this.versions, this.#queue, this.#pacing);
   }
 
   /** True when no request waits here. */
@@ -84,19 +56,7 @@ export class ProtectorWriter {
 
   /** The newest version, for a decision that needs no write. */
   newest(): ProtectorVersion | undefined {
-    const watched = this.#options.watched();
-    if (watched !== undefined && !this.#isWriting)
-      this.#note(this.#versions.newest, watched, this.#versions.offer(watched));
-    return this.#versions.newest;
-  }
-
-  /** The newest version without a look at the watch. */
-  get known(): ProtectorVersion | undefined {
-    return this.#versions.newest;
-  }
-
-  cellSinceMs(cell: string): number {
-    return this.#versions.cellSinceMs(cell);
+    return this.#calls.newest();
   }
 
   /** Queues a request, which is settled before its deadline. */
@@ -105,19 +65,14 @@ export class ProtectorWriter {
       pending.settle({ kind: "overloaded", cause: "queue" });
       return;
     }
-    if (pending.kind === "rollBack") this.#lost.withdraw(pending.nonce);
+    if (pending.kind === "rollBack") this.#calls.withdraw(pending.nonce);
     this.#queue.add(pending);
     if (!this.#isRunning) void this.#run();
   }
 
-  /** The watch has shown that history was lost: `version` replaces what was known. */
-  restart(version: ProtectorVersion): void {
-    this.#versions.restart(version);
-  }
-
   /** The watch has another version. During an own write it may be that write, so it is judged after the response. */
   watchChanged(): void {
-    if (this.#isWriting) return;
+    if (this.#calls.isWriting) return;
     this.newest();
     this.#wake?.();
   }
@@ -131,7 +86,7 @@ export class ProtectorWriter {
         if (this.#queue.size > 0) await this.#decideBatch();
       }
     } catch (error) {
-      this.#options.observer.crashed(error);
+      this.#options.onEvent({ kind: "crashed", error });
       this.#queue.settleAll(DEFECT);
     } finally {
       this.#isRunning = false;
@@ -153,7 +108,7 @@ export class ProtectorWriter {
       await sleep(ports, waitMs, woken.signal);
       this.#wake = undefined;
     }
-    if (this.#conflicts < CONFLICTS_BEFORE_WAIT || this.#pacing.hasRivals) return;
+    if (this.#calls.conflicts < CONFLICTS_BEFORE_WAIT || this.#pacing.hasRivals) return;
     const spreadMs = CONFLICT_WAIT_MAX_MS - CONFLICT_WAIT_MIN_MS;
     await sleep(ports, CONFLICT_WAIT_MIN_MS + spreadMs * ports.random.fraction());
   }
@@ -161,17 +116,17 @@ export class ProtectorWriter {
   async #decideBatch(): Promise<void> {
     const base = this.newest();
     if (base === undefined) {
-      await this.#read("first");
+      await this.#calls.read("first");
       return;
     }
     if (this.#pacing.readsFirst && this.#queue.allArrivedAfter(base.receivedMs)) {
-      await this.#read("stale");
-      this.#pacing.cacheWas(this.#versions.newest?.version === base.version ? "current" : "stale");
+      await this.#calls.read("stale");
+      this.#pacing.cacheWas(this.versions.newest?.version === base.version ? "current" : "stale");
       return;
     }
     const batch = await this.#plan(base);
     for (const { pending, error } of batch.broken) {
-      this.#options.observer.crashed(error);
+      this.#options.onEvent({ kind: "crashed", error });
       this.#queue.settle(pending, DEFECT);
     }
     for (const pending of batch.done) this.#queue.remove(pending);
@@ -179,13 +134,13 @@ export class ProtectorWriter {
       this.#queue.settle(pending, { kind: "allowed", decision, version: base, written: false });
     if (this.#holdBack(batch)) return;
     const isSettled = this.#deny(batch);
-    if (batch.writes.length > 0) await this.#write(batch);
-    else if (!isSettled) await this.#read("confirm");
+    if (batch.writes.length > 0) await this.#calls.write(batch);
+    else if (!isSettled) await this.#calls.read("confirm");
   }
 
   async #plan(base: ProtectorVersion): Promise<Batch> {
     const plan = (): Batch =>
-      planBatch(base, this.#queue.mostUrgent(MAX_BATCH), (cell) => this.#versions.cellSinceMs(cell));
+      planBatch(base, this.#queue.mostUrgent(MAX_BATCH), (cell) => this.versions.cellSinceMs(cell));
     const batch = plan();
     if (batch.stale.length === 0) return batch;
     await Promise.all(batch.stale.map((pending) => this.#reread(pending)));
@@ -228,119 +183,6 @@ export class ProtectorWriter {
       else isComplete = false;
     }
     return isComplete;
-  }
-
-  async #write(batch: Batch): Promise<void> {
-    const { client, observer } = this.#options;
-    const { base, writes, decisions } = batch;
-    const status = encodeStatus(batch.working, base.object.status);
-    for (const [pending, decision] of decisions) pending.attempt = { decision, baseVersion: base.version };
-    const sentMs = this.#nowMs();
-    this.#isWriting = true;
-    const result = await client.write(base.object, status, this.#callBudgetMs()).finally(() => {
-      this.#isWriting = false;
-    });
-    const tookMs = this.#nowMs() - sentMs;
-    observer.wrote(writeResult(result), writes.length, tookMs, failureMessage(result));
-    if (result.kind === "ok") {
-      this.#pacing.wrote(this.#nowMs(), tookMs, writes.length);
-      this.#written(batch, new ProtectorVersion(result.object, this.#nowMs(), sentMs));
-    } else if (result.kind === "conflict") {
-      this.#conflicts++;
-      this.#pacing.conflicted(tookMs);
-      await this.#read("conflict");
-    } else if (result.kind === "gone") this.#absent();
-    else if (result.kind === "rejected") this.#rejected(writes, result.message);
-    else await this.#unavailable(result, decisions.keys());
-  }
-
-  #written(batch: Batch, stored: ProtectorVersion): void {
-    this.#succeeded();
-    this.#conflicts = 0;
-    this.#learn(stored, "write");
-    this.#options.observer.committed(stored, batch);
-    for (const pending of batch.writes) {
-      const decision = pending.kind === "reserve" ? batch.decisions.get(pending) : undefined;
-      if (decision === undefined) this.#queue.remove(pending);
-      else this.#queue.settle(pending, { kind: "allowed", decision, version: batch.base, written: true });
-    }
-  }
-
-  /** The server would reject a repetition too, and nothing was written. */
-  #rejected(requests: readonly PendingRequest[], message: string): void {
-    for (const pending of requests) {
-      if (pending.kind === "reserve") pending.attempt = undefined;
-      this.#queue.settle(pending, { kind: "failed", tag: "core-rejected", message });
-    }
-  }
-
-  /** A write that was not sent is tried again. A write that may have been made is looked for in the object. */
-  async #unavailable(result: Unavailable, attempted: Iterable<PendingReserve>): Promise<void> {
-    this.#queue.coreFailure = result.error.message;
-    if (!result.sent) for (const pending of attempted) pending.attempt = undefined;
-    const pauseMs = Math.max(this.#backoff.nextMs(), Math.min(result.retryAfterMs ?? 0, 1_000));
-    await sleep(this.#options.ports, pauseMs);
-    if (result.sent) await this.#read("unknown");
-  }
-
-  async #read(purpose: ReadPurpose): Promise<void> {
-    const { client, observer, namespace, name } = this.#options;
-    const sentMs = this.#nowMs();
-    const result = await client.read(namespace, name, this.#callBudgetMs());
-    observer.read(purpose, readResult(result), failureMessage(result));
-    if (result.kind === "ok") {
-      this.#succeeded();
-      const version = new ProtectorVersion(result.object, this.#nowMs(), sentMs);
-      this.#learn(version, "read");
-      this.#resolveAttempts(version);
-    } else if (result.kind === "gone") this.#absent();
-    else if (result.kind === "unavailable") await this.#unavailable({ ...result, sent: false }, []);
-    else this.#rejected(this.#queue.all(), result.message);
-  }
-
-  /** Finds the writes with an unknown result that were made. A write that was not made cannot be made once the version has changed. */
-  #resolveAttempts(version: ProtectorVersion): void {
-    for (const pending of this.#queue.all()) {
-      if (pending.kind !== "reserve" || pending.attempt === undefined) continue;
-      const { decision, baseVersion } = pending.attempt;
-      if (isCommitted(version, pending))
-        this.#queue.settle(pending, { kind: "allowed", decision, version, written: true });
-      else if (version.version !== baseVersion) pending.attempt = undefined;
-    }
-  }
-
-  #learn(version: ProtectorVersion, source: "write" | "read"): void {
-    const before = this.#versions.newest;
-    this.#note(before, version, this.#versions.answered(version), source === "write");
-    if (this.#versions.newest === version) this.#options.learned?.(version.version);
-  }
-
-  /** The protector cache notices lost history that the watch shows. What a response shows is noticed here. */
-  #note(before: ProtectorVersion | undefined, now: ProtectorVersion, finding: VersionFinding, isOwn = false): void {
-    if (finding === "known" || before === undefined) return;
-    if (finding !== "newer") {
-      if (now.sentMs !== undefined) this.#options.observer.historyLost(finding, before, now);
-    } else if (isOwn) return;
-    else if (this.#lost.isLost(before, now)) this.#options.observer.historyLost("wentBack", before, now);
-    else if (isWrittenByWebhook(before, now)) {
-      const isContending = this.#queue.size > (this.#pacing.readsFirst ? 1 : 0);
-      this.#pacing.rivalWrote(writerOf(before.object, now.object), this.#nowMs(), isContending);
-    }
-  }
-
-  #absent(): void {
-    this.#succeeded();
-    this.#versions.forget();
-    this.#queue.settleAll({ kind: "absent" });
-  }
-
-  #succeeded(): void {
-    this.#queue.coreFailure = undefined;
-    this.#backoff.reset();
-  }
-
-  #callBudgetMs(): number {
-    return Math.max(1, Math.min(MAX_CALL_MS, this.#queue.latestDeadlineMs - this.#nowMs()));
   }
 
   #nowMs(): number {

@@ -4,17 +4,19 @@ import type { ProtectorVersion } from "../../shared/decide/state/protector-versi
 import type { ProbeAnswer } from "../probe/probe-request.ts";
 
 /** Why no decision was reached: an HTTP error, so that failurePolicy decides. Metric labels. */
-export type FailureTag =
+export const FAILURE_TAGS = [
   /** The core cluster did not answer in time, or with an error. */
-  | "core-unavailable"
+  "core-unavailable",
   /** The core cluster rejected the write: a missing permission, or an object that it does not accept. */
-  | "core-rejected"
+  "core-rejected",
   /** The pod could not be read live. */
-  | "cell-unavailable"
-  /** A defect of this program in the decision of this one request. */
-  | "defect"
+  "cell-unavailable",
   /** The write's result was unknown at the deadline. The reservation, if it was written, stays and settles. */
-  | "deadline";
+  "deadline",
+  /** A defect of this program in the decision of this one request. */
+  "defect",
+] as const;
+export type FailureTag = (typeof FAILURE_TAGS)[number];
 
 /** The pending queue was full, the deadline came first, or the core has just come back from an outage. */
 export type OverloadCause = "queue" | "time" | "recovering";

@@ -218,7 +218,7 @@ export const RULES = {
   ),
   UnknownOutcome: rule(
     "A write without a response counts as written.",
-    WRITER,
+    "webhook/reserve/protector-calls.ts",
     "if (!result.sent) for (const pending of attempted) pending.attempt = undefined;",
     `if (!result.sent) for (const pending of attempted) pending.attempt = undefined;
     else

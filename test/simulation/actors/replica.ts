@@ -1,25 +1,21 @@
 /** One webhook replica: the shipping code on simulated links. It dies, and its successor starts without its memory. */
 import type { Transport } from "../../../shared/kube/client/transport.ts";
-import { type Log, silentLog } from "../../../shared/observe/log.ts";
-import { assembleWebhook, type Webhook } from "../../../webhook/assemble.ts";
+import { assembleWebhook, type Webhook, type WebhookParts } from "../../../webhook/assemble.ts";
 import type { AdmissionCall, HttpResponse } from "../../../webhook/http/call.ts";
 import type { AskOwner } from "../../../webhook/probe/probe-request.ts";
 import type { ProcessPorts } from "../../support/runtime/virtual-ports.ts";
 import "../world/preload.ts";
-import type { ReplicaMetrics } from "./replica-metrics.ts";
 
 interface ReplicaOptions {
   readonly ports: ProcessPorts;
   readonly cores: readonly { readonly name: string; readonly transport: Transport }[];
   readonly cells: readonly { readonly name: string; readonly transport: Transport }[];
   readonly settleMs: number;
-  readonly metrics: ReplicaMetrics;
+  readonly observer: Pick<WebhookParts, "onEvent" | "onFinished">;
   readonly dryRunMode: boolean;
   /** The replica reads backups and enforces lost protectors (docs/design.md#lost-protectors). */
   readonly enforcesLost: boolean;
   readonly askOwner: AskOwner | undefined;
-  /** Called with each error that the replica logs as a defect. */
-  readonly onDefect: (message: string) => void;
 }
 
 export class Replica {
@@ -42,8 +38,7 @@ export class Replica {
       outlive: options.enforcesLost,
       ...(options.askOwner === undefined ? {} : { askOwner: options.askOwner }),
       requireBoundEvictions: true,
-      log: defectLog(options.onDefect),
-      metrics: options.metrics,
+      ...options.observer,
     });
     this.#webhook.start();
   }
@@ -72,19 +67,4 @@ export class Replica {
     for (const { transport } of [...this.#options.cores, ...this.#options.cells]) transport.close();
     this.#died.resolve();
   }
-}
-
-/** Errors in the log that are no defect of the replica. */
-const NEWS = ["A protector vanished", "The copies of protectors in a cell cannot be read"];
-
-function defectLog(onDefect: (message: string) => void): Log {
-  const log: Log = {
-    ...silentLog,
-    error: ({ error }, message) => {
-      if (NEWS.some((news) => message.startsWith(news))) return;
-      onDefect(`${message}: ${error instanceof Error ? error.stack : String(error)}`);
-    },
-    child: () => log,
-  };
-  return log;
 }

@@ -18,7 +18,7 @@ import { type ProcessPorts, VirtualTime } from "../../support/runtime/virtual-po
 import { AggregatorNode } from "../actors/aggregator-node.ts";
 import { GeneratorNode } from "../actors/generator-node.ts";
 import { Replica } from "../actors/replica.ts";
-import { ReplicaMetrics } from "../actors/replica-metrics.ts";
+import { replicaObserver } from "../actors/replica-observer.ts";
 import { ShardLinks } from "../actors/shard-links.ts";
 import { PROBE, WorkloadOwner } from "../actors/workload-owner.ts";
 import { Etcd, type EtcdChange } from "../apiserver/etcd.ts";
@@ -117,7 +117,7 @@ export class World {
   readonly overrides: Overrides = { watchLagMs: new Map(), commitDelayMs: new Map() };
   readonly #tracing: boolean;
   readonly #responses = new ResponseChecks(this);
-  readonly #metrics = new ReplicaMetrics(this.coverage);
+  readonly #replicaObserver = replicaObserver(this.coverage, (message) => this.violation("S13", message));
   readonly #processes: ProcessPorts[] = [];
   readonly #whenCalm: (() => void)[] = [];
   readonly #livelock = new Livelock(
@@ -234,11 +234,10 @@ export class World {
       cores,
       cells,
       settleMs: this.scenario.settleMs,
-      metrics: this.#metrics,
+      observer: this.#replicaObserver,
       dryRunMode: this.scenario.features.isDryRunMode,
       enforcesLost: this.backups !== undefined || this.scenario.features.generatorEveryMs > 0,
       askOwner: this.owner?.askedBy(ports),
-      onDefect: (message) => this.violation("S13", message),
     });
     this.backups?.replicaStarted(replica);
     return replica;

@@ -2,7 +2,6 @@
 import type { Pod } from "../../../shared/schema/pod.ts";
 import type { Aggregation, PodProtector, PodProtectorSpec } from "../../../shared/schema/podprotector.ts";
 import type { Disruption } from "../../../webhook/reserve/pipeline.ts";
-import type { WriterObserver } from "../../../webhook/reserve/writer-observer.ts";
 
 export function pod(name: string, overrides: Partial<Pod> = {}): Pod {
   return {
@@ -87,11 +86,3 @@ export function noncesOf(object: PodProtector): Map<string, string[]> {
   }
   return nonces;
 }
-
-export const quietObserver: WriterObserver = {
-  wrote: () => undefined,
-  read: () => undefined,
-  historyLost: () => undefined,
-  committed: () => undefined,
-  crashed: () => undefined,
-};

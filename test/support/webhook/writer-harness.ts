@@ -4,10 +4,11 @@ import type { Ports } from "../../../shared/runtime/clock.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
 import { formatMs } from "../../../shared/schema/time.ts";
 import type { PendingReserve } from "../../../webhook/reserve/pending-queue.ts";
+import type { ProtectorEvent } from "../../../webhook/reserve/protector-event.ts";
 import { ProtectorWriter } from "../../../webhook/reserve/protector-writer.ts";
 import type { ProtectorDecision } from "../../../webhook/reserve/verdict.ts";
 import { VirtualTime } from "../runtime/virtual-ports.ts";
-import { type ProtectorFixture, pod, protector, quietObserver } from "./fixtures.ts";
+import { type ProtectorFixture, pod, protector } from "./fixtures.ts";
 import { ProtectorStore } from "./protector-store.ts";
 
 export interface Setup {
@@ -18,14 +19,19 @@ export interface Setup {
 
 export const WATCH_LAG_MS = 3;
 
-export function writerOn(store: ProtectorStore, ports: Ports, tag = "self", observer = quietObserver): ProtectorWriter {
+export function writerOn(
+  store: ProtectorStore,
+  ports: Ports,
+  tag = "self",
+  onEvent: (event: ProtectorEvent) => void = () => undefined,
+): ProtectorWriter {
   const writer: ProtectorWriter = new ProtectorWriter({
     namespace: "default",
     name: "web",
     ports,
     client: store.calls(ports),
     watched: store.watch(ports, WATCH_LAG_MS, () => writer.watchChanged()),
-    observer,
+    onEvent,
     tag,
   });
   return writer;

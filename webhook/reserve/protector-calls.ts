@@ -1,0 +1,203 @@
+import { encodeStatus } from "../../shared/decide/state/encode-status.ts";
+import { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
+import type { Unavailable } from "../../shared/kube/client/api-result.ts";
+import { Backoff } from "../../shared/runtime/backoff.ts";
+import { type Ports, sleep } from "../../shared/runtime/clock.ts";
+import { type Batch, isCommitted } from "./batch.ts";
+import { LostReservations } from "./lost-reservations.ts";
+import { writerOf } from "./nonces.ts";
+import type { PendingQueue, PendingRequest, PendingReserve } from "./pending-queue.ts";
+import type { ProtectorClient } from "./protector-client.ts";
+import { failureMessage, type ProtectorEvent, type ReadPurpose, readResult, writeResult } from "./protector-event.ts";
+import { isWrittenByWebhook, type VersionFinding, type VersionTracker } from "./version-tracker.ts";
+import type { WritePacing } from "./write-pacing.ts";
+
+/** No call takes longer, whatever the deadlines are. */
+const MAX_CALL_MS = 3_000;
+/**
+ * Pauses between the calls for one protector while its core does not answer: a blip is bridged in milliseconds, an outage sees at most ten
+ * calls in its first ten seconds, and a request with ten seconds left still meets a core that comes back.
+ */
+const CORE_RETRY = { initialMs: 20, maxMs: 2_500, factor: 3, jitter: 0.25 };
+
+export interface ProtectorCallsOptions {
+  readonly namespace: string;
+  readonly name: string;
+  readonly ports: Ports;
+  readonly client: ProtectorClient;
+  /** The version that the watch has now. */
+  readonly watched: () => ProtectorVersion | undefined;
+  /** Called with the version of each object that the core returned. */
+  readonly learned?: (version: string) => void;
+  readonly onEvent: (event: ProtectorEvent) => void;
+  /** This replica's tag, which begins its nonces. */
+  readonly tag: string;
+}
+
+/** The reads and writes of one protector, one at a time: what they show about its versions, and what they mean for the queue. */
+export class ProtectorCalls {
+  readonly #options: ProtectorCallsOptions;
+  readonly #versions: VersionTracker;
+  readonly #queue: PendingQueue;
+  readonly #pacing: WritePacing;
+  readonly #lost: LostReservations;
+  readonly #backoff: Backoff;
+  #isWriting = false;
+  #conflicts = 0;
+
+  constructor(options: ProtectorCallsOptions, versions: VersionTracker, queue: PendingQueue, pacing: WritePacing) {
+    this.#options = options;
+    this.#versions = versions;
+    this.#queue = queue;
+    this.#pacing = pacing;
+    this.#lost = new LostReservations(options.tag);
+    this.#backoff = new Backoff(CORE_RETRY, options.ports.random);
+  }
+
+  get isWriting(): boolean {
+    return this.#isWriting;
+  }
+
+  /** Conflicts in a row. */
+  get conflicts(): number {
+    return this.#conflicts;
+  }
+
+  /** The newest version, that of the watch included. */
+  newest(): ProtectorVersion | undefined {
+    const watched = this.#options.watched();
+    if (watched !== undefined && !this.#isWriting)
+      this.#note(this.#versions.newest, watched, this.#versions.offer(watched));
+    return this.#versions.newest;
+  }
+
+  /** A roll-back of this nonce is queued: its reservation is not lost when it disappears. */
+  withdraw(nonce: string): void {
+    this.#lost.withdraw(nonce);
+  }
+
+  /** Writes a batch and settles its requests, or keeps them for the next attempt. */
+  async write(batch: Batch): Promise<void> {
+    const { client, onEvent } = this.#options;
+    const { base, writes, decisions } = batch;
+    const status = encodeStatus(batch.working, base.object.status);
+    for (const [pending, decision] of decisions) pending.attempt = { decision, baseVersion: base.version };
+    const sentMs = this.#nowMs();
+    this.#isWriting = true;
+    const result = await client.write(base.object, status, this.#callBudgetMs()).finally(() => {
+      this.#isWriting = false;
+    });
+    const tookMs = this.#nowMs() - sentMs;
+    onEvent({
+      kind: "wrote",
+      result: writeResult(result),
+      requests: writes.length,
+      tookMs,
+      error: failureMessage(result),
+    });
+    if (result.kind === "ok") {
+      this.#pacing.wrote(this.#nowMs(), tookMs, writes.length);
+      this.#written(batch, new ProtectorVersion(result.object, this.#nowMs(), sentMs));
+    } else if (result.kind === "conflict") {
+      this.#conflicts++;
+      this.#pacing.conflicted(tookMs);
+      await this.read("conflict");
+    } else if (result.kind === "gone") this.#absent();
+    else if (result.kind === "rejected") this.#rejected(writes, result.message);
+    else await this.#unavailable(result, decisions.keys());
+  }
+
+  #written(batch: Batch, stored: ProtectorVersion): void {
+    this.#succeeded();
+    this.#conflicts = 0;
+    this.#learn(stored, "write");
+    this.#options.onEvent({ kind: "committed", stored, batch });
+    for (const pending of batch.writes) {
+      const decision = pending.kind === "reserve" ? batch.decisions.get(pending) : undefined;
+      if (decision === undefined) this.#queue.remove(pending);
+      else this.#queue.settle(pending, { kind: "allowed", decision, version: batch.base, written: true });
+    }
+  }
+
+  /** The server would reject a repetition too, and nothing was written. */
+  #rejected(requests: readonly PendingRequest[], message: string): void {
+    for (const pending of requests) {
+      if (pending.kind === "reserve") pending.attempt = undefined;
+      this.#queue.settle(pending, { kind: "failed", tag: "core-rejected", message });
+    }
+  }
+
+  /** A write that was not sent is tried again. A write that may have been made is looked for in the object. */
+  async #unavailable(result: Unavailable, attempted: Iterable<PendingReserve>): Promise<void> {
+    this.#queue.coreFailure = result.error.message;
+    if (!result.sent) for (const pending of attempted) pending.attempt = undefined;
+    const pauseMs = Math.max(this.#backoff.nextMs(), Math.min(result.retryAfterMs ?? 0, 1_000));
+    await sleep(this.#options.ports, pauseMs);
+    if (result.sent) await this.read("unknown");
+  }
+
+  async read(purpose: ReadPurpose): Promise<void> {
+    const { client, onEvent, namespace, name } = this.#options;
+    const sentMs = this.#nowMs();
+    const result = await client.read(namespace, name, this.#callBudgetMs());
+    onEvent({ kind: "read", purpose, result: readResult(result), error: failureMessage(result) });
+    if (result.kind === "ok") {
+      this.#succeeded();
+      const version = new ProtectorVersion(result.object, this.#nowMs(), sentMs);
+      this.#learn(version, "read");
+      this.#resolveAttempts(version);
+    } else if (result.kind === "gone") this.#absent();
+    else if (result.kind === "unavailable") await this.#unavailable({ ...result, sent: false }, []);
+    else this.#rejected(this.#queue.all(), result.message);
+  }
+
+  /** Finds the writes with an unknown result that were made. A write that was not made cannot be made once the version has changed. */
+  #resolveAttempts(version: ProtectorVersion): void {
+    for (const pending of this.#queue.all()) {
+      if (pending.kind !== "reserve" || pending.attempt === undefined) continue;
+      const { decision, baseVersion } = pending.attempt;
+      if (isCommitted(version, pending))
+        this.#queue.settle(pending, { kind: "allowed", decision, version, written: true });
+      else if (version.version !== baseVersion) pending.attempt = undefined;
+    }
+  }
+
+  #learn(version: ProtectorVersion, source: "write" | "read"): void {
+    const before = this.#versions.newest;
+    this.#note(before, version, this.#versions.answered(version), source === "write");
+    if (this.#versions.newest === version) this.#options.learned?.(version.version);
+  }
+
+  /** The protector cache notices lost history that the watch shows. What a response shows is noticed here. */
+  #note(before: ProtectorVersion | undefined, now: ProtectorVersion, finding: VersionFinding, isOwn = false): void {
+    if (finding === "known" || before === undefined) return;
+    const { onEvent } = this.#options;
+    if (finding !== "newer") {
+      if (now.sentMs !== undefined) onEvent({ kind: "historyLost", finding, before, now });
+    } else if (isOwn) return;
+    else if (this.#lost.isLost(before, now)) onEvent({ kind: "historyLost", finding: "wentBack", before, now });
+    else if (isWrittenByWebhook(before, now)) {
+      const isContending = this.#queue.size > (this.#pacing.readsFirst ? 1 : 0);
+      this.#pacing.rivalWrote(writerOf(before.object, now.object), this.#nowMs(), isContending);
+    }
+  }
+
+  #absent(): void {
+    this.#succeeded();
+    this.#versions.forget();
+    this.#queue.settleAll({ kind: "absent" });
+  }
+
+  #succeeded(): void {
+    this.#queue.coreFailure = undefined;
+    this.#backoff.reset();
+  }
+
+  #callBudgetMs(): number {
+    return Math.max(1, Math.min(MAX_CALL_MS, this.#queue.latestDeadlineMs - this.#nowMs()));
+  }
+
+  #nowMs(): number {
+    return this.#options.ports.clock.monotonicMs();
+  }
+}
