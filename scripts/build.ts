@@ -1,6 +1,7 @@
 /**
- * `npm run build`: bundles each part into `dist/NAME.mjs`, and what a part loads only on demand into `dist/chunks`. Prints the sizes and fails
- * when the start of a part loads more than its budget. `--sbom` also writes `dist/sbom.cdx.json`: which packages are in the bundles.
+ * `npm run build`: bundles each part into `dist/NAME.mjs`, and what a part loads only on demand into `dist/chunks`.
+ * Prints the sizes and fails when the start of a part loads more than its budget. `--sbom` also writes
+ * `dist/sbom.cdx.json`: which packages are in the bundles.
  */
 import { execFile } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -13,7 +14,10 @@ import { root } from "./root.ts";
 
 const KB = 1000;
 
-/** The entry of each part, and how many bytes its start may load: a twentieth more than it needs (docs/decisions/0007-the-build-changes-nothing.md). */
+/**
+ * The entry of each part, and how many bytes its start may load: a twentieth more than it needs
+ * (docs/decisions/0007-the-build-changes-nothing.md).
+ */
 const PARTS = {
   webhook: { entry: "webhook/main.ts", budget: 375 * KB },
   generator: { entry: "controllers/generator/main.ts", budget: 325 * KB },
@@ -129,8 +133,8 @@ async function writeBillOfMaterials(parts: readonly BuiltPart[], path: string): 
 }
 
 /**
- * Modules that only some configurations load, or that are loaded when the port is open and the first answers are given. Any other
- * dynamic import counts as part of the start.
+ * Modules that only some configurations load, or that are loaded when the port is open and the first answers are given.
+ * Any other dynamic import counts as part of the start.
  */
 const ON_DEMAND = [
   "node_modules/js-yaml/",

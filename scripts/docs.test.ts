@@ -114,7 +114,8 @@ describe("every command that is not kubectl's", () => {
     expect(isRead).toBe(true);
   });
 
-  // What they do is tested elsewhere: `test/cluster/uninstall.test.ts`, and the image in `test/cluster/demo-manifests.test.ts`.
+  // What they do is tested elsewhere: `test/cluster/uninstall.test.ts`, and the image in
+  // `test/cluster/demo-manifests.test.ts`.
   test.each(others.filter((text) => /^(sh|docker) /.test(text)))("%s begins with a file that is there", (text) => {
     const file = /^(?:sh|docker build --file) (\S+)/.exec(text)?.[1] ?? "";
     expect(existsSync(join(root, file))).toBe(true);

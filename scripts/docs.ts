@@ -54,8 +54,8 @@ function withoutOwnTests(markdown: string): string {
 }
 
 /**
- * What a reader is told to type: the lines of `sh` blocks, and those of `console` blocks that begin with `$`; not those of blocks that a
- * test of their own runs.
+ * What a reader is told to type: the lines of `sh` blocks, and those of `console` blocks that begin with `$`; not those
+ * of blocks that a test of their own runs.
  */
 export function commandsOf(markdown: string): readonly DocumentedCommand[] {
   const commands: DocumentedCommand[] = [];
@@ -78,8 +78,8 @@ export function commandsOf(markdown: string): readonly DocumentedCommand[] {
 const COMMANDS = /^(kubectl|npm|node|source) \S/;
 
 /**
- * Commands in the running text, as `code`. One that only names a command (`kubectl drain`) is asked for its help, so that it is one that
- * there is.
+ * Commands in the running text, as `code`. One that only names a command (`kubectl drain`) is asked for its help, so
+ * that it is one that there is.
  */
 export function inlineCommandsOf(markdown: string): readonly DocumentedCommand[] {
   const text = markdown.replace(/^(```|~~~)[\s\S]*?^\1\s*$/gm, (block) => block.replace(/[^\n]/g, " "));
@@ -106,8 +106,8 @@ const FOLDERS = ["crds", "controllers", "docs", "manifests", "scripts", "shared"
 const FILE = /^[\w-]+(\.[\w-]+)*\.(ts|yaml|json|md|svg|png)$/;
 
 /**
- * Files and folders that a page names as `code`. A path begins with a folder of the tree, or with one that the same line names; a file
- * without a folder (`plan.ts`) is in a folder that the line names, or beside the page.
+ * Files and folders that a page names as `code`. A path begins with a folder of the tree, or with one that the same
+ * line names; a file without a folder (`plan.ts`) is in a folder that the line names, or beside the page.
  */
 export function pathsNamedIn(markdown: string, directory: string): readonly DocumentPath[] {
   return markdown.split("\n").flatMap((text, index) => {
@@ -146,8 +146,8 @@ export function testsNamedIn(markdown: string): readonly NamedTest[] {
 export type Stand = Readonly<Record<string, string>>;
 
 /**
- * A documented kubectl command as it can be run on a cluster of tests: what it would change is tried as a dry run, contexts are those of
- * the test, and nothing is followed for ever.
+ * A documented kubectl command as it can be run on a cluster of tests: what it would change is tried as a dry run,
+ * contexts are those of the test, and nothing is followed for ever.
  */
 export function harmless(command: string, context: string, stand: Stand): string {
   let text = command.replaceAll(/--context[ =]\S+/g, `--context ${context}`).replace(/\s+--(watch|follow)\b/, "");

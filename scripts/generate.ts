@@ -1,5 +1,6 @@
 /**
- * Writes the files that are made from code: `npm run generate`. With `--check` it writes nothing and fails when a file differs.
+ * Writes the files that are made from code: `npm run generate`. With `--check` it writes nothing and fails when a file
+ * differs.
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";

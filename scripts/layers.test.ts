@@ -1,4 +1,7 @@
-/** The rules of biome.json and scripts/lint about imports, time and chance, each on examples that it must find and that it must not. */
+/**
+ * The rules of biome.json and scripts/lint about imports, time and chance, each on examples that it must find and that
+ * it must not.
+ */
 import { spawnSync } from "node:child_process";
 import { cpSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -4,7 +4,10 @@ import { type ParseArgsConfig, parseArgs } from "node:util";
 type OptionsConfig = NonNullable<ParseArgsConfig["options"]>;
 type Values<O extends OptionsConfig> = ReturnType<typeof parseArgs<{ args: string[]; options: O }>>["values"];
 
-/** Returns the values of the flags; an exit code when there is nothing to do, because help was asked for or the flags are wrong. */
+/**
+ * Returns the values of the flags; an exit code when there is nothing to do, because help was asked for or the flags
+ * are wrong.
+ */
 export function readOptions<const O extends OptionsConfig>(
   args: readonly string[],
   help: string,

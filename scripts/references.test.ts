@@ -1,5 +1,6 @@
 /**
- * References from code, tests, manifests and documents lead somewhere: a heading of a page, a decision record, an invariant of
+ * References from code, tests, manifests and documents lead somewhere: a heading of a page, a decision record, an
+ * invariant of
  * `docs/design.md#invariants`. Links of the documents themselves are held by `docs.test.ts`.
  */
 import { globSync, readFileSync } from "node:fs";

@@ -1,7 +1,8 @@
 /**
- * `npm test`: every check, the quick ones first, and a last line with the sum. `npm test -- unit build` runs some of them; words that are not
- * steps are files for vitest. `--full` runs the same tests at their full sizes. `npm test -- changed` checks what a change can break at once:
- * lint, types, and the unit tests that import what differs from the branch `main`.
+ * `npm test`: every check, the quick ones first, and a last line with the sum. `npm test -- unit build` runs some of
+ * them; words that are not steps are files for vitest. `--full` runs the same tests at their full sizes. `npm test --
+ * changed` checks what a change can break at once: lint, types, and the unit tests that import what differs from the
+ * branch `main`.
  */
 import { spawn, spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
@@ -123,8 +124,9 @@ const Report = v.object({
 });
 
 /**
- * Sums vitest's JSON report. A file that failed without a failed test (it could not be loaded, or its setup failed) counts as one
- * failure, and so does an exit code other than 0 that nothing else explains. Throws when it is not a report.
+ * Sums vitest's JSON report. A file that failed without a failed test (it could not be loaded, or its setup failed)
+ * counts as one failure, and so does an exit code other than 0 that nothing else explains. Throws when it is not a
+ * report.
  */
 export function countTests(report: string, exitCode: number): TestCounts {
   const { numPassedTests, numFailedTests, testResults } = v.parse(Report, JSON.parse(report));

@@ -1,4 +1,6 @@
-/** manifests/uninstall.sh against a kubectl that is played; on a cluster it is run by test/cluster/uninstall.test.ts. */
+/**
+ * manifests/uninstall.sh against a kubectl that is played; on a cluster it is run by test/cluster/uninstall.test.ts.
+ */
 import { spawnSync } from "node:child_process";
 import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -14,7 +16,9 @@ beforeEach(() => {
 
 afterEach(() => rmSync(directory, { recursive: true, force: true }));
 
-/** Runs it with a kubectl whose answers are the cases of a shell's `case "$*" in`; all else is answered with nothing. */
+/**
+ * Runs it with a kubectl whose answers are the cases of a shell's `case "$*" in`; all else is answered with nothing.
+ */
 function uninstall(cases: string): { readonly code: number | null; readonly output: string; readonly calls: string } {
   const kubectl = join(directory, "kubectl");
   writeFileSync(kubectl, `#!/bin/sh\ncd '${directory}'\necho "$*" >> calls\ncase "$*" in\n${cases}\n*) ;;\nesac\n`);

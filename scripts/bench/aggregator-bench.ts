@@ -1,6 +1,6 @@
 /**
- * `npm run bench -- aggregator`: this project's aggregator beside upstream's on a real control plane, in turn, with the same cell. Without
- * upstream's binary this project is measured alone.
+ * `npm run bench -- aggregator`: this project's aggregator beside upstream's on a real control plane, in turn, with the
+ * same cell. Without upstream's binary this project is measured alone.
  */
 import { mkdtemp, rm } from "node:fs/promises";
 import { cpus, tmpdir } from "node:os";

@@ -1,6 +1,6 @@
 /**
- * `npm run bench -- cold-start`: how long the webhook's bundle takes from exec to its first TLS answer, and to ready with a core
- * cluster of 100 protectors, against bare `node -e 0` in the same run; in turn, medians.
+ * `npm run bench -- cold-start`: how long the webhook's bundle takes from exec to its first TLS answer, and to ready
+ * with a core cluster of 100 protectors, against bare `node -e 0` in the same run; in turn, medians.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { get } from "node:http";

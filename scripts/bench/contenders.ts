@@ -1,4 +1,6 @@
-/** The webhooks and aggregators that run side by side: this project's bundles and upstream's binaries, started alike. */
+/**
+ * The webhooks and aggregators that run side by side: this project's bundles and upstream's binaries, started alike.
+ */
 import { existsSync } from "node:fs";
 import { join, resolve } from "node:path";
 import type { Cluster } from "../control-plane/cluster.ts";
@@ -26,7 +28,10 @@ export const UPSTREAM_HELP = `  --upstream-dir DIR  where upstream's podseidon-w
                       -o DIR in its folders webhook and aggregator; without them this project is measured alone
 `;
 
-/** The binaries in the folder that the flag or PODSEIDON_UPSTREAM_DIR names; undefined without one. Throws when one is missing there. */
+/**
+ * The binaries in the folder that the flag or PODSEIDON_UPSTREAM_DIR names; undefined without one. Throws when one is
+ * missing there.
+ */
 export function upstreamBinaries(flag?: string): UpstreamBinaries | undefined {
   const directory = flag ?? process.env.PODSEIDON_UPSTREAM_DIR;
   if (directory === undefined || directory === "") return undefined;

@@ -1,4 +1,7 @@
-/** Figures of benchmarks: statistics, processor time and memory of a process, the webhook's goals, and the table that shows them. */
+/**
+ * Figures of benchmarks: statistics, processor time and memory of a process, the webhook's goals, and the table that
+ * shows them.
+ */
 import { readFileSync } from "node:fs";
 import { columns } from "../kubectl-podseidon/output.ts";
 
@@ -66,7 +69,9 @@ const GOALS: Readonly<Record<string, Readonly<Record<string, Goal>>>> = {
   free: { "p99 ms": { bound: 1000 } },
 };
 
-/** Two cells of a table: the goal in words, and whether `value` reaches it. Empty without a goal, `-` without upstream. */
+/**
+ * Two cells of a table: the goal in words, and whether `value` reaches it. Empty without a goal, `-` without upstream.
+ */
 export function judge(goal: Goal | undefined, value: number, upstream: number): readonly [string, string] {
   if (goal === undefined) return ["", ""];
   const { least, most, bound } = goal;

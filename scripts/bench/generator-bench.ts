@@ -1,6 +1,6 @@
 /**
- * `npm run bench -- generator`: a core cluster full of Deployments at a generator's start, the next start, when nothing is left to
- * write, and single changes.
+ * `npm run bench -- generator`: a core cluster full of Deployments at a generator's start, the next start, when nothing
+ * is left to write, and single changes.
  */
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";

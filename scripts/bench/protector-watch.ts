@@ -7,7 +7,9 @@ import { systemPorts } from "../../shared/runtime/system-ports.ts";
 import { type PodProtector, parsePodProtector } from "../../shared/schema/podprotector.ts";
 import { PROTECTORS } from "./cell-fixture.ts";
 
-/** What a benchmark asks of a protector; kept instead of the whole object, whose memory would be measured with the rest. */
+/**
+ * What a benchmark asks of a protector; kept instead of the whole object, whose memory would be measured with the rest.
+ */
 interface Seen {
   readonly name: string;
   readonly uid: string;

@@ -1,6 +1,7 @@
 /**
- * The time from the end of a reserved pod until the protector neither counts the pod nor holds its reservation, so that the quota is free for
- * the next disruption. Webhook and aggregator run with their defaults, this project's pair and upstream's.
+ * The time from the end of a reserved pod until the protector neither counts the pod nor holds its reservation, so that
+ * the quota is free for the next disruption. Webhook and aggregator run with their defaults, this project's pair and
+ * upstream's.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import type { Cluster } from "../control-plane/cluster.ts";
@@ -33,7 +34,10 @@ export async function quotaFreeRows(cluster: Cluster, own: Pair, upstream: Pair 
   return [line(`quota free again after the pod is gone, ${mine.length} pods`, "p50 ms", 0.5), line("", "p99 ms", 0.99)];
 }
 
-/** Milliseconds of each sample. Deletes all protectors and pods before and after; rejects when the quota does not become free. */
+/**
+ * Milliseconds of each sample. Deletes all protectors and pods before and after; rejects when the quota does not become
+ * free.
+ */
 async function quotaFree(cluster: Cluster, { webhook, aggregator }: Pair): Promise<readonly number[]> {
   await empty(cluster);
   await createProtectors(cluster.admin, 0, SAMPLES);

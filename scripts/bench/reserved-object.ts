@@ -1,4 +1,7 @@
-/** 1,000 of 1,000 pods reserved and never settled: how large the object becomes, and how long the last reservation takes. */
+/**
+ * 1,000 of 1,000 pods reserved and never settled: how large the object becomes, and how long the last reservation
+ * takes.
+ */
 import type { Cluster } from "../control-plane/cluster.ts";
 import { PROTECTORS } from "./cell-fixture.ts";
 import { median, row } from "./figures.ts";

@@ -21,7 +21,9 @@ interface RolloutFigures {
   readonly refusals: number;
 }
 
-/** Creates a Deployment of `replicas`, and its protector as the Deployment controller's maxUnavailable of 25% implies. */
+/**
+ * Creates a Deployment of `replicas`, and its protector as the Deployment controller's maxUnavailable of 25% implies.
+ */
 export async function deploy(site: RolloutSite, name: string, replicas: number): Promise<void> {
   const labels = { app: name };
   const template = {
@@ -59,7 +61,9 @@ export async function roll(site: RolloutSite, name: string, replicas: number, im
   });
 }
 
-/** `kubectl drain` of one node, until it has ended and all replicas are available again; rejects when kubectl gives up. */
+/**
+ * `kubectl drain` of one node, until it has ended and all replicas are available again; rejects when kubectl gives up.
+ */
 export async function drain(site: RolloutSite, node: string, name: string, replicas: number): Promise<RolloutFigures> {
   const figures = await measured(site, async () => {
     const result = await site.core.kubectl(["drain", node, "--ignore-daemonsets", "--timeout=280s"], {

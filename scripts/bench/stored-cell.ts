@@ -1,6 +1,7 @@
 /**
- * Fills a cell of any size within seconds: creates one pod and one protector through the apiserver, and copies their stored form under other names
- * in etcd while the apiserver is stopped. The apiserver then starts with all of them, as after a restart.
+ * Fills a cell of any size within seconds: creates one pod and one protector through the apiserver, and copies their
+ * stored form under other names in etcd while the apiserver is stopped. The apiserver then starts with all of them, as
+ * after a restart.
  */
 import { randomUUID } from "node:crypto";
 import { field } from "../control-plane/api-client.ts";
@@ -31,7 +32,10 @@ interface Original {
   readonly uid: string;
 }
 
-/** Stores pods and protectors as {@link createPods} and {@link createProtectors} create them, in place of those with the same numbers. */
+/**
+ * Stores pods and protectors as {@link createPods} and {@link createProtectors} create them, in place of those with the
+ * same numbers.
+ */
 export async function storeCell(cluster: Cluster, { pods, protectors }: BenchSize): Promise<void> {
   const { admin } = cluster;
   await createProtectors(admin, ORIGINAL, ORIGINAL + 1);

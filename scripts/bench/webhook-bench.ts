@@ -1,6 +1,6 @@
 /**
- * `npm run bench -- webhook`: this project's webhook beside upstream's, on the same control plane, with the same load, in turn.
- * Prints a table of medians and ratios; only ratios of one run say anything.
+ * `npm run bench -- webhook`: this project's webhook beside upstream's, on the same control plane, with the same load,
+ * in turn. Prints a table of medians and ratios; only ratios of one run say anything.
  */
 import { mkdtempSync, rmSync } from "node:fs";
 import { cpus, loadavg, release, tmpdir, totalmem } from "node:os";

@@ -5,7 +5,7 @@ import { Agent, request } from "node:https";
 export interface ApiClientOptions {
   /** `https://ADDRESS:PORT` */
   readonly url: string;
-  /** The only authority that is trusted. */
+  /** The only trusted authority. */
   readonly certificateAuthorityPem: string;
   readonly token?: string;
   readonly clientCertificate?: { readonly certificatePem: string; readonly privateKeyPem: string };
@@ -23,7 +23,7 @@ export interface ApiCallOptions {
 export interface ApiAnswer {
   readonly status: number;
   readonly headers: IncomingHttpHeaders;
-  /** The parsed JSON; undefined when there was none. */
+  /** The parsed JSON; undefined when the text is not JSON. */
   readonly body: unknown;
   readonly text: string;
 }
@@ -64,7 +64,7 @@ export class ClusterClient {
     });
   }
 
-  /** Resolves with whatever the server answers; rejects when there is no answer. */
+  /** Resolves with the response, whatever its status; rejects without a response. */
   request(method: string, path: string, body?: unknown, options: ApiCallOptions = {}): Promise<ApiAnswer> {
     const defaultType = method === "PATCH" ? "application/merge-patch+json" : "application/json";
     const payload = body === undefined ? undefined : typeof body === "string" ? body : JSON.stringify(body);
@@ -79,7 +79,7 @@ export class ClusterClient {
           headers: {
             accept: "application/json",
             ...(this.#options.token === undefined ? {} : { authorization: `Bearer ${this.#options.token}` }),
-            // The length has to be told: Node frames the body of a DELETE by nothing else.
+            // Node.js sends the body of a DELETE only with an explicit length.
             ...(payload === undefined
               ? {}
               : {
@@ -120,7 +120,10 @@ export class ClusterClient {
   }
 }
 
-/** The value at a path of property names and indexes, undefined where there is none: `field(pod, "status", "phase")`. */
+/**
+ * The value at a path of property names and indexes, undefined when the path does not exist: `field(pod, "status",
+ * "phase")`.
+ */
 export function field(value: unknown, ...path: readonly (string | number)[]): unknown {
   let current = value;
   for (const key of path) {
@@ -130,7 +133,7 @@ export function field(value: unknown, ...path: readonly (string | number)[]): un
   return current;
 }
 
-/** The `items` of a list, empty when there are none. */
+/** The `items` of a list; empty without a list. */
 export function items(list: unknown): readonly unknown[] {
   const found = field(list, "items");
   return Array.isArray(found) ? found : [];

@@ -24,28 +24,30 @@ import { reservePort } from "./ports.ts";
 import { theReaper } from "./reaper.ts";
 
 export interface ClusterOptions {
-  /** For messages, file names and kubeconfig contexts; `cluster` by default. */
+  /** Part of messages, file names and kubeconfig contexts; `cluster` by default. */
   readonly name?: string;
   /** The loopback address of all its servers; 127.0.0.1 by default. */
   readonly address?: string;
-  /** Parts that may be left out; all are there by default. */
+  /** All components run by default. */
   readonly controllerManager?: boolean;
   readonly scheduler?: boolean;
   readonly kwok?: boolean;
   /** Nodes that exist and are ready when {@link Cluster.start} resolves, named `node-1` and so on; none by default. */
   readonly nodes?: number;
-  /** Flags beside or instead of the usual ones; `$FILES` in a value is the directory of `files`. */
+  /** Flags added to the usual ones, or in place of them; `$FILES` in a value is the directory of `files`. */
   readonly flags?: FlagOverrides;
   /** Files that flags refer to: name and content, such as an audit policy. */
   readonly files?: Readonly<Record<string, string>>;
-  /** Users beside the administrator who authenticate by a fixed token. */
+  /** More users, who authenticate by a fixed token. */
   readonly tokens?: readonly StaticToken[];
   /** What to start; {@link ensureBinaries} by default. */
   readonly binaries?: Binaries;
 }
 
 export interface KubeconfigOptions {
-  /** Another address than the apiserver's own, such as a proxy's before it; 127.0.0.1 and localhost fit the certificate. */
+  /**
+   * Another address than the apiserver's own, such as a proxy's before it; 127.0.0.1 and localhost fit the certificate.
+   */
   readonly server?: string;
   /** Where to write it; in the cluster's directory by default. */
   readonly path?: string;
@@ -56,12 +58,13 @@ const POLL_MS = 40;
 const WAIT_TIMEOUT_MS = 60_000;
 
 /**
- * A Kubernetes cluster of real processes on loopback addresses, with KWOK in place of kubelets. Whatever happens to the process
- * that started it, its processes and files are removed (see reaper.ts); `await using` stops it at the end of a scope.
+ * A Kubernetes cluster of real processes on loopback addresses, with KWOK in place of kubelets. Its processes and files
+ * end with the process that started it, in whatever way that process ends (see reaper.ts); `await using` stops it at
+ * the end of a scope.
  */
 export class Cluster implements AsyncDisposable {
   readonly name: string;
-  /** All of the cluster's files; gone after {@link stop}. */
+  /** All files of the cluster; removed by {@link stop}. */
   readonly directory: string;
   readonly identity: Identity;
   /** `https://ADDRESS:PORT` of the apiserver. */
@@ -78,7 +81,10 @@ export class Cluster implements AsyncDisposable {
   #nodes = 0;
   #snapshots = 0;
 
-  /** Starts a cluster and resolves when it serves. Rejects with the end of the log of what did not start; nothing is left behind. */
+  /**
+   * Starts a cluster and resolves when it serves. Rejects with the end of the log of what did not start; nothing is
+   * left behind.
+   */
   static async start(options: ClusterOptions = {}): Promise<Cluster> {
     const binaries = options.binaries ?? (await ensureBinaries());
     for (let attempt = 1; ; attempt++) {
@@ -87,7 +93,7 @@ export class Cluster implements AsyncDisposable {
         await cluster.#start(options.nodes ?? 0);
         return cluster;
       } catch (error) {
-        // Between the look for a free port and its use another process can have taken it.
+        // Another process can take a free port before the component listens on it.
         const again = error instanceof StartError && error.portTaken && attempt < START_ATTEMPTS;
         if (!again) cluster.keepLogs();
         await cluster.stop();
@@ -174,7 +180,7 @@ export class Cluster implements AsyncDisposable {
     if (result.code !== 0) throw new Error(`kubectl apply in ${this.name}: ${result.stderr}`);
   }
 
-  /** Writes a kubeconfig file for someone and returns its path. */
+  /** Writes a kubeconfig file for a user and returns its path. */
   async kubeconfigFor(who: KubeconfigUserEntry, options: KubeconfigOptions = {}): Promise<string> {
     const credential = await credentialOf(who, this.identity, this.admin);
     return this.identity.kubeconfig(this.name, options.server ?? this.url, credential, options.path);
@@ -225,8 +231,8 @@ export class Cluster implements AsyncDisposable {
   }
 
   /**
-   * Puts etcd back to an older state: resourceVersions go back. The apiserver is stopped meanwhile and started again, as whoever
-   * restores a cluster has to do; `keepApiserver` leaves it running with what it has cached.
+   * Puts etcd back to an older state: resourceVersions go back. The apiserver is stopped for the restore and
+   * started again, as etcd's documentation demands; `keepApiserver` leaves it running with its caches.
    */
   async restoreEtcd(snapshot: EtcdSnapshot, options: { readonly keepApiserver?: boolean } = {}): Promise<void> {
     const { etcd, "kube-apiserver": apiserver } = this.processes;
@@ -235,7 +241,7 @@ export class Cluster implements AsyncDisposable {
     if (options.keepApiserver !== true) await apiserver.start();
   }
 
-  /** Empties etcd, as after the loss of its disks: the apiserver begins anew with nothing but what it makes itself. */
+  /** Empties etcd, as after the loss of its disks. The apiserver starts again and creates only its own objects. */
   async wipeEtcd(): Promise<void> {
     const { etcd, "kube-apiserver": apiserver } = this.processes;
     await apiserver.kill();
@@ -244,8 +250,8 @@ export class Cluster implements AsyncDisposable {
   }
 
   /**
-   * Makes every older resourceVersion too old, so that a watch or an exact list there gets 410: compacts etcd and restarts the
-   * apiserver, whose caches would otherwise go on answering for a while.
+   * Makes every older resourceVersion too old, so that a watch or an exact list there gets 410: compacts etcd and
+   * restarts the apiserver, whose caches would otherwise go on answering for a while.
    */
   async expireVersions(): Promise<void> {
     await this.processes["kube-apiserver"].kill();
@@ -268,7 +274,7 @@ export class Cluster implements AsyncDisposable {
     this.#stopping = true;
     this.admin.close();
     this.etcd.close();
-    // An apiserver that has lost its etcd does not end on SIGTERM, and there is nothing to save.
+    // An apiserver without etcd does not end on SIGTERM, and nothing has to be saved.
     await Promise.all(COMPONENT_NAMES.map((name) => this.processes[name].kill("SIGKILL")));
     rmSync(this.directory, { recursive: true, force: true, maxRetries: 5 });
   }
@@ -306,7 +312,7 @@ export interface NodeSpec {
   readonly allocatable?: Readonly<Record<string, string>>;
 }
 
-/** A node for KWOK to keep: what a kubelet registers itself with. */
+/** A Node as a kubelet registers it, for KWOK to manage. */
 function nodeManifest(name: string, options: NodeSpec): unknown {
   return {
     apiVersion: "v1",

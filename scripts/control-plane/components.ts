@@ -88,7 +88,7 @@ function etcdFlags(setting: Setting, { serving }: SharedFiles): Flags {
     "peer-key-file": serving.key,
     "peer-trusted-ca-file": ca,
     "peer-client-cert-auth": "true",
-    // The data live as long as the cluster; a crash of the machine need not be survived.
+    // The data need not survive a crash of the machine.
     "unsafe-no-fsync": "true",
     "log-level": "warn",
   };
@@ -115,9 +115,9 @@ async function apiserverFlags(setting: Setting, { serving, serviceAccount }: Sha
     "authorization-mode": "RBAC",
     "service-cluster-ip-range": "10.0.0.0/24",
     "allow-privileged": "true",
-    // There is no Service to reach this server by, and a loopback address may not be in one's endpoints.
+    // Nothing reaches this server by its Service, and a loopback address is not a valid endpoint.
     "endpoint-reconciler-type": "none",
-    // Without a controller-manager nobody makes the service account that each pod would have to have.
+    // Without a controller-manager no namespace has the service account that the plugin demands for each pod.
     ...(setting.hasControllerManager ? {} : { "disable-admission-plugins": "ServiceAccount" }),
   };
 }
@@ -133,7 +133,7 @@ async function controllerManagerFlags(setting: Setting, { serving, serviceAccoun
     "root-ca-file": setting.identity.certificateAuthorityFile,
     // Each controller acts under its own service account, as in the clusters that people install.
     "use-service-account-credentials": "true",
-    // The usual 20 a second would make this start take 5 s longer, and bursts of deletions gentler than they can be.
+    // The default of 20 a second makes the start 5 s longer and slows bursts of deletions.
     "kube-api-qps": "200",
     "kube-api-burst": "400",
     "leader-elect": "false",
@@ -189,7 +189,8 @@ export type Processes = Readonly<Record<ComponentName, ManagedProcess>>;
 const START_TIMEOUT_MS = 60_000;
 
 /**
- * The processes of a cluster, none of them started. `overrides` are flags beside or instead of the usual ones, in whose values
+ * The processes of a cluster, none of them started. `overrides` are flags beside or instead of the usual ones, in whose
+ * values
  * `$FILES` stands for the cluster's directory of files.
  */
 export async function describeProcesses(
@@ -226,7 +227,7 @@ export async function describeProcesses(
 
 type Probe = (signal: AbortSignal) => Promise<boolean>;
 
-/** Asks over a new connection each time, so that one to a process that is gone is never waited for. */
+/** Each probe opens a connection, because an old one can belong to a process that has ended. */
 function probeOf(setting: Setting, clientCertificate: KeyAndCertificate, url: string, path: string): Probe {
   const { certificateAuthorityPem } = setting.identity;
   return async (signal) => {

@@ -2,7 +2,10 @@ import { cpSync, renameSync, rmSync } from "node:fs";
 import { type ClusterClient, field } from "./api-client.ts";
 import type { ManagedProcess } from "./managed-process.ts";
 
-/** What a cluster's etcd can be made to do behind its apiserver's back, through its HTTP gateway. */
+/**
+ * Reads and changes a cluster's etcd behind the apiserver's back, through etcd's HTTP gateway; copies and restores its
+ * data.
+ */
 export class EtcdClient {
   readonly #client: ClusterClient;
 
@@ -45,14 +48,17 @@ export class EtcdClient {
     return field(answer, "deleted") === "1";
   }
 
-  /** What is stored at `key`, in the form of storage; undefined when there is nothing. */
+  /** The stored form of the object at `key`; undefined without an object. */
   async value(key: string): Promise<Buffer | undefined> {
     const answer = await this.#post("/v3/kv/range", { key: encode(key) });
     const found = field(answer, "kvs", 0, "value");
     return typeof found === "string" ? Buffer.from(found, "base64") : undefined;
   }
 
-  /** Stores all of these in one transaction, at most 128: past admission and validation. An apiserver that runs is told by its watch. */
+  /**
+   * Stores at most 128 entries in one transaction, past admission and validation. A running apiserver sees them in its
+   * watch.
+   */
   async putAll(entries: readonly (readonly [key: string, value: Buffer])[]): Promise<void> {
     const success = entries.map(([key, value]) => ({
       request_put: { key: encode(key), value: value.toString("base64") },
@@ -91,9 +97,9 @@ export interface EtcdSnapshot {
   readonly directory: string;
 }
 
-/** Copies etcd's data as they are on disk; etcd stands still for as long as that takes. */
+/** Copies etcd's data as they are on disk; etcd is frozen meanwhile. */
 export function copyEtcdData(etcd: ManagedProcess, data: string, directory: string): EtcdSnapshot {
-  // A process that is stopped between two writes leaves what a crash would leave, which etcd recovers from.
+  // A process that is frozen between two writes leaves the same data as a crash, from which etcd recovers.
   etcd.freeze();
   try {
     cpSync(data, directory, { recursive: true });
@@ -113,7 +119,7 @@ export async function replaceEtcdData(etcd: ManagedProcess, data: string, snapsh
   await etcd.start();
 }
 
-/** Kills etcd, takes all its data away and starts it. */
+/** Kills etcd, removes its data and starts it. */
 export async function emptyEtcdData(etcd: ManagedProcess, data: string): Promise<void> {
   await etcd.kill();
   rmSync(data, { recursive: true, force: true });

@@ -8,15 +8,17 @@ import {
 } from "../../shared/certificates/x509.ts";
 import { type ClusterClient, field } from "./api-client.ts";
 
-/** A cluster's own certificate authority, the files that its processes read from it, and kubeconfig files for its users. */
+/**
+ * A cluster's own certificate authority, the files that its processes read from it, and kubeconfig files for its users.
+ */
 
 const HOUR_MS = 3_600_000;
 const LIFETIME_MS = 7 * 24 * HOUR_MS;
 
-/** Who a kubeconfig file speaks for. */
+/** How the user of a kubeconfig file authenticates. */
 export type Credential =
   | { readonly token: string }
-  /** Read anew by clients when it changes. */
+  /** Clients read it again when it changes. */
   | { readonly tokenFile: string }
   | { readonly clientCertificate: KeyAndCertificate };
 
@@ -67,7 +69,7 @@ export class Identity {
     dnsNames: readonly string[],
     ipAddresses: readonly string[],
   ): Promise<{ cert: string; key: string }> {
-    // etcd dials itself with its serving certificate, so it is a client's as well.
+    // etcd dials itself with its serving certificate.
     const usages = ["server", "client"] as const;
     const options = { commonName: name, dnsNames, ipAddresses, usages, ...this.#validity };
     return this.#files(name, await issueCertificate(this.#authority, options));
@@ -92,7 +94,10 @@ export class Identity {
     });
   }
 
-  /** A certificate for a server outside of the cluster, such as a webhook; the caBundle is {@link certificateAuthorityPem}. */
+  /**
+   * A certificate for a server outside of the cluster, such as a webhook; the caBundle is {@link
+   * certificateAuthorityPem}.
+   */
   async servingCertificate(dnsNames: readonly string[], ipAddresses: readonly string[]): Promise<KeyAndCertificate> {
     const [commonName = "server"] = [...dnsNames, ...ipAddresses];
     const usages = ["server"] as const;
@@ -162,10 +167,10 @@ function base64(text: string): string {
   return Buffer.from(text, "utf8").toString("base64");
 }
 
-/** Who a kubeconfig file is for. */
+/** The user of a kubeconfig file. */
 export type KubeconfigUserEntry =
   | { readonly token: string }
-  /** Clients read the file anew when it changes. */
+  /** Clients read the file again when it changes. */
   | { readonly tokenFile: string }
   | { readonly user: string; readonly groups?: readonly string[]; readonly lifetimeMs?: number }
   | {
@@ -176,7 +181,7 @@ export type KubeconfigUserEntry =
 
 const TOKEN_SECONDS = 3600;
 
-/** How that user authenticates; for a service account, which has to exist, by a fresh token. */
+/** The credential of a user; for a service account, which has to exist, a new token. */
 export async function credentialOf(
   who: KubeconfigUserEntry,
   identity: Identity,

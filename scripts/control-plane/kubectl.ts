@@ -18,7 +18,7 @@ export interface KubectlResult {
 
 const TIMEOUT_MS = 120_000;
 
-/** Runs kubectl to its end. Its caches live with the runner, so that the user's own are left alone. */
+/** Runs kubectl to its end. Its caches are in the runner's directory, not in the user's. */
 export function runKubectl(binary: string, args: readonly string[], options: KubectlOptions): Promise<KubectlResult> {
   const reaper = theReaper();
   const child = spawn(binary, [...args], {

@@ -49,7 +49,7 @@ async function up(args: readonly string[]): Promise<void> {
   const stop = new Promise<void>((resolve) => {
     for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.once(signal, resolve);
   });
-  // Whatever happens from here on, the processes end with this one.
+  // From here on all processes end with this one.
   const binaries = await Promise.race([ensureBinaries(), stop]);
   if (binaries === undefined) process.exit(INTERRUPTED);
   const starts = Array.from({ length: count }, (_, index) =>

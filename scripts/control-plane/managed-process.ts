@@ -3,11 +3,11 @@ import { closeSync, openSync, readdirSync, readFileSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 import { theReaper } from "./reaper.ts";
 
-/** What a process is started with; everything may differ from one start to the next. */
+/** The command line of one start; the next start may have another. */
 export interface Launch {
   readonly binary: string;
   readonly args: readonly string[];
-  /** Beside the few variables that every process gets. */
+  /** Added to the few variables that every process gets. */
   readonly environment?: Readonly<Record<string, string>>;
 }
 
@@ -21,11 +21,11 @@ export interface ProcessOptions {
   /** Resolves with whether it serves; may reject, which counts as "not yet". */
   readonly isReady: (signal: AbortSignal) => Promise<boolean>;
   readonly startTimeoutMs: number;
-  /** Called when it ends without having been asked to. */
+  /** Called when it ends by itself. */
   readonly onUnexpectedEnd: (description: string) => void;
 }
 
-/** Memory for time: less garbage collection makes a control plane start about a second sooner. */
+/** Percent. Less garbage collection makes a control plane start about a second sooner. */
 const GOGC = "300";
 const READY_POLL_MS = 40;
 const PROBE_TIMEOUT_MS = 2_000;
@@ -34,7 +34,7 @@ const MESSAGE_LOG_LINES = 15;
 const STOP_ROUNDS = 5_000;
 const STOP_ROUND_MS = 1;
 
-/** A process did not get ready: it ended, or took too long. `portTaken` tells that another one has its port. */
+/** A process did not become ready: it ended, or took too long. `portTaken`: another process listens on its port. */
 export class StartError extends Error {
   override readonly name = "StartError";
   readonly portTaken: boolean;
@@ -81,7 +81,7 @@ export class ManagedProcess {
     const { binary, args, environment } = this.#options.launch();
     const log = openSync(this.logFile, "a");
     try {
-      // Its own process group: Ctrl-C in a terminal is for the runner, which stops its clusters in order.
+      // A process group of its own: Ctrl-C in a terminal reaches only the runner, which stops its clusters in order.
       const child = spawn(binary, [...args], {
         cwd: this.#options.workingDirectory,
         stdio: ["ignore", log, log],
@@ -132,8 +132,8 @@ export class ManagedProcess {
   }
 
   /**
-   * Sends a signal; after one that ends it (SIGKILL, SIGTERM, SIGINT) resolves when it has ended. One that doesn't end within 20 s
-   * of a SIGTERM is killed. Does nothing when it is not running.
+   * Sends a signal; after one that ends it (SIGKILL, SIGTERM, SIGINT) resolves when it has ended. One that doesn't end
+   * within 20 s of a SIGTERM is killed. Does nothing when it is not running.
    */
   async kill(signal: NodeJS.Signals = "SIGKILL"): Promise<void> {
     const child = this.#child;
@@ -152,7 +152,7 @@ export class ManagedProcess {
     await timeout;
   }
 
-  /** Stops it in its tracks (SIGSTOP): its connections stay open and nothing answers. It stands still when this returns. */
+  /** Freezes it (SIGSTOP): connections stay open and nothing answers. Every thread has stopped when this returns. */
   freeze(): void {
     const pid = this.#child?.pid;
     if (pid === undefined) return;
@@ -187,7 +187,7 @@ export class ManagedProcess {
   }
 }
 
-/** A thread that is running on another core goes on for a moment after the signal was sent; and so may write to a disk or a peer. */
+/** A thread on another core runs on for a moment after the signal, and may write to a disk or a peer. */
 function waitUntilStopped(pid: number): void {
   const pause = new Int32Array(new SharedArrayBuffer(4));
   for (let round = 0; round < STOP_ROUNDS; round++) {

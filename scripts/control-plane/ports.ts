@@ -1,23 +1,23 @@
 import { createServer, type Server } from "node:net";
 
 /**
- * Free ports on loopback addresses. They are taken from below the range from which the kernel gives ports to outgoing
- * connections (32768 and up by default), so that a server that was killed finds its port still free when it is started again.
- * A process takes them from blocks that are its own, so that two that run side by side never reach for the same one.
+ * Free ports on loopback addresses, below the kernel's range for outgoing connections (32768 and up by default), so
+ * that a killed server finds its port free when it starts again. Each process takes ports from blocks of its own, so
+ * that processes side by side never collide.
  */
 
 const LOWEST = 20_000;
 const HIGHEST = 31_999;
 const BLOCK = 100;
 const BLOCKS = (HIGHEST - LOWEST + 1) / BLOCK;
-/** Listens on the first port of each block as long as the process lives: whoever can do that owns the block. */
+/** A process owns a block while it listens on the block's first port. */
 const CLAIM_ADDRESS = "127.0.0.1";
 
-/** Of the newest block of this process, not handed out so far. */
+/** Ports of the newest block of this process that are not reserved yet. */
 let fresh: number[] = [];
 let claiming: Promise<void> | undefined;
 
-/** A port on `address` that nobody listens on and that neither this process nor another that asks here has been given. */
+/** A port on `address` on which no process listens, and which no process has reserved. */
 export async function reservePort(address: string): Promise<number> {
   for (;;) {
     const port = fresh.shift();
@@ -43,7 +43,7 @@ async function claimBlock(): Promise<void> {
   throw new Error(`no free ports were found between ${LOWEST} and ${HIGHEST}: other processes have them all`);
 }
 
-/** Whether a server could listen there now. */
+/** Whether a server can listen there now. */
 export async function isFree(address: string, port: number): Promise<boolean> {
   const server = await listen(address, port);
   if (server === undefined) return false;

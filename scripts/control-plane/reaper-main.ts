@@ -1,8 +1,10 @@
 import { readdirSync, readFileSync, rmSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 
-/** The reaper's own process; see reaper.ts. Arguments: the runner's mark and its directory. Standard
- * input: the pipe, with one further path to remove a line. */
+/**
+ * The reaper's process; see reaper.ts. Arguments: the runner's mark and its directory. Standard input: the pipe, one
+ * more path a line.
+ */
 
 const MARK_VARIABLE = "PODSEIDON_CONTROL_PLANE_RUNNER";
 const ROUNDS = 100;
@@ -14,7 +16,7 @@ if (mark === undefined || directory === undefined) {
   process.exit(2);
 }
 
-/** Further paths to remove, one a line. */
+/** More paths to remove, one a line. */
 let received = "";
 
 function markedProcesses(): number[] {
@@ -31,7 +33,7 @@ function markedProcesses(): number[] {
     });
 }
 
-/** Kills until a whole look round finds none: one that was just being started shows up in the next round. */
+/** Kills until one round finds no process: a process that is just starting shows up in the next round. */
 async function reap(): Promise<void> {
   for (let round = 0; round < ROUNDS; round++) {
     const pids = markedProcesses();
@@ -39,7 +41,7 @@ async function reap(): Promise<void> {
       try {
         process.kill(pid, "SIGKILL");
       } catch {
-        // Ended by itself meanwhile.
+        // It has ended.
       }
     }
     if (pids.length === 0 && round > 0) break;

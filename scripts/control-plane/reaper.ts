@@ -6,17 +6,17 @@ import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 
 /**
- * Makes sure that nothing outlives this process, however it ends. A small process of its own holds the other end of a pipe;
- * when the pipe closes, which the kernel does even after `kill -9`, it kills every process that carries this runner's mark in
- * its environment and removes the runner's directory. A mark in the environment rather than a list of process ids: it is
- * there from a process's first instant, its children have it too, and no id can have been reused.
+ * Ends everything with this process, in whatever way this process ends. The reaper, a small process, holds the other
+ * end of a pipe. When the pipe closes, which the kernel does even after `kill -9`, the reaper kills every process with
+ * this runner's mark in its environment and removes the runner's directory. A mark is better than a list of process
+ * ids: a process has it from the start, children inherit it, and no id is reused.
  */
 export interface Reaper {
   /** For temporary files; removed with everything in it when this process ends. */
   readonly directory: string;
-  /** To be part of the environment of every process that must not outlive this one. */
+  /** Environment variables of every process that ends with this one. */
   readonly environment: Readonly<Record<string, string>>;
-  /** Has another path removed, too, when this process ends; harmless when it is no longer there by then. */
+  /** Also removes `path` when this process ends, if it still exists. */
   removeAtEnd(path: string): void;
 }
 
@@ -34,7 +34,7 @@ export function theReaper(): Reaper {
 function start(): { reaper: Reaper; child: ChildProcess } {
   const directory = mkdtempSync(join(tmpdir(), "podseidon-control-plane-"));
   const mark = `${process.pid}-${randomBytes(12).toString("hex")}`;
-  // A session of its own, so that Ctrl-C in a terminal reaches the runner alone.
+  // A session of its own, so that Ctrl-C in a terminal reaches only the runner.
   const child = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", REAPER_MAIN, mark, directory], {
     stdio: ["pipe", "ignore", "inherit"],
     detached: true,

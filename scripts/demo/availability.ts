@@ -1,6 +1,6 @@
 /**
- * How many pods are available, from watches of the pods of all worker clusters: every version of every pod is looked at. This is a
- * judge of its own: it knows nothing of protectors, and shares no count with the parts that it judges.
+ * How many pods are available, from watches of the pods of all worker clusters: every version of every pod is looked
+ * at. This is a judge of its own: it knows nothing of protectors, and shares no count with the parts that it judges.
  */
 import { createHttpsTransport } from "../../shared/kube/client/https-transport.ts";
 import { loadClusterAccess } from "../../shared/kube/credentials/kubeconfig.ts";
@@ -83,8 +83,9 @@ export class AvailabilityJudge {
   }
 
   /**
-   * The streams of two clusters are not ordered among each other. What has arrived from both is taken in before the sum is looked
-   * at, else a pod that was lost in one cluster because one had been gained in the other could seem to come first.
+   * The streams of two clusters are not ordered among each other. What has arrived from both is taken in before the sum
+   * is looked at, else a pod that was lost in one cluster because one had been gained in the other could seem to come
+   * first.
    */
   #changed(): void {
     this.#versions += 1;

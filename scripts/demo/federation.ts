@@ -1,6 +1,7 @@
 /**
- * A federation in a few lines: whatever the core's Deployment says, each worker gets an equal share of its replicas, as a Deployment
- * that is owned by an object of the federation's own kind. Not part of the project; it stands for what you use.
+ * A federation in a few lines: whatever the core's Deployment says, each worker gets an equal share of its replicas, as
+ * a Deployment that is owned by an object of the federation's own kind. Not part of the project; it stands for what you
+ * use.
  */
 import { field } from "../control-plane/api-client.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
@@ -84,7 +85,8 @@ export class Federation {
       };
       await worker.admin.call("PATCH", DEPLOYMENT + query, deployment, APPLY);
     } catch {
-      // Whatever it was, a refusal or a cluster that can't be reached: the next round tries again, as real federations do.
+      // Whatever it was, a refusal or a cluster that can't be reached: the next round tries again, as real federations
+      // do.
     }
   }
 }

@@ -66,8 +66,8 @@ const Registration = v.looseObject({ webhooks: v.array(v.unknown()) });
 
 export interface OverlayOptions {
   /**
-   * The one thing that manifests can't know of this machine: the port of the balancer that plays the webhook's Service, of which there
-   * is only a name (ExternalName), because nothing here routes to the addresses of Services.
+   * The one thing that manifests can't know of this machine: the port of the balancer that plays the webhook's Service,
+   * of which there is only a name (ExternalName), because nothing here routes to the addresses of Services.
    */
   readonly servicePort?: number;
   readonly components?: readonly string[];
@@ -127,7 +127,10 @@ export async function untilTrusted(worker: Cluster): Promise<void> {
   }
 }
 
-/** Kubeconfigs for the ServiceAccounts of one cluster that are used from another: what the operator of several clusters has to give. */
+/**
+ * Kubeconfigs for the ServiceAccounts of one cluster that are used from another: what the operator of several clusters
+ * has to give.
+ */
 async function makeSecrets(core: Cluster, workers: readonly Cluster[]): Promise<void> {
   const cells = await Promise.all(
     workers.map(async (worker) => [worker.name, await kubeconfig(worker, "podseidon-webhook")] as const),

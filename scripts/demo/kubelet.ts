@@ -1,10 +1,12 @@
 /**
- * Plays the kubelet for the project's own Deployments: each replica becomes a process of the built bundle with the arguments,
- * environment, Secrets, probes and ServiceAccount token that the Deployment gives it, so that a wrong flag or a missing permission
- * in `manifests/` fails the demo. Each pod has an address of its own in 127.0.0.0/8, and listens on the ports that the manifest names.
+ * Plays the kubelet for the project's own Deployments: each replica becomes a process of the built bundle with the
+ * arguments, environment, Secrets, probes and ServiceAccount token that the Deployment gives it, so that a wrong flag
+ * or a missing permission in `manifests/` fails the demo. Each pod has an address of its own in 127.0.0.0/8, and
+ * listens on the ports that the manifest names.
  *
- * What differs from a kubelet: processes bind to the pod's address, because they share the machine's network; files are below
- * PODSEIDON_MOUNT_ROOT (`shared/runtime/mount-root.ts`) instead of in a mount namespace; security contexts and resources are not applied.
+ * What differs from a kubelet: processes bind to the pod's address, because they share the machine's network; files are
+ * below PODSEIDON_MOUNT_ROOT (`shared/runtime/mount-root.ts`) instead of in a mount namespace; security contexts and
+ * resources are not applied.
  */
 import { basename, dirname, join } from "node:path";
 import * as v from "valibot";

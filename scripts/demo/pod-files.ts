@@ -1,6 +1,7 @@
 /**
- * The files of one played pod: each volume at its path in the pod, below one directory that PODSEIDON_MOUNT_ROOT names. As a kubelet does
- * it, all files of a volume change at once, by a link that is renamed, and a volume that lacks a key is waited for.
+ * The files of one played pod: each volume at its path in the pod, below one directory that PODSEIDON_MOUNT_ROOT names.
+ * As a kubelet does it, all files of a volume change at once, by a link that is renamed, and a volume that lacks a key
+ * is waited for.
  */
 import {
   chmodSync,

@@ -87,7 +87,10 @@ export async function setUp(
   return new Demo([core, ...workers], stage, installation, federation);
 }
 
-/** The federation's kind is there before the garbage collector looks which kinds there are, which it does every 30 s only. */
+/**
+ * The federation's kind is there before the garbage collector looks which kinds there are, which it does every 30 s
+ * only.
+ */
 async function prepareWorker(worker: Cluster): Promise<void> {
   await worker.apply([namespace, ownerCrd]);
   await worker.waitFor(`${OWNER_CRD} to be served`, async () => {

@@ -1,4 +1,7 @@
-/** What every scene works with: the clusters, the availability judge, the narrator, and how to wait while the counts are shown. */
+/**
+ * What every scene works with: the clusters, the availability judge, the narrator, and how to wait while the counts are
+ * shown.
+ */
 import { setTimeout as delay } from "node:timers/promises";
 import { field } from "../control-plane/api-client.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
@@ -80,7 +83,10 @@ export class DemoStage {
     return typeof value === "number" ? value : undefined;
   }
 
-  /** Runs a command in each of the clusters, at the same moment, while the counts are shown; says it as a person would type it. */
+  /**
+   * Runs a command in each of the clusters, at the same moment, while the counts are shown; says it as a person would
+   * type it.
+   */
   async kubectl(clusters: readonly Cluster[], ...args: string[]): Promise<KubectlResult[]> {
     for (const { name } of clusters) this.narrator.command(`kubectl --context ${name} ${args.join(" ")}`);
     return await this.during(Promise.all(clusters.map((cluster) => cluster.kubectl(args))));

@@ -1,6 +1,6 @@
 /**
- * A small TCP balancer that plays the Service in front of several webhook replicas: round robin over the addresses that accept a
- * connection. It balances connections, as kube-proxy does, and closes them with the replica.
+ * A TCP balancer in place of the webhook's Service: round robin over the replicas that accept a connection. It balances
+ * connections, as kube-proxy does, and closes them with the replica.
  */
 import { connect, createServer, type Server, type Socket } from "node:net";
 
@@ -12,9 +12,9 @@ export interface Endpoint {
 export class Balancer implements AsyncDisposable {
   readonly #server: Server;
   readonly #open = new Set<Socket>();
-  /** May be changed while it runs: new connections go to the endpoints that are there now. */
+  /** May change while the balancer runs; new connections go to the present endpoints. */
   endpoints: readonly Endpoint[];
-  /** Connections that an endpoint did not take, so that the next one was tried: kube-proxy would have failed them. */
+  /** Connections that an endpoint refused and the next one took. With kube-proxy they would have failed. */
   refused = 0;
   #next = 0;
 

@@ -1,6 +1,6 @@
 /**
- * The project's own components as processes of the built bundles, for tests and benchmarks: started with the flags that a user
- * would give, killed, frozen and restarted like the servers of a control plane.
+ * The project's components as processes of the built bundles, for tests and benchmarks: started with a user's flags,
+ * and killed, frozen and restarted like the processes of a control plane.
  */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -12,7 +12,7 @@ import { root } from "../root.ts";
 type ComponentKind = "webhook" | "aggregator" | "generator" | "update-trigger" | "certificates";
 
 const START_TIMEOUT_MS = 30_000;
-/** As the manifests have them for the webhook and the aggregator. */
+/** As in the manifests of the webhook and the aggregator. */
 const NODE_FLAGS = ["--max-semi-space-size=8", "--enable-source-maps"];
 
 export interface ComponentOptions {
@@ -24,13 +24,13 @@ export interface ComponentOptions {
   readonly args: readonly string[];
   /** The loopback address of all its ports; 127.0.0.1 by default. */
   readonly address?: string;
-  /** Where the bundles are; `dist`, or what PODSEIDON_BUNDLES says, by default. */
+  /** The folder of the bundles; PODSEIDON_BUNDLES or `dist` by default. */
   readonly bundles?: string;
-  /** Beside the few variables that every process gets. */
+  /** Added to the few variables that every process gets. */
   readonly environment?: Readonly<Record<string, string>>;
 }
 
-/** One running component and where it tells of itself. */
+/** One component, with its health and metrics. */
 export class Component implements AsyncDisposable {
   readonly process: ManagedProcess;
   readonly name: string;
@@ -50,7 +50,7 @@ export class Component implements AsyncDisposable {
     return component;
   }
 
-  /** The same without starting it. */
+  /** Prepares the process without starting it. */
   static async describe(options: ComponentOptions): Promise<Component> {
     const address = options.address ?? "127.0.0.1";
     const healthPort = await reservePort(address);
@@ -85,7 +85,7 @@ export class Component implements AsyncDisposable {
     return new Component(process, options.name, healthUrl);
   }
 
-  /** One sample of `/metrics`: the sum over all label sets that contain `labels`; undefined when there is none. */
+  /** The sum of one metric over all label sets that contain `labels`; undefined without a sample. */
   async metric(name: string, labels: Readonly<Record<string, string>> = {}): Promise<number | undefined> {
     const text = await (await fetch(`${this.healthUrl}/metrics`)).text();
     let sum: number | undefined;
@@ -114,7 +114,7 @@ export interface ServingFiles {
   readonly caPem: string;
 }
 
-/** A serving certificate for a webhook, of the cluster's own CA. */
+/** A serving certificate for a webhook, issued by the cluster's CA. */
 export async function servingFiles(
   cluster: Cluster,
   directory: string,

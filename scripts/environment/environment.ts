@@ -1,6 +1,7 @@
 /**
- * A whole installation for tests and benchmarks: a core cluster, cells, webhook replicas behind a balancer, an aggregator per
- * cell, and the registrations, all real. Everything ends with the scope (`await using`).
+ * An installation for tests and benchmarks: a core cluster, cells, webhook replicas behind a balancer, an aggregator
+ * for each cell, and the webhook configurations, all real. Everything ends with the scope (`await using`). Read
+ * `component.ts` first, then `webhook-process.ts`, `balancer.ts` and `webhook-configuration.ts`.
  */
 import { copyFileSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -18,7 +19,7 @@ const SYSTEM_NAMESPACE = { apiVersion: "v1", kind: "Namespace", metadata: { name
 export interface EnvironmentOptions {
   /** Ids of the cells. The first may be the core cluster itself: see `single`. */
   readonly cells: readonly string[];
-  /** One cluster is core and only cell at once. */
+  /** The core cluster is also the only cell. */
   readonly single?: boolean;
   /** Webhook replicas; 3 by default. */
   readonly replicas?: number;
@@ -29,11 +30,14 @@ export interface EnvironmentOptions {
   readonly webhookArgs?: readonly string[];
   readonly aggregatorArgs?: readonly string[];
   readonly registration?: Pick<RegistrationOptions, "failurePolicy" | "timeoutSeconds">;
-  /** False: the aggregators are left to the test. */
+  /** False when the test starts its own aggregators. */
   readonly aggregators?: boolean;
-  /** The aggregators hold a lease in this namespace of their cells; without it they hold none. */
+  /** The namespace of the aggregators' leases in their cells; without it leader election is off. */
   readonly leaseNamespace?: string;
-  /** The kubeconfig file by which a component (`webhook-1`, `aggregator-CELL`) reaches a cluster; the administrator's by default. */
+  /**
+   * The kubeconfig file with which a component (`webhook-1`, `aggregator-CELL`) reaches a cluster; the administrator's
+   * by default.
+   */
   readonly kubeconfig?: (component: string, cluster: Cluster) => Promise<string>;
   /** Environment variables of the components. */
   readonly environment?: Readonly<Record<string, string>>;
@@ -69,15 +73,15 @@ export class TestEnvironment implements AsyncDisposable {
     const cells = new Map<string, Cluster>();
     for (const id of options.cells)
       cells.set(id, options.single ? core : await Cluster.start({ name: id, ...options.cell }));
-    const estate = new TestEnvironment(core, cells, await Balancer.listen([]), options);
+    const environment = new TestEnvironment(core, cells, await Balancer.listen([]), options);
     try {
-      await estate.#install();
+      await environment.#install();
     } catch (error) {
-      estate.keepLogs();
-      await estate.stop();
+      environment.keepLogs();
+      await environment.stop();
       throw error;
     }
-    return estate;
+    return environment;
   }
 
   /** The cluster of one cell; throws for an unknown id. */
@@ -89,14 +93,14 @@ export class TestEnvironment implements AsyncDisposable {
 
   async #install(): Promise<void> {
     await this.core.apply(readFileSync(CRD, "utf8"));
-    // Where releases are on record in the core, and copies of protectors are kept in the cells.
+    // For the release register in the core and the backups of protectors in the cells.
     for (const cluster of new Set([this.core, ...this.cells.values()])) await cluster.apply([SYSTEM_NAMESPACE]);
     for (let index = 1; index <= (this.#options.replicas ?? 3); index += 1) await this.addWebhook(`webhook-${index}`);
     if (this.#options.aggregators !== false) for (const id of this.cells.keys()) await this.startAggregator(id);
     for (const id of this.cells.keys()) await this.register(id);
   }
 
-  /** Starts one more replica and puts it behind the balancer. */
+  /** Starts one more replica behind the balancer. */
   async addWebhook(name: string, more: readonly string[] = []): Promise<WebhookReplica> {
     const cells: Record<string, string> = {};
     for (const [id, cluster] of this.cells) cells[id] = await this.#kubeconfig(name, cluster);
@@ -114,13 +118,15 @@ export class TestEnvironment implements AsyncDisposable {
     return replica;
   }
 
-  /** Takes a replica from behind the balancer, as the Service forgets one that is not ready; its connections stay. */
+  /**
+   * Removes a replica from the balancer, as a Service removes an endpoint that is not ready; its connections stay open.
+   */
   forgetWebhook(replica: WebhookReplica): void {
     this.webhooks.splice(this.webhooks.indexOf(replica), 1);
     this.#balance();
   }
 
-  /** As a rollout does: new replicas take the place of all that there are. */
+  /** Replaces every replica by a new one, as a rollout does. */
   async replaceWebhooks(names: readonly string[], args: readonly string[] = []): Promise<void> {
     const old = [...this.webhooks];
     for (const name of names) await this.addWebhook(name, args);
@@ -152,7 +158,7 @@ export class TestEnvironment implements AsyncDisposable {
     await this.cell(cell).apply(registrations({ cell, url, caPem, ...this.#options.registration }));
   }
 
-  /** Registers the counted gate in a cell. */
+  /** Creates the webhook configuration of the counted gate in a cell. */
   async registerGate(cell: string): Promise<void> {
     const url = `https://127.0.0.1:${this.balancer.port}`;
     await this.cell(cell).apply([gateRegistration({ cell, url, caPem: this.core.identity.certificateAuthorityPem })]);

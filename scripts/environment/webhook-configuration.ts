@@ -1,4 +1,7 @@
-/** The registration of the webhook in a cell, as in the manifests (design 6), for a webhook that is reached by URL. */
+/**
+ * The webhook configurations of a cell as in the manifests (docs/design.md#webhook-configuration), for a webhook that
+ * is reached by URL.
+ */
 
 export interface RegistrationOptions {
   readonly cell: string;
@@ -9,7 +12,7 @@ export interface RegistrationOptions {
   readonly timeoutSeconds?: number;
 }
 
-/** The registration of the counted gate, as in `manifests/components/counted-gate`. */
+/** The webhook configuration of the counted gate, as in `manifests/components/counted-gate`. */
 export function gateRegistration({ cell, url, caPem }: RegistrationOptions): unknown {
   const webhook = (name: string, path: string, operator: "In" | "NotIn", values: readonly string[]): unknown => ({
     name: `${name}.gate.podseidon.kubewharf.io`,
@@ -17,7 +20,7 @@ export function gateRegistration({ cell, url, caPem }: RegistrationOptions): unk
     matchPolicy: "Equivalent",
     sideEffects: "None",
     failurePolicy: "Ignore",
-    // A second in the manifests; here nothing may depend on how busy the machine is.
+    // A second in the manifests; a busy machine must not fail a test.
     timeoutSeconds: 10,
     clientConfig: { url: `${url}/webhook/${cell}${path}`, caBundle: Buffer.from(caPem).toString("base64") },
     namespaceSelector: {

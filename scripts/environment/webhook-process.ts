@@ -1,4 +1,4 @@
-/** A webhook replica as a process, and its registration in a cell. */
+/** A webhook replica as a process. */
 import type { Cluster } from "../control-plane/cluster.ts";
 import { reservePort } from "../control-plane/ports.ts";
 import { Component, servingFiles } from "./component.ts";
@@ -60,7 +60,7 @@ export async function startWebhook(options: WebhookProcessOptions): Promise<Webh
     directory,
     address,
     args,
-    // As the manifests have it.
+    // As in the manifests.
     environment: { MALLOC_ARENA_MAX: "1", ...environment },
     ...(bundles === undefined ? {} : { bundles }),
   });

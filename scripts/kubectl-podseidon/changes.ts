@@ -1,6 +1,6 @@
 /**
- * `suspend`, `resume`, `remove-cell`, `release`: what changes protection. What loosens it is tried as a dry run first, and made only
- * with --yes.
+ * The commands that change protection: `suspend`, `resume`, `remove-cell`, `release`. Without --yes, a command that
+ * loosens protection is only a dry run.
  */
 
 import * as v from "valibot";
@@ -75,7 +75,7 @@ function report(context: Context, changes: readonly Change[]): ExitCode {
   return EXIT.yes;
 }
 
-/** Kinds of sources that say themselves whether what they protect is suspended: the generator takes back what is said elsewhere. */
+/** Kinds of sources with a suspension of their own: the generator reverts a suspension of their protectors. */
 const SUSPENDING_KINDS: readonly (string | undefined)[] = ["XPodDisruptionBudget"];
 
 async function refuseWhereSourceDecides(core: ClusterClient, protector: PodProtector): Promise<void> {
@@ -200,8 +200,8 @@ async function waitForRemoval(
 const Group = v.looseObject({ versions: v.array(v.looseObject({ groupVersion: v.string() })) });
 
 /**
- * Whether the workload that the protector names is still there; undefined when it names none. In which version of its group a kind is
- * served is nowhere written: the preferred one may be without it.
+ * Whether the workload that the protector names is still there; undefined when it names none. In which version of its
+ * group a kind is served is nowhere written: the preferred one may be without it.
  */
 export async function sourceIsThere(
   core: Pick<ClusterClient, "find">,

@@ -39,7 +39,9 @@ export class ClusterClient {
     this.api = new ApiClient(transport);
   }
 
-  /** One object as it is, or undefined when it (or its kind) is not there. Throws a sentence for every other failure. */
+  /**
+   * One object as it is, or undefined when it (or its kind) is not there. Throws a sentence for every other failure.
+   */
   async find(path: string): Promise<unknown> {
     const result = await this.api.get(path, (raw) => raw, { timeoutMs: CALL_TIMEOUT_MS });
     if (result.kind === "ok") return result.object;
@@ -67,7 +69,7 @@ export class ClusterClient {
     return (await this.list(podProtectorPath(namespace ?? ""))).map((raw) => parsePodProtector(raw));
   }
 
-  /** The answer to one request, whatever it says. Throws a sentence when there is none. */
+  /** The response to one request, whatever its status. Throws a sentence without a response. */
   async raw(method: "GET" | "POST" | "DELETE", path: string, body?: unknown): Promise<ApiResponse> {
     const text = body === undefined ? {} : { body: JSON.stringify(body) };
     try {
@@ -111,7 +113,7 @@ export interface StatusText {
   readonly causes: readonly { readonly reason: string; readonly message: string; readonly field: string }[];
 }
 
-/** What a `Status` says; the body's beginning when it is none. */
+/** Reads a `Status`; of another body the beginning is the message. */
 export function statusOf({ status, body }: ApiResponse): StatusText {
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Status), body);
   if (!parsed.success) {

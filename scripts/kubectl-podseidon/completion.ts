@@ -3,7 +3,9 @@ import { podPath } from "../../shared/kube/client/api-path.ts";
 import { type Command, type Context, type Flag, GLOBAL_FLAGS } from "./command.ts";
 import { CommandError, EXIT, type ExitCode } from "./errors.ts";
 
-/** The words that can stand in place of the last of `words`, which may be empty. Never throws: a shell wants silence. */
+/**
+ * The words that can stand in place of the last of `words`, which may be empty. Never throws: a shell wants silence.
+ */
 export async function candidates(
   commands: readonly Command[],
   words: readonly string[],

@@ -127,7 +127,10 @@ class Doctor {
     return [...findings, problem("cell", `asks as ${cell}, which no protector counts`, advice)];
   }
 
-  /** The webhook also decides an eviction of a pod that does not exist: a 404 in the webhook's name shows that it was reached. */
+  /**
+   * The webhook also decides an eviction of a pod that does not exist: a 404 in the webhook's name shows that it was
+   * reached.
+   */
   async #answers(cluster: ClusterClient, views: readonly ProtectorView[]): Promise<Finding> {
     const namespace = views[0]?.namespace ?? cluster.namespace;
     const path = `${podPath(namespace, ABSENT_POD, "eviction")}?dryRun=All`;

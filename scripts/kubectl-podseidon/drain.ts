@@ -49,8 +49,8 @@ export interface DrainLine {
 }
 
 /**
- * Evicts all pods in thought, one after the other, on copies of the protectors: who finds quota goes at once, the others wait until
- * pods elsewhere become available. Never is a pod whose protector promises as many pods as there are. Pure.
+ * Evicts all pods in order on copies of the protectors: pods with quota go at once, the others wait until pods
+ * elsewhere become available. A pod never goes when its protector requires as many pods as exist. Pure.
  */
 export function planDrain(
   pods: readonly { readonly pod: Pod; readonly answer: DryRunResult }[],

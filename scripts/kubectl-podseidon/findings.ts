@@ -1,4 +1,4 @@
-/** What `doctor` says about what it found: each finding a line, and what to do about it. Pure. */
+/** The findings of `doctor`: each a line, with what to do about it. Pure. */
 import { X509Certificate } from "node:crypto";
 import * as v from "valibot";
 import { podProtectorCrd } from "../../shared/schema/crd.ts";
@@ -13,7 +13,7 @@ export interface DoctorFinding {
   readonly check: string;
   readonly level: Level;
   readonly found: string;
-  /** Empty when there is nothing to do. */
+  /** Empty when nothing has to be done. */
   readonly advice: string;
 }
 
@@ -97,7 +97,7 @@ export function crdFinding(installed: unknown): Finding {
   );
 }
 
-/** What the protectors themselves say. */
+/** Findings from the protectors' status. */
 export function protectorFindings(views: readonly ProtectorView[]): Finding[] {
   const named = (some: readonly ProtectorView[]): string =>
     `${some
@@ -233,7 +233,7 @@ const Lease = v.looseObject({
   ),
 });
 
-/** Whether somebody leads. */
+/** Whether a replica leads. */
 export function leaseFinding(check: string, raw: unknown, nowMs: number): Finding {
   const advice = `is the Deployment podseidon-${check} running? Without it nothing is ${check === "generator" ? "protected anew" : "counted"}`;
   const parsed = v.safeParse(Lease, raw);

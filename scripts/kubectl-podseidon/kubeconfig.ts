@@ -1,4 +1,8 @@
-/** Which kubeconfig files there are and what they say together, as kubectl has it: the first file that names a thing wins. */
+/**
+ * Reads and merges kubeconfig files as kubectl does: the first file that names a cluster, user or context wins. The
+ * KubeConfig of
+ * `@kubernetes/client-node` refuses files that name the same thing twice.
+ */
 import { readFile } from "node:fs/promises";
 import { homedir } from "node:os";
 import { delimiter, dirname, join, resolve } from "node:path";
@@ -28,7 +32,7 @@ type Named = v.InferOutput<typeof Named>;
 export interface Kubeconfig {
   /** For messages, and where relative paths are looked for. */
   readonly path: string;
-  /** JSON of all files in one; undefined when there is none, so that a pod's own account is used. */
+  /** JSON of all files in one; undefined without a file, so that a pod's own service account is used. */
   readonly text: string | undefined;
   readonly contexts: readonly string[];
   readonly currentContext: string | undefined;

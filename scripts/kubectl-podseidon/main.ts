@@ -3,7 +3,7 @@ import { MessageChannel } from "node:worker_threads";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
 import { runCommandLine } from "./cli.ts";
 
-// The timers of the ports do not keep a process alive; waiting for one is work all the same.
+// The timers of the ports do not keep a process alive, and a command waits for them.
 const { port1 } = new MessageChannel();
 port1.on("message", () => {});
 

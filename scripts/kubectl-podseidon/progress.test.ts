@@ -1,4 +1,7 @@
-/** Whatever a command waits for, it says so on standard error after a second: each of them against an apiserver that answers when it is told to. */
+/**
+ * Whatever a command waits for, it says so on standard error after a second: each of them against an apiserver that
+ * answers when it is told to.
+ */
 import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";

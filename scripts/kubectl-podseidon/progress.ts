@@ -1,6 +1,6 @@
 /**
- * Says on standard error what is being waited for, once a command takes longer than a second. Always on standard error, so that what is
- * printed can be read by programs; on a terminal it is one line that is taken back, in a log one line for each step.
+ * Shows on standard error what a command waits for, once it takes longer than a second. On a terminal it is one line
+ * that is replaced, in a log one line for each step. Standard output stays readable for programs.
  */
 import type { Ports, Timer } from "../../shared/runtime/clock.ts";
 
@@ -22,11 +22,11 @@ interface Step {
 export class ProgressLine {
   readonly #terminal: Terminal;
   readonly #ports: Pick<Ports, "timers" | "clock">;
-  /** What is under way, each a part of the one before it: the last is what is said. */
+  /** The steps in progress, each a part of the one before it; the last one is shown. */
   readonly #steps: Step[] = [];
   #timer: Timer | undefined;
   #sinceMs = 0;
-  /** The step of the line that stands there. */
+  /** The step that the line shows. */
   #shown: Step | undefined;
 
   constructor(terminal: Terminal, ports: Pick<Ports, "timers" | "clock">) {
@@ -49,7 +49,7 @@ export class ProgressLine {
     }
   }
 
-  /** Takes the line back, for something else to be written; it comes again while the work goes on. */
+  /** Erases the line before other output; the next tick shows it again. */
   clear(): void {
     if (this.#shown !== undefined && this.#terminal.interactive) this.#terminal.err("\r\x1b[K");
     if (this.#terminal.interactive) this.#shown = undefined;

@@ -1,6 +1,6 @@
 /**
- * May a pod be disrupted now? The webhook itself is asked, by a dry run of the deletion or eviction through the cluster's apiserver,
- * which writes nothing; why, is then read off the protectors by the same decision that the webhook makes.
+ * May a pod be disrupted now? A dry run of the deletion or eviction through the cluster's apiserver asks the webhook,
+ * and writes nothing. The reasons come from the protectors, by the same decision code that the webhook runs.
  */
 
 import * as v from "valibot";
@@ -37,7 +37,7 @@ export interface DryRunResult {
   readonly warnings: readonly string[];
 }
 
-/** Asks; `uid` binds the question to this very pod. */
+/** Asks the webhook; `uid` is the precondition that it is this very pod. */
 export async function ask(
   cluster: ClusterClient,
   kind: DisruptionKind,
@@ -55,7 +55,7 @@ export async function ask(
   return answerOf(await cluster.raw("POST", `${podPath(namespace, name, "eviction")}?dryRun=All`, eviction));
 }
 
-/** What an answer of the apiserver means. */
+/** Reads the apiserver's response to a dry run. */
 export function answerOf(response: ApiResponse): DryRunResult {
   const warnings = [...(response.headers.warning ?? "").matchAll(/299 \S+ "((?:[^"\\]|\\.)*)"/g)].map(([, text = ""]) =>
     text.replaceAll(/\\(.)/g, "$1"),
@@ -156,7 +156,7 @@ const Registration = v.looseObject({
 
 export const REGISTRATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 
-/** The id under which the cluster's registration asks the webhook; undefined when there is none, or it may not be read. */
+/** The cell id in the cluster's webhook configuration; undefined without one, or when it may not be read. */
 export async function cellOf(cluster: ClusterClient): Promise<string | undefined> {
   try {
     return cellOfRegistration(await cluster.find(`${REGISTRATIONS}/podseidon`));

@@ -1,4 +1,4 @@
-/** What `doctor` says about a cluster's registrations. Pure. */
+/** The findings of `doctor` about a cluster's webhook configurations. Pure. */
 import * as v from "valibot";
 import { certificateFinding, type Finding, ok, problem, warning } from "./findings.ts";
 import { plural } from "./output.ts";
@@ -89,7 +89,7 @@ export function registrationFindings(validating: unknown, mutating: unknown, now
 
 type Webhook = v.InferOutput<typeof Webhooks>["webhooks"][number];
 
-/** Of the webhook that is off worst: one whose authority is missing or over fails whatever the others trust. */
+/** The worst of the webhooks: one without a valid authority fails, whatever the others trust. */
 function authorityFinding(webhooks: readonly Webhook[], nowMs: number): Finding {
   const check = "CA in the registration";
   const found = webhooks.map(({ name, clientConfig }) => {

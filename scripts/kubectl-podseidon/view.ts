@@ -1,4 +1,4 @@
-/** A protector as a person asks about it: what is promised, what is there, who holds how much, and since when. Pure. */
+/** A protector for people: what it requires, what is available, which reservations hold quota, and since when. Pure. */
 
 import { orderedRecords } from "../../shared/decide/ledger/reservation.ts";
 import { estimate, isReliable } from "../../shared/decide/state/estimate.ts";
@@ -14,7 +14,7 @@ import {
 import type { Condition, PodProtector } from "../../shared/schema/podprotector.ts";
 import { parseMs } from "../../shared/schema/time.ts";
 
-/** An aggregator says every half minute that it lives; four misses are no accident. */
+/** Four missed heartbeats of an aggregator, which sends one every half minute. */
 export const STALE_AFTER_MS = 120_000;
 
 export interface CellView {
@@ -32,7 +32,7 @@ export interface CellView {
 
 export interface ReservationView {
   readonly cell: string;
-  /** Undefined in a packed record that kept no name. */
+  /** Undefined in a packed record without the name. */
   readonly pod: string | undefined;
   readonly uid: string | undefined;
   readonly operation: string;
@@ -65,7 +65,7 @@ export interface ProtectorView {
   readonly state: string;
 }
 
-/** `nowMs` is the wall clock of whoever looks: ages are for people, nothing is decided by them. */
+/** `nowMs` is this machine's wall clock: ages are for people, no decision uses them. */
 export function viewProtector(protector: PodProtector, nowMs: number): ProtectorView {
   const { metadata, spec } = protector;
   const state = parseProtector(protector);
@@ -162,7 +162,7 @@ function viewReservations({ cellID, ledger }: CellState, nowMs: number): Reserva
 
 type Facts = Omit<ProtectorView, "state">;
 
-/** One word or two: the first thing that an operator should know of it. */
+/** The first thing that an operator should know, in one or two words. */
 function stateOf(facts: Facts, state: ProtectorState): string {
   if (facts.suspended !== undefined) return "suspended";
   if (facts.released !== undefined) return "released";

@@ -1,4 +1,6 @@
-/** `why`: would a deletion of this pod be admitted now, and if not, who holds it, and since when? */
+/**
+ * `why`: would a deletion of this pod be allowed now, and if not, which reservations hold the quota, and since when?
+ */
 
 import { availableSinceMs } from "../../shared/decide/availability/availability.ts";
 import { compileSelector } from "../../shared/decide/availability/selector.ts";
@@ -26,7 +28,7 @@ import { type ProtectorView, type ReservationView, viewProtector } from "./view.
 const SETTLE_MS = 75_000;
 const MAX_UNAVAILABLE_SHOWN = 10;
 
-/** One protector's part in it. */
+/** What one protector says about the pod, and why. */
 export interface ProtectorExplanation {
   readonly view: ProtectorView;
   /** Undefined where it is not known under which cell the cluster is counted. */

@@ -1,4 +1,7 @@
-/** Charts of a recording as inline SVG: no script, colours from the page's variables, so that light and dark are one picture. */
+/**
+ * Charts of a recording as inline SVG without scripts. Colours are variables of the page, so that one picture serves
+ * light and dark.
+ */
 import { floors, type PromiseChange, type Recording, type ReportMark, type ReviewSample } from "./record.ts";
 
 const WIDTH = 920;
@@ -43,7 +46,7 @@ export function escapeHtml(text: string): string {
 
 const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000];
 
-/** The least round step that gives at most `count` of them. */
+/** The smallest round step that divides the range into at most `count` parts. */
 function stepFor(max: number, count: number): number {
   return STEPS.find((step) => max / step <= count) ?? Math.ceil(max / count);
 }
@@ -74,7 +77,7 @@ function steps(points: readonly Point[], { x, y, durationMs }: Frame): string {
   return `${path.join("")}H${x(durationMs)}`;
 }
 
-/** Pieces of the promise where there was one. */
+/** The stretches of time in which pods were promised. */
 function promised(
   changes: readonly PromiseChange[],
   durationMs: number,
@@ -84,7 +87,7 @@ function promised(
   );
 }
 
-/** Marks that get a number on the charts: what was done to the clusters. */
+/** Marks with a number on the charts: what was done to the clusters. */
 export function numbered(marks: readonly ReportMark[]): readonly ReportMark[] {
   return marks.filter(({ kind }) => kind === "fault" || kind === "scene");
 }
@@ -92,7 +95,7 @@ export function numbered(marks: readonly ReportMark[]): readonly ReportMark[] {
 /** Labels closer than this would cover each other. */
 const FLAG_WIDTH = 18;
 
-/** Numbered lines; those at one moment share a label, as `3-5`. */
+/** Numbered lines; lines at the same moment share a label, as `3-5`. */
 function flags(marks: readonly ReportMark[], { x, height }: Frame): string {
   const groups: { at: number; first: number; last: number; isFault: boolean; texts: string[] }[] = [];
   for (const [index, { atMs, kind, text }] of numbered(marks).entries()) {
@@ -170,7 +173,7 @@ export interface Rate {
   readonly busy: number;
 }
 
-/** What was answered in each of at most `count` equal parts of the time. */
+/** The webhook's responses in each of at most `count` equal parts of the time. */
 export function rates(reviews: readonly ReviewSample[], durationMs: number, count: number): readonly Rate[] {
   const widthMs = durationMs / count;
   const bins = Array.from({ length: count }, (_, index) => ({
@@ -184,7 +187,7 @@ export function rates(reviews: readonly ReviewSample[], durationMs: number, coun
   for (const sample of reviews) {
     const bin = bins[Math.min(count - 1, Math.floor(sample.atMs / Math.max(1, widthMs)))];
     if (bin !== undefined && before !== undefined) {
-      // A replica that was started anew counts from zero.
+      // A restarted replica counts from zero.
       bin.admitted += Math.max(0, sample.admitted - before.admitted);
       bin.refused += Math.max(0, sample.refused - before.refused);
       bin.busy += Math.max(0, sample.busy - before.busy);
@@ -196,7 +199,7 @@ export function rates(reviews: readonly ReviewSample[], durationMs: number, coun
 
 const BARS = 90;
 
-/** Answers of the webhook, stacked, part by part of the time. */
+/** The webhook's responses over time, stacked. */
 export function reviewChart({ reviews, marks, durationMs }: Recording): string {
   const bins = rates(reviews, durationMs, BARS);
   const max = Math.max(1, ...bins.map(({ admitted, refused, busy }) => admitted + refused + busy));

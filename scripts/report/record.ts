@@ -1,4 +1,7 @@
-/** What happened, as a report shows it. Times are milliseconds since the recording began. */
+/**
+ * Records what a report shows; `page.ts` prints it with the charts of `chart.ts`. Times are milliseconds since the
+ * recording began.
+ */
 
 export interface Sample {
   readonly atMs: number;
@@ -7,18 +10,18 @@ export interface Sample {
   readonly total: number;
 }
 
-/** How many pods had to be available from then on; undefined when none had to. */
+/** How many pods had to be available from then on; undefined without a protector. */
 export interface PromiseChange {
   readonly atMs: number;
   readonly pods: number | undefined;
 }
 
-/** Sums since the beginning of the processes. */
+/** Sums since the start of the processes. */
 export interface ReviewSample {
   readonly atMs: number;
   readonly admitted: number;
   readonly refused: number;
-  /** Put off for a second; clients repeat these by themselves. */
+  /** Busy responses, which clients repeat by themselves. */
   readonly busy: number;
 }
 
@@ -30,7 +33,7 @@ export interface ReportMark {
   readonly text: string;
 }
 
-/** Who asked for deletions, and what they were told. */
+/** A user who requested disruptions, with the responses. */
 export interface Asker {
   readonly name: string;
   readonly admitted: number;
@@ -53,10 +56,10 @@ export interface Recording {
   readonly askers: readonly Asker[];
 }
 
-/** More samples than this are thinned out, the lowest of each group kept: a report stays small however long it took. */
+/** More samples than this are thinned out, keeping the lowest of each group, so that the report stays small. */
 const MAX_SAMPLES = 4000;
 
-/** Collects a recording; every method takes what is so now. */
+/** Collects a recording; every method records the present state. */
 export class Recorder {
   readonly #startMs = performance.now();
   readonly #startedAt = new Date().toISOString();
@@ -113,7 +116,7 @@ export class Recorder {
   }
 }
 
-/** A stretch of time in which so many pods had to stay available. */
+/** A stretch of time in which `count` pods had to stay available. */
 export interface Floor {
   readonly fromMs: number;
   readonly toMs: number;
@@ -121,8 +124,8 @@ export interface Floor {
 }
 
 /**
- * What could be broken, and when. A promise that is raised above what there is (a workload is scaled up) cannot be lost before it was
- * reached: until then the one before it holds.
+ * The promises that could be broken, and when. A promise above the number of available pods (a workload is scaled up)
+ * counts from the moment at which it was reached; until then the promise before it counts.
  */
 export function floors({
   promises,
@@ -142,14 +145,16 @@ export function floors({
   return found;
 }
 
-/** When there were so many for the first time from `atMs` on. */
+/** When `count` pods were available for the first time from `atMs` on. */
 function reachedAt(samples: readonly Sample[], atMs: number, pods: number): number {
   const present = samples.findLast((one) => one.atMs <= atMs);
   if (present !== undefined && present.total >= pods) return atMs;
   return samples.find((one) => one.atMs > atMs && one.total >= pods)?.atMs ?? Number.POSITIVE_INFINITY;
 }
 
-/** At most {@link MAX_SAMPLES}; of each group the one with the fewest available pods, because that is what a reader looks for. */
+/**
+ * At most {@link MAX_SAMPLES} samples: of each group the one with the fewest available pods, which a reader looks for.
+ */
 export function thinned(samples: readonly Sample[]): readonly Sample[] {
   const group = Math.ceil(samples.length / MAX_SAMPLES);
   if (group <= 1) return samples;
@@ -169,7 +174,7 @@ const OUTCOMES: Readonly<Record<string, keyof Omit<Asker, "name">>> = {
   busy: "busy",
 };
 
-/** Who asked, from the log lines of the webhook's replicas. Lines that are no reviews are passed over. */
+/** Reads the users from the log lines of the webhook's replicas; other lines are ignored. */
 export function askersOf(lines: Iterable<string>): readonly Asker[] {
   const sums = new Map<string, { admitted: number; refused: number; busy: number }>();
   for (const line of lines) {

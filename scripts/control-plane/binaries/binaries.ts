@@ -44,9 +44,10 @@ const STAGING_PREFIX = "unfinished-";
 const manifestSchema = v.object({ sizes: v.record(v.string(), v.number()) });
 
 /**
- * The binaries of a control plane at the versions of {@link VERSIONS}: those that are installed, else those in the user's cache,
- * else new ones by the first way that works, which then are in the cache for every clone. Two processes at once prepare them
- * once; an interrupted one leaves the cache as it was. Rejects with an error that names each way and why it failed.
+ * The binaries of a control plane at the versions of {@link VERSIONS}: those that are installed, else those in the
+ * user's cache, else new ones by the first way that works, which then are in the cache for every clone. Two processes
+ * at once prepare them once; an interrupted one leaves the cache as it was. Rejects with an error that names each way
+ * and why it failed.
  */
 export async function ensureBinaries(options: EnsureOptions = {}): Promise<Binaries> {
   const environment = options.environment ?? process.env;
@@ -101,7 +102,7 @@ async function prepare(
   progress: BuildProgress,
 ): Promise<Binaries> {
   const root = resolve(directory, "..");
-  // Under the lock nobody else is at work: what is unfinished here belongs to a process that is gone.
+  // Under the lock an unfinished directory belongs to a process that has ended.
   for (const entry of readdirSync(root)) {
     if (entry.startsWith(STAGING_PREFIX)) rmSync(join(root, entry), { recursive: true, force: true });
   }

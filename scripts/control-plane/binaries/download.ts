@@ -10,8 +10,9 @@ import type { BuildProgress } from "./progress.ts";
 import { type BinaryName, goArchitecture, VERSIONS } from "./versions.ts";
 
 /**
- * Downloads the official binaries. Each is checked against the checksum that is pinned here, or else against the one that its publisher serves
- * beside it over TLS, which guards against a broken download and a mirror's mistake, not against a publisher that was broken into.
+ * Downloads the official binaries. Each is checked against the checksum that is pinned here, or else against the one
+ * that its publisher serves beside it over TLS, which guards against a broken download and a mirror's mistake, not
+ * against a publisher that was broken into.
  */
 
 /** Where the publishers' files lie; tests have a server of their own. */
@@ -74,7 +75,10 @@ function artifacts(sites: ReleaseSites): Artifact[] {
   ];
 }
 
-/** Puts all binaries into `directory`. Rejects with what could not be reached or did not have its checksum; tries nothing twice. */
+/**
+ * Puts all binaries into `directory`. Rejects with what could not be reached or did not have its checksum; tries
+ * nothing twice.
+ */
 export async function download(
   directory: string,
   progress: BuildProgress,

@@ -4,11 +4,11 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { BuildProgress } from "./progress.ts";
 
 /**
- * Mutual exclusion between processes of one machine: whoever listens on an abstract Unix socket holds the lock. The kernel
- * gives the name to one process at a time and takes it back when that process ends in whatever way, so that there is no stale
- * lock to judge by process ids and start times, and no moment in which two could both believe that they took one over. Who
- * has to wait connects to the holder, reads its progress and notices its end. Containers with other network namespaces do not
- * see each other's locks: what is made under the lock is therefore moved into place by one atomic rename.
+ * Mutual exclusion between processes of one machine: the process that listens on an abstract Unix socket holds the
+ * lock. The kernel gives the name to one process at a time and frees it when that process ends in whatever way, so that
+ * a lock is never stale. A waiting process connects to the holder, reads its progress and notices its end. Containers
+ * with other network namespaces do not see each other's locks, so the result of the work is moved into place by one
+ * atomic rename.
  */
 
 const RETRY_MS = 50;
@@ -20,8 +20,9 @@ export function lockNameOf(path: string): string {
 }
 
 /**
- * Runs `work` while no other process runs work under the same name, after waiting for as long as that takes; `waiting` then
- * shows the holder's progress. What `work` reports to its argument is what the others see. Rejects with what `work` rejects with.
+ * Runs `work` while no other process runs work under the same name, after waiting for as long as that takes; `waiting`
+ * then shows the holder's progress. What `work` reports to its argument is what the others see. Rejects with what
+ * `work` rejects with.
  */
 export async function exclusively<T>(
   name: string,

@@ -9,7 +9,9 @@ import { goArchitecture, VERSIONS } from "./versions.ts";
 
 const VERSION_PACKAGE = "k8s.io/component-base/version";
 
-/** The version, without a leading `v`, at which the go.mod of `build/MODULE` requires a path. Throws when it does not. */
+/**
+ * The version, without a leading `v`, at which the go.mod of `build/MODULE` requires a path. Throws when it does not.
+ */
 export function pinnedVersion(module: ModuleName, path: string): string {
   const file = join(directoryOf(module), "go.mod");
   const words = readFileSync(file, "utf8").split(/\s+/);
@@ -66,7 +68,9 @@ function directoryOf(module: ModuleName): string {
 /** Linking a large binary says nothing for a minute on a slow machine; ten minutes of silence are a hang. */
 const SILENCE_LIMIT_MS = 10 * 60_000;
 const KEPT_MESSAGES = 12;
-/** Percent. Compilers live for seconds and need not collect much; two at a time then hold some two gigabytes at most. */
+/**
+ * Percent. Compilers live for seconds and need not collect much; two at a time then hold some two gigabytes at most.
+ */
 const COMPILER_GOGC = "400";
 const PACKAGE_LINE = /^[a-z0-9][\w.~-]*(\/[\w.~-]+)*$/i;
 
@@ -89,7 +93,10 @@ export async function copyCertManagerCrds(directory: string): Promise<void> {
     copyFileSync(join(sources, "deploy/crds", file), join(directory, file));
 }
 
-/** Puts the binaries of a module into `directory`. Rejects with Go's last messages, or with what to install when there is no Go. */
+/**
+ * Puts the binaries of a module into `directory`. Rejects with Go's last messages, or with what to install when there
+ * is no Go.
+ */
 export async function buildModule(name: ModuleName, directory: string, progress: BuildProgress): Promise<void> {
   const { packages, kubernetes } = MODULES[name];
   const dependencies = await go(["list", "-deps", ...packages], name, (line) => progress.detail(line));

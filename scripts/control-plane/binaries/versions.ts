@@ -1,6 +1,6 @@
 /**
- * What a control plane is made of, at the versions that the project is tested with. Changing one means changing the modules
- * under `build/` and the checksums in `download.ts` with it.
+ * What a control plane is made of, at the versions that the project is tested with. Changing one means changing the
+ * modules under `build/` and the checksums in `download.ts` with it.
  */
 
 export const VERSIONS = { kubernetes: "1.36.3", etcd: "3.6.8", kwok: "0.8.0" } as const;

@@ -1,8 +1,8 @@
 import { KWOK_ANNOTATIONS as annotation, TIMER_CONDITION } from "./annotations.ts";
 
 /**
- * One decision for each pod: which state it is in, and so which stage applies. KWOK picks one at random when several stages
- * match, and lets an outdated one fire when none does; a single expression with exactly one outcome rules both out.
+ * Decides the state of a pod, and so the stage that applies. KWOK picks a stage at random when several match, and fires
+ * an outdated stage when none does. A single expression with exactly one result excludes both.
  */
 const POD_STATES = [
   "start",
@@ -60,7 +60,9 @@ else running end
 /** jq: when the timer of the pod fires, an RFC 3339 time. */
 export const TIMER_TIME = `${POD_DEFINITIONS} timer.message`;
 
-/** jq: how long a terminating pod's containers still take, a Go duration: the time asked for, within the grace period. */
+/**
+ * jq: how long a terminating pod's containers still take, a Go duration: the time asked for, within the grace period.
+ */
 export const TERMINATION_TIME = `${POD_DEFINITIONS}
 [(annotation("${annotation.terminateAfter}") | seconds), left_of_grace] | min | if . < 0 then 0 else . end | "\\(.)s"
 `;

@@ -1,8 +1,8 @@
 import { KWOK_ANNOTATIONS as annotation, TIMER_CONDITION } from "./annotations.ts";
 
 /**
- * What each stage writes to a pod's status: Go templates of YAML for a strategic merge patch, with the functions of sprig and
- * of KWOK. Reasons and messages are the kubelet's (pkg/kubelet/status/generate.go).
+ * What each stage writes to a pod's status: Go templates of YAML for a strategic merge patch, with the functions of
+ * sprig and of KWOK. Reasons and messages are the kubelet's (pkg/kubelet/status/generate.go).
  */
 
 /** `$now`, `$annotations`, and the timer after which the containers that start now are ready. */
@@ -38,7 +38,7 @@ const CONTAINERS_NOT_READY =
 const READY = condition("Ready", "True");
 const GATES_NOT_READY = condition("Ready", "False", "ReadinessGatesNotReady", GATES_MESSAGE);
 
-/** Ready along with the containers; where there are gates their own stage decides, in the next round. */
+/** Ready with the containers; with readiness gates a stage of their own decides in the next round. */
 const READY_WITHOUT_GATES = `${CONTAINERS_READY}
 {{ if .spec.readinessGates }}${GATES_NOT_READY}{{ else }}${READY}{{ end }}`;
 
@@ -116,8 +116,8 @@ ${startedContainer("{{ $startsReady }}")}
 `;
 
 /**
- * The list is written whole, from the pod as KWOK last saw it: with it goes the generation that this was, so that a sync which came in between is
- * made again, and not forgotten.
+ * The list is written as a whole, from the pod that KWOK last saw, together with the generation of that pod, so that a
+ * sync in between is repeated and not lost.
  */
 const containersTurn = (ready: boolean): string => `
 {{ with .status.observedGeneration }}
@@ -165,8 +165,9 @@ conditions:
 `;
 
 /**
- * The spec has changed. A container with another image restarts; one with other resources restarts when its resize policy says so,
- * and the resize is done, deferred or found infeasible. Whatever restarts is unready until its time to ready has passed again.
+ * The spec has changed. A container with another image restarts; one with other resources restarts when its resize
+ * policy says so, and the resize is done, deferred or found infeasible. A restarted container is unready until its time
+ * to ready has passed.
  */
 export const SYNC = `${PREAMBLE}
 {{ $refused := get $annotations "${annotation.resize}" }}
@@ -226,7 +227,7 @@ ${READY_TIMER}
 {{ end }}
 `;
 
-/** What a kubelet reports before it lets a terminated pod go. */
+/** What a kubelet reports before it removes a terminated pod. */
 export const TERMINATED = `${PREAMBLE}
 phase: Succeeded
 conditions:

@@ -17,7 +17,7 @@ const CONFIG_VERSION = "config.kwok.x-k8s.io/v1alpha1";
 const STAGE_VERSION = "kwok.x-k8s.io/v1alpha1";
 const POD_WORKERS = 16;
 const NODE_WORKERS = 4;
-/** As the kubelet's; node leases are what keeps the node lifecycle controller from tainting the nodes. */
+/** As the kubelet's. Node leases keep the node lifecycle controller from tainting the nodes. */
 const NODE_LEASE_SECONDS = 40;
 const POD_CIDR = "10.244.0.0/16";
 const TEN_YEARS_MS = 10 * 365 * 24 * 3_600_000;
@@ -54,7 +54,7 @@ const podStages: readonly unknown[] = [
   podStage("sync", [patchStatus(SYNC)]),
   podStage("delete", [{ delete: true }]),
   podStage("terminate", [patchStatus(TERMINATED), { delete: true }], atTime(TERMINATION_TIME)),
-  // Does nothing, but takes the place of a stage that was waiting for its time and no longer applies.
+  // Does nothing, but replaces a stage that waited for its time and no longer applies.
   podStage("rest", [patchStatus("{}")], { durationMilliseconds: TEN_YEARS_MS }),
 ];
 
@@ -105,7 +105,7 @@ nodeInfo:
   systemUUID: ""
 `;
 
-/** jq: which way the node has to turn, if any. */
+/** jq: whether the node has to become ready or unready, if either. */
 const NODE_STATE = `
 (first((.status.conditions // [])[] | select(.type == "Ready") | .status) // "Unknown") as $ready
 | (.metadata.annotations["${KWOK_ANNOTATIONS.nodeNotReady}"] == "true") as $down
