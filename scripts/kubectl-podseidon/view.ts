@@ -69,7 +69,7 @@ export interface ProtectorView {
 export function viewProtector(protector: PodProtector, nowMs: number): ProtectorView {
   const { metadata, spec } = protector;
   const state = parseProtector(protector);
-  const { counted, reserved, estimated } = estimate(state);
+  const { available, reserved, estimated } = estimate(state);
   const cells = [...state.cells.values()].map((cell) => viewCell(cell, nowMs));
   const reservations = [...state.cells.values()].flatMap((cell) => viewReservations(cell, nowMs));
   const suspended = state.spec.suspendedUntilMs > nowMs;
@@ -82,7 +82,7 @@ export function viewProtector(protector: PodProtector, nowMs: number): Protector
     managed: metadata.finalizers?.includes(GENERATOR_FINALIZER) ?? false,
     derivation: metadata.annotations?.[DERIVATION_ANNOTATION],
     required: spec.minAvailable,
-    available: counted,
+    available: available,
     total: cells.reduce((sum, { total }) => sum + total, 0),
     reserved,
     estimated,

@@ -28,7 +28,7 @@
  * | the pod has no record, and the history is full                   | busy HistoryFull             |             |
  * | otherwise                                                        | allow Reserved               | reservation |
  *
- * The annotation `force-delete` turns a denial or busy into allow Forced, with the record that the pod's class asks for.
+ * The annotation `force-delete` turns a denial or busy into allow Forced, with the record of the pod's class.
  */
 import { PRE_ACTIVITY_PREFIX } from "../schema/annotations.ts";
 import type { Pod } from "../schema/pod.ts";
@@ -37,7 +37,7 @@ import { hasReached, oldestComponent } from "../schema/resource-version.ts";
 import { parseMicros, parseMs } from "../schema/time.ts";
 import { classifyPod, type PodClass } from "./availability/availability.ts";
 import type { Reservation, Weight } from "./ledger/reservation.ts";
-import { type Criterion, estimate } from "./state/estimate.ts";
+import { type Criterion, type Estimate, estimate } from "./state/estimate.ts";
 import type { CellState, ProtectorState } from "./state/protector-state.ts";
 
 /**
@@ -92,16 +92,8 @@ export type DenyCause =
   | "PreActivity";
 
 /** What the decision rests on, for the text of a denial. */
-export interface QuotaFacts {
+export interface QuotaFacts extends Estimate {
   readonly minAvailable: number;
-  /** Counted pods by the request's criterion. */
-  readonly available: number;
-  /** How many of them are in cells on hold, or counted for another spec, and do not count. */
-  readonly unreliable: number;
-  /** Sum of weights (by another criterion: number of reservations). */
-  readonly reserved: number;
-  /** Available pods of reliable cells that are not reserved. */
-  readonly estimated: number;
   /** What has to be done first, where that is the cause. */
   readonly preActivities?: readonly string[];
 }
@@ -130,7 +122,7 @@ export interface Denied {
 export type Decision = Allowed | Denied;
 
 /** One request before one protector, with what the checks ask for. */
-interface Disruption {
+interface DecisionInput {
   readonly state: ProtectorState;
   readonly request: DisruptionRequest;
   readonly cell: CellState | undefined;
@@ -140,8 +132,8 @@ interface Disruption {
   readonly facts: QuotaFacts;
 }
 
-/** Decides, or leaves the decision to the next check. */
-type Check = (disruption: Disruption) => Decision | undefined;
+/** Returns a decision, or leaves it to the next check. */
+type Check = (input: DecisionInput) => Decision | undefined;
 
 const PINNED: RecordChange = { weight: 0, paid: false };
 const RESERVED: RecordChange = { weight: 1, paid: true };
@@ -170,7 +162,7 @@ const CHECKS: readonly Check[] = [
 /** Decides `request` on `state`, which is not changed. */
 export function decide(state: ProtectorState, request: DisruptionRequest): Decision {
   const cell = state.cells.get(request.cell);
-  const disruption: Disruption = {
+  const input: DecisionInput = {
     state,
     request,
     cell,
@@ -179,38 +171,35 @@ export function decide(state: ProtectorState, request: DisruptionRequest): Decis
     facts: factsOf(state, request.criterion),
   };
   for (const check of CHECKS) {
-    const decision = check(disruption);
-    if (decision !== undefined) return decision.allowed || !request.forced ? decision : force(disruption);
+    const decision = check(input);
+    if (decision !== undefined) return decision.allowed || !request.forced ? decision : force(input);
   }
-  return allow(disruption, "Reserved", RESERVED);
+  return allow(input, "Reserved", RESERVED);
 }
 
-function suspended(disruption: Disruption): Decision | undefined {
-  const { state, request } = disruption;
-  return parseMs(request.startTime) < state.spec.suspendedUntilMs ? allow(disruption, "Suspended") : undefined;
+function suspended(input: DecisionInput): Decision | undefined {
+  const { state, request } = input;
+  return parseMs(request.startTime) < state.spec.suspendedUntilMs ? allow(input, "Suspended") : undefined;
 }
 
-function operationNotProtected(disruption: Disruption): Decision | undefined {
-  const { state, request } = disruption;
-  return state.spec.protectedOperations.includes(request.operation) ? undefined : allow(disruption, "NotProtected");
+function operationNotProtected(input: DecisionInput): Decision | undefined {
+  const { state, request } = input;
+  return state.spec.protectedOperations.includes(request.operation) ? undefined : allow(input, "NotProtected");
 }
 
-function podEndsAnyway(disruption: Disruption): Decision | undefined {
-  const { podClass } = disruption;
+function podEndsAnyway(input: DecisionInput): Decision | undefined {
+  const { podClass } = input;
   const ends = podClass === "Finished" || podClass === "Terminating" || podClass === "Mirror";
-  return ends ? allow(disruption, podClass) : undefined;
+  return ends ? allow(input, podClass) : undefined;
 }
 
-function pendingPodIsDeleted(disruption: Disruption): Decision | undefined {
-  const isDeleted = disruption.podClass === "Pending" && disruption.request.operation === "DELETE";
-  return isDeleted ? allow(disruption, "Pending") : undefined;
+function pendingPodIsDeleted(input: DecisionInput): Decision | undefined {
+  const isDeleted = input.podClass === "Pending" && input.request.operation === "DELETE";
+  return isDeleted ? allow(input, "Pending") : undefined;
 }
 
-/**
- * A denial and not busy: it ends when somebody removes the annotation, and a client that retries each second does not
- * speed that up.
- */
-function preActivityHoldsBack({ podClass, request, facts }: Disruption): Decision | undefined {
+/** Not busy: the denial ends when the annotation is removed, and retries each second do not speed that up. */
+function preActivityHoldsBack({ podClass, request, facts }: DecisionInput): Decision | undefined {
   if (podClass === "Pending") return undefined;
   const annotations = preActivitiesOf(request.pod);
   if (annotations.length === 0) return undefined;
@@ -224,73 +213,66 @@ export function preActivitiesOf({ annotations }: Pod): readonly string[] {
   return Object.keys(annotations).filter((annotation) => annotation.startsWith(PRE_ACTIVITY_PREFIX));
 }
 
-function budgetIsUnhealthy(disruption: Disruption): Decision | undefined {
-  const { state, podClass, facts } = disruption;
+function budgetIsUnhealthy(input: DecisionInput): Decision | undefined {
+  const { state, podClass, facts } = input;
   if (podClass !== "Unavailable" || state.spec.unhealthyPodPolicy !== "IfHealthyBudget") return undefined;
   if (facts.estimated >= facts.minAvailable) return undefined;
   const kind = facts.available < facts.minAvailable ? "Denial" : "Busy";
-  return cellIsNotCounted(disruption) ?? cellIsOnHold(disruption) ?? deny(disruption, kind, "UnhealthyBudget");
+  return cellIsNotCounted(input) ?? cellIsOnHold(input) ?? deny(input, kind, "UnhealthyBudget");
 }
 
 /** A DELETE commits at the reviewed version, at which the pod is unavailable, or the pod is reviewed again. */
-function unavailablePodIsDeleted(disruption: Disruption): Decision | undefined {
-  const isDeleted = disruption.podClass === "Unavailable" && disruption.request.operation === "DELETE";
-  return isDeleted ? allow(disruption, "Unavailable") : undefined;
+function unavailablePodIsDeleted(input: DecisionInput): Decision | undefined {
+  const isDeleted = input.podClass === "Unavailable" && input.request.operation === "DELETE";
+  return isDeleted ? allow(input, "Unavailable") : undefined;
 }
 
-/** Where nobody counts, nothing can be promised and nothing is written. */
-function cellIsNotCounted(disruption: Disruption): Decision | undefined {
-  return disruption.cell?.isCounted === true ? undefined : deny(disruption, "Busy", "NotCounted");
+/** In a cell that is not counted or on hold nothing can be promised, and nothing is written. */
+function cellIsNotCounted(input: DecisionInput): Decision | undefined {
+  return input.cell?.isCounted === true ? undefined : deny(input, "Busy", "NotCounted");
 }
 
-/** Where history may be lost, nothing can be promised and nothing is written. */
-function cellIsOnHold(disruption: Disruption): Decision | undefined {
-  return disruption.cell?.isOnHold === true ? deny(disruption, "Busy", "OnHold") : undefined;
+function cellIsOnHold(input: DecisionInput): Decision | undefined {
+  return input.cell?.isOnHold === true ? deny(input, "Busy", "OnHold") : undefined;
 }
 
-function noRoomForPin(disruption: Disruption): Decision | undefined {
-  const isFull = disruption.podClass !== "Available" && !hasRoom(disruption, PIN_CAP_BYTES);
-  return isFull ? deny(disruption, "Busy", "HistoryFull") : undefined;
+function noRoomForPin(input: DecisionInput): Decision | undefined {
+  const isFull = input.podClass !== "Available" && !hasRoom(input, PIN_CAP_BYTES);
+  return isFull ? deny(input, "Busy", "HistoryFull") : undefined;
 }
 
 /**
  * An eviction commits at any version, and the containers of a changed pod restart some time after the change. The pod
  * may be available by then, so both leave a record.
  */
-function unavailablePodIsPinned(disruption: Disruption): Decision | undefined {
-  const { podClass } = disruption;
+function unavailablePodIsPinned(input: DecisionInput): Decision | undefined {
+  const { podClass } = input;
   if (podClass !== "Pending" && podClass !== "Unavailable") return undefined;
-  return allow(disruption, podClass === "Pending" ? "PinnedPending" : "PinnedUnavailable", unavailablePin(disruption));
+  return allow(input, podClass === "Pending" ? "PinnedPending" : "PinnedUnavailable", unavailablePin(input));
 }
 
-/**
- * A snapshot that is older than the live read may count the pod; until the snapshot has caught up, the pin subtracts
- * the pod.
- */
-function unavailablePin({ cell, request }: Disruption): RecordChange {
+/** A snapshot older than the live read may count the pod; the pin subtracts the pod until the snapshot catches up. */
+function unavailablePin({ cell, request }: DecisionInput): RecordChange {
   const position = oldestComponent(cell?.aggregation?.resourceVersion);
   const isCaughtUp = hasReached(position, request.pod.resourceVersion);
   return { weight: isCaughtUp ? 0 : 1, paid: false };
 }
 
-/**
- * The pod matures without a new version, so even a DELETE leaves a record. The published count does not contain the
- * pod.
- */
-function immaturePodIsPinned(disruption: Disruption): Decision | undefined {
-  return disruption.podClass === "Immature" ? allow(disruption, "PinnedImmature", PINNED) : undefined;
+/** The pod matures without a new version, so even a DELETE leaves a record. The published count lacks the pod. */
+function immaturePodIsPinned(input: DecisionInput): Decision | undefined {
+  return input.podClass === "Immature" ? allow(input, "PinnedImmature", PINNED) : undefined;
 }
 
 /** A client that something else denies for hours must not hold quota for hours. */
-function refreshedTooLong(disruption: Disruption): Decision | undefined {
-  const { held, request } = disruption;
+function refreshedTooLong(input: DecisionInput): Decision | undefined {
+  const { held, request } = input;
   if (held === undefined) return undefined;
   const limitMicros = parseMicros(request.staleRefreshBefore);
   for (const [operation, { firstMicros, podGeneration }] of held.records) {
     if ((operation === "UPDATE") !== (request.operation === "UPDATE")) continue;
     // A committed change may take its time, and the pod may be changed again meanwhile.
     if (operation === "UPDATE" && podGeneration !== undefined && request.pod.generation > podGeneration) continue;
-    if (firstMicros < limitMicros) return deny(disruption, "Busy", "RefreshedTooLong");
+    if (firstMicros < limitMicros) return deny(input, "Busy", "RefreshedTooLong");
   }
   return undefined;
 }
@@ -299,9 +281,9 @@ function refreshedTooLong(disruption: Disruption): Decision | undefined {
  * The pod is subtracted already and its admission was paid for, so it is admitted whatever the estimate. An eviction
  * pays for a deletion and the other way round; a restart of containers pays for itself alone.
  */
-function repeated(disruption: Disruption): Decision | undefined {
-  const { held, request } = disruption;
-  return held !== undefined && isRepeat(held, request.operation) ? allow(disruption, "Repeated", RESERVED) : undefined;
+function repeated(input: DecisionInput): Decision | undefined {
+  const { held, request } = input;
+  return held !== undefined && isRepeat(held, request.operation) ? allow(input, "Repeated", RESERVED) : undefined;
 }
 
 function isRepeat(held: Reservation, operation: Operation): boolean {
@@ -311,13 +293,11 @@ function isRepeat(held: Reservation, operation: Operation): boolean {
   return operation !== "UPDATE" && (records.get("DELETE")?.paid === true || records.get("EVICT")?.paid === true);
 }
 
-function noQuotaLeft(disruption: Disruption): Decision | undefined {
-  const { facts, held, request } = disruption;
+function noQuotaLeft(input: DecisionInput): Decision | undefined {
+  const { facts, held, request } = input;
   const delta = isSubtracted(held, request.criterion) ? 0 : 1;
   if (facts.estimated - delta >= facts.minAvailable) return undefined;
-  return facts.available <= facts.minAvailable
-    ? deny(disruption, "Denial", "AtMinimum")
-    : deny(disruption, "Busy", "Reserved");
+  return facts.available <= facts.minAvailable ? deny(input, "Denial", "AtMinimum") : deny(input, "Busy", "Reserved");
 }
 
 /** True when the estimate has the pod subtracted: by weight, and by any reservation where another criterion counts. */
@@ -325,43 +305,40 @@ function isSubtracted(held: Reservation | undefined, criterion: Criterion): bool
   return criterion === "Available" ? held?.weight === 1 : held !== undefined;
 }
 
-function tooManyReservations(disruption: Disruption): Decision | undefined {
-  const { state, request, facts, held } = disruption;
+function tooManyReservations(input: DecisionInput): Decision | undefined {
+  const { state, request, facts, held } = input;
   const { maxConcurrentLag } = state.spec;
   if (maxConcurrentLag === undefined || held?.weight === 1) return undefined;
   const { reserved } = request.criterion === "Available" ? facts : estimate(state);
-  return reserved + 1 > maxConcurrentLag ? deny(disruption, "Busy", "ConcurrentLag") : undefined;
+  return reserved + 1 > maxConcurrentLag ? deny(input, "Busy", "ConcurrentLag") : undefined;
 }
 
-function historyIsFull(disruption: Disruption): Decision | undefined {
-  return hasRoom(disruption, HARD_CAP_BYTES) ? undefined : deny(disruption, "Busy", "HistoryFull");
+function historyIsFull(input: DecisionInput): Decision | undefined {
+  return hasRoom(input, HARD_CAP_BYTES) ? undefined : deny(input, "Busy", "HistoryFull");
 }
 
 /** The pod has a reservation already, or there is room for one more. */
-function hasRoom({ state, held }: Disruption, capBytes: number): boolean {
+function hasRoom({ state, held }: DecisionInput, capBytes: number): boolean {
   if (held !== undefined) return true;
   let bytes = 0;
   for (const { ledger } of state.cells.values()) bytes += ledger.bytesAtMost;
   return bytes <= capBytes;
 }
 
-/**
- * The annotation allows what the checks deny. The reservation is made all the same, unless the history has no room for
- * it.
- */
-function force(disruption: Disruption): Decision {
-  const { podClass, request } = disruption;
-  if (podClass === "Unavailable" && request.operation === "DELETE") return allow(disruption, "Forced");
-  const write = podClass === "Available" ? RESERVED : podClass === "Immature" ? PINNED : unavailablePin(disruption);
-  const canWrite = hasRoom(disruption, write.paid ? HARD_CAP_BYTES : PIN_CAP_BYTES);
-  return allow(disruption, "Forced", canWrite ? write : "none");
+/** The annotation overrides a denial. The record is made all the same, unless the history has no room for it. */
+function force(input: DecisionInput): Decision {
+  const { podClass, request } = input;
+  if (podClass === "Unavailable" && request.operation === "DELETE") return allow(input, "Forced");
+  const write = podClass === "Available" ? RESERVED : podClass === "Immature" ? PINNED : unavailablePin(input);
+  const canWrite = hasRoom(input, write.paid ? HARD_CAP_BYTES : PIN_CAP_BYTES);
+  return allow(input, "Forced", canWrite ? write : "none");
 }
 
-function allow({ facts }: Disruption, reason: AllowReason, write: Allowed["write"] = "none"): Allowed {
+function allow({ facts }: DecisionInput, reason: AllowReason, write: Allowed["write"] = "none"): Allowed {
   return { allowed: true, reason, write, facts };
 }
 
-function deny({ facts }: Disruption, kind: Denied["kind"], cause: DenyCause): Denied {
+function deny({ facts }: DecisionInput, kind: Denied["kind"], cause: DenyCause): Denied {
   return { allowed: false, kind, cause, facts };
 }
 
@@ -374,6 +351,6 @@ function publishedMaturity(
 
 /** Counted and reserved pods by this criterion. */
 export function factsOf(state: ProtectorState, criterion: Criterion): QuotaFacts {
-  const { counted, unreliable, reserved, estimated } = estimate(state, criterion);
-  return { minAvailable: state.spec.minAvailable, available: counted, unreliable, reserved, estimated };
+  const { available, unreliable, reserved, estimated } = estimate(state, criterion);
+  return { minAvailable: state.spec.minAvailable, available, unreliable, reserved, estimated };
 }

@@ -99,7 +99,8 @@ const SPEC: Fields = {
     ...labelSelector("selector"),
     aggregationSelector: {
       description:
-        "Selects the pods that are counted for minAvailable; the same as selector when unset. Must select a superset of it.",
+        "Selects the pods that are counted for minAvailable; the same as selector when unset. " +
+        "Must select a superset of it.",
       ...ATOMIC_MAP,
     },
     ...labelSelector("aggregationSelector"),
@@ -112,7 +113,8 @@ const SPEC: Fields = {
     }),
     unhealthyPodPolicy: {
       description:
-        "Whether a pod that is not available may go: AlwaysAllow (when unset), or IfHealthyBudget, only while enough others are available.",
+        "Whether a pod that is not available may go: AlwaysAllow (when unset), or IfHealthyBudget, " +
+        "only while enough others are available.",
       enum: ["AlwaysAllow", "IfHealthyBudget"],
     },
     availabilityConditions: {
@@ -137,7 +139,9 @@ const SPEC: Fields = {
       description: "Asks the workload's owner before each disruption that there is quota for.",
       "x-kubernetes-validations": [
         {
-          rule: "!has(self.protocol) || self.protocol != 'HTTP' || self.endpoint.startsWith('http://') || self.endpoint.startsWith('https://')",
+          rule:
+            "!has(self.protocol) || self.protocol != 'HTTP' || " +
+            "self.endpoint.startsWith('http://') || self.endpoint.startsWith('https://')",
           message: "must be an http:// or https:// URL when protocol is HTTP",
           fieldPath: ".endpoint",
         },

@@ -29,7 +29,8 @@ describe("a StatefulSet", () => {
 
   test("explains its minimum", () => {
     expect(statefulSetMinimum({ replicas: 9, maxUnavailable: "25%", partition: 4 }).derivation).toBe(
-      "replicas 9 - maxUnavailable 2 (25% rounded down); partition 4 changes which pods are updated, not how many may be down = minAvailable 7",
+      "replicas 9 - maxUnavailable 2 (25% rounded down); " +
+        "partition 4 changes which pods are updated, not how many may be down = minAvailable 7",
     );
   });
 });

@@ -263,7 +263,7 @@ describe("R3 not executed", () => {
 describe("time-ranged buckets", () => {
   const range = (counter: number): Bucket => ({ startTime: formatMs(NOW_MS - 9), endTime: formatMs(NOW_MS), counter });
 
-  test("count until a LIST of a settle period after first sight is reached; growth starts the settle period again", () => {
+  test("count until a LIST of a settle period after first sight is reached; growth starts again", () => {
     const seen = new FirstSeenTimes();
     const at = (monotonicMs: number, counter: number, sentMs: number): string =>
       settledLine(

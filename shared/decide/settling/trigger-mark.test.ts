@@ -57,8 +57,7 @@ describe("the counter's lineage", () => {
         const play = (start: TriggerMark, work: readonly [string, number][]): TriggerMark =>
           work.reduce((state, [token, times]) => patched(state, `${token}${tokens++}`, times), start);
         const snapshot = patched(play(mark(0), before), "last", 1);
-        // The process that made the snapshot's last patch may go on in the lost history, but it notices and takes another
-        // token.
+        // The process of the snapshot's last patch may go on in the lost history, but it notices and takes another token.
         const known = play(patched(snapshot, "last", 1), lost);
         expect(isForked(snapshot, known)).toBe(false);
         expect(isForked(known, patched(snapshot, "noticed", after))).toBe(true);

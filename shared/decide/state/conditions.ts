@@ -69,7 +69,7 @@ function healthy({ state, problems }: ConditionInput): Finding {
   const { minAvailable } = state.spec;
   if (problems.length > 0) return finding(type, "False", "InvalidSelector", listed(problems));
   if (!hasCountedCell(state)) return finding(type, "Unknown", "NotCounted", NOT_COUNTED);
-  return estimate(state).counted >= minAvailable
+  return estimate(state).available >= minAvailable
     ? finding(type, "True", "EnoughAvailable", "Enough pods are available")
     : finding(type, "False", "TooFewAvailable", `Fewer than ${minAvailable} pods are available`);
 }
@@ -82,7 +82,8 @@ function disruptionImpossible({ state }: ConditionInput): Finding {
   if (total === 0 || least < total) {
     return finding(type, "False", "DisruptionPossible", "There are more pods than must be available");
   }
-  const message = `minAvailable is ${least} and no more than ${least} pods match: none of them can be disrupted while it is available`;
+  const why = `minAvailable is ${least} and no more than ${least} pods match`;
+  const message = `${why}: none of them can be disrupted while it is available`;
   return finding(type, "True", "MinAvailableTooHigh", message);
 }
 

@@ -26,7 +26,7 @@ function encodeCell(cell: CellState, compactThreshold: number): CellStatus {
 
 /** `status.summary`, for people and dashboards; no decision reads it. Unknown fields of `previous` are kept. */
 export function summarize(state: ProtectorState, previous: Summary | undefined): Summary {
-  const { counted, estimated, reserved } = estimate(state);
+  const { available, estimated, reserved } = estimate(state);
   const { minAvailable, maxConcurrentLag } = state.spec;
   const lagLeft = maxConcurrentLag === undefined ? INT32_MAX : maxConcurrentLag - reserved;
   const sums = { total: 0, ready: 0, scheduled: 0, running: 0 };
@@ -42,7 +42,7 @@ export function summarize(state: ProtectorState, previous: Summary | undefined):
   return {
     ...previous,
     totalReplicas: int32(sums.total),
-    aggregatedAvailableReplicas: int32(counted),
+    aggregatedAvailableReplicas: int32(available),
     estimatedAvailableReplicas: int32(estimated),
     maxLatencyMillis,
     aggregatedReady: int32(sums.ready),

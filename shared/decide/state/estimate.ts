@@ -7,30 +7,30 @@ export const CRITERIA = ["Available", "Ready", "Running", "Scheduled"] as const;
 export type Criterion = (typeof CRITERIA)[number];
 
 export interface Estimate {
-  /** All counted pods, also those of cells on hold or counted for another spec. */
-  readonly counted: number;
+  /** All counted pods by the criterion, also those of cells on hold or counted for another spec. */
+  readonly available: number;
   /** Counted pods of cells that are not reliable. */
   readonly unreliable: number;
-  /** Sum of weights. */
+  /** Sum of weights; by another criterion the number of reservations. */
   readonly reserved: number;
   /** Available pods of reliable cells that are not reserved. */
   readonly estimated: number;
 }
 
 export function estimate(state: ProtectorState, criterion: Criterion = "Available"): Estimate {
-  let counted = 0;
+  let available = 0;
   let unreliable = 0;
   let reserved = 0;
   let estimated = 0;
   for (const cell of state.cells.values()) {
     const inCell = cell.aggregation === undefined ? 0 : countOf(cell.aggregation, criterion);
     const reservedInCell = reservedOf(cell, criterion);
-    counted += inCell;
+    available += inCell;
     reserved += reservedInCell;
     if (isReliable(cell)) estimated += Math.max(0, inCell - reservedInCell);
     else unreliable += inCell;
   }
-  return { counted, unreliable, reserved, estimated };
+  return { available, unreliable, reserved, estimated };
 }
 
 /** A cell that is counted under the current spec and not on hold. No other cell contributes to the estimate. */

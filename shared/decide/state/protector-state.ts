@@ -75,16 +75,7 @@ export function cloneState(state: ProtectorState): ProtectorState {
 export function cellOf(state: ProtectorState, cellID: string): CellState {
   const known = state.cells.get(cellID);
   if (known !== undefined) return known;
-  const added: CellState = {
-    cellID,
-    aggregation: undefined,
-    ledger: Ledger.parse(undefined),
-    isCounted: false,
-    isOnHold: false,
-    isCurrent: true,
-    maturityCutoffMs: undefined,
-    stored: undefined,
-  };
+  const added: CellState = { ...parseCell({ cellID }, state.spec), stored: undefined };
   state.cells.set(cellID, added);
   return added;
 }

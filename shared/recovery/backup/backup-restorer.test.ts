@@ -79,7 +79,7 @@ function rig() {
 }
 
 describe("a lost protector", () => {
-  test("is restored after the generator's head start, marked, with its history and nothing else of its status", async () => {
+  test("is restored after the generator's head start, marked, with its history but no other status", async () => {
     const { add, work, created, statuses, told } = rig();
     expect(add()).toBe(true);
     await work(HEAD_START_MS - 1);

@@ -101,8 +101,8 @@ export const RULES = {
   RepeatRefresh: rule(
     "A repeated request is allowed without a write.",
     QUOTA,
-    'allow(disruption, "Repeated", RESERVED)',
-    'allow(disruption, "Repeated")',
+    'allow(input, "Repeated", RESERVED)',
+    'allow(input, "Repeated")',
   ),
   Paid: rule(
     "A pin counts as paid, so a repeated request is allowed.",
@@ -113,13 +113,13 @@ export const RULES = {
   PinImmature: rule(
     "A Ready pod that is not mature is allowed without a record.",
     QUOTA,
-    'allow(disruption, "PinnedImmature", PINNED)',
-    'allow(disruption, "Unavailable")',
+    'allow(input, "PinnedImmature", PINNED)',
+    'allow(input, "Unavailable")',
   ),
   PinEviction: rule(
     "An eviction of an unavailable pod is allowed without a record.",
     QUOTA,
-    "unavailablePin(disruption));",
+    "unavailablePin(input));",
     '"none");',
   ),
   MaturityPosition: rule(

@@ -93,7 +93,7 @@ function says({ stored }: Moment, cause: string, cell: string): boolean {
   const { minAvailable } = state.spec;
   switch (cause) {
     case "AtMinimum":
-      return sums.counted <= minAvailable;
+      return sums.available <= minAvailable;
     case "Reserved":
       return sums.estimated <= minAvailable;
     case "OnHold":
