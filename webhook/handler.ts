@@ -1,6 +1,6 @@
 /**
- * Handles one admission request, from its body to its response. `http/` reads the body, `request/` finds the pod, `reserve/` decides by the
- * protectors and reserves quota, `respond/` words the response; here they are joined.
+ * Handles one admission request, from its body to its response. `http/` reads the body, `request/` finds the pod,
+ * `reserve/` decides by the protectors and reserves quota, `respond/` words the response; here they are joined.
  */
 import type { Clock } from "../shared/runtime/clock.ts";
 import { chain, type MaybePromise } from "../shared/runtime/maybe-promise.ts";
@@ -37,7 +37,9 @@ import {
   responseWithoutTarget,
 } from "./respond/responses.ts";
 
-/** Time for pinning a pending pod, which is allowed without a pin too: the rest is for reading whether the pod is still pending. */
+/**
+ * Time to pin a pending pod, which is allowed without a pin too. The rest is for a live read of whether it is still so.
+ */
 const MAX_PIN_MS = 3_000;
 
 export interface HandlerOptions {
@@ -121,8 +123,8 @@ export class AdmissionHandler {
     if (target.kind !== "disruption") return this.#inMode(responseWithoutTarget(target));
     const { pod, operation } = target;
     const exemption = exemptionOf(pod, this.#options.ownNamespace);
-    // A pending pod can become available before its eviction is committed, which names no version, or before the containers of a changed
-    // pod restart: it is pinned if possible.
+    // A pending pod can become available before its eviction is committed, which names no version, or before the
+    // containers of a changed pod restart: it is pinned if possible.
     const isPinned = exemption === "Pending" && operation !== "DELETE";
     if (exemption !== undefined && !isPinned) return responseToExempt(pod);
     const bypass = claimsBypass(pod) ? this.#bypass(pod, parsed) : undefined;
@@ -156,7 +158,7 @@ export class AdmissionHandler {
     });
   }
 
-  /** A pod that could not be pinned is allowed as long as it is still exempt: it may have become available meanwhile. */
+  /** A pod that could not be pinned is allowed if it is still exempt: it may have become available meanwhile. */
   #unpinned(
     { pod, reread }: DisruptionTarget,
     { tag, message }: Extract<Verdict, { kind: "failed" }>,
@@ -171,7 +173,7 @@ export class AdmissionHandler {
     });
   }
 
-  /** In dry-run mode, what would be denied is allowed with a warning, and recorded, so that the next decision knows of it. */
+  /** Allows with a warning what would be denied, and reserves for it, so that the next decision knows of it. */
   async #warned(response: AdmissionResponse, disruption: Disruption | undefined): Promise<AdmissionResponse> {
     if (disruption !== undefined && !disruption.dryRun && response.decisions !== undefined)
       await this.#options.pipeline.decide({ ...disruption, forced: true });

@@ -1,4 +1,4 @@
-/** The webhook process: opens its port, then loads `run.ts`, which assembles and serves. Read `handler.ts` for the path of one request. */
+/** The webhook process opens its port, then loads `run.ts`. Read `handler.ts` next, for the path of one request. */
 import { sleep } from "../shared/runtime/clock.ts";
 import { commandLine } from "../shared/runtime/options/command-line.ts";
 import { systemPorts } from "../shared/runtime/system-ports.ts";
@@ -30,8 +30,8 @@ async function checkCallers(): Promise<never> {
 }
 
 const options = await commandLine(webhookOptions);
-// The port answers before the rest of the program is loaded: an apiserver that finds no listener waits for its timeout, and one that gets 503
-// applies its failurePolicy at once.
+// The port answers before the rest of the program is loaded: an apiserver that finds no listener waits for its timeout,
+// and one that gets 503 applies its failurePolicy at once.
 const server = new WebhookServer({
   certificate: certificateOrExit(options),
   pathPrefix: options.pathPrefix,

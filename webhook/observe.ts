@@ -25,7 +25,7 @@ const BACKUP_RESULTS = ["read", "none", "failed"] as const;
 /** What a replica and its process report, beside finished admission requests. */
 export type WebhookEvent =
   | (Exclude<ProtectorEvent, { kind: "committed" }> & { readonly core: string })
-  /** The core stores every field of an own write, or drops fields that exact accounting needs; `protector` is its key. */
+  /** The core stores every field of an own write, or drops fields that exact accounting needs. */
   | { readonly kind: "exact" | "inexact"; readonly core: string; readonly protector: string }
   | { readonly kind: "watch"; readonly core: string; readonly event: ReflectorEvent }
   | { readonly kind: "registerFailed"; readonly core: string; readonly error: unknown }

@@ -1,6 +1,6 @@
 /**
- * Lost protectors at the webhook (docs/design.md#lost-protectors): follows the release register of each core, and reads the backups of the
- * cells at the start. Loaded once the port is open.
+ * Lost protectors at the webhook (docs/design.md#lost-protectors): follows the release register of each core, and reads
+ * the backups of the cells at the start. Loaded once the port is open.
  */
 import type { ProtectorVersion } from "../shared/decide/state/protector-version.ts";
 import type { Transport } from "../shared/kube/client/transport.ts";

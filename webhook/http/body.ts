@@ -8,8 +8,9 @@ export class ReceivedRequest extends IncomingMessage {
 }
 
 /**
- * Reads the body as text straight from the socket's stream (the web stream around it costs a third of a request), and calls `done` once.
- * Returns the slot that the request holds until its response; undefined, without reading anything, when no slot is free.
+ * Reads the body as text straight from the socket's stream (the web stream around it costs a third of a request), and
+ * calls `done` once. Returns the slot that the request holds until its response; undefined, without reading anything,
+ * when no slot is free.
  */
 export function readBody(
   incoming: IncomingMessage,

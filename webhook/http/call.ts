@@ -1,12 +1,12 @@
-/** What passes between the HTTPS server and the admission handler: bodies and statuses. Only the handler knows what they mean. */
+/** What passes between the HTTPS server and the admission handler, which alone knows what bodies mean. */
 import type { MaybePromise } from "../../shared/runtime/maybe-promise.ts";
 
 /** One call of an apiserver. */
 export interface AdmissionCall {
   readonly cell: string;
   /**
-   * What the URL asks for: `validate` decides a disruption, `mutate` adds the UID precondition to an eviction, `gate` adds the counted
-   * readiness gate to a new pod whose protector asks for it, `gateAll` to every new pod that is counted.
+   * By URL: `validate` decides a disruption, `mutate` adds the UID precondition to an eviction, `gate` adds the counted
+   * readiness gate to new pods whose protector asks for it, `gateAll` to all new pods that are counted.
    */
   readonly kind: "validate" | "mutate" | "gate" | "gateAll";
   readonly body: string;

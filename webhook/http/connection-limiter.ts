@@ -13,9 +13,10 @@ function addressOf({ remoteAddress, remotePort, localAddress }: Socket): string 
 }
 
 /**
- * Bounds the connections, those without a handshake included: each takes memory, and Node keeps a silent one for two minutes. Beyond
- * the bound a new connection replaces the oldest that has brought no request yet, then the one that has been idle for the longest.
- * So clients that send nothing neither keep apiservers out nor end a connection that an apiserver is about to use.
+ * Bounds the connections, those without a handshake included: each takes memory, and Node keeps a silent one for two
+ * minutes. Beyond the bound a new connection replaces the oldest that has brought no request yet, then the one that has
+ * been idle for the longest. So clients that send nothing neither keep apiservers out nor end a connection that an
+ * apiserver is about to use.
  */
 export class ConnectionLimiter {
   readonly #max: number;
@@ -24,9 +25,7 @@ export class ConnectionLimiter {
   readonly #unused = new Set<Connection>();
   /** Connections without a request in flight, in the order of their last response. */
   readonly #idle = new Set<Connection>();
-  /** Before the handshake. */
   readonly #byAddress = new Map<string, Connection>();
-  /** After the handshake. */
   readonly #secured = new WeakMap<Socket, Connection>();
 
   constructor(server: Server, max: number) {

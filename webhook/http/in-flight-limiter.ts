@@ -17,9 +17,9 @@ export interface InFlightSlot {
 }
 
 /**
- * Bounds the requests in flight, by number and by the bytes of their bodies. A client can begin any number of requests and leave them
- * half sent, where an apiserver sends each request whole. So the request that has been arriving for the longest is evicted for the
- * next one: a body that comes promptly is complete before its turn.
+ * Bounds the requests in flight, by number and by the bytes of their bodies. A client can begin any number of requests
+ * and leave them half sent, where an apiserver sends each request whole. So the request that has been arriving for the
+ * longest is evicted for the next one: a body that comes promptly is complete before its turn.
  */
 export class InFlightLimiter {
   readonly #limits: InFlightLimits;

@@ -1,18 +1,20 @@
-/** What the server holds at once, and how large and long one request may be. Every other limit stands in the file that applies it. */
+/**
+ * How much the server holds, and how large and long a request may be. Other limits stand in the file that applies them.
+ */
 
 /**
- * Largest AdmissionReview that is read. kube-apiserver accepts request bodies of 3 MiB and etcd objects of 1.5 MiB. An AdmissionReview
- * carries at most two versions of the object (UPDATE: `object` and `oldObject`), each up to 3 MiB as JSON, and up to 1 MiB of anything
- * else (user info, options).
+ * Largest AdmissionReview that is read. kube-apiserver accepts request bodies of 3 MiB and etcd objects of 1.5 MiB. An
+ * AdmissionReview carries at most two versions of the object (UPDATE: `object` and `oldObject`), each up to 3 MiB as
+ * JSON, and up to 1 MiB of anything else (user info, options).
  */
 export const MAX_REQUEST_BYTES = 7 * 1024 * 1024;
 
-/** Requests in flight in the whole process: what 30 s of a stalled core can pile up. A request beyond it gets 503 at once. */
+/** Requests in flight in the process: what 30 s of a stalled core can pile up. One more gets 503 at once. */
 export const MAX_REQUESTS_IN_FLIGHT = 10_000;
 
 /**
- * Bytes of the bodies of all requests in flight: what that many AdmissionReviews of usual pods take. Without this bound, a client
- * could make the process hold 10,000 bodies of the largest size.
+ * Bytes of the bodies of all requests in flight: what that many AdmissionReviews of usual pods take. Without this
+ * bound, a client could make the process hold 10,000 bodies of the largest size.
  */
 export const MAX_BYTES_IN_FLIGHT = 128 * 1024 * 1024;
 

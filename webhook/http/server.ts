@@ -1,6 +1,7 @@
 /**
- * The HTTPS endpoint that apiservers call: routes, limits and drain. It knows bodies and statuses only; the handler decides what an
- * AdmissionReview means. A request passes `connection-limiter`, `slow-callers`, `in-flight-limiter` and `body`, then a route.
+ * The HTTPS endpoint that apiservers call: routes, limits and drain. It knows bodies and statuses only; the handler
+ * decides what an AdmissionReview means. A request passes `connection-limiter`, `slow-callers`, `in-flight-limiter` and
+ * `body`, then a route.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { createServer, type Server } from "node:https";
@@ -39,8 +40,9 @@ export interface Service {
 type Env = { Bindings: HttpBindings };
 
 /**
- * Go's default transport, which apiservers use, closes idle connections after 90 s. The server must not close one first, not even one
- * on which nothing was sent yet. So Node's own limits for headers and requests are as long; `slow-callers.ts` is stricter.
+ * Go's default transport, which apiservers use, closes idle connections after 90 s. The server must not close one
+ * first, not even one on which nothing was sent yet. So Node's own limits for headers and requests are as long;
+ * `slow-callers.ts` is stricter.
  */
 const UNUSED_MS = 120_000;
 export const NODE_LIMITS = {
@@ -56,7 +58,7 @@ const TEXT_HEADERS = { "content-type": "text/plain; charset=utf-8" };
 const CLOSING_JSON_HEADERS = { ...JSON_HEADERS, connection: "close" };
 const CLOSING_TEXT_HEADERS = { ...TEXT_HEADERS, connection: "close" };
 
-/** Reports whether the response reached the caller. `finish` means handed to the kernel before the connection closed. */
+/** Reports whether the response was handed to the kernel before the connection closed. */
 function followDelivery(outgoing: ServerResponse, delivered: (isComplete: boolean) => void): void {
   if (outgoing.destroyed) delivered(false);
   else outgoing.once("close", () => delivered(outgoing.writableFinished));
@@ -104,17 +106,14 @@ export class WebhookServer {
     this.#connections = new ConnectionLimiter(this.#server, limits.connections);
   }
 
-  /** Requests without a response yet. */
   get inFlight(): number {
     return this.#inFlight;
   }
 
-  /** Memory of their bodies. */
   get bodyBytes(): number {
     return this.#limiter.bytes;
   }
 
-  /** The certificate that new connections get. */
   get certificate(): ServingCertificate {
     return this.#certificate;
   }
@@ -137,7 +136,6 @@ export class WebhookServer {
     });
   }
 
-  /** From now on `service` handles the calls. */
   serve(service: Service): void {
     this.#service = service;
   }
@@ -149,8 +147,9 @@ export class WebhookServer {
   }
 
   /**
-   * Sends `Connection: close` with every response from now on, and serves as before. So an apiserver leaves its connections one by one.
-   * A connection that the server closed would lose the request that was just sent on it, which Go does not repeat.
+   * Sends `Connection: close` with every response from now on, and serves as before. So an apiserver leaves its
+   * connections one by one. A connection that the server closed would lose the request that was just sent on it, which
+   * Go does not repeat.
    */
   retire(): void {
     this.#draining = true;
@@ -196,8 +195,8 @@ export class WebhookServer {
   }
 
   /**
-   * Reads the body before Hono gets the request, so that a decision that needs no waiting is answered without a promise. A request that
-   * is rejected whatever its body says is rejected unread.
+   * Reads the body before Hono gets the request, so that a decision that needs no waiting is answered without a
+   * promise. A request that is rejected whatever its body says is rejected unread.
    */
   #receive(incoming: ReceivedRequest, outgoing: ServerResponse): void {
     const { socket } = incoming;

@@ -21,7 +21,7 @@ export function certificateExpiryMs({ cert }: ServingCertificate): number {
   return new X509Certificate(cert).validToDate.getTime();
 }
 
-/** The files to read, as the flags name them. Without `clientCaFile`, or with an empty one, callers need no certificate. */
+/** The files to read, as the flags name them. An empty `clientCaFile` is none: callers need no certificate. */
 export interface CertificateFiles {
   readonly tlsCertFile: string;
   readonly tlsPrivateKeyFile: string;
@@ -56,7 +56,7 @@ function parsed<T>(path: string, what: string, parse: () => T): T {
   }
 }
 
-/** Reads the files and checks the pair, because a wrong pair would fail only at each handshake. Throws {@link CertificateError}. */
+/** Also checks the pair: a wrong one would fail only at each handshake. Throws {@link CertificateError}. */
 export function readServingCertificate(files: CertificateFiles): ServingCertificate {
   const { tlsCertFile: certFile, tlsPrivateKeyFile: keyFile, clientCaFile = "" } = files;
   const cert = read(certFile, "certificate");
@@ -86,7 +86,7 @@ export interface CertificateReloadOptions extends CertificateFiles {
   readonly failed: (error: unknown) => void;
 }
 
-/** Passes on each new pair that the files hold. Half a pair is tried again at the next check. Returns a function that stops. */
+/** Passes on each new pair. Half a pair is tried again at the next check. Returns a function that stops. */
 export function watchServingCertificate(options: CertificateReloadOptions): () => void {
   const { tlsCertFile, tlsPrivateKeyFile, clientCaFile } = options;
   const files = [tlsCertFile, tlsPrivateKeyFile, ...(clientCaFile ? [clientCaFile] : [])];

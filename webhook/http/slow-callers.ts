@@ -5,12 +5,11 @@ import { MAX_TIMEOUT_MS } from "./limits.ts";
 export const CHECK_CALLERS_EVERY_MS = 2_000;
 /** Checks that the headers of a request may take: 10 s. */
 export const HEADERS_CHECKS = 5;
-/** Checks that a body may take, and a response until the caller reads it: longer than the longest request may take altogether. */
+/** Checks that a body may take, and a response until the caller reads it: longer than any request may take. */
 export const BODY_CHECKS = Math.ceil((MAX_TIMEOUT_MS + 5_000) / CHECK_CALLERS_EVERY_MS);
 
 const TIMED_OUT = "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n";
 
-/** What is known of one connection between two checks. */
 interface Caller {
   /** Bytes that had been read when the last request was complete. */
   completeBytes: number;
@@ -23,9 +22,10 @@ interface Caller {
 }
 
 /**
- * Ends connections whose request stays half sent, or whose responses are not read. Node's own limits would also end a new connection on
- * which nothing was sent yet: Go's transport, which apiservers use, opens connections that it needs only later, and does not repeat a
- * request that it sends on one just as it is closed. Checks are counted, not time, so that a stall of this process costs no caller.
+ * Ends connections whose request stays half sent, or whose responses are not read. Node's own limits would also end a
+ * new connection on which nothing was sent yet: Go's transport, which apiservers use, opens connections that it needs
+ * only later, and does not repeat a request that it sends on one just as it is closed. Checks are counted, not time, so
+ * that a stall of this process costs no caller.
  */
 export class SlowCallers {
   readonly #callers = new Map<Socket, Caller>();
@@ -38,7 +38,6 @@ export class SlowCallers {
     });
   }
 
-  /** The headers of a request are complete. */
   requestBegan(socket: Socket): void {
     const caller = this.#callers.get(socket);
     if (caller === undefined) return;

@@ -7,8 +7,8 @@ export const FAILURES_TO_OPEN = 5;
 const OPEN = { initialMs: 2_000, maxMs: 30_000, factor: 2, jitter: 0.2 };
 
 /**
- * Stops calls to a server that does not answer: an open circuit rejects a call at once, where a timeout would also hold a permit. After a
- * while one trial call at a time is let through, and its response closes the circuit.
+ * Stops calls to a server that does not answer: an open circuit rejects a call at once, where a timeout would also hold
+ * a permit. After a while one trial call at a time is let through, and its response closes the circuit.
  */
 export class CircuitBreaker {
   readonly #clock: Clock;

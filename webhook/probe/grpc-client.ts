@@ -1,4 +1,4 @@
-/** Asks an owner by a unary gRPC call over HTTP/2 (grpc/doc/PROTOCOL-HTTP2.md): one message each way, no compression, no streams. */
+/** Asks an owner by a unary gRPC call over HTTP/2 (grpc/doc/PROTOCOL-HTTP2.md), without compression. */
 import {
   type ClientHttp2Session,
   type ClientHttp2Stream,
@@ -81,7 +81,6 @@ function checkResponse(headers: IncomingHttpHeaders, methodPath: string): void {
   if (headers["grpc-status"] !== undefined) checkStatus(headers, methodPath);
 }
 
-/** One call in flight, on a stream of its own. */
 class Call {
   readonly response: Promise<ProbeResponse>;
   hasResponse = false;

@@ -1,4 +1,4 @@
-/** The two messages of `disruptionprobe.v1` (x-pdb's contract), in protobuf and JSON. Small enough to need no library. */
+/** The two messages of `disruptionprobe.v1`, x-pdb's contract, in protobuf and JSON. They need no library. */
 import type { ProbeRequest } from "./probe-request.ts";
 
 export interface ProbeResponse {
@@ -79,7 +79,7 @@ class Reader {
   }
 }
 
-/** IsDisruptionAllowedResponse: is_allowed = 1, error = 2; unknown fields are skipped. Throws {@link BadProbeResponse}. */
+/** IsDisruptionAllowedResponse: is_allowed = 1, error = 2. Throws {@link BadProbeResponse}. */
 export function decodeResponse(bytes: Buffer): ProbeResponse {
   const reader = new Reader(bytes);
   let isAllowed = false;
@@ -95,7 +95,7 @@ export function decodeResponse(bytes: Buffer): ProbeResponse {
   return { isAllowed, error };
 }
 
-/** The request in JSON, with the field names of the .proto file. */
+/** With the field names of the .proto file. */
 export function requestJson({ podName, podNamespace, budgetName, budgetNamespace }: ProbeRequest): string {
   return JSON.stringify({
     pod_name: podName,
@@ -105,7 +105,7 @@ export function requestJson({ podName, podNamespace, budgetName, budgetNamespace
   });
 }
 
-/** Reads a response in JSON, by the names of the .proto file or protobuf's JSON names. Throws {@link BadProbeResponse}. */
+/** By the names of the .proto file, or protobuf's JSON names. Throws {@link BadProbeResponse}. */
 export function parseResponseJson(text: string): ProbeResponse {
   let raw: unknown;
   try {

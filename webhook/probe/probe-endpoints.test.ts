@@ -123,7 +123,8 @@ test("calls to one endpoint are bounded, the line has an end, and another endpoi
   expect((await r.settle(r.ask("quick:1"))).result).toBe("allowed");
   expect(r.time.elapsedMs - startMs).toBeLessThan(2);
   const results = await Promise.all(slow.map(async (one) => (await r.settle(one)).result));
-  // The first ones were answered; those that waited were given what is left of their time, which the server's answer takes longer than.
+  // The first ones were answered; those that waited were given what is left of their time, which the server's answer
+  // takes longer than.
   expect(results.filter((result) => result === "allowed")).toHaveLength(MAX_IN_FLIGHT);
   expect(
     results.filter(

@@ -1,6 +1,6 @@
 /**
- * The endpoints that are asked (docs/design.md#owner-probe). Each has a semaphore and a circuit breaker, so that an endpoint that is slow or
- * down costs the others nothing. No answer is a denial.
+ * The endpoints that are asked (docs/design.md#owner-probe). Each has a semaphore and a circuit breaker, so that an
+ * endpoint that is slow or down costs the others nothing. No answer is a denial.
  */
 import type { Ports } from "../../shared/runtime/clock.ts";
 import { CircuitBreaker } from "./circuit-breaker.ts";
@@ -45,8 +45,8 @@ export interface ProbeEndpointsOptions {
   readonly ports: Ports;
   readonly onAsked: (event: ProbeEvent) => void;
   /**
-   * PEM certificates where the protector names none; undefined is the system's. Called for a new endpoint, and again after a failure. When
-   * it throws, a new endpoint cannot be asked.
+   * PEM certificates where the protector names none; undefined is the system's. Called for a new endpoint, and again
+   * after a failure. When it throws, a new endpoint cannot be asked.
    */
   readonly defaultCa?: () => string | undefined;
   /** Default: a client of the probe's protocol. */

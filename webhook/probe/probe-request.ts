@@ -1,6 +1,7 @@
 /**
- * What a protector with `spec.probe` asks the owner of its workload before a disruption (docs/design.md#owner-probe), as the pipeline
- * sees it. Everything else in this folder is loaded with the first such protector: `owner-probes`, `probe-endpoints`, then the clients.
+ * What a protector with `spec.probe` asks the owner of its workload before a disruption (docs/design.md#owner-probe),
+ * as the pipeline sees it. Everything else in this folder is loaded with the first such protector: `owner-probes`,
+ * `probe-endpoints`, then the clients.
  */
 import type { AllowReason } from "../../shared/decide/quota.ts";
 import { SOURCE_KIND_LABEL, SOURCE_NAME_LABEL } from "../../shared/schema/annotations.ts";
@@ -51,7 +52,7 @@ const UNASKED: ReadonlySet<AllowReason> = new Set<AllowReason>([
   "NotProtected",
 ]);
 
-/** What to ask the owner of `protector` about a pod that quota allows for `reason`; undefined when nothing is to be asked. */
+/** What to ask the owner about a pod that quota allows for `reason`; undefined when nothing is to be asked. */
 export function probeRequestOf(
   protector: PodProtector | undefined,
   reason: AllowReason,

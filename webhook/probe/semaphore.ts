@@ -13,7 +13,7 @@ export class Semaphore {
     this.#maxQueued = maxQueued;
   }
 
-  /** Resolves with whether a permit was acquired before `deadlineMs` (monotonic). An acquired permit must be released. */
+  /** Resolves with whether a permit was acquired before `deadlineMs` (monotonic). */
   acquire(deadlineMs: number): Promise<boolean> {
     if (this.#permits > 0) {
       this.#permits--;

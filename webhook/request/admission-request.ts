@@ -1,6 +1,7 @@
 /**
- * What an AdmissionReview asks. `admission-request` parses it, `disruption-target` finds the pod that it would disrupt, `exemption` names
- * the pods that need no protector, `bypass` reads the force-delete annotation, `deadline` says how long all of it may take.
+ * What an AdmissionReview asks. `admission-request` parses it, `disruption-target` finds the pod that it would disrupt,
+ * `exemption` names the pods that need no protector, `bypass` reads the force-delete annotation, `deadline` says how
+ * long all of it may take.
  */
 import { parseWireReview, type UserInfo } from "../../shared/schema/admission.ts";
 import { SchemaError } from "../../shared/schema/schema-error.ts";

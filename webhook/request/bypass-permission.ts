@@ -1,7 +1,7 @@
 /**
- * Whether a user may bypass protectors: a SubjectAccessReview in the cell (docs/design.md#bypass). The cell authenticated the user; the
- * same name means another user in the core, where every cluster has a `system:serviceaccount:default:default`. A role on `podprotectors`
- * can be bound in a cell that does not serve the API.
+ * Whether a user may bypass protectors: a SubjectAccessReview in the cell (docs/design.md#bypass), which authenticated
+ * the user. In the core the same name is another user: every cluster has a `system:serviceaccount:default:default`. A
+ * role on `podprotectors` can be bound in a cell that does not serve the API.
  */
 import type { ApiClient } from "../../shared/kube/client/api-client.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
@@ -17,7 +17,7 @@ const MAX_REMEMBERED = 1_000;
 /** SubjectAccessReviews in flight; beyond it the permission is unknown at once. */
 const MAX_IN_FLIGHT = 32;
 const MAX_CALL_MS = 2_000;
-/** Part of an admission request's time that it waits for the permission. The rest is for deciding the pod like any other. */
+/** Part of its time that an admission request waits for the permission. The rest is for deciding without it. */
 const WAITED_FRACTION = 0.5;
 const PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
@@ -52,7 +52,7 @@ export class BypassPermissions {
     return call;
   }
 
-  /** Admission requests that share a call keep their own deadlines. */
+  /** Requests that share a call keep their own deadlines. */
   #waitFor(call: Promise<BypassPermission>, limitMs: number): Promise<BypassPermission> {
     return new Promise((resolve) => {
       const timer = this.#ports.timers.after(Math.max(0, limitMs), () => resolve("unknown"));

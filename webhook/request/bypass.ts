@@ -1,6 +1,6 @@
 /**
- * The force-delete annotation (docs/design.md#bypass). Any plain value allows the disruption, as upstream has it. A value in JSON can
- * expire and give a reason. With `--bypass-needs-permission`, the requesting user also needs a permission.
+ * The force-delete annotation (docs/design.md#bypass): whether it is followed. With `--bypass-needs-permission`, the
+ * requesting user needs a permission.
  */
 import { type BypassClaim, readClaim } from "../../shared/decide/bypass-claim.ts";
 import { FORCE_DELETE_ANNOTATION } from "../../shared/schema/annotations.ts";

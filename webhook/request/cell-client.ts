@@ -9,7 +9,6 @@ import type { BypassPermission } from "./bypass-permission.ts";
 /** No live read takes longer, whatever the deadline of the admission request is. */
 const MAX_READ_MS = 3_000;
 
-/** What a live read of a pod showed. */
 export type LiveRead =
   | { readonly kind: "found"; readonly pod: Pod; readonly sentMs: number }
   /** No pod of this name, or a pod with another UID. */
@@ -27,7 +26,6 @@ export interface CellClient {
   readonly mayBypass?: (user: User, namespace: string, timeoutMs: number) => Promise<BypassPermission>;
 }
 
-/** The live reads of one cell. */
 export function createPodReader(api: ApiClient, clock: Clock): NonNullable<CellClient["readPod"]> {
   return async (namespace, name, timeoutMs) => {
     const sentMs = clock.monotonicMs();

@@ -1,7 +1,8 @@
 /**
- * Which new pods get the counted readiness gate (docs/design.md#counted-gate): those whose protector or namespace asks for it, in a cell
- * that an aggregator counts. A gate that no aggregator opens keeps its pod from ever being Ready. So a pod stays as it is without a
- * protector, while a cache may be old, and in a cell that was never counted or whose aggregator is silent.
+ * Which new pods get the counted readiness gate (docs/design.md#counted-gate): those whose protector or namespace asks
+ * for it, in a cell that an aggregator counts. A gate that no aggregator opens keeps its pod from ever being Ready. So
+ * a pod stays as it is without a protector, while a cache may be old, and in a cell that was never counted or whose
+ * aggregator is silent.
  */
 
 import type { PatchOperation } from "../../shared/schema/admission.ts";
@@ -16,7 +17,9 @@ import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { parseMs } from "../../shared/schema/time.ts";
 import type { AdmissionRequest } from "./admission-request.ts";
 
-/** An aggregator writes at least every two minutes, and counts as down after three missed writes. Wall clocks may differ by seconds. */
+/**
+ * An aggregator writes at least every two minutes. Three missed writes mean that it is down; clocks differ by seconds.
+ */
 export const SILENT_AFTER_MS = 6 * 60_000;
 
 /** One core cluster, as far as the gate needs it. */
@@ -55,8 +58,8 @@ function asksForGate({ metadata, status }: PodProtector, { cell, isOptedIn, nowM
 }
 
 /**
- * The patch that adds the gate; undefined when the pod stays as it is. The pod is read raw: at its creation it has no UID and perhaps no
- * name, and what is invalid in it is for kube-apiserver to reject.
+ * The patch that adds the gate; undefined when the pod stays as it is. Reads the raw pod, which has no UID yet and
+ * perhaps no name; kube-apiserver rejects what is invalid in it.
  */
 export function gatePod(request: AdmissionRequest, context: GateContext): readonly PatchOperation[] | undefined {
   if (request.operation !== "CREATE" || request.resource !== "pods" || request.subResource !== "") return undefined;

@@ -28,8 +28,8 @@ export function parseGoDurationMs(text: string): number | undefined {
 }
 
 /**
- * How long an admission request may take, in milliseconds: the `timeout` that kube-apiserver puts into the query, minus a margin for the
- * way back. An absent or unreadable timeout counts as Kubernetes' default, an excessive one as its maximum.
+ * Milliseconds that an admission request may take: the `timeout` of the query, minus a margin for the way back. An
+ * absent or unreadable timeout counts as Kubernetes' default, an excessive one as its maximum.
  */
 export function requestBudgetMs(timeout: string | undefined): number {
   // Requests of one cell mostly carry the same timeout.

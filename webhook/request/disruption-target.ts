@@ -1,6 +1,6 @@
 /**
- * Finds the pod that an admission request would disrupt (docs/design.md#admission-table): the pod in `oldObject` for a DELETE and for an
- * in-place change, the live pod for an eviction, because an Eviction carries only a name.
+ * Finds the pod that an admission request would disrupt (docs/design.md#admission-table): the pod in `oldObject` for a
+ * DELETE and for an in-place change, the live pod for an eviction, because an Eviction carries only a name.
  */
 import { CRITERIA, type Criterion } from "../../shared/decide/state/estimate.ts";
 import type { MaybePromise } from "../../shared/runtime/maybe-promise.ts";
@@ -139,8 +139,8 @@ async function evictionTarget(
 }
 
 /**
- * Adds the live pod's UID to an eviction's preconditions, so that the pod that is decided on is the pod that is evicted (S12 of
- * docs/design.md#invariants). Any other request, and an eviction that names a UID, passes unchanged.
+ * Adds the live pod's UID to an eviction's preconditions, so that the pod that is decided on is the pod that is evicted
+ * (S12 of docs/design.md#invariants). Any other request, and an eviction that names a UID, passes unchanged.
  */
 export async function bindEviction(
   request: AdmissionRequest,

@@ -11,8 +11,8 @@ interface ExemptionRule {
 export type Exemption = ExemptionRule["name"];
 
 /**
- * Pods that count for no protector, whatever its spec is, first match first. They are allowed even while no core cluster is reachable.
- * The project's own pods are among them, so that a protector cannot keep the project from being repaired.
+ * Pods that count for no protector, whatever its spec is: allowed even while no core is reachable. The first match
+ * counts. The project's own pods are among them, so that a protector cannot keep the project from being repaired.
  */
 const EXEMPTIONS: readonly ExemptionRule[] = [
   {

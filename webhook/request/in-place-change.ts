@@ -1,8 +1,8 @@
 /**
- * Which containers an update of a pod restarts (docs/design.md#in-place-changes): those with another image, and those with other resources
- * (their own, or the pod's from Kubernetes 1.36 on) whose resize policy says RestartContainer. Everything else restarts nothing: metadata,
- * tolerations, deadlines, other resizes, and a new image of an ordinary init container, which has run already. Reads the raw objects,
- * because nothing else needs the containers.
+ * Which containers an update of a pod restarts (docs/design.md#in-place-changes): those with another image, and those
+ * with other resources (their own, or the pod's from Kubernetes 1.36 on) whose resize policy says RestartContainer.
+ * Everything else restarts nothing: metadata, tolerations, deadlines, other resizes, and a new image of an ordinary
+ * init container, which has run already. Reads the raw objects, because nothing else needs the containers.
  */
 
 type Json = Readonly<Record<string, unknown>>;
@@ -68,7 +68,7 @@ function isRestarted(before: Container, after: Container): boolean {
   return after.image !== before.image || before.restartedBy.some(isResized);
 }
 
-/** Names of the containers that the change restarts. `before` and `after` are pods as an AdmissionReview carries them. */
+/** Names of the containers that the change restarts. `before` and `after` are raw pods. */
 export function restartedContainers(before: unknown, after: unknown): readonly string[] {
   const changed = new Map(runningContainers(after).map((container) => [container.name, container]));
   return runningContainers(before).flatMap((container) => {

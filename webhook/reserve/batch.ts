@@ -4,16 +4,14 @@ import { cloneState, type ProtectorState } from "../../shared/decide/state/prote
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import type { PendingRequest, PendingReserve } from "./pending-queue.ts";
 
-/** The requests that one write decides together, each after those before it (docs/design.md#batches). Made without IO. */
+/** What one write decides together, each request after those before it (docs/design.md#batches). Without IO. */
 export class Batch {
   readonly base: ProtectorVersion;
   /** `base` with everything in `writes` applied. */
   readonly working: ProtectorState;
-  /** Requests that the next write carries. */
   readonly writes: PendingRequest[] = [];
   /** The decisions of the reservations in `writes`. */
   readonly decisions = new Map<PendingReserve, Extract<Decision, { allowed: true }>>();
-  /** Allowed without a write. */
   readonly free: { pending: PendingReserve; decision: Extract<Decision, { allowed: true }> }[] = [];
   readonly denied: { pending: PendingReserve; decision: Extract<Decision, { allowed: false }> }[] = [];
   /** Roll-backs of reservations that are not there. */
@@ -86,7 +84,7 @@ function isStale(pending: PendingReserve, decision: Decision, cellSinceMs: (cell
   return pending.podReadMs < cellSinceMs(pending.request.cell);
 }
 
-/** True when the object carries what the request wants written: its nonce, or for a roll-back the absence of its nonce. */
+/** True when the object has what the request wants written: its nonce, or for a roll-back the absence of it. */
 export function isCommitted({ state }: ProtectorVersion, pending: PendingRequest): boolean {
   if (pending.kind === "reassert") return false;
   if (pending.kind === "rollBack")
@@ -96,8 +94,8 @@ export function isCommitted({ state }: ProtectorVersion, pending: PendingRequest
 }
 
 /**
- * True when the server stored an own write without the fields that exact accounting needs: a CRD that does not know them drops them
- * silently. Looks at one of the reservations that were written. The newest buckets are plain, and last.
+ * True when the server stored an own write without the fields that exact accounting needs: a CRD that does not know
+ * them drops them silently. Looks at one of the reservations that were written. The newest buckets are plain, and last.
  */
 export function dropsFields(stored: ProtectorVersion, batch: Batch): boolean {
   const pending = batch.writes.findLast((one) => one.kind === "reserve");

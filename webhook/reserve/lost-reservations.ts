@@ -6,9 +6,9 @@ import { isNonceOf } from "./nonces.ts";
 const MAX_WITHDRAWN = 1_024;
 
 /**
- * Notices that own reservations are lost (docs/design.md#lost-history). A later version lacks an own reservation, and neither this replica
- * nor the cell's aggregator, which has written nothing since, removed it. Then that version rests on a state that is older than the one
- * before it: the core was restored, and a writer that did not know wrote first.
+ * Notices that own reservations are lost (docs/design.md#lost-history). A later version lacks an own reservation, and
+ * neither this replica nor the cell's aggregator, which has written nothing since, removed it. Then that version rests
+ * on a state that is older than the one before it: the core was restored, and a writer that did not know wrote first.
  */
 export class LostReservations {
   readonly #tag: string;
@@ -28,7 +28,7 @@ export class LostReservations {
     }
   }
 
-  /** True when `after`, a later version of the same object, lacks a reservation of `before` that only a restore can have removed. */
+  /** True when `after`, a later version, lacks a reservation of `before` that only a restore can have removed. */
   isLost(before: ProtectorVersion, after: ProtectorVersion): boolean {
     return (before.object.status?.cells ?? []).some((cell) => {
       const own = this.#reservedIn(cell);
@@ -55,7 +55,9 @@ export class LostReservations {
   }
 }
 
-/** What only an aggregator writes, with another time in each of its writes; undefined for an upstream aggregator, which writes no time. */
+/**
+ * What only an aggregator writes, with a time that differs in each write; undefined for upstream's, which has no time.
+ */
 function countOf(aggregation: Aggregation | null | undefined): string | undefined {
   if (aggregation?.heartbeatTime === undefined) return undefined;
   const { hold: _, ...rest } = aggregation;

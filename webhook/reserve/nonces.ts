@@ -10,8 +10,8 @@ const COUNTER_RANGE = DIGITS.length ** COUNTER_LENGTH;
 export const UNKNOWN_WRITER = "";
 
 /**
- * The nonces of one replica: 8 characters of [A-Za-z0-9_-]. The first half is the replica's tag, so that an object shows which replica wrote
- * what. The second half is a counter with a random start: 16 million requests of a replica have different nonces.
+ * The nonces of one replica: 8 characters of [A-Za-z0-9_-]. The first half is the replica's tag, so that an object
+ * shows which replica wrote what. The second half is a counter with a random start, unique among 16 million requests.
  */
 export class Nonces {
   readonly tag: string;

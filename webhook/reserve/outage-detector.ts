@@ -1,14 +1,16 @@
 import type { Clock } from "../../shared/runtime/clock.ts";
 
-/** A core that did not answer for this long may have been restored meanwhile. A shorter break is that of a connection. */
+/** A core that was silent for this long may have been restored. A shorter break is that of a connection. */
 export const OUTAGE_MIN_MS = 1_000;
-/** No reservation is made for this long after an outage: longer than a watch in backoff takes to notice that history is lost. */
+/**
+ * No reservation is made for this long after an outage: longer than a watch in backoff takes to notice lost history.
+ */
 export const RECOVERY_MS = 12_000;
 
 /**
  * Notices when a core cluster comes back from an outage, in which it may have been restored to an older state
- * (docs/design.md#lost-history). Only the processes that wrote after that state was taken can tell: the aggregators, and the replicas whose
- * reservations are lost. No replica reserves until they have had the time to put cells on hold.
+ * (docs/design.md#lost-history). Only the processes that wrote after that state was taken can tell: the aggregators,
+ * and the replicas whose reservations are lost. No replica reserves until they have had the time to put cells on hold.
  */
 export class OutageDetector {
   readonly #clock: Clock;
@@ -26,7 +28,6 @@ export class OutageDetector {
     this.#failingSinceMs ??= silent ? (this.#lastSuccessMs ?? nowMs) : nowMs;
   }
 
-  /** The core has answered. */
   succeeded(): void {
     const nowMs = this.#clock.monotonicMs();
     const sinceMs = this.#failingSinceMs;

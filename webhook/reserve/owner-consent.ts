@@ -14,8 +14,8 @@ interface ProbedDisruption {
 const NO_CLIENT: Awaited<ReturnType<AskOwner>> = { result: "failed", message: "has a probe, which nobody asks here" };
 
 /**
- * The consent of workload owners to one disruption (docs/design.md#owner-probe). Owners are asked after quota was found and before anything
- * is written, outside of every batch, so that a slow owner holds up this disruption alone.
+ * The consent of workload owners to one disruption (docs/design.md#owner-probe). Owners are asked after quota was found
+ * and before anything is written, outside of every batch, so that a slow owner holds up this disruption alone.
  */
 export class OwnerConsent {
   readonly #disruption: ProbedDisruption;
@@ -41,8 +41,8 @@ export class OwnerConsent {
   }
 
   /**
-   * True when the owner would have to be asked by now: since the owners were asked, a Pending pod has started, a suspension has ended, or
-   * the protector has got its probe. The client's next attempt asks.
+   * True when the owner would have to be asked by now: since the owners were asked, a Pending pod has started, a
+   * suspension has ended, or the protector has got its probe. The client's next attempt asks.
    */
   isMissing(protector: ProtectorId, object: PodProtector | undefined, reason: AllowReason): boolean {
     if (this.#disruption.forced) return false;

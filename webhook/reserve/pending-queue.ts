@@ -16,12 +16,12 @@ export interface PendingReserve extends Timed {
   request: DisruptionRequest;
   /** Only the decision is wanted, for a dry run or before several reservations: nothing is written. */
   readonly decideOnly: boolean;
-  /** Monotonic send time of the live read that `request.pod` comes from; undefined when the pod came with the request. */
+  /** Monotonic send time of the live read of `request.pod`; undefined when the pod came with the request. */
   podReadMs: number | undefined;
   /** Reads the pod of an eviction again. */
   readonly reread: ((timeoutMs: number) => Promise<LiveRead>) | undefined;
   readonly isCallerGone: () => boolean;
-  /** The last write that carried the request, until that write is known to have failed: the reservation may be stored. */
+  /** The last write that carried the request, until it is known to have failed: the reservation may be stored. */
   attempt: { readonly decision: Extract<Decision, { allowed: true }>; readonly baseVersion: string } | undefined;
   readonly settle: (decision: ProtectorDecision) => void;
 }
@@ -47,7 +47,6 @@ export interface PendingReassert extends Timed {
   readonly reassertions: readonly Reassertion[];
   /** Cells that the object had before its history was lost. */
   readonly cells: ReadonlySet<string>;
-  /** Value of the field `hold`. */
   readonly hold: string;
 }
 
@@ -98,7 +97,7 @@ export class PendingQueue {
     for (const pending of this.all()) this.settle(pending, decision);
   }
 
-  /** Settles a request whose time is up. What may have been written must not be denied: it is a failure, and the reservation settles. */
+  /** A reservation that may be written must not be denied: it fails, and settles. */
   expire(pending: PendingRequest): void {
     if (pending.kind === "reserve" && pending.attempt !== undefined) {
       const message = "the write of the reservation was not answered in time; it is not known whether it was made";
@@ -108,7 +107,7 @@ export class PendingQueue {
     } else this.settle(pending, { kind: "overloaded", cause: "time" });
   }
 
-  /** Settles the reservations that a write of `writeMs` would not reach in time, and those whose caller has disconnected. */
+  /** Settles what a write of `writeMs` would not reach in time, and what no caller waits for. */
   sweep(writeMs: number): void {
     const tooLateMs = this.#ports.clock.monotonicMs() + writeMs;
     for (const pending of this.all()) {

@@ -1,6 +1,6 @@
 /**
- * Decides one disruption. A request passes `pipeline` (all protectors), `protector-writer` (one protector) and `batch` (one write); back
- * come the decisions of the protectors, and `verdict` says what they come to.
+ * Decides one disruption. A request passes `pipeline` (all protectors), `protector-writer` (one protector) and `batch`
+ * (one write); back come the decisions of the protectors, and `verdict` says what they come to.
  */
 import { type DisruptionRequest, decide } from "../../shared/decide/quota.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
@@ -41,7 +41,6 @@ export interface ProtectorLookup {
   match(pod: Pod): ProtectorMatch[];
 }
 
-/** A disruption to be decided. */
 export interface Disruption extends Omit<DisruptionTarget, "kind"> {
   readonly cell: string;
   /** Allowed and recorded, whatever quota says. */
@@ -89,8 +88,8 @@ function versionOf({ lost, writer, lastVersion }: ProtectorMatch): ProtectorVers
 }
 
 /**
- * Decides disruptions over all protectors of all cores (docs/design.md#several-protectors). All must agree: they are evaluated first, then
- * reserved in the order of core, namespace and name, and rolled back by nonce when a later one denies.
+ * All protectors of all cores must agree (docs/design.md#several-protectors). They are evaluated first, then reserved
+ * in the order of core, namespace and name, and rolled back by nonce when a later one denies.
  */
 export class Pipeline {
   readonly #options: PipelineOptions;
@@ -107,7 +106,7 @@ export class Pipeline {
     for (const core of this.#options.cores) {
       const coreProblem = core.problem(nowMs);
       const found = core.match(disruption.pod);
-      // A lost protector denies whether its core is reachable or not. The others are decided on a cache that must be current.
+      // A lost protector denies whether its core is reachable or not. The others need a current cache.
       matches.push(...(coreProblem === undefined ? found : found.filter(({ lost }) => lost !== undefined)));
       problem ??= coreProblem;
     }
@@ -154,7 +153,9 @@ export class Pipeline {
     return verdictOf(await Promise.all(matches.map((match) => this.#evaluateOne(request, disruption, match))));
   }
 
-  /** An approval may rest on the newest version known. A denial is confirmed by a fresh read (L6 of docs/design.md#invariants). */
+  /**
+   * An approval may rest on the newest version known. A denial needs a fresh read (L6 of docs/design.md#invariants).
+   */
   async #evaluateOne(request: DisruptionRequest, from: Disruption, protector: ProtectorMatch): Promise<DecisionOf> {
     const { lost, writer } = protector;
     if (lost !== undefined) return { protector, decision: decisionOfLost(lost, request) };
@@ -216,8 +217,8 @@ export class Pipeline {
   }
 
   /**
-   * Reads the pod of an eviction again when its live read is old, because another core took its time: an eviction names no version, so
-   * its pod may be available by now.
+   * Reads the pod of an eviction again when its live read is old, because another core took its time: an eviction names
+   * no version, so its pod may be available by now.
    */
   async #decideLost(lost: ProtectorVersion, request: DisruptionRequest, from: Disruption): Promise<ProtectorDecision> {
     const decision = decisionOfLost(lost, request);

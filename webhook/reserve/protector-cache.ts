@@ -17,8 +17,8 @@ import { isOlder } from "./version-tracker.ts";
 const MAX_CACHE_AGE_MS = 15_000;
 
 /**
- * A restored etcd should continue a billion versions higher (`etcdutl snapshot restore --bump-revision`). Aggregators note the versions that
- * they see every half minute; as many writes take days.
+ * A restored etcd should continue a billion versions higher (`etcdutl snapshot restore --bump-revision`). Aggregators
+ * note the versions that they see every half minute; as many writes take days.
  */
 const LEAST_BUMP = 900_000_000;
 
@@ -54,7 +54,7 @@ function isYounger(a: ProtectorVersion, b: ProtectorVersion): boolean {
   return parseMs(a.object.metadata.creationTimestamp) > parseMs(b.object.metadata.creationTimestamp);
 }
 
-/** The protectors of one core cluster: which of them cover a pod, which are lost, and whether all of that is current. */
+/** The protectors of one core: which of them cover a pod, which are lost, and whether that is current. */
 export class ProtectorCache implements ProtectorLookup, BackupTarget {
   readonly name: string;
   readonly #options: ProtectorCacheOptions;
@@ -75,7 +75,6 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
     options.source.subscribe({ changed: (before, after) => this.#changed(before, after) });
   }
 
-  /** Number of lost protectors that are in force. */
   get lostCount(): number {
     return this.#lost.size;
   }
@@ -143,8 +142,8 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
   }
 
   /**
-   * Compares a cell's backup of this core with the first list. A protector that is neither in the core nor in its release register is lost.
-   * A core that is older than the backup has lost history everywhere (docs/design.md#lost-history).
+   * Compares a cell's backup of this core with the first list. A protector that is neither in the core nor in its
+   * release register is lost. A core that is older than the backup has lost history.
    */
   adopt({ entries, versions }: CoreBackup): void {
     const { source, onEvent, assumeOutage } = this.#options;
@@ -163,8 +162,9 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
   }
 
   /**
-   * The watch found that the core went back in time, and reads a new list (`true`), or has read it (`false`). Writes since the restore may
-   * have given the number of a lost version to another state, so in this one list every difference counts as lost history.
+   * The watch found that the core went back in time, and reads a new list (`true`), or has read it (`false`). Writes
+   * since the restore may have given the number of a lost version to another state, so in this one list every
+   * difference counts as lost history.
    */
   restored(isListing: boolean): void {
     this.#isRestored = isListing;
@@ -198,7 +198,7 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
     this.#options.releases?.inForce?.(after.object);
     const lost = before === undefined ? this.#lost.take(after.key) : undefined;
     if (lost !== undefined) this.#options.onEvent({ kind: "lostEnded", protector: lost, how: "back" });
-    // Whatever the generation is: a restored core gives the number of a lost one to another spec. Cheap for an unchanged selector.
+    // Whatever the generation is, which a restored core gives to another spec. Cheap for an unchanged selector.
     this.#index.set(after.key, after.object.metadata.namespace ?? "", after.object.spec.selector);
     this.#checkHistory(before ?? lost, after);
     this.#writers.get(after.key)?.watchChanged();
@@ -213,7 +213,7 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
 
   /** A protector whose version goes back, or that comes back as another object, may have lost reservations. */
   #checkHistory(before: ProtectorVersion | undefined, after: ProtectorVersion): void {
-    // In the list after a restore, the newest version known counts: an own write may have been lost before the watch showed it.
+    // After a restore, the newest version known counts: an own write may have been lost before the watch showed it.
     const known = (this.#isRestored ? this.#writers.get(after.key)?.versions.newest : undefined) ?? before;
     if (known === undefined) return;
     const isReplaced = known.uid !== after.uid;

@@ -15,8 +15,9 @@ import type { WritePacing } from "./write-pacing.ts";
 /** No call takes longer, whatever the deadlines are. */
 const MAX_CALL_MS = 3_000;
 /**
- * Pauses between the calls for one protector while its core does not answer: a blip is bridged in milliseconds, an outage sees at most ten
- * calls in its first ten seconds, and a request with ten seconds left still meets a core that comes back.
+ * Pauses between the calls for one protector while its core does not answer: a blip is bridged in milliseconds, an
+ * outage sees at most ten calls in its first ten seconds, and a request with ten seconds left still meets a core that
+ * comes back.
  */
 const CORE_RETRY = { initialMs: 20, maxMs: 2_500, factor: 3, jitter: 0.25 };
 
@@ -34,7 +35,7 @@ export interface ProtectorCallsOptions {
   readonly tag: string;
 }
 
-/** The reads and writes of one protector, one at a time: what they show about its versions, and what they mean for the queue. */
+/** The reads and writes of one protector: what they show about its versions, and what they mean for the queue. */
 export class ProtectorCalls {
   readonly #options: ProtectorCallsOptions;
   readonly #versions: VersionTracker;
@@ -58,7 +59,6 @@ export class ProtectorCalls {
     return this.#isWriting;
   }
 
-  /** Conflicts in a row. */
   get conflicts(): number {
     return this.#conflicts;
   }
@@ -151,7 +151,7 @@ export class ProtectorCalls {
     else this.#rejected(this.#queue.all(), result.message);
   }
 
-  /** Finds the writes with an unknown result that were made. A write that was not made cannot be made once the version has changed. */
+  /** Finds which writes with an unknown result were made. Once the version has changed, the others cannot be. */
   #resolveAttempts(version: ProtectorVersion): void {
     for (const pending of this.#queue.all()) {
       if (pending.kind !== "reserve" || pending.attempt === undefined) continue;
@@ -178,7 +178,7 @@ export class ProtectorCalls {
     else if (this.#lost.isLost(before, now)) onEvent({ kind: "historyLost", finding: "wentBack", before, now });
     else if (isWrittenByWebhook(before, now)) {
       const isContending = this.#queue.size > (this.#pacing.readsFirst ? 1 : 0);
-      this.#pacing.rivalWrote(writerOf(before.object, now.object), this.#nowMs(), isContending);
+      this.#pacing.competitorWrote(writerOf(before.object, now.object), this.#nowMs(), isContending);
     }
   }
 

@@ -6,7 +6,6 @@ import type { OutageDetector } from "./outage-detector.ts";
 
 /** The two calls to a core cluster that a decision needs. */
 export interface ProtectorClient {
-  /** A quorum read. */
   read(namespace: string, name: string, timeoutMs: number): Promise<ApiResult<PodProtector>>;
   /** Compare-and-swap of the status against exactly this version of the object. */
   write(base: PodProtector, status: PodProtectorStatus, timeoutMs: number): Promise<ApiResult<PodProtector>>;
@@ -14,7 +13,7 @@ export interface ProtectorClient {
 
 const FIELD_MANAGER = "podseidon-webhook";
 
-/** A call that is slow or gets an error says that the server is busy. Without a server, another may answer later, restored meanwhile. */
+/** A slow call, or one with an error, comes from a busy server. An absent server may come back restored. */
 function isUnreachable(error: Error): boolean {
   return error instanceof TransportError && (error.tag === "refused" || error.tag === "reset" || error.tag === "dns");
 }

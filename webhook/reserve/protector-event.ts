@@ -21,7 +21,6 @@ export type ProtectorEvent =
   | {
       readonly kind: "wrote";
       readonly result: WriteResult;
-      /** Size of the batch. */
       readonly requests: number;
       readonly tookMs: number;
       readonly error: string | undefined;
@@ -44,7 +43,6 @@ export type ProtectorEvent =
   /** `isKept` is false when too many are lost: the protector's pods are not protected any more. */
   | { readonly kind: "lost"; readonly protector: ProtectorVersion; readonly isKept: boolean }
   | { readonly kind: "lostEnded"; readonly protector: ProtectorVersion; readonly how: "back" | "released" }
-  /** A defect. */
   | { readonly kind: "crashed"; readonly error: unknown };
 
 export function writeResult(result: ApiResult<PodProtector>): WriteResult {

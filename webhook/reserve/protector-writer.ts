@@ -30,8 +30,8 @@ const DEFECT: ProtectorDecision = {
 };
 
 /**
- * Serialises all writes of this process to one protector (docs/design.md#batches). One call is in flight at a time. Everything that waits
- * is decided together on the newest version known, and written by one compare-and-swap.
+ * Serialises all writes of this process to one protector (docs/design.md#batches). One call is in flight at a time.
+ * Everything that waits is decided together on the newest version known, and written by one compare-and-swap.
  */
 export class ProtectorWriter {
   readonly versions = new VersionTracker();
@@ -93,7 +93,7 @@ export class ProtectorWriter {
     }
   }
 
-  /** Resolves when this replica may write (L5 of docs/design.md#invariants), which is at once without competing replicas. */
+  /** Resolves when this replica may write (L5 of docs/design.md#invariants): at once without competing replicas. */
   async #waitForTurn(): Promise<void> {
     const { ports } = this.#options;
     for (;;) {
@@ -108,7 +108,7 @@ export class ProtectorWriter {
       await sleep(ports, waitMs, woken.signal);
       this.#wake = undefined;
     }
-    if (this.#calls.conflicts < CONFLICTS_BEFORE_WAIT || this.#pacing.hasRivals) return;
+    if (this.#calls.conflicts < CONFLICTS_BEFORE_WAIT || this.#pacing.hasCompetitors) return;
     const spreadMs = CONFLICT_WAIT_MAX_MS - CONFLICT_WAIT_MIN_MS;
     await sleep(ports, CONFLICT_WAIT_MIN_MS + spreadMs * ports.random.fraction());
   }
@@ -160,7 +160,7 @@ export class ProtectorWriter {
     }
   }
 
-  /** While the core recovers, reservations are busy. Returns true when the batch has to be planned again without them. */
+  /** While the core recovers, reservations are busy. True when the batch has to be planned again without them. */
   #holdBack({ writes }: Batch): boolean {
     if (this.#options.isRecovering?.() !== true) return false;
     const reserves = writes.filter((pending) => pending.kind === "reserve");
@@ -175,8 +175,8 @@ export class ProtectorWriter {
   #deny({ base: { sentMs }, denied, writes }: Batch): boolean {
     let isComplete = true;
     for (const { pending, decision } of denied) {
-      // Busy may rest on what this batch is about to write, and is decided again on its result. A denial rests on the counts, which no
-      // webhook writes, so it does not wait for a batch without a write, which a busy protector may not have for long.
+      // Busy may rest on what this batch is about to write, and is decided again on its result. A denial rests on the
+      // counts, which no webhook writes, and does not wait for a batch without a write, which may be long in coming.
       if (writes.length > 0 && decision.kind === "Busy") continue;
       if (sentMs !== undefined && sentMs >= pending.arrivedMs)
         this.#queue.settle(pending, { kind: "denied", decision });

@@ -30,8 +30,8 @@ function trimmed(pod: Pod): Pod {
 }
 
 /**
- * The reservations that this process wrote in the last two settle periods, by protector of one core: what it writes again when an object
- * turns out to be older than they are (docs/design.md#lost-history). An older reservation is settled.
+ * The reservations of the last two settle periods, by protector of one core: what this process writes again when an
+ * object turns out to be older than they are (docs/design.md#lost-history). An older reservation is settled.
  */
 export class RecentReservations {
   readonly #options: RecentReservationsOptions;
@@ -43,7 +43,6 @@ export class RecentReservations {
     this.#options = options;
   }
 
-  /** Remembers what a batch has written. */
   remember(key: string, batch: Batch): void {
     const atMs = this.#options.ports.clock.monotonicMs();
     const protector = this.#protectors.get(key) ?? { records: [] };
@@ -81,7 +80,7 @@ export class RecentReservations {
     this.#size -= before - protector.records.length;
   }
 
-  /** Forgets settled reservations: whole protectors, oldest first, and the first records of `hot`, which was written last. */
+  /** Forgets settled reservations: of whole protectors, oldest first, and of `hot`, which was written last. */
   #prune(nowMs: number, hot?: ProtectorRecords): void {
     const oldestMs = nowMs - 2 * this.#options.settleMs;
     for (const [key, protector] of this.#protectors) {

@@ -22,12 +22,14 @@ interface CellCount {
   readonly sinceMs: number;
 }
 
-/** The newest version of one protector, from the watch and from the responses to own reads and writes, and whether versions went back. */
+/**
+ * The newest version of one protector, from the watch and from own reads and writes, and whether versions went back.
+ */
 export class VersionTracker {
   #newest: ProtectorVersion | undefined;
   /** A version that a read has shown to be out of date although it is higher: after a 409, what is read counts. */
   #discarded: ProtectorVersion | undefined;
-  /** A read has shown that versions went back: what the watch received until then belongs to a history that was rolled back. */
+  /** What the watch received until then belongs to a history that the server has rolled back. */
   #rolledBackUntilMs = Number.NEGATIVE_INFINITY;
   #cells = new Map<string, CellCount>();
 
@@ -78,7 +80,6 @@ export class VersionTracker {
     this.#take(version, "newer");
   }
 
-  /** The object is gone. */
   forget(): void {
     this.#discarded = this.#newest;
     this.#newest = undefined;
@@ -86,8 +87,8 @@ export class VersionTracker {
   }
 
   /**
-   * Monotonic time since which this process knows the cell's present aggregation. A live read of a pod that was sent later is newer than
-   * the snapshot behind the counts.
+   * Monotonic time since which the cell's aggregation is known. A live read that was sent later is newer than its
+   * counts.
    */
   cellSinceMs(cell: string): number {
     return this.#cells.get(cell)?.sinceMs ?? Number.NEGATIVE_INFINITY;
@@ -106,7 +107,7 @@ export class VersionTracker {
   }
 }
 
-/** True when `after` differs from `before` in its admission history alone: another webhook wrote it, and no aggregator. */
+/** True when only the admission history differs: another webhook wrote `after`, and no aggregator. */
 export function isWrittenByWebhook(before: ProtectorVersion | undefined, after: ProtectorVersion): boolean {
   if (before === undefined || before.uid !== after.uid || before.version === after.version) return false;
   if (before.object.metadata.generation !== after.object.metadata.generation) return false;

@@ -17,7 +17,7 @@ describe("when it is this replica's turn", () => {
     expect(mine.waitMs(10)).toBe(0);
   });
 
-  test("after a batch, a pause in which a rival that always lost can win", () => {
+  test("after a batch, a pause in which a competitor that always lost can win", () => {
     const mine = turns();
     for (const atMs of [10, 30, 50]) mine.wrote(atMs, ROUND_TRIP_MS, 11);
     expect(mine.waitMs(50)).toBe(5);
@@ -54,46 +54,46 @@ describe("when it is this replica's turn", () => {
     ["alone with the last writer: at once", "me", "zz", [], 0],
   ])("%s", (_name, tag, last, others, turnsToWait) => {
     const mine = turns(tag);
-    for (const other of others) mine.rivalWrote(other, 50, true);
-    mine.rivalWrote(last, 100, true);
+    for (const other of others) mine.competitorWrote(other, 50, true);
+    mine.competitorWrote(last, 100, true);
     expect(mine.waitMs(100)).toBe(turnsToWait * TURN_MS);
   });
 
-  test("after an own write all rivals come first", () => {
+  test("after an own write all competitors come first", () => {
     const mine = turns();
-    mine.rivalWrote("aa", 50, true);
-    mine.rivalWrote("zz", 60, true);
+    mine.competitorWrote("aa", 50, true);
+    mine.competitorWrote("zz", 60, true);
     mine.wrote(100, ROUND_TRIP_MS, 5);
     expect(mine.waitMs(100)).toBe(2 * TURN_MS);
-    mine.rivalWrote("zz", 110, true);
+    mine.competitorWrote("zz", 110, true);
     expect(mine.waitMs(110)).toBe(TURN_MS);
-    mine.rivalWrote("aa", 120, true);
+    mine.competitorWrote("aa", 120, true);
     expect(mine.waitMs(120)).toBe(0);
   });
 
-  test("a rival that lets three turns pass is left out until it writes again", () => {
+  test("a competitor that lets three turns pass is left out until it writes again", () => {
     const mine = turns();
-    mine.rivalWrote("zz", 0, true);
+    mine.competitorWrote("zz", 0, true);
     for (const atMs of [100, 200, 300]) {
       mine.wrote(atMs, ROUND_TRIP_MS, 1);
     }
     mine.wrote(310, ROUND_TRIP_MS, 1);
     expect(mine.waitMs(310)).toBe(0);
-    mine.rivalWrote("zz", 320, true);
+    mine.competitorWrote("zz", 320, true);
     mine.wrote(330, ROUND_TRIP_MS, 1);
     expect(mine.waitMs(330)).toBe(TURN_MS);
   });
 
-  test("a rival that has been quiet for long has left", () => {
+  test("a competitor that has been quiet for long has left", () => {
     const mine = turns();
-    mine.rivalWrote("zz", 0, true);
+    mine.competitorWrote("zz", 0, true);
     mine.wrote(10, ROUND_TRIP_MS, 1);
     expect(mine.waitMs(501)).toBe(0);
   });
 
-  test("a rival that writes only while nothing waits here gets no turn", () => {
+  test("a competitor that writes only while nothing waits here gets no turn", () => {
     const mine = turns();
-    mine.rivalWrote("zz", 0, false);
+    mine.competitorWrote("zz", 0, false);
     mine.wrote(10, ROUND_TRIP_MS, 1);
     expect(mine.waitMs(10)).toBe(0);
   });

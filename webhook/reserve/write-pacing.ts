@@ -1,6 +1,8 @@
 import type { Randomness } from "../../shared/runtime/clock.ts";
 
-/** A rival has this long to use its turn: so many round trips, and time until this replica's watch shows its write. */
+/**
+ * A competitor has this long to use its turn: so many round trips, and time until this replica's watch shows its write.
+ */
 const ROUND_TRIPS_PER_TURN = 3;
 const WATCH_LAG_MS = 4;
 const MIN_TURN_MS = 6;
@@ -8,20 +10,20 @@ const MAX_TURN_MS = 400;
 const PAUSE_PER_REQUEST_MS = 0.5;
 const MAX_PAUSE_MS = 40;
 const COURTESY_ROUND_TRIPS = 0.5;
-/** A pause after each of the first writes of a rush, if of at least so many requests, shows which other replicas compete. */
+/** A pause after the first writes of a rush, each of at least so many requests, shows which other replicas compete. */
 const LOOK_OUT_WRITES = 2;
 const LOOK_OUT_REQUESTS = 4;
-/** What a rival that lost needs: its conflict, a read, and the way of its next write. */
+/** What a competitor that lost needs: its conflict, a read, and the way of its next write. */
 const LOOK_OUT_ROUND_TRIPS = 1.5;
 const MAX_LOOK_OUT_MS = 100;
 /** The first write may include opening a connection, so it counts as no more than this. */
 const MAX_FIRST_ROUND_TRIP_MS = 60;
 const MAX_ROUND_TRIP_MS = 1_000;
-/** Bounds the wait, however many rivals there are. */
+/** Bounds the wait, however many competitors there are. */
 const MAX_WAIT_MS = 1_000;
-/** A rival that did not write for this long no longer competes. */
-const RIVALRY_ENDS_MS = 500;
-/** A rival that misses so many turns in a row is left out. Fewer may be lost to conflicts that other replicas do not see. */
+/** A competitor that did not write for this long no longer competes. */
+const COMPETITION_ENDS_MS = 500;
+/** A competitor that misses so many turns in a row is left out. Fewer may be lost to unseen conflicts. */
 const MISSED_TURNS_UNTIL_LEFT_OUT = 3;
 /** Weight of the newest measurement in the moving averages. */
 const NEWEST = 0.25;
@@ -29,26 +31,27 @@ const NEWEST = 0.25;
 const STALE_TOO_OFTEN = 0.4;
 
 /**
- * When to write an object that other replicas write too (L5 of docs/design.md#invariants). Without rivals: at once, so that a single deletion
- * costs one round trip. With rivals, one immediate write would succeed and all others would conflict, so the replicas take turns without
- * talking to each other: each sees in the object which replica wrote last, and all put themselves in the same order by their tags. The next
- * in that order writes at once, the one after it a turn later, and so on. Meanwhile requests gather into one batch. A rival that misses
- * its turns is left out until it writes again.
+ * When to write an object that other replicas write too (L5 of docs/design.md#invariants). Without competitors: at
+ * once, so that a single deletion costs one round trip. With competitors, one immediate write would succeed and all
+ * others would conflict, so the replicas take turns without talking to each other: each sees in the object which
+ * replica wrote last, and all put themselves in the same order by their tags. The next in that order writes at once,
+ * the one after it a turn later, and so on. Meanwhile requests gather into one batch. A competitor that misses its
+ * turns is left out until it writes again.
  */
 export class WritePacing {
   readonly #tag: string;
   readonly #random: Pick<Randomness, "fraction">;
-  readonly #rivals = new Map<string, { seenMs: number; missed: number }>();
+  readonly #competitors = new Map<string, { seenMs: number; missed: number }>();
   #roundTripMs = 5;
   #isMeasured = false;
-  /** Own writes in a row without a rival. */
+  /** Own writes in a row without a competitor. */
   #writesAlone = 0;
   #lastWriter: string | undefined;
   #lastRequests = 0;
   #lastWriteMs = Number.NEGATIVE_INFINITY;
   /** How often the cache turned out to be stale, 0 to 1. */
   #staleness = 0;
-  /** Random part of the next wait after an own success, which lets a replica that lost, and that nobody knows of, write first. */
+  /** Random part of the wait after an own success: an unknown replica that lost writes first. */
   #courtesyMs = 0;
 
   /** `tag` is this replica's own. */
@@ -62,8 +65,8 @@ export class WritePacing {
     return this.#roundTripMs;
   }
 
-  get hasRivals(): boolean {
-    return this.#rivals.size > 0;
+  get hasCompetitors(): boolean {
+    return this.#competitors.size > 0;
   }
 
   /** True when a read before each decision costs less than the conflicts without it. */
@@ -71,7 +74,7 @@ export class WritePacing {
     return this.#staleness > STALE_TOO_OFTEN;
   }
 
-  /** An own write of `requests` succeeded after `tookMs`. Rivals whose turn was before this replica's have missed it. */
+  /** An own write of `requests` succeeded. Competitors whose turn came before have missed it. */
   wrote(nowMs: number, tookMs: number, requests: number): void {
     this.#lastRequests = requests;
     this.#courtesyMs = this.#random.fraction() * this.#roundTripMs * COURTESY_ROUND_TRIPS;
@@ -79,13 +82,13 @@ export class WritePacing {
     this.cacheWas("current");
     const last = this.#lastWriter;
     if (last !== undefined) {
-      for (const [tag, rival] of this.#rivals) {
+      for (const [tag, competitor] of this.#competitors) {
         if (tag === last || this.#distance(last, tag) > this.#distance(last, this.#tag)) continue;
-        rival.missed++;
-        if (rival.missed >= MISSED_TURNS_UNTIL_LEFT_OUT) this.#rivals.delete(tag);
+        competitor.missed++;
+        if (competitor.missed >= MISSED_TURNS_UNTIL_LEFT_OUT) this.#competitors.delete(tag);
       }
     }
-    const isRush = this.#rivals.size === 0 && nowMs - this.#lastWriteMs <= RIVALRY_ENDS_MS;
+    const isRush = this.#competitors.size === 0 && nowMs - this.#lastWriteMs <= COMPETITION_ENDS_MS;
     this.#writesAlone = isRush ? this.#writesAlone + 1 : 1;
     this.#lastWriter = this.#tag;
     this.#lastWriteMs = nowMs;
@@ -104,31 +107,32 @@ export class WritePacing {
   }
 
   /**
-   * Another replica's write was seen; `isContending` when requests were waiting here meanwhile. A rival that writes only while this
-   * replica is idle gets no turn, which it would not use.
+   * Another replica's write was seen; `isContending` when requests were waiting here meanwhile. A competitor that
+   * writes only while this replica is idle gets no turn, which it would not use.
    */
-  rivalWrote(tag: string, nowMs: number, isContending: boolean): void {
-    const known = this.#rivals.get(tag);
-    if (isContending) this.#rivals.set(tag, { seenMs: nowMs, missed: 0 });
+  competitorWrote(tag: string, nowMs: number, isContending: boolean): void {
+    const known = this.#competitors.get(tag);
+    if (isContending) this.#competitors.set(tag, { seenMs: nowMs, missed: 0 });
     else if (known !== undefined) known.seenMs = nowMs;
     this.#lastWriter = tag;
     this.#lastWriteMs = nowMs;
   }
 
-  /** How long to wait, from `nowMs`, until it is this replica's turn; 0 without rivals. */
+  /** How long to wait, from `nowMs`, until it is this replica's turn; 0 without competitors. */
   waitMs(nowMs: number): number {
-    for (const [tag, { seenMs }] of this.#rivals) if (nowMs - seenMs > RIVALRY_ENDS_MS) this.#rivals.delete(tag);
+    for (const [tag, { seenMs }] of this.#competitors)
+      if (nowMs - seenMs > COMPETITION_ENDS_MS) this.#competitors.delete(tag);
     if (this.#lastWriter === undefined) return 0;
-    if (this.#rivals.size === 0) return Math.max(0, this.#lastWriteMs + this.#pauseMs() - nowMs);
+    if (this.#competitors.size === 0) return Math.max(0, this.#lastWriteMs + this.#pauseMs() - nowMs);
     const turns = this.#distance(this.#lastWriter, this.#tag) - 1;
     const dueMs = this.#lastWriteMs + turns * this.#turnMs() + this.#courtesyMs;
     return Math.max(0, Math.min(dueMs - nowMs, MAX_WAIT_MS));
   }
 
   /**
-   * The pause after an own write without a rival in sight. A rival that always loses is never seen: the winner has the newest version
-   * first and wins again. So a large batch is followed by time for another replica's write, and the first batches of a rush, which
-   * begins with the writes of all replicas at once, by time for another attempt after a conflict.
+   * A competitor that always loses is never seen: the winner has the newest version first and wins again. So a large
+   * batch is followed by time for another replica's write. The first batches of a rush, which begins with the writes of
+   * all replicas at once, are followed by time for another attempt after a conflict.
    */
   #pauseMs(): number {
     if (this.#writesAlone <= LOOK_OUT_WRITES && this.#lastRequests >= LOOK_OUT_REQUESTS)
@@ -140,9 +144,9 @@ export class WritePacing {
     return Math.min(MAX_TURN_MS, Math.max(MIN_TURN_MS, this.#roundTripMs * ROUND_TRIPS_PER_TURN + WATCH_LAG_MS));
   }
 
-  /** How many turns after `from` it is the turn of `to`, in the circular order of the tags: 1 to the number of replicas. */
+  /** Turns from `from` to `to`, in the circular order of the tags: 1 to the number of replicas. */
   #distance(from: string, to: string): number {
-    const order = [...new Set([...this.#rivals.keys(), this.#tag, from])].sort();
+    const order = [...new Set([...this.#competitors.keys(), this.#tag, from])].sort();
     const steps = (order.indexOf(to) - order.indexOf(from) + order.length) % order.length;
     return steps === 0 ? order.length : steps;
   }

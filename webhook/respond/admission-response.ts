@@ -1,6 +1,6 @@
 /**
- * What an admission request comes to, and its AdmissionReview. `responses` makes the response to a verdict, `deny-status` words a denial.
- * `disruption-events` tells people of it by Kubernetes Events, `pending-mark` tells programs by an annotation of the pod.
+ * What an admission request comes to, and its AdmissionReview. `responses` makes the response to a verdict, and
+ * `deny-status` words a denial. `disruption-events` and `pending-mark` tell people and programs.
  */
 import {
   jsonPatch,
@@ -75,7 +75,7 @@ export interface AdmissionRecord extends AdmissionResponse {
 /** Around the uid of an AdmissionReview that allows and says nothing else, as most do. */
 const [BEFORE_UID = "", AFTER_UID = ""] = JSON.stringify(reviewResponse({ uid: "", allowed: true })).split('""');
 
-/** kube-apiserver passes warnings on in HTTP headers, and silently drops one with a control character, such as a line break. */
+/** kube-apiserver passes warnings on in HTTP headers, and silently drops one with a line break. */
 function oneLine(warning: string): string {
   return warning.replace(/\p{Cc}+/gu, " ");
 }

@@ -28,9 +28,9 @@ const RETRY_AFTER_SECONDS = 1;
 const MAX_NAMED = 5;
 
 /**
- * The denial of a disruption: 429, because drain and every eviction client retry on no other code. Names each protector that denies, with
- * what it needs, what is available and what is reserved. `retryAfterSeconds` only when every denial is busy. `ownNamespace` is named in
- * commands that the text recommends.
+ * The denial of a disruption: 429, because drain and every eviction client retry on no other code. Names each protector
+ * that denies, with what it needs, what is available and what is reserved. `retryAfterSeconds` only when every denial
+ * is busy. `ownNamespace` is named in commands that the text recommends.
  */
 export function denyStatus(
   { operation, namespace, pod }: DeniedDisruption,

@@ -15,7 +15,7 @@ export interface DisruptionEventsOptions extends EventNotesOptions {
   readonly load?: () => Promise<Pick<EventNotes, "record" | "stop">>;
 }
 
-/** Chooses the admission requests that Kubernetes Events report, and how many. What writes Events is loaded with the first one. */
+/** Chooses which admission requests Kubernetes Events report, and how many. `event-notes` is loaded with the first. */
 export class DisruptionEvents {
   readonly #options: DisruptionEventsOptions;
   readonly #bucket: TokenBucket;

@@ -13,7 +13,7 @@ export interface EventCluster {
 }
 
 export interface EventCore extends EventCluster {
-  /** UID of a protector, by `namespace/name`, by which `kubectl describe` finds its Events; undefined when it is not known. */
+  /** UID of a protector by `namespace/name`, if known: `kubectl describe` finds Events by it. */
   readonly uidOf: (key: string) => string | undefined;
 }
 
@@ -38,7 +38,7 @@ function messageOf({ outcome, cell, username, kind, pod, message }: AdmissionRec
   return `pod ${pod?.namespace}/${pod?.name} is ${done} whatever its protectors need, by its force-delete annotation (${asked})`;
 }
 
-/** Reports at the pod, in its cell, and at the protectors that decided, in their cores. Never waits and never throws. */
+/** Reports at the pod, in its cell, and at the protectors that decided, in their cores. Never waits or throws. */
 export class EventNotes {
   readonly #options: EventNotesOptions;
   readonly #recorders = new Map<string, EventRecorder>();

@@ -1,6 +1,6 @@
 /**
- * Marks a pod whose disruption waits for a pre-activity with x-pdb's annotation `xpdb.form3.tech/has-pending-disruption`, as x-pdb does, so
- * that the program behind the pre-activity knows that it is time.
+ * Marks a pod whose disruption waits for a pre-activity with x-pdb's annotation
+ * `xpdb.form3.tech/has-pending-disruption`, which tells the program behind the pre-activity to start.
  */
 
 import type { ApiClient } from "../../shared/kube/client/api-client.ts";

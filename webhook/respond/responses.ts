@@ -1,4 +1,4 @@
-/** From what an admission request comes to, to its response: a verdict, a request without a target, an exempt pod, dry-run mode. */
+/** The response to a verdict, to a request without a target, to an exempt pod, and in dry-run mode. */
 import type { Pod } from "../../shared/schema/pod.ts";
 import type { BypassResult } from "../request/bypass.ts";
 import type { DisruptionTarget, NoTarget } from "../request/disruption-target.ts";
@@ -87,7 +87,9 @@ export function responseToExempt(pod: Pod): AdmissionResponse {
   return { outcome: "exempt", pod: identityOf(pod) };
 }
 
-/** In dry-run mode, a denial or a failure becomes a warning. A pod that does not exist, and a failed precondition, are no denials. */
+/**
+ * True for a denial by policy and for a failure. A missing pod and a failed precondition stay errors in dry-run mode.
+ */
 export function isWarningInDryRun({ outcome, denial, errorStatus }: AdmissionResponse): boolean {
   return (denial !== undefined || errorStatus !== undefined) && outcome !== "notFound" && outcome !== "conflict";
 }
@@ -145,7 +147,7 @@ function denied(
     ...(bypass === undefined || bypass.warnings.length === 0 ? {} : { warnings: bypass.warnings }),
   };
   if (rollBack === undefined) return response;
-  // Not before the denial is delivered: a caller that gave up may go on (failurePolicy Ignore), so its reservations stay.
+  // Not earlier: a caller that gave up may go on (failurePolicy Ignore), so its reservations stay.
   return { ...response, delivered: (isComplete) => isComplete && rollBack() };
 }
 

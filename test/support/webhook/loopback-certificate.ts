@@ -1,4 +1,6 @@
-/** A serving certificate for a server of the tests on the loopback address, and the authority that clients of it trust. */
+/**
+ * A serving certificate for a server of the tests on the loopback address, and the authority that clients of it trust.
+ */
 import { createCertificateAuthority, issueCertificate } from "../../../shared/certificates/x509.ts";
 
 const validity = { notBeforeMs: Date.now() - 60_000, notAfterMs: Date.now() + 3_600_000 };

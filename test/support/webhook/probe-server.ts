@@ -1,6 +1,7 @@
 /**
- * A sample of what a workload's owner runs for `spec.probe`: x-pdb's gRPC service and the same by HTTP POST, on one port each, and a
- * few ways to go wrong. Written on Node's HTTP/2 alone; it shares no code with the client that it answers.
+ * A sample of what a workload's owner runs for `spec.probe`: x-pdb's gRPC service and the same by HTTP POST, on one
+ * port each, and a few ways to go wrong. Written on Node's HTTP/2 alone; it shares no code with the client that it
+ * answers.
  */
 import { createServer as createHttpServer, type Server as HttpServer } from "node:http";
 import {

@@ -1,6 +1,6 @@
 /**
- * One PodProtector with compare-and-swap, latency and failures, in virtual time: what a webhook's decisions cross the wire for,
- * without an apiserver.
+ * One PodProtector with compare-and-swap, latency and failures, in virtual time: what a webhook's decisions cross the
+ * wire for, without an apiserver.
  */
 
 import { ProtectorVersion } from "../../../shared/decide/state/protector-version.ts";

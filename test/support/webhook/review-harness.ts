@@ -1,4 +1,7 @@
-/** Reviews as JSON, and the handler that answers them: what a pipeline says of them, and what a cell shows, is set by the test. */
+/**
+ * Reviews as JSON, and the handler that answers them: what a pipeline says of them, and what a cell shows, is set by
+ * the test.
+ */
 
 import { expect } from "vitest";
 import type { QuotaFacts } from "../../../shared/decide/quota.ts";
