@@ -6,8 +6,8 @@
 import { hostname } from "node:os";
 import { createHttpsTransport } from "../shared/kube/client/https-transport.ts";
 import type { Transport } from "../shared/kube/client/transport.ts";
-import { accessOrExit } from "../shared/kube/credentials/access-or-exit.ts";
 import type { ClusterAccess } from "../shared/kube/credentials/cluster-access.ts";
+import { accessOrExit } from "../shared/kube/credentials/kubeconfig.ts";
 import { LeaderElector, type LeaderElectorOptions } from "../shared/kube/election/leader-election.ts";
 import { observeClocks } from "../shared/observe/clock-observer.ts";
 import { createLog, type Log } from "../shared/observe/log.ts";

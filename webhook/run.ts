@@ -1,6 +1,6 @@
 import { createHttpsTransport } from "../shared/kube/client/https-transport.ts";
 import type { Transport } from "../shared/kube/client/transport.ts";
-import { accessOrExit } from "../shared/kube/credentials/access-or-exit.ts";
+import { accessOrExit } from "../shared/kube/credentials/kubeconfig.ts";
 import { createLog, type Log } from "../shared/observe/log.ts";
 import { Metrics } from "../shared/observe/metrics.ts";
 import { processHealth } from "../shared/observe/process-health.ts";

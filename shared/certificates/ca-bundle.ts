@@ -1,12 +1,13 @@
 /**
- * The authorities of the webhook's certificate as they are published to the cells (docs/decisions/0004): two ConfigMaps beside the
- * webhook, one with what is to be trusted, and one in which each cell says what its registration trusts by now.
+ * The authorities of the webhook's certificate as they are published to the cells (docs/decisions/0004): two ConfigMaps
+ * beside the webhook, one with what is to be trusted, and one in which each cell says what its registration trusts by
+ * now.
  */
 import { hash } from "node:crypto";
 import * as v from "valibot";
 import { checker } from "../schema/check.ts";
 
-/** A ConfigMap: the authorities' certificates (`ca.crt`, PEM, oldest first). Public; read by the aggregator of every cell. */
+/** The ConfigMap with the authorities' certificates (`ca.crt`, PEM, oldest first). Every aggregator reads it. */
 export const PUBLISHED_CONFIG_MAP = "podseidon-webhook-ca";
 export const PUBLISHED_KEY = "ca.crt";
 /** A ConfigMap: by cell, the fingerprint of what its registration trusts. Written by the aggregator of every cell. */

@@ -1,6 +1,7 @@
 /**
- * Issues X.509 certificates for the webhook (docs/decisions/0004-certificates.md) and for the clusters of the tests. Keys are ECDSA on
- * P-256; an authority may also have an RSA key. Only the certificates process loads this file, and the library behind it.
+ * Issues X.509 certificates for the webhook (docs/decisions/0004-certificates.md) and for the clusters of the tests.
+ * Keys are ECDSA on P-256; an authority may also have an RSA key. Only the certificates process loads this file, and
+ * the library behind it.
  */
 // The dependency injection of @peculiar/x509 needs it to be loaded first.
 import "reflect-metadata";
@@ -60,8 +61,8 @@ export async function createCertificateAuthority(options: AuthorityOptions): Pro
 }
 
 /**
- * Returns a new key and a certificate for it, signed by `authority`. Rejects when the authority's PEM can't be read, when its key does not
- * belong to its certificate, and when an IP address is malformed.
+ * Returns a new key and a certificate for it, signed by `authority`. Rejects when the authority's PEM can't be read,
+ * when its key does not belong to its certificate, and when an IP address is malformed.
  */
 export async function issueCertificate(
   authority: KeyAndCertificate,
@@ -128,7 +129,7 @@ async function sign(
   };
 }
 
-/** Every certificate has a fresh key, so a hash of the key is as unique as a random number. 127 bits: positive, and never zero. */
+/** 127 bits, positive and never zero. The key is fresh, so its hash is as unique as a random number. */
 function serialNumber(publicKey: KeyObject): string {
   const serial = createHash("sha256").update(derOf(publicKey)).digest().subarray(0, 16);
   serial[0] = ((serial[0] ?? 0) & 0x7f) | 0x40;

@@ -5,7 +5,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { ClusterClient, field } from "../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
-import { CredentialFile } from "../../shared/kube/credentials/credential-file.ts";
+import { CredentialFile } from "../../shared/kube/credentials/file-credentials.ts";
 import { REFUSAL, refuseAccounts } from "./flow-control.ts";
 import { StreamHarness, tokenCredentials } from "./streams/stream-harness.ts";
 

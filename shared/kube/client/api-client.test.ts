@@ -116,11 +116,11 @@ describe("requests", () => {
     const transport = new OneAnswer(answer(200));
     const client = new ApiClient(transport);
     await client.create("/things", { a: 1 }, (raw) => raw, { ...CALL, dryRun: true, fieldManager: "me" });
-    await client.patch("/things/x", "application/apply-patch+yaml", {}, (raw) => raw, { ...CALL, force: true });
-    await client.delete("/things/x", { ...CALL, preconditions: { uid: "u" }, gracePeriodSeconds: 0 });
+    await client.patch("/things/x", "application/json-patch+json", [], (raw) => raw, CALL);
+    await client.delete("/things/x", { ...CALL, preconditions: { uid: "u" } });
     const [created, patched, deleted] = transport.requests;
     expect(created?.path).toBe("/things?dryRun=All&fieldManager=me");
-    expect([patched?.path, patched?.contentType]).toEqual(["/things/x?force=true", "application/apply-patch+yaml"]);
-    expect(JSON.parse(deleted?.body ?? "")).toMatchObject({ preconditions: { uid: "u" }, gracePeriodSeconds: 0 });
+    expect([patched?.path, patched?.contentType]).toEqual(["/things/x", "application/json-patch+json"]);
+    expect(JSON.parse(deleted?.body ?? "")).toMatchObject({ preconditions: { uid: "u" } });
   });
 });

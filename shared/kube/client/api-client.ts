@@ -1,6 +1,7 @@
 /**
- * Typed calls to one kube-apiserver. Read in this order: `api-client.ts`, `api-result.ts` (what a call comes to), `api-path.ts`,
- * `transport.ts` (the port), `https-transport.ts` (its implementation, with connections, deadlines and errors of their own files).
+ * Typed calls to one kube-apiserver. Read in this order: `api-client.ts`, `api-result.ts` (what a call comes to),
+ * `api-path.ts`, `transport.ts` (the port), `https-transport.ts` (its implementation, with connections, deadlines and
+ * errors of their own files).
  */
 import { GROUP, KIND, VERSION } from "../../schema/annotations.ts";
 import { type PodProtector, type PodProtectorStatus, parsePodProtector } from "../../schema/podprotector.ts";
@@ -20,26 +21,14 @@ export interface WriteOptions extends CallOptions {
   readonly fieldManager?: string;
 }
 
-interface PatchOptions extends WriteOptions {
-  /** Apply patches take over fields of other managers. */
-  readonly force?: boolean;
-}
-
 interface DeleteCallOptions extends WriteOptions {
-  readonly preconditions?: Preconditions;
-  readonly gracePeriodSeconds?: number;
+  readonly preconditions?: { readonly uid: string };
 }
 
 export type PatchType =
   | "application/merge-patch+json"
   | "application/strategic-merge-patch+json"
-  | "application/json-patch+json"
-  | "application/apply-patch+yaml";
-
-export interface Preconditions {
-  readonly uid?: string;
-  readonly resourceVersion?: string;
-}
+  | "application/json-patch+json";
 
 /** The preconditions of a status update: when either has changed, the result is `conflict`. */
 interface ObjectIdentity {
@@ -77,21 +66,15 @@ export class ApiClient {
     contentType: PatchType,
     body: unknown,
     parse: Parse<T>,
-    options: PatchOptions,
+    options: WriteOptions,
   ): Promise<ApiResult<T>> {
     return this.#write({ method: "PATCH", path, contentType }, body, parse, options);
   }
 
   /** The result holds the server's response: the object, or a Status. */
   delete(path: string, options: DeleteCallOptions): Promise<ApiResult<unknown>> {
-    const { preconditions, gracePeriodSeconds, dryRun } = options;
-    const body = {
-      apiVersion: "v1",
-      kind: "DeleteOptions",
-      preconditions,
-      gracePeriodSeconds,
-      ...(dryRun ? { dryRun: ["All"] } : {}),
-    };
+    const { preconditions, dryRun } = options;
+    const body = { apiVersion: "v1", kind: "DeleteOptions", preconditions, ...(dryRun ? { dryRun: ["All"] } : {}) };
     return this.#call({ method: "DELETE", path, body: JSON.stringify(body), ...callOf(options) }, (raw) => raw);
   }
 
@@ -124,11 +107,10 @@ export class ApiClient {
     target: Pick<ApiRequest, "method" | "path" | "contentType">,
     body: unknown,
     parse: Parse<T>,
-    options: PatchOptions,
+    options: WriteOptions,
   ): Promise<ApiResult<T>> {
-    const { dryRun, fieldManager, force } = options;
-    const query = { dryRun: dryRun ? "All" : undefined, fieldManager, force: force || undefined };
-    const path = withQuery(target.path, query);
+    const { dryRun, fieldManager } = options;
+    const path = withQuery(target.path, { dryRun: dryRun ? "All" : undefined, fieldManager });
     return this.#call({ ...target, path, body: JSON.stringify(body), ...callOf(options) }, parse);
   }
 

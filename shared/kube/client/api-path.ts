@@ -5,7 +5,7 @@ export const PODPROTECTORS_PATH = `/apis/${GROUP}/${VERSION}/${PLURAL}`;
 
 type CoreResource = "configmaps" | "events" | "pods" | "secrets" | "serviceaccounts";
 
-/** A name from an admission request may hold half a surrogate pair, which no path can hold; no object has such a name. */
+/** A name from an admission request may hold half a surrogate pair, which no object has in its name. */
 function segment(name: string): string {
   return encodeURIComponent(name.toWellFormed());
 }

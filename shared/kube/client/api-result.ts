@@ -6,7 +6,7 @@ export type ApiResult<T> =
   | { readonly kind: "ok"; readonly object: T }
   /** 409: the version or UID precondition did not hold, or (create) the object exists. The write was not made. */
   | { readonly kind: "conflict"; readonly message: string }
-  /** 404 for this very object (a Status with reason NotFound that names it). A path that is not served is `unavailable`. */
+  /** 404 for this very object (a Status that names it). A path that is not served is `unavailable`. */
   | { readonly kind: "gone" }
   /** Another 4xx: the request will not succeed as it is. The write was not made. */
   | {
@@ -17,7 +17,7 @@ export type ApiResult<T> =
     }
   | Unavailable;
 
-/** No response, or one that says nothing about the request: 401, 429, 5xx, an unreadable body, a path that is not served. */
+/** No response, or one that says nothing about the request: 401, 429, 5xx, no JSON, a path that is not served. */
 export interface Unavailable {
   readonly kind: "unavailable";
   readonly error: Error;
@@ -34,7 +34,7 @@ export type ApiFailure = Exclude<ApiResult<never>, { readonly kind: "ok" }>;
 /** Every kind of failure, as metric labels. */
 export const API_FAILURES = ["conflict", "gone", "rejected", "unavailable"] as const satisfies ApiFailure["kind"][];
 
-/** Returns what went wrong, as a sentence for logs, conditions and Events; `gone` is the sentence for a missing object. */
+/** Returns a sentence for logs, conditions and Events; `gone` is the sentence for a missing object. */
 export function describeFailure(failure: ApiFailure, gone = "the object does not exist"): string {
   switch (failure.kind) {
     case "gone":
@@ -59,16 +59,13 @@ export function unavailable(error: unknown, sent: boolean, status?: number): Una
 
 /** Classifies a response other than 2xx. `what` is method and path without query, for messages. */
 export function failureOf(response: ApiResponse, what: string): ApiFailure {
-  const status = parseStatus(response.body);
-  const code = response.status;
-  const message = `${what}: HTTP ${code}: ${status?.message ?? response.body.slice(0, 200)}`;
+  const { code, status, retryAfterMs, message } = readFailure(response, what);
   if (code === 409) return { kind: "conflict", message };
   // The Status of a missing object names it. A missing API answers in plain text, a missing namespace names no object.
   if (code === 404 && status?.reason === "NotFound" && status.name !== undefined) return { kind: "gone" };
   if (code >= 400 && code < 500 && ![401, 404, 408, 429].includes(code)) {
     return { kind: "rejected", status: code, reason: status?.reason, message };
   }
-  const retryAfterMs = retryAfterHeaderMs(response.headers) ?? status?.retryAfterMs;
   return {
     kind: "unavailable",
     error: new Error(message),
@@ -95,7 +92,7 @@ export function parseJson(text: string, what: string): unknown {
   }
 }
 
-/** A longer Retry-After is cut to this: nothing else wakes work that waits out what a proxy said during an outage of seconds. */
+/** A longer Retry-After is cut to this: a proxy may ask for hours during an outage of seconds. */
 const MAX_RETRY_AFTER_MS = 60_000;
 
 const Status = v.looseObject({
@@ -146,8 +143,16 @@ export function parseStatus(source: unknown): ApiStatus | undefined {
   };
 }
 
-/** `Retry-After` in whole seconds, as apiservers send it, in milliseconds and bounded. The form with a date is not used. */
-export function retryAfterHeaderMs(headers: Readonly<Record<string, string>>): number | undefined {
+/** Reads what a response other than 2xx says. `what` is the request, for messages. */
+export function readFailure(response: Pick<ApiResponse, "status" | "headers" | "body">, what: string) {
+  const { status: code, headers, body } = response;
+  const status = parseStatus(body);
+  const message = `${what}: HTTP ${code}: ${status?.message ?? body.slice(0, 200)}`;
+  return { code, status, message, retryAfterMs: retryAfterHeaderMs(headers) ?? status?.retryAfterMs };
+}
+
+/** `Retry-After` in milliseconds, bounded. Apiservers send whole seconds, never the form with a date. */
+function retryAfterHeaderMs(headers: Readonly<Record<string, string>>): number | undefined {
   const value = headers["retry-after"];
   if (value === undefined || !/^[0-9]{1,9}$/.test(value)) return undefined;
   return boundedMs(Number(value));

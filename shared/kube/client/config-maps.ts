@@ -40,7 +40,9 @@ interface ConfigMapMetadata {
   readonly annotations?: Readonly<Record<string, string>>;
 }
 
-/** Merges `data` into a ConfigMap; null removes a key. An absent ConfigMap is created, with these labels and annotations. */
+/**
+ * Merges `data` into a ConfigMap; null removes a key. Creates a missing ConfigMap with these labels and annotations.
+ */
 export async function mergeIntoConfigMap(
   api: Pick<ApiClient, "patch" | "create">,
   metadata: ConfigMapMetadata,

@@ -2,7 +2,7 @@ import { Agent as HttpAgent } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
 import type { TlsMaterial } from "../credentials/cluster-access.ts";
 
-/** Idle connections are closed before the apiserver closes them (after 90 s or more), so that no request meets a closing connection. */
+/** Shorter than the apiserver's 90 s or more, so that no request meets a connection that closes. */
 const IDLE_SOCKET_MS = 60_000;
 const TCP_KEEP_ALIVE_MS = 15_000;
 const SERVER = "server";
@@ -20,8 +20,9 @@ interface Pool {
 }
 
 /**
- * The connections to one apiserver. Requests and streams have bounded pools of their own, so that watches never starve requests. When the
- * TLS material changes, new connections use the new material, and connections in use end with their exchange.
+ * The connections to one apiserver. Requests and streams have bounded pools of their own, so that watches never starve
+ * requests. When the TLS material changes, new connections use the new material, and connections in use end with their
+ * exchange.
  */
 export class ConnectionPool {
   readonly #options: PoolOptions;
@@ -73,8 +74,7 @@ export class ConnectionPool {
       minVersion: "TLSv1.2",
       ALPNProtocols: ["http/1.1"],
     });
-    // One name for all sockets, as there is one server and one identity. Node's name holds the whole certificates, and Node makes it three
-    // times for each call.
+    // One server and one identity need one name. Node's own holds all certificates, and is made three times a call.
     agent.getName = () => SERVER;
     return agent;
   }

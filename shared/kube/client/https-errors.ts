@@ -49,8 +49,8 @@ const ADVICE: Readonly<Record<TransportErrorTag, string>> = {
 };
 
 /**
- * Classifies an error of node:https. `sent` says whether the request may have left, as far as the caller knows; a failure that can only
- * happen earlier overrules it. Messages hold the address and the code, never headers or bodies.
+ * Classifies an error of node:https. `sent` says whether the request may have left, as far as the caller knows; a
+ * failure that can only happen earlier overrules it. Messages hold the address and the code, never headers or bodies.
  */
 export function transportError(error: unknown, sent: boolean, where: string): TransportError {
   if (error instanceof TransportError) return error;

@@ -30,8 +30,9 @@ export interface HttpsTransportOptions {
 }
 
 /**
- * Makes a transport to one apiserver: HTTP/1.1 with keep-alive. Each call is bounded as a whole, from the credentials to the last byte.
- * After a 401 the transport reads the credentials again and, when they changed, repeats the call once.
+ * Makes a transport to one apiserver: HTTP/1.1 with keep-alive. Each call is bounded as a whole, from the credentials
+ * to the last byte. After a 401 the transport reads the credentials again and, when they changed, repeats the call
+ * once.
  */
 export function createHttpsTransport(access: ClusterAccess, options: HttpsTransportOptions): Transport {
   return new HttpsTransport(access, options);
@@ -101,7 +102,7 @@ class HttpsTransport implements Transport {
     return new Deadline(this.#options.ports.timers, request.timeoutMs, [request.signal, this.#closing.signal]);
   }
 
-  /** Resolves with the headers of the response; tries again once after a 401, and once on a connection that was closed while idle. */
+  /** Resolves with the headers. Tries again after a 401, and after a connection that was closed while idle. */
   async #exchange(request: ApiRequest, kind: "requests" | "streams", deadline: Deadline): Promise<Exchange> {
     const credentials = await this.#credentials(deadline);
     const first = await this.#attempt(request, kind, credentials, deadline, true);

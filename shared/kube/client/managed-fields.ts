@@ -8,8 +8,8 @@ const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
 
 /**
- * Returns the same JSON with every `managedFields` an empty array. No reader here needs them, they are up to half of an object, and their
- * many odd names take longer to parse than all other fields. Invalid JSON stays invalid.
+ * Returns the same JSON with every `managedFields` an empty array. No reader here needs them, they are up to half of an
+ * object, and their many odd names take longer to parse than all other fields. Invalid JSON stays invalid.
  */
 export function withoutManagedFields(json: Buffer): Buffer {
   const kept: Buffer[] = [];

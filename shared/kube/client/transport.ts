@@ -1,6 +1,6 @@
 /**
- * The port to one kube-apiserver: requests and streams over HTTP, without Kubernetes' JSON. `https-transport.ts` implements it for real
- * servers, and the simulation for its model of one.
+ * The port to one kube-apiserver: requests and streams over HTTP, without Kubernetes' JSON. `https-transport.ts`
+ * implements it for real servers, and the simulation for its model of one.
  */
 
 export type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
@@ -13,12 +13,12 @@ export interface ApiRequest {
   readonly body?: string;
   /** For PATCH: `application/merge-patch+json` and so on. */
   readonly contentType?: string;
-  /** For `request`: limit of the whole exchange. For `stream`: limit of the time to the headers, and then of the silence between chunks. */
+  /** For `request`: limit of the whole exchange. For `stream`: of the time to the headers, then of each silence. */
   readonly timeoutMs: number;
   readonly signal?: AbortSignal;
   /** For `request`: the caller does not read `managedFields`, and the transport may leave them out. */
   readonly ignoresManagedFields?: boolean;
-  /** For `request`: the transport may call it once with the first characters of the body, while the rest is on its way. */
+  /** For `request`: the transport may call it with the first characters of the body before the rest arrives. */
   readonly onBodyBegins?: (head: string) => void;
 }
 
@@ -33,8 +33,9 @@ export interface ApiStream {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
   /**
-   * The body as it arrives. The consumer pulls it: a slow consumer slows the server (TCP flow control), and nothing is buffered without
-   * bound. Throws `TransportError` when the connection fails; ends normally when the server ends the body.
+   * The body as it arrives. The consumer pulls it: a slow consumer slows the server (TCP flow control), and nothing is
+   * buffered without bound. Throws `TransportError` when the connection fails; ends normally when the server ends the
+   * body.
    */
   readonly chunks: AsyncIterable<Uint8Array>;
   /** Ends the stream from this side; idempotent. */
@@ -65,8 +66,8 @@ export const TRANSPORT_ERROR_TAGS = [
 export type TransportErrorTag = (typeof TRANSPORT_ERROR_TAGS)[number];
 
 /**
- * There was no complete response. `sent` tells whether the request may have reached the server: the outcome of a write is then unknown.
- * With `sent` false the write was not made.
+ * There was no complete response. `sent` tells whether the request may have reached the server: the outcome of a write
+ * is then unknown. With `sent` false the write was not made.
  */
 export class TransportError extends Error {
   override readonly name = "TransportError";

@@ -1,17 +1,17 @@
 import type { Agent } from "node:https";
 
-/** How to reach and convince one kube-apiserver; made by `kubeconfig.ts`, used by `https-transport.ts`. */
+/** How to reach one kube-apiserver, and how to authenticate there; made by `kubeconfig.ts`. */
 export interface ClusterAccess {
-  /** Where it came from, for messages: `in-cluster`, or the file and context. Holds no secret. */
+  /** Where it came from, for messages: `in-cluster`, or file and context. Holds no secret. */
   readonly description: string;
   /** Base URL of the apiserver, without a trailing slash; may have a path prefix. */
   readonly server: string;
-  /** The namespace of the context or of the service account, when there is one. */
+  /** The namespace of the context or of the service account, if any. */
   readonly namespace: string | undefined;
   readonly credentials: CredentialSource;
 }
 
-/** What one connection and request needs. Two results with the same `tls` object may share connections. */
+/** The credentials of one request. Two results with the same `tls` object may share connections. */
 export interface Credentials {
   /** Value of the `Authorization` header. */
   readonly authorization: string | undefined;
@@ -25,22 +25,21 @@ export interface TlsMaterial {
   readonly key: string | undefined;
   readonly serverName: string | undefined;
   readonly skipVerification: boolean;
-  /** Where a proxy is configured: makes the agent through which connections go (client-node, loaded on demand). */
+  /** Connections go through this agent where a proxy is configured. */
   readonly agent: Agent | undefined;
 }
 
 export interface CredentialSource {
   /**
-   * The credentials as they are now: token and certificate files are read again when they changed. Rejects with
-   * {@link AccessError}; its message names the file, never its content.
+   * Resolves with the current credentials: changed token and certificate files are read again. Rejects with
+   * {@link AccessError}, whose message names the file, never its content.
    */
   current(nowMs: number): Promise<Credentials>;
   /** The server answered 401: the next `current` reads everything again. */
   rejected(): void;
 }
 
-/** Why there is no access; a fixed tag and a message that tells what to do. */
-export type AccessErrorTag =
+type AccessErrorTag =
   | "missing"
   | "unreadable"
   | "malformed"
@@ -52,6 +51,7 @@ export type AccessErrorTag =
   | "not-in-cluster"
   | "plugin";
 
+/** Why there is no access: a fixed tag, and a message with the remedy. */
 export class AccessError extends Error {
   override readonly name = "AccessError";
   readonly tag: AccessErrorTag;

@@ -1,12 +1,71 @@
 import { createPrivateKey, X509Certificate } from "node:crypto";
+import { readFile, stat } from "node:fs/promises";
 import { AccessError, type CredentialSource, type Credentials, type TlsMaterial } from "./cluster-access.ts";
-import type { CredentialFile } from "./credential-file.ts";
 
-/** A value given in the configuration itself, or in a file that is followed. */
+/** A file is checked for changes no more often than this. */
+const CHECK_EVERY_MS = 5_000;
+/** A file is read again after this even without a visible change: some file systems have no useful times. */
+const READ_EVERY_MS = 60_000;
+
+/** A token or certificate file that may be replaced at any time (projected volumes, rotated certificates). */
+export class CredentialFile {
+  readonly path: string;
+  readonly #what: string;
+  #text: string | undefined;
+  #mark = "";
+  #checkedMs = Number.NEGATIVE_INFINITY;
+  #readMs = Number.NEGATIVE_INFINITY;
+
+  /** `what` names the content in messages, for example `the token file`. */
+  constructor(path: string, what: string) {
+    this.path = path;
+    this.#what = what;
+  }
+
+  /**
+   * Resolves with the content. Once it was read, a failure keeps the last content: a file is missing for a moment while
+   * it is replaced. Rejects with {@link AccessError} before that.
+   */
+  async read(nowMs: number): Promise<string> {
+    if (this.#text !== undefined && nowMs - this.#checkedMs < CHECK_EVERY_MS) return this.#text;
+    try {
+      const { mtimeMs, ino, size } = await stat(this.path);
+      const mark = `${mtimeMs}/${ino}/${size}`;
+      if (this.#text === undefined || mark !== this.#mark || nowMs - this.#readMs >= READ_EVERY_MS) {
+        this.#text = await readFile(this.path, "utf8");
+        this.#mark = mark;
+        this.#readMs = nowMs;
+      }
+      this.#checkedMs = nowMs;
+    } catch (error) {
+      if (this.#text === undefined) throw fileError(error, this.path, this.#what);
+    }
+    return this.#text;
+  }
+
+  /** The next `read` reads the file, whatever its age. */
+  invalidate(): void {
+    this.#mark = "";
+    this.#checkedMs = Number.NEGATIVE_INFINITY;
+  }
+}
+
+/** The error for a file that can't be read, with the remedy. */
+export function fileError(error: unknown, path: string, what: string): AccessError {
+  const code = error instanceof Error && "code" in error ? String(error.code) : "";
+  if (code === "ENOENT" || code === "ENOTDIR") {
+    const message = `${what} ${path} does not exist; check the path or mount the file`;
+    return new AccessError("missing", message, { cause: error });
+  }
+  const advice = code === "EACCES" ? "this process may not read it; check its owner and mode" : "check the file";
+  return new AccessError("unreadable", `${what} ${path} cannot be read (${code}): ${advice}`, { cause: error });
+}
+
+/** A value from the configuration itself, or from a file that is followed. */
 export type Given = string | CredentialFile | undefined;
 
-export interface GivenCredentials {
-  /** The configuration that all this comes from, for messages. */
+interface GivenCredentials {
+  /** The configuration that the values come from, for messages. */
   readonly where: string;
   readonly token: Given;
   readonly basic: { readonly username: string; readonly password: string } | undefined;
@@ -17,7 +76,7 @@ export interface GivenCredentials {
   readonly skipVerification: boolean;
 }
 
-/** Tokens, certificates and basic authentication, inline or in files. The TLS object stays the same until its content changes. */
+/** Tokens, certificates and basic authentication. The TLS object stays the same until its content changes. */
 export class FileCredentials implements CredentialSource {
   readonly #given: GivenCredentials;
   #tls: TlsMaterial | undefined;
@@ -44,9 +103,9 @@ export class FileCredentials implements CredentialSource {
     const { basic, where, token } = this.#given;
     if (tokenText !== undefined) {
       const value = tokenText.trim();
-      // What is no header value would make the HTTP client quote it in its error.
+      // The HTTP client would quote an invalid header value in its error.
       if (!/^[\x21-\x7e]+$/.test(value)) {
-        // A file that is written in place is empty first: until the new token follows, the old one is the one to use.
+        // A file that is written in place is empty first: the old token serves until the new one follows.
         if (this.#bearer !== undefined) return this.#bearer;
         const place = typeof token === "object" ? token.path : where;
         throw new AccessError("malformed", `${place}: the token is empty or has characters that no token has`);
@@ -64,7 +123,7 @@ export class FileCredentials implements CredentialSource {
     try {
       checkCertificates(this.#given.where, ca, cert, key);
     } catch (error) {
-      // Half of a pair was replaced: the other half follows, until then the old pair is the one to use.
+      // One half of a pair was replaced: the old pair serves until the other half follows.
       if (old !== undefined) return old;
       throw error;
     }
@@ -74,13 +133,8 @@ export class FileCredentials implements CredentialSource {
   }
 }
 
-/** Throws an {@link AccessError} for what would fail later, and less clearly, in the TLS handshake. */
-function checkCertificates(
-  where: string,
-  ca: string | undefined,
-  cert: string | undefined,
-  key: string | undefined,
-): void {
+/** Throws an {@link AccessError} for material that would fail later, and less clearly, in the TLS handshake. */
+function checkCertificates(where: string, ca?: string, cert?: string, key?: string): void {
   if (ca !== undefined) parse(where, "the certificate authority", () => new X509Certificate(ca));
   if ((cert === undefined) !== (key === undefined)) {
     const missing = cert === undefined ? "client certificate" : "client key";
@@ -89,20 +143,16 @@ function checkCertificates(
   if (cert === undefined || key === undefined) return;
   const certificate = parse(where, "the client certificate", () => new X509Certificate(cert));
   const privateKey = parse(where, "the client key", () => createPrivateKey(key));
-  if (!certificate.checkPrivateKey(privateKey)) {
-    throw new AccessError(
-      "certificate",
-      `${where}: the client key does not belong to the client certificate; issue them together`,
-    );
-  }
+  if (certificate.checkPrivateKey(privateKey)) return;
+  const message = `${where}: the client key does not belong to the client certificate; issue them together`;
+  throw new AccessError("certificate", message);
 }
 
 function parse<R>(where: string, what: string, read: () => R): R {
   try {
     return read();
   } catch (cause) {
-    throw new AccessError("certificate", `${where}: ${what} is no PEM that can be read; check how it was encoded`, {
-      cause,
-    });
+    const message = `${where}: ${what} is no PEM that can be read; check how it was encoded`;
+    throw new AccessError("certificate", message, { cause });
   }
 }

@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises";
 import * as v from "valibot";
 import { AccessError } from "./cluster-access.ts";
-import { fileError } from "./credential-file.ts";
+import { fileError } from "./file-credentials.ts";
 
 const text = v.optional(v.nullable(v.string()));
 
@@ -37,8 +37,8 @@ const Kubeconfig = v.looseObject({
   users: v.optional(v.nullable(v.array(v.looseObject({ name: v.string(), user: v.optional(v.nullable(User)) })))),
 });
 
-export type KubeconfigCluster = v.InferOutput<typeof Cluster>;
-export type KubeconfigUser = v.InferOutput<typeof User>;
+type KubeconfigCluster = v.InferOutput<typeof Cluster>;
+type KubeconfigUser = v.InferOutput<typeof User>;
 
 /** The part of a kubeconfig that one context selects. */
 export interface SelectedContext {
@@ -46,13 +46,13 @@ export interface SelectedContext {
   readonly namespace: string | undefined;
   readonly cluster: KubeconfigCluster;
   readonly user: KubeconfigUser;
-  /** The whole file's text as it was read. */
+  /** The text of the whole file. */
   readonly text: string;
 }
 
 /**
- * Reads a kubeconfig (YAML or JSON) and selects a context. Rejects with {@link AccessError}. `given` is its text where that was read
- * already; `path` then is for messages.
+ * Reads a kubeconfig (YAML or JSON) and selects a context. Rejects with {@link AccessError}. With `given`, the text of
+ * the file, `path` is for messages only.
  */
 export async function readKubeconfig(
   path: string,
@@ -117,12 +117,12 @@ async function readText(path: string): Promise<string> {
 
 async function parseText(path: string, content: string): Promise<unknown> {
   try {
-    // JSON is YAML, and needs no library.
+    // JSON is YAML that needs no library.
     if (content.trimStart().startsWith("{")) return JSON.parse(content);
     const yaml = await import("js-yaml");
     return yaml.load(content);
   } catch {
-    // The parser's message quotes the text, which holds credentials: it is left out.
+    // Without the cause: the parser's message quotes the text, which holds credentials.
     throw new AccessError("malformed", `${path} is not YAML; check that it is a kubeconfig and not cut off`);
   }
 }

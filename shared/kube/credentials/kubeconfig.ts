@@ -1,39 +1,87 @@
-import { dirname, resolve } from "node:path";
+/**
+ * From a kubeconfig or a service account to the access to a cluster. Read beside it: `kubeconfig-file.ts` (the file),
+ * `file-credentials.ts` (tokens and certificates), `plugin-credentials.ts` (exec plugins, OIDC and proxies).
+ */
+import { readFile } from "node:fs/promises";
+import { dirname, join, resolve } from "node:path";
 import { mounted } from "../../runtime/mount-root.ts";
 import { AccessError, type ClusterAccess, type CredentialSource } from "./cluster-access.ts";
-import { CredentialFile } from "./credential-file.ts";
-import { FileCredentials, type Given } from "./file-credentials.ts";
-import { inClusterAccess } from "./in-cluster.ts";
+import { CredentialFile, FileCredentials, type Given } from "./file-credentials.ts";
 import { readKubeconfig, type SelectedContext } from "./kubeconfig-file.ts";
 
-export interface LoadOptions {
+type Environment = Readonly<Record<string, string | undefined>>;
+
+const SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount";
+/** Exit code of a process whose options or files can't be used. */
+const EXIT_CONFIGURATION = 2;
+
+interface LoadOptions {
   /** Default `process.env`; `KUBERNETES_SERVICE_HOST` and so on are read from it. */
-  readonly env?: Readonly<Record<string, string | undefined>>;
+  readonly env?: Environment;
   /** Context instead of `current-context`. */
   readonly context?: string;
-  /** The kubeconfig's text instead of the file's, as when several files make one; relative paths in it are beside `path`. */
+  /** The text instead of the file's, where several files make one; its relative paths are beside `path`. */
   readonly text?: string;
 }
 
+/** As {@link loadClusterAccess}. Without access it prints the flag and the remedy, and the process exits with 2. */
+export async function accessOrExit(component: string, flag: string, path: string): Promise<ClusterAccess> {
+  try {
+    return await loadClusterAccess(path, { env: process.env });
+  } catch (error) {
+    if (!(error instanceof AccessError)) throw error;
+    process.stderr.write(`${component}: ${flag}: ${error.message}\n`);
+    process.exit(EXIT_CONFIGURATION);
+  }
+}
+
 /**
- * Reads how to reach a cluster: a kubeconfig file, or, for the empty path, the pod's service account.
- * Rejects with {@link AccessError}, whose message says what to do.
+ * Resolves with the access to the cluster of a kubeconfig file, or, for the empty path, of the pod's service account.
+ * Rejects with {@link AccessError}.
  */
 export async function loadClusterAccess(path: string, options: LoadOptions = {}): Promise<ClusterAccess> {
   const env = options.env ?? process.env;
   return path === "" ? await inClusterAccess(env) : await fileAccess(mounted(path, env), options);
 }
 
+async function inClusterAccess(env: Environment): Promise<ClusterAccess> {
+  const host = env.KUBERNETES_SERVICE_HOST;
+  const port = env.KUBERNETES_SERVICE_PORT_HTTPS ?? env.KUBERNETES_SERVICE_PORT;
+  if (!host || !port) {
+    const message = "no kubeconfig is given and KUBERNETES_SERVICE_HOST/PORT are not set";
+    const advice = "give the path of a kubeconfig, or run in a pod with a service account";
+    throw new AccessError("not-in-cluster", `${message}: ${advice}`);
+  }
+  const directory = mounted(SERVICE_ACCOUNT_DIR, env);
+  const credentials = new FileCredentials({
+    where: directory,
+    token: new CredentialFile(join(directory, "token"), "the service account's token"),
+    basic: undefined,
+    ca: new CredentialFile(join(directory, "ca.crt"), "the cluster's CA"),
+    cert: undefined,
+    key: undefined,
+    serverName: undefined,
+    skipVerification: false,
+  });
+  await credentials.current(Number.NEGATIVE_INFINITY);
+  const server = `https://${host.includes(":") ? `[${host}]` : host}:${port}`;
+  return { description: "in-cluster", server, namespace: await ownNamespace(directory), credentials };
+}
+
+async function ownNamespace(directory: string): Promise<string | undefined> {
+  try {
+    return (await readFile(join(directory, "namespace"), "utf8")).trim() || undefined;
+  } catch {
+    return undefined;
+  }
+}
+
 async function fileAccess(path: string, options: LoadOptions): Promise<ClusterAccess> {
   const selected = await readKubeconfig(path, options.context, options.text);
   const server = serverUrl(path, selected);
   const credentials = await credentialsOf(path, selected);
-  return {
-    description: `${path} (context ${selected.name})`,
-    server,
-    namespace: selected.namespace,
-    credentials,
-  };
+  const description = `${path} (context ${selected.name})`;
+  return { description, server, namespace: selected.namespace, credentials };
 }
 
 function serverUrl(path: string, { cluster, name }: SelectedContext): string {
@@ -49,13 +97,11 @@ function serverUrl(path: string, { cluster, name }: SelectedContext): string {
 async function credentialsOf(path: string, selected: SelectedContext): Promise<CredentialSource> {
   const { user, cluster, name } = selected;
   if (user.as) {
-    throw new AccessError(
-      "malformed",
-      `${path}: context "${name}" impersonates a user; give credentials of its own instead`,
-    );
+    const message = `${path}: context "${name}" impersonates a user; give credentials of its own instead`;
+    throw new AccessError("malformed", message);
   }
   if (user.exec || user["auth-provider"] || cluster["proxy-url"]) {
-    // Loaded on demand: the client library is large, and most processes never need it (design 8).
+    // Loaded on demand: the client library is large, and most processes never need it.
     const { PluginCredentials } = await import("./plugin-credentials.ts");
     return new PluginCredentials(path, selected);
   }
@@ -65,14 +111,13 @@ async function credentialsOf(path: string, selected: SelectedContext): Promise<C
 }
 
 function fileCredentials(path: string, { user, cluster, name }: SelectedContext): FileCredentials {
-  const where = `${path} (context ${name})`;
   const given = (data: string | null | undefined, file: string | null | undefined, what: string): Given => {
     if (data) return Buffer.from(data, "base64").toString("utf8");
     return file ? new CredentialFile(resolve(dirname(path), file), what) : undefined;
   };
   return new FileCredentials({
-    where,
-    token: user.token || (user.tokenFile ? given(undefined, user.tokenFile, "the token file") : undefined),
+    where: `${path} (context ${name})`,
+    token: user.token || given(undefined, user.tokenFile, "the token file"),
     basic: user.username ? { username: user.username, password: user.password ?? "" } : undefined,
     ca: given(cluster["certificate-authority-data"], cluster["certificate-authority"], "the certificate authority"),
     cert: given(user["client-certificate-data"], user["client-certificate"], "the client certificate"),

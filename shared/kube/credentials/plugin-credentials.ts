@@ -4,12 +4,12 @@ import { KubeConfig } from "@kubernetes/client-node";
 import { AccessError, type CredentialSource, type Credentials, type TlsMaterial } from "./cluster-access.ts";
 import type { SelectedContext } from "./kubeconfig-file.ts";
 
-/** A plugin that takes longer is asked again, beside the one that may never end. */
+/** After this the plugin is started again, beside the run that may never end. */
 const PATIENCE_MS = 30_000;
 
 /**
- * Exec plugins, OIDC and proxies, as the official client does them. The only module that loads it, and itself loaded on demand.
- * The client caches what a plugin returned until it expires.
+ * Exec plugins, OIDC and proxies, by the official client. Only this module loads that client, and this module is loaded
+ * on demand. The client caches the credentials of a plugin until they expire.
  */
 export class PluginCredentials implements CredentialSource {
   readonly #path: string;
@@ -23,7 +23,7 @@ export class PluginCredentials implements CredentialSource {
     this.#selected = selected;
   }
 
-  /** A plugin is a process of its own: one run answers all who ask meanwhile, so that an expired token does not start one for each call. */
+  /** A plugin is a process: calls share one run, so that an expired token does not start a process for each call. */
   async current(nowMs: number): Promise<Credentials> {
     if (this.#asking === undefined || nowMs - this.#asking.sinceMs >= PATIENCE_MS) {
       const asking = { sinceMs: nowMs, answer: this.#ask() };
@@ -36,7 +36,7 @@ export class PluginCredentials implements CredentialSource {
     return await this.#asking.answer;
   }
 
-  /** Drops the plugin's cached answer. */
+  /** Drops the cached credentials. */
   rejected(): void {
     this.#config = undefined;
   }
@@ -47,7 +47,7 @@ export class PluginCredentials implements CredentialSource {
       this.#config ??= this.#load();
       await this.#config.applyToHTTPSOptions(options);
     } catch (error) {
-      // The client keeps whatever a plugin printed, also what it can make nothing of.
+      // The client keeps the output of a plugin even when it can't use it.
       this.#config = undefined;
       // Without the cause: the plugin's own output may hold credentials, and loggers print causes.
       const code = error instanceof Error && "code" in error ? ` (${String(error.code)})` : "";

@@ -3,13 +3,12 @@ import { type Ports, sleep } from "../../runtime/clock.ts";
 import type { ApiResult } from "../client/api-result.ts";
 import type { Transport } from "../client/transport.ts";
 import { Leadership, type StopReason } from "./leadership.ts";
-import { durationMsOf, holderOf, type Lease, recordOf } from "./lease.ts";
-import { LeaseClient } from "./lease-client.ts";
+import { durationMsOf, holderOf, type Lease, LeaseClient, recordOf } from "./lease.ts";
 
 export type LeaderEvent =
   | { readonly kind: "leading"; readonly transitions: number }
   | { readonly kind: "stopped"; readonly reason: StopReason }
-  /** Another holder than before was seen; empty when the lease was released. */
+  /** The lease has another holder than before; empty after a release. */
   | { readonly kind: "observed"; readonly holder: string }
   | { readonly kind: "failed"; readonly during: LeaseCall; readonly error: Error; readonly retryMs: number };
 
@@ -20,24 +19,24 @@ export interface LeaderElectorOptions {
   readonly transport: Transport;
   readonly ports: Ports;
   readonly namespace: string;
-  /** Name of the Lease (design 12). */
+  /** Name of the Lease (docs/design.md#upstream-conventions). */
   readonly name: string;
-  /** Unique among all candidates that ever were: `POD_RANDOM`. */
+  /** Unique among all candidates of all times: `POD_RANDOM`. */
   readonly identity: string;
-  /** How long others wait after the last renewal that they saw. Default 15,000. */
+  /** How long other candidates wait after the last renewal that they saw. Default 15,000. */
   readonly leaseDurationMs?: number;
-  /** How long after it sent its last successful renewal a leader goes on. Default 10,000. */
+  /** How long a leader goes on after it sent its last successful renewal. Default 10,000. */
   readonly renewDeadlineMs?: number;
   /** Default 2,000. */
   readonly retryPeriodMs?: number;
-  /** `signal` aborts when leadership ends, whatever the reason. */
+  /** `signal` aborts when leadership ends, for any reason. */
   readonly onStartedLeading: (signal: AbortSignal) => void;
-  /** Resolves when nothing of the leadership's work runs any more; the lease is released only then. */
+  /** Resolves when no work of the leader runs any more; the lease is released only then. */
   readonly onStoppedLeading: () => void | Promise<void>;
   readonly onEvent?: (event: LeaderEvent) => void;
 }
 
-/** Candidates spread their tries over this multiple of the retry period, as client-go's do. */
+/** Candidates spread their tries over this multiple of the retry period, as in client-go. */
 const CANDIDATE_JITTER = 1.2;
 const MAX_BACKOFF_MS = 15_000;
 
@@ -47,13 +46,13 @@ type Attempt =
   | { readonly kind: "failed"; readonly during: LeaseCall; readonly error: Error; readonly retryAfterMs: number };
 
 /**
- * Leader election on a Lease with client-go's semantics: candidates time the record's changes by their own monotonic
- * clock and never compare another machine's time; every write is a compare-and-swap.
+ * Leader election on a Lease with client-go's semantics: candidates time the changes of the record by their own
+ * monotonic clocks and never compare the time of another machine. Every write is a compare-and-swap.
  *
- * A leader's time runs from the moment it *sent* its last successful renewal, for the renew deadline; others wait the
- * longer lease duration from the moment they *saw* it. So `isLeader` turns false before the lease can pass on, even when
- * requests hang, responses are lost or the process was stopped. What no election can exclude (a lease that is deleted, a
- * machine that was asleep) is fenced where the leader writes (design 5.2, 5.4).
+ * A leader leads for the renew deadline from the moment it *sent* its last successful renewal. Other candidates wait
+ * the longer lease duration from the moment they *saw* it. So `isLeader` turns false before the lease can pass on, even
+ * when requests hang, responses are lost, or the process was stopped. No election can exclude a deleted lease or a
+ * machine that slept: the writes of the leader are fenced against these (docs/design.md#fences).
  */
 export class LeaderElector {
   readonly #options: LeaderElectorOptions;
@@ -68,10 +67,10 @@ export class LeaderElector {
   #running: Promise<void> | undefined;
   #lease: Lease | undefined;
   #record: string | undefined;
-  /** Monotonic time at which this process first saw the record as it is. */
+  /** Monotonic time at which this process first saw the present record. */
   #recordSinceMs = 0;
 
-  /** Throws a RangeError for times that could make two leaders. */
+  /** Throws a RangeError for times that would allow two leaders. */
   constructor(options: LeaderElectorOptions) {
     const { leaseDurationMs = 15_000, renewDeadlineMs = 10_000, retryPeriodMs = 2000 } = options;
     if (
@@ -103,29 +102,29 @@ export class LeaderElector {
     );
   }
 
-  /** The holder as last observed; undefined before the first read, empty when released. */
+  /** The last observed holder; undefined before the first read, empty after a release. */
   get holder(): string | undefined {
     return this.#lease === undefined ? undefined : holderOf(this.#lease);
   }
 
-  /** True only while no other candidate can hold the lease, by this process's monotonic clock. Ask before each write. */
+  /** True while no other candidate can hold the lease, by this process's monotonic clock. Ask before each write. */
   isLeader(): boolean {
     return this.#leadership.leftMs > 0;
   }
 
-  /** Becomes a candidate, again after each loss; idempotent. */
+  /** Starts to run for leadership, and again after each loss; idempotent. */
   start(): void {
     this.#running ??= this.#run();
   }
 
-  /** Gives up candidacy; a leader releases its lease, once its work has ended, so that another can take over at once. */
+  /** Stops running for leadership. A leader releases its lease when its work has ended. */
   async stop(): Promise<void> {
     this.#stop.abort();
     await this.#running;
     if (!this.#leadership.begun) return this.#leadership.ended;
     const { leftMs } = this.#leadership;
     this.#leadership.end("released");
-    // Work that goes on for longer than the lease is not covered by a release: the lease expires by itself.
+    // The lease of a leader whose work goes on expires by itself.
     const timeout = new AbortController();
     const ended = await Promise.race([
       this.#leadership.ended.then(() => true),
@@ -147,26 +146,23 @@ export class LeaderElector {
 
   /** How long until the next try. */
   #pauseMs(attempt: Attempt): number {
-    if (attempt.kind === "held") {
-      this.#backoff.reset();
-      return this.#retryPeriodMs;
-    }
+    if (attempt.kind !== "failed") this.#backoff.reset();
+    if (attempt.kind === "held") return this.#retryPeriodMs;
     if (attempt.kind === "waiting") {
-      this.#backoff.reset();
       const jitter = this.isLeader() ? 0 : CANDIDATE_JITTER;
       return this.#retryPeriodMs * (1 + jitter * this.#ports.random.fraction());
     }
     const { leftMs } = this.#leadership;
-    // A leader tries at its period for as long as it leads; a candidate can wait.
+    // A leader retries at its period for as long as it leads; a candidate can wait.
     const wantedMs = leftMs > 0 ? this.#retryPeriodMs : this.#backoff.nextMs();
-    const patienceMs = leftMs > 0 ? Math.max(this.#retryPeriodMs, leftMs / 2) : Number.POSITIVE_INFINITY;
-    const retryMs = Math.min(Math.max(wantedMs, attempt.retryAfterMs), patienceMs);
+    const longestMs = leftMs > 0 ? Math.max(this.#retryPeriodMs, leftMs / 2) : Number.POSITIVE_INFINITY;
+    const retryMs = Math.min(Math.max(wantedMs, attempt.retryAfterMs), longestMs);
     this.#options.onEvent?.({ kind: "failed", during: attempt.during, error: attempt.error, retryMs });
     return retryMs;
   }
 
   async #attempt(): Promise<Attempt> {
-    // A leader's usual renewal needs no read: the compare-and-swap fails when anything has changed.
+    // A renewal needs no read: the compare-and-swap fails when anything has changed.
     if (this.isLeader() && this.#lease !== undefined) {
       const renewal = await this.#write(this.#lease);
       if (renewal.kind !== "conflict" && renewal.kind !== "gone") return this.#attemptOf("update", renewal);
@@ -193,7 +189,7 @@ export class LeaderElector {
         return { kind: this.isLeader() ? "held" : "waiting" };
       case "conflict":
       case "gone":
-        // Another candidate was faster; what it did is read at the next try.
+        // Another candidate was faster; the next try reads what it did.
         return { kind: "waiting" };
       case "rejected":
         return { kind: "failed", during, error: new Error(result.message), retryAfterMs: 0 };
@@ -215,15 +211,15 @@ export class LeaderElector {
   #written(sentMs: number, result: ApiResult<Lease>): ApiResult<Lease> {
     if (result.kind !== "ok") return result;
     this.#observe(result.object);
-    // An answer that comes too late, while stopping, or before the last term's work has ended leads nowhere; the next try
-    // finds the lease held by itself.
+    // A late response makes no leader, nor one while stopping or while the last term's work ends. The next try sees
+    // this holder.
     if (!this.#stop.signal.aborted) this.#leadership.extend(sentMs + this.#renewDeadlineMs);
     return result;
   }
 
   async #release(): Promise<void> {
     let lease = this.#lease;
-    // The second try is for a renewal whose answer was lost: it raised the version.
+    // The second try follows a renewal whose response was lost: it has raised the version.
     for (let tries = 0; tries < 2 && lease !== undefined && holderOf(lease) === this.#options.identity; tries += 1) {
       const options = { timeoutMs: this.#requestTimeoutMs() };
       const result = await this.#client.release(lease, options);
@@ -249,7 +245,7 @@ export class LeaderElector {
     return this.#ports.clock.monotonicMs();
   }
 
-  /** Two tries fit into the renew deadline. */
+  /** Half of the renew deadline, so that two tries fit into it. */
   #requestTimeoutMs(): number {
     return this.#renewDeadlineMs / 2;
   }

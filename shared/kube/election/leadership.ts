@@ -1,23 +1,23 @@
 import type { Ports, Timer } from "../../runtime/clock.ts";
 
-/** `expired`: could not renew in time. `lost`: another holds it. `released`: given up by `stop`. */
+/** `expired`: no renewal in time. `lost`: another candidate holds the lease. `released`: by `stop`. */
 export type StopReason = "expired" | "lost" | "released";
 
-export interface LeadershipHooks {
-  /** `signal` aborts when leadership ends, whatever the reason. */
+interface LeadershipHooks {
+  /** `signal` aborts when leadership ends, for any reason. */
   readonly started: (signal: AbortSignal) => void;
-  /** Resolves when nothing of the leadership's work runs any more. A rejection ends the process. */
+  /** Resolves when no work of the leader runs any more. A rejection ends the process. */
   readonly stopped: (reason: StopReason) => void | Promise<void>;
 }
 
 interface Term {
   readonly controller: AbortController;
-  /** Monotonic: from then on another may hold the lease, as far as this process knows. */
+  /** Monotonic time from which another candidate may hold the lease. */
   untilMs: number;
   expiry: Timer;
 }
 
-/** Whether this process leads, by its monotonic clock alone; one term's work ends before the next begins. */
+/** Whether this process leads, by its monotonic clock alone. The work of one term ends before the next begins. */
 export class Leadership {
   readonly #ports: Pick<Ports, "clock" | "timers">;
   readonly #hooks: LeadershipHooks;
@@ -30,27 +30,27 @@ export class Leadership {
     this.#hooks = hooks;
   }
 
-  /** Milliseconds that are left of the term; 0 when this process does not lead. */
+  /** Milliseconds until the end of the term; 0 when this process does not lead. */
   get leftMs(): number {
     return this.#term === undefined ? 0 : Math.max(0, this.#term.untilMs - this.#ports.clock.monotonicMs());
   }
 
-  /** A term was begun and not ended; its time may be over all the same. */
+  /** A term has begun and was not ended, even if its time has passed. */
   get begun(): boolean {
     return this.#term !== undefined;
   }
 
-  /** The end of the last term's work. */
+  /** Resolves when the work of the last term has ended. */
   get ended(): Promise<void> {
     return this.#ended;
   }
 
-  /** Begins a term, or lets it last longer; true when one was begun. Without effect in the past, or while a term's work ends. */
+  /** Begins or extends a term; true when it begins. A time in the past changes nothing, nor a call while work ends. */
   extend(untilMs: number): boolean {
     const leftMs = untilMs - this.#ports.clock.monotonicMs();
     if (leftMs <= 0 || this.#ending) return false;
     if (this.#term !== undefined && this.leftMs === 0) {
-      // Its time ran out before its timer could say so (a process that was stopped): its work ends first.
+      // The time passed while the process was stopped, before the timer fired: the work of the term ends first.
       this.end("expired");
       return false;
     }
@@ -66,7 +66,7 @@ export class Leadership {
     return true;
   }
 
-  /** Ends the term, if there is one. */
+  /** Ends the term, if any. */
   end(reason: StopReason): void {
     const term = this.#term;
     if (term === undefined) return;

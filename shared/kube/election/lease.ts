@@ -1,12 +1,16 @@
+/** One Lease (`coordination.k8s.io/v1`): its record, and the calls that take, renew and release it. */
 import * as v from "valibot";
+import type { Clock } from "../../runtime/clock.ts";
+import { ApiClient, type CallOptions } from "../client/api-client.ts";
+import type { ApiResult } from "../client/api-result.ts";
+import type { Transport } from "../client/transport.ts";
 
-const optional = v.optional;
 const text = v.nullish(v.string());
 
-/** `coordination.k8s.io/v1` Lease, as far as it is read; what else it holds is kept as it is. */
+/** The fields that an election reads; all others stay as they are. */
 const LeaseSchema = v.looseObject({
   metadata: v.looseObject({ resourceVersion: v.string() }),
-  spec: optional(
+  spec: v.optional(
     v.nullable(
       v.looseObject({
         holderIdentity: text,
@@ -20,24 +24,76 @@ const LeaseSchema = v.looseObject({
 });
 export type Lease = v.InferOutput<typeof LeaseSchema>;
 
-/** Throws for what is no Lease. */
-export function parseLease(raw: unknown): Lease {
+interface LeaseClientOptions {
+  readonly transport: Transport;
+  readonly clock: Pick<Clock, "nowMs">;
+  readonly namespace: string;
+  readonly name: string;
+  readonly identity: string;
+  readonly leaseDurationMs: number;
+}
+
+/** The calls of one candidate for one Lease; every write is a compare-and-swap. */
+export class LeaseClient {
+  readonly #options: LeaseClientOptions;
+  readonly #api: ApiClient;
+  readonly #collection: string;
+  readonly #path: string;
+
+  constructor(options: LeaseClientOptions) {
+    this.#options = options;
+    this.#api = new ApiClient(options.transport);
+    this.#collection = `/apis/coordination.k8s.io/v1/namespaces/${encodeURIComponent(options.namespace)}/leases`;
+    this.#path = `${this.#collection}/${encodeURIComponent(options.name)}`;
+  }
+
+  read(call: CallOptions): Promise<ApiResult<Lease>> {
+    return this.#api.get(this.#path, parseLease, call);
+  }
+
+  /** Creates the Lease, held by this candidate. */
+  create(call: CallOptions): Promise<ApiResult<Lease>> {
+    const { namespace, name } = this.#options;
+    const time = microTime(this.#options.clock.nowMs());
+    const spec = { ...this.#holding(time), acquireTime: time, leaseTransitions: 0 };
+    const body = { apiVersion: "coordination.k8s.io/v1", kind: "Lease", metadata: { namespace, name }, spec };
+    return this.#api.create(this.#collection, body, parseLease, call);
+  }
+
+  /** Takes or renews the Lease, unless it has changed since `lease`. */
+  hold(lease: Lease, call: CallOptions): Promise<ApiResult<Lease>> {
+    const renewTime = differentFrom(lease.spec?.renewTime, this.#options.clock.nowMs());
+    const renewed = { ...lease.spec, ...this.#holding(renewTime) };
+    const isRenewal = holderOf(lease) === this.#options.identity;
+    const leaseTransitions = (lease.spec?.leaseTransitions ?? 0) + 1;
+    const spec = isRenewal ? renewed : { ...renewed, acquireTime: renewTime, leaseTransitions };
+    return this.#api.update(this.#path, { ...lease, spec }, parseLease, call);
+  }
+
+  /** Releases the Lease, so that another candidate can take it at once, unless it has changed since `lease`. */
+  release(lease: Lease, call: CallOptions): Promise<ApiResult<Lease>> {
+    const time = microTime(this.#options.clock.nowMs());
+    // The API rejects a duration of 0; client-go releases with 1 as well.
+    const released = { holderIdentity: "", leaseDurationSeconds: 1, acquireTime: time, renewTime: time };
+    return this.#api.update(this.#path, { ...lease, spec: { ...lease.spec, ...released } }, parseLease, call);
+  }
+
+  #holding(renewTime: string) {
+    const { identity, leaseDurationMs } = this.#options;
+    return { holderIdentity: identity, leaseDurationSeconds: wholeSeconds(leaseDurationMs), renewTime };
+  }
+}
+
+function parseLease(raw: unknown): Lease {
   return v.parse(LeaseSchema, raw);
 }
 
-export interface Holding {
-  readonly identity: string;
-  readonly leaseDurationMs: number;
-  /** Wall clock, Unix milliseconds; for people to read, no candidate compares it with its own clock. */
-  readonly nowMs: number;
-}
-
-/** Empty when nobody holds it. */
+/** Empty when nobody holds the lease. */
 export function holderOf(lease: Lease): string {
   return lease.spec?.holderIdentity ?? "";
 }
 
-/** How long the holder may be silent, as the holder itself wrote it. */
+/** How long the holder may be silent, by its own word. */
 export function durationMsOf(lease: Lease, fallbackMs: number): number {
   const seconds = lease.spec?.leaseDurationSeconds;
   return seconds == null || seconds <= 0 ? fallbackMs : seconds * 1000;
@@ -54,49 +110,6 @@ export function recordOf({ spec }: Lease): string {
   ]);
 }
 
-/** A new Lease, held. */
-export function newLease(namespace: string, name: string, { identity, leaseDurationMs, nowMs }: Holding): unknown {
-  const time = microTime(nowMs);
-  return {
-    apiVersion: "coordination.k8s.io/v1",
-    kind: "Lease",
-    metadata: { namespace, name },
-    spec: {
-      holderIdentity: identity,
-      leaseDurationSeconds: wholeSeconds(leaseDurationMs),
-      acquireTime: time,
-      renewTime: time,
-      leaseTransitions: 0,
-    },
-  };
-}
-
-/** The lease renewed, or taken over when another held it last. */
-export function heldLease(lease: Lease, { identity, leaseDurationMs, nowMs }: Holding): Lease {
-  const renewTime = differentFrom(lease.spec?.renewTime, nowMs);
-  const renewed = {
-    ...lease.spec,
-    holderIdentity: identity,
-    leaseDurationSeconds: wholeSeconds(leaseDurationMs),
-    renewTime,
-  };
-  if (holderOf(lease) === identity) return { ...lease, spec: renewed };
-  return {
-    ...lease,
-    spec: { ...renewed, acquireTime: renewTime, leaseTransitions: (lease.spec?.leaseTransitions ?? 0) + 1 },
-  };
-}
-
-/** The lease given up: whoever sees it may take it at once. */
-export function releasedLease(lease: Lease, nowMs: number): Lease {
-  const time = microTime(nowMs);
-  // The API refuses a duration of 0; client-go releases with 1 as well.
-  return {
-    ...lease,
-    spec: { ...lease.spec, holderIdentity: "", leaseDurationSeconds: 1, acquireTime: time, renewTime: time },
-  };
-}
-
 function wholeSeconds(durationMs: number): number {
   return Math.max(1, Math.ceil(durationMs / 1000));
 }
@@ -104,14 +117,15 @@ function wholeSeconds(durationMs: number): number {
 /** The last three digits and the Z of a `metav1.MicroTime`. */
 const MICROS_DIGITS = 4;
 
-/** `metav1.MicroTime`. */
+/** `metav1.MicroTime` of the wall clock. People read it; no candidate compares it with its own clock. */
 function microTime(nowMs: number, micros = 0): string {
   return new Date(nowMs).toISOString().replace("Z", `${String(micros).padStart(3, "0")}Z`);
 }
 
 /**
- * A renewal must change the record even where the wall clock stands still, because others time the record's changes; and not
- * back to what it was the time before, which they may have seen last. So renewals within one millisecond are counted.
+ * Returns a time other than `previous`: candidates time the changes of the record, so a renewal must change it even
+ * where the wall clock stands still. Renewals within one millisecond are counted, because a candidate may have missed
+ * some of them.
  */
 function differentFrom(previous: string | null | undefined, nowMs: number): string {
   const time = microTime(nowMs);

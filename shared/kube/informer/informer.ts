@@ -1,12 +1,12 @@
 /**
- * What readers see of a reflector: the current objects, the position that they are current at, and changes in the order of the stream.
- * Handlers run synchronously after the store has changed, and must only enqueue keys.
+ * What readers see of a reflector: the current objects, the position that they are current at, and changes in the order
+ * of the stream. Handlers run synchronously after the store has changed, and must only enqueue keys.
  */
 
 export interface InformerHandler<T> {
   /**
-   * One object was added (`before` undefined), deleted (`after` undefined; `before` is the last known object), or modified. A changed UID
-   * arrives as a deletion and an addition. Deletions found by a relist arrive like any other.
+   * One object was added (`before` undefined), deleted (`after` undefined; `before` is the last known object), or
+   * modified. A changed UID arrives as a deletion and an addition. Deletions found by a relist arrive like any other.
    */
   changed?(before: T | undefined, after: T | undefined): void;
   /** The position moved (event, bookmark or list). Called after `changed`. */
@@ -29,24 +29,24 @@ export interface Informer<T> {
   /** Monotonic milliseconds of the last byte from the server. */
   readonly lastContactMs: number | undefined;
   /**
-   * Monotonic milliseconds of the last event or bookmark, or of the request for the last complete list: the server had the history of the
-   * cache at that time.
+   * Monotonic milliseconds of the last event or bookmark, or of the request for the last complete list: the server had
+   * the history of the cache at that time.
    */
   readonly heardMs?: number | undefined;
   /** Returns a function that ends the subscription. Objects already present are not replayed. */
   subscribe(handler: InformerHandler<T>): () => void;
 }
 
-/** An informer that knows since when it is complete (docs/design.md#informers): the basis of decisions, and of rule R3. */
+/** An informer that knows since when it is complete (docs/design.md#informers). Decisions and rule R3 rest on it. */
 export interface ConfirmedInformer<T> extends Informer<T> {
   /**
-   * Monotonic send time of the newest `limit=1` quorum LIST whose version the stream has reached since: the cache contains everything
-   * committed before that time. Undefined before the first such LIST.
+   * Monotonic send time of the newest `limit=1` quorum LIST whose version the stream has reached since: the cache
+   * contains everything committed before that time. Undefined before the first such LIST.
    */
   readonly confirmedSentMs: number | undefined;
   /**
-   * Requests a quorum LIST that is sent from now on. Requests are coalesced. The result arrives as `confirmed` and in `confirmedSentMs`;
-   * a failed LIST is repeated with backoff.
+   * Requests a quorum LIST that is sent from now on. Requests are coalesced. The result arrives as `confirmed` and in
+   * `confirmedSentMs`; a failed LIST is repeated with backoff.
    */
   requestEvidence(): void;
 }
@@ -54,8 +54,8 @@ export interface ConfirmedInformer<T> extends Informer<T> {
 /** An informer of objects that its reader also reads and writes by calls of its own. */
 export interface LearningInformer<T> extends ConfirmedInformer<T> {
   /**
-   * The response to an own read or write has shown the object `key` at `version`. A later list that shows it older is from another
-   * history: the server was restored, and nothing else may show that (docs/design.md#lost-history).
+   * The response to an own read or write has shown the object `key` at `version`. A later list that shows it older is
+   * from another history: the server was restored, and nothing else may show that (docs/design.md#lost-history).
    */
   learned(key: string, version: string): void;
 }

@@ -9,8 +9,8 @@ interface ObjectStoreOptions<T> {
 }
 
 /**
- * The objects of one collection, and the position that they are current at. Every change moves objects and position together and calls the
- * handlers afterwards, so that a handler never sees one without the other.
+ * The objects of one collection, and the position that they are current at. Every change moves objects and position
+ * together and calls the handlers afterwards, so that a handler never sees one without the other.
  */
 export class ObjectStore<T> {
   readonly #options: ObjectStoreOptions<T>;
@@ -51,7 +51,7 @@ export class ObjectStore<T> {
     if (held !== undefined && isOlderVersion(this.#options.versionOf(held), version)) this.#learned.set(key, version);
   }
 
-  /** Versions from {@link learned} that the stream has not reached: every list that is sent from now on must show them. */
+  /** Versions from {@link learned} that the stream has not reached: every later list must show them. */
   owed(): ReadonlyMap<string, string> {
     return new Map(this.#learned);
   }
@@ -84,9 +84,9 @@ export class ObjectStore<T> {
   }
 
   /**
-   * Replaces the objects by a complete list, then reports the differences: a deletion with the last known object, a changed UID as a
-   * deletion and an addition. `isRestored` reports objects of equal version too: a restored server may have used the version again for
-   * another state.
+   * Replaces the objects by a complete list, then reports the differences: a deletion with the last known object, a
+   * changed UID as a deletion and an addition. `isRestored` reports objects of equal version too: a restored server may
+   * have used the version again for another state.
    */
   swap(objects: Map<string, T>, version: string, isRestored: boolean): void {
     const old = this.#objects;
@@ -110,9 +110,9 @@ export class ObjectStore<T> {
   }
 
   /**
-   * Returns two versions of which no single history can hold both, when the list is from another history than the store. The list is then
-   * older than the position, or it has an object older than the store or `owed` has it, or it has an object that the store lacks although
-   * the stream has passed its version: the object had been deleted.
+   * Returns two versions of which no single history can hold both, when the list is from another history than the
+   * store. The list is then older than the position, or it has an object older than the store or `owed` has it, or it
+   * has an object that the store lacks although the stream has passed its version: the object had been deleted.
    */
   contradictedBy(
     list: { readonly objects: ReadonlyMap<string, T>; readonly version: string },

@@ -30,21 +30,21 @@ interface QuorumCheckOptions {
   readonly position: () => string | undefined;
   /** The stream has reached a LIST sent at `sentMs`. */
   readonly confirmed: (sentMs: number) => void;
-  /** A quorum LIST is older than the position was when it was sent: the server was restored (docs/design.md#lost-history). */
+  /** A quorum LIST is older than the position at its start: the server was restored (docs/design.md#lost-history). */
   readonly wentBack: (from: string, to: string) => void;
   readonly failed: (failure: WatchFailure, retryMs: number) => void;
 }
 
 /**
- * Proves that a stream is current (docs/design.md#informers). A LIST with `limit=1` and no resourceVersion is a quorum read. When the stream
- * has reached the version of the LIST, it has delivered everything committed before the LIST was sent. An event proves nothing: an
- * apiserver that lags sends events too.
+ * Proves that a stream is current (docs/design.md#informers). A LIST with `limit=1` and no resourceVersion is a quorum
+ * read. When the stream has reached the version of the LIST, it has delivered everything committed before the LIST was
+ * sent. An event proves nothing: an apiserver that lags sends events too.
  */
 export class QuorumCheck {
   readonly #options: QuorumCheckOptions;
   readonly #backoff: Backoff;
   readonly #path: string;
-  /** LISTs that the stream has not reached: the oldest, so that a lagging stream still makes progress, and the newest. */
+  /** LISTs ahead of the stream: the oldest, so that a lagging stream makes progress, and the newest. */
   #pending: [] | [QuorumRead] | [QuorumRead, QuorumRead] = [];
   #confirmedSentMs: number | undefined;
   #wantedSinceMs: number | undefined;

@@ -20,7 +20,7 @@ export interface ReflectorOptions<T> {
   readonly versionOf: (object: T) => string;
   /** Objects for which it returns false are left out, as if the server had not sent them (shards). */
   readonly owns?: (uid: string) => boolean;
-  /** Range of the random server timeout in whole seconds. Short, because a bookmark comes 2 s before it. Default [5, 7]. */
+  /** Range of the random server timeout in seconds. Short, because a bookmark comes 2 s before it. Default [5, 7]. */
   readonly serverTimeoutSeconds?: readonly [number, number];
   /** Objects of a page of a list. Default 250. */
   readonly pageSize?: number;

@@ -1,16 +1,18 @@
 /**
- * Keeps one collection of one apiserver current for as long as the process lives, as client-go's reflector.go does: list, watch from the
- * version of the list, resume where a stream ended, list again when that version is compacted (410). Beyond it (docs/design.md#informers,
- * docs/design.md#lost-history):
+ * Keeps one collection of one apiserver current for as long as the process lives, as client-go's reflector.go does:
+ * list, watch from the version of the list, resume where a stream ended, list again when that version is compacted
+ * (410). Beyond it (docs/design.md#informers, docs/design.md#lost-history):
  *
  * - A list is a quorum read, or at least as new as the position. It is never a read of `resourceVersion=0`.
  * - Watches are short, and a quorum LIST precedes their last bookmark, so that the position of a quiet stream moves.
  * - Quorum checks prove what a stream contains (`quorum-check.ts`).
- * - After an outage, and after a stall of this process, the reflector lists again: the server may have been restored and may have passed
- *   the position since, and a resumed stream would miss what happened before (`stream-continuity.ts`).
+ * - After an outage, and after a stall of this process, the reflector lists again: the server may have been restored
+ *   and may have passed the position since, and a resumed stream would miss what happened before
+ *   (`stream-continuity.ts`).
  * - A server whose versions went back was restored. All its objects are then reported as changed.
  *
- * Read beside it: `informer.ts` (what readers see), `object-store.ts` (objects, position, handlers), `sharded-reflector.ts`.
+ * Read beside it: `informer.ts` (what readers see), `object-store.ts` (objects, position, handlers),
+ * `sharded-reflector.ts`.
  */
 import { Backoff } from "../../runtime/backoff.ts";
 import { sleep } from "../../runtime/clock.ts";
@@ -34,9 +36,9 @@ const BACKOFF = { initialMs: 250, maxMs: 10_000, factor: 2, jitter: 0.5 };
 const MAX_RESUME_DELAY_MS = 5_000;
 /** A list follows a failure at once when the last list is this long ago, and with backoff otherwise. */
 const LISTS_APART_MS = 10_000;
-/** kube-apiserver sends its last bookmarks within this time before a watch's deadline (docs/decisions/0002-short-watches.md). */
+/** kube-apiserver sends the last bookmarks of a watch within this time (docs/decisions/0002-short-watches.md). */
 const LAST_BOOKMARKS_MS = 2_000;
-/** A LIST takes up to 100 ms, in which the server's cache catches up with etcd; the bookmark then carries its version. */
+/** A LIST makes the server's cache catch up with etcd within 100 ms. The bookmark then carries its version. */
 const LIST_BEFORE_BOOKMARK_MS = 300;
 /** A stream that lived this long and delivered something was healthy, whatever ended it. */
 const HEALTHY_AFTER_MS = 3_000;
@@ -357,7 +359,7 @@ function listReasonAfter({ tag }: WatchFailure): ListReason | undefined {
   return tag === "ahead-of-server" ? "versionWentBack" : undefined;
 }
 
-/** Keeps of the query only what a permission may depend on: for a label selector, the server would have to look for a first match. */
+/** Keeps what a permission may depend on. With a label selector, the server would search for a first match. */
 function quorumCollection({ path, query: { fieldSelector } }: Collection): Collection {
   return { path, query: fieldSelector === undefined ? {} : { fieldSelector } };
 }

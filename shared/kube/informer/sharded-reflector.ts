@@ -11,9 +11,9 @@ interface ShardedReflectorOptions<T> extends Omit<ReflectorOptions<T>, "onEvent"
 }
 
 /**
- * One collection in several streams: one reflector for each shard. Together they are an informer whose position is a vector,
- * comma-separated in the order of the shards, and which is as current as the shard that is furthest behind. Each shard also checks the
- * UIDs itself, so that an apiserver without the feature costs traffic only.
+ * One collection in several streams: one reflector for each shard. Together they are an informer whose position is a
+ * vector, comma-separated in the order of the shards, and which is as current as the shard that is furthest behind.
+ * Each shard also checks the UIDs itself, so that an apiserver without the feature costs traffic only.
  */
 export class ShardedReflector<T> implements ConfirmedInformer<T> {
   readonly #shards: readonly Reflector<T>[];
@@ -158,8 +158,9 @@ export class ShardedReflector<T> implements ConfirmedInformer<T> {
   }
 
   /**
-   * A restored server is restored for all shards, but a list shows only objects of its own shard. So one shard makes all shards list again.
-   * The list that follows from that doubt is no new sign. The list of another shard is, even while a shard out of reach is still in doubt.
+   * A restored server is restored for all shards, but a list shows only objects of its own shard. So one shard makes
+   * all shards list again. The list that follows from that doubt is no new sign. The list of another shard is, even
+   * while a shard out of reach is still in doubt.
    */
   #observe({ kind }: ReflectorEvent, shard: number): void {
     if (kind === "listed") this.#doubted.delete(shard);
@@ -172,8 +173,8 @@ export class ShardedReflector<T> implements ConfirmedInformer<T> {
   }
 
   /**
-   * An object of another shard can take over a name, and its addition may arrive before the deletion of the first object. The newer object
-   * wins: the earlier owner of a name is never newer than the later one.
+   * An object of another shard can take over a name, and its addition may arrive before the deletion of the first
+   * object. The newer object wins: the earlier owner of a name is never newer than the later one.
    */
   #place(shard: Reflector<T>, before: T | undefined, after: T | undefined): void {
     const { keyOf, versionOf } = this.#options;

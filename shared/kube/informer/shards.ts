@@ -2,8 +2,8 @@ import type { ApiClient, CallOptions } from "../client/api-client.ts";
 import { withQuery } from "../client/api-path.ts";
 
 /**
- * Shards of a collection (KEP-5866, `shardSelector`): equal ranges of the 64-bit FNV-1a hash of an object's UID, as kube-apiserver
- * computes it.
+ * Shards of a collection (KEP-5866, `shardSelector`): equal ranges of the 64-bit FNV-1a hash of an object's UID, as
+ * kube-apiserver computes it.
  */
 
 const TWO_POW_32 = 2 ** 32;
@@ -12,7 +12,7 @@ const PRIME_LOW = 0x1b3;
 const OFFSET_HIGH = 0xcbf29ce4;
 const OFFSET_LOW = 0x84222325;
 
-/** Returns the upper 32 bits of the FNV-1a hash of an ASCII text. They decide the shard for any count up to {@link MAX_SHARDS}. */
+/** Returns the upper 32 bits of the FNV-1a hash of an ASCII text: enough for {@link MAX_SHARDS}. */
 function hashHigh(text: string): number {
   let high = OFFSET_HIGH;
   let low = OFFSET_LOW;
@@ -48,8 +48,8 @@ export function shardSelector(shard: number, count: number): string {
 }
 
 /**
- * Resolves with whether the server shards this collection: it then repeats the selector in the list (`metadata.shardInfo`). A server
- * without the feature ignores the selector. Undefined without a response.
+ * Resolves with whether the server shards this collection: it then repeats the selector in the list
+ * (`metadata.shardInfo`). A server without the feature ignores the selector. Undefined without a response.
  */
 export async function offersShards(api: ApiClient, path: string, options: CallOptions): Promise<boolean | undefined> {
   const query = { shardSelector: shardSelector(0, 2), limit: 1 };

@@ -13,9 +13,9 @@ interface ContinuityOptions {
 }
 
 /**
- * Decides whether a stream may resume where it ended. A server that was restored, and has passed the position since, would resume the
- * stream as if nothing had happened (docs/design.md#lost-history). A restore takes time: the server does not respond meanwhile, unless
- * this process stalled and could not see that.
+ * Decides whether a stream may resume where it ended. A server that was restored, and has passed the position since,
+ * would resume the stream as if nothing had happened (docs/design.md#lost-history). A restore takes time: the server
+ * does not respond meanwhile, unless this process stalled and could not see that.
  */
 export class StreamContinuity {
   readonly #options: ContinuityOptions;
@@ -39,7 +39,7 @@ export class StreamContinuity {
     this.#stalls.stop();
   }
 
-  /** True after a stall of this process, until the stream reaches a LIST that was sent later, or until the next complete list. */
+  /** True after a stall of this process, until the stream reaches a later LIST, or until the next complete list. */
   get hasStalled(): boolean {
     const { wokeMs } = this.#stalls;
     return wokeMs > this.#requestedMs && wokeMs > (this.#options.confirmedSentMs() ?? Number.NEGATIVE_INFINITY);

@@ -7,7 +7,7 @@ export interface Labelled {
   readonly labels: Readonly<Record<string, string>>;
 }
 
-/** Ids that have one label pair: a lone one is kept without a set, because many pairs (pod names, indexes) are unique. */
+/** The ids with one label pair. A single id has no set: many pairs (pod names, indexes) are unique. */
 type Posting = string | Set<string>;
 
 interface Namespace<T> {
@@ -16,9 +16,8 @@ interface Namespace<T> {
 }
 
 /**
- * Objects by labels: which of them a selector selects. The candidates are the smallest posting list that the selector
- * allows, so that a selector costs in proportion to what it selects. Objects are identified by namespace and name, or by what `idOf`
- * says instead of the name.
+ * Finds the objects that a selector selects. It checks the smallest posting list that the selector allows, so that a
+ * selector costs in proportion to its matches. Namespace and name identify an object, or `idOf` instead of the name.
  */
 export class LabelIndex<T extends Labelled> {
   readonly #unreadable: Unreadable;
@@ -26,7 +25,7 @@ export class LabelIndex<T extends Labelled> {
   readonly #namespaces = new Map<string, Namespace<T>>();
   #size = 0;
 
-  /** `unreadable` says what a requirement that can't be read means; default: it does not match. */
+  /** `unreadable` says what an unreadable requirement means; by default it does not match. */
   constructor(unreadable: Unreadable = "fails", idOf: (object: T) => string = ({ name }) => name) {
     this.#unreadable = unreadable;
     this.#idOf = idOf;
@@ -40,7 +39,7 @@ export class LabelIndex<T extends Labelled> {
     return this.#namespaces.get(namespace)?.objects.get(id);
   }
 
-  /** Adds, or replaces the object of this id. */
+  /** Adds an object, or replaces the object of this id. */
   add(object: T): void {
     let namespace = this.#namespaces.get(object.namespace);
     if (namespace === undefined) {
@@ -56,7 +55,7 @@ export class LabelIndex<T extends Labelled> {
     post(namespace.keys, id, object);
   }
 
-  /** Removes the object of this namespace and id, whatever its labels are now. */
+  /** Removes the object of this namespace and id, even if its labels have changed. */
   remove(object: T): void {
     const namespace = this.#namespaces.get(object.namespace);
     const id = this.#idOf(object);
@@ -68,7 +67,7 @@ export class LabelIndex<T extends Labelled> {
     if (namespace.objects.size === 0) this.#namespaces.delete(object.namespace);
   }
 
-  /** A change as a source reports it: `before` undefined is an addition, `after` undefined a removal. */
+  /** Takes a change from an informer: `before` undefined is an addition, `after` undefined a deletion. */
   update(before: T | undefined, after: T | undefined): void {
     if (
       before !== undefined &&
@@ -78,7 +77,7 @@ export class LabelIndex<T extends Labelled> {
     if (after !== undefined) this.add(after);
   }
 
-  /** The objects that the selector selects, in no particular order. The index must not change while this is iterated. */
+  /** Yields the selected objects in no particular order. The index must not change meanwhile. */
   *select(namespaceName: string, selector: LabelSelector): IterableIterator<T> {
     const namespace = this.#namespaces.get(namespaceName);
     if (namespace === undefined) return;
@@ -91,7 +90,7 @@ export class LabelIndex<T extends Labelled> {
     }
   }
 
-  /** Label pairs in memory, to see that nothing leaks. */
+  /** Label pairs in memory, so that tests see leaks. */
   stats(): { readonly namespaces: number; readonly pairs: number } {
     let pairs = 0;
     for (const { keys } of this.#namespaces.values()) for (const values of keys.values()) pairs += values.size;
@@ -99,7 +98,7 @@ export class LabelIndex<T extends Labelled> {
   }
 }
 
-/** The postings that hold all that the selector can select and are fewest together; undefined when all objects are no more. */
+/** Returns the fewest postings that hold all matches; undefined when they are no fewer than all objects. */
 function smallestPostings(
   keys: ReadonlyMap<string, ReadonlyMap<string, Posting>>,
   selector: LabelSelector,

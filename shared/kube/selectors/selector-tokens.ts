@@ -1,25 +1,25 @@
 import type { LabelSelector } from "../../schema/podprotector.ts";
 
 /** `key=value`, or `key` with any value when `value` is undefined. */
-export interface LabelToken {
+interface LabelToken {
   readonly key: string;
   readonly value: string | undefined;
 }
 
 export interface Requirements {
   /**
-   * The selector matches only labels that have all tokens of one of these sets, and labels have those of at most one. Never
-   * empty: a selector without such requirements has one empty set.
+   * Labels that match have all tokens of exactly one of these sets. Never empty: a selector without such requirements
+   * has one empty set.
    */
   readonly alternatives: readonly (readonly LabelToken[])[];
-  /** The requirements that tokens can't express, to be asked as well; undefined when there are none. */
+  /** The requirements that tokens can't express; undefined without any. */
   readonly residual: LabelSelector | undefined;
 }
 
-/** A selector with `In` of several values becomes at most this many token sets; beyond, `In` counts as the key's existence. */
+/** `In` with several values makes at most this many token sets. Beyond that, its token is the existence of the key. */
 const MAX_ALTERNATIVES = 32;
 
-/** What a selector needs labels to have, as far as it can be read. Which part can't be read is `compileSelector`'s to say. */
+/** Returns the readable requirements of a selector; `compileSelector` reports the unreadable ones. */
 export function requirementsOf(selector: LabelSelector): Requirements {
   let alternatives: LabelToken[][] = [
     Object.entries(selector.matchLabels ?? {}).map(([key, value]) => ({ key, value })),
@@ -29,7 +29,7 @@ export function requirementsOf(selector: LabelSelector): Requirements {
     const { key, operator, values } = expression;
     if (operator === "In") {
       const choices = [...new Set(values ?? [])];
-      // An In without values can't be read: it asks for nothing here.
+      // An In without values is unreadable, and requires nothing here.
       if (choices.length === 0) continue;
       if (choices.length * alternatives.length <= MAX_ALTERNATIVES) {
         alternatives = choices.flatMap((value) => alternatives.map((tokens) => [...tokens, { key, value }]));

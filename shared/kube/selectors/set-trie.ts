@@ -2,14 +2,14 @@ import { compileSelector, type Labels, type Unreadable } from "../../decide/avai
 import type { LabelSelector } from "../../schema/podprotector.ts";
 import { type Requirements, requirementsOf } from "./selector-tokens.ts";
 
-/** One thing a pod's labels can have: `key=value`, or `key` with any value. */
+/** One fact about labels: `key=value`, or `key` with any value. */
 interface Token {
   readonly key: string;
   /** Undefined: the key exists. */
   readonly value: string | undefined;
-  /** Placements that need it: its (lack of) selectivity. */
+  /** Placements that need the token. The fewer, the more selective it is. */
   uses: number;
-  /** The query that last saw it in a pod's labels; makes "is a subset of the labels" one comparison per token. */
+  /** The last query whose labels have the token: "is a subset of the labels" is then one comparison for each token. */
   seenBy: number;
 }
 
@@ -22,12 +22,12 @@ interface Node<K> {
   readonly parent: Node<K> | undefined;
   /** The token on the edge from the parent. */
   readonly edge: Token | undefined;
-  /** Rests below this node, each under its rarest token. */
+  /** Placements below this node, each under the rarest token of its rest. */
   readonly children: Map<Token, Node<K>>;
   placements: Placement<K>[];
 }
 
-/** A selector at a node of the trie: the tokens on the path to it are fulfilled, `rest` is still to be checked. */
+/** A selector at a node of the trie: labels on the path to it have the tokens of the path, and need `rest` as well. */
 interface Placement<K> {
   readonly entry: Entry<K>;
   readonly tokens: readonly Token[];
@@ -40,7 +40,7 @@ interface Entry<K> {
   readonly namespace: string;
   readonly selector: LabelSelector;
   readonly problems: readonly string[];
-  /** For what tokens can't express; undefined when they say all. */
+  /** Checks the requirements that tokens can't express; undefined without any. */
   readonly residual: ((labels: Labels) => boolean) | undefined;
   readonly placements: Placement<K>[];
 }
@@ -51,15 +51,15 @@ interface Namespace<K> {
   size: number;
 }
 
-/** A node keeps up to this many unfinished selectors unsplit: comparing a few tokens is cheaper than a level of nodes. */
+/** A node keeps up to this many selectors with a rest: comparing a few tokens is cheaper than a level of nodes. */
 const SPLIT_ABOVE = 8;
 
 /**
- * Protectors by selector: which of them select a set of labels. A set-trie (Savnik 2012) for each namespace: a selector is a
- * set of tokens, a pod has a set of tokens, and the selectors whose set is a subset of the pod's are found by walking down
- * the tokens that the pod has. Paths go from the rarest token to the commonest, so that a pod meets few nodes; what tokens
- * can't express (NotIn, DoesNotExist) is asked at the end. Nodes are shared by selectors with common prefixes, split when
- * they fill, and removed when they are empty.
+ * Finds the protectors that select a pod: a set-trie (Savnik 2012) for each namespace. A selector is a set of tokens,
+ * and so are the labels of a pod. A walk down the tokens of the pod finds the selectors whose set is a subset of them.
+ * Paths go from the rarest token to the commonest, so that a pod meets few nodes. Requirements that tokens can't
+ * express (NotIn, DoesNotExist) are checked at the end. Selectors with a common prefix share nodes. Nodes are split
+ * when they fill, and removed when they are empty.
  */
 export class SelectorIndex<K> {
   readonly #unreadable: Unreadable;
@@ -67,7 +67,7 @@ export class SelectorIndex<K> {
   readonly #namespaces = new Map<string, Namespace<K>>();
   #query = 0;
 
-  /** `unreadable` says what a requirement that can't be read means; default: it matches, so that more is protected. */
+  /** `unreadable` says what an unreadable requirement means; by default it matches, so that more is protected. */
   constructor(unreadable: Unreadable = "matches") {
     this.#unreadable = unreadable;
   }
@@ -76,7 +76,7 @@ export class SelectorIndex<K> {
     return this.#entries.size;
   }
 
-  /** Adds or replaces; returns what could not be read of the selector. Free when nothing has changed. */
+  /** Adds or replaces a selector; returns its unreadable requirements. Cheap when nothing has changed. */
   set(key: K, namespace: string, selector: LabelSelector): readonly string[] {
     const present = this.#entries.get(key);
     const sameNamespace = present?.namespace === namespace;
@@ -90,7 +90,7 @@ export class SelectorIndex<K> {
     const residual = requirements.residual && compileSelector(requirements.residual, this.#unreadable).matches;
     const entry: Entry<K> = { key, namespace, selector, problems, residual, placements: [] };
     this.#entries.set(key, entry);
-    // A selector that can match nothing has no place in the trie.
+    // A selector that can't match has no place in the trie.
     if (problems.length === 0 || this.#unreadable === "matches") this.#place(entry, requirements);
     return problems;
   }
@@ -109,7 +109,7 @@ export class SelectorIndex<K> {
     if (namespace.size === 0) this.#namespaces.delete(entry.namespace);
   }
 
-  /** Keys whose selector matches, each once, in no particular order. */
+  /** Returns the keys whose selector matches, each once, in no particular order. */
   match(namespaceName: string, labels: Labels): K[] {
     const namespace = this.#namespaces.get(namespaceName);
     const found: K[] = [];
@@ -120,7 +120,7 @@ export class SelectorIndex<K> {
     return found;
   }
 
-  /** Nodes and tokens in memory, for benchmarks and to see that nothing leaks. */
+  /** Nodes and tokens in memory, so that tests see leaks. */
   stats(): { readonly nodes: number; readonly tokens: number; readonly namespaces: number } {
     let nodes = 0;
     let tokens = 0;
@@ -159,7 +159,7 @@ function newNode<K>(parent: Node<K> | undefined, edge: Token | undefined): Node<
   return { parent, edge, children: new Map(), placements: [] };
 }
 
-/** Puts a placement at or below its node, as deep as the trie goes for its tokens. */
+/** Puts a placement as deep below its node as the trie goes for its tokens. */
 function insert<K>(placement: Placement<K>): void {
   let { node } = placement;
   for (;;) {
@@ -173,7 +173,7 @@ function insert<K>(placement: Placement<K>): void {
   if (placement.rest.length > 0 && node.placements.length > SPLIT_ABOVE) split(node);
 }
 
-/** Moves the unfinished placements of a full node one level down, when there are too many of them. */
+/** Moves the placements with a rest one level down when the node has too many of them. */
 function split<K>(node: Node<K>): void {
   const unfinished = node.placements.filter(({ rest }) => rest.length > 0);
   if (unfinished.length <= SPLIT_ABOVE) return;
@@ -249,7 +249,7 @@ function releaseToken<K>({ keys }: Namespace<K>, token: Token): void {
   if (tokens.values.size === 0 && tokens.exists === undefined) keys.delete(token.key);
 }
 
-/** The tokens of these labels that any selector of the namespace needs, marked as seen by this query. */
+/** Returns the tokens of these labels that selectors of the namespace need, and marks them as seen by this query. */
 function markTokens<K>({ keys }: Namespace<K>, labels: Labels, query: number): Token[] {
   const found: Token[] = [];
   for (const key of Object.keys(labels)) {

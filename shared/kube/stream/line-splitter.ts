@@ -6,9 +6,9 @@ export const MAX_LINE_BYTES = 32 * 1024 * 1024;
 const NEWLINE = 0x0a;
 
 /**
- * Splits a byte stream into lines, wherever its chunks end: inside a line, inside a UTF-8 character, or after many lines. It decodes whole
- * lines, so that a character is never cut. The rest of an unfinished line is dropped. Throws {@link MalformedResponse} for a line that is
- * too long or not UTF-8.
+ * Splits a byte stream into lines, wherever its chunks end: inside a line, inside a UTF-8 character, or after many
+ * lines. It decodes whole lines, so that a character is never cut. The rest of an unfinished line is dropped. Throws
+ * {@link MalformedResponse} for a line that is too long or not UTF-8.
  */
 export class LineSplitter {
   readonly #decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });

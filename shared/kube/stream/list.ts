@@ -1,6 +1,6 @@
 /**
- * One complete list of a collection. Read beside it: `watch.ts` (one watch), `raw-object.ts` (the JSON of both), `watch-failure.ts` (why
- * they fail). `informer/reflector.ts` repeats them for ever.
+ * One complete list of a collection. Read beside it: `watch.ts` (one watch), `raw-object.ts` (the JSON of both),
+ * `watch-failure.ts` (why they fail). `informer/reflector.ts` repeats them for ever.
  */
 import type { Ports } from "../../runtime/clock.ts";
 import { withQuery } from "../client/api-path.ts";
@@ -39,17 +39,17 @@ export interface Listed<T> {
   readonly version: string;
   readonly requests: number;
   /**
-   * Monotonic time of the request, when it was a quorum read: the list contains everything committed before. Undefined for a list that may
-   * be as old as a known position.
+   * Monotonic time of the request, when it was a quorum read: the list contains everything committed before. Undefined
+   * for a list that may be as old as a known position.
    */
   readonly quorumSentMs: number | undefined;
 }
 
 /**
- * Lists a collection in pages of one version: by a quorum read, or, with `notOlderThan`, at that version or later. Never
- * `resourceVersion=0`. When the version of the pages changes or expires, the list starts again with larger pages; when a page is too large,
- * with smaller ones. Rejects with WatchFailure, MalformedResponse or TransportError; `ahead-of-server` means that `notOlderThan` is newer
- * than the server.
+ * Lists a collection in pages of one version: by a quorum read, or, with `notOlderThan`, at that version or later.
+ * Never `resourceVersion=0`. When the version of the pages changes or expires, the list starts again with larger pages;
+ * when a page is too large, with smaller ones. Rejects with WatchFailure, MalformedResponse or TransportError;
+ * `ahead-of-server` means that `notOlderThan` is newer than the server.
  */
 export async function listAll<T>(
   lister: Lister<T>,
@@ -73,7 +73,7 @@ export async function listAll<T>(
   }
 }
 
-/** As {@link listAll}. When the server has not reached `notOlderThan`, only a quorum read tells why: the list is made by one. */
+/** As {@link listAll}, but by a quorum read when the server has not reached `notOlderThan`: only that tells why. */
 export async function listNotOlderThan<T>(
   lister: Lister<T>,
   pageSize: number,

@@ -1,4 +1,4 @@
-/** The parts of raw JSON that list and watch themselves read; the rest is the caller's `parse`. Checked by hand, because every object passes. */
+/** The raw JSON of lists and watches. Checked by hand and not by a schema, because every object passes here. */
 import { MalformedResponse, parseJson } from "../client/api-result.ts";
 
 /** An object of any kind. */
@@ -38,7 +38,7 @@ function keyOfRaw(object: RawObject): string {
 
 /** One object of a list or stream, checked and trimmed. */
 export interface ParsedObject<T> {
-  /** False when the object belongs to another shard: the reflector keeps nothing of it, not even its last known state. */
+  /** False for an object of another shard: the reflector drops it, even its last known state. */
   readonly owned: boolean;
   readonly key: string;
   readonly uid: string;
@@ -48,8 +48,8 @@ export interface ParsedObject<T> {
 }
 
 /**
- * Returns a function from raw JSON to the caller's type. An object without metadata throws. An object that `parse` rejects is reported and
- * comes back without `object`, so that one odd object never stops a stream.
+ * Returns a function from raw JSON to the caller's type. An object without metadata throws. An object that `parse`
+ * rejects is reported and comes back without `object`, so that one odd object never stops a stream.
  */
 export function objectParser<T>(
   options: {
@@ -105,7 +105,7 @@ const LIST_HEAD = /^\{"kind":"\w+","apiVersion":"[\w.\-/]+","metadata":(\{[^{}]*
 /** A token has some hundred characters. */
 const MAX_HEAD = 4096;
 
-/** Reads the continue token from the head of a list that is not parsed yet, where it can. The caller checks it against the parsed list. */
+/** Returns the continue token from the head of an unparsed list, if possible. The caller checks it after parsing. */
 export function tokenAhead(body: string): string | undefined {
   const metadata = LIST_HEAD.exec(body.slice(0, MAX_HEAD))?.[1];
   return /"continue":"([\w=+/-]+)"/.exec(metadata ?? "")?.[1];

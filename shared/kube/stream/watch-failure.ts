@@ -1,6 +1,6 @@
 import type { Randomness } from "../../runtime/clock.ts";
-import { type ApiStatus, parseStatus, retryAfterHeaderMs } from "../client/api-result.ts";
-import { TRANSPORT_ERROR_TAGS, TransportError } from "../client/transport.ts";
+import { type ApiStatus, parseStatus, readFailure } from "../client/api-result.ts";
+import { type ApiResponse, TRANSPORT_ERROR_TAGS, TransportError } from "../client/transport.ts";
 
 /** Why a list or watch failed; each is a metric label. */
 export const WATCH_FAILURE_TAGS = [
@@ -52,7 +52,7 @@ export class WatchFailure extends Error {
   }
 }
 
-/** A random share of up to this fraction is added to `Retry-After`, so that clients that were throttled together return apart. */
+/** `Retry-After` grows by a random share up to this, so that clients throttled together return apart. */
 const RETRY_AFTER_SPREAD = 0.25;
 
 /** Returns how long to wait after `failure`: the delay of the backoff, or longer where the server asked for it. */
@@ -63,14 +63,11 @@ export function retryDelayMs(backoffMs: number, failure: WatchFailure, random: P
 
 /** Classifies a response to a list or watch other than 200. */
 export function failureOfResponse(
-  response: { readonly status: number; readonly headers: Readonly<Record<string, string>>; readonly body: string },
+  response: Pick<ApiResponse, "status" | "headers" | "body">,
   what: string,
 ): WatchFailure {
-  const status = parseStatus(response.body);
-  const retryAfterMs = retryAfterHeaderMs(response.headers) ?? status?.retryAfterMs;
-  const text = status?.message ?? response.body.slice(0, 200);
-  const message = `${what}: HTTP ${response.status}: ${text}`;
-  return new WatchFailure(tagOf(response.status, status, retryAfterMs), message, { retryAfterMs });
+  const { code, status, message, retryAfterMs } = readFailure(response, what);
+  return new WatchFailure(tagOf(code, status, retryAfterMs), message, { retryAfterMs });
 }
 
 /** Classifies an ERROR event of a stream. */
@@ -96,7 +93,7 @@ function tagOf(code: number, status: ApiStatus | undefined, retryAfterMs: number
     case 410:
       return "expired";
     case 429:
-      // A server that has lost its storage asks for patience like a busy one, but its storage may be another one when it is back.
+      // This server has no storage. It asks for patience like a busy one, but may come back with other data.
       return status?.message.includes(REINITIALIZING) ? "server-error" : "throttled";
     default:
       if (code >= 500) return "server-error";

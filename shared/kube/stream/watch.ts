@@ -32,9 +32,9 @@ interface WatchRequest {
 }
 
 /**
- * Opens one watch and reads it to its end. Resolves with its duration when the server ended it on time, or `signal` aborted. Rejects with WatchFailure,
- * MalformedResponse or TransportError; an ERROR event and an unparsable line end the watch. After that nothing of the stream is delivered,
- * and its connection is closed or drained.
+ * Opens one watch and reads it to its end. Resolves with its duration when the server ended it on time, or `signal`
+ * aborted. Rejects with WatchFailure, MalformedResponse or TransportError; an ERROR event and an unparsable line end
+ * the watch. After that nothing of the stream is delivered, and its connection is closed or drained.
  */
 export async function readWatch(request: WatchRequest): Promise<number> {
   const { transport, ports, collection, resourceVersion, timeoutSeconds, signal, name } = request;
