@@ -39,7 +39,8 @@ const STEPS: readonly Step[] = [
     run: () => tool("biome", "lint", "--error-on-warnings", ...LAYER_RULES.map((rule) => `--only=${rule}`)),
   },
   { name: "generated", title: "generated files", run: () => script("generate", "--check") },
-  { name: "unit", title: "unit, property and simulation tests", run: (files) => vitest("unit", files) },
+  { name: "unit", title: "unit and property tests", run: (files) => vitest("unit", files) },
+  { name: "simulation", title: "simulation", run: (files) => vitest("simulation", files) },
   { name: "build", title: "bundles and their sizes", run: () => script("build") },
   { name: "cluster", title: "tests on real clusters", run: (files) => vitest("cluster", files) },
 ];
@@ -50,7 +51,7 @@ const CHANGED_STEPS: readonly Step[] = [
   {
     name: "changed",
     title: "unit tests of what changed",
-    run: () => vitest("unit", ["--changed", base(), "--exclude", "test/simulation/**"]),
+    run: () => vitest("unit", ["--changed", base()]),
   },
 ];
 
@@ -201,7 +202,7 @@ async function main(args: readonly string[]): Promise<number> {
   const chosen = words.filter((word) => names.includes(word));
   const files = words.filter((word) => !names.includes(word));
   if (files.some((file) => file.startsWith("-")) || (files.length > 0 && chosen.length === 0)) {
-    console.error(`usage: npm test -- [--full] [${names.join("|")} ...] [files of unit or cluster]`);
+    console.error(`usage: npm test -- [--full] [${names.join("|")} ...] [files of unit, simulation or cluster]`);
     console.error("       npm test -- changed");
     return 2;
   }
