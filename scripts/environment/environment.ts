@@ -67,12 +67,11 @@ export class TestEnvironment implements AsyncDisposable {
 
   static async start(options: EnvironmentOptions): Promise<TestEnvironment> {
     const bare: ClusterOptions = { controllerManager: false, scheduler: false, kwok: false };
-    const core = await Cluster.start(
+    const [core, ...others] = await startClusters(
       options.single ? { name: "core", ...options.cell } : { name: "core", ...bare, ...options.core },
+      options.single ? [] : options.cells.map((name) => ({ name, ...options.cell })),
     );
-    const cells = new Map<string, Cluster>();
-    for (const id of options.cells)
-      cells.set(id, options.single ? core : await Cluster.start({ name: id, ...options.cell }));
+    const cells = new Map(options.cells.map((id, index) => [id, others[index] ?? core]));
     const environment = new TestEnvironment(core, cells, await Balancer.listen([]), options);
     try {
       await environment.#install();
@@ -94,17 +93,31 @@ export class TestEnvironment implements AsyncDisposable {
   async #install(): Promise<void> {
     await this.core.apply(readFileSync(CRD, "utf8"));
     // For the release register in the core and the backups of protectors in the cells.
-    for (const cluster of new Set([this.core, ...this.cells.values()])) await cluster.apply([SYSTEM_NAMESPACE]);
-    for (let index = 1; index <= (this.#options.replicas ?? 3); index += 1) await this.addWebhook(`webhook-${index}`);
-    if (this.#options.aggregators !== false) for (const id of this.cells.keys()) await this.startAggregator(id);
-    for (const id of this.cells.keys()) await this.register(id);
+    const clusters = [...new Set([this.core, ...this.cells.values()])];
+    await Promise.all(clusters.map((cluster) => cluster.apply([SYSTEM_NAMESPACE])));
+    const ids = [...this.cells.keys()];
+    const names = Array.from({ length: this.#options.replicas ?? 3 }, (_, index) => `webhook-${index + 1}`);
+    const [replicas] = await Promise.all([
+      Promise.all(names.map((name) => this.#startWebhook(name))),
+      Promise.all(this.#options.aggregators === false ? [] : ids.map((id) => this.startAggregator(id))),
+    ]);
+    this.webhooks.push(...replicas);
+    this.#balance();
+    await Promise.all(ids.map((id) => this.register(id)));
   }
 
   /** Starts one more replica behind the balancer. */
   async addWebhook(name: string, more: readonly string[] = []): Promise<WebhookReplica> {
+    const replica = await this.#startWebhook(name, more);
+    this.webhooks.push(replica);
+    this.#balance();
+    return replica;
+  }
+
+  async #startWebhook(name: string, more: readonly string[] = []): Promise<WebhookReplica> {
     const cells: Record<string, string> = {};
     for (const [id, cluster] of this.cells) cells[id] = await this.#kubeconfig(name, cluster);
-    const replica = await startWebhook({
+    return await startWebhook({
       name,
       directory: this.#directory,
       authority: this.core,
@@ -113,9 +126,6 @@ export class TestEnvironment implements AsyncDisposable {
       environment: this.#options.environment ?? {},
       args: [...this.#settle(), ...(this.#options.webhookArgs ?? []), ...more],
     });
-    this.webhooks.push(replica);
-    this.#balance();
-    return replica;
   }
 
   /**
@@ -196,5 +206,19 @@ export class TestEnvironment implements AsyncDisposable {
 
   #settle(): readonly string[] {
     return this.#options.settle === undefined ? [] : ["--settle-period", this.#options.settle];
+  }
+}
+
+/** Starts all clusters at once; when one fails, none is left. */
+async function startClusters(
+  core: ClusterOptions,
+  cells: readonly ClusterOptions[],
+): Promise<readonly [Cluster, ...Cluster[]]> {
+  const starts = [Cluster.start(core), ...cells.map((options) => Cluster.start(options))] as const;
+  try {
+    return await Promise.all(starts);
+  } catch (error) {
+    for (const start of await Promise.allSettled(starts)) if (start.status === "fulfilled") await start.value.stop();
+    throw error;
   }
 }
