@@ -1,6 +1,6 @@
 /**
- * Many deletions at once in two cells through three webhook replicas, with something broken in the middle: exactly as
- * many pods go as the protector can spare, and when all is over nothing is left reserved.
+ * Many deletions at once in two cells through three webhook replicas, with a fault in the middle. Exactly as many pods
+ * are deleted as the protector can spare, and in the end nothing is reserved.
  */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
@@ -16,10 +16,10 @@ const PODS_PER_CELL = FULL ? 500 : 100;
 const MIN_AVAILABLE = FULL ? 800 : 160;
 const SPARE = 2 * PODS_PER_CELL - MIN_AVAILABLE;
 const CELLS = ["east", "west"] as const;
-/** A deletion is given up by the apiserver after REQUEST_TIMEOUT; a reservation settles a little later. */
+/** The apiserver gives up a deletion after REQUEST_TIMEOUT; a reservation settles a little later. */
 const REQUEST_TIMEOUT = "8s";
 const SETTLE = "10s";
-/** Less than the heartbeat below, which would hide that something is never looked at again. */
+/** Shorter than the heartbeat below, which would hide that a protector is never reconciled again. */
 const SETTLED_WITHIN_MS = 180_000;
 
 const CELL: ClusterOptions = {
@@ -38,11 +38,11 @@ interface Tally {
   admitted: number;
   refused: number;
   /**
-   * Those of the refused that are to come again: reserved but not accounted for, on hold, out of reach until just now.
+   * Denied deletions that should be retried: the quota is reserved, the cell is on hold, or the core was out of reach.
    */
   undecided: number;
   failed: number;
-  /** Messages other than the protector's refusal, for whoever reads a failure. */
+  /** Messages other than the protector's denial, to explain a failure. */
   readonly oddities: string[];
 }
 
@@ -62,7 +62,7 @@ afterAll(async () => {
   await environment?.stop();
 });
 
-/** Pods and a protector of their own, counted and ready to be attacked. */
+/** Creates pods and their protector, and waits until they are counted. */
 async function prepare(app: string, spec: Readonly<Record<string, unknown>> = {}): Promise<Attempt[]> {
   await createProtector(environment.core, "default", app, {
     minAvailable: MIN_AVAILABLE,
@@ -85,8 +85,8 @@ async function prepare(app: string, spec: Readonly<Record<string, unknown>> = {}
 }
 
 /**
- * A replica whose core was just out of reach takes a moment to see new protectors (design 5.4 bounds it), and covers no
- * pods until then.
+ * A replica whose core was out of reach needs a moment to see new protectors, within a bound, and covers no pods until
+ * then.
  */
 async function untilKnown(): Promise<void> {
   const protectors = items(
@@ -98,7 +98,7 @@ async function untilKnown(): Promise<void> {
   });
 }
 
-/** Sends all deletions at once; `middle` runs when a quarter of them has been answered. */
+/** Sends all deletions at once; `middle` runs when a quarter of them has a response. */
 async function deleteAll(
   attempts: readonly Attempt[],
   middle: () => Promise<void> = () => Promise.resolve(),
@@ -125,8 +125,9 @@ async function deleteAll(
 }
 
 /**
- * Pods that are not on their way out. An unscheduled pod is marked and then removed at once; when the second step is
- * disturbed it stays marked, until the controller-manager's garbage collector comes, which does not run here.
+ * Pods that are not terminating. The deletion of an unscheduled pod marks the pod and removes it at once. If the
+ * removal fails, the pod stays marked until the garbage collector of the controller-manager comes, which does not run
+ * here.
  */
 async function alive(app: string): Promise<Attempt[]> {
   const found: Attempt[] = [];
@@ -138,7 +139,7 @@ async function alive(app: string): Promise<Attempt[]> {
   return found;
 }
 
-/** {@link deleteAll}, and the report of it where one is asked for; `fault` says what is broken in the middle. */
+/** Runs {@link deleteAll}, with a report if one is asked for; `fault` names the fault in the middle. */
 async function attack(
   app: string,
   attempts: readonly Attempt[],
@@ -146,7 +147,8 @@ async function attack(
   middle?: () => Promise<void>,
 ): Promise<Tally> {
   let tally: Tally | undefined;
-  const title = `${attempts.length} deletions at once, ${MIN_AVAILABLE} pods promised${fault === undefined ? "" : `: ${fault}`}`;
+  const what = `${attempts.length} deletions at once, ${MIN_AVAILABLE} pods promised`;
+  const title = fault === undefined ? what : `${what}: ${fault}`;
   const what = { file: `burst-${app}`, title, namespace: "default", labels: `app=${app}`, promised: MIN_AVAILABLE };
   await reported(environment, what, async (note) => {
     note(`${attempts.length} deletions are sent at once`);
@@ -160,8 +162,8 @@ async function attack(
 }
 
 /**
- * After a disturbance: never below the promise, nothing stuck, and what may still go can go. A deletion that its client
- * was told has timed out can still be committed, so the pods are counted when nothing is reserved any more.
+ * Checks after a fault that the minimum held, that nothing is stuck, and that spare pods can be deleted. A deletion may
+ * commit after its client got a timeout, so the pods are counted when nothing is reserved any more.
  */
 async function expectConverged(app: string): Promise<void> {
   let left = 0;
@@ -174,7 +176,7 @@ async function expectConverged(app: string): Promise<void> {
   );
   expect(left).toBeGreaterThanOrEqual(MIN_AVAILABLE);
   let again = 0;
-  // Calls that an overloaded apiserver answered with a timeout: their deletions may have been made.
+  // Calls that got a timeout from an overloaded apiserver. Their deletions may have committed.
   let unanswered = 0;
   await environment.core.waitFor("every deletion to be decided", async () => {
     const tally = await deleteAll(await alive(app));
@@ -190,7 +192,7 @@ async function expectConverged(app: string): Promise<void> {
 
 describe(`${2 * PODS_PER_CELL} concurrent deletions in two cells, ${MIN_AVAILABLE} pods promised`, () => {
   for (const { title, app, spec } of [
-    { title: "admits exactly the spare pods and refuses the others with 429", app: "plain", spec: {} },
+    { title: "allows exactly the spare pods and denies the others with 429", app: "plain", spec: {} },
     {
       title: "does so when the history is packed early",
       app: "packed",
@@ -202,8 +204,8 @@ describe(`${2 * PODS_PER_CELL} concurrent deletions in two cells, ${MIN_AVAILABL
       const tally = await attack(app, attempts);
       expect(tally).toMatchObject({ failed: 0, oddities: [] });
       expect(tally.admitted + tally.refused).toBe(attempts.length);
-      // A pod that was seen to go may be counted as gone and as reserved for a moment: who asks just then is told to
-      // come again, as clients do by themselves. On a busy machine that moment is long enough to matter.
+      // For a moment a deleted pod may be both missing from the count and reserved. A request at that moment is told to
+      // retry, as clients do by themselves. On a busy machine the moment is long enough to matter.
       if (FULL) expect(tally.admitted).toBe(SPARE);
       expect(tally.admitted).toBeLessThanOrEqual(SPARE);
       await expectConverged(app);

@@ -1,7 +1,7 @@
 /**
- * The catastrophes that the project is there for (design 1), each played for real in a core and two workers with their
- * own controllers: what was attempted, what was refused, the fewest available pods that a watch of all pods ever saw,
- * and how an operator gets out again. The table at the end is the one in docs/catastrophes.md.
+ * The catastrophes that the project is made for (docs/design.md#purpose), each played in a core and two workers with
+ * their own controllers: what was attempted, what was denied, the fewest available pods that a watch of all pods saw,
+ * and how an operator recovers. docs/catastrophes.md has the table that is printed at the end.
  */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -100,7 +100,7 @@ afterAll(async () => {
 
 afterEach(untilWhole);
 
-/** The garbage collector looks every 30 s which kinds there are: the owner's is there before it starts. */
+/** The garbage collector discovers kinds every 30 s, so the owner's CRD exists before it starts. */
 async function prepare(worker: Cluster): Promise<void> {
   await worker.apply([namespaceOf(NAMESPACE), ownerCrd]);
   await worker.waitFor(`${OWNER_CRD} to be served`, async () => {
@@ -122,7 +122,7 @@ async function until(what: string, condition: () => boolean | Promise<boolean>):
     });
 }
 
-/** Everything as it should be: all pods available, none on its way, all promised, nothing on hold. */
+/** Waits until all pods are available and none is terminating, with all protectors complete and no cell on hold. */
 async function untilWhole(): Promise<void> {
   await until("everything to be whole again", async () => {
     const { total, pods, terminating } = availability.counts();
@@ -147,7 +147,10 @@ async function reviews(): Promise<Reviews> {
   return counts;
 }
 
-/** Plays one catastrophe and notes what came of it; the lowest availability counts until everything is whole again. */
+/**
+ * Plays one catastrophe and adds its row to the table. The lowest availability counts until everything is complete
+ * again.
+ */
 async function play(catastrophe: string, wayOut: string, act: () => Promise<void>, recover: () => Promise<void>) {
   availability.from();
   const before = await reviews();
@@ -181,7 +184,7 @@ function table(): string {
   return ["", ...head, ...lines, ""].join("\n");
 }
 
-/** Resolves when the controllers have been refused so many times more: they mean it. */
+/** Resolves when the controllers have been denied so many times more. */
 async function untilRefused(times: number): Promise<void> {
   const before = await reviews();
   await until(`${times} refusals`, async () => {
@@ -328,7 +331,7 @@ it("the core's etcd is wiped", async () => {
       expect(await deleteAllPods()).toBe(0);
     },
     async () => {
-      // What the cells know comes back without the workload, and before it.
+      // Protectors with a backup come back without the workload, and before it.
       await until(
         "the protector to be back",
         async () => (await environment.core.admin.request("GET", PROTECTOR)).status === 200,

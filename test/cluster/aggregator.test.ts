@@ -16,7 +16,7 @@ import { createProtector } from "../support/cluster/protectors.ts";
 const available = (count: number) => (entry: Awaited<ReturnType<typeof entryOf>>) =>
   entry?.aggregation?.availableReplicas === count;
 
-/** A protector of its own with `count` Ready pods; resolves with their names. */
+/** Creates a protector with `count` Ready pods; resolves to their names. */
 async function workload(
   cluster: Cluster,
   name: string,
@@ -43,7 +43,7 @@ describe("one aggregator", () => {
     await cluster?.stop();
   });
 
-  test("counts pods as they come, go and change, at versions that exist", async () => {
+  test("counts pods as they come, go and change, at versions of their collection", async () => {
     const pods = await workload(cluster, "counted", 4);
     const first = await waitForEntry(cluster, "counted", "4 available", available(4));
     await setReady(cluster, "default", pods[0] ?? "", false);
@@ -54,7 +54,7 @@ describe("one aggregator", () => {
     expect(second.aggregation?.hold).toBeUndefined();
   });
 
-  test("settles the reservation of a pod that is deleted together with the count", async () => {
+  test("removes the reservation of a deleted pod in the write that counts the pod out", async () => {
     const [victim = ""] = await workload(cluster, "deleted", 2);
     await waitForEntry(cluster, "deleted", "2 available", available(2));
     await admit(cluster, "deleted", [await readPod(cluster, victim)]);
@@ -63,7 +63,7 @@ describe("one aggregator", () => {
     expect(buckets(entry)).toEqual([]);
   });
 
-  test("settles reservations that were never used, by a GET and by a LIST, after the settle period", async () => {
+  test("removes reservations of deletions that never happened, by GET and by LIST, after the settle period", async () => {
     const few = await workload(cluster, "few", 1);
     const many = await workload(cluster, "many", 15);
     await waitForEntry(cluster, "few", "1 available", available(1));
@@ -89,7 +89,7 @@ describe("one aggregator", () => {
     expect(await aggregator.metric("podseidon_aggregator_evidence_total", { method: "list" })).toBeGreaterThan(0);
   });
 
-  test("settles a bucket of upstream's, which names neither version nor operation, and a compacted one", async () => {
+  test("settles a bucket of upstream without version and operation, and a compacted one", async () => {
     const [pod = ""] = await workload(cluster, "foreign", 2);
     await waitForEntry(cluster, "foreign", "2 available", available(2));
     const { uid, name } = await readPod(cluster, pod);
@@ -106,7 +106,7 @@ describe("one aggregator", () => {
     expect(entry.aggregation?.maturityCutoff).toBeDefined();
   });
 
-  test("goes on after its apiserver was killed, whose watches then are too old", async () => {
+  test("continues after its apiserver was killed and its watches have expired", async () => {
     const pods = await workload(cluster, "surviving", 3);
     await waitForEntry(cluster, "surviving", "3 available", available(3));
     await cluster.processes["kube-apiserver"].kill("SIGKILL");
@@ -121,8 +121,8 @@ describe("one aggregator", () => {
   });
 });
 
-describe("a restored etcd", () => {
-  test("means a new epoch and a hold until a settle period is over", async () => {
+describe("after a restore of etcd", () => {
+  test("the aggregator raises the epoch, and holds the cell for a settle period", async () => {
     await using cluster = await startCluster();
     await using _aggregator = await startAggregator(cluster, "aggregator", "--leader-elect=false");
     await workload(cluster, "restored", 3);
@@ -150,10 +150,10 @@ describe("a restored etcd", () => {
   });
 });
 
-describe("two replicas", () => {
+describe("of two replicas", () => {
   const election = ["--lease-duration=3s", "--renew-deadline=2s", "--retry-period=500ms"];
 
-  test("of which the other takes over when the leader is killed, and the frozen one writes nothing when it wakes", async () => {
+  test("the other takes over from a killed leader, and a frozen leader writes nothing when it wakes", async () => {
     await using cluster = await startCluster();
     await using first = await startAggregator(cluster, "first", ...election);
     const pods = await workload(cluster, "led", 3);

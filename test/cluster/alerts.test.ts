@@ -1,6 +1,6 @@
 /**
- * The alert rules by promtool's own unit tests: each fires when it should, and not when all is well. The dashboard's
- * queries can be read. At full size only, because promtool is built from sources where it is not installed.
+ * The unit tests of the alert rules with promtool: each alert fires when it should, and not in normal operation. The
+ * dashboard's queries are valid. At full size only, because promtool is built from source where it is not installed.
  */
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";

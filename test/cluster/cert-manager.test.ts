@@ -1,5 +1,5 @@
 /**
- * A real cert-manager makes the webhook's certificate and puts its authority into the registrations
+ * A real cert-manager issues the webhook's certificate, injects its authority into the webhook configurations
  * (`components/cert-manager`), and renews the certificate under load. With PODSEIDON_TEST_SIZE=full only, because
  * cert-manager is built for it.
  */
@@ -49,7 +49,7 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`with cert-manager ${
     await start("cert-manager", certManager.controller, [`--metrics-listen-address=${metrics}`], async (signal) => {
       return (await fetch(`http://${metrics}/metrics`, { signal })).ok;
     });
-    // It has no address that tells; what it does is waited for.
+    // It has no health address. The test waits for what it does.
     await start("cainjector", certManager.cainjector, [], async () => true);
 
     balancer = await Balancer.listen([]);
@@ -63,8 +63,8 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`with cert-manager ${
           target: { kind: "Service", name: "podseidon-webhook" },
           patch: replace("/spec", { type: "ExternalName", externalName: "localhost" }),
         },
-        // Before 1.12 the CA injector takes out what its client does not know yet: docs/install.md says which one is
-        // needed.
+        // The CA injector before 1.12 removes fields that its client does not know. docs/install.md says which version
+        // is needed.
         { target: { kind: "ValidatingWebhookConfiguration", name: "podseidon" }, patch: WITHOUT_CONDITIONS },
         { target: target("podseidon-webhook"), patch: replace("/spec/replicas", 2) },
         { target: target("podseidon-aggregator"), patch: replace("/spec/replicas", 1) },
@@ -103,7 +103,7 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`with cert-manager ${
     await process.start();
   }
 
-  /** Until both Certificates of the component have what they ask for. */
+  /** Waits until both Certificates of the component are issued. */
   async function untilIssued(): Promise<void> {
     await cluster.waitFor(
       "both Certificates to be ready",
@@ -119,7 +119,7 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`with cert-manager ${
     return Buffer.from(String(field(await cluster.admin.get(SECRET), "data", key)), "base64").toString();
   }
 
-  /** What every replica shows to who trusts `ca`, by its serial number. */
+  /** The certificate that each replica serves to a client that trusts `ca`, by serial number. */
   async function served(ca: string): Promise<string[]> {
     const endpoints = webhookEndpoints(pods.pods);
     return await Promise.all(
@@ -133,9 +133,7 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`with cert-manager ${
     );
   }
 
-  /**
-   * Until the Secret has a certificate of another serial number and every replica serves it; resolves with the number.
-   */
+  /** Waits until the Secret has another certificate and every replica serves it; resolves to the serial number. */
   async function untilRenewed(before: string): Promise<string> {
     let now = before;
     await cluster.waitFor(
@@ -149,7 +147,7 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`with cert-manager ${
     return now;
   }
 
-  /** As `cmctl renew` does it. */
+  /** Renews the certificate as `cmctl renew` does. */
   async function renew(): Promise<void> {
     const path = `${CERTIFICATES}/podseidon-webhook`;
     const conditions = items({ items: field(await cluster.admin.get(path), "status", "conditions") });
@@ -157,7 +155,7 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`with cert-manager ${
     await cluster.admin.call("PATCH", `${path}/status`, { status: { conditions: [...conditions, issuing] } });
   }
 
-  test("the Secret has a pair for the Service's name, every registration trusts its authority, and the webhook serves it", async () => {
+  test("the Secret is for the Service's name, webhook configurations trust its authority, and replicas serve it", async () => {
     const certificate = new X509Certificate(await secretPem("tls.crt"));
     const ca = await secretPem("ca.crt");
     expect(certificate.subjectAltName).toBe(`DNS:${NAME}`);
@@ -172,7 +170,7 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`with cert-manager ${
     expect(pods.pods.map(({ deployment }) => deployment)).not.toContain("podseidon-certificates");
   });
 
-  test("a registration that is deleted comes back, and cert-manager puts its authority in again", async () => {
+  test("a deleted webhook configuration is restored, and cert-manager injects its authority again", async () => {
     const [path = ""] = REGISTRATIONS;
     const before = field(await cluster.admin.get(path), "metadata", "uid");
     await cluster.admin.call("DELETE", path);
@@ -186,8 +184,8 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`with cert-manager ${
     expect(field(registration, "metadata", "annotations", "cert-manager.io/inject-ca-from")).toBe(
       `${SYSTEM}/podseidon-webhook`,
     );
-    // What the alert on a registration that is gone asks for: the other of its metrics is only there where podseidon
-    // makes the certificate.
+    // The metric of the alert on a missing webhook configuration. The other one exists only where podseidon issues the
+    // certificate.
     const url = pods.pods.find(({ deployment }) => deployment === "podseidon-aggregator")?.metricsUrl ?? "";
     await cluster.waitFor("the aggregator to call it kept", async () => {
       const text = await (await fetch(url)).text();
@@ -196,7 +194,7 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`with cert-manager ${
     });
   });
 
-  test(`the certificate is renewed ${RENEWALS} times, and its Secret deleted once, under load: the same processes serve each, and no call fails`, async () => {
+  test(`${RENEWALS} renewals and a deleted Secret under load: the same processes serve each, and no call fails`, async () => {
     const started = pods.pods.map(({ process }) => process.pid);
     const load = new DeletionLoad(cluster, WORKERS);
     try {
@@ -214,7 +212,8 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`with cert-manager ${
       await load.stop();
     }
     process.stdout.write(
-      `cert-manager ${certManagerVersion()}: ${RENEWALS} renewals and a deleted Secret during ${load.deletions} deletions, ${load.oddities.length} failed\n`,
+      `cert-manager ${certManagerVersion()}: ${RENEWALS} renewals and a deleted Secret during ${load.deletions} ` +
+        `deletions, ${load.oddities.length} failed\n`,
     );
     expect(load.oddities).toEqual([]);
     expect(pods.pods.map(({ process }) => process.pid)).toEqual(started);

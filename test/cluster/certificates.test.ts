@@ -1,7 +1,7 @@
 /**
- * The project installed by its manifests in one cluster, with certificates of its own: the authority is replaced three
- * times while pods are deleted through the apiserver all the time, and no call fails. Only apiservers may call
- * (`components/client-certificates`).
+ * The project installed by its manifests in one cluster, with its own certificates. The authority is replaced three
+ * times while pods are deleted through the apiserver all the time, and no call fails. Only apiservers may call the
+ * webhook (`components/client-certificates`).
  */
 import { X509Certificate } from "node:crypto";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -97,7 +97,7 @@ afterAll(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-/** Has the apiserver show a certificate to every webhook. */
+/** Makes the apiserver present a certificate to every webhook. */
 function admissionConfiguration(): unknown {
   const base64 = (text: string): string => Buffer.from(text).toString("base64");
   const user = {
@@ -112,7 +112,7 @@ function admissionConfiguration(): unknown {
   return { apiVersion, kind: "AdmissionConfiguration", plugins: plugins.map((name) => ({ name, configuration })) };
 }
 
-/** What the project's own namespace asks of each pod. */
+/** The restrictions that the project's namespace imposes on each pod. */
 function restricted({
   containers,
   ...spec
@@ -130,7 +130,7 @@ function restricted({
 
 const webhooks = (): PlayedPod[] => pods.pods.filter(({ webhookPort }) => webhookPort !== undefined);
 
-/** The certificate that a server shows; rejects when it does not verify. */
+/** The certificate that a server presents; rejects when the verification fails. */
 function handshake(options: ConnectionOptions): Promise<X509Certificate> {
   return new Promise((resolve, reject) => {
     const shown = { cert: apiserver.certificatePem, key: apiserver.privateKeyPem };
@@ -148,7 +148,7 @@ async function published(): Promise<string> {
   return String(field(await cluster.admin.get(`${CONFIG_MAPS}/podseidon-webhook-ca`), "data", "ca.crt"));
 }
 
-/** What the replicas serve now. */
+/** The certificates that the replicas serve now. */
 async function served(): Promise<X509Certificate[]> {
   return await Promise.all(
     webhooks().map(({ address, webhookPort }) =>
@@ -162,7 +162,7 @@ async function askForRotation(): Promise<void> {
   await cluster.admin.call("PATCH", `${SECRETS}/podseidon-webhook-ca`, { metadata: { annotations } });
 }
 
-/** Until every replica serves a certificate of an authority that it did not serve one of before. */
+/** Waits until every replica serves a certificate of a new authority. */
 async function untilServedBy(before: ReadonlySet<string>): Promise<string> {
   let issuer = "";
   await cluster.waitFor("the replicas to serve a certificate of the new authority", async () => {
@@ -181,7 +181,7 @@ interface Connections {
   stop(): Promise<void>;
 }
 
-/** Connects anew all the time with what the registration trusts at that moment. */
+/** Opens connections all the time, with the authorities that the webhook configuration trusts at that moment. */
 function connections(): Connections {
   const oddities: string[] = [];
   let count = 0;
@@ -209,7 +209,7 @@ function connections(): Connections {
   };
 }
 
-test("who shows no certificate of an apiserver is not answered", async () => {
+test("a client without an apiserver's certificate gets no response", async () => {
   const [replica] = webhooks();
   const ask = (): Promise<void> =>
     new Promise((resolve, reject) => {
@@ -221,7 +221,7 @@ test("who shows no certificate of an apiserver is not answered", async () => {
   await expect(ask()).rejects.toThrow(/certificate/i);
 });
 
-test("the counted gate's own registration is trusted, too, so that new pods get the gate", async () => {
+test("the webhook configuration of the counted gate trusts the authority, too: new pods get the gate", async () => {
   const labels = { app: "gated" };
   await cluster.apply([
     {
@@ -239,7 +239,7 @@ test("the counted gate's own registration is trusted, too, so that new pods get 
   });
 });
 
-test("the aggregator finds the registrations as they were applied, and alters nothing", async () => {
+test("the aggregator finds the webhook configurations as they were applied, and changes nothing", async () => {
   const url = pods.pods.find(({ deployment }) => deployment === "podseidon-aggregator")?.metricsUrl ?? "";
   await cluster.waitFor("the registrations to be kept", async () => {
     const text = await (await fetch(url)).text();
@@ -248,13 +248,13 @@ test("the aggregator finds the registrations as they were applied, and alters no
   });
 });
 
-test("deletions that the registration's conditions spare are not asked about, and all others are", async () => {
+test("deletions that the match conditions exclude are not reviewed, and all others are", async () => {
   const reviews = async (): Promise<number> => {
     const texts = await Promise.all(webhooks().map(async ({ metricsUrl }) => (await fetch(metricsUrl)).text()));
     const values = texts.flatMap((text) => [...text.matchAll(/^podseidon_webhook_reviews_total\{.*\} (\d+)$/gm)]);
     return values.reduce((sum, [, value]) => sum + Number(value), 0);
   };
-  // A pod that has a node is only marked by its deletion: the kubelet, which is not there, deletes it for good.
+  // The deletion of a scheduled pod only marks it. The kubelet, which does not exist here, would delete it for good.
   const spec = { nodeName: "none", containers: [{ name: "app", image: "app:1" }] };
   const asked = async (path: string): Promise<number> => {
     const before = await reviews();
@@ -289,7 +289,8 @@ test(`the authority is replaced ${ROTATIONS} times under load, and no call fails
   await Promise.all([load.stop(), connecting.stop()]);
   const oddities = [...load.oddities, ...connecting.oddities];
   process.stdout.write(
-    `certificates: ${ROTATIONS} authorities replaced during ${load.deletions} deletions and ${connecting.count} new connections, ${oddities.length} failed\n`,
+    `certificates: ${ROTATIONS} authorities replaced during ${load.deletions} deletions and ` +
+      `${connecting.count} new connections, ${oddities.length} failed\n`,
   );
   expect(oddities).toEqual([]);
   expect(issuers.size).toBe(ROTATIONS + 1);
@@ -298,11 +299,11 @@ test(`the authority is replaced ${ROTATIONS} times under load, and no call fails
   await cluster.waitFor("the gate's registration to follow", async () => {
     return (await bundle(GATE_REGISTRATION)) === (await bundle(REGISTRATION));
   });
-  // The authority before stays trusted, all others are forgotten.
+  // The previous authority stays trusted; older ones do not.
   expect(splitCertificates(await published())).toHaveLength(2);
 });
 
-test("a cell that does not take a new authority over is waited for", async () => {
+test("the rotation waits for a cell that does not take over a new authority", async () => {
   const aggregator = pods.pods.find(({ deployment }) => deployment === "podseidon-aggregator");
   const maker = pods.pods.find(({ deployment }) => deployment === "podseidon-certificates");
   const issuers = new Set(splitCertificates(await published()));

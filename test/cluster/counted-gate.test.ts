@@ -1,4 +1,7 @@
-/** The counted readiness gate with the real Deployment controller: what a rollout is refused without it and with it. */
+/**
+ * The counted readiness gate with the real Deployment controller: the denials of a rollout without the gate and with
+ * it.
+ */
 import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { deploy, refusals, roll } from "../../scripts/bench/rollout.ts";
@@ -12,7 +15,7 @@ import { createProtector, readProtector, waitUntilSettled } from "../support/clu
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const REPLICAS = FULL ? 100 : 20;
 const ROLLS = FULL ? 10 : 1;
-/** maxSurge and maxUnavailable. */
+/** The value of maxSurge and of maxUnavailable. */
 const QUARTER = REPLICAS / 4;
 const SETTLED_WITHIN_MS = 300_000;
 const PODS = "/api/v1/namespaces/default/pods";
@@ -24,11 +27,11 @@ beforeAll(async () => {
   environment = await TestEnvironment.start({
     cells: ["cell"],
     single: true,
-    // One, so that what it knows is known.
+    // One replica, so that its cache is the only one.
     replicas: 1,
     settle: "40s",
     cell: { nodes: 2 },
-    // Counts come as late as from a core on another continent, so that a rollout meets the gap that the gate closes.
+    // Counts are delayed as from a distant core, so that a rollout meets the gap that the gate closes.
     aggregatorArgs: ["--counted-gate-bound", "5m", "--coalesce-period", "300ms"],
   });
   await deploy(environment, "web", REPLICAS);
@@ -48,14 +51,14 @@ async function pods(app: string): Promise<readonly unknown[]> {
   return items(await environment.core.admin.get(`${PODS}?labelSelector=app%3D${app}`));
 }
 
-/** Pods whose containers are ready. */
+/** Returns how many pods have ready containers. */
 async function running(image: string): Promise<number> {
   const found = await pods("web");
   const isNew = (pod: unknown): boolean => JSON.stringify(field(pod, "spec", "containers")).includes(`"${image}"`);
   return found.filter((pod) => isNew(pod) && conditionStatus(pod, "ContainersReady") === "True").length;
 }
 
-/** The aggregator stands still until the condition holds: what a slow one does now and then, on any machine. */
+/** Stops the aggregator until the condition holds, as a slow machine does at times. */
 async function whileNobodyCounts(what: string, condition: () => Promise<boolean>): Promise<void> {
   const aggregator = environment.aggregators.get("cell");
   aggregator?.process.freeze();
@@ -66,7 +69,7 @@ async function whileNobodyCounts(what: string, condition: () => Promise<boolean>
   }
 }
 
-/** One rollout; `meanwhile` runs beside it. Resolves with the number of deletions that were refused. */
+/** Runs one rollout, and `meanwhile` beside it. Resolves to the number of denied deletions. */
 async function rolled(image: string, meanwhile: () => Promise<void> = async () => {}): Promise<number> {
   const availability = await AvailabilityJudge.watch([environment.core], "default", "app=web");
   try {
@@ -82,7 +85,7 @@ async function rolled(image: string, meanwhile: () => Promise<void> = async () =
   }
 }
 
-/** As many rollouts as the size asks for, nothing held up. */
+/** Runs several rollouts, by the size of the test, without delays. */
 async function rolls(image: string): Promise<number[]> {
   const refused: number[] = [];
   for (let count = 1; count <= ROLLS; count++) refused.push(await rolled(`${image}:${count}`));
@@ -110,7 +113,7 @@ async function setCondition(name: string, type: string): Promise<void> {
 }
 
 describe("rolling updates", () => {
-  it("without the gate are refused old pods whose replacements are not counted yet", async () => {
+  it("without the gate are denied old pods whose replacements are not counted yet", async () => {
     const held = await rolled("held:1", async () => {
       const before = await refusals(environment);
       await whileNobodyCounts("a refusal", async () => (await refusals(environment)) > before);
@@ -121,7 +124,7 @@ describe("rolling updates", () => {
     expect((await pods("web")).some(isGated)).toBe(false);
   });
 
-  it("with the gate are refused nothing", async () => {
+  it("with the gate are never denied", async () => {
     await environment.registerGate("cell");
     await environment.core.kubectl(["annotate", "podprotector/web", `${COUNTED_GATE}=enabled`]);
     await environment.core.waitFor("the webhooks to know of the annotation", async () => {
@@ -136,7 +139,7 @@ describe("rolling updates", () => {
       );
       return answers.every(isGated);
     });
-    // All that may go at once, and all that may come beside what is there: more only when these are Ready.
+    // The pods that may be deleted at once, and those that may come in addition; more only when these are Ready.
     const most = 2 * QUARTER;
     const held = await rolled("held:2", () =>
       whileNobodyCounts(`${most} new pods to run`, async () => (await running("held:2")) === most),
@@ -151,8 +154,8 @@ describe("rolling updates", () => {
   });
 });
 
-describe("conditions of one's own", () => {
-  it("count as the protector says: one that is a gate makes the pod Ready, one that is none is asked for beside Ready", async () => {
+describe("custom conditions", () => {
+  it("count as the protector says: a readiness gate as part of Ready, another condition beside it", async () => {
     const labels = { app: "own" };
     const spec = { minAvailable: 1, selector: { matchLabels: labels }, availabilityConditions: ["example.com/warm"] };
     await createProtector(environment.core, "default", "own", spec);
@@ -189,7 +192,7 @@ describe("conditions of one's own", () => {
 });
 
 describe("the gate", () => {
-  it("is set again when its condition is lost", async () => {
+  it("gets its condition again when that is lost", async () => {
     const [pod] = await pods("web");
     const name = String(field(pod, "metadata", "name"));
     const conditions = [{ type: COUNTED_CONDITION, $patch: "delete" }];
@@ -218,7 +221,7 @@ describe("the gate", () => {
     );
   });
 
-  it("waits for an aggregator that is down, opens by one command, and is not added after another", async () => {
+  it("waits for a stopped aggregator, opens by one command, and is not added after another command", async () => {
     const aggregator = environment.aggregators.get("cell");
     await aggregator?.process.kill("SIGKILL");
     await createPod("waiting", { app: "web" });

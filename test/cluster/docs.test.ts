@@ -1,7 +1,7 @@
 /**
- * Every command that the documentation tells people to type is typed, on a real cluster; what would change it, as a dry
- * run of the server. Commands of npm are looked at by `scripts/docs.test.ts`. `PODSEIDON_TEST_SIZE=full` applies every
- * overlay, too; otherwise they are only made, because `test/cluster/demo-manifests.test.ts` applies them.
+ * Runs every command that the documentation tells readers to type, on a real cluster. Commands that change the cluster
+ * run as server-side dry runs. `scripts/docs.test.ts` checks the npm commands. `PODSEIDON_TEST_SIZE=full` also applies
+ * every overlay; otherwise overlays are only built, because `test/cluster/demo-manifests.test.ts` applies them.
  */
 import { spawn } from "node:child_process";
 import { copyFileSync, globSync, mkdirSync, readFileSync, symlinkSync } from "node:fs";
@@ -21,17 +21,17 @@ const NAME = "web";
 const CELL = "default";
 const NODE = "node-1";
 const PODS = 4;
-/** A protector whose workload vanished. */
+/** A protector whose workload is lost. */
 const ORPHAN = "deployment-gone";
-/** Words of the documentation, and what they stand for here. */
+/** Placeholders of the documentation, and their values here. */
 const STAND: Stand = {
   ...{ CONTEXT: "core", CORE: "core", "release NAME": `release ${ORPHAN}`, NAME, NAMESPACE, POD: "web-0", NODE, CELL },
   ...{ "worker-2": CELL, "deployment-web": NAME, "node-2": NODE },
 };
-/** Files that the documentation has its readers write. */
+/** Files that the documentation tells readers to create. */
 const FILES = ["core-ca.crt", "podseidon-core.kubeconfig"];
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
-/** Made by the environment, which has no Service for the manifests' own to reach. */
+/** Kinds that the test environment creates itself, because it has no Service for those of the manifests. */
 const REGISTRATIONS = ["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"];
 
 const pages = globSync("{README.md,docs/**/*.md}", { cwd: root })
@@ -40,7 +40,7 @@ const pages = globSync("{README.md,docs/**/*.md}", { cwd: root })
 
 let environment: TestEnvironment;
 let path: string;
-/** Its context is in {@link NAMESPACE}, as a reader's is where his workloads are. */
+/** Its context selects {@link NAMESPACE}, as the context of a reader selects the namespace of the workloads. */
 let kubeconfig: string;
 const done = new Map<string, Promise<Result>>();
 
@@ -49,13 +49,13 @@ interface Result {
   readonly output: string;
 }
 
-/** Commands of a page that are typed here; `scripts/docs.test.ts` says what becomes of the others. */
+/** The commands of a page that run here. `scripts/docs.test.ts` says what happens to the others. */
 function typedIn(page: string): readonly string[] {
   const commands = documentedCommands(readFileSync(join(root, page), "utf8")).map(({ text }) => text);
   return commands.filter((text) => /^(kubectl |node dist\/|source <\(kubectl )/.test(text));
 }
 
-/** The command as it is typed here. */
+/** The command with its placeholders replaced. */
 function typed(command: string): string {
   const files = Object.fromEntries(FILES.map((name) => [name, join(environment.core.directory, name)]));
   const line = harmless(command, "core", { ...STAND, ...files });
@@ -64,7 +64,7 @@ function typed(command: string): string {
   return isApplied ? line : `kubectl kustomize ${overlay}`;
 }
 
-/** Runs a line as a shell does, once. */
+/** Runs a line in a shell once. */
 function run(line: string): Promise<Result> {
   const known = done.get(line) ?? start(line);
   done.set(line, known);
@@ -110,7 +110,7 @@ beforeAll(async () => {
   await environment.core.apply([
     { apiVersion: "v1", kind: "Namespace", metadata: { name: NAMESPACE } },
     { apiVersion: "v1", kind: "Node", metadata: { name: NODE } },
-    // As the controller-manager makes one in each namespace.
+    // The controller-manager creates one in each namespace.
     {
       apiVersion: "v1",
       kind: "ConfigMap",
@@ -161,7 +161,7 @@ afterAll(async () => {
   await environment?.stop();
 });
 
-/** Pages side by side, the commands of each in its order. */
+/** Pages run in parallel, and the commands of each page in their order. */
 test.concurrent.each(pages)("%s", async (page) => {
   const failed: string[] = [];
   for (const line of typedIn(page).map(typed)) {

@@ -1,6 +1,6 @@
 /**
- * Random PodDisruptionBudgets over real workloads: what the generator derives equals what the real disruption
- * controller computes (`status.desiredHealthy`), before and after everything was scaled.
+ * Random PodDisruptionBudgets over real workloads. The generator's minimums equal what the real disruption controller
+ * computes (`status.desiredHealthy`), before and after everything is scaled.
  */
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
@@ -29,7 +29,7 @@ beforeAll(async () => {
   cluster = await Cluster.start({ nodes: FULL ? 10 : 3 });
   await installGenerator(cluster);
   await installCrd(cluster, "workloads.fleet.example.com");
-  // It looks up which kinds there are at its start, and then only twice a minute.
+  // The controller-manager discovers kinds at its start, and then only twice a minute.
   const { "kube-controller-manager": manager } = cluster.processes;
   await manager.kill();
   await manager.start();
@@ -63,7 +63,7 @@ async function pairs(groups: Groups): Promise<Pair[]> {
   }));
 }
 
-/** The disruption controller has seen all that the group has now. */
+/** True when the disruption controller has seen the present state of the group. */
 function isCurrent({ group, budget }: Pair): boolean {
   return (
     field(budget, "status", "observedGeneration") === field(budget, "metadata", "generation") &&
@@ -89,11 +89,12 @@ async function compared(groups: Groups): Promise<number> {
     const texts = differing.slice(0, 5).map((pair) => {
       const { group, budget, protector } = pair;
       const annotations = field(protector, "metadata", "annotations");
-      return `${group.describe()}: ${JSON.stringify(field(budget, "status"))}, derived ${derived(pair)} ${JSON.stringify(annotations)}`;
+      const status = JSON.stringify(field(budget, "status"));
+      return `${group.describe()}: ${status}, derived ${derived(pair)} ${JSON.stringify(annotations)}`;
     });
     throw new Error(`${differing.length} of ${last.length} budgets differ: ${texts.join("\n")}`, { cause });
   });
-  // All at one moment: none of them moves any more.
+  // Read once more: no budget changes any more.
   const again = await pairs(groups);
   for (const pair of again) expect(derived(pair)).toBe(field(pair.budget, "status", "desiredHealthy"));
   return again.length;
@@ -106,7 +107,8 @@ test(`${BUDGETS} budgets require what the disruption controller computes, before
   await groups.scale(cluster);
   const after = await compared(groups);
   process.stdout.write(
-    `budgets: ${before} of ${BUDGETS} equal to desiredHealthy, ${after} of ${BUDGETS} after scaling, over ${groups.workloads} workloads\n`,
+    `budgets: ${before} of ${BUDGETS} equal to desiredHealthy, ${after} of ${BUDGETS} after scaling, ` +
+      `over ${groups.workloads} workloads\n`,
   );
   const limits = groups.all.map(({ limit }) => Object.keys(limit)[0] + typeof Object.values(limit)[0]);
   expect(new Set(limits).size).toBe(4);

@@ -1,6 +1,6 @@
 /**
- * The generator dies at each of its writes, before the write and after it: the next one finishes the job, and the state
- * is then what it is without a crash.
+ * The generator dies at each of its writes, before the write or after it. The next generator finishes the work, and the
+ * state is the same as without a crash.
  */
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
@@ -34,7 +34,7 @@ afterAll(async () => {
   await cluster?.stop();
 });
 
-/** A namespace with one Deployment and what a scenario does to it. */
+/** A namespace with one Deployment, for one scenario. */
 class Space {
   readonly namespace = `crash-${++spaces}`;
 
@@ -68,10 +68,10 @@ class Space {
 
 interface Scenario {
   readonly name: string;
-  /** Where it begins; the Deployment is protected by then unless `bare`. */
+  /** The Deployment is not protected at the beginning. */
   readonly bare?: boolean;
   readonly change: (space: Space) => Promise<unknown>;
-  /** Whether all is done. */
+  /** Whether the work is finished. */
   readonly done: (space: Space) => Promise<boolean>;
 }
 
@@ -152,7 +152,7 @@ const SCENARIOS: readonly Scenario[] = [
   },
 ];
 
-/** What does not depend on when and where it happened. */
+/** The part of an object that does not depend on when and where it was created. */
 function lasting(object: unknown): unknown {
   const owners = field(object, "metadata", "ownerReferences");
   const conditions = field(object, "status", "conditions");
@@ -169,10 +169,10 @@ function lasting(object: unknown): unknown {
 
 interface Ended {
   /**
-   * Whether it died: which writes there are depends on how late a watch is, so that a write may not be needed at all.
+   * Whether the generator died. Which writes happen depends on the lag of its watches, so a write may not be needed.
    */
   readonly died: boolean;
-  /** What the one did that died, and what the next one did. */
+  /** The writes of the generator that died, and those of the next one. */
   readonly first: readonly string[];
   readonly next: readonly string[];
   readonly state: unknown;
@@ -203,7 +203,7 @@ async function play(scenario: Scenario, crash?: Crash): Promise<Ended> {
   return { died: dying.isDead, first: dying.writes, next: counting.writes, state };
 }
 
-test.each(SCENARIOS)("$name: whatever write it dies at, the next one finishes", async (scenario) => {
+test.each(SCENARIOS)("$name: the next generator finishes whatever write the first one dies at", async (scenario) => {
   const whole = await play(scenario);
   expect(whole.first.length).toBeGreaterThan(0);
   const rows = [`${scenario.name}: ${whole.first.join(", ")}`];

@@ -1,4 +1,4 @@
-/** Every kind of workload and budget against a real kube-apiserver, and what becomes of their protectors. */
+/** Every kind of workload and budget against a real kube-apiserver, and the protectors of each. */
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
@@ -99,13 +99,13 @@ describe("a workload", () => {
     await minimum(name, kind === "StatefulSet" ? 7 : 9);
     await patch(path, { spec: { replicas: 0 } });
     await minimum(name, 0);
-    // A ReplicationController would wait for a garbage collector to orphan its pods.
+    // Otherwise a ReplicationController would wait for a garbage collector to orphan its pods.
     await cluster.admin.call("DELETE", `${path}?propagationPolicy=Background`);
     await gone(path);
     expect(await readObject(cluster, protectorPath(namespace, name))).toBeUndefined();
   });
 
-  test("DaemonSet: nodes that should run it, less what may be down", async () => {
+  test("DaemonSet: the nodes that should run it, less maxUnavailable", async () => {
     start();
     await cluster.apply([
       workload("DaemonSet", { updateStrategy: { type: "RollingUpdate", rollingUpdate: { maxUnavailable: "30%" } } }),
@@ -120,7 +120,7 @@ describe("a workload", () => {
     );
   });
 
-  test("Job: ignored for a reason that is told once, and nothing is held", async () => {
+  test("Job: ignored with one message, and without finalizers", async () => {
     const one = start();
     const job = workload("Job", { template: { ...template, spec: { ...template.spec, restartPolicy: "Never" } } });
     await cluster.apply([job, workload("Deployment", { replicas: 4 })]);
@@ -134,7 +134,7 @@ describe("a workload", () => {
     expect(field(found, "metadata", "finalizers")).toBeUndefined();
   });
 
-  test("of two kinds over the same pods is protected by both, and a name that is taken is left to its owner", async () => {
+  test("of two kinds over the same pods has a protector of each, and a taken name stays with its owner", async () => {
     start();
     const taken = {
       apiVersion: `${GROUP}/v1alpha1`,
@@ -153,7 +153,7 @@ describe("a workload", () => {
     );
   });
 
-  test("that opts out by annotation is released; one out of scope is left as it is", async () => {
+  test("that opts out by annotation is released, and one out of scope is left alone", async () => {
     const first = start();
     await cluster.apply([workload("Deployment", { replicas: 4 })]);
     await minimum("deployment-web", 3);
@@ -173,7 +173,7 @@ describe("a workload", () => {
 });
 
 describe("a kind that is not installed", () => {
-  test("is picked up when it appears: a custom resource, by its scale subresource", async () => {
+  test("is watched when it appears: a custom resource, by its scale subresource", async () => {
     const one = start({ plugins: { scalable: SCALABLE } });
     await cluster.waitFor("it to be ready without the kind", async () => one.generator.problem() === undefined);
     await installCrd(cluster, "workloads.fleet.example.com");
@@ -199,7 +199,7 @@ describe("a kind that is not installed", () => {
     expect(await readObject(cluster, protectorPath(namespace, "workload-web"))).toBeUndefined();
   });
 
-  test("PodUnavailableBudget: a targetRef is followed as it scales, and the kind may go and come again", async () => {
+  test("PodUnavailableBudget: a targetRef is followed, and the kind may disappear and come back", async () => {
     const one = start();
     const crd = "podunavailablebudgets.policy.kruise.io";
     await installCrd(cluster, crd);
@@ -228,7 +228,7 @@ describe("a kind that is not installed", () => {
     await minimum("podunavailablebudget-web", 4);
   });
 
-  test("PodUnavailableBudget v1alpha1 is read where nothing newer is served", async () => {
+  test("PodUnavailableBudget: v1alpha1 is read where nothing newer is served", async () => {
     const crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/podunavailablebudgets.policy.kruise.io";
     await installCrd(cluster, "podunavailablebudgets.policy.kruise.io");
     const before = await cluster.admin.get(crd);
@@ -246,7 +246,7 @@ describe("a kind that is not installed", () => {
     await patch(crd, { spec: { versions } });
   });
 
-  test("XPodDisruptionBudget: probe and suspension come and go with it", async () => {
+  test("XPodDisruptionBudget: probe and suspension are copied to the protector", async () => {
     start();
     await installCrd(cluster, "xpoddisruptionbudgets.x-pdb.form3.tech");
     const probe = { endpoint: "probe.shop:8080" };
@@ -269,7 +269,7 @@ describe("a kind that is not installed", () => {
 describe("a PodDisruptionBudget", () => {
   const path = (): string => `/apis/policy/v1/namespaces/${namespace}/poddisruptionbudgets/web`;
 
-  test("is translated with its policy for unhealthy pods, and lifted by its deletion", async () => {
+  test("is translated with its unhealthyPodEvictionPolicy, and its deletion releases the protector", async () => {
     start();
     const pdb = budget("policy/v1", "PodDisruptionBudget", { minAvailable: 3, selector });
     await cluster.apply([pdb]);
@@ -281,7 +281,7 @@ describe("a PodDisruptionBudget", () => {
     expect(await readObject(cluster, protectorPath(namespace, "poddisruptionbudget-web"))).toBeUndefined();
   });
 
-  test("over pods whose number nobody knows keeps what there is, and says so", async () => {
+  test("over pods without a known number keeps its protector as it is, and says so", async () => {
     const one = start();
     const owner = { apiVersion: "batch/v1", kind: "Job", name: "once", uid: "u1", controller: true };
     const pod = (name: string): object => ({
@@ -305,7 +305,7 @@ describe("a PodDisruptionBudget", () => {
 });
 
 describe("a protector", () => {
-  test("shows by a condition that its source vanished, and that it is back", async () => {
+  test("shows by a condition that its source is lost, and that it is back", async () => {
     const one = start();
     await cluster.apply([workload("StatefulSet", { replicas: 5 })]);
     await minimum("statefulset-web", 4);
@@ -326,7 +326,7 @@ describe("a protector", () => {
     expect(one.generator.orphans()).toEqual([]);
   });
 
-  test("stays in a namespace that is being deleted; a new one is not tried again and again there", async () => {
+  test("stays in a namespace that is being deleted, where a new one is not created repeatedly", async () => {
     const first = start();
     await cluster.apply([workload("Deployment", { replicas: 4 })]);
     await minimum("deployment-web", 3);
@@ -342,7 +342,7 @@ describe("a protector", () => {
     ]);
     await eventually(cluster, protectorPath(`${namespace}-after`, "deployment-web"), (one) => one !== undefined);
     expect(second.events.filter(({ kind }) => kind === "namespaceTerminating")).toHaveLength(1);
-    // The Deployment controller writes its status whenever it likes; what meets that is tried again, and no failure.
+    // The Deployment controller may write its status at any time. A conflict with that is retried, and is no failure.
     expect(second.events.filter((event) => event.kind === "failed" && event.tag !== "conflict")).toEqual([]);
   });
 });
@@ -367,8 +367,8 @@ test(`${AT_ONCE} workloads at once: never more calls under way than workers`, as
   );
   expect(items(await cluster.admin.get(protectorPath(namespace)))).toHaveLength(AT_ONCE);
   expect(counting.most).toBeLessThanOrEqual(CONCURRENCY);
-  // One to hold the source and one to create the protector.
+  // One write adds the finalizer to the source, and one creates the protector.
   expect(counting.writes.made).toBe(2 * AT_ONCE);
-  // A busy server may put some off; nothing is tried over and over.
+  // A busy server may reject some writes. None is retried many times.
   expect(counting.writes.refused).toBeLessThan(AT_ONCE / 10);
 });

@@ -1,7 +1,7 @@
 /**
- * Random Deployments, rolled by the real Deployment controller under the protectors that the generator makes: its own
- * steps are not refused once what they rest on is counted, and a mass deletion at the same time never goes below the
- * promise.
+ * Random Deployments, rolled out by the real Deployment controller under the protectors that the generator makes. The
+ * controller's own steps are not denied once the count that they need is published, and a mass deletion at the same
+ * time never goes below the minimum.
  */
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { plugins } from "../../controllers/generator/sources/plugins/all.ts";
@@ -28,7 +28,7 @@ const DEPLOYMENTS = FULL ? 100 : 8;
 const SEED = 7;
 const NAMESPACE = "default";
 const MAX_REPLICAS = 9;
-/** Rounds of the mass deletion: each asks for every pod there is. */
+/** Rounds of the mass deletion. Each round deletes every pod. */
 const SWEEPS = 3;
 const WITHIN_MS = FULL ? 540_000 : 300_000;
 const DEPLOYMENT_PATH = `/apis/apps/v1/namespaces/${NAMESPACE}/deployments`;
@@ -48,7 +48,7 @@ function randomDeployment(chance: Chance, index: number): Rolled {
   const fencepost = (): number | string =>
     chance.chance(0.5) ? chance.between(0, 3) : `${chance.between(0, 10) * 10}%`;
   const [maxSurge, maxUnavailable] = [fencepost(), fencepost()];
-  // The API refuses both to be zero.
+  // The API rejects zero for both.
   const isZero = [maxSurge, maxUnavailable].every((value) => value === 0 || value === "0%");
   return {
     name: `web-${index}`,
@@ -91,7 +91,7 @@ function deployment({ name, replicas, strategy }: Rolled): object {
   };
 }
 
-/** Every Deployment is at its image, whole, and counted. */
+/** Waits until every Deployment has its image, is complete, and is counted. */
 async function complete(): Promise<void> {
   const isComplete = async (): Promise<boolean> => {
     const [deployments, protectors] = await Promise.all([
@@ -128,7 +128,7 @@ async function roll(image: string): Promise<void> {
 const promises = new Map<string, number>();
 const sizes = new Map<string, number>();
 
-/** Holds each protector to what its Deployment requires now, and keeps that as the promise. */
+/** Checks each protector against what its Deployment requires now, and keeps that minimum. */
 async function keepPromises(): Promise<void> {
   const plugin = plugins({ protectSelector: "", protectNonZero: true })[0];
   for (const one of items(await environment.core.admin.get(DEPLOYMENT_PATH))) {
@@ -147,7 +147,7 @@ test("each gets a protector with the number that its own controller keeps", asyn
   await keepPromises();
 });
 
-test("a rollout alone: no step is refused once the count that it rests on is published", async () => {
+test("a rollout alone: no step is denied once the count that it needs is published", async () => {
   const history = await QuotaHistory.watch(transport, NAMESPACE);
   const before = readDeletions(environment.core).length;
   judge.from();
@@ -164,13 +164,14 @@ test("a rollout alone: no step is refused once the count that it rests on is pub
   });
   const allowed = own.filter(({ code }) => code < 300).length;
   process.stdout.write(
-    `rollouts: ${DEPLOYMENTS} Deployments, ${allowed} deletions by the controller, ${refused.length} put off until they were counted, ${late.length} refused although they were\n`,
+    `rollouts: ${DEPLOYMENTS} Deployments, ${allowed} deletions by the controller, ` +
+      `${refused.length} denied until they were counted, ${late.length} denied although they were\n`,
   );
   expect(late).toEqual([]);
   for (const { name } of all) expect(judge.lowest(name)).toBeGreaterThanOrEqual(promises.get(name) ?? Number.NaN);
 });
 
-test("a rollout and a mass deletion at once: never below the promise, and the rollout ends", async () => {
+test("a rollout and a mass deletion at once: never below the minimum, and the rollout ends", async () => {
   judge.from();
   const before = readDeletions(environment.core).length;
   await roll("app:3");
@@ -186,20 +187,22 @@ test("a rollout and a mass deletion at once: never below the promise, and the ro
   const attempted = deletions.filter(({ user }) => !user.startsWith("system:"));
   const margins = all.map(({ name }) => judge.lowest(name) - (promises.get(name) ?? Number.NaN));
   process.stdout.write(
-    `mass deletion in a rollout: ${attempted.length} attempts, ${attempted.filter(({ code }) => code === 429).length} refused; lowest availability less promise ${Math.min(...margins)}; ${judge.versions} pod versions seen\n`,
+    `mass deletion in a rollout: ${attempted.length} attempts, ` +
+      `${attempted.filter(({ code }) => code === 429).length} denied; ` +
+      `lowest availability less minimum ${Math.min(...margins)}; ${judge.versions} pod versions seen\n`,
   );
   expect(attempted.some(({ code }) => code === 429)).toBe(true);
   for (const { name } of all) expect(judge.lowest(name), name).toBeGreaterThanOrEqual(promises.get(name) ?? Number.NaN);
 });
 
-test("replicas that change in the middle of a rollout: never below the smaller of the two promises", async () => {
+test("replicas that change in the middle of a rollout: never below the smaller of the two minimums", async () => {
   judge.from();
   await roll("app:4");
   const before = new Map(promises);
   for (const one of all) {
     const drawn = chance.between(1, MAX_REPLICAS);
-    // Just what a rollout without surge has left of the old ReplicaSet: the Deployment controller takes that for a
-    // scaling for ever.
+    // A number equal to the remaining pods of the old ReplicaSet would look like an endless scaling to the Deployment
+    // controller.
     const replicas = drawn === before.get(one.name) ? drawn + 1 : drawn;
     sizes.set(one.name, replicas);
     await environment.core.admin.call("PATCH", `${DEPLOYMENT_PATH}/${one.name}`, { spec: { replicas } });
@@ -212,7 +215,7 @@ test("replicas that change in the middle of a rollout: never below the smaller o
   }
 });
 
-test("a Deployment that is scaled to zero and back is never in its controller's way", async () => {
+test("a Deployment that is scaled to zero and back never hinders its controller", async () => {
   const [one] = all;
   if (one === undefined) throw new Error("there is no Deployment");
   const path = `${DEPLOYMENT_PATH}/${one.name}`;

@@ -13,7 +13,7 @@ import {
   startGenerator,
 } from "../support/generator/generator-harness.ts";
 
-/** The generator against a real kube-apiserver, under the permissions that the manifests give it. */
+/** The generator against a real kube-apiserver, with the permissions of the manifests. */
 
 const GROUP = "podseidon.kubewharf.io";
 let cluster: Cluster;
@@ -42,7 +42,7 @@ function start(election?: Election, through = transport): RunningGenerator {
   return one;
 }
 
-/** Resolves when the generator has told of so many; what it did shows in the cluster a moment before. */
+/** Resolves after so many events of a kind. What the generator did shows in the cluster a moment earlier. */
 async function told(events: readonly GeneratorEvent[], kind: GeneratorEvent["kind"], count = 1): Promise<void> {
   await cluster.waitFor(
     `${count} events ${kind}`,
@@ -90,7 +90,7 @@ async function read(path: string): Promise<unknown> {
 
 const protector = (name: string): Promise<unknown> => read(`${protectorsPath()}/deployment-${name}`);
 
-/** Resolves when the object at `path` is as `check` wants it. */
+/** Resolves to the object at `path` when `check` accepts it. */
 async function eventually(path: string, check: (object: unknown) => boolean): Promise<unknown> {
   let last: unknown;
   await cluster
@@ -110,7 +110,7 @@ const untilGone = (path: string): Promise<unknown> => eventually(path, (object) 
 const patch = (path: string, body: unknown): Promise<unknown> => cluster.admin.call("PATCH", path, body);
 
 describe("a Deployment", () => {
-  test("gets a protector as upstream makes it, and is held", async () => {
+  test("gets a protector as upstream makes it, and the finalizer", async () => {
     start();
     await cluster.apply([deployment("web")]);
     const found = await untilMinimum("web", 8);
@@ -139,7 +139,7 @@ describe("a Deployment", () => {
     expect(field(source, "metadata", "finalizers")).toEqual([GENERATOR_FINALIZER]);
   });
 
-  test("is followed as it changes, and nothing is written when nothing has changed", async () => {
+  test("is followed as it changes, and nothing is written while it does not change", async () => {
     const one = start();
     await cluster.apply([deployment("web"), deployment("free", { protect: false })]);
     await untilMinimum("web", 8);
@@ -153,7 +153,7 @@ describe("a Deployment", () => {
     expect(await protector("free")).toBeUndefined();
     await one.stop();
     const version = field(found, "metadata", "resourceVersion");
-    // The second one has looked at everything once a Deployment that came last has its protector.
+    // The second generator has looked at everything once a Deployment created after its start has a protector.
     const again = start();
     await cluster.apply([deployment("last")]);
     await untilMinimum("last", 8);
@@ -161,7 +161,7 @@ describe("a Deployment", () => {
     expect(field(await protector("web"), "metadata", "resourceVersion")).toBe(version);
   });
 
-  test("with a name that fits no label is protected all the same", async () => {
+  test("with a name that fits no label value is protected, too", async () => {
     start();
     const names = [`${"long-".repeat(30)}a`, `${"long-".repeat(30)}b`, "x".repeat(253)];
     await cluster.apply(names.map((name) => deployment(name)));
@@ -232,14 +232,14 @@ describe("a protector", () => {
     expect(field(after, "status", "cells", 0, "admissionHistory", "buckets", 0, "podUID")).toBe("p1");
     expect(field(after, "status", "cells", 0, "aggregation")).toBeUndefined();
     expect(items(await read(protectorsPath()))).toHaveLength(1);
-    // Nothing was released, so nothing is on record.
+    // Nothing was released, so nothing is in the register.
     const register = await cluster.admin.get(
       "/api/v1/namespaces/podseidon-system/configmaps?labelSelector=podseidon.kubewharf.io/register",
     );
     expect(JSON.stringify(items(register))).not.toContain(String(field(first, "metadata", "uid")));
   });
 
-  test("drops cells once when it is told to", async () => {
+  test("loses cells once when the annotation names them", async () => {
     start();
     await cluster.apply([deployment("web")]);
     const found = await untilMinimum("web", 8);
@@ -256,7 +256,7 @@ describe("a protector", () => {
       path,
       (one) => field(one, "metadata", "annotations", `${GROUP}/remove-cell-once`) === undefined,
     );
-    // What is left of the cell is its epoch, by which a later aggregator knows that admissions were forgotten.
+    // The cell's epoch stays. It tells a later aggregator that admissions were lost.
     expect(field(after, "status", "cells")).toMatchObject([
       { cellID: "one", aggregation: { availableReplicas: 5, resourceVersion: "1" } },
       { cellID: "two", aggregation: { availableReplicas: 0, epoch: 0 } },
@@ -266,14 +266,14 @@ describe("a protector", () => {
   });
 });
 
-describe("a protector is let go", () => {
-  test("when its Deployment is deleted, but only once that asks for no replicas", async () => {
+describe("a protector is released", () => {
+  test("when its Deployment is deleted, but only after that has zero replicas", async () => {
     const { events } = start();
     await cluster.apply([deployment("web")]);
     const first = await untilMinimum("web", 8);
     await cluster.admin.call("DELETE", deploymentPath("web"));
     await patch(deploymentPath("web"), { spec: { replicas: 5 } });
-    // The deleted Deployment is still there, and its protector still follows it.
+    // The deleted Deployment still exists, and its protector still follows it.
     expect(field(await untilMinimum("web", 4), "metadata", "deletionTimestamp")).toBeUndefined();
     await patch(deploymentPath("web"), { spec: { replicas: 0 } });
     await untilGone(deploymentPath("web"));
@@ -286,7 +286,7 @@ describe("a protector is let go", () => {
     );
   });
 
-  test("when its Deployment no longer asks, with a mark before it goes", async () => {
+  test("when its Deployment no longer asks for protection, with a mark before its deletion", async () => {
     start();
     await cluster.apply([deployment("web")]);
     await untilMinimum("web", 8);
@@ -311,11 +311,11 @@ describe("a protector is let go", () => {
     ]);
   });
 
-  test("never because its Deployment vanished, unless an operator releases it", async () => {
+  test("never because its Deployment is lost, unless an operator releases it", async () => {
     const { events, generator } = start();
     await cluster.apply([deployment("web")]);
     await untilMinimum("web", 8);
-    // Nothing of it is left, no finalizer was asked: as after a loss in etcd.
+    // The Deployment disappears without its finalizer, as after a loss in etcd.
     await cluster.etcd.deleteKey(`/registry/deployments/${namespace}/web`);
     await told(events, "orphaned");
     expect(generator.orphans()).toEqual([`deployment/${namespace}/web`]);
@@ -328,7 +328,7 @@ describe("a protector is let go", () => {
     expect(events.at(-1)).toMatchObject({ kind: "released", reason: "ReleasedByOperator" });
   });
 
-  test("and one whose Deployment vanished is adopted when that is made again", async () => {
+  test("and a protector of a lost Deployment is adopted when the Deployment is created again", async () => {
     const { events } = start();
     await cluster.apply([deployment("web")]);
     const found = await untilMinimum("web", 8);

@@ -1,4 +1,4 @@
-/** Who leads and what a leader that does not know it any more can do; Events: both beside a real apiserver. */
+/** Leader election on a real apiserver, and what a former leader can still do; and Events. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../scripts/control-plane/cluster.ts";
@@ -13,7 +13,7 @@ import { createReadyPods } from "../support/cluster/pods.ts";
 import { createProtector, readProtector } from "../support/cluster/protectors.ts";
 
 const ELECTION = ["--lease-duration=3s", "--renew-deadline=2s", "--retry-period=500ms"];
-/** Nobody waits for this to expire. */
+/** So long that no test waits for its expiry. */
 const LONG_ELECTION = ["--lease-duration=10m", "--renew-deadline=5m", "--retry-period=500ms"];
 const LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
 const PODS = "/api/v1/namespaces/default/pods";
@@ -49,7 +49,7 @@ async function leads(component: Component): Promise<boolean> {
   return (await component.metric("podseidon_leader")) === 1;
 }
 
-test("a leader that was frozen with a write on its way: that write comes too late, and it writes nothing when it wakes", async () => {
+test("a leader that is frozen during a write: the write comes too late, and the leader writes nothing more", async () => {
   await using proxy = await FaultProxy.start({
     target: { host: "127.0.0.1", port: Number(new URL(cluster.url).port) },
     tls: {
@@ -85,7 +85,7 @@ test("a leader that was frozen with a write on its way: that write comes too lat
   expect((await entryOf(cluster, "led"))?.aggregation?.hold).toBeUndefined();
 });
 
-test("a leader that ends releases its lease: nobody waits for it to expire", async () => {
+test("a leader that ends releases its lease, so that nobody waits for it to expire", async () => {
   const first = await startAggregator(cluster, "leaving", ...LONG_ELECTION);
   const [pod = ""] = await workload("handed-over", 2);
   await waitForCount("handed-over", 2);
@@ -123,7 +123,7 @@ test("the cells of one cluster and the controllers of one core have a lease each
 });
 
 describe("Events", () => {
-  test("are written, counted up while they repeat, and made anew when they have expired", async () => {
+  test("are written, counted up while they repeat, and created again when they have expired", async () => {
     const transport = createHttpsTransport(await loadClusterAccess(cluster.kubeconfig), {
       ports: systemPorts,
       userAgent: "test",

@@ -1,8 +1,8 @@
 /**
- * Protection outlives the loss of its own objects (design 7): protectors deleted, their CRD deleted, the core's etcd
- * restored to an older state or emptied, all processes restarted meanwhile. The pods are in another cluster, and
- * nothing replaces one that goes: what is left in the end is the lowest that there ever was, which a watch of the pods
- * confirms.
+ * Protection survives the loss of its own objects (docs/design.md#lost-protectors): protectors deleted, their CRD
+ * deleted, the core's etcd restored or emptied, and all processes restarted meanwhile. The pods are in another cluster,
+ * and nothing replaces a deleted one, so the number in the end is the lowest there ever was. A watch of the pods
+ * confirms it.
  */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -27,13 +27,13 @@ const PROTECTOR = `/apis/${GROUP}/v1alpha1/namespaces/${NAMESPACE}/podprotectors
 const BARE = { controllerManager: false, scheduler: false, kwok: false } as const;
 const FLAGS = { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount", "request-timeout": "5s" } };
 const SETTLE = "6s";
-/** Against what hangs, not against what is slow. */
+/** Against a hanging test, not against a slow one. */
 const HANGS_MS = 240_000;
 
 let environment: TestEnvironment;
 let generator: Component;
 let availability: AvailabilityJudge;
-/** Of the core, before there was anything to protect. */
+/** A snapshot of the core before it hosted anything. */
 let before: EtcdSnapshot;
 let made = 0;
 
@@ -85,12 +85,12 @@ function startGenerator(): Promise<Component> {
 interface Tally {
   admitted: number;
   refused: number;
-  /** Answered by failurePolicy: the webhook had no answer. */
+  /** Failed by failurePolicy: the webhook did not respond. */
   failed: number;
   readonly messages: string[];
 }
 
-/** Deletes every pod that is there, all at once. */
+/** Deletes every pod at once. */
 async function attack(): Promise<Tally> {
   const tally: Tally = { admitted: 0, refused: 0, failed: 0, messages: [] };
   const path = `/api/v1/namespaces/${NAMESPACE}/pods`;
@@ -116,7 +116,7 @@ async function attackUntil(condition: () => Promise<boolean>): Promise<Tally> {
     sum.failed += failed;
     sum.messages.push(...messages);
     if (performance.now() > stopMs) throw new Error(`it did not come to an end: ${sum.messages.at(-1)}`);
-    // The core's apiserver drops calls while it begins anew: not known yet is not yet.
+    // The core's apiserver drops calls while it restarts. An unknown state counts as "not yet".
   } while (!(await condition().catch(() => false)));
   return sum;
 }
@@ -128,7 +128,7 @@ async function protector(): Promise<unknown> {
 
 const uidOf = (object: unknown): unknown => field(object, "metadata", "uid");
 
-/** There is a protector other than `uid`, its cell counts as many pods as there are, and is not on hold. */
+/** True when a protector other than `uid` exists, and its cell counts `available` pods and is not on hold. */
 async function isInForce(uid: unknown, available: number): Promise<boolean> {
   const found = await protector();
   const aggregation = field(found, "status", "cells", 0, "aggregation");
@@ -173,7 +173,7 @@ async function untilCopied(): Promise<void> {
   });
 }
 
-/** One pod more than promised: exactly one may go, so quota works again. */
+/** With one pod more than the minimum exactly one deletion is allowed, so quota works again. */
 async function expectLive(): Promise<void> {
   await createReadyPods(environment.cell("east"), {
     namespace: NAMESPACE,
@@ -188,7 +188,7 @@ async function expectLive(): Promise<void> {
   expect(await ghosts()).toBe(0);
 }
 
-/** A case, with a report of it where one is asked for. */
+/** A test case, with a report if one is asked for. */
 function catastrophe(title: string, work: () => Promise<void>, isPlayed = true): void {
   const file = `loss-${title
     .toLowerCase()
@@ -208,10 +208,10 @@ describe(`${PODS} pods, ${PROMISED} promised`, () => {
     if (availability.counts().total > 0) availability.from();
   });
 
-  it("lets exactly the spare pods go, and copies the protector into the cell", async () => {
+  it("allows exactly the spare pods, and backs the protector up in the cell", async () => {
     await environment.core.apply([deployment]);
     const pods = { namespace: NAMESPACE, prefix: "web", count: PODS, labels: { app: "web" } };
-    // The protector is there before its pods are: what is made first is covered, too.
+    // The protector exists before its pods, so that the first pod is covered, too.
     await environment.core.waitFor("the protector", async () => (await protector()) !== undefined);
     await createReadyPods(environment.cell("east"), pods);
     await untilInForce(undefined, PODS);
@@ -233,7 +233,7 @@ describe(`${PODS} pods, ${PROMISED} promised`, () => {
   });
 
   catastrophe(
-    "deletion of the CRD: stays in force while it can; then nothing goes until the CRD is back, whatever is restarted",
+    "the CRD is deleted: the protector is enforced while it terminates, and then lost, until the CRD is back",
     async () => {
       const uid = uidOf(await protector());
       await environment.core.kubectl(["delete", "crd", CRD_NAME, "--wait=false"]);
@@ -242,7 +242,7 @@ describe(`${PODS} pods, ${PROMISED} promised`, () => {
       });
       expect(await attack()).toMatchObject({ admitted: 0, failed: 0 });
       expect(uidOf(await protector())).toBe(uid);
-      // The way out, and the worst that can be done: the finalizers are torn away.
+      // The worst that can happen to a terminating protector: its finalizers are removed.
       await environment.core.admin.call("PATCH", PROTECTOR, { metadata: { finalizers: null } });
       await environment.core.waitFor("the CRD to be gone", async () => {
         const path = `/apis/apiextensions.k8s.io/v1/customresourcedefinitions/${CRD_NAME}`;
@@ -251,8 +251,8 @@ describe(`${PODS} pods, ${PROMISED} promised`, () => {
       const gone = await attack();
       expect(gone.admitted).toBe(0);
       expect(gone.messages.join("\n")).toContain("has vanished without having been released");
-      // Everyone who remembers is stopped, and the core has no protector when they come back: only the cell's copy is
-      // left.
+      // All processes that have seen the protector stop, and the core has no protector when they come back. Only the
+      // cell's backup is left.
       await generator.stop();
       const all = [...environment.webhooks.map(({ component }) => component), ...environment.aggregators.values()];
       await Promise.all(all.map(({ process }) => process.kill("SIGKILL")));
@@ -275,7 +275,7 @@ describe(`${PODS} pods, ${PROMISED} promised`, () => {
   );
 
   catastrophe(
-    "the core's etcd restored to a time before the protector, and every process restarted: none goes, it is back",
+    "the core's etcd is restored to before the protector, and all processes restart: no pod is allowed until it is back",
     async () => {
       const uid = uidOf(await protector());
       const restored = environment.core.restoreEtcd(before);
@@ -285,17 +285,16 @@ describe(`${PODS} pods, ${PROMISED} promised`, () => {
       const tally = await attackUntil(() => isInForce(uid, PROMISED));
       expect(tally.admitted).toBe(0);
       expect(availability.lowest).toBe(PROMISED);
-      // The Deployment is gone with the state that was lost: the protector stays without it, until somebody makes it
-      // again.
+      // The restore has removed the Deployment, too. The protector stays without it until somebody creates it again.
       await environment.core.apply([deployment]);
       await expectLive();
       await untilCopied();
     },
   );
 
-  // The same is played with three clusters in test/catastrophe/catastrophes.test.ts.
+  // `test/catastrophe/catastrophes.test.ts` plays the same in three clusters.
   catastrophe(
-    "the core's etcd emptied: none goes, and it is back when the CRD and the namespaces are",
+    "the core's etcd is emptied: no pod is allowed, and the protector comes back with the CRD and the namespaces",
     async () => {
       const uid = uidOf(await protector());
       await environment.core.wipeEtcd();

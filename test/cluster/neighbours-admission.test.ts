@@ -1,6 +1,6 @@
 /**
- * What x-pdb does, on a real apiserver: the owner's probe and every way in which it can fail, pre-activities,
- * suspension, and who may bypass all of it. One webhook replica; the test says what is counted.
+ * What x-pdb does, on a real apiserver: the probe of the owner and every way in which it can fail, pre-activities,
+ * suspension, and who may bypass all of it. One webhook replica; the test writes the counts.
  */
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -28,7 +28,7 @@ import { type ProbeOpinion, ProbeServer } from "../support/webhook/probe-server.
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const BURST = FULL ? 100 : 20;
-/** The webhook's name, which kube-apiserver puts before what it has to say for the record. */
+/** The webhook's name, which kube-apiserver puts before its audit annotations. */
 const REVIEWED_BY = "pods.podseidon.kubewharf.io";
 const PODS = `/api/v1/namespaces/${NAMESPACE}/pods`;
 
@@ -38,7 +38,7 @@ const servers: ProbeServer[] = [];
 beforeAll(async () => {
   harness = await AdmissionHarness.start({
     webhookArgs: ["--bypass-needs-permission", "--mark-pending-disruptions"],
-    // As long as kube-apiserver allows: what a slow probe holds up must not depend on how busy the machine is.
+    // The longest that kube-apiserver allows, so that a slow probe does not depend on how busy the machine is.
     registration: { timeoutSeconds: 30 },
     cell: {
       ...AUDITED,
@@ -70,7 +70,7 @@ async function probeServer(opinion: ProbeOpinion, secure = false): Promise<Probe
   return server;
 }
 
-/** Pods of a protector with room for all of them. */
+/** Creates pods and a protector with quota for all of them. */
 async function protect(
   count: number,
   spec: Readonly<Record<string, unknown>>,
@@ -90,7 +90,7 @@ async function metric(name: string, labels: Readonly<Record<string, string>> = {
 }
 
 describe("the probe", () => {
-  it("is asked by x-pdb's contract over gRPC, with TLS, and by HTTP", async () => {
+  it("is sent by x-pdb's contract over gRPC, with TLS, and by HTTP", async () => {
     const opinion: ProbeOpinion = ({ pod_name }) => ({ is_allowed: !pod_name.endsWith("-1"), error: "" });
     const secure = await probeServer(opinion, true);
     const plain = await probeServer(opinion);
@@ -107,19 +107,19 @@ describe("the probe", () => {
       expect(messageOf(refused)).toMatch(/is told by its probe \S+ that it may not go; try again later$/);
       expect(await harness.buckets(no.slice(0, -2))).toHaveLength(1);
     }
-    // Of each pod; again where a review is decided again.
+    // Once for each pod, and again where a request is decided again.
     expect(new Set(secure.questions.map(({ pod_name }) => pod_name)).size).toBe(2);
     expect(plain.questions[0]).toMatchObject({ pod_namespace: NAMESPACE, xpdb_namespace: NAMESPACE });
   });
 
-  it("with a certificate of an unknown authority is no answer", async () => {
+  it("with a certificate of an unknown authority fails", async () => {
     const server = await probeServer(() => ({ is_allowed: true }), true);
     const [name = ""] = await protect(1, { probe: { endpoint: server.grpcEndpoint } });
     expect(verdictOf(await harness.delete(name))).toBe("denial");
     expect(server.questions).toEqual([]);
   });
 
-  it("speaks gRPC with a server that is not of this project: etcd's health service has the same form of answer", async () => {
+  it("speaks gRPC with a server of another project: etcd's health service has the same form of response", async () => {
     const directory = mkdtempSync(join(tmpdir(), "podseidon-etcd-"));
     const [client, peer] = [await reservePort("127.0.0.1"), await reservePort("127.0.0.1")];
     const { etcd } = await ensureBinaries();
@@ -146,7 +146,7 @@ describe("the probe", () => {
     });
     await server.start();
     const options = { endpoint: `127.0.0.1:${client}`, caBundle: undefined, insecure: true };
-    // Health.Check takes a service's name in the first field, where the probe has the pod's, and answers with 1 for
+    // Health.Check has the name of a service in its first field, as the probe has the pod's, and responds with 1 for
     // SERVING.
     const question = {
       probe: { endpoint: "" },
@@ -177,7 +177,7 @@ describe("the probe", () => {
     }
   });
 
-  it("that is down refuses clearly, soon without being asked, and lets go again when it is up", async () => {
+  it("that is down denies clearly, soon without a call, and allows again when it is up", async () => {
     const port = await reservePort("127.0.0.1");
     const names = await protect(10, { probe: { endpoint: `http://127.0.0.1:${port}/`, protocol: "HTTP" } });
     const messages: string[] = [];
@@ -203,7 +203,7 @@ describe("the probe", () => {
     expect(await metric("probe_circuits_open")).toBe(0);
   });
 
-  it("that is slow holds up its own pod and no other, of the same protector either", async () => {
+  it("that is slow holds up its own pod and no other, not even of the same protector", async () => {
     const release = Promise.withResolvers<void>();
     const server = await probeServer(async ({ pod_name }) => {
       if (pod_name.endsWith("-0")) await release.promise;
@@ -222,7 +222,7 @@ describe("the probe", () => {
     expect(verdictOf(await waiting)).toBe("allow");
   });
 
-  it("that never answers is given up before the review's time is over", async () => {
+  it("that never responds is given up before the request's deadline", async () => {
     const server = await probeServer(() => "silence");
     const [name = ""] = await protect(1, { probe: grpc(server) });
     const answer = await harness.delete(name);
@@ -245,7 +245,7 @@ describe("the probe", () => {
     }
   });
 
-  it("is not flooded: a burst is asked a few at a time, and every pod gets an answer", async () => {
+  it("gets a burst a few at a time, and every pod gets a response", async () => {
     const server = await probeServer(async () => {
       await new Promise((resolve) => setImmediate(resolve));
       return { is_allowed: true };
@@ -257,7 +257,7 @@ describe("the probe", () => {
     expect(server.mostActive).toBeLessThanOrEqual(16);
   });
 
-  it("is not asked where there is no quota", async () => {
+  it("is not sent without quota", async () => {
     const server = await probeServer(() => ({ is_allowed: true }));
     const [name = ""] = await protect(1, { probe: grpc(server) }, 1);
     expect(verdictOf(await harness.delete(name))).toBe("denial");
@@ -266,7 +266,7 @@ describe("the probe", () => {
 });
 
 describe("pre-activities", () => {
-  it("hold a pod back, deleted or evicted, for as long as their annotation is there", async () => {
+  it("hold a pod back, deleted or evicted, as long as their annotation exists", async () => {
     const [name = ""] = await protect(1, {});
     const annotation = `${PRE_ACTIVITY_PREFIX}copy-data`;
     await harness.cluster.admin.call("PATCH", `${PODS}/${name}`, {
@@ -277,7 +277,7 @@ describe("pre-activities", () => {
       expect(messageOf(answer)).toContain("waits for what has to be done before this pod goes: copy-data");
     }
     expect(await harness.buckets(name.slice(0, -2))).toEqual([]);
-    // Whoever has something to do learns that it is time.
+    // The pod's owner learns that the pre-activity should run now.
     await harness.cluster.waitFor("the pod to be marked", async () => {
       const found = await harness.cluster.admin.get(`${PODS}/${name}`);
       return field(found, "metadata", "annotations", PENDING_DISRUPTION_ANNOTATION) === "true";
@@ -289,7 +289,7 @@ describe("pre-activities", () => {
 });
 
 describe("a suspension", () => {
-  it("lets everything go until it ends by itself, in the middle of a burst, and not one more", async () => {
+  it("allows everything until it expires, in the middle of a burst, and nothing after that", async () => {
     const suspend = { enabled: true, until: new Date(Date.now() + 3_600_000).toISOString(), reason: "moving" };
     const names = [...(await protect(BURST, { minAvailable: 1000, suspend }))];
     const app = String(names[0]).slice(0, -2);
@@ -335,7 +335,7 @@ describe("the force-delete annotation, where it needs a permission", () => {
     });
   }
 
-  it("is followed for those who have it, and only for them", async () => {
+  it("allows users with the permission, and only them", async () => {
     await harness.cluster.kubectl(["create", "role", "deleter", "--verb=delete", "--resource=pods"]);
     await harness.cluster.kubectl(["create", "rolebinding", "deleters", "--role=deleter", "--user=eve", "--user=ann"]);
     await harness.cluster.kubectl([
@@ -361,7 +361,7 @@ describe("the force-delete annotation, where it needs a permission", () => {
     ]);
   });
 
-  it("ends when it says so", async () => {
+  it("expires at its time", async () => {
     const over = await forced(JSON.stringify({ until: new Date(Date.now() - 1_000).toISOString(), reason: "x" }));
     const answer = await harness.delete(over);
     expect(verdictOf(answer)).toBe("denial");

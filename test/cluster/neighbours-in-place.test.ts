@@ -1,7 +1,7 @@
 /**
- * What PodUnavailableBudget promises, on a real control plane, by the registration of the manifests and a budget that
- * is brought over by the steps of its migration page: its table of operations, and its three scenarios of two teams
- * with the same pods.
+ * What PodUnavailableBudget promises, on a real control plane, with the webhook configuration of the manifests and a
+ * budget that is migrated by the steps of its page: the table of operations, and three scenarios of two teams with the
+ * same pods.
  */
 import { readFileSync } from "node:fs";
 import { loadAll } from "js-yaml";
@@ -12,6 +12,7 @@ import { AvailabilityJudge } from "../../scripts/demo/availability.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
 import { shellCommand } from "../support/cluster/documented.ts";
+import { KRUISE_MANAGER, KRUISE_OBJECTS } from "../support/cluster/foreign-kinds.ts";
 import { OtherWebhook } from "../support/cluster/other-webhook.ts";
 import { readProtector, reservationCount, waitUntilSettled } from "../support/cluster/protectors.ts";
 import {
@@ -30,29 +31,6 @@ const SETTLED_WITHIN_MS = 300_000;
 const PAGE = readFileSync(new URL("../../docs/migration-from-podunavailablebudget.md", import.meta.url), "utf8");
 const REGISTRATION = new URL("../../manifests/base/registration/registration.yaml", import.meta.url);
 const STRATEGIC = { contentType: "application/strategic-merge-patch+json" };
-
-const MANAGER = "kruise-controller-manager";
-/** As its chart has it, as far as the page's step is concerned. */
-const KRUISE = [
-  { apiVersion: "v1", kind: "Namespace", metadata: { name: "kruise-system" } },
-  {
-    apiVersion: "apps/v1",
-    kind: "Deployment",
-    metadata: { name: MANAGER, namespace: "kruise-system" },
-    spec: {
-      replicas: 0,
-      selector: { matchLabels: { "control-plane": "controller-manager" } },
-      template: {
-        metadata: { labels: { "control-plane": "controller-manager" } },
-        spec: {
-          containers: [
-            { name: "manager", image: "openkruise/kruise-manager:v1.8.0", args: ["--enable-leader-election"] },
-          ],
-        },
-      },
-    },
-  },
-];
 
 let environment: TestEnvironment;
 let transport: Transport;
@@ -82,7 +60,7 @@ afterAll(async () => {
   await environment?.stop();
 });
 
-/** The rules and matchConditions that users install; only where the webhook is found differs. */
+/** Applies the rules and matchConditions of the manifests. Only the address of the webhook differs. */
 async function registerByManifests(): Promise<void> {
   const caBundle = Buffer.from(environment.core.identity.certificateAuthorityPem).toString("base64");
   const documents = loadAll(readFileSync(REGISTRATION, "utf8")).map((document) => {
@@ -142,7 +120,7 @@ async function podNames(app: string): Promise<string[]> {
 }
 
 /**
- * Pods of the table become ready when a test says so: whatever was begun is under way until then, however slow the
+ * Pods of the table become ready when a test wants it, so that a change stays in progress until then, however slow the
  * machine is.
  */
 async function recovered(): Promise<void> {
@@ -192,7 +170,7 @@ async function setBudget(name: string, maxUnavailable: number): Promise<void> {
 }
 
 describe("the migration", () => {
-  it("takes the steps of its page, beside Kruise first, then alone", async () => {
+  it("follows the steps of its page, beside Kruise first, then alone", async () => {
     await environment.core.apply([budget("web", BUDGET), budget("table", 0)]);
     await shellCommand(environment.core, PAGE, "protect");
     await environment.core.waitFor("both protectors", async () => {
@@ -201,17 +179,19 @@ describe("the migration", () => {
     });
     await settled("web", REPLICAS);
     await recovered();
-    // As a dry run: it says what it would have refused.
+    // As a dry run, with warnings about what would be denied.
     const [pod = ""] = await podNames("table");
     const changed = await setImage(pod, "app", "app:dry");
     expect(changed.status).toBe(200);
     expect(String(changed.headers.warning)).toMatch(/dry run: .*podunavailablebudget-table/);
     await recovered();
-    // In earnest, and alone.
+    // Enforced, and without Kruise.
     await environment.replaceWebhooks(["webhook-1", "webhook-2"]);
-    await environment.core.apply(KRUISE);
+    await environment.core.apply(KRUISE_OBJECTS);
     await shellCommand(environment.core, PAGE, "retire");
-    const manager = await environment.core.admin.get(`/apis/apps/v1/namespaces/kruise-system/deployments/${MANAGER}`);
+    const manager = await environment.core.admin.get(
+      `/apis/apps/v1/namespaces/kruise-system/deployments/${KRUISE_MANAGER}`,
+    );
     expect(field(manager, "spec", "template", "spec", "containers", 0, "args")).toEqual([
       "--enable-leader-election",
       "--feature-gates=PodUnavailableBudgetDeleteGate=false,PodUnavailableBudgetUpdateGate=false",
@@ -236,7 +216,7 @@ describe("the table of operations", () => {
     "a resize without a restart": (pod) => resize(pod, "cpu", "20m"),
   };
 
-  it("refuses each that makes a pod unavailable, where nothing may be, and none of the others", async () => {
+  it("denies each that makes a pod unavailable at the minimum, and none of the others", async () => {
     const [pod = ""] = await podNames("table");
     for (const [what, operation] of Object.entries(operations)) {
       const answer = await operation(pod);
@@ -247,7 +227,7 @@ describe("the table of operations", () => {
     expect(reservationCount(await readProtector(environment.core, "default", protectorOf("table")))).toBe(0);
   });
 
-  it("lets each go once where one may be, and no second one beside it", async () => {
+  it("allows each once where one pod can be spared, and no second one beside it", async () => {
     await setBudget("table", 1);
     for (const [what, operation] of Object.entries(operations)) {
       const [pod = "", other = ""] = await podNames("table");
@@ -261,9 +241,9 @@ describe("the table of operations", () => {
     );
   });
 
-  it("counts a pod once that is half changed, changed again, and deleted", async () => {
+  it("counts a pod once that is changed twice, and deleted", async () => {
     const [pod = "", other = ""] = await podNames("table");
-    // Its new containers do not become ready: the change is half done, and keeps its quota.
+    // Its new containers do not become ready, so the change stays unfinished and keeps its quota.
     await annotate(pod, { [KWOK_ANNOTATIONS.readyAfter]: "never" });
     expect((await setImage(pod, "app", "app:4")).status).toBe(200);
     expect((await setImage(other, "app", "app:4")).status).toBe(429);
@@ -277,7 +257,7 @@ describe("the table of operations", () => {
     await recovered();
   });
 
-  it("keeps the quota of a deferred resize until it is done", async () => {
+  it("keeps the quota of a deferred resize until the resize is done", async () => {
     const [pod = "", other = ""] = await podNames("table");
     await annotate(pod, { [KWOK_ANNOTATIONS.resize]: "Deferred" });
     expect((await resize(pod, "memory", "48Mi")).status).toBe(200);
@@ -290,7 +270,7 @@ describe("the table of operations", () => {
     await recovered();
   });
 
-  it("gives back the quota of a resize that is infeasible, and of a change that failed, a settle period later", async () => {
+  it("returns the quota of an infeasible resize, and of a failed change, after a settle period", async () => {
     await setBudget("table", 2);
     const [resized = "", failing = "", other = ""] = await podNames("table");
     const refusing = await OtherWebhook.start(environment.core);
@@ -312,7 +292,7 @@ describe("the table of operations", () => {
     }
   });
 
-  it("is told to people by kubectl", async () => {
+  it("is shown by kubectl", async () => {
     await setBudget("table", 0);
     const [pod = ""] = await podNames("table");
     const page = PAGE.replaceAll("pod/web-0 app=app:2", `pod/${pod} app=app:9`);
@@ -323,7 +303,7 @@ describe("the table of operations", () => {
 });
 
 describe("two teams with the same pods at once", () => {
-  /** One team: changes every pod of the Deployment, again and again until each is changed. */
+  /** One team changes every pod of the Deployment, and retries until each is changed. */
   async function upgrade(container: string, image: string): Promise<number> {
     let refused = 0;
     await environment.core.waitFor(
@@ -371,7 +351,7 @@ describe("two teams with the same pods at once", () => {
     await settled("web", replicas);
   }
 
-  it("both change pods in place: the application and its sidecar", async () => {
+  it("change the application and its sidecar in place", async () => {
     await judged("two in-place upgrades", REPLICAS - BUDGET, async () => {
       const refused = await Promise.all([upgrade("app", "app:blue"), upgrade("envoy", "envoy:blue")]);
       process.stdout.write(`refusals of the two teams: ${refused.join(" and ")}\n`);
@@ -379,7 +359,7 @@ describe("two teams with the same pods at once", () => {
     await settled("web", REPLICAS);
   });
 
-  it("one rolls the Deployment out while the other drains a node", async () => {
+  it("roll out the Deployment and drain a node", async () => {
     await judged("rollout and drain", REPLICAS - BUDGET, async () => {
       const image = environment.core.kubectl(["set", "image", "deployment/web", "app=app:green"]);
       const drain = environment.core.kubectl([
@@ -396,7 +376,7 @@ describe("two teams with the same pods at once", () => {
     await environment.core.kubectl(["uncordon", "node-1"]);
   });
 
-  it("one upgrades the sidecar in place while the other scales down", async () => {
+  it("upgrade the sidecar in place and scale down", async () => {
     const fewer = REPLICAS - 2;
     await judged("sidecar upgrade and scale-down", fewer - BUDGET, async () => {
       const upgrading = upgrade("envoy", "envoy:violet");

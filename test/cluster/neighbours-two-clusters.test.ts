@@ -1,7 +1,7 @@
 /**
- * One budget over two clusters, as x-pdb has it, made by the steps of its migration page: evictions in both clusters at
- * the same moment. x-pdb lets one go and waits five seconds for the next; here all that the budget has room for go at
- * once, and none more.
+ * One budget over two clusters, as with x-pdb, created by the steps of its migration page, and evictions in both
+ * clusters at the same moment. x-pdb allows one and waits five seconds for the next. Here as many as the budget can
+ * spare are allowed at once, and no more.
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -27,7 +27,7 @@ const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const PER_CLUSTER = FULL ? 100 : 20;
 const BUDGET = 10;
 const ROUNDS = FULL ? 10 : 2;
-/** x-pdb's lock. */
+/** How long x-pdb holds its lock. */
 const X_PDB_SECONDS_EACH = 5;
 const PROTECTOR = "xpoddisruptionbudget-db";
 const PAGE = readFileSync(new URL("../../docs/migration-from-x-pdb.md", import.meta.url), "utf8");
@@ -37,13 +37,14 @@ let environment: TestEnvironment;
 let transport: Transport;
 let running: RunningGenerator;
 let probe: ProbeServer;
-/** Stands where x-pdb stands, and has nothing against anything. */
+/** A webhook in the place of x-pdb that allows everything. */
 let xPdb: OtherWebhook;
 
 beforeAll(async () => {
   const bare = { controllerManager: false, scheduler: false, kwok: false };
   const flags = { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } };
-  // As long as kube-apiserver allows: how many are let go must not depend on how busy the machine is.
+  // The longest that kube-apiserver allows, so that the number of allowed evictions does not depend on how busy the
+  // machine is.
   const registration = { timeoutSeconds: 30 };
   environment = await TestEnvironment.start({
     cells: ["a", "b"],
@@ -69,7 +70,7 @@ afterAll(async () => {
   await environment?.stop();
 });
 
-/** Of the cluster's authority, which the system does not know. */
+/** A certificate of the cluster's authority, which the system does not trust. */
 async function serving(): Promise<{ cert: string; key: string }> {
   const { certificatePem: cert, privateKeyPem: key } = await environment.core.identity.servingCertificate(
     ["db"],
@@ -106,7 +107,7 @@ async function evict(cluster: Cluster, name: string): Promise<number> {
 }
 
 describe("a budget over two clusters", () => {
-  it("is made from an XPodDisruptionBudget while x-pdb is still there, and takes over, by the steps of the migration page", async () => {
+  it("is created from an XPodDisruptionBudget, and takes over, by the steps of the migration page", async () => {
     const [first, second] = clusters();
     if (first === undefined || second === undefined) throw new Error("there are two clusters");
     for (const cluster of clusters()) await xPdb.register(cluster, "x-pdb-pod-deletion-validation");
@@ -121,7 +122,7 @@ describe("a budget over two clusters", () => {
     const made = await readProtector(environment.core, "default", PROTECTOR);
     expect(made.spec).toMatchObject({ minAvailable: spec.minAvailable, unhealthyPodPolicy: "IfHealthyBudget" });
 
-    // Beside x-pdb, as a dry run: it says what it would have refused.
+    // Beside x-pdb, as a dry run with warnings about what would be denied.
     const [one = "", other = ""] = await fill(0, 2);
     await waitUntilSettled(environment.core, "default", PROTECTOR, 4, SETTLED_WITHIN_MS);
     const tried = await tryToEvict(first, one);
@@ -129,7 +130,7 @@ describe("a budget over two clusters", () => {
     expect(String(tried.headers.warning)).toMatch(/dry run: .*xpoddisruptionbudget-db/);
     expect(xPdb.requests).toBeGreaterThan(0);
 
-    // In earnest, and without x-pdb.
+    // Enforced, and without x-pdb.
     await environment.replaceWebhooks(["webhook-1", "webhook-2"]);
     for (const cluster of clusters()) await shellCommand(cluster, PAGE, "retire");
     await environment.core.waitFor("x-pdb not to be asked any more", async () => {
@@ -166,7 +167,7 @@ describe("a budget over two clusters", () => {
         expect(allowed).toBe(BUDGET);
         await waitUntilSettled(environment.core, "default", PROTECTOR, 2 * PER_CLUSTER - BUDGET, SETTLED_WITHIN_MS);
         expect(availability.lowest).toBe(2 * PER_CLUSTER - BUDGET);
-        // The next round begins with pods of its own: these are let go one and all.
+        // The next round starts with new pods. These are all force-deleted.
         for (const cluster of clusters()) await clear(cluster);
         await waitUntilSettled(environment.core, "default", PROTECTOR, 0, SETTLED_WITHIN_MS);
       }
@@ -175,12 +176,14 @@ describe("a budget over two clusters", () => {
     }
     const slowest = Math.max(...figures);
     process.stdout.write(
-      `${BUDGET} of ${2 * PER_CLUSTER} evictions in two clusters at once, ${ROUNDS} rounds: all ${BUDGET} within ${figures.map((ms) => Math.round(ms)).join(", ")} ms, ` +
-        `${Math.round((BUDGET * 60_000) / slowest)} a minute at least; one in ${X_PDB_SECONDS_EACH} s would be ${60 / X_PDB_SECONDS_EACH} a minute\n`,
+      `${BUDGET} of ${2 * PER_CLUSTER} evictions in two clusters at once, ${ROUNDS} rounds: ` +
+        `all ${BUDGET} within ${figures.map((ms) => Math.round(ms)).join(", ")} ms, ` +
+        `${Math.round((BUDGET * 60_000) / slowest)} a minute at least; ` +
+        `one in ${X_PDB_SECONDS_EACH} s would be ${60 / X_PDB_SECONDS_EACH} a minute\n`,
     );
   });
 
-  it("asks the probe of the budget by the budget's own name, with the authority that the webhook was given", async () => {
+  it("probes the owner by the budget's own name, with the authority that the webhook was given", async () => {
     await environment.core.kubectl([
       ...["patch", "xpoddisruptionbudget/db", "--type=merge", "--patch"],
       JSON.stringify({ spec: { probe: { endpoint: probe.grpcEndpoint } } }),
@@ -207,7 +210,7 @@ describe("a budget over two clusters", () => {
     });
   });
 
-  it("is suspended as before", async () => {
+  it("is suspended as with x-pdb", async () => {
     await shellCommand(environment.core, PAGE, "suspend");
     await environment.core.waitFor("the suspension to show", async () => {
       const { status } = await readProtector(environment.core, "default", PROTECTOR);
@@ -221,7 +224,7 @@ describe("a budget over two clusters", () => {
   });
 });
 
-/** The annotation lets them go whatever the count is. */
+/** Deletes all pods with the force-delete annotation. */
 async function clear(cluster: Cluster): Promise<void> {
   const annotation = "podseidon.kubewharf.io/force-delete=end of the round";
   const { code, stderr } = await cluster.kubectl(["annotate", "pods", "--all", annotation]);

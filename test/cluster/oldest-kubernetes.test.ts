@@ -1,6 +1,6 @@
 /**
- * The manifests and the promise on the oldest supported Kubernetes, whose apiserver is built for it: with
- * PODSEIDON_TEST_SIZE=full only.
+ * The manifests and the minimum on the oldest supported Kubernetes. With PODSEIDON_TEST_SIZE=full only, because its
+ * apiserver is built for it.
  */
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -13,7 +13,7 @@ import { createProtector, waitUntilSettled } from "../support/cluster/protectors
 
 const PODS = 5;
 const MIN_AVAILABLE = 3;
-/** A build on a busy machine. */
+/** Time for a build on a busy machine. */
 const BUILD_WITHIN_MS = 30 * 60_000;
 const SETTLED_WITHIN_MS = 60_000;
 
@@ -61,7 +61,7 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`on Kubernetes ${olde
     "overlays/%s is accepted",
     async (overlay) => {
       const { core } = environment;
-      // Made for processes with a URL, which does not go together with a Service.
+      // The present ones have a URL, which cannot be merged with a Service.
       await core.kubectl(["delete", "validatingwebhookconfigurations,mutatingwebhookconfigurations", "podseidon"]);
       const directory = join(root, "manifests/overlays", overlay);
       const answer = await core.kubectl(["apply", "-k", directory, "--dry-run=server", "--validate=strict"]);

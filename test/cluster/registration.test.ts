@@ -1,7 +1,7 @@
 /**
- * Loss of the registration itself (design 7): without it the apiserver asks nobody. One that is missing or altered is
- * put back by the cell's aggregator, and one in files on the apiserver's host (Kubernetes 1.36 and later) can't be
- * removed by any call at all.
+ * Loss of the webhook configuration itself (docs/design.md#webhook-configuration): without it the apiserver calls no
+ * webhook. The cell's aggregator restores a missing or altered one. One in files on the apiserver's host (Kubernetes
+ * 1.36 and later) can't be removed by any API call.
  */
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -70,7 +70,7 @@ async function deletePod(query = ""): Promise<number> {
   return (await environment.core.admin.request("DELETE", `/api/v1/namespaces/default/pods/web-0${query}`)).status;
 }
 
-/** The apiserver itself needs a moment to see a registration: dry runs tell when it has, and harm nobody. */
+/** The apiserver sees a webhook configuration a moment later. Dry runs show when it does, and delete nothing. */
 async function untilAsked(): Promise<void> {
   await environment.core.waitFor("the webhook to be asked", async () => (await deletePod("?dryRun=All")) === 429);
   expect(await deletePod()).toBe(429);
@@ -86,7 +86,9 @@ async function evictPod(name = "web-0"): Promise<number> {
   return status;
 }
 
-/** Nothing goes meanwhile: the webhook may need a moment, because its core has been restarted, too. */
+/**
+ * Waits for denials. No pod is deleted meanwhile; the webhook may need a moment, because its core was restarted, too.
+ */
 async function untilRefused(): Promise<void> {
   await environment.core.waitFor("both to be refused by the protector", async () => {
     const answers = [await deletePod(), await evictPod()];
@@ -99,7 +101,7 @@ const restores = async (why: string): Promise<number> =>
   (await environment.aggregators.get("east")?.metric("podseidon_registration_restores_total", { why })) ?? 0;
 
 describe("a cell's aggregator", () => {
-  it.each(RESOURCES)("puts %s back when it is deleted, authorities and all, and says so", async (resource) => {
+  it.each(RESOURCES)("restores %s with its authorities after a deletion, and reports it", async (resource) => {
     await environment.core.waitFor("the record", async () => {
       const at = "/api/v1/namespaces/podseidon-system/configmaps/podseidon-registration";
       return Object.keys(Object(field((await environment.core.admin.request("GET", at)).body, "data"))).length === 2;
@@ -131,7 +133,7 @@ describe("a cell's aggregator", () => {
     await untilAsked();
   });
 
-  it("keeps what its operator applies", async () => {
+  it("keeps a change that an operator applies", async () => {
     const url = `https://127.0.0.1:${environment.balancer.port}`;
     const caPem = environment.core.identity.certificateAuthorityPem;
     const count = await restores("altered");
@@ -145,7 +147,7 @@ describe("a cell's aggregator", () => {
     expect(await restores("altered")).toBe(count);
   });
 
-  it("knows it after a restart, although it is gone by then", async () => {
+  it("restores one that was deleted while the aggregator restarted", async () => {
     const before = await live(RESOURCES[0]);
     const aggregator = environment.aggregators.get("east");
     await aggregator?.process.kill("SIGKILL");
@@ -159,8 +161,8 @@ describe("a cell's aggregator", () => {
   });
 });
 
-describe("a registration in files on the apiserver's host", () => {
-  it("holds although nothing of it is left in the API, and no call reaches it", async () => {
+describe("a webhook configuration in files on the apiserver's host", () => {
+  it("stays in force without any object in the API, and no API call can change it", async () => {
     await environment.aggregators.get("east")?.process.kill("SIGKILL");
     for (const half of ["validating", "mutating"]) {
       const text = read(`${half}.yaml`)
@@ -173,7 +175,7 @@ describe("a registration in files on the apiserver's host", () => {
       writeFileSync(join(files, half, "podseidon.yaml"), text);
     }
     await environment.core.processes["kube-apiserver"].restart();
-    // One of them may be gone already: who puts it back was killed above.
+    // One of them may be missing already, because the aggregator that restores it was killed above.
     for (const resource of RESOURCES) {
       await environment.core.admin.request("DELETE", path(resource));
       expect((await environment.core.admin.request("GET", path(resource))).status).toBe(404);
@@ -185,7 +187,7 @@ describe("a registration in files on the apiserver's host", () => {
     await untilRefused();
   });
 
-  it("and is what holds: without the files the door is open", async () => {
+  it("is what protects here: without the files pods can be deleted", async () => {
     for (const half of ["validating", "mutating"]) rmSync(join(files, half, "podseidon.yaml"));
     await environment.core.processes["kube-apiserver"].restart();
     expect(await deletePod()).toBe(200);

@@ -7,7 +7,7 @@ import { readProtector, waitUntilSettled } from "../support/cluster/protectors.t
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const REPLICAS = FULL ? 200 : 40;
-/** Spread over three nodes, so that a drain moves a third. */
+/** Spread over three nodes, so that a drain evicts a third. */
 const DRAINED = FULL ? 150 : 24;
 const SETTLED_WITHIN_MS = 90_000;
 

@@ -54,7 +54,7 @@ describe("the dummy pod", () => {
     expect(later.labels).toEqual({ "app.kubernetes.io/part-of": "podseidon" });
   });
 
-  test("comes back when it is deleted, and its counter goes on", async () => {
+  test("comes back after its deletion, and its counter continues", async () => {
     const before = await waitForPod(cluster, "the pod", () => true);
     await cluster.admin.call("DELETE", POD, { gracePeriodSeconds: 0 });
     const after = await waitForPod(cluster, "another pod", (pod) => pod.uid !== before.uid);
@@ -78,7 +78,7 @@ describe("the dummy pod", () => {
     await waitForPod(cluster, "another pod", (pod) => pod.uid !== before.uid);
   });
 
-  test("is waited for through an outage of the apiserver, which is told and harms nobody", async () => {
+  test("is patched again after an outage of the apiserver, which is reported and harms nothing", async () => {
     const before = await waitForPod(cluster, "the pod", () => true);
     await cluster.processes["kube-apiserver"].kill("SIGKILL");
     await cluster.waitFor("a failure in the metrics", async () => {
@@ -89,7 +89,7 @@ describe("the dummy pod", () => {
     expect(trigger.process.running).toBe(true);
   });
 
-  test("is not needed here, and the trigger says so", async () => {
+  test("is not needed on this server, and the trigger says so", async () => {
     await cluster.waitFor(
       "the answer",
       async () => (await trigger.metric("podseidon_update_trigger_needed")) === 0,

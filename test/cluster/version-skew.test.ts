@@ -1,7 +1,7 @@
 /**
- * Components beside newer ones: a definition of PodProtector that knows more than they do, and objects that carry what
- * a newer version has written. They work as ever, and what they do not know stays. (Beside other software, with fewer
- * fields: `test/interoperation/upstream.test.ts`.)
+ * Components beside newer ones: a CRD of PodProtector with fields that they do not know, and objects that contain such
+ * fields. They work as before, and unknown fields stay. (`test/interoperation/upstream.test.ts` tests other software
+ * with fewer fields.)
  */
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
@@ -29,7 +29,7 @@ const ELSEWHERE = {
   },
   admissionHistory: {},
 };
-/** Where a newer version has something to say, as a path of fields. */
+/** Paths at which a newer version may have fields. */
 const PLACES = [
   ["spec"],
   ["spec", "admissionHistoryConfig"],
@@ -49,7 +49,7 @@ function at(object: unknown, path: readonly (string | number)[]): Json {
   return Object(found);
 }
 
-/** What a newer definition of the kind would keep. */
+/** Changes the schema as a newer CRD would: unknown fields are kept. */
 function openedUp(schema: unknown): void {
   const node = Object(schema);
   if (node.type === "object" && node.properties !== undefined) node["x-kubernetes-preserve-unknown-fields"] = true;
@@ -57,7 +57,7 @@ function openedUp(schema: unknown): void {
   for (const child of children) openedUp(child);
 }
 
-/** Reads, changes and writes back, as often as somebody else has written meanwhile. */
+/** Reads, changes and writes an object, and retries after a conflict. */
 async function change(path: string, alter: (object: Json) => void, subresource = ""): Promise<void> {
   await environment.core.waitFor(`${path} to be changed`, async () => {
     const object = at(await environment.core.admin.get(path), []);
@@ -98,7 +98,7 @@ beforeAll(async () => {
       "of-a-newer",
     );
   });
-  // A stream that began before is served by the older definition for a while, without what that does not know.
+  // A stream from before is served by the older definition for a while, without the fields that it does not know.
   await environment.addWebhook("webhook-1");
   await environment.startAggregator("east");
   const labels = { app: "web" };
@@ -114,7 +114,7 @@ beforeAll(async () => {
 
 afterAll(() => environment?.stop());
 
-test("what a newer version has written survives a deletion and its accounting, in spec, status and every cell", async () => {
+test("fields of a newer version survive a deletion and its settling, in spec, status and every cell", async () => {
   const { admin } = environment.core;
   await change(PROTECTOR, (protector) => {
     for (const path of PLACES.filter(([part]) => part === "spec")) Object.assign(at(protector, path), NEWER);
@@ -136,7 +136,7 @@ test("what a newer version has written survives a deletion and its accounting, i
   expect(reservationCount(parsePodProtector(after))).toBe(0);
 });
 
-test("and what is promised is kept meanwhile", async () => {
+test("and the minimum is kept meanwhile", async () => {
   const { status } = await environment.core.admin.request("DELETE", "/api/v1/namespaces/default/pods/web-1");
   expect([409, 429]).toContain(status);
 });

@@ -1,5 +1,6 @@
 /**
- * The webhook's modes on a real kube-apiserver: dry run, bound evictions, and a CRD that drops this project's fields.
+ * The webhook's modes on a real kube-apiserver: dry run, eviction preconditions, and a CRD that drops this project's
+ * fields.
  */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -20,7 +21,7 @@ afterAll(async () => {
   await harness?.[Symbol.asyncDispose]();
 });
 
-/** Starts a replica with `args` and lets the cluster call it; `parts` are the registrations to make. */
+/** Starts a replica with `args` and applies the webhook configurations of `parts` for it. */
 async function serve(
   name: string,
   args: readonly string[],
@@ -54,7 +55,7 @@ async function given(min: number, available: number, setting = {}): Promise<stri
   return name;
 }
 
-/** The registration reaches the apiserver's own cache a moment later. */
+/** Retries `act` until `holds`: the apiserver's cache sees a webhook configuration a moment later. */
 async function until(act: () => Promise<ApiAnswer>, holds: (answer: ApiAnswer) => boolean): Promise<ApiAnswer> {
   let last: ApiAnswer | undefined;
   await harness.cluster.waitFor("the registration to be in force", async () => {
@@ -73,7 +74,7 @@ describe("dry-run mode", () => {
   });
   afterAll(() => replica?.component.stop());
 
-  test("nothing is refused: a warning, an audit annotation, and the deletion is recorded", async () => {
+  test("nothing is denied: a warning, an audit annotation, and the deletion is recorded", async () => {
     const name = await given(2, 2);
     const asked = (): Promise<ApiAnswer> => harness.delete(name, undefined, "?dryRun=All");
     const answer = await until(asked, ({ headers }) => headers.warning !== undefined);
@@ -84,7 +85,7 @@ describe("dry-run mode", () => {
     expect(await harness.buckets(name)).toMatchObject([{ operation: "DELETE" }]);
   });
 
-  test("what may go anyway is as usual, without a warning", async () => {
+  test("what is allowed anyway is as usual, without a warning", async () => {
     const name = await given(1, 2);
     const answer = await harness.delete(name);
     expect(verdictOf(answer)).toBe("allow");
@@ -93,7 +94,7 @@ describe("dry-run mode", () => {
   });
 });
 
-describe("bound evictions", () => {
+describe("eviction preconditions", () => {
   let replica: WebhookReplica;
 
   beforeAll(async () => {
@@ -101,7 +102,7 @@ describe("bound evictions", () => {
   });
   afterAll(() => replica?.component.stop());
 
-  test("with the mutating webhook an eviction is bound to its pod", async () => {
+  test("with the mutating webhook an eviction gets the UID precondition of its pod", async () => {
     const name = await given(1, 2, { scheduled: true });
     const dry = { deleteOptions: { dryRun: ["All"] } };
     await until(
@@ -138,7 +139,7 @@ describe("bound evictions", () => {
     expect(decoded).toBe(patch === undefined ? "undefined" : JSON.stringify(patch).replace("UID", String(uid)));
   });
 
-  test("without it an eviction is refused, with what to look at", async () => {
+  test("without the mutating webhook an eviction is denied, with what to look at", async () => {
     await register(replica, "validating");
     const name = await given(1, 2);
     const dry = { deleteOptions: { dryRun: ["All"] } };
@@ -153,9 +154,9 @@ describe("bound evictions", () => {
 });
 
 describe("upstream's CRD, which drops this project's fields", () => {
-  test("admissions go on, one reservation for each pod, and the webhook says that it is not exact", async () => {
+  test("admissions continue, one reservation for each pod, and the webhook says that it is not exact", async () => {
     const replica = await serve("webhook-upstream-crd", []);
-    // With the CRD go the protectors of the tests above: their number says nothing any more.
+    // The CRD takes the protectors of the tests above along, so their number means nothing any more.
     harness.replica = undefined;
     const crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/podprotectors.podseidon.kubewharf.io";
     await harness.cluster.admin.call("DELETE", crd);

@@ -1,4 +1,7 @@
-/** What the webhook answers when a cluster that it needs is out of reach, and what needs none (design 5.4, 6). */
+/**
+ * How the webhook responds when a cluster that it needs is out of reach, and which requests need none
+ * (docs/design.md#several-cores).
+ */
 
 import { spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
@@ -10,7 +13,7 @@ import { registrations } from "../../scripts/environment/webhook-configuration.t
 import { startWebhook, type WebhookReplica } from "../../scripts/environment/webhook-process.ts";
 import { AdmissionHarness, CELL, messageOf, NAMESPACE, verdictOf } from "../support/cluster/admission-harness.ts";
 
-/** A second core cluster: the one that fails. The first one, which is the cell too, stays. */
+/** The second core cluster, which fails. The first one, which is also the cell, stays. */
 let second: Cluster;
 let harness: AdmissionHarness;
 let replica: WebhookReplica;
@@ -74,17 +77,17 @@ describe.each([
     expect(verdictOf(await decide())).toBe("allow");
   });
 
-  test("readyz says which one", async () => {
+  test("readyz names the core", async () => {
     expect(await unready()).toMatch(/core cluster second .*unreachable/);
   });
 
-  test("a Ready pod: an error, so that failurePolicy decides", async () => {
+  test("a Ready pod gets an error, so that failurePolicy decides", async () => {
     const answer = await decide();
     expect(answer.status).toBe(500);
     expect(messageOf(answer)).toMatch(/failed calling webhook/);
   });
 
-  test("a protector of the other core that refuses, refuses all the same", async () => {
+  test("a denial by a protector of the other core stands", async () => {
     const name = await givenPod();
     await harness.protector(name, { minAvailable: 1, selector: { matchLabels: { app: name } } });
     await harness.count(name, { available: 1 });
@@ -100,7 +103,7 @@ describe.each([
     expect(verdictOf(await decide(setting))).toBe("allow");
   });
 
-  test("a terminating pod is let go", async () => {
+  test("a terminating pod is allowed", async () => {
     const name = await givenPod({ scheduled: true, phase: "Failed" });
     const path = `/api/v1/namespaces/${NAMESPACE}/pods/${name}`;
     await harness.cluster.admin.call("PATCH", path, { metadata: { finalizers: ["test.example.com/hold"] } });
@@ -116,7 +119,7 @@ describe.each([
 describe("an eviction whose pod cannot be read", () => {
   afterAll(() => register(CELL));
 
-  test("a cell without a kubeconfig: an error that says what is missing", async () => {
+  test("a cell without a kubeconfig gets an error that says what is missing", async () => {
     await register("blind");
     const name = await givenPod();
     await expect.poll(async () => messageOf(await harness.evict(name))).toMatch(/failed calling webhook/);
@@ -188,7 +191,7 @@ describe("a configuration that cannot work ends the process with what to do", ()
     expect(code).toBe(2);
   });
 
-  test("a kubeconfig that points nowhere: the process lives, is not ready, and says why", async () => {
+  test("a kubeconfig without a server: the process lives, is not ready, and says why", async () => {
     const kubeconfig = await harness.cluster.kubeconfigFor(
       { token: "x" },
       { server: "https://127.0.0.1:9", path: `${harness.cluster.directory}/nowhere.kubeconfig` },

@@ -1,4 +1,4 @@
-/** The rows of the admission table (design 6) that are one request against one protector. */
+/** The rows of the admission table (docs/design.md#admission-table) that are one request against one protector. */
 import type { ApiAnswer } from "../../scripts/control-plane/api-client.ts";
 import type { AdmissionHarness, PodSetting } from "../support/cluster/admission-harness.ts";
 
@@ -9,7 +9,7 @@ export interface AdmissionCase {
 
 export interface Expected {
   readonly verdict: string;
-  /** Records in the status. */
+  /** Number of records in the status. */
   readonly records: number;
   readonly message?: RegExp;
 }

@@ -1,6 +1,6 @@
 /**
- * The admission table of design 6 on a real kube-apiserver: one test for each row, the verdict and what it leaves in
- * the status.
+ * The admission table (docs/design.md#admission-table) on a real kube-apiserver: one test for each row, with its
+ * verdict and what it leaves in the status.
  */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type ApiAnswer, field } from "../../scripts/control-plane/api-client.ts";
@@ -27,7 +27,7 @@ afterAll(async () => {
 
 const selector = (app: string): Readonly<Record<string, unknown>> => ({ matchLabels: { app } });
 
-/** A pod and a protector that needs `min` of `available`. */
+/** Creates a pod and a protector that needs `min` of `available` pods. */
 async function given(
   min: number,
   available: number,
@@ -55,7 +55,7 @@ describe("admission table", () => {
     await expectVerdict(await act(harness, one), one.app, expected);
   });
 
-  test("the quota is all reserved: busy, with a time to try again", async () => {
+  test("all quota is reserved: busy, with a time to try again", async () => {
     const { app, pod } = await given(1, 2);
     await harness.pod(`${app}-1`, app);
     await expectVerdict(await harness.delete(`${app}-1`), app, allow(1));
@@ -64,7 +64,7 @@ describe("admission table", () => {
     expect(answer.headers["retry-after"]).toBe("1");
   });
 
-  test("the same UID again while its reservation lives: allowed, no more quota", async () => {
+  test("the same UID again while its reservation exists: allowed, without more quota", async () => {
     const { app, pod } = await given(1, 2);
     const object = await harness.cluster.admin.get(`/api/v1/namespaces/${NAMESPACE}/pods/${pod}`);
     for (const nonces of [1, 2, 3]) {
@@ -127,7 +127,7 @@ describe("admission table", () => {
     expect(verdictOf(answer)).toBe("404");
   });
 
-  test("an eviction reserves the very UID that is evicted, and is bound to it", async () => {
+  test("an eviction reserves the UID that is evicted, and has it as precondition", async () => {
     const { app, pod } = await given(1, 2, { scheduled: true });
     const uid = field(
       await harness.cluster.admin.get(`/api/v1/namespaces/${NAMESPACE}/pods/${pod}`),
@@ -155,7 +155,7 @@ describe("admission table", () => {
     expect(verdictOf(await harness.delete(app))).toBe("allow");
   });
 
-  test("protector terminating but with its finalizer: in force", async () => {
+  test("protector terminating but with its finalizer: enforced", async () => {
     const { app, pod } = await given(2, 2);
     const path = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors/${app}`;
     await harness.cluster.admin.call("PATCH", path, { metadata: { finalizers: ["podseidon.kubewharf.io/generator"] } });
@@ -175,7 +175,7 @@ describe("admission table", () => {
     });
   });
 
-  test("several protectors, some refuse: refused, every blocker named, nothing reserved in any", async () => {
+  test("several protectors, some deny: denied, every blocker named, nothing reserved in any", async () => {
     const app = harness.unique("app");
     await harness.pod(app, app, { labels: { tier: app } });
     await harness.protector(`${app}-a`, { minAvailable: 1, selector: selector(app) }, { available: 2 });
@@ -192,7 +192,7 @@ describe("admission table", () => {
     for (const name of ["a", "b", "c"]) expect(await harness.buckets(`${app}-${name}`)).toHaveLength(0);
   });
 
-  test("several protectors, all agree: reserved in each", async () => {
+  test("several protectors, all allow: reserved in each", async () => {
     const app = harness.unique("app");
     await harness.pod(app, app);
     for (const name of ["a", "b"]) {
@@ -242,13 +242,13 @@ describe("admission table", () => {
   });
 });
 
-describe("a call that is no review gets a 4xx with its reason, and the next one is decided", () => {
+describe("a call without an admission request gets a 4xx with its reason, and the next one is decided", () => {
   const path = `/webhook/${CELL}`;
   test.each([
     ["no JSON", () => harness.post(path, "{"), 400, /JSON/],
     ["no AdmissionReview", () => harness.post(path, '{"kind":"Pod","apiVersion":"v1"}'), 400, /request/],
     ["DELETE without oldObject", () => harness.review({ name: "x" }), 400, /oldObject/],
-    ["a pod that is none", () => harness.review({ name: "x", oldObject: { metadata: 1 } }), 400, /metadata/],
+    ["an object that is no pod", () => harness.review({ name: "x", oldObject: { metadata: 1 } }), 400, /metadata/],
     [
       "an eviction without a body",
       () => harness.review({ operation: "CREATE", subResource: "eviction" }),
@@ -266,13 +266,15 @@ describe("a call that is no review gets a 4xx with its reason, and the next one 
   });
 });
 
-describe("what a refusal says", () => {
-  test("names protector, need, availability and reservations; carries cause and audit annotations", async () => {
+describe("a denial", () => {
+  test("names protector, minimum, availability and reservations, and has cause and audit annotations", async () => {
     const { app, pod } = await given(2, 2);
     const answer = await harness.delete(pod);
     expect(messageOf(answer)).toBe(
-      `admission webhook "pods.podseidon.kubewharf.io" denied the request: pod default/${pod} may not be deleted now: ` +
-        `PodProtector default/${app} (core core) needs 2 available pods, 2 are available, 0 of them reserved by disruptions ` +
+      `admission webhook "pods.podseidon.kubewharf.io" denied the request: ` +
+        `pod default/${pod} may not be deleted now: ` +
+        `PodProtector default/${app} (core core) needs 2 available pods, 2 are available, ` +
+        "0 of them reserved by disruptions " +
         "under way: its capacity is at the minimum; try again when more pods are available",
     );
     expect(field(answer.body, "details", "causes", 0, "reason")).toBe("DisruptionBudget");
@@ -286,7 +288,7 @@ describe("what a refusal says", () => {
     });
   });
 
-  test("kubectl shows it", async () => {
+  test("is shown by kubectl", async () => {
     const { app, pod } = await given(2, 2);
     const { code, stderr } = await harness.cluster.kubectl(["delete", "pod", pod]);
     expect(code).not.toBe(0);

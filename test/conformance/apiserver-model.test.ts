@@ -1,7 +1,4 @@
-/**
- * The simulation's API server model and the real kube-apiserver observe the same, step by step (design: the model must
- * not drift).
- */
+/** Holds the simulation's API server model to the real kube-apiserver: clients observe the same, step by step. */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -47,7 +44,7 @@ function realServer(): ContractServer {
   };
 }
 
-test("the model and the real server observe the same of one script", async () => {
+test("a client observes the same of the model and of the real server", async () => {
   const real = await observe(realServer());
   expect(await observe(modelServer())).toEqual(real);
 });

@@ -6,7 +6,9 @@ import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { root } from "../../scripts/root.ts";
 import { parsePodProtector } from "../../shared/schema/podprotector.ts";
 
-/** The CRD on a real apiserver: what upstream wrote stays as it is, what is wrong is refused at the right field. */
+/**
+ * The CRD on a real apiserver: objects of upstream stay unchanged, and invalid ones are rejected at the right field.
+ */
 
 const NAME = "podprotectors.podseidon.kubewharf.io";
 const DEFINITION = `/apis/apiextensions.k8s.io/v1/customresourcedefinitions/${NAME}`;
@@ -21,7 +23,7 @@ const selector = {
   matchExpressions: [{ key: "tier", operator: "In", values: ["a", "b"] }],
 };
 
-/** Every field that upstream has. */
+/** All fields of upstream. */
 const FULL = {
   spec: {
     minAvailable: 8,
@@ -113,21 +115,21 @@ describe("an object of upstream", () => {
     ["least", LEAST],
   ] as const;
 
-  test.each(cases)("that was there before is as it was: %s", async (name, { spec, status }) => {
+  test.each(cases)("from before the CRD's update is unchanged: %s", async (name, { spec, status }) => {
     expect(await cluster.admin.get(`${PATH}/${name}`)).toMatchObject({
       spec,
       ...(status === undefined ? {} : { status }),
     });
   });
 
-  test.each(cases)("comes back as it was written: %s", async (name, wanted) => {
+  test.each(cases)("is read as it was written: %s", async (name, wanted) => {
     await create(`${name}-again`, wanted);
     const found = await cluster.admin.get(`${PATH}/${name}-again`);
     expect({ spec: field(found, "spec"), status: field(found, "status") }).toEqual(wanted);
     expect(parsePodProtector(found)).toBe(found);
   });
 
-  test("with the null that Go writes for a time that is not known", async () => {
+  test("may have the null that Go writes for an unknown time", async () => {
     const status = {
       ...FULL.status,
       cells: [{ cellID: "a", aggregation: { totalReplicas: 0, availableReplicas: 0, lastEventTime: null } }],
@@ -224,7 +226,7 @@ describe("kubectl apply", () => {
     expect(code).not.toBe(0);
   });
 
-  test("accepts all that this project adds", async () => {
+  test("accepts all fields that this project adds", async () => {
     const spec = {
       ...FULL.spec,
       unhealthyPodPolicy: "IfHealthyBudget",
@@ -244,7 +246,7 @@ describe("a status", () => {
     return await cluster.admin.request("PUT", `${PATH}/full/status?dryRun=All`, { ...Object(found), status });
   };
 
-  test("keeps all that this project adds", async () => {
+  test("keeps all fields that this project adds", async () => {
     const status = {
       ...FULL.status,
       observedGeneration: 1,
@@ -312,8 +314,8 @@ describe("a status", () => {
   });
 });
 
-describe("for people", () => {
-  test("kubectl get shows what an operator acts on", async () => {
+describe("kubectl", () => {
+  test("get shows what an operator acts on", async () => {
     const narrow = await cluster.kubectl(["get", "ppr", "full"]);
     expect(narrow.stdout.split("\n")[0]?.split(/ {2,}/)).toEqual([
       "NAME",
@@ -329,7 +331,7 @@ describe("for people", () => {
     expect(wide.stdout).toMatch(/TOTAL\s+READY\s+BUCKET LAG\s+STALE\s+IMPOSSIBLE/);
   });
 
-  test("kubectl explain describes fields", async () => {
+  test("explain describes fields", async () => {
     const { stdout } = await cluster.kubectl(["explain", "ppr.spec.unhealthyPodPolicy"]);
     expect(stdout).toContain("IfHealthyBudget");
   });

@@ -1,6 +1,4 @@
-/**
- * The races that upstream's documents describe, played on a real apiserver with another webhook that takes its time.
- */
+/** The races that upstream's documents describe, on a real apiserver with another, slow webhook. */
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
@@ -20,7 +18,7 @@ const PODS = "/api/v1/namespaces/default/pods";
 let environment: TestEnvironment;
 let other: OtherWebhook;
 
-/** Holds the review of one pod until it is released; tells when it has arrived. */
+/** Holds the review of one pod until it is released; tells when the review has arrived. */
 class Gate {
   readonly #arrived = Promise.withResolvers<void>();
   readonly #open = Promise.withResolvers<void>();
@@ -82,14 +80,14 @@ async function reserved(app: string): Promise<number> {
 }
 
 describe("races between admission, commit and watch", () => {
-  it("frees no quota of a deletion that is committed later than another's event (pod Y)", async () => {
+  it("frees no quota of a deletion that commits later than another one's event (pod Y)", async () => {
     const [x = "", y = "", z = ""] = await prepare("pod-y", 3, 1);
     const gate = new Gate(y);
     const late = remove(y);
     await gate.arrived;
     await environment.core.waitFor("the reservation of y", async () => (await reserved("pod-y")) === 1);
     expect(await remove(x)).toBe(200);
-    // The aggregator has seen x go, after y was admitted: upstream's clock would free both.
+    // The aggregator has seen the deletion of x after the admission of y. Upstream's clock would free both.
     await environment.core.waitFor("x to be accounted for", async () => {
       const protector = await readProtector(environment.core, "default", "pod-y");
       return availableReplicas(protector) === 2 && reservationCount(protector) === 1;
@@ -100,7 +98,7 @@ describe("races between admission, commit and watch", () => {
     await waitUntilSettled(environment.core, "default", "pod-y", 1, SETTLED_WITHIN_MS);
   });
 
-  it("reserves once for a pod that changes while its review is answered slowly", async () => {
+  it("reserves once for a pod that changes during a slow review", async () => {
     const [name = ""] = await prepare("changing", 3, 2);
     const gate = new Gate(name);
     const deletion = remove(name);
@@ -122,7 +120,7 @@ describe("races between admission, commit and watch", () => {
       metadata: { name, namespace: "default" },
     });
     await gate.arrived;
-    // The gate holds a deletion of this name, too: it is let go by its own opinion.
+    // The gate holds a deletion of this name, too, so the other webhook now allows everything.
     other.opinion = () => true;
     expect(await remove(name)).toBe(200);
     await environment.core.waitFor(

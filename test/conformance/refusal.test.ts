@@ -1,4 +1,4 @@
-/** Where people read a refusal: `kubectl delete`, `kubectl drain`, the events of a ReplicaSet, and the audit log. */
+/** Where people read a denial: `kubectl delete`, `kubectl drain`, the events of a ReplicaSet, and the audit log. */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -8,7 +8,7 @@ import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { waitUntilSettled } from "../support/cluster/protectors.ts";
 
 const REPLICAS = 4;
-/** `deploy` promises three quarters. */
+/** The `deploy` label asks for a minimum of three quarters. */
 const PROMISED = 3;
 const SETTLED_WITHIN_MS = 60_000;
 const AUDIT_POLICY = JSON.stringify({
@@ -34,7 +34,7 @@ beforeAll(async () => {
   });
   await deploy(environment, "web", REPLICAS);
   await waitUntilSettled(environment.core, "default", "web", REPLICAS, SETTLED_WITHIN_MS);
-  // One pod goes, so that the rest are at the minimum; its Deployment makes no new one.
+  // One pod leaves, so that the rest are at the minimum. Its Deployment creates no other one.
   await environment.core.kubectl(["scale", "deployment/web", `--replicas=${PROMISED}`]);
   await waitUntilSettled(environment.core, "default", "web", PROMISED, SETTLED_WITHIN_MS);
 });
@@ -48,7 +48,7 @@ async function somePod(): Promise<string> {
   return String(field(pods[0], "metadata", "name"));
 }
 
-/** A line of a log that may be half written. */
+/** A line of the log, which may be incomplete. */
 function parsed(line: string): unknown {
   try {
     return JSON.parse(line);
@@ -57,7 +57,7 @@ function parsed(line: string): unknown {
   }
 }
 
-describe("a refusal names the protector, what it needs, what is available and what is reserved", () => {
+describe("a denial names the protector, its minimum, what is available and what is reserved", () => {
   it("in kubectl delete", async () => {
     const { code, stderr } = await environment.core.kubectl(["delete", "pod", await somePod()]);
     process.stdout.write(stderr);
@@ -66,7 +66,7 @@ describe("a refusal names the protector, what it needs, what is available and wh
     expect(stderr).toMatch(REFUSAL);
   });
 
-  it("in kubectl drain, which waits on it", async () => {
+  it("in kubectl drain, which waits", async () => {
     const { code, stderr } = await environment.core.kubectl(["drain", "node-1", "--timeout=7s"]);
     await environment.core.kubectl(["uncordon", "node-1"]);
     process.stdout.write(stderr);
@@ -105,7 +105,7 @@ describe("a refusal names the protector, what it needs, what is available and wh
       expect.stringContaining("web"),
     ]);
     expect(refused.map((event) => String(field(event, "responseStatus", "message"))).join("\n")).toMatch(REFUSAL);
-    // The same id leads from there to the webhook's own line about it.
+    // The id also leads to the webhook's own log line.
     const ids = refused.map((event) => field(event, "annotations", "pods.podseidon.kubewharf.io/review"));
     const id = ids.find((one) => one !== undefined);
     const name = environment.webhooks[0]?.component.name ?? "";

@@ -294,7 +294,7 @@ describe("the servers", () => {
     });
   });
 
-  test("etcd of the cell restored, with a new history that passes the aggregator's position before it lists", async () => {
+  test("etcd of the cell restored, with a new history that passes the aggregator's position at once", async () => {
     const links = harness.links.all.filter(({ name }) => name === "aggregator-cell > cell");
     const snapshot = harness.cell.snapshotEtcd();
     await write(harness.cell, LOST_WRITES);
@@ -316,7 +316,7 @@ describe("the servers", () => {
     });
   });
 
-  test("etcd of the core restored, with a new history that passes the generator's position before it lists", async () => {
+  test("etcd of the core restored, with a new history that passes the generator's position at once", async () => {
     const links = harness.links.all.filter(({ name }) => name === "generator > core");
     await harness.deploy("restored");
     const snapshot = harness.core.snapshotEtcd();

@@ -165,7 +165,7 @@ function slowCall(): Promise<string> {
   });
 }
 
-test(`${REVIEWS} hostile admission requests: each gets a response, and no process ends, grows or logs private data`, async () => {
+test(`${REVIEWS} hostile requests: each gets a response, and no process ends, grows or logs private data`, async () => {
   const slow = Array.from({ length: SLOW_CALLERS }, slowCall);
   const random = seededRandomness(SEED + 1);
   const statuses = new Map<number, number>();

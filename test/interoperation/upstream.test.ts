@@ -92,9 +92,9 @@ async function remove(name: string): Promise<number> {
 }
 
 /**
- * One deletion after another, each accounted for before the next: exactly the spare pods go. Upstream's webhook also
- * refuses where its cache is behind the last count, so that a pod that may go is asked for until it does, as kubectl
- * drain would.
+ * Deletes one pod after another, and waits until each deletion is settled: exactly the spare pods are allowed.
+ * Upstream's webhook also denies while its cache is older than the last count, so a deletion is retried until it is
+ * allowed, as kubectl drain does.
  */
 async function oneByOne(app: string): Promise<void> {
   await createProtector(cluster, "default", app, { minAvailable: MIN_AVAILABLE, selector: { matchLabels: { app } } });
@@ -110,7 +110,8 @@ async function oneByOne(app: string): Promise<void> {
 }
 
 /**
- * All at once: nothing crashes, and when it is over nothing is reserved. How many go is up to the weaker of the rules.
+ * Deletes all pods at once: nothing crashes, and in the end nothing is reserved. The weaker rule decides how many are
+ * allowed.
  */
 async function allAtOnce(app: string): Promise<void> {
   await createProtector(cluster, "default", app, { minAvailable: MIN_AVAILABLE, selector: { matchLabels: { app } } });

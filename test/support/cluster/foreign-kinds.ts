@@ -1,4 +1,7 @@
-/** Kinds that the manifests' components use and other projects define: cert-manager and the Prometheus operator. */
+/**
+ * Kinds and objects of other projects: cert-manager and the Prometheus operator, whose kinds the manifests' components
+ * use, and OpenKruise.
+ */
 export const FOREIGN_KINDS = [
   ["cert-manager.io", "v1", "Issuer"],
   ["cert-manager.io", "v1", "Certificate"],
@@ -22,3 +25,26 @@ export function foreignCrd(group: string, version: string, kind: string): unknow
     },
   };
 }
+
+export const KRUISE_MANAGER = "kruise-controller-manager";
+/** The objects of OpenKruise's chart that a step of the migration from PodUnavailableBudget changes. */
+export const KRUISE_OBJECTS = [
+  { apiVersion: "v1", kind: "Namespace", metadata: { name: "kruise-system" } },
+  {
+    apiVersion: "apps/v1",
+    kind: "Deployment",
+    metadata: { name: KRUISE_MANAGER, namespace: "kruise-system" },
+    spec: {
+      replicas: 0,
+      selector: { matchLabels: { "control-plane": "controller-manager" } },
+      template: {
+        metadata: { labels: { "control-plane": "controller-manager" } },
+        spec: {
+          containers: [
+            { name: "manager", image: "openkruise/kruise-manager:v1.8.0", args: ["--enable-leader-election"] },
+          ],
+        },
+      },
+    },
+  },
+];

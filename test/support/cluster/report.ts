@@ -57,7 +57,8 @@ export async function reported(
     const { lowest } = availability;
     await availability.stop();
     const good = problem === undefined && lowest >= what.promised;
-    const verdict = `${good ? "Held" : "Broken"}: the lowest availability was ${lowest}, ${what.promised} were promised.`;
+    const result = `the lowest availability was ${lowest}, ${what.promised} were promised`;
+    const verdict = `${good ? "Held" : "Broken"}: ${result}.`;
     mkdirSync(DIRECTORY, { recursive: true });
     writeFileSync(
       join(DIRECTORY, `${what.file}.html`),

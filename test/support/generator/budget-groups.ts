@@ -84,7 +84,8 @@ function randomGroup(chance: Chance, index: number): Group {
     bare,
     expectedPods: () => sum() + (countsPods ? bare : 0),
     describe: () =>
-      `${name} ${JSON.stringify(limit)} over ${workloads.map(({ kind, replicas }) => `${kind} ${replicas}`).join(", ")}, ${bare} bare`,
+      `${name} ${JSON.stringify(limit)} over ` +
+      `${workloads.map(({ kind, replicas }) => `${kind} ${replicas}`).join(", ")}, ${bare} bare`,
   };
 }
 
