@@ -147,8 +147,8 @@ async function attack(
   middle?: () => Promise<void>,
 ): Promise<Tally> {
   let tally: Tally | undefined;
-  const what = `${attempts.length} deletions at once, ${MIN_AVAILABLE} pods promised`;
-  const title = fault === undefined ? what : `${what}: ${fault}`;
+  const attempted = `${attempts.length} deletions at once, ${MIN_AVAILABLE} pods promised`;
+  const title = fault === undefined ? attempted : `${attempted}: ${fault}`;
   const what = { file: `burst-${app}`, title, namespace: "default", labels: `app=${app}`, promised: MIN_AVAILABLE };
   await reported(environment, what, async (note) => {
     note(`${attempts.length} deletions are sent at once`);

@@ -63,7 +63,7 @@ describe("one aggregator", () => {
     expect(buckets(entry)).toEqual([]);
   });
 
-  test("removes reservations of deletions that never happened, by GET and by LIST, after the settle period", async () => {
+  test("removes reservations of deletions that never happened after the settle period, by GET and LIST", async () => {
     const few = await workload(cluster, "few", 1);
     const many = await workload(cluster, "many", 15);
     await waitForEntry(cluster, "few", "1 available", available(1));

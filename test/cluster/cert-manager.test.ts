@@ -155,7 +155,7 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`with cert-manager ${
     await cluster.admin.call("PATCH", `${path}/status`, { status: { conditions: [...conditions, issuing] } });
   }
 
-  test("the Secret is for the Service's name, webhook configurations trust its authority, and replicas serve it", async () => {
+  test("the Secret names the Service, webhook configurations trust its authority, and replicas serve it", async () => {
     const certificate = new X509Certificate(await secretPem("tls.crt"));
     const ca = await secretPem("ca.crt");
     expect(certificate.subjectAltName).toBe(`DNS:${NAME}`);
@@ -194,7 +194,7 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`with cert-manager ${
     });
   });
 
-  test(`${RENEWALS} renewals and a deleted Secret under load: the same processes serve each, and no call fails`, async () => {
+  test(`${RENEWALS} renewals and a deleted Secret: the same processes serve, and no call fails`, async () => {
     const started = pods.pods.map(({ process }) => process.pid);
     const load = new DeletionLoad(cluster, WORKERS);
     try {

@@ -49,7 +49,7 @@ async function leads(component: Component): Promise<boolean> {
   return (await component.metric("podseidon_leader")) === 1;
 }
 
-test("a leader that is frozen during a write: the write comes too late, and the leader writes nothing more", async () => {
+test("a leader that is frozen during a write: the write is too late, and the leader writes nothing more", async () => {
   await using proxy = await FaultProxy.start({
     target: { host: "127.0.0.1", port: Number(new URL(cluster.url).port) },
     tls: {

@@ -275,7 +275,7 @@ describe(`${PODS} pods, ${PROMISED} promised`, () => {
   );
 
   catastrophe(
-    "the core's etcd is restored to before the protector, and all processes restart: no pod is allowed until it is back",
+    "the core's etcd is restored to before the protector, and all processes restart: no pod is allowed meanwhile",
     async () => {
       const uid = uidOf(await protector());
       const restored = environment.core.restoreEtcd(before);

@@ -58,7 +58,7 @@ async function codeOf(stage: SceneStage, key: string): Promise<number> {
 describe.each([0, 1])("shard %d", (shard) => {
   const other = 1 - shard;
 
-  it("does not take a pod for dead that is younger than its position, whatever the other shard has reached", async () => {
+  it("does not take a pod for dead that is younger than its position, whatever the other shard shows", async () => {
     const stage = await open({ ...PLAN, protectors: [{ minAvailable: 5 }] });
     stage.world.network.setLink(linkOf(stage, shard), { fixedDelayMs: 3_000 });
     // The aggregator hears this after the admission, and before the pod.
