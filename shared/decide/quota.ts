@@ -80,7 +80,7 @@ export type AllowReason =
   | "Suspended"
   | "NotProtected";
 
-export type DenyCause =
+type DenyCause =
   | "AtMinimum"
   | "Reserved"
   | "UnhealthyBudget"
@@ -99,7 +99,7 @@ export interface QuotaFacts extends Estimate {
 }
 
 /** What an allowed disruption writes: the least weight of its pod from then on, and whether it has used quota. */
-export interface RecordChange {
+interface RecordChange {
   readonly weight: Weight;
   readonly paid: boolean;
 }

@@ -4,7 +4,7 @@ import { isReleased } from "./lost-protector.ts";
 /** More protectors than any core is meant for. */
 const MAX_LOST_PROTECTORS = 50_000;
 
-export interface LostProtectorIndexOptions {
+interface LostProtectorIndexOptions {
   /** The release register of the core has this UID. */
   readonly isRecorded: (uid: string) => boolean;
   /** One more protector is lost than can be kept: its pods are no longer protected. */

@@ -2,7 +2,7 @@ import type { Informer } from "../kube/informer/informer.ts";
 import { namespacedName, type PodProtector } from "../schema/podprotector.ts";
 import { isReleased } from "./lost-protector.ts";
 
-export interface LostProtectorsBySourceOptions {
+interface LostProtectorsBySourceOptions {
   readonly watched: Pick<Informer<PodProtector>, "subscribe">;
   /** The release register has this UID. */
   readonly isRecorded: (uid: string) => boolean;

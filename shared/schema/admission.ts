@@ -3,7 +3,7 @@ import * as v from "valibot";
 import { checker, isRecord } from "./check.ts";
 import { SchemaError } from "./schema-error.ts";
 
-export const ADMISSION_API_VERSION = "admission.k8s.io/v1";
+const ADMISSION_API_VERSION = "admission.k8s.io/v1";
 
 const optional = v.optional;
 
@@ -21,7 +21,7 @@ export const UserInfo = v.looseObject({
 export type UserInfo = v.InferOutput<typeof UserInfo>;
 
 /** The request of an AdmissionReview. The parser of each kind reads `object`, `oldObject` and `options`. */
-export const WireAdmissionRequest = v.looseObject({
+const WireAdmissionRequest = v.looseObject({
   uid: v.string(),
   kind: Kind,
   resource: Resource,
@@ -38,7 +38,7 @@ export const WireAdmissionRequest = v.looseObject({
   dryRun: optional(v.nullable(v.boolean())),
   options: optional(v.unknown()),
 });
-export type WireAdmissionRequest = v.InferOutput<typeof WireAdmissionRequest>;
+type WireAdmissionRequest = v.InferOutput<typeof WireAdmissionRequest>;
 
 export const AdmissionReview = v.looseObject({
   apiVersion: v.string(),
@@ -152,7 +152,7 @@ export function parseEviction(raw: unknown): Eviction {
 }
 
 /** One entry of `details.causes`; a denial carries one with reason `DisruptionBudget`. */
-export interface StatusCause {
+interface StatusCause {
   readonly reason: string;
   readonly message: string;
   readonly field?: string;
@@ -189,7 +189,7 @@ export interface WireAdmissionResponse {
 }
 
 /** The AdmissionReview that carries a response. */
-export interface AdmissionReviewResponse {
+interface AdmissionReviewResponse {
   readonly apiVersion: typeof ADMISSION_API_VERSION;
   readonly kind: "AdmissionReview";
   readonly response: WireAdmissionResponse;

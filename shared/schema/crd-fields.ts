@@ -5,7 +5,7 @@
  */
 import { OPERATIONS } from "./podprotector.ts";
 
-/** One of `x-kubernetes-validations`. */
+/** One of `x-kubernetes-validations`: expression, message, and the field that the message is about. */
 type CelRule = { readonly rule: string; readonly message: string; readonly fieldPath?: string };
 
 /** Keys and their order are those of the CRD. */
@@ -32,8 +32,12 @@ function at(path: string, fields: Fields): Fields {
   return Object.fromEntries(Object.entries(fields).map(([name, field]) => [`${path}.${name}`, field]));
 }
 
+function field(description: string, bounds: Omit<CrdField, "description">): CrdField {
+  return { description, ...bounds };
+}
+
 function time(description: string): CrdField {
-  return { description, format: "date-time" };
+  return field(description, { format: "date-time" });
 }
 
 /**
@@ -53,12 +57,8 @@ function labelSelector(path: string): Fields {
   return at(path, {
     matchLabels: "Labels that a pod must have, with these very values. All must hold, together with matchExpressions.",
     "matchLabels{}": LABEL_VALUE,
-    matchExpressions: {
-      description: "Requirements on a pod's labels. All must hold, together with matchLabels.",
-      ...ATOMIC_LIST,
-    },
-    "matchExpressions[]": {
-      description: "One requirement on a pod's labels.",
+    matchExpressions: field("Requirements on a pod's labels. All must hold, together with matchLabels.", ATOMIC_LIST),
+    "matchExpressions[]": field("One requirement on a pod's labels.", {
       "x-kubernetes-validations": [
         {
           rule: "!(self.operator in ['In', 'NotIn']) || (has(self.values) && size(self.values) > 0)",
@@ -71,21 +71,20 @@ function labelSelector(path: string): Fields {
           fieldPath: ".values",
         },
       ],
-    },
-    "matchExpressions[].key": {
-      description: "The label key that the requirement is about.",
+    }),
+    "matchExpressions[].key": field("The label key that the requirement is about.", {
       pattern: "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
       minLength: 1,
       maxLength: 317,
-    },
-    "matchExpressions[].operator": {
-      description: "How the label's value relates to values: In, NotIn, Exists or DoesNotExist.",
-      enum: ["In", "NotIn", "Exists", "DoesNotExist"],
-    },
-    "matchExpressions[].values": {
-      description: "Label values: at least one for In and NotIn, none for Exists and DoesNotExist.",
-      ...ATOMIC_LIST,
-    },
+    }),
+    "matchExpressions[].operator": field(
+      "How the label's value relates to values: In, NotIn, Exists or DoesNotExist.",
+      { enum: ["In", "NotIn", "Exists", "DoesNotExist"] },
+    ),
+    "matchExpressions[].values": field(
+      "Label values: at least one for In and NotIn, none for Exists and DoesNotExist.",
+      ATOMIC_LIST,
+    ),
     "matchExpressions[].values[]": LABEL_VALUE,
   });
 }
@@ -95,14 +94,13 @@ const SPEC: Fields = {
   ...at("spec", {
     minAvailable: "Number of pods that are kept available: no disruption is admitted that would leave fewer.",
     minReadySeconds: "Seconds for which a pod must have been ready to count as available.",
-    selector: { description: "Selects the pods that are protected.", ...ATOMIC_MAP },
+    selector: field("Selects the pods that are protected.", ATOMIC_MAP),
     ...labelSelector("selector"),
-    aggregationSelector: {
-      description:
-        "Selects the pods that are counted for minAvailable; the same as selector when unset. " +
+    aggregationSelector: field(
+      "Selects the pods that are counted for minAvailable; the same as selector when unset. " +
         "Must select a superset of it.",
-      ...ATOMIC_MAP,
-    },
+      ATOMIC_MAP,
+    ),
     ...labelSelector("aggregationSelector"),
     admissionHistoryConfig: "Tunes how admissions are recorded and accounted for, for this object.",
     ...at("admissionHistoryConfig", {
@@ -111,32 +109,26 @@ const SPEC: Fields = {
       aggregationRateMillis:
         "Delay between a pod's event and the write of the counts that contain it, in milliseconds.",
     }),
-    unhealthyPodPolicy: {
-      description:
-        "Whether a pod that is not available may go: AlwaysAllow (when unset), or IfHealthyBudget, " +
+    unhealthyPodPolicy: field(
+      "Whether a pod that is not available may go: AlwaysAllow (when unset), or IfHealthyBudget, " +
         "only while enough others are available.",
-      enum: ["AlwaysAllow", "IfHealthyBudget"],
-    },
-    availabilityConditions: {
-      description: "Pod condition types that must be True, beside Ready, for a pod to count as available.",
-      maxItems: 32,
-      "x-kubernetes-list-type": "set",
-    },
-    "availabilityConditions[]": { description: "A pod condition type.", minLength: 1, maxLength: 316 },
-    protectedOperations: {
-      description:
-        "What is a disruption: DELETE and EVICT when unset; UPDATE is a change in place that restarts containers.",
-      minItems: 1,
-      maxItems: 3,
-      "x-kubernetes-list-type": "set",
-    },
-    "protectedOperations[]": { description: "DELETE, EVICT or UPDATE.", enum: OPERATIONS },
+      { enum: ["AlwaysAllow", "IfHealthyBudget"] },
+    ),
+    availabilityConditions: field(
+      "Pod condition types that must be True, beside Ready, for a pod to count as available.",
+      { maxItems: 32, "x-kubernetes-list-type": "set" },
+    ),
+    "availabilityConditions[]": field("A pod condition type.", { minLength: 1, maxLength: 316 }),
+    protectedOperations: field(
+      "What is a disruption: DELETE and EVICT when unset; UPDATE is a change in place that restarts containers.",
+      { minItems: 1, maxItems: 3, "x-kubernetes-list-type": "set" },
+    ),
+    "protectedOperations[]": field("DELETE, EVICT or UPDATE.", { enum: OPERATIONS }),
     suspend: "Lets everything pass for a while.",
     "suspend.enabled": "Whether every disruption is admitted, and said to have been.",
     "suspend.until": time("When the suspension ends by itself."),
-    "suspend.reason": { description: "Why, for people; repeated in the answers.", maxLength: 1024 },
-    probe: {
-      description: "Asks the workload's owner before each disruption that there is quota for.",
+    "suspend.reason": field("Why, for people; repeated in the answers.", { maxLength: 1024 }),
+    probe: field("Asks the workload's owner before each disruption that there is quota for.", {
       "x-kubernetes-validations": [
         {
           rule:
@@ -146,21 +138,17 @@ const SPEC: Fields = {
           fieldPath: ".endpoint",
         },
       ],
-    },
+    }),
     ...at("probe", {
-      endpoint: {
-        description: "Where to ask: host:port for GRPC, an http:// or https:// URL for HTTP.",
+      endpoint: field("Where to ask: host:port for GRPC, an http:// or https:// URL for HTTP.", {
         minLength: 1,
         maxLength: 2048,
-      },
-      protocol: {
-        description: "GRPC (disruptionprobe.v1.DisruptionProbeService) or HTTP (a POST of the same); GRPC when unset.",
-        enum: ["GRPC", "HTTP"],
-      },
-      timeoutMillis: {
-        description: "How long to wait for an answer, in milliseconds. No answer is a refusal.",
-        minimum: 1,
-      },
+      }),
+      protocol: field(
+        "GRPC (disruptionprobe.v1.DisruptionProbeService) or HTTP (a POST of the same); GRPC when unset.",
+        { enum: ["GRPC", "HTTP"] },
+      ),
+      timeoutMillis: field("How long to wait for an answer, in milliseconds. No answer is a refusal.", { minimum: 1 }),
       caBundle: "PEM certificates that the endpoint's certificate is checked against.",
       insecure: "Ask without TLS.",
     }),
@@ -168,8 +156,7 @@ const SPEC: Fields = {
 };
 
 const CELL: Fields = {
-  cellID: {
-    description: "Identifies the set of pods that one aggregator counts.",
+  cellID: field("Identifies the set of pods that one aggregator counts.", {
     minLength: 1,
     maxLength: 253,
     "x-kubernetes-validations": [
@@ -178,8 +165,8 @@ const CELL: Fields = {
         message: "must be a valid path segment: not . or .., and without / and %",
       },
     ],
-  },
-  aggregation: { description: "The counts of this cell, as its aggregator last saw its pods.", ...ATOMIC_MAP },
+  }),
+  aggregation: field("The counts of this cell, as its aggregator last saw its pods.", ATOMIC_MAP),
   ...at("aggregation", {
     totalReplicas: "Number of pods that are neither terminating nor finished.",
     availableReplicas: "Number of pods that are available.",
@@ -195,11 +182,8 @@ const CELL: Fields = {
     maturityCutoff: time("The latest readiness that counted as mature."),
     heartbeatTime: time("When the aggregator last said that it lives."),
   }),
-  admissionHistory: { description: "What webhooks have admitted in this cell.", ...ATOMIC_MAP },
-  "admissionHistory.buckets": {
-    description: "Admitted disruptions that the counts do not contain yet.",
-    ...ATOMIC_LIST,
-  },
+  admissionHistory: field("What webhooks have admitted in this cell.", ATOMIC_MAP),
+  "admissionHistory.buckets": field("Admitted disruptions that the counts do not contain yet.", ATOMIC_LIST),
   "admissionHistory.buckets[]":
     "One admitted disruption that the counts do not contain yet, or several in a compact form.",
   ...at("admissionHistory.buckets[]", {
@@ -209,7 +193,7 @@ const CELL: Fields = {
     podName: "Name of the pod, when the bucket is about one.",
     counter: "How many available pods this may cost; 1 when unset.",
     podResourceVersion: "Resource version of the pod that was reviewed.",
-    operation: { description: "What was admitted: DELETE, EVICT or UPDATE.", enum: OPERATIONS },
+    operation: field("What was admitted: DELETE, EVICT or UPDATE.", { enum: OPERATIONS }),
     nonce: "The admissions that wrote this record, comma-separated, oldest first.",
     paid: "True when it used quota; unset when it only holds a place.",
     firstTime: time("When this was first admitted, where it was admitted again since; startTime is then the latest."),
@@ -221,16 +205,15 @@ const CELL: Fields = {
 const STATUS: Fields = {
   status: "What is known of the pods, and what has been admitted. Written by Podseidon alone.",
   ...at("status", {
-    cells: {
-      description: "The cells that have, or had, pods of this protector.",
+    cells: field("The cells that have, or had, pods of this protector.", {
       // Generous; the apiserver needs a bound to know what the rule on cellID can cost.
       maxItems: 1024,
       "x-kubernetes-list-type": "map",
       "x-kubernetes-list-map-keys": ["cellID"],
-    },
+    }),
     "cells[]": "The pods of one cell.",
     ...at("cells[]", CELL),
-    summary: { description: "All cells together. For display only: no decision is made on it.", ...ATOMIC_MAP },
+    summary: field("All cells together. For display only: no decision is made on it.", ATOMIC_MAP),
     ...at("summary", {
       totalReplicas: "Number of pods that are neither terminating nor finished.",
       aggregatedAvailableReplicas: "Number of pods that are available, as counted.",
@@ -241,28 +224,25 @@ const STATUS: Fields = {
       aggregatedRunning: "Number of pods in phase Running.",
       disruptionsAllowed: "Number of available pods that may be disrupted now.",
     }),
-    conditions: {
-      description: "The protector's state as standard conditions.",
+    conditions: field("The protector's state as standard conditions.", {
       "x-kubernetes-list-type": "map",
       "x-kubernetes-list-map-keys": ["type"],
-    },
-    "conditions[]": { description: "One aspect of the protector's state.", ...ATOMIC_MAP },
+    }),
+    "conditions[]": field("One aspect of the protector's state.", ATOMIC_MAP),
     ...at("conditions[]", {
-      type: {
-        description: "Healthy, DisruptionImpossible, NoPodsMatched, CellStale or Suspended.",
+      type: field("Healthy, DisruptionImpossible, NoPodsMatched, CellStale or Suspended.", {
         minLength: 1,
         maxLength: 316,
-      },
-      status: { description: "True, False or Unknown.", enum: ["True", "False", "Unknown"] },
-      reason: {
-        description: "Why, as one word for programs.",
+      }),
+      status: field("True, False or Unknown.", { enum: ["True", "False", "Unknown"] }),
+      reason: field("Why, as one word for programs.", {
         pattern: "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
         minLength: 1,
         maxLength: 1024,
-      },
-      message: { description: "Why, for people.", maxLength: 32_768 },
+      }),
+      message: field("Why, for people.", { maxLength: 32_768 }),
       lastTransitionTime: time("When the status last changed."),
-      observedGeneration: { description: "The generation of the spec that this is about.", minimum: 0 },
+      observedGeneration: field("The generation of the spec that this is about.", { minimum: 0 }),
     }),
     observedGeneration: "The generation of the spec that the status is about.",
   }),

@@ -18,7 +18,7 @@ import {
 import { isRecord } from "./check.ts";
 import { describeValue, SchemaError } from "./schema-error.ts";
 
-export type PodPhase = "Pending" | "Running" | "Succeeded" | "Failed" | "Unknown";
+type PodPhase = "Pending" | "Running" | "Succeeded" | "Failed" | "Unknown";
 
 /** One pod condition. `sinceMs` is its lastTransitionTime in Unix milliseconds (0 when absent). */
 export interface PodCondition {
@@ -131,20 +131,16 @@ function generation(value: unknown): number {
   return value;
 }
 
+const PHASES: ReadonlySet<string> = new Set<PodPhase>(["Running", "Pending", "Succeeded", "Failed", "Unknown"]);
+
+function isPhase(value: string): value is PodPhase {
+  return PHASES.has(value);
+}
+
 /** An absent or new phase counts as Unknown: the conditions then decide, which protects more. */
 function phase(value: unknown): PodPhase {
-  switch (textOrNone(value, "status.phase")) {
-    case "Running":
-      return "Running";
-    case "Pending":
-      return "Pending";
-    case "Succeeded":
-      return "Succeeded";
-    case "Failed":
-      return "Failed";
-    default:
-      return "Unknown";
-  }
+  const name = textOrNone(value, "status.phase");
+  return name !== undefined && isPhase(name) ? name : "Unknown";
 }
 
 function share(value: string): string {

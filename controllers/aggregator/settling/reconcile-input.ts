@@ -105,17 +105,15 @@ function historyOf(
   if (algorithm !== "exact") {
     return { lost: undefined, epoch: stored?.aggregation?.epoch ?? 0, hold: stored?.aggregation?.hold };
   }
-  const input = {
+  return checkHistory({
     protectorUID: protector.metadata.uid,
     protectorVersion: protector.metadata.resourceVersion,
     stored,
     known,
     isMarkedRestored: protector.metadata.annotations?.[RESTORED_ANNOTATION] !== undefined,
-    etcdRestore: etcdRestore,
-  };
-  const verdict = checkHistory({ ...input, token: "" });
-  // Only a new hold needs a token, and drawing one costs more than the rest of the judgement.
-  return verdict.lost === undefined ? verdict : checkHistory({ ...input, token: ports.random.token() });
+    etcdRestore,
+    token: () => ports.random.token(),
+  });
 }
 
 function snapshotOf(cell: CellPods, namespace: string): CellSnapshot {

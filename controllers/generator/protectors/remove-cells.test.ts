@@ -81,7 +81,7 @@ describe("remove-cell-once", () => {
       known: undefined,
       isMarkedRestored: false,
       etcdRestore: undefined,
-      token: "t",
+      token: () => "t",
     });
     expect(verdict).toEqual({ lost: "CellRemoved", epoch, hold: "CellRemoved/t" });
   });

@@ -12,7 +12,7 @@ import { orderedRecords, type Reservation, type ReservationRecord } from "./rese
 export const MAX_PLAIN_BUCKETS = 100;
 
 /** The contents of a ledger, in any order. */
-export interface LedgerContents {
+interface LedgerContents {
   readonly reservations: readonly Reservation[];
   readonly ranges: readonly RangeBucket[];
 }

@@ -13,7 +13,7 @@ import {
 } from "./reservation.ts";
 
 /** What receives the contents of the buckets. */
-export interface BucketSink {
+interface BucketSink {
   /** One reservation, or a part of one. */
   add(reservation: Reservation): void;
   addRange(range: RangeBucket): void;

@@ -205,11 +205,12 @@ export class Ledger {
     return after;
   }
 
-  /**
-   * Adds what was read to what is there of the same pod; hashes are compared only where a packed one may be the same.
-   */
+  /** Adds a part that was read to its pod's reservation. Hashes are compared only where a packed one may match. */
   #merge(part: Reservation, mayBePacked: boolean): void {
-    const before = part.uid === undefined ? this.#sameHash(part) : this.#sameUid(part.uid, part.podName, mayBePacked);
+    const { uid, uidHash = "", podName } = part;
+    let before: Reservation | undefined;
+    if (uid === undefined) before = this.#byHash.get(uidHash)?.find((other) => isNamed(other, podName));
+    else before = mayBePacked ? this.get(uid, podName) : this.#byUid.get(uid);
     if (before === undefined) {
       this.#replace(undefined, part);
       return;
@@ -220,16 +221,7 @@ export class Ledger {
       records.set(operation, other === undefined ? record : mergeRecords(other, record));
     }
     const weight = before.weight === 1 || part.weight === 1 ? 1 : 0;
-    const podName = before.podName ?? part.podName;
-    this.#replace(before, { ...before, uid: before.uid ?? part.uid, podName, weight, records });
-  }
-
-  #sameUid(uid: string, podName: string | undefined, mayBePacked: boolean): Reservation | undefined {
-    return mayBePacked ? this.get(uid, podName) : this.#byUid.get(uid);
-  }
-
-  #sameHash({ uidHash, podName }: Reservation): Reservation | undefined {
-    return this.#byHash.get(uidHash ?? "")?.find((other) => isNamed(other, podName));
+    this.#replace(before, { ...before, uid: before.uid ?? uid, podName: before.podName ?? podName, weight, records });
   }
 
   /** The only place that adds and removes reservations, so that the sums stay right. */

@@ -12,7 +12,7 @@ const GENERATED_LENGTH = 5;
 const MAX_NAME_CHARS = 253;
 const GENERATED = new RegExp(`^[${ALPHABET}]{${GENERATED_LENGTH}}$`);
 
-export interface NameParts {
+interface NameParts {
   readonly prefix: string;
   readonly suffix: string;
   readonly isGenerated: boolean;

@@ -61,7 +61,7 @@ export function unpack(packed: string): readonly Reservation[] | undefined {
 }
 
 /**
- * The texts that were packed or unpacked last: a webhook reads its own writes again, an aggregator the same object at
+ * The texts that were unpacked last: a webhook reads its own writes again, an aggregator the same object at
  * each event. Reservations are immutable, so they can be shared.
  */
 const REMEMBERED = 8;

@@ -1,56 +1,53 @@
 import type { Operation } from "../../schema/podprotector.ts";
 import { EARLIER, type ReservationRecord } from "../ledger/reservation.ts";
 
-/**
- * When this process first saw each admission, by its own monotonic clock: `seen(nonce)` in docs/design.md#state. One
- * instance for each protector and cell. A new leader starts with an empty one, which restarts the settle timers.
- */
-export class FirstSeenTimes {
-  readonly #firstSeenMs = new Map<string, number>();
-
-  /** When `key` was first seen; `monotonicMs` when it is new. */
-  observe(key: string, monotonicMs: number): number {
-    const known = this.#firstSeenMs.get(key);
-    if (known !== undefined) return known;
-    this.#firstSeenMs.set(key, monotonicMs);
-    return monotonicMs;
-  }
-
-  /** Forgets every key that is not in `alive`: its record has left the history. */
-  retain(alive: ReadonlySet<string>): void {
-    if (this.#firstSeenMs.size === alive.size) return;
-    for (const key of this.#firstSeenMs.keys()) if (!alive.has(key)) this.#firstSeenMs.delete(key);
-  }
-
-  get size(): number {
-    return this.#firstSeenMs.size;
-  }
-}
-
 /** When the oldest and the newest admission of one record were first seen, monotonic milliseconds. */
 export interface SeenSpan {
   readonly firstMs: number;
   readonly lastMs: number;
 }
 
-/** Observes a record's admissions; `touched` receives their keys, which are still in use. */
-export function seenSpan(
-  times: FirstSeenTimes,
-  touched: Set<string>,
-  monotonicMs: number,
-  identity: string,
-  operation: Operation,
-  record: ReservationRecord,
-): SeenSpan {
-  let firstMs = Number.POSITIVE_INFINITY;
-  let lastMs = Number.NEGATIVE_INFINITY;
-  for (const key of admissionKeys(identity, operation, record)) {
-    touched.add(key);
-    const seenMs = times.observe(key, monotonicMs);
-    firstMs = Math.min(firstMs, seenMs);
-    lastMs = Math.max(lastMs, seenMs);
+/**
+ * When this process first saw each admission, by its own monotonic clock: `seen(nonce)` in docs/design.md#state. One
+ * instance for each protector and cell. A new leader starts with an empty one, which restarts the settle timers.
+ */
+export class FirstSeenTimes {
+  readonly #firstSeenMs = new Map<string, number>();
+  /** Keys that were observed since the last {@link forgetOthers}. */
+  #observed = new Set<string>();
+
+  /** When `key` was first seen; `nowMs` when it is new. */
+  observe(key: string, nowMs: number): number {
+    this.#observed.add(key);
+    const known = this.#firstSeenMs.get(key);
+    if (known !== undefined) return known;
+    this.#firstSeenMs.set(key, nowMs);
+    return nowMs;
   }
-  return { firstMs, lastMs };
+
+  /** Observes the admissions of a record. `identity` is the pod's, for a record that lists no nonce. */
+  observeRecord(record: ReservationRecord, operation: Operation, identity: string, nowMs: number): SeenSpan {
+    let firstMs = Number.POSITIVE_INFINITY;
+    let lastMs = Number.NEGATIVE_INFINITY;
+    for (const key of admissionKeys(identity, operation, record)) {
+      const seenMs = this.observe(key, nowMs);
+      firstMs = Math.min(firstMs, seenMs);
+      lastMs = Math.max(lastMs, seenMs);
+    }
+    return { firstMs, lastMs };
+  }
+
+  /** Forgets the keys that were not observed since the last call: their records have left the history. */
+  forgetOthers(): void {
+    const observed = this.#observed;
+    this.#observed = new Set();
+    if (this.#firstSeenMs.size === observed.size) return;
+    for (const key of this.#firstSeenMs.keys()) if (!observed.has(key)) this.#firstSeenMs.delete(key);
+  }
+
+  get size(): number {
+    return this.#firstSeenMs.size;
+  }
 }
 
 /** Unlisted admissions are older than the listed ones. A record that lists none shows a refresh by its time. */

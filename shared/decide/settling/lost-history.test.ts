@@ -19,7 +19,7 @@ function judge(stored: CellStatus | undefined, rest: Partial<HistoryCheckInput> 
     known: KNOWN,
     isMarkedRestored: false,
     etcdRestore: undefined,
-    token: "t",
+    token: () => "t",
     ...rest,
   });
 }

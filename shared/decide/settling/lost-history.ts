@@ -28,7 +28,7 @@ export interface EtcdRestore {
   readonly reason: "CoreRestored" | "CellRestored";
 }
 
-export type LossReason =
+type LossReason =
   /** Epoch, position or the protector's version went back. */
   | "Behind"
   /** The entry existed before. */
@@ -56,8 +56,8 @@ export interface HistoryCheckInput {
   /** The protector has the annotation `restored`. */
   readonly isMarkedRestored: boolean;
   readonly etcdRestore: EtcdRestore | undefined;
-  /** A fresh token, for the identity of a hold. */
-  readonly token: string;
+  /** Draws a fresh token, for the identity of a new hold. */
+  readonly token: () => string;
 }
 
 export interface HistoryCheck {
@@ -77,7 +77,7 @@ export function checkHistory(input: HistoryCheckInput): HistoryCheck {
   const storedEpoch = stored?.aggregation?.epoch ?? 0;
   const lost = lossOf(input);
   if (lost === undefined) return { lost, epoch: storedEpoch, hold: stored?.aggregation?.hold };
-  return { lost, epoch: Math.max(storedEpoch, known?.epoch ?? 0) + 1, hold: `${lost}/${token}` };
+  return { lost, epoch: Math.max(storedEpoch, known?.epoch ?? 0) + 1, hold: `${lost}/${token()}` };
 }
 
 function lossOf(input: HistoryCheckInput): LossReason | undefined {

@@ -8,7 +8,7 @@ import type { CellStatus, Operation } from "../../schema/podprotector.ts";
 import { isComparableVersion } from "../../schema/resource-version.ts";
 import { Ledger } from "../ledger/ledger.ts";
 import { hashUid, orderedRecords, type RangeBucket, type Reservation, rangeKey } from "../ledger/reservation.ts";
-import { type FirstSeenTimes, type SeenSpan, seenSpan } from "./first-seen.ts";
+import type { FirstSeenTimes, SeenSpan } from "./first-seen.ts";
 import type { HistoryCheck } from "./lost-history.ts";
 import {
   type CellSnapshot,
@@ -56,9 +56,7 @@ export type SettleRule =
   | "Clock";
 
 /** A record that was removed, and the rule that allowed it. */
-export interface SettledRecord {
-  readonly uid: string | undefined;
-  readonly podName: string | undefined;
+interface SettledRecord {
   /** Undefined for a time range. */
   readonly operation: Operation | undefined;
   readonly rule: SettleRule;
@@ -101,7 +99,8 @@ export function settleHistory(input: SettleInput, available: ReadonlySet<string>
   }
   for (const range of ledger.ranges) pass.settleRange(range);
   const hold = pass.remainingHold();
-  input.seen.retain(pass.touched);
+  // Settled admissions stay known for now: when the write fails, the next pass meets them again.
+  input.seen.forgetOthers();
   const { settled, unsettled, listDueMs, isReweighed } = pass;
   return { ledger, settled, unsettled, listDueMs, isReweighed, hold };
 }
@@ -111,8 +110,6 @@ class SettlePass {
   readonly settled: SettledRecord[] = [];
   readonly unsettled: UnsettledRecord[] = [];
   listDueMs: number | undefined;
-  /** Keys of every admission met, settled or not: when the write fails, the next pass meets it again. */
-  readonly touched = new Set<string>();
   isReweighed = false;
   readonly #input: SettleInput;
   readonly #available: ReadonlySet<string>;
@@ -129,7 +126,7 @@ class SettlePass {
     const firstMs = Math.min(...[...spans.values()].map((span) => span.firstMs));
     const lastMs = Math.max(...[...spans.values()].map((span) => span.lastMs));
     if (isSettledByR1(observed, firstMs) && this.#isHeardSince(observed, lastMs)) {
-      for (const operation of reservation.records.keys()) this.#note(reservation, operation, "R1");
+      for (const operation of reservation.records.keys()) this.settled.push({ operation, rule: "R1" });
       this.ledger.drop(reservation);
       return;
     }
@@ -138,7 +135,7 @@ class SettlePass {
       const rule = this.#ruleFor(observed, operation, span);
       if (rule === undefined) this.#keep(observed, operation, span);
       else {
-        this.#note(reservation, operation, rule);
+        this.settled.push({ operation, rule });
         rest = rest && this.ledger.dropRecord(rest, operation);
       }
     }
@@ -150,7 +147,7 @@ class SettlePass {
     let rest: Reservation | undefined = reservation;
     for (const [operation, record] of reservation.records) {
       if (record.startMicros >= this.#input.lastEventMs * 1000) continue;
-      this.#note(reservation, operation, "Clock");
+      this.settled.push({ operation, rule: "Clock" });
       rest = rest && this.ledger.dropRecord(rest, operation);
     }
   }
@@ -166,7 +163,7 @@ class SettlePass {
     else rule = range.endMicros < lastEventMs * 1000 ? "Clock" : undefined;
     if (rule === undefined) return;
     this.ledger.removeRange(range);
-    this.settled.push({ uid: undefined, podName: undefined, operation: undefined, rule });
+    this.settled.push({ operation: undefined, rule });
   }
 
   /** A LIST of a settle period after the hold was first seen ends it (docs/design.md#lost-history). */
@@ -188,7 +185,7 @@ class SettlePass {
     const identity = reservation.uid ?? `${reservation.podName}/${reservation.uidHash}`;
     const spans = new Map<Operation, SeenSpan>();
     for (const [operation, record] of orderedRecords(reservation)) {
-      spans.set(operation, seenSpan(seen, this.touched, monotonicMs, identity, operation, record));
+      spans.set(operation, seen.observeRecord(record, operation, identity, monotonicMs));
     }
     return spans;
   }
@@ -228,7 +225,6 @@ class SettlePass {
 
   #isListedAfterSettle(key: string): boolean {
     const { seen, monotonicMs, settleMs, evidence } = this.#input;
-    this.touched.add(key);
     const dueMs = settledAtMs(settleMs, seen.observe(key, monotonicMs));
     if (reaches(evidence.reachedSentMs, dueMs)) return true;
     this.#needList(dueMs);
@@ -237,10 +233,6 @@ class SettlePass {
 
   #needList(dueMs: number): void {
     this.listDueMs = Math.min(this.listDueMs ?? dueMs, dueMs);
-  }
-
-  #note({ uid, podName }: Reservation, operation: Operation, rule: SettleRule): void {
-    this.settled.push({ uid, podName, operation, rule });
   }
 }
 

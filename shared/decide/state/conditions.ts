@@ -4,7 +4,7 @@ import { formatMs, parseMs } from "../../schema/time.ts";
 import { estimate, isReliable } from "./estimate.ts";
 import type { CellState, ProtectorState } from "./protector-state.ts";
 
-export interface ConditionInput {
+interface ConditionInput {
   readonly state: ProtectorState;
   /** The stored conditions; unknown types are kept. */
   readonly previous: readonly Condition[] | undefined;

@@ -19,7 +19,7 @@ import { BackupRestorer } from "./backup-restorer.ts";
 import { CoreVersions } from "./core-versions.ts";
 
 /** What a backup keeper needs of a core cluster. */
-export interface BackupCore {
+interface BackupCore {
   readonly name: string;
   readonly api: Pick<ApiClient, "create" | "patch" | "putPodProtectorStatus" | "getPodProtector">;
   readonly protectors: Pick<Informer<PodProtector>, "position"> & { whenSynced(signal: AbortSignal): Promise<void> };
@@ -47,7 +47,7 @@ interface CountedProtectors {
   protectors(core: string): Iterable<CountedProtector>;
 }
 
-export interface BackupKeeperOptions {
+interface BackupKeeperOptions {
   readonly cellID: string;
   readonly ports: Ports;
   readonly cellApi: Pick<ApiClient, "get" | "create" | "patch">;

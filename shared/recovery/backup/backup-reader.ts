@@ -27,9 +27,9 @@ export interface BackupTarget {
   adopt(backup: CoreBackup): void;
 }
 
-export type BackupReadResult = "read" | "none" | "failed";
+type BackupReadResult = "read" | "none" | "failed";
 
-export interface BackupReaderOptions {
+interface BackupReaderOptions {
   readonly ports: Ports;
   readonly cells: readonly { readonly name: string; readonly transport: Transport | undefined }[];
   /** Of the backups, in each cell. */

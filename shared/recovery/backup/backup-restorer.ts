@@ -7,7 +7,7 @@ import type { RecoveryEvent } from "../recovery-events.ts";
 import { type RestoreCalls, restore, restoredObject } from "../restore-protector.ts";
 import type { ProtectorBackup } from "./backup-format.ts";
 
-export interface BackupRestorerOptions {
+interface BackupRestorerOptions {
   readonly ports: Ports;
   readonly headStartMs: number;
   /** The release register of this core has this UID. */

@@ -1,6 +1,6 @@
 import { compareVersions, isComparableVersion } from "../../schema/resource-version.ts";
 
-export interface CoreVersionsOptions {
+interface CoreVersionsOptions {
   readonly settleMs: number;
   readonly onRestored: (core: string, from: string, to: string) => void;
 }

@@ -10,7 +10,7 @@ import type { RecoveryEvent } from "../recovery-events.ts";
 import { ACKNOWLEDGEMENTS, acknowledgementKey } from "./register-format.ts";
 import type { ReleaseRegister } from "./release-register.ts";
 
-export interface ReleaseAcknowledgementOptions {
+interface ReleaseAcknowledgementOptions {
   readonly core: {
     readonly name: string;
     readonly api: Pick<ApiClient, "create" | "patch">;

@@ -21,7 +21,7 @@ import {
   segmentNumber,
 } from "./register-format.ts";
 
-export interface RegisterWriterOptions {
+interface RegisterWriterOptions {
   readonly api: Pick<ApiClient, "get" | "create" | "patch" | "delete">;
   readonly ports: Ports;
   readonly namespace: string;

@@ -8,7 +8,7 @@ import { type ConfigMap, parseConfigMap } from "../../schema/config-map.ts";
 import type { PodProtector } from "../../schema/podprotector.ts";
 import { REGISTER_LABEL, REGISTER_LABEL_VALUE } from "./register-format.ts";
 
-export interface ReleaseRegisterOptions {
+interface ReleaseRegisterOptions {
   /** Of the core cluster, for messages. */
   readonly core: string;
   readonly transport: Transport;

@@ -191,7 +191,7 @@ function checkStored(stored: CellStatus | undefined): HistoryCheck {
     known: undefined,
     isMarkedRestored: false,
     etcdRestore: undefined,
-    token: "token",
+    token: () => "token",
   });
 }
 
