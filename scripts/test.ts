@@ -36,7 +36,7 @@ const STEPS: readonly Step[] = [
   {
     name: "layers",
     title: "imports point one way",
-    run: () => tool("biome", "lint", "--error-on-warnings", ...LAYER_RULES.map((rule) => `--only=${rule}`)),
+    run: () => tool("biome", "lint", "--diagnostic-level=error", ...LAYER_RULES.map((rule) => `--only=${rule}`)),
   },
   { name: "generated", title: "generated files", run: () => script("generate", "--check") },
   { name: "unit", title: "unit and property tests", run: (files) => vitest("unit", files) },
@@ -45,7 +45,10 @@ const STEPS: readonly Step[] = [
   { name: "cluster", title: "tests on real clusters", run: (files) => vitest("cluster", files) },
 ];
 
-/** What `changed` runs; the build and whatever takes longer are left to the whole of `npm test`. */
+/** Steps of some seconds. */
+const CHECKS = ["lint", "types", "layers", "generated", "changed"];
+
+/** What `changed` runs, side by side; longer steps are left to the whole of `npm test`. */
 const CHANGED_STEPS: readonly Step[] = [
   ...STEPS.filter(({ name }) => ["lint", "types"].includes(name)),
   {
@@ -74,9 +77,18 @@ function run(command: string, args: readonly string[]): Promise<number> {
   });
 }
 
-async function check(command: string, args: readonly string[]): Promise<TestCounts> {
-  const code = await run(command, args);
-  return code === 0 ? { passed: 1, failed: 0 } : { passed: 0, failed: 1 };
+/** Runs a check without tests; its output appears when it ends, because checks run side by side. */
+function check(command: string, args: readonly string[]): Promise<TestCounts> {
+  return new Promise((resolve, reject) => {
+    const child = spawn(command, [...args], { cwd: root, stdio: ["ignore", "pipe", "pipe"] });
+    const output: Buffer[] = [];
+    for (const stream of [child.stdout, child.stderr]) stream.on("data", (chunk: Buffer) => output.push(chunk));
+    child.on("error", reject);
+    child.on("close", (code) => {
+      process.stdout.write(Buffer.concat(output));
+      resolve(code === 0 ? { passed: 1, failed: 0 } : { passed: 0, failed: 1 });
+    });
+  });
 }
 
 function tool(name: string, ...args: readonly string[]): Promise<TestCounts> {
@@ -161,14 +173,18 @@ interface Outcome extends TestCounts {
   readonly seconds: number;
 }
 
+async function runStep({ title, run: runIt }: Step, files: readonly string[]): Promise<Outcome> {
+  console.log(`\n=== ${title} ===`);
+  const startedMs = performance.now();
+  const counts = await runIt(files);
+  return { title, ...counts, seconds: (performance.now() - startedMs) / 1000 };
+}
+
+/** Runs the checks side by side, and then the other steps one after another. */
 async function runSteps(steps: readonly Step[], files: readonly string[]): Promise<readonly Outcome[]> {
-  const outcomes: Outcome[] = [];
-  for (const { title, run: runStep } of steps) {
-    console.log(`\n=== ${title} ===`);
-    const startedMs = performance.now();
-    const counts = await runStep(files);
-    outcomes.push({ title, ...counts, seconds: (performance.now() - startedMs) / 1000 });
-  }
+  const isCheck = ({ name }: Step): boolean => CHECKS.includes(name);
+  const outcomes = await Promise.all(steps.filter(isCheck).map((step) => runStep(step, files)));
+  for (const step of steps) if (!isCheck(step)) outcomes.push(await runStep(step, files));
   return outcomes;
 }
 
