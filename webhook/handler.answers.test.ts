@@ -12,8 +12,8 @@ import {
 } from "../test/support/webhook/review-harness.ts";
 import type { Verdict } from "./reserve/verdict.ts";
 
-describe("answers", () => {
-  test("what releases a protector that vanished is said for the namespace of this installation", async () => {
+describe("responses", () => {
+  test("the command that releases a lost protector names the namespace of this installation", async () => {
     const protector = { core: "core", namespace: "default", name: "web" };
     const decisions = [{ protector, decision: { kind: "lost", uid: "1-2-3" } }] as const;
     const denied: Verdict = { kind: "denied", decisions, rollBack: undefined };
@@ -24,7 +24,7 @@ describe("answers", () => {
     });
   });
 
-  test("a denial: 429, every cause, no time to try again", async () => {
+  test("a denial: 429, every cause, no retryAfterSeconds", async () => {
     const { ask, records } = rig(DENIED);
     expect(responseOf(await ask(deletion()))).toEqual({
       uid: "review-1",
@@ -55,7 +55,7 @@ describe("answers", () => {
     expect(records).toMatchObject([{ outcome: "denied" }]);
   });
 
-  test("what is available and does not count is said, with the reason", async () => {
+  test("a denial says which available pods do not count, and why", async () => {
     const elsewhere = denial("Busy", { unreliable: 6, reserved: 0, estimated: 4 });
     const { ask } = rig({ kind: "denied", decisions: [elsewhere], rollBack: undefined });
     const message = expect.stringContaining(
@@ -89,9 +89,9 @@ describe("answers", () => {
   });
 
   test.each([
-    ["delivered: taken back", true, 1],
+    ["delivered: rolled back", true, 1],
     ["not delivered: stays", false, 0],
-  ])("what was reserved before a refusal that was %s", async (_name, complete, times) => {
+  ])("what was reserved before a denial that was %s", async (_name, complete, times) => {
     let rolledBack = 0;
     const { ask } = rig({
       kind: "denied",
@@ -110,7 +110,7 @@ describe("answers", () => {
 describe("dry-run mode", () => {
   const dryRunMode = { dryRunMode: true };
 
-  test("a refusal becomes a warning, and the deletion is recorded", async () => {
+  test("a denial becomes a warning, and the deletion is reserved", async () => {
     const { ask, asked, records } = rig([DENIED, ALLOWED], dryRunMode);
     expect(responseOf(await ask(deletion()))).toMatchObject({
       allowed: true,
@@ -121,18 +121,18 @@ describe("dry-run mode", () => {
     expect(records).toMatchObject([{ outcome: "dryRunDenied" }]);
   });
 
-  test("a dry run of the request is not recorded there either", async () => {
+  test("a dry run of the request is not reserved", async () => {
     const { ask, asked } = rig(DENIED, dryRunMode);
     await ask(review({ oldObject: podJson(), dryRun: true }));
     expect(asked).toHaveLength(1);
   });
 
-  test("an error becomes a warning", async () => {
+  test("a failure becomes a warning", async () => {
     const { ask } = rig({ kind: "failed", tag: "core-unavailable", message: "no core" }, dryRunMode);
     expect(responseOf(await ask(deletion()))).toMatchObject({ allowed: true, warnings: ["dry run: no core"] });
   });
 
-  test("an eviction whose pod can't be read to be bound is no exception", async () => {
+  test("a failure to bind an eviction becomes a warning", async () => {
     const { ask, records } = rig(ALLOWED, dryRunMode, { kind: "failed", message: "no cell" });
     expect(responseOf(await ask(eviction(), "mutate"))).toMatchObject({
       allowed: true,
@@ -141,7 +141,7 @@ describe("dry-run mode", () => {
     expect(records).toMatchObject([{ kind: "bind", outcome: "dryRunDenied" }]);
   });
 
-  test("what does not exist is still not found", async () => {
+  test("a missing pod is still not found", async () => {
     const { ask } = rig(ALLOWED, dryRunMode, { kind: "gone" });
     expect(responseOf(await ask(eviction()))).toMatchObject({ allowed: false, status: { code: 404 } });
   });

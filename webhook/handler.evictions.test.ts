@@ -11,24 +11,24 @@ import {
 } from "../test/support/webhook/review-harness.ts";
 import type { LiveRead } from "./request/cell-client.ts";
 
-describe("a pending pod that nobody can pin", () => {
+describe("the eviction of a pending pod that cannot be pinned", () => {
   const pending = found({ phase: "Pending", conditions: [] });
   test.each<[string, LiveRead, ReviewJson | number]>([
-    ["goes while it is pending", pending, { allowed: true }],
-    ["is decided on anew when it runs by now", found(), 503],
-    ["is not let go when nobody knows what it is by now", { kind: "failed", message: "no route" }, 503],
-    ["is not found when it is gone", { kind: "gone" }, { allowed: false, status: { code: 404 } }],
+    ["is allowed while the pod is pending", pending, { allowed: true }],
+    ["fails when the pod runs by now", found(), 503],
+    ["fails when the pod cannot be read again", { kind: "failed", message: "no route" }, 503],
+    ["is not found when the pod is gone", { kind: "gone" }, { allowed: false, status: { code: 404 } }],
   ])("%s", async (_name, then, expected) => {
     const { asked, ask } = rig({ kind: "failed", tag: "core-unavailable", message: "no core" }, {}, pending, then);
     const reply = await ask(eviction());
     if (typeof expected === "number") expect(reply.status).toBe(expected);
     else expect(responseOf(reply)).toMatchObject(expected);
-    // So that there is time left to look.
+    // The rest of the time is for the live read.
     expect(asked[0]?.deadlineMs).toBe(3_000);
   });
 });
 
-describe("evictions that are answered without a protector", () => {
+describe("evictions that need no protector", () => {
   test.each<[string, string, LiveRead | undefined, ReviewJson | number]>([
     ["no such pod", eviction(), { kind: "gone" }, { code: 404, reason: "NotFound" }],
     [
@@ -53,7 +53,7 @@ describe("evictions that are answered without a protector", () => {
     expect(asked).toEqual([]);
   });
 
-  test("unbound where it has to be bound", async () => {
+  test("an eviction without the UID precondition is denied where it is required", async () => {
     const { ask } = rig(ALLOWED, { requireBoundEvictions: true }, found());
     expect(responseOf(await ask(eviction()))).toMatchObject({ allowed: false, status: { code: 429 } });
     const bound = eviction({ deleteOptions: { preconditions: { uid: "u" } } });
@@ -73,14 +73,14 @@ describe("binding an eviction to its pod", () => {
   });
 
   test.each<[string, string]>([
-    ["bound already", eviction({ deleteOptions: { preconditions: { uid: "other" } } })],
-    ["no eviction", deletion()],
-  ])("%s: as it is", async (_name, body) => {
+    ["an eviction with a UID precondition", eviction({ deleteOptions: { preconditions: { uid: "other" } } })],
+    ["another request", deletion()],
+  ])("%s passes unchanged", async (_name, body) => {
     const { ask } = rig(ALLOWED, {}, found());
     expect(responseOf(await ask(body, "mutate"))).toEqual({ uid: "review-1", allowed: true });
   });
 
-  test("a pod that is not there", async () => {
+  test("a missing pod is not found", async () => {
     const { ask } = rig(ALLOWED, {}, { kind: "gone" });
     expect(responseOf(await ask(eviction(), "mutate"))).toMatchObject({ allowed: false, status: { code: 404 } });
   });

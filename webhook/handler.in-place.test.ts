@@ -19,7 +19,7 @@ describe("changes in place", () => {
     expect(records).toMatchObject([{ kind: "change" }]);
   });
 
-  test("are free when they restart nothing, and ask nobody", async () => {
+  test("are allowed when they restart nothing, without asking a protector", async () => {
     const { asked, records, ask } = rig();
     const labelled = withImage("app:1", { metadata: { labels: { app: "other" } } });
     expect(responseOf(await ask(change({ object: labelled })))).toMatchObject({ allowed: true });
@@ -27,7 +27,7 @@ describe("changes in place", () => {
     expect(records).toMatchObject([{ kind: "change", outcome: "restartsNothing" }]);
   });
 
-  test("of a pending pod are pinned, of another subresource ignored", async () => {
+  test("of a pending pod are pinned, and of another subresource ignored", async () => {
     const pending = { ...withImage("app:1"), status: { phase: "Pending" } };
     const { asked, records, ask } = rig();
     await ask(change({ oldObject: pending }));

@@ -14,8 +14,8 @@ import type { User } from "./request/admission-request.ts";
 import type { CellClient, LiveRead } from "./request/cell-client.ts";
 import type { Disruption } from "./reserve/pipeline.ts";
 
-describe("what is asked of the protectors", () => {
-  test("a DELETE: the pod as it was reviewed, with the time that the call has", async () => {
+describe("the disruption that protectors decide", () => {
+  test("a DELETE: the pod of the admission request, and the time that the call has", async () => {
     const { asked, ask, records } = rig();
     await ask(deletion(), "validate", "5s");
     expect(asked).toMatchObject([
@@ -30,19 +30,19 @@ describe("what is asked of the protectors", () => {
     expect(records).toMatchObject([{ kind: "delete", outcome: "unprotected", username: "eve", uid: "review-1" }]);
   });
 
-  test("an item of a deletecollection has no name of its own", async () => {
+  test("an item of a deletecollection, which has no name", async () => {
     const { asked, ask } = rig();
     await ask(review({ name: "", oldObject: podJson() }));
     expect(asked).toMatchObject([{ pod: { name: "web-0" } }]);
   });
 
-  test("an eviction: the pod as it is read live", async () => {
+  test("an eviction: the pod of a live read", async () => {
     const { asked, ask } = rig(ALLOWED, {}, found({ resourceVersion: "77" }));
     await ask(eviction());
     expect(asked).toMatchObject([{ operation: "EVICT", pod: { resourceVersion: "77" }, podReadMs: 0 }]);
   });
 
-  test("an eviction's pod is read again as the same pod: another of its name is none", async () => {
+  test("an eviction's pod is read again by its UID: another pod of the same name counts as gone", async () => {
     const { asked, ask } = rig(ALLOWED, {}, found());
     await ask(eviction());
     expect(await asked[0]?.reread?.(100)).toMatchObject({ kind: "found" });
@@ -90,7 +90,7 @@ describe("what is asked of the protectors", () => {
   });
 });
 
-describe("what needs no protector", () => {
+describe("requests that need no protector", () => {
   test.each<[string, string]>([
     ["another resource", review({ resource: { group: "apps", version: "v1", resource: "deployments" } })],
     ["another operation", review({ operation: "CONNECT", oldObject: podJson() })],
@@ -101,7 +101,7 @@ describe("what needs no protector", () => {
     ["a pending pod", deletion(podJson({ status: { phase: "Pending" } }))],
     ["a mirror pod", deletion(podJson({ metadata: { annotations: { "kubernetes.io/config.mirror": "x" } } }))],
     [
-      "an own pod",
+      "a pod of the project",
       deletion(
         podJson({ metadata: { namespace: "podseidon-system", labels: { "app.kubernetes.io/part-of": "podseidon" } } }),
       ),
@@ -114,14 +114,14 @@ describe("what needs no protector", () => {
 
   test.each([
     ["a pod of another namespace with the project's label", { labels: { "app.kubernetes.io/part-of": "podseidon" } }],
-    ["a pod of the project's namespace without it", { namespace: "podseidon-system" }],
-  ])("%s is asked for", async (_name, metadata) => {
+    ["a pod of the project's namespace without the label", { namespace: "podseidon-system" }],
+  ])("%s needs its protectors", async (_name, metadata) => {
     const { asked, ask } = rig();
     await ask(deletion(podJson({ metadata })));
     expect(asked).toHaveLength(1);
   });
 
-  test("the eviction of a pending pod is asked for, and allowed when nobody can answer", async () => {
+  test("the eviction of a pending pod needs its protectors, and is allowed when they cannot decide", async () => {
     const pending = found({ phase: "Pending", conditions: [] });
     const denied = rig(DENIED, {}, pending);
     expect(responseOf(await denied.ask(eviction()))).toMatchObject({ allowed: false });
@@ -130,7 +130,7 @@ describe("what needs no protector", () => {
   });
 });
 
-test("what a user's authenticator left empty is no fault of the review", async () => {
+test("user fields that an authenticator left empty are valid", async () => {
   const asked: User[] = [];
   const mayBypass: CellClient["mayBypass"] = async (user) => {
     asked.push(user);
@@ -145,16 +145,20 @@ test("what a user's authenticator left empty is no fault of the review", async (
   expect(asked).toMatchObject([{ username: "eve", groups: [], extra: { scopes: [], teams: ["a"] } }]);
 });
 
-describe("a review that is none", () => {
+describe("a malformed AdmissionReview", () => {
   test.each([
-    ["no JSON", "{", /not JSON/],
+    ["not JSON", "{", /not JSON/],
     ["another kind", '{"apiVersion":"v1","kind":"Pod"}', /request: is required/],
     ["another version", review({}).replace("admission.k8s.io/v1", "admission.k8s.io/v9"), /apiVersion/],
     ["no uid", review({ uid: "" }), /request\.uid/],
     ["DELETE without oldObject", review({}), /oldObject/],
-    ["oldObject that is no pod", review({ oldObject: { kind: "Pod" } }), /metadata/],
-    ["an eviction that is none", review({ operation: "CREATE", subResource: "eviction", object: 1 }), /Eviction/],
-    ["an eviction of nobody", eviction({ metadata: {} }, { name: "" }), /name/],
+    ["oldObject without metadata", review({ oldObject: { kind: "Pod" } }), /metadata/],
+    [
+      "an Eviction that is not an object",
+      review({ operation: "CREATE", subResource: "eviction", object: 1 }),
+      /Eviction/,
+    ],
+    ["an Eviction without a name", eviction({ metadata: {} }, { name: "" }), /name/],
   ])("%s", async (_name, body, text) => {
     await expect(rig().ask(body)).rejects.toMatchObject({ status: 400, message: expect.stringMatching(text) });
   });

@@ -38,7 +38,7 @@ function followed<S extends Socket>(socket: S): S {
   return socket;
 }
 
-/** Connects, and says nothing. */
+/** A TCP connection without a handshake. */
 async function stranger(): Promise<Socket> {
   const socket = followed(createConnection(server.port, "127.0.0.1"));
   await once(socket, "connect");
@@ -57,7 +57,7 @@ async function review(socket: Socket): Promise<string> {
   return String(said);
 }
 
-test("of those that never come to a handshake the oldest is ended for the next", async () => {
+test("a new connection replaces the oldest without a handshake", async () => {
   const crowd: Socket[] = [];
   for (let count = 0; count < 2 * MAX; count++) crowd.push(await stranger());
   for (const socket of crowd.slice(0, MAX)) await expect.poll(() => socket.closed).toBe(true);
@@ -65,7 +65,7 @@ test("of those that never come to a handshake the oldest is ended for the next",
   expect(await review(await caller())).toMatch(/^HTTP\/1\.1 200 /);
 });
 
-test("one that has brought a review outlives any number that have not", async () => {
+test("a connection that has brought a request stays, however many connections without one arrive", async () => {
   const apiserver = await caller();
   expect(await review(apiserver)).toMatch(/^HTTP\/1\.1 200 /);
   const first = await caller();
@@ -74,14 +74,14 @@ test("one that has brought a review outlives any number that have not", async ()
   expect(await review(apiserver)).toMatch(/^HTTP\/1\.1 200 /);
 });
 
-test("where all have brought reviews, the one that has been idle for the longest is ended", async () => {
+test("when all have brought requests, the connection that has been idle for the longest is replaced", async () => {
   const known = [await caller(), await caller(), await caller()];
   for (const socket of [...known, ...known.slice(0, 1)]) await review(socket);
   expect(await review(await caller())).toMatch(/^HTTP\/1\.1 200 /);
   await expect.poll(() => known.map(({ closed }) => closed)).toEqual([false, true, false]);
 });
 
-test("one whose review is under way is not ended; where all are, the next one is", async () => {
+test("a connection with a request in flight stays; when all have one, the new connection is closed", async () => {
   const gate = Promise.withResolvers<void>();
   answer = () => gate.promise.then(() => ({ status: 200, body: "{}" }));
   const known = [await caller(), await caller(), await caller()];
@@ -91,7 +91,7 @@ test("one whose review is under way is not ended; where all are, the next one is
   await expect.poll(() => next.closed).toBe(true);
   gate.resolve();
   for (const one of await Promise.all(answers)) expect(one).toMatch(/^HTTP\/1\.1 200 /);
-  // Connections that have gone leave their places.
+  // Closed connections no longer count.
   for (const socket of known) socket.destroy();
   expect(await review(await caller())).toMatch(/^HTTP\/1\.1 200 /);
 });

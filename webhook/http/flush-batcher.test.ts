@@ -1,7 +1,7 @@
 import { expect, it } from "vitest";
 import { FlushBatcher } from "./flush-batcher.ts";
 
-it("is reached by all who ask in one turn together, after what the turn still decides", async () => {
+it("calls back for all that wait in one turn together, after what the turn still decides", async () => {
   const endOfTurn = new FlushBatcher();
   const order: string[] = [];
   const note = (what: string) => (): void => {
@@ -16,7 +16,7 @@ it("is reached by all who ask in one turn together, after what the turn still de
   expect(order).toEqual(["decided", "decided after a wait for another answer", ...called]);
 });
 
-it("is reached anew by whoever asks at the end of a turn", async () => {
+it("calls back in the next turn for what begins to wait during a flush", async () => {
   const endOfTurn = new FlushBatcher();
   const order: string[] = [];
   const again = new Promise<void>((resolve) => {

@@ -35,7 +35,7 @@ async function start(limits: InFlightLimits, handle: CallHandler = () => ({ stat
 
 interface Caller {
   readonly socket: TLSSocket;
-  /** What the server has said so far. */
+  /** What the server has sent so far. */
   readonly heard: () => string;
 }
 
@@ -54,7 +54,7 @@ async function call(text: string | Buffer, ...more: readonly (string | Buffer)[]
   return { socket, heard: () => heard };
 }
 
-test("reviews that are half sent make place for those that come at once, the oldest first", async () => {
+test("requests that are half sent are evicted for complete ones, the oldest first", async () => {
   await start({ requests: 3, bytes: MAX_BYTES_IN_FLIGHT });
   const slow: Caller[] = [];
   for (let count = 1; count <= 3; count++) {
@@ -67,13 +67,13 @@ test("reviews that are half sent make place for those that come at once, the old
   await expect.poll(() => slow[0]?.socket.closed).toBe(true);
   expect(slow.slice(1).map(({ heard }) => heard())).toEqual(["", ""]);
   expect(rejected).toEqual([503]);
-  // Those that were not needed are taken when they are in.
+  // A request that was not evicted is served once it is complete.
   slow[1]?.socket.write("}");
   await expect.poll(() => slow[1]?.heard()).toMatch(/^HTTP\/1\.1 200 /);
   await expect.poll(() => server.inFlight).toBe(1);
 });
 
-test("reviews that wait for their answer keep their places; one too many is told so", async () => {
+test("complete requests keep their slots until their response; one more gets 503", async () => {
   const gate = Promise.withResolvers<void>();
   await start({ requests: 2, bytes: MAX_BYTES_IN_FLIGHT }, () =>
     gate.promise.then(() => ({ status: 200, body: "{}" })),
@@ -87,7 +87,7 @@ test("reviews that wait for their answer keep their places; one too many is told
   await expect.poll((await call(REVIEW)).heard).toMatch(/^HTTP\/1\.1 200 /);
 });
 
-test("bodies that are never finished take no more than their bound, and others are served meanwhile", async () => {
+test("bodies that never end stay within their bound, and other requests are served meanwhile", async () => {
   const bytes = 3 * MAX_REQUEST_BYTES;
   await start({ requests: 10, bytes });
   const most = Buffer.alloc(MAX_REQUEST_BYTES - 1, " ");
@@ -103,7 +103,7 @@ test("bodies that are never finished take no more than their bound, and others a
   await expect.poll(() => server.bodyBytes).toBe(0);
 });
 
-test("a body in tiny chunks counts with what each of them takes", async () => {
+test("a body in tiny chunks counts with the overhead of each chunk", async () => {
   const chunks = 100;
   await start({ requests: 10, bytes: chunks * CHUNK_BYTES });
   const { heard } = await call(`${HEAD}Transfer-Encoding: chunked\r\n\r\n${"1\r\n \r\n".repeat(chunks)}`);

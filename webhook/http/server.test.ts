@@ -107,14 +107,10 @@ function ask(port: number, options: Ask = {}): Promise<Answer> {
 
 describe("a call reaches the handler", () => {
   test.each([
-    ["a review", "/webhook/cell-1?timeout=5s", { cell: "cell-1", kind: "validate", timeout: "5s" }],
-    ["a review without timeout", "/webhook/cell-1", { cell: "cell-1", kind: "validate", timeout: undefined }],
-    ["a binding", "/webhook/cell-1/mutate?timeout=1s", { cell: "cell-1", kind: "mutate", timeout: "1s" }],
-    [
-      "a path in other letters",
-      "/webhook/cell%2D1?a=1&timeout=%35s",
-      { cell: "cell-1", kind: "validate", timeout: "5s" },
-    ],
+    ["a validation", "/webhook/cell-1?timeout=5s", { cell: "cell-1", kind: "validate", timeout: "5s" }],
+    ["a validation without timeout", "/webhook/cell-1", { cell: "cell-1", kind: "validate", timeout: undefined }],
+    ["a mutation", "/webhook/cell-1/mutate?timeout=1s", { cell: "cell-1", kind: "mutate", timeout: "1s" }],
+    ["a path with escapes", "/webhook/cell%2D1?a=1&timeout=%35s", { cell: "cell-1", kind: "validate", timeout: "5s" }],
   ])("%s", async (_name, path, expected) => {
     const calls: AdmissionCall[] = [];
     const { port } = await start((call) => {
@@ -127,17 +123,17 @@ describe("a call reaches the handler", () => {
   });
 });
 
-test("a replica that is still starting says so", async () => {
+test("a replica that is starting responds 503", async () => {
   server = new WebhookServer({ certificate: await issue(), pathPrefix: "/webhook", cells: new Set(["cell-1"]) });
   await server.listen(0, "127.0.0.1");
   expect(await ask(server.port)).toMatchObject({ status: 503, body: expect.stringContaining("starting") });
 });
 
-describe("a call that is at fault is answered, and the next one is served", () => {
+describe("a call that is at fault gets an error, and the next call is served", () => {
   const big = "x".repeat(MAX_REQUEST_BYTES + 1);
   test.each<[string, Ask, number, RegExp]>([
     ["wrong method", { method: "GET", body: "" }, 405, /POST/],
-    ["wrong method on the binding", { method: "PUT", path: "/webhook/cell-1/mutate" }, 405, /POST/],
+    ["wrong method on the mutation", { method: "PUT", path: "/webhook/cell-1/mutate" }, 405, /POST/],
     ["wrong content type", { type: "text/plain" }, 415, /application\/json/],
     ["no content type", { type: undefined }, 415, /application\/json/],
     ["an unknown cell", { path: "/webhook/elsewhere" }, 404, /"elsewhere".*--cell/],
@@ -163,7 +159,7 @@ describe("a call that is at fault is answered, and the next one is served", () =
       },
     ],
     ["later", (error: Error) => () => Promise.reject(error)],
-  ])("what the handler throws %s", (_when, failing) => {
+  ])("an error that the handler throws %s", (_when, failing) => {
     test.each(["/webhook/cell-1", "/webhook/cell%2D1"])("costs that call alone, at %s", async (path) => {
       let handler: () => HttpResponse | Promise<HttpResponse> = failing(new Error("a defect"));
       const { port } = await start(() => handler());
@@ -193,8 +189,8 @@ describe("a call that is at fault is answered, and the next one is served", () =
   });
 });
 
-describe("a caller that goes away", () => {
-  test("is seen by the handler, and its answer counts as not delivered", async () => {
+describe("a caller that disconnects", () => {
+  test("is seen by the handler, and its response counts as not delivered", async () => {
     const delivered = Promise.withResolvers<boolean>();
     const left = Promise.withResolvers<void>();
     const seen = Promise.withResolvers<AdmissionCall>();
@@ -216,7 +212,7 @@ describe("a caller that goes away", () => {
     expect(await delivered.promise).toBe(false);
   });
 
-  test("an answer that was handed over counts as delivered", async () => {
+  test("a response that was handed over counts as delivered", async () => {
     const delivered = Promise.withResolvers<boolean>();
     const { port } = await start(() => ({
       status: 200,
@@ -228,8 +224,8 @@ describe("a caller that goes away", () => {
   });
 });
 
-describe("the end", () => {
-  test("reviews under way are answered with Connection: close, then drain resolves", async () => {
+describe("shutdown", () => {
+  test("requests in flight get their response with Connection: close, then drain resolves", async () => {
     const gate = Promise.withResolvers<void>();
     const entered = Promise.withResolvers<void>();
     const running = await start(async () => {
@@ -251,7 +247,7 @@ describe("the end", () => {
     agent.destroy();
   });
 
-  test("a server that retires serves on, and is left by each connection with an answer", async () => {
+  test("a server that retires goes on serving, with Connection: close", async () => {
     const running = await start(() => ({ status: 200, body: "fine" }));
     const agent = new Agent({ keepAlive: true });
     expect(await ask(running.port, { agent })).toMatchObject({ status: 200, connection: "keep-alive" });
@@ -263,7 +259,7 @@ describe("the end", () => {
     agent.destroy();
   });
 
-  test("a port that is taken rejects", async () => {
+  test("listening on a port in use rejects", async () => {
     const { port } = await start(() => ({ status: 200, body: "" }));
     const second = new WebhookServer({
       certificate: await issue(),
@@ -331,7 +327,7 @@ describe("the serving certificate", () => {
     expect(thrown).toMatchObject({ tag, message: expect.stringMatching(text) });
   });
 
-  test("with a client CA, callers without a certificate of it end at the handshake; a new CA counts at once", async () => {
+  test("with a client CA, callers without its certificate fail at the handshake; a new CA counts at once", async () => {
     const mine = await createCertificateAuthority({ ...validity, commonName: "apiservers" });
     const other = await createCertificateAuthority({ ...validity, commonName: "others" });
     const shown = async (by: KeyAndCertificate): Promise<AgentOptions> => {
@@ -349,7 +345,7 @@ describe("the serving certificate", () => {
     expect(await as(await shown(other))).toMatchObject({ status: 200 });
   });
 
-  test("a new one is served from the next handshake on", async () => {
+  test("a new certificate is served from the next handshake on", async () => {
     const running = await start(() => ({ status: 200, body: "fine" }));
     const serial = (): Promise<string> =>
       new Promise((resolve, reject) => {

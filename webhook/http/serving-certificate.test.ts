@@ -27,7 +27,7 @@ async function issue(): Promise<ServingCertificate> {
 const certFile = (): string => join(folder, "tls.crt");
 const keyFile = (): string => join(folder, "tls.key");
 
-test("a new pair is handed over once; half of one is complained about once, and taken when it is complete", async () => {
+test("a new pair is passed on once; half a pair is reported once, and passed on when it is complete", async () => {
   const time = new VirtualTime();
   const first = await issue();
   const second = await issue();
@@ -57,7 +57,7 @@ test("a new pair is handed over once; half of one is complained about once, and 
   expect(time.pendingTimers).toBe(0);
 });
 
-test("a pair that was replaced between its first reading and the first look is handed over", async () => {
+test("a pair that was replaced between its first reading and the first check is passed on", async () => {
   const time = new VirtualTime();
   const first = await issue();
   const second = await issue();

@@ -6,7 +6,7 @@ import { authority, certificate } from "../../test/support/webhook/loopback-cert
 import { NODE_LIMITS, WebhookServer } from "./server.ts";
 import { BODY_CHECKS, HEADERS_CHECKS } from "./slow-callers.ts";
 
-/** Go's default transport keeps a connection that it does not need for so long. */
+/** Go's default transport keeps an idle connection for this long. */
 const GO_IDLE_MS = 90_000;
 const HEAD = "POST /webhook/east HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\n";
 const REQUEST = `${HEAD}Content-Length: 2\r\n\r\n{}`;
@@ -40,18 +40,18 @@ afterEach(async () => {
   await server.close();
 });
 
-/** Looks until the connection has ended; how often. */
-async function looksUntilClosed(): Promise<number> {
-  let looks = 0;
-  for (; !socket.closed && !socket.readableEnded; looks++) {
+/** Checks until the connection has ended. Returns how often. */
+async function checksUntilClosed(): Promise<number> {
+  let checks = 0;
+  for (; !socket.closed && !socket.readableEnded; checks++) {
     server.slowCallers.check();
     await turn();
   }
-  return looks;
+  return checks;
 }
 
-async function lookOften(): Promise<void> {
-  for (let looks = 0; looks < 10 * BODY_CHECKS; looks++) {
+async function checkOften(): Promise<void> {
+  for (let checks = 0; checks < 10 * BODY_CHECKS; checks++) {
     server.slowCallers.check();
     await turn();
   }
@@ -62,17 +62,17 @@ async function answered(count: number): Promise<void> {
 }
 
 describe("a connection", () => {
-  it("on which nothing was sent stays, and serves when it is needed", async () => {
-    await lookOften();
+  it("on which nothing was sent stays, and serves a later request", async () => {
+    await checkOften();
     socket.write(REQUEST);
     await answered(1);
   });
 
-  it("that has had its answer stays", async () => {
+  it("that has had its response stays", async () => {
     for (let count = 1; count <= 3; count++) {
       socket.write(REQUEST);
       await answered(count);
-      await lookOften();
+      await checkOften();
     }
     expect(socket.closed).toBe(false);
   });
@@ -80,29 +80,29 @@ describe("a connection", () => {
   it.each([
     ["half of its headers", HEAD, HEADERS_CHECKS],
     ["half of its body", `${HEAD}Content-Length: 2\r\n\r\n{`, BODY_CHECKS],
-  ])("that sent %s is told so and closed", async (_what, text, ticks) => {
+  ])("that sent %s gets 408 and is closed", async (_what, text, ticks) => {
     socket.write(text);
-    expect(await looksUntilClosed()).toBeGreaterThan(ticks);
+    expect(await checksUntilClosed()).toBeGreaterThan(ticks);
     expect(received).toMatch(/^HTTP\/1.1 408 /);
   });
 
   it("that sent a request and half of the next one's body in one piece is closed", async () => {
     socket.write(`${REQUEST}${HEAD}Content-Length: 2\r\n\r\n{`);
     await answered(1);
-    await looksUntilClosed();
+    await checksUntilClosed();
     expect(received).toContain("HTTP/1.1 408 ");
   });
 
-  it("whose answers are not read is closed", async () => {
+  it("whose responses are not read is closed", async () => {
     socket.pause();
-    // Each is refused with its own path, until no buffer on the way takes any more.
+    // Each is rejected with its own path, until every buffer on the way is full.
     const request = REQUEST.replace("east", "x".repeat(14_000));
     socket.on("error", () => undefined);
-    for (let looks = 0; looks < 100 * BODY_CHECKS && !socket.closed; ) {
+    for (let checks = 0; checks < 100 * BODY_CHECKS && !socket.closed; ) {
       if (socket.writableLength < 1_000_000) socket.write(request);
       else {
         server.slowCallers.check();
-        looks++;
+        checks++;
       }
       await turn();
     }
@@ -113,12 +113,12 @@ describe("a connection", () => {
     socket.write(REQUEST);
     await answered(1);
     socket.write(HEAD);
-    await looksUntilClosed();
+    await checksUntilClosed();
     expect(received).toContain("HTTP/1.1 408 ");
   });
 });
 
-it("outlives what an apiserver keeps for later, as far as Node is concerned", () => {
+it("Node's own limits are longer than an apiserver keeps an idle connection", () => {
   const { keepAliveTimeout, headersTimeout, requestTimeout } = NODE_LIMITS;
   expect(Math.min(keepAliveTimeout, headersTimeout, requestTimeout)).toBeGreaterThan(GO_IDLE_MS);
 });

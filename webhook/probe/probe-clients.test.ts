@@ -1,4 +1,4 @@
-/** Both wires against a server on real sockets: the contract, and every way to answer something else. */
+/** Both clients against a server on real sockets: the contract, and every way to break it. */
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { ProbeServer, type Said } from "../../test/support/webhook/probe-server.ts";
 import { GrpcProbeClient } from "./grpc-client.ts";
@@ -8,7 +8,7 @@ import type { ProbeClient } from "./probe-client.ts";
 import type { ProbeRequest } from "./probe-request.ts";
 
 const LONG = "n".repeat(300);
-const QUESTION: ProbeRequest = {
+const REQUEST: ProbeRequest = {
   probe: { endpoint: "" },
   podNamespace: "data",
   podName: "db-0",
@@ -19,7 +19,7 @@ const QUESTION: ProbeRequest = {
 
 let server: ProbeServer;
 let said: Said;
-const wires: ProbeClient[] = [];
+const clients: ProbeClient[] = [];
 
 beforeEach(async () => {
   said = { is_allowed: true };
@@ -27,26 +27,26 @@ beforeEach(async () => {
 });
 
 afterEach(async () => {
-  for (const wire of wires.splice(0)) wire.close();
+  for (const client of clients.splice(0)) client.close();
   await server[Symbol.asyncDispose]();
 });
 
-function wire(protocol: "GRPC" | "HTTP"): ProbeClient {
+function connect(protocol: "GRPC" | "HTTP"): ProbeClient {
   const made =
     protocol === "GRPC"
       ? new GrpcProbeClient({ endpoint: server.grpcEndpoint, caBundle: undefined, insecure: true })
       : new HttpProbeClient({ endpoint: server.httpEndpoint, caBundle: undefined, insecure: true });
-  wires.push(made);
+  clients.push(made);
   return made;
 }
 
 function ask(on: ProbeClient, signal = new AbortController().signal): Promise<ProbeResponse> {
-  return on.ask(QUESTION, signal);
+  return on.ask(REQUEST, signal);
 }
 
 describe.each(["GRPC", "HTTP"] as const)("%s", (protocol) => {
-  test("the question holds the names, the answer is understood, and one connection serves many", async () => {
-    const on = wire(protocol);
+  test("the request holds the names, the response is understood, and one connection serves many calls", async () => {
+    const on = connect(protocol);
     expect(await ask(on)).toEqual({ isAllowed: true, error: "" });
     expect(server.questions).toEqual([
       { pod_name: "db-0", pod_namespace: "data", xpdb_name: LONG, xpdb_namespace: "data" },
@@ -62,16 +62,16 @@ describe.each(["GRPC", "HTTP"] as const)("%s", (protocol) => {
     ["garbage", /cut off|malformed|unknown kind|not JSON/],
     ["flood", /larger than 65536 bytes/],
     ["hang-up", /closed|ECONNRESET|socket hang up|ended without a gRPC status/],
-  ])("%s is no answer, and the next question is served", async (what, message) => {
-    const on = wire(protocol);
+  ])("%s rejects, and the next call is served", async (what, message) => {
+    const on = connect(protocol);
     said = what;
     await expect(ask(on)).rejects.toThrow(message);
     said = { is_allowed: true };
     expect(await ask(on)).toMatchObject({ isAllowed: true });
   });
 
-  test("silence is given up with the signal, and the next question gets a connection of its own", async () => {
-    const on = wire(protocol);
+  test("the signal ends a call without a response, and the next call gets another connection", async () => {
+    const on = connect(protocol);
     said = "silence";
     const giveUp = new AbortController();
     const asking = ask(on, giveUp.signal);
@@ -82,8 +82,8 @@ describe.each(["GRPC", "HTTP"] as const)("%s", (protocol) => {
     expect(await ask(on)).toMatchObject({ isAllowed: true });
   });
 
-  test("a server that restarts is found again; one that is not there is an error", async () => {
-    const on = wire(protocol);
+  test("a server that restarts is asked again; an absent server rejects", async () => {
+    const on = connect(protocol);
     await ask(on);
     server.disconnect();
     await new Promise((resolve) => setImmediate(resolve));
@@ -92,7 +92,7 @@ describe.each(["GRPC", "HTTP"] as const)("%s", (protocol) => {
       protocol === "GRPC"
         ? new GrpcProbeClient({ endpoint: "127.0.0.1:1", caBundle: undefined, insecure: true })
         : new HttpProbeClient({ endpoint: "http://127.0.0.1:1/", caBundle: undefined, insecure: true });
-    wires.push(nowhere);
+    clients.push(nowhere);
     await expect(ask(nowhere)).rejects.toThrow(/ECONNREFUSED|closed/);
   });
 });
@@ -102,13 +102,13 @@ test("a gRPC server without the service says so", async () => {
     { endpoint: server.grpcEndpoint, caBundle: undefined, insecure: true },
     "/other.Service/Ask",
   );
-  wires.push(on);
+  clients.push(on);
   await expect(ask(on)).rejects.toThrow("does not know /other.Service/Ask");
 });
 
-test("without TLS nothing is said to a server with TLS, and the other way round", async () => {
+test("a client with TLS asks no server without it", async () => {
   const on = new GrpcProbeClient({ endpoint: server.grpcEndpoint, caBundle: undefined, insecure: false });
-  wires.push(on);
+  clients.push(on);
   await expect(ask(on)).rejects.toThrow();
   expect(server.questions).toEqual([]);
 });
@@ -117,15 +117,15 @@ test.each<[string, number[]]>([
   ["a length beyond the end", [0x12, 5, 65]],
   ["a number without end", [0x08, ...Array.from({ length: 11 }, () => 0xff)]],
   ["a kind of field that protobuf does not have", [0x0f]],
-])("a message with %s is no answer", (_, bytes) => {
+])("a message with %s is rejected", (_, bytes) => {
   expect(() => decodeResponse(Buffer.from(bytes))).toThrow();
 });
 
-test("fields that are not known are skipped, absent ones are no", () => {
+test("unknown fields are skipped, and absent fields mean no", () => {
   const bytes = [0x18, 7, 0x21, 1, 2, 3, 4, 5, 6, 7, 8, 0x2a, 1, 65, 0x35, 1, 2, 3, 4, 0x08, 1];
   expect(decodeResponse(Buffer.from(bytes))).toEqual({ isAllowed: true, error: "" });
   expect(decodeResponse(Buffer.alloc(0))).toEqual({ isAllowed: false, error: "" });
-  expect(encodeRequest({ ...QUESTION, podName: "a", podNamespace: "", budgetName: "", budgetNamespace: "b" })).toEqual(
+  expect(encodeRequest({ ...REQUEST, podName: "a", podNamespace: "", budgetName: "", budgetNamespace: "b" })).toEqual(
     Buffer.from([0x0a, 1, 97, 0x22, 1, 98]),
   );
 });

@@ -17,7 +17,7 @@ interface Rig {
   settle(answer: Promise<ProbeAnswer>): Promise<ProbeAnswer>;
 }
 
-/** `script` says what an endpoint answers, after how long; undefined is never. */
+/** `script` returns what an endpoint responds, and after how long; undefined is never. */
 function rig(
   script: (endpoint: string) => { readonly afterMs: number; readonly reply: ProbeResponse | Error } | undefined,
 ): Rig {
@@ -59,15 +59,15 @@ function rig(
   return { time, probes, calls, ask, settle };
 }
 
-describe("what an owner's answer means", () => {
+describe("an owner's response", () => {
   test.each<[string, ProbeResponse | Error, string, RegExp]>([
     ["yes", YES, "allowed", /^$/],
     ["no", { isAllowed: false, error: "" }, "refused", /may not go$/],
     ["no, and why", { isAllowed: false, error: "raft leader" }, "refused", /may not go: raft leader$/],
-    ["yes and an error: a refusal, as x-pdb has it", { isAllowed: true, error: "unsure" }, "refused", /unsure/],
+    ["yes and an error: a no, as in x-pdb", { isAllowed: true, error: "unsure" }, "refused", /unsure/],
     ["a failed call", new ProbeFailure("refused"), "failed", /could not ask its probe db:1: refused/],
     [
-      "what is said is cut and cleaned",
+      "a long text with control characters is cut and cleaned",
       { isAllowed: false, error: `a\n${"b".repeat(500)}` },
       "refused",
       /: a b{198}\.\.\.$/,
@@ -80,7 +80,7 @@ describe("what an owner's answer means", () => {
   });
 });
 
-test("no answer within the probe's timeout, or the review's time, is none", async () => {
+test("a call ends at the probe's timeout, or at the request's deadline", async () => {
   const r = rig(() => undefined);
   const startMs = r.time.elapsedMs;
   expect((await r.settle(r.ask("db:1", 9_000))).result).toBe("failed");
@@ -89,7 +89,7 @@ test("no answer within the probe's timeout, or the review's time, is none", asyn
   expect(r.time.elapsedMs - startMs).toBe(2_300);
 });
 
-test("a server that does not answer is soon not asked any more, tried again, and asked again once it answers", async () => {
+test("the circuit opens after failures, a trial call follows, and its response closes the circuit", async () => {
   let isUp = false;
   const r = rig(() => ({ afterMs: 1, reply: isUp ? YES : new ProbeFailure("nothing listens there") }));
   for (let count = 0; count < FAILURES_TO_OPEN; count++) expect((await r.settle(r.ask())).result).toBe("failed");
@@ -101,7 +101,7 @@ test("a server that does not answer is soon not asked any more, tried again, and
   expect(r.calls).toHaveLength(FAILURES_TO_OPEN);
   expect(r.probes.openCircuits).toBe(1);
   await r.time.advance(2_000);
-  // One at a time: the second question of this moment is no trial.
+  // One trial at a time: the second request of this moment is rejected.
   const [trial, other] = [r.ask(), r.ask()];
   expect([(await r.settle(trial)).result, (await r.settle(other)).result]).toEqual(["failed", "down"]);
   isUp = true;
@@ -113,7 +113,7 @@ test("a server that does not answer is soon not asked any more, tried again, and
   expect((await r.settle(r.ask())).result).toBe("allowed");
 });
 
-test("calls to one endpoint are bounded, the line has an end, and another endpoint does not notice", async () => {
+test("calls and queue of one endpoint are bounded, and another endpoint is not affected", async () => {
   const r = rig((endpoint) => (endpoint === "slow:1" ? { afterMs: 1_500, reply: YES } : { afterMs: 1, reply: YES }));
   const slow = Array.from({ length: MAX_IN_FLIGHT + MAX_QUEUED }, () => r.ask("slow:1"));
   const tooMany = await r.settle(r.ask("slow:1"));
@@ -133,7 +133,7 @@ test("calls to one endpoint are bounded, the line has an end, and another endpoi
   ).toHaveLength(MAX_IN_FLIGHT + MAX_QUEUED);
 });
 
-test("an endpoint that is none is refused clearly", async () => {
+test("an endpoint that is not a URL fails with a clear message", async () => {
   const time = new VirtualTime();
   const probes = new ProbeEndpoints({ ports: time, onAsked: () => undefined });
   const probe = { endpoint: "ftp://db", protocol: "HTTP" };
@@ -145,11 +145,11 @@ test("an endpoint that is none is refused clearly", async () => {
   });
 });
 
-describe("the authorities of probes that name none", () => {
+describe("the certificate authorities of probes that name none", () => {
   interface Authorities {
-    /** What the file holds; undefined: it is not there. */
+    /** Content of the file; undefined when it is missing. */
     file: string | undefined;
-    /** Who has issued the server's certificate. */
+    /** Issuer of the server's certificate. */
     server: string;
     readonly connections: (string | undefined)[];
     ask(): Promise<ProbeAnswer["result"]>;
@@ -189,7 +189,7 @@ describe("the authorities of probes that name none", () => {
     return world;
   }
 
-  test("that could not be read when an endpoint was met are read when it is asked again", async () => {
+  test("that could not be read for a new endpoint are read when it is asked again", async () => {
     const world = authorities(undefined);
     expect(await world.ask()).toBe("failed");
     world.file = "first";
@@ -198,7 +198,7 @@ describe("the authorities of probes that name none", () => {
     expect(world.connections).toEqual(["first"]);
   });
 
-  test("are followed when they were replaced, once a call has failed", async () => {
+  test("are read again after a failed call, when they were replaced", async () => {
     const world = authorities("first");
     expect(await world.ask()).toBe("allowed");
     world.file = "second";
@@ -208,7 +208,7 @@ describe("the authorities of probes that name none", () => {
     expect(world.connections).toEqual(["first", "second"]);
   });
 
-  test("that can't be read any more stay in use, and nothing is connected anew without a cause", async () => {
+  test("that can no longer be read stay in use, and an unchanged file makes no new client", async () => {
     const world = authorities("first");
     expect(await world.ask()).toBe("allowed");
     world.server = "second";

@@ -56,7 +56,7 @@ describe("the force-delete annotation", () => {
     expect(await judged(value)).toBe(expected);
   });
 
-  test("none is nothing", async () => {
+  test("a pod without it is not forced", async () => {
     expect(readClaim(undefined)).toEqual({ kind: "none" });
     expect((await checkBypass(pod("web-0"), context())).forced).toBe(false);
   });
@@ -70,7 +70,7 @@ describe("the force-delete annotation", () => {
     expect(await judged("true", { needsPermission: true, cell })).toBe(expected);
   });
 
-  test("where a permission is needed, a cell that can't be asked gives none", async () => {
+  test("where a permission is needed, a cell that can't be asked leaves it unchecked", async () => {
     expect(await judged("true", { needsPermission: true })).toBe("unchecked");
   });
 });
@@ -98,7 +98,7 @@ describe("the permission", () => {
 
   const allowed = (): ApiResult<unknown> => ({ kind: "ok", object: { status: { allowed: true } } });
 
-  test("is asked of the cell with the whole identity, once for all that ask at a time, and is forgotten soon", async () => {
+  test("is asked of the cell with the whole identity, once for requests at the same time, and is forgotten soon", async () => {
     const { time, permissions, asked } = rig(allowed);
     const both = Promise.all([permissions.mayBypass(USER, "shop", 500), permissions.mayBypass(USER, "shop", 500)]);
     await time.advance(5);
@@ -130,7 +130,7 @@ describe("the permission", () => {
     expect(asked).toHaveLength(2);
   });
 
-  test("of another namespace or user is another question", async () => {
+  test("of another namespace or user is another call", async () => {
     const { time, permissions, asked } = rig(allowed);
     const all = [
       permissions.mayBypass(USER, "shop", 500),
@@ -142,7 +142,7 @@ describe("the permission", () => {
     expect(asked).toHaveLength(3);
   });
 
-  test("that is refused, or can't be had, is none; only an answer is remembered", async () => {
+  test("that is denied or unknown forces nothing; only a response is remembered", async () => {
     let result: ApiResult<unknown> = { kind: "ok", object: { status: { allowed: "true" } } };
     const { time, permissions, asked } = rig(() => result);
     const first = permissions.mayBypass(USER, "shop", 500);
@@ -156,7 +156,7 @@ describe("the permission", () => {
     expect(asked).toHaveLength(3);
   });
 
-  test("is waited for by each review as long as that one can, whoever asked first and however long the answer takes", async () => {
+  test("is waited for by each request within its own deadline, also when they share a call", async () => {
     const { time, permissions, asked } = rig(allowed, 1_500);
     const answers: [string, string, number][] = [];
     const ask = (who: string, timeoutMs: number): void => {
@@ -167,7 +167,7 @@ describe("the permission", () => {
     await time.advance(100);
     ask("late", 600);
     await time.advance(2_000);
-    // Half of what each had left: the other half is for the decision that follows when there is no answer.
+    // Half of the time that each had left: the other half is for the decision that follows.
     expect(answers).toEqual([
       ["first", "unknown", 200],
       ["late", "unknown", 400],
@@ -176,14 +176,14 @@ describe("the permission", () => {
     expect(asked).toHaveLength(1);
   });
 
-  test("answers that are remembered are bounded", async () => {
+  test("remembered permissions are bounded", async () => {
     const { time, permissions, asked } = rig(allowed);
     for (let count = 0; count < 1_100; count++) {
       const answer = permissions.mayBypass({ ...USER, username: `u${count}` }, "shop", 500);
       await time.advance(5);
       await answer;
     }
-    // The newest are known still, the oldest are not.
+    // The newest are remembered, the oldest are not.
     void permissions.mayBypass({ ...USER, username: "u1099" }, "shop", 500);
     expect(asked).toHaveLength(1_100);
     void permissions.mayBypass({ ...USER, username: "u0" }, "shop", 500);

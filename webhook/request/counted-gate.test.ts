@@ -58,9 +58,9 @@ const enabled = { wish: "enabled" };
 
 test.each<[string, Case, unknown]>([
   ["its protector asks for it", enabled, ADDED],
-  ["its namespace does", { isOptedIn: true }, ADDED],
-  ["its namespace does and its protector declines", { isOptedIn: true, wish: "disabled" }, undefined],
-  ["nobody does", {}, undefined],
+  ["its namespace asks for it", { isOptedIn: true }, ADDED],
+  ["its namespace asks for it and its protector declines", { isOptedIn: true, wish: "disabled" }, undefined],
+  ["neither asks for it", {}, undefined],
   ["the protector says something else", { wish: "true" }, undefined],
   ["no protector covers it", { isOptedIn: true, protectors: [] }, undefined],
   ["no aggregator has ever counted this cell", { ...enabled, cell: "cell-2" }, undefined],
@@ -73,11 +73,11 @@ test.each<[string, Case, unknown]>([
     { ...enabled, spec: { readinessGates: [{ conditionType: "a/b" }] } },
     [{ op: "add", path: "/spec/readinessGates/-", value: { conditionType: COUNTED_CONDITION } }],
   ],
-  ["it has no gates, in so many words", { ...enabled, spec: { readinessGates: null } }, ADDED],
+  ["its list of gates is null", { ...enabled, spec: { readinessGates: null } }, ADDED],
   ["it has the gate", { ...enabled, spec: { readinessGates: [{ conditionType: COUNTED_CONDITION }] } }, undefined],
   ["it mirrors a static pod", { ...enabled, pod: { annotations: { "kubernetes.io/config.mirror": "x" } } }, undefined],
   [
-    "it is one of the project's own",
+    "it belongs to the project",
     {
       ...enabled,
       pod: { labels: { "app.kubernetes.io/part-of": "podseidon" } },
@@ -85,9 +85,9 @@ test.each<[string, Case, unknown]>([
     },
     undefined,
   ],
-  ["it is no creation", { ...enabled, request: { operation: "UPDATE" } }, undefined],
-  ["it is no pod", { ...enabled, request: { subResource: "eviction" } }, undefined],
-  ["it is nothing at all", { ...enabled, request: { object: null } }, ADDED],
+  ["the request is an update", { ...enabled, request: { operation: "UPDATE" } }, undefined],
+  ["the request is an eviction", { ...enabled, request: { subResource: "eviction" } }, undefined],
+  ["the object is null", { ...enabled, request: { object: null } }, ADDED],
 ])("a new pod: %s", (_, one, expected) => {
   expect(patched(one)).toEqual(expected);
 });

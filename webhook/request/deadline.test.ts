@@ -18,14 +18,14 @@ describe("Go durations", () => {
   });
 });
 
-describe("time for a review", () => {
+describe("the time of an admission request", () => {
   test.each([
     ["the call's timeout minus half a second at most", "15s", 14_500],
     ["a tenth for short ones", "1s", 900],
     ["the default when the call has none", undefined, 9_500],
     ["the default when it can't be read", "soon", 9_500],
     ["the default when it is zero", "0s", 9_500],
-    ["no more than kube-apiserver ever waits", "5m", 29_500],
+    ["at most what kube-apiserver ever waits", "5m", 29_500],
   ])("%s", (_name, timeout, expected) => {
     expect(requestBudgetMs(timeout)).toBe(expected);
   });

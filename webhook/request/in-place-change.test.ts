@@ -78,7 +78,7 @@ test.each<[string, Json, Json, string[]]>([
   expect(restartedContainers(before, after)).toEqual(expected);
 });
 
-test("anything that is no pod restarts nothing", () => {
+test("anything but a pod restarts nothing", () => {
   for (const odd of [undefined, null, 5, [], {}, { spec: { containers: [null, "a", { name: 5 }] } }]) {
     expect(restartedContainers(odd, odd)).toEqual([]);
   }

@@ -28,26 +28,26 @@ function entry(buckets: Bucket[] | undefined, counts: Partial<Aggregation> = {})
 
 describe("a later version lacks an own reservation", () => {
   test.each<[string, boolean, Bucket[], ProtectorVersion]>([
-    ["that nobody had a right to drop", true, [own], entry([])],
+    ["that only a restore can have removed", true, [own], entry([])],
     ["one of several", true, [own, other], entry([other])],
-    ["that others share", true, [shared], entry([])],
+    ["that other requests share", true, [shared], entry([])],
     ["and another replica has put the cell on hold", true, [own], entry([], { hold: "WentBack/x" })],
-    ["which it has", false, [own], entry([own, other])],
-    ["which others have refreshed", false, [own], entry([shared])],
-    ["which was another's, who may have taken it back", false, [other], entry([])],
-    ["which the aggregator may have settled", false, [own], entry([], { heartbeatTime: "2026-01-01T00:00:01Z" })],
-    ["with its whole cell, which somebody has removed", false, [own], entry(undefined)],
-    ["which an upstream webhook has packed into a range", false, [own], entry([range])],
+    ["none is missing", false, [own], entry([own, other])],
+    ["another request refreshed it", false, [own], entry([shared])],
+    ["it was another replica's, which may have rolled it back", false, [other], entry([])],
+    ["the aggregator may have settled it", false, [own], entry([], { heartbeatTime: "2026-01-01T00:00:01Z" })],
+    ["its whole cell was removed", false, [own], entry(undefined)],
+    ["an upstream webhook has packed it into a range", false, [own], entry([range])],
   ])("%s: %s", (_, isLost, before, after) => {
     expect(new LostReservations(TAG).isLost(entry(before), after)).toBe(isLost);
   });
 
-  test("which upstream's aggregator may have settled: its writes may look the same", () => {
+  test("an upstream aggregator may have settled it: its writes may look the same", () => {
     const byUpstream = { heartbeatTime: undefined };
     expect(new LostReservations(TAG).isLost(entry([own], byUpstream), entry([], byUpstream))).toBe(false);
   });
 
-  test("which this replica has taken back", () => {
+  test("this replica has rolled it back", () => {
     const lost = new LostReservations(TAG);
     lost.withdraw("mineAAAA");
     expect(lost.isLost(entry([own]), entry([]))).toBe(false);

@@ -4,7 +4,7 @@ import { protector } from "../../test/support/webhook/fixtures.ts";
 import { Nonces, UNKNOWN_WRITER, writerOf } from "./nonces.ts";
 
 describe("nonces", () => {
-  test("are 8 characters that packing and commas leave alone, and never the same", () => {
+  test("have 8 characters without commas, and differ", () => {
     const nonces = new Nonces(seededRandomness(1));
     const drawn = Array.from({ length: 10_000 }, () => nonces.next());
     for (const nonce of drawn) expect(nonce).toMatch(/^[A-Za-z0-9_-]{8}$/);
@@ -17,7 +17,7 @@ describe("nonces", () => {
   });
 });
 
-describe("who wrote a version", () => {
+describe("the writer of a version", () => {
   const withNonces = (...nonces: string[]): ReturnType<typeof protector> => {
     const object = protector(1);
     const [cell] = object.status?.cells ?? [];
@@ -28,8 +28,8 @@ describe("who wrote a version", () => {
 
   test.each([
     ["a new reservation", ["aaaa0001"], ["aaaa0001", "bbbb0001"], "bbbb"],
-    ["a refreshed one", ["aaaa0001"], ["aaaa0001,bbbb0007"], "bbbb"],
-    ["one that was dropped and none added", ["aaaa0001", "aaaa0002"], ["aaaa0002"], UNKNOWN_WRITER],
+    ["a refreshed reservation", ["aaaa0001"], ["aaaa0001,bbbb0007"], "bbbb"],
+    ["a reservation less, and none added", ["aaaa0001", "aaaa0002"], ["aaaa0002"], UNKNOWN_WRITER],
     ["nothing", [], [], UNKNOWN_WRITER],
   ])("%s", (_name, before, after, writer) => {
     expect(writerOf(withNonces(...before), withNonces(...after))).toBe(writer);

@@ -1,4 +1,4 @@
-/** When the owner of a workload is asked, and what its answer does (design 9). */
+/** When the owner of a workload is asked, and what its answer does (docs/design.md#owner-probe). */
 import { describe, expect, test } from "vitest";
 import { SOURCE_KIND_LABEL, SOURCE_NAME_LABEL } from "../../shared/schema/annotations.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
@@ -22,11 +22,11 @@ interface World {
   readonly store: ProtectorStore;
   readonly questions: ProbeRequest[];
   decide(disruption: Disruption): Promise<Verdict>;
-  /** The same without letting time pass. */
+  /** The same, and virtual time stands still. */
   begin(disruption: Disruption): Promise<Verdict>;
 }
 
-/** One protector, or `second` as well; `answer` says when and what the owner answers. */
+/** One protector, or `second` as well; `answer` is the owner's. */
 function world(
   object: PodProtector,
   answer?: (time: VirtualTime, question: ProbeRequest) => Promise<ProbeAnswer>,
@@ -81,7 +81,7 @@ const probed = (minAvailable: number, spec: Partial<PodProtector["spec"]> = {}):
   protector(minAvailable, { spec: { probe: PROBE, ...spec } });
 
 describe("an owner", () => {
-  test("is asked when there is quota, before anything is written, and its yes lets the pod go", async () => {
+  test("is asked when there is quota, before anything is written, and its yes allows the disruption", async () => {
     let writesWhenAsked = -1;
     const w: World = world(probed(5), async () => {
       writesWhenAsked = w.store.writes;
@@ -95,7 +95,7 @@ describe("an owner", () => {
     expect([...noncesOf(w.store.object).keys()]).toEqual(["uid-web-0"]);
   });
 
-  test("that says no is a denial that carries its words, and nothing is written", async () => {
+  test("denies in its own words, and nothing is written", async () => {
     const w = world(probed(5), async () => NO);
     const verdict = await w.decide(disruption(pod("web-0")));
     if (verdict.kind !== "denied") throw new Error(verdict.kind);
@@ -111,7 +111,7 @@ describe("an owner", () => {
     ["failed", undefined],
     ["down", undefined],
     ["overloaded", 1],
-  ])("that is %s is no answer: refused, repeated by the client only where that helps", async (result, retryAfter) => {
+  ])("that is %s denies, and the client retries only where that helps", async (result, retryAfter) => {
     const w = world(probed(5), async () => ({ result, message: "did not answer" }));
     const verdict = await w.decide(disruption(pod("web-0")));
     if (verdict.kind !== "denied") throw new Error(verdict.kind);
@@ -121,26 +121,26 @@ describe("an owner", () => {
 
   test.each<[string, PodProtector, Partial<Disruption>, Parameters<typeof pod>[1]]>([
     ["there is no quota", probed(10), {}, {}],
-    ["it is let go by annotation, though there is none", probed(10), { forced: true }, {}],
-    ["it is let go by annotation, and there is some", probed(5), { forced: true }, {}],
-    ["it is suspended", probed(10, { suspend: { enabled: true } }), {}, {}],
+    ["the pod is forced without quota", probed(10), { forced: true }, {}],
+    ["the pod is forced with quota", probed(5), { forced: true }, {}],
+    ["the protector is suspended", probed(10, { suspend: { enabled: true } }), {}, {}],
     ["the operation is not protected", probed(10, { protectedOperations: ["EVICT"] }), {}, {}],
-    ["something else has to be done first", probed(5), {}, { annotations: { "pre-activity.xpdb.form3.tech/x": "" } }],
-    ["it never ran", probed(5), { operation: "EVICT" }, { phase: "Pending", conditions: [] }],
+    ["the pod waits for a pre-activity", probed(5), {}, { annotations: { "pre-activity.xpdb.form3.tech/x": "" } }],
+    ["the pod is Pending", probed(5), { operation: "EVICT" }, { phase: "Pending", conditions: [] }],
   ])("is not asked when %s", async (_, object, change, change2) => {
     const w = world(object, async () => NO);
     await w.decide(disruption(pod("web-0", change2), change));
     expect(w.questions).toEqual([]);
   });
 
-  test("keeps no pod that is Pending from being evicted, by no answer or a no", async () => {
+  test("does not keep a Pending pod from being evicted", async () => {
     const w = world(probed(5), async () => ({ result: "down", message: "does not answer" }));
     const pending = pod("web-0", { phase: "Pending", conditions: [] });
     expect((await w.decide(disruption(pending, { operation: "EVICT" }))).kind).toBe("allowed");
     expect([...noncesOf(w.store.object).keys()]).toEqual(["uid-web-0"]);
   });
 
-  test("is asked by the next try about a pod that was Pending, and runs by the time at which it is pinned", async () => {
+  test("is asked by the next attempt about a pod that was Pending and runs when it is pinned", async () => {
     const w = world(probed(5), async () => YES);
     const pending = pod("web-0", { phase: "Pending", conditions: [] });
     const reread = async (): Promise<LiveRead> => ({
@@ -162,7 +162,7 @@ describe("an owner", () => {
     ["suspended", { probe: PROBE, suspend: { enabled: true } }],
     ["not for deletions", { probe: PROBE, protectedOperations: ["EVICT"] }],
     ["without a probe", {}],
-  ])("is asked by the next try where the protector was %s, and is not when it is written", async (_, spec) => {
+  ])("is asked by the next attempt where the protector was %s, and is not when it is written", async (_, spec) => {
     const second: PodProtector = protector(5, { spec: { probe: { endpoint: "slow:1" } } });
     const w: World = world(
       protector(5, { spec }),
@@ -185,7 +185,7 @@ describe("an owner", () => {
     expect(w.questions.map(({ probe }) => probe.endpoint).slice(1)).toEqual(["db:1", "slow:1"]);
   });
 
-  test("is asked by the next try where the protector got its probe between the look and the write", async () => {
+  test("is asked by the next attempt where the protector got its probe between decision and write", async () => {
     const w = world(protector(5), async () => YES);
     w.store.put((object) => ({ ...object, spec: probed(5).spec }));
     const verdict = await w.decide(disruption(pod("web-0")));
@@ -201,13 +201,13 @@ describe("an owner", () => {
   test.each<[string, Parameters<typeof disruption>[0]]>([
     ["available", pod("web-0")],
     ["not available", unready("web-0")],
-  ])("has no say where the annotation lets a pod go that is %s", async (_, one) => {
+  ])("is not asked about a forced pod that is %s", async (_, one) => {
     const w = world(probed(5), async () => NO);
     expect((await w.decide(disruption(one, { operation: "EVICT", forced: true }))).kind).toBe("allowed");
     expect([...noncesOf(w.store.object).keys()]).toEqual(["uid-web-0"]);
   });
 
-  test("is asked about a pod that is not available, too, and in a dry run, which writes nothing", async () => {
+  test("is asked about an unavailable pod, and in a dry run, which writes nothing", async () => {
     const w = world(probed(5), async () => NO);
     expect((await w.decide(disruption(unready("web-0")))).kind).toBe("denied");
     expect((await w.decide(disruption(pod("web-0"), { dryRun: true }))).kind).toBe("denied");
@@ -215,7 +215,7 @@ describe("an owner", () => {
     expect(w.store.writes).toBe(0);
   });
 
-  test("that takes its time holds up nobody else", async () => {
+  test("that is slow holds up no other disruption", async () => {
     const w = world(probed(5), async (time, { podName }) => {
       if (podName === "web-0") await new Promise<void>((resolve) => time.timers.after(2_000, resolve));
       return YES;
@@ -232,7 +232,7 @@ describe("an owner", () => {
     expect(slow?.kind).toBe("allowed");
   });
 
-  test("leaves quota to whoever comes while it thinks: what was found is looked for again", async () => {
+  test("that is slow holds no quota: quota is checked again after its answer", async () => {
     const w = world(probed(9), async (time, { podName }) => {
       if (podName === "web-0") await new Promise<void>((resolve) => time.timers.after(1_000, resolve));
       return YES;
@@ -248,13 +248,13 @@ describe("an owner", () => {
   });
 });
 
-test("time is kept for the write", () => {
+test("the owner's deadline leaves time for the write", () => {
   const names = { namespace: "default", name: "web-0" };
   expect(probeRequestOf(probed(1), "Reserved", names, 1_000, 10_500)?.deadlineMs).toBe(10_000);
   expect(probeRequestOf(probed(1), "Reserved", names, 1_000, 1_400)?.deadlineMs).toBe(1_300);
 });
 
-test("a probe that came with an XPodDisruptionBudget is asked by that one's name", () => {
+test("the probe of an XPodDisruptionBudget gets that budget's name", () => {
   const object = probed(1);
   const labels = { [SOURCE_KIND_LABEL]: "XPodDisruptionBudget", [SOURCE_NAME_LABEL]: "db" };
   const made = { ...object, metadata: { ...object.metadata, labels } };

@@ -18,7 +18,7 @@ interface World {
   readonly pipeline: Pipeline;
   readonly stores: ReadonlyMap<string, ProtectorStore>;
   readonly problems: Map<string, string>;
-  /** Runs time until the verdict is there. */
+  /** Runs virtual time until the verdict. */
   decide(disruption: Disruption): Promise<Verdict>;
 }
 
@@ -77,11 +77,11 @@ function reserved({ stores }: World): string[] {
 }
 
 describe("protectors of one pod", () => {
-  test("none: allowed", async () => {
+  test("without a protector the disruption is allowed", async () => {
     expect(await world([]).decide(disruption(pod("web-0")))).toEqual({ kind: "allowed", decisions: [] });
   });
 
-  test("all agree: reserved in each, in the order of core, namespace and name", async () => {
+  test("when all allow, each reserves, in the order of core, namespace and name", async () => {
     const w = world([good("z", "a"), good("a", "b"), good("m", "a")]);
     const verdict = await w.decide(disruption(pod("web-0")));
     expect(verdict).toMatchObject({ kind: "allowed" });
@@ -91,7 +91,7 @@ describe("protectors of one pod", () => {
     expect(reserved(w).sort()).toEqual(["a/m", "a/z", "b/a"]);
   });
 
-  test("some refuse: nothing is written anywhere, and every one of them is named", async () => {
+  test("when some deny, nothing is written, and each of them is named", async () => {
     const w = world([good("a"), full("b"), full("c", "b")]);
     const verdict = await w.decide(disruption(pod("web-0")));
     expect(verdict).toMatchObject({ kind: "denied", rollBack: undefined });
@@ -99,16 +99,16 @@ describe("protectors of one pod", () => {
     expect(writes(w)).toEqual({ "a/a": 0, "a/b": 0, "b/c": 0 });
   });
 
-  test("one that refused on a version out of date is asked again", async () => {
+  test("a denial on a stale version is confirmed by a read", async () => {
     const w = world([good("a"), full("b")]);
     w.stores.get("a/b")?.put((object) => ({ ...object, spec: { ...object.spec, minAvailable: 1 } }));
     expect(await w.decide(disruption(pod("web-0")))).toMatchObject({ kind: "allowed" });
   });
 
-  test("one that refuses only when it is its turn: taken back by nonce once the refusal is delivered", async () => {
+  test("a denial by a later protector rolls the earlier reservations back once it is delivered", async () => {
     const w = world([good("a"), good("b")]);
     const second = w.stores.get("a/b");
-    // Known to agree when all are evaluated; without quota when it is written.
+    // Allows when all are evaluated, and has no quota when it is written.
     second?.put((object) => ({ ...object, spec: { ...object.spec, minAvailable: 10 } }));
     const verdict = await w.decide(disruption(pod("web-0")));
     expect(verdict).toMatchObject({ kind: "denied", decisions: [{ protector: { name: "b" } }] });
@@ -118,7 +118,7 @@ describe("protectors of one pod", () => {
     expect(reserved(w)).toEqual([]);
   });
 
-  test("a reservation that another review shares stays when one is taken back", async () => {
+  test("a reservation that another request shares stays when one is rolled back", async () => {
     const w = world([good("a"), good("b")]);
     expect(await w.decide(disruption(pod("web-0")))).toMatchObject({ kind: "allowed" });
     const second = w.stores.get("a/b");
@@ -143,7 +143,7 @@ describe("protectors of one pod", () => {
     expect(noncesOf(w.stores.get("a/a")?.object ?? protector(0)).get("uid-web-0")).toHaveLength(1);
   });
 
-  test("an error in a later one is an error, and the reservations stay", async () => {
+  test("a failure of a later protector fails the request, and the reservations stay", async () => {
     const w = world([good("a"), good("b")]);
     w.stores.get("a/b")?.faults.push("rejected");
     expect(await w.decide(disruption(pod("web-0")))).toMatchObject({ kind: "failed", tag: "core-rejected" });
@@ -151,15 +151,15 @@ describe("protectors of one pod", () => {
     expect(reserved(w)).toEqual(["a/a"]);
   });
 
-  test("one that is gone meanwhile protects nothing", async () => {
+  test("a protector that was deleted meanwhile has no say", async () => {
     const w = world([good("a"), full("b")]);
     w.stores.get("a/b")?.remove();
     expect(await w.decide(disruption(pod("web-0")))).toMatchObject({ kind: "allowed" });
   });
 });
 
-describe("cores", () => {
-  test("one that cannot be relied on: an error, whatever the others say", async () => {
+describe("several cores", () => {
+  test("a core without a current cache fails the request when the others allow", async () => {
     const w = world([good("a"), good("b", "b")]);
     w.problems.set("b", "core cluster b is unreachable");
     const verdict = await w.decide(disruption(pod("web-0")));
@@ -167,7 +167,7 @@ describe("cores", () => {
     expect(writes(w)).toEqual({ "a/a": 0, "b/b": 0 });
   });
 
-  test("but a refusal of another one is a refusal", async () => {
+  test("a denial by another core stands", async () => {
     const w = world([full("a"), good("b", "b")]);
     w.problems.set("b", "core cluster b is unreachable");
     expect(await w.decide(disruption(pod("web-0")))).toMatchObject({
@@ -176,7 +176,7 @@ describe("cores", () => {
     });
   });
 
-  test("one that hangs costs its own pods time, the others none", async () => {
+  test("a core that hangs delays only its own pods", async () => {
     const w = world([good("a")]);
     const other = world([good("b", "b")]);
     const hanging = w.stores.get("a/a");
@@ -191,17 +191,17 @@ describe("cores", () => {
 
 describe("a dry run", () => {
   test.each([
-    ["with quota: allowed", 5, "allowed"],
-    ["without: refused", 10, "denied"],
-  ])("%s, nothing is written", async (_name, min, kind) => {
+    ["with quota is allowed", 5, "allowed"],
+    ["without quota is denied", 10, "denied"],
+  ])("%s, and nothing is written", async (_name, min, kind) => {
     const w = world([{ core: "a", object: protector(min, { name: "a" }) }]);
     expect(await w.decide(disruption(pod("web-0"), { dryRun: true }))).toMatchObject({ kind });
     expect(writes(w)).toEqual({ "a/a": 0 });
   });
 });
 
-describe("what the pod is", () => {
-  test("not available: allowed without a write", async () => {
+describe("a pod", () => {
+  test("that is not available is allowed without a write", async () => {
     const w = world([full("a")]);
     expect(await w.decide(disruption(unready("web-0")))).toMatchObject({
       kind: "allowed",
@@ -210,7 +210,7 @@ describe("what the pod is", () => {
     expect(writes(w)).toEqual({ "a/a": 0 });
   });
 
-  test("forced: allowed without quota, and recorded", async () => {
+  test("that is forced is allowed without quota, and reserved", async () => {
     const w = world([full("a")]);
     const verdict = await w.decide(disruption(pod("web-0"), { forced: true }));
     expect(verdict).toMatchObject({ kind: "allowed", decisions: [{ decision: { decision: { reason: "Forced" } } }] });

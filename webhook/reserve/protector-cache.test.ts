@@ -16,7 +16,7 @@ import type { Verdict } from "./verdict.ts";
 const SETTLE_MS = 75_000;
 const KEY = "default/web";
 
-/** A replica over one stored protector; the test says what its watch shows and when. */
+/** A replica over one stored protector; the test drives its watch. */
 class Replica {
   readonly time = new VirtualTime();
   readonly source: ObjectStore<ProtectorVersion>;
@@ -86,13 +86,13 @@ class Replica {
     };
   }
 
-  /** The watch brings what is stored now. */
+  /** The watch shows the stored object. */
   show(object: PodProtector = this.store.object): void {
     const entry = new ProtectorVersion(object, this.time.clock.monotonicMs());
     this.source.upsert(KEY, entry, entry.version);
   }
 
-  /** A relist after the core went back brings what is stored now. */
+  /** A relist after a restore shows the stored object. */
   relist(): void {
     this.core.restored(true);
     const entry = new ProtectorVersion(this.store.object, this.time.clock.monotonicMs());
@@ -123,7 +123,7 @@ const generated = (aggregation: Partial<Aggregation> = {}): PodProtector => {
 };
 
 describe("matching", () => {
-  test("follows the selector of the newest spec, and the object's end", async () => {
+  test("follows the selector of the newest spec, and the object's deletion", async () => {
     const replica = new Replica(protector(10));
     const names = (): string[] => replica.core.match(pod("web-0")).map(({ name }) => name);
     expect(names()).toEqual(["web"]);
@@ -150,7 +150,7 @@ describe("matching", () => {
   });
 });
 
-describe("whether the cache can be relied on", () => {
+describe("the age of the cache", () => {
   test.each([
     ["confirmed a moment ago", 1_000, undefined],
     ["confirmed within the bound", 14_999, undefined],
@@ -170,7 +170,7 @@ describe("whether the cache can be relied on", () => {
 });
 
 describe("lost history", () => {
-  test("a version that went back: own reservations are written again, every cell is put on hold, once", async () => {
+  test("after a version went back, own reservations are written again and every cell is put on hold, once", async () => {
     const replica = new Replica(generated());
     const before = replica.store.object;
     expect(await replica.delete("web-0")).toMatchObject({ kind: "allowed" });
@@ -190,7 +190,7 @@ describe("lost history", () => {
     expect(replica.findings).toHaveLength(1);
   });
 
-  test("somebody who knew of nothing was the first to write what was restored: its version is newer, and an own reservation is missed", async () => {
+  test("a restored object that another writer wrote first is newer, and lacks an own reservation", async () => {
     const replica = new Replica(generated({ heartbeatTime: "2026-01-01T00:00:00.000000Z" }));
     const before = replica.store.object;
     await replica.delete("web-0");
@@ -203,7 +203,7 @@ describe("lost history", () => {
     expect(replica.hold).toMatch(/^wentBack\/\S+$/);
   });
 
-  test("a lost version whose number was given to another state is noticed in the list after a restore", async () => {
+  test("a lost version whose number was reused is noticed in the list after a restore", async () => {
     const replica = new Replica(generated());
     const before = replica.store.object;
     await replica.delete("web-0");
@@ -228,7 +228,7 @@ describe("lost history", () => {
     expect(noncesOf(replica.store.object).has("uid-web-0")).toBe(true);
   });
 
-  test("a list after a restore that brings the same again is no loss", async () => {
+  test("a list after a restore that shows the same object is no loss", async () => {
     const replica = new Replica(generated());
     await replica.delete("web-0");
     replica.show();
@@ -266,14 +266,14 @@ describe("lost history", () => {
   });
 
   test.each<[string, (object: PodProtector) => PodProtector, string[]]>([
-    ["vanished: its successor is put on hold", (object) => object, ["replaced"]],
+    ["was lost: its successor is put on hold", (object) => object, ["replaced"]],
     [
-      "was released: its successor starts anew",
+      "was released: its successor has no hold",
       (object) => ({ ...object, metadata: { ...object.metadata, annotations: { [RELEASED_ANNOTATION]: "x" } } }),
       [],
     ],
     [
-      "was made by hand and deleted: its successor starts anew",
+      "was made by hand and deleted: its successor has no hold",
       (object) => ({ ...object, metadata: { ...object.metadata, finalizers: [] } }),
       [],
     ],
@@ -290,7 +290,7 @@ describe("lost history", () => {
   });
 });
 
-test("a restored core may give the generation of a lost spec to another one: its selector counts", async () => {
+test("the selector counts when a restored core gives the generation of a lost spec to another one", async () => {
   const replica = new Replica(protector(10, { spec: { selector: { matchLabels: { app: "other" } } } }));
   expect(await replica.delete("web-0")).toMatchObject({ kind: "allowed", decisions: [] });
   replica.store.put((object) => ({ ...object, spec: { ...object.spec, selector: { matchLabels: { app: "web" } } } }));

@@ -7,7 +7,7 @@ import { Nonces } from "./nonces.ts";
 import type { ProtectorDecision } from "./verdict.ts";
 
 describe("replicas that compete for one protector", () => {
-  /** Closed loop: `concurrency` clients, each sends its next request round robin as soon as it is answered. */
+  /** Closed loop: each of `concurrency` clients sends its next request, round robin, after its response. */
   async function compete(
     replicas: number,
     requests: number,
@@ -45,10 +45,10 @@ describe("replicas that compete for one protector", () => {
     return Object.assign(store, { longestMs });
   }
 
-  test("who loses the first writes of a rush is not left behind", async () => {
+  test("a replica that loses the first writes of a rush catches up", async () => {
     for (let seed = 1; seed <= 4; seed++) {
       const { longestMs } = await compete(3, 300, 100, seed, 40);
-      // The conflicts of the first two rounds of all three, then a turn of each of the others.
+      // The conflicts of the first two batches of all three, then a turn of each of the others.
       expect(longestMs).toBeLessThanOrEqual(12 * 40);
     }
   });

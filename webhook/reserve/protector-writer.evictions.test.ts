@@ -16,7 +16,7 @@ describe("the eviction of a pod that is not available", () => {
 
   test.each([
     ["older than the counts is read again", -1, 1],
-    ["newer than the counts is believed", 1, 0],
+    ["newer than the counts is used", 1, 0],
   ])("a live read %s", async (_name, afterMs, reads) => {
     const all = setup(10);
     const { time, writer, store } = all;
@@ -40,7 +40,7 @@ describe("the eviction of a pod that is not available", () => {
     expect(rereads).toBe(reads);
   });
 
-  test("that became available meanwhile needs quota", async () => {
+  test("needs quota when the pod became available meanwhile", async () => {
     const all = setup(10);
     const { time } = all;
     const asked = evict(all, async () => ({ kind: "found", pod: pod("web-0"), sentMs: time.clock.monotonicMs() }), -1);
@@ -49,7 +49,7 @@ describe("the eviction of a pod that is not available", () => {
     expect(asked.decision).toMatchObject({ kind: "denied", decision: { cause: "AtMinimum" } });
   });
 
-  test("that is gone meanwhile is told so; a cell that does not answer is an error", async () => {
+  test("reports a pod that is gone meanwhile; a cell that does not answer fails it", async () => {
     const all = setup(10);
     const gone = evict(all, async () => ({ kind: "gone" }), -1);
     gone.pending.request = { ...gone.pending.request, operation: "EVICT" };

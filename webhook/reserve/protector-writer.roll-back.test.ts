@@ -16,7 +16,7 @@ describe("a roll-back", () => {
     });
   };
 
-  test("takes away what was written", async () => {
+  test("removes the reservation", async () => {
     const all = setup(8);
     const asked = ask(all.time, all.writer, pod("web-0"));
     await all.time.advance(1_000);
@@ -26,7 +26,7 @@ describe("a roll-back", () => {
     expect(noncesOf(all.store.object).size).toBe(0);
   });
 
-  test("whose answer is lost has taken away what was meant, and no history is lost", async () => {
+  test("without a response has removed the reservation, and no history counts as lost", async () => {
     const all = setup(8);
     let losses = 0;
     const writer = writerOn(all.store, all.time, "self", ({ kind }) => {
@@ -42,7 +42,7 @@ describe("a roll-back", () => {
     expect(losses).toBe(0);
   });
 
-  test("of what is not there writes nothing", async () => {
+  test("of a reservation that is not there writes nothing", async () => {
     const all = setup(8);
     rollBack(all, "none0000");
     await all.time.advance(1_000);

@@ -3,7 +3,7 @@ import { noncesOf, pod, unready } from "../../test/support/webhook/fixtures.ts";
 import { ask, many, setup, tally } from "../../test/support/webhook/writer-harness.ts";
 
 describe("one request", () => {
-  test("is admitted by one write, without a wait", async () => {
+  test("is allowed by one write, without a wait", async () => {
     const { time, store, writer } = setup(8);
     const asked = ask(time, writer, pod("web-0"));
     await time.advance(1_000);
@@ -13,7 +13,7 @@ describe("one request", () => {
     expect(noncesOf(store.object).get("uid-web-0")).toEqual([asked.pending.request.nonce]);
   });
 
-  test("a refusal on a cached version is confirmed by a read, and not written", async () => {
+  test("a denial on a cached version is confirmed by a read, and writes nothing", async () => {
     const { time, store, writer } = setup(10);
     const asked = ask(time, writer, pod("web-0"));
     await time.advance(1_000);
@@ -21,7 +21,7 @@ describe("one request", () => {
     expect(store).toMatchObject({ writes: 0, reads: 1 });
   });
 
-  test("a cached version that is out of date refuses nobody", async () => {
+  test("a stale cached version denies nothing", async () => {
     const { time, store, writer } = setup(10);
     store.put((object) => ({ ...object, spec: { ...object.spec, minAvailable: 5 } }));
     const asked = ask(time, writer, pod("web-0"));
@@ -29,7 +29,7 @@ describe("one request", () => {
     expect(asked.decision).toMatchObject({ kind: "allowed", written: true });
   });
 
-  test("a verdict alone writes nothing", async () => {
+  test("a request for the decision alone writes nothing", async () => {
     const { time, store, writer } = setup(8);
     const asked = ask(time, writer, pod("web-0"), { decideOnly: true });
     await time.advance(1_000);
@@ -37,7 +37,7 @@ describe("one request", () => {
     expect(store.writes).toBe(0);
   });
 
-  test("a caller that is gone before the write begins leaves nothing", async () => {
+  test("a caller that disconnects before the write leaves no reservation", async () => {
     const { time, store, writer } = setup(8);
     const asked = ask(time, writer, pod("web-0"), { isCallerGone: () => true });
     await time.advance(1_000);
@@ -45,7 +45,7 @@ describe("one request", () => {
     expect(store.writes).toBe(0);
   });
 
-  test("a protector that is gone says so", async () => {
+  test("a deleted protector is reported as absent", async () => {
     const { time, store, writer } = setup(8);
     store.remove();
     const asked = ask(time, writer, pod("web-0"));
@@ -53,7 +53,7 @@ describe("one request", () => {
     expect(asked.decision).toEqual({ kind: "absent" });
   });
 
-  test("an object that makes the decision throw costs its own request", async () => {
+  test("a decision that throws fails its own request only", async () => {
     const { time, writer } = setup(8);
     const broken = ask(time, writer, pod("web-0"), {});
     Object.defineProperty(broken.pending.request.pod, "phase", {
@@ -77,7 +77,7 @@ describe("requests that arrive together", () => {
     expect(store).toMatchObject({ writes: 1, conflicts: 0, reads: 0 });
   });
 
-  test("never more than the quota", async () => {
+  test("get no more than the quota", async () => {
     const { time, store, writer } = setup(8);
     const asked = many(10).map((target) => ask(time, writer, target));
     await time.advance(1_000);
@@ -89,7 +89,7 @@ describe("requests that arrive together", () => {
     expect(store.reads).toBeLessThanOrEqual(1);
   });
 
-  test("the same pod twice is one reservation with both nonces and the larger version", async () => {
+  test("for the same pod share one reservation with both nonces and the larger version", async () => {
     const { time, store, writer } = setup(9);
     const older = ask(time, writer, pod("web-0", { resourceVersion: "50" }));
     const newer = ask(time, writer, pod("web-0", { resourceVersion: "60" }));
@@ -99,7 +99,7 @@ describe("requests that arrive together", () => {
     expect(store.object.status?.cells[0]?.admissionHistory?.buckets).toMatchObject([{ podResourceVersion: "60" }]);
   });
 
-  test("a denial does not wait until nothing else is written", async () => {
+  test("a denial does not wait for a batch without a write", async () => {
     const { time, store, writer } = setup(10);
     const denied = ask(time, writer, pod("web-0"));
     for (let sick = 0; sick < 300; sick++) {
@@ -113,7 +113,7 @@ describe("requests that arrive together", () => {
     expect(denied.atMs).toBeLessThan(20);
   });
 
-  test("a flood beyond the bound is told so at once", async () => {
+  test("beyond the bound are busy at once", async () => {
     const { time, writer } = setup(0, { available: 10_000 });
     const asked = many(4_100).map((target) => ask(time, writer, target));
     expect(tally(asked)).toMatchObject({ overloaded: 100 });

@@ -14,7 +14,7 @@ describe("a conflict", () => {
     expect(store).toMatchObject({ writes: 1, conflicts: 1, reads: 1 });
   });
 
-  test("with someone who took the quota meanwhile refuses, and nothing is written", async () => {
+  test("with a writer that took the quota denies, and nothing is written", async () => {
     const { time, store, writer } = setup(8);
     store.put((object) => ({ ...object, spec: { ...object.spec, minAvailable: 10 } }));
     const asked = ask(time, writer, pod("web-0"));
@@ -23,12 +23,12 @@ describe("a conflict", () => {
     expect(noncesOf(store.object).size).toBe(0);
   });
 
-  test("a refusal that rests on what was about to be written is decided again when that was not written", async () => {
+  test("a denial that rests on a write that failed is decided again", async () => {
     const { time, store, writer } = setup(9);
     store.put((object) => object);
     const first = ask(time, writer, pod("web-0"));
     const second = ask(time, writer, pod("web-1"));
-    // Written, conflicted, read: from here on both are decided on a version that is newer than themselves.
+    // After the conflict and the read, both are decided on a version that is newer than themselves.
     await time.advance(7);
     expect(store.conflicts).toBe(1);
     store.put((object) => ({ ...object, spec: { ...object.spec, minAvailable: 5 } }));
@@ -37,7 +37,7 @@ describe("a conflict", () => {
     expect(tally([first, second])).toEqual({ allowed: 2 });
   });
 
-  test("what is read replaces what was cached, although its version went back", async () => {
+  test("a read replaces the cached version, although its version is lower", async () => {
     const { time, store, writer } = setup(8);
     await time.advance(10);
     store.put((object) => object, "0");
@@ -48,9 +48,9 @@ describe("a conflict", () => {
   });
 });
 
-describe("a write whose outcome is unknown", () => {
+describe("a write with an unknown result", () => {
   test.each<[string, WriteFault, { writes: number }]>([
-    ["was made: found by its nonce, not written twice", "lostAnswer", { writes: 1 }],
+    ["was made: found by its nonce, and not written twice", "lostAnswer", { writes: 1 }],
     ["was lost: written again", "lostRequest", { writes: 1 }],
     ["arrives late: one of the two is made", { lateByMs: 3_001 }, { writes: 1 }],
     ["was never sent: written again, without a read", "unsent", { writes: 1 }],
@@ -64,7 +64,7 @@ describe("a write whose outcome is unknown", () => {
     expect(noncesOf(store.object).get("uid-web-0")).toEqual([asked.pending.request.nonce]);
   });
 
-  test("and may still be made, is not dropped when its caller leaves", async () => {
+  test("that may still be made is not dropped when its caller disconnects", async () => {
     const { time, store, writer } = setup(9);
     let isGone = false;
     store.faults.push({ lateByMs: 60_000 });
@@ -75,7 +75,7 @@ describe("a write whose outcome is unknown", () => {
     expect(asked.decision).toMatchObject({ kind: "allowed", written: true });
   });
 
-  test("at the deadline is an error, never a refusal", async () => {
+  test("fails at the deadline, and never denies", async () => {
     const { time, store, writer } = setup(9);
     store.isDown = true;
     const asked = ask(time, writer, pod("web-0"), { deadlineMs: 2_000 });
@@ -84,7 +84,7 @@ describe("a write whose outcome is unknown", () => {
     expect(asked.atMs).toBeLessThanOrEqual(2_000);
   });
 
-  test("that the server refuses is an error that carries its message", async () => {
+  test("that the server rejects fails with the server's message", async () => {
     const { time, store, writer } = setup(9);
     store.faults.push("rejected");
     const asked = ask(time, writer, pod("web-0"));
@@ -94,7 +94,7 @@ describe("a write whose outcome is unknown", () => {
 });
 
 describe("deadlines", () => {
-  test("a core that hangs: every request is answered before its own deadline, with an error", async () => {
+  test("when a core hangs, every request fails before its own deadline", async () => {
     const { time, store, writer } = setup(0);
     store.isDown = true;
     const asked = [800, 2_000, 5_000, 9_000].map((deadlineMs, index) =>
@@ -107,7 +107,7 @@ describe("deadlines", () => {
     }
   });
 
-  test("a request without time for a write is answered before it", async () => {
+  test("a request without time for a write is settled before it", async () => {
     const { time, store, writer } = setup(0);
     const first = ask(time, writer, pod("web-0"));
     const hurried = ask(time, writer, pod("web-1"), { deadlineMs: 5 });

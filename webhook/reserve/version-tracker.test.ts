@@ -22,7 +22,7 @@ function entry({ version, uid = "one", receivedMs, sentMs, counts = {} }: Versio
 }
 
 describe("the newest version known", () => {
-  test("the watch brings newer ones; one that lags behind an own read changes nothing", () => {
+  test("comes from the watch, which changes nothing while it lags behind an own read", () => {
     const known = new VersionTracker();
     expect(known.offer(entry({ version: "5", receivedMs: 0 }))).toBe("newer");
     expect(known.answered(entry({ version: "9", receivedMs: 10, sentMs: 5 }))).toBe("newer");
@@ -38,7 +38,7 @@ describe("the newest version known", () => {
     expect(known.offer(entry({ version: "10", receivedMs: 1 }))).toBe("newer");
   });
 
-  test("a read that is older than what was known before it was sent: versions went back", () => {
+  test("went back when a read is older than what was known before it was sent", () => {
     const known = new VersionTracker();
     const cached = entry({ version: "9", receivedMs: 0 });
     known.offer(cached);
@@ -48,7 +48,7 @@ describe("the newest version known", () => {
     expect(known.newest?.version).toBe("5");
   });
 
-  test("a read that is older than what arrived meanwhile is only late", () => {
+  test("stays when a read is older than what arrived meanwhile", () => {
     const known = new VersionTracker();
     known.offer(entry({ version: "5", receivedMs: 0 }));
     known.offer(entry({ version: "9", receivedMs: 15 }));
@@ -63,7 +63,7 @@ describe("the newest version known", () => {
     expect(known.newest?.uid).toBe("two");
   });
 
-  test("what is gone is not taken from a watch that still has it", () => {
+  test("is not taken from a watch that still has a deleted object", () => {
     const known = new VersionTracker();
     const cached = entry({ version: "5", receivedMs: 0 });
     known.offer(cached);
@@ -73,8 +73,8 @@ describe("the newest version known", () => {
   });
 });
 
-describe("since when a cell's counts are known", () => {
-  test("an own write leaves them as they are; an aggregator's moves them", () => {
+describe("the time since which a cell's counts are known", () => {
+  test("stays after an own write, and moves with an aggregator's", () => {
     const known = new VersionTracker();
     known.offer(entry({ version: "5", receivedMs: 100 }));
     expect(known.cellSinceMs("cell-1")).toBe(100);
@@ -86,16 +86,16 @@ describe("since when a cell's counts are known", () => {
   });
 });
 
-describe("whose write a version is", () => {
+describe("the writer of a version", () => {
   const before = entry({ version: "5", receivedMs: 0 });
   test.each([
-    ["history alone: a webhook's", entry({ version: "6", receivedMs: 1 }), true],
+    ["history alone: a webhook", entry({ version: "6", receivedMs: 1 }), true],
     [
-      "counts: an aggregator's",
+      "counts: an aggregator",
       entry({ version: "6", receivedMs: 1, counts: aggregation(3, { resourceVersion: "7" }) }),
       false,
     ],
-    ["the same version: nobody's", entry({ version: "5", receivedMs: 1 }), false],
+    ["the same version: no write", entry({ version: "5", receivedMs: 1 }), false],
     ["another object", entry({ version: "6", uid: "two", receivedMs: 1 }), false],
   ])("%s", (_name, after, expected) => {
     expect(isWrittenByWebhook(before, after)).toBe(expected);

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { WritePacing } from "./write-pacing.ts";
 
 const ROUND_TRIP_MS = 5;
-/** Three round trips and the way of the watch. */
+/** Three round trips and the lag of the watch. */
 const TURN_MS = 3 * ROUND_TRIP_MS + 4;
 
 function turns(tag = "me"): WritePacing {
@@ -10,21 +10,21 @@ function turns(tag = "me"): WritePacing {
 }
 
 describe("when it is this replica's turn", () => {
-  test("at once while nobody competes", () => {
+  test("at once without competitors", () => {
     const mine = turns();
     expect(mine.waitMs(0)).toBe(0);
     mine.wrote(10, ROUND_TRIP_MS, 1);
     expect(mine.waitMs(10)).toBe(0);
   });
 
-  test("after a batch, a pause in which a competitor that always lost can win", () => {
+  test("after a batch, a pause in which a competitor that always lost can write", () => {
     const mine = turns();
     for (const atMs of [10, 30, 50]) mine.wrote(atMs, ROUND_TRIP_MS, 11);
     expect(mine.waitMs(50)).toBe(5);
     expect(mine.waitMs(55)).toBe(0);
   });
 
-  test("after the first batches of a rush, a pause in which one that lost can try again", () => {
+  test("after the first batches of a rush, a pause in which a competitor that lost can try again", () => {
     const lookOutMs = 1.5 * ROUND_TRIP_MS + 4;
     const mine = turns();
     mine.wrote(10, ROUND_TRIP_MS, 11);
@@ -39,7 +39,7 @@ describe("when it is this replica's turn", () => {
     expect(mine.waitMs(920)).toBe(0);
   });
 
-  test("the first write says at once how long a turn is", () => {
+  test("the first write sets the length of a turn", () => {
     const mine = turns();
     mine.wrote(100, 40, 11);
     expect(mine.waitMs(100)).toBe(1.5 * 40 + 4);
@@ -71,7 +71,7 @@ describe("when it is this replica's turn", () => {
     expect(mine.waitMs(120)).toBe(0);
   });
 
-  test("a competitor that lets three turns pass is left out until it writes again", () => {
+  test("a competitor that misses three turns is left out until it writes again", () => {
     const mine = turns();
     mine.competitorWrote("zz", 0, true);
     for (const atMs of [100, 200, 300]) {
@@ -84,14 +84,14 @@ describe("when it is this replica's turn", () => {
     expect(mine.waitMs(330)).toBe(TURN_MS);
   });
 
-  test("a competitor that has been quiet for long has left", () => {
+  test("a competitor that was quiet for long no longer counts", () => {
     const mine = turns();
     mine.competitorWrote("zz", 0, true);
     mine.wrote(10, ROUND_TRIP_MS, 1);
     expect(mine.waitMs(501)).toBe(0);
   });
 
-  test("a competitor that writes only while nothing waits here gets no turn", () => {
+  test("a competitor that writes only while this replica is idle gets no turn", () => {
     const mine = turns();
     mine.competitorWrote("zz", 0, false);
     mine.wrote(10, ROUND_TRIP_MS, 1);
@@ -99,7 +99,7 @@ describe("when it is this replica's turn", () => {
   });
 });
 
-describe("a cache that is often out of date is read first", () => {
+describe("a cache that is often stale is refreshed first", () => {
   test("after two conflicts in a row, until it is current again", () => {
     const mine = turns();
     expect(mine.readsFirst).toBe(false);

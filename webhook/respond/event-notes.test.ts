@@ -36,7 +36,7 @@ function transport(cluster: string): Transport {
   };
 }
 
-function desk(load?: () => Promise<EventNotes>): DisruptionEvents {
+function events(load?: () => Promise<EventNotes>): DisruptionEvents {
   const options = {
     cores: [{ name: "core", transport: transport("core"), uidOf: (key: string) => `uid of ${key}` }],
     cells: [
@@ -60,7 +60,7 @@ function record(outcome: AdmissionOutcome, change: Partial<AdmissionRecord> = {}
     outcome,
     durationMs: 1,
     cell: "east",
-    uid: "review-1",
+    uid: "request-1",
     username: "eve",
     pod: { namespace: "shop", name: "web-0", uid: "u0" },
     decisions: [denial],
@@ -69,8 +69,8 @@ function record(outcome: AdmissionOutcome, change: Partial<AdmissionRecord> = {}
   };
 }
 
-test("a refusal is told at the pod, in its cell, and at the protector, in its core", async () => {
-  desk().record(record("denied"));
+test("a denial is reported at the pod, in its cell, and at the protector, in its core", async () => {
+  events().record(record("denied"));
   await time.advance(10);
   const message = "pod shop/web-0 may not be deleted now (asked by eve in cell east)";
   expect(made).toEqual([
@@ -99,31 +99,31 @@ test("a refusal is told at the pod, in its cell, and at the protector, in its co
 test.each<[AdmissionOutcome, string, RegExp]>([
   ["dryRunDenied", "DisruptionWouldBeRefused", /may not be deleted/],
   ["forced", "ProtectionBypassed", /^pod shop\/web-0 is deleted whatever its protectors need/],
-])("%s is told as %s", async (outcome, reason, message) => {
-  desk().record(record(outcome));
+])("%s is reported as %s", async (outcome, reason, message) => {
+  events().record(record(outcome));
   await time.advance(10);
   expect(made).toHaveLength(2);
   for (const one of made) expect(one).toMatchObject({ reason, message: expect.stringMatching(message) });
 });
 
-test("the cluster of a cell without a kubeconfig is told nothing", async () => {
-  desk().record(record("denied", { cell: "blind" }));
+test("a cell without a kubeconfig gets no Event", async () => {
+  events().record(record("denied", { cell: "blind" }));
   await time.advance(10);
   expect(made.map(({ cluster }) => cluster)).toEqual(["core"]);
 });
 
 test.each<[string, AdmissionRecord]>([
-  ["what passes", record("allowed")],
-  ["what is put off", record("busy")],
+  ["an allowed request", record("allowed")],
+  ["a busy denial", record("busy")],
   ["a dry run", record("denied", { dryRun: true })],
-])("%s is not told, and loads nothing", async (_, review) => {
-  desk(() => Promise.reject(new Error("loaded"))).record(review);
+])("%s has no Event, and loads nothing", async (_, record) => {
+  events(() => Promise.reject(new Error("loaded"))).record(record);
   await time.advance(10);
   expect([made, outcomes]).toEqual([[], []]);
 });
 
-test("a catastrophe is told a hundred times, then five times a second, and is counted beyond that", async () => {
-  const one = desk(() => Promise.reject(new Error("not loaded")));
+test("a catastrophe has a hundred Events, then five a second, and is counted beyond", async () => {
+  const one = events(() => Promise.reject(new Error("not loaded")));
   for (let count = 0; count < 1000; count += 1) one.record(record("denied"));
   await time.advance(1000);
   for (let count = 0; count < 1000; count += 1) one.record(record("denied"));

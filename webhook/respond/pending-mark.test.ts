@@ -33,7 +33,7 @@ function rig(): {
   };
 }
 
-test("a pod is marked once, by its UID, and not again when it is marked", async () => {
+test("a pod is marked once, by its UID", async () => {
   const { mark, patches, answer } = rig();
   mark.mark(pod("web-0"));
   mark.mark(pod("web-0"));
@@ -50,7 +50,7 @@ test("a pod is marked once, by its UID, and not again when it is marked", async 
   expect(patches).toHaveLength(2);
 });
 
-test("so many at once and no more; failures are told", async () => {
+test("patches in flight are bounded, and failures are reported", async () => {
   const { mark, patches, failures, answer } = rig();
   for (let count = 0; count < 100; count++) mark.mark(pod(`web-${count}`));
   expect(patches).toHaveLength(32);
