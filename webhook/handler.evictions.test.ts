@@ -5,21 +5,21 @@ import {
   deletion,
   eviction,
   found,
-  type ReviewJson,
+  handler,
+  type Json,
   responseOf,
-  rig,
-} from "../test/support/webhook/review-harness.ts";
+} from "../test/support/webhook/handler-harness.ts";
 import type { LiveRead } from "./request/cell-client.ts";
 
 describe("the eviction of a pending pod that cannot be pinned", () => {
   const pending = found({ phase: "Pending", conditions: [] });
-  test.each<[string, LiveRead, ReviewJson | number]>([
+  test.each<[string, LiveRead, Json | number]>([
     ["is allowed while the pod is pending", pending, { allowed: true }],
     ["fails when the pod runs by now", found(), 503],
     ["fails when the pod cannot be read again", { kind: "failed", message: "no route" }, 503],
     ["is not found when the pod is gone", { kind: "gone" }, { allowed: false, status: { code: 404 } }],
   ])("%s", async (_name, then, expected) => {
-    const { asked, ask } = rig({ kind: "failed", tag: "core-unavailable", message: "no core" }, {}, pending, then);
+    const { asked, ask } = handler({ kind: "failed", tag: "core-unavailable", message: "no core" }, {}, pending, then);
     const reply = await ask(eviction());
     if (typeof expected === "number") expect(reply.status).toBe(expected);
     else expect(responseOf(reply)).toMatchObject(expected);
@@ -29,7 +29,7 @@ describe("the eviction of a pending pod that cannot be pinned", () => {
 });
 
 describe("evictions that need no protector", () => {
-  test.each<[string, string, LiveRead | undefined, ReviewJson | number]>([
+  test.each<[string, string, LiveRead | undefined, Json | number]>([
     ["no such pod", eviction(), { kind: "gone" }, { code: 404, reason: "NotFound" }],
     [
       "another UID",
@@ -46,7 +46,7 @@ describe("evictions that need no protector", () => {
     ["the cell does not answer", eviction(), { kind: "failed", message: "no route" }, 503],
     ["the cell has no kubeconfig", eviction(), undefined, 503],
   ])("%s", async (_name, body, live, expected) => {
-    const { asked, ask } = rig(DENIED, {}, ...(live === undefined ? [] : [live]));
+    const { asked, ask } = handler(DENIED, {}, ...(live === undefined ? [] : [live]));
     const reply = await ask(body);
     if (typeof expected === "number") expect(reply.status).toBe(expected);
     else expect(responseOf(reply)).toMatchObject({ allowed: false, status: expected });
@@ -54,7 +54,7 @@ describe("evictions that need no protector", () => {
   });
 
   test("an eviction without the UID precondition is denied where it is required", async () => {
-    const { ask } = rig(ALLOWED, { requireBoundEvictions: true }, found());
+    const { ask } = handler(ALLOWED, { requireBoundEvictions: true }, found());
     expect(responseOf(await ask(eviction()))).toMatchObject({ allowed: false, status: { code: 429 } });
     const bound = eviction({ deleteOptions: { preconditions: { uid: "u" } } });
     expect(responseOf(await ask(bound))).toMatchObject({ allowed: true });
@@ -63,7 +63,7 @@ describe("evictions that need no protector", () => {
 
 describe("binding an eviction to its pod", () => {
   test("adds the UID, whatever part of the path is there", async () => {
-    const { ask, records } = rig(ALLOWED, {}, found());
+    const { ask, records } = handler(ALLOWED, {}, found());
     const response = responseOf(await ask(eviction({ deleteOptions: {} }), "mutate"));
     expect(response).toMatchObject({ allowed: true, patchType: "JSONPatch" });
     expect(JSON.parse(Buffer.from(String(response.patch), "base64").toString())).toEqual([
@@ -76,12 +76,12 @@ describe("binding an eviction to its pod", () => {
     ["an eviction with a UID precondition", eviction({ deleteOptions: { preconditions: { uid: "other" } } })],
     ["another request", deletion()],
   ])("%s passes unchanged", async (_name, body) => {
-    const { ask } = rig(ALLOWED, {}, found());
-    expect(responseOf(await ask(body, "mutate"))).toEqual({ uid: "review-1", allowed: true });
+    const { ask } = handler(ALLOWED, {}, found());
+    expect(responseOf(await ask(body, "mutate"))).toEqual({ uid: "request-1", allowed: true });
   });
 
   test("a missing pod is not found", async () => {
-    const { ask } = rig(ALLOWED, {}, { kind: "gone" });
+    const { ask } = handler(ALLOWED, {}, { kind: "gone" });
     expect(responseOf(await ask(eviction(), "mutate"))).toMatchObject({ allowed: false, status: { code: 404 } });
   });
 });

@@ -1,26 +1,26 @@
 import { describe, expect, test } from "vitest";
-import { podJson, type ReviewJson, responseOf, review, rig } from "../test/support/webhook/review-harness.ts";
+import { admissionReview, handler, type Json, podJson, responseOf } from "../test/support/webhook/handler-harness.ts";
 
 describe("changes in place", () => {
-  const withImage = (image: string, change: { metadata?: ReviewJson } = {}): ReviewJson => ({
+  const withImage = (image: string, change: { metadata?: Json } = {}): Json => ({
     ...podJson(change),
     spec: { containers: [{ name: "app", image }] },
   });
-  const change = (request: ReviewJson): string =>
-    review({ operation: "UPDATE", oldObject: withImage("app:1"), object: withImage("app:2"), ...request });
+  const change = (request: Json): string =>
+    admissionReview({ operation: "UPDATE", oldObject: withImage("app:1"), object: withImage("app:2"), ...request });
 
-  test.each<[string, ReviewJson]>([
+  test.each<[string, Json]>([
     ["of the spec", {}],
     ["of the resources", { subResource: "resize" }],
   ])("%s are disruptions when they restart a container", async (_, request) => {
-    const { asked, records, ask } = rig();
+    const { asked, records, ask } = handler();
     await ask(change(request));
     expect(asked).toMatchObject([{ operation: "UPDATE", pod: { uid: "u", resourceVersion: "5" }, dryRun: false }]);
     expect(records).toMatchObject([{ kind: "change" }]);
   });
 
   test("are allowed when they restart nothing, without asking a protector", async () => {
-    const { asked, records, ask } = rig();
+    const { asked, records, ask } = handler();
     const labelled = withImage("app:1", { metadata: { labels: { app: "other" } } });
     expect(responseOf(await ask(change({ object: labelled })))).toMatchObject({ allowed: true });
     expect(asked).toEqual([]);
@@ -29,7 +29,7 @@ describe("changes in place", () => {
 
   test("of a pending pod are pinned, and of another subresource ignored", async () => {
     const pending = { ...withImage("app:1"), status: { phase: "Pending" } };
-    const { asked, records, ask } = rig();
+    const { asked, records, ask } = handler();
     await ask(change({ oldObject: pending }));
     expect(asked).toHaveLength(1);
     await ask(change({ subResource: "status" }));
@@ -37,7 +37,7 @@ describe("changes in place", () => {
   });
 
   test("without one of the objects are malformed", async () => {
-    const { ask } = rig();
+    const { ask } = handler();
     await expect(ask(change({ object: undefined }))).rejects.toThrow("carries no request.object");
     await expect(ask(change({ oldObject: null }))).rejects.toThrow("carries no request.oldObject");
   });

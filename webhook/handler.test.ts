@@ -1,22 +1,22 @@
 import { describe, expect, test } from "vitest";
 import {
   ALLOWED,
+  admissionReview,
   DENIED,
   deletion,
   eviction,
   found,
+  handler,
   podJson,
   responseOf,
-  review,
-  rig,
-} from "../test/support/webhook/review-harness.ts";
+} from "../test/support/webhook/handler-harness.ts";
 import type { User } from "./request/admission-request.ts";
 import type { CellClient, LiveRead } from "./request/cell-client.ts";
 import type { Disruption } from "./reserve/pipeline.ts";
 
 describe("the disruption that protectors decide", () => {
   test("a DELETE: the pod of the admission request, and the time that the call has", async () => {
-    const { asked, ask, records } = rig();
+    const { asked, ask, records } = handler();
     await ask(deletion(), "validate", "5s");
     expect(asked).toMatchObject([
       {
@@ -27,34 +27,34 @@ describe("the disruption that protectors decide", () => {
         deadlineMs: 4_500,
       },
     ]);
-    expect(records).toMatchObject([{ kind: "delete", outcome: "unprotected", username: "eve", uid: "review-1" }]);
+    expect(records).toMatchObject([{ kind: "delete", outcome: "unprotected", username: "eve", uid: "request-1" }]);
   });
 
   test("an item of a deletecollection, which has no name", async () => {
-    const { asked, ask } = rig();
-    await ask(review({ name: "", oldObject: podJson() }));
+    const { asked, ask } = handler();
+    await ask(admissionReview({ name: "", oldObject: podJson() }));
     expect(asked).toMatchObject([{ pod: { name: "web-0" } }]);
   });
 
   test("an eviction: the pod of a live read", async () => {
-    const { asked, ask } = rig(ALLOWED, {}, found({ resourceVersion: "77" }));
+    const { asked, ask } = handler(ALLOWED, {}, found({ resourceVersion: "77" }));
     await ask(eviction());
     expect(asked).toMatchObject([{ operation: "EVICT", pod: { resourceVersion: "77" }, podReadMs: 0 }]);
   });
 
   test("an eviction's pod is read again by its UID: another pod of the same name counts as gone", async () => {
-    const { asked, ask } = rig(ALLOWED, {}, found());
+    const { asked, ask } = handler(ALLOWED, {}, found());
     await ask(eviction());
     expect(await asked[0]?.reread?.(100)).toMatchObject({ kind: "found" });
     const replaced: LiveRead[] = [found(), found({ uid: "another" })];
     const cell: CellClient = { id: "cell-1", readPod: async () => replaced.shift() ?? { kind: "gone" } };
-    const second = rig(ALLOWED, { cells: new Map([["cell-1", cell]]) });
+    const second = handler(ALLOWED, { cells: new Map([["cell-1", cell]]) });
     await second.ask(eviction());
     expect(await second.asked[0]?.reread?.(100)).toEqual({ kind: "gone" });
   });
 
   test.each<[string, string, Partial<Disruption>]>([
-    ["dry run of the request", review({ oldObject: podJson(), dryRun: true }), { dryRun: true }],
+    ["dry run of the request", admissionReview({ oldObject: podJson(), dryRun: true }), { dryRun: true }],
     ["dry run of the eviction", eviction({ deleteOptions: { dryRun: ["All"] } }), { dryRun: true }],
     [
       "force-delete",
@@ -84,7 +84,7 @@ describe("the disruption that protectors decide", () => {
       { criterion: "Available" },
     ],
   ])("%s", async (_name, body, expected) => {
-    const { asked, ask } = rig(ALLOWED, {}, found());
+    const { asked, ask } = handler(ALLOWED, {}, found());
     await ask(body);
     expect(asked).toMatchObject([expected]);
   });
@@ -92,9 +92,9 @@ describe("the disruption that protectors decide", () => {
 
 describe("requests that need no protector", () => {
   test.each<[string, string]>([
-    ["another resource", review({ resource: { group: "apps", version: "v1", resource: "deployments" } })],
-    ["another operation", review({ operation: "CONNECT", oldObject: podJson() })],
-    ["another subresource", review({ operation: "CREATE", subResource: "binding", object: {} })],
+    ["another resource", admissionReview({ resource: { group: "apps", version: "v1", resource: "deployments" } })],
+    ["another operation", admissionReview({ operation: "CONNECT", oldObject: podJson() })],
+    ["another subresource", admissionReview({ operation: "CREATE", subResource: "binding", object: {} })],
     ["a terminating pod", deletion(podJson({ metadata: { deletionTimestamp: "2026-01-01T00:00:00Z" } }))],
     ["a finished pod that is Ready", deletion(podJson({ status: { phase: "Succeeded" } }))],
     ["a failed pod", deletion(podJson({ status: { phase: "Failed" } }))],
@@ -107,8 +107,8 @@ describe("requests that need no protector", () => {
       ),
     ],
   ])("%s is allowed without asking", async (_name, body) => {
-    const { asked, ask } = rig(DENIED);
-    expect(responseOf(await ask(body))).toEqual({ uid: "review-1", allowed: true });
+    const { asked, ask } = handler(DENIED);
+    expect(responseOf(await ask(body))).toEqual({ uid: "request-1", allowed: true });
     expect(asked).toEqual([]);
   });
 
@@ -116,16 +116,16 @@ describe("requests that need no protector", () => {
     ["a pod of another namespace with the project's label", { labels: { "app.kubernetes.io/part-of": "podseidon" } }],
     ["a pod of the project's namespace without the label", { namespace: "podseidon-system" }],
   ])("%s needs its protectors", async (_name, metadata) => {
-    const { asked, ask } = rig();
+    const { asked, ask } = handler();
     await ask(deletion(podJson({ metadata })));
     expect(asked).toHaveLength(1);
   });
 
   test("the eviction of a pending pod needs its protectors, and is allowed when they cannot decide", async () => {
     const pending = found({ phase: "Pending", conditions: [] });
-    const denied = rig(DENIED, {}, pending);
+    const denied = handler(DENIED, {}, pending);
     expect(responseOf(await denied.ask(eviction()))).toMatchObject({ allowed: false });
-    const failed = rig({ kind: "failed", tag: "core-unavailable", message: "no core" }, {}, pending);
+    const failed = handler({ kind: "failed", tag: "core-unavailable", message: "no core" }, {}, pending);
     expect(responseOf(await failed.ask(eviction()))).toMatchObject({ allowed: true });
   });
 });
@@ -137,10 +137,10 @@ test("user fields that an authenticator left empty are valid", async () => {
     return "allowed";
   };
   const cells = new Map([["cell-1", { id: "cell-1", readPod: undefined, mayBypass }]]);
-  const { ask } = rig(ALLOWED, { cells, bypassNeedsPermission: true });
+  const { ask } = handler(ALLOWED, { cells, bypassNeedsPermission: true });
   const annotations = { "podseidon.kubewharf.io/force-delete": "true" };
   const userInfo = { username: "eve", groups: null, extra: { scopes: null, teams: ["a"] } };
-  const reply = await ask(review({ oldObject: podJson({ metadata: { annotations } }), userInfo }));
+  const reply = await ask(admissionReview({ oldObject: podJson({ metadata: { annotations } }), userInfo }));
   expect(responseOf(reply)).toMatchObject({ allowed: true });
   expect(asked).toMatchObject([{ username: "eve", groups: [], extra: { scopes: [], teams: ["a"] } }]);
 });
@@ -149,17 +149,17 @@ describe("a malformed AdmissionReview", () => {
   test.each([
     ["not JSON", "{", /not JSON/],
     ["another kind", '{"apiVersion":"v1","kind":"Pod"}', /request: is required/],
-    ["another version", review({}).replace("admission.k8s.io/v1", "admission.k8s.io/v9"), /apiVersion/],
-    ["no uid", review({ uid: "" }), /request\.uid/],
-    ["DELETE without oldObject", review({}), /oldObject/],
-    ["oldObject without metadata", review({ oldObject: { kind: "Pod" } }), /metadata/],
+    ["another version", admissionReview({}).replace("admission.k8s.io/v1", "admission.k8s.io/v9"), /apiVersion/],
+    ["no uid", admissionReview({ uid: "" }), /request\.uid/],
+    ["DELETE without oldObject", admissionReview({}), /oldObject/],
+    ["oldObject without metadata", admissionReview({ oldObject: { kind: "Pod" } }), /metadata/],
     [
       "an Eviction that is not an object",
-      review({ operation: "CREATE", subResource: "eviction", object: 1 }),
+      admissionReview({ operation: "CREATE", subResource: "eviction", object: 1 }),
       /Eviction/,
     ],
     ["an Eviction without a name", eviction({ metadata: {} }, { name: "" }), /name/],
   ])("%s", async (_name, body, text) => {
-    await expect(rig().ask(body)).rejects.toMatchObject({ status: 400, message: expect.stringMatching(text) });
+    await expect(handler().ask(body)).rejects.toMatchObject({ status: 400, message: expect.stringMatching(text) });
   });
 });

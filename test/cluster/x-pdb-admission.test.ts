@@ -108,15 +108,15 @@ describe("the probe", () => {
       expect(await harness.buckets(no.slice(0, -2))).toHaveLength(1);
     }
     // Once for each pod, and again where a request is decided again.
-    expect(new Set(secure.questions.map(({ pod_name }) => pod_name)).size).toBe(2);
-    expect(plain.questions[0]).toMatchObject({ pod_namespace: NAMESPACE, xpdb_namespace: NAMESPACE });
+    expect(new Set(secure.requests.map(({ pod_name }) => pod_name)).size).toBe(2);
+    expect(plain.requests[0]).toMatchObject({ pod_namespace: NAMESPACE, xpdb_namespace: NAMESPACE });
   });
 
   it("with a certificate of an unknown authority fails", async () => {
     const server = await probeServer(() => ({ is_allowed: true }), true);
     const [name = ""] = await protect(1, { probe: { endpoint: server.grpcEndpoint } });
     expect(verdictOf(await harness.delete(name))).toBe("denial");
-    expect(server.questions).toEqual([]);
+    expect(server.requests).toEqual([]);
   });
 
   it("speaks gRPC with a server of another project: etcd's health service has the same form of response", async () => {
@@ -214,7 +214,7 @@ describe("the probe", () => {
     const waiting = harness.delete(slow).finally(() => {
       isAnswered = true;
     });
-    await harness.cluster.waitFor("the slow question to arrive", async () => server.questions.length > 0);
+    await harness.cluster.waitFor("the slow request to arrive", async () => server.requests.length > 0);
     const answers = await Promise.all(others.map((name) => harness.delete(name)));
     expect(answers.map(verdictOf)).toEqual(answers.map(() => "allow"));
     expect(isAnswered).toBe(false);
@@ -261,7 +261,7 @@ describe("the probe", () => {
     const server = await probeServer(() => ({ is_allowed: true }));
     const [name = ""] = await protect(1, { probe: grpc(server) }, 1);
     expect(verdictOf(await harness.delete(name))).toBe("denial");
-    expect(server.questions).toEqual([]);
+    expect(server.requests).toEqual([]);
   });
 });
 

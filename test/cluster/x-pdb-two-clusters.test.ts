@@ -194,7 +194,7 @@ describe("a budget over two clusters", () => {
     const [name = ""] = await fill(99);
     await waitUntilSettled(environment.core, "default", PROTECTOR, 2 * PER_CLUSTER, SETTLED_WITHIN_MS);
     expect(await evict(environment.cell("a"), name)).toBe(429);
-    expect(probe.questions).toEqual([]);
+    expect(probe.requests).toEqual([]);
     const caFile = `${environment.core.directory}/probe-ca.pem`;
     writeFileSync(caFile, environment.core.identity.certificateAuthorityPem);
     await environment.replaceWebhooks(["webhook-with-ca"], ["--probe-ca-file", caFile]);
@@ -202,7 +202,7 @@ describe("a budget over two clusters", () => {
       "the eviction to be let go",
       async () => (await evict(environment.cell("a"), name)) === 201,
     );
-    expect(probe.questions.at(-1)).toEqual({
+    expect(probe.requests.at(-1)).toEqual({
       pod_name: name,
       pod_namespace: "default",
       xpdb_name: "db",

@@ -6,7 +6,7 @@ import { authority, certificate } from "../../test/support/webhook/loopback-cert
 import type { HttpResponse } from "./call.ts";
 import { WebhookServer } from "./server.ts";
 
-const REVIEW =
+const REQUEST =
   "POST /webhook/east HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
 const MAX = 3;
 
@@ -51,8 +51,8 @@ async function caller(): Promise<Socket> {
   return socket;
 }
 
-async function review(socket: Socket): Promise<string> {
-  socket.write(REVIEW);
+async function request(socket: Socket): Promise<string> {
+  socket.write(REQUEST);
   const [said]: unknown[] = await once(socket, "data");
   return String(said);
 }
@@ -62,22 +62,22 @@ test("a new connection replaces the oldest without a handshake", async () => {
   for (let count = 0; count < 2 * MAX; count++) crowd.push(await stranger());
   for (const socket of crowd.slice(0, MAX)) await expect.poll(() => socket.closed).toBe(true);
   expect(crowd.slice(MAX).map(({ closed }) => closed)).toEqual([false, false, false]);
-  expect(await review(await caller())).toMatch(/^HTTP\/1\.1 200 /);
+  expect(await request(await caller())).toMatch(/^HTTP\/1\.1 200 /);
 });
 
 test("a connection that has brought a request stays, however many connections without one arrive", async () => {
   const apiserver = await caller();
-  expect(await review(apiserver)).toMatch(/^HTTP\/1\.1 200 /);
+  expect(await request(apiserver)).toMatch(/^HTTP\/1\.1 200 /);
   const first = await caller();
   for (let count = 0; count < 2 * MAX; count++) await stranger();
   await expect.poll(() => first.closed).toBe(true);
-  expect(await review(apiserver)).toMatch(/^HTTP\/1\.1 200 /);
+  expect(await request(apiserver)).toMatch(/^HTTP\/1\.1 200 /);
 });
 
 test("when all have brought requests, the connection that has been idle for the longest is replaced", async () => {
   const known = [await caller(), await caller(), await caller()];
-  for (const socket of [...known, ...known.slice(0, 1)]) await review(socket);
-  expect(await review(await caller())).toMatch(/^HTTP\/1\.1 200 /);
+  for (const socket of [...known, ...known.slice(0, 1)]) await request(socket);
+  expect(await request(await caller())).toMatch(/^HTTP\/1\.1 200 /);
   await expect.poll(() => known.map(({ closed }) => closed)).toEqual([false, true, false]);
 });
 
@@ -85,13 +85,13 @@ test("a connection with a request in flight stays; when all have one, the new co
   const gate = Promise.withResolvers<void>();
   answer = () => gate.promise.then(() => ({ status: 200, body: "{}" }));
   const known = [await caller(), await caller(), await caller()];
-  const answers = known.map(review);
+  const responses = known.map(request);
   await expect.poll(() => server.inFlight).toBe(MAX);
   const next = await stranger();
   await expect.poll(() => next.closed).toBe(true);
   gate.resolve();
-  for (const one of await Promise.all(answers)) expect(one).toMatch(/^HTTP\/1\.1 200 /);
+  for (const one of await Promise.all(responses)) expect(one).toMatch(/^HTTP\/1\.1 200 /);
   // Closed connections no longer count.
   for (const socket of known) socket.destroy();
-  expect(await review(await caller())).toMatch(/^HTTP\/1\.1 200 /);
+  expect(await request(await caller())).toMatch(/^HTTP\/1\.1 200 /);
 });

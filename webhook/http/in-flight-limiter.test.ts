@@ -8,7 +8,7 @@ import { MAX_BYTES_IN_FLIGHT, MAX_CONNECTIONS, MAX_REQUEST_BYTES } from "./limit
 import { WebhookServer } from "./server.ts";
 
 const HEAD = "POST /webhook/east HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\n";
-const REVIEW = `${HEAD}Content-Length: 2\r\n\r\n{}`;
+const REQUEST = `${HEAD}Content-Length: 2\r\n\r\n{}`;
 const HALF = `${HEAD}Content-Length: 2\r\n\r\n{`;
 const REFUSED = /^HTTP\/1\.1 503 .*connection: close.*too many admission requests/is;
 
@@ -61,7 +61,7 @@ test("requests that are half sent are evicted for complete ones, the oldest firs
     slow.push(await call(HALF));
     await expect.poll(() => server.inFlight).toBe(count);
   }
-  const prompt = await call(REVIEW);
+  const prompt = await call(REQUEST);
   await expect.poll(prompt.heard).toMatch(/^HTTP\/1\.1 200 /);
   await expect.poll(() => slow[0]?.heard()).toMatch(REFUSED);
   await expect.poll(() => slow[0]?.socket.closed).toBe(true);
@@ -78,13 +78,13 @@ test("complete requests keep their slots until their response; one more gets 503
   await start({ requests: 2, bytes: MAX_BYTES_IN_FLIGHT }, () =>
     gate.promise.then(() => ({ status: 200, body: "{}" })),
   );
-  const waiting = [await call(REVIEW), await call(REVIEW)];
+  const waiting = [await call(REQUEST), await call(REQUEST)];
   await expect.poll(() => server.inFlight).toBe(2);
-  await expect.poll((await call(REVIEW)).heard).toMatch(/^HTTP\/1\.1 503 /);
+  await expect.poll((await call(REQUEST)).heard).toMatch(/^HTTP\/1\.1 503 /);
   gate.resolve();
   for (const { heard } of waiting) await expect.poll(heard).toMatch(/^HTTP\/1\.1 200 /);
   await expect.poll(() => server.bodyBytes).toBe(0);
-  await expect.poll((await call(REVIEW)).heard).toMatch(/^HTTP\/1\.1 200 /);
+  await expect.poll((await call(REQUEST)).heard).toMatch(/^HTTP\/1\.1 200 /);
 });
 
 test("bodies that never end stay within their bound, and other requests are served meanwhile", async () => {
@@ -98,7 +98,7 @@ test("bodies that never end stay within their bound, and other requests are serv
   await expect.poll(() => rejected).toContain(503);
   await expect.poll(() => slow[0]?.heard()).toMatch(REFUSED);
   expect(server.bodyBytes).toBeLessThanOrEqual(bytes);
-  await expect.poll((await call(REVIEW)).heard).toMatch(/^HTTP\/1\.1 200 /);
+  await expect.poll((await call(REQUEST)).heard).toMatch(/^HTTP\/1\.1 200 /);
   for (const { socket } of slow) socket.destroy();
   await expect.poll(() => server.bodyBytes).toBe(0);
 });

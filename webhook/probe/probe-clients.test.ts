@@ -48,7 +48,7 @@ describe.each(["GRPC", "HTTP"] as const)("%s", (protocol) => {
   test("the request holds the names, the response is understood, and one connection serves many calls", async () => {
     const on = connect(protocol);
     expect(await ask(on)).toEqual({ isAllowed: true, error: "" });
-    expect(server.questions).toEqual([
+    expect(server.requests).toEqual([
       { pod_name: "db-0", pod_namespace: "data", xpdb_name: LONG, xpdb_namespace: "data" },
     ]);
     said = { is_allowed: false, error: "leader of 3 shards" };
@@ -75,7 +75,7 @@ describe.each(["GRPC", "HTTP"] as const)("%s", (protocol) => {
     said = "silence";
     const giveUp = new AbortController();
     const asking = ask(on, giveUp.signal);
-    while (server.questions.length === 0) await new Promise((resolve) => setImmediate(resolve));
+    while (server.requests.length === 0) await new Promise((resolve) => setImmediate(resolve));
     giveUp.abort();
     await expect(asking).rejects.toThrow("no answer in time");
     said = { is_allowed: true };
@@ -110,7 +110,7 @@ test("a client with TLS asks no server without it", async () => {
   const on = new GrpcProbeClient({ endpoint: server.grpcEndpoint, caBundle: undefined, insecure: false });
   clients.push(on);
   await expect(ask(on)).rejects.toThrow();
-  expect(server.questions).toEqual([]);
+  expect(server.requests).toEqual([]);
 });
 
 test.each<[string, number[]]>([

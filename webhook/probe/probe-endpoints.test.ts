@@ -8,7 +8,7 @@ import type { ProbeAnswer, ProbeRequest } from "./probe-request.ts";
 
 const YES: ProbeResponse = { isAllowed: true, error: "" };
 
-interface Rig {
+interface Harness {
   readonly time: VirtualTime;
   readonly probes: ProbeEndpoints;
   /** Endpoints of the calls that were made. */
@@ -18,9 +18,9 @@ interface Rig {
 }
 
 /** `script` returns what an endpoint responds, and after how long; undefined is never. */
-function rig(
+function harness(
   script: (endpoint: string) => { readonly afterMs: number; readonly reply: ProbeResponse | Error } | undefined,
-): Rig {
+): Harness {
   const time = new VirtualTime();
   const calls: string[] = [];
   const connect = ({ endpoint }: { endpoint: string }): ProbeClient => ({
@@ -46,7 +46,7 @@ function rig(
     return answer;
   };
   const ask = (endpoint = "db:1", budgetMs = 9_000): Promise<ProbeAnswer> => {
-    const question: ProbeRequest = {
+    const request: ProbeRequest = {
       probe: { endpoint },
       podNamespace: "data",
       podName: "db-0",
@@ -54,7 +54,7 @@ function rig(
       budgetName: "db",
       deadlineMs: time.clock.monotonicMs() + budgetMs,
     };
-    return probes.ask(question);
+    return probes.ask(request);
   };
   return { time, probes, calls, ask, settle };
 }
@@ -73,7 +73,7 @@ describe("an owner's response", () => {
       /: a b{198}\.\.\.$/,
     ],
   ])("%s", async (_, reply, result, message) => {
-    const r = rig(() => ({ afterMs: 1, reply }));
+    const r = harness(() => ({ afterMs: 1, reply }));
     const answer = await r.settle(r.ask());
     expect(answer.result).toBe(result);
     expect(answer.message).toMatch(message);
@@ -81,7 +81,7 @@ describe("an owner's response", () => {
 });
 
 test("a call ends at the probe's timeout, or at the request's deadline", async () => {
-  const r = rig(() => undefined);
+  const r = harness(() => undefined);
   const startMs = r.time.elapsedMs;
   expect((await r.settle(r.ask("db:1", 9_000))).result).toBe("failed");
   expect(r.time.elapsedMs - startMs).toBe(2_000);
@@ -91,7 +91,7 @@ test("a call ends at the probe's timeout, or at the request's deadline", async (
 
 test("the circuit opens after failures, a trial call follows, and its response closes the circuit", async () => {
   let isUp = false;
-  const r = rig(() => ({ afterMs: 1, reply: isUp ? YES : new ProbeFailure("nothing listens there") }));
+  const r = harness(() => ({ afterMs: 1, reply: isUp ? YES : new ProbeFailure("nothing listens there") }));
   for (let count = 0; count < FAILURES_TO_OPEN; count++) expect((await r.settle(r.ask())).result).toBe("failed");
   const answer = await r.settle(r.ask());
   expect(answer).toMatchObject({
@@ -114,7 +114,9 @@ test("the circuit opens after failures, a trial call follows, and its response c
 });
 
 test("calls and queue of one endpoint are bounded, and another endpoint is not affected", async () => {
-  const r = rig((endpoint) => (endpoint === "slow:1" ? { afterMs: 1_500, reply: YES } : { afterMs: 1, reply: YES }));
+  const r = harness((endpoint) =>
+    endpoint === "slow:1" ? { afterMs: 1_500, reply: YES } : { afterMs: 1, reply: YES },
+  );
   const slow = Array.from({ length: MAX_IN_FLIGHT + MAX_QUEUED }, () => r.ask("slow:1"));
   const tooMany = await r.settle(r.ask("slow:1"));
   expect(tooMany.result).toBe("overloaded");

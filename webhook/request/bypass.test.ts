@@ -76,7 +76,7 @@ describe("the force-delete annotation", () => {
 });
 
 describe("the permission", () => {
-  function rig(
+  function harness(
     answer: () => ApiResult<unknown>,
     afterMs = 5,
   ): { time: VirtualTime; permissions: BypassPermissions; asked: unknown[] } {
@@ -99,7 +99,7 @@ describe("the permission", () => {
   const allowed = (): ApiResult<unknown> => ({ kind: "ok", object: { status: { allowed: true } } });
 
   test("is asked of the cell with the whole identity, once for requests at the same time, and is forgotten soon", async () => {
-    const { time, permissions, asked } = rig(allowed);
+    const { time, permissions, asked } = harness(allowed);
     const both = Promise.all([permissions.mayBypass(USER, "shop", 500), permissions.mayBypass(USER, "shop", 500)]);
     await time.advance(5);
     expect(await both).toEqual(["allowed", "allowed"]);
@@ -131,7 +131,7 @@ describe("the permission", () => {
   });
 
   test("of another namespace or user is another call", async () => {
-    const { time, permissions, asked } = rig(allowed);
+    const { time, permissions, asked } = harness(allowed);
     const all = [
       permissions.mayBypass(USER, "shop", 500),
       permissions.mayBypass(USER, "bank", 500),
@@ -144,7 +144,7 @@ describe("the permission", () => {
 
   test("that is denied or unknown forces nothing; only a response is remembered", async () => {
     let result: ApiResult<unknown> = { kind: "ok", object: { status: { allowed: "true" } } };
-    const { time, permissions, asked } = rig(() => result);
+    const { time, permissions, asked } = harness(() => result);
     const first = permissions.mayBypass(USER, "shop", 500);
     await time.advance(5);
     expect(await first).toBe("denied");
@@ -157,7 +157,7 @@ describe("the permission", () => {
   });
 
   test("is waited for by each request within its own deadline, also when they share a call", async () => {
-    const { time, permissions, asked } = rig(allowed, 1_500);
+    const { time, permissions, asked } = harness(allowed, 1_500);
     const answers: [string, string, number][] = [];
     const ask = (who: string, timeoutMs: number): void => {
       void permissions.mayBypass(USER, "shop", timeoutMs).then((answer) => answers.push([who, answer, time.elapsedMs]));
@@ -177,7 +177,7 @@ describe("the permission", () => {
   });
 
   test("remembered permissions are bounded", async () => {
-    const { time, permissions, asked } = rig(allowed);
+    const { time, permissions, asked } = harness(allowed);
     for (let count = 0; count < 1_100; count++) {
       const answer = permissions.mayBypass({ ...USER, username: `u${count}` }, "shop", 500);
       await time.advance(5);

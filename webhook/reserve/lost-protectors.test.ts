@@ -37,7 +37,7 @@ class Rig {
   reachable = true;
   recovering = false;
   comebacks = 0;
-  readonly questions: ProbeRequest[] = [];
+  readonly requests: ProbeRequest[] = [];
   answer: ProbeAnswer["result"] = "allowed";
 
   constructor(object: PodProtector | undefined) {
@@ -69,7 +69,7 @@ class Rig {
         learned: () => undefined,
         subscribe: (handler) => source.subscribe(handler),
       },
-      client: this.store.calls(),
+      client: this.store.client(),
       ports: this.time,
       tag: nonces.tag,
       isRecovering: () => this.recovering,
@@ -88,8 +88,8 @@ class Rig {
       ports: this.time,
       nonces,
       settleMs: 75_000,
-      askOwner: async (question) => {
-        this.questions.push(question);
+      askOwner: async (request) => {
+        this.requests.push(request);
         return { result: this.answer, message: "" };
       },
     });
@@ -192,7 +192,7 @@ describe("a lost protector", () => {
     rig.answer = result;
     expect(await rig.ask(unready("a"))).toMatchObject({ kind });
     expect(await rig.ask(pod("a"))).toMatchObject(VANISHED);
-    expect(rig.questions).toMatchObject([{ podName: "a", budgetName: "web", probe: { endpoint: "db:1" } }]);
+    expect(rig.requests).toMatchObject([{ podName: "a", budgetName: "web", probe: { endpoint: "db:1" } }]);
   });
 
   test("asks the owner, too, when the protector is lost during the decision", async () => {
@@ -203,7 +203,7 @@ describe("a lost protector", () => {
     rig.store.remove();
     rig.time.timers.after(0.5, () => rig.vanish());
     expect(await rig.ask(unready("a"), { operation: "EVICT" })).toMatchObject({ kind: "denied" });
-    expect(rig.questions).toHaveLength(1);
+    expect(rig.requests).toHaveLength(1);
   });
 
   test("denies while its core is out of reach, when other pods of the core get no decision", async () => {

@@ -20,7 +20,7 @@ const NO: ProbeAnswer = { result: "refused", message: "is told by its probe db:1
 interface World {
   readonly time: VirtualTime;
   readonly store: ProtectorStore;
-  readonly questions: ProbeRequest[];
+  readonly requests: ProbeRequest[];
   decide(disruption: Disruption): Promise<Verdict>;
   /** The same, and virtual time stands still. */
   begin(disruption: Disruption): Promise<Verdict>;
@@ -29,19 +29,19 @@ interface World {
 /** One protector, or `second` as well; `answer` is the owner's. */
 function world(
   object: PodProtector,
-  answer?: (time: VirtualTime, question: ProbeRequest) => Promise<ProbeAnswer>,
+  answer?: (time: VirtualTime, request: ProbeRequest) => Promise<ProbeAnswer>,
   second?: PodProtector,
 ): World {
   const time = new VirtualTime();
   const nonces = new Nonces(time.random);
   const store = new ProtectorStore({ ports: time, object });
-  const questions: ProbeRequest[] = [];
+  const requests: ProbeRequest[] = [];
   const matchOf = (name: string, stored: ProtectorStore): ProtectorMatch => {
     const writer: ProtectorWriter = new ProtectorWriter({
       namespace: "default",
       name,
       ports: time,
-      client: stored.calls(),
+      client: stored.client(),
       watched: stored.watch(time, 3, () => writer.watchChanged()),
       onEvent: () => undefined,
       tag: nonces.tag,
@@ -55,15 +55,15 @@ function world(
     ports: time,
     nonces,
     settleMs: 75_000,
-    askOwner: async (question) => {
-      questions.push(question);
-      return (await answer?.(time, question)) ?? YES;
+    askOwner: async (request) => {
+      requests.push(request);
+      return (await answer?.(time, request)) ?? YES;
     },
   });
   return {
     time,
     store,
-    questions,
+    requests,
     begin: async (one) => pipeline.decide(one),
     async decide(one) {
       let verdict: Verdict | undefined;
@@ -89,7 +89,7 @@ describe("an owner", () => {
     });
     expect((await w.decide(disruption(pod("web-0")))).kind).toBe("allowed");
     expect(writesWhenAsked).toBe(0);
-    expect(w.questions).toMatchObject([
+    expect(w.requests).toMatchObject([
       { podNamespace: "default", podName: "web-0", budgetNamespace: "default", budgetName: "web" },
     ]);
     expect([...noncesOf(w.store.object).keys()]).toEqual(["uid-web-0"]);
@@ -130,7 +130,7 @@ describe("an owner", () => {
   ])("is not asked when %s", async (_, object, change, change2) => {
     const w = world(object, async () => NO);
     await w.decide(disruption(pod("web-0", change2), change));
-    expect(w.questions).toEqual([]);
+    expect(w.requests).toEqual([]);
   });
 
   test("does not keep a Pending pod from being evicted", async () => {
@@ -155,7 +155,7 @@ describe("an owner", () => {
     await w.time.advance(1_000);
     expect([...noncesOf(w.store.object).keys()]).toEqual([]);
     expect((await w.decide(disruption(pod("web-0"), { operation: "EVICT" }))).kind).toBe("allowed");
-    expect(w.questions).toHaveLength(1);
+    expect(w.requests).toHaveLength(1);
   });
 
   test.each<[string, Partial<PodProtector["spec"]>]>([
@@ -177,12 +177,12 @@ describe("an owner", () => {
     const verdict = await w.decide(disruption(pod("web-0")));
     if (verdict.kind !== "denied") throw new Error(verdict.kind);
     expect(verdict.decisions.every(isBusy)).toBe(true);
-    expect(w.questions.map(({ probe }) => probe.endpoint)).toEqual(["slow:1"]);
+    expect(w.requests.map(({ probe }) => probe.endpoint)).toEqual(["slow:1"]);
     verdict.rollBack?.();
     await w.time.advance(1_000);
     expect([...noncesOf(w.store.object).keys()]).toEqual([]);
     expect((await w.decide(disruption(pod("web-0")))).kind).toBe("allowed");
-    expect(w.questions.map(({ probe }) => probe.endpoint).slice(1)).toEqual(["db:1", "slow:1"]);
+    expect(w.requests.map(({ probe }) => probe.endpoint).slice(1)).toEqual(["db:1", "slow:1"]);
   });
 
   test("is asked by the next attempt where the protector got its probe between decision and write", async () => {
@@ -195,7 +195,7 @@ describe("an owner", () => {
     await w.time.advance(1_000);
     expect([...noncesOf(w.store.object).keys()]).toEqual([]);
     expect((await w.decide(disruption(pod("web-0")))).kind).toBe("allowed");
-    expect(w.questions).toHaveLength(1);
+    expect(w.requests).toHaveLength(1);
   });
 
   test.each<[string, Parameters<typeof disruption>[0]]>([
@@ -211,7 +211,7 @@ describe("an owner", () => {
     const w = world(probed(5), async () => NO);
     expect((await w.decide(disruption(unready("web-0")))).kind).toBe("denied");
     expect((await w.decide(disruption(pod("web-0"), { dryRun: true }))).kind).toBe("denied");
-    expect(w.questions).toHaveLength(2);
+    expect(w.requests).toHaveLength(2);
     expect(w.store.writes).toBe(0);
   });
 

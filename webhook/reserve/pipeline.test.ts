@@ -38,7 +38,7 @@ function world(all: readonly Protected[]): World {
           namespace,
           name,
           ports: time,
-          client: store.calls(),
+          client: store.client(),
           watched: store.watch(time, 3, () => writer.watchChanged()),
           onEvent: () => undefined,
           tag: nonces.tag,

@@ -46,7 +46,7 @@ class Replica {
     this.core = new ProtectorCache({
       name: "core",
       source: this.#confirmed(),
-      client: this.store.calls(),
+      client: this.store.client(),
       ports: time,
       tag: nonces.tag,
       onEvent: (event) => {

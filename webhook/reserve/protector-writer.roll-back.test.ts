@@ -34,7 +34,7 @@ describe("a roll-back", () => {
     });
     const asked = ask(all.time, writer, pod("web-0"));
     await all.time.advance(1_000);
-    all.store.faults.push("lostAnswer");
+    all.store.faults.push("lostResponse");
     rollBack({ ...all, writer }, asked.pending.request.nonce);
     await all.time.advance(5_000);
     expect(writer.idle).toBe(true);

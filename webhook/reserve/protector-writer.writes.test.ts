@@ -50,7 +50,7 @@ describe("a conflict", () => {
 
 describe("a write with an unknown result", () => {
   test.each<[string, WriteFault, { writes: number }]>([
-    ["was made: found by its nonce, and not written twice", "lostAnswer", { writes: 1 }],
+    ["was made: found by its nonce, and not written twice", "lostResponse", { writes: 1 }],
     ["was lost: written again", "lostRequest", { writes: 1 }],
     ["arrives late: one of the two is made", { lateByMs: 3_001 }, { writes: 1 }],
     ["was never sent: written again, without a read", "unsent", { writes: 1 }],

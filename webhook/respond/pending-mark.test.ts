@@ -4,7 +4,7 @@ import { PENDING_DISRUPTION_ANNOTATION } from "../../shared/schema/annotations.t
 import { pod } from "../../test/support/webhook/fixtures.ts";
 import { PendingMark } from "./pending-mark.ts";
 
-function rig(): {
+function harness(): {
   mark: PendingMark;
   patches: unknown[];
   failures: string[];
@@ -34,7 +34,7 @@ function rig(): {
 }
 
 test("a pod is marked once, by its UID", async () => {
-  const { mark, patches, answer } = rig();
+  const { mark, patches, answer } = harness();
   mark.mark(pod("web-0"));
   mark.mark(pod("web-0"));
   mark.mark(pod("web-1", { annotations: { [PENDING_DISRUPTION_ANNOTATION]: "true" } }));
@@ -51,7 +51,7 @@ test("a pod is marked once, by its UID", async () => {
 });
 
 test("patches in flight are bounded, and failures are reported", async () => {
-  const { mark, patches, failures, answer } = rig();
+  const { mark, patches, failures, answer } = harness();
   for (let count = 0; count < 100; count++) mark.mark(pod(`web-${count}`));
   expect(patches).toHaveLength(32);
   await answer({ kind: "rejected", status: 403, reason: "Forbidden", message: "may not patch pods" });

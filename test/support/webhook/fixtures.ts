@@ -1,4 +1,4 @@
-/** Objects for the unit tests of this folder; no part of the program. */
+/** Objects for the webhook's unit tests. */
 import type { Pod } from "../../../shared/schema/pod.ts";
 import type { Aggregation, PodProtector, PodProtectorSpec } from "../../../shared/schema/podprotector.ts";
 import type { Disruption } from "../../../webhook/reserve/pipeline.ts";

@@ -1,7 +1,6 @@
 /**
- * A sample of what a workload's owner runs for `spec.probe`: x-pdb's gRPC service and the same by HTTP POST, on one
- * port each, and a few ways to go wrong. Written on Node's HTTP/2 alone; it shares no code with the client that it
- * answers.
+ * The server that a workload's owner runs for `spec.probe`: x-pdb's gRPC service, the same by HTTP POST, and faults of
+ * both. Shares no code with the clients.
  */
 import { createServer as createHttpServer, type Server as HttpServer } from "node:http";
 import {
@@ -15,7 +14,7 @@ import {
 
 export const SERVICE_PATH = "/disruptionprobe.v1.DisruptionProbeService/IsDisruptionAllowed";
 
-export interface ProbeQuestion {
+export interface ReceivedProbe {
   readonly pod_name: string;
   readonly pod_namespace: string;
   readonly xpdb_name: string;
@@ -24,18 +23,18 @@ export interface ProbeQuestion {
 
 export type Said =
   | { readonly is_allowed: boolean; readonly error?: string }
-  /** Nothing is ever answered. */
+  /** No response. */
   | "silence"
   /** A gRPC status that is not OK, or HTTP 500, beside a yes. */
   | "failure"
-  /** Bytes that are no message. */
+  /** Malformed bytes. */
   | "garbage"
-  /** An answer without end. */
+  /** A response without end. */
   | "flood"
-  /** The connection ends instead. */
+  /** The connection ends without a response. */
   | "hang-up";
 
-export type ProbeOpinion = (question: ProbeQuestion) => Said | Promise<Said>;
+export type ProbeOpinion = (request: ReceivedProbe) => Said | Promise<Said>;
 
 const FIELDS = ["pod_name", "pod_namespace", "xpdb_name", "xpdb_namespace"] as const;
 
@@ -46,8 +45,8 @@ export interface Certificate {
 
 export class ProbeServer implements AsyncDisposable {
   opinion: ProbeOpinion;
-  readonly questions: ProbeQuestion[] = [];
-  /** Calls that are not answered yet, now and at most. */
+  readonly requests: ReceivedProbe[] = [];
+  /** Calls without a response yet, now and at most. */
   active = 0;
   mostActive = 0;
   readonly #grpc: Http2Server | Http2SecureServer;
@@ -118,12 +117,12 @@ export class ProbeServer implements AsyncDisposable {
     await Promise.all([this.#grpc, this.#http].map((one) => new Promise((resolve) => one.close(resolve))));
   }
 
-  async #hear(question: ProbeQuestion): Promise<Said> {
-    this.questions.push(question);
+  async #hear(request: ReceivedProbe): Promise<Said> {
+    this.requests.push(request);
     this.active++;
     this.mostActive = Math.max(this.mostActive, this.active);
     try {
-      return await this.opinion(question);
+      return await this.opinion(request);
     } finally {
       this.active--;
     }
@@ -138,7 +137,7 @@ export class ProbeServer implements AsyncDisposable {
         stream.respond({ "content-type": "application/grpc", "grpc-status": "12" }, { endStream: true });
         return;
       }
-      answer(stream, await this.#hear(readQuestion(Buffer.concat(chunks))));
+      answer(stream, await this.#hear(readRequest(Buffer.concat(chunks))));
     });
   }
 }
@@ -169,17 +168,17 @@ function pour(write: (chunk: Buffer) => boolean): void {
 }
 
 /** All fields are strings of fewer than 16,384 bytes. */
-function readQuestion(body: Buffer): ProbeQuestion {
-  const question = { pod_name: "", pod_namespace: "", xpdb_name: "", xpdb_namespace: "" };
+function readRequest(body: Buffer): ReceivedProbe {
+  const request = { pod_name: "", pod_namespace: "", xpdb_name: "", xpdb_namespace: "" };
   let at = 5;
   while (at < body.length) {
     const field = FIELDS[((body[at++] ?? 0) >> 3) - 1];
     let length = body[at++] ?? 0;
     if (length > 127) length = (length & 127) + (body[at++] ?? 0) * 128;
-    if (field !== undefined) question[field] = body.toString("utf8", at, at + length);
+    if (field !== undefined) request[field] = body.toString("utf8", at, at + length);
     at += length;
   }
-  return question;
+  return request;
 }
 
 function writeReply({ is_allowed, error = "" }: { is_allowed: boolean; error?: string }): Buffer {

@@ -1,7 +1,4 @@
-/**
- * One PodProtector with compare-and-swap, latency and failures, in virtual time: what a webhook's decisions cross the
- * wire for, without an apiserver.
- */
+/** A store of one PodProtector with compare-and-swap, latency and faults, in virtual time. */
 
 import { ProtectorVersion } from "../../../shared/decide/state/protector-version.ts";
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
@@ -9,17 +6,17 @@ import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
 import type { PodProtector, PodProtectorStatus } from "../../../shared/schema/podprotector.ts";
 import type { ProtectorClient } from "../../../webhook/reserve/protector-client.ts";
 
-/** How the next write fares. */
+/** What happens to the next write. */
 export type WriteFault =
-  /** Made, but the answer is lost. */
-  | "lostAnswer"
+  /** Made, but the response is lost. */
+  | "lostResponse"
   /** Lost on the way to the server. */
   | "lostRequest"
-  /** Lost on the way; arrives after this many milliseconds, when the caller has given up. */
+  /** Arrives after this many milliseconds, when the caller has given up. */
   | { readonly lateByMs: number }
-  /** Refused before it is sent. */
+  /** Fails before it is sent. */
   | "unsent"
-  /** A 4xx that is no conflict. */
+  /** A 4xx other than a conflict. */
   | "rejected";
 
 export interface StoreOptions {
@@ -27,7 +24,7 @@ export interface StoreOptions {
   readonly object: PodProtector;
   /** One way of a call. Default 1 ms. */
   readonly latencyMs?: number;
-  /** What the server needs for a write. Default 2 ms. */
+  /** Time of a write at the server. Default 2 ms. */
   readonly writeMs?: number;
 }
 
@@ -63,8 +60,8 @@ export class ProtectorStore {
     this.#object = undefined;
   }
 
-  /** The calls of one client. */
-  calls(ports: Ports = this.#options.ports): ProtectorClient {
+  /** A client of the store. */
+  client(ports: Ports = this.#options.ports): ProtectorClient {
     const { latencyMs = 1 } = this.#options;
     const gone = async <T>(result: ApiResult<T>): Promise<ApiResult<T>> => {
       await sleep(ports, latencyMs);
@@ -89,7 +86,7 @@ export class ProtectorStore {
         await this.#turn(ports);
         if (fault === "rejected") return gone({ kind: "rejected", status: 403, reason: "Forbidden", message: "no" });
         const result = this.#commit(base, status);
-        return fault === "lostAnswer" ? unavailable(ports, timeoutMs, true) : gone(result);
+        return fault === "lostResponse" ? unavailable(ports, timeoutMs, true) : gone(result);
       },
     };
   }
@@ -106,7 +103,7 @@ export class ProtectorStore {
     return () => newest;
   }
 
-  /** The server works on one write after the other. */
+  /** The server makes one write after the other. */
   async #turn(ports: Ports): Promise<void> {
     const { clock } = this.#options.ports;
     this.#busyUntilMs = Math.max(this.#busyUntilMs, clock.monotonicMs()) + (this.#options.writeMs ?? 2);
@@ -121,7 +118,7 @@ export class ProtectorStore {
       return { kind: "conflict", message: "the object has been modified" };
     }
     this.writes++;
-    // What crosses the wire shares nothing with what was sent.
+    // A copy, as over the wire.
     const stored: PodProtectorStatus = structuredClone(status);
     this.#store({
       ...this.#object,

@@ -29,7 +29,7 @@ export function writerOn(
     namespace: "default",
     name: "web",
     ports,
-    client: store.calls(ports),
+    client: store.client(ports),
     watched: store.watch(ports, WATCH_LAG_MS, () => writer.watchChanged()),
     onEvent,
     tag,

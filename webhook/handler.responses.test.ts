@@ -1,15 +1,15 @@
 import { describe, expect, test } from "vitest";
 import {
   ALLOWED,
+  admissionReview,
   DENIED,
   deletion,
   denial,
   eviction,
+  handler,
   podJson,
   responseOf,
-  review,
-  rig,
-} from "../test/support/webhook/review-harness.ts";
+} from "../test/support/webhook/handler-harness.ts";
 import type { Verdict } from "./reserve/verdict.ts";
 
 describe("responses", () => {
@@ -17,7 +17,7 @@ describe("responses", () => {
     const protector = { core: "core", namespace: "default", name: "web" };
     const decisions = [{ protector, decision: { kind: "lost", uid: "1-2-3" } }] as const;
     const denied: Verdict = { kind: "denied", decisions, rollBack: undefined };
-    const { ask } = rig(denied, { ownNamespace: "net" });
+    const { ask } = handler(denied, { ownNamespace: "net" });
     const command = expect.stringContaining("kubectl -n net patch configmap podseidon-released-by-hand ");
     expect(responseOf(await ask(deletion()))).toMatchObject({
       status: { message: command, details: { causes: [{ message: command }] } },
@@ -25,9 +25,9 @@ describe("responses", () => {
   });
 
   test("a denial: 429, every cause, no retryAfterSeconds", async () => {
-    const { ask, records } = rig(DENIED);
+    const { ask, records } = handler(DENIED);
     expect(responseOf(await ask(deletion()))).toEqual({
-      uid: "review-1",
+      uid: "request-1",
       allowed: false,
       status: {
         code: 429,
@@ -49,7 +49,7 @@ describe("responses", () => {
       auditAnnotations: {
         "reject-by-podprotector": "default/web",
         decision: "core/default/web=AtMinimum",
-        review: "review-1",
+        review: "request-1",
       },
     });
     expect(records).toMatchObject([{ outcome: "denied" }]);
@@ -57,7 +57,7 @@ describe("responses", () => {
 
   test("a denial says which available pods do not count, and why", async () => {
     const elsewhere = denial("Busy", { unreliable: 6, reserved: 0, estimated: 4 });
-    const { ask } = rig({ kind: "denied", decisions: [elsewhere], rollBack: undefined });
+    const { ask } = handler({ kind: "denied", decisions: [elsewhere], rollBack: undefined });
     const message = expect.stringContaining(
       "needs 8 available pods, 10 are available, 6 of them in cells that are on hold or not counted for its present spec yet, 0 of them reserved by disruptions that are not accounted for yet; this passes by itself",
     );
@@ -68,7 +68,7 @@ describe("responses", () => {
     ["all busy", [denial("Busy"), denial("Busy")], 1, "busy"],
     ["one denies", [denial("Busy"), denial("Denial")], undefined, "denied"],
   ])("%s", async (_name, decisions, retryAfterSeconds, outcome) => {
-    const { ask, records } = rig({ kind: "denied", decisions, rollBack: undefined });
+    const { ask, records } = handler({ kind: "denied", decisions, rollBack: undefined });
     const response = responseOf(await ask(deletion()));
     expect(response).toMatchObject({ status: { details: { causes: [{}, {}] } } });
     expect(Reflect.get(Object(Reflect.get(Object(response.status), "details")), "retryAfterSeconds")).toBe(
@@ -83,7 +83,7 @@ describe("responses", () => {
     ["deadline", 504],
     ["defect", 500],
   ] as const)("%s is an HTTP error, so that failurePolicy decides", async (tag, status) => {
-    const { ask, records } = rig({ kind: "failed", tag, message: "said why" });
+    const { ask, records } = handler({ kind: "failed", tag, message: "said why" });
     expect(await ask(deletion())).toEqual({ status, body: "said why" });
     expect(records).toMatchObject([{ outcome: "failed", failure: tag }]);
   });
@@ -93,7 +93,7 @@ describe("responses", () => {
     ["not delivered: stays", false, 0],
   ])("what was reserved before a denial that was %s", async (_name, complete, times) => {
     let rolledBack = 0;
-    const { ask } = rig({
+    const { ask } = handler({
       kind: "denied",
       decisions: [denial("Busy")],
       rollBack: () => {
@@ -111,7 +111,7 @@ describe("dry-run mode", () => {
   const dryRunMode = { dryRunMode: true };
 
   test("a denial becomes a warning, and the deletion is reserved", async () => {
-    const { ask, asked, records } = rig([DENIED, ALLOWED], dryRunMode);
+    const { ask, asked, records } = handler([DENIED, ALLOWED], dryRunMode);
     expect(responseOf(await ask(deletion()))).toMatchObject({
       allowed: true,
       warnings: [expect.stringMatching(/^dry run: pod default\/web-0 may not be deleted now/)],
@@ -122,18 +122,18 @@ describe("dry-run mode", () => {
   });
 
   test("a dry run of the request is not reserved", async () => {
-    const { ask, asked } = rig(DENIED, dryRunMode);
-    await ask(review({ oldObject: podJson(), dryRun: true }));
+    const { ask, asked } = handler(DENIED, dryRunMode);
+    await ask(admissionReview({ oldObject: podJson(), dryRun: true }));
     expect(asked).toHaveLength(1);
   });
 
   test("a failure becomes a warning", async () => {
-    const { ask } = rig({ kind: "failed", tag: "core-unavailable", message: "no core" }, dryRunMode);
+    const { ask } = handler({ kind: "failed", tag: "core-unavailable", message: "no core" }, dryRunMode);
     expect(responseOf(await ask(deletion()))).toMatchObject({ allowed: true, warnings: ["dry run: no core"] });
   });
 
   test("a failure to bind an eviction becomes a warning", async () => {
-    const { ask, records } = rig(ALLOWED, dryRunMode, { kind: "failed", message: "no cell" });
+    const { ask, records } = handler(ALLOWED, dryRunMode, { kind: "failed", message: "no cell" });
     expect(responseOf(await ask(eviction(), "mutate"))).toMatchObject({
       allowed: true,
       warnings: ["dry run: no cell"],
@@ -142,7 +142,7 @@ describe("dry-run mode", () => {
   });
 
   test("a missing pod is still not found", async () => {
-    const { ask } = rig(ALLOWED, dryRunMode, { kind: "gone" });
+    const { ask } = handler(ALLOWED, dryRunMode, { kind: "gone" });
     expect(responseOf(await ask(eviction()))).toMatchObject({ allowed: false, status: { code: 404 } });
   });
 });

@@ -1,8 +1,4 @@
-/**
- * Reviews as JSON, and the handler that answers them: what a pipeline says of them, and what a cell shows, is set by
- * the test.
- */
-
+/** AdmissionReviews as JSON, and a handler over a pipeline and a cell that the test sets. */
 import { expect } from "vitest";
 import type { QuotaFacts } from "../../../shared/decide/quota.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
@@ -15,10 +11,10 @@ import type { AdmissionRecord } from "../../../webhook/respond/admission-respons
 import { VirtualTime } from "../runtime/virtual-ports.ts";
 import { pod } from "./fixtures.ts";
 
-export type ReviewJson = Readonly<Record<string, unknown>>;
+export type Json = Readonly<Record<string, unknown>>;
 
 /** The JSON of a Ready pod. */
-export function podJson(change: { metadata?: ReviewJson; status?: ReviewJson } = {}): ReviewJson {
+export function podJson(change: { metadata?: Json; status?: Json } = {}): Json {
   return {
     apiVersion: "v1",
     kind: "Pod",
@@ -35,12 +31,12 @@ export function podJson(change: { metadata?: ReviewJson; status?: ReviewJson } =
   };
 }
 
-export function review(request: ReviewJson): string {
+export function admissionReview(request: Json): string {
   return JSON.stringify({
     apiVersion: "admission.k8s.io/v1",
     kind: "AdmissionReview",
     request: {
-      uid: "review-1",
+      uid: "request-1",
       kind: { group: "", version: "v1", kind: "Pod" },
       resource: { group: "", version: "v1", resource: "pods" },
       namespace: "default",
@@ -52,11 +48,11 @@ export function review(request: ReviewJson): string {
   });
 }
 
-export const deletion = (object: ReviewJson = podJson()): string => review({ oldObject: object });
+export const deletion = (object: Json = podJson()): string => admissionReview({ oldObject: object });
 
-export function eviction(change: ReviewJson = {}, request: ReviewJson = {}): string {
+export function eviction(change: Json = {}, request: Json = {}): string {
   const object = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name: "web-0" }, ...change };
-  return review({ operation: "CREATE", subResource: "eviction", object, ...request });
+  return admissionReview({ operation: "CREATE", subResource: "eviction", object, ...request });
 }
 
 export const denial = (verdict: "Denial" | "Busy", facts: Partial<QuotaFacts> = {}): Denial => ({
@@ -75,24 +71,24 @@ export const denial = (verdict: "Denial" | "Busy", facts: Partial<QuotaFacts> = 
 export const ALLOWED: Verdict = { kind: "allowed", decisions: [] };
 export const DENIED: Verdict = { kind: "denied", decisions: [denial("Denial")], rollBack: undefined };
 
-export interface ReviewHarness {
+export interface HandlerHarness {
   readonly asked: Disruption[];
   readonly records: AdmissionRecord[];
   ask(body: string, kind?: "validate" | "mutate", timeout?: string): Promise<HttpResponse>;
 }
 
-/** `live`: what reads of the pod return, one after the other; the last one from then on. */
-export function rig(
+/** A handler whose pipeline returns `verdict`. Reads of the pod return the items of `live`, and then its last one. */
+export function handler(
   verdict: Verdict | Verdict[] = ALLOWED,
   options: Partial<HandlerOptions> = {},
   ...live: LiveRead[]
-): ReviewHarness {
+): HandlerHarness {
   const time = new VirtualTime();
   const asked: Disruption[] = [];
   const records: AdmissionRecord[] = [];
   const verdicts = Array.isArray(verdict) ? [...verdict] : [verdict];
   const cell: CellClient = { id: "cell-1", readPod: readerOf(live) };
-  const handler = new AdmissionHandler({
+  const admission = new AdmissionHandler({
     cells: new Map([["cell-1", cell]]),
     pipeline: {
       decide: async (disruption) => {
@@ -111,7 +107,7 @@ export function rig(
     asked,
     records,
     ask: async (body, kind = "validate", timeout = "10s") =>
-      handler.handle({ cell: "cell-1", kind, body, timeout, isCallerGone: () => false }),
+      admission.handle({ cell: "cell-1", kind, body, timeout, isCallerGone: () => false }),
   };
 }
 
@@ -121,9 +117,9 @@ function readerOf([...live]: LiveRead[]): CellClient["readPod"] {
   return async () => (live.length > 1 ? live.shift() : live[0]) ?? first;
 }
 
-export function responseOf(reply: HttpResponse): ReviewJson {
-  expect(reply.status).toBe(200);
-  const parsed: unknown = JSON.parse(reply.body);
+export function responseOf(response: HttpResponse): Json {
+  expect(response.status).toBe(200);
+  const parsed: unknown = JSON.parse(response.body);
   return Object(Reflect.get(Object(parsed), "response"));
 }
 
