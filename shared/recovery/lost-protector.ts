@@ -1,14 +1,12 @@
 /**
  * Lost protectors (docs/design.md#lost-protectors): a PodProtector that vanished from its core without a release stays
- * in force, until it is restored or released. Each cell keeps a backup of the protectors that it counts, and the
- * highest resourceVersion that it saw of each core (`backup/`). The core keeps the release register: a release is
- * recorded before the finalizer goes, so that whoever missed the deletion can tell a release from a loss (`register/`).
- * The generator restores a lost protector from its source; after a head start an aggregator restores it from the cell's
- * backup.
+ * in force until it is restored or released. Each cell keeps a backup of the protectors that it counts (`backup/`); the
+ * core records releases in the release register (`register/`). The generator restores a lost protector from its source,
+ * and after a head start an aggregator restores it from its cell's backup.
  *
- * Read this file, `lost-protector-index.ts` (the webhook), `lost-protectors-by-source.ts` (the generator) and
- * `restore-protector.ts`, then `register/register-format.ts` and `backup/backup-keeper.ts` (the aggregator). Imports
- * point from `backup/` to `register/` to this folder.
+ * Read this file, `lost-protector-index.ts` (the webhook), `lost-protectors-by-source.ts` (the generator),
+ * `restore-protector.ts`, `register/register-format.ts`, then `backup/backup-keeper.ts` (the aggregator). Imports point
+ * from `backup/` to `register/` to here.
  */
 import { classifyPod } from "../decide/availability/availability.ts";
 import { type Allowed, type AllowReason, type DisruptionRequest, factsOf, preActivitiesOf } from "../decide/quota.ts";

@@ -1,10 +1,11 @@
 /**
- * PodProtector (`podseidon.kubewharf.io/v1alpha1`): its types and its parser; `crd.ts` makes the CRD from the same
- * schema. Upstream's fields keep their names, types and meaning; every field of this project is optional, so that an
- * upstream object stays valid (docs/design.md#podprotector).
+ * PodProtector (`podseidon.kubewharf.io/v1alpha1`): its types and its parser. Upstream's fields keep their names, types
+ * and meaning; every field of this project is optional, so that an upstream object stays valid
+ * (docs/design.md#podprotector). The schema demands only what a reader needs: an object that a reader rejects protects
+ * nothing. `crd.ts` makes the CRD of it; what the apiserver checks beyond it stands in `crd-fields.ts`.
  *
- * The schema demands only what a reader needs: an object that a reader rejects protects nothing. What a user should not
- * be able to write is the apiserver's to check, and stands in `crd-fields.ts` with the description of each field.
+ * One file for each object: this one, `pod.ts`, `admission.ts`, `config-map.ts`. `check.ts` compiles schemas,
+ * `annotations.ts` has all names.
  */
 import * as v from "valibot";
 import { checker } from "./check.ts";

@@ -1,6 +1,7 @@
 /**
  * When a pod counts as available (docs/design.md#state): the one predicate that webhook and aggregator share. If they
- * disagreed about a pod, the pod would be counted and let go at the same time.
+ * disagreed about a pod, the pod would be counted and deleted at the same time. `selector.ts` says which pods a
+ * protector selects, `spec-facts.ts` what its spec asks for.
  */
 import { COUNTED_CONDITION } from "../../schema/annotations.ts";
 import type { Pod } from "../../schema/pod.ts";

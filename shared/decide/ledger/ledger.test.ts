@@ -164,10 +164,10 @@ describe("algebra of the ledger", () => {
           else if (kind === "weigh") ledger.setWeight(one, one.weight === 1 ? 0 : 1);
           else if (kind === "dropRecord") for (const operation of one.records.keys()) dropFrom(ledger, one, operation);
         }
-        const anew = ledgerOf([...ledger.reservations()]);
-        expect(ledger.weight).toBe(anew.weight);
-        expect(reservationCount(ledger)).toBe(reservationCount(anew));
-        expect(ledger.bytesAtMost).toBe(anew.bytesAtMost);
+        const fresh = ledgerOf([...ledger.reservations()]);
+        expect(ledger.weight).toBe(fresh.weight);
+        expect(reservationCount(ledger)).toBe(reservationCount(fresh));
+        expect(ledger.bytesAtMost).toBe(fresh.bytesAtMost);
       }),
     );
   });

@@ -3,16 +3,16 @@ import { describe, expect, test } from "vitest";
 import {
   formatTriggerMark,
   isForked,
-  MAX_SEGMENTS,
+  type LineageSegment,
+  MAX_LINEAGE,
   nextTriggerMark,
   parseTriggerMark,
-  type Segment,
   type TriggerMark,
 } from "./trigger-mark.ts";
 
 const mark = (counter: number, ...segments: readonly (readonly [number, string])[]): TriggerMark => ({
   counter,
-  lineage: segments.map(([from, token]): Segment => ({ from, token })),
+  lineage: segments.map(([from, token]): LineageSegment => ({ from, token })),
 });
 
 function patched(from: TriggerMark, token: string, times: number): TriggerMark {
@@ -43,8 +43,8 @@ describe("the counter's lineage", () => {
 
   test("a reader that has missed more segments than are kept assumes a restore", () => {
     let found = mark(9, [1, "a"]);
-    for (let process = 0; process < MAX_SEGMENTS; process++) found = nextTriggerMark(found, `b${process}`);
-    expect(found.lineage).toHaveLength(MAX_SEGMENTS);
+    for (let process = 0; process < MAX_LINEAGE; process++) found = nextTriggerMark(found, `b${process}`);
+    expect(found.lineage).toHaveLength(MAX_LINEAGE);
     expect(isForked(mark(9, [1, "a"]), found)).toBe(true);
     expect(isForked(mark(10, [10, "b0"]), found)).toBe(false);
   });
@@ -57,7 +57,8 @@ describe("the counter's lineage", () => {
         const play = (start: TriggerMark, work: readonly [string, number][]): TriggerMark =>
           work.reduce((state, [token, times]) => patched(state, `${token}${tokens++}`, times), start);
         const snapshot = patched(play(mark(0), before), "last", 1);
-        // The process of the snapshot's last patch may go on in the lost history, but it notices and takes another token.
+        // The process of the snapshot's last patch may go on in the lost history, but it notices and takes another
+        // token.
         const known = play(patched(snapshot, "last", 1), lost);
         expect(isForked(snapshot, known)).toBe(false);
         expect(isForked(known, patched(snapshot, "noticed", after))).toBe(true);

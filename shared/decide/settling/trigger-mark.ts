@@ -7,7 +7,7 @@
 import { UPDATE_TRIGGER_COUNTER_ANNOTATION, UPDATE_TRIGGER_LINEAGE_ANNOTATION } from "../../schema/annotations.ts";
 
 /** One process counted from `from` on. */
-export interface Segment {
+export interface LineageSegment {
   readonly from: number;
   readonly token: string;
 }
@@ -15,15 +15,15 @@ export interface Segment {
 export interface TriggerMark {
   /** How often the pod was patched, over all of its lives. */
   readonly counter: number;
-  /** Oldest first, at most {@link MAX_SEGMENTS}; empty where another component counts. */
-  readonly lineage: readonly Segment[];
+  /** Oldest first, at most {@link MAX_LINEAGE}; empty where another component counts. */
+  readonly lineage: readonly LineageSegment[];
 }
 
 /**
  * Older segments are dropped. A reader that has missed this many segments can't tell what happened, and assumes a
  * restore.
  */
-export const MAX_SEGMENTS = 16;
+export const MAX_LINEAGE = 16;
 
 const COUNT = /^[0-9]{1,15}$/;
 const SEGMENT = /^([0-9]{1,15}):([A-Za-z0-9_-]{1,32})$/;
@@ -36,7 +36,7 @@ export function parseTriggerMark(annotations: Readonly<Record<string, string>> |
   return { counter: Number(counter), lineage: segments.filter((segment) => segment !== undefined) };
 }
 
-function parseSegment(text: string): Segment | undefined {
+function parseSegment(text: string): LineageSegment | undefined {
   const [, from, token] = SEGMENT.exec(text) ?? [];
   return from === undefined || token === undefined ? undefined : { from: Number(from), token };
 }
@@ -53,7 +53,7 @@ export function formatTriggerMark({ counter, lineage }: TriggerMark): Record<str
 export function nextTriggerMark({ counter, lineage }: TriggerMark, token: string): TriggerMark {
   const next = counter + 1;
   if (lineage.at(-1)?.token === token) return { counter: next, lineage };
-  return { counter: next, lineage: [...lineage, { from: next, token }].slice(-MAX_SEGMENTS) };
+  return { counter: next, lineage: [...lineage, { from: next, token }].slice(-MAX_LINEAGE) };
 }
 
 /**
@@ -69,5 +69,5 @@ export function isForked(known: TriggerMark, found: TriggerMark): boolean {
   const index = found.lineage.findIndex(({ from, token }) => from === last.from && token === last.token);
   const successor = index < 0 ? first : found.lineage[index + 1];
   if (successor !== undefined && successor.from <= known.counter) return true;
-  return index < 0 && found.lineage.length >= MAX_SEGMENTS;
+  return index < 0 && found.lineage.length >= MAX_LINEAGE;
 }
