@@ -33,7 +33,7 @@ export const DEFAULT_NAMESPACE = "podseidon-system";
 type ControllerFlags = OptionValues<typeof common.kubeconfigOptions & typeof common.observeOptions>;
 
 /** The flags of leader election, and the name of the Lease. */
-export interface LeaseFlags extends OptionValues<typeof common.leaderElectionOptions> {
+interface LeaseFlags extends OptionValues<typeof common.leaderElectionOptions> {
   readonly lease: string;
 }
 

@@ -38,6 +38,7 @@ const STEPS: readonly Step[] = [
     title: "imports point one way",
     run: () => tool("biome", "lint", "--diagnostic-level=error", ...LAYER_RULES.map((rule) => `--only=${rule}`)),
   },
+  { name: "unused", title: "nothing is unused", run: () => tool("knip", "--no-progress") },
   { name: "generated", title: "generated files", run: () => script("generate", "--check") },
   { name: "unit", title: "unit and property tests", run: (files) => vitest("unit", files) },
   { name: "simulation", title: "simulation", run: (files) => vitest("simulation", files) },
@@ -46,7 +47,7 @@ const STEPS: readonly Step[] = [
 ];
 
 /** Steps of some seconds. */
-const CHECKS = ["lint", "types", "layers", "generated", "changed"];
+const CHECKS = ["lint", "types", "layers", "unused", "generated", "changed"];
 
 /** What `changed` runs, side by side; longer steps are left to the whole of `npm test`. */
 const CHANGED_STEPS: readonly Step[] = [

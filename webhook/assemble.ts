@@ -26,7 +26,7 @@ import type { AdmissionRecord } from "./respond/admission-response.ts";
 import type { PendingMark } from "./respond/pending-mark.ts";
 
 /** A cluster by its name, reached through a transport: the real one, or a simulation's. */
-export interface NamedTransport {
+interface NamedTransport {
   readonly name: string;
   readonly transport: Transport;
 }

@@ -113,7 +113,7 @@ export interface Allowed {
   readonly facts: QuotaFacts;
 }
 
-export interface Denied {
+interface Denied {
   readonly allowed: false;
   /** A denial stands until more pods are available; busy passes by itself. Both are answered 429. */
   readonly kind: "Denial" | "Busy";

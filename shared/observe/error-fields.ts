@@ -10,7 +10,7 @@ const BEARER = /\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{16,}/gi;
 const JSON_WEB_TOKEN = /eyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*/g;
 const PRIVATE_KEY = /-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(-----END [A-Z ]*PRIVATE KEY-----|$)/g;
 
-export interface ErrorFields {
+interface ErrorFields {
   readonly name: string;
   readonly message: string;
   /** The error's own classification, as metrics use it. */

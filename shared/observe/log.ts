@@ -1,7 +1,7 @@
 import { pino } from "pino";
 import { describeError, scrub } from "./error-fields.ts";
 
-export const LOG_LEVELS = ["trace", "debug", "info", "warn", "error"] as const;
+const LOG_LEVELS = ["trace", "debug", "info", "warn", "error"] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];
 export type LogFields = Readonly<Record<string, unknown>>;
 
@@ -20,7 +20,7 @@ export interface Log {
   readonly level: LogLevel;
 }
 
-export interface LogDestination {
+interface LogDestination {
   write(line: string): void;
 }
 

@@ -1,13 +1,13 @@
 import * as prometheus from "prom-client";
 
 /** Values a label may take: all of them, known from the start, or those that come, up to a bound. */
-export type LabelValues = readonly string[] | OpenLabel;
+type LabelValues = readonly string[] | OpenLabel;
 
 /**
  * A label whose values are not known to the code (a cell, a core cluster): the first `max` get series, later ones count as
  * `other`. `known` are the values that this process's configuration names; their series exist from the start.
  */
-export interface OpenLabel {
+interface OpenLabel {
   readonly max: number;
   readonly known?: readonly string[];
 }
@@ -53,7 +53,7 @@ export interface MetricsOptions {
 
 const PREFIX = "podseidon_";
 /** What values beyond an open label's bound count as. */
-export const OVERFLOW = "other";
+const OVERFLOW = "other";
 
 /**
  * The metrics of one process: every series of closed labels exists at zero from its declaration on, so that a rate is right

@@ -17,7 +17,7 @@ export interface ReconcileObserver {
 }
 
 /** What of a queue is shown. */
-export type Tracked = Pick<
+type Tracked = Pick<
   WorkQueue<unknown>,
   "depth" | "delayed" | "processing" | "failing" | "longestWaitMs" | "longestWorkMs"
 >;

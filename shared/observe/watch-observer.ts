@@ -48,10 +48,7 @@ export interface WatchObserver {
 }
 
 /** What of a source is shown. */
-export type Watched = Pick<
-  ConfirmedInformer<unknown>,
-  "size" | "synced" | "position" | "lastContactMs" | "confirmedSentMs"
->;
+type Watched = Pick<ConfirmedInformer<unknown>, "size" | "synced" | "position" | "lastContactMs" | "confirmedSentMs">;
 
 export interface WatchObserverOptions {
   readonly metrics: Metrics;

@@ -4,7 +4,7 @@ import type { CheckResult } from "./lifecycle.ts";
 import type { BindAddress } from "./options/option-types.ts";
 
 /** A metrics page as Prometheus reads it. */
-export interface MetricsPage {
+interface MetricsPage {
   readonly contentType: string;
   readonly body: string;
 }
@@ -19,7 +19,7 @@ export interface HealthServerOptions {
 }
 
 /** An address that can't be listened on; the message says what to do. */
-export class BindError extends Error {
+class BindError extends Error {
   override readonly name = "BindError";
   readonly code: string;
   /** The configuration can't be used. */

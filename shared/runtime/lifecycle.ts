@@ -1,7 +1,7 @@
 import type { Ports, Timer } from "./clock.ts";
 
 /** Undefined: fine. Otherwise what is wrong, for a person to read. */
-export type Check = () => string | undefined;
+type Check = () => string | undefined;
 
 /** Something that is started, asked whether it is ready, and stopped. */
 export interface Part {
@@ -55,7 +55,7 @@ export interface CheckResult {
   readonly problem: string | undefined;
 }
 
-export const EXIT_FAILURE = 1;
+const EXIT_FAILURE = 1;
 /** 128 + the signal's number, as shells report a process that a signal ended. */
 const EXIT_BY_SIGNAL: Readonly<Record<StopSignal, number>> = { SIGINT: 130, SIGTERM: 143 };
 /** Parts are told to hurry so long before the grace period ends. */

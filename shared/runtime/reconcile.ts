@@ -25,7 +25,7 @@ export function failed(error: Error, retriable: boolean, retryAfterMs?: number):
     : { kind: "failed", error, retriable, retryAfterMs };
 }
 
-export interface ReconcileContext {
+interface ReconcileContext {
   /** Aborts when the workers are told to stop at once. */
   readonly signal: AbortSignal;
   /** Failures of this key in a row before this try. */
@@ -137,7 +137,7 @@ class Slice {
 }
 
 /** An assertion that failed: `node:assert`, or an error named InvariantError. */
-export function isInvariantFailure(error: Error): boolean {
+function isInvariantFailure(error: Error): boolean {
   return error.name === "InvariantError" || error.name === "AssertionError";
 }
 

@@ -26,11 +26,11 @@ export interface QueueOptions {
 }
 
 /** At most 8 tries within the first 10 s of an outage, whatever the jitter. */
-export const DEFAULT_KEY_BACKOFF: BackoffOptions = { initialMs: 100, maxMs: 15_000 };
+const DEFAULT_KEY_BACKOFF: BackoffOptions = { initialMs: 100, maxMs: 15_000 };
 /** Keys are objects that are held in memory anyway; more of them than this is a leak. */
-export const DEFAULT_MAX_KEYS = 1_000_000;
+const DEFAULT_MAX_KEYS = 1_000_000;
 /** Longer delays are cut to this: level-triggered work is worth a look once a day, and timers have a largest delay. */
-export const MAX_DELAY_MS = 24 * 60 * 60 * 1000;
+const MAX_DELAY_MS = 24 * 60 * 60 * 1000;
 
 interface Delayed {
   readonly dueMs: number;

@@ -114,12 +114,11 @@ const Preconditions = v.looseObject({
 });
 
 /** `metav1.DeleteOptions`, the fields in use. */
-export const DeleteOptions = v.looseObject({
+const DeleteOptions = v.looseObject({
   dryRun: optional(v.nullable(v.array(v.string()))),
   gracePeriodSeconds: optional(v.nullable(v.number())),
   preconditions: optional(v.nullable(Preconditions)),
 });
-export type DeleteOptions = v.InferOutput<typeof DeleteOptions>;
 
 /** The body of `pods/eviction`, `policy/v1` and `policy/v1beta1`, which are alike. */
 export const Eviction = v.looseObject({

@@ -17,7 +17,7 @@ import {
 } from "./probe-client.ts";
 import type { ProbeRequest } from "./probe-request.ts";
 
-export const METHOD_PATH = "/disruptionprobe.v1.DisruptionProbeService/IsDisruptionAllowed";
+const METHOD_PATH = "/disruptionprobe.v1.DisruptionProbeService/IsDisruptionAllowed";
 
 const { HTTP2_HEADER_METHOD, HTTP2_HEADER_PATH, HTTP2_HEADER_STATUS, NGHTTP2_CANCEL } = constants;
 /** Compressed flag and length, before each message. */

@@ -16,7 +16,7 @@ export const MAX_IN_FLIGHT = 16;
 /** Requests that wait for one of them; beyond it the answer is "overloaded" at once. */
 export const MAX_QUEUED = 500;
 /** x-pdb's own default. */
-export const DEFAULT_TIMEOUT_MS = 2_000;
+const DEFAULT_TIMEOUT_MS = 2_000;
 /** Endpoints that are remembered; the least recently asked is forgotten first. */
 const MAX_ENDPOINTS = 500;
 /** People read the denial, and the owner's text is not trusted. */

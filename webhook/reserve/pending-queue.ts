@@ -27,7 +27,7 @@ export interface PendingReserve extends Timed {
 }
 
 /** Takes back a reservation by its nonce (docs/design.md#several-protectors). */
-export interface PendingRollBack extends Timed {
+interface PendingRollBack extends Timed {
   readonly kind: "rollBack";
   readonly cell: string;
   readonly uid: string;
@@ -42,7 +42,7 @@ export interface Reassertion {
 }
 
 /** Writes lost reservations again and puts every cell on hold (docs/design.md#lost-history). */
-export interface PendingReassert extends Timed {
+interface PendingReassert extends Timed {
   readonly kind: "reassert";
   readonly reassertions: readonly Reassertion[];
   /** Cells that the object had before its history was lost. */

@@ -7,12 +7,12 @@ import { GROUP, VERSION } from "../../shared/schema/annotations.ts";
 import type { AdmissionOutcome, AdmissionRecord } from "./admission-response.ts";
 
 /** A cluster in which Events are written. */
-export interface EventCluster {
+interface EventCluster {
   readonly name: string;
   readonly transport: Transport | undefined;
 }
 
-export interface EventCore extends EventCluster {
+interface EventCore extends EventCluster {
   /** UID of a protector by `namespace/name`, if known: `kubectl describe` finds Events by it. */
   readonly uidOf: (key: string) => string | undefined;
 }

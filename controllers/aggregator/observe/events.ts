@@ -21,7 +21,7 @@ export type GateReason = (typeof GATE_REASONS)[number];
 
 /** Why a status was written. */
 export const WRITE_CAUSES = ["changed", "heartbeat"] as const;
-export type WriteCause = (typeof WRITE_CAUSES)[number];
+type WriteCause = (typeof WRITE_CAUSES)[number];
 
 /** What a reconcile came to. */
 export const RECONCILE_RESULTS = ["unchanged", "written", "refused", "gone", "failed", "stopped"] as const;
@@ -34,7 +34,7 @@ export const REFUSALS = ["StalePosition", "StaleEpoch"] as const satisfies reado
 export const SETTLE_RULES = ["R1", "R2", "R3", "UpdateDone", "Clock"] as const satisfies readonly SettleRule[];
 
 export const EVIDENCE_METHODS = ["get", "list"] as const;
-export type EvidenceMethod = (typeof EVIDENCE_METHODS)[number];
+type EvidenceMethod = (typeof EVIDENCE_METHODS)[number];
 export const EVIDENCE_RESULTS = ["alive", "dead", "failed", "asked"] as const;
 
 export const VOID_RESULTS = ["done", "gone", "failed"] as const;

@@ -6,7 +6,7 @@ import type { ReleaseReason } from "./plan.ts";
 export type Problem = "ignored" | "unresolved" | "namespaceTerminating";
 
 /** The object that an event is about, as Kubernetes Events refer to it. */
-export interface SourceReference {
+interface SourceReference {
   readonly apiVersion: string;
   readonly kind: string;
   readonly namespace: string;

@@ -3,7 +3,7 @@ import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
 import { DONE, failed, type ReconcileOutcome } from "../../../shared/runtime/reconcile.ts";
 
 /** One writing step did not succeed. The tag is a metric label. */
-export class StepError extends Error {
+class StepError extends Error {
   override readonly name = "StepError";
   readonly tag: "conflict" | "gone" | "rejected" | "unavailable";
   constructor(tag: StepError["tag"], message: string, options?: ErrorOptions) {

@@ -4,7 +4,7 @@ import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
 import { checker } from "../../../shared/schema/check.ts";
 
-export interface ServedResource {
+interface ServedResource {
   /** Plural, as in paths. */
   readonly resource: string;
   readonly kind: string;

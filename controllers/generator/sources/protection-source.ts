@@ -15,10 +15,10 @@ export interface SourceKind {
 
 /** Fields of a protector's spec that some sources set, and that are the operator's where no source does. */
 export const SOURCE_FIELDS = ["unhealthyPodPolicy", "protectedOperations", "suspend", "probe"] as const;
-export type SourceField = (typeof SOURCE_FIELDS)[number];
+type SourceField = (typeof SOURCE_FIELDS)[number];
 
 /** The part of a protector's spec that follows from its source; the rest is the operator's. */
-export type DerivedSpec = Pick<
+type DerivedSpec = Pick<
   PodProtectorSpec,
   "minAvailable" | "minReadySeconds" | "selector" | "aggregationSelector" | SourceField
 >;
@@ -35,7 +35,7 @@ export interface RequiredProtector {
 }
 
 /** Why a source needs protectors or not; a metric label. */
-export const PROTECTION_DECISIONS = [
+const PROTECTION_DECISIONS = [
   "Protected",
   /** Deleted while it still asks for replicas: protected all the same (design 12). */
   "DeletingWithReplicas",

@@ -46,11 +46,6 @@ export function describeFailure(failure: ApiFailure, gone = "the object does not
   }
 }
 
-/** The failure as an error, with its original where there is one. */
-export function errorOf(failure: ApiFailure, gone?: string): Error {
-  return failure.kind === "unavailable" ? failure.error : new Error(describeFailure(failure, gone));
-}
-
 /** A call without a complete response, or with a 2xx response that can't be read. */
 export function unavailable(error: unknown, sent: boolean, status?: number): Unavailable {
   const cause = error instanceof Error ? error : new Error(String(error));

@@ -3,7 +3,7 @@
  * implements it for real servers, and the simulation for its model of one.
  */
 
-export type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
+type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
 
 export interface ApiRequest {
   readonly method: Method;

@@ -11,8 +11,7 @@ import {
   text,
 } from "./option-types.ts";
 
-export const LOG_LEVELS = ["trace", "debug", "info", "warn", "error"] as const;
-export type LogLevel = (typeof LOG_LEVELS)[number];
+const LOG_LEVELS = ["trace", "debug", "info", "warn", "error"] as const;
 
 const EVERYWHERE = { host: undefined };
 

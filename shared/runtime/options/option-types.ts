@@ -132,7 +132,7 @@ function readDurationMs(raw: unknown): number | undefined {
 }
 
 /** Milliseconds as Kubernetes writes durations: `1m30s`. */
-export function showDuration(valueMs: number): string {
+function showDuration(valueMs: number): string {
   if (valueMs === 0) return "0";
   let restMs = valueMs;
   let shown = "";

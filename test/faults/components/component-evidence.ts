@@ -6,7 +6,7 @@ import type { Component } from "../../../scripts/environment/component.ts";
 import type { ComponentLink } from "./component-links.ts";
 
 /** The documented bound for each stream, lease and work item in the first ten seconds of an outage (docs/faults.md). */
-export const MAX_REQUESTS = 10;
+const MAX_REQUESTS = 10;
 const WINDOW_MS = 10_000;
 /** Log fields that tell two things apart that a component tries. */
 const SUBJECT = [

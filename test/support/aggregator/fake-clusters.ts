@@ -19,7 +19,7 @@ import type {
 import type { VirtualTime } from "../runtime/virtual-ports.ts";
 
 /** An informer whose stream the test writes. */
-export class FakeInformer<T> implements LearningInformer<T> {
+class FakeInformer<T> implements LearningInformer<T> {
   readonly store: ObjectStore<T>;
   confirmedSentMs: number | undefined;
   lastContactMs: number | undefined;

@@ -9,7 +9,7 @@ import { type Pod, parsePod } from "../../../shared/schema/pod.ts";
 import type { Bucket, CellStatus } from "../../../shared/schema/podprotector.ts";
 import { readProtector } from "./protectors.ts";
 
-export const CELL = "cell";
+const CELL = "cell";
 const CRD = resolve(import.meta.dirname, "../../../crds/podseidon.kubewharf.io_podprotectors.yaml");
 const PROTECTORS = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/default/podprotectors";
 

@@ -36,7 +36,7 @@ export const record: fc.Arbitrary<ReservationRecord> = fc
     firstMicros: Math.max(0, rest.startMicros - refreshedMicros),
   }));
 
-export const podName = fc.oneof(
+const podName = fc.oneof(
   { weight: 6, arbitrary: fc.stringMatching(/^(web|api)-[0-9a-f]{9}-[bcdfghjklmnpqrstvwxz2456789]{5}$/) },
   fc.stringMatching(/^db-[0-9]{1,3}$/),
   fc.stringMatching(/^[a-z0-9.-]{1,40}$/),

@@ -12,7 +12,7 @@ import {
   type ServerHttp2Stream,
 } from "node:http2";
 
-export const SERVICE_PATH = "/disruptionprobe.v1.DisruptionProbeService/IsDisruptionAllowed";
+const SERVICE_PATH = "/disruptionprobe.v1.DisruptionProbeService/IsDisruptionAllowed";
 
 export interface ReceivedProbe {
   readonly pod_name: string;
