@@ -252,7 +252,7 @@ export class AdmissionHarness implements AsyncDisposable {
   }
 }
 
-/** What an apiserver made of a request, in the words of design 6. */
+/** The verdict on a request, in the words of docs/design.md#admission-table. */
 export function verdictOf(answer: ApiAnswer): string {
   if (answer.status < 300) return "allow";
   if (answer.status !== 429) return String(answer.status);
