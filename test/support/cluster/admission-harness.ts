@@ -33,7 +33,7 @@ export interface PodSetting {
   readonly scheduled?: boolean;
 }
 
-export interface CountSetting {
+interface CountSetting {
   readonly available: number;
   readonly aggregation?: Readonly<Record<string, unknown>>;
   readonly buckets?: readonly Bucket[];
