@@ -7,7 +7,7 @@ import { selection } from "../../../controllers/generator/sources/selection.ts";
 import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { PROTECT_LABEL } from "../../../shared/schema/annotations.ts";
 import type { ProcessPorts } from "../../support/runtime/virtual-ports.ts";
-import { OWN_NAMESPACE } from "../judge/admission-rows.ts";
+import { OWN_NAMESPACE } from "../scenario/scenario.ts";
 
 interface GeneratorNodeOptions {
   readonly ports: ProcessPorts;

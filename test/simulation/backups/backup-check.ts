@@ -6,8 +6,8 @@
 import type { Replica } from "../actors/replica.ts";
 import { asObject, metadataOf, record, text } from "../apiserver/objects.ts";
 import { RESOURCES } from "../apiserver/resources.ts";
-import { specOf, uidOf } from "../truth/lost-protectors.ts";
-import { NAMESPACE } from "../world/scenario.ts";
+import { specOf, uidOf } from "../judge/lost-protectors.ts";
+import { NAMESPACE } from "../scenario/scenario.ts";
 import type { World } from "../world/world.ts";
 import type { SimulatedBackups } from "./simulated-backups.ts";
 

@@ -12,10 +12,9 @@ import type { Replica } from "../actors/replica.ts";
 import type { EtcdChange, Json } from "../apiserver/etcd.ts";
 import { metadataOf, record, text } from "../apiserver/objects.ts";
 import type { ApiServer } from "../apiserver/server.ts";
-import { OWN_NAMESPACE } from "../judge/admission-rows.ts";
+import type { Chance } from "../scenario/random.ts";
+import { OWN_NAMESPACE, PROTECTORS } from "../scenario/scenario.ts";
 import { reservedUids } from "../truth/stored-protectors.ts";
-import type { Chance } from "../world/random.ts";
-import { PROTECTORS } from "../world/scenario.ts";
 import type { World } from "../world/world.ts";
 
 const DEPLOYMENT = "web";
