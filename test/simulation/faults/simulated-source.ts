@@ -117,7 +117,7 @@ export class SimulatedSource {
   responded(cell: string, inFlight: InFlightRequest | undefined, { allowed, reasons, by }: ObservedResponse): void {
     if (reasons.includes("Vanished") && !allowed) this.#world.coverage.rule("denied for a lost protector");
     const loss = this.#loss;
-    // Where replicas restart, `truth/lost-protectors.ts` knows what each of them can know.
+    // Where replicas restart, `judge/lost-protectors.ts` knows what each of them can know.
     if (this.#world.backups !== undefined) return;
     if (!allowed || inFlight === undefined || loss === undefined || loss.isReleased) return;
     if (by === undefined || !loss.knowers.has(by)) return;

@@ -12,8 +12,8 @@ import type { Replica } from "../actors/replica.ts";
 import type { EtcdChange, EtcdObject, Json } from "../apiserver/etcd.ts";
 import { metadataOf, record, text } from "../apiserver/objects.ts";
 import type { ApiServer } from "../apiserver/server.ts";
-import { type StoredBackups, selectorOf } from "../backups/stored-backups.ts";
 import { OWN_NAMESPACE } from "../scenario/scenario.ts";
+import { type StoredBackups, selectorOf } from "../truth/stored-backups.ts";
 import { parseStored, reservedUids, wantedOf } from "../truth/stored-protectors.ts";
 import type { World } from "../world/world.ts";
 
