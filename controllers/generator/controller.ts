@@ -16,9 +16,9 @@ import { GENERATOR_LEASE, PROTECT_ANNOTATION, PROTECT_LABEL } from "../../shared
 import type { Controller, ControllerContext, ControllerParts } from "../run-controller.ts";
 import { Generator } from "./generator.ts";
 import { generatorObserver, leaderObserver, stateMetrics } from "./observe.ts";
-import { KINDS, plugins } from "./sources/plugins/all.ts";
-import { parseScalable } from "./sources/plugins/scalable.ts";
+import { KINDS, plugins } from "./sources/plugins.ts";
 import { parseSelectorText } from "./sources/selector-text.ts";
+import { parseScalable } from "./sources/workload-kinds.ts";
 
 const LAST_EVENTS_MS = 2_000;
 /** For the Lease, Kubernetes Events and quorum reads, beside one connection for each worker. */

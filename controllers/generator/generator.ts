@@ -20,7 +20,7 @@ import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { parsePodProtector } from "../../shared/schema/podprotector.ts";
 import { BudgetPods } from "./budgets/budget-pods.ts";
 import { Resolver } from "./budgets/resolve.ts";
-import { Workloads } from "./budgets/workloads.ts";
+import { WorkloadScales } from "./budgets/workload-scales.ts";
 import type { GeneratorEvent } from "./protectors/events.ts";
 import { sourceOf } from "./protectors/protector.ts";
 import { ProtectorIndex } from "./protectors/protector-index.ts";
@@ -75,9 +75,9 @@ export class Generator {
     return this.#term?.problem();
   }
 
-  /** Keys of sources that a protector names and that do not exist: their protectors stay in force. */
-  orphans(): string[] {
-    return this.#term?.orphans() ?? [];
+  /** Keys of the sources that vanished without a release; their protectors stay in force. */
+  lostSources(): string[] {
+    return this.#term?.lostSources() ?? [];
   }
 }
 
@@ -90,7 +90,7 @@ class GeneratorTerm {
   readonly #protectors: Reflector<PodProtector>;
   readonly #kinds = new Map<string, KindWatch>();
   readonly #pods: BudgetPods;
-  readonly #workloads: Workloads;
+  readonly #workloads: WorkloadScales;
   readonly #index: ProtectorIndex;
   readonly #releases: ReleaseRegister;
   readonly #register: RegisterWriter;
@@ -131,7 +131,7 @@ class GeneratorTerm {
     });
     const discovery = new Discovery(this.#api, CALL_TIMEOUT_MS);
     for (const plugin of plugins) this.#kinds.set(plugin.name, this.#watchKind(plugin, discovery));
-    this.#workloads = new Workloads({ api: this.#api, discovery, kinds: this.#kinds, timeoutMs: CALL_TIMEOUT_MS });
+    this.#workloads = new WorkloadScales({ api: this.#api, discovery, kinds: this.#kinds, timeoutMs: CALL_TIMEOUT_MS });
     this.#pods = new BudgetPods({
       transport,
       ports,
@@ -155,7 +155,7 @@ class GeneratorTerm {
     return undefined;
   }
 
-  orphans(): string[] {
+  lostSources(): string[] {
     if (!this.#isWorking) return [];
     return [...this.#index.sources()].filter((key) => {
       const { plugin, namespace, name } = parseSourceKey(key);

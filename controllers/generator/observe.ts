@@ -44,12 +44,12 @@ export function generatorObserver({ metrics, log, events }: GeneratorSinks): Gen
 }
 
 /** Declares the gauges of a generator. */
-export function stateMetrics(metrics: Metrics, generator: Pick<Generator, "orphans" | "isLeading">): void {
+export function stateMetrics(metrics: Metrics, generator: Pick<Generator, "lostSources" | "isLeading">): void {
   gaugeOf(
     metrics,
     "generator_orphaned_sources",
     "Sources that vanished without a release; their protectors stay in force.",
-    () => generator.orphans().length,
+    () => generator.lostSources().length,
   );
   gaugeOf(metrics, "generator_leader", "1 while this replica leads.", () => generator.isLeading);
 }
@@ -105,7 +105,7 @@ function eventObserver({ metrics, log, events }: GeneratorSinks): (event: Genera
           if (reason !== undefined) failures.inc({ reason });
         },
       },
-      orphaned: {
+      sourceVanished: {
         level: "warn",
         message: "A source vanished without a release; its protector stays in force",
         fields: ({ source, protector }) => ({ source, protector }),

@@ -21,7 +21,7 @@ const NAMESPACE = "default";
 
 interface Shape {
   readonly name: string;
-  /** The goals are for this shape. */
+  /** The goals are for this one; others are shown beside it. */
   readonly goal: boolean;
   selector(index: number): LabelSelector;
 }

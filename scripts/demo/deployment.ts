@@ -1,4 +1,4 @@
-/** The fields of a Deployment that `kubelet.ts` reads. */
+/** A Deployment as far as the played kubelet reads it: `kubelet.ts`. */
 import * as v from "valibot";
 
 const Source = v.looseObject({

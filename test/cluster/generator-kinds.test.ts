@@ -318,12 +318,12 @@ describe("a protector", () => {
     };
     const path = protectorPath(namespace, "statefulset-web");
     await eventually(cluster, path, (object) => isVanished(object, "True"));
-    expect(one.generator.orphans()).toEqual([`statefulset/${namespace}/web`]);
-    expect(one.events.filter(({ kind }) => kind === "orphaned")).toHaveLength(1);
+    expect(one.generator.lostSources()).toEqual([`statefulset/${namespace}/web`]);
+    expect(one.events.filter(({ kind }) => kind === "sourceVanished")).toHaveLength(1);
     await cluster.apply([workload("StatefulSet", { replicas: 7 })]);
     await minimum("statefulset-web", 6);
     await eventually(cluster, path, (object) => isVanished(object, "False"));
-    expect(one.generator.orphans()).toEqual([]);
+    expect(one.generator.lostSources()).toEqual([]);
   });
 
   test("stays in a namespace that is being deleted, where a new one is not created repeatedly", async () => {

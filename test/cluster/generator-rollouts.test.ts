@@ -4,14 +4,14 @@
  * time never goes below the minimum.
  */
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { plugins } from "../../controllers/generator/sources/plugins/all.ts";
+import { plugins } from "../../controllers/generator/sources/plugins.ts";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { createHttpsTransport } from "../../shared/kube/client/https-transport.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
 import { loadClusterAccess } from "../../shared/kube/credentials/kubeconfig.ts";
 import { systemPorts as ports } from "../../shared/runtime/system-ports.ts";
-import { Chance } from "../simulation/scenario/random.ts";
+import { Chance } from "../simulation/world/random.ts";
 import { AUDITED, readDeletions } from "../support/cluster/deletions.ts";
 import {
   GROUP,

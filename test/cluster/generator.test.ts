@@ -317,8 +317,8 @@ describe("a protector is released", () => {
     await untilMinimum("web", 8);
     // The Deployment disappears without its finalizer, as after a loss in etcd.
     await cluster.etcd.deleteKey(`/registry/deployments/${namespace}/web`);
-    await told(events, "orphaned");
-    expect(generator.orphans()).toEqual([`deployment/${namespace}/web`]);
+    await told(events, "sourceVanished");
+    expect(generator.lostSources()).toEqual([`deployment/${namespace}/web`]);
     expect(field(await protector("web"), "metadata", "deletionTimestamp")).toBeUndefined();
     await patch(`${protectorsPath()}/deployment-web`, {
       metadata: { annotations: { [`${GROUP}/released`]: "by hand" } },
@@ -333,7 +333,7 @@ describe("a protector is released", () => {
     await cluster.apply([deployment("web")]);
     const found = await untilMinimum("web", 8);
     await cluster.etcd.deleteKey(`/registry/deployments/${namespace}/web`);
-    await told(events, "orphaned");
+    await told(events, "sourceVanished");
     await cluster.apply([deployment("web", { replicas: 20 })]);
     const after = await untilMinimum("web", 16);
     expect(field(after, "metadata", "uid")).toBe(field(found, "metadata", "uid"));

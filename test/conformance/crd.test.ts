@@ -149,7 +149,7 @@ describe("kubectl apply", () => {
     ["minAvailable beyond 32 bits", { minAvailable: 2 ** 31 }, "type integer with format int32 in spec.minAvailable"],
     ["no selector", { selector: null }, "spec.selector: Required value"],
     [
-      "an unknown operator",
+      "an operator that there is not",
       expression({ key: "a", operator: "Near" }),
       'spec.selector.matchExpressions[0].operator: Unsupported value: "Near"',
     ],
@@ -174,12 +174,12 @@ describe("kubectl apply", () => {
       "spec.selector.matchExpressions[0].values: Invalid value",
     ],
     [
-      "an invalid label key",
+      "a key that is no label key",
       expression({ key: "a b", operator: "Exists" }),
       "spec.selector.matchExpressions[0].key: Invalid value",
     ],
     [
-      "an invalid label value",
+      "a label value that is none",
       { selector: { matchLabels: { app: "not valid" } } },
       "spec.selector.matchLabels.app: Invalid value",
     ],
@@ -188,9 +188,13 @@ describe("kubectl apply", () => {
       { aggregationSelector: { matchExpressions: [{ key: "a", operator: "In" }] } },
       "spec.aggregationSelector.matchExpressions[0].values: Invalid value",
     ],
-    ["an unknown policy", { unhealthyPodPolicy: "Never" }, 'spec.unhealthyPodPolicy: Unsupported value: "Never"'],
     [
-      "an unknown operation",
+      "a policy that there is not",
+      { unhealthyPodPolicy: "Never" },
+      'spec.unhealthyPodPolicy: Unsupported value: "Never"',
+    ],
+    [
+      "an operation that there is not",
       { protectedOperations: ["BURN"] },
       'spec.protectedOperations[0]: Unsupported value: "BURN"',
     ],
@@ -199,18 +203,18 @@ describe("kubectl apply", () => {
     ["an empty condition type", { availabilityConditions: [""] }, "spec.availabilityConditions[0]: Invalid value"],
     ["a suspension without a decision", { suspend: { reason: "x" } }, "spec.suspend.enabled: Required value"],
     [
-      "a suspension until an invalid time",
+      "a suspension until no time",
       { suspend: { enabled: true, until: "tomorrow" } },
       "spec.suspend.until: Invalid value",
     ],
     ["a probe of nothing", { probe: { endpoint: "" } }, "spec.probe.endpoint: Invalid value"],
     [
-      "an HTTP probe without a URL",
+      "an HTTP probe of no URL",
       { probe: { endpoint: "db:1", protocol: "HTTP" } },
       "spec.probe.endpoint: Invalid value",
     ],
     [
-      "a probe with a timeout of zero",
+      "a probe that waits for no time",
       { probe: { endpoint: "db:1", timeoutMillis: 0 } },
       "spec.probe.timeoutMillis: Invalid value",
     ],

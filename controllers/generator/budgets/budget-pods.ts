@@ -1,6 +1,6 @@
 /**
- * The pods that budgets are about, by the workloads that control them. All pods are watched, but only from the moment on when a
- * budget needs them: a core cluster without budgets, or without pods, pays nothing.
+ * The pods that each budget selects, and the workloads that control them. Pods are watched from the first question on:
+ * a core cluster without budgets watches none.
  */
 import * as v from "valibot";
 import { compileSelector, type Labels } from "../../../shared/decide/availability/selector.ts";
@@ -10,10 +10,10 @@ import type { ReflectorEvent } from "../../../shared/kube/informer/reflector-opt
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import { type LabelSelector, ObjectMeta } from "../../../shared/schema/podprotector.ts";
+import { controllerOf } from "../sources/interpret.ts";
 import type { WorkloadRef } from "../sources/protection-source.ts";
-import { controllerOf } from "../sources/workload.ts";
 
-interface PodFacts {
+interface WatchedPod {
   readonly namespace: string;
   readonly name: string;
   readonly uid: string;
@@ -22,19 +22,21 @@ interface PodFacts {
   readonly controller: WorkloadRef | undefined;
 }
 
-/** The pods of one budget. */
-export interface BudgetMembers {
-  /** All that match, whatever their phase. */
+export interface SelectedPods {
+  /** Pods that match, in any phase. */
   readonly total: number;
-  /** Their controllers by UID. Pods without a controller have none here. */
+  /** The controllers of those pods, each once. */
   readonly controllers: Iterable<WorkloadRef>;
 }
 
-interface Entry {
+/** The pods of one budget, counted. */
+interface Count {
   readonly namespace: string;
+  /** As JSON. */
   readonly selector: string;
   readonly matches: (labels: Labels) => boolean;
-  readonly counts: Map<string, { readonly ref: WorkloadRef; pods: number }>;
+  /** By the controller's UID. */
+  readonly controllers: Map<string, { readonly ref: WorkloadRef; pods: number }>;
   total: number;
 }
 
@@ -42,14 +44,14 @@ export interface BudgetPodsOptions {
   readonly transport: Transport;
   readonly ports: Ports;
   readonly onWatch: (event: ReflectorEvent) => void;
-  /** The pods of the budget with this key have changed, or are known at last. */
+  /** The pods of the budget with this key have changed, or are listed at last. */
   readonly onChanged: (key: string) => void;
 }
 
 const parsePod = checker(v.looseObject({ metadata: ObjectMeta }));
 const NO_LABELS: Labels = {};
 
-function interpretPod(raw: unknown): PodFacts {
+function watchedPod(raw: unknown): WatchedPod {
   const { metadata } = parsePod(raw);
   const { namespace = "", name, uid, resourceVersion, labels = NO_LABELS } = metadata;
   return { namespace, name, uid, resourceVersion, labels, controller: controllerOf(metadata) };
@@ -57,47 +59,48 @@ function interpretPod(raw: unknown): PodFacts {
 
 export class BudgetPods {
   readonly #options: BudgetPodsOptions;
-  readonly #entries = new Map<string, Entry>();
-  readonly #byNamespace = new Map<string, Set<string>>();
-  readonly #pods = new Map<string, Map<string, PodFacts>>();
-  /** Budgets that asked before the pods were known. */
+  /** By key of the budget. */
+  readonly #counts = new Map<string, Count>();
+  readonly #budgetsByNamespace = new Map<string, Set<string>>();
+  readonly #podsByNamespace = new Map<string, Map<string, WatchedPod>>();
+  /** Keys of budgets that asked before the pods were listed. */
   readonly #waiting = new Set<string>();
-  #watch: Reflector<PodFacts> | undefined;
+  #watch: Reflector<WatchedPod> | undefined;
 
   constructor(options: BudgetPodsOptions) {
     this.#options = options;
   }
 
-  /** The pods of `namespace` that `selector` selects; undefined while they are not known yet. */
-  of(key: string, namespace: string, selector: LabelSelector): BudgetMembers | undefined {
+  /** The pods of `namespace` that `selector` selects; undefined until pods are listed. */
+  of(key: string, namespace: string, selector: LabelSelector): SelectedPods | undefined {
     this.#start();
     if (this.#watch?.synced !== true) {
       this.#waiting.add(key);
       return undefined;
     }
     const text = JSON.stringify(selector);
-    let entry = this.#entries.get(key);
-    if (entry === undefined || entry.selector !== text || entry.namespace !== namespace) {
+    let count = this.#counts.get(key);
+    if (count === undefined || count.selector !== text || count.namespace !== namespace) {
       this.forget(key);
       const { matches } = compileSelector(selector, "fails");
-      entry = { namespace, selector: text, matches, counts: new Map(), total: 0 };
-      for (const pod of this.#pods.get(namespace)?.values() ?? []) count(entry, pod, 1);
-      this.#entries.set(key, entry);
-      const keys = this.#byNamespace.get(namespace) ?? new Set();
-      this.#byNamespace.set(namespace, keys.add(key));
+      count = { namespace, selector: text, matches, controllers: new Map(), total: 0 };
+      for (const pod of this.#podsByNamespace.get(namespace)?.values() ?? []) add(count, pod, 1);
+      this.#counts.set(key, count);
+      const keys = this.#budgetsByNamespace.get(namespace) ?? new Set();
+      this.#budgetsByNamespace.set(namespace, keys.add(key));
     }
-    return { total: entry.total, controllers: [...entry.counts.values()].map(({ ref }) => ref) };
+    return { total: count.total, controllers: [...count.controllers.values()].map(({ ref }) => ref) };
   }
 
   /** The budget is gone. */
   forget(key: string): void {
     this.#waiting.delete(key);
-    const entry = this.#entries.get(key);
-    if (entry === undefined) return;
-    this.#entries.delete(key);
-    const keys = this.#byNamespace.get(entry.namespace);
+    const count = this.#counts.get(key);
+    if (count === undefined) return;
+    this.#counts.delete(key);
+    const keys = this.#budgetsByNamespace.get(count.namespace);
     keys?.delete(key);
-    if (keys?.size === 0) this.#byNamespace.delete(entry.namespace);
+    if (keys?.size === 0) this.#budgetsByNamespace.delete(count.namespace);
   }
 
   async stop(): Promise<void> {
@@ -107,12 +110,12 @@ export class BudgetPods {
   #start(): void {
     if (this.#watch !== undefined) return;
     const { transport, ports, onWatch } = this.#options;
-    this.#watch = new Reflector<PodFacts>({
+    this.#watch = new Reflector<WatchedPod>({
       name: "pods",
       transport,
       ports,
       path: "/api/v1/pods",
-      parse: interpretPod,
+      parse: watchedPod,
       keyOf: ({ namespace, name }) => `${namespace}/${name}`,
       uidOf: ({ uid }) => uid,
       versionOf: ({ resourceVersion }) => resourceVersion,
@@ -121,44 +124,45 @@ export class BudgetPods {
     });
     this.#watch.subscribe({
       changed: (before, after) => this.#changed(before, after),
-      relisted: () => this.#known(),
+      relisted: () => this.#listed(),
     });
     this.#watch.start();
   }
 
-  #known(): void {
+  #listed(): void {
     const keys = [...this.#waiting];
     this.#waiting.clear();
     for (const key of keys) this.#options.onChanged(key);
   }
 
-  #changed(before: PodFacts | undefined, after: PodFacts | undefined): void {
+  #changed(before: WatchedPod | undefined, after: WatchedPod | undefined): void {
     const pod = after ?? before;
     if (pod === undefined) return;
-    const pods = this.#pods.get(pod.namespace) ?? new Map<string, PodFacts>();
+    const pods = this.#podsByNamespace.get(pod.namespace) ?? new Map<string, WatchedPod>();
     if (after === undefined) pods.delete(pod.name);
     else pods.set(pod.name, after);
-    if (pods.size > 0) this.#pods.set(pod.namespace, pods);
-    else this.#pods.delete(pod.namespace);
-    for (const key of this.#byNamespace.get(pod.namespace) ?? []) {
-      const entry = this.#entries.get(key);
-      if (entry === undefined) continue;
-      const had = before !== undefined && count(entry, before, -1);
-      const has = after !== undefined && count(entry, after, 1);
-      if (had !== has || (had && before?.controller?.uid !== after?.controller?.uid)) this.#options.onChanged(key);
+    if (pods.size > 0) this.#podsByNamespace.set(pod.namespace, pods);
+    else this.#podsByNamespace.delete(pod.namespace);
+    for (const key of this.#budgetsByNamespace.get(pod.namespace) ?? []) {
+      const count = this.#counts.get(key);
+      if (count === undefined) continue;
+      const matched = before !== undefined && add(count, before, -1);
+      const matches = after !== undefined && add(count, after, 1);
+      const hasMoved = matched && before?.controller?.uid !== after?.controller?.uid;
+      if (matched !== matches || hasMoved) this.#options.onChanged(key);
     }
   }
 }
 
-/** Counts a pod in or out when the budget selects it; returns whether it does. */
-function count(entry: Entry, { labels, controller }: PodFacts, change: 1 | -1): boolean {
-  if (!entry.matches(labels)) return false;
-  entry.total += change;
+/** Adds a pod to the count or takes it off, if the budget selects it; returns whether it does. */
+function add(count: Count, { labels, controller }: WatchedPod, change: 1 | -1): boolean {
+  if (!count.matches(labels)) return false;
+  count.total += change;
   const uid = controller?.uid;
   if (controller === undefined || uid === undefined) return true;
-  const known = entry.counts.get(uid) ?? { ref: controller, pods: 0 };
-  known.pods += change;
-  if (known.pods > 0) entry.counts.set(uid, known);
-  else entry.counts.delete(uid);
+  const entry = count.controllers.get(uid) ?? { ref: controller, pods: 0 };
+  entry.pods += change;
+  if (entry.pods > 0) count.controllers.set(uid, entry);
+  else count.controllers.delete(uid);
   return true;
 }

@@ -3,10 +3,10 @@ import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { ApiRequest, ApiResponse, Transport } from "../../../shared/kube/client/transport.ts";
 import { newProtector } from "../protectors/protector.ts";
 import { Discovery } from "../sources/discovery.ts";
-import { plugins } from "../sources/plugins/all.ts";
+import { plugins } from "../sources/plugins.ts";
 import type { Budget, ProtectionSource, WorkloadRef } from "../sources/protection-source.ts";
 import { type Resolution, Resolver } from "./resolve.ts";
-import { Workloads } from "./workloads.ts";
+import { WorkloadScales } from "./workload-scales.ts";
 
 const all = plugins({ protectSelector: "", protectNonZero: true });
 const selector = { matchLabels: { app: "web" } };
@@ -67,7 +67,7 @@ async function resolve(budget: Partial<Budget>, given: Given = {}): Promise<Reso
       { ready: given.notReady !== true, get: (key: string) => objects.get(`${name}/${key}`) },
     ]),
   );
-  const workloads = new Workloads({ api, discovery: new Discovery(api, 1000), kinds, timeoutMs: 1000 });
+  const workloads = new WorkloadScales({ api, discovery: new Discovery(api, 1000), kinds, timeoutMs: 1000 });
   for (const [key, source] of objects) workloads.changed(key, undefined, source);
   const pods = { of: () => given.pods, forget: () => {} };
   const pdb = all.find(({ name }) => name === "poddisruptionbudget");
@@ -79,7 +79,7 @@ async function resolve(budget: Partial<Budget>, given: Given = {}): Promise<Reso
     spec: { minAvailable: given.present ?? 0, minReadySeconds: 0, selector },
     derivation: "",
   };
-  const { spec, metadata } = newProtector(pdb, source, required, "x");
+  const { spec, metadata } = newProtector(kind, source, required, "x");
   const { name, namespace } = metadata;
   return await new Resolver({ workloads, pods }).resolve({
     key: "poddisruptionbudget/shop/web",
@@ -141,7 +141,7 @@ describe("the number of pods that there should be", () => {
     ],
     ["pods without a controller count nothing", { maxUnavailable: 1 }, { pods: { total: 5, controllers: [] } }, 0],
     ["a minimum in pods needs none of this", { minAvailable: 4 }, { notReady: true }, 4],
-    ["the budget says it", { maxUnavailable: 1, expected: 8 }, {}, 7],
+    ["the budget says it", { maxUnavailable: 1, expectedPods: 8 }, {}, 7],
     [
       "without pods in this cluster, by template",
       { maxUnavailable: 1 },
@@ -176,8 +176,8 @@ describe("the number of pods that there should be", () => {
     const resolution = await resolve({ maxUnavailable: 2 }, rollout);
     expect(minimum(resolution)).toBe(4);
     expect(resolution).toMatchObject({ recheck: true });
-    const target = ref("Rollout", "web", "r1");
-    expect(minimum(await resolve({ maxUnavailable: 2, target, selector: undefined }, rollout))).toBe(4);
+    const targetRef = ref("Rollout", "web", "r1");
+    expect(minimum(await resolve({ maxUnavailable: 2, targetRef, selector: undefined }, rollout))).toBe(4);
   });
 
   test.each<[string, Given]>([
@@ -230,20 +230,20 @@ describe("the number of pods that there should be", () => {
 describe("what can't be resolved at all leaves things as they are", () => {
   test.each<[string, Partial<Budget>, Given]>([
     ["a limit that can't be read", { maxUnavailable: "many" }, ofDeployment],
-    ["a target that is not there", { maxUnavailable: 1, target: ref("Deployment", "other") }, ofDeployment],
+    ["a target that is not there", { maxUnavailable: 1, targetRef: ref("Deployment", "other") }, ofDeployment],
   ])("%s", async (_, budget, given) => {
     expect(await resolve(budget, given)).toMatchObject({ kind: "unresolved" });
   });
 });
 
 test("a target counts before a selector, and exempted pods are counted but not protected", async () => {
-  const target = ref("Deployment", "web");
+  const targetRef = ref("Deployment", "web");
   const resolution = await resolve(
     {
       maxUnavailable: 1,
-      target,
+      targetRef,
       selector: { matchLabels: { app: "other" } },
-      exempt: { matchLabels: { canary: "yes" } },
+      ignoredPodSelector: { matchLabels: { canary: "yes" } },
     },
     ofDeployment,
   );

@@ -1,29 +1,35 @@
 /**
- * From what a source asks for to absolute numbers, where that takes more than the source itself (design 7): budgets over the
- * workloads of their pods, and custom resources by their scale subresource.
+ * The protectors of a source whose minimum depends on other objects: a budget over the workloads of its pods, a custom
+ * resource by its scale subresource. `workload-scales.ts` and `budget-pods.ts` read those objects.
  */
-
 import { compileSelector } from "../../../shared/decide/availability/selector.ts";
 import { disruptionMinimum, needsExpectedCount } from "../../../shared/decide/minimum/budget-minimum.ts";
-import { scaledMinimum } from "../../../shared/decide/minimum/workload-minimum.ts";
+import { type DerivedMinimum, scaledMinimum } from "../../../shared/decide/minimum/workload-minimum.ts";
 import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
 import type { LabelSelector, PodProtector } from "../../../shared/schema/podprotector.ts";
-import type { Budget, Need, ProtectionSource, RequiredProtector, SourceKind } from "../sources/protection-source.ts";
+import {
+  type Budget,
+  type Need,
+  type ProtectionSource,
+  pluginName,
+  type RequiredProtector,
+  type SourceKind,
+} from "../sources/protection-source.ts";
 import type { BudgetPods } from "./budget-pods.ts";
-import { without } from "./exempt.ts";
-import type { WorkloadLookup, Workloads } from "./workloads.ts";
+import type { WorkloadLookup, WorkloadScales } from "./workload-scales.ts";
 
 export type Resolution =
-  /** `recheck`: it rests on what is not watched. `why`: the number could not be found out, and what is required is what was. */
   | {
       readonly kind: "resolved";
       readonly protectors: readonly RequiredProtector[];
+      /** The minimum depends on objects that are not watched. */
       readonly recheck: boolean;
+      /** Why the minimum is unknown, where the protectors require what they did before. */
       readonly why?: string;
     }
-  /** Nothing else can be required now than what is there. */
+  /** The source keeps the protectors that it has. */
   | { readonly kind: "unresolved"; readonly why: string }
-  /** Something is not known yet; the key is queued again when it is. */
+  /** Pods or workloads are not listed yet. The key is queued when they are. */
   | { readonly kind: "waiting" }
   | { readonly kind: "failed"; readonly failure: ApiFailure };
 
@@ -32,19 +38,30 @@ export interface ResolveRequest {
   readonly kind: SourceKind;
   readonly source: ProtectionSource;
   readonly need: Need;
-  /** A protector that it has already, or had until it vanished without a release. */
+  /** A protector of the source, or a lost one. */
   readonly present: PodProtector | undefined;
   readonly signal: AbortSignal;
 }
 
+interface BudgetRequest extends ResolveRequest {
+  readonly budget: Budget;
+}
+
 export interface ResolverOptions {
-  readonly workloads: Workloads;
+  readonly workloads: WorkloadScales;
   readonly pods: Pick<BudgetPods, "of" | "forget">;
 }
 
 type FoundWorkload = Extract<WorkloadLookup, { kind: "found" }>;
 
-/** Workloads that the derivation names; the others are counted. */
+/** The disruption controller's `expectedPods`, in words, and whether it rests on a poll. */
+interface ExpectedPods {
+  readonly count: number;
+  readonly how: string;
+  readonly recheck: boolean;
+}
+
+/** Workloads that a derivation names; it counts the others. */
 const MAX_NAMED = 5;
 
 export class Resolver {
@@ -60,155 +77,174 @@ export class Resolver {
     this.#options.pods.forget(key);
   }
 
-  async resolve(question: ResolveRequest): Promise<Resolution> {
-    const { key, need } = question;
+  async resolve(request: ResolveRequest): Promise<Resolution> {
+    const { key, need, present } = request;
     this.#options.workloads.forget(key);
-    if (need.kind === "status") return { kind: "resolved", protectors: [uncounted(question, need)], recheck: false };
-    if (need.kind === "scale") return await this.#scale(question, need);
-    const { budget } = need;
-    if (budget.target !== undefined) return await this.#target(question, budget, budget.target);
-    if (budget.selector === undefined) return { kind: "resolved", protectors: [], recheck: false };
-    return await this.#selected(question, budget, budget.selector);
+    switch (need.kind) {
+      case "status":
+        return resolved([uncounted(need.required, present)]);
+      case "scale":
+        return await this.#byScale(request, need.maxUnavailable);
+      case "budget":
+        return await this.#byBudget({ ...request, budget: need.budget });
+    }
   }
 
-  async #scale({ kind, source, signal }: ResolveRequest, need: Extract<Need, { kind: "scale" }>): Promise<Resolution> {
+  async #byScale(
+    { kind, source, signal }: ResolveRequest,
+    maxUnavailable: Parameters<typeof scaledMinimum>[1],
+  ): Promise<Resolution> {
     const found = await this.#options.workloads.scale(kind, source.namespace, source.name, signal);
     if (found.kind === "missing") return { kind: "unresolved", why: found.why };
     if (found.kind !== "found") return found;
-    if (source.deleting && found.replicas <= 0) return { kind: "resolved", protectors: [], recheck: false };
-    if (found.selector === undefined) {
-      return { kind: "unresolved", why: `the scale subresource of ${found.what} has no selector in its status` };
+    if (source.deleting && found.replicas <= 0) return resolved([]);
+    const { selector, replicas, what } = found;
+    if (selector === undefined) {
+      return { kind: "unresolved", why: `the scale subresource of ${what} has no selector in its status` };
     }
-    const { minAvailable, derivation } = scaledMinimum(found.replicas, need.maxUnavailable);
-    const spec = { minAvailable, minReadySeconds: 0, selector: found.selector };
-    const name = `${kind.kind.toLowerCase()}-${source.name}`;
-    return { kind: "resolved", protectors: [{ name, spec, derivation }], recheck: false };
+    const { minAvailable, derivation } = scaledMinimum(replicas, maxUnavailable);
+    const spec = { minAvailable, minReadySeconds: 0, selector };
+    return resolved([{ name: `${pluginName(kind)}-${source.name}`, spec, derivation }]);
   }
 
-  async #target(question: ResolveRequest, budget: Budget, target: NonNullable<Budget["target"]>): Promise<Resolution> {
-    const found = await this.#options.workloads.find(question.key, target, question.source.namespace, question.signal);
-    if (found.kind === "missing") {
-      return { kind: "unresolved", why: `its targetRef can't be followed: ${found.why}` };
-    }
+  async #byBudget(request: BudgetRequest): Promise<Resolution> {
+    const { selector, targetRef, expectedPods } = request.budget;
+    if (targetRef !== undefined) return await this.#byTarget(request, targetRef);
+    if (selector === undefined) return resolved([]);
+    if (!needsExpectedCount(request.budget)) return required(request, selector, { count: 0, how: "", recheck: false });
+    if (expectedPods !== undefined) return required(request, selector, statedBy(expectedPods));
+    return await this.#bySelector(request, selector);
+  }
+
+  async #byTarget(request: BudgetRequest, targetRef: NonNullable<Budget["targetRef"]>): Promise<Resolution> {
+    const { key, source, budget, signal } = request;
+    const found = await this.#options.workloads.find(key, targetRef, source.namespace, signal);
+    if (found.kind === "missing") return { kind: "unresolved", why: `its targetRef can't be followed: ${found.why}` };
     if (found.kind !== "found") return found;
-    if (found.selector === undefined) return { kind: "unresolved", why: `${found.what} has no selector` };
-    const count = budget.expected ?? found.replicas;
-    const how = budget.expected === undefined ? ` (${found.what})` : " (as the budget says)";
-    return required(question, budget, found.selector, { count, how, recheck: found.isPolled });
+    const { selector, what, replicas, isPolled } = found;
+    if (selector === undefined) return { kind: "unresolved", why: `${what} has no selector` };
+    const expected =
+      budget.expectedPods === undefined ? { count: replicas, how: ` (${what})` } : statedBy(budget.expectedPods);
+    return required(request, selector, { ...expected, recheck: isPolled });
   }
 
-  async #selected(question: ResolveRequest, budget: Budget, selector: LabelSelector): Promise<Resolution> {
-    if (!needsExpectedCount(budget)) return required(question, budget, selector, { count: 0, how: "", recheck: false });
-    if (budget.expected !== undefined) {
-      return required(question, budget, selector, {
-        count: budget.expected,
-        how: " (as the budget says)",
-        recheck: false,
-      });
-    }
-    const { key, source, signal } = question;
+  async #bySelector(request: BudgetRequest, selector: LabelSelector): Promise<Resolution> {
+    const { key, source, signal } = request;
     const members = this.#options.pods.of(key, source.namespace, selector);
     if (members === undefined) return { kind: "waiting" };
-    if (members.total === 0) return this.#withoutPods(question, budget, selector);
+    if (members.total === 0) return this.#byTemplate(request, selector);
     const found = new Map<string, FoundWorkload>();
     for (const ref of members.controllers) {
-      const one = await this.#options.workloads.find(key, ref, source.namespace, signal);
-      if (one.kind === "missing") return unresolvable(question, budget, selector, members.total, one.why);
-      if (one.kind !== "found") return one;
-      found.set(one.uid, one);
+      const workload = await this.#options.workloads.find(key, ref, source.namespace, signal);
+      if (workload.kind === "missing") return unknown(request, selector, members.total, workload.why);
+      if (workload.kind !== "found") return workload;
+      found.set(workload.uid, workload);
     }
-    const all = [...found.values()];
-    const recheck = all.some(({ isPolled }) => isPolled);
-    return required(question, budget, selector, { count: total(all), how: named(all), recheck });
+    return required(request, selector, expectedOf([...found.values()]));
   }
 
-  /** No pod of it is in this cluster. */
-  #withoutPods(question: ResolveRequest, budget: Budget, selector: LabelSelector): Resolution {
+  /** The budget has no pod in this cluster: the workloads whose pod template it selects count. */
+  #byTemplate(request: BudgetRequest, selector: LabelSelector): Resolution {
+    const { key, source, present } = request;
     const { matches } = compileSelector(selector, "fails");
-    const found = this.#options.workloads.byTemplate(question.key, question.source.namespace, matches);
-    if (found === undefined) return { kind: "waiting" };
-    const all = found.filter((one) => one.kind === "found");
-    // One that is scaled to zero says so; one that is there no more may have been erased, with its pods running elsewhere.
-    if (all.length === 0 && (question.present?.spec.minAvailable ?? 0) > 0) {
-      return unresolvable(question, budget, selector, 0, "no workload with such pods is there any more");
+    const lookups = this.#options.workloads.byTemplate(key, source.namespace, matches);
+    if (lookups === undefined) return { kind: "waiting" };
+    const found = lookups.filter((lookup) => lookup.kind === "found");
+    // A workload at zero replicas says so. A missing one may have been erased while its pods run in other clusters.
+    if (found.length === 0 && (present?.spec.minAvailable ?? 0) > 0) {
+      return unknown(request, selector, 0, "no workload with such pods is there any more");
     }
-    return required(question, budget, selector, { count: total(all), how: named(all), recheck: false });
+    return required(request, selector, expectedOf(found));
   }
 }
 
-function total(workloads: readonly FoundWorkload[]): number {
-  return workloads.reduce((sum, { replicas }) => sum + replicas, 0);
+function resolved(protectors: readonly RequiredProtector[], recheck = false): Resolution {
+  return { kind: "resolved", protectors, recheck };
 }
 
-function named(workloads: readonly FoundWorkload[]): string {
-  const texts = workloads.map(({ what, replicas }) => `${what} ${replicas}`).sort();
-  if (texts.length === 0) return " (no workload matches)";
-  const more = texts.length > MAX_NAMED ? ` and ${texts.length - MAX_NAMED} more` : "";
-  return ` (${texts.slice(0, MAX_NAMED).join(", ")}${more})`;
+function statedBy(expectedPods: number): ExpectedPods {
+  return { count: expectedPods, how: " (as the budget says)", recheck: false };
 }
 
-function required(
-  question: ResolveRequest,
-  budget: Budget,
-  selector: LabelSelector,
-  expected: { readonly count: number; readonly how: string; readonly recheck: boolean },
-): Resolution {
-  const minimum = disruptionMinimum(budget, expected.count, expected.how);
+function expectedOf(workloads: readonly FoundWorkload[]): ExpectedPods {
+  const names = workloads.map(({ what, replicas }) => `${what} ${replicas}`).sort();
+  const more = names.length > MAX_NAMED ? ` and ${names.length - MAX_NAMED} more` : "";
+  return {
+    count: workloads.reduce((sum, { replicas }) => sum + replicas, 0),
+    how: names.length === 0 ? " (no workload matches)" : ` (${names.slice(0, MAX_NAMED).join(", ")}${more})`,
+    recheck: workloads.some(({ isPolled }) => isPolled),
+  };
+}
+
+function required(request: BudgetRequest, selector: LabelSelector, expected: ExpectedPods): Resolution {
+  const minimum = disruptionMinimum(request.budget, expected.count, expected.how);
   if (minimum === undefined) return { kind: "unresolved", why: "its minAvailable or maxUnavailable can't be read" };
-  const protectors = [protectorOf(question, budget, selector, minimum.minAvailable, minimum.derivation)];
-  return { kind: "resolved", protectors, recheck: expected.recheck };
+  return resolved([budgetProtector(request, selector, minimum)], expected.recheck);
 }
 
 /**
- * The disruption controller allows no eviction while it can't tell how many pods there should be, and leaves `desiredHealthy` as it
- * was. So does this: what is required stays, and is all there are where nothing was required yet.
+ * The disruption controller allows no eviction while it can't tell `expectedPods`, and does not touch `desiredHealthy`.
+ * Likewise the minimum stays as it is here; a new protector requires all pods.
  */
-function unresolvable(
-  question: ResolveRequest,
-  budget: Budget,
-  selector: LabelSelector,
-  pods: number,
-  why: string,
-): Resolution {
-  const kept = question.present?.spec.minAvailable;
+function unknown(request: BudgetRequest, selector: LabelSelector, pods: number, why: string): Resolution {
+  const kept = request.present?.spec.minAvailable;
   const minAvailable = kept ?? pods;
   const how = kept === undefined ? "as many as there are" : "kept as it was";
   const derivation = `how many pods there should be is unknown (${why}): minAvailable ${minAvailable}, ${how}`;
-  const protectors = [protectorOf(question, budget, selector, minAvailable, derivation)];
+  const protectors = [budgetProtector(request, selector, { minAvailable, derivation })];
   return { kind: "resolved", protectors, recheck: true, why };
 }
 
-/**
- * One that was made again after it had vanished is there before its controller has counted anything: that is no reason to let the pods of the
- * one before it go. Its status shows in the watch.
- */
-function uncounted({ present }: ResolveRequest, { required }: Extract<Need, { kind: "status" }>): RequiredProtector {
+/** A workload that was deleted and created again keeps the minimum until its controller has counted. */
+function uncounted(required: RequiredProtector, present: PodProtector | undefined): RequiredProtector {
   if (present === undefined) return required;
   const { minAvailable } = present.spec;
   const derivation = `its controller has counted nothing yet: minAvailable ${minAvailable}, kept as it was`;
   return { ...required, spec: { ...required.spec, minAvailable }, derivation };
 }
 
-function protectorOf(
-  { key, source }: ResolveRequest,
-  budget: Budget,
+function budgetProtector(
+  { kind, source, budget }: BudgetRequest,
   counted: LabelSelector,
-  minAvailable: number,
-  derivation: string,
+  { minAvailable, derivation }: DerivedMinimum,
 ): RequiredProtector {
-  const plugin = key.slice(0, key.indexOf("/"));
-  const { selector, note } = without(counted, budget.exempt);
-  const isNarrower = selector !== counted;
+  const { selector, note } = withoutIgnored(counted, budget.ignoredPodSelector);
+  const aggregation = selector === counted ? {} : { aggregationSelector: counted };
   return {
-    name: `${plugin}-${source.name}`,
-    spec: {
-      minAvailable,
-      minReadySeconds: 0,
-      selector,
-      ...(isNarrower ? { aggregationSelector: counted } : {}),
-      ...budget.spec,
-    },
+    name: `${pluginName(kind)}-${source.name}`,
+    spec: { minAvailable, minReadySeconds: 0, selector, ...aggregation, ...budget.spec },
     derivation: `${derivation}${note}`,
     owns: budget.owns,
   };
+}
+
+type Requirement = NonNullable<LabelSelector["matchExpressions"]>[number];
+
+const OPPOSITE: Readonly<Record<string, string>> = {
+  In: "NotIn",
+  NotIn: "In",
+  Exists: "DoesNotExist",
+  DoesNotExist: "Exists",
+};
+
+/**
+ * `selector` without the pods that `ignored` selects. One label selector can say that only for a single requirement;
+ * otherwise the ignored pods are protected too, and `note` says so.
+ */
+export function withoutIgnored(
+  selector: LabelSelector,
+  ignored: LabelSelector | undefined,
+): { readonly selector: LabelSelector; readonly note: string } {
+  if (ignored === undefined) return { selector, note: "" };
+  const requirements: Requirement[] = [
+    ...Object.entries(ignored.matchLabels ?? {}).map(([key, value]) => ({ key, operator: "In", values: [value] })),
+    ...(ignored.matchExpressions ?? []),
+  ];
+  const [requirement, ...others] = requirements;
+  const operator = requirement === undefined ? undefined : OPPOSITE[requirement.operator];
+  if (requirement === undefined || operator === undefined || others.length > 0) {
+    return { selector, note: "; the exempted pods are protected too: only one requirement can be taken out" };
+  }
+  const opposite: Requirement = { ...requirement, operator };
+  return { selector: { ...selector, matchExpressions: [...(selector.matchExpressions ?? []), opposite] }, note: "" };
 }

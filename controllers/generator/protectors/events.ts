@@ -1,27 +1,20 @@
-/** What the generator tells those who observe it (logs, metrics, Kubernetes Events); carries what a person needs to act. */
-
-import type { SourceKind } from "../sources/protection-source.ts";
+/** The events that logs, metrics and Kubernetes Events are made of (`observe.ts`). */
+import type { ObjectReference } from "../../../shared/observe/event-recorder.ts";
+import { apiVersionOf, type ProtectionSource, type SourceKind } from "../sources/protection-source.ts";
 import type { ReleaseReason } from "./plan.ts";
 
 export type Problem = "ignored" | "unresolved" | "namespaceTerminating";
 
-/** The object that an event is about, as Kubernetes Events refer to it. */
-interface SourceReference {
-  readonly apiVersion: string;
-  readonly kind: string;
-  readonly namespace: string;
-  readonly name: string;
-  readonly uid: string;
-}
-
 export type GeneratorEvent =
+  /** The finalizer was put on the source, or removed from it. */
   | { readonly kind: "held" | "letGo"; readonly source: string }
+  /** `noted`: the condition `SourceVanished` was written. */
   | {
-      readonly kind: "created" | "updated" | "restored" | "replaced";
+      readonly kind: "created" | "updated" | "restored" | "replaced" | "noted";
       readonly source: string;
       readonly protector: string;
     }
-  /** Somebody has deleted it, and it can't be made anew: it stays in force as it is. */
+  /** A protector that was deleted without a release can't be created again now: it stays in force as it is. */
   | {
       readonly kind: "kept";
       readonly source: string;
@@ -29,21 +22,44 @@ export type GeneratorEvent =
       readonly uid: string;
       readonly why: string;
     }
-  /** Parts of the register of releases that nobody needs any more are gone. */
+  /** Segments of the release register were deleted that no cell needs any more. */
   | { readonly kind: "registerDropped"; readonly segments: number }
   | { readonly kind: "released"; readonly source: string; readonly protector: string; readonly reason: ReleaseReason }
   | { readonly kind: "cellsRemoved"; readonly protector: string; readonly cells: readonly string[] }
-  /** Told once for each protector whose source vanished, and again when that has changed. */
-  | { readonly kind: "orphaned"; readonly source: string; readonly protector: string; readonly uid: string }
-  /** A protector's condition `SourceVanished` was written. */
-  | { readonly kind: "noted"; readonly source: string; readonly protector: string }
-  /** Told once for each object that asks for protection and can't have it, and again when why has changed. */
-  | {
-      readonly kind: Problem;
-      readonly source: string;
-      readonly about: SourceReference;
-      readonly why: string;
-    }
-  /** A kind that need not be installed has come or gone. */
+  /** The source is gone without a release of this protector. Once for each time that it vanishes. */
+  | { readonly kind: "sourceVanished"; readonly source: string; readonly protector: string; readonly uid: string }
+  /** A source can't be protected as it asks. */
+  | { readonly kind: Problem; readonly source: string; readonly about: ObjectReference; readonly why: string }
+  /** An optional kind was installed or uninstalled. */
   | { readonly kind: "kindServed" | "kindGone"; readonly served: SourceKind }
   | { readonly kind: "failed"; readonly source: string; readonly tag: string; readonly error: Error };
+
+/** Reports a problem of a source once, and again when it changes. Holds one text for each source with a problem. */
+export class ProblemReports {
+  readonly #reported = new Map<string, string>();
+  readonly #onEvent: (event: GeneratorEvent) => void;
+
+  constructor(onEvent: (event: GeneratorEvent) => void) {
+    this.#onEvent = onEvent;
+  }
+
+  /** `why` is undefined when there is no problem. */
+  report(
+    key: string,
+    problem: Problem,
+    sourceKind: SourceKind,
+    source: ProtectionSource | undefined,
+    why: string | undefined,
+  ): void {
+    if (source === undefined || why === undefined) {
+      this.#reported.delete(key);
+      return;
+    }
+    const { namespace, name, uid } = source;
+    const text = `${problem} ${uid} ${why}`;
+    if (this.#reported.get(key) === text) return;
+    this.#reported.set(key, text);
+    const about = { apiVersion: apiVersionOf(sourceKind), kind: sourceKind.kind, namespace, name, uid };
+    this.#onEvent({ kind: problem, source: key, about, why });
+  }
+}

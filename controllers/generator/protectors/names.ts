@@ -1,4 +1,4 @@
-/** Names and label values that are always valid, whatever the source is called (design 7). */
+/** Names and label values that Kubernetes accepts, whatever the source is called. */
 import { createHash } from "node:crypto";
 
 const NAME_MAX_CHARACTERS = 253;
@@ -7,31 +7,26 @@ const LABEL_VALUE = /^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?$/;
 /** 64 bits: two of a million names in one namespace share a hash with a chance of 1 in 37 million. */
 const HASH_CHARACTERS = 16;
 
-function hash(text: string): string {
-  return createHash("sha256").update(text).digest("hex").slice(0, HASH_CHARACTERS);
-}
-
-/** The beginning of `text` and a hash of the whole of it, together at most `maxCharacters`. */
-function shortened(text: string, maxCharacters: number): string {
+/** The beginning of `text` and a hash of `hashed`, together at most `maxCharacters`. */
+function shortened(text: string, maxCharacters: number, hashed: string): string {
+  const hash = createHash("sha256").update(hashed).digest("hex").slice(0, HASH_CHARACTERS);
   const head = text.slice(0, maxCharacters - HASH_CHARACTERS - 1).replace(/[^A-Za-z0-9]+$/, "");
-  return `${head}-${hash(text)}`;
+  return head === "" ? hash : `${head}-${hash}`;
 }
 
-/** `name` itself when it is a valid label value, else its valid beginning and a hash. */
+/** `name` itself if it is a valid label value, else a valid beginning of it and a hash. */
 export function labelValue(name: string): string {
   if (name.length <= LABEL_VALUE_MAX_CHARACTERS && LABEL_VALUE.test(name)) return name;
   const valid = name.replace(/[^A-Za-z0-9._-]/g, "-").replace(/^[^A-Za-z0-9]+/, "");
-  const head = valid.slice(0, LABEL_VALUE_MAX_CHARACTERS - HASH_CHARACTERS - 1).replace(/[^A-Za-z0-9]+$/, "");
-  return head === "" ? hash(name) : `${head}-${hash(name)}`;
+  return shortened(valid, LABEL_VALUE_MAX_CHARACTERS, name);
 }
 
-/** `name` itself when an object can be called so, else its beginning and a hash. */
+/** `name` itself if it is short enough for an object, else its beginning and a hash. */
 export function protectorName(name: string): string {
-  return name.length <= NAME_MAX_CHARACTERS ? name : shortened(name, NAME_MAX_CHARACTERS);
+  return name.length <= NAME_MAX_CHARACTERS ? name : shortened(name, NAME_MAX_CHARACTERS, name);
 }
 
-/** The name to take when another source or a person has taken `name`: never the same for two sources. */
+/** A name for the protector when `name` is taken: a different one for each source. */
 export function alternativeName(name: string, sourceKey: string): string {
-  const head = name.slice(0, NAME_MAX_CHARACTERS - HASH_CHARACTERS - 1).replace(/[^A-Za-z0-9]+$/, "");
-  return `${head}-${hash(sourceKey)}`;
+  return shortened(name, NAME_MAX_CHARACTERS, sourceKey);
 }

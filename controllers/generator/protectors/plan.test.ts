@@ -1,12 +1,12 @@
 import { describe, expect, test } from "vitest";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
-import { deploymentPlugin } from "../sources/plugins/deployment.ts";
+import { pluginNamed } from "../../../test/support/generator/plugin-named.ts";
 import type { ProtectionSource } from "../sources/protection-source.ts";
 import { alternativeName } from "./names.ts";
 import { plan, type ReconcileInput, type ReconcileStep } from "./plan.ts";
 import { newProtector } from "./protector.ts";
 
-const plugin = deploymentPlugin({ select: () => "Selected", protectNonZero: true });
+const plugin = pluginNamed("deployment");
 
 const GENERATOR = "podseidon.kubewharf.io/generator";
 const RELEASED = "podseidon.kubewharf.io/released";
@@ -32,7 +32,7 @@ function source(changes: Partial<ProtectionSource> = {}): ProtectionSource {
 
 /** The protector as the generator makes it, with what the apiserver adds. */
 function protector(changes: (object: PodProtector) => PodProtector = (object) => object): PodProtector {
-  const { metadata, spec } = newProtector(plugin, source(), required, "deployment-web");
+  const { metadata, spec } = newProtector(plugin.kind, source(), required, "deployment-web");
   const { labels, annotations } = metadata;
   return changes({
     metadata: {
@@ -64,7 +64,7 @@ function planned(
   lost: PodProtector[] = [],
 ): ReconcileStep[] {
   const facts: ReconcileInput = {
-    plugin,
+    kind: plugin.kind,
     plugins: [plugin],
     identity: { plugin: "deployment", namespace: "shop", name: "web" },
     source: present,
@@ -79,10 +79,15 @@ const kinds = (steps: ReconcileStep[]): string[] => steps.map(({ kind }) => kind
 
 describe("a source that asks for protection", () => {
   test.each<[string, ProtectionSource, PodProtector[], string[]]>([
-    ["is held first, then protected", source({ finalizers: [] }), [], ["holdSource", "create"]],
+    ["is held first, then protected", source({ finalizers: [] }), [], ["addSourceFinalizer", "create"]],
     ["is not held twice", source({ finalizers: ["other", GENERATOR] }), [], ["create"]],
     ["needs nothing when all is as it should be", source(), [protector()], []],
-    ["is held again when its finalizer was taken off", source({ finalizers: [] }), [protector()], ["holdSource"]],
+    [
+      "is held again when its finalizer was taken off",
+      source({ finalizers: [] }),
+      [protector()],
+      ["addSourceFinalizer"],
+    ],
     ["keeps it while it is deleted with replicas", source({ deleting: true }), [protector()], []],
     ["gets it back even then", source({ deleting: true }), [], ["create"]],
     ["but not when it goes and was never held", source({ deleting: true, finalizers: [] }), [], []],
@@ -237,10 +242,10 @@ describe("a source that came back", () => {
     }));
 
   test("is noted once, and one that is still gone is not told of again", () => {
-    expect(planned(source(), [noted("True")])).toMatchObject([{ kind: "noteSource", vanished: false }]);
+    expect(planned(source(), [noted("True")])).toMatchObject([{ kind: "setSourceVanished", vanished: false }]);
     expect(planned(source(), [noted("False")])).toEqual([]);
     expect(planned(undefined, [noted("True")])).toEqual([]);
-    expect(kinds(planned(undefined, [noted("False")]))).toEqual(["reportOrphan", "noteSource"]);
+    expect(kinds(planned(undefined, [noted("False")]))).toEqual(["reportSourceVanished", "setSourceVanished"]);
   });
 });
 
@@ -272,7 +277,7 @@ describe("a protector is released", () => {
   ])("%s, and then the source is let go", (_, present, reason) => {
     expect(planned(present, [protector()])).toEqual([
       { kind: "release", protector: protector(), reason },
-      { kind: "letSourceGo", source: present },
+      { kind: "removeSourceFinalizer", source: present },
     ]);
   });
 
@@ -281,7 +286,7 @@ describe("a protector is released", () => {
   });
 
   test("never because its source vanished", () => {
-    expect(kinds(planned(undefined, [protector()]))).toEqual(["reportOrphan", "noteSource"]);
+    expect(kinds(planned(undefined, [protector()]))).toEqual(["reportSourceVanished", "setSourceVanished"]);
   });
 
   test("unless someone marks it as released then", () => {
@@ -306,7 +311,7 @@ describe("a protector that was lost", () => {
     const [step] = planned(source(), [], [], [lost]);
     expect(step).toMatchObject({
       kind: "restore",
-      copy: lost,
+      lost,
       object: { spec: { minAvailable: 8, admissionHistoryConfig: { maxConcurrentLag: 7 } } },
     });
     expect(step).toHaveProperty(

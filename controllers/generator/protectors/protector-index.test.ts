@@ -1,15 +1,15 @@
 import { expect, test } from "vitest";
-import type { InformerHandler, Informer as ObjectSource } from "../../../shared/kube/informer/informer.ts";
+import type { Informer, InformerHandler } from "../../../shared/kube/informer/informer.ts";
 import { GENERATOR_FINALIZER } from "../../../shared/schema/annotations.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
-import { deploymentPlugin } from "../sources/plugins/deployment.ts";
+import { pluginNamed } from "../../../test/support/generator/plugin-named.ts";
 import { type ProtectionSource, sourceKey } from "../sources/protection-source.ts";
 import { labelValue } from "./names.ts";
 import { plan } from "./plan.ts";
 import { newProtector } from "./protector.ts";
 import { ProtectorIndex } from "./protector-index.ts";
 
-const plugin = deploymentPlugin({ select: () => "Selected", protectNonZero: true });
+const plugin = pluginNamed("deployment");
 
 function protector(version: string, owner = "web", minAvailable = 8): PodProtector {
   return {
@@ -25,7 +25,7 @@ function protector(version: string, owner = "web", minAvailable = 8): PodProtect
 }
 
 /** A watch whose events the test makes. */
-class Watched implements ObjectSource<PodProtector> {
+class Watched implements Informer<PodProtector> {
   readonly #objects = new Map<string, PodProtector>();
   readonly #handlers: InformerHandler<PodProtector>[] = [];
   position: string | undefined;
@@ -171,18 +171,19 @@ test("one that lost its owner is found by its source, also where that has a name
   const own = { namespace: "shop", name, uid: "u1", resourceVersion: "3", finalizers: [], deleting: false };
   const required = { name: "deployment-web", spec: protector("5").spec, derivation: "" };
   const source: ProtectionSource = { ...own, decision: "Protected", protectors: [required] };
-  const { labels, finalizers } = newProtector(plugin, source, required, "deployment-web").metadata;
+  const { labels, finalizers } = newProtector(plugin.kind, source, required, "deployment-web").metadata;
   const { ownerReferences: _, ...metadata } = protector("5").metadata;
   const present = { ...protector("5"), metadata: { ...metadata, labels, finalizers: [...finalizers] } };
   watched.deliver(present, "5");
   const identity = { plugin: "deployment", namespace: "shop", name };
   const protectors = index.of(sourceKey(identity));
   const steps = plan({
-    plugin,
+    kind: plugin.kind,
     plugins: [plugin],
     identity,
     source: { ...source, finalizers: [GENERATOR_FINALIZER] },
     protectors,
+    lost: [],
     named: (one) => index.get(`shop/${one}`),
   });
   expect(steps.map(({ kind }) => kind)).toEqual(["update"]);

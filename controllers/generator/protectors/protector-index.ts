@@ -1,57 +1,57 @@
 /**
- * The protectors by the source that they name. What this process itself wrote is seen at once: a decision that rests on a watch
- * which has not yet delivered a protector that was just created could let its source go without releasing it.
+ * The protectors by the source that they name. Writes of this process are seen at once: a watch that lags would hide a
+ * protector that was just created, and its source could lose the finalizer without a release.
  */
-import type { Informer as ObjectSource } from "../../../shared/kube/informer/informer.ts";
-import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import type { Informer } from "../../../shared/kube/informer/informer.ts";
+import { namespacedName, type PodProtector } from "../../../shared/schema/podprotector.ts";
 import { compareVersions, hasReached, isComparableVersion } from "../../../shared/schema/resource-version.ts";
 import { parseSourceKey, type SourcePlugin, sourceKey } from "../sources/protection-source.ts";
 import { labelValue } from "./names.ts";
-import { sourceOf } from "./protector.ts";
+import { hasControllingOwner, sourceOf } from "./protector.ts";
 
 export interface IndexListener {
-  /** Something of the source with this key is not what it was. */
+  /** A protector of the source with this key has changed. */
   changed(key: string): void;
-  /** This process has written it, and the watch has gone on without ever having shown it: a list came in between. */
+  /** The watch has passed a write of this process without showing the protector: it is gone again. */
   vanished(protector: PodProtector): void;
 }
 
 function keyOf({ metadata }: PodProtector): string {
-  return `${metadata.namespace ?? ""}/${metadata.name}`;
+  return namespacedName(metadata);
 }
 
 export class ProtectorIndex {
-  readonly #watched: ObjectSource<PodProtector>;
+  readonly #watched: Informer<PodProtector>;
   readonly #plugins: readonly SourcePlugin[];
   /** Keys of protectors by key of source. */
   readonly #bySource = new Map<string, Set<string>>();
-  /** Own writes that the watch has not delivered yet. Bounded by the writes that are made within its lag. */
+  /** Own writes that the watch has not delivered yet. Bounded by the writes within its lag. */
   readonly #written = new Map<string, PodProtector>();
-  /** UIDs of protectors that are known to be released, and that the watch still has. */
+  /** UIDs by key of protectors that this process has released and the watch still has. */
   readonly #released = new Map<string, string>();
   readonly #listener: IndexListener;
 
-  constructor(watched: ObjectSource<PodProtector>, plugins: readonly SourcePlugin[], listener: IndexListener) {
+  constructor(watched: Informer<PodProtector>, plugins: readonly SourcePlugin[], listener: IndexListener) {
     this.#watched = watched;
     this.#plugins = plugins;
     this.#listener = listener;
     watched.subscribe({
       changed: (before, after) => {
         const keys = new Set([this.#update(before, "remove"), this.#update(after, "add")]);
-        this.#seen(before, after);
+        this.#forgetReleased(before, after);
         for (const key of keys) if (key !== undefined) listener.changed(key);
       },
-      advanced: (position) => this.#forget(position),
-      relisted: (position) => this.#forget(position),
+      advanced: (position) => this.#forgetWritten(position),
+      relisted: (position) => this.#forgetWritten(position),
     });
   }
 
   /** The protectors that name the source. */
   of(source: string): PodProtector[] {
-    return [...this.#named(source), ...this.#labelled(source)];
+    return [...this.#indexed(source), ...this.#byShortenedLabel(source)];
   }
 
-  #named(source: string): PodProtector[] {
+  #indexed(source: string): PodProtector[] {
     const found: PodProtector[] = [];
     for (const key of this.#bySource.get(source) ?? []) {
       const protector = this.get(key);
@@ -60,17 +60,15 @@ export class ProtectorIndex {
     return found;
   }
 
-  /** Those without an owner, which have the name in the label alone, where it is shortened. */
-  #labelled(source: string): PodProtector[] {
+  /** Protectors that lost their owner reference have the name of the source in a label only, where it is shortened. */
+  #byShortenedLabel(source: string): PodProtector[] {
     const identity = parseSourceKey(source);
     const name = labelValue(identity.name);
     if (name === identity.name) return [];
-    return this.#named(sourceKey({ ...identity, name })).filter(
-      ({ metadata }) => metadata.ownerReferences?.some(({ controller }) => controller === true) !== true,
-    );
+    return this.#indexed(sourceKey({ ...identity, name })).filter((protector) => !hasControllingOwner(protector));
   }
 
-  /** The newest version that is known of the protector `namespace/name`. */
+  /** The newest known version of the protector `namespace/name`. */
   get(key: string): PodProtector | undefined {
     const found = this.#watched.get(key);
     const watched = found?.metadata.uid === this.#released.get(key) ? undefined : found;
@@ -79,9 +77,9 @@ export class ProtectorIndex {
     return watched !== undefined && isNewer(watched, written) ? watched : written;
   }
 
-  /** This process made `protector` what it is now. */
+  /** This process has written `protector`. */
   wrote(protector: PodProtector): void {
-    // What the stream has passed already is in the store, or was changed again since.
+    // The watch has this version, or a later one.
     if (hasReached(this.#watched.position, protector.metadata.resourceVersion)) {
       if (this.#watched.get(keyOf(protector)) === undefined) this.#vanished(protector);
       return;
@@ -90,7 +88,7 @@ export class ProtectorIndex {
     this.#update(protector, "add");
   }
 
-  /** This process has released the protector: it is out of force, and gone as soon as nobody else holds it. */
+  /** This process has released the protector. Finalizers of others may keep the object for a while. */
   released(protector: PodProtector): void {
     const key = keyOf(protector);
     const { uid } = protector.metadata;
@@ -100,18 +98,18 @@ export class ProtectorIndex {
     else if (watched.metadata.uid === uid) this.#released.set(key, uid);
   }
 
-  /** Keys of all sources that are named by a protector. */
+  /** Keys of all sources that a protector names. */
   sources(): Iterable<string> {
     return this.#bySource.keys();
   }
 
-  #seen(before: PodProtector | undefined, after: PodProtector | undefined): void {
+  #forgetReleased(before: PodProtector | undefined, after: PodProtector | undefined): void {
     if (before === undefined) return;
     const key = keyOf(before);
     if (after === undefined || after.metadata.uid !== this.#released.get(key)) this.#released.delete(key);
   }
 
-  #forget(position: string): void {
+  #forgetWritten(position: string): void {
     for (const [key, protector] of this.#written) {
       if (!hasReached(position, protector.metadata.resourceVersion)) continue;
       this.#written.delete(key);
@@ -131,7 +129,7 @@ export class ProtectorIndex {
     const key = sourceKey(source);
     const names = this.#bySource.get(key) ?? new Set();
     const written = this.#written.get(keyOf(protector))?.metadata.uid;
-    // One of that name that this process has made since is not gone with the one before it.
+    // This process has created a new protector of that name since.
     const isSucceeded = written !== undefined && written !== protector.metadata.uid;
     if (action === "add") names.add(keyOf(protector));
     else if (!isSucceeded) names.delete(keyOf(protector));

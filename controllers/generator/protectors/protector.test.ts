@@ -1,14 +1,13 @@
 import { expect, test } from "vitest";
-import { scalablePlugin } from "../sources/plugins/scalable.ts";
+import { pluginNamed } from "../../../test/support/generator/plugin-named.ts";
 import type { ProtectionSource } from "../sources/protection-source.ts";
 import { labelValue } from "./names.ts";
 import { newProtector, sourceOf } from "./protector.ts";
 
 test("the group of a kind may be longer than a label, and is known by it all the same", () => {
   const group = `${"platform.".repeat(7)}example.com`;
-  const resource = { group, version: "v1", resource: "rollouts" };
-  const plugin = scalablePlugin(resource, { select: () => "Selected", protectNonZero: true });
-  const served = { kind: { ...plugin.kind, kind: "Rollout" } };
+  const plugin = pluginNamed(`rollouts.${group}`, { scalable: [`${group}/v1/rollouts`] });
+  const served = { ...plugin.kind, kind: "Rollout" };
   const required = {
     name: "rollout-web",
     spec: { minAvailable: 8, minReadySeconds: 0, selector: { matchLabels: { app: "web" } } },

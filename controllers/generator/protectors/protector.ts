@@ -1,8 +1,7 @@
 /**
- * The protector that a source needs, as upstream would write it (design 12): name, four labels, finalizer, controlling owner
- * reference; and what has to change on one that is there. Pure.
+ * The protector of a source as upstream's generator writes it: name, four labels, finalizer and controlling owner
+ * reference; and the repair of a protector that somebody has altered. Pure.
  */
-
 import { isDeepStrictEqual } from "node:util";
 import {
   DERIVATION_ANNOTATION,
@@ -37,7 +36,7 @@ import { labelValue } from "./names.ts";
 
 type OwnerReference = NonNullable<ObjectMeta["ownerReferences"]>[number];
 
-/** A protector as it is created: what the apiserver adds is not there yet. */
+/** A protector without the fields that the apiserver adds. */
 export interface NewProtector {
   readonly apiVersion: string;
   readonly kind: string;
@@ -52,30 +51,27 @@ export interface NewProtector {
   readonly spec: PodProtectorSpec;
 }
 
-/** What is written about a source: its plugin with the kind as it is served. */
-type Kinded = Pick<SourcePlugin, "kind">;
-
-function sourceLabels({ kind }: Kinded, name: string): Record<string, string> {
+/** The names of objects and groups may be longer than a label value. */
+function sourceLabels({ group, kind, resource }: SourceKind, name: string): Record<string, string> {
   return {
     [SOURCE_NAME_LABEL]: labelValue(name),
-    // As a custom resource's group can be longer than a label, too.
-    [SOURCE_GROUP_LABEL]: labelValue(kind.group),
-    [SOURCE_KIND_LABEL]: kind.kind,
-    [SOURCE_RESOURCE_LABEL]: kind.resource,
+    [SOURCE_GROUP_LABEL]: labelValue(group),
+    [SOURCE_KIND_LABEL]: kind,
+    [SOURCE_RESOURCE_LABEL]: resource,
   };
 }
 
-/** Controlling, but it doesn't block the owner's deletion: the finalizer on the source does that. */
-function ownerReference({ kind }: Kinded, source: ProtectionSource): OwnerReference {
-  return { apiVersion: apiVersionOf(kind), kind: kind.kind, name: source.name, uid: source.uid, controller: true };
+/** It does not block the deletion of the owner: the finalizer on the source does. */
+function ownerReference(kind: SourceKind, { name, uid }: ProtectionSource): OwnerReference {
+  return { apiVersion: apiVersionOf(kind), kind: kind.kind, name, uid, controller: true };
 }
 
 /**
- * The protector to create under `name`. `again`: there was one before, whose admission history is lost with it; the mark tells the
- * aggregators not to trust their first counts alone (design 5.4).
+ * The protector to create under `name`. `again`: one existed before, whose reservations are lost with it. The mark
+ * makes the aggregators put their cells on hold.
  */
 export function newProtector(
-  plugin: Kinded,
+  kind: SourceKind,
   source: ProtectionSource,
   required: RequiredProtector,
   name: string,
@@ -88,23 +84,27 @@ export function newProtector(
     metadata: {
       name,
       namespace: source.namespace,
-      labels: sourceLabels(plugin, source.name),
+      labels: sourceLabels(kind, source.name),
       annotations: { [DERIVATION_ANNOTATION]: required.derivation, ...mark },
       finalizers: [GENERATOR_FINALIZER],
-      ownerReferences: [ownerReference(plugin, source)],
+      ownerReferences: [ownerReference(kind, source)],
     },
     spec: { ...required.spec },
   };
 }
 
-/** What a protector itself says that it requires, where its source can't say it. */
+/** A protector as its own requirement, where the source can't say what it requires. */
 export function requiredBy({ metadata, spec }: PodProtector): RequiredProtector {
   return { name: metadata.name, spec, derivation: metadata.annotations?.[DERIVATION_ANNOTATION] ?? "" };
 }
 
+export function hasControllingOwner({ metadata }: PodProtector): boolean {
+  return metadata.ownerReferences?.some(({ controller }) => controller === true) ?? false;
+}
+
 /**
- * Whose protector it is, from its controlling owner reference, whose name is whole, or else from its labels; undefined when
- * neither names a kind of `plugins`. A kind that only discovery can name is told by its group and resource.
+ * The source of a protector by its controlling owner reference, which has the whole name, or else by its labels.
+ * Undefined for a kind without a plugin. A kind that only discovery can name is matched by group and resource.
  */
 export function sourceOf(protector: PodProtector, plugins: readonly SourcePlugin[]): SourceIdentity | undefined {
   const { namespace = "", labels = {}, ownerReferences = [] } = protector.metadata;
@@ -124,13 +124,13 @@ export function sourceOf(protector: PodProtector, plugins: readonly SourcePlugin
   return found === undefined || name === undefined ? undefined : { plugin: found.name, namespace, name };
 }
 
-export function hasGeneratorFinalizer(protector: PodProtector): boolean {
-  return protector.metadata.finalizers?.includes(GENERATOR_FINALIZER) ?? false;
+export function hasGeneratorFinalizer({ metadata }: PodProtector): boolean {
+  return metadata.finalizers?.includes(GENERATOR_FINALIZER) ?? false;
 }
 
 /**
- * The spec that a protector should have: what its source derives, and of what is there only fields that are an operator's to set.
- * A wider count than the source's or fewer protected operations than by default would take protection away.
+ * What the source derives, and the operator's fields as they are. An `aggregationSelector` that counts more pods than
+ * the source's, or fewer protected operations than the default, would take protection away.
  */
 function repairedSpec(present: PodProtectorSpec, required: RequiredProtector): PodProtectorSpec {
   const { aggregationSelector: _, protectedOperations, ...others } = present;
@@ -148,43 +148,43 @@ function repairedSpec(present: PodProtectorSpec, required: RequiredProtector): P
 
 function repairedMetadata(
   present: ObjectMeta,
-  plugin: Kinded,
+  kind: SourceKind,
   source: ProtectionSource,
   required: RequiredProtector,
 ): ObjectMeta {
-  const owner = ownerReference(plugin, source);
+  const owner = ownerReference(kind, source);
   const owners = present.ownerReferences ?? [];
-  const isOwner = (reference: OwnerReference): boolean =>
-    reference.uid === owner.uid && reference.controller === true && reference.name === owner.name;
-  // There can be one controller only; other owners are none of the generator's business.
+  const isOwner = ({ uid, controller, name }: OwnerReference): boolean =>
+    uid === owner.uid && controller === true && name === owner.name;
+  // Kubernetes allows one controlling owner. Other owners stay.
   const repairedOwners = owners.some(isOwner) ? owners : [...owners.filter(({ controller }) => !controller), owner];
   const { [RELEASED_ANNOTATION]: _, ...annotations } = present.annotations ?? {};
   const finalizers = present.finalizers ?? [];
-  // The apiserver lets nobody add a finalizer to an object that is being deleted.
-  const complete = finalizers.includes(GENERATOR_FINALIZER) || isDeleting(present);
+  // The apiserver accepts no new finalizer on an object that is being deleted.
+  const isComplete = finalizers.includes(GENERATOR_FINALIZER) || isDeleting(present);
   return {
     ...present,
-    labels: { ...present.labels, ...sourceLabels(plugin, source.name) },
+    labels: { ...present.labels, ...sourceLabels(kind, source.name) },
     annotations: { ...annotations, [DERIVATION_ANNOTATION]: required.derivation },
-    finalizers: complete ? finalizers : [...finalizers, GENERATOR_FINALIZER],
+    finalizers: isComplete ? finalizers : [...finalizers, GENERATOR_FINALIZER],
     ownerReferences: repairedOwners,
   };
 }
 
-/** The object to write in place of `present`; undefined when it is as it should be. */
+/** The protector to write in place of `present`; undefined when nothing has to change. */
 export function repairedProtector(
   present: PodProtector,
-  plugin: Kinded,
+  kind: SourceKind,
   source: ProtectionSource,
   required: RequiredProtector,
 ): PodProtector | undefined {
-  const metadata = repairedMetadata(present.metadata, plugin, source, required);
+  const metadata = repairedMetadata(present.metadata, kind, source, required);
   const spec = repairedSpec(present.spec, required);
-  const same =
+  const isSame =
     isDeepStrictEqual(spec, present.spec) &&
     isDeepStrictEqual(metadata.labels, present.metadata.labels) &&
     isDeepStrictEqual(metadata.annotations, present.metadata.annotations) &&
     isDeepStrictEqual(metadata.finalizers, present.metadata.finalizers ?? []) &&
     isDeepStrictEqual(metadata.ownerReferences, present.metadata.ownerReferences);
-  return same ? undefined : { ...present, metadata, spec };
+  return isSame ? undefined : { ...present, metadata, spec };
 }

@@ -3,13 +3,12 @@ import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { ApiRequest, ApiResponse, Transport } from "../../../shared/kube/client/transport.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
 import { parsePodProtector } from "../../../shared/schema/podprotector.ts";
+import { pluginNamed } from "../../../test/support/generator/plugin-named.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { Resolver } from "../budgets/resolve.ts";
-import { Workloads } from "../budgets/workloads.ts";
+import { WorkloadScales } from "../budgets/workload-scales.ts";
 import { Discovery } from "../sources/discovery.ts";
-import { plugins } from "../sources/plugins/all.ts";
-import { daemonSetPlugin } from "../sources/plugins/daemon-set.ts";
-import { podUnavailableBudgetPlugin } from "../sources/plugins/pod-unavailable-budget.ts";
+import { plugins } from "../sources/plugins.ts";
 import type { GeneratorEvent } from "./events.ts";
 import { newProtector } from "./protector.ts";
 import { type ReconcilerOptions, reconciler } from "./reconcile.ts";
@@ -18,7 +17,7 @@ type Resolve = Resolver["resolve"];
 
 const GROUP = "podseidon.kubewharf.io";
 const KEY = "podunavailablebudget/shop/web";
-const plugin = podUnavailableBudgetPlugin({ select: () => "Selected", protectNonZero: true });
+const plugin = pluginNamed("podunavailablebudget");
 const source = plugin.interpret({
   metadata: { namespace: "shop", name: "web", uid: "b1", resourceVersion: "7", finalizers: [`${GROUP}/generator`] },
   spec: { maxUnavailable: 1, targetRef: { apiVersion: "apps/v1", kind: "Deployment", name: "web" } },
@@ -36,7 +35,7 @@ const required = {
 };
 
 function protector(changes: Partial<PodProtector["metadata"]> = {}): PodProtector {
-  const object = newProtector(plugin, source, required, required.name);
+  const object = newProtector(plugin.kind, source, required, required.name);
   return parsePodProtector({
     ...object,
     metadata: { ...object.metadata, uid: "p1", resourceVersion: "9", ...changes },
@@ -132,7 +131,7 @@ test.each<[string, PodProtector[], PodProtector[]]>([
 });
 
 test("a DaemonSet that was erased and applied again adopts its protector with the number that it had", async () => {
-  const agents = daemonSetPlugin({ select: () => "Selected", protectNonZero: true });
+  const agents = pluginNamed("daemonset");
   const applied = agents.interpret({
     metadata: { namespace: "shop", name: "web", uid: "d2", resourceVersion: "20", finalizers: [`${GROUP}/generator`] },
     spec: { selector: { matchLabels: { app: "web" } } },
@@ -142,7 +141,7 @@ test("a DaemonSet that was erased and applied again adopts its protector with th
   if (need === undefined) throw new Error("it needs nothing");
   const kinds = new Map<string, { ready: boolean; get: () => undefined }>();
   const api = new ApiClient({ request: () => Promise.reject(new Error()), stream: () => Promise.reject(), close() {} });
-  const workloads = new Workloads({ api, discovery: new Discovery(api, 1000), kinds, timeoutMs: 1000 });
+  const workloads = new WorkloadScales({ api, discovery: new Discovery(api, 1000), kinds, timeoutMs: 1000 });
   const resolver = new Resolver({ workloads, pods: { of: () => undefined, forget: () => {} } });
   const { signal } = new AbortController();
   const question = { key: "daemonset/shop/web", kind: agents.kind, source: applied, need, signal };
@@ -154,8 +153,7 @@ test("a DaemonSet that was erased and applied again adopts its protector with th
 
 test("that a namespace takes no new protector is told once, whatever is done again before it is asked", async () => {
   const deployment = { metadata: { namespace: "shop", name: "web", uid: "d1", resourceVersion: "7" } };
-  const kind = plugins({ protectSelector: "", protectNonZero: true }).find(({ name }) => name === "deployment");
-  if (kind === undefined) throw new Error("there is no such plugin");
+  const deployments = pluginNamed("deployment");
   const spec = { replicas: 4, selector: { matchLabels: { app: "web" } }, template: {} };
   const events: GeneratorEvent[] = [];
   const request = async ({ method }: ApiRequest): Promise<ApiResponse> =>
@@ -164,7 +162,7 @@ test("that a namespace takes no new protector is told once, whatever is done aga
       : { status: 200, headers: {}, body: JSON.stringify({ ...deployment, spec }) };
   const reconcile = reconcilerOn(request, {
     // The watch lags: the source is held again each time.
-    kinds: new Map([["deployment", { ...kind, get: () => kind.interpret({ ...deployment, spec }) }]]),
+    kinds: new Map([["deployment", { ...deployments, get: () => deployments.interpret({ ...deployment, spec }) }]]),
     onEvent: (event) => events.push(event),
   });
   for (let time = 0; time < 2; time++) {

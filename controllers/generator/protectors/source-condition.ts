@@ -1,18 +1,16 @@
-/** Condition `SourceVanished` of a protector (design 7): whoever looks at one that outlived its source sees that it did. */
-import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
+/** The condition `SourceVanished` of a protector that stays in force without its source. */
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
 import { RELEASED_ANNOTATION } from "../../../shared/schema/annotations.ts";
 import type { Condition, PodProtector, PodProtectorStatus } from "../../../shared/schema/podprotector.ts";
+import type { ProtectorCalls } from "./calls.ts";
 
 const TYPE = "SourceVanished";
+const NO_STATUS: PodProtectorStatus = {
+  cells: [],
+  summary: { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 },
+};
 
-export interface StatusCalls {
-  readonly api: ApiClient;
-  readonly timeoutMs: number;
-  readonly signal: AbortSignal;
-}
-
-export function isNotedAsVanished({ status }: PodProtector): boolean {
+export function hasSourceVanished({ status }: PodProtector): boolean {
   return status?.conditions?.some(({ type, status: value }) => type === TYPE && value === "True") ?? false;
 }
 
@@ -30,20 +28,16 @@ function conditionOf(vanished: boolean, generation: number | undefined, time: st
   };
 }
 
-/** Writes the condition and leaves the rest of the status as it is, at the very version that was seen. */
-export async function noteSource(
-  { api, timeoutMs, signal }: StatusCalls,
+/** Writes the condition, and the rest of the status as it was read. `conflict`: the protector has changed since. */
+export async function setSourceVanished(
+  calls: ProtectorCalls<"putPodProtectorStatus">,
   protector: PodProtector,
   vanished: boolean,
   time: string,
 ): Promise<ApiResult<PodProtector>> {
   const { namespace = "", name, uid, resourceVersion, generation } = protector.metadata;
-  const empty = {
-    cells: [],
-    summary: { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 },
-  };
-  const before: PodProtectorStatus = protector.status ?? empty;
+  const before = protector.status ?? NO_STATUS;
   const others = (before.conditions ?? []).filter(({ type }) => type !== TYPE);
   const status = { ...before, conditions: [...others, conditionOf(vanished, generation, time)] };
-  return await api.putPodProtectorStatus({ namespace, name, uid, resourceVersion }, status, { timeoutMs, signal });
+  return await calls.api.putPodProtectorStatus({ namespace, name, uid, resourceVersion }, status, calls);
 }

@@ -1,18 +1,19 @@
-/** What a cluster serves, by its own discovery: which kinds there are now, and which have a scale subresource. */
+/** API discovery: which resources a cluster serves now, and which of them have a scale subresource. */
 import * as v from "valibot";
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
 import { checker } from "../../../shared/schema/check.ts";
+import { groupVersionPath } from "./protection-source.ts";
 
-interface ServedResource {
-  /** Plural, as in paths. */
+export interface ServedResource {
+  /** The plural, as in paths. */
   readonly resource: string;
   readonly kind: string;
   readonly hasScale: boolean;
 }
 
-export type Served =
-  /** `resources` is empty when the group or version is not served. */
+export type DiscoveryResult =
+  /** No resources: the group or version is not served. */
   | { readonly kind: "ok"; readonly resources: readonly ServedResource[] }
   | { readonly kind: "failed"; readonly failure: ApiFailure };
 
@@ -29,9 +30,9 @@ export class Discovery {
     this.#timeoutMs = timeoutMs;
   }
 
-  /** The resources of one group and version; a read of the server each time. */
-  async read(group: string, version: string, signal: AbortSignal): Promise<Served> {
-    const path = group === "" ? `/api/${version}` : `/apis/${group}/${version}`;
+  /** The resources of one group and version. Nothing is cached. */
+  async read(group: string, version: string, signal: AbortSignal): Promise<DiscoveryResult> {
+    const path = groupVersionPath({ group, version });
     const result = await this.#api.get(path, parseResourceList, { timeoutMs: this.#timeoutMs, signal });
     if (result.kind === "gone" || (result.kind === "unavailable" && result.status === 404)) {
       return { kind: "ok", resources: [] };

@@ -5,7 +5,7 @@ import { ScriptedStream } from "../../../test/support/kube/scripted-transport.ts
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { Discovery } from "./discovery.ts";
 import { KindWatch } from "./kind-watch.ts";
-import { plugins } from "./plugins/all.ts";
+import { plugins } from "./plugins.ts";
 import type { SourcePlugin } from "./protection-source.ts";
 
 /** One kind of one server: which versions it serves, and one object; down, it answers nothing of use. */

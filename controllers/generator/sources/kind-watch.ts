@@ -1,8 +1,7 @@
 /**
- * The objects of one plugin's kind, kept current. A kind that need not be installed is looked for by discovery until it is there,
- * and dropped when it goes: its sources have vanished then, and their protectors stay in force.
+ * Watches the objects of one plugin's kind. An optional kind is looked for by discovery until it is installed. When it
+ * is uninstalled, its sources have vanished without a release, so their protectors stay in force.
  */
-
 import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { Reflector } from "../../../shared/kube/informer/reflector.ts";
 import type { ReflectorEvent } from "../../../shared/kube/informer/reflector-options.ts";
@@ -11,10 +10,10 @@ import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
 import type { Discovery } from "./discovery.ts";
 import { collectionPath, type ProtectionSource, type SourceKind, type SourcePlugin } from "./protection-source.ts";
 
-/** A kind is asked for soon after a start, when it is likely to be on its way, and four times a minute later. */
-const LOOK_AGAIN = { initialMs: 1_000, maxMs: 15_000, factor: 1.5, jitter: 0.3 };
-/** So many answers in a row that the kind is not served: one alone may come from an apiserver that is starting. */
-const GONE_AFTER_ANSWERS = 3;
+/** Often after a start, when CRDs are likely to be installed, and four times a minute later. */
+const DISCOVERY_BACKOFF = { initialMs: 1_000, maxMs: 15_000, factor: 1.5, jitter: 0.3 };
+/** A single 404 may come from an apiserver that is starting. */
+const UNINSTALLED_AFTER_404S = 3;
 
 export interface KindWatchOptions {
   readonly plugin: SourcePlugin;
@@ -23,7 +22,7 @@ export interface KindWatchOptions {
   readonly discovery: Discovery;
   readonly onWatch: (event: ReflectorEvent) => void;
   readonly onChanged: (before: ProtectionSource | undefined, after: ProtectionSource | undefined) => void;
-  /** Its objects are known from now on, or known not to be there. */
+  /** {@link KindWatch.ready} has become true. */
   readonly onReady: () => void;
   readonly onServed: (served: boolean, kind: SourceKind) => void;
 }
@@ -31,23 +30,23 @@ export interface KindWatchOptions {
 export class KindWatch {
   readonly plugin: SourcePlugin;
   readonly #options: KindWatchOptions;
-  #served: SourceKind | undefined;
+  #servedKind: SourceKind | undefined;
   #watch: Reflector<ProtectionSource> | undefined;
-  #isAbsent = false;
+  #isNotServed = false;
 
   constructor(options: KindWatchOptions) {
     this.#options = options;
     this.plugin = options.plugin;
   }
 
-  /** As it is served; as it was configured while it is not. */
+  /** In the version that is served; as the plugin has it until one is. */
   get kind(): SourceKind {
-    return this.#served ?? this.plugin.kind;
+    return this.#servedKind ?? this.plugin.kind;
   }
 
-  /** All its objects are known, or it is known that the cluster doesn't serve it. */
+  /** All objects are listed, or the cluster does not serve the kind. */
   get ready(): boolean {
-    return this.#isAbsent || this.#watch?.synced === true;
+    return this.#isNotServed || this.#watch?.synced === true;
   }
 
   get(key: string): ProtectionSource | undefined {
@@ -58,48 +57,49 @@ export class KindWatch {
     return this.#watch?.values() ?? [];
   }
 
-  /** Works until `signal` aborts. */
+  /** Runs until `signal` aborts. */
   async run(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       const kind = this.plugin.optional === true ? await this.#whenServed(signal) : this.plugin.kind;
       if (kind === undefined) return;
-      this.#served = kind;
+      this.#servedKind = kind;
       await this.#watchWhileServed(kind, signal);
     }
   }
 
-  /** Resolves when the kind is served, with the version to read; undefined when `signal` aborts. */
+  /** Resolves with the version to read when the kind is served; undefined when `signal` aborts. */
   async #whenServed(signal: AbortSignal): Promise<SourceKind | undefined> {
-    const { ports } = this.#options;
-    const backoff = new Backoff(LOOK_AGAIN, ports.random);
+    const { ports, onReady } = this.#options;
+    const backoff = new Backoff(DISCOVERY_BACKOFF, ports.random);
     while (!signal.aborted) {
-      const found = await this.#look(signal);
-      if (found !== "unknown" && found !== "absent") return found;
-      if (found === "absent" && !this.#isAbsent) {
-        this.#isAbsent = true;
-        this.#options.onReady();
+      const found = await this.#discover(signal);
+      if (typeof found === "object") return found;
+      if (found === "notServed" && !this.#isNotServed) {
+        this.#isNotServed = true;
+        onReady();
       }
       await sleep(ports, backoff.nextMs(), signal);
     }
     return undefined;
   }
 
-  async #look(signal: AbortSignal): Promise<SourceKind | "absent" | "unknown"> {
+  async #discover(signal: AbortSignal): Promise<SourceKind | "notServed" | "unknown"> {
     const { kind, olderVersions = [] } = this.plugin;
     for (const version of [kind.version, ...olderVersions]) {
       const served = await this.#options.discovery.read(kind.group, version, signal);
       if (served.kind === "failed") return "unknown";
       const found = served.resources.find(({ resource }) => resource === kind.resource);
-      // A kind whose name only discovery knows is one that is read by its scale.
+      // A custom resource of `--scalable` is read by its scale subresource.
       if (found !== undefined && (kind.kind !== "" || found.hasScale)) return { ...kind, version, kind: found.kind };
     }
-    return "absent";
+    return "notServed";
   }
 
   async #watchWhileServed(kind: SourceKind, signal: AbortSignal): Promise<void> {
-    const { transport, ports, onWatch, onReady, onServed } = this.#options;
+    const { transport, ports, onWatch, onChanged, onReady, onServed } = this.#options;
+    const isOptional = this.plugin.optional === true;
     const ended = Promise.withResolvers<void>();
-    let answers = 0;
+    let notServed = 0;
     const watch = new Reflector<ProtectionSource>({
       name: kind.resource,
       transport,
@@ -109,31 +109,31 @@ export class KindWatch {
       keyOf: ({ namespace, name }) => `${namespace}/${name}`,
       uidOf: ({ uid }) => uid,
       versionOf: ({ resourceVersion }) => resourceVersion,
-      // A workload that can't be read any more is no reason to let its pods go.
+      // An unreadable workload must not lose its protector.
       unparsable: "keepLast",
       onEvent: (event) => {
         onWatch(event);
-        if (event.kind === "listed" || event.kind === "watching") answers = 0;
-        if (event.kind !== "failed" || event.tag !== "not-served" || this.plugin.optional !== true) return;
-        answers += 1;
-        if (answers >= GONE_AFTER_ANSWERS) ended.resolve();
+        if (event.kind === "listed" || event.kind === "watching") notServed = 0;
+        if (event.kind !== "failed" || event.tag !== "not-served" || !isOptional) return;
+        notServed += 1;
+        if (notServed >= UNINSTALLED_AFTER_404S) ended.resolve();
       },
     });
-    watch.subscribe({ changed: (before, after) => this.#options.onChanged(before, after) });
+    watch.subscribe({ changed: onChanged });
     signal.addEventListener("abort", () => ended.resolve(), { once: true });
     if (signal.aborted) ended.resolve();
     this.#watch = watch;
     watch.start();
-    if (this.plugin.optional === true) onServed(true, kind);
+    if (isOptional) onServed(true, kind);
     await Promise.race([watch.whenSynced(signal), ended.promise]);
-    this.#isAbsent = false;
+    this.#isNotServed = false;
     if (watch.synced) onReady();
     await ended.promise;
     await watch.stop();
     if (signal.aborted) return;
     this.#watch = undefined;
-    this.#isAbsent = true;
-    for (const source of watch.values()) this.#options.onChanged(source, undefined);
+    this.#isNotServed = true;
+    for (const source of watch.values()) onChanged(source, undefined);
     onServed(false, kind);
   }
 }

@@ -1,56 +1,56 @@
 /**
- * What the generator knows about a workload or budget that asks for protection (design 7). A plugin turns a raw object of its
- * kind into one `Source`; nothing else in the generator knows the shape of any kind.
+ * A protection source: a workload or a budget that asks for a protector (docs/design.md#generator). A plugin turns an
+ * object of its kind into a `ProtectionSource`; nothing outside of this folder knows the shape of any kind.
  */
 import type { IntOrPercent } from "../../../shared/decide/minimum/workload-minimum.ts";
 import type { LabelSelector, PodProtectorSpec } from "../../../shared/schema/podprotector.ts";
 
-/** Which API a plugin reads; `resource` is the plural of the path. `kind` is empty as long as only discovery can tell it. */
+/** A resource of an API. */
 export interface SourceKind {
   readonly group: string;
   readonly version: string;
+  /** Empty until discovery tells it, for a custom resource. */
   readonly kind: string;
+  /** The plural, as in paths. */
   readonly resource: string;
 }
 
-/** Fields of a protector's spec that some sources set, and that are the operator's where no source does. */
+/** Fields of a protector's spec that some sources set; where no source does, an operator may. */
 export const SOURCE_FIELDS = ["unhealthyPodPolicy", "protectedOperations", "suspend", "probe"] as const;
-type SourceField = (typeof SOURCE_FIELDS)[number];
+export type SourceField = (typeof SOURCE_FIELDS)[number];
 
-/** The part of a protector's spec that follows from its source; the rest is the operator's. */
-type DerivedSpec = Pick<
+/** The part of a protector's spec that follows from its source. */
+export type DerivedSpec = Pick<
   PodProtectorSpec,
   "minAvailable" | "minReadySeconds" | "selector" | "aggregationSelector" | SourceField
 >;
 
-/** One protector that a source needs. */
+/** A protector that a source requires. */
 export interface RequiredProtector {
-  /** As the plugin would name it; `names.ts` makes it valid and unique. */
+  /** The protector may get another name, where this one is taken or too long. */
   readonly name: string;
   readonly spec: DerivedSpec;
-  /** How the numbers came about, for a person. */
+  /** How `minAvailable` came about, for people. */
   readonly derivation: string;
-  /** Fields that the source decides even where `spec` has none: what stands there is taken off. */
+  /** Fields that the source decides even where `spec` lacks them: the protector must lack them too. */
   readonly owns?: readonly SourceField[];
 }
 
-/** Why a source needs protectors or not; a metric label. */
-const PROTECTION_DECISIONS = [
-  "Protected",
-  /** Deleted while it still asks for replicas: protected all the same (design 12). */
-  "DeletingWithReplicas",
-  "Deleting",
-  "NotSelected",
-  /** Another object controls it, and is the one to protect. */
-  "Controlled",
-  /** Of a kind whose pods nobody can promise. */
-  "Ignored",
-  /** Not this generator's: what is there stays as it is. */
-  "OutOfScope",
-] as const;
-export type ProtectionDecision = (typeof PROTECTION_DECISIONS)[number];
+/** Whether a source requires protectors, and why. */
+export type ProtectionDecision =
+  | "Protected"
+  /** It is being deleted while it asks for replicas, and stays protected until it is scaled to zero. */
+  | "DeletingWithReplicas"
+  | "Deleting"
+  | "NotSelected"
+  /** Its controller is protected in its place. */
+  | "Controlled"
+  /** No minimum can be promised for pods of this kind. */
+  | "Ignored"
+  /** This generator leaves the object and its protectors alone. */
+  | "OutOfScope";
 
-/** A controlling owner reference, or a reference to a workload by a budget, which has no UID. */
+/** A controlling owner reference, or the `targetRef` of a budget, which has no UID. */
 export interface WorkloadRef {
   readonly apiVersion: string;
   readonly kind: string;
@@ -58,37 +58,38 @@ export interface WorkloadRef {
   readonly uid?: string;
 }
 
-/** How many pods a workload asks for, as its scale subresource would say. */
+/** How many pods a workload asks for, as its scale subresource says. */
 export interface Scale {
   readonly replicas: number;
   readonly selector: LabelSelector | undefined;
   readonly controller: WorkloadRef | undefined;
-  /** Labels of the pods that it makes. */
+  /** Labels of its pod template. */
   readonly podLabels: Readonly<Record<string, string>>;
 }
 
-/** A disruption budget before it is resolved to a number of pods. */
 export interface Budget {
   readonly minAvailable?: IntOrPercent | undefined;
-  /** Counts when both are set. */
+  /** Has precedence over `minAvailable`. */
   readonly maxUnavailable?: IntOrPercent | undefined;
   readonly selector?: LabelSelector | undefined;
-  /** Stands for its selector and replicas; counts when a selector is set too. */
-  readonly target?: WorkloadRef | undefined;
+  /** A workload whose selector and replicas count; has precedence over `selector`. */
+  readonly targetRef?: WorkloadRef | undefined;
   /** How many pods there should be, where the budget itself says so. */
-  readonly expected?: number | undefined;
-  /** Pods that the budget lets go whatever their number. */
-  readonly exempt?: LabelSelector | undefined;
+  readonly expectedPods?: number | undefined;
+  /** Pods that the budget does not protect, although it counts them. */
+  readonly ignoredPodSelector?: LabelSelector | undefined;
+  /** Fields that the protector gets from the budget. */
   readonly spec: Partial<Pick<PodProtectorSpec, SourceField>>;
   readonly owns: readonly SourceField[];
 }
 
-/** What a source's protector depends on beside the source itself; `resolve.ts` finds it out. */
+/** What the required protector depends on, beside the object itself. */
 export type Need =
+  /** The workloads of the budget's pods. */
   | { readonly kind: "budget"; readonly budget: Budget }
-  /** Replicas and selector of its scale subresource. */
+  /** The object's scale subresource. */
   | { readonly kind: "scale"; readonly maxUnavailable: IntOrPercent }
-  /** Its status, which its controller has not written yet; `required` is what follows without it. */
+  /** A status that the object's controller has not written yet. `required`: what follows without it. */
   | { readonly kind: "status"; readonly required: RequiredProtector };
 
 export interface ProtectionSource {
@@ -100,41 +101,52 @@ export interface ProtectionSource {
   /** `metadata.deletionTimestamp` is set. */
   readonly deleting: boolean;
   readonly decision: ProtectionDecision;
-  /** Empty unless the decision is to protect, and while `need` is not resolved. */
+  /** Empty where `decision` is not to protect, and where `need` is set. */
   readonly protectors: readonly RequiredProtector[];
   readonly need?: Need;
+  /** For budgets over the workload's pods. */
   readonly scale?: Scale;
-  /** Why it is ignored, for a person. */
+  /** Why the source is ignored, for people. */
   readonly why?: string;
 }
 
-/** One kind of source. `interpret` is pure and throws `SchemaError` for what is no object of its kind. */
+/** A kind that the generator watches. */
 export interface SourcePlugin {
-  /** Part of queue keys and metric labels, and what the names of its protectors begin with. Without a slash. */
+  /** Without a slash: part of queue keys and metric labels, and of the names of protectors. */
   readonly name: string;
   readonly kind: SourceKind;
-  /** The kind may be missing in the cluster; it is looked for until it is there. */
+  /** The kind may be missing from the cluster, and may be installed at any time. */
   readonly optional?: boolean;
-  /** Read where `kind.version` is not served, the best first. */
+  /** Versions to read where `kind.version` is not served, the best first. */
   readonly olderVersions?: readonly string[];
-  /** Whether this generator looks after the kind's objects in a namespace; all, when it is absent. */
+  /** Whether this generator covers a namespace. Default: all. */
   readonly covers?: (namespace: string) => boolean;
+  /** Pure. Throws `SchemaError` for an object of another kind. */
   readonly interpret: (raw: unknown) => ProtectionSource;
 }
 
-/** What names one source within the generator. */
+/** A kind whose plural is regular. */
+export function sourceKind(group: string, version: string, kind: string): SourceKind {
+  return { group, version, kind, resource: `${kind.toLowerCase()}s` };
+}
+
+/** The name of the plugin of a kind that is not a custom resource of `--scalable`. */
+export function pluginName({ kind }: SourceKind): string {
+  return kind.toLowerCase();
+}
+
 export interface SourceIdentity {
   readonly plugin: string;
   readonly namespace: string;
   readonly name: string;
 }
 
-/** The key of a source in the queue: `plugin/namespace/name`. */
+/** The key of a source in the work queue: `plugin/namespace/name`. */
 export function sourceKey({ plugin, namespace, name }: SourceIdentity): string {
   return `${plugin}/${namespace}/${name}`;
 }
 
-/** Reverses {@link sourceKey}. Throws for a text that is no such key, which is a bug. */
+/** Reverses {@link sourceKey}. Throws for any other text, which is a bug. */
 export function parseSourceKey(key: string): SourceIdentity {
   const [plugin, namespace, name, ...rest] = key.split("/");
   if (plugin === undefined || namespace === undefined || name === undefined || rest.length > 0) {
@@ -143,7 +155,7 @@ export function parseSourceKey(key: string): SourceIdentity {
   return { plugin, namespace, name };
 }
 
-/** `apiVersion` as owner references have it: `apps/v1`, or `v1` for the core group. */
+/** `apiVersion` as in owner references: `apps/v1`, or `v1` for the core group. */
 export function apiVersionOf({ group, version }: SourceKind): string {
   return group === "" ? version : `${group}/${version}`;
 }
@@ -154,8 +166,13 @@ export function groupOf(apiVersion: string): string {
   return slash < 0 ? "" : apiVersion.slice(0, slash);
 }
 
+/** Path of a group and version, as discovery serves it. */
+export function groupVersionPath({ group, version }: Pick<SourceKind, "group" | "version">): string {
+  return group === "" ? `/api/${version}` : `/apis/${group}/${version}`;
+}
+
 /** Collection path of the kind over all namespaces, or within one. */
-export function collectionPath({ group, version, resource }: SourceKind, namespace?: string): string {
-  const root = group === "" ? `/api/${version}` : `/apis/${group}/${version}`;
-  return namespace === undefined ? `${root}/${resource}` : `${root}/namespaces/${namespace}/${resource}`;
+export function collectionPath(kind: SourceKind, namespace?: string): string {
+  const within = namespace === undefined ? "" : `/namespaces/${namespace}`;
+  return `${groupVersionPath(kind)}${within}/${kind.resource}`;
 }

@@ -1,4 +1,4 @@
-/** Label selectors as flags and `kubectl --selector` write them: `app=web,tier in (a,b),!legacy`. */
+/** Label selectors as in flags and `kubectl --selector`: `app=web,tier in (a,b),!legacy`. */
 import type { LabelSelector } from "../../../shared/schema/podprotector.ts";
 
 const KEY = "(?:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?";
@@ -10,15 +10,15 @@ const WHOLE_VALUE = new RegExp(`^${VALUE}$`);
 
 type Requirement = NonNullable<LabelSelector["matchExpressions"]>[number];
 
-/** Returns the selector, or undefined when `text` is none. The empty text selects everything. */
+/** Undefined for a text that is not a label selector. The empty text selects everything. */
 export function parseSelectorText(text: string): LabelSelector | undefined {
   if (text.trim() === "") return {};
-  // A comma inside of parentheses separates values, not requirements.
-  const parts = text.split(/,(?![^(]*\))/).map((part) => readRequirement(part.trim()));
+  // A comma inside parentheses separates values, not requirements.
+  const parts = text.split(/,(?![^(]*\))/).map((part) => parseRequirement(part.trim()));
   return parts.every((part) => part !== undefined) ? { matchExpressions: parts } : undefined;
 }
 
-function readRequirement(text: string): Requirement | undefined {
+function parseRequirement(text: string): Requirement | undefined {
   const [, key, operator, value] = EQUALITY.exec(text) ?? [];
   if (key !== undefined && value !== undefined) {
     return { key, operator: operator === "!=" ? "NotIn" : "In", values: [value] };

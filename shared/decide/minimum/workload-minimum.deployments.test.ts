@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { type DeploymentRollout, deploymentMinimum, type IntOrPercent, scaledValue } from "./workload-minimum.ts";
+import { deploymentMinimum, type IntOrPercent, type Rollout, scaledValue } from "./workload-minimum.ts";
 
 describe("a count or percentage as an absolute number", () => {
   test.each<[IntOrPercent, number, "up" | "down", number | undefined]>([
@@ -24,7 +24,7 @@ describe("a count or percentage as an absolute number", () => {
 });
 
 describe("what a Deployment's controller keeps available", () => {
-  test.each<[string, DeploymentRollout, number]>([
+  test.each<[string, Rollout, number]>([
     ["the demo's: 20 % of 10", { replicas: 10, maxUnavailable: "20%" }, 8],
     ["the API's defaults: 25 % of 10, rounded down", { replicas: 10 }, 8],
     ["no replicas given: 1, and 25 % of it is 0", {}, 1],
@@ -47,7 +47,7 @@ describe("what a Deployment's controller keeps available", () => {
     expect(deploymentMinimum(rollout).minAvailable).toBe(expected);
   });
 
-  test.each<[DeploymentRollout, string]>([
+  test.each<[Rollout, string]>([
     [{ replicas: 10, maxUnavailable: "20%" }, "replicas 10 - maxUnavailable 2 (20% rounded down) = minAvailable 8"],
     [{ replicas: 5, maxUnavailable: 1 }, "replicas 5 - maxUnavailable 1 = minAvailable 4"],
     [

@@ -37,14 +37,14 @@ describe("a StatefulSet", () => {
 
 describe("a DaemonSet", () => {
   test.each<[string, Parameters<typeof daemonSetMinimum>[0], number]>([
-    ["default", { desiredNumberScheduled: 5 }, 4],
+    ["default", { replicas: 5 }, 4],
     ["no node yet", {}, 0],
-    ["a percentage is rounded up", { desiredNumberScheduled: 9, maxUnavailable: "25%" }, 6],
-    ["surge", { desiredNumberScheduled: 5, maxUnavailable: 0, maxSurge: 1 }, 5],
-    ["neither", { desiredNumberScheduled: 5, maxUnavailable: 0 }, 4],
-    ["more than there are", { desiredNumberScheduled: 2, maxUnavailable: 7 }, 0],
-    ["OnDelete", { desiredNumberScheduled: 5, strategy: "OnDelete" }, 4],
-    ["unreadable", { desiredNumberScheduled: 5, maxUnavailable: "many" }, 5],
+    ["a percentage is rounded up", { replicas: 9, maxUnavailable: "25%" }, 6],
+    ["surge", { replicas: 5, maxUnavailable: 0, maxSurge: 1 }, 5],
+    ["neither", { replicas: 5, maxUnavailable: 0 }, 4],
+    ["more than there are", { replicas: 2, maxUnavailable: 7 }, 0],
+    ["OnDelete", { replicas: 5, strategy: "OnDelete" }, 4],
+    ["unreadable", { replicas: 5, maxUnavailable: "many" }, 5],
   ])("%s", (_, rollout, expected) => {
     expect(daemonSetMinimum(rollout).minAvailable).toBe(expected);
   });
@@ -99,7 +99,7 @@ test("any minimum fits into an int32 and stands in its derivation", () => {
     fc.property(replicas, some, some, fc.nat(9), (total, a, b, partition) => {
       const minima = [
         statefulSetMinimum({ replicas: total, maxUnavailable: a, partition }),
-        daemonSetMinimum({ desiredNumberScheduled: total, maxUnavailable: a, maxSurge: b }),
+        daemonSetMinimum({ replicas: total, maxUnavailable: a, maxSurge: b }),
         scaledMinimum(total, a ?? "25%"),
         disruptionMinimum({ minAvailable: a, maxUnavailable: b }, total, ""),
       ];

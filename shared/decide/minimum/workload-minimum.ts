@@ -49,14 +49,18 @@ const DEFAULT_REPLICAS = 1;
 const DEPLOYMENT_FENCEPOST = "25%";
 
 /**
- * The fields of a Deployment's spec that decide how many of its pods may be unavailable; absent ones have the API's
- * defaults.
+ * The fields of a workload that decide how many of its pods may be unavailable. An absent field has the default of the
+ * workload's API.
  */
-export interface DeploymentRollout {
+export interface Rollout {
+  /** `spec.replicas`; for a DaemonSet `status.desiredNumberScheduled`, the nodes that should run a pod of it. */
   readonly replicas?: number | undefined;
+  /** `type` of the strategy: RollingUpdate, Recreate (Deployments) or OnDelete (StatefulSets, DaemonSets). */
   readonly strategy?: string | undefined;
   readonly maxSurge?: IntOrPercent | undefined;
   readonly maxUnavailable?: IntOrPercent | undefined;
+  /** Of StatefulSets: pods with a smaller ordinal are not updated. */
+  readonly partition?: number | undefined;
 }
 
 /**
@@ -65,7 +69,7 @@ export interface DeploymentRollout {
  * `replicas`. An unreadable value makes it 0, as it does there. Strategy Recreate stops all pods at once, so it
  * requires 0.
  */
-export function deploymentMinimum(rollout: DeploymentRollout): DerivedMinimum {
+export function deploymentMinimum(rollout: Rollout): DerivedMinimum {
   const { maxSurge = DEPLOYMENT_FENCEPOST, maxUnavailable = DEPLOYMENT_FENCEPOST } = rollout;
   const replicas = Math.max(0, rollout.replicas ?? DEFAULT_REPLICAS);
   const strategy = rollout.strategy ?? "RollingUpdate";
@@ -88,25 +92,12 @@ function unreadable(what: string, total: number, maxUnavailable: IntOrPercent, m
 }
 
 /**
- * The fields of a StatefulSet's spec that decide how many of its pods may be unavailable; absent ones have the API's
- * defaults.
- */
-interface StatefulSetRollout {
-  readonly replicas?: number | undefined;
-  /** RollingUpdate or OnDelete. */
-  readonly strategy?: string | undefined;
-  readonly maxUnavailable?: IntOrPercent | undefined;
-  /** Pods with a smaller ordinal are not updated. */
-  readonly partition?: number | undefined;
-}
-
-/**
  * The StatefulSet controller's `getStatefulSetMaxUnavailable`: a percentage is rounded down, and at least 1 pod may be
  * unavailable. A partition says which pods a rollout updates, not how many may be down: the number is the same with it,
  * so that a rollout that its partition holds back does not hold back every drain. Under OnDelete a person updates the
  * pods one by one.
  */
-export function statefulSetMinimum(rollout: StatefulSetRollout): DerivedMinimum {
+export function statefulSetMinimum(rollout: Rollout): DerivedMinimum {
   const replicas = Math.max(0, rollout.replicas ?? DEFAULT_REPLICAS);
   if (replicas === 0) return none("replicas 0");
   if (rollout.strategy === "OnDelete") return minimumOf("replicas", replicas, 1, ON_DELETE);
@@ -123,23 +114,11 @@ export function statefulSetMinimum(rollout: StatefulSetRollout): DerivedMinimum 
 const ON_DELETE = " (OnDelete: one by one, by hand)";
 
 /**
- * The fields of a DaemonSet that decide how many of its pods may be unavailable; absent ones have the API's defaults.
- */
-interface DaemonSetRollout {
-  /** `status.desiredNumberScheduled`: nodes that should run a pod of it; 0 while it is unknown. */
-  readonly desiredNumberScheduled?: number | undefined;
-  /** RollingUpdate or OnDelete. */
-  readonly strategy?: string | undefined;
-  readonly maxUnavailable?: IntOrPercent | undefined;
-  readonly maxSurge?: IntOrPercent | undefined;
-}
-
-/**
  * The DaemonSet controller's `updatedDesiredNodeCounts`: both are rounded up; when both are 0, 1 pod may be
  * unavailable.
  */
-export function daemonSetMinimum(rollout: DaemonSetRollout): DerivedMinimum {
-  const nodes = Math.max(0, rollout.desiredNumberScheduled ?? 0);
+export function daemonSetMinimum(rollout: Rollout): DerivedMinimum {
+  const nodes = Math.max(0, rollout.replicas ?? 0);
   if (nodes === 0) return none("nodes 0");
   if (rollout.strategy === "OnDelete") return minimumOf("nodes", nodes, 1, ON_DELETE);
   const { maxUnavailable = 1, maxSurge = 0 } = rollout;

@@ -2,12 +2,11 @@
 
 import { Generator } from "../../../controllers/generator/generator.ts";
 import type { GeneratorEvent } from "../../../controllers/generator/protectors/events.ts";
-import { deploymentPlugin } from "../../../controllers/generator/sources/plugins/deployment.ts";
-import { selection } from "../../../controllers/generator/sources/selection.ts";
+import { plugins } from "../../../controllers/generator/sources/plugins.ts";
 import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { PROTECT_LABEL } from "../../../shared/schema/annotations.ts";
 import type { ProcessPorts } from "../../support/runtime/virtual-ports.ts";
-import { OWN_NAMESPACE } from "../scenario/scenario.ts";
+import { OWN_NAMESPACE } from "../judge/admission-rows.ts";
 
 interface GeneratorNodeOptions {
   readonly ports: ProcessPorts;
@@ -28,9 +27,7 @@ export class GeneratorNode {
     const { ports, transport, onEvent } = options;
     const generator = new Generator({
       ...{ ports, transport, concurrency: WORKERS, registerNamespace: OWN_NAMESPACE, mayWrite: () => true },
-      plugins: [
-        deploymentPlugin({ select: selection({ protectSelector: `${PROTECT_LABEL}=true` }), protectNonZero: true }),
-      ],
+      plugins: plugins({ protectSelector: `${PROTECT_LABEL}=true`, protectNonZero: true, kinds: ["deployment"] }),
       observer: { generator: onEvent, watch: ignore, queue: ignore },
     });
     this.#work = generator.lead(this.#stopping.signal);

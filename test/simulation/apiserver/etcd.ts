@@ -5,7 +5,7 @@
 
 export type Json = { readonly [key: string]: unknown };
 
-export interface EtcdObject {
+export interface StoredObject {
   /** `resource/namespace/name`. */
   readonly key: string;
   readonly revision: number;
@@ -16,19 +16,19 @@ export interface EtcdChange {
   readonly revision: number;
   readonly key: string;
   /** Undefined when the object was created by this change. */
-  readonly before: EtcdObject | undefined;
+  readonly before: StoredObject | undefined;
   /** Undefined when the object was deleted by this change. */
-  readonly after: EtcdObject | undefined;
+  readonly after: StoredObject | undefined;
 }
 
 export interface EtcdBackup {
   readonly revision: number;
-  readonly objects: ReadonlyMap<string, EtcdObject>;
+  readonly objects: ReadonlyMap<string, StoredObject>;
 }
 
 type EtcdWriteResult =
-  | { readonly kind: "ok"; readonly stored: EtcdObject }
-  | { readonly kind: "mismatch"; readonly found: EtcdObject | undefined };
+  | { readonly kind: "ok"; readonly stored: StoredObject }
+  | { readonly kind: "mismatch"; readonly found: StoredObject | undefined };
 
 const RESTORE_GAP = 1000;
 const NOTHING: readonly EtcdChange[] = [];
@@ -43,21 +43,21 @@ export class Etcd {
   #skipTo = 0;
   /** Revisions that this history skipped: after `from`, up to `to`. */
   #gap = { from: 0, to: 0 };
-  #objects = new Map<string, EtcdObject>();
+  #objects = new Map<string, StoredObject>();
   #history: EtcdChange[] = [];
   /** Valid results of {@link range}. */
-  readonly #ranges = new Map<string, readonly EtcdObject[]>();
+  readonly #ranges = new Map<string, readonly StoredObject[]>();
   readonly #observers = new Set<(change: EtcdChange) => void>();
 
-  get(key: string): EtcdObject | undefined {
+  get(key: string): StoredObject | undefined {
     return this.#objects.get(key);
   }
 
   /** All objects whose key begins with `prefix`, in key order. */
-  range(prefix: string): readonly EtcdObject[] {
+  range(prefix: string): readonly StoredObject[] {
     const known = this.#ranges.get(prefix);
     if (known !== undefined) return known;
-    const found: EtcdObject[] = [];
+    const found: StoredObject[] = [];
     for (const [key, stored] of this.#objects) if (key.startsWith(prefix)) found.push(stored);
     found.sort((a, b) => (a.key < b.key ? -1 : 1));
     this.#ranges.set(prefix, found);
@@ -68,7 +68,7 @@ export class Etcd {
   put(key: string, value: Json, expected?: number): EtcdWriteResult {
     const before = this.#objects.get(key);
     if (expected !== undefined && (before?.revision ?? 0) !== expected) return { kind: "mismatch", found: before };
-    const after: EtcdObject = { key, revision: this.#nextRevision(), value };
+    const after: StoredObject = { key, revision: this.#nextRevision(), value };
     this.#objects.set(key, after);
     this.#record({ revision: after.revision, key, before, after });
     return { kind: "ok", stored: after };

@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { Generator } from "../../../controllers/generator/generator.ts";
 import type { GeneratorEvent } from "../../../controllers/generator/protectors/events.ts";
-import { type PluginOptions, plugins } from "../../../controllers/generator/sources/plugins/all.ts";
+import { type PluginOptions, plugins } from "../../../controllers/generator/sources/plugins.ts";
 import { type Election, LeaderRunner } from "../../../controllers/run-controller.ts";
 import { ApiError, field } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";

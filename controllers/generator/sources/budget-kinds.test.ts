@@ -1,7 +1,7 @@
 /** What of each kind of budget becomes a protector's: limits, policy, operations, suspension, probe. */
 import { describe, expect, test } from "vitest";
-import { plugins } from "../sources/plugins/all.ts";
-import type { Budget } from "../sources/protection-source.ts";
+import { plugins } from "./plugins.ts";
+import type { Budget } from "./protection-source.ts";
 
 const all = plugins({ protectSelector: "", protectNonZero: true });
 const selector = { matchLabels: { app: "web" } };
@@ -52,14 +52,14 @@ describe("a PodUnavailableBudget", () => {
     ["the annotation", {}, { "kruise.io/pub-protect-total-replicas": "7" }, 7],
     ["no number", {}, { "kruise.io/pub-protect-total-replicas": "many" }, undefined],
   ])("total replicas: %s", (_, spec, annotations, expected) => {
-    expect(budget("podunavailablebudget", { selector, ...spec }, annotations)?.expected).toBe(expected);
+    expect(budget("podunavailablebudget", { selector, ...spec }, annotations)?.expectedPods).toBe(expected);
   });
 
   test("targetRef, and neither that nor a selector", () => {
     const targetRef = { apiVersion: "apps/v1", kind: "Deployment", name: "web" };
-    expect(budget("podunavailablebudget", { targetRef })).toMatchObject({ target: targetRef, selector: undefined });
+    expect(budget("podunavailablebudget", { targetRef })).toMatchObject({ targetRef, selector: undefined });
     expect(budget("podunavailablebudget", { targetRef: { kind: "Deployment" } })).toBeUndefined();
-    expect(budget("podunavailablebudget", { ignoredPodSelector: {}, selector })?.exempt).toEqual({});
+    expect(budget("podunavailablebudget", { ignoredPodSelector: {}, selector })?.ignoredPodSelector).toEqual({});
   });
 });
 

@@ -1,7 +1,7 @@
 /** What every plugin keeps to, whatever its kind: table-shaped, one row for each kind of `all.ts` and one custom resource. */
 import { describe, expect, test } from "vitest";
-import { KINDS, plugins } from "../sources/plugins/all.ts";
-import { type ProtectionSource, SOURCE_FIELDS, type SourcePlugin } from "../sources/protection-source.ts";
+import { KINDS, plugins } from "./plugins.ts";
+import { type ProtectionSource, SOURCE_FIELDS, type SourcePlugin } from "./protection-source.ts";
 
 const PROTECT = "podseidon.kubewharf.io/protect";
 const SCALABLE = ["fleet.example.com/v1/workloads"];

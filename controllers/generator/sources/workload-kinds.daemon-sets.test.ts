@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
-import { daemonSetPlugin } from "./daemon-set.ts";
+import { pluginNamed } from "../../../test/support/generator/plugin-named.ts";
 
-const plugin = daemonSetPlugin({ select: () => "Selected", protectNonZero: true });
+const plugin = pluginNamed("daemonset");
 
 function interpreted(status: object | undefined): ReturnType<typeof plugin.interpret> {
   return plugin.interpret({

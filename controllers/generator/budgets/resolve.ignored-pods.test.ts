@@ -2,20 +2,20 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import { compileSelector } from "../../../shared/decide/availability/selector.ts";
 import type { LabelSelector } from "../../../shared/schema/podprotector.ts";
-import { without } from "./exempt.ts";
+import { withoutIgnored } from "./resolve.ts";
 
 const web: LabelSelector = { matchLabels: { app: "web" } };
 
 test("nothing exempted: the selector itself", () => {
-  expect(without(web, undefined)).toEqual({ selector: web, note: "" });
+  expect(withoutIgnored(web, undefined)).toEqual({ selector: web, note: "" });
 });
 
 test("several requirements can't be turned round in one selector: nothing is taken out, and that is said", () => {
-  const { selector, note } = without(web, { matchLabels: { a: "x", b: "y" } });
+  const { selector, note } = withoutIgnored(web, { matchLabels: { a: "x", b: "y" } });
   expect(selector).toBe(web);
   expect(note).not.toBe("");
-  expect(without(web, {}).selector).toBe(web);
-  expect(without(web, { matchExpressions: [{ key: "a", operator: "Odd" }] }).selector).toBe(web);
+  expect(withoutIgnored(web, {}).selector).toBe(web);
+  expect(withoutIgnored(web, { matchExpressions: [{ key: "a", operator: "Odd" }] }).selector).toBe(web);
 });
 
 const value = fc.constantFrom("x", "y", "z");
@@ -32,11 +32,11 @@ const labels = fc.dictionary(fc.constantFrom("app", "a", "b"), fc.constantFrom("
 test("one requirement: exactly the pods that the one selects and the other does not", () => {
   fc.assert(
     fc.property(requirement, labels, (one, of) => {
-      const exempt = { matchExpressions: [one] };
+      const ignored = { matchExpressions: [one] };
       const matches = (selector: LabelSelector): boolean => compileSelector(selector, "fails").matches(of);
-      const { selector, note } = without(web, exempt);
+      const { selector, note } = withoutIgnored(web, ignored);
       expect(note).toBe("");
-      expect(matches(selector)).toBe(matches(web) && !matches(exempt));
+      expect(matches(selector)).toBe(matches(web) && !matches(ignored));
     }),
   );
 });

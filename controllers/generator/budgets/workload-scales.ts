@@ -1,6 +1,7 @@
 /**
- * How many pods a workload should have, as the disruption controller finds it: Deployments, ReplicaSets, StatefulSets and
- * ReplicationControllers from what is watched anyway, every other kind by its scale subresource.
+ * How many pods a workload asks for, as the disruption controller finds it: by the watches of `sources/` for kinds with
+ * `spec.replicas`, by the scale subresource for every other kind. Remembers which budgets to resolve again when a
+ * workload changes.
  */
 import { isDeepStrictEqual } from "node:util";
 import * as v from "valibot";
@@ -15,12 +16,14 @@ import {
   collectionPath,
   groupOf,
   type ProtectionSource,
+  pluginName,
   type Scale,
   type SourceKind,
   sourceKey,
   type WorkloadRef,
 } from "../sources/protection-source.ts";
 import { parseSelectorText } from "../sources/selector-text.ts";
+import { WORKLOAD_KINDS } from "../sources/workload-kinds.ts";
 
 export type WorkloadLookup =
   | {
@@ -30,16 +33,20 @@ export type WorkloadLookup =
       readonly what: string;
       readonly replicas: number;
       readonly selector: LabelSelector | undefined;
-      /** It is not watched, so that it has to be asked for again. */
+      /** The workload is not watched. */
       readonly isPolled: boolean;
     }
-  /** `isPolled`: whether it comes to be there is not watched. */
-  | { readonly kind: "missing"; readonly why: string; readonly isPolled: boolean }
-  /** Its kind has not been listed yet; whoever waits is told. */
+  | { readonly kind: "missing"; readonly why: string }
+  /** The kind is not listed yet. The budget is queued when it is. */
   | { readonly kind: "waiting" }
   | { readonly kind: "failed"; readonly failure: ApiFailure };
 
-const NOBODY: ReadonlySet<string> = new Set();
+/** A lookup in a watch, which knows the workload's controller too. */
+type WatchedLookup =
+  | { readonly kind: "found"; readonly uid: string; readonly what: string; readonly scale: Scale }
+  | Exclude<WorkloadLookup, { readonly kind: "found" }>;
+
+const NO_BUDGETS: ReadonlySet<string> = new Set();
 
 const parseScale = checker(
   v.looseObject({
@@ -49,47 +56,44 @@ const parseScale = checker(
   }),
 );
 
-/** Kinds with their plugins; the groups are those under which they were served over the years. */
-const WATCHED: readonly { readonly kind: string; readonly groups: readonly string[]; readonly plugin: string }[] = [
-  { kind: "Deployment", groups: ["apps", "extensions"], plugin: "deployment" },
-  { kind: "ReplicaSet", groups: ["apps", "extensions"], plugin: "replicaset" },
-  { kind: "StatefulSet", groups: ["apps"], plugin: "statefulset" },
-  { kind: "ReplicationController", groups: [""], plugin: "replicationcontroller" },
-];
+/** Kinds whose replicas a watch of `sources/` knows. */
+const WATCHED = WORKLOAD_KINDS.flatMap(({ kind, scaleGroups }) =>
+  scaleGroups === undefined ? [] : [{ kind: kind.kind, groups: scaleGroups, plugin: pluginName(kind) }],
+);
 
-export interface WorkloadsOptions {
+export interface WorkloadScalesOptions {
   readonly api: ApiClient;
   readonly discovery: Discovery;
   readonly kinds: ReadonlyMap<string, Pick<KindWatch, "ready" | "get">>;
   readonly timeoutMs: number;
 }
 
-export class Workloads {
-  readonly #options: WorkloadsOptions;
-  /** Keys of budgets by key of the workload that they were resolved over; and the other way round. */
+export class WorkloadScales {
+  readonly #options: WorkloadScalesOptions;
+  /** Keys of budgets by the key of each workload that they depend on, and the reverse. */
   readonly #dependents = new Map<string, Set<string>>();
   readonly #dependencies = new Map<string, Set<string>>();
-  /** Workloads that nothing controls, by namespace and then by key. */
+  /** Workloads without a controller, by namespace and then by key. */
   readonly #byNamespace = new Map<string, Map<string, ProtectionSource>>();
 
-  constructor(options: WorkloadsOptions) {
+  constructor(options: WorkloadScalesOptions) {
     this.#options = options;
   }
 
-  /** Keeps what was told of one workload; returns the budgets to look at again. */
+  /** Takes in a change of one workload, and returns the keys of the budgets that depend on it. */
   changed(key: string, before: ProtectionSource | undefined, after: ProtectionSource | undefined): ReadonlySet<string> {
     const namespace = (after ?? before)?.namespace ?? "";
-    if (before?.scale === undefined && after?.scale === undefined) return NOBODY;
+    if (before?.scale === undefined && after?.scale === undefined) return NO_BUDGETS;
     const workloads = this.#byNamespace.get(namespace) ?? new Map<string, ProtectionSource>();
     if (after?.scale === undefined || after.scale.controller !== undefined) workloads.delete(key);
     else workloads.set(key, after);
     if (workloads.size > 0) this.#byNamespace.set(namespace, workloads);
     else this.#byNamespace.delete(namespace);
-    if (sameScale(before, after)) return NOBODY;
-    return new Set([...(this.#dependents.get(key) ?? []), ...(this.#dependents.get(anyOf(namespace)) ?? [])]);
+    if (sameScale(before, after)) return NO_BUDGETS;
+    return new Set([...(this.#dependents.get(key) ?? []), ...(this.#dependents.get(anyWorkload(namespace)) ?? [])]);
   }
 
-  /** The same for all workloads of one plugin. */
+  /** Keys of the budgets that depend on any workload of a plugin. */
   dependentsOfKind(plugin: string): ReadonlySet<string> {
     const found = new Set<string>();
     for (const [key, budgets] of this.#dependents) {
@@ -98,7 +102,7 @@ export class Workloads {
     return found;
   }
 
-  /** What `budget` was resolved over is forgotten: before it is resolved again, and when it is gone. */
+  /** Drops the dependencies of a budget: before it is resolved again, and when it is gone. */
   forget(budget: string): void {
     for (const key of this.#dependencies.get(budget) ?? []) {
       const budgets = this.#dependents.get(key);
@@ -109,23 +113,23 @@ export class Workloads {
   }
 
   /**
-   * The workload that `ref` names; for a ReplicaSet of a Deployment, that Deployment, or the ReplicaSet alone where the Deployment is
-   * gone. A reference with a UID is to that very object.
+   * The workload that `ref` names, the very object where `ref` has a UID. For a ReplicaSet of a Deployment it is the
+   * Deployment, unless that is gone.
    */
   async find(budget: string, ref: WorkloadRef, namespace: string, signal: AbortSignal): Promise<WorkloadLookup> {
-    const known = this.#watched(budget, ref, namespace);
-    if (known === undefined) return await this.#byScale(ref, namespace, signal);
-    if (known.kind !== "found" || known.scale.controller?.kind !== "Deployment") return plain(known);
-    const owner = this.#watched(budget, known.scale.controller, namespace);
-    return plain(owner === undefined || owner.kind === "missing" ? known : owner);
+    const watched = this.#watched(budget, ref, namespace);
+    if (watched === undefined) return await this.#byScale(ref, namespace, signal);
+    if (watched.kind !== "found" || watched.scale.controller?.kind !== "Deployment") return withoutController(watched);
+    const owner = this.#watched(budget, watched.scale.controller, namespace);
+    return withoutController(owner === undefined || owner.kind === "missing" ? watched : owner);
   }
 
   /**
-   * The workloads of a namespace whose pods would match, by their templates; undefined while a kind is not known yet. What counts
-   * where none of their pods is in this cluster: in a core cluster whose workloads run elsewhere.
+   * The workloads of a namespace whose pod template matches, for a core cluster whose pods run in other clusters.
+   * Undefined while a kind is not listed yet.
    */
   byTemplate(budget: string, namespace: string, matches: (labels: Labels) => boolean): WorkloadLookup[] | undefined {
-    this.#depend(budget, anyOf(namespace));
+    this.#depend(budget, anyWorkload(namespace));
     for (const { plugin } of WATCHED) {
       this.#depend(budget, sourceKey({ plugin, namespace, name: "" }));
       if (this.#options.kinds.get(plugin)?.ready !== true) return undefined;
@@ -134,18 +138,18 @@ export class Workloads {
     for (const [key, { name, uid, scale }] of this.#byNamespace.get(namespace) ?? []) {
       if (scale === undefined || !matches(scale.podLabels)) continue;
       const kind = WATCHED.find(({ plugin }) => key.startsWith(`${plugin}/`))?.kind ?? "";
-      found.push(plain({ kind: "found", uid, what: `${kind} ${name}`, scale }));
+      found.push(withoutController({ kind: "found", uid, what: `${kind} ${name}`, scale }));
     }
     return found;
   }
 
-  /** Replicas and selector of one object's scale subresource. */
+  /** Reads the scale subresource of one object. */
   async scale(kind: SourceKind, namespace: string, name: string, signal: AbortSignal): Promise<WorkloadLookup> {
     const { api, timeoutMs } = this.#options;
     const path = `${collectionPath(kind, namespace)}/${name}/scale`;
     const result = await api.get(path, parseScale, { timeoutMs, signal });
     const what = `${kind.kind} ${name}`;
-    if (result.kind === "gone") return { kind: "missing", why: `${what} is not there`, isPolled: true };
+    if (result.kind === "gone") return missing(`${what} is not there`);
     if (result.kind !== "ok") return { kind: "failed", failure: result };
     const { metadata, spec, status } = result.object;
     const text = status?.selector ?? "";
@@ -153,7 +157,8 @@ export class Workloads {
     return { kind: "found", uid: metadata.uid ?? "", what, replicas: spec?.replicas ?? 0, selector, isPolled: true };
   }
 
-  #watched(budget: string, ref: WorkloadRef, namespace: string): WatchedFound | undefined {
+  /** Undefined for a kind that is not watched. */
+  #watched(budget: string, ref: WorkloadRef, namespace: string): WatchedLookup | undefined {
     const group = groupOf(ref.apiVersion);
     const plugin = WATCHED.find(({ kind, groups }) => kind === ref.kind && groups.includes(group))?.plugin;
     const watch = plugin === undefined ? undefined : this.#options.kinds.get(plugin);
@@ -163,7 +168,7 @@ export class Workloads {
     const source = watch.get(`${namespace}/${ref.name}`);
     const what = `${ref.kind} ${ref.name}`;
     if (source?.scale === undefined || (ref.uid !== undefined && source.uid !== ref.uid)) {
-      return { kind: "missing", why: `${what} is not there`, isPolled: false };
+      return missing(`${what} is not there`);
     }
     return { kind: "found", uid: source.uid, what, scale: source.scale };
   }
@@ -174,15 +179,12 @@ export class Workloads {
     const served = await this.#options.discovery.read(group, version, signal);
     if (served.kind === "failed") return served;
     const resource = served.resources.find(({ kind }) => kind === ref.kind);
-    if (resource === undefined)
-      return { kind: "missing", why: `${ref.apiVersion} ${ref.kind} is not served`, isPolled: true };
-    if (!resource.hasScale) {
-      return { kind: "missing", why: `${ref.kind} does not implement the scale subresource`, isPolled: true };
-    }
+    if (resource === undefined) return missing(`${ref.apiVersion} ${ref.kind} is not served`);
+    if (!resource.hasScale) return missing(`${ref.kind} does not implement the scale subresource`);
     const kind = { group, version, kind: ref.kind, resource: resource.resource };
     const found = await this.scale(kind, namespace, ref.name, signal);
     if (found.kind !== "found" || ref.uid === undefined || found.uid === ref.uid) return found;
-    return { kind: "missing", why: `${found.what} is another one`, isPolled: true };
+    return missing(`${found.what} is another one`);
   }
 
   #depend(budget: string, key: string): void {
@@ -191,8 +193,8 @@ export class Workloads {
   }
 }
 
-/** Stands for all workloads of a namespace. */
-function anyOf(namespace: string): string {
+/** A key for all workloads of a namespace. */
+function anyWorkload(namespace: string): string {
   return `*/${namespace}/*`;
 }
 
@@ -206,11 +208,11 @@ function sameScale(before: ProtectionSource | undefined, after: ProtectionSource
   );
 }
 
-type WatchedFound =
-  | { readonly kind: "found"; readonly uid: string; readonly what: string; readonly scale: Scale }
-  | Exclude<WorkloadLookup, { readonly kind: "found" }>;
+function missing(why: string): WorkloadLookup & { readonly kind: "missing" } {
+  return { kind: "missing", why };
+}
 
-function plain(found: WatchedFound): WorkloadLookup {
+function withoutController(found: WatchedLookup): WorkloadLookup {
   if (found.kind !== "found") return found;
   const { uid, what, scale } = found;
   return { kind: "found", uid, what, replicas: scale.replicas, selector: scale.selector, isPolled: false };

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { plugins } from "./all.ts";
+import { plugins } from "./plugins.ts";
 
 const [plugin] = plugins({ protectSelector: "podseidon.kubewharf.io/protect=true", protectNonZero: true });
 const [lenient] = plugins({ protectSelector: "", protectNonZero: false });

@@ -1,0 +1,252 @@
+/** Carries out the steps of a plan, one function for each kind of step. A step that fails ends the reconcile. */
+import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
+import { podProtectorPath } from "../../../shared/kube/client/api-path.ts";
+import type { ApiFailure, ApiResult } from "../../../shared/kube/client/api-result.ts";
+import type { RegisterWriter } from "../../../shared/recovery/register/register-writer.ts";
+import { restore } from "../../../shared/recovery/restore-protector.ts";
+import type { Ports } from "../../../shared/runtime/clock.ts";
+import { DONE, failed, later, type ReconcileOutcome } from "../../../shared/runtime/reconcile.ts";
+import { GENERATOR_FINALIZER } from "../../../shared/schema/annotations.ts";
+import { type PodProtector, parsePodProtector } from "../../../shared/schema/podprotector.ts";
+import { collectionPath, type ProtectionSource, type SourceKind } from "../sources/protection-source.ts";
+import { type ProtectorCalls, updateProtector, withoutFinalizer } from "./calls.ts";
+import type { GeneratorEvent } from "./events.ts";
+import type { ReconcileStep, StepKind } from "./plan.ts";
+import type { ProtectorIndex } from "./protector-index.ts";
+import { release } from "./release.ts";
+import { removeCells } from "./remove-cells.ts";
+import { setSourceVanished } from "./source-condition.ts";
+
+/** Until the apiserver may accept what it rejects now. */
+const REPLACE_AGAIN_MS = 30_000;
+/** Until the watch shows the protector or the version of the source that a step has met. */
+const WATCH_LAG_MS = 2_000;
+/** The namespace is gone by then, or a user has cancelled its deletion. */
+const TERMINATING_MS = 60_000;
+
+export interface StepOptions {
+  readonly api: ApiClient;
+  readonly ports: Ports;
+  readonly protectors: Pick<ProtectorIndex, "wrote" | "released">;
+  readonly register: Pick<RegisterWriter, "record">;
+  readonly timeoutMs: number;
+  readonly onEvent: (event: GeneratorEvent) => void;
+}
+
+/** What all steps of one reconcile have in common. */
+export interface StepContext {
+  readonly options: StepOptions;
+  readonly calls: ProtectorCalls<keyof ApiClient> & { readonly signal: AbortSignal };
+  /** The key of the source. */
+  readonly key: string;
+  readonly kind: SourceKind;
+  /** In the version from which the steps were planned. */
+  readonly source: ProtectionSource | undefined;
+}
+
+export function perform<K extends StepKind>(context: StepContext, step: ReconcileStep<K>): Promise<ReconcileOutcome> {
+  return STEPS[step.kind](context, step);
+}
+
+type StepFunctions = {
+  readonly [K in StepKind]: (context: StepContext, step: ReconcileStep<K>) => Promise<ReconcileOutcome>;
+};
+
+const STEPS: StepFunctions = {
+  async addSourceFinalizer(context, { source }) {
+    const result = await setFinalizer(context, source, true);
+    return finish(context, result, "add the finalizer to the source", { kind: "held", source: context.key });
+  },
+
+  async removeSourceFinalizer(context, { source }) {
+    const result = await setFinalizer(context, source, false);
+    // The source was deleted by force meanwhile.
+    if (result.kind === "gone") return DONE;
+    return finish(context, result, "remove the finalizer from the source", { kind: "letGo", source: context.key });
+  },
+
+  async create(context, { object }) {
+    const { calls } = context;
+    const { namespace, name } = object.metadata;
+    const result = await calls.api.create(podProtectorPath(namespace), object, parsePodProtector, calls);
+    if (isNamespaceTerminating(result)) return later(TERMINATING_MS);
+    return finishWrite(context, result, `create protector ${name}`, "created", name);
+  },
+
+  async restore(context, { object, lost }) {
+    const { calls } = context;
+    const { name } = lost.metadata;
+    const result = await restore(calls.api, object, lost, calls);
+    // An aggregator has restored the protector.
+    if (result.kind === "conflict") return later(WATCH_LAG_MS);
+    return finishWrite(context, result, `restore protector ${name}`, "restored", name);
+  },
+
+  replace: replaceDeleted,
+
+  async update(context, { object }) {
+    const { name } = object.metadata;
+    return finishWrite(
+      context,
+      await updateProtector(context.calls, object),
+      `update protector ${name}`,
+      "updated",
+      name,
+    );
+  },
+
+  async removeCells(context, { protector, cells }) {
+    const { name } = protector.metadata;
+    const result = await removeCells(context.calls, protector, cells);
+    return finish(context, result, `remove cells of ${name}`, { kind: "cellsRemoved", protector: name, cells });
+  },
+
+  async release(context, { protector, reason }) {
+    const { options, calls, key } = context;
+    const { name } = protector.metadata;
+    const time = timeOf(context);
+    const confirmed = await confirmSource(context);
+    if (confirmed.kind === "conflict" || confirmed.kind === "gone") return later(WATCH_LAG_MS);
+    if (confirmed.kind !== "ok") return failedCall(context, confirmed, `confirm the source of ${name}`);
+    const record = options.register.record.bind(options.register);
+    const result = await release({ ...calls, record }, protector, reason, time);
+    if (result.kind === "ok") options.protectors.released(protector);
+    return finish(context, result, `release ${name}`, { kind: "released", source: key, protector: name, reason });
+  },
+
+  async reportSourceVanished({ options, key }, { protector: { metadata } }) {
+    options.onEvent({ kind: "sourceVanished", source: key, protector: metadata.name, uid: metadata.uid });
+    return DONE;
+  },
+
+  async setSourceVanished(context, { protector, vanished }) {
+    const { name } = protector.metadata;
+    const result = await setSourceVanished(context.calls, protector, vanished, timeOf(context));
+    return finishWrite(context, result, `note the source of ${name}`, "noted", name);
+  },
+};
+
+/**
+ * A deleted protector stays in force by its finalizer, but can never leave its deletion. So the finalizer is removed
+ * without the mark of a release, and the protector is created again with its reservations. Where the apiserver rejects
+ * the creation, as while the CRD or the namespace is being deleted, the deleted protector stays.
+ */
+async function replaceDeleted(
+  context: StepContext,
+  { protector, object }: ReconcileStep<"replace">,
+): Promise<ReconcileOutcome> {
+  const { options, calls, key } = context;
+  const { namespace = "", name, uid } = protector.metadata;
+  const what = `replace protector ${name}`;
+  const keep = (why: string): ReconcileOutcome => {
+    options.onEvent({ kind: "kept", source: key, protector: name, uid, why });
+    return later(REPLACE_AGAIN_MS);
+  };
+  const dryRun = { ...calls, dryRun: true };
+  const tried = await calls.api.create(podProtectorPath(namespace), object, parsePodProtector, dryRun);
+  if (tried.kind === "rejected") return keep(tried.message);
+  // An apiserver that would create the object answers with a conflict, because an object of that name exists.
+  if (tried.kind !== "conflict" && tried.kind !== "ok") return failedCall(context, tried, what);
+  const last = withoutFinalizer(protector);
+  const freed = await updateProtector(calls, last);
+  if (freed.kind !== "ok") return failedCall(context, freed, what);
+  const { finalizers = [] } = last.metadata;
+  if (finalizers.length > 0) return keep(`it waits for the finalizers ${finalizers.join(", ")}`);
+  // The update had the version as its precondition, so its result is the last state of the protector.
+  const restored = await restore(calls.api, object, freed.object, calls);
+  return finishWrite(context, restored, what, "replaced", name);
+}
+
+function timeOf({ options }: StepContext): string {
+  return new Date(options.ports.clock.nowMs()).toISOString();
+}
+
+/** Only the message says so: the reason is Forbidden, as for a missing permission. */
+function isNamespaceTerminating(result: ApiResult<unknown>): boolean {
+  return result.kind === "rejected" && result.status === 403 && result.message.includes("is being terminated");
+}
+
+/**
+ * A release is final, so it rests on no cache: a patch that changes nothing has the version of the source as its
+ * precondition. A watch that lags may show a deleted source while a new one has its name.
+ */
+async function confirmSource(context: StepContext): Promise<ApiResult<unknown>> {
+  const { source } = context;
+  if (source === undefined) return { kind: "ok", object: undefined };
+  return await setFinalizer(context, source, source.finalizers.includes(GENERATOR_FINALIZER));
+}
+
+/** Adds the generator's finalizer to a source or removes it, and changes nothing else. */
+async function setFinalizer(
+  { calls, kind }: StepContext,
+  source: ProtectionSource,
+  present: boolean,
+): Promise<ApiResult<unknown>> {
+  const { namespace, name, uid, resourceVersion } = source;
+  const others = source.finalizers.filter((finalizer) => finalizer !== GENERATOR_FINALIZER);
+  const finalizers = present ? [...others, GENERATOR_FINALIZER] : others;
+  const path = `${collectionPath(kind, namespace)}/${name}`;
+  const body = { metadata: { uid, resourceVersion, finalizers } };
+  return await calls.api.patch(path, "application/merge-patch+json", body, () => undefined, calls);
+}
+
+/** {@link finish} for a call that returns the stored protector. */
+function finishWrite(
+  context: StepContext,
+  result: ApiResult<PodProtector>,
+  what: string,
+  kind: "created" | "updated" | "restored" | "replaced" | "noted",
+  protector: string,
+): ReconcileOutcome {
+  if (result.kind === "ok") context.options.protectors.wrote(result.object);
+  return finish(context, result, what, { kind, source: context.key, protector });
+}
+
+/** Emits `event`, or the failure of the step that does `what`. */
+function finish(
+  context: StepContext,
+  result: ApiResult<unknown>,
+  what: string,
+  event: GeneratorEvent,
+): ReconcileOutcome {
+  if (result.kind !== "ok") return failedCall(context, result, what);
+  context.options.onEvent(event);
+  return DONE;
+}
+
+class StepError extends Error {
+  override readonly name = "StepError";
+  readonly tag: ApiFailure["kind"];
+  constructor(tag: StepError["tag"], message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.tag = tag;
+  }
+}
+
+/**
+ * Emits the failure. Every call is retried: after a conflict the newer version is on its way, and permissions and other
+ * webhooks may change without a change of the object.
+ */
+export function failedCall(
+  { options, key }: Pick<StepContext, "options" | "key">,
+  failure: ApiFailure,
+  what: string,
+): ReconcileOutcome {
+  const cause = failure.kind === "unavailable" ? { cause: failure.error } : undefined;
+  const error = new StepError(failure.kind, `${what}: ${reasonOf(failure)}`, cause);
+  options.onEvent({ kind: "failed", source: key, tag: failure.kind, error });
+  return failed(error, true, failure.kind === "unavailable" ? failure.retryAfterMs : undefined);
+}
+
+function reasonOf(failure: ApiFailure): string {
+  switch (failure.kind) {
+    case "conflict":
+      return `the object has changed meanwhile: ${failure.message}`;
+    case "gone":
+      return "the object is gone";
+    case "rejected":
+      return `the apiserver refused (${failure.status}): ${failure.message}`;
+    case "unavailable":
+      return "the apiserver gave no answer";
+  }
+}

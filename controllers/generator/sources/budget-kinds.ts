@@ -1,0 +1,149 @@
+/**
+ * The kinds of disruption budgets, one row each, and the plugin that all rows share. A budget becomes a number of pods
+ * in `budgets/`, because the object alone does not say over how many pods it is.
+ */
+import * as v from "valibot";
+import { checker } from "../../../shared/schema/check.ts";
+import { LabelSelector, ObjectMeta, OPERATIONS } from "../../../shared/schema/podprotector.ts";
+import { decide, intOrPercent, isProtected, nullish, type PluginContext, sourceOf } from "./interpret.ts";
+import { type Budget, pluginName, type SourcePlugin, sourceKind } from "./protection-source.ts";
+
+/** The plugin's description, and how an object of the kind is read. */
+interface BudgetKind extends Pick<SourcePlugin, "kind" | "optional" | "olderVersions"> {
+  /** Throws `SchemaError` for an object of another kind. */
+  readonly read: (raw: unknown) => { readonly metadata: ObjectMeta; readonly budget: Budget };
+}
+
+export const BUDGET_KINDS: readonly BudgetKind[] = [
+  { kind: sourceKind("policy", "v1", "PodDisruptionBudget"), read: readPodDisruptionBudget },
+  {
+    kind: sourceKind("policy.kruise.io", "v1beta1", "PodUnavailableBudget"),
+    optional: true,
+    olderVersions: ["v1alpha1"],
+    read: readPodUnavailableBudget,
+  },
+  {
+    kind: sourceKind("x-pdb.form3.tech", "v1alpha1", "XPodDisruptionBudget"),
+    optional: true,
+    read: readXPodDisruptionBudget,
+  },
+];
+
+export function budgetPlugin({ read, ...plugin }: BudgetKind, context: PluginContext): SourcePlugin {
+  return {
+    name: pluginName(plugin.kind),
+    ...plugin,
+    interpret(raw) {
+      const { metadata, budget } = read(raw);
+      const decision = decide(context, metadata, 0);
+      const selectsPods = budget.selector !== undefined || budget.targetRef !== undefined;
+      return sourceOf(
+        metadata,
+        decision,
+        isProtected(decision) && selectsPods ? { need: { kind: "budget", budget } } : {},
+      );
+    },
+  };
+}
+
+/** Fields that all of them have. Without a selector a budget selects no pod; with an empty one it selects all. */
+const Limits = {
+  minAvailable: v.optional(v.unknown()),
+  maxUnavailable: v.optional(v.unknown()),
+  selector: nullish(LabelSelector),
+};
+
+/** Parses a budget with the `fields` that only its kind has. */
+function budgetParser<const Fields extends v.ObjectEntries>(fields: Fields) {
+  return checker(v.looseObject({ metadata: ObjectMeta, spec: v.optional(v.looseObject({ ...Limits, ...fields })) }));
+}
+
+function limitsOf(spec: {
+  readonly minAvailable?: unknown;
+  readonly maxUnavailable?: unknown;
+  readonly selector?: LabelSelector | null | undefined;
+}): Pick<Budget, "minAvailable" | "maxUnavailable" | "selector"> {
+  return {
+    minAvailable: intOrPercent(spec.minAvailable),
+    maxUnavailable: intOrPercent(spec.maxUnavailable),
+    selector: spec.selector ?? undefined,
+  };
+}
+
+const parsePodDisruptionBudget = budgetParser({ unhealthyPodEvictionPolicy: nullish(v.string()) });
+
+function readPodDisruptionBudget(raw: unknown): ReturnType<BudgetKind["read"]> {
+  const { metadata, spec = {} } = parsePodDisruptionBudget(raw);
+  // The default of the API, the stricter of the two (KEP-3017).
+  const unhealthyPodPolicy = spec.unhealthyPodEvictionPolicy ?? "IfHealthyBudget";
+  return { metadata, budget: { ...limitsOf(spec), spec: { unhealthyPodPolicy }, owns: ["unhealthyPodPolicy"] } };
+}
+
+const Name = v.optional(v.string());
+const parsePodUnavailableBudget = budgetParser({
+  targetRef: nullish(v.looseObject({ apiVersion: Name, kind: Name, name: Name })),
+  ignoredPodSelector: nullish(LabelSelector),
+  protectOperations: nullish(v.array(v.string())),
+  protectTotalReplicas: nullish(v.number()),
+});
+
+/** OpenKruise's budget covers evictions, deletions and in-place changes. v1alpha1 has annotations for two fields of v1beta1. */
+function readPodUnavailableBudget(raw: unknown): ReturnType<BudgetKind["read"]> {
+  const { metadata, spec = {} } = parsePodUnavailableBudget(raw);
+  const { annotations = {} } = metadata;
+  const { apiVersion, kind, name } = spec.targetRef ?? {};
+  const hasTarget = apiVersion !== undefined && kind !== undefined && name !== undefined;
+  const budget: Budget = {
+    ...limitsOf(spec),
+    targetRef: hasTarget ? { apiVersion, kind, name } : undefined,
+    expectedPods: positiveInteger(spec.protectTotalReplicas ?? annotations["kruise.io/pub-protect-total-replicas"]),
+    ignoredPodSelector: spec.ignoredPodSelector ?? undefined,
+    spec: {
+      // OpenKruise never denies the disruption of a pod that is not ready.
+      unhealthyPodPolicy: "AlwaysAllow",
+      protectedOperations: operationsOf(
+        spec.protectOperations ??
+          annotations["kruise.io/pub-protect-operations"]?.split(",").map((name) => name.trim()),
+      ),
+    },
+    owns: ["unhealthyPodPolicy", "protectedOperations"],
+  };
+  return { metadata, budget };
+}
+
+/** All operations when none is named. RESIZE, which may restart containers, is an UPDATE here. */
+function operationsOf(stated: readonly string[] = []): string[] {
+  const names = stated.map((name) => (name === "RESIZE" ? "UPDATE" : name));
+  const known = OPERATIONS.filter((operation) => names.includes(operation));
+  return known.length === 0 ? [...OPERATIONS] : known;
+}
+
+function positiveInteger(stated: number | string | undefined): number | undefined {
+  const value = stated === undefined ? 0 : Number(stated);
+  return Number.isInteger(value) && value > 0 ? value : undefined;
+}
+
+const parseXPodDisruptionBudget = budgetParser({
+  suspend: nullish(v.boolean()),
+  probe: nullish(v.looseObject({ endpoint: v.optional(v.string()), enabled: nullish(v.boolean()) })),
+});
+
+/** x-pdb's budget over several clusters, with a probe and a suspension. */
+function readXPodDisruptionBudget(raw: unknown): ReturnType<BudgetKind["read"]> {
+  const { metadata, spec = {} } = parseXPodDisruptionBudget(raw);
+  const { endpoint = "", enabled } = spec.probe ?? {};
+  // A probe is enabled unless it says otherwise.
+  const asksProbe = endpoint !== "" && enabled !== false;
+  const reason = `XPodDisruptionBudget ${metadata.name} is suspended`;
+  const budget: Budget = {
+    ...limitsOf(spec),
+    spec: {
+      // x-pdb allows the disruption of a pod that is not ready only while enough others are healthy.
+      unhealthyPodPolicy: "IfHealthyBudget",
+      ...(spec.suspend === true ? { suspend: { enabled: true, reason } } : {}),
+      ...(asksProbe ? { probe: { endpoint, protocol: "GRPC" } } : {}),
+    },
+    owns: ["unhealthyPodPolicy", "suspend", "probe"],
+  };
+  return { metadata, budget };
+}

@@ -1,0 +1,65 @@
+/** What all plugins share: whether an object is protected, and the part of a protection source that its metadata gives. */
+import * as v from "valibot";
+import type { IntOrPercent } from "../../../shared/decide/minimum/workload-minimum.ts";
+import { isDeleting, type ObjectMeta } from "../../../shared/schema/podprotector.ts";
+import type { ProtectionDecision, ProtectionSource, WorkloadRef } from "./protection-source.ts";
+
+/** Whether an object asks for protection. `OutOfScope`: this generator leaves the object and its protectors alone. */
+export type Selection = Extract<ProtectionDecision, "NotSelected" | "OutOfScope"> | "Selected";
+
+export interface PluginContext {
+  readonly select: (metadata: ObjectMeta) => Selection;
+  /** A workload that is deleted while it asks for replicas keeps its protector. */
+  readonly protectNonZero: boolean;
+}
+
+/** Whether an object is protected that asks for `replicas`; 0 for a budget, which a user lifts by deleting it. */
+export function decide(context: PluginContext, metadata: ObjectMeta, replicas: number): ProtectionDecision {
+  const selection = context.select(metadata);
+  if (selection !== "Selected") return selection;
+  if (!isDeleting(metadata)) return "Protected";
+  return context.protectNonZero && replicas > 0 ? "DeletingWithReplicas" : "Deleting";
+}
+
+export function isProtected(decision: ProtectionDecision): boolean {
+  return decision === "Protected" || decision === "DeletingWithReplicas";
+}
+
+const NONE: readonly never[] = [];
+
+export function sourceOf(
+  metadata: ObjectMeta,
+  decision: ProtectionDecision,
+  derived: Partial<Pick<ProtectionSource, "protectors" | "need" | "scale" | "why">> = {},
+): ProtectionSource {
+  return {
+    namespace: metadata.namespace ?? "",
+    name: metadata.name,
+    uid: metadata.uid,
+    resourceVersion: metadata.resourceVersion,
+    finalizers: metadata.finalizers ?? NONE,
+    deleting: isDeleting(metadata),
+    decision,
+    protectors: NONE,
+    ...derived,
+  };
+}
+
+/** The object's controlling owner. */
+export function controllerOf({ ownerReferences = [] }: ObjectMeta): WorkloadRef | undefined {
+  const owner = ownerReferences.find(({ controller }) => controller === true);
+  return owner && { apiVersion: owner.apiVersion, kind: owner.kind, name: owner.name, uid: owner.uid };
+}
+
+/** A field that may be absent or null. */
+export function nullish<const Schema extends v.GenericSchema>(
+  schema: Schema,
+): v.OptionalSchema<v.NullableSchema<Schema, undefined>, undefined> {
+  return v.optional(v.nullable(schema));
+}
+
+/** A value that is neither a number nor a string becomes text that no arithmetic reads, and is reported as such. */
+export function intOrPercent(value: unknown): IntOrPercent | undefined {
+  if (value === undefined || value === null) return undefined;
+  return typeof value === "number" ? value : String(value);
+}

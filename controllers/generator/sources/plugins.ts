@@ -1,0 +1,88 @@
+/**
+ * The plugins of a generator, one for each kind that it watches, and which objects of them ask for protection. Read
+ * `protection-source.ts` first (what a plugin makes of an object), then `workload-kinds.ts` and `budget-kinds.ts`.
+ */
+import { compileSelector } from "../../../shared/decide/availability/selector.ts";
+import { PROTECT_ANNOTATION } from "../../../shared/schema/annotations.ts";
+import { BUDGET_KINDS, budgetPlugin } from "./budget-kinds.ts";
+import type { PluginContext } from "./interpret.ts";
+import { pluginName, type SourcePlugin } from "./protection-source.ts";
+import { parseSelectorText } from "./selector-text.ts";
+import {
+  IGNORED_KINDS,
+  ignoredPlugin,
+  parseScalable,
+  scalablePlugin,
+  WORKLOAD_KINDS,
+  workloadPlugin,
+} from "./workload-kinds.ts";
+
+export interface PluginOptions {
+  readonly protectSelector: string;
+  /** Empty or absent: all. */
+  readonly namespaces?: readonly string[];
+  readonly excludedNamespaces?: readonly string[];
+  readonly protectNonZero: boolean;
+  /** Names of {@link KINDS}; all when absent. */
+  readonly kinds?: readonly string[];
+  /** Custom resources as `group/version/resource`. */
+  readonly scalable?: readonly string[];
+}
+
+/** What `--kinds` may name. */
+export const KINDS: readonly string[] = [
+  ...WORKLOAD_KINDS.map(({ kind }) => pluginName(kind)),
+  ...IGNORED_KINDS.map(pluginName),
+  ...BUDGET_KINDS.map(({ kind }) => pluginName(kind)),
+].sort();
+
+/** Throws for a selector or resource that can't be read; the options are checked before. */
+export function plugins(options: PluginOptions): readonly SourcePlugin[] {
+  const { protectNonZero, kinds = KINDS, scalable = [] } = options;
+  const covers = coveredNamespaces(options);
+  const context: PluginContext = { select: selection(options, covers), protectNonZero };
+  const readOnly: PluginContext = { select: () => "OutOfScope", protectNonZero };
+  const isWanted = ({ name }: SourcePlugin): boolean => kinds.includes(name);
+  const others = [
+    ...IGNORED_KINDS.map((kind) => ignoredPlugin(kind, context)),
+    ...BUDGET_KINDS.map((row) => budgetPlugin(row, context)),
+  ].filter(isWanted);
+  const hasBudgets = BUDGET_KINDS.some(({ kind }) => kinds.includes(pluginName(kind)));
+  const workloads = WORKLOAD_KINDS.flatMap((row) => {
+    if (kinds.includes(pluginName(row.kind))) return [{ ...workloadPlugin(row, context), covers }];
+    // Budgets count the replicas of workloads, protected or not.
+    const isCounted = row.scaleGroups !== undefined && hasBudgets;
+    return isCounted ? [{ ...workloadPlugin(row, readOnly), covers: () => false }] : [];
+  });
+  const custom = scalable.map((text) => {
+    const resource = parseScalable(text);
+    if (resource === undefined) throw new Error(`not a resource as group/version/resource: ${text}`);
+    return scalablePlugin(resource, context);
+  });
+  return [...workloads, ...[...others, ...custom].map((plugin) => ({ ...plugin, covers }))];
+}
+
+function coveredNamespaces({
+  namespaces = [],
+  excludedNamespaces = [],
+}: PluginOptions): (namespace: string) => boolean {
+  const only = new Set(namespaces);
+  const excluded = new Set(excludedNamespaces);
+  return (namespace) => !excluded.has(namespace) && (only.size === 0 || only.has(namespace));
+}
+
+/** By namespace, label, and an annotation that overrides the label. */
+function selection(
+  { protectSelector }: PluginOptions,
+  covers: (namespace: string) => boolean,
+): PluginContext["select"] {
+  const selector = parseSelectorText(protectSelector);
+  if (selector === undefined) throw new Error(`not a label selector: ${protectSelector}`);
+  const { matches } = compileSelector(selector, "matches");
+  return ({ namespace = "", labels = {}, annotations = {} }) => {
+    if (!covers(namespace)) return "OutOfScope";
+    const stated = annotations[PROTECT_ANNOTATION];
+    if (stated === "true" || stated === "false") return stated === "true" ? "Selected" : "NotSelected";
+    return matches(labels) ? "Selected" : "NotSelected";
+  };
+}

@@ -1,0 +1,249 @@
+/**
+ * The kinds of workloads, one row each, and the plugin that all rows share: it reads an object and requires one
+ * protector, with the minimum that the workload's own controller keeps. Custom resources with a scale subresource
+ * (`--scalable`) and the kinds that have no minimum follow below.
+ */
+import * as v from "valibot";
+import {
+  type DerivedMinimum,
+  daemonSetMinimum,
+  deploymentMinimum,
+  type Rollout,
+  scaledMinimum,
+  statefulSetMinimum,
+} from "../../../shared/decide/minimum/workload-minimum.ts";
+import { MAX_UNAVAILABLE_ANNOTATION } from "../../../shared/schema/annotations.ts";
+import { checker } from "../../../shared/schema/check.ts";
+import { LabelSelector, ObjectMeta } from "../../../shared/schema/podprotector.ts";
+import { controllerOf, decide, intOrPercent, isProtected, nullish, type PluginContext, sourceOf } from "./interpret.ts";
+import {
+  pluginName,
+  type RequiredProtector,
+  type Scale,
+  type SourceKind,
+  type SourcePlugin,
+  sourceKind,
+  type WorkloadRef,
+} from "./protection-source.ts";
+
+/** A Deployment's default, for kinds whose objects do not say how many of their pods may be stopped at once. */
+const DEFAULT_MAX_UNAVAILABLE = "25%";
+
+interface WorkloadKind {
+  readonly kind: SourceKind;
+  /** Throws `SchemaError` for an object of another kind. */
+  readonly read: (raw: unknown) => Workload;
+  readonly minimum: (rollout: Rollout) => DerivedMinimum;
+  /**
+   * API groups under which owner references name the kind. Only kinds with `spec.replicas` have them: the pods that a
+   * budget expects are counted over these kinds.
+   */
+  readonly scaleGroups?: readonly string[];
+  /** The controller of such an object is protected in its place. */
+  readonly isLeftToController?: true;
+}
+
+export const WORKLOAD_KINDS: readonly WorkloadKind[] = [
+  {
+    kind: sourceKind("apps", "v1", "Deployment"),
+    read: readWorkload,
+    minimum: deploymentMinimum,
+    scaleGroups: ["apps", "extensions"],
+  },
+  {
+    kind: sourceKind("apps", "v1", "StatefulSet"),
+    read: readWorkload,
+    minimum: statefulSetMinimum,
+    scaleGroups: ["apps"],
+  },
+  {
+    kind: sourceKind("apps", "v1", "ReplicaSet"),
+    read: readWorkload,
+    minimum: ({ replicas = 1 }) => scaledMinimum(replicas, DEFAULT_MAX_UNAVAILABLE),
+    scaleGroups: ["apps", "extensions"],
+    isLeftToController: true,
+  },
+  {
+    kind: sourceKind("", "v1", "ReplicationController"),
+    read: readReplicationController,
+    minimum: ({ replicas = 1 }) => scaledMinimum(replicas, DEFAULT_MAX_UNAVAILABLE),
+    scaleGroups: [""],
+    isLeftToController: true,
+  },
+  {
+    kind: sourceKind("apps", "v1", "DaemonSet"),
+    read: readDaemonSet,
+    minimum(rollout) {
+      const { minAvailable, derivation } = daemonSetMinimum(rollout);
+      return { minAvailable, derivation: `${derivation} (nodes of this cluster that should run it)` };
+    },
+  },
+];
+
+/** Pods of a Job end by themselves, so these kinds are watched only to tell a user who asks for protection why not. */
+export const IGNORED_KINDS = [sourceKind("batch", "v1", "Job"), sourceKind("batch", "v1", "CronJob")];
+const WHY_IGNORED =
+  "pods of a Job end by themselves, so that there is no number of available pods to keep; protect single pods of it by a PodDisruptionBudget with minAvailable";
+
+const Labels = nullish(v.record(v.string(), v.string()));
+const RollingUpdate = v.looseObject({
+  maxSurge: v.optional(v.unknown()),
+  maxUnavailable: v.optional(v.unknown()),
+  partition: nullish(v.number()),
+});
+const Strategy = v.optional(v.looseObject({ type: v.optional(v.string()), rollingUpdate: nullish(RollingUpdate) }));
+const Spec = {
+  replicas: nullish(v.number()),
+  minReadySeconds: v.optional(v.number()),
+  template: nullish(v.looseObject({ metadata: nullish(v.looseObject({ labels: Labels })) })),
+  /** Of Deployments. */
+  strategy: Strategy,
+  /** Of StatefulSets and DaemonSets. */
+  updateStrategy: Strategy,
+};
+const Status = v.looseObject({
+  desiredNumberScheduled: v.optional(v.number()),
+  observedGeneration: v.optional(v.number()),
+});
+const parseWorkload = checker(
+  v.looseObject({
+    metadata: ObjectMeta,
+    spec: v.looseObject({ ...Spec, selector: LabelSelector }),
+    status: v.optional(Status),
+  }),
+);
+const parseReplicationController = checker(
+  v.looseObject({ metadata: ObjectMeta, spec: v.looseObject({ ...Spec, selector: Labels }) }),
+);
+const parseMetadata = checker(v.looseObject({ metadata: ObjectMeta, spec: v.optional(v.unknown()) }));
+
+/** What the generator reads of an object of any row. */
+interface Workload {
+  readonly metadata: ObjectMeta;
+  readonly spec: Pick<ReturnType<typeof parseWorkload>["spec"], keyof typeof Spec>;
+  /** Undefined selects no pod. */
+  readonly selector: LabelSelector | undefined;
+  /** How many pods it asks for. */
+  readonly replicas: number;
+  /** The status does not say yet how many those are. */
+  readonly isUncounted?: boolean;
+}
+
+function readWorkload(raw: unknown): Workload {
+  const { metadata, spec } = parseWorkload(raw);
+  return { metadata, spec, selector: spec.selector, replicas: spec.replicas ?? 1 };
+}
+
+/** A plain map of labels selects the pods; the API's default are the labels of the template. */
+function readReplicationController(raw: unknown): Workload {
+  const { metadata, spec } = parseReplicationController(raw);
+  const matchLabels = spec.selector ?? spec.template?.metadata?.labels ?? {};
+  const selector = Object.keys(matchLabels).length === 0 ? undefined : { matchLabels };
+  return { metadata, spec, selector, replicas: spec.replicas ?? 1 };
+}
+
+/**
+ * A DaemonSet asks for one pod on each node that its status counts. So its protector is about the cluster that the
+ * DaemonSet is in; where each worker cluster has its own, each runs a generator, with itself as the core.
+ */
+function readDaemonSet(raw: unknown): Workload {
+  const { metadata, spec, status } = parseWorkload(raw);
+  const { desiredNumberScheduled = 0, observedGeneration = 0 } = status ?? {};
+  // The apiserver creates a DaemonSet with a status that says 0, before its controller has counted a node.
+  const isUncounted = !(observedGeneration > 0 || desiredNumberScheduled > 0);
+  return { metadata, spec, selector: spec.selector, replicas: desiredNumberScheduled, isUncounted };
+}
+
+export function workloadPlugin(row: WorkloadKind, context: PluginContext): SourcePlugin {
+  return {
+    name: pluginName(row.kind),
+    kind: row.kind,
+    interpret(raw) {
+      const workload = row.read(raw);
+      const { metadata, replicas } = workload;
+      const controller = controllerOf(metadata);
+      const own = decide(context, metadata, replicas);
+      const isLeft = row.isLeftToController === true && controller !== undefined && own !== "OutOfScope";
+      const decision = isLeft ? "Controlled" : own;
+      const scale = row.scaleGroups === undefined ? {} : { scale: scaleOf(workload, controller, isLeft) };
+      const required = isProtected(decision) ? requiredProtector(row, workload) : undefined;
+      if (required === undefined) return sourceOf(metadata, decision, scale);
+      if (workload.isUncounted === true) return sourceOf(metadata, decision, { need: { kind: "status", required } });
+      return sourceOf(metadata, decision, { protectors: [required], ...scale });
+    },
+  };
+}
+
+function requiredProtector(row: WorkloadKind, workload: Workload): RequiredProtector | undefined {
+  const { metadata, spec, selector, replicas } = workload;
+  if (selector === undefined) return undefined;
+  const { type: strategy, rollingUpdate } = spec.strategy ?? spec.updateStrategy ?? {};
+  const { minAvailable, derivation } = row.minimum({
+    replicas,
+    strategy,
+    maxSurge: intOrPercent(rollingUpdate?.maxSurge),
+    maxUnavailable: intOrPercent(rollingUpdate?.maxUnavailable),
+    partition: rollingUpdate?.partition ?? undefined,
+  });
+  return {
+    name: `${pluginName(row.kind)}-${metadata.name}`,
+    spec: { minAvailable, minReadySeconds: spec.minReadySeconds ?? 0, selector },
+    derivation,
+  };
+}
+
+const NO_LABELS: Scale["podLabels"] = {};
+
+function scaleOf({ spec, replicas, selector }: Workload, controller: WorkloadRef | undefined, isLeft: boolean): Scale {
+  // Budgets never look for the many ReplicaSets of Deployments by their pod labels.
+  const podLabels = isLeft ? NO_LABELS : (spec.template?.metadata?.labels ?? NO_LABELS);
+  return { replicas, selector, controller, podLabels };
+}
+
+export function ignoredPlugin(kind: SourceKind, context: PluginContext): SourcePlugin {
+  return {
+    name: pluginName(kind),
+    kind,
+    interpret(raw) {
+      const { metadata } = parseMetadata(raw);
+      const selection = context.select(metadata);
+      return selection === "Selected"
+        ? sourceOf(metadata, "Ignored", { why: WHY_IGNORED })
+        : sourceOf(metadata, selection);
+    },
+  };
+}
+
+/** `group/version/resource` of a custom resource; undefined for any other text. */
+export function parseScalable(text: string): Omit<SourceKind, "kind"> | undefined {
+  const [, group, version, resource] =
+    /^([a-z0-9][a-z0-9.-]*)\/([a-z0-9][a-z0-9.-]*)\/([a-z0-9][a-z0-9.-]*)$/.exec(text) ?? [];
+  return group === undefined || version === undefined || resource === undefined
+    ? undefined
+    : { group, version, resource };
+}
+
+/**
+ * A custom resource: replicas and selector are what `kubectl scale` sees. How many pods its controller may stop at once
+ * is in an annotation, because no API says it.
+ */
+export function scalablePlugin(resource: Omit<SourceKind, "kind">, context: PluginContext): SourcePlugin {
+  return {
+    name: `${resource.resource}.${resource.group}`,
+    kind: { ...resource, kind: "" },
+    optional: true,
+    interpret(raw) {
+      const { metadata, spec } = parseMetadata(raw);
+      const decision = decide(context, metadata, replicasHint(spec));
+      const stated = metadata.annotations?.[MAX_UNAVAILABLE_ANNOTATION] ?? DEFAULT_MAX_UNAVAILABLE;
+      const maxUnavailable = /^[0-9]+$/.test(stated) ? Number(stated) : stated;
+      return sourceOf(metadata, decision, isProtected(decision) ? { need: { kind: "scale", maxUnavailable } } : {});
+    },
+  };
+}
+
+/** Most custom resources have `spec.replicas`; it only tells whether one that is deleted still asks for pods. */
+function replicasHint(spec: unknown): number {
+  const replicas = typeof spec === "object" && spec !== null ? Reflect.get(spec, "replicas") : undefined;
+  return typeof replicas === "number" ? replicas : 1;
+}
