@@ -4,7 +4,6 @@ import { ProtectorVersion } from "../shared/decide/state/protector-version.ts";
 import { ApiClient } from "../shared/kube/client/api-client.ts";
 import type { Transport } from "../shared/kube/client/transport.ts";
 import { Reflector } from "../shared/kube/informer/reflector.ts";
-import type { ReflectorEvent } from "../shared/kube/informer/reflector-options.ts";
 import type { Ports } from "../shared/runtime/clock.ts";
 import { GROUP, PLURAL, VERSION } from "../shared/schema/annotations.ts";
 import { parsePodProtector } from "../shared/schema/podprotector.ts";
@@ -63,15 +62,6 @@ const NOT_LOADED = "it is not known yet which protectors have vanished";
 const PROTECTORS = `/apis/${GROUP}/${VERSION}/${PLURAL}`;
 const CONFIRM_EVERY_MS = 3_000;
 
-/** Tags of failures in which nothing was heard of the server. */
-const SILENT: ReadonlySet<string> = new Set(["timeout", "dns"]);
-
-function noteWatchEvent(outage: OutageDetector, event: ReflectorEvent): void {
-  if (event.kind === "failed") outage.failed(SILENT.has(event.tag));
-  else if (event.kind === "listed" && event.reason === "standstill") outage.assumeOutage();
-  else if (event.kind === "listed" || event.kind === "watching" || event.kind === "confirmed") outage.succeeded();
-}
-
 interface WatchedCore {
   readonly watch: Reflector<ProtectorVersion>;
   readonly cache: ProtectorCache;
@@ -98,7 +88,7 @@ function watchCore(
     // A protector that has become unreadable protects as before.
     unparsable: "keepLast",
     onEvent: (event) => {
-      noteWatchEvent(outage, event);
+      outage.observe(event);
       if (event.kind === "versionWentBack") cache.restored(true);
       if (event.kind === "listed") cache.restored(false);
       onEvent({ kind: "watch", core: name, event });
@@ -121,11 +111,10 @@ function watchCore(
         reportExactness(!dropsFields(event.stored, event.batch), event.stored.key);
         return;
       }
-      if (event.kind === "historyLost") {
-        const cells = new Set(event.before.object.status?.cells.map(({ cellID }) => cellID));
-        recent.reassert(event.now.key, event.finding === "wentBack" ? "WentBack" : "Replaced", cells);
-      }
       onEvent({ ...event, core: name });
+      if (event.kind !== "historyLost") return;
+      const cells = new Set(event.before.object.status?.cells.map(({ cellID }) => cellID));
+      recent.reassert(event.now.key, event.finding === "wentBack" ? "WentBack" : "Replaced", cells);
     },
     tag,
     isRecovering: () => outage.isRecovering || watch.hasStalled,

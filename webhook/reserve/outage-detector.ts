@@ -1,3 +1,4 @@
+import type { ReflectorEvent } from "../../shared/kube/informer/reflector-options.ts";
 import type { Clock } from "../../shared/runtime/clock.ts";
 
 /** A core that was silent for this long may have been restored. A shorter break is that of a connection. */
@@ -6,6 +7,9 @@ export const OUTAGE_MIN_MS = 1_000;
  * No reservation is made for this long after an outage: longer than a watch in backoff takes to notice lost history.
  */
 export const RECOVERY_MS = 12_000;
+
+/** Tags of failures in which nothing was heard of the server. */
+const SILENT: ReadonlySet<string> = new Set(["timeout", "dns"]);
 
 /**
  * Notices when a core cluster comes back from an outage, in which it may have been restored to an older state
@@ -20,6 +24,13 @@ export class OutageDetector {
 
   constructor(clock: Clock) {
     this.#clock = clock;
+  }
+
+  /** Takes what the core's watch shows. */
+  observe(event: ReflectorEvent): void {
+    if (event.kind === "failed") this.failed(SILENT.has(event.tag));
+    else if (event.kind === "listed" && event.reason === "standstill") this.assumeOutage();
+    else if (event.kind === "listed" || event.kind === "watching" || event.kind === "confirmed") this.succeeded();
   }
 
   /** A call or a stream failed. After a `silent` failure, the outage may be as old as the last success. */
