@@ -12,7 +12,6 @@ import { LeaderElector, type LeaderElectorOptions } from "../shared/kube/electio
 import { observeClocks } from "../shared/observe/clock-observer.ts";
 import { createLog, type Log } from "../shared/observe/log.ts";
 import { Metrics } from "../shared/observe/metrics.ts";
-import { processHealth } from "../shared/observe/process-health.ts";
 import {
   type LeaderObserver,
   observeDroppedLines,
@@ -20,6 +19,7 @@ import {
   observeLifecycle,
 } from "../shared/observe/process-observer.ts";
 import type { Ports } from "../shared/runtime/clock.ts";
+import { HealthServer } from "../shared/runtime/health-server.ts";
 import { Lifecycle, type Part } from "../shared/runtime/lifecycle.ts";
 import type * as common from "../shared/runtime/options/common-options.ts";
 import type { OptionValues } from "../shared/runtime/options/options.ts";
@@ -114,7 +114,7 @@ export async function runController<F extends ControllerFlags>(controller: Contr
   const leader: LeaderRunner = leaderRunner(lease, context, parts);
   const onEvent = observeLifecycle(log);
   const lifecycle = new Lifecycle({ ports, process: systemProcess, unreadyMs: 0, graceMs, onEvent });
-  const health = processHealth(flags, lifecycle, metrics);
+  const health = new HealthServer(flags, lifecycle, metrics);
   lifecycle
     .add({ name: "health", start: () => health.start(), stop: () => health.stop() })
     .add({ name: "transports", stop: () => transports.forEach((one) => void one.close()) });

@@ -3,8 +3,8 @@ import type { Transport } from "../shared/kube/client/transport.ts";
 import { accessOrExit } from "../shared/kube/credentials/kubeconfig.ts";
 import { createLog, type Log } from "../shared/observe/log.ts";
 import { Metrics } from "../shared/observe/metrics.ts";
-import { processHealth } from "../shared/observe/process-health.ts";
 import { observeKubernetesEvents, observeLifecycle } from "../shared/observe/process-observer.ts";
+import { HealthServer } from "../shared/runtime/health-server.ts";
 import { Lifecycle } from "../shared/runtime/lifecycle.ts";
 import type { NamedPath } from "../shared/runtime/options/option-types.ts";
 import { systemPorts } from "../shared/runtime/system-ports.ts";
@@ -96,7 +96,7 @@ export async function run(options: WebhookFlags, server: WebhookServer): Promise
     for (const { transport } of [...cores, ...cells]) transport?.close();
   };
   const lifecycle = createLifecycle(options, server, log);
-  const health = processHealth(options, lifecycle, metrics);
+  const health = new HealthServer(options, lifecycle, metrics);
   lifecycle
     .add({ name: "health", start: () => health.start(), stop: () => health.stop() })
     .add({

@@ -3,8 +3,9 @@
  * Kubernetes Event.
  */
 import type { Clock } from "../runtime/clock.ts";
+import type { LogLevel } from "../runtime/options/common-options.ts";
 import type { EventNote, EventRecorder } from "./event-recorder.ts";
-import type { Log, LogFields, LogLevel } from "./log.ts";
+import type { Log, LogFields } from "./log.ts";
 import type { LabelDefinitions, LabelsOf, MetricDefinition, Metrics } from "./metrics.ts";
 
 /** How one kind of event shows. Without `level` and `line` it has no log line. */

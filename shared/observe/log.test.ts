@@ -1,8 +1,9 @@
 import { spawnSync } from "node:child_process";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
+import type { LogLevel } from "../runtime/options/common-options.ts";
 import { describeError } from "./error-fields.ts";
-import { createLog, type Log, type LogLevel, silentLog } from "./log.ts";
+import { createLog, type Log, silentLog } from "./log.ts";
 
 function capture(level: LogLevel = "trace"): { log: Log; lines: () => unknown[] } {
   const lines: string[] = [];

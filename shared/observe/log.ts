@@ -1,8 +1,7 @@
 import { pino } from "pino";
+import type { LogLevel } from "../runtime/options/common-options.ts";
 import { describeError, scrub } from "./error-fields.ts";
 
-const LOG_LEVELS = ["trace", "debug", "info", "warn", "error"] as const;
-export type LogLevel = (typeof LOG_LEVELS)[number];
 export type LogFields = Readonly<Record<string, unknown>>;
 
 /**
@@ -20,7 +19,7 @@ export interface Log {
   readonly level: LogLevel;
 }
 
-interface LogDestination {
+export interface LogDestination {
   write(line: string): void;
 }
 

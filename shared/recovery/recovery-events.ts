@@ -1,8 +1,9 @@
 /** What an aggregator does about lost protectors, as events, and how they show in metrics and logs. */
 import { type EventRow, observeEvents } from "../observe/event-table.ts";
 import { gaugeOf } from "../observe/gauge.ts";
-import type { Log, LogLevel } from "../observe/log.ts";
+import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
+import type { LogLevel } from "../runtime/options/common-options.ts";
 
 interface NamedProtector {
   readonly core: string;

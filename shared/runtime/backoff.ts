@@ -1,19 +1,19 @@
 import type { Randomness } from "./clock.ts";
 
 export interface BackoffOptions {
-  /** Upper bound of the first delay. */
+  /** Longest first delay. */
   readonly initialMs: number;
-  /** No delay is longer. */
+  /** Longest delay. */
   readonly maxMs: number;
   /** Growth from one delay to the next. Default 2. */
   readonly factor?: number;
-  /** Share of each delay that is random: a delay of `d` is drawn from [d * (1 - jitter), d]. Default 0.5. */
+  /** Random share of each delay: a delay of `d` is drawn from [d * (1 - jitter), d]. Default 0.5. */
   readonly jitter?: number;
 }
 
 /**
- * Delays between tries that fail: growing, capped, and spread, so that many clients of one failed server don't come back
- * in step. The jitter only shortens, so that `maxMs` holds.
+ * Delays between failed tries: growing, capped, and random, so that many clients of one failed server don't return in
+ * step. The jitter only shortens a delay, so that `maxMs` holds.
  */
 export class Backoff {
   readonly #initialMs: number;
@@ -24,7 +24,7 @@ export class Backoff {
   #failures = 0;
   #ceilingMs: number;
 
-  /** Throws a RangeError for options that could spin or shrink. */
+  /** Throws a RangeError for options whose delays could be zero or shrink. */
   constructor(options: BackoffOptions, random: Pick<Randomness, "fraction">) {
     const { initialMs, maxMs, factor = 2, jitter = 0.5 } = options;
     if (!(initialMs > 0 && maxMs >= initialMs && factor >= 1 && jitter >= 0 && jitter <= 1)) {
@@ -45,7 +45,7 @@ export class Backoff {
     return this.#failures;
   }
 
-  /** The delay before the next try, in milliseconds; each call counts as one failure. */
+  /** Returns the delay before the next try, in milliseconds; each call counts as one failure. */
   nextMs(): number {
     const delayMs = this.#ceilingMs * (1 - this.#jitter * this.#random.fraction());
     this.#failures += 1;
@@ -53,7 +53,7 @@ export class Backoff {
     return delayMs;
   }
 
-  /** After health: the next failure starts small again. */
+  /** The next failure starts with the first delay again. */
   reset(): void {
     this.#failures = 0;
     this.#ceilingMs = this.#initialMs;

@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { afterEach, describe, expect, it } from "vitest";
-import { HealthServer, type HealthServerOptions, MAX_CONNECTIONS } from "./health-server.ts";
+import { type BindAddress, HealthServer, MAX_CONNECTIONS } from "./health-server.ts";
 import type { CheckResult } from "./lifecycle.ts";
 
 const ANY_PORT = { host: "127.0.0.1", port: 0 };
@@ -11,15 +11,21 @@ afterEach(async () => {
   await Promise.all(servers.splice(0).map((server) => server.stop()));
 });
 
-async function serve(options: Partial<HealthServerOptions> = {}): Promise<HealthServer> {
-  const server = new HealthServer({
-    healthAddress: ANY_PORT,
-    metricsAddress: ANY_PORT,
-    readiness: () => [],
-    liveness: () => [],
-    metrics: () => Promise.resolve({ contentType: "text/plain; version=0.0.4", body: "podseidon_up 1\n" }),
-    ...options,
-  });
+interface Served {
+  readonly healthProbeBindAddress?: BindAddress | null;
+  readonly metricsBindAddress?: BindAddress | null;
+  readonly readiness?: () => readonly CheckResult[];
+  readonly liveness?: () => readonly CheckResult[];
+  readonly render?: () => Promise<{ contentType: string; body: string }>;
+}
+
+function renderUp(): Promise<{ contentType: string; body: string }> {
+  return Promise.resolve({ contentType: "text/plain; version=0.0.4", body: "podseidon_up 1\n" });
+}
+
+async function serve({ readiness = () => [], liveness = () => [], render = renderUp, ...bound }: Served = {}) {
+  const addresses = { healthProbeBindAddress: ANY_PORT, metricsBindAddress: ANY_PORT, ...bound };
+  const server = new HealthServer(addresses, { readiness, liveness }, { render });
   servers.push(server);
   await server.start();
   return server;
@@ -80,7 +86,7 @@ describe("health server", () => {
     const server = await serve();
     expect(await get(server.metricsPort, "/metrics")).toEqual({ status: 200, body: "podseidon_up 1\n" });
     expect((await get(server.metricsPort, "/readyz")).status).toBe(404);
-    const broken = await serve({ metrics: () => Promise.reject(new Error("a collector failed")) });
+    const broken = await serve({ render: () => Promise.reject(new Error("a collector failed")) });
     expect(await get(broken.metricsPort, "/metrics")).toEqual({ status: 500, body: "a collector failed\n" });
   });
 
@@ -88,24 +94,18 @@ describe("health server", () => {
     const first = await serve();
     const address = { host: "127.0.0.1", port: first.healthPort };
     await first.stop();
-    const both = await serve({ healthAddress: address, metricsAddress: address });
+    const both = await serve({ healthProbeBindAddress: address, metricsBindAddress: address });
     expect(both.healthPort).toBe(both.metricsPort);
     expect((await get(both.healthPort, "/metrics")).status).toBe(200);
     expect((await get(both.healthPort, "/readyz")).status).toBe(200);
-    const off = await serve({ healthAddress: null, metricsAddress: null });
+    const off = await serve({ healthProbeBindAddress: null, metricsBindAddress: null });
     expect([off.healthPort, off.metricsPort]).toEqual([0, 0]);
   });
 
   it("says which address is taken and which option chooses another", async () => {
     const first = await serve();
-    const taken = new HealthServer({
-      healthAddress: null,
-      metricsAddress: { host: "127.0.0.1", port: first.healthPort },
-      readiness: () => [],
-      liveness: () => [],
-      metrics: () => Promise.reject(new Error("unused")),
-    });
-    await expect(taken.start()).rejects.toMatchObject({
+    const metricsBindAddress = { host: "127.0.0.1", port: first.healthPort };
+    await expect(serve({ healthProbeBindAddress: null, metricsBindAddress })).rejects.toMatchObject({
       code: "EADDRINUSE",
       exitCode: 2,
       message: `cannot listen on 127.0.0.1:${first.healthPort}: the address is in use by another process; choose another --metrics-bind-address`,

@@ -1,28 +1,31 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { Socket } from "node:net";
-import type { CheckResult } from "./lifecycle.ts";
-import type { BindAddress } from "./options/option-types.ts";
+import type { CheckResult, Lifecycle } from "./lifecycle.ts";
 
-/** A metrics page as Prometheus reads it. */
-interface MetricsPage {
-  readonly contentType: string;
-  readonly body: string;
+/** Where to listen. `host` undefined is every address; for port 0 the system chooses a port. */
+export interface BindAddress {
+  readonly host: string | undefined;
+  readonly port: number;
 }
 
-export interface HealthServerOptions {
-  /** Null: not served. The same address for both is one server. Port 0 picks a free one. */
-  readonly healthAddress: BindAddress | null;
-  readonly metricsAddress: BindAddress | null;
-  readonly readiness: () => readonly CheckResult[];
-  readonly liveness: () => readonly CheckResult[];
-  readonly metrics: () => Promise<MetricsPage>;
+/** Renders the metrics page in the format of Prometheus. */
+interface MetricsRenderer {
+  render(): Promise<{ readonly contentType: string; readonly body: string }>;
 }
 
-/** An address that can't be listened on; the message says what to do. */
+/** Null: not served. The same address for both makes one server. Port 0 picks a free port. */
+interface HealthAddresses {
+  readonly healthProbeBindAddress: BindAddress | null;
+  readonly metricsBindAddress: BindAddress | null;
+}
+
+type Checks = Pick<Lifecycle, "readiness" | "liveness">;
+
+/** The server can't listen on an address; the message has the remedy. */
 class BindError extends Error {
   override readonly name = "BindError";
   readonly code: string;
-  /** The configuration can't be used. */
+  /** As for any wrong configuration. */
   readonly exitCode = 2;
 
   constructor(address: BindAddress, option: string, cause: NodeJS.ErrnoException) {
@@ -32,31 +35,34 @@ class BindError extends Error {
   }
 }
 
-type Route = (url: URL) => Answer | Promise<Answer>;
-interface Answer {
+type Route = (url: URL) => Reply | Promise<Reply>;
+interface Reply {
   readonly status: number;
   readonly contentType?: string;
   readonly body: string;
 }
 
-/** Probes and scrapes are tiny; whoever takes longer or comes in crowds holds no resources here. */
+/** Probes and scrapes are short. */
 const REQUEST_TIMEOUT_MS = 10_000;
-/** Beyond it the connection that asked for something the longest ago is ended. */
+/** Beyond this, the connection with the oldest last request is closed. */
 export const MAX_CONNECTIONS = 256;
 
 /**
- * The plain HTTP server of `/healthz`, `/livez`, `/readyz` (`?verbose`, `?exclude=CHECK`) and `/metrics`, as kube-apiserver
- * answers them. That `/livez` is answered at all is the test for a stuck event loop: it is served by the very loop that
- * does the work, so a loop that hangs lets the kubelet's probe run into its timeout. Beyond that, parts report what only a
- * restart mends.
+ * The plain HTTP server of `/healthz`, `/livez`, `/readyz` (`?verbose`, `?exclude=CHECK`) and `/metrics`, with the
+ * responses of kube-apiserver. The event loop that does the work also serves `/livez`: when it hangs, the kubelet's
+ * probe times out. Apart from that, parts report problems that only a restart repairs.
  */
 export class HealthServer {
-  readonly #options: HealthServerOptions;
+  readonly #addresses: HealthAddresses;
+  readonly #checks: Checks;
+  readonly #renderer: MetricsRenderer;
   #health: Server | undefined;
   #metrics: Server | undefined;
 
-  constructor(options: HealthServerOptions) {
-    this.#options = options;
+  constructor(addresses: HealthAddresses, checks: Checks, renderer: MetricsRenderer) {
+    this.#addresses = addresses;
+    this.#checks = checks;
+    this.#renderer = renderer;
   }
 
   /** The port in use; 0 when nothing is served. */
@@ -68,39 +74,35 @@ export class HealthServer {
     return portOf(this.#metrics);
   }
 
-  /** Rejects with a {@link BindError} when an address can't be had. */
+  /** Rejects with a {@link BindError} when an address is not available. */
   async start(): Promise<void> {
-    const { healthAddress, metricsAddress } = this.#options;
-    const metrics: Record<string, Route> = { "/metrics": () => this.#metricsPage() };
-    const health: Record<string, Route> = {
-      "/healthz": (url) => checked("healthz", this.#options.liveness(), url),
-      "/livez": (url) => checked("livez", this.#options.liveness(), url),
-      "/readyz": (url) => checked("readyz", this.#options.readiness(), url),
+    const { healthProbeBindAddress: healthAddress, metricsBindAddress: metricsAddress } = this.#addresses;
+    const checks = this.#checks;
+    const metricsRoutes: Record<string, Route> = {
+      "/metrics": async () => ({ status: 200, ...(await this.#renderer.render()) }),
+    };
+    const healthRoutes: Record<string, Route> = {
+      "/healthz": (url) => checked("healthz", checks.liveness(), url),
+      "/livez": (url) => checked("livez", checks.liveness(), url),
+      "/readyz": (url) => checked("readyz", checks.readiness(), url),
     };
     const shared = isSameAddress(healthAddress, metricsAddress);
     if (healthAddress !== null) {
-      this.#health = await listen(
-        healthAddress,
-        "--health-probe-bind-address",
-        shared ? { ...health, ...metrics } : health,
-      );
+      const routes = shared ? { ...healthRoutes, ...metricsRoutes } : healthRoutes;
+      this.#health = await listen(healthAddress, "--health-probe-bind-address", routes);
     }
     if (shared) this.#metrics = this.#health;
-    else if (metricsAddress !== null) this.#metrics = await listen(metricsAddress, "--metrics-bind-address", metrics);
+    else if (metricsAddress !== null)
+      this.#metrics = await listen(metricsAddress, "--metrics-bind-address", metricsRoutes);
   }
 
   async stop(): Promise<void> {
     const servers = new Set([this.#health, this.#metrics]);
     await Promise.all([...servers].map((server) => server !== undefined && close(server)));
   }
-
-  async #metricsPage(): Promise<Answer> {
-    const page = await this.#options.metrics();
-    return { status: 200, ...page };
-  }
 }
 
-function checked(name: string, results: readonly CheckResult[], { searchParams }: URL): Answer {
+function checked(name: string, results: readonly CheckResult[], { searchParams }: URL): Reply {
   const excluded = new Set(searchParams.getAll("exclude"));
   const counted = results.filter((result) => !excluded.has(result.name));
   const failed = counted.some(({ problem }) => problem !== undefined);
@@ -130,8 +132,8 @@ async function listen(address: BindAddress, option: string, routes: Readonly<Rec
 }
 
 /**
- * Not by `maxConnections`, which turns the next one away: with idle connections alone anybody who reaches the port could keep the
- * kubelet's probes out, and get a process restarted that is well.
+ * Closes the oldest connections beyond the limit. `maxConnections` would reject the newest instead: with idle
+ * connections, anybody who reaches the port could keep the kubelet's probes out, and get a healthy process restarted.
  */
 function boundConnections(server: Server): void {
   const sockets = new Set<Socket>();
@@ -145,7 +147,7 @@ function boundConnections(server: Server): void {
     }
   });
   server.on("request", ({ socket }: IncomingMessage) => {
-    // Behind all others; one that was ended meanwhile stays out.
+    // Moves the connection to the end; one that was closed meanwhile stays out.
     if (sockets.delete(socket)) sockets.add(socket);
   });
 }
@@ -155,21 +157,21 @@ async function respond(
   request: IncomingMessage,
   response: ServerResponse,
 ): Promise<void> {
-  const answer = await answerTo(routes, request);
+  const reply = await replyTo(routes, request);
   request.resume();
-  response.writeHead(answer.status, {
-    "content-type": answer.contentType ?? "text/plain; charset=utf-8",
-    "content-length": Buffer.byteLength(answer.body),
+  response.writeHead(reply.status, {
+    "content-type": reply.contentType ?? "text/plain; charset=utf-8",
+    "content-length": Buffer.byteLength(reply.body),
     "cache-control": "no-store",
     "x-content-type-options": "nosniff",
   });
-  response.end(request.method === "HEAD" ? undefined : answer.body);
+  response.end(request.method === "HEAD" ? undefined : reply.body);
 }
 
-async function answerTo(
+async function replyTo(
   routes: Readonly<Record<string, Route>>,
   { url = "/", method }: IncomingMessage,
-): Promise<Answer> {
+): Promise<Reply> {
   const parsed = URL.parse(url, "http://health");
   const route = parsed !== null && Object.hasOwn(routes, parsed.pathname) ? routes[parsed.pathname] : undefined;
   if (parsed === null || route === undefined)

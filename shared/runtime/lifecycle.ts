@@ -1,20 +1,19 @@
 import type { Ports, Timer } from "./clock.ts";
 
-/** Undefined: fine. Otherwise what is wrong, for a person to read. */
-type Check = () => string | undefined;
+/** Returns the problem, for people to read; undefined without any. */
+export type Check = () => string | undefined;
 
-/** Something that is started, asked whether it is ready, and stopped. */
+/** A part of a process: the lifecycle starts it, asks whether it is ready, and stops it. */
 export interface Part {
   readonly name: string;
-  /** Resolves when what comes after may start; need not mean ready. A rejection ends the process. */
+  /** Resolves when the next part may start, ready or not. A rejection ends the process. */
   start?(): void | Promise<void>;
-  /** Readiness of this part. */
   readonly ready?: Check;
-  /** Liveness of this part: a problem gets the process restarted, so only what a restart mends belongs here. */
+  /** A problem gets the process restarted: for problems that a restart repairs. */
   readonly live?: Check;
   /**
-   * Stops taking work and ends what is under way; `signal` aborts when the grace period is nearly over. Is called after
-   * `start` was, whether that has finished or not.
+   * Takes no more work, and ends work in progress; `signal` aborts shortly before the grace period ends. It is called
+   * after `start` was called, whether that has finished or not.
    */
   stop?(signal: AbortSignal): void | Promise<void>;
 }
@@ -31,21 +30,21 @@ export type LifecycleEvent =
 
 export type StopSignal = "SIGTERM" | "SIGINT";
 
-/** The process as the lifecycle needs it; `systemProcess` is the real one. */
+/** The port to the process; `system-process.ts` implements it. */
 export interface ProcessPort {
   onSignal(handler: (signal: StopSignal) => void): void;
   onUncaught(handler: (error: Error) => void): void;
-  /** Keeps the process alive until the returned function is called: timers of the ports don't. */
+  /** Keeps the process alive until the returned function is called; timers of the ports don't. */
   hold(): () => void;
   exit(code: number): void;
 }
 
-export interface LifecycleOptions {
+interface LifecycleOptions {
   readonly ports: Ports;
   readonly process: ProcessPort;
-  /** From the signal to the exit. Below the pod's terminationGracePeriodSeconds. */
+  /** From the signal to the exit. Less than the pod's terminationGracePeriodSeconds. */
   readonly graceMs: number;
-  /** Unready, but still serving, for so long first: endpoints take a while to leave every load balancer. */
+  /** The process first serves on for this long, unready: endpoints take a while to leave every load balancer. */
   readonly unreadyMs: number;
   readonly onEvent?: (event: LifecycleEvent) => void;
 }
@@ -56,9 +55,9 @@ export interface CheckResult {
 }
 
 const EXIT_FAILURE = 1;
-/** 128 + the signal's number, as shells report a process that a signal ended. */
+/** 128 + the signal's number, as in shells. */
 const EXIT_BY_SIGNAL: Readonly<Record<StopSignal, number>> = { SIGINT: 130, SIGTERM: 143 };
-/** Parts are told to hurry so long before the grace period ends. */
+/** The signal of `stop` aborts this long before the grace period ends. */
 const ABORT_BEFORE_END_MS = 1000;
 
 interface Shutdown {
@@ -67,9 +66,10 @@ interface Shutdown {
 }
 
 /**
- * The life of one process: parts start in the order they were added and stop in reverse. SIGTERM or SIGINT: not ready any
- * more, a pause in which it still serves, then every part stops, all within the grace period; exit code 0. What does not
- * stop in time is left behind with exit code 1. A second signal exits at once, and so does an error that nobody caught.
+ * The life of one process. Parts start in the order in which they were added, and stop in reverse. After SIGTERM or
+ * SIGINT the process is unready, serves on for a while, and stops every part within the grace period, with exit code 0.
+ * A part that does not stop in time makes the exit code 1. A second signal exits at once, and so does an uncaught
+ * error.
  */
 export class Lifecycle {
   readonly #options: LifecycleOptions;
@@ -95,7 +95,6 @@ export class Lifecycle {
     return this;
   }
 
-  /** Readiness, check by check. */
   readiness(): readonly CheckResult[] {
     const own = this.stopping
       ? "the process is shutting down"
@@ -105,19 +104,18 @@ export class Lifecycle {
     return [{ name: "process", problem: own }, ...this.#parts.flatMap((part) => resultOf(part.name, part.ready))];
   }
 
-  /** Liveness, check by check. */
   liveness(): readonly CheckResult[] {
     return [{ name: "process", problem: undefined }, ...this.#parts.flatMap((part) => resultOf(part.name, part.live))];
   }
 
-  /** As SIGTERM does; the highest code that is asked for is the exit code. */
+  /** Stops the process as SIGTERM does. Of several codes the highest is the exit code. */
   shutdown(reason: string, code = 0): void {
     if (this.#shutdown !== undefined) this.#shutdown.code = Math.max(this.#shutdown.code, code);
     else this.#shutdown = { reason, code };
     this.#wake();
   }
 
-  /** Starts everything, waits for the end, stops everything; resolves with the exit code. */
+  /** Starts all parts, waits for the end, and stops all parts; resolves with the exit code. */
   async run(): Promise<number> {
     if (this.#state !== "new") throw new Error("a lifecycle runs once");
     this.#state = "starting";
@@ -174,7 +172,7 @@ export class Lifecycle {
       new Promise((resolve) => timers.push(ports.timers.after(Math.max(0, delayMs), () => resolve("late"))));
     timers.push(ports.timers.after(Math.max(0, graceMs - ABORT_BEFORE_END_MS), () => this.#abort.abort()));
     const graceOver = after(graceMs);
-    // Who never was ready is in no load balancer.
+    // A process that never was ready is in no load balancer.
     if (served && unreadyMs > 0) await Promise.race([after(unreadyMs), graceOver]);
     const stuck = await this.#stopParts(graceOver);
     for (const timer of timers) timer.cancel();
@@ -182,7 +180,7 @@ export class Lifecycle {
     return stuck === undefined ? shutdown.code : Math.max(shutdown.code, EXIT_FAILURE);
   }
 
-  /** Returns the name of the part that did not stop in time. */
+  /** Resolves with the name of the part that did not stop in time. */
   async #stopParts(graceOver: Promise<"late">): Promise<string | undefined> {
     const { ports, onEvent } = this.#options;
     for (const part of this.#begun.toReversed()) {
@@ -215,7 +213,7 @@ function resultOf(name: string, check: Check | undefined): CheckResult[] {
   }
 }
 
-/** An error that knows the exit code that fits it (a configuration that can't be used) carries it as `exitCode`. */
+/** An error may carry its exit code, such as that of a wrong configuration. */
 function exitCodeOf(error: Error): number {
   return "exitCode" in error && typeof error.exitCode === "number" ? error.exitCode : EXIT_FAILURE;
 }

@@ -1,9 +1,9 @@
-/** A value that is there, or will be. */
+/** A value, or a promise of it. */
 export type MaybePromise<T> = T | Promise<T>;
 
 /**
- * Goes on with `value`: at once when it is there, so that a review which waits for nothing costs no promise and no turn of the
- * microtasks. What `next` throws is thrown in the one case and rejects in the other.
+ * Calls `next` with the value: at once when it is no promise, so that an admission request that waits for nothing costs
+ * no promise and no microtask. An error of `next` is thrown then, and rejects otherwise.
  */
 export function chain<A, B>(value: MaybePromise<A>, next: (value: A) => MaybePromise<B>): MaybePromise<B> {
   return value instanceof Promise ? value.then(next) : next(value);

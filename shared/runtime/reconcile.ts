@@ -1,15 +1,15 @@
 import type { Ports } from "./clock.ts";
 import type { WorkQueue } from "./work-queue.ts";
 
-/** The one contract of every reconciler: what is to happen with its key next. */
+/** The contract of every reconciler: what happens with its key next. */
 export type ReconcileOutcome =
-  /** The state is as it should be. */
+  /** The state is as wanted. */
   | { readonly kind: "done" }
-  /** It is, for now: look again after `afterMs`. Not a failure. */
+  /** The state is as wanted for now: reconcile again after `afterMs`. Not a failure. */
   | { readonly kind: "later"; readonly afterMs: number }
   /**
-   * It could not be made so. `retriable`: tried again after a backoff, no sooner than `retryAfterMs`; otherwise only when
-   * the key is added again, because nothing but a change can help.
+   * The state is not as wanted. `retriable`: reconcile again after a backoff, no sooner than `retryAfterMs`; otherwise
+   * only when the key is added again, because only a change can help.
    */
   | { readonly kind: "failed"; readonly error: Error; readonly retriable: boolean; readonly retryAfterMs?: number };
 
@@ -26,7 +26,7 @@ export function failed(error: Error, retriable: boolean, retryAfterMs?: number):
 }
 
 interface ReconcileContext {
-  /** Aborts when the workers are told to stop at once. */
+  /** Aborts when the workers stop at once. */
   readonly signal: AbortSignal;
   /** Failures of this key in a row before this try. */
   readonly failures: number;
@@ -35,26 +35,26 @@ interface ReconcileContext {
 export type Reconcile<K> = (key: K, context: ReconcileContext) => Promise<ReconcileOutcome>;
 
 export interface ReconcileWorkerOptions<K> {
-  /** How many keys are worked on at once. */
+  /** Number of keys that are reconciled at once. */
   readonly workers: number;
   readonly ports: Ports;
   readonly onOutcome?: (key: K, outcome: ReconcileOutcome) => void;
   /**
-   * A violated invariant: this process must not go on (style rule 8). Default: thrown outside of any promise, so that the
-   * process ends through its handler of uncaught errors and its lease passes on.
+   * Called for a violated invariant: this process must not go on. By default the error is thrown outside of any
+   * promise, so that the process ends by its handler of uncaught errors and its lease passes on.
    */
   readonly onInvariantFailure?: (error: Error) => void;
 }
 
 export interface Workers {
-  /** Takes no more keys and resolves when the work under way has ended; `abort` asks it to end at once. */
+  /** Takes no more keys, and resolves when work in progress has ended; `abort` asks it to end at once. */
   stop(options?: { readonly abort?: boolean }): Promise<void>;
 }
 
-/** Keys worked on in a row without giving way to I/O for this long would delay health checks and watch streams. */
+/** Longer work without giving way to I/O would delay health checks and watch streams. */
 const SLICE_MS = 10;
 
-/** Works on the queue's keys until `stop`. A reconciler that throws has failed retriably. */
+/** Reconciles the keys of the queue until `stop`. An error that a reconciler throws is a retriable failure. */
 export function runWorkers<K>(
   queue: WorkQueue<K>,
   reconcile: Reconcile<K>,
@@ -108,8 +108,9 @@ function settle<K>(queue: WorkQueue<K>, key: K, outcome: ReconcileOutcome): void
 }
 
 /**
- * Work that waits for nothing runs from promise to promise and would keep the event loop to itself. A timer set at the
- * begin of a slice tells whether the loop has turned since; when it has not for too long, work waits until it does.
+ * Gives way to I/O: work that waits for nothing runs from promise to promise, and the event loop does not turn. A timer
+ * at the start of a slice shows whether the loop has turned since. When it has not for too long, work waits until it
+ * does.
  */
 class Slice {
   readonly #ports: Ports;
@@ -136,7 +137,7 @@ class Slice {
   }
 }
 
-/** An assertion that failed: `node:assert`, or an error named InvariantError. */
+/** A failed assertion: `node:assert`, or an error named InvariantError. */
 function isInvariantFailure(error: Error): boolean {
   return error.name === "InvariantError" || error.name === "AssertionError";
 }

@@ -2,7 +2,7 @@ import type { Clock, Ports, Timer } from "./clock.ts";
 
 const BEAT_MS = 500;
 
-/** A process stands still as a whole: all who look out for it share one beat. */
+/** A process stalls as a whole, so all detectors share one timer. */
 class Beat {
   readonly #timers: Ports["timers"];
   readonly #looks = new Set<() => void>();
@@ -32,7 +32,6 @@ class Beat {
   }
 }
 
-/** By the timers of the process. */
 const beats = new WeakMap<Ports["timers"], Beat>();
 
 function beatOf(timers: Ports["timers"]): Beat {
@@ -42,9 +41,9 @@ function beatOf(timers: Ports["timers"]): Beat {
 }
 
 /**
- * Notices that this process stood still: stopped by a signal, or on a machine that slept or had no time for it. It is known to whoever
- * asks, even before the timers that have come due meanwhile. A machine that sleeps shows it by the wall clock alone; where that was only
- * set forward, nothing worse follows than for a standstill.
+ * Notices that this process stalled: it was stopped by a signal, or its machine slept or was overloaded. `wokeMs` shows
+ * a stall even before the timers run that came due meanwhile. Only the wall clock shows the sleep of a machine; a wall
+ * clock that was set forward counts as a stall too, which does no harm.
  */
 export class StallDetector {
   readonly #clock: Clock;
@@ -55,7 +54,7 @@ export class StallDetector {
   #aliveWallMs: number;
   #wokeMs = Number.NEGATIVE_INFINITY;
 
-  /** Whatever takes `leastMs` or longer counts; `wentOn` is called within half a second after. */
+  /** Stalls of `leastMs` or longer count; `wentOn` is called within half a second after one. */
   constructor({ clock, timers }: Pick<Ports, "clock" | "timers">, leastMs: number, wentOn: () => void) {
     this.#clock = clock;
     this.#beat = beatOf(timers);
@@ -74,7 +73,7 @@ export class StallDetector {
     this.#beat.remove(this.#look);
   }
 
-  /** Monotonic time at which it went on after the last standstill; negative infinity when there was none. */
+  /** Monotonic time of the end of the last stall; negative infinity without any. */
   get wokeMs(): number {
     this.#look();
     return this.#wokeMs;

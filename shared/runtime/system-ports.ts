@@ -2,10 +2,10 @@ import { randomBytes } from "node:crypto";
 import { performance } from "node:perf_hooks";
 import type { Ports } from "./clock.ts";
 
-/** What the runtime's timers can hold: a longer delay would fire at once. */
+/** The longest delay of Node's timers: a longer one would fire at once. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
-/** The ports of a real process. The only file that may read the machine's clocks and randomness. */
+/** The ports of a real process. Only this file may read the machine's clocks and randomness. */
 export const systemPorts: Ports = {
   clock: {
     nowMs: () => Date.now(),

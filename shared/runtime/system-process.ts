@@ -1,6 +1,6 @@
 import type { ProcessPort } from "./lifecycle.ts";
 
-/** Longer than any process lives between restarts; the callback does nothing. */
+/** Longer than any process lives. */
 const HOLD_INTERVAL_MS = 2 ** 30;
 
 function exitUnstarted(): void {
@@ -8,15 +8,15 @@ function exitUnstarted(): void {
 }
 
 /**
- * A signal ends the process until its lifecycle takes over: there is nothing to drain yet. In a container it is the first process, from
- * which the kernel keeps every signal that it has no handler for: it would go on starting, and serve until it is killed.
+ * Lets signals end the process until its lifecycle takes over: there is nothing to drain yet. Without a handler, the
+ * kernel would deliver no signal to the first process of a container, which would go on starting and serve until it is
+ * killed.
  */
 export function endBySignals(): void {
   process.on("SIGTERM", exitUnstarted);
   process.on("SIGINT", exitUnstarted);
 }
 
-/** The process that this code runs in. */
 export const systemProcess: ProcessPort = {
   onSignal(handler) {
     process.on("SIGTERM", () => handler("SIGTERM"));

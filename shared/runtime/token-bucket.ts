@@ -1,12 +1,12 @@
 import type { Clock } from "./clock.ts";
 
-export interface TokenBucketOptions {
-  /** Tokens at the start, and at most. */
+interface TokenBucketOptions {
+  /** Tokens at the start, and the most tokens. */
   readonly burst: number;
   readonly perSecond: number;
 }
 
-/** Limits a rate: `burst` at once, `perSecond` in the long run. */
+/** Limits a rate to `burst` at once, and to `perSecond` in the long run. */
 export class TokenBucket {
   readonly #burst: number;
   readonly #perMs: number;
@@ -22,7 +22,7 @@ export class TokenBucket {
     this.#updatedMs = clock.monotonicMs();
   }
 
-  /** Takes a token when there is one. */
+  /** Takes a token, if any. */
   tryTake(): boolean {
     this.#refill();
     if (this.#tokens < 1) return false;
@@ -30,7 +30,7 @@ export class TokenBucket {
     return true;
   }
 
-  /** How long until there is a token, in milliseconds; 0 when there is one. */
+  /** Milliseconds until there is a token; 0 when there is one. */
   waitMs(): number {
     this.#refill();
     return this.#tokens >= 1 ? 0 : Math.ceil((1 - this.#tokens) / this.#perMs);

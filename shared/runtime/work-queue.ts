@@ -1,50 +1,51 @@
 import { Backoff, type BackoffOptions } from "./backoff.ts";
 import type { Ports, Timer } from "./clock.ts";
 
-/** What a queue tells those who observe it (metrics); carries no keys, so that it can't leak or grow labels. */
+/** For metrics; carries no keys, which would grow labels without bound. */
 export type QueueEvent =
   /** A key became ready for a worker; `depth` includes it. */
   | { readonly kind: "queued"; readonly depth: number }
-  /** An add that the queue already covers: the key is ready, or waits out its backoff. */
+  /** An add without effect: the key is ready, or waits for its backoff. */
   | { readonly kind: "merged" }
   | { readonly kind: "taken"; readonly waitedMs: number; readonly depth: number }
   | { readonly kind: "done"; readonly workedMs: number }
   /** A key that failed `failures` times in a row waits `delayMs`. */
   | { readonly kind: "retried"; readonly failures: number; readonly delayMs: number }
-  /** The queue holds `maxKeys` keys: this add was not taken. */
+  /** The queue is full (`maxKeys`), and the add was refused. */
   | { readonly kind: "refused" };
 
 export interface QueueOptions {
   /** For metrics and messages. */
   readonly name: string;
   readonly ports: Ports;
-  /** Backoff of a key that fails. Default {@link DEFAULT_KEY_BACKOFF}. */
+  /** Backoff of a failing key. Default {@link DEFAULT_KEY_BACKOFF}. */
   readonly backoff?: BackoffOptions;
   /** Bound on the keys that are ready, delayed or in backoff. Default {@link DEFAULT_MAX_KEYS}. */
   readonly maxKeys?: number;
   readonly onEvent?: (event: QueueEvent) => void;
 }
 
-/** At most 8 tries within the first 10 s of an outage, whatever the jitter. */
+/** At most 8 tries within the first 10 s of an outage, with any jitter. */
 const DEFAULT_KEY_BACKOFF: BackoffOptions = { initialMs: 100, maxMs: 15_000 };
-/** Keys are objects that are held in memory anyway; more of them than this is a leak. */
+/** Keys stand for objects in memory; more keys than this are a leak. */
 const DEFAULT_MAX_KEYS = 1_000_000;
-/** Longer delays are cut to this: level-triggered work is worth a look once a day, and timers have a largest delay. */
+/** Longer delays are cut to this: level-triggered work may run once a day, and timers have a largest delay. */
 const MAX_DELAY_MS = 24 * 60 * 60 * 1000;
 
 interface Delayed {
   readonly dueMs: number;
   readonly timer: Timer;
-  /** It waits out a backoff: adds don't overtake it. */
+  /** The delay is a backoff: adds don't overtake it. */
   readonly afterFailure: boolean;
 }
 
 /**
- * A work queue with client-go's semantics: a key is ready at most once, worked on by one worker at a time, and a key that
- * is added while it is worked on is worked on again afterwards. First in, first out, so that a busy key can't starve the others.
+ * A work queue with client-go's semantics: a key is ready at most once, one worker at a time processes it, and a key
+ * that is added during its processing is processed again afterwards. First in, first out, so that a busy key can't
+ * starve the others.
  *
- * One difference: while a key waits out its backoff, an `add` does not overtake it. Events would otherwise turn every
- * outage of a server into a storm of tries; the pending try sees the newest state anyway.
+ * One difference: an `add` does not end the backoff of a key. Otherwise events would turn every outage of a server into
+ * a storm of tries; the pending try sees the newest state anyway.
  */
 export class WorkQueue<K = string> {
   readonly name: string;
@@ -52,11 +53,11 @@ export class WorkQueue<K = string> {
   readonly #backoffOptions: BackoffOptions;
   readonly #maxKeys: number;
   readonly #onEvent: ((event: QueueEvent) => void) | undefined;
-  /** Ready keys in order, with the monotonic time since when they are; also "dirty" in client-go's words. */
+  /** Ready keys in order, with the monotonic time since when; client-go's "dirty" keys. */
   readonly #ready = new Map<K, number>();
-  /** Keys at work, with the time since when. */
+  /** Keys in processing, with the time since when. */
   readonly #processing = new Map<K, number>();
-  /** Added while at work: ready again when the work is done. */
+  /** Keys added during their processing: ready again when it is done. */
   readonly #again = new Map<K, number>();
   readonly #delayed = new Map<K, Delayed>();
   readonly #failing = new Map<K, Backoff>();
@@ -81,7 +82,7 @@ export class WorkQueue<K = string> {
     return this.#delayed.size;
   }
 
-  /** Keys at work. */
+  /** Keys in processing. */
   get processing(): number {
     return this.#processing.size;
   }
@@ -95,23 +96,23 @@ export class WorkQueue<K = string> {
     return this.#stopped;
   }
 
-  /** How long the longest running work has been going on, in milliseconds; 0 when nothing is at work. */
+  /** Milliseconds since the oldest key in processing was taken; 0 without any. */
   longestWorkMs(): number {
     return this.#ageOfFirst(this.#processing);
   }
 
-  /** How long the first ready key has waited, in milliseconds; 0 when none waits. */
+  /** Milliseconds since the first ready key became ready; 0 without any. */
   longestWaitMs(): number {
     return this.#ageOfFirst(this.#ready);
   }
 
-  /** Makes the key ready. False when it was not taken: the queue is full or stopped. */
+  /** Makes the key ready. False: the queue is full or stopped. */
   add(key: K): boolean {
     if (this.#delayed.get(key)?.afterFailure === true) return this.#merged();
     return this.addNow(key);
   }
 
-  /** Like `add`, but ends the key's backoff: what made it fail is known to be over. */
+  /** As `add`, but ends the key's backoff: the cause of its failure has passed. */
   addNow(key: K): boolean {
     if (this.#stopped) return false;
     const delayed = this.#delayed.get(key);
@@ -130,15 +131,15 @@ export class WorkQueue<K = string> {
     return true;
   }
 
-  /** Makes the key ready after `delayMs`. Of several delays the earliest counts; an `add` before it leaves it in place. */
+  /** Makes the key ready after `delayMs`. The earliest of several delays counts, even after an `add` before it. */
   addAfter(key: K, delayMs: number): boolean {
     if (delayMs <= 0) return this.add(key);
     return this.#delay(key, delayMs, false);
   }
 
   /**
-   * Makes the key ready after its backoff, which grows with each call until `forget`; at least `atLeastMs` (a server's
-   * Retry-After). Returns false as `add`.
+   * Makes the key ready after its backoff, which grows until `forget`; no sooner than `atLeastMs` (Retry-After).
+   * Returns as `add`.
    */
   addRateLimited(key: K, atLeastMs = 0): boolean {
     if (this.#stopped) return false;
@@ -153,17 +154,17 @@ export class WorkQueue<K = string> {
     return taken;
   }
 
-  /** The key is well again: its next failure starts with the smallest backoff. */
+  /** The next failure of the key starts with the first backoff. */
   forget(key: K): void {
     this.#failing.delete(key);
   }
 
-  /** How often in a row `addRateLimited` was called for the key. */
+  /** Calls of `addRateLimited` for the key since `forget`. */
   failures(key: K): number {
     return this.#failing.get(key)?.failures ?? 0;
   }
 
-  /** The next ready key, now the caller's until `done`; undefined when none is ready at once. */
+  /** Returns the next ready key, which is the caller's until `done`; undefined when no key is ready. */
   tryTake(): K | undefined {
     for (const [key, sinceMs] of this.#ready) {
       this.#ready.delete(key);
@@ -173,7 +174,7 @@ export class WorkQueue<K = string> {
     return undefined;
   }
 
-  /** Like `tryTake`, but waits; undefined once the queue is stopped. */
+  /** As `tryTake`, but waits; undefined once the queue is stopped. */
   take(): Promise<K | undefined> {
     if (this.#stopped) return Promise.resolve(undefined);
     const key = this.tryTake();
@@ -181,7 +182,7 @@ export class WorkQueue<K = string> {
     return new Promise((resolve) => this.#idle.push(resolve));
   }
 
-  /** Ends the work on a key that was taken; when it was added meanwhile it is ready again, behind all others. */
+  /** Ends the processing of a key. A key that was added meanwhile is ready again, behind all others. */
   done(key: K): void {
     const sinceMs = this.#processing.get(key);
     if (sinceMs === undefined) return;
@@ -189,12 +190,12 @@ export class WorkQueue<K = string> {
     this.#onEvent?.({ kind: "done", workedMs: this.#ports.clock.monotonicMs() - sinceMs });
     const againSinceMs = this.#again.get(key);
     this.#again.delete(key);
-    // An add that came during work that failed waits out the backoff like any other.
+    // An add during processing that failed waits for the backoff, too.
     if (againSinceMs === undefined || this.#stopped || this.#delayed.get(key)?.afterFailure === true) return;
     this.#makeReady(key, againSinceMs);
   }
 
-  /** Hands out nothing more and forgets what waits; work under way goes on. Idempotent. */
+  /** Hands out no more keys, and forgets waiting keys; processing goes on. Idempotent. */
   stop(): void {
     this.#stopped = true;
     for (const { timer } of this.#delayed.values()) timer.cancel();
@@ -211,7 +212,7 @@ export class WorkQueue<K = string> {
     const dueMs = this.#ports.clock.monotonicMs() + delayMs;
     const present = this.#delayed.get(key);
     if (present !== undefined) {
-      // A backoff replaces an earlier plain delay, which would cut it short, and no plain delay cuts a backoff short.
+      // A plain delay never shortens a backoff: a backoff replaces it even when it is earlier.
       if (present.afterFailure ? !afterFailure || present.dueMs <= dueMs : !afterFailure && present.dueMs <= dueMs)
         return this.#merged();
       present.timer.cancel();
@@ -255,7 +256,7 @@ export class WorkQueue<K = string> {
   }
 
   #ageOfFirst(times: ReadonlyMap<K, number>): number {
-    // Maps iterate in the order of insertion, which is that of time.
+    // Maps iterate in the order of insertion, which is the order of time.
     for (const sinceMs of times.values()) return this.#ports.clock.monotonicMs() - sinceMs;
     return 0;
   }

@@ -4,8 +4,8 @@ import { endBySignals } from "../system-process.ts";
 import { type OptionSet, type OptionsDefinition, type OptionValues, parseOptions } from "./options.ts";
 
 /**
- * Returns the values of this process's options. When there is something to print instead (`--help`, problems and so on), prints
- * it and exits: 0, or 2 for a wrong configuration. From now on a signal ends the process, too.
+ * Resolves with the option values of this process. When there is a text to print instead (`--help`, problems), prints
+ * it and exits with 0, or with 2 for a wrong configuration. From then on a signal ends the process.
  */
 export async function commandLine<const O extends OptionSet>(
   definition: OptionsDefinition<O>,

@@ -1,4 +1,4 @@
-/** Groups of options that several components share; spread them into `defineOptions({ options: { ...healthOptions } })`. */
+/** Options that several components share; spread them into `defineOptions({ options: { ...observeOptions } })`. */
 import {
   bindAddress,
   boolean,
@@ -12,6 +12,7 @@ import {
 } from "./option-types.ts";
 
 const LOG_LEVELS = ["trace", "debug", "info", "warn", "error"] as const;
+export type LogLevel = (typeof LOG_LEVELS)[number];
 
 const EVERYWHERE = { host: undefined };
 
@@ -52,7 +53,7 @@ export const leaderElectionOptions = {
   ),
 };
 
-/** Problems of lease times that do not fit each other; for a definition's `check`. */
+/** Checks lease times against each other; for a definition's `check`. */
 export function checkLeaderElection(values: {
   readonly leaseDuration?: number;
   readonly renewDeadline?: number;
@@ -63,7 +64,7 @@ export function checkLeaderElection(values: {
   if (leaseDuration !== undefined && renewDeadline !== undefined && renewDeadline >= leaseDuration) {
     problems.push("--renew-deadline: must be shorter than --lease-duration");
   }
-  // With the jitter of the retries there must be room for at least one before the deadline, as in client-go.
+  // At least one retry fits before the deadline, with its jitter, as in client-go.
   if (renewDeadline !== undefined && retryPeriod !== undefined && retryPeriod * 1.2 >= renewDeadline) {
     problems.push("--retry-period: 1.2 times of it must be shorter than --renew-deadline");
   }

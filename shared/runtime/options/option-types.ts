@@ -1,14 +1,15 @@
 /**
- * The kinds of values that an option can have. Each is a valibot schema from what a flag, a variable (text) or a config file (JSON)
- * says to the value that the program uses; an issue's message says what would be right.
+ * The kinds of option values. Each is a valibot schema from a flag or variable (text), or from a config file (JSON), to
+ * the value that the program uses. The message of an issue says what is expected.
  */
 import * as v from "valibot";
+import type { BindAddress } from "../health-server.ts";
 
-/** One option of a component: how it is read, what it is without being set, how it is shown. */
+/** One option of a component: how it is read and shown, and its default. */
 export interface Option<T> {
   readonly schema: v.GenericSchema<unknown, T>;
   readonly help: string;
-  /** What stands for the value in `--help`, for example `NAME=KUBECONFIG`. */
+  /** The placeholder of the value in `--help`, for example `NAME=KUBECONFIG`. */
   readonly valueName: string;
   /** `--flag` alone means true. */
   readonly isBoolean: boolean;
@@ -18,12 +19,12 @@ export interface Option<T> {
   readonly isSecret: boolean;
   readonly isRequired: boolean;
   readonly initial: T;
-  /** The value as a config file would have it. */
+  /** Returns the value in its form for a config file. */
   show(value: T): unknown;
 }
 
-/** A kind of value; `option`, `optionalOption` and `requiredOption` make an option of it. */
-export interface OptionKind<T> {
+/** `option`, `optionalOption` and `requiredOption` make an option of a kind. */
+interface OptionKind<T> {
   readonly schema: v.GenericSchema<unknown, T>;
   readonly valueName: string;
   readonly isBoolean?: boolean;
@@ -49,12 +50,12 @@ function build<T>(kind: OptionKind<T>, help: string, initial: T, isRequired: boo
   return { show: (value) => value, ...flags, ...kind, help, initial, isRequired };
 }
 
-/** An option with a value of its own when nothing sets it. */
+/** An option with a default. */
 export function option<T>(kind: OptionKind<T>, initial: T, help: string): Option<T> {
   return build(kind, help, initial, false);
 }
 
-/** An option that is undefined when nothing sets it. */
+/** An option without a default: undefined when no source sets it. */
 export function optionalOption<T>(kind: OptionKind<T>, help: string): Option<T | undefined> {
   return build<T | undefined>(
     { ...kind, show: (value) => (value === undefined ? undefined : (kind.show?.(value) ?? value)) },
@@ -64,7 +65,7 @@ export function optionalOption<T>(kind: OptionKind<T>, help: string): Option<T |
   );
 }
 
-/** An option without which the component does not start. `empty` only gives the type. */
+/** An option without which the component does not start. `empty` gives the type only. */
 export function requiredOption<T>(kind: OptionKind<T>, empty: T, help: string): Option<T> {
   return build(kind, help, empty, true);
 }
@@ -131,7 +132,7 @@ function readDurationMs(raw: unknown): number | undefined {
   return Number.isFinite(totalMs) ? Math.round(totalMs) : undefined;
 }
 
-/** Milliseconds as Kubernetes writes durations: `1m30s`. */
+/** Returns milliseconds in the form of Kubernetes components: `1m30s`. */
 function showDuration(valueMs: number): string {
   if (valueMs === 0) return "0";
   let restMs = valueMs;
@@ -145,7 +146,7 @@ function showDuration(valueMs: number): string {
   return shown;
 }
 
-/** A duration as Kubernetes components write it (`75s`, `1m30s`, `100ms`, `0`); the value is in milliseconds. */
+/** A duration in the form of Kubernetes components (`75s`, `1m30s`, `100ms`, `0`); the value is in milliseconds. */
 export function duration(bounds: { readonly minMs?: number; readonly maxMs?: number } = {}): OptionKind<number> {
   const { minMs = 0, maxMs = Number.POSITIVE_INFINITY } = bounds;
   const least = minMs > 0 ? ` of at least ${showDuration(minMs)}` : "";
@@ -159,12 +160,6 @@ export function duration(bounds: { readonly minMs?: number; readonly maxMs?: num
       return valueMs !== undefined && valueMs >= minMs && valueMs <= maxMs ? valueMs : undefined;
     }),
   };
-}
-
-/** Where to listen. `host` undefined is every address; port 0 is one that the system chooses. */
-export interface BindAddress {
-  readonly host: string | undefined;
-  readonly port: number;
 }
 
 /** `:8081`, `127.0.0.1:8081`, `[::1]:8081`; `0` is off, with the value null. */
@@ -183,7 +178,7 @@ export function bindAddress(): OptionKind<BindAddress | null> {
   };
 }
 
-/** All texts of a list: repeated flags, comma-separated text, or an array. */
+/** Returns the texts of a list: repeated flags, comma-separated text, or an array. */
 function readList(raw: unknown): readonly string[] | undefined {
   if (typeof raw === "string") return raw === "" ? [] : raw.split(",");
   if (!Array.isArray(raw)) return undefined;
@@ -196,7 +191,7 @@ export function list(valueName = "TEXT"): OptionKind<readonly string[]> {
   return { valueName, isRepeated: true, schema: schemaOf("a list", readList) };
 }
 
-/** One `NAME=PATH`. An empty path stands for in-cluster credentials; undefined when there was no `=` at all. */
+/** One `NAME=PATH`. An empty path means in-cluster credentials; the path is undefined without `=`. */
 export interface NamedPath {
   readonly name: string;
   readonly path: string | undefined;
@@ -205,7 +200,7 @@ export interface NamedPath {
 const NAME = /^(?!\.{1,2}$)[^/%=,\s]{1,253}$/;
 
 function readNamed(raw: unknown, bare: boolean): readonly NamedPath[] | undefined {
-  // In a file it may also be a map of name to path; null there is a bare name.
+  // In a file it may also be a map from names to paths, with null for a bare name.
   const items =
     typeof raw === "object" && raw !== null && !Array.isArray(raw)
       ? Object.entries(raw).map(([name, path]) => (path === null ? name : `${name}=${path}`))
@@ -219,7 +214,7 @@ function readNamed(raw: unknown, bare: boolean): readonly NamedPath[] | undefine
   return good && new Set(named.map(({ name }) => name)).size === named.length ? named : undefined;
 }
 
-/** Repeated `NAME=PATH` with different names; with `bare`, `NAME` alone is right too. */
+/** Repeated `NAME=PATH` with different names; with `bare`, `NAME` alone is valid too. */
 export function namedPaths(valueName: string, bare = false): OptionKind<readonly NamedPath[]> {
   const form = bare ? `${valueName} or a name alone` : valueName;
   return {

@@ -1,13 +1,12 @@
 /**
- * Configuration of a component: flags, then environment, then a config file, then what the definition says (design 11).
- * A definition is data; reading it touches nothing but its arguments. All problems are found at once.
+ * The configuration of a component: a flag overrides the environment, the environment overrides the config file, and
+ * that overrides the default of the definition. A definition is data, and reading it touches nothing but its arguments.
+ * All problems are found at once. Read beside it: `option-types.ts` (kinds of values), `option-sources.ts`,
+ * `common-options.ts` (options that components share).
  */
 import * as v from "valibot";
 import { describeValue } from "../../schema/schema-error.ts";
-import { type ReadFile, readConfig } from "./option-file.ts";
-import { readFlags } from "./option-flags.ts";
-import { helpText } from "./option-help.ts";
-import { flagName, variableName } from "./option-names.ts";
+import { flagName, type ReadFile, readConfig, readFlags, variableName } from "./option-sources.ts";
 import { boolean, type Option, option, text } from "./option-types.ts";
 
 /** Options by key: the flag's name in camelCase, which is also the key in a config file. */
@@ -22,7 +21,9 @@ export interface OptionsDefinition<O extends OptionSet> {
   /** One sentence for `--help`. */
   readonly summary: string;
   readonly options: O;
-  /** What options must be to each other; gets those that are right by themselves, returns a sentence for each problem. */
+  /**
+   * Checks options against each other; gets those that are valid by themselves, returns a sentence for each problem.
+   */
   readonly check?: (values: Partial<OptionValues<O>>) => readonly string[];
 }
 
@@ -31,14 +32,12 @@ export type ParsedOptions<O> =
   /** Print `text` (to stderr when `code` is not 0) and exit. Code 2 is a wrong configuration. */
   | { readonly kind: "exit"; readonly code: 0 | 2; readonly text: string };
 
-export type EnvironmentVariables = Readonly<Record<string, string | undefined>>;
-
-/** Ties a definition's parts together for the compiler; returns it as it is. */
+/** Returns the definition; ties its parts together for the compiler. */
 export function defineOptions<const O extends OptionSet>(definition: OptionsDefinition<O>): OptionsDefinition<O> {
   return definition;
 }
 
-/** What every component has beside its own; handled here, not part of the values. */
+/** Options of every component. They are handled here, and are not part of the values. */
 const GENERAL = {
   config: option(text("FILE"), "", "File with options, YAML or JSON."),
   printConfig: option(boolean(), false, "Print the configuration as it would be used, without secrets, and exit."),
@@ -46,20 +45,20 @@ const GENERAL = {
   help: option(boolean(), false, "Print this help and exit."),
 } satisfies OptionSet;
 
-/** One thing that was said about an option, and where, for a message. */
+/** A value from one source, and which, for messages. */
 interface Given {
   readonly raw: unknown;
   readonly where: string;
 }
 
 /**
- * Returns the values of a component's options, or what to print before exiting. `argv` is without interpreter and script.
- * Never throws; `readFile` is called for `--config` only.
+ * Resolves with the values of a component's options, or with the text to print before exiting. `argv` is without
+ * interpreter and script. Never rejects; `readFile` is called for `--config` only.
  */
 export async function parseOptions<const O extends OptionSet>(
   definition: OptionsDefinition<O>,
   argv: readonly string[],
-  environment: EnvironmentVariables,
+  environment: Readonly<Record<string, string | undefined>>,
   readFile: ReadFile,
 ): Promise<ParsedOptions<O>> {
   const all: OptionSet = { ...definition.options, ...GENERAL };
@@ -73,9 +72,9 @@ export async function parseOptions<const O extends OptionSet>(
   const file =
     path === "" ? { values: new Map<string, unknown>(), problems: [] } : await readConfig(path, readFile, keys);
   const given = (key: string, one: Option<unknown>): Given | undefined => {
-    const said = flags.values.get(key);
-    if (said !== undefined) return { raw: one.isRepeated ? said : said.at(-1), where: flagName(key) };
-    // An empty variable is how manifests leave one out.
+    const texts = flags.values.get(key);
+    if (texts !== undefined) return { raw: one.isRepeated ? texts : texts.at(-1), where: flagName(key) };
+    // Manifests leave a variable out by an empty value.
     const variable = environment[variableName(key)];
     if (variable !== undefined && variable !== "") return { raw: variable, where: variableName(key) };
     return file.values.has(key) ? { raw: file.values.get(key), where: `${key} in ${path}` } : undefined;
@@ -115,7 +114,7 @@ function read(
   problems.push(`${given.where}: ${result.issues[0].message}${shown}`);
 }
 
-/** Each value came out of its option's schema; this tells the compiler. */
+/** Tells the compiler that each value came out of its option's schema. */
 function isPart<O extends OptionSet>(
   { options }: OptionsDefinition<O>,
   values: Readonly<Record<string, unknown>>,
@@ -136,10 +135,57 @@ function problemText(name: string, problems: readonly string[]): string {
   return `${name}: ${head} with the configuration\n${lines.join("\n")}\nSee ${name} --help\n`;
 }
 
-/** A config file that says what `values` says, without secrets. */
+/** Returns a config file with these values, without secrets. */
 function configText(options: OptionSet, values: Readonly<Record<string, unknown>>): string {
   const shown = Object.entries(options)
     .filter(([, one]) => !one.isSecret)
     .map(([key, one]) => [key, one.show(values[key])] as const);
   return `${JSON.stringify(Object.fromEntries(shown), undefined, 2)}\n`;
+}
+
+const HELP_COLUMNS = 100;
+const HELP_INDENT = "      ";
+
+/** The answer to `--help`. */
+function helpText(program: { readonly name: string; readonly summary: string }, options: OptionSet): string {
+  const example = Object.keys(options).find((key) => key.includes("B")) ?? Object.keys(options)[0] ?? "";
+  return [
+    `${program.name}: ${program.summary}`,
+    "",
+    `Usage: ${program.name} [flags]`,
+    "",
+    ...Object.entries(options).map(optionHelp),
+    "",
+    `Each flag is also an environment variable (${flagName(example)} is ${variableName(example)}) and a key of the`,
+    `--config file (${example}). A flag overrides the environment, the environment overrides the file.`,
+    "",
+  ].join("\n");
+}
+
+function optionHelp([key, one]: readonly [string, Option<unknown>]): string {
+  const value = one.isBoolean ? "" : ` ${one.valueName}`;
+  const repeated = one.isRepeated ? " (repeatable)" : "";
+  return `  ${flagName(key)}${value}${repeated}\n${wrap(`${one.help}${initialText(one)}`)}`;
+}
+
+function initialText(one: Option<unknown>): string {
+  if (one.isRequired) return " Required.";
+  const shown = one.show(one.initial);
+  if (shown === undefined || shown === "" || one.isSecret) return "";
+  if (Array.isArray(shown)) return shown.length === 0 ? "" : ` Default: ${shown.join(",")}`;
+  if (typeof shown === "object" && shown !== null && Object.keys(shown).length === 0) return "";
+  return ` Default: ${typeof shown === "string" ? shown : JSON.stringify(shown)}`;
+}
+
+function wrap(sentences: string): string {
+  const lines: string[] = [];
+  let line = HELP_INDENT;
+  for (const word of sentences.split(" ")) {
+    if (line.length + word.length > HELP_COLUMNS && line !== HELP_INDENT) {
+      lines.push(line.trimEnd());
+      line = HELP_INDENT;
+    }
+    line += `${word} `;
+  }
+  return [...lines, line.trimEnd()].join("\n");
 }

@@ -23,13 +23,11 @@ const lifecycle = new Lifecycle({
   unreadyMs: 0,
   onEvent: (event) => say("error" in event ? `${event.kind} ${event.error.message}` : event.kind),
 });
-const server = new HealthServer({
-  healthAddress: { host: "127.0.0.1", port: Number(port) },
-  metricsAddress: null,
-  readiness: () => lifecycle.readiness(),
-  liveness: () => lifecycle.liveness(),
-  metrics: () => Promise.resolve({ contentType: "text/plain", body: "" }),
-});
+const server = new HealthServer(
+  { healthProbeBindAddress: { host: "127.0.0.1", port: Number(port) }, metricsBindAddress: null },
+  lifecycle,
+  { render: () => Promise.resolve({ contentType: "text/plain", body: "" }) },
+);
 lifecycle
   .add({
     name: "health",
