@@ -2,20 +2,21 @@ import type { ApiResponse, Transport } from "../kube/client/transport.ts";
 import type { Clock } from "../runtime/clock.ts";
 import type { Metrics } from "./metrics.ts";
 
-/** An answer's `Date` is looked at this often; it costs a millionth of a second. */
+/** The `Date` of a response is read this often. */
 const LOOK_EVERY_MS = 10_000;
-/** The header has whole seconds, cut off. */
+/** The header has whole seconds, rounded down. */
 const HALF_SECOND_MS = 500;
 const MAX_SERVERS = 100;
 
-export interface ClockObserver {
-  /** The same transport, whose answers tell what time it is at `server`. */
+interface ClockObserver {
+  /** Returns the same transport, whose responses show the clock of `server`. */
   watch(server: string, transport: Transport): Transport;
 }
 
 /**
- * How far this machine's clock is from those of the apiservers, from the dates of their answers, good to a second. No decision
- * compares clocks, but readiness for `minReadySeconds`, suspensions that end, and heartbeats are told by one.
+ * Shows the difference between this machine's clock and those of the apiservers, from the dates of their responses, to
+ * a second. No decision compares clocks, but `minReadySeconds`, the end of suspensions, and heartbeats depend on a
+ * clock.
  */
 export function observeClocks(metrics: Metrics, clock: Clock): ClockObserver {
   const skewMs = new Map<string, number>();

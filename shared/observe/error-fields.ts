@@ -1,11 +1,11 @@
-/** Errors as log fields: what went wrong and why, bounded, without secrets. */
+/** Errors as log fields: bounded, with their causes, and without secrets. */
 
-/** A chain of causes is followed this far; errors can cause each other. */
+/** Longest chain of causes; errors can cause each other. */
 const MAX_CAUSES = 5;
 const MAX_TEXT_LENGTH = 2000;
-/** Text beyond is not even searched for secrets; it is cut off anyway. */
+/** Text beyond is cut off before the search for secrets. */
 const MAX_SEARCHED_LENGTH = 10 * MAX_TEXT_LENGTH;
-/** A credential is long; "basic authentication" is not one. */
+/** A credential is long, unlike the second word of "basic authentication". */
 const BEARER = /\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{16,}/gi;
 const JSON_WEB_TOKEN = /eyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*/g;
 const PRIVATE_KEY = /-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(-----END [A-Z ]*PRIVATE KEY-----|$)/g;
@@ -13,15 +13,15 @@ const PRIVATE_KEY = /-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(-----END [A-Z ]*
 interface ErrorFields {
   readonly name: string;
   readonly message: string;
-  /** The error's own classification, as metrics use it. */
+  /** The classification of the error, as in metrics. */
   readonly tag?: string;
   readonly code?: string;
-  /** Of errors without a tag: those that nobody foresaw. */
+  /** Of unforeseen errors: those without tag and code. */
   readonly stack?: string;
   readonly cause?: unknown;
 }
 
-/** An error as plain fields, its causes nested; anything else as it is. */
+/** Returns an error as plain fields with its causes nested, and any other value as it is. */
 export function describeError(value: unknown, depth = 0): unknown {
   if (typeof value === "string") return scrub(value);
   if (!(value instanceof Error)) return value;
@@ -42,7 +42,7 @@ export function describeError(value: unknown, depth = 0): unknown {
   } satisfies ErrorFields;
 }
 
-/** The text without what looks like a credential, cut to a bounded length. */
+/** Returns the text without anything that looks like a credential, cut to a bounded length. */
 export function scrub(text: string): string {
   const clean = text
     .slice(0, MAX_SEARCHED_LENGTH)

@@ -1,7 +1,7 @@
 import type { Ports } from "../runtime/clock.ts";
 import { TokenBucket } from "../runtime/token-bucket.ts";
 
-/** What an Event is about. */
+/** The object of an Event. */
 export interface ObjectReference {
   readonly apiVersion: string;
   readonly kind: string;
@@ -14,22 +14,22 @@ export interface ObjectReference {
 export interface EventNote {
   readonly regarding: ObjectReference;
   readonly type: "Normal" | "Warning";
-  /** CamelCase, one of few. */
+  /** CamelCase, of a small set. */
   readonly reason: string;
   readonly message: string;
 }
 
-/** What becomes of a note: which Event it belongs to, by key, or nothing because its object had too many. */
-export type Correlation =
+/** The Event that a note belongs to, by key; `limited`: its object had too many Events. */
+type Correlation =
   | { readonly kind: "event"; readonly key: string; readonly note: EventNote }
   | { readonly kind: "limited" };
 
-/** One object's Events: 25 at once, then one in five minutes (client-go's spam filter). */
+/** Events of one object: 25 at once, then one in five minutes (client-go's spam filter). */
 const OBJECT_BUCKET = { burst: 25, perSecond: 1 / 300 };
-/** More different messages of one reason and object than this within the interval become one Event (client-go's aggregator). */
+/** More messages of one reason and object than this in the interval become one Event (client-go's aggregator). */
 const MAX_MESSAGES = 10;
 const MESSAGES_INTERVAL_MS = 600_000;
-/** Objects and reasons that are remembered; the oldest are forgotten, which costs an Event and nothing else. */
+/** Objects and reasons in memory. Forgetting the oldest costs at most another Event. */
 const MAX_REMEMBERED = 4096;
 /** The API's bound on `message`. */
 const MAX_MESSAGE_LENGTH = 1024;
@@ -40,7 +40,7 @@ interface Messages {
   readonly seen: Set<string>;
 }
 
-/** Aggregates and limits notes as client-go's EventCorrelator does; holds nothing but bounded counters. */
+/** Aggregates and limits notes as client-go's EventCorrelator, in bounded memory. */
 export class EventCorrelator {
   readonly #clock: Ports["clock"];
   readonly #buckets: BoundedMap<string, TokenBucket>;
@@ -73,7 +73,7 @@ export class EventCorrelator {
   }
 }
 
-/** A map that forgets what was set longest ago when it grows too large. */
+/** A map that forgets the oldest entries beyond its size. */
 export class BoundedMap<K, V> {
   readonly #max: number;
   readonly #map = new Map<K, V>();

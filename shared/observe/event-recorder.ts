@@ -7,12 +7,18 @@ import { type Ports, sleep } from "../runtime/clock.ts";
 import { TokenBucket } from "../runtime/token-bucket.ts";
 import { scrub } from "./error-fields.ts";
 import { BoundedMap, EventCorrelator, type EventNote } from "./event-correlator.ts";
-import type { EventOutcome } from "./event-outcomes.ts";
 
 export type { EventNote, ObjectReference } from "./event-correlator.ts";
-export type { EventOutcome } from "./event-outcomes.ts";
 
-export interface EventRecorderOptions {
+/**
+ * What became of a Kubernetes Event. `created`: it is new. `counted`: the count of an existing Event was raised.
+ * `limited`: there were too many of its object, or of all objects. `dropped`: too many wait, or the process ends.
+ * `failed`: the server rejected it.
+ */
+export const EVENT_OUTCOMES = ["created", "counted", "limited", "dropped", "failed"] as const;
+export type EventOutcome = (typeof EVENT_OUTCOMES)[number];
+
+interface EventRecorderOptions {
   readonly transport: Transport;
   readonly ports: Ports;
   /** `source.component`. */
@@ -24,12 +30,12 @@ export interface EventRecorderOptions {
 
 /** Different Events that wait to be sent. */
 const MAX_PENDING = 1000;
-/** All objects together, so that a burst of refusals is no burst of writes. */
+/** Limit of all objects together, so that a burst of denials is no burst of writes. */
 const SEND_BUCKET = { burst: 50, perSecond: 10 };
 const REQUEST_TIMEOUT_MS = 5000;
 const MAX_TRIES = 5;
 const RETRY = { initialMs: 1000, maxMs: 30_000 };
-/** Events that can be counted up; older ones are made anew. The API keeps them for an hour. */
+/** Events whose count can be raised; older ones are created again. The API keeps them for an hour. */
 const MAX_REMEMBERED = 4096;
 const MAX_NAME_LENGTH = 200;
 
@@ -46,8 +52,8 @@ interface Sent {
 }
 
 /**
- * Writes Kubernetes Events, aggregated and limited as client-go does. Never blocks and never throws: Events are for people,
- * and what waits on them must not exist. Sends one at a time, in order.
+ * Writes Kubernetes Events, aggregated and limited as in client-go. Never blocks and never throws: Events are for
+ * people, and no work may wait for them. Sends one at a time, in order.
  */
 export class EventRecorder {
   readonly #options: EventRecorderOptions;
@@ -74,7 +80,7 @@ export class EventRecorder {
     if (outcome !== undefined) this.#told(outcome);
   }
 
-  /** What becomes of the note at once; undefined when it is to be sent. */
+  /** Returns what becomes of the note at once; undefined when it will be sent. */
   #accept(note: EventNote): EventOutcome | undefined {
     if (this.#stopped) return "dropped";
     const correlation = this.#correlator.correlate({ ...note, message: scrub(note.message) });
@@ -92,7 +98,7 @@ export class EventRecorder {
     return undefined;
   }
 
-  /** Sends what waits, for at most `limitMs`, and ends. */
+  /** Sends the pending Events for at most `limitMs`, and ends. */
   async stop(limitMs: number): Promise<void> {
     this.#stopped = true;
     const timer = this.#ports.timers.after(limitMs, () => this.#abort.abort());
@@ -107,7 +113,7 @@ export class EventRecorder {
       const [key, pending] = next;
       await sleep(this.#ports, this.#bucket.waitMs(), signal);
       this.#bucket.tryTake();
-      // Taken out only now, so that repeats during the wait are counted into the same request.
+      // Removed only now, so that repeats during the wait count in the same request.
       this.#pending.delete(key);
       this.#told(signal.aborted ? "dropped" : await this.#deliver(key, pending));
     }
@@ -125,7 +131,7 @@ export class EventRecorder {
       const sent = this.#sent.get(key);
       const result = sent === undefined ? await this.#create(key, pending) : await this.#countUp(sent, pending);
       if (result.kind === "ok") return sent === undefined ? "created" : "counted";
-      // The Event has expired meanwhile (the API keeps them for an hour): it is made anew.
+      // The Event has expired meanwhile: it is created again.
       if (result.kind === "gone" && sent !== undefined) this.#sent.delete(key);
       else if (result.kind !== "unavailable") return "failed";
       else if (tries < MAX_TRIES)
@@ -138,7 +144,8 @@ export class EventRecorder {
     const { regarding, type, reason, message } = pending.note;
     const namespace = regarding.namespace ?? this.#options.defaultNamespace ?? "default";
     const { component } = this.#options;
-    const name = `${regarding.name.slice(0, MAX_NAME_LENGTH)}.${Math.floor(this.#ports.random.fraction() * 2 ** 52).toString(16)}`;
+    const suffix = Math.floor(this.#ports.random.fraction() * 2 ** 52).toString(16);
+    const name = `${regarding.name.slice(0, MAX_NAME_LENGTH)}.${suffix}`;
     const body = {
       apiVersion: "v1",
       kind: "Event",

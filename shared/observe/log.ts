@@ -5,8 +5,8 @@ import { describeError, scrub } from "./error-fields.ts";
 export type LogFields = Readonly<Record<string, unknown>>;
 
 /**
- * Structured lines: a constant message, everything that varies in the fields. `error` and `cause` in the fields are written
- * with their causes, without secrets.
+ * Structured lines: the message is constant, and the fields vary. The fields `error` and `cause` are written with their
+ * causes, without secrets.
  */
 export interface Log {
   trace(fields: LogFields, message: string): void;
@@ -14,35 +14,35 @@ export interface Log {
   info(fields: LogFields, message: string): void;
   warn(fields: LogFields, message: string): void;
   error(fields: LogFields, message: string): void;
-  /** A log whose lines all carry `fields` too (one id per review, a cell, a protector). */
+  /** Returns a log whose lines also have these fields (a cell, a protector). */
   child(fields: LogFields): Log;
   readonly level: LogLevel;
 }
 
-export interface LogDestination {
+interface LogDestination {
   write(line: string): void;
 }
 
-export interface LogOptions {
+interface LogOptions {
   /** Default `info`. */
   readonly level?: LogLevel;
-  /** `component` of every line. */
+  /** The field `component` of every line. */
   readonly component: string;
-  /** Default: stdout, buffered while it does not take more. */
+  /** Default: stdout, buffered while it blocks. */
   readonly destination?: LogDestination;
-  /** Called for each line that was given up because stdout took none. */
+  /** Called for each line that was dropped because stdout was blocked. */
   readonly onDropped?: () => void;
 }
 
-export type FlushableLog = Log & {
-  /** Writes out what is buffered, at once; the exit of the process does so too. */
+type FlushableLog = Log & {
+  /** Writes the buffered lines at once, as the exit of the process does. */
   flush(): void;
 };
 
-/** Lines that stdout does not take are kept up to this; then they are dropped, because a log must not stop or fill the process. */
+/** While stdout is blocked, lines are buffered up to this and then dropped: a log must not stop or fill the process. */
 const MAX_BUFFERED_BYTES = 8 * 1024 * 1024;
 const REDACTED = "[redacted]";
-/** Fields that may hold a secret, on the line itself and one level down. */
+/** Fields that may hold a secret, in a line and one level below. */
 const SECRET_FIELDS: ReadonlySet<string> = new Set([
   "token",
   "password",
@@ -56,8 +56,9 @@ const SECRET_FIELDS: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * A log to stdout. Written asynchronously: a reader of the pipe that stalls (a container runtime under load) must not stall
- * reviews. What is buffered is written when the process exits (pino sees to that), and lost only when it is killed.
+ * A log to stdout. It writes asynchronously: a stalled reader of the pipe (a container runtime under load) must not
+ * stall admission requests. pino writes the buffered lines when the process exits; they are lost only when it is
+ * killed.
  */
 export function createLog({ level = "info", component, destination, onDropped }: LogOptions): FlushableLog {
   const options: pino.LoggerOptions = {
@@ -78,7 +79,7 @@ export function createLog({ level = "info", component, destination, onDropped }:
     try {
       stream.flushSync();
     } catch {
-      // Stdout is gone: there is nobody left to tell.
+      // Stdout is closed, and nothing else can report that.
     }
   };
   // A closed pipe must not end the process.
@@ -98,7 +99,7 @@ function facade(logger: pino.Logger, level: LogLevel): Log {
   };
 }
 
-/** The fields without those that may hold a secret; the same object when there are none, which is nearly always. */
+/** Returns the fields without secrets: the same object without any, which is the usual case. */
 function redact(fields: LogFields): Record<string, unknown> {
   let clean: Record<string, unknown> | undefined;
   for (const [name, value] of Object.entries(fields)) {
@@ -118,7 +119,7 @@ function withoutSecrets(value: unknown): unknown {
     : value;
 }
 
-/** A log that says nothing, for tests and tools. */
+/** A log without output, for tests and tools. */
 export const silentLog: Log = {
   trace: () => {},
   debug: () => {},

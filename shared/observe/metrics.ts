@@ -1,11 +1,11 @@
 import * as prometheus from "prom-client";
 
-/** Values a label may take: all of them, known from the start, or those that come, up to a bound. */
+/** The values of a label: a closed set, or an open one with a bound. */
 type LabelValues = readonly string[] | OpenLabel;
 
 /**
- * A label whose values are not known to the code (a cell, a core cluster): the first `max` get series, later ones count as
- * `other`. `known` are the values that this process's configuration names; their series exist from the start.
+ * A label whose values the code does not know (a cell, a core cluster). The first `max` values get series, and later
+ * ones count as `other`. The series of `known` values, which the configuration names, exist from the start.
  */
 interface OpenLabel {
   readonly max: number;
@@ -14,7 +14,7 @@ interface OpenLabel {
 
 export type LabelDefinitions = Readonly<Record<string, LabelValues>>;
 
-/** The label values of one series; a closed label takes only its own values. */
+/** The label values of one series; a closed label takes its own values only. */
 export type LabelsOf<L extends LabelDefinitions> = {
   readonly [K in keyof L]: L[K] extends readonly (infer V extends string)[] ? V : string;
 };
@@ -26,7 +26,7 @@ export interface MetricDefinition<L extends LabelDefinitions> {
   readonly labels?: L;
 }
 
-export interface HistogramDefinition<L extends LabelDefinitions> extends MetricDefinition<L> {
+interface HistogramDefinition<L extends LabelDefinitions> extends MetricDefinition<L> {
   /** Upper bounds, in the metric's unit. */
   readonly buckets: readonly number[];
 }
@@ -46,18 +46,20 @@ export interface Histogram<L extends LabelDefinitions> {
   observe(labels: LabelsOf<L>, value: number): void;
 }
 
-export interface MetricsOptions {
-  /** Memory, processor time, open files, garbage collection and event loop lag, under their usual names. Default false. */
+interface MetricsOptions {
+  /**
+   * Memory, processor time, open files, garbage collection and event loop lag, under their usual names. Default false.
+   */
   readonly processMetrics?: boolean;
 }
 
 const PREFIX = "podseidon_";
-/** What values beyond an open label's bound count as. */
+/** The value of all values beyond the bound of an open label. */
 const OVERFLOW = "other";
 
 /**
- * The metrics of one process: every series of closed labels exists at zero from its declaration on, so that a rate is right
- * from the first event, and an alert on a series that never came does not stay silent.
+ * The metrics of one process. Every series of closed labels exists at zero from its declaration on, so that a rate is
+ * right from the first event on, and an alert on a missing series works.
  */
 export class Metrics {
   readonly #registry = new prometheus.Registry();
@@ -91,7 +93,7 @@ export class Metrics {
     };
   }
 
-  /** A gauge whose values are asked for at each scrape; what `collect` does not set is absent. */
+  /** A gauge that `collect` fills at each scrape; a series that it does not set is absent. */
   gaugeFrom<const L extends LabelDefinitions = Record<never, never>>(
     definition: MetricDefinition<L>,
     collect: (set: (labels: LabelsOf<L>, value: number) => void) => void,
@@ -100,7 +102,7 @@ export class Metrics {
       ...this.#configuration(definition),
       collect: () => {
         gauge.reset();
-        // New at each scrape, so that values which are gone make room for others.
+        // New at each scrape, so that old values make room for others.
         const series = new Series(definition.labels, (labels) => gauge.labels(labels));
         collect((labels, value) => series.of(labels).set(value));
       },
@@ -123,7 +125,7 @@ export class Metrics {
     return { observe: (labels, value) => series.of(labels).observe(value) };
   }
 
-  /** The exposition text. */
+  /** Resolves with the exposition text. */
   async render(): Promise<{ readonly contentType: string; readonly body: string }> {
     return { contentType: this.#registry.contentType, body: await this.#registry.metrics() };
   }
@@ -141,7 +143,7 @@ class Series<L extends LabelDefinitions, Child> {
   readonly #zero: ((child: Child) => void) | undefined;
   readonly #root: Branch<Child> = newBranch();
 
-  /** Without `zero` no series is made before it is asked for. */
+  /** Without `zero`, a series exists from its first use on. */
   constructor(labels: L | undefined, make: (labels: Record<string, string>) => Child, zero?: (child: Child) => void) {
     const definitions = Object.entries(labels ?? {});
     this.#names = definitions.map(([name]) => name);
@@ -153,7 +155,7 @@ class Series<L extends LabelDefinitions, Child> {
 
   of(labels: LabelsOf<L>): Child {
     const given: Readonly<Record<string, string>> = labels;
-    // One look-up per label and nothing allocated: this runs several times for each review.
+    // One look-up for each label and no allocation: this runs several times for each admission request.
     let branch: Branch<Child> | undefined = this.#root;
     for (const name of this.#names) {
       branch = branch.next.get(given[name] ?? "");
@@ -162,9 +164,9 @@ class Series<L extends LabelDefinitions, Child> {
     return branch?.child ?? this.#first(this.#bounded(labels));
   }
 
-  /** The series of bounded values, made when it is not there yet. */
+  /** Returns the series of bounded values, and creates it if needed. */
   #first(values: readonly string[]): Child {
-    // The first of an open value brings all its closed combinations at zero.
+    // The first use of an open value creates all its closed combinations at zero.
     if (this.#zero !== undefined) this.#makeAll(this.#open(values));
     return this.#branch(values).child ?? this.#add(values);
   }
@@ -186,7 +188,7 @@ class Series<L extends LabelDefinitions, Child> {
     );
   }
 
-  /** Every combination of the known values, those in `fixed` held. */
+  /** Creates every combination of the known values with the values in `fixed`. */
   #makeAll(fixed: Readonly<Record<string, string>>): void {
     let combinations: string[][] = [[]];
     for (const name of this.#names) {

@@ -1,6 +1,6 @@
 import { beforeEach, expect, test } from "vitest";
 import type { Transport } from "../../shared/kube/client/transport.ts";
-import type { EventOutcome } from "../../shared/observe/event-outcomes.ts";
+import type { EventOutcome } from "../../shared/observe/event-recorder.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import type { Denial } from "../reserve/verdict.ts";
 import type { AdmissionOutcome, AdmissionRecord } from "./admission-response.ts";

@@ -1,7 +1,11 @@
 /** Kubernetes Events about denied and forced disruptions, for `kubectl describe` and `kubectl get events`. */
 import type { Transport } from "../../shared/kube/client/transport.ts";
-import type { EventOutcome } from "../../shared/observe/event-outcomes.ts";
-import { type EventNote, EventRecorder, type ObjectReference } from "../../shared/observe/event-recorder.ts";
+import {
+  type EventNote,
+  type EventOutcome,
+  EventRecorder,
+  type ObjectReference,
+} from "../../shared/observe/event-recorder.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import { GROUP, VERSION } from "../../shared/schema/annotations.ts";
 import type { AdmissionOutcome, AdmissionRecord } from "./admission-response.ts";

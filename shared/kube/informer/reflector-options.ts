@@ -32,7 +32,7 @@ export interface ReflectorOptions<T> {
 }
 
 /** Why a complete list was made. */
-const LIST_REASONS = ["first", "expired", "corrupt", "versionWentBack", "outage", "standstill"] as const;
+export const LIST_REASONS = ["first", "expired", "corrupt", "versionWentBack", "outage", "standstill"] as const;
 export type ListReason = (typeof LIST_REASONS)[number];
 
 /** Carries no objects: it is for metrics and logs. */

@@ -3,7 +3,7 @@ import { type ApiStatus, parseStatus, readFailure } from "../client/api-result.t
 import { type ApiResponse, TRANSPORT_ERROR_TAGS, TransportError } from "../client/transport.ts";
 
 /** Why a list or watch failed; each is a metric label. */
-const WATCH_FAILURE_TAGS = [
+export const WATCH_FAILURE_TAGS = [
   ...TRANSPORT_ERROR_TAGS,
   // HTTP 401 and 403.
   "unauthorized",
