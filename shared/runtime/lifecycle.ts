@@ -1,7 +1,7 @@
 import type { Ports, Timer } from "./clock.ts";
 
 /** Returns the problem, for people to read; undefined without any. */
-export type Check = () => string | undefined;
+type Check = () => string | undefined;
 
 /** A part of a process: the lifecycle starts it, asks whether it is ready, and stops it. */
 export interface Part {
