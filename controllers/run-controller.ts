@@ -130,8 +130,10 @@ function leaderRunner<F>(
   { transport, namespace, metrics, log }: ControllerContext<F>,
   { lead, leaderObserver }: ControllerParts,
 ): LeaderRunner {
-  if (flags?.leaderElect !== true) return new LeaderRunner(undefined, lead);
+  if (flags === undefined) return new LeaderRunner(undefined, lead);
+  // The metrics exist without an election, too: dashboards and alerts ask for them.
   const observer = leaderObserver ?? observeLeaderElection(metrics, log);
+  if (!flags.leaderElect) return new LeaderRunner(undefined, lead);
   const election: Election = {
     ...{ transport, ports, namespace },
     name: flags.lease,
