@@ -16,7 +16,7 @@ const MARK = "the protector before this one vanished without a release";
 const MAX_CONFLICTS = 3;
 
 /** Collection path of the protectors of a namespace. */
-export function protectorsPath(namespace: string): string {
+function protectorsPath(namespace: string): string {
   return `/apis/${GROUP}/${VERSION}/namespaces/${encodeURIComponent(namespace)}/${PLURAL}`;
 }
 

@@ -5,7 +5,7 @@ import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import { groupVersionPath } from "./protection-source.ts";
 
-export interface ServedResource {
+interface ServedResource {
   /** The plural, as in paths. */
   readonly resource: string;
   readonly kind: string;

@@ -17,10 +17,10 @@ export interface SourceKind {
 
 /** Fields of a protector's spec that some sources set; where no source does, an operator may. */
 export const SOURCE_FIELDS = ["unhealthyPodPolicy", "protectedOperations", "suspend", "probe"] as const;
-export type SourceField = (typeof SOURCE_FIELDS)[number];
+type SourceField = (typeof SOURCE_FIELDS)[number];
 
 /** The part of a protector's spec that follows from its source. */
-export type DerivedSpec = Pick<
+type DerivedSpec = Pick<
   PodProtectorSpec,
   "minAvailable" | "minReadySeconds" | "selector" | "aggregationSelector" | SourceField
 >;
