@@ -213,10 +213,10 @@ function processRows(
   const count = (): void => defects.inc({});
   return {
     crashed: { level: "error", message: "A decision failed because of a defect", count },
-    requestCrashed: { level: "error", message: "A review failed because of a defect", count },
+    requestCrashed: { level: "error", message: "An admission request failed because of a defect", count },
     rejected: {
       level: "debug",
-      message: "A call was no review",
+      message: "A call was not an admission request",
       count: counted(metrics, {
         name: "webhook_rejected_calls_total",
         help: "Calls that were not admission requests: wrong method, type, cell, size or form.",

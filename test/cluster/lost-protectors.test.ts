@@ -250,7 +250,7 @@ describe(`${PODS} pods, ${PROMISED} promised`, () => {
       });
       const gone = await attack();
       expect(gone.admitted).toBe(0);
-      expect(gone.messages.join("\n")).toContain("has vanished without having been released");
+      expect(gone.messages.join("\n")).toContain("vanished without a release");
       // All processes that have seen the protector stop, and the core has no protector when they come back. Only the
       // cell's backup is left.
       await generator.stop();

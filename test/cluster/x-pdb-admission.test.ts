@@ -274,7 +274,7 @@ describe("pre-activities", () => {
     });
     for (const answer of [await harness.delete(name), await harness.evict(name), await harness.delete(name)]) {
       expect(verdictOf(answer)).toBe("denial");
-      expect(messageOf(answer)).toContain("waits for what has to be done before this pod goes: copy-data");
+      expect(messageOf(answer)).toContain("waits for the pre-activities of this pod: copy-data");
     }
     expect(await harness.buckets(name.slice(0, -2))).toEqual([]);
     // The pod's owner learns that the pre-activity should run now.
@@ -351,7 +351,7 @@ describe("the force-delete annotation, where it needs a permission", () => {
     expect(refused.code).toBe(1);
     expect(refused.stderr).toContain("eve may not bypass podprotectors.podseidon.kubewharf.io in namespace default");
     const { code, stderr } = await deleteAs("ann", name);
-    expect(stderr).toContain("is let go by its force-delete annotation");
+    expect(stderr).toContain("is allowed by its force-delete annotation");
     expect(code).toBe(0);
     expect(await metric("bypass_ignored_total", { reason: "forbidden" })).toBe(1);
     await harness.cluster.waitFor("both to be on record", async () => auditOf(name).length === 2);

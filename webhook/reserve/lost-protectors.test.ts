@@ -243,7 +243,7 @@ describe("a lost protector", () => {
     const protector = { core: "core", namespace: "default", name: "web" };
     const denial = { protector, decision: { kind: "lost", uid: "1-2-3" } } as const;
     const { message, details } = denyStatus({ operation: "DELETE", namespace: "default", pod: "a" }, [denial]);
-    expect(message).toMatch(/PodProtector default\/web \(core core\) has vanished without having been released/);
+    expect(message).toMatch(/PodProtector default\/web \(core core\) vanished without a release/);
     expect(message).toContain(
       `kubectl -n podseidon-system patch configmap podseidon-released-by-hand --type merge -p '{"data":{"1-2-3":"default/web"}}'`,
     );

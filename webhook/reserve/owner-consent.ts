@@ -11,7 +11,10 @@ interface ProbedDisruption {
   readonly deadlineMs: number;
 }
 
-const NO_CLIENT: Awaited<ReturnType<AskOwner>> = { result: "failed", message: "has a probe, which nobody asks here" };
+const NO_CLIENT: Awaited<ReturnType<AskOwner>> = {
+  result: "failed",
+  message: "has a probe, and this webhook asks no owners",
+};
 
 /**
  * The consent of workload owners to one disruption (docs/design.md#owner-probe). Owners are asked after quota was found

@@ -43,7 +43,7 @@ export function denyStatus(
     field: `podprotectors.podseidon.kubewharf.io/${denial.protector.namespace}/${denial.protector.name}`,
   }));
   const reasons = causes.slice(0, MAX_NAMED).map(({ message }) => message);
-  if (denials.length > MAX_NAMED) reasons.push(`${denials.length - MAX_NAMED} more refuse as well`);
+  if (denials.length > MAX_NAMED) reasons.push(`${denials.length - MAX_NAMED} more deny as well`);
   const retry = denials.every(isBusy) ? { retryAfterSeconds: RETRY_AFTER_SECONDS } : {};
   return {
     code: 429,
@@ -73,42 +73,44 @@ function explain({ protector, decision }: Denial, ownNamespace: string): string 
       return decision.answer.message;
     case "lost": {
       const command = releaseCommand(ownNamespace, decision.uid, `${protector.namespace}/${protector.name}`);
-      return `has vanished without having been released, so none of its available pods may go until it is back; if it was meant to go, run in its core cluster: ${command}`;
+      return `vanished without a release, so its available pods stay protected until it is restored; to release it, run in its core cluster: ${command}`;
     }
     case "denied":
-      return explainQuota(decision.decision);
+      return QUOTA_TEXT[decision.decision.cause](decision.decision.facts);
   }
 }
 
 const OVERLOADED: Readonly<Record<OverloadCause, string>> = {
   queue: "has too many disruptions waiting for a decision",
-  time: "could not be asked in the time that this request had",
+  time: "could not decide before the deadline of this request",
   recovering: "was out of reach until just now, and is being checked for lost reservations",
 };
 
-/** By cause, what follows the pods that the protector needs; `counts` says how many are available and reserved. */
-const QUOTA_TEXT: Readonly<Record<QuotaDenial["cause"], (counts: string) => string>> = {
-  AtMinimum: (counts) => `${counts} by disruptions under way: its capacity is at the minimum`,
-  Reserved: (counts) => `${counts} by disruptions that are not accounted for yet`,
-  UnhealthyBudget: (counts) =>
-    `${counts} by disruptions under way: with unhealthyPodPolicy IfHealthyBudget even its unavailable pods stay until it is healthy`,
-  NotCounted: () => "and no aggregator has counted the pods of this cell yet",
-  OnHold: () => "and this cell is on hold because its admission history may have been lost",
-  ConcurrentLag: (counts) => `${counts}: no more than its maxConcurrentLag may be under way at once`,
-  HistoryFull: (counts) => `${counts}: its admission history is full until disruptions under way are accounted for`,
-  RefreshedTooLong: (counts) =>
-    `${counts}: the reservation of this pod was repeated for too long and has to settle first`,
-  PreActivity: () => "",
+const QUOTA_TEXT: Readonly<Record<QuotaDenial["cause"], (facts: QuotaDenial["facts"]) => string>> = {
+  AtMinimum: (facts) => `${countsIn(facts)} by disruptions under way: its capacity is at the minimum`,
+  Reserved: (facts) => `${countsIn(facts)} by disruptions that are not accounted for yet`,
+  UnhealthyBudget: (facts) =>
+    `${countsIn(facts)} by disruptions under way: with unhealthyPodPolicy IfHealthyBudget even its unavailable pods stay until it is healthy`,
+  NotCounted: (facts) => `${needOf(facts)}, and no aggregator has counted the pods of this cell yet`,
+  OnHold: (facts) => `${needOf(facts)}, and this cell is on hold because its admission history may have been lost`,
+  ConcurrentLag: (facts) => `${countsIn(facts)}: no more than its maxConcurrentLag may be under way at once`,
+  HistoryFull: (facts) =>
+    `${countsIn(facts)}: its admission history is full until disruptions under way are accounted for`,
+  RefreshedTooLong: (facts) =>
+    `${countsIn(facts)}: the reservation of this pod was repeated for too long and has to settle first`,
+  PreActivity: ({ preActivities = [] }) =>
+    `waits for the pre-activities of this pod: ${named(preActivities)}; each ends when its annotation is removed`,
 };
 
-function explainQuota({ cause, facts }: QuotaDenial): string {
-  const { minAvailable, available, unreliable, reserved, preActivities = [] } = facts;
-  if (cause === "PreActivity")
-    return `waits for what has to be done before this pod goes: ${named(preActivities)}; each is over when its annotation is removed`;
+function needOf({ minAvailable }: QuotaDenial["facts"]): string {
+  return `needs ${minAvailable} available pod${minAvailable === 1 ? "" : "s"}`;
+}
+
+function countsIn(facts: QuotaDenial["facts"]): string {
+  const { available, unreliable, reserved } = facts;
   const elsewhere =
     unreliable === 0 ? "" : `, ${unreliable} of them in cells that are on hold or not counted for its present spec yet`;
-  const counts = `${available} ${available === 1 ? "is" : "are"} available${elsewhere}, ${reserved} of them reserved`;
-  return `needs ${minAvailable} available pod${minAvailable === 1 ? "" : "s"}, ${QUOTA_TEXT[cause](counts)}`;
+  return `${needOf(facts)}, ${available} ${available === 1 ? "is" : "are"} available${elsewhere}, ${reserved} of them reserved`;
 }
 
 function named(names: readonly string[]): string {
@@ -120,7 +122,7 @@ function named(names: readonly string[]): string {
 function adviceOn(denials: readonly Denial[]): string {
   if (denials.every(isBusy)) return "this passes by itself, try again in a second";
   if (denials.every(({ decision }) => decision.kind === "lost")) {
-    return "a protector that vanished is created again by itself within a minute or so, where its API is served";
+    return "a lost protector is restored within a minute or so, where its API is served";
   }
   return denials.some(isAboutPods) ? "try again when more pods are available" : "try again later";
 }

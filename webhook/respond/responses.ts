@@ -58,7 +58,7 @@ function respond(
     case "failed":
       return failed(verdict.tag, verdict.message);
     case "abandoned":
-      return { ...failed("deadline", "the caller went away"), outcome: "abandoned" };
+      return { ...failed("deadline", "the caller disconnected"), outcome: "abandoned" };
   }
 }
 
@@ -71,7 +71,7 @@ export function responseWithoutTarget(target: NoTarget): AdmissionResponse {
       return notFound(target.name);
     case "conflict": {
       const { name, field, wanted, found } = target;
-      const message = `the ${field} in the precondition (${wanted}) does not match the ${field} of pod ${name} (${found}): it is another one by now`;
+      const message = `the ${field} in the precondition (${wanted}) does not match the ${field} of pod ${name} (${found}): the pod was replaced or changed`;
       return { outcome: "conflict", denial: { code: 409, reason: "Conflict", message } };
     }
     case "unbound":
@@ -109,7 +109,7 @@ function allowed(decisions: readonly Allowance[], pod: Pod, bypass: BypassResult
   if (decisions.length === 0) return { outcome: "unprotected" };
   const suspended = decisions.filter(({ decision }) => decision.decision.reason === "Suspended");
   const warnings = suspended.map((allowance) => suspensionWarning(allowance, pod));
-  if (bypass?.forced) warnings.push(`pod ${pod.namespace}/${pod.name} is let go by its force-delete annotation`);
+  if (bypass?.forced) warnings.push(`pod ${pod.namespace}/${pod.name} is allowed by its force-delete annotation`);
   if (bypass !== undefined) warnings.push(...bypass.warnings);
   const auditAnnotations = {
     decision: decisions.map(({ protector, decision }) => `${idOf(protector)}=${decision.decision.reason}`).join(","),
@@ -126,7 +126,7 @@ function suspensionWarning({ protector, decision }: Allowance, pod: Pod): string
   const { until, reason } = decision.version.object.spec.suspend ?? {};
   const ends = until === undefined ? "" : ` until ${until}`;
   const why = reason === undefined || reason === "" ? "" : ` (${reason.slice(0, MAX_REASON)})`;
-  return `PodProtector ${keyOf(protector)} is suspended${ends}${why}: pod ${pod.name} is let go unprotected`;
+  return `PodProtector ${keyOf(protector)} is suspended${ends}${why}: it does not protect pod ${pod.name}`;
 }
 
 function denied(
