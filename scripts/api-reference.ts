@@ -44,7 +44,7 @@ function typeText(schema: Schema): string {
   return `${schema.format ?? schema.type ?? "any"}${least}`;
 }
 
-/** One table for an object, and then those of the objects in it. */
+/** A table for an object, followed by the tables of the objects in it. */
 function section(path: string, schema: Schema): string {
   const fields = Object.entries(schema.properties ?? {}).map(([name, raw]) => [name, read(raw)] as const);
   const rows = fields.map(([name, field]) => {
@@ -63,7 +63,9 @@ function escaped(text: string): string {
   return text.replaceAll("|", "\\|").replaceAll("\n", " ");
 }
 
-/** What each name is for, and on what it is; of others the table has what their comments in annotations.ts say. */
+/**
+ * On which objects a name is used, and its meaning; other names have the comment of annotations.ts as their meaning.
+ */
 export const MEANINGS: Readonly<Record<string, readonly [where: string, meaning: string]>> = {
   PROTECT_LABEL: ["workload, label", "`true`: the generator keeps a protector for it"],
   PROTECT_ANNOTATION: ["workload or budget", "`true` asks for protection, `false` does not; it overrides the label"],
@@ -86,12 +88,12 @@ export const MEANINGS: Readonly<Record<string, readonly [where: string, meaning:
     "protector",
     "comma-separated cells that the generator takes out of the status, once (`kubectl podseidon remove-cell`)",
   ],
-  FORCE_DELETE_ANNOTATION: ["pod", "any value: its deletion is let go whatever the count; it is counted and audited"],
+  FORCE_DELETE_ANNOTATION: ["pod", "any value: its deletion is allowed whatever the count; it is counted and audited"],
   HEALTH_CRITERION_ANNOTATION: [
     "pod or eviction",
     "`Available`, `Ready`, `Running` or `Scheduled`: which count is held against `minAvailable` for this request",
   ],
-  VOIDED_ANNOTATION: ["pod", "written by an aggregator to void a reservation that nobody used (`--void-after`)"],
+  VOIDED_ANNOTATION: ["pod", "written by an aggregator to void a reservation that was not used (`--void-after`)"],
   COUNTED_CONDITION: ["pod, readiness gate and condition", "the pod is counted (KEP-580)"],
   COUNTED_GATE: [
     "protector (annotation), namespace (label)",
@@ -106,7 +108,7 @@ export const MEANINGS: Readonly<Record<string, readonly [where: string, meaning:
   PRE_ACTIVITY_PREFIX: ["pod, prefix of annotations", "each holds the pod's disruption back until it is removed"],
   PENDING_DISRUPTION_ANNOTATION: [
     "pod",
-    "written by the webhook on a pod that is held back by a pre-activity: somebody wants it gone",
+    "written by the webhook on a pod that is held back by a pre-activity: a client asked to delete it",
   ],
   ROTATE_CA_ANNOTATION: [
     "Secret `podseidon-webhook-ca`",
@@ -114,14 +116,14 @@ export const MEANINGS: Readonly<Record<string, readonly [where: string, meaning:
   ],
 };
 
-/** The constants of annotations.ts that users meet: names with a group, but for those of the project's own pods. */
+/** The constants of annotations.ts for users: names with a group, except those of the project's own pods. */
 export function documentedNames(): readonly string[] {
   return Object.entries(names)
     .filter(([key, value]) => value.includes("/") && !["MIRROR_POD_ANNOTATION", "PART_OF_LABEL"].includes(key))
     .map(([key]) => key);
 }
 
-/** What the constant's own comment says, for names that MEANINGS does not tell better. */
+/** The comment of the constant, for names without an entry in MEANINGS. */
 function commentOf(key: string): readonly [string, string] {
   const source = readFileSync(join(root, "shared/schema/annotations.ts"), "utf8");
   const text = new RegExp(`/\\*\\* ((?:(?!\\*/)[\\s\\S])*) \\*/\\nexport const ${key}\\b`).exec(source)?.[1] ?? "";

@@ -30,9 +30,9 @@ function installed() {
 }
 
 /**
- * Runs `work` while no other process of this clone does. Who listens on an abstract Unix socket holds the lock, as in
- * scripts/control-plane/binaries/exclusive.ts: the kernel frees the name when the process ends, in whatever way. Node.js before 20.8 and some
- * sandboxes know no such names: there nobody waits, which is no reason not to install.
+ * Runs `work` while no other process of this clone does. The process that listens on an abstract Unix socket holds the lock, as in
+ * scripts/control-plane/binaries/exclusive.ts: the kernel frees the name when the process ends, in whatever way. Node.js before
+ * 20.8 and some sandboxes have no such names: there the installation runs without a lock.
  */
 async function exclusively(work) {
   const clone = createHash("sha256").update(root).digest("hex").slice(0, 24);
@@ -50,7 +50,7 @@ async function exclusively(work) {
   }
 }
 
-/** Ends as a child did. */
+/** Ends with the exit code or the signal of a child. */
 function endLike(code, signal) {
   if (!signal) process.exit(code ?? 1);
   for (const name of SIGNALS) process.removeAllListeners(name);
@@ -58,8 +58,7 @@ function endLike(code, signal) {
 }
 
 /**
- * Starts a child that decides when both end: the terminal sends Ctrl-C to the whole group, and a signal that only this process got is
- * passed on.
+ * Starts a child whose end ends this process. The terminal sends Ctrl-C to both; other signals are passed on to the child.
  */
 function start(command, words, options) {
   const child = spawn(command, words, options);
@@ -71,7 +70,7 @@ async function install() {
   const { wanted, ok } = installed();
   if (ok) return;
   process.stderr.write("podseidon: installing the locked dependencies (npm ci)\n");
-  // All of them, whatever NODE_ENV and npm's own settings leave out: esbuild is a development dependency, Node.js an optional one.
+  // All dependencies, whatever NODE_ENV and npm's settings omit: esbuild is a development dependency, Node.js an optional one.
   const words = ["ci", "--include=dev", "--include=optional", "--ignore-scripts", "--no-audit", "--no-fund"];
   const npm = start("npm", [...words, "--loglevel=error"], { cwd: root, stdio: ["ignore", 2, 2] });
   npm.on("error", (error) =>

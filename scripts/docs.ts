@@ -1,11 +1,11 @@
-/** Reading the documentation as its tests do: links, anchors, and the commands that it tells people to type. Pure. */
+/** Reads the documentation for its tests: links, anchors, and the commands that readers type. Pure. */
 
 export interface DocumentLink {
   readonly line: number;
   readonly target: string;
 }
 
-/** The text with code blanked out, so that what looks like a link in it is none. */
+/** The text with blanks in place of code, in which nothing is a link. */
 function withoutCode(markdown: string): string {
   return markdown
     .replace(/^(```|~~~)[\s\S]*?^\1\s*$/gm, (block) => block.replace(/[^\n]/g, " "))
@@ -44,7 +44,7 @@ export interface DocumentedCommand {
   readonly text: string;
 }
 
-/** Names of the blocks that a test of their own runs in earnest: `<!-- test: NAME -->` is above each. */
+/** Names of the blocks that a test of their own runs: `<!-- test: NAME -->` is above each. */
 export function blocksWithTests(markdown: string): readonly string[] {
   return [...markdown.matchAll(/<!-- test: (.+?) -->/g)].map(([, name = ""]) => name);
 }
@@ -66,7 +66,7 @@ export function commandsOf(markdown: string): readonly DocumentedCommand[] {
       language = language === undefined ? (fence[1] ?? "") : undefined;
       continue;
     }
-    // A `$` that is indented is part of what a command printed.
+    // An indented `$` is output of a command.
     const text =
       language === "sh" ? raw.trim() : language === "console" && raw.startsWith("$ ") ? raw.slice(2).trim() : "";
     if (text !== "" && !text.startsWith("#")) commands.push({ line: index + 1, text });
@@ -78,8 +78,8 @@ export function commandsOf(markdown: string): readonly DocumentedCommand[] {
 const COMMANDS = /^(kubectl|npm|node|source) \S/;
 
 /**
- * Commands in the running text, as `code`. One that only names a command (`kubectl drain`) is asked for its help, so
- * that it is one that there is.
+ * Commands in the running text, as `code`. A command without arguments (`kubectl drain`) gets `--help`, which
+ * fails for a command that does not exist.
  */
 export function inlineCommandsOf(markdown: string): readonly DocumentedCommand[] {
   const text = markdown.replace(/^(```|~~~)[\s\S]*?^\1\s*$/gm, (block) => block.replace(/[^\n]/g, " "));
@@ -142,12 +142,12 @@ export function testsNamedIn(markdown: string): readonly NamedTest[] {
   );
 }
 
-/** What stands for something in the documentation, and may be put in its place. */
+/** Placeholders of the documentation, with the values to put in their places. */
 export type Stand = Readonly<Record<string, string>>;
 
 /**
- * A documented kubectl command as it can be run on a cluster of tests: what it would change is tried as a dry run,
- * contexts are those of the test, and nothing is followed for ever.
+ * A documented kubectl command as a test can run it: a change becomes a dry run, contexts are those of the test, and
+ * nothing is followed for ever.
  */
 export function harmless(command: string, context: string, stand: Stand): string {
   let text = command.replaceAll(/--context[ =]\S+/g, `--context ${context}`).replace(/\s+--(watch|follow)\b/, "");

@@ -1,4 +1,4 @@
-/** What the alert rules and the dashboard ask for. */
+/** The metrics that the alert rules and the dashboard query. */
 
 /**
  * The metrics of this project in an expression, without prefix and without what a histogram appends; each once, in

@@ -5,8 +5,7 @@ type OptionsConfig = NonNullable<ParseArgsConfig["options"]>;
 type Values<O extends OptionsConfig> = ReturnType<typeof parseArgs<{ args: string[]; options: O }>>["values"];
 
 /**
- * Returns the values of the flags; an exit code when there is nothing to do, because help was asked for or the flags
- * are wrong.
+ * Returns the values of the flags, or an exit code after it has printed the help or what is wrong with a flag.
  */
 export function readOptions<const O extends OptionsConfig>(
   args: readonly string[],

@@ -59,7 +59,7 @@ interface Figures {
 
 const PARTS = ["start", "changes", "load", "large"] as const;
 type Part = (typeof PARTS)[number];
-/** Upstream takes seconds for each change: fewer of them show as much. */
+/** Upstream takes seconds for each change, so few changes are enough. */
 const UPSTREAM_FLIPS = 12;
 
 interface Work {
@@ -136,7 +136,7 @@ async function compare(
   const results = new Map<AggregatorContender, Figures[]>();
   for (let round = 0; round < rounds; round++) {
     for (const contender of round % 2 === 0 ? contenders.toReversed() : contenders) {
-      // The long measurements once; starts as often as rounds.
+      // The long measurements run once, starts in each round.
       await clearStatuses(cluster.admin, work.size);
       const figures = await measure(cluster, contender, work, round === 0);
       results.set(contender, [...(results.get(contender) ?? []), figures]);

@@ -1,4 +1,4 @@
-/** What is measured of one aggregator, whichever it is: the same work, seen from outside. */
+/** Measures one aggregator from outside, with the same work for each contender. */
 import { setTimeout as delay } from "node:timers/promises";
 import type { ClusterClient } from "../control-plane/api-client.ts";
 import { each, PODS, PROTECTORS, podName, protectorName, readiness } from "./cell-fixture.ts";
@@ -16,7 +16,7 @@ const FLIP_LIMIT_MS = 30_000;
 const MOST_UNDER_WAY = 16;
 const BLANK = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 };
 
-/** Takes every count away, so that the next side starts where the first did. */
+/** Removes every count, so that the next contender starts like the first. */
 export async function clearStatuses(admin: ClusterClient, { protectors }: BenchSize): Promise<void> {
   await each(protectors, async (index) => {
     await admin.call("PATCH", `${PROTECTORS}/${protectorName(index)}/status`, {
@@ -33,7 +33,7 @@ export async function timeToCounted(
 ): Promise<number> {
   const want = pods / protectors;
   let next = 0;
-  // Asked after each change: those that were right once stay right.
+  // A count that is right stays right.
   const isMet = (): boolean => {
     while (next < protectors && watch.available(protectorName(next)) === want) next++;
     return next === protectors;
@@ -56,7 +56,7 @@ export async function changeLatencies(
       const startMs = performance.now();
       await admin.call("PATCH", `${PODS}/${podName(index)}/status`, readiness(ready));
       const met = await watch.until(() => watch.available(protector) === (ready ? want : want - 1), FLIP_LIMIT_MS);
-      // Only one direction counts, as a pod that is lost is what matters.
+      // Only the loss of a pod is timed.
       if (!ready) latencies.push(met ? performance.now() - startMs : Number.NaN);
     }
   }
@@ -66,7 +66,7 @@ export async function changeLatencies(
 export interface LoadFigures {
   readonly sentPerSecond: number;
   readonly writesPerSecond: number;
-  /** From the last change to the last right status; what had piled up. */
+  /** From the last change to the last right status. */
   readonly backlogMs: number;
   readonly cpuPercent: number;
   readonly latenciesMs: readonly number[];
@@ -97,14 +97,14 @@ export async function underLoad(
     const ready = Math.floor(index / size.protectors) % 2 === 1;
     const name = protectorName(protector);
     const sentMs = performance.now();
-    // A server that can't keep up slows the load; the table says how much was sent.
+    // A slow server slows the load; the table shows how much was sent.
     while (underWay.size >= MOST_UNDER_WAY) await Promise.race(underWay);
     const change = admin.call("PATCH", `${PODS}/${podName(protector)}/status`, readiness(ready)).finally(() => {
       underWay.delete(change);
     });
     underWay.add(change);
     const expected = ready ? want : want - 1;
-    // Where the last change is not published yet, the state would not show this one.
+    // While the previous change is not published, the status would not show this one.
     if (index % 20 === 0 && watch.available(name) !== expected) {
       timed.push(
         watch
@@ -140,7 +140,7 @@ export async function restoreReadiness(admin: ClusterClient, { protectors }: Ben
   });
 }
 
-/** The longest event-loop delay since the last look, in milliseconds; undefined where the process does not say. */
+/** The longest event-loop delay since the last call, in milliseconds; undefined without metrics. */
 export async function eventLoopDelayMs(metricsUrl: string | undefined): Promise<number | undefined> {
   if (metricsUrl === undefined) return undefined;
   const text = await (await fetch(metricsUrl)).text();

@@ -26,7 +26,7 @@ const MEGABYTE = 1024 * 1024;
 const PROTECT = "podseidon.kubewharf.io/protect";
 const REPLICAS = 4;
 const LIMIT_MS = 300_000;
-/** As the manifests have it. */
+/** As in the manifests. */
 const NODE_OPTIONS = "--max-semi-space-size=8";
 
 /** Goals of the project, for the table. */
@@ -123,7 +123,7 @@ async function measure(
   const protectedMs = performance.now() - startMs;
   const serversTookMs = serversCpuMs(cluster) - serversMs;
   const firstFigures = processFigures(first.process.pid ?? 0);
-  // Calls whose answers are on their way are counted late.
+  // Calls without a response are not counted yet.
   await cluster.waitFor("the first to have all answers", async () => (await created(first)) >= count, LIMIT_MS);
   await first.stop();
 

@@ -21,7 +21,7 @@ const NAMESPACE = "default";
 
 interface Shape {
   readonly name: string;
-  /** The goals are for this one; others are shown beside it. */
+  /** The goals are for this shape. */
   readonly goal: boolean;
   selector(index: number): LabelSelector;
 }

@@ -19,7 +19,7 @@ import {
   protectorName,
 } from "./cell-fixture.ts";
 
-/** The number of the originals: no copy has it. */
+/** The number of the originals, which no copy has. */
 const ORIGINAL = 999_999;
 /** etcd takes 128 operations and 1.5 MiB in one transaction. */
 const PUTS_AT_ONCE = 100;

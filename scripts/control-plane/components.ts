@@ -190,8 +190,7 @@ const START_TIMEOUT_MS = 60_000;
 
 /**
  * The processes of a cluster, none of them started. `overrides` are flags beside or instead of the usual ones, in whose
- * values
- * `$FILES` stands for the cluster's directory of files.
+ * values `$FILES` stands for the cluster's directory of files.
  */
 export async function describeProcesses(
   setting: Setting,

@@ -1,6 +1,6 @@
 /**
- * How many pods are available, from watches of the pods of all worker clusters: every version of every pod is looked
- * at. This is a judge of its own: it knows nothing of protectors, and shares no count with the parts that it judges.
+ * Counts available pods from watches in all worker clusters, with every version of every pod. The judge knows nothing
+ * of protectors and shares no code with the components that it judges.
  */
 import { createHttpsTransport } from "../../shared/kube/client/https-transport.ts";
 import { loadClusterAccess } from "../../shared/kube/credentials/kubeconfig.ts";
@@ -9,7 +9,7 @@ import { systemPorts as ports } from "../../shared/runtime/system-ports.ts";
 import { type Pod, parsePod } from "../../shared/schema/pod.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
 
-/** Ready, running, and not on its way out. */
+/** Ready, running, and not terminating. */
 export function isAvailable(pod: Pod): boolean {
   const ready = pod.conditions.some(({ type, status }) => type === "Ready" && status);
   return ready && pod.phase === "Running" && !pod.terminating;
@@ -19,7 +19,7 @@ export interface AvailabilityCounts {
   /** By cluster, in the order they were given. */
   readonly available: readonly number[];
   readonly total: number;
-  /** Pods that are there, whatever their state, but not on their way out. */
+  /** Pods in any state that are not terminating. */
   readonly pods: number;
   readonly terminating: number;
 }
@@ -27,7 +27,7 @@ export interface AvailabilityCounts {
 export class AvailabilityJudge {
   readonly #watches: readonly Reflector<Pod>[];
   #pending = false;
-  /** The least that was seen since the last `from`. */
+  /** The fewest since the last call of `from`. */
   #lowest = Number.POSITIVE_INFINITY;
   #versions = 0;
   #listener: ((counts: AvailabilityCounts) => void) | undefined;
@@ -83,9 +83,8 @@ export class AvailabilityJudge {
   }
 
   /**
-   * The streams of two clusters are not ordered among each other. What has arrived from both is taken in before the sum
-   * is looked at, else a pod that was lost in one cluster because one had been gained in the other could seem to come
-   * first.
+   * The streams of two clusters have no common order. All events that have arrived are applied before the sum is read.
+   * Otherwise a pod that one cluster gained before the other lost one could seem to come later.
    */
   #changed(): void {
     this.#versions += 1;

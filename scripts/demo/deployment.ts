@@ -1,4 +1,4 @@
-/** A Deployment as far as the played kubelet reads it: `kubelet.ts`. */
+/** The fields of a Deployment that `kubelet.ts` reads. */
 import * as v from "valibot";
 
 const Source = v.looseObject({

@@ -1,7 +1,6 @@
 /**
- * A federation in a few lines: whatever the core's Deployment says, each worker gets an equal share of its replicas, as
- * a Deployment that is owned by an object of the federation's own kind. Not part of the project; it stands for what you
- * use.
+ * A federation in a few lines: each worker gets an equal share of the replicas of the core's Deployment, as a
+ * Deployment that an object of the federation's own kind owns. It is not part of the project; it stands for yours.
  */
 import { field } from "../control-plane/api-client.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
@@ -15,7 +14,7 @@ const DEPLOYMENT = `/apis/apps/v1/namespaces/${NAMESPACE}/deployments/${WORKLOAD
 const OWNER = `/apis/fleet.example.com/v1/namespaces/${NAMESPACE}/workloads/${WORKLOAD}`;
 const APPLY = { contentType: "application/apply-patch+yaml" };
 
-/** The kind whose objects own the workers' Deployments. Deleting it takes everything with it, as cascades do. */
+/** The kind whose objects own the workers' Deployments. Deleting the kind deletes everything that its objects own. */
 export const ownerCrd = {
   apiVersion: "apiextensions.k8s.io/v1",
   kind: "CustomResourceDefinition",
@@ -85,8 +84,7 @@ export class Federation {
       };
       await worker.admin.call("PATCH", DEPLOYMENT + query, deployment, APPLY);
     } catch {
-      // Whatever it was, a refusal or a cluster that can't be reached: the next round tries again, as real federations
-      // do.
+      // The next round tries again after any failure, as real federations do.
     }
   }
 }

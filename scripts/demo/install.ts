@@ -48,7 +48,7 @@ export function kubelet(cluster: Cluster, bundles: string, startTimeoutMs?: numb
   return new DemoKubelet(startTimeoutMs === undefined ? options : { ...options, startTimeoutMs });
 }
 
-/** Where the webhook's replicas answer. */
+/** The addresses of the webhook's replicas. */
 export function webhookEndpoints(pods: readonly PlayedPod[]): { host: string; port: number }[] {
   return pods.flatMap(({ address, webhookPort }) =>
     webhookPort === undefined ? [] : [{ host: address, port: webhookPort }],
@@ -66,8 +66,8 @@ const Registration = v.looseObject({ webhooks: v.array(v.unknown()) });
 
 export interface OverlayOptions {
   /**
-   * The one thing that manifests can't know of this machine: the port of the balancer that plays the webhook's Service,
-   * of which there is only a name (ExternalName), because nothing here routes to the addresses of Services.
+   * The port of the balancer in place of the webhook's Service, the one thing that the manifests can't know of this
+   * machine. The Service is only a name (ExternalName), because nothing here routes to the addresses of Services.
    */
   readonly servicePort?: number;
   readonly components?: readonly string[];
@@ -117,7 +117,7 @@ const Trusting = v.object({
   webhooks: v.array(v.looseObject({ clientConfig: v.looseObject({ caBundle: v.optional(v.string(), "") }) })),
 });
 
-/** Until the aggregator has put the authority of the webhook's certificate into both registrations. */
+/** Waits until the aggregator has put the CA of the webhook's certificate into both webhook configurations. */
 export async function untilTrusted(worker: Cluster): Promise<void> {
   for (const kind of ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"]) {
     await worker.waitFor(`caBundle of ${kind}`, async () => {

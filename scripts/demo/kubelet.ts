@@ -1,12 +1,11 @@
 /**
- * Plays the kubelet for the project's own Deployments: each replica becomes a process of the built bundle with the
- * arguments, environment, Secrets, probes and ServiceAccount token that the Deployment gives it, so that a wrong flag
- * or a missing permission in `manifests/` fails the demo. Each pod has an address of its own in 127.0.0.0/8, and
- * listens on the ports that the manifest names.
+ * A kubelet for the project's own Deployments: each replica becomes a process of the built bundle with the arguments,
+ * environment, Secrets, probes and ServiceAccount token of its Deployment, so that a wrong flag or a missing permission
+ * in `manifests/` fails the demo. Each pod has its own address in 127.0.0.0/8 and the ports of the manifest.
  *
- * What differs from a kubelet: processes bind to the pod's address, because they share the machine's network; files are
- * below PODSEIDON_MOUNT_ROOT (`shared/runtime/mount-root.ts`) instead of in a mount namespace; security contexts and
- * resources are not applied.
+ * Differences from a real kubelet: processes bind to the pod's address, because they share the machine's network; files
+ * are below PODSEIDON_MOUNT_ROOT (`shared/runtime/mount-root.ts`) instead of in a mount namespace; security contexts
+ * and resources are not applied.
  */
 import { basename, dirname, join } from "node:path";
 import * as v from "valibot";
@@ -19,11 +18,11 @@ import { type Container, Deployment, type Probe } from "./deployment.ts";
 import { PodFiles } from "./pod-files.ts";
 
 const START_TIMEOUT_MS = 60_000;
-/** A kubelet takes up to two minutes for a changed Secret; nobody watches that long. */
+/** A real kubelet takes up to two minutes for a changed Secret. */
 const SYNC_EVERY_MS = 1_000;
 const PROBE_TIMEOUT_MS = 1_000;
 const ADDRESS_TRIES = 100;
-/** How much the webhook's replicas log; what the manifests say when it is not set. */
+/** The log level of the webhook's replicas; the manifests' by default. */
 export const LOG_LEVEL_VARIABLE = "PODSEIDON_WEBHOOK_LOG_LEVEL";
 
 /** One replica as a process. */
@@ -34,23 +33,23 @@ export interface PlayedPod {
   readonly address: string;
   /** `http://ADDRESS:PORT/metrics` */
   readonly metricsUrl: string;
-  /** Of a container port that is named `webhook`. */
+  /** The container port with the name `webhook`. */
   readonly webhookPort: number | undefined;
 }
 
 export interface KubeletOptions {
   readonly cluster: Cluster;
   readonly namespace: string;
-  /** Directory of the built bundles, which stands for the image. */
+  /** Directory of the built bundles, in place of the image. */
   readonly bundles: string;
-  /** Told of what a kubelet would put into an Event. */
+  /** Called for what a kubelet would report in an Event. */
   readonly onTrouble: (description: string) => void;
   readonly startTimeoutMs?: number;
   /** Starts a container of the image instead of a process of the bundles. */
   readonly startContainer?: (container: PlayedContainer) => Launch;
 }
 
-/** What a runtime of containers is told of a pod. */
+/** A container for a container runtime. */
 export interface PlayedContainer {
   readonly name: string;
   /** Command and arguments, variables expanded. */
@@ -125,7 +124,7 @@ export class DemoKubelet implements AsyncDisposable {
       logFile: join(cluster.directory, "logs", `${name}.log`),
       workingDirectory: dirname(files.root),
       launch: () => this.#launch({ name, words: wordsOf(container, environment), environment, files: files.root }),
-      // As a kubelet does, the readiness probe is asked once the startup probe has succeeded.
+      // Like a kubelet: readiness probes begin when the startup probe has succeeded.
       isReady: async (signal) =>
         (await isFine(urlOf(container.startupProbe, container, address), signal)) &&
         (await isFine(urlOf(container.readinessProbe, container, address), signal)),
@@ -146,7 +145,7 @@ export class DemoKubelet implements AsyncDisposable {
     await process.start();
   }
 
-  /** The image's `node` is this one, and its bundles are the built ones, where no runtime of containers is given. */
+  /** Without a container runtime, the image's `node` is this process's, and its bundles are the built ones. */
   #launch(container: PlayedContainer): Launch {
     const { bundles, startContainer } = this.#options;
     if (startContainer !== undefined) return startContainer(container);
@@ -155,7 +154,7 @@ export class DemoKubelet implements AsyncDisposable {
     return { binary: globalThis.process.execPath, args: words.slice(1).map(bundle), environment };
   }
 
-  /** What the manifest says, and what the kubelet of one machine adds. */
+  /** The variables of the manifest, and those that this kubelet adds. */
   async #environment(
     deployment: Deployment,
     pod: string,
@@ -184,7 +183,7 @@ export class DemoKubelet implements AsyncDisposable {
       try {
         await one.files.sync();
       } catch {
-        // The apiserver does not answer, as the scenes have it: the files stay.
+        // The apiserver does not answer, as in some scenes: the files stay.
       }
       await this.#watchLife(one);
     }
@@ -210,7 +209,7 @@ function webhookEnvironment(address: string): Record<string, string> {
   const logLevel = process.env[LOG_LEVEL_VARIABLE];
   return {
     PODSEIDON_BIND_ADDRESS: address,
-    // What a replica says of each review, where somebody wants to read it.
+    // The log level for reports.
     ...(logLevel === undefined ? {} : { PODSEIDON_LOG_LEVEL: logLevel }),
   };
 }

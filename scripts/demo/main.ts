@@ -1,4 +1,7 @@
-/** `npm run demo`: three real clusters, this project in them, and what it does when things go wrong. */
+/**
+ * `npm run demo`: three real clusters with this project, and what it does in accidents. Read `setup.ts` and
+ * `install.ts` for what runs, `scenes.ts` for what happens, `stage.ts` and `availability.ts` for how it is judged.
+ */
 import { writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { build } from "../build.ts";
@@ -72,7 +75,7 @@ function verdict({ promised, lowest }: DemoStage): string {
   return `${kept} of ${promised.length} promises held; never fewer than ${lowest} pods were available while ${PROMISED} were promised.${told}`;
 }
 
-/** One kubeconfig with a context for each cluster, beside their directories, which go when the demo ends. */
+/** Writes one kubeconfig with a context for each cluster; it is removed when the demo ends. */
 async function writeKubeconfig(clusters: readonly Cluster[]): Promise<string> {
   const [core] = clusters;
   if (core === undefined) throw new Error("there is no cluster");

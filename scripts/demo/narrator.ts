@@ -3,12 +3,12 @@ import { join } from "node:path";
 import type { Cluster } from "../control-plane/cluster.ts";
 import { type Asker, askersOf, type Recorder } from "../report/record.ts";
 
-/** What the demo says: headings, sentences, and one line of counts that changes in place on a terminal. */
+/** Prints the demo: headings, sentences, and one line of counts that a terminal replaces in place. */
 export interface Narrator {
   heading(text: string): void;
   /** A sentence of the story. */
   say(text: string): void;
-  /** What a person would have typed. */
+  /** A command as a person types it. */
   command(text: string): void;
   /** The output of something else, indented; long lines are folded. */
   quote(text: string): void;
@@ -39,7 +39,7 @@ function fold(text: string, width: number): string[] {
   return [...lines, line];
 }
 
-/** Writes to standard output; times are seconds since it was made. */
+/** Writes to standard output; times are seconds since its creation. */
 export function narrator(): Narrator {
   const terminal = process.stdout.isTTY;
   const startMs = performance.now();
@@ -77,7 +77,7 @@ export function narrator(): Narrator {
 /** Commands that take pods away are marked as faults in the report. */
 const DISRUPTS = /\b(delete|drain)\b/;
 
-/** Says everything as `narrator` does, and marks it in the recording while there is one. */
+/** Prints like `narrator`, and marks everything in the recorder, if one is active. */
 export function recordingNarrator(narrator: Narrator, recorder: () => Recorder | undefined): Narrator {
   return {
     ...narrator,
@@ -100,7 +100,7 @@ export function recordingNarrator(narrator: Narrator, recorder: () => Recorder |
   };
 }
 
-/** Who asked for deletions, from the logs of the webhook's replicas in these clusters. */
+/** The users who requested deletions, from the logs of the webhook's replicas in these clusters. */
 export function askersIn(clusters: readonly Cluster[]): readonly Asker[] {
   const lines = clusters.flatMap(({ directory }) => {
     const logs = join(directory, "logs");

@@ -1,7 +1,7 @@
 /**
- * The files of one played pod: each volume at its path in the pod, below one directory that PODSEIDON_MOUNT_ROOT names.
- * As a kubelet does it, all files of a volume change at once, by a link that is renamed, and a volume that lacks a key
- * is waited for.
+ * The files of one pod: each volume at its path in the pod, below the directory in PODSEIDON_MOUNT_ROOT. As with a
+ * kubelet, all files of a volume change at once, by the rename of a link, and a pod waits for a volume that lacks a
+ * key.
  */
 import {
   chmodSync,
@@ -21,7 +21,7 @@ import type { Cluster } from "../control-plane/cluster.ts";
 import type { Deployment, Volume } from "./deployment.ts";
 
 const ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount";
-/** A real one lives for an hour, and its file is renewed. */
+/** A real token lives for an hour, and its file is renewed. */
 const TOKEN_SECONDS = 3600;
 const RENEW_TOKEN_AFTER_MS = (TOKEN_SECONDS * 1000) / 2;
 const WAIT_MS = 60_000;
@@ -40,7 +40,7 @@ export class PodFiles {
     this.root = root;
     this.#cluster = cluster;
     this.#deployment = deployment;
-    // Open to the user of a container, which it is mounted into; what is around it is not.
+    // Readable for the user of the container that mounts it; its parent directories are not.
     mkdirSync(dirname(root), { recursive: true, mode: 0o700 });
     mkdirSync(root, { recursive: true });
   }
@@ -56,7 +56,7 @@ export class PodFiles {
     }
   }
 
-  /** Brings the files up to date; resolves with what is missing, which leaves a volume as it was. */
+  /** Updates the files; resolves with what is missing. A volume with a missing part stays as it is. */
   async sync(): Promise<string | undefined> {
     const { containers, volumes, automountServiceAccountToken } = this.#deployment.spec.template.spec;
     if (automountServiceAccountToken) await this.#syncAccount();
@@ -83,7 +83,7 @@ export class PodFiles {
     });
   }
 
-  /** What the volume holds, or why it can't be told. */
+  /** The content of the volume, or why it is unknown. */
   async #filesOf({ name, secret, configMap }: Volume): Promise<Files | string> {
     const reference = secret?.secretName ?? configMap?.name;
     if (reference === undefined) return `volume ${name} is neither a Secret nor a ConfigMap`;

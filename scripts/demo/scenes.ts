@@ -178,7 +178,7 @@ function count(text: string, pattern: RegExp): number {
   return [...text.matchAll(pattern)].length;
 }
 
-/** The lines of kubectl that tell of a refusal by the webhook. */
+/** The lines of kubectl about denials by the webhook. */
 function refusals(stderr: string): string[] {
   return stderr
     .split("\n")
@@ -203,7 +203,7 @@ async function busiestNode(worker: Cluster): Promise<{ readonly name: string; re
   return { name: first?.[0] ?? "node-1", pods: first?.[1] ?? 0 };
 }
 
-/** Deployments and ReplicaSets that are left in the workers. */
+/** How many Deployments and ReplicaSets the workers still have. */
 async function workloads(stage: DemoStage): Promise<number> {
   const lists = await Promise.all(
     stage.workers.flatMap((worker) =>

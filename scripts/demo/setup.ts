@@ -13,7 +13,7 @@ const NODES = 2;
 
 const namespace = { apiVersion: "v1", kind: "Namespace", metadata: { name: NAMESPACE } };
 
-/** Pods take two seconds to become ready and one to end, so that things can be seen to happen. */
+/** Pods take two seconds to become ready and one to end, so that a viewer can follow. */
 const workload = {
   apiVersion: "apps/v1",
   kind: "Deployment",
@@ -32,7 +32,7 @@ const workload = {
   },
 };
 
-/** Everything that runs, in the order in which it has to end. */
+/** Everything that runs; `stop` ends it in order. */
 export class Demo {
   readonly clusters: readonly Cluster[];
   readonly stage: DemoStage;
@@ -55,7 +55,7 @@ export class Demo {
 }
 
 export async function startClusters(): Promise<readonly [Cluster, Cluster, Cluster]> {
-  // Nothing runs in the core but the API: what has to hold does not depend on its controllers.
+  // The core runs no controllers: the promises do not depend on them.
   const bare = { controllerManager: false, scheduler: false, kwok: false };
   return await Promise.all([
     Cluster.start({ name: "core", ...bare }),
@@ -88,8 +88,8 @@ export async function setUp(
 }
 
 /**
- * The federation's kind is there before the garbage collector looks which kinds there are, which it does every 30 s
- * only.
+ * Creates the federation's kind before the garbage collector starts, because the collector looks for new kinds only
+ * every 30 s.
  */
 async function prepareWorker(worker: Cluster): Promise<void> {
   await worker.apply([namespace, ownerCrd]);

@@ -12,7 +12,7 @@ import { NAMESPACE, WORKLOAD } from "./federation.ts";
 import type { Installation } from "./install.ts";
 import type { Narrator } from "./narrator.ts";
 
-/** One thing that was promised to the viewer, and whether it held. */
+/** One promise to the viewer, and whether it held. */
 export interface Promised {
   readonly text: string;
   readonly held: boolean;
@@ -20,7 +20,7 @@ export interface Promised {
 
 export interface DemoScene {
   readonly title: string;
-  /** Rejects when it can't go on; what it promised is told by `Stage.promise`. */
+  /** Reports its promises to `DemoStage.promise`; rejects when it can't go on. */
   readonly play: (stage: DemoStage) => Promise<void>;
 }
 
@@ -35,11 +35,11 @@ export class DemoStage {
   readonly narrator: Narrator;
   readonly promised: Promised[] = [];
   readonly #installation: Installation;
-  /** The least that was available while the promise was 8. */
+  /** The fewest available pods while 8 were promised. */
   lowest = Number.POSITIVE_INFINITY;
   /** All responses of the webhook, after the last scene. */
   total: ReviewCounter = { admitted: 0, denied: 0, busy: 0 };
-  /** Where a report was asked for. */
+  /** Undefined without a report. */
   #recorder: Recorder | undefined;
 
   constructor(
@@ -61,13 +61,13 @@ export class DemoStage {
     this.narrator.verdict(held, text);
   }
 
-  /** From now on `recorder` takes down what is counted. */
+  /** From now on `recorder` records the counts. */
   record(recorder: Recorder): void {
     this.#recorder = recorder;
     this.availability.listen(({ available }) => recorder.available(available));
   }
 
-  /** What the webhook replicas have answered so far, together. */
+  /** The sum of the responses of all webhook replicas. */
   reviews(): Promise<ReviewCounter> {
     const urls = this.#installation.pods
       .filter(({ webhookPort }) => webhookPort !== undefined)
@@ -75,7 +75,7 @@ export class DemoStage {
     return scrapeReviews(urls);
   }
 
-  /** What the protector of the workload requires now; undefined when there is none. */
+  /** The minAvailable of the workload's protector; undefined without a protector. */
   async required(): Promise<number | undefined> {
     const path = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors/deployment-${WORKLOAD}`;
     const answer = await this.core.admin.request("GET", path);
@@ -84,8 +84,8 @@ export class DemoStage {
   }
 
   /**
-   * Runs a command in each of the clusters, at the same moment, while the counts are shown; says it as a person would
-   * type it.
+   * Runs a command in each of the clusters, at the same moment, shows the counts meanwhile, and prints the command as a
+   * person types it.
    */
   async kubectl(clusters: readonly Cluster[], ...args: string[]): Promise<KubectlResult[]> {
     for (const { name } of clusters) this.narrator.command(`kubectl --context ${name} ${args.join(" ")}`);
@@ -113,7 +113,7 @@ export class DemoStage {
     await this.during(this.#poll(what, condition, timeoutMs));
   }
 
-  /** Resolves when `count` pods are available, and no other is there any more. */
+  /** Resolves when `count` pods are available and no others exist. */
   async untilWhole(count: number): Promise<void> {
     await this.until(`${count} available pods and no others`, () => {
       const { total, pods, terminating } = this.availability.counts();

@@ -1,4 +1,8 @@
-/** The command line: which command, its flags, its help, its exit code. */
+/**
+ * The command line: finds the command, reads its flags, prints its help. Read `command.ts` for what commands share,
+ * then one file for each command (`status`, `why`, `drain`, `changes`, `doctor`); `question.ts` asks the webhook and
+ * `view.ts` reads a protector.
+ */
 import { parseArgs } from "node:util";
 import { version } from "../../shared/runtime/version.ts";
 import { release, removeCellCommand, resume, suspend } from "./changes.ts";
@@ -57,7 +61,7 @@ export async function runCommandLine(args: readonly string[], surroundings: Surr
   }
 }
 
-/** Whether the word is the value of the flag before it, and so no command. */
+/** Whether the word is the value of the flag before it. */
 function isValue(args: readonly string[], index: number): boolean {
   const before = args[index - 1] ?? "";
   return Object.entries<Flag>(GLOBAL_FLAGS).some(

@@ -1,4 +1,4 @@
-/** What every command has: its flags, the clusters that they name, and where it writes. */
+/** What all commands share: flags, the clusters that they name, and output. */
 import type { Ports } from "../../shared/runtime/clock.ts";
 import { type ClusterClient, chosenKubeconfig, connect } from "./cluster.ts";
 import { CommandError, type ExitCode } from "./errors.ts";
@@ -41,9 +41,9 @@ export interface Command {
   /** Of its arguments, as `POD`. */
   readonly usage: string;
   readonly summary: string;
-  /** What it says that it is doing when it takes longer than a second, and nothing more can be said. */
+  /** What the progress line says before the first step. */
   readonly doing: string;
-  /** More for its own help. */
+  /** More text for its help. */
   readonly description: string;
   readonly flags: Readonly<Record<string, Flag>>;
   /** The least and the most arguments. */
@@ -118,12 +118,12 @@ export class Context {
     return this.#client(context);
   }
 
-  /** The namespace that is asked about, by flag or context. */
+  /** The namespace of the flag or the context. */
   async namespace(): Promise<string> {
     return this.text("namespace") ?? (await this.cluster()).namespace;
   }
 
-  /** The same, or undefined for all. */
+  /** The namespace, or undefined for all. */
   async namespaces(): Promise<string | undefined> {
     return this.is("all-namespaces") ? undefined : await this.namespace();
   }
@@ -138,7 +138,7 @@ export class Context {
       if (client.status === "fulfilled") client.value.close();
   }
 
-  /** One client for each context, however it is named. */
+  /** One client for each context. */
   async #client(context: string | undefined): Promise<ClusterClient> {
     const config = await this.kubeconfig();
     const key = context ?? config.currentContext ?? "";

@@ -1,6 +1,6 @@
-/** What ends a command: a sentence for the user, and the exit code. */
+/** The error and the exit code that end a command. */
 
-/** 0: yes, or done. 1: no, or a problem was found. 2: it could not be told, or the command line is wrong. */
+/** 0: yes, or done. 1: no, or a problem was found. 2: unknown, or the command line is wrong. */
 export const EXIT = { yes: 0, no: 1, unknown: 2 } as const;
 export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 

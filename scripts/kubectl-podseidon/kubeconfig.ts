@@ -1,7 +1,7 @@
 /**
  * Reads and merges kubeconfig files as kubectl does: the first file that names a cluster, user or context wins. The
- * KubeConfig of
- * `@kubernetes/client-node` refuses files that name the same thing twice.
+ * KubeConfig
+ * of `@kubernetes/client-node` refuses files that name the same thing twice.
  */
 import { readFile } from "node:fs/promises";
 import { homedir } from "node:os";

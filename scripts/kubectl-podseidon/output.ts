@@ -1,4 +1,4 @@
-/** How results are laid out for people: tables and ages as kubectl has them. Pure. */
+/** Results for people: tables and ages as kubectl prints them. Pure. */
 
 /** Each row as one line, every column as wide as its longest cell. */
 export function columns(rows: readonly (readonly string[])[], separator: string): readonly string[] {

@@ -32,7 +32,7 @@ function cellsText({ cells }: ProtectorView): string {
   return `${good}/${present.length}`;
 }
 
-/** Everything there is to know of one. */
+/** One protector in full. */
 export function statusDetail(view: ProtectorView): string {
   const suspension =
     view.suspended === undefined
@@ -78,7 +78,7 @@ function cellTable(cells: readonly CellView[]): string {
   return table(head, rows, "  ");
 }
 
-/** Who holds quota; shared with `why`. */
+/** The reservations, for `status` and `why`. */
 export function reservationText(reservations: readonly ReservationView[]): string {
   if (reservations.length === 0) return "\nReservations: none\n";
   const head = ["CELL", "POD", "OPERATION", "HOLDS", "ADMITTED", "FIRST"];
@@ -119,7 +119,7 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
     return EXIT.yes;
   }
   const chosen = wanted.flatMap((name) => {
-    // In all namespaces several can have the name.
+    // Protectors of several namespaces can have the same name.
     const named = views.filter((one) => one.name === name);
     if (named.length === 0)
       throw new CommandError(`there is no PodProtector ${name} in ${namespace ?? "any namespace"} of ${core.name}`);

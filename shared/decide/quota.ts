@@ -1,8 +1,8 @@
 /**
  * The webhook's decision (docs/design.md#admission): may this pod be disrupted, as far as one protector is concerned?
  * Pure: it knows the protector's state and the request. `reserve.ts` records an allowed disruption. Both stand on
- * `availability/` (when a pod counts), `ledger/` (reservations) and `state/` (a parsed protector). The aggregator's part
- * is in `settling/`, the generator's in `minimum/`.
+ * `availability/` (when a pod counts), `ledger/` (reservations) and `state/` (a parsed protector). The aggregator's
+ * part is in `settling/`, the generator's in `minimum/`.
  *
  * The rules in the order in which CHECKS asks them; the first rule that holds decides. A reservation has weight 1 and
  * has used quota. A pin has used none and weighs 0, or 1 while the snapshot may still count its pod.

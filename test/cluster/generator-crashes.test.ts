@@ -109,7 +109,7 @@ const SCENARIOS: readonly Scenario[] = [
     done: async (space) => (await readObject(cluster, space.deployment)) === undefined && (await isReleased(space)),
   },
   {
-    name: "torn away",
+    name: "deleted from etcd",
     change: async (space) => {
       await cluster.admin.call("DELETE", space.protector);
       await space.patch(space.protector, { metadata: { finalizers: null } });
@@ -131,7 +131,7 @@ const SCENARIOS: readonly Scenario[] = [
     },
   },
   {
-    name: "source vanished",
+    name: "source lost",
     change: (space) => cluster.etcd.deleteKey(`/registry/deployments/${space.namespace}/web`),
     done: async (space) => (await vanished(space)) === "True" && (await minimum(space)) === 8,
   },

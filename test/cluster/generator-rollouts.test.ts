@@ -11,7 +11,7 @@ import { createHttpsTransport } from "../../shared/kube/client/https-transport.t
 import type { Transport } from "../../shared/kube/client/transport.ts";
 import { loadClusterAccess } from "../../shared/kube/credentials/kubeconfig.ts";
 import { systemPorts as ports } from "../../shared/runtime/system-ports.ts";
-import { Chance } from "../simulation/world/random.ts";
+import { Chance } from "../simulation/scenario/random.ts";
 import { AUDITED, readDeletions } from "../support/cluster/deletions.ts";
 import {
   GROUP,

@@ -221,7 +221,7 @@ describe(`${PODS} pods, ${PROMISED} promised`, () => {
     await untilCopied();
   });
 
-  catastrophe("kubectl delete ppr --all: none goes, and the protector is back with another UID", async () => {
+  catastrophe("kubectl delete ppr --all: no pod is allowed, and the protector is back with another UID", async () => {
     const uid = uidOf(await protector());
     const deleted = environment.core.kubectl(["delete", "ppr", "--all", "--namespace", NAMESPACE]);
     const tally = await attackUntil(() => isInForce(uid, PROMISED));

@@ -313,7 +313,7 @@ describe("a suspension", () => {
       return Date.now() >= untilMs && (await metric("protectors_suspended")) === 0;
     });
     for (const name of names) expect(verdictOf(await harness.delete(name))).toBe("denial");
-    process.stdout.write(`suspension: ${allowed} of ${BURST} were let go before its end, none after\n`);
+    process.stdout.write(`suspension: ${allowed} of ${BURST} were allowed before its end, none after\n`);
     expect(await metric("reviews_total", { outcome: "suspended" })).toBeGreaterThan(0);
   });
 });

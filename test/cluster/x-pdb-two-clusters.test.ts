@@ -142,7 +142,7 @@ describe("a budget over two clusters", () => {
     await waitUntilSettled(environment.core, "default", PROTECTOR, 0, SETTLED_WITHIN_MS);
   });
 
-  it(`lets ${BUDGET} go at once, wherever they are, and none more`, async () => {
+  it(`allows ${BUDGET} at once, wherever they are, and no more`, async () => {
     const availability = await AvailabilityJudge.watch(clusters(), "default");
     const figures: number[] = [];
     try {
@@ -199,7 +199,7 @@ describe("a budget over two clusters", () => {
     writeFileSync(caFile, environment.core.identity.certificateAuthorityPem);
     await environment.replaceWebhooks(["webhook-with-ca"], ["--probe-ca-file", caFile]);
     await environment.core.waitFor(
-      "the eviction to be let go",
+      "the eviction to be allowed",
       async () => (await evict(environment.cell("a"), name)) === 201,
     );
     expect(probe.requests.at(-1)).toEqual({

@@ -99,7 +99,7 @@ describe.each([
     ["a finished pod", { phase: "Failed" }],
     ["a pending pod", { phase: "Pending", ready: false }],
     ["a mirror pod", { annotations: { "kubernetes.io/config.mirror": "x" }, scheduled: true }],
-  ])("%s is let go", async (_name, setting) => {
+  ])("%s is allowed", async (_name, setting) => {
     expect(verdictOf(await decide(setting))).toBe("allow");
   });
 
@@ -165,7 +165,7 @@ describe("a configuration that cannot work ends the process with what to do", ()
     ["nothing given", () => [], /--core: is required[\s\S]*--tls-cert-file: is required/],
     ["a kubeconfig that is missing", () => usual({ core: "core=/nowhere" }), /--core core: .*\/nowhere/],
     ["a kubeconfig that is a directory", () => usual({ core: "core=/tmp" }), /--core core: .*\/tmp/],
-    ["a kubeconfig that is none", () => usual({ core: "core=/etc/hostname" }), /--core core: .*\/etc\/hostname/],
+    ["a file that is no kubeconfig", () => usual({ core: "core=/etc/hostname" }), /--core core: .*\/etc\/hostname/],
     ["a certificate that is missing", () => usual({ "tls-cert-file": "/nowhere" }), /certificate file \/nowhere/],
     [
       "a key of another certificate",

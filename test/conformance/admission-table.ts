@@ -18,7 +18,7 @@ const DRY = "?dryRun=All";
 export const FORCE = { gracePeriodSeconds: 0 };
 export const unready: PodSetting = { ready: false };
 
-export interface AdmissionRow {
+interface AdmissionRow {
   readonly row: string;
   readonly min: number;
   readonly available: number;

@@ -207,7 +207,7 @@ describe("admission table", () => {
     ["the garbage collector", "system:serviceaccount:kube-system:generic-garbage-collector"],
     ["scheduler preemption", "system:kube-scheduler"],
     ["taint eviction", "system:serviceaccount:kube-system:taint-eviction-controller"],
-  ])("%s: a Ready pod by quota, an unready one is let go", async (_name, username) => {
+  ])("%s: a Ready pod by quota, an unready one is allowed", async (_name, username) => {
     const { app, pod } = await given(2, 2);
     const path = `/api/v1/namespaces/${NAMESPACE}/pods`;
     const asUser = { headers: { "impersonate-user": username, "impersonate-group": "system:masters" } };

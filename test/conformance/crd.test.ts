@@ -149,7 +149,7 @@ describe("kubectl apply", () => {
     ["minAvailable beyond 32 bits", { minAvailable: 2 ** 31 }, "type integer with format int32 in spec.minAvailable"],
     ["no selector", { selector: null }, "spec.selector: Required value"],
     [
-      "an operator that there is not",
+      "an unknown operator",
       expression({ key: "a", operator: "Near" }),
       'spec.selector.matchExpressions[0].operator: Unsupported value: "Near"',
     ],
@@ -174,12 +174,12 @@ describe("kubectl apply", () => {
       "spec.selector.matchExpressions[0].values: Invalid value",
     ],
     [
-      "a key that is no label key",
+      "an invalid label key",
       expression({ key: "a b", operator: "Exists" }),
       "spec.selector.matchExpressions[0].key: Invalid value",
     ],
     [
-      "a label value that is none",
+      "an invalid label value",
       { selector: { matchLabels: { app: "not valid" } } },
       "spec.selector.matchLabels.app: Invalid value",
     ],
@@ -188,13 +188,9 @@ describe("kubectl apply", () => {
       { aggregationSelector: { matchExpressions: [{ key: "a", operator: "In" }] } },
       "spec.aggregationSelector.matchExpressions[0].values: Invalid value",
     ],
+    ["an unknown policy", { unhealthyPodPolicy: "Never" }, 'spec.unhealthyPodPolicy: Unsupported value: "Never"'],
     [
-      "a policy that there is not",
-      { unhealthyPodPolicy: "Never" },
-      'spec.unhealthyPodPolicy: Unsupported value: "Never"',
-    ],
-    [
-      "an operation that there is not",
+      "an unknown operation",
       { protectedOperations: ["BURN"] },
       'spec.protectedOperations[0]: Unsupported value: "BURN"',
     ],
@@ -203,18 +199,18 @@ describe("kubectl apply", () => {
     ["an empty condition type", { availabilityConditions: [""] }, "spec.availabilityConditions[0]: Invalid value"],
     ["a suspension without a decision", { suspend: { reason: "x" } }, "spec.suspend.enabled: Required value"],
     [
-      "a suspension until no time",
+      "a suspension until an invalid time",
       { suspend: { enabled: true, until: "tomorrow" } },
       "spec.suspend.until: Invalid value",
     ],
     ["a probe of nothing", { probe: { endpoint: "" } }, "spec.probe.endpoint: Invalid value"],
     [
-      "an HTTP probe of no URL",
+      "an HTTP probe without a URL",
       { probe: { endpoint: "db:1", protocol: "HTTP" } },
       "spec.probe.endpoint: Invalid value",
     ],
     [
-      "a probe that waits for no time",
+      "a probe with a timeout of zero",
       { probe: { endpoint: "db:1", timeoutMillis: 0 } },
       "spec.probe.timeoutMillis: Invalid value",
     ],

@@ -102,7 +102,7 @@ async function oneByOne(app: string): Promise<void> {
   await waitUntilSettled(cluster, "default", app, PODS, SETTLED_WITHIN_MS);
   const spare = PODS - MIN_AVAILABLE;
   for (const [index, name] of names.slice(0, spare).entries()) {
-    await cluster.waitFor(`${name} to be let go`, async () => (await remove(name)) < 300);
+    await cluster.waitFor(`${name} to be allowed`, async () => (await remove(name)) < 300);
     await waitUntilSettled(cluster, "default", app, PODS - 1 - index, SETTLED_WITHIN_MS);
   }
   for (const name of names.slice(spare)) expect([409, 429]).toContain(await remove(name));

@@ -12,7 +12,7 @@ import { addUp, coverageTable, describeFailure, uncovered } from "./runner/repor
 import { seedsNeeded } from "./runner/seeds-needed.ts";
 import { shrink } from "./runner/shrink.ts";
 import { SimulationThread } from "./runner/thread.ts";
-import { FEATURE_KINDS, type FeatureKind, isFeature } from "./world/features.ts";
+import { FEATURE_KINDS, type FeatureKind, isFeature } from "./scenario/features.ts";
 import type { RunOptions, RunResult } from "./world/run.ts";
 
 const HELP = `usage: npm run simulate -- [--seeds N] [--from S] [--jobs J] [--keep-going]
@@ -26,7 +26,7 @@ const HELP = `usage: npm run simulate -- [--seeds N] [--from S] [--jobs J] [--ke
   --keep-going   run all seeds, and list the failing ones
   --seed S       run one seed
   --trace        print everything that happens in the run
-  --with FEATURE give every world this feature (test/simulation/world/features.ts)
+  --with FEATURE give every world this feature (test/simulation/scenario/features.ts)
   --without RULE leave out a rule of the protocol (test/simulation/ablation/rules.ts), to see what breaks
   --seeds-needed how many seeds it takes to break the invariant of each rule, or of those that --without
                  names, when the rule is left out

@@ -10,8 +10,8 @@ import { runSeeds } from "./runner/pool.ts";
 import { addUp, coverageTable, describeFailure, uncovered } from "./runner/report.ts";
 import { shrink } from "./runner/shrink.ts";
 import { SimulationThread } from "./runner/thread.ts";
+import { FEATURE_KINDS } from "./scenario/features.ts";
 import { REGRESSIONS, RULE_SEEDS } from "./seeds.ts";
-import { FEATURE_KINDS } from "./world/features.ts";
 import { type RunOptions, type RunResult, runSeed } from "./world/run.ts";
 
 const JOBS = Math.min(2, availableParallelism());

@@ -4,7 +4,7 @@
  */
 
 import type { Rule } from "./ablation/rules.ts";
-import type { FeatureKind } from "./world/features.ts";
+import type { FeatureKind } from "./scenario/features.ts";
 
 interface Regression {
   readonly seed: number;

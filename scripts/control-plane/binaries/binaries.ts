@@ -14,7 +14,7 @@ import { BINARY_NAMES, goArchitecture, VERSIONS } from "./versions.ts";
 /** The variable that moves the cache, whose default is `podseidon/control-plane` in `$XDG_CACHE_HOME` or `~/.cache`. */
 export const CACHE_VARIABLE = "PODSEIDON_CONTROL_PLANE_CACHE";
 
-/** One way to come by the binaries: it fills the directory, or rejects with why it can't. */
+/** One way to get the binaries: it fills the directory, or rejects with the reason. */
 export interface Way {
   readonly name: string;
   readonly fill: (directory: string, progress: BuildProgress) => Promise<void>;
@@ -30,7 +30,7 @@ export interface EnsureOptions {
 
 export type Binaries = BinaryPaths & {
   readonly versions: typeof VERSIONS;
-  /** Where they came from, for people: `installed` or the cache's directory. */
+  /** Their origin, for people: `installed` or the cache's directory. */
   readonly origin: string;
 };
 
@@ -44,10 +44,9 @@ const STAGING_PREFIX = "unfinished-";
 const manifestSchema = v.object({ sizes: v.record(v.string(), v.number()) });
 
 /**
- * The binaries of a control plane at the versions of {@link VERSIONS}: those that are installed, else those in the
- * user's cache, else new ones by the first way that works, which then are in the cache for every clone. Two processes
- * at once prepare them once; an interrupted one leaves the cache as it was. Rejects with an error that names each way
- * and why it failed.
+ * The binaries of a control plane at the versions of {@link VERSIONS}: the installed ones, else those in the user's
+ * cache, else new ones by the first way that works, which go into the cache for every clone. Two processes at once
+ * prepare them once; an interrupted process leaves the cache as it was. The error names each way and why it failed.
  */
 export async function ensureBinaries(options: EnsureOptions = {}): Promise<Binaries> {
   const environment = options.environment ?? process.env;
@@ -128,7 +127,7 @@ async function prepare(
   throw new Error(noWay(problems));
 }
 
-/** Checks what a way has made by asking each binary, and moves the whole into place at once. */
+/** Asks each new binary for its version, and moves all of them into place at once. */
 async function finish(staging: string, directory: string): Promise<void> {
   const problems = await mapBinaries((name) => problemWith(name, join(staging, name)));
   const found = Object.values(problems).filter((problem) => problem !== undefined);

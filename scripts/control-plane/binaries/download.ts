@@ -15,7 +15,7 @@ import { type BinaryName, goArchitecture, VERSIONS } from "./versions.ts";
  * against a publisher that was broken into.
  */
 
-/** Where the publishers' files lie; tests have a server of their own. */
+/** The publishers' servers; tests use their own. */
 export interface ReleaseSites {
   readonly kubernetes: string;
   readonly etcd: string;
@@ -86,7 +86,7 @@ export async function download(
 ): Promise<void> {
   const wanted = artifacts(sites);
   progress.step(`downloading official binaries from ${new URL(sites.kubernetes).host} and ${new URL(sites.etcd).host}`);
-  // All checksums first: they are small, and when there is no way out the first of them says so.
+  // Checksums first: they are small, and without network the first one fails.
   const checksums: string[] = [];
   for (const artifact of wanted) checksums.push(await artifact.checksum());
   for (const [index, artifact] of wanted.entries()) {

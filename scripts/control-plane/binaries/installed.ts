@@ -9,7 +9,7 @@ const ANSWER_TIMEOUT_MS = 30_000;
 
 export type BinaryPaths = Readonly<Record<BinaryName, string>>;
 
-/** What a binary says its version is, or why it can't be had; both without a leading `v`. */
+/** The version that a binary prints, without a leading `v`, or the problem. */
 async function askVersion(name: BinaryName, path: string): Promise<{ version: string } | { problem: string }> {
   const question = VERSION_QUESTIONS[name];
   try {
@@ -56,7 +56,7 @@ export async function installedBinaries(environment: NodeJS.ProcessEnv): Promise
   return found;
 }
 
-/** One value for each binary, made at the same time. */
+/** One value for each binary; all are made at the same time. */
 export async function mapBinaries<T>(make: (name: BinaryName) => Promise<T>): Promise<Record<BinaryName, T>> {
   const [etcd, apiserver, controllerManager, scheduler, kubectl, kwok] = await Promise.all([
     make(BINARY_NAMES[0]),

@@ -1,8 +1,8 @@
-/** Shows what a long step is doing: one line at a time, the last one being the present. */
+/** Shows the progress of a long step, one line at a time. */
 export interface BuildProgress {
-  /** Something new began or ended; always shown. */
+  /** A step began or ended; always shown. */
   step(line: string): void;
-  /** How far the present step is; shown as often as fits the output. */
+  /** Progress within the step; shown as often as fits the output. */
   detail(line: string): void;
 }
 
@@ -34,7 +34,7 @@ export function stderrProgress(): BuildProgress {
 
 export const silentProgress: BuildProgress = { step: () => {}, detail: () => {} };
 
-/** The same lines to several readers. */
+/** Sends the same lines to several readers. */
 export function teeProgress(...targets: readonly BuildProgress[]): BuildProgress {
   return {
     step(line) {

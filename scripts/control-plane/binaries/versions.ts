@@ -1,6 +1,6 @@
 /**
- * What a control plane is made of, at the versions that the project is tested with. Changing one means changing the
- * modules under `build/` and the checksums in `download.ts` with it.
+ * The binaries of a control plane, at the versions that the project is tested with. A new version also needs changes in
+ * the modules under `build/` and the checksums in `download.ts`.
  */
 
 export const VERSIONS = { kubernetes: "1.36.3", etcd: "3.6.8", kwok: "0.8.0" } as const;
@@ -30,7 +30,7 @@ export const VERSION_QUESTIONS: Readonly<
   kwok: { release: "kwok", args: ["--version"], answer: /^kwok version v?(\S+)/m },
 };
 
-/** The machine's architecture as Go and the releases name it. Throws on one that nothing is published for. */
+/** The machine's architecture as Go and the releases name it. Throws on one without releases. */
 export function goArchitecture(): "amd64" | "arm64" {
   if (process.platform === "linux" && process.arch === "x64") return "amd64";
   if (process.platform === "linux" && process.arch === "arm64") return "arm64";

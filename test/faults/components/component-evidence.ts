@@ -88,7 +88,7 @@ function keyOf(path: string): { readonly key: string; readonly isStream: boolean
   };
 }
 
-export interface Traffic {
+interface Traffic {
   /** Number of requests by what they belong to. */
   readonly requests: ReadonlyMap<string, number>;
   readonly connections: number;
@@ -120,7 +120,7 @@ export function traffic({ proxy }: ComponentLink, startMs: number, endMs: number
   return { requests, connections, storms };
 }
 
-export interface FaultRow {
+interface FaultRow {
   readonly fault: string;
   readonly link: string;
   readonly noticed: Complaint | undefined;

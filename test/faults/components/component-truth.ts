@@ -27,7 +27,7 @@ interface State {
   readonly afterGap: boolean;
 }
 
-export interface Publication {
+interface Publication {
   readonly position: bigint;
   readonly available: number;
   readonly epoch: number;

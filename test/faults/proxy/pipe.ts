@@ -6,7 +6,7 @@ import type { NetworkConditions } from "./proxy.ts";
 const SLOW_PIECE_BYTES = 97;
 
 /** Returns what to pass on of some bytes; nothing passes before that is known. */
-export type PipeChange = (bytes: Buffer) => Buffer | undefined | Promise<Buffer>;
+type PipeChange = (bytes: Buffer) => Buffer | undefined | Promise<Buffer>;
 
 /** One direction of a connection: reads from one socket and writes to the other, at the slower one's pace. */
 export class Pipe {

@@ -6,7 +6,7 @@ import { Pipe } from "./pipe.ts";
 
 /** A hostile network between a client and one server on this machine. */
 
-export interface ProxyOptions {
+interface ProxyOptions {
   readonly target: { readonly host: string; readonly port: number };
   /**
    * Terminates TLS on both sides, so that the proxy sees requests and can change responses. Without it bytes pass
@@ -24,14 +24,14 @@ export interface NetworkConditions {
 }
 
 /** A request that the proxy has seen (only with `tls`). */
-export interface SeenRequest {
+interface SeenRequest {
   /** Monotonic. */
   readonly atMs: number;
   readonly method: string;
   readonly path: string;
 }
 
-export type LineFault =
+type LineFault =
   /** A line that is no JSON follows the next event. */
   | "garbage"
   /** The next event is cut in the middle, and its connection is reset. */

@@ -12,7 +12,7 @@ import { systemPorts } from "../../../shared/runtime/system-ports.ts";
 import { hasReached } from "../../../shared/schema/resource-version.ts";
 import { quorumState } from "./churn.ts";
 
-export interface Item {
+interface Item {
   readonly name: string;
   readonly uid: string;
   readonly version: string;
@@ -30,7 +30,7 @@ export function tokenCredentials(token: Given, ca: string): CredentialSource {
   return new FileCredentials({ where: "test", token, ca, ...none, skipVerification: false });
 }
 
-export interface RecordedState {
+interface RecordedState {
   readonly position: string;
   readonly digest: bigint;
 }

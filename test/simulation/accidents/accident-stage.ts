@@ -5,11 +5,11 @@
 import { sleep } from "../../../shared/runtime/clock.ts";
 import type { Json } from "../apiserver/etcd.ts";
 import { metadataOf, text } from "../apiserver/objects.ts";
+import type { Chance } from "../scenario/random.ts";
+import { NAMESPACE } from "../scenario/scenario.ts";
 import { isTrulyAvailable } from "../truth/pod-truth.ts";
 import { parseStored, wantedOf } from "../truth/stored-protectors.ts";
 import type { SimulatedCell } from "../world/cell.ts";
-import type { Chance } from "../world/random.ts";
-import { NAMESPACE } from "../world/scenario.ts";
 import type { World } from "../world/world.ts";
 
 const PODS = `/api/v1/namespaces/${NAMESPACE}/pods`;

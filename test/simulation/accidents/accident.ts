@@ -2,7 +2,7 @@
  * An accident: several events in an unlucky order. Each event is harmless, and a rule of the protocol handles all of
  * them together.
  */
-import type { Scenario } from "../world/scenario.ts";
+import type { Scenario } from "../scenario/scenario.ts";
 import type { AccidentStage } from "./accident-stage.ts";
 
 /** All accidents, by the names in the coverage. */

@@ -1,6 +1,6 @@
 /** Plays one accident after the other, until faults end. */
 import { sleep } from "../../../shared/runtime/clock.ts";
-import type { Chance } from "../world/random.ts";
+import type { Chance } from "../scenario/random.ts";
 import type { World } from "../world/world.ts";
 import type { Accident } from "./accident.ts";
 import { AccidentStage, FaultsEnded } from "./accident-stage.ts";

@@ -5,12 +5,12 @@
  */
 import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
 import type { AdmissionChain, AdmissionVerdict } from "../apiserver/admission.ts";
-import type { Etcd, Json, StoredObject } from "../apiserver/etcd.ts";
+import type { Etcd, EtcdObject, Json } from "../apiserver/etcd.ts";
 import { jsonOf, metadataOf, record, text } from "../apiserver/objects.ts";
 import { applyJsonPatch } from "../apiserver/patches.ts";
 import type { Coverage } from "../judge/coverage.ts";
-import type { Chance } from "../world/random.ts";
-import type { Scenario } from "../world/scenario.ts";
+import type { Chance } from "../scenario/random.ts";
+import type { Scenario } from "../scenario/scenario.ts";
 import { restartsContainer } from "./container-restarts.ts";
 import type { Replica } from "./replica.ts";
 
@@ -102,7 +102,7 @@ export class AdmissionRequests implements AdmissionChain {
   }
 
   /** The pod of this request as it is stored now; undefined when it was deleted or replaced. */
-  stored(inFlight: InFlightRequest): StoredObject | undefined {
+  stored(inFlight: InFlightRequest): EtcdObject | undefined {
     const stored = this.#etcd.get(inFlight.key);
     return stored !== undefined && metadataOf(stored.value).uid === inFlight.uid ? stored : undefined;
   }

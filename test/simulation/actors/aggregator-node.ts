@@ -16,8 +16,8 @@ import type { Pod } from "../../../shared/schema/pod.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
 import type { ProcessPorts } from "../../support/runtime/virtual-ports.ts";
 import type { SimulatedLink } from "../apiserver/link.ts";
-import { OWN_NAMESPACE } from "../judge/admission-rows.ts";
 import type { Coverage } from "../judge/coverage.ts";
+import { OWN_NAMESPACE } from "../scenario/scenario.ts";
 import type { ShardLinks } from "./shard-links.ts";
 
 interface AggregatorNodeOptions {

@@ -3,14 +3,20 @@ import { PART_OF_LABEL, PART_OF_PODSEIDON } from "../../../shared/schema/annotat
 import { HttpError } from "../../../webhook/http/call.ts";
 import type { Json } from "../apiserver/etcd.ts";
 import { metadataOf, text } from "../apiserver/objects.ts";
-import { CONTROLLERS, OWN_NAMESPACE } from "../judge/admission-rows.ts";
+import type { Chance } from "../scenario/random.ts";
+import { NAMESPACE, OWN_NAMESPACE } from "../scenario/scenario.ts";
 import type { SimulatedCell } from "../world/cell.ts";
-import type { Chance } from "../world/random.ts";
-import { NAMESPACE } from "../world/scenario.ts";
 import type { World } from "../world/world.ts";
 
 const POD_KIND = { group: "", version: "v1", kind: "Pod" };
 const PODS = { group: "", version: "v1", resource: "pods" };
+/** Users besides people that delete pods in a cluster. */
+export const CONTROLLERS = [
+  "system:serviceaccount:kube-system:namespace-controller",
+  "system:serviceaccount:kube-system:generic-garbage-collector",
+  "system:kube-scheduler",
+  "system:serviceaccount:kube-system:taint-eviction-controller",
+] as const;
 const RETRY_MS = 1_000;
 const MOST_RETRIES = 5;
 const BURST_RATE = 0.06;

@@ -4,11 +4,11 @@
  * while, and some resizes are deferred or infeasible. The judge asks here which pods are about to restart.
  */
 import type { VirtualTime } from "../../support/runtime/virtual-ports.ts";
-import type { EtcdChange, Json, StoredObject } from "../apiserver/etcd.ts";
+import type { EtcdChange, EtcdObject, Json } from "../apiserver/etcd.ts";
 import { metadataOf, record, text } from "../apiserver/objects.ts";
 import type { ApiServer } from "../apiserver/server.ts";
 import type { SeenRule } from "../judge/coverage.ts";
-import type { Chance } from "../world/random.ts";
+import type { Chance } from "../scenario/random.ts";
 import type { Kubelet } from "./kubelet.ts";
 
 const SYNC_MEAN_MS = 800;
@@ -187,7 +187,7 @@ export class ContainerRestarts {
     });
   }
 
-  #write(node: Node, stored: StoredObject, observedGeneration: number, ready?: boolean): void {
+  #write(node: Node, stored: EtcdObject, observedGeneration: number, ready?: boolean): void {
     const containerStatuses = [{ name: "app", image: node.running.image, ready: !node.isDown }];
     this.#world.kubelet.write(stored, {
       ...(ready === undefined ? {} : { ready }),
@@ -197,7 +197,7 @@ export class ContainerRestarts {
     });
   }
 
-  #stored(node: Node): StoredObject | undefined {
+  #stored(node: Node): EtcdObject | undefined {
     const stored = this.#world.server.etcd.get(node.key);
     if (stored === undefined || metadataOf(stored.value).uid !== node.uid) return undefined;
     const isLiving = metadataOf(stored.value).deletionTimestamp === undefined;

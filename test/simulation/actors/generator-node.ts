@@ -6,7 +6,7 @@ import { plugins } from "../../../controllers/generator/sources/plugins.ts";
 import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { PROTECT_LABEL } from "../../../shared/schema/annotations.ts";
 import type { ProcessPorts } from "../../support/runtime/virtual-ports.ts";
-import { OWN_NAMESPACE } from "../judge/admission-rows.ts";
+import { OWN_NAMESPACE } from "../scenario/scenario.ts";
 
 interface GeneratorNodeOptions {
   readonly ports: ProcessPorts;

@@ -3,9 +3,9 @@
  * nothing.
  */
 import type { Json } from "../apiserver/etcd.ts";
+import type { Chance } from "../scenario/random.ts";
+import { NAMESPACE } from "../scenario/scenario.ts";
 import type { SimulatedCell } from "../world/cell.ts";
-import type { Chance } from "../world/random.ts";
-import { NAMESPACE } from "../world/scenario.ts";
 import type { World } from "../world/world.ts";
 
 const RETRY_MS = 1_000;

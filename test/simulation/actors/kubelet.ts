@@ -1,10 +1,10 @@
 /** The kubelets of one cell: pods start, become ready, flap, fail, and end some time after their deletion. */
 import type { VirtualTime } from "../../support/runtime/virtual-ports.ts";
-import type { EtcdChange, Json, StoredObject } from "../apiserver/etcd.ts";
+import type { EtcdChange, EtcdObject, Json } from "../apiserver/etcd.ts";
 import { metadataOf, record, text } from "../apiserver/objects.ts";
 import { areGatesOpen, isGated, isTrue } from "../apiserver/pod-conditions.ts";
 import type { ApiServer } from "../apiserver/server.ts";
-import type { Chance } from "../world/random.ts";
+import type { Chance } from "../scenario/random.ts";
 
 const START_MEAN_MS = 2_000;
 const TERMINATION_MEAN_MS = 5_000;
@@ -46,7 +46,7 @@ export class Kubelet {
   }
 
   /** Writes other fields of a pod's status. Readiness stays as it is unless `ready` is given. */
-  write(stored: StoredObject, { ready, fields, conditions, without }: StatusChange): void {
+  write(stored: EtcdObject, { ready, fields, conditions, without }: StatusChange): void {
     const status = record(stored.value.status);
     const kept = conditionsOf(stored.value).filter(({ type }) => !without.includes(String(type)));
     const value = { ...stored.value, status: { ...status, conditions: [...kept, ...conditions], ...fields } };

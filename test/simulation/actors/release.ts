@@ -12,10 +12,9 @@ import { formatMs } from "../../../shared/schema/time.ts";
 import { asObject, metadataOf, record } from "../apiserver/objects.ts";
 import { RESOURCES } from "../apiserver/resources.ts";
 import type { ApiServer } from "../apiserver/server.ts";
-import { OWN_NAMESPACE } from "../judge/admission-rows.ts";
-import { uidOf } from "../truth/lost-protectors.ts";
+import { uidOf } from "../judge/lost-protectors.ts";
+import { NAMESPACE, OWN_NAMESPACE } from "../scenario/scenario.ts";
 import { parseStored } from "../truth/stored-protectors.ts";
-import { NAMESPACE } from "../world/scenario.ts";
 import type { World } from "../world/world.ts";
 
 const TIMEOUT_MS = 10_000;

@@ -3,8 +3,8 @@ import type { VirtualTime } from "../../support/runtime/virtual-ports.ts";
 import type { Json } from "../apiserver/etcd.ts";
 import { metadataOf, record } from "../apiserver/objects.ts";
 import type { ApiServer } from "../apiserver/server.ts";
-import type { Chance } from "../world/random.ts";
-import { NAMESPACE } from "../world/scenario.ts";
+import type { Chance } from "../scenario/random.ts";
+import { NAMESPACE } from "../scenario/scenario.ts";
 
 const RECONCILE_MS = 1_000;
 

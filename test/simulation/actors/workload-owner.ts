@@ -9,7 +9,7 @@ import { type ProbeClient, ProbeFailure } from "../../../webhook/probe/probe-cli
 import { ProbeEndpoints } from "../../../webhook/probe/probe-endpoints.ts";
 import type { AskOwner } from "../../../webhook/probe/probe-request.ts";
 import type { SeenRule } from "../judge/coverage.ts";
-import type { Chance } from "../world/random.ts";
+import type { Chance } from "../scenario/random.ts";
 import type { InFlightRequest, ObservedResponse } from "./admission-requests.ts";
 
 export const OWNER_MODES = ["yes", "picky", "lying", "slow", "down", "flooding"] as const;

@@ -5,7 +5,7 @@
 
 export type Json = { readonly [key: string]: unknown };
 
-export interface StoredObject {
+export interface EtcdObject {
   /** `resource/namespace/name`. */
   readonly key: string;
   readonly revision: number;
@@ -16,19 +16,19 @@ export interface EtcdChange {
   readonly revision: number;
   readonly key: string;
   /** Undefined when the object was created by this change. */
-  readonly before: StoredObject | undefined;
+  readonly before: EtcdObject | undefined;
   /** Undefined when the object was deleted by this change. */
-  readonly after: StoredObject | undefined;
+  readonly after: EtcdObject | undefined;
 }
 
 export interface EtcdBackup {
   readonly revision: number;
-  readonly objects: ReadonlyMap<string, StoredObject>;
+  readonly objects: ReadonlyMap<string, EtcdObject>;
 }
 
 type EtcdWriteResult =
-  | { readonly kind: "ok"; readonly stored: StoredObject }
-  | { readonly kind: "mismatch"; readonly found: StoredObject | undefined };
+  | { readonly kind: "ok"; readonly stored: EtcdObject }
+  | { readonly kind: "mismatch"; readonly found: EtcdObject | undefined };
 
 const RESTORE_GAP = 1000;
 const NOTHING: readonly EtcdChange[] = [];
@@ -43,21 +43,21 @@ export class Etcd {
   #skipTo = 0;
   /** Revisions that this history skipped: after `from`, up to `to`. */
   #gap = { from: 0, to: 0 };
-  #objects = new Map<string, StoredObject>();
+  #objects = new Map<string, EtcdObject>();
   #history: EtcdChange[] = [];
   /** Valid results of {@link range}. */
-  readonly #ranges = new Map<string, readonly StoredObject[]>();
+  readonly #ranges = new Map<string, readonly EtcdObject[]>();
   readonly #observers = new Set<(change: EtcdChange) => void>();
 
-  get(key: string): StoredObject | undefined {
+  get(key: string): EtcdObject | undefined {
     return this.#objects.get(key);
   }
 
   /** All objects whose key begins with `prefix`, in key order. */
-  range(prefix: string): readonly StoredObject[] {
+  range(prefix: string): readonly EtcdObject[] {
     const known = this.#ranges.get(prefix);
     if (known !== undefined) return known;
-    const found: StoredObject[] = [];
+    const found: EtcdObject[] = [];
     for (const [key, stored] of this.#objects) if (key.startsWith(prefix)) found.push(stored);
     found.sort((a, b) => (a.key < b.key ? -1 : 1));
     this.#ranges.set(prefix, found);
@@ -68,7 +68,7 @@ export class Etcd {
   put(key: string, value: Json, expected?: number): EtcdWriteResult {
     const before = this.#objects.get(key);
     if (expected !== undefined && (before?.revision ?? 0) !== expected) return { kind: "mismatch", found: before };
-    const after: StoredObject = { key, revision: this.#nextRevision(), value };
+    const after: EtcdObject = { key, revision: this.#nextRevision(), value };
     this.#objects.set(key, after);
     this.#record({ revision: after.revision, key, before, after });
     return { kind: "ok", stored: after };

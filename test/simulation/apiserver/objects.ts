@@ -1,6 +1,6 @@
 /** Stored values as Kubernetes objects, and how a write changes a stored value. */
 import { GROUP } from "../../../shared/schema/annotations.ts";
-import type { Json, StoredObject } from "./etcd.ts";
+import type { EtcdObject, Json } from "./etcd.ts";
 import type { SimulatedResource } from "./resources.ts";
 
 function isJson(value: unknown): value is Json {
@@ -27,12 +27,12 @@ export function hasLabels(value: Json, wanted: Readonly<Record<string, unknown>>
 }
 
 /** Caches by stored value: stored values never change, and many clients read them. */
-const presented = new WeakMap<StoredObject, Json>();
-const listed = new WeakMap<StoredObject, Json>();
+const presented = new WeakMap<EtcdObject, Json>();
+const listed = new WeakMap<EtcdObject, Json>();
 const texts = new WeakMap<Json, string>();
 
 /** The object in a response: with apiVersion, kind and the resourceVersion of its revision. */
-export function asObject(resource: SimulatedResource, stored: StoredObject): Json {
+export function asObject(resource: SimulatedResource, stored: EtcdObject): Json {
   let object = presented.get(stored);
   if (object === undefined) {
     const apiVersion = resource.group === "" ? resource.version : `${resource.group}/${resource.version}`;
@@ -48,7 +48,7 @@ export function asObject(resource: SimulatedResource, stored: StoredObject): Jso
 }
 
 /** The object in a list: items of built-in kinds have no apiVersion and kind. */
-export function asListItem(resource: SimulatedResource, stored: StoredObject): Json {
+export function asListItem(resource: SimulatedResource, stored: EtcdObject): Json {
   const object = asObject(resource, stored);
   if (resource.group === GROUP) return object;
   let item = listed.get(stored);

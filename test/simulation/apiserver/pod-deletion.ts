@@ -5,7 +5,7 @@
  */
 import { sleep } from "../../../shared/runtime/clock.ts";
 import { admissionRequest, denialOf } from "./admission.ts";
-import type { Json, StoredObject } from "./etcd.ts";
+import type { EtcdObject, Json } from "./etcd.ts";
 import { asObject, matchesLabels, metadataOf, record, text } from "./objects.ts";
 import { keyOf, prefixOf, type RequestTarget } from "./resources.ts";
 import { conflict, failure, notFound, ok, type SimulatedResponse } from "./responses.ts";
@@ -85,7 +85,7 @@ function nextOf({ generation, deletionTimestamp }: Json): number {
 }
 
 /** The deleted object in the response. */
-function ending(server: ApiServer, target: RequestTarget, found: StoredObject, revision: number): Json {
+function ending(server: ApiServer, target: RequestTarget, found: EtcdObject, revision: number): Json {
   const deletionTimestamp = new Date(server.ports.clock.nowMs()).toISOString();
   const meta = metadataOf(found.value);
   const metadata = {
@@ -145,7 +145,7 @@ function isDryRun(target: RequestTarget, options: Json): boolean {
 }
 
 /** Commits the deletion at the version of `found`; returns false when the pod has changed since. */
-function commit(server: ApiServer, target: RequestTarget, found: StoredObject, options: Json): boolean {
+function commit(server: ApiServer, target: RequestTarget, found: EtcdObject, options: Json): boolean {
   const grace = options.gracePeriodSeconds;
   const meta = metadataOf(found.value);
   const scheduled = record(found.value.spec).nodeName !== undefined;

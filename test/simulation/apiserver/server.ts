@@ -5,7 +5,7 @@
  */
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import type { AdmissionChain } from "./admission.ts";
-import type { Etcd, Json, StoredObject } from "./etcd.ts";
+import type { Etcd, EtcdObject, Json } from "./etcd.ts";
 import { asListItem, asObject, jsonOf, matchesLabels, metadataOf, record, replaced, text } from "./objects.ts";
 import { mergePatch, strategicMerge } from "./patches.ts";
 import { deletePod, deletePods, evictPod } from "./pod-deletion.ts";
@@ -55,7 +55,7 @@ export interface ServerSettings {
 
 interface Page {
   readonly revision: number;
-  readonly items: readonly StoredObject[];
+  readonly items: readonly EtcdObject[];
 }
 
 /** Every part of a pod but its status goes through admission. */
@@ -295,7 +295,7 @@ export class ApiServer {
     );
   }
 
-  #replace(target: RequestTarget, key: string, name: string, before: StoredObject, value: Json): SimulatedResponse {
+  #replace(target: RequestTarget, key: string, name: string, before: EtcdObject, value: Json): SimulatedResponse {
     const finalizers = metadataOf(value).finalizers;
     const released = !Array.isArray(finalizers) || finalizers.length === 0;
     if (metadataOf(value).deletionTimestamp !== undefined && released && target.resource.plural !== "pods") {

@@ -3,7 +3,7 @@
  * it learns of progress only when a consistent read asks for it, as the real one does.
  */
 import type { Timers } from "../../../shared/runtime/clock.ts";
-import type { Etcd, EtcdChange, StoredObject } from "./etcd.ts";
+import type { Etcd, EtcdChange, EtcdObject } from "./etcd.ts";
 import { prefixOf, RESOURCES, type RequestTarget } from "./resources.ts";
 
 interface CacheWatcher {
@@ -20,7 +20,7 @@ export class WatchCache {
   readonly #lagMs: () => number;
   readonly #watchers = new Set<CacheWatcher>();
   readonly #waiting = new Set<() => void>();
-  #objects = new Map<string, StoredObject>();
+  #objects = new Map<string, EtcdObject>();
   #pending: { readonly revision: number; readonly change: EtcdChange | undefined }[] = [];
   #stop: () => void;
   #running = false;
@@ -71,7 +71,7 @@ export class WatchCache {
     if (this.revision < this.#etcd.revision) this.#enqueue(this.#etcd.revision, undefined);
   }
 
-  range(prefix: string): StoredObject[] {
+  range(prefix: string): EtcdObject[] {
     return [...this.#objects.values()]
       .filter((stored) => stored.key.startsWith(prefix))
       .sort((a, b) => (a.key < b.key ? -1 : 1));
@@ -84,7 +84,7 @@ export class WatchCache {
   oldest(
     wanted: number,
     prefix: string,
-  ): { readonly revision: number; readonly items: readonly StoredObject[] } | undefined {
+  ): { readonly revision: number; readonly items: readonly EtcdObject[] } | undefined {
     const revision = this.#etcd.given(wanted);
     const changes = this.#etcd.changesSince(revision);
     if (changes === undefined) return undefined;

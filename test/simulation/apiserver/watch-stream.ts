@@ -3,7 +3,7 @@
  * history was compacted.
  */
 import type { Ports, Timer } from "../../../shared/runtime/clock.ts";
-import type { Etcd, EtcdChange, Json, StoredObject } from "./etcd.ts";
+import type { Etcd, EtcdChange, EtcdObject, Json } from "./etcd.ts";
 import { asObject, jsonOf, matchesLabels } from "./objects.ts";
 import { prefixOf, type RequestTarget, type SimulatedResource } from "./resources.ts";
 import { statusBody } from "./responses.ts";
@@ -25,7 +25,7 @@ type EventType = "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK" | "ERROR";
 
 const encoder = new TextEncoder();
 const lines = new WeakMap<Json, Map<EventType, Uint8Array>>();
-const lastStates = new WeakMap<EtcdChange, StoredObject>();
+const lastStates = new WeakMap<EtcdChange, EtcdObject>();
 const bookmarks = new WeakMap<WatchCache, { readonly revision: number; readonly object: Json }>();
 
 /** The line of an event, encoded once for all watchers. */
@@ -41,7 +41,7 @@ function lineOf(type: EventType, object: Json): Uint8Array {
 }
 
 /** A deleted object in its event: the last state, at the version of the deletion. */
-function lastState(change: EtcdChange, before: StoredObject): StoredObject {
+function lastState(change: EtcdChange, before: EtcdObject): EtcdObject {
   const state = lastStates.get(change) ?? { ...before, revision: change.revision };
   lastStates.set(change, state);
   return state;
@@ -71,7 +71,7 @@ export function watchStream(given: {
   const from = Number(query.get("resourceVersion") ?? 0);
   const selector = query.get("labelSelector");
   const isInShard = shardMatcher(query.get("shardSelector"));
-  const isWanted = ({ value }: StoredObject): boolean => matchesLabels(value, selector) && isInShard(value);
+  const isWanted = ({ value }: EtcdObject): boolean => matchesLabels(value, selector) && isInShard(value);
   const prefix = prefixOf(resource, target.namespace);
   const timers: Timer[] = [];
   let unsubscribe = (): void => {};

@@ -7,7 +7,7 @@ import type { ContractCall, ContractValues } from "./script.ts";
 const MERGE = "application/merge-patch+json";
 const STRATEGIC = "application/strategic-merge-patch+json";
 const LABELS = { "example.com/contract": "yes" };
-const LABEL = "example.com/copy";
+const LABEL = "example.com/backup";
 
 export async function changesInPlace(call: ContractCall, pods: string): Promise<void> {
   const made = await call("pod changed", "POST", pods, changeable("changed"));
@@ -16,12 +16,12 @@ export async function changesInPlace(call: ContractCall, pods: string): Promise<
   await call("another image, by dry run", "PATCH", `${pods}/changed?dryRun=All`, image("app:3"), STRATEGIC);
   await call("still the old one", "GET", `${pods}/changed`);
   await call("replace at an old version", "PUT", `${pods}/changed`, made);
-  await call("another image of what is not there", "PATCH", `${pods}/none`, image("app:3"), STRATEGIC);
+  await call("another image of an absent pod", "PATCH", `${pods}/none`, image("app:3"), STRATEGIC);
   // Without a node: the real server asks the node whether it can resize.
   await call("pod resized", "POST", pods, changeable("resized", {}));
   await call("resize", "PATCH", `${pods}/resized/resize`, cpu("200m"), STRATEGIC);
   await call("delete what was resized", "DELETE", `${pods}/resized`);
-  await call("resize what is not there", "PATCH", `${pods}/none/resize`, cpu("200m"), STRATEGIC);
+  await call("resize an absent pod", "PATCH", `${pods}/none/resize`, cpu("200m"), STRATEGIC);
   await call("a label", "PATCH", `${pods}/changed`, { metadata: { labels: { x: "1" } } }, STRATEGIC);
   await call("a condition", "PATCH", `${pods}/changed/status`, condition("example.com/counted", "True"), STRATEGIC);
   await call("a second one", "PATCH", `${pods}/changed/status`, condition("example.com/other", "True"), STRATEGIC);
@@ -73,16 +73,16 @@ export async function generatorWrites(
   name: string,
 ): Promise<void> {
   const { protectors: path, maps } = place;
-  await call("create by dry run what is there", "POST", `${path}?dryRun=All`, protector);
+  await call("create an existing object by dry run", "POST", `${path}?dryRun=All`, protector);
   const old = { preconditions: { resourceVersion: "1" } };
   await call("delete at another version", "DELETE", `${path}/${name}`, old);
   await call("neither has changed anything", "GET", `${path}/${name}`);
   const map = { apiVersion: "v1", kind: "ConfigMap", metadata: { name: "releases", labels: LABELS }, data: { a: "1" } };
-  await call("patch a map that is not there", "PATCH", `${maps}/releases`, { data: { b: "2" } }, MERGE);
+  await call("patch an absent map", "PATCH", `${maps}/releases`, { data: { b: "2" } }, MERGE);
   await call("a map", "POST", maps, map);
   await call("a map again", "POST", maps, map);
   await call("patch the map", "PATCH", `${maps}/releases`, { data: { b: "2" } }, MERGE);
-  await call("patch the map to what it is", "PATCH", `${maps}/releases`, { data: { b: "2" } }, MERGE);
+  await call("patch the map without a change", "PATCH", `${maps}/releases`, { data: { b: "2" } }, MERGE);
   await call("maps of a label", "GET", `${maps}?labelSelector=${encodeURIComponent("example.com/contract=yes")}`);
   await call("maps of another", "GET", `${maps}?labelSelector=${encodeURIComponent("example.com/contract=no")}`);
   await call("delete the map", "DELETE", `${maps}/releases`);
@@ -90,20 +90,24 @@ export async function generatorWrites(
 }
 
 export async function backupMaps(call: ContractCall, maps: string): Promise<void> {
-  await call("a map of copies", "POST", maps, map("copy-1", "a", { one: "1", two: "2" }));
-  await call("a map of others", "POST", maps, map("copy-2", "b", { one: "1" }));
-  await call("a second map of copies", "POST", maps, map("copy-3", "a", { three: "3" }));
-  await call("take one out, put one in", "PATCH", `${maps}/copy-1`, { data: { one: null, four: "4" } }, MERGE);
-  await call("take out what is not there", "PATCH", `${maps}/copy-1`, { data: { one: null } }, MERGE);
-  await call("take out all", "PATCH", `${maps}/copy-3`, { data: { three: null } }, MERGE);
-  await call("nothing is left in it", "GET", `${maps}/copy-3`);
+  await call("a map of backups", "POST", maps, map("backup-1", "a", { one: "1", two: "2" }));
+  await call("a map of others", "POST", maps, map("backup-2", "b", { one: "1" }));
+  await call("a second map of backups", "POST", maps, map("backup-3", "a", { three: "3" }));
+  await call("remove one key, add another", "PATCH", `${maps}/backup-1`, { data: { one: null, four: "4" } }, MERGE);
+  await call("remove an absent key", "PATCH", `${maps}/backup-1`, { data: { one: null } }, MERGE);
+  await call("remove all keys", "PATCH", `${maps}/backup-3`, { data: { three: null } }, MERGE);
+  await call("no key is left", "GET", `${maps}/backup-3`);
   const selected = `${maps}?labelSelector=${encodeURIComponent(`${LABEL}=a`)}&limit=1`;
   const { metadata } = await call("first page of a label", "GET", selected);
   const token = String(Reflect.get(Object(metadata), "continue"));
   await call("second page of a label", "GET", `${selected}&continue=${encodeURIComponent(token)}`);
-  await call("maps of the label, whatever it says", "GET", `${maps}?labelSelector=${encodeURIComponent(LABEL)}`);
-  await call("maps of a label that none has", "GET", `${maps}?labelSelector=${encodeURIComponent(`${LABEL}-of-none`)}`);
-  for (const name of ["copy-1", "copy-2", "copy-3"]) await call(`delete ${name}`, "DELETE", `${maps}/${name}`);
+  await call("maps with the label, whatever its value", "GET", `${maps}?labelSelector=${encodeURIComponent(LABEL)}`);
+  await call(
+    "maps with a label that no map has",
+    "GET",
+    `${maps}?labelSelector=${encodeURIComponent(`${LABEL}-of-none`)}`,
+  );
+  for (const name of ["backup-1", "backup-2", "backup-3"]) await call(`delete ${name}`, "DELETE", `${maps}/${name}`);
 }
 
 function map(name: string, of: string, data: ContractValues): ContractValues {

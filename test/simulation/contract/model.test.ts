@@ -9,7 +9,7 @@ describe("the API server model", () => {
     expect(await observe(modelServer())).toEqual(first);
     const statusOf = (step: string): unknown => first.find((one: Observation) => one.step === step)?.seen.code;
     expect(statusOf("put status at an old version")).toBe(409);
-    expect(statusOf("evict what is not there")).toBe(404);
+    expect(statusOf("evict an absent pod")).toBe(404);
     expect(first.filter(({ step }) => step === "watched").map(({ seen }) => seen.type)).toEqual([
       "ADDED",
       "MODIFIED",

@@ -66,7 +66,7 @@ async function compareAndSwap(call: ContractCall): Promise<void> {
   const made = await call("create", "POST", PROTECTORS, protector("a"));
   await call("create again", "POST", PROTECTORS, protector("a"));
   await call("get", "GET", `${PROTECTORS}/a`);
-  await call("get what is not there", "GET", `${PROTECTORS}/none`);
+  await call("get an absent object", "GET", `${PROTECTORS}/none`);
   const status = { ...CELLS, summary: SUMMARY };
   const written = await call("put status", "PUT", `${PROTECTORS}/a/status`, { ...made, status });
   await call("put status at an old version", "PUT", `${PROTECTORS}/a/status`, { ...made, status });
@@ -83,7 +83,7 @@ async function compareAndSwap(call: ContractCall): Promise<void> {
   const old = { metadata: { resourceVersion: record(edited.metadata).resourceVersion }, spec: { minAvailable: 6 } };
   await call("patch at an old version", "PATCH", `${PROTECTORS}/a`, old, MERGE);
   await call("patch status", "PATCH", `${PROTECTORS}/a/status`, { status: { summary: { totalReplicas: 2 } } }, MERGE);
-  await call("patch what is not there", "PATCH", `${PROTECTORS}/none`, { spec: { minAvailable: 6 } }, MERGE);
+  await call("patch an absent object", "PATCH", `${PROTECTORS}/none`, { spec: { minAvailable: 6 } }, MERGE);
 }
 
 async function pages(call: ContractCall): Promise<void> {
@@ -113,7 +113,7 @@ async function finalizers(call: ContractCall): Promise<void> {
   await call("it is terminating", "GET", `${PROTECTORS}/b`);
   await call("release it", "PATCH", `${PROTECTORS}/b`, { metadata: { finalizers: null } }, MERGE);
   await call("it is gone", "GET", `${PROTECTORS}/b`);
-  await call("delete what is not there", "DELETE", `${PROTECTORS}/b`);
+  await call("delete an absent object", "DELETE", `${PROTECTORS}/b`);
 }
 
 async function pods(call: ContractCall): Promise<void> {
@@ -140,7 +140,7 @@ async function pods(call: ContractCall): Promise<void> {
   await call("not evicted", "GET", `${PODS}/evicted`);
   await call("evict", "POST", `${PODS}/evicted/eviction`, eviction("evicted"));
   await call("evicted", "GET", `${PODS}/evicted`);
-  await call("evict what is not there", "POST", `${PODS}/none/eviction`, eviction("none"));
+  await call("evict an absent pod", "POST", `${PODS}/none/eviction`, eviction("none"));
 }
 
 async function watches(server: ContractServer, notes: Notes, call: ContractCall): Promise<void> {

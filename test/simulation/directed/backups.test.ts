@@ -4,7 +4,7 @@
  */
 import { afterEach, expect, it, vi } from "vitest";
 import { ProtectorCache } from "../../../webhook/reserve/protector-cache.ts";
-import { OWN_NAMESPACE } from "../judge/admission-rows.ts";
+import { OWN_NAMESPACE } from "../scenario/scenario.ts";
 import { SceneStage } from "./stage.ts";
 
 const PROTECTOR = "podprotectors/default/web";

@@ -7,11 +7,11 @@ import type { Replica } from "../actors/replica.ts";
 import type { Json } from "../apiserver/etcd.ts";
 import { metadataOf, text } from "../apiserver/objects.ts";
 import type { SimulatedResponse } from "../apiserver/responses.ts";
+import type { Features } from "../scenario/features.ts";
+import { Chance } from "../scenario/random.ts";
+import { drawScenario, FAULT_KINDS, type ProtectorPlan, type Scenario } from "../scenario/scenario.ts";
 import type { SimulatedCell } from "../world/cell.ts";
-import type { Features } from "../world/features.ts";
-import { Chance } from "../world/random.ts";
 import { quiet } from "../world/run.ts";
-import { drawScenario, FAULT_KINDS, type ProtectorPlan, type Scenario } from "../world/scenario.ts";
 import { type Violation, World } from "../world/world.ts";
 
 export interface ScenePlan {

@@ -5,13 +5,13 @@
 import { removeCells } from "../../../controllers/generator/protectors/remove-cells.ts";
 import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import { exemptInFlight } from "../actors/operators.ts";
-import type { EtcdBackup, StoredObject } from "../apiserver/etcd.ts";
+import type { EtcdBackup, EtcdObject } from "../apiserver/etcd.ts";
 import { metadataOf } from "../apiserver/objects.ts";
 import type { ApiServer } from "../apiserver/server.ts";
+import type { Chance } from "../scenario/random.ts";
+import { NAMESPACE, PROTECTORS, type ProtectorPlan } from "../scenario/scenario.ts";
 import { parseStored, reservedUids } from "../truth/stored-protectors.ts";
 import type { SimulatedCell } from "../world/cell.ts";
-import type { Chance } from "../world/random.ts";
-import { NAMESPACE, PROTECTORS, type ProtectorPlan } from "../world/scenario.ts";
 import type { World } from "../world/world.ts";
 import { type LateLinks, lateLinks } from "./shard-faults.ts";
 
@@ -42,7 +42,7 @@ export function restartServer(world: World, server: ApiServer, chance: Chance, l
 export function restoreSomeCore(world: World, chance: Chance): void {
   const core = chance.pick([...world.cores.values()]);
   const backup = core.etcd.backup();
-  const since: StoredObject[] = [];
+  const since: EtcdObject[] = [];
   const ended = core.etcd.observe(({ key, after }) => {
     if (key.startsWith("podprotectors/") && after !== undefined) since.push(after);
   });

@@ -7,8 +7,8 @@ import { COUNTED_CONDITION } from "../../../shared/schema/annotations.ts";
 import type { Etcd, Json } from "../apiserver/etcd.ts";
 import { metadataOf, record } from "../apiserver/objects.ts";
 import { isGated, isTrue } from "../apiserver/pod-conditions.ts";
-import type { Chance } from "../world/random.ts";
-import { NAMESPACE } from "../world/scenario.ts";
+import type { Chance } from "../scenario/random.ts";
+import { NAMESPACE } from "../scenario/scenario.ts";
 import type { World } from "../world/world.ts";
 
 /** The annotation of a pre-activity. */

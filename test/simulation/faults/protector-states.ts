@@ -1,8 +1,8 @@
 /** States of a protector: suspended for a while, or terminating until its finalizer goes. */
 import { formatMs } from "../../../shared/schema/time.ts";
 import { patchProtector } from "../actors/operators.ts";
-import type { Chance } from "../world/random.ts";
-import { NAMESPACE, PROTECTORS } from "../world/scenario.ts";
+import type { Chance } from "../scenario/random.ts";
+import { NAMESPACE, PROTECTORS } from "../scenario/scenario.ts";
 import type { World } from "../world/world.ts";
 import { recreateProtector } from "./lost-history.ts";
 

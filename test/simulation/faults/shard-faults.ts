@@ -4,9 +4,9 @@
  */
 import type { SimulatedLink } from "../apiserver/link.ts";
 import type { WatchCache } from "../apiserver/watch-cache.ts";
+import type { Features } from "../scenario/features.ts";
+import type { Chance } from "../scenario/random.ts";
 import type { SimulatedCell } from "../world/cell.ts";
-import type { Features } from "../world/features.ts";
-import type { Chance } from "../world/random.ts";
 import type { World } from "../world/world.ts";
 
 const LASTS_MEAN_MS = 8_000;

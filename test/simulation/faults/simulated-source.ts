@@ -12,10 +12,9 @@ import type { Replica } from "../actors/replica.ts";
 import type { EtcdChange, Json } from "../apiserver/etcd.ts";
 import { metadataOf, record, text } from "../apiserver/objects.ts";
 import type { ApiServer } from "../apiserver/server.ts";
-import { OWN_NAMESPACE } from "../judge/admission-rows.ts";
+import type { Chance } from "../scenario/random.ts";
+import { OWN_NAMESPACE, PROTECTORS } from "../scenario/scenario.ts";
 import { reservedUids } from "../truth/stored-protectors.ts";
-import type { Chance } from "../world/random.ts";
-import { PROTECTORS } from "../world/scenario.ts";
 import type { World } from "../world/world.ts";
 
 const DEPLOYMENT = "web";
@@ -118,7 +117,7 @@ export class SimulatedSource {
   responded(cell: string, inFlight: InFlightRequest | undefined, { allowed, reasons, by }: ObservedResponse): void {
     if (reasons.includes("Vanished") && !allowed) this.#world.coverage.rule("denied for a lost protector");
     const loss = this.#loss;
-    // Where replicas restart, `truth/lost-protectors.ts` knows what each of them can know.
+    // Where replicas restart, `judge/lost-protectors.ts` knows what each of them can know.
     if (this.#world.backups !== undefined) return;
     if (!allowed || inFlight === undefined || loss === undefined || loss.isReleased) return;
     if (by === undefined || !loss.knowers.has(by)) return;

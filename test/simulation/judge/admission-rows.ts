@@ -1,9 +1,11 @@
 /** Which rows of the admission table (docs/design.md#admission-table) a request and its response belong to. */
 
 import { FORCE_ANNOTATION, type ObservedResponse } from "../actors/admission-requests.ts";
+import { CONTROLLERS } from "../actors/clients.ts";
 import { restartsContainer } from "../actors/container-restarts.ts";
 import type { Json } from "../apiserver/etcd.ts";
 import { metadataOf, record } from "../apiserver/objects.ts";
+import { OWN_NAMESPACE } from "../scenario/scenario.ts";
 
 /** The rows that these worlds can reach. */
 export const ADMISSION_ROWS = [
@@ -42,15 +44,6 @@ export const ADMISSION_ROWS = [
   "change in place that restarts nothing",
 ] as const;
 export type AdmissionTableRow = (typeof ADMISSION_ROWS)[number];
-
-/** Users besides people that delete pods in a cluster. */
-export const CONTROLLERS = [
-  "system:serviceaccount:kube-system:namespace-controller",
-  "system:serviceaccount:kube-system:generic-garbage-collector",
-  "system:kube-scheduler",
-  "system:serviceaccount:kube-system:taint-eviction-controller",
-] as const;
-export const OWN_NAMESPACE = "podseidon-system";
 
 const BY_REASON: Readonly<Record<string, AdmissionTableRow>> = {
   Reserved: "Ready, mature pod: allowed",

@@ -9,12 +9,12 @@ import type { EtcdChange, Json } from "../apiserver/etcd.ts";
 import { hasLabels, metadataOf, text } from "../apiserver/objects.ts";
 import { conditionOf, isGated, isTrue } from "../apiserver/pod-conditions.ts";
 import { shardOf } from "../apiserver/shards.ts";
+import { MOST_SHARDS } from "../scenario/features.ts";
+import { NAMESPACE } from "../scenario/scenario.ts";
 import type { WantedPods } from "../truth/pod-truth.ts";
 import { Position } from "../truth/position.ts";
 import { parseStored, wantedOf } from "../truth/stored-protectors.ts";
 import type { SimulatedCell } from "../world/cell.ts";
-import { MOST_SHARDS } from "../world/features.ts";
-import { NAMESPACE } from "../world/scenario.ts";
 import type { World } from "../world/world.ts";
 
 /** Shorter than in clusters, so that it passes more often. */

@@ -4,7 +4,7 @@
  */
 import type { RecoveryEvent } from "../../../shared/recovery/recovery-events.ts";
 import { ACCIDENTS } from "../accidents/accident.ts";
-import { FAULT_KINDS, type FaultKind } from "../world/scenario.ts";
+import { FAULT_KINDS, type FaultKind } from "../scenario/scenario.ts";
 import { ADMISSION_ROWS, type AdmissionTableRow } from "./admission-rows.ts";
 
 /** Verdicts of the admission table (docs/design.md#admission-table) that these worlds can reach. */

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { InFlightRequest } from "../actors/admission-requests.ts";
-import type { EtcdChange, Json, StoredObject } from "../apiserver/etcd.ts";
+import type { EtcdChange, EtcdObject, Json } from "../apiserver/etcd.ts";
 import { Denials } from "./denials.ts";
 
 const KEY = "podprotectors/default/web";
@@ -34,7 +34,7 @@ function version(
       summary: { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 },
     },
   };
-  const after: StoredObject = { key: KEY, revision, value };
+  const after: EtcdObject = { key: KEY, revision, value };
   return { revision, key: KEY, before: undefined, after };
 }
 

@@ -3,13 +3,13 @@
 import { type Estimate, estimate } from "../../../shared/decide/state/estimate.ts";
 import { type ProtectorState, parseProtector } from "../../../shared/decide/state/protector-state.ts";
 import type { InFlightRequest } from "../actors/admission-requests.ts";
-import type { EtcdChange, StoredObject } from "../apiserver/etcd.ts";
+import type { EtcdChange, EtcdObject } from "../apiserver/etcd.ts";
 import { parseStored } from "../truth/stored-protectors.ts";
 
 interface Moment {
   readonly atMs: number;
   /** Undefined: the protector did not exist. */
-  readonly stored: StoredObject | undefined;
+  readonly stored: EtcdObject | undefined;
 }
 
 interface Reading {
@@ -70,10 +70,10 @@ function isJustified(moments: readonly Moment[], askedMs: number, cause: string,
   return true;
 }
 
-const readings = new WeakMap<StoredObject, Reading>();
+const readings = new WeakMap<EtcdObject, Reading>();
 
 /** Computed at the first denial: no denial asks about most versions. */
-function readingOf(stored: StoredObject): Reading {
+function readingOf(stored: EtcdObject): Reading {
   let reading = readings.get(stored);
   if (reading === undefined) {
     const state = parseProtector(parseStored(stored));

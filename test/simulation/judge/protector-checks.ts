@@ -4,7 +4,7 @@
  */
 import type { CellStatus, PodProtector } from "../../../shared/schema/podprotector.ts";
 import type { InFlightRequest } from "../actors/admission-requests.ts";
-import type { EtcdChange, Json, StoredObject } from "../apiserver/etcd.ts";
+import type { EtcdChange, EtcdObject, Json } from "../apiserver/etcd.ts";
 import { jsonOf, record, text } from "../apiserver/objects.ts";
 import { countNewPins, isCount, newlyPaidUids } from "../truth/entry-writes.ts";
 import { isTrulyAvailable } from "../truth/pod-truth.ts";
@@ -62,7 +62,7 @@ export class ProtectorChecks {
   /**
    * S8: a disruption of an available pod is allowed only with a record of it in every protector that covers the pod.
    */
-  allowed(protectors: readonly StoredObject[], cell: string, inFlight: InFlightRequest, request: Json): void {
+  allowed(protectors: readonly EtcdObject[], cell: string, inFlight: InFlightRequest, request: Json): void {
     const truth = this.#world.cells.get(cell);
     const stored = truth?.admission.stored(inFlight);
     if (inFlight.operation === "EVICT" && !isBound(request))

@@ -3,8 +3,8 @@
 import type { InFlightRequest, ObservedResponse } from "../actors/admission-requests.ts";
 import { hasLabels, metadataOf, record } from "../apiserver/objects.ts";
 import { PRE_ACTIVITY } from "../faults/pod-states.ts";
+import { NAMESPACE } from "../scenario/scenario.ts";
 import { parseStored, wantedOf } from "../truth/stored-protectors.ts";
-import { NAMESPACE } from "../world/scenario.ts";
 import type { World } from "../world/world.ts";
 import { admissionRowsOf, type KnownNames } from "./admission-rows.ts";
 

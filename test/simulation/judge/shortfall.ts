@@ -10,9 +10,9 @@
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
 import type { EtcdChange } from "../apiserver/etcd.ts";
 import { metadataOf, text } from "../apiserver/objects.ts";
+import type { Scenario } from "../scenario/scenario.ts";
 import { Position } from "../truth/position.ts";
 import { parseStored, wantedOf } from "../truth/stored-protectors.ts";
-import type { Scenario } from "../world/scenario.ts";
 import type { CellTruth } from "./count-checks.ts";
 import type { Exemptions } from "./exemptions.ts";
 

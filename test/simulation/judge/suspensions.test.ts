@@ -1,12 +1,12 @@
 import { describe, expect, it } from "vitest";
 import type { InFlightRequest, ObservedResponse } from "../actors/admission-requests.ts";
-import type { Json, StoredObject } from "../apiserver/etcd.ts";
+import type { EtcdObject, Json } from "../apiserver/etcd.ts";
 import { Exemptions } from "./exemptions.ts";
 import { Suspensions } from "./suspensions.ts";
 
 const START_MS = Date.UTC(2026, 0, 1);
 
-function version(revision: number, suspend: Json | undefined): StoredObject {
+function version(revision: number, suspend: Json | undefined): EtcdObject {
   const spec = { minAvailable: 3, minReadySeconds: 0, selector: { matchLabels: { app: "web" } }, suspend };
   return { key: "podprotectors/default/web", revision, value: { metadata: { name: "web", uid: "p" }, spec } };
 }

@@ -5,7 +5,7 @@
  */
 import { parseMs } from "../../../shared/schema/time.ts";
 import type { InFlightRequest, ObservedResponse } from "../actors/admission-requests.ts";
-import type { StoredObject } from "../apiserver/etcd.ts";
+import type { EtcdObject } from "../apiserver/etcd.ts";
 import { parseStored } from "../truth/stored-protectors.ts";
 import type { SeenRule } from "./coverage.ts";
 import type { Exemptions } from "./exemptions.ts";
@@ -42,7 +42,7 @@ export class Suspensions {
   }
 
   /** A version was stored, or a restore has brought it back. */
-  stored(name: string, stored: StoredObject | undefined): void {
+  stored(name: string, stored: EtcdObject | undefined): void {
     const untilMs = stored === undefined ? 0 : suspendedUntilMs(stored);
     const versions = this.#versions.get(name) ?? [{ untilMs: 0, endedMs: Number.POSITIVE_INFINITY }];
     const last = versions.at(-1);
@@ -91,7 +91,7 @@ export class Suspensions {
 /** Denials by the count. A read of the object confirms them, so they know of the suspension. */
 const JUDGED: ReadonlySet<string> = new Set(["AtMinimum", "Reserved", "OnHold", "NotCounted", "UnhealthyBudget"]);
 
-function suspendedUntilMs(stored: StoredObject): number {
+function suspendedUntilMs(stored: EtcdObject): number {
   const { suspend } = parseStored(stored).spec;
   if (suspend?.enabled !== true) return 0;
   return suspend.until === undefined ? Number.POSITIVE_INFINITY : parseMs(suspend.until);

@@ -1,7 +1,7 @@
 /** Runs many seeds on several threads. */
 import type { Rule } from "../ablation/rules.ts";
+import type { FaultKind } from "../scenario/scenario.ts";
 import { type RunResult, runSeed } from "../world/run.ts";
-import type { FaultKind } from "../world/scenario.ts";
 import { SimulationThread } from "./thread.ts";
 
 export interface SeedRange {

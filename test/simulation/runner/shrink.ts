@@ -1,6 +1,7 @@
 /** Shrinks a failing run while it still fails: fewer kinds of faults, fewer pods, fewer disruptions. */
+
+import { FAULT_KINDS, type FaultKind } from "../scenario/scenario.ts";
 import { type RunOptions, type RunResult, runSeed } from "../world/run.ts";
-import { FAULT_KINDS, type FaultKind } from "../world/scenario.ts";
 
 export interface Shrunk {
   readonly options: RunOptions;

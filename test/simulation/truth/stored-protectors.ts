@@ -1,14 +1,14 @@
 /** Protectors as a core stores them. Each version is parsed once, however many checks look at it. */
 import { Ledger } from "../../../shared/decide/ledger/ledger.ts";
 import { type CellStatus, type PodProtector, parsePodProtector } from "../../../shared/schema/podprotector.ts";
-import type { StoredObject } from "../apiserver/etcd.ts";
+import type { EtcdObject } from "../apiserver/etcd.ts";
 import { record } from "../apiserver/objects.ts";
 import type { WantedPods } from "./pod-truth.ts";
 
-const parsed = new WeakMap<StoredObject, PodProtector>();
+const parsed = new WeakMap<EtcdObject, PodProtector>();
 const ledgers = new WeakMap<CellStatus, Ledger>();
 
-export function parseStored(stored: StoredObject): PodProtector {
+export function parseStored(stored: EtcdObject): PodProtector {
   let protector = parsed.get(stored);
   if (protector === undefined) {
     const metadata = { ...record(stored.value.metadata), resourceVersion: String(stored.revision) };
@@ -19,7 +19,7 @@ export function parseStored(stored: StoredObject): PodProtector {
 }
 
 /** The UIDs that hold a reservation, by cell. */
-export function reservedUids(stored: StoredObject | undefined): Map<string, Set<string>> {
+export function reservedUids(stored: EtcdObject | undefined): Map<string, Set<string>> {
   const found = new Map<string, Set<string>>();
   for (const cell of stored === undefined ? [] : (parseStored(stored).status?.cells ?? []))
     found.set(cell.cellID, new Set([...ledgerOf(cell).reservations()].flatMap(({ uid }) => uid ?? [])));

@@ -1,6 +1,6 @@
 /** All links of the world, and their faults at present. */
 import type { LinkFaults, SimulatedLink } from "../apiserver/link.ts";
-import type { Chance } from "./random.ts";
+import type { Chance } from "../scenario/random.ts";
 
 const MEAN_DELAY_MS = 1.5;
 /** Some calls with a timeout of 3 s are answered after their timeout. */

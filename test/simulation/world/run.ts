@@ -14,11 +14,11 @@ import { startFaults } from "../faults/faults.ts";
 import { endPreActivities } from "../faults/pod-states.ts";
 import type { CoverageCounts } from "../judge/coverage.ts";
 import { checkBounds } from "../judge/liveness.ts";
+import type { FaultKind, WorldSize } from "../scenario/scenario.ts";
 import { isTrulyAvailable } from "../truth/pod-truth.ts";
 import { Position } from "../truth/position.ts";
 import { wantedOf } from "../truth/stored-protectors.ts";
 import { cacheParsedJson } from "./parse-cache.ts";
-import type { FaultKind, WorldSize } from "./scenario.ts";
 import { type Violation, World } from "./world.ts";
 
 export interface RunResult {

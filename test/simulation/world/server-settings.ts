@@ -1,6 +1,6 @@
 /** How an API server behaves: by the faults of the scenario, or as a scene or an accident has set it by hand. */
 import type { ServerSettings } from "../apiserver/server.ts";
-import type { Chance } from "./random.ts";
+import type { Chance } from "../scenario/random.ts";
 import type { World } from "./world.ts";
 
 const OBJECT_LIMIT_BYTES = 1_500_000;

@@ -1,7 +1,7 @@
 /** Changes of stored objects as one short line each, for traces. */
 import { Ledger } from "../../../shared/decide/ledger/ledger.ts";
 import { parsePodProtector } from "../../../shared/schema/podprotector.ts";
-import type { EtcdChange, Json, StoredObject } from "../apiserver/etcd.ts";
+import type { EtcdChange, EtcdObject, Json } from "../apiserver/etcd.ts";
 import { metadataOf, record } from "../apiserver/objects.ts";
 
 /** For example `web-3 uid@1071 Running ready`. */
@@ -30,7 +30,7 @@ export function protectorLine({ key, before, after, revision }: EtcdChange): str
   return `${name}@${revision} (${min}): ${changed.join("; ")}`;
 }
 
-function cellsOf({ value, revision }: StoredObject): string[] {
+function cellsOf({ value, revision }: EtcdObject): string[] {
   const metadata: Json = { ...metadataOf(value), resourceVersion: String(revision) };
   const { status } = parsePodProtector({ ...value, metadata });
   return (status?.cells ?? []).map(({ cellID, aggregation, admissionHistory }) => {

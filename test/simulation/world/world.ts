@@ -3,10 +3,10 @@
  * shipping code, clients, and faults. Everything that happens follows from the seed.
  *
  * The folders of the simulation, in the order to read them:
- * - `world/`: what a seed is made of (`scenario.ts`, `features.ts`), the world itself, and one run of it (`run.ts`).
+ * - `scenario/`: what a seed is made of. `world/`: the world itself, and one run of it (`run.ts`).
  * - `apiserver/`: the model of kube-apiserver and etcd. `contract/` holds it to the real one.
  * - `actors/`: the processes of the product, and everybody else who acts: clients, kubelets, controllers, operators.
- * - `faults/`, `accidents/`, `backups/`: what goes wrong.
+ * - `faults/`, `accidents/`: what goes wrong.
  * - `truth/`: what is true, from what the servers store. `judge/`: the invariants, checked against the truth. Neither
  *   asks a component what it believes, and where they can they share no code with the product.
  * - `directed/`: one scene for each rule of the protocol. `ablation/`: how a rule is left out. `accounting/`: the
@@ -24,9 +24,9 @@ import { PROBE, WorkloadOwner } from "../actors/workload-owner.ts";
 import { Etcd, type EtcdChange } from "../apiserver/etcd.ts";
 import { SimulatedLink } from "../apiserver/link.ts";
 import { ApiServer } from "../apiserver/server.ts";
-import { SimulatedBackups } from "../backups/simulated-backups.ts";
 import { OWN_CONDITION, setConditionsOnStart } from "../faults/pod-states.ts";
 import { endShardFaults, shardCount } from "../faults/shard-faults.ts";
+import { SimulatedBackups } from "../faults/simulated-backups.ts";
 import { SimulatedSource } from "../faults/simulated-source.ts";
 import { Contention } from "../judge/contention.ts";
 import { CountedGates, GATE_BOUND_MS } from "../judge/counted-gates.ts";
@@ -38,9 +38,7 @@ import { ProtectorChecks } from "../judge/protector-checks.ts";
 import { ResponseChecks } from "../judge/response-checks.ts";
 import { Shortfalls } from "../judge/shortfall.ts";
 import { Suspensions } from "../judge/suspensions.ts";
-import { makeCell, type SimulatedCell } from "./cell.ts";
-import { Network } from "./network.ts";
-import { Chance } from "./random.ts";
+import { Chance } from "../scenario/random.ts";
 import {
   drawScenario,
   type FaultKind,
@@ -48,7 +46,9 @@ import {
   type ProtectorPlan,
   type Scenario,
   type WorldSize,
-} from "./scenario.ts";
+} from "../scenario/scenario.ts";
+import { makeCell, type SimulatedCell } from "./cell.ts";
+import { Network } from "./network.ts";
 import { serverSettings } from "./server-settings.ts";
 import { podLine, protectorLine } from "./trace-lines.ts";
 

@@ -33,7 +33,7 @@ export interface PodSetting {
   readonly scheduled?: boolean;
 }
 
-export interface CountSetting {
+interface CountSetting {
   readonly available: number;
   readonly aggregation?: Readonly<Record<string, unknown>>;
   readonly buckets?: readonly Bucket[];
@@ -252,7 +252,7 @@ export class AdmissionHarness implements AsyncDisposable {
   }
 }
 
-/** What an apiserver made of a request, in the words of design 6. */
+/** The verdict on a request, in the words of docs/design.md#admission-table. */
 export function verdictOf(answer: ApiAnswer): string {
   if (answer.status < 300) return "allow";
   if (answer.status !== 429) return String(answer.status);

@@ -10,7 +10,7 @@ const NAME = "other-webhook";
 const PATH = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 
 /** Decides on `namespace/name` of a pod, from `oldObject` or from the request. */
-export type OtherOpinion = (pod: string) => boolean | Promise<boolean>;
+type OtherOpinion = (pod: string) => boolean | Promise<boolean>;
 
 export class OtherWebhook {
   readonly #server: Server;

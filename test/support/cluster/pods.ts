@@ -3,7 +3,7 @@ import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
 
 const CREATORS = 20;
 
-export interface TestPods {
+interface TestPods {
   readonly namespace: string;
   readonly prefix: string;
   readonly count: number;

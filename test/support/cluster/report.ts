@@ -13,7 +13,7 @@ const SCRAPE_EVERY_MS = 500;
 export const REPORT_ENVIRONMENT: Readonly<Record<string, string>> =
   DIRECTORY === undefined ? {} : { PODSEIDON_LOG_LEVEL: "debug" };
 
-export interface Reported {
+interface Reported {
   readonly file: string;
   readonly title: string;
   readonly namespace: string;
@@ -23,7 +23,7 @@ export interface Reported {
 }
 
 /** Notes a fault in the report. */
-export type ReportedFault = (text: string) => void;
+type ReportedFault = (text: string) => void;
 
 /** Runs `work`, and writes a report of it whether it succeeds or fails. */
 export async function reported(

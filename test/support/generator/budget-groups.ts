@@ -4,7 +4,7 @@
  */
 import { field } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
-import { Chance } from "../../simulation/world/random.ts";
+import { Chance } from "../../simulation/scenario/random.ts";
 import { PROTECTED } from "./generator-harness.ts";
 
 const KINDS = ["Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "Workload"] as const;

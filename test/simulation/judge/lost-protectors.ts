@@ -9,13 +9,13 @@ import { GENERATOR_FINALIZER, RELEASED_ANNOTATION, SOURCE_NAME_LABEL } from "../
 import type { InFlightRequest, ObservedResponse } from "../actors/admission-requests.ts";
 import { exemptInFlight } from "../actors/operators.ts";
 import type { Replica } from "../actors/replica.ts";
-import type { EtcdChange, Json, StoredObject } from "../apiserver/etcd.ts";
+import type { EtcdChange, EtcdObject, Json } from "../apiserver/etcd.ts";
 import { metadataOf, record, text } from "../apiserver/objects.ts";
 import type { ApiServer } from "../apiserver/server.ts";
-import { type StoredBackups, selectorOf } from "../backups/stored-backups.ts";
-import { OWN_NAMESPACE } from "../judge/admission-rows.ts";
+import { OWN_NAMESPACE } from "../scenario/scenario.ts";
+import { type StoredBackups, selectorOf } from "../truth/stored-backups.ts";
+import { parseStored, reservedUids, wantedOf } from "../truth/stored-protectors.ts";
 import type { World } from "../world/world.ts";
-import { parseStored, reservedUids, wantedOf } from "./stored-protectors.ts";
 
 const PREFIX = "podprotectors/default/";
 /**
@@ -27,7 +27,7 @@ const KNOWN_AFTER_MS = 20_000;
 const READ_MS = 2_000;
 
 interface Present {
-  readonly stored: StoredObject;
+  readonly stored: EtcdObject;
   /** Since when the protector exists with this selector. */
   readonly sinceMs: number;
 }
@@ -36,7 +36,7 @@ interface Loss {
   readonly core: string;
   readonly name: string;
   /** The last stored version. */
-  readonly last: StoredObject;
+  readonly last: EtcdObject;
   readonly atMs: number;
   /** The protector was released, or was about to be: replicas that have seen the mark allow, others may deny. */
   readonly isReleased: boolean;
@@ -111,7 +111,7 @@ export class LostProtectors {
     else if (before !== undefined) this.#wasLost(core, before, false);
   }
 
-  #seen(core: ApiServer, stored: StoredObject): void {
+  #seen(core: ApiServer, stored: EtcdObject): void {
     const id = `${core.name}/${nameOf(stored.key)}`;
     const known = this.#present.get(id);
     const isSame = known !== undefined && uidOf(known.stored) === uidOf(stored);
@@ -125,7 +125,7 @@ export class LostProtectors {
    * knows what they have allowed before. So these pods are exempt, unless every replica has protected them all the
    * time.
    */
-  #appeared(id: string, stored: StoredObject, isReplaced: boolean): void {
+  #appeared(id: string, stored: EtcdObject, isReplaced: boolean): void {
     const { replicas, cells, exemptions } = this.#world;
     const loss = this.#lost.get(id);
     this.#lost.delete(id);
@@ -138,7 +138,7 @@ export class LostProtectors {
     exemptions.uncertain(nameOf(stored.key));
   }
 
-  #wasLost(core: ApiServer, before: StoredObject, isRestored: boolean): void {
+  #wasLost(core: ApiServer, before: EtcdObject, isRestored: boolean): void {
     const { replicas, time, exemptions, coverage } = this.#world;
     const name = nameOf(before.key);
     const id = `${core.name}/${name}`;
@@ -185,11 +185,11 @@ function nameOf(key: string): string {
   return key.slice(PREFIX.length);
 }
 
-export function uidOf({ value }: StoredObject): string {
+export function uidOf({ value }: EtcdObject): string {
   return text(metadataOf(value).uid) ?? "";
 }
 
-export function specOf({ value }: StoredObject): Json {
+export function specOf({ value }: EtcdObject): Json {
   return record(value.spec);
 }
 

@@ -2,7 +2,7 @@
 import { BACKUP_LABEL, VERSIONS_KEY } from "../../../shared/recovery/backup/backup-format.ts";
 import type { Etcd, Json } from "../apiserver/etcd.ts";
 import { metadataOf, record } from "../apiserver/objects.ts";
-import { OWN_NAMESPACE } from "../judge/admission-rows.ts";
+import { OWN_NAMESPACE } from "../scenario/scenario.ts";
 
 interface StoredBackup {
   readonly spec: Json;

@@ -1,8 +1,8 @@
 /** Worlds in which aggregators keep backups of protectors in their cells, drawn from randomness of its own. */
 
-import { type FeatureChoice, NO_FEATURES } from "../world/features.ts";
-import { Chance } from "../world/random.ts";
-import type { Scenario } from "../world/scenario.ts";
+import { type FeatureChoice, NO_FEATURES } from "./features.ts";
+import { Chance } from "./random.ts";
+import type { Scenario } from "./scenario.ts";
 
 /** Makes the draws depend on the seed alone, without shifting any other draw. */
 const SALT = 0x0c0b1e5;

@@ -1,8 +1,8 @@
 /**
  * Lost protectors, and the backups that cells keep of them (docs/design.md#lost-protectors). Protectors are lost one by
  * one, with their CRD or with their core; others are released, or created again under the same name. Processes restart
- * meanwhile, and cells and cores are out of reach at times. `truth/lost-protectors.ts` checks S11 and `backup-check.ts`
- * checks L7.
+ * meanwhile, and cells and cores are out of reach at times. `judge/lost-protectors.ts` checks S11 and
+ * `judge/backup-checks.ts` checks L7.
  */
 import {
   GENERATOR_FINALIZER,
@@ -19,13 +19,13 @@ import type { Replica } from "../actors/replica.ts";
 import type { EtcdBackup, Json } from "../apiserver/etcd.ts";
 import { metadataOf } from "../apiserver/objects.ts";
 import type { ApiServer } from "../apiserver/server.ts";
-import { restartServer } from "../faults/lost-history.ts";
-import { isByHand, isMarked, LostProtectors } from "../truth/lost-protectors.ts";
-import type { Chance } from "../world/random.ts";
-import { NAMESPACE, PROTECTORS, type ProtectorPlan } from "../world/scenario.ts";
+import { checkBackups } from "../judge/backup-checks.ts";
+import { isByHand, isMarked, LostProtectors } from "../judge/lost-protectors.ts";
+import type { Chance } from "../scenario/random.ts";
+import { NAMESPACE, PROTECTORS, type ProtectorPlan } from "../scenario/scenario.ts";
+import { StoredBackups } from "../truth/stored-backups.ts";
 import type { World } from "../world/world.ts";
-import { checkBackups } from "./backup-check.ts";
-import { StoredBackups } from "./stored-backups.ts";
+import { restartServer } from "./lost-history.ts";
 
 /** An event is as frequent as it is listed. */
 const EVENTS = [

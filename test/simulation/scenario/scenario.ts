@@ -1,7 +1,7 @@
 /** What one run consists of: sizes, rates and times, all drawn from the seed. */
 
-import { withAccidents } from "../accidents/scenario.ts";
-import { withBackups } from "../backups/scenario.ts";
+import { withAccidents } from "./accident-scenario.ts";
+import { withBackups } from "./backup-scenario.ts";
 import { drawFeatures, FEATURE_KINDS, type Features } from "./features.ts";
 import type { Chance } from "./random.ts";
 
@@ -120,6 +120,8 @@ export interface WorldSize {
 /** The namespace of all pods and protectors. */
 export const NAMESPACE = "default";
 export const PROTECTORS = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors`;
+/** The namespace of the product. */
+export const OWN_NAMESPACE = "podseidon-system";
 export const CORES = ["core", "core-2"] as const;
 const MINUTE_MS = 60_000;
 

@@ -1,8 +1,8 @@
 /** Worlds with accidents, drawn from randomness of its own. */
 
-import { type FeatureChoice, NO_FEATURES } from "../world/features.ts";
-import { Chance } from "../world/random.ts";
-import { CORES, type Faults, type Scenario } from "../world/scenario.ts";
+import { type FeatureChoice, NO_FEATURES } from "./features.ts";
+import { Chance } from "./random.ts";
+import { CORES, type Faults, type Scenario } from "./scenario.ts";
 
 /** Makes the draws depend on the seed alone, without shifting any other draw. */
 const SALT = 0x0acc1de;

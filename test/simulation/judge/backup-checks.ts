@@ -6,10 +6,10 @@
 import type { Replica } from "../actors/replica.ts";
 import { asObject, metadataOf, record, text } from "../apiserver/objects.ts";
 import { RESOURCES } from "../apiserver/resources.ts";
-import { specOf, uidOf } from "../truth/lost-protectors.ts";
-import { NAMESPACE } from "../world/scenario.ts";
+import type { SimulatedBackups } from "../faults/simulated-backups.ts";
+import { NAMESPACE } from "../scenario/scenario.ts";
 import type { World } from "../world/world.ts";
-import type { SimulatedBackups } from "./simulated-backups.ts";
+import { specOf, uidOf } from "./lost-protectors.ts";
 
 const PODS = RESOURCES.find(({ plural }) => plural === "pods");
 const RESPONSE_MS = 12_000;

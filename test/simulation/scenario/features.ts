@@ -112,7 +112,7 @@ export function drawFeatures(chance: Chance, { without, always }: FeatureChoice)
     generatorEveryMs: every("generator", 15_000, 0.08),
     shardsEveryMs: every("shards", 12_000, 0.12),
     shards: chance.pick(SHARDS),
-    // Drawn from randomness of their own (`backups/backup-scenario.ts`, `accidents/scenario.ts`).
+    // Drawn from randomness of their own (`backup-scenario.ts`, `accident-scenario.ts`).
     ...{ backupsEveryMs: 0, accidentsEveryMs: 0, isSteady: true },
   };
   const { generatorEveryMs, shardsEveryMs } = drawn;
