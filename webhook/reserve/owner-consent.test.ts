@@ -9,7 +9,8 @@ import { type ProbeAnswer, type ProbeRequest, probeRequestOf } from "../probe/pr
 import type { LiveRead } from "../request/cell-client.ts";
 import { denyStatus } from "../respond/deny-status.ts";
 import { Nonces } from "./nonces.ts";
-import { type Disruption, Pipeline, type ProtectorMatch } from "./pipeline.ts";
+import { type Disruption, Pipeline } from "./pipeline.ts";
+import type { ProtectorMatch } from "./protector-cache.ts";
 import { ProtectorWriter } from "./protector-writer.ts";
 import { isBusy, type Verdict } from "./verdict.ts";
 

@@ -4,7 +4,8 @@ import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { disruption, noncesOf, pod, protector, unready } from "../../test/support/webhook/fixtures.ts";
 import { ProtectorStore } from "../../test/support/webhook/protector-store.ts";
 import { Nonces } from "./nonces.ts";
-import { type Disruption, Pipeline, type ProtectorLookup } from "./pipeline.ts";
+import { type Disruption, Pipeline } from "./pipeline.ts";
+import type { ProtectorLookup } from "./protector-cache.ts";
 import { ProtectorWriter } from "./protector-writer.ts";
 import type { Verdict } from "./verdict.ts";
 

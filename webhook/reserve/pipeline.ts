@@ -7,13 +7,13 @@ import type { ProtectorVersion } from "../../shared/decide/state/protector-versi
 import { decideLost } from "../../shared/recovery/lost-protector.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import type { MaybePromise } from "../../shared/runtime/maybe-promise.ts";
-import type { Pod } from "../../shared/schema/pod.ts";
 import { formatMs } from "../../shared/schema/time.ts";
 import type { AskOwner } from "../probe/probe-request.ts";
 import type { DisruptionTarget } from "../request/disruption-target.ts";
 import type { Nonces } from "./nonces.ts";
 import { OwnerConsent } from "./owner-consent.ts";
-import { MAX_REREAD_MS, type ProtectorWriter } from "./protector-writer.ts";
+import type { ProtectorLookup, ProtectorMatch } from "./protector-cache.ts";
+import { MAX_REREAD_MS } from "./protector-writer.ts";
 import {
   type Allowance,
   type DecisionOf,
@@ -22,24 +22,6 @@ import {
   type Verdict,
   verdictOf,
 } from "./verdict.ts";
-
-/** A protector that covers the pod of a disruption. */
-export interface ProtectorMatch extends ProtectorId {
-  readonly writer: ProtectorWriter;
-  /** The last version, when the protector is lost (docs/design.md#lost-protectors). */
-  readonly lost?: ProtectorVersion | undefined;
-  /** The same, after a read has not found the protector; undefined when it was released. */
-  readonly lastVersion?: () => ProtectorVersion | undefined;
-}
-
-/** One core cluster, as the pipeline sees it. */
-export interface ProtectorLookup {
-  readonly name: string;
-  /** Why no decision can rest on this core's cache now; undefined when it is current. */
-  problem(nowMs: number): string | undefined;
-  /** The protectors whose selector covers the pod. */
-  match(pod: Pod): ProtectorMatch[];
-}
 
 export interface Disruption extends Omit<DisruptionTarget, "kind"> {
   readonly cell: string;

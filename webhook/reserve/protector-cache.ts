@@ -9,8 +9,8 @@ import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { compareVersions, isComparableVersion } from "../../shared/schema/resource-version.ts";
 import { parseMs } from "../../shared/schema/time.ts";
 import type { PendingRequest } from "./pending-queue.ts";
-import type { ProtectorLookup, ProtectorMatch } from "./pipeline.ts";
 import { ProtectorWriter, type ProtectorWriterOptions } from "./protector-writer.ts";
+import type { ProtectorId } from "./verdict.ts";
 import { isOlder } from "./version-tracker.ts";
 
 /** The cache must have been confirmed current within this time, or requests get an HTTP error. */
@@ -21,6 +21,24 @@ const MAX_CACHE_AGE_MS = 15_000;
  * note the versions that they see every half minute; as many writes take days.
  */
 const LEAST_BUMP = 900_000_000;
+
+/** A protector that covers the pod of a disruption. */
+export interface ProtectorMatch extends ProtectorId {
+  readonly writer: ProtectorWriter;
+  /** The last version, when the protector is lost (docs/design.md#lost-protectors). */
+  readonly lost?: ProtectorVersion | undefined;
+  /** The same, after a read has not found the protector; undefined when it was released. */
+  readonly lastVersion?: () => ProtectorVersion | undefined;
+}
+
+/** One core cluster, as the pipeline sees it. */
+export interface ProtectorLookup {
+  readonly name: string;
+  /** Why no decision can rest on this core's cache now; undefined when it is current. */
+  problem(nowMs: number): string | undefined;
+  /** The protectors whose selector covers the pod. */
+  match(pod: Pod): ProtectorMatch[];
+}
 
 export interface ProtectorCacheOptions
   extends Pick<ProtectorWriterOptions, "client" | "ports" | "onEvent" | "tag" | "isRecovering"> {
