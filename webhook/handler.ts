@@ -107,7 +107,7 @@ export class AdmissionHandler {
     if (call.kind === "mutate")
       return bindEviction(request, cell, leftMs).then((target) => this.#inMode(responseWithoutTarget(target)));
     if (call.kind !== "validate") return this.#gate(request, cell, call.kind === "gateAll");
-    const target = findDisruptionTarget(request, cell, this.#options, leftMs);
+    const target = findDisruptionTarget(request, cell, this.#options.requireBoundEvictions, leftMs);
     return chain(target, (found) => this.#validate(parsed, found));
   }
 

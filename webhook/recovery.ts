@@ -12,7 +12,7 @@ import type { PodProtector } from "../shared/schema/podprotector.ts";
 import type { WebhookEvent } from "./observe.ts";
 import type { ProtectorCache } from "./reserve/protector-cache.ts";
 
-export interface RecoveryOptions {
+interface RecoveryOptions {
   readonly cores: readonly { readonly name: string; readonly transport: Transport }[];
   readonly cells: readonly { readonly name: string; readonly transport: Transport | undefined }[];
   readonly ports: Ports;

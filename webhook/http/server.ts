@@ -19,7 +19,7 @@ import { MAX_BYTES_IN_FLIGHT, MAX_CONNECTIONS, MAX_REQUEST_BYTES, MAX_REQUESTS_I
 import type { ServingCertificate } from "./serving-certificate.ts";
 import { SlowCallers } from "./slow-callers.ts";
 
-export interface WebhookServerOptions {
+interface WebhookServerOptions {
   readonly certificate: ServingCertificate;
   /** For example `/webhook`. */
   readonly pathPrefix: string;

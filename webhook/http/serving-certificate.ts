@@ -77,7 +77,7 @@ export function readServingCertificate(files: CertificateFiles): ServingCertific
   return { cert, key, ca };
 }
 
-export interface CertificateReloadOptions extends CertificateFiles {
+interface CertificateReloadOptions extends CertificateFiles {
   /** The certificate that was read at the start. */
   readonly served: ServingCertificate;
   readonly timers: Timers;

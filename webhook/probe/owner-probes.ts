@@ -8,7 +8,7 @@ import { type AskOwner, PROBE_RESULTS } from "./probe-request.ts";
 
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 
-export interface OwnerProbesOptions {
+interface OwnerProbesOptions {
   readonly metrics: Metrics;
   readonly log: Log;
   readonly ports: Ports;

@@ -41,7 +41,7 @@ export interface ProbeEvent {
   readonly tookMs: number;
 }
 
-export interface ProbeEndpointsOptions {
+interface ProbeEndpointsOptions {
   readonly ports: Ports;
   readonly onAsked: (event: ProbeEvent) => void;
   /**

@@ -44,21 +44,17 @@ export type NoTarget =
   /** The pod cannot be read live. */
   | { readonly kind: "unreadable"; readonly message: string };
 
-export interface TargetOptions {
-  readonly requireBoundEvictions: boolean;
-}
-
 const IGNORED: NoTarget = { kind: "ignored" };
 
 /** `leftMs` returns the time that is left. Throws {@link HttpError} for a malformed request. */
 export function findDisruptionTarget(
   request: AdmissionRequest,
   cell: CellClient,
-  options: TargetOptions,
+  requireBoundEvictions: boolean,
   leftMs: () => number,
 ): MaybePromise<DisruptionTarget | NoTarget> {
   if (isPodDeletion(request)) return targetInRequest(request, "DELETE");
-  if (isEviction(request)) return evictionTarget(request, cell, options, leftMs);
+  if (isEviction(request)) return evictionTarget(request, cell, requireBoundEvictions, leftMs);
   if (isInPlaceChange(request)) return changeTarget(request);
   return IGNORED;
 }
@@ -111,7 +107,7 @@ function criterionOf(annotations: Readonly<Record<string, string>> | null | unde
 async function evictionTarget(
   request: AdmissionRequest,
   cell: CellClient,
-  options: TargetOptions,
+  requireBoundEvictions: boolean,
   leftMs: () => number,
 ): Promise<DisruptionTarget | NoTarget> {
   const eviction = parseOrReject("Eviction in request.object", () => parseEviction(request.object));
@@ -125,8 +121,7 @@ async function evictionTarget(
   const { pod } = live;
   const conflict = conflictOf(eviction, pod);
   if (conflict !== undefined) return conflict;
-  if (options.requireBoundEvictions && preconditionUid(eviction) === undefined)
-    return { kind: "unbound", namespace, name };
+  if (requireBoundEvictions && preconditionUid(eviction) === undefined) return { kind: "unbound", namespace, name };
   return {
     kind: "disruption",
     operation: "EVICT",

@@ -33,7 +33,7 @@ export interface Disruption extends Omit<DisruptionTarget, "kind"> {
   readonly isCallerGone: () => boolean;
 }
 
-export interface PipelineOptions {
+interface PipelineOptions {
   readonly cores: readonly ProtectorLookup[];
   readonly ports: Ports;
   readonly nonces: Nonces;

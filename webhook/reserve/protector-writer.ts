@@ -171,7 +171,7 @@ export class ProtectorWriter {
     return reserves.length > 0;
   }
 
-  /** Settles the denials that rest on a version no older than their request; false when one needs a fresh read (L6). */
+  /** Settles the denials that rest on a version no older than their request; false when one needs a fresh read. */
   #deny({ base: { sentMs }, denied, writes }: Batch): boolean {
     let isComplete = true;
     for (const { pending, decision } of denied) {

@@ -18,7 +18,7 @@ interface ProtectorRecords {
   records: Remembered[];
 }
 
-export interface RecentReservationsOptions {
+interface RecentReservationsOptions {
   readonly ports: Ports;
   readonly settleMs: number;
   readonly submit: (key: string, pending: PendingRequest) => void;

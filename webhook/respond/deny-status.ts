@@ -11,7 +11,7 @@ export type DenyStatus = AdmissionStatus & {
 };
 
 /** The disruption that is denied, for the first words of the text. */
-export interface DeniedDisruption {
+interface DeniedDisruption {
   readonly operation: Operation;
   readonly namespace: string;
   readonly pod: string;

@@ -10,7 +10,7 @@ const STOP_MS = 1000;
 
 const REPORTED: ReadonlySet<AdmissionOutcome> = new Set(["denied", "dryRunDenied", "forced"]);
 
-export interface DisruptionEventsOptions extends EventNotesOptions {
+interface DisruptionEventsOptions extends EventNotesOptions {
   /** Default: loads `event-notes.ts`. */
   readonly load?: () => Promise<Pick<EventNotes, "record" | "stop">>;
 }
