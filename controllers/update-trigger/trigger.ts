@@ -1,7 +1,7 @@
 import { isForked, nextTriggerMark, type TriggerMark } from "../../shared/decide/settling/trigger-mark.ts";
 import type { ApiClient, WriteOptions } from "../../shared/kube/client/api-client.ts";
 import { podPath } from "../../shared/kube/client/api-path.ts";
-import type { ApiFailure, ApiResult } from "../../shared/kube/client/api-result.ts";
+import { type ApiFailure, type ApiResult, errorOf } from "../../shared/kube/client/api-result.ts";
 import { Backoff } from "../../shared/runtime/backoff.ts";
 import { type Ports, sleep } from "../../shared/runtime/clock.ts";
 import { newTriggerPod, parseTriggerPod, type TriggerPod, triggerPatch } from "./trigger-pod.ts";
@@ -151,16 +151,11 @@ export class UpdateTrigger {
     if (signal.aborted) return undefined;
     const askedMs = failure.kind === "unavailable" ? failure.retryAfterMs : undefined;
     const retryMs = Math.max(this.#backoff.nextMs(), askedMs ?? 0);
-    this.#options.onEvent({ kind: "failed", action, error: errorOf(failure), retryMs });
+    this.#options.onEvent({ kind: "failed", action, error: errorOf(failure, "the namespace is gone"), retryMs });
     return retryMs;
   }
 }
 
 function callOptions(signal: AbortSignal): WriteOptions {
   return { timeoutMs: CALL_TIMEOUT_MS, signal, fieldManager: "podseidon-update-trigger" };
-}
-
-function errorOf(failure: ApiFailure): Error {
-  if (failure.kind === "unavailable") return failure.error;
-  return new Error(failure.kind === "gone" ? "the namespace is gone" : failure.message);
 }

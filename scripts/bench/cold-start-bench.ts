@@ -38,7 +38,7 @@ export async function run(args: readonly string[]): Promise<number> {
     // The first round fills the page cache.
     if (round === 0) continue;
     bare.push(figures.bare);
-    answer.push(figures.answerMs);
+    answer.push(figures.responseMs);
     ready.push(figures.readyMs);
   }
   const rows: [string, number[]][] = [
@@ -64,7 +64,7 @@ async function bareNode(): Promise<number> {
   return performance.now() - startedMs;
 }
 
-async function webhookStart(cluster: Cluster, round: number): Promise<{ answerMs: number; readyMs: number }> {
+async function webhookStart(cluster: Cluster, round: number): Promise<{ responseMs: number; readyMs: number }> {
   const [port, healthPort] = [await reservePort("127.0.0.1"), await reservePort("127.0.0.1")];
   const files = await servingFiles(cluster, join(cluster.directory, `cold-${round}`), ["localhost"], ["127.0.0.1"]);
   const flags = [
@@ -77,9 +77,9 @@ async function webhookStart(cluster: Cluster, round: number): Promise<{ answerMs
     stdio: ["ignore", "ignore", "inherit"],
   });
   try {
-    const answerMs = until(child, () => tlsAnswer(port, files.caPem)).then(() => performance.now() - startedMs);
+    const responseMs = until(child, () => tlsAnswer(port, files.caPem)).then(() => performance.now() - startedMs);
     const readyMs = until(child, () => isReady(healthPort)).then(() => performance.now() - startedMs);
-    return { answerMs: await answerMs, readyMs: await readyMs };
+    return { responseMs: await responseMs, readyMs: await readyMs };
   } finally {
     child.kill("SIGKILL");
     await new Promise((done) =>

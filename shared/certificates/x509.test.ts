@@ -89,7 +89,7 @@ describe("issued certificate", () => {
     expect(parsed.keyUsage).toEqual(["1.3.6.1.5.5.7.3.2"]);
   });
 
-  test("keeps both kinds of time", () => {
+  test("keeps notBefore and notAfter", () => {
     expect(certificate.validFromDate.getTime()).toBe(validity.notBeforeMs);
     expect(certificate.validToDate.getTime()).toBe(validity.notAfterMs);
   });

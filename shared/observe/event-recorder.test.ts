@@ -85,7 +85,7 @@ describe("event recorder", () => {
     ]);
   });
 
-  it("counts repeats up instead of writing them again", async () => {
+  it("raises the count of a repeated Event instead of creating another", async () => {
     const { time, record, requests, counts } = setup();
     record("again");
     await time.advance(100);
@@ -108,7 +108,7 @@ describe("event recorder", () => {
     expect(counts()).toEqual({ created: 2, counted: 3 });
   });
 
-  it("makes an Event anew that has expired on the server", async () => {
+  it("creates an Event again that has expired on the server", async () => {
     const { time, record, requests } = setup(({ method }) => (method === "POST" ? 201 : 404));
     record("again");
     await time.advance(100);
@@ -141,7 +141,7 @@ describe("event recorder", () => {
     expect(requests.at(-1)?.method).toBe("PATCH");
   });
 
-  it("is bounded in what waits and in what it sends per second", async () => {
+  it("bounds pending Events, and requests per second", async () => {
     const { time, record, requests, counts } = setup();
     for (let index = 0; index < 3000; index += 1) record("refused", { ...POD, name: `web-${index}`, uid: `u${index}` });
     expect(counts().dropped).toBe(2000);
@@ -165,7 +165,7 @@ describe("event recorder", () => {
     expect(counts()).toEqual({ [outcome]: 1 });
   });
 
-  it("sends what waits before it ends, but not for ever", async () => {
+  it("sends pending Events before it ends, for a limited time", async () => {
     const well = setup();
     well.record("x");
     let stopped = false;
@@ -189,7 +189,7 @@ describe("event recorder", () => {
     expect(ill.counts()).toEqual({ failed: 1, dropped: 1 });
   });
 
-  it("repeats no credential and no endless text, and finds a namespace for objects without one", async () => {
+  it("repeats no credential and no long text, and has a namespace for objects without one", async () => {
     const { time, record, requests } = setup();
     record(`Bearer abcdefghijklmnopqrstuvwxyz ${"x".repeat(5000)}`, {
       apiVersion: "v1",

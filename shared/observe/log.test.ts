@@ -33,7 +33,7 @@ describe("log", () => {
     { level: "trace", written: ["trace", "debug", "info", "warn", "error"] },
     { level: "info", written: ["info", "warn", "error"] },
     { level: "error", written: ["error"] },
-  ])("leaves out what is below $level", ({ level, written }) => {
+  ])("leaves out lines below $level", ({ level, written }) => {
     const { log, lines } = capture(level);
     log.trace({}, "trace");
     log.debug({}, "debug");
@@ -81,13 +81,13 @@ describe("log", () => {
     ).toEqual(Array.from({ length: 5000 }, (_, line) => line));
   });
 
-  it("says nothing where nothing is to be said", () => {
+  it("has a silent form", () => {
     silentLog.child({}).error({}, "x");
   });
 });
 
 describe("errors as fields", () => {
-  it("names tag and causes, and shows a stack only of what nobody foresaw", () => {
+  it("names tag and causes, and shows the stack of unforeseen errors only", () => {
     const error = Object.assign(
       new Error("no answer", { cause: Object.assign(new Error("socket"), { code: "ECONNRESET" }) }),
       { tag: "reset" },
@@ -104,7 +104,7 @@ describe("errors as fields", () => {
     });
   });
 
-  it("ends chains of causes that don't, and long texts", () => {
+  it("cuts endless chains of causes, and long texts", () => {
     const loop = new Error("loop");
     loop.cause = loop;
     expect(JSON.stringify(describeError(loop)).match(/"message":"loop"/g)).toHaveLength(6);

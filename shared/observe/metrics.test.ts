@@ -33,7 +33,7 @@ describe("metrics", () => {
     ]);
   });
 
-  it("brings all outcomes of an open value at zero with its first, and those of known values at once", async () => {
+  it("creates all outcomes of an open value at zero on its first use, and those of known values at once", async () => {
     const metrics = new Metrics();
     const writes = metrics.counter({
       name: "writes_total",
@@ -82,7 +82,7 @@ describe("metrics", () => {
     ]);
   });
 
-  it("asks for gauges at each scrape, and forgets what is no longer there", async () => {
+  it("reads gauges at each scrape, and drops old series", async () => {
     const metrics = new Metrics();
     let cells = ["a", "b", "c"];
     metrics.gaugeFrom({ name: "cell_age_seconds", help: "Age.", labels: { cell: { max: 2 } } }, (set) => {
@@ -100,14 +100,14 @@ describe("metrics", () => {
     ]);
   });
 
-  it("keeps two processes' metrics apart and refuses the same name twice in one", () => {
+  it("keeps the metrics of two processes apart, and rejects the same name twice in one", () => {
     const metrics = new Metrics();
     metrics.counter({ name: "a_total", help: "A." });
     new Metrics().counter({ name: "a_total", help: "A." });
     expect(() => metrics.counter({ name: "a_total", help: "A." })).toThrow("already been registered");
   });
 
-  it("offers the process's own figures under their usual names", async () => {
+  it("has the process's own metrics under their usual names", async () => {
     const names = (await series(new Metrics({ processMetrics: true }))).map((line) => line.split(/[ {]/)[0]);
     expect(names).toEqual(
       expect.arrayContaining([

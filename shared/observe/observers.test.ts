@@ -30,7 +30,7 @@ function setup(): { metrics: Metrics; log: Log; lines: string[]; series(): Promi
 }
 
 describe("what observers show", () => {
-  it("counts a list-watch's lists, failures and streams, and shows where it stands", async () => {
+  it("counts lists, failures and streams of a reflector, and shows its informer", async () => {
     const { metrics, log, lines, series } = setup();
     const time = new VirtualTime();
     await time.advance(10_000);
@@ -115,7 +115,7 @@ describe("what observers show", () => {
     expect(lines).toHaveLength(2);
   });
 
-  it("counts leaderships, Events and lost lines", async () => {
+  it("counts leaderships, Events and dropped lines", async () => {
     const { metrics, log, lines, series } = setup();
     const leader = observeLeaderElection(metrics, log);
     leader.track("podseidon-generator", { isLeader: () => true });
@@ -136,7 +136,7 @@ describe("what observers show", () => {
     expect(lines).toHaveLength(3);
   });
 
-  it("logs what goes wrong in the life of the process as errors", () => {
+  it("logs failures of the lifecycle as errors", () => {
     const { log, lines } = setup();
     const onEvent = observeLifecycle(log);
     onEvent({ kind: "starting", part: "pods" });
@@ -151,7 +151,7 @@ describe("what observers show", () => {
 });
 
 describe("the clocks of apiservers", () => {
-  it("shows how far this machine is ahead, looked at now and then", async () => {
+  it("shows how far this machine is ahead, read now and then", async () => {
     const { metrics, series } = setup();
     const time = new VirtualTime();
     let date = new Date(time.clock.nowMs() - 30_000).toUTCString();

@@ -36,7 +36,7 @@ describe("backoff", () => {
     expect(delays.map(() => Math.round(backoff.nextMs()))).toEqual(delays);
   });
 
-  it("starts small again after health", () => {
+  it("starts with the first delay after a reset", () => {
     const backoff = new Backoff({ initialMs: 100, maxMs: 1000 }, never);
     backoff.nextMs();
     backoff.nextMs();
@@ -70,7 +70,7 @@ describe("backoff", () => {
     { initialMs: 10, maxMs: 50, factor: 0.5 },
     { initialMs: 10, maxMs: 50, jitter: 2 },
     { initialMs: Number.NaN, maxMs: 50 },
-  ])("refuses options that would spin or shrink: %o", (options) => {
+  ])("rejects options whose delays would be zero or shrink: %o", (options) => {
     expect(() => new Backoff(options, never)).toThrow(RangeError);
   });
 });

@@ -64,7 +64,7 @@ describe("health server", () => {
     expect(await get(server.healthPort, path)).toEqual({ status, body });
   });
 
-  it("restarts nothing for being unready, and fails liveness for what only a restart mends", async () => {
+  it("keeps an unready part alive, and fails liveness for a problem that only a restart repairs", async () => {
     const server = await serve({ liveness: () => [bad] });
     expect((await get(server.healthPort, "/readyz")).status).toBe(200);
     expect((await get(server.healthPort, "/livez")).status).toBe(500);
@@ -113,8 +113,8 @@ describe("health server", () => {
   });
 });
 
-describe("a crowd of connections that ask for nothing", () => {
-  it("keeps no probe out: the oldest of them are ended", async () => {
+describe("many connections without requests", () => {
+  it("let probes in: the oldest connections are closed", async () => {
     const server = await serve();
     const crowd: Socket[] = [];
     for (let count = 0; count < 2 * MAX_CONNECTIONS; count++) {

@@ -74,7 +74,7 @@ describe("a real process", () => {
   it.each([
     { mode: "throws", message: "from a timer" },
     { mode: "rejects", message: "from a promise" },
-  ])("says what nobody caught and ends with code 1 ($mode)", async ({ mode, message }) => {
+  ])("reports an uncaught error and ends with code 1 ($mode)", async ({ mode, message }) => {
     const running = start(mode);
     expect((await running.exited).code).toBe(1);
     expect(running.output()).toContain(`fatal ${message}`);

@@ -112,7 +112,7 @@ describe("lifecycle", () => {
     ]);
   });
 
-  it("waits for what is under way, then tells it to hurry, then leaves it behind", async () => {
+  it("waits for a part to stop, then aborts its signal, then leaves it behind", async () => {
     const { time, log, lifecycle, part, run, signal, code } = setup({ unreadyMs: 0 });
     let hurriedAtMs = 0;
     lifecycle
@@ -138,7 +138,7 @@ describe("lifecycle", () => {
     expect(log.slice(-2)).toEqual(["30000 grace-exceeded stuck", "30000 exit 1"]);
   });
 
-  it("goes on stopping when one part fails to", async () => {
+  it("stops the other parts when one fails to stop", async () => {
     const { time, log, lifecycle, part, run, signal, code } = setup({ unreadyMs: 0 });
     lifecycle.add(part("a")).add(part("b", { stop: () => Promise.reject(new Error("broken pipe")) }));
     await run();
@@ -156,7 +156,7 @@ describe("lifecycle", () => {
       error: Object.assign(new Error("port in use"), { exitCode: 2 }),
       code: 2,
     },
-  ])("stops what was begun when a part can't start: $name", async ({ error, code: expected }) => {
+  ])("stops the started parts when one can't start: $name", async ({ error, code: expected }) => {
     const { time, log, lifecycle, part, run, code } = setup();
     lifecycle
       .add(part("a"))
@@ -193,7 +193,7 @@ describe("lifecycle", () => {
     expect(exits).toEqual([code]);
   });
 
-  it("logs an error that nobody caught and exits", async () => {
+  it("reports an uncaught error and exits", async () => {
     const { log, exits, run, uncaught } = setup();
     await run();
     uncaught(new Error("undefined is not a function"));
@@ -201,7 +201,7 @@ describe("lifecycle", () => {
     expect(log.slice(-2)).toEqual(["0 fatal: an error that nobody caught: undefined is not a function", "0 exit 1"]);
   });
 
-  it("exits with the highest code that was asked for", async () => {
+  it("exits with the highest requested code", async () => {
     const { time, lifecycle, part, run, code } = setup();
     lifecycle.add(part("a"));
     await run();
@@ -232,7 +232,7 @@ describe("lifecycle", () => {
     ]);
   });
 
-  it("refuses to be run twice and parts that come too late", async () => {
+  it("rejects a second run, and parts that are added too late", async () => {
     const { lifecycle, part, run } = setup();
     await run();
     expect(() => lifecycle.add(part("late"))).toThrow("already runs");

@@ -51,7 +51,7 @@ describe("reconcile loop", () => {
     expect(await triesAt(script, 2400)).toEqual(at);
   });
 
-  it("works on several keys at once but on each alone", async () => {
+  it("reconciles several keys at once, but each key alone", async () => {
     const { time, queue } = setup();
     const running = new Set<string>();
     let most = 0;
@@ -76,7 +76,7 @@ describe("reconcile loop", () => {
     await workers.stop();
   });
 
-  it("tells the reconciler how often the key failed, and the observer what came out", async () => {
+  it("tells the reconciler how often the key failed, and the observer each outcome", async () => {
     const { time, queue } = setup();
     const seen: number[] = [];
     const outcomes: string[] = [];
@@ -95,7 +95,7 @@ describe("reconcile loop", () => {
     await workers.stop();
   });
 
-  it("stops after the work under way, or aborts it", async () => {
+  it("stops after the work in progress, or aborts it", async () => {
     for (const abort of [false, true]) {
       const { time, queue } = setup();
       let endedAtMs = -1;
@@ -122,7 +122,7 @@ describe("reconcile loop", () => {
     }
   });
 
-  it("hands a violated invariant to the process instead of trying on", async () => {
+  it("hands a violated invariant to the process instead of retrying", async () => {
     const { time, queue } = setup();
     const fatal: Error[] = [];
     const violation = Object.assign(new Error("counted twice"), { name: "InvariantError" });

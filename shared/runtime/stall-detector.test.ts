@@ -23,18 +23,18 @@ async function stop(time: VirtualTime, process: ProcessPorts, ms: number): Promi
   process.resume();
 }
 
-describe("a process that stands still", () => {
+describe("a process that stalls", () => {
   test.each<[string, (time: VirtualTime, process: ProcessPorts) => Promise<void>, number[]]>([
-    ["is never told of it where it does not", async () => {}, []],
-    ["notices when it goes on", (time, process) => stop(time, process, 5_000), [8_000]],
-    ["does not mind less", (time, process) => stop(time, process, 400), []],
+    ["reports no stall without one", async () => {}, []],
+    ["notices the stall when it goes on", (time, process) => stop(time, process, 5_000), [8_000]],
+    ["ignores a shorter stall", (time, process) => stop(time, process, 400), []],
     ["notices that its machine slept", async (_, process) => process.stepWallClock(60_000), [3_500]],
-    ["does not mind a clock that is set back", async (_, process) => process.stepWallClock(-60_000), []],
+    ["ignores a clock that is set back", async (_, process) => process.stepWallClock(-60_000), []],
   ])("%s", async (_, play, expected) => {
     expect(await standstills(play)).toEqual(expected);
   });
 
-  test("knows it before its timers do", async () => {
+  test("shows the stall before its timers run", async () => {
     const time = new VirtualTime();
     const standstill = new StallDetector(time, LEAST_MS, () => {});
     expect(standstill.wokeMs).toBe(Number.NEGATIVE_INFINITY);
@@ -42,7 +42,7 @@ describe("a process that stands still", () => {
     expect(standstill.wokeMs).toBe(2_000);
   });
 
-  test("is looked out for by one timer, however many want to know, and by none when nobody does", async () => {
+  test("shares one timer among all detectors, and has none without any", async () => {
     const time = new VirtualTime();
     const told: string[] = [];
     const looking = ["a", "b", "c"].map((name) => new StallDetector(time, LEAST_MS, () => told.push(name)));

@@ -14,7 +14,7 @@ describe("timers", () => {
   test.each([
     ["none", 0],
     ["a second", 1000],
-    ["as much as the runtime's timers hold", 2 ** 31 - 1],
+    ["the longest delay of Node's timers", 2 ** 31 - 1],
     ["a little more", 2 ** 31],
     ["a year", 365 * DAY_MS],
   ])("a delay of %s", (_, delayMs) => {
@@ -26,7 +26,7 @@ describe("timers", () => {
     expect(fired).toBe(1);
   });
 
-  test("forever never comes, and a delay that has passed comes at once", () => {
+  test("an infinite delay never fires, and a negative one fires at once", () => {
     let fired = 0;
     systemPorts.timers.after(Number.POSITIVE_INFINITY, () => fired++);
     vi.advanceTimersByTime(100 * DAY_MS);

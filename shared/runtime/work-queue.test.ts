@@ -87,7 +87,7 @@ describe("work queue", () => {
     expect(takeAll(queue)).toEqual(["a"]);
   });
 
-  it("adds at once for a delay of nothing, and cuts a delay that no timer can hold", async () => {
+  it("adds at once for a delay of zero, and cuts a delay beyond the limit of timers", async () => {
     const { queue, time } = queueOf();
     queue.addAfter("now", 0);
     expect(takeAll(queue)).toEqual(["now"]);
@@ -178,7 +178,7 @@ describe("work queue", () => {
     expect(tries).toBeLessThanOrEqual(10);
   });
 
-  it("is bounded and says what it did not take", () => {
+  it("is bounded, and reports refused adds", () => {
     const { queue, events } = queueOf({ maxKeys: 3 });
     expect([queue.add("a"), queue.addAfter("b", 10), queue.add("c"), queue.add("d"), queue.addAfter("e", 10)]).toEqual([
       true,
@@ -191,7 +191,7 @@ describe("work queue", () => {
     expect(events.filter((event) => event.kind === "refused")).toHaveLength(2);
   });
 
-  it("stops: hands out nothing, wakes who waits, leaves no timer", async () => {
+  it("stops: hands out no keys, wakes waiting workers, leaves no timer", async () => {
     const { queue, time } = queueOf();
     const waiting = queue.take();
     queue.addAfter("b", 10);
@@ -220,7 +220,7 @@ describe("work queue", () => {
     ]);
   });
 
-  it("loses no add and never works on a key twice at once, in any order of operations", async () => {
+  it("loses no add and never processes a key twice at once, in any order of operations", async () => {
     const key = fc.constantFrom("a", "b", "c");
     const operation = fc.oneof(
       fc.record({ do: fc.constantFrom("add", "addNow", "fail", "forget", "take"), key }),

@@ -1,7 +1,7 @@
 /** Writes the status of a protector with a compare-and-swap, and classifies the result. */
 
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
-import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
+import { type ApiFailure, errorOf } from "../../../shared/kube/client/api-result.ts";
 import type { LearningInformer } from "../../../shared/kube/informer/informer.ts";
 import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
 import { DONE, failed, type ReconcileOutcome } from "../../../shared/runtime/reconcile.ts";
@@ -77,7 +77,7 @@ export class StatusWriter {
 
   /** Everything but a deleted protector is retried: a rejection may end with a new permission or an upgraded CRD. */
   #failure(id: ProtectorId, failure: ApiFailure): WriteResult {
-    const error = errorOf(failure);
+    const error = errorOf(failure, "the protector is gone");
     if (!this.#stopping.signal.aborted) {
       this.#options.onEvent({ kind: "writeFailed", id, failure: failure.kind, message: error.message });
     }
@@ -85,9 +85,4 @@ export class StatusWriter {
     const retryAfterMs = failure.kind === "unavailable" ? failure.retryAfterMs : undefined;
     return { kind: "failed", result: "failed", outcome: failed(error, true, retryAfterMs) };
   }
-}
-
-function errorOf(failure: ApiFailure): Error {
-  if (failure.kind === "unavailable") return failure.error;
-  return new Error(failure.kind === "gone" ? "the protector is gone" : failure.message);
 }

@@ -74,14 +74,14 @@ describe("results", () => {
     expect(await client.get("/x", (raw) => raw, CALL)).toMatchObject(expected);
   });
 
-  test("an object that does not parse is no result, and says so", async () => {
+  test("an object that does not parse is unavailable, with the reason", async () => {
     const client = new ApiClient(new OneAnswer(answer(200, { spec: {} })));
     expect(await client.getPodProtector("ns", "x", CALL)).toMatchObject({ kind: "unavailable", sent: true });
   });
 });
 
 describe("requests", () => {
-  test("a status update is bound to uid and version, and holds nothing else", async () => {
+  test("a status update has uid and version as preconditions, and holds nothing else", async () => {
     const transport = new OneAnswer(answer(200, protector));
     const result = await new ApiClient(transport).putPodProtectorStatus(identity, emptyStatus, CALL);
     expect(result).toMatchObject({ kind: "ok", object: protector });
@@ -105,7 +105,7 @@ describe("requests", () => {
     expect(transport.requests[0]?.path).toBe("/api/v1/namespaces/ns/pods/p");
   });
 
-  test("half a character in a name is asked for like any other", async () => {
+  test("a name with half a surrogate pair is requested like any other", async () => {
     const transport = new OneAnswer(answer(404, notFound));
     const result = await new ApiClient(transport).getPod("ns", "p\ud800", (raw) => raw, CALL);
     expect(result.kind).toBe("gone");

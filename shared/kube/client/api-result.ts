@@ -46,6 +46,11 @@ export function describeFailure(failure: ApiFailure, gone = "the object does not
   }
 }
 
+/** Returns the failure as an error: the original one, if any. */
+export function errorOf(failure: ApiFailure, gone?: string): Error {
+  return failure.kind === "unavailable" ? failure.error : new Error(describeFailure(failure, gone));
+}
+
 /** A call without a complete response, or with a 2xx response that can't be read. */
 export function unavailable(error: unknown, sent: boolean, status?: number): Unavailable {
   const cause = error instanceof Error ? error : new Error(String(error));

@@ -31,7 +31,7 @@ afterEach(() => {
   for (const clean of cleanups.splice(0).reverse()) clean();
 });
 
-interface Rig {
+interface TestServer {
   readonly transport: Transport;
   readonly sockets: Set<Socket>;
   readonly seen: { authorization: string | undefined; url: string | undefined }[];
@@ -53,15 +53,15 @@ function material(overrides: Partial<TlsMaterial> = {}): TlsMaterial {
   };
 }
 
-function accessTo(server: string, rig: Pick<Rig, "credentials" | "rejections" | "renewed">): ClusterAccess {
+function accessTo(server: string, setup: Pick<TestServer, "credentials" | "rejections" | "renewed">): ClusterAccess {
   return {
     description: "test",
     server,
     namespace: undefined,
     credentials: {
-      current: async () => (rig.rejections > 0 && rig.renewed ? rig.renewed : rig.credentials),
+      current: async () => (setup.rejections > 0 && setup.renewed ? setup.renewed : setup.credentials),
       rejected: () => {
-        rig.rejections++;
+        setup.rejections++;
       },
     },
   };
@@ -79,13 +79,13 @@ async function listen(server: Server | ReturnType<typeof createTcpServer>): Prom
   return (server.address() as AddressInfo).port;
 }
 
-async function rig(
+async function startServer(
   listener: RequestListener,
   options: Partial<HttpsTransportOptions> = {},
   tls = material(),
-): Promise<Rig> {
+): Promise<TestServer> {
   const sockets = new Set<Socket>();
-  const seen: Rig["seen"] = [];
+  const seen: TestServer["seen"] = [];
   const server = createHttpsServer(
     { key: serving.privateKeyPem, cert: serving.certificatePem },
     (request, response) => {
@@ -96,7 +96,7 @@ async function rig(
   );
   const port = await listen(server);
   const state = { credentials: { authorization: `Bearer ${SECRET}`, tls }, rejections: 0, renewed: undefined };
-  const made: Rig = { ...state, sockets, seen, transport: undefined as unknown as Transport };
+  const made: TestServer = { ...state, sockets, seen, transport: undefined as unknown as Transport };
   const transport = createHttpsTransport(accessTo(`https://127.0.0.1:${port}`, made), {
     ports: systemPorts,
     userAgent: "test",
@@ -132,7 +132,7 @@ const GET = { method: "GET", path: "/api", timeoutMs: 5000 } as const;
 
 describe("request", () => {
   test("sends path, body and credentials; returns any status with lower-case headers", async () => {
-    const it = await rig((request, response) => {
+    const it = await startServer((request, response) => {
       request.resume();
       response.writeHead(429, { "Retry-After": "3" }).end(JSON.stringify({ grün: "🟢" }));
     });
@@ -142,14 +142,14 @@ describe("request", () => {
   });
 
   test("connections are kept and used again", async () => {
-    const it = await rig(ok);
+    const it = await startServer(ok);
     for (let i = 0; i < 5; i++) await it.transport.request(GET);
     expect(it.sockets.size).toBe(1);
   });
 
   test("concurrent requests share a bounded number of connections, and streams take none of them", async () => {
     const waiting: ServerResponse[] = [];
-    const it = await rig(
+    const it = await startServer(
       (request, response) => {
         if (request.url === "/stream") response.write("x\n");
         else waiting.push(response);
@@ -166,8 +166,8 @@ describe("request", () => {
     expect(it.sockets.size).toBe(5 + 2);
   });
 
-  test("a 401 renews the credentials and asks once more; without new ones the 401 is the answer", async () => {
-    const it = await rig((request, response) => {
+  test("a 401 renews the credentials and repeats the request once; without new credentials the 401 stands", async () => {
+    const it = await startServer((request, response) => {
       response.statusCode = request.headers.authorization === "Bearer new" ? 200 : 401;
       response.end("{}");
     });
@@ -180,22 +180,22 @@ describe("request", () => {
   });
 
   test("new TLS material is used by new connections", async () => {
-    const it = await rig(ok);
+    const it = await startServer(ok);
     await it.transport.request(GET);
     it.credentials = { ...it.credentials, tls: material() };
     await it.transport.request(GET);
     expect(it.sockets.size).toBe(2);
   });
 
-  test("a body over the cap is refused", async () => {
-    const it = await rig((_, response) => response.end("x".repeat(2000)), { maxBodyBytes: 1000 });
+  test("a body over the limit is rejected", async () => {
+    const it = await startServer((_, response) => response.end("x".repeat(2000)), { maxBodyBytes: 1000 });
     expect(await failure(it.transport.request(GET))).toMatchObject({ tag: "oversized", sent: true });
   });
 
-  test("tells once how the body begins, while the rest is under way", async () => {
+  test("reports the beginning of the body once, before the rest arrives", async () => {
     const begun = Promise.withResolvers<string>();
     const heads: string[] = [];
-    const it = await rig(async (_, response) => {
+    const it = await startServer(async (_, response) => {
       response.write("first");
       // The rest comes when the first part has been told.
       await begun.promise;
@@ -209,22 +209,22 @@ describe("request", () => {
     expect(heads).toEqual(["first"]);
   });
 
-  test("an answer that is cut is no answer", async () => {
-    const it = await rig((request, response) => {
+  test("a response that is cut off fails the request", async () => {
+    const it = await startServer((request, response) => {
       response.writeHead(200, { "content-length": 100 }).write("half", () => request.socket.destroy());
     });
     expect(await failure(it.transport.request(GET))).toMatchObject({ tag: "reset", sent: true });
   });
 
   test("an idle connection that the server closed does not fail a read", async () => {
-    const it = await rig(ok);
+    const it = await startServer(ok);
     await it.transport.request(GET);
     for (const socket of it.sockets) socket.destroy();
     expect((await it.transport.request(GET)).status).toBe(200);
   });
 });
 
-describe("failures are classified, with what is known about whether the request was sent", () => {
+describe("failures are classified, and tell whether the request may have been sent", () => {
   test("nobody listens", async () => {
     const port = await listen(createTcpServer());
     for (const clean of cleanups.splice(0)) clean();
@@ -241,11 +241,11 @@ describe("failures are classified, with what is known about whether the request 
   });
 
   test("a server of another CA", async () => {
-    const it = await rig(ok, {}, material({ ca: otherAuthority.certificatePem }));
+    const it = await startServer(ok, {}, material({ ca: otherAuthority.certificatePem }));
     expect(await failure(it.transport.request(GET))).toMatchObject({ tag: "tls", sent: false });
   });
 
-  test("a server that wants another client certificate: it refuses after the client's handshake, and has read nothing", async () => {
+  test("a server that wants another client certificate rejects the handshake late, and has read nothing", async () => {
     const server = createHttpsServer(
       { key: serving.privateKeyPem, cert: serving.certificatePem, ca: authority.certificatePem, requestCert: true },
       ok,
@@ -255,12 +255,12 @@ describe("failures are classified, with what is known about whether the request 
     expect([error.tag, error.sent]).toEqual(["tls", false]);
   });
 
-  test("something that speaks no TLS", async () => {
+  test("a server without TLS", async () => {
     const port = await listen(createTcpServer((socket) => socket.end("hello\n")));
     expect(await failure(plainTransport(port).request(GET))).toMatchObject({ tag: "tls", sent: false });
   });
 
-  test("a connection that is accepted and says nothing: the handshake is inside the deadline", async () => {
+  test("a silent connection: the deadline covers the handshake", async () => {
     const port = await listen(createTcpServer(() => {}));
     expect(await failure(plainTransport(port).request({ ...GET, timeoutMs: 50 }))).toMatchObject({
       tag: "timeout",
@@ -269,7 +269,7 @@ describe("failures are classified, with what is known about whether the request 
   });
 
   test("a server that does not answer: the request was sent", async () => {
-    const it = await rig((request, response) => {
+    const it = await startServer((request, response) => {
       if (request.url === "/first") response.end("{}");
     });
     // The connection is there before the deadline begins to matter.
@@ -280,8 +280,8 @@ describe("failures are classified, with what is known about whether the request 
     });
   });
 
-  test("a body that never ends is inside the deadline", async () => {
-    const it = await rig((_, response) => response.write("{"));
+  test("the deadline covers a body that never ends", async () => {
+    const it = await startServer((_, response) => response.write("{"));
     expect(await failure(it.transport.request({ ...GET, timeoutMs: 200 }))).toMatchObject({
       tag: "timeout",
       sent: true,
@@ -289,7 +289,7 @@ describe("failures are classified, with what is known about whether the request 
   });
 
   test("a connection that ends after the request", async () => {
-    const it = await rig((request) => request.socket.destroy());
+    const it = await startServer((request) => request.socket.destroy());
     expect(await failure(it.transport.request({ ...GET, method: "POST", body: "{}" }))).toMatchObject({
       tag: "reset",
       sent: true,
@@ -297,7 +297,7 @@ describe("failures are classified, with what is known about whether the request 
   });
 
   test("an aborted call, before and during", async () => {
-    const it = await rig(() => {});
+    const it = await startServer(() => {});
     expect(await failure(it.transport.request({ ...GET, signal: AbortSignal.abort() }))).toMatchObject({
       tag: "aborted",
       sent: false,
@@ -309,8 +309,8 @@ describe("failures are classified, with what is known about whether the request 
     expect(await call).toMatchObject({ tag: "aborted", sent: true });
   });
 
-  test("close fails what is under way and what comes after", async () => {
-    const it = await rig(() => {});
+  test("close fails requests in flight and later requests", async () => {
+    const it = await startServer(() => {});
     const call = failure(it.transport.request(GET));
     while (it.seen.length === 0) await new Promise((resolve) => setImmediate(resolve));
     it.transport.close();
@@ -319,7 +319,7 @@ describe("failures are classified, with what is known about whether the request 
   });
 
   test("no error repeats a credential", async () => {
-    const it = await rig((request) => request.socket.destroy());
+    const it = await startServer((request) => request.socket.destroy());
     const error = await failure(it.transport.request(GET));
     expect(JSON.stringify([error.message, error.stack, String(error.cause)])).not.toContain(SECRET);
   });
@@ -333,8 +333,8 @@ describe("stream", () => {
     return text;
   }
 
-  test("gives the body as it comes, and the connection is used again after the server's end", async () => {
-    const it = await rig((_, response) => {
+  test("delivers the body as it arrives, and reuses the connection after its end", async () => {
+    const it = await startServer((_, response) => {
       response.write("one\n");
       setImmediate(() => response.end("two\n"));
     });
@@ -346,9 +346,9 @@ describe("stream", () => {
     expect(it.sockets.size).toBe(1);
   });
 
-  test("silence longer than the bound ends it; a consumer that is slow does not", async () => {
+  test("silence beyond the limit ends the stream; a slow consumer does not", async () => {
     let speak = (): void => {};
-    const it = await rig((_, response) => {
+    const it = await startServer((_, response) => {
       response.write("one\n");
       speak = () => response.write("two\n");
     });
@@ -362,14 +362,14 @@ describe("stream", () => {
     expect(await failure(chunks.next())).toMatchObject({ tag: "timeout", sent: true });
   });
 
-  test("a connection that is cut ends it with an error, not as if the server had ended it", async () => {
-    const it = await rig((request, response) => response.write("one\n", () => request.socket.destroy()));
+  test("a cut connection ends the stream with an error, unlike the server's end", async () => {
+    const it = await startServer((request, response) => response.write("one\n", () => request.socket.destroy()));
     const stream = await it.transport.stream(GET);
     expect(await failure(collect(stream.chunks))).toMatchObject({ tag: "reset" });
   });
 
-  test("an abort ends it, whether or not somebody reads", async () => {
-    const it = await rig((_, response) => response.write("one\n"));
+  test("an abort ends the stream, with and without a reader", async () => {
+    const it = await startServer((_, response) => response.write("one\n"));
     const controller = new AbortController();
     const stream = await it.transport.stream({ ...GET, signal: controller.signal });
     const reading = failure(collect(stream.chunks));
@@ -377,8 +377,8 @@ describe("stream", () => {
     expect((await reading).tag).toBe("aborted");
   });
 
-  test("close lets go of the connection, and can be called twice", async () => {
-    const it = await rig((_, response) => response.write("one\n"));
+  test("close releases the connection, and is idempotent", async () => {
+    const it = await startServer((_, response) => response.write("one\n"));
     const stream = await it.transport.stream(GET);
     const [socket] = it.sockets;
     if (socket === undefined) throw new Error("no connection");
@@ -388,9 +388,9 @@ describe("stream", () => {
     await closed;
   });
 
-  test("a reader that does not read holds the server back", async () => {
+  test("a reader that stops reading slows the server", async () => {
     let written = 0;
-    const it = await rig((_, response) => {
+    const it = await startServer((_, response) => {
       const fill = (): void => {
         while (response.write("x".repeat(65536))) written += 65536;
         response.once("drain", fill);

@@ -44,11 +44,11 @@ describe("withoutManagedFields", () => {
     ["cut behind a backslash", '{"managedFields":["a\\'],
     ["cut behind the array", '{"managedFields":[1]'],
     ["a bracket too many", '{"managedFields":[1]]}'],
-  ])("what is no JSON stays none: %s", (_, json) => {
+  ])("invalid JSON stays invalid: %s", (_, json) => {
     expect(() => JSON.parse(cut(json))).toThrow(SyntaxError);
   });
 
-  test("is what parsing, emptying and writing would give", () => {
+  test("equals parsing, emptying and writing", () => {
     const name = fc.oneof(fc.constant("managedFields"), fc.string());
     const { tree } = fc.letrec((tie) => ({
       tree: fc.oneof(

@@ -56,7 +56,7 @@ async function accessError(work: Promise<unknown>): Promise<AccessError> {
   return error;
 }
 
-describe("what it gives", () => {
+describe("access from a kubeconfig", () => {
   test("server, namespace and a token", async () => {
     const access = await loadClusterAccess(kubeconfig());
     expect([access.server, access.namespace]).toEqual(["https://127.0.0.1:6443", "ns"]);
@@ -139,7 +139,7 @@ users:
     expect((await access.credentials.current(0)).authorization).toBe(`Bearer ${SECRET}`);
   });
 
-  test("an exec plugin's token, asked again after a 401", async () => {
+  test("an exec plugin's token; the plugin runs again after a 401", async () => {
     const counter = join(directory, "calls");
     writeFileSync(counter, "");
     const script = `printf x >> ${counter}; printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"t%s"}}' "$(wc -c < ${counter} | tr -d ' ')"`;
@@ -157,7 +157,7 @@ users:
     expect(second.tls).toBe(first.tls);
   });
 
-  test("an exec plugin that fails is named without its output", async () => {
+  test("the error of a failed exec plugin leaves out its output", async () => {
     const exec = {
       apiVersion: "client.authentication.k8s.io/v1",
       command: "sh",
@@ -169,7 +169,7 @@ users:
     expect(error.message).not.toContain(SECRET);
   });
 
-  test("an exec plugin runs once for all who ask meanwhile, and again when it does not end", async () => {
+  test("concurrent calls share one run of an exec plugin, and another run starts when it does not end", async () => {
     const counter = join(directory, "runs");
     writeFileSync(counter, "");
     const script = `printf x >> ${counter}; sleep 0.2; printf '{"kind":"ExecCredential","status":{"token":"t","expirationTimestamp":"2020-01-01T00:00:00Z"}}'`;
@@ -184,7 +184,7 @@ users:
     expect(readFileSync(counter, "utf8")).toBe("xxx");
   });
 
-  test("an exec plugin that said nothing of use is asked again", async () => {
+  test("an exec plugin with useless output runs again", async () => {
     const counter = join(directory, "answers");
     writeFileSync(counter, "");
     const script = `if [ -s ${counter} ]; then printf '{"status":{"token":"t"}}'; else printf x >> ${counter}; printf '{}'; fi`;
@@ -203,7 +203,7 @@ users:
 });
 
 describe("files that change", () => {
-  test("a token file is looked at every five seconds, and at once after a 401", async () => {
+  test("a token file is checked every five seconds, and at once after a 401", async () => {
     write("token", "one");
     const { credentials } = await loadClusterAccess(kubeconfig({ user: { tokenFile: "token" } }));
     const token = async (nowMs: number): Promise<string | undefined> =>
@@ -219,7 +219,7 @@ describe("files that change", () => {
     expect(await token(100_000)).toBe("Bearer three!!");
   });
 
-  test("a token file that is emptied before it is written: the old token is used until then", async () => {
+  test("a token file that is emptied before it is written: the old token serves until then", async () => {
     write("token", "one");
     const { credentials } = await loadClusterAccess(kubeconfig({ user: { tokenFile: "token" } }));
     for (const [text, atMs, used] of [
@@ -250,7 +250,7 @@ describe("files that change", () => {
   });
 });
 
-describe("what is wrong is said, with what to do, and without a secret", () => {
+describe("errors name the remedy, and no secret", () => {
   const cases: [string, string, () => string, RegExp][] = [
     ["a file that is not there", "missing", () => join(directory, "nothing"), /does not exist/],
     ["a directory", "unreadable", () => directory, /cannot be read \(EISDIR\)/],

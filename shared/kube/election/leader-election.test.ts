@@ -90,7 +90,7 @@ describe("leader election: taking the lease", () => {
     },
   );
 
-  it("passes to another when the leader is killed, once its lease has run out", async () => {
+  it("passes the lease on after it has expired when the leader is killed", async () => {
     const election = new ElectionHarness();
     const a = election.add("a");
     await election.pass(5000);
@@ -107,7 +107,7 @@ describe("leader election: taking the lease", () => {
   });
 });
 
-describe("leader election: giving up", () => {
+describe("leader election: releasing the lease", () => {
   it("releases the lease, so that another leads within a retry", async () => {
     const election = new ElectionHarness();
     const a = election.add("a");
@@ -159,11 +159,11 @@ describe("leader election: giving up", () => {
     await election.end();
   });
 
-  it("releases although the answer of its last renewal was lost", async () => {
+  it("releases although the response to its last renewal was lost", async () => {
     const election = new ElectionHarness();
     const a = election.add("a");
     await election.pass(3000);
-    a.fault = { kind: "answerLost" };
+    a.fault = { kind: "responseLost" };
     await election.pass(2000);
     a.fault = OK;
     void a.elector.stop();
@@ -175,7 +175,7 @@ describe("leader election: giving up", () => {
     { leaseDurationMs: 10_000, renewDeadlineMs: 10_000, retryPeriodMs: 2000 },
     { leaseDurationMs: 15_000, renewDeadlineMs: 2000, retryPeriodMs: 2000 },
     { leaseDurationMs: 15_000, renewDeadlineMs: 10_000, retryPeriodMs: 0 },
-  ])("refuses times that could make two leaders: %o", (times) => {
+  ])("rejects times that would allow two leaders: %o", (times) => {
     expect(() => new ElectionHarness().add("a", times)).toThrow(RangeError);
   });
 });
@@ -186,11 +186,11 @@ describe("leader election under random faults", () => {
       fc.constant(OK),
       fc.constant<LinkFault>({ kind: "hangs" }),
       fc.constant<LinkFault>({ kind: "refused" }),
-      fc.constant<LinkFault>({ kind: "answerLost" }),
+      fc.constant<LinkFault>({ kind: "responseLost" }),
       fc.record({
         kind: fc.constant("slow" as const),
         requestMs: fc.integer({ min: 0, max: 12_000 }),
-        answerMs: fc.integer({ min: 0, max: 12_000 }),
+        responseMs: fc.integer({ min: 0, max: 12_000 }),
       }),
     );
     const step = fc.record({

@@ -10,7 +10,7 @@ describe("leader election: losing the lease", () => {
     { name: "are answered 500", fault: { kind: "status", status: 500 } },
     { name: "are throttled", fault: { kind: "status", status: 429, retryAfterSeconds: 60 } },
     { name: "are forbidden", fault: { kind: "status", status: 403 } },
-    { name: "are answered too late", fault: { kind: "slow", requestMs: 100, answerMs: 30_000 } },
+    { name: "are answered too late", fault: { kind: "slow", requestMs: 100, responseMs: 30_000 } },
   ])("stops before another can start when renewals $name", async ({ fault }) => {
     const election = new ElectionHarness();
     const a = election.add("a");
@@ -28,10 +28,10 @@ describe("leader election: losing the lease", () => {
     await election.end();
   });
 
-  it("counts its time from when it sent a renewal, not from when that was answered", async () => {
+  it("counts its time from the send time of a renewal, not from its response", async () => {
     const election = new ElectionHarness();
     const a = election.add("a");
-    a.fault = { kind: "slow", requestMs: 10, answerMs: 3990 };
+    a.fault = { kind: "slow", requestMs: 10, responseMs: 3990 };
     // The read takes 4 s, and so does the creation, which is sent at 4,000.
     await election.pass(8050);
     expect(a.elector.isLeader()).toBe(true);
@@ -56,11 +56,11 @@ describe("leader election: losing the lease", () => {
     await election.end();
   });
 
-  it("survives answers that are lost: the next try finds what was written", async () => {
+  it("survives lost responses: the next try finds the write", async () => {
     const election = new ElectionHarness();
     const a = election.add("a");
     await election.pass(3000);
-    a.fault = { kind: "answerLost" };
+    a.fault = { kind: "responseLost" };
     await election.pass(4000);
     a.fault = OK;
     await election.pass(10_000);
@@ -68,10 +68,10 @@ describe("leader election: losing the lease", () => {
     await election.end();
   });
 
-  it("finds itself the holder when the answer to taking the lease was lost", async () => {
+  it("finds itself the holder when the response to taking the lease was lost", async () => {
     const election = new ElectionHarness();
     const a = election.add("a");
-    a.fault = { kind: "answerLost" };
+    a.fault = { kind: "responseLost" };
     await election.pass(3000);
     expect(a.elector.isLeader()).toBe(false);
     a.fault = OK;
@@ -96,7 +96,7 @@ describe("leader election: losing the lease", () => {
     await election.end();
   });
 
-  it("goes on when somebody else edits the lease, and makes it again when it is deleted", async () => {
+  it("goes on when another client edits the lease, and creates it again after a deletion", async () => {
     const election = new ElectionHarness();
     const a = election.add("a");
     await election.pass(3000);
@@ -110,7 +110,7 @@ describe("leader election: losing the lease", () => {
     await election.end();
   });
 
-  it("is no leader when the process wakes up after a long stop", async () => {
+  it("does not lead after the process was stopped for long", async () => {
     const election = new ElectionHarness();
     const a = election.add("a");
     await election.pass(3000);
@@ -126,7 +126,7 @@ describe("leader election: losing the lease", () => {
     await election.end();
   });
 
-  it("renews visibly even when its wall clock stands still", async () => {
+  it("changes the record with each renewal even when its wall clock stands still", async () => {
     const election = new ElectionHarness();
     const ports = election.time.process();
     const a = election.add("a", {

@@ -3,7 +3,7 @@ import { page, ScriptedTransport, statusAnswer } from "../../../test/support/kub
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { QuorumCheck } from "./quorum-check.ts";
 
-class Rig {
+class Harness {
   readonly time = new VirtualTime();
   readonly transport = new ScriptedTransport();
   readonly log: string[] = [];
@@ -34,7 +34,7 @@ class Rig {
 
 describe("evidence", () => {
   test("is the send time of a LIST, and counts when the stream has reached its version, not before", async () => {
-    const it = new Rig();
+    const it = new Harness();
     it.transport.confirmations.push(page("15", []));
     await it.time.advance(100);
     it.confirmation.request();
@@ -46,8 +46,8 @@ describe("evidence", () => {
     expect([it.log, it.confirmation.confirmedSentMs]).toEqual([["confirmed 100"], 100]);
   });
 
-  test("is there at once when the stream is already at the version", async () => {
-    const it = new Rig();
+  test("counts at once when the stream is already at the version", async () => {
+    const it = new Harness();
     it.transport.confirmations.push(page("10", []));
     it.confirmation.request();
     await it.time.settle();
@@ -55,7 +55,7 @@ describe("evidence", () => {
   });
 
   test("a stream that lags behind every LIST is still confirmed by the oldest that it reaches", async () => {
-    const it = new Rig(3000);
+    const it = new Harness(3000);
     for (let version = 20; version < 30; version++) it.transport.confirmations.push(page(`${version}`, []));
     await it.time.advance(12_000);
     it.reach("20");
@@ -64,8 +64,8 @@ describe("evidence", () => {
     expect(it.log.length).toBeGreaterThan(1);
   });
 
-  test("versions that are no integers confirm nothing", async () => {
-    const it = new Rig();
+  test("versions that are not integers confirm nothing", async () => {
+    const it = new Harness();
     it.position = "abc";
     it.transport.confirmations.push(page("abc", []));
     it.confirmation.request();
@@ -73,16 +73,16 @@ describe("evidence", () => {
     expect(it.log).toEqual([]);
   });
 
-  test("a LIST older than the position that was known when it was sent tells of a restored server", async () => {
-    const it = new Rig();
+  test("a LIST older than the position at its start means a restored server", async () => {
+    const it = new Harness();
     it.transport.confirmations.push(page("7", []));
     it.confirmation.request();
     await it.time.settle();
     expect(it.log).toEqual(["back 10 > 7"]);
   });
 
-  test("what was asked before the history was replaced is forgotten", async () => {
-    const it = new Rig();
+  test("LISTs from before a restore are forgotten", async () => {
+    const it = new Harness();
     it.transport.confirmations.push(page("15", []));
     it.confirmation.request();
     await it.time.settle();
@@ -92,9 +92,9 @@ describe("evidence", () => {
   });
 });
 
-describe("a LIST that is under way", () => {
+describe("a LIST in flight", () => {
   /** Holds the next LIST's answer back until it is called. */
-  function holdNext(it: Rig): () => void {
+  function holdNext(it: Harness): () => void {
     const { promise, resolve } = Promise.withResolvers<void>();
     const answer = it.transport.request.bind(it.transport);
     it.transport.request = async (request) => {
@@ -106,8 +106,8 @@ describe("a LIST that is under way", () => {
     return resolve;
   }
 
-  test("does not answer a wish that came after it was sent", async () => {
-    const it = new Rig();
+  test("does not serve a request that came after it was sent", async () => {
+    const it = new Harness();
     it.transport.confirmations.push(page("10", []), page("10", []));
     const release = holdNext(it);
     it.confirmation.request();
@@ -118,8 +118,8 @@ describe("a LIST that is under way", () => {
     expect(it.log).toEqual(["confirmed 0", "confirmed 500"]);
   });
 
-  test("is forgotten with the history that it was asked about", async () => {
-    const it = new Rig();
+  test("is forgotten when the server was restored meanwhile", async () => {
+    const it = new Harness();
     it.transport.confirmations.push(page("10", []));
     const release = holdNext(it);
     it.confirmation.request();
@@ -131,9 +131,9 @@ describe("a LIST that is under way", () => {
   });
 });
 
-describe("asking", () => {
-  test("goes on at its interval, spread", async () => {
-    const it = new Rig(3000);
+describe("the pace of LISTs", () => {
+  test("follows the interval, with jitter", async () => {
+    const it = new Harness(3000);
     for (let i = 0; i < 100; i++) it.transport.confirmations.push(page("10", []));
     await it.time.advance(60_000);
     expect(it.transport.requests.length).toBeGreaterThanOrEqual(60 / 3.6 - 1);
@@ -143,8 +143,8 @@ describe("asking", () => {
     expect(new Set(gaps.map(Math.round)).size).toBeGreaterThan(3);
   });
 
-  test("a thousand wishes at once are one LIST, and wishes all the time are bounded", async () => {
-    const it = new Rig();
+  test("a thousand requests at once make one LIST, and continuous requests are bounded", async () => {
+    const it = new Harness();
     for (let i = 0; i < 1000; i++) it.transport.confirmations.push(page("10", []));
     for (let i = 0; i < 1000; i++) it.confirmation.request();
     await it.time.settle();
@@ -156,8 +156,8 @@ describe("asking", () => {
     expect(it.transport.requests.length).toBeLessThanOrEqual(52);
   });
 
-  test("what fails is tried again with backoff until a LIST that was sent after the wish is there", async () => {
-    const it = new Rig();
+  test("a failed LIST is repeated with backoff until one succeeds that was sent after the request", async () => {
+    const it = new Harness();
     it.transport.confirmations.push("reset", statusAnswer(500), "timeout", page("10", []));
     it.confirmation.request();
     await it.time.advance(5000);
@@ -167,11 +167,11 @@ describe("asking", () => {
   });
 
   test("an outage costs at most ten LISTs in ten seconds, and Retry-After is a floor", async () => {
-    const it = new Rig(3000);
+    const it = new Harness(3000);
     await it.time.advance(13_000);
     expect(it.log.length).toBeLessThanOrEqual(10);
     it.log.length = 0;
-    const throttled = new Rig();
+    const throttled = new Harness();
     throttled.transport.confirmations.push(statusAnswer(429, {}, { "retry-after": "7" }), page("10", []));
     throttled.confirmation.request();
     await throttled.time.advance(6999);
@@ -181,7 +181,7 @@ describe("asking", () => {
   });
 
   test("ends with its signal and leaves no timer", async () => {
-    const it = new Rig(3000);
+    const it = new Harness(3000);
     await it.time.advance(10);
     it.stopping.abort();
     await it.time.settle();

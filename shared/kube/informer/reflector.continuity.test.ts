@@ -1,12 +1,12 @@
 /** Whether a stream is resumed where it ended or everything is listed anew: after an outage, and after a standstill of the process. */
 import { describe, expect, test } from "vitest";
-import { raw, rig } from "../../../test/support/kube/reflector-harness.ts";
+import { raw, reflectorHarness } from "../../../test/support/kube/reflector-harness.ts";
 import { page, ScriptedStream, statusAnswer } from "../../../test/support/kube/scripted-transport.ts";
 
 const list = "LIST limit=250&resourceVersion=10&resourceVersionMatch=NotOlderThan";
 const resumed = "WATCH resourceVersion=10";
 
-describe("a server that was restored and has passed the position while nobody asked", () => {
+describe("a server that was restored and has passed the position unnoticed", () => {
   test.each<[string, "reset" | ReturnType<typeof statusAnswer>, number, string]>([
     ["a break", "reset", 1, resumed],
     // The last of its failures was earlier than that: it counts until the server answers.
@@ -25,7 +25,7 @@ describe("a server that was restored and has passed the position while nobody as
       list,
     ],
   ])("after %s", async (_, answer, times, next) => {
-    const it = rig();
+    const it = reflectorHarness();
     for (let time = 0; time < times; time++) it.transport.watches.push(answer);
     it.transport.watches.push(new ScriptedStream());
     await it.start();
@@ -37,8 +37,8 @@ describe("a server that was restored and has passed the position while nobody as
   });
 });
 
-test("an outage that is over only when the watch is answered counts, too", async () => {
-  const it = rig();
+test("an outage that lasts until the response to the watch counts, too", async () => {
+  const it = reflectorHarness();
   const answer = Promise.withResolvers<ScriptedStream>();
   it.transport.watches.push("reset", answer.promise, new ScriptedStream());
   await it.start();
@@ -51,12 +51,12 @@ test("an outage that is over only when the watch is answered counts, too", async
   expect(it.failures()).toEqual(["watch reset"]);
 });
 
-describe("a process that stood still", () => {
+describe("a process that stalled", () => {
   test.each<[string, number, string]>([
-    ["lists anew when its stream has ended meanwhile", 2000, list],
-    ["goes on after a shorter time", 400, resumed],
+    ["lists again when its stream has ended meanwhile", 2000, list],
+    ["resumes after a shorter time", 400, resumed],
   ])("%s", async (_, ms, next) => {
-    const it = rig();
+    const it = reflectorHarness();
     const stream = new ScriptedStream();
     await it.start(stream, new ScriptedStream());
     it.process.pause();
@@ -72,8 +72,8 @@ describe("a process that stood still", () => {
     expect(it.source.hasStalled).toBe(false);
   });
 
-  test("trusts a stream that has outlived it: it reaches a LIST that was sent after", async () => {
-    const it = rig();
+  test("trusts the stream when it reaches a LIST that was sent after the stall", async () => {
+    const it = reflectorHarness();
     const stream = new ScriptedStream();
     await it.start(stream, new ScriptedStream());
     it.process.pause();

@@ -1,5 +1,11 @@
 import { describe, expect, test } from "vitest";
-import { EXPIRED, parseThing, type ReflectorHarness, raw, rig } from "../../../test/support/kube/reflector-harness.ts";
+import {
+  EXPIRED,
+  parseThing,
+  type ReflectorHarness,
+  raw,
+  reflectorHarness,
+} from "../../../test/support/kube/reflector-harness.ts";
 import { page, ScriptedStream, statusAnswer } from "../../../test/support/kube/scripted-transport.ts";
 
 const TOO_LARGE = {
@@ -9,7 +15,7 @@ const TOO_LARGE = {
 
 describe("lists", () => {
   test("the first list is a quorum read in pages of one version, then a watch from that version", async () => {
-    const it = rig({ pageSize: 2 });
+    const it = reflectorHarness({ pageSize: 2 });
     it.transport.lists.push(page("10", [raw("a", "5"), raw("b", "6")], "next"), page("10", [raw("c", "7")]));
     await it.start(new ScriptedStream());
     expect(it.transport.requests).toEqual(["LIST limit=2", "LIST limit=2&continue=next", "WATCH resourceVersion=10"]);
@@ -18,15 +24,15 @@ describe("lists", () => {
   });
 
   test("nothing is visible before the last page", async () => {
-    const it = rig({ pageSize: 2 });
+    const it = reflectorHarness({ pageSize: 2 });
     it.transport.lists.push(page("10", [raw("a", "5")], "next"), "reset");
     await it.start();
     expect(it.source.synced).toBe(false);
     expect([...it.source.values()]).toEqual([]);
   });
 
-  test("pages of two versions are not mixed: it starts over with larger pages", async () => {
-    const it = rig({ pageSize: 2 });
+  test("pages of two versions are not mixed: the list starts again with larger pages", async () => {
+    const it = reflectorHarness({ pageSize: 2 });
     it.transport.lists.push(page("10", [raw("a", "5")], "next"), page("11", [raw("b", "11")]));
     it.transport.lists.push(page("12", [raw("b", "11"), raw("c", "12")]));
     await it.start(new ScriptedStream());
@@ -34,8 +40,8 @@ describe("lists", () => {
     expect(it.state()).toBe("12: b@11 c@12");
   });
 
-  test("an expired continue token starts over, and a list that never holds still fails after three starts", async () => {
-    const it = rig({ pageSize: 2 });
+  test("an expired continue token starts the list again, and a list that keeps changing fails after three starts", async () => {
+    const it = reflectorHarness({ pageSize: 2 });
     for (let i = 0; i < 3; i++) it.transport.lists.push(page("10", [raw("a", "5")], "next"), statusAnswer(410));
     await it.start();
     expect(it.transport.requests.filter((request) => !request.includes("continue"))).toEqual([
@@ -56,9 +62,9 @@ describe("lists", () => {
   test.each([
     ["before this one is parsed, where its head says how", true, ["a after 2", "b after 3", "c after 3"]],
     ["when this one is parsed, where its end does", false, ["a after 1", "b after 2", "c after 3"]],
-  ])("the next page is asked for %s", async (_, isFirst, expected) => {
+  ])("the next page is requested %s", async (_, isFirst, expected) => {
     const parsed: string[] = [];
-    const it: ReflectorHarness = rig({
+    const it: ReflectorHarness = reflectorHarness({
       pageSize: 2,
       parse: (value) => {
         const thing = parseThing(value);
@@ -88,8 +94,8 @@ describe("lists", () => {
   test.each([
     ["is cut", metadataFirst([raw("a", "5")], "next", "")],
     ["says twice where it goes on", metadataFirst([raw("a", "5")], "next", '],"metadata":{"resourceVersion":"10"}}')],
-  ])("a page that %s is corrupt, and nothing of the list stays under way", async (_, body) => {
-    const it = rig({ pageSize: 2 });
+  ])("a page that %s is corrupt, and no request of the list stays in flight", async (_, body) => {
+    const it = reflectorHarness({ pageSize: 2 });
     const signals: (AbortSignal | undefined)[] = [];
     it.transport.lists.push({ status: 200, body }, ({ signal }) => {
       signals.push(signal);
@@ -101,15 +107,15 @@ describe("lists", () => {
     expect(it.source.synced).toBe(false);
   });
 
-  test("a page that is too large is asked for again in smaller ones", async () => {
-    const it = rig({ pageSize: 500 });
+  test("a page that is too large is requested again in smaller pages", async () => {
+    const it = reflectorHarness({ pageSize: 500 });
     it.transport.lists.push("oversized", page("10", [raw("a", "5")]));
     await it.start(new ScriptedStream());
     expect(it.transport.requests.slice(0, 2)).toEqual(["LIST limit=500", "LIST limit=125"]);
   });
 
-  test("a relist is not older than what is known, and reports what changed: gone, new, modified, another UID", async () => {
-    const it = rig();
+  test("a relist is not older than the position, and reports every difference", async () => {
+    const it = reflectorHarness();
     it.transport.lists.push(page("10", [raw("a", "5"), raw("b", "6"), raw("c", "7"), raw("d", "8")]));
     await it.start(new ScriptedStream().event("ERROR", EXPIRED));
     it.notices.length = 0;
@@ -126,8 +132,8 @@ describe("lists", () => {
     expect(it.relists()).toBe(1);
   });
 
-  test("a server that is behind the known position is asked by a quorum list, never by version 0", async () => {
-    const it = rig();
+  test("a server behind the position gets a quorum list, never a list at version 0", async () => {
+    const it = reflectorHarness();
     await it.start(new ScriptedStream().event("ERROR", EXPIRED));
     it.transport.lists.push(statusAnswer(504, TOO_LARGE), page("20", [raw("a", "5")]));
     it.transport.watches.push(new ScriptedStream());
@@ -153,7 +159,7 @@ describe("lists", () => {
     ["500", statusAnswer(500), "list server-error"],
     ["429", statusAnswer(429, {}, { "retry-after": "2" }), "list throttled"],
   ])("a first list that is %s is tried again", async (_, answer, failure) => {
-    const it = rig();
+    const it = reflectorHarness();
     it.transport.lists.push(answer, page("10", [raw("a", "5")]));
     await it.start(new ScriptedStream());
     expect(it.failures()).toEqual([failure]);

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { raw, rig } from "../../../test/support/kube/reflector-harness.ts";
+import { raw, reflectorHarness } from "../../../test/support/kube/reflector-harness.ts";
 import { page, ScriptedStream, statusAnswer } from "../../../test/support/kube/scripted-transport.ts";
 
 describe("pace", () => {
@@ -12,7 +12,7 @@ describe("pace", () => {
     ["each stream says one thing and is reset", "one"],
     ["each stream is garbage", "garbage"],
   ])("when %s, at most ten requests go out in the first ten seconds, then at most one every five", async (_, fault) => {
-    const it = rig();
+    const it = reflectorHarness();
     const good = page("10", [raw("a", "5")]);
     if (fault !== "500") for (let i = 0; i < 50; i++) it.transport.lists.push(good);
     for (let i = 0; i < 50; i++) {
@@ -36,7 +36,7 @@ describe("pace", () => {
   });
 
   test("after a healthy stream the first try comes soon again", async () => {
-    const it = rig();
+    const it = reflectorHarness();
     await it.start("reset", "reset", "reset", "reset", "reset", "reset");
     for (let time = 0; time < 20; time++) it.transport.lists.push(page("10", [raw("a", "5"), raw("b", "6")]));
     await it.time.advance(30_000);
@@ -51,7 +51,7 @@ describe("pace", () => {
   });
 
   test("stop ends the loop, its stream and its timers", async () => {
-    const it = rig({ confirmEveryMs: 3000 });
+    const it = reflectorHarness({ confirmEveryMs: 3000 });
     const stream = new ScriptedStream();
     await it.start(stream);
     await it.source.stop();

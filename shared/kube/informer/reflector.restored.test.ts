@@ -1,11 +1,11 @@
 /** Servers whose history is not the one that is known: how that is noticed, and that everything is then taken anew. */
 import { describe, expect, test } from "vitest";
-import { raw, rig } from "../../../test/support/kube/reflector-harness.ts";
+import { raw, reflectorHarness } from "../../../test/support/kube/reflector-harness.ts";
 import { page, ScriptedStream, statusAnswer } from "../../../test/support/kube/scripted-transport.ts";
 
 describe("a server whose versions went back (restored from a snapshot)", () => {
-  test("is noticed by the confirming LIST while the stream is silent; everything is taken anew and reported", async () => {
-    const it = rig({ confirmEveryMs: 3000 });
+  test("is noticed by a quorum check while the stream is silent; everything is listed again and reported", async () => {
+    const it = reflectorHarness({ confirmEveryMs: 3000 });
     const stream = new ScriptedStream();
     await it.start(stream, new ScriptedStream());
     it.notices.length = 0;
@@ -19,8 +19,8 @@ describe("a server whose versions went back (restored from a snapshot)", () => {
     expect(stream.closed).toBe(true);
   });
 
-  test("makes what was asked before it worthless as evidence", async () => {
-    const it = rig({ confirmEveryMs: 3000 });
+  test("makes earlier quorum checks worthless as evidence", async () => {
+    const it = reflectorHarness({ confirmEveryMs: 3000 });
     await it.start(new ScriptedStream(), new ScriptedStream());
     it.transport.confirmations.push(page("15", []), page("7", []));
     it.transport.lists.push(page("7", []));
@@ -31,8 +31,8 @@ describe("a server whose versions went back (restored from a snapshot)", () => {
     expect(it.source.confirmedSentMs).toBe(it.time.elapsedMs);
   });
 
-  test("is asked for by a stream that ended as asked without a word, where nothing else asks", async () => {
-    const it = rig();
+  test("is noticed by a quorum check after a silent stream, where no other check runs", async () => {
+    const it = reflectorHarness();
     const stream = new ScriptedStream();
     await it.start(stream, new ScriptedStream(), new ScriptedStream());
     it.transport.confirmations.push(page("7", []));
@@ -50,9 +50,9 @@ describe("a server whose versions went back (restored from a snapshot)", () => {
   });
 });
 
-describe("a server that was restored and has passed the position while nobody asked", () => {
+describe("a server that was restored and has passed the position unnoticed", () => {
   test("is noticed by an object whose version went back, however new the list is", async () => {
-    const it = rig();
+    const it = reflectorHarness();
     it.transport.watches.push(statusAnswer(410));
     await it.start(new ScriptedStream());
     it.notices.length = 0;
@@ -64,12 +64,12 @@ describe("a server that was restored and has passed the position while nobody as
   });
 
   test.each<[string, string | undefined, boolean]>([
-    ["an own answer, that the stream had not reached", "12", true],
-    ["an own answer, but the stream had reached it", "6", false],
-    ["an own answer that the list shows", "14", false],
-    ["nothing", undefined, false],
-  ])("is noticed by what was seen in %s", async (_, version, isNoticed) => {
-    const it = rig();
+    ["the response to an own call that the stream had not reached", "12", true],
+    ["the response to an own call that the stream had reached", "6", false],
+    ["the response to an own call that the list shows", "14", false],
+    ["no response", undefined, false],
+  ])("is noticed by the version in %s", async (_, version, isNoticed) => {
+    const it = reflectorHarness();
     const first = new ScriptedStream();
     await it.start(first, new ScriptedStream());
     it.notices.length = 0;
@@ -82,8 +82,8 @@ describe("a server that was restored and has passed the position while nobody as
     expect(it.notices.includes("a@5 > a@5")).toBe(isNoticed);
   });
 
-  test("of the same name is another object's", async () => {
-    const it = rig();
+  test("is not taken for restored by another object of the same name", async () => {
+    const it = reflectorHarness();
     it.transport.watches.push(statusAnswer(410));
     await it.start(new ScriptedStream());
     it.transport.lists.push(page("20", [raw("a", "14", "red", "another")]));
@@ -92,8 +92,8 @@ describe("a server that was restored and has passed the position while nobody as
     expect(it.events.map(({ kind }) => kind)).not.toContain("versionWentBack");
   });
 
-  test("is noticed by an object that had been deleted and is there again, whatever its name is now", async () => {
-    const it = rig();
+  test("is noticed by an object that had been deleted and exists again, under any name", async () => {
+    const it = reflectorHarness();
     it.transport.watches.push(statusAnswer(410));
     await it.start(new ScriptedStream());
     it.transport.lists.push(page("20", [raw("a", "5"), raw("b", "6"), raw("c", "4")]));
@@ -102,9 +102,9 @@ describe("a server that was restored and has passed the position while nobody as
   });
 });
 
-describe("a history that others know to be gone", () => {
-  test("is dropped: everything is listed anew by a quorum read and reported, however new the position", async () => {
-    const it = rig();
+describe("a history that other parts know to be lost", () => {
+  test("is dropped: everything is listed again by a quorum read and reported, at any position", async () => {
+    const it = reflectorHarness();
     const stream = new ScriptedStream();
     await it.start(stream, new ScriptedStream());
     it.notices.length = 0;
@@ -120,8 +120,8 @@ describe("a history that others know to be gone", () => {
     expect(it.source.get("ns/a")?.color).toBe("blue");
   });
 
-  test("is doubted when the stream itself is told that it is ahead, until a list is in", async () => {
-    const it = rig();
+  test("is in doubt when the server says that the stream is ahead, until the next list", async () => {
+    const it = reflectorHarness();
     const stream = new ScriptedStream();
     await it.start(stream, new ScriptedStream());
     const causes = [{ reason: "ResourceVersionTooLarge", message: "Too large resource version" }];
@@ -134,8 +134,8 @@ describe("a history that others know to be gone", () => {
     expect([it.source.historyInDoubt, it.source.position]).toEqual([false, "7"]);
   });
 
-  test("was not kept by the list that shows so", async () => {
-    const it = rig();
+  test("is not in doubt by a sign from the very list that is swapped in", async () => {
+    const it = reflectorHarness();
     it.source.subscribe({ changed: () => it.source.distrustHistory() });
     await it.start(new ScriptedStream());
     await it.time.advance(1000);

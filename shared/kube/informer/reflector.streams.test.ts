@@ -1,11 +1,11 @@
 import { describe, expect, test } from "vitest";
-import { EXPIRED, parseThing, raw, rig } from "../../../test/support/kube/reflector-harness.ts";
+import { EXPIRED, parseThing, raw, reflectorHarness } from "../../../test/support/kube/reflector-harness.ts";
 import { ScriptedStream, statusAnswer } from "../../../test/support/kube/scripted-transport.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 
 describe("streams", () => {
   test("events change the store and the position in order; a bookmark moves the position alone", async () => {
-    const it = rig();
+    const it = reflectorHarness();
     const stream = new ScriptedStream();
     await it.start(stream);
     it.notices.length = 0;
@@ -17,7 +17,7 @@ describe("streams", () => {
   });
 
   test("a changed UID is a deletion and an addition; a late deletion of the old UID changes nothing", async () => {
-    const it = rig();
+    const it = reflectorHarness();
     const stream = new ScriptedStream();
     await it.start(stream);
     it.notices.length = 0;
@@ -27,8 +27,8 @@ describe("streams", () => {
     expect(it.state()).toBe("12: a@11 b@6");
   });
 
-  test("a stream that the server ends as asked is followed at once by the next, from the last position", async () => {
-    const it = rig();
+  test("a stream that the server ends on time is followed at once by the next, from the last position", async () => {
+    const it = reflectorHarness();
     const stream = new ScriptedStream().event("BOOKMARK", { metadata: { resourceVersion: "15" } });
     await it.start(stream, new ScriptedStream());
     await it.time.advance(6000);
@@ -96,24 +96,27 @@ describe("streams", () => {
       "watch ahead-of-server",
       "LIST limit=250",
     ],
-  ])("after %s it goes on: resumes, or lists where the stream can't be trusted", async (_, breakIt, failure, next) => {
-    const it = rig();
-    const stream = new ScriptedStream().event("ADDED", raw("c", "11"));
-    await it.start(breakIt(stream));
-    expect(it.failures()).toEqual([failure]);
-    expect(it.state()).toBe("11: a@5 b@6 c@11");
-    await it.time.advance(250);
-    expect(it.transport.requests[2]).toBe(next);
-    expect(stream.closed).toBe(true);
-  });
+  ])(
+    "after %s the reflector resumes, or lists where the stream can't be trusted",
+    async (_, breakIt, failure, next) => {
+      const it = reflectorHarness();
+      const stream = new ScriptedStream().event("ADDED", raw("c", "11"));
+      await it.start(breakIt(stream));
+      expect(it.failures()).toEqual([failure]);
+      expect(it.state()).toBe("11: a@5 b@6 c@11");
+      await it.time.advance(250);
+      expect(it.transport.requests[2]).toBe(next);
+      expect(stream.closed).toBe(true);
+    },
+  );
 
   test.each([
     ["410", statusAnswer(410), "watch expired", "LIST limit=250&resourceVersion=10&resourceVersionMatch=NotOlderThan"],
     ["429 with Retry-After", statusAnswer(429, {}, { "retry-after": "3" }), "watch throttled", undefined],
     ["404", { status: 404, body: "404 page not found" }, "watch not-served", "WATCH resourceVersion=10"],
     ["500", statusAnswer(500), "watch server-error", "WATCH resourceVersion=10"],
-  ])("a watch that is refused with %s", async (_, answer, failure, next) => {
-    const it = rig();
+  ])("a watch that is rejected with %s", async (_, answer, failure, next) => {
+    const it = reflectorHarness();
     it.transport.watches.push(answer);
     await it.start();
     await it.time.advance(250);
@@ -126,16 +129,16 @@ describe("streams", () => {
   test("lines and characters cut at any byte arrive whole", async () => {
     const bytes = new TextEncoder().encode(`${JSON.stringify({ type: "ADDED", object: raw("c", "11", "grün 🟢") })}\n`);
     for (let cut = 1; cut < bytes.length; cut++) {
-      const it = rig();
+      const it = reflectorHarness();
       const stream = new ScriptedStream().bytes(bytes.subarray(0, cut)).bytes(bytes.subarray(cut));
       await it.start(stream);
       expect(it.source.get("ns/c")?.color).toBe("grün 🟢");
     }
   });
 
-  test("an object that can't be parsed is reported and kept out, or kept as last known where asked; the stream goes on", async () => {
+  test("an unparsable object is reported, and left out or kept as last known; the stream goes on", async () => {
     for (const unparsable of ["drop", "keepLast"] as const) {
-      const it = rig({ unparsable });
+      const it = reflectorHarness({ unparsable });
       const stream = new ScriptedStream();
       await it.start(stream);
       stream
@@ -152,7 +155,7 @@ describe("streams", () => {
   });
 
   test("a handler that throws is reported and stops neither the stream nor other handlers", async () => {
-    const it = rig();
+    const it = reflectorHarness();
     const stream = new ScriptedStream();
     it.source.subscribe({
       changed: () => {
@@ -168,7 +171,7 @@ describe("streams", () => {
 
   test("events after a silence are read at once", async () => {
     const stream = new ScriptedStream();
-    const it = rig();
+    const it = reflectorHarness();
     await it.start(stream);
     await it.time.advance(50);
     stream.event("MODIFIED", raw("a", "11")).event("MODIFIED", raw("a", "12"));
@@ -176,12 +179,12 @@ describe("streams", () => {
     expect(it.state()).toBe("12: a@12 b@6");
   });
 
-  test("a burst that is much work gives way to what else waits", async () => {
+  test("a long burst gives way to other work", async () => {
     const stream = new ScriptedStream();
     let workedMs = 0;
     const time = new VirtualTime({ seed: 7 });
     const clock = { nowMs: () => time.clock.nowMs(), monotonicMs: () => time.elapsedMs + workedMs };
-    const it = rig({
+    const it = reflectorHarness({
       ports: { clock, timers: time.timers, random: time.random },
       parse: (value) => {
         workedMs += 6;

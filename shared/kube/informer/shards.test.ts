@@ -35,7 +35,7 @@ describe("the shard of an object", () => {
     ]);
   });
 
-  test.each([0, 3, 65, 128, 1.5, -2])("%d shards are refused", (count) => {
+  test.each([0, 3, 65, 128, 1.5, -2])("%d shards are rejected", (count) => {
     expect(() => checkShardCount(count)).toThrow(RangeError);
   });
 });
@@ -53,13 +53,13 @@ const [LOW = "", HIGH = ""] = [0, 1].map((shard) =>
   Array.from({ length: 9 }, (_, i) => `${i * 7919}-uid`).find((uid) => shardOf(uid, 2) === shard),
 );
 
-describe("two shards as one source", () => {
+describe("two shards as one informer", () => {
   const sources: ShardedReflector<Thing>[] = [];
   afterEach(async () => {
     await Promise.all(sources.splice(0).map((source) => source.stop()));
   });
 
-  async function rig(shards = 2) {
+  async function startShards(shards = 2) {
     const time = new VirtualTime();
     const transport = new ScriptedTransport();
     const everything = page("10", [raw("a", LOW, "1"), raw("b", HIGH, "2")]);
@@ -94,8 +94,8 @@ describe("two shards as one source", () => {
     return { time, transport, streams, source, told };
   }
 
-  test("hold all objects once, with a vector of positions, and are as current as the one behind", async () => {
-    const { time, transport, streams, source, told } = await rig();
+  test("hold all objects once, with a vector of positions, and are as current as the shard behind", async () => {
+    const { time, transport, streams, source, told } = await startShards();
     expect([source.size, source.position, source.get("a")?.uid, source.get("b")?.uid]).toEqual([2, "10,10", LOW, HIGH]);
     expect(transport.requests.slice(0, 2)).toEqual([
       "LIST shardSelector=shardRange(object.metadata.uid,+'0x0000000000000000',+'0x8000000000000000')&limit=250",
@@ -116,8 +116,8 @@ describe("two shards as one source", () => {
     ]);
   });
 
-  test("a name belongs to the newest that has it, whatever a shard that is behind still tells of the one before", async () => {
-    const { time, streams, source } = await rig();
+  test("a name belongs to its newest object, whatever a shard behind still reports of an older one", async () => {
+    const { time, streams, source } = await startShards();
     streams[1].event("ADDED", raw("a", HIGH, "13"));
     await time.settle();
     streams[0].event("MODIFIED", raw("a", LOW, "11"));
@@ -128,8 +128,8 @@ describe("two shards as one source", () => {
     expect(source.get("a")?.uid).toBe(HIGH);
   });
 
-  test("a name whose newest object is gone belongs to the one that another shard still has", async () => {
-    const { time, streams, source } = await rig();
+  test("a name whose newest object is deleted belongs to the object of another shard", async () => {
+    const { time, streams, source } = await startShards();
     streams[1].event("ADDED", raw("a", HIGH, "13")).event("DELETED", raw("a", HIGH, "14"));
     await time.settle();
     expect(source.get("a")?.uid).toBe(LOW);
@@ -138,8 +138,8 @@ describe("two shards as one source", () => {
     expect(source.get("a")).toBeUndefined();
   });
 
-  test("what shows one shard that the server was restored is a reason to list the others anew, each once", async () => {
-    const { time, transport, streams, source } = await rig();
+  test("a restore that one shard notices makes every other shard list again once", async () => {
+    const { time, transport, streams, source } = await startShards();
     transport.requests.length = 0;
     const restored = page("20", [raw("a", LOW, "0"), raw("b", HIGH, "0")]);
     transport.lists.push(restored, restored, restored);
@@ -154,8 +154,8 @@ describe("two shards as one source", () => {
     ]);
   });
 
-  test("a shard that can't be listed keeps no later restore from the others", async () => {
-    const { time, transport, streams, source } = await rig(4);
+  test("a shard that can't be listed hides no later restore from the others", async () => {
+    const { time, transport, streams, source } = await startShards(4);
     const expired = { kind: "Status", code: 410, reason: "Expired", message: "too old" };
     let version = "9";
     const answer = ({ path }: ApiRequest) =>
@@ -172,8 +172,8 @@ describe("two shards as one source", () => {
     expect(source.position).toBe("8,8,8,10");
   });
 
-  test("a doubt about all shards lists each once, whatever their lists show", async () => {
-    const { time, transport, source } = await rig();
+  test("distrust of all shards makes each list once, whatever the lists show", async () => {
+    const { time, transport, source } = await startShards();
     transport.requests.length = 0;
     const restored = page("8", [raw("a", LOW, "0"), raw("b", HIGH, "0")]);
     transport.lists.push(restored, restored, restored);
@@ -184,8 +184,8 @@ describe("two shards as one source", () => {
     expect(transport.requests.filter((request) => request.includes("limit=250"))).toHaveLength(2);
   });
 
-  test("are heard each for itself, and together by the one that was silent for longest", async () => {
-    const { time, streams, source } = await rig();
+  test("are heard each at its own time, and together at the time of the longest silence", async () => {
+    const { time, streams, source } = await startShards();
     await time.advance(1_000);
     streams[1].event("ADDED", raw("c", HIGH, "13"));
     await time.settle();
@@ -193,7 +193,7 @@ describe("two shards as one source", () => {
   });
 
   test("all objects of a name are found while a shard is behind", async () => {
-    const { time, streams, source } = await rig();
+    const { time, streams, source } = await startShards();
     streams[1].event("ADDED", raw("a", HIGH, "13"));
     await time.settle();
     const found = [LOW, HIGH].map((uid) => source.find("a", (thing) => thing.uid === uid)?.uid);

@@ -33,7 +33,7 @@ describe("label index", () => {
     expect(names(index.select("ns", selector))).toEqual(selects);
   });
 
-  it("takes what it can't read as fulfilled when told so", () => {
+  it("takes an unreadable requirement as fulfilled where the index says so", () => {
     const lenient = new LabelIndex<Labelled>("matches");
     lenient.add(pod("a", { app: "web" }));
     expect(names(lenient.select("ns", { matchExpressions: [{ key: "x", operator: "In", values: [] }] }))).toEqual([
@@ -41,7 +41,7 @@ describe("label index", () => {
     ]);
   });
 
-  it("keeps namespaces apart and hands out the newest object", () => {
+  it("keeps namespaces apart and returns the newest object", () => {
     const local = new LabelIndex<Labelled>();
     const before = pod("a", { app: "web" });
     const after = pod("a", { app: "web" });
@@ -65,7 +65,7 @@ describe("label index", () => {
     expect(names(local.select("ns", { matchLabels: { app: "db" } }))).toEqual(["a"]);
   });
 
-  it("keeps objects of one name apart where something else tells them apart", () => {
+  it("keeps objects of one name apart by another id", () => {
     const local = new LabelIndex<Labelled & { readonly uid: string }>("fails", ({ uid }) => uid);
     const [first, second] = ["1", "2"].map((uid) => ({ ...pod("a", { app: "web" }), uid }));
     local.update(undefined, first);

@@ -95,7 +95,7 @@ describe("selector index: what a selector matches", () => {
       labels: { b: "2" },
       matches: false,
     },
-  ])("enforces what it can read of $name, and reports the rest", ({ selector, labels, matches }) => {
+  ])("enforces the readable requirements of $name, and reports the others", ({ selector, labels, matches }) => {
     const protects = new SelectorIndex<string>();
     expect(protects.set("p", "ns", selector)).toHaveLength(1);
     expect(protects.set("p", "ns", selector)).toHaveLength(1);
@@ -148,7 +148,7 @@ describe("selector index: upkeep", () => {
     expect(index.stats().nodes).toBeLessThanOrEqual(2);
   });
 
-  it("deletes what is not there without harm", () => {
+  it("ignores the deletion of an unknown key", () => {
     const index = new SelectorIndex<string>();
     index.delete("p");
     index.set("p", "ns", {});

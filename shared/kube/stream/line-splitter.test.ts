@@ -14,7 +14,7 @@ function split(bytes: Uint8Array, cuts: readonly number[]): string[] {
   return lines;
 }
 
-test("any text comes out as its lines, however it is cut, in the middle of a character too", () => {
+test("any text is split into its lines, wherever its chunks end, even inside a character", () => {
   const line = fc.string({ unit: "grapheme" }).map((text) => text.replaceAll("\n", ""));
   fc.assert(
     fc.property(fc.array(line), fc.array(fc.nat(200)), (lines, cuts) => {
@@ -24,13 +24,13 @@ test("any text comes out as its lines, however it is cut, in the middle of a cha
   );
 });
 
-test("a line without its end is no line", () => {
+test("an unfinished line is not delivered", () => {
   const splitter = new LineSplitter();
   expect([...splitter.push(new TextEncoder().encode("whole\npart"))]).toEqual(["whole"]);
   expect(splitter.pendingBytes).toBe(4);
 });
 
-test("a line that is too long ends it before it is held in memory", () => {
+test("a line that is too long throws before it fills memory", () => {
   const splitter = new LineSplitter(10);
   expect(() => {
     for (let i = 0; i < 4; i++) [...splitter.push(new TextEncoder().encode("1234"))];
@@ -44,7 +44,7 @@ test("bytes that are not UTF-8 are corruption, not replacement characters", () =
   );
 });
 
-test("what is kept of a chunk does not keep the chunk alive", () => {
+test("a kept part of a chunk does not keep the chunk in memory", () => {
   const splitter = new LineSplitter();
   const chunk = new Uint8Array(new TextEncoder().encode("a\nbc"));
   expect([...splitter.push(chunk)]).toEqual(["a"]);

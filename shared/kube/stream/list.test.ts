@@ -65,7 +65,7 @@ function listing(transport: OpenTransport): Promise<Listed<Thing>> {
   return listAll(lister, 1, undefined, new AbortController().signal);
 }
 
-test("the next page is asked for while a page arrives; two are under way at most", async () => {
+test("the next page is requested while a page arrives; two requests are in flight at most", async () => {
   const transport = new OpenTransport();
   const listed = listing(transport);
   await turns();
@@ -83,7 +83,7 @@ test("the next page is asked for while a page arrives; two are under way at most
   expect([...(await listed).objects.keys()]).toEqual(["a", "b", "c"]);
 });
 
-test("a page that fails while the next one is under way fails the list, and nothing of it stays", async () => {
+test("a page that fails while the next one is in flight fails the list, and no request stays", async () => {
   const transport = new OpenTransport();
   const listed = listing(transport);
   await turns();

@@ -192,7 +192,7 @@ describe("precedence", () => {
     expect(values.workers).toBe(4);
   });
 
-  test("an empty variable is none", async () => {
+  test("an empty variable counts as unset", async () => {
     expect(valuesOf(await parse(CORE, { PODSEIDON_WORKERS: "" })).workers).toBe(2);
   });
 });

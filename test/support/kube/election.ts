@@ -1,4 +1,4 @@
-/** Candidates for one lease under virtual time, each with clock, chance and link of its own. */
+/** Candidates for one lease in virtual time, each with its own clock, randomness and link. */
 import { expect } from "vitest";
 import {
   LeaderElector,
@@ -15,9 +15,9 @@ export interface Candidate {
   readonly elector: LeaderElector;
   readonly ports: ProcessPorts;
   readonly events: string[];
-  /** Set it to make this candidate's link faulty. */
+  /** The fault of this candidate's link; tests set it. */
   fault: LinkFault;
-  /** What is led right now. */
+  /** The signal of the present leadership. */
   signal: AbortSignal | undefined;
   started: number;
 }
@@ -55,7 +55,9 @@ export class ElectionHarness {
     return candidate;
   }
 
-  /** Lets time pass in small steps; at each, at most one candidate may lead. Returns the leaders met, in order. */
+  /**
+   * Lets time pass in small steps, at each of which at most one candidate may lead. Resolves with the leaders in order.
+   */
   async pass(ms: number, stepMs = 50): Promise<string[]> {
     const leaders: string[] = [];
     for (let passedMs = 0; passedMs < ms; passedMs += stepMs) {

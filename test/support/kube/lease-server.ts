@@ -1,4 +1,4 @@
-/** A server of Leases alone, with compare-and-swap, behind the transport port; each client has a link that can be faulty. */
+/** A server of Leases with compare-and-swap, behind the transport port. The link of each client can be faulty. */
 import {
   type ApiRequest,
   type ApiResponse,
@@ -10,11 +10,11 @@ import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
 /** What happens to one request. */
 export type LinkFault =
   | { readonly kind: "none" }
-  /** Delivered, and answered, so late. */
-  | { readonly kind: "slow"; readonly requestMs: number; readonly answerMs: number }
-  /** Carried out; the answer never arrives. */
-  | { readonly kind: "answerLost" }
-  /** Never delivered, never refused: a half-open connection. */
+  /** The request and the response arrive late. */
+  | { readonly kind: "slow"; readonly requestMs: number; readonly responseMs: number }
+  /** The request succeeds, and its response never arrives. */
+  | { readonly kind: "responseLost" }
+  /** The request never arrives, and is never refused: a half-open connection. */
   | { readonly kind: "hangs" }
   | { readonly kind: "refused" }
   | { readonly kind: "status"; readonly status: number; readonly retryAfterSeconds?: number };
@@ -30,26 +30,26 @@ export class LeaseServer {
   readonly #ports: Ports;
   readonly #leases = new Map<string, Stored>();
   #version = 100;
-  /** Requests that were sent, by client. */
+  /** Sent requests, by client. */
   readonly requests: { readonly client: string; readonly method: string; readonly atMs: number }[] = [];
 
   constructor(ports: Ports) {
     this.#ports = ports;
   }
 
-  /** `spec` of a lease by name; undefined when there is none. */
+  /** `spec` of a lease by name; undefined without such a lease. */
   spec(name: string): Record<string, unknown> | undefined {
     const spec = this.#leases.get(name)?.object.spec;
     return isRecord(spec) ? spec : undefined;
   }
 
-  /** As `kubectl` would. */
+  /** Writes a lease as `kubectl` does. */
   put(name: string, object: Record<string, unknown>): void {
     this.#version += 1;
     this.#leases.set(name, { version: this.#version, object });
   }
 
-  /** As a user who annotates it: a new version with the same record. */
+  /** Annotates a lease, as a user does: a new version with the same record. */
   touch(name: string): void {
     const stored = this.#leases.get(name);
     if (stored !== undefined) this.put(name, stored.object);
@@ -59,7 +59,7 @@ export class LeaseServer {
     this.#leases.delete(name);
   }
 
-  /** A client's connection; `fault` is asked for each request. */
+  /** Returns the connection of a client; `fault` decides for each request. */
   connect(client: string, fault: (request: ApiRequest) => LinkFault = () => ({ kind: "none" })): Transport {
     return {
       request: (request) => {
@@ -99,15 +99,16 @@ export class LeaseServer {
       case "status":
         await sleep(this.#ports, LATENCY_MS);
         return finish(statusOf(fault.status, "", fault.retryAfterSeconds));
-      case "answerLost":
+      case "responseLost":
         await sleep(this.#ports, LATENCY_MS);
         this.#handle(request);
         return reject(new TransportError("reset", true, "connection reset"));
       default: {
-        const { requestMs, answerMs } = fault.kind === "slow" ? fault : { requestMs: LATENCY_MS, answerMs: LATENCY_MS };
+        const { requestMs, responseMs } =
+          fault.kind === "slow" ? fault : { requestMs: LATENCY_MS, responseMs: LATENCY_MS };
         await sleep(this.#ports, requestMs);
         const response = this.#handle(request);
-        await sleep(this.#ports, answerMs);
+        await sleep(this.#ports, responseMs);
         finish(response);
       }
     }

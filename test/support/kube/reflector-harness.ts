@@ -1,4 +1,4 @@
-/** A list-watch in virtual time against a transport that a test scripts, and what it told of. */
+/** A reflector in virtual time over a scripted transport, with the events that it reports. */
 import { onTestFinished } from "vitest";
 import { Reflector } from "../../../shared/kube/informer/reflector.ts";
 import type { ReflectorEvent, ReflectorOptions } from "../../../shared/kube/informer/reflector-options.ts";
@@ -12,7 +12,7 @@ export interface Thing {
   readonly color: string;
 }
 
-/** A raw object. Its UID says which of several of one name it is. */
+/** A raw object. Its UID tells objects of one name apart. */
 export function raw(name: string, version: string, color = "red", uid = `${name}-uid`): unknown {
   return { metadata: { namespace: "ns", name, uid, resourceVersion: version }, color };
 }
@@ -76,8 +76,8 @@ export class ReflectorHarness {
   }
 }
 
-/** Stopped when the test is over. */
-export function rig(options: Partial<ReflectorOptions<Thing>> = {}): ReflectorHarness {
+/** Stops when the test ends. */
+export function reflectorHarness(options: Partial<ReflectorOptions<Thing>> = {}): ReflectorHarness {
   const made = new ReflectorHarness(options);
   onTestFinished(() => made.source.stop());
   return made;

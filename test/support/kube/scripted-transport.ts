@@ -15,10 +15,6 @@ export class ScriptedStream {
   readonly #chunks: (Uint8Array | TransportError | "end")[] = [];
   #wake = Promise.withResolvers<void>();
   closed = false;
-  /** Chunks that the reader has not taken. */
-  get waiting(): number {
-    return this.#chunks.length;
-  }
 
   event(type: string, object: unknown): this {
     return this.text(`${JSON.stringify({ type, object })}\n`);
@@ -67,8 +63,8 @@ export class ScriptedStream {
 }
 
 /**
- * Answers lists and watches from two scripts, in order, and keeps what was asked. A script that has run out refuses
- * connections. Lists with `limit=1` are answered from a script of their own.
+ * Responds to lists and watches from two scripts, in order, and records the requests. A script that has ended refuses
+ * connections. Lists with `limit=1` have a script of their own.
  */
 export class ScriptedTransport implements Transport {
   readonly requests: string[] = [];
@@ -104,7 +100,7 @@ export class ScriptedTransport implements Transport {
   close(): void {}
 }
 
-/** Query parameters without those that every watch has. */
+/** Query parameters other than those of every watch. */
 function readable(path: string): string {
   const query = new URLSearchParams(path.split("?")[1]);
   for (const name of ["watch", "allowWatchBookmarks", "timeoutSeconds"]) query.delete(name);

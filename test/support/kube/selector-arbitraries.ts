@@ -1,4 +1,7 @@
-/** Selectors and labels for property tests: few keys and values, so that they meet, and every shape the API lets through. */
+/**
+ * Selectors and labels for property tests: few keys and values, so that they match, and every shape that the API
+ * allows.
+ */
 import fc from "fast-check";
 import type { LabelSelector } from "../../../shared/schema/podprotector.ts";
 

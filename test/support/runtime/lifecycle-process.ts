@@ -1,4 +1,4 @@
-/** A small process for `lifecycle.process.test.ts`: prints what happens to it. Argument: what is to go wrong. */
+/** A small process for `lifecycle.process.test.ts` that prints its lifecycle. The argument says what goes wrong. */
 
 import { HealthServer } from "../../../shared/runtime/health-server.ts";
 import { Lifecycle } from "../../../shared/runtime/lifecycle.ts";
@@ -13,7 +13,7 @@ if (mode === "starting") {
   await commandLine({ name: "fixture", version: "0", summary: "", options: {} });
   const release = systemProcess.hold();
   say("options read");
-  // As one that waits for its credentials.
+  // Like a process that waits for its credentials.
   await new Promise(() => release);
 }
 const lifecycle = new Lifecycle({
@@ -32,7 +32,7 @@ lifecycle
   .add({
     name: "health",
     async start() {
-      // The only handle that holds this process in mode `alone` is the lifecycle's.
+      // In mode `alone`, only the lifecycle holds this process.
       if (mode !== "alone") await server.start();
       say(`port ${server.healthPort}`);
     },
