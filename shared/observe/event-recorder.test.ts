@@ -92,7 +92,7 @@ describe("event recorder", () => {
     await time.advance(5000);
     record("again");
     await time.advance(100);
-    // Two that wait together are one request.
+    // Two pending repeats make one request.
     record("other", { ...POD, name: "web-2" });
     record("again");
     record("again");

@@ -29,7 +29,7 @@ export function observeReconciles(metrics: Metrics, log: Log): ReconcileObserver
   const counters = countersOf(metrics);
   const outcomes = metrics.counter({
     name: "reconciles_total",
-    help: "Work on one key, by how it ended: done, to be looked at later, failed and tried again, or given up until a change.",
+    help: "Reconciles of one key by outcome: done, again later, failed and retried, or given up until a change.",
     labels: { ...LABELS, outcome: OUTCOMES },
   });
   return {

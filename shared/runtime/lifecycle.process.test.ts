@@ -54,7 +54,7 @@ describe("a real process", () => {
     expect(running.output()).toMatch(/stopping\nstopped\nstopped\nexit\n$/);
   });
 
-  // Not by the signal itself, which the kernel keeps from the first process of a container that has no handler for it.
+  // By a handler: without one, the kernel delivers no signal to the first process of a container.
   it.each(["SIGTERM", "SIGINT"] as const)("that is still starting ends with code 0 at %s", async (signal) => {
     const running = start("starting");
     await running.printed("options read");

@@ -12,7 +12,7 @@ function setup(): { time: VirtualTime; queue: WorkQueue } {
   };
 }
 
-/** Runs one key whose tries end as scripted (the last outcome repeats); returns when they began. */
+/** Reconciles one key with scripted outcomes (the last one repeats); resolves with the times of the tries. */
 async function triesAt(script: readonly (ReconcileOutcome | Error)[], forMs: number): Promise<number[]> {
   const { time, queue } = setup();
   const at: number[] = [];
@@ -140,7 +140,7 @@ describe("reconcile loop", () => {
 
   it("gives way to I/O between slices of work that never waits", async () => {
     const { time, queue } = setup();
-    // A clock that moves with each reading stands for work that takes processor time.
+    // A clock that moves with each reading simulates work that takes processor time.
     let workedMs = 0;
     const ports = {
       ...time,

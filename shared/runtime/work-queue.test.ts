@@ -232,7 +232,7 @@ describe("work queue", () => {
       fc.asyncProperty(fc.array(operation, { maxLength: 60 }), async (operations) => {
         const { queue, time } = queueOf();
         const working = new Set<string>();
-        /** Keys added since they were last taken: each must be handed out in the end. */
+        /** Keys added since they were last taken: the queue must hand out each of them. */
         const owed = new Set<string>();
         const take = (): string | undefined => {
           const taken = queue.tryTake();

@@ -19,8 +19,9 @@ const TAG_BY_CODE: Readonly<Record<string, TransportErrorTag>> = {
   EPROTO: "tls",
 };
 
-const TLS_CODES =
-  /^(ERR_TLS_|ERR_SSL_|ERR_OSSL_|CERT_|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_|HOSTNAME_MISMATCH|INVALID_CA|INVALID_PURPOSE|PATH_LENGTH)/;
+/** Codes of Node and OpenSSL. */
+const TLS_CODES = /^(ERR_(TLS|SSL|OSSL)_|(CERT|DEPTH_ZERO|SELF_SIGNED|UNABLE_TO)_|HOSTNAME_MISMATCH|PATH_LENGTH)/;
+const TLS_CA_CODES = /^INVALID_(CA|PURPOSE)/;
 
 function codeOf(error: unknown): string {
   return error instanceof Error && "code" in error && typeof error.code === "string" ? error.code : "";
@@ -29,7 +30,7 @@ function codeOf(error: unknown): string {
 function tagOf(code: string): TransportErrorTag {
   const known = TAG_BY_CODE[code];
   if (known !== undefined) return known;
-  if (TLS_CODES.test(code)) return "tls";
+  if (TLS_CODES.test(code) || TLS_CA_CODES.test(code)) return "tls";
   return code.startsWith("HPE_") || code.startsWith("ERR_HTTP") || code.startsWith("ERR_INVALID")
     ? "protocol"
     : "reset";

@@ -37,7 +37,7 @@ interface TestServer {
   readonly seen: { authorization: string | undefined; url: string | undefined }[];
   credentials: Credentials;
   rejections: number;
-  /** What `current` gives after a rejection. */
+  /** The result of `current` after a rejection. */
   renewed: Credentials | undefined;
 }
 
@@ -166,7 +166,7 @@ describe("request", () => {
     expect(it.sockets.size).toBe(5 + 2);
   });
 
-  test("a 401 renews the credentials and repeats the request once; without new credentials the 401 stands", async () => {
+  test("a 401 renews the credentials and repeats the request once, but only with new credentials", async () => {
     const it = await startServer((request, response) => {
       response.statusCode = request.headers.authorization === "Bearer new" ? 200 : 401;
       response.end("{}");
@@ -197,7 +197,7 @@ describe("request", () => {
     const heads: string[] = [];
     const it = await startServer(async (_, response) => {
       response.write("first");
-      // The rest comes when the first part has been told.
+      // The rest follows when the first part was reported.
       await begun.promise;
       response.end(" and last");
     });
@@ -272,7 +272,7 @@ describe("failures are classified, and tell whether the request may have been se
     const it = await startServer((request, response) => {
       if (request.url === "/first") response.end("{}");
     });
-    // The connection is there before the deadline begins to matter.
+    // The connection is up before the deadline is near.
     await it.transport.request({ ...GET, path: "/first" });
     expect(await failure(it.transport.request({ ...GET, timeoutMs: 200 }))).toMatchObject({
       tag: "timeout",

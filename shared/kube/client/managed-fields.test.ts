@@ -4,7 +4,7 @@ import { withoutManagedFields } from "./managed-fields.ts";
 
 const cut = (json: string): string => withoutManagedFields(Buffer.from(json)).toString();
 
-/** The reference: by parsing. */
+/** The reference, by parsing. */
 function emptied(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(emptied);
   if (typeof value !== "object" || value === null) return value;

@@ -306,7 +306,7 @@ describe("errors name the remedy, and no secret", () => {
   test("a file of another user", async () => {
     const path = kubeconfig();
     chmodSync(path, 0o000);
-    // Root may read everything.
+    // Root can read every file.
     if (process.getuid?.() === 0) return;
     expect((await accessError(loadClusterAccess(path))).tag).toBe("unreadable");
   });

@@ -22,7 +22,7 @@ describe("leader election: losing the lease", () => {
     expect(a.elector.isLeader()).toBe(false);
     expect(a.signal).toBeUndefined();
     expect(a.events).toContain("stopped expired");
-    // An update that gets through without its answer holds the lease for longer.
+    // An update whose response was lost holds the lease for longer.
     expect(await election.pass(40_000)).toEqual(["c1"]);
     expect(b.elector.isLeader()).toBe(true);
     await election.end();

@@ -93,7 +93,7 @@ describe("evidence", () => {
 });
 
 describe("a LIST in flight", () => {
-  /** Holds the next LIST's answer back until it is called. */
+  /** Holds back the response to the next LIST until the returned function is called. */
   function holdNext(it: Harness): () => void {
     const { promise, resolve } = Promise.withResolvers<void>();
     const answer = it.transport.request.bind(it.transport);

@@ -1,4 +1,7 @@
-/** Whether a stream is resumed where it ended or everything is listed anew: after an outage, and after a standstill of the process. */
+/**
+ * After an outage, and after a stall of the process: whether a stream resumes where it ended, or everything is listed
+ * again.
+ */
 import { describe, expect, test } from "vitest";
 import { raw, reflectorHarness } from "../../../test/support/kube/reflector-harness.ts";
 import { page, ScriptedStream, statusAnswer } from "../../../test/support/kube/scripted-transport.ts";
@@ -9,7 +12,7 @@ const resumed = "WATCH resourceVersion=10";
 describe("a server that was restored and has passed the position unnoticed", () => {
   test.each<[string, "reset" | ReturnType<typeof statusAnswer>, number, string]>([
     ["a break", "reset", 1, resumed],
-    // The last of its failures was earlier than that: it counts until the server answers.
+    // The last failure was earlier, but the outage lasts until the server responds.
     ["an outage", "reset", 3, list],
     ["a server that asks for patience", statusAnswer(429, {}, { "retry-after": "1" }), 3, resumed],
     [

@@ -40,7 +40,7 @@ describe("lists", () => {
     expect(it.state()).toBe("12: b@11 c@12");
   });
 
-  test("an expired continue token starts the list again, and a list that keeps changing fails after three starts", async () => {
+  test("an expired continue token starts the list again; a list that keeps changing fails after three", async () => {
     const it = reflectorHarness({ pageSize: 2 });
     for (let i = 0; i < 3; i++) it.transport.lists.push(page("10", [raw("a", "5")], "next"), statusAnswer(410));
     await it.start();
@@ -52,7 +52,7 @@ describe("lists", () => {
     expect(it.failures()).toEqual(["list expired"]);
   });
 
-  /** As the server writes the lists of its own kinds: metadata first. */
+  /** A list as the server writes it for its own kinds: metadata first. */
   function metadataFirst(items: readonly unknown[], continueToken: string | undefined, end = "]}"): string {
     const metadata = JSON.stringify({ resourceVersion: "10", continue: continueToken, remainingItemCount: 1 });
     const objects = items.map((item) => JSON.stringify(item)).join();

@@ -31,7 +31,7 @@ describe("pace", () => {
     expect(inOutage).toBeGreaterThan(3);
     expect(inOutage).toBeLessThanOrEqual(10);
     await it.time.advance(60_000);
-    // A 410 or garbage costs a list and a watch each time.
+    // A 410 or garbage costs one list and one watch each time.
     expect(it.transport.requests.length - before - inOutage).toBeLessThanOrEqual(24);
   });
 

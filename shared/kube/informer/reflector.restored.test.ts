@@ -1,4 +1,4 @@
-/** Servers whose history is not the one that is known: how that is noticed, and that everything is then taken anew. */
+/** Servers that were restored to another history: how the reflector notices, and that it lists everything again. */
 import { describe, expect, test } from "vitest";
 import { raw, reflectorHarness } from "../../../test/support/kube/reflector-harness.ts";
 import { page, ScriptedStream, statusAnswer } from "../../../test/support/kube/scripted-transport.ts";
@@ -27,7 +27,7 @@ describe("a server whose versions went back (restored from a snapshot)", () => {
     const back = (): boolean => it.events.some((event) => event.kind === "versionWentBack");
     expect(await it.time.runUntil(back, 10_000)).toBe(true);
     await it.time.settle();
-    // The quorum list is the newest evidence; the LIST at version 15 of the old history would stand before it.
+    // The quorum list is the newest evidence. The LIST at version 15 belongs to the lost history.
     expect(it.source.confirmedSentMs).toBe(it.time.elapsedMs);
   });
 
@@ -59,7 +59,7 @@ describe("a server that was restored and has passed the position unnoticed", () 
     it.transport.lists.push(page("20", [raw("a", "5", "blue"), raw("b", "4")]));
     await it.time.advance(1000);
     expect(it.events).toContainEqual({ kind: "versionWentBack", from: "6", to: "4" });
-    // Those of equal version may be another state of the same number.
+    // An equal version may stand for another state.
     expect(it.notices.slice(0, 3)).toEqual(["a@5 > a@5", "b@6 > b@4", "relisted 20"]);
   });
 

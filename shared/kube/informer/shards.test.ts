@@ -10,7 +10,7 @@ import type { ApiRequest } from "../client/transport.ts";
 import { ShardedReflector } from "./sharded-reflector.ts";
 import { checkShardCount, shardOf, shardSelector } from "./shards.ts";
 
-/** FNV-1a as its authors write it. */
+/** FNV-1a as its authors define it. */
 function fnv1a(text: string): bigint {
   let hash = 0xcbf29ce484222325n;
   for (const byte of new TextEncoder().encode(text))
@@ -63,7 +63,7 @@ describe("two shards as one informer", () => {
     const time = new VirtualTime();
     const transport = new ScriptedTransport();
     const everything = page("10", [raw("a", LOW, "1"), raw("b", HIGH, "2")]);
-    // A server without the feature sends everything to both.
+    // A server without the feature sends every object to both shards.
     for (let shard = 0; shard < shards; shard++) transport.lists.push(everything);
     const streams = [new ScriptedStream(), new ScriptedStream()] as const;
     transport.watches.push(...streams);
@@ -102,7 +102,7 @@ describe("two shards as one informer", () => {
       "LIST shardSelector=shardRange(object.metadata.uid,+'0x8000000000000000',+'0x10000000000000000')&limit=250",
     ]);
     told.length = 0;
-    // The name is used again in the other shard; the two streams are not ordered.
+    // An object of the other shard takes over the name; the two streams have no common order.
     streams[1].event("ADDED", raw("a", HIGH, "12"));
     await time.settle();
     streams[0].event("DELETED", raw("a", LOW, "11")).event("ADDED", raw("c", HIGH, "13"));

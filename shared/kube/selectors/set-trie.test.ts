@@ -126,7 +126,7 @@ describe("selector index: upkeep", () => {
     for (let key = 0; key < 8; key += 1) index.set(key, "ns", { matchLabels: { app: `app-${key}` } });
     expect(index.stats().nodes).toBe(1);
     for (let key = 8; key < 1000; key += 1) index.set(key, "ns", { matchLabels: { app: `app-${key}`, tier: "web" } });
-    // One node for each rarest label; the shared label adds none.
+    // One node for each rarest label; the shared label adds no node.
     expect(index.stats().nodes).toBe(1001);
     expect(index.match("ns", { app: "app-999", tier: "web" })).toEqual([999]);
   });

@@ -1,11 +1,11 @@
-/** When the pages of a list are asked for, seen from a transport that a test drives by hand. */
+/** When the pages of a list are requested, over a transport that a test drives by hand. */
 import { expect, test } from "vitest";
 import { raw, type Thing } from "../../../test/support/kube/reflector-harness.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import type { ApiRequest, ApiResponse, Transport } from "../client/transport.ts";
 import { type Listed, listAll } from "./list.ts";
 
-/** Each request stays open until it is answered here. */
+/** Each request stays open until the test responds. */
 class OpenTransport implements Transport {
   readonly asked: { readonly request: ApiRequest; readonly answer: PromiseWithResolvers<ApiResponse> }[] = [];
 
@@ -26,7 +26,7 @@ class OpenTransport implements Transport {
     return this.asked.map(({ request }) => new URLSearchParams(request.path.split("?")[1]).get("continue"));
   }
 
-  /** The first characters of the page are there. */
+  /** The first characters of the page arrive. */
   async begin(index: number, body: string): Promise<void> {
     this.asked[index]?.request.onBodyBegins?.(body.slice(0, body.indexOf('"items"') + 10));
     await turns();
@@ -38,7 +38,7 @@ class OpenTransport implements Transport {
   }
 }
 
-/** What is done at once is done by then. */
+/** Lets all microtasks run. */
 async function turns(): Promise<void> {
   for (let turn = 0; turn < 20; turn++) await Promise.resolve();
 }
@@ -72,7 +72,7 @@ test("the next page is requested while a page arrives; two requests are in fligh
   expect(transport.tokens).toEqual([null]);
   await transport.begin(0, pageOf("a", "one"));
   expect(transport.tokens).toEqual([null, "one"]);
-  // The page after that would be a third one in memory.
+  // Another page would be the third in memory.
   await transport.begin(1, pageOf("b", "two"));
   expect(transport.tokens).toEqual([null, "one"]);
   await transport.end(1, pageOf("b", "two"));

@@ -4,16 +4,16 @@
  */
 import type { Clock, Ports, Randomness, Timer, Timers } from "../../../shared/runtime/clock.ts";
 
-/** One timer: its place in the queue, and the handle of whoever set it. */
+/** One timer: its place in the queue, and the handle of its caller. */
 class Scheduled implements Timer {
   readonly atMs: number;
   readonly order: number;
   /** Undefined once it ran or was cancelled. */
   callback: (() => void) | undefined;
-  /** Of which process; undefined: of the world itself. */
+  /** The process of the timer; undefined for a timer of the world itself. */
   readonly owner: VirtualProcess | undefined;
   readonly #cancelled: () => void;
-  /** Due, and waiting for its process to be resumed. */
+  /** Due, but its process is paused. */
   isHeld = false;
 
   constructor(
@@ -51,32 +51,32 @@ export interface VirtualTimeOptions {
 }
 
 export interface ViewOptions {
-  /** How far this process's wall clock is ahead. */
+  /** Lead of the wall clock of this process. */
   readonly skewMs?: number;
-  /** Seed of its randomness; default: drawn from the parent's. */
+  /** Seed of its randomness. Default: drawn from the randomness of the parent. */
   readonly seed?: number;
 }
 
-/** The ports of one simulated process: its own clock error and randomness, and an end. */
+/** The ports of one simulated process, with its own clock error and randomness, and with an end. */
 export interface ProcessPorts extends Ports {
   /** Moves the wall clock of this process alone, as NTP or an operator would. */
   stepWallClock(byMs: number): void;
-  /** How far the wall clock is ahead. */
+  /** Lead of the wall clock. */
   readonly skewMs: number;
-  /** No timer of this process fires any more: it was killed. */
+  /** Kills the process: no timer of it fires any more. */
   kill(): void;
-  /** Timers that come due wait until `resume`: SIGSTOP, or a machine that sleeps. */
+  /** Stops the process (SIGSTOP, a machine that sleeps): due timers wait until `resume`. */
   pause(): void;
   resume(): void;
-  /** When it was stopped last, in `elapsedMs`; infinite while it is. */
+  /** End of the last pause in `elapsedMs`; infinite during a pause. */
   readonly stoppedUntilMs: number;
 }
 
 const DEFAULT_START_MS = Date.UTC(2026, 0, 1);
-/** A chain of timers of no delay that is longer than this within one instant is a loop. */
+/** A longer chain of timers without delay at one instant is a loop. */
 const MAX_TIMERS_AT_ONE_INSTANT = 100_000;
 
-/** Timers run in the order of (time, setting); between two of them every promise that can settle does. */
+/** Timers run in the order of (time, setting). Between two timers, every promise settles that can. */
 export class VirtualTime implements Ports {
   readonly clock: Clock;
   readonly timers: Timers;
@@ -103,19 +103,19 @@ export class VirtualTime implements Ports {
     return this.#elapsedMs;
   }
 
-  /** Timers that are set and neither fired nor cancelled. */
+  /** Timers that have neither fired nor been cancelled. */
   get pendingTimers(): number {
     return this.#live;
   }
 
-  /** When the next timer is due, in `elapsedMs`; undefined when none is set. */
+  /** Time of the next timer in `elapsedMs`; undefined without any. */
   get nextTimerMs(): number | undefined {
     while (this.#heap[0] !== undefined && this.#heap[0].callback === undefined) this.#pop();
     return this.#heap[0]?.atMs;
   }
 
   /**
-   * Lets `ms` pass and runs every timer that comes due. What a callback throws rejects this call, with time standing at
+   * Lets `ms` pass and runs every timer that comes due. An error of a callback rejects this call, with time standing at
    * that timer.
    */
   async advance(ms: number): Promise<void> {
@@ -134,7 +134,9 @@ export class VirtualTime implements Ports {
     await this.settle();
   }
 
-  /** Runs timers until `condition` holds; resolves false when it does not within `limitMs` of virtual time. */
+  /**
+   * Runs timers until `condition` holds; resolves with false when it does not hold within `limitMs` of virtual time.
+   */
   async runUntil(condition: () => boolean, limitMs: number): Promise<boolean> {
     const untilMs = this.#elapsedMs + limitMs;
     await this.settle();
@@ -151,7 +153,7 @@ export class VirtualTime implements Ports {
     return true;
   }
 
-  /** Lets every promise that can settle without time do so. */
+  /** Lets every promise settle that can without time. */
   async settle(): Promise<void> {
     do {
       await Promise.allSettled(this.#held);
@@ -168,17 +170,17 @@ export class VirtualTime implements Ports {
     return work;
   }
 
-  /** As {@link settle} between two timers, without the cost of a turn: ticks are run when no microtask is left. */
+  /** As {@link settle}, without the cost of a turn: Node runs ticks after all microtasks. */
   #drain(): Promise<void> {
     return new Promise((resolve) => process.nextTick(resolve));
   }
 
-  /** The ports of a process of its own under this time. Its monotonic clock starts at 0. */
+  /** Returns the ports of a new process in this time. Its monotonic clock starts at 0. */
   process({ skewMs = 0, seed }: ViewOptions = {}): ProcessPorts {
     return new VirtualProcess(this, skewMs, seededRandomness(seed ?? Math.floor(this.random.fraction() * 2 ** 32)));
   }
 
-  /** A timer of one process, or of the world itself. */
+  /** Sets a timer of one process, or of the world itself. */
   schedule(delayMs: number, callback: () => void, owner: VirtualProcess | undefined): Timer {
     const atMs = onGrid(this.#elapsedMs + Math.max(0, delayMs));
     if (!Number.isFinite(atMs)) throw new RangeError(`a timer needs a finite delay, got ${delayMs}`);
@@ -294,7 +296,7 @@ class VirtualProcess implements ProcessPorts {
   }
 }
 
-/** Times are whole 1/1024 ms, rounded up: a delay that is too small for the sum would let nothing pass, for ever. */
+/** Rounds up to 1/1024 ms: a delay too small for the sum would never let time pass. */
 function onGrid(ms: number): number {
   return Math.ceil(ms * 1024) / 1024;
 }
