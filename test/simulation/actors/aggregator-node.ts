@@ -200,6 +200,6 @@ function backupKeeperOf(options: BackupOptions, aggregator: Aggregator): BackupK
 
 function countBackupEvent(event: RecoveryEvent, coverage: Coverage): void {
   coverage.rule(`backups: ${event.kind}`);
-  if (event.kind === "copyFailed" && event.message.includes('"conflict"'))
+  if (event.kind === "copyFailed" && event.message.includes("HTTP 409"))
     coverage.rule("backups: two leaders create the same chunk");
 }

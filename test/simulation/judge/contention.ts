@@ -1,6 +1,6 @@
 /**
- * L5: among contending replicas one write succeeds per round. A conflict shows that another writer succeeded, so what
- * can go wrong is that webhooks conflict again and again and none of them succeeds.
+ * L5 (docs/design.md#invariants): among contending replicas one write succeeds per round. A conflict shows that another
+ * writer succeeded, so what can go wrong is that webhooks conflict again and again and none of them succeeds.
  */
 interface Struggle {
   conflicts: number;

@@ -1,4 +1,7 @@
-/** L6: each denial is justified by a version of its protector that was stored while the request was decided. */
+/**
+ * L6 (docs/design.md#invariants): each denial is justified by a version of its protector that was stored while the
+ * request was decided.
+ */
 
 import { type Estimate, estimate } from "../../../shared/decide/state/estimate.ts";
 import { type ProtectorState, parseProtector } from "../../../shared/decide/state/protector-state.ts";

@@ -1,6 +1,7 @@
 /**
- * The bounds of L1 after faults have ended: R1 and R2 settle a record one reconcile after the event, long before R3
- * could. One pod is deleted. Another pod is reviewed for a deletion that never commits, and changes afterwards.
+ * The bounds of L1 (docs/design.md#invariants) after faults have ended: R1 and R2 settle a record one reconcile after
+ * the event, long before R3 could. One pod is deleted. Another pod is reviewed for a deletion that never commits, and
+ * changes afterwards.
  */
 import { metadataOf, text } from "../apiserver/objects.ts";
 import { parseStored, reservedUids } from "../truth/stored-protectors.ts";
