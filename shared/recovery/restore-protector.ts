@@ -4,8 +4,9 @@
  */
 
 import type { ApiClient, CallOptions } from "../kube/client/api-client.ts";
+import { podProtectorPath } from "../kube/client/api-path.ts";
 import type { ApiResult } from "../kube/client/api-result.ts";
-import { GROUP, KIND, PLURAL, RESTORED_ANNOTATION, VERSION } from "../schema/annotations.ts";
+import { GROUP, KIND, RESTORED_ANNOTATION, VERSION } from "../schema/annotations.ts";
 import type { CellStatus, PodProtector } from "../schema/podprotector.ts";
 import { parsePodProtector } from "../schema/podprotector.ts";
 
@@ -14,11 +15,6 @@ export type RestoreCalls = Pick<ApiClient, "create" | "putPodProtectorStatus" | 
 const MARK = "the protector before this one vanished without a release";
 /** Webhooks and aggregators write the status of a protector as soon as it exists. */
 const MAX_CONFLICTS = 3;
-
-/** Collection path of the protectors of a namespace. */
-function protectorsPath(namespace: string): string {
-  return `/apis/${GROUP}/${VERSION}/namespaces/${encodeURIComponent(namespace)}/${PLURAL}`;
-}
 
 /**
  * The object to create. Owner references only `withOwners`: the garbage collector deletes an object whose owner does
@@ -48,7 +44,7 @@ export async function restore(
   lost: PodProtector,
   options: CallOptions,
 ): Promise<ApiResult<PodProtector>> {
-  const created = await api.create(protectorsPath(lost.metadata.namespace ?? ""), object, parsePodProtector, options);
+  const created = await api.create(podProtectorPath(lost.metadata.namespace ?? ""), object, parsePodProtector, options);
   if (created.kind === "ok") await restoreHistory(api, created.object, lost, options);
   return created;
 }

@@ -6,11 +6,11 @@ import { withoutIgnored } from "./resolve.ts";
 
 const web: LabelSelector = { matchLabels: { app: "web" } };
 
-test("nothing exempted: the selector itself", () => {
+test("without ignored pods the selector stays", () => {
   expect(withoutIgnored(web, undefined)).toEqual({ selector: web, note: "" });
 });
 
-test("several requirements can't be turned round in one selector: nothing is taken out, and that is said", () => {
+test("several requirements can't be negated in one selector: it stays, and the note says so", () => {
   const { selector, note } = withoutIgnored(web, { matchLabels: { a: "x", b: "y" } });
   expect(selector).toBe(web);
   expect(note).not.toBe("");
@@ -29,7 +29,7 @@ const requirement = fc.oneof(
 );
 const labels = fc.dictionary(fc.constantFrom("app", "a", "b"), fc.constantFrom("web", "x", "y", "z"));
 
-test("one requirement: exactly the pods that the one selects and the other does not", () => {
+test("a single requirement is negated: the selected pods without the ignored ones", () => {
   fc.assert(
     fc.property(requirement, labels, (one, of) => {
       const ignored = { matchExpressions: [one] };

@@ -39,10 +39,10 @@ const ref = (kind: string, name: string, uid = `${kind}-${name}`): WorkloadRef =
 
 interface Given {
   readonly workloads?: readonly (readonly [string, ProtectionSource])[];
-  /** Undefined: not known yet. */
+  /** Undefined: not listed yet. */
   readonly pods?: { readonly total: number; readonly controllers: readonly WorkloadRef[] } | undefined;
   readonly notReady?: boolean;
-  /** Path without query to the answer. */
+  /** Responses by path without query. */
   readonly answers?: Readonly<Record<string, unknown>>;
   readonly present?: number;
 }
@@ -57,7 +57,7 @@ async function resolve(budget: Partial<Budget>, given: Given = {}): Promise<Reso
         ? { status: 404, headers: {}, body: "404 page not found" }
         : { status: 200, headers: {}, body: JSON.stringify(body) };
     },
-    stream: () => Promise.reject(new Error("nothing is watched here")),
+    stream: () => Promise.reject(new Error("no watch in this test")),
     close: () => {},
   };
   const api = new ApiClient(transport);
@@ -108,9 +108,9 @@ const ofDeployment: Given = {
 
 describe("the number of pods that there should be", () => {
   test.each<[string, Partial<Budget>, Given, number]>([
-    ["a ReplicaSet counts by its Deployment", { maxUnavailable: 1 }, ofDeployment, 9],
+    ["a ReplicaSet counts as its Deployment", { maxUnavailable: 1 }, ofDeployment, 9],
     [
-      "or by itself when that is gone",
+      "a ReplicaSet counts itself when its Deployment is gone",
       { maxUnavailable: 1 },
       { ...ofDeployment, workloads: [["replicaset/shop/web-1", replicaSet]] },
       6,
@@ -139,11 +139,11 @@ describe("the number of pods that there should be", () => {
       },
       6,
     ],
-    ["pods without a controller count nothing", { maxUnavailable: 1 }, { pods: { total: 5, controllers: [] } }, 0],
-    ["a minimum in pods needs none of this", { minAvailable: 4 }, { notReady: true }, 4],
-    ["the budget says it", { maxUnavailable: 1, expectedPods: 8 }, {}, 7],
+    ["pods without a controller do not count", { maxUnavailable: 1 }, { pods: { total: 5, controllers: [] } }, 0],
+    ["a minAvailable in pods needs no expected number", { minAvailable: 4 }, { notReady: true }, 4],
+    ["the budget has the number itself", { maxUnavailable: 1, expectedPods: 8 }, {}, 7],
     [
-      "without pods in this cluster, by template",
+      "without pods in this cluster, workloads count by their template",
       { maxUnavailable: 1 },
       { ...ofDeployment, pods: { total: 0, controllers: [] } },
       9,
@@ -172,7 +172,7 @@ describe("the number of pods that there should be", () => {
     },
   };
 
-  test("a custom resource is asked by its scale subresource, and again later", async () => {
+  test("a custom resource counts by its scale subresource, which is polled", async () => {
     const resolution = await resolve({ maxUnavailable: 2 }, rollout);
     expect(minimum(resolution)).toBe(4);
     expect(resolution).toMatchObject({ recheck: true });
@@ -181,24 +181,24 @@ describe("the number of pods that there should be", () => {
   });
 
   test.each<[string, Given]>([
-    ["a controller that is gone", { pods: { total: 5, controllers: [ref("StatefulSet", "db")] } }],
+    ["the controller is gone", { pods: { total: 5, controllers: [ref("StatefulSet", "db")] } }],
     [
-      "one of that name, but another",
+      "another object has the name of the controller",
       {
         workloads: [["statefulset/shop/db", workload("StatefulSet", "db", 3)]],
         pods: { total: 5, controllers: [ref("StatefulSet", "db", "other")] },
       },
     ],
-    ["a kind that is not served", { ...rollout, answers: {} }],
+    ["the kind is not served", { ...rollout, answers: {} }],
     [
-      "a kind without scale",
+      "the kind has no scale subresource",
       { ...rollout, answers: { "/apis/argoproj.io/v1alpha1": { resources: [{ name: "rollouts", kind: "Rollout" }] } } },
     ],
     [
-      "another custom resource of that name",
+      "another custom resource has the name",
       { ...rollout, pods: { total: 5, controllers: [ref("Rollout", "web", "r2")] } },
     ],
-  ])("can't be told: %s. What was required stays, or all there are", async (_, given) => {
+  ])("is unknown, because %s: the minimum stays, and a new protector requires all pods", async (_, given) => {
     const first = await resolve({ maxUnavailable: 1 }, given);
     expect(minimum(first)).toBe(5);
     expect(first).toMatchObject({ recheck: true, why: expect.any(String) });
@@ -208,7 +208,7 @@ describe("the number of pods that there should be", () => {
   test.each<[string, Partial<Budget>]>([
     ["a number", { maxUnavailable: 2 }],
     ["a percentage", { minAvailable: "80%" }],
-  ])("without pods in this cluster, is not 0 because the last workload vanished: %s", async (_, budget) => {
+  ])("is not 0 because the last workload of pods in other clusters is gone: %s", async (_, budget) => {
     const pods = { total: 0, controllers: [] };
     const erased = await resolve(budget, { pods, present: 8 });
     expect(minimum(erased)).toBe(8);
@@ -219,7 +219,7 @@ describe("the number of pods that there should be", () => {
     expect(await resolve(budget, { pods, present: 0 })).not.toHaveProperty("why");
   });
 
-  test("is waited for while pods or workloads are not known yet, and asked for again after an outage", async () => {
+  test("waits for the lists of pods and workloads, and fails in an outage", async () => {
     expect(await resolve({ maxUnavailable: 1 }, {})).toEqual({ kind: "waiting" });
     expect(await resolve({ maxUnavailable: 1 }, { ...ofDeployment, notReady: true })).toEqual({ kind: "waiting" });
     const down = { ...rollout, answers: { "/apis/argoproj.io/v1alpha1": "down" } };
@@ -227,16 +227,16 @@ describe("the number of pods that there should be", () => {
   });
 });
 
-describe("what can't be resolved at all leaves things as they are", () => {
+describe("a budget is unresolved, which leaves its protectors as they are, for", () => {
   test.each<[string, Partial<Budget>, Given]>([
-    ["a limit that can't be read", { maxUnavailable: "many" }, ofDeployment],
-    ["a target that is not there", { maxUnavailable: 1, targetRef: ref("Deployment", "other") }, ofDeployment],
+    ["an unreadable limit", { maxUnavailable: "many" }, ofDeployment],
+    ["a targetRef to a missing workload", { maxUnavailable: 1, targetRef: ref("Deployment", "other") }, ofDeployment],
   ])("%s", async (_, budget, given) => {
     expect(await resolve(budget, given)).toMatchObject({ kind: "unresolved" });
   });
 });
 
-test("a target counts before a selector, and exempted pods are counted but not protected", async () => {
+test("targetRef has precedence over selector, and ignored pods count but are not protected", async () => {
   const targetRef = ref("Deployment", "web");
   const resolution = await resolve(
     {

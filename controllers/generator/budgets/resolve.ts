@@ -4,7 +4,11 @@
  */
 import { compileSelector } from "../../../shared/decide/availability/selector.ts";
 import { disruptionMinimum, needsExpectedCount } from "../../../shared/decide/minimum/budget-minimum.ts";
-import { type DerivedMinimum, scaledMinimum } from "../../../shared/decide/minimum/workload-minimum.ts";
+import {
+  type DerivedMinimum,
+  type IntOrPercent,
+  scaledMinimum,
+} from "../../../shared/decide/minimum/workload-minimum.ts";
 import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
 import type { LabelSelector, PodProtector } from "../../../shared/schema/podprotector.ts";
 import {
@@ -90,10 +94,7 @@ export class Resolver {
     }
   }
 
-  async #byScale(
-    { kind, source, signal }: ResolveRequest,
-    maxUnavailable: Parameters<typeof scaledMinimum>[1],
-  ): Promise<Resolution> {
+  async #byScale({ kind, source, signal }: ResolveRequest, maxUnavailable: IntOrPercent): Promise<Resolution> {
     const found = await this.#options.workloads.scale(kind, source.namespace, source.name, signal);
     if (found.kind === "missing") return { kind: "unresolved", why: found.why };
     if (found.kind !== "found") return found;

@@ -5,29 +5,25 @@ import type { ReleaseReason } from "./plan.ts";
 
 export type Problem = "ignored" | "unresolved" | "namespaceTerminating";
 
+/** A protector by its name, and its source by its key. */
+interface ProtectorOfSource {
+  readonly source: string;
+  readonly protector: string;
+}
+
 export type GeneratorEvent =
   /** The finalizer was put on the source, or removed from it. */
   | { readonly kind: "held" | "letGo"; readonly source: string }
   /** `noted`: the condition `SourceVanished` was written. */
-  | {
-      readonly kind: "created" | "updated" | "restored" | "replaced" | "noted";
-      readonly source: string;
-      readonly protector: string;
-    }
+  | ({ readonly kind: "created" | "updated" | "restored" | "replaced" | "noted" } & ProtectorOfSource)
+  | ({ readonly kind: "released"; readonly reason: ReleaseReason } & ProtectorOfSource)
   /** A protector that was deleted without a release can't be created again now: it stays in force as it is. */
-  | {
-      readonly kind: "kept";
-      readonly source: string;
-      readonly protector: string;
-      readonly uid: string;
-      readonly why: string;
-    }
+  | ({ readonly kind: "kept"; readonly uid: string; readonly why: string } & ProtectorOfSource)
+  /** The source is gone without a release of this protector. Once for each time that it vanishes. */
+  | ({ readonly kind: "sourceVanished"; readonly uid: string } & ProtectorOfSource)
+  | { readonly kind: "cellsRemoved"; readonly protector: string; readonly cells: readonly string[] }
   /** Segments of the release register were deleted that no cell needs any more. */
   | { readonly kind: "registerDropped"; readonly segments: number }
-  | { readonly kind: "released"; readonly source: string; readonly protector: string; readonly reason: ReleaseReason }
-  | { readonly kind: "cellsRemoved"; readonly protector: string; readonly cells: readonly string[] }
-  /** The source is gone without a release of this protector. Once for each time that it vanishes. */
-  | { readonly kind: "sourceVanished"; readonly source: string; readonly protector: string; readonly uid: string }
   /** A source can't be protected as it asks. */
   | { readonly kind: Problem; readonly source: string; readonly about: ObjectReference; readonly why: string }
   /** An optional kind was installed or uninstalled. */

@@ -5,12 +5,12 @@ const LABEL_VALUE = /^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$/;
 const OBJECT_NAME = /^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$/;
 
 test.each([
-  ["a name as it is", "web", "web"],
+  ["a short name as it is", "web", "web"],
   ["63 characters as they are", "a".repeat(63), "a".repeat(63)],
-  ["a longer one with a hash", "b".repeat(64), `${"b".repeat(46)}-92dc1b0b6bb1e1b3`],
+  ["the beginning of a longer name and a hash", "b".repeat(64), `${"b".repeat(46)}-92dc1b0b6bb1e1b3`],
   ["a cut that would end in a separator", `${"c".repeat(44)}--${"d".repeat(40)}`, `${"c".repeat(44)}-`],
-  ["what no label value may hold", "system:web", "system-web-"],
-  ["nothing that a label value may hold", ":::", ""],
+  ["a name with characters that a label value may not have", "system:web", "system-web-"],
+  ["a name of such characters only", ":::", ""],
 ])("a label value is %s", (_, name, expected) => {
   const value = labelValue(name);
   expect(value).toMatch(LABEL_VALUE);
@@ -25,13 +25,13 @@ test("long names that differ only at their end get different label values and na
   expect(protectorName(one)).toMatch(OBJECT_NAME);
 });
 
-test("a protector is called as upstream calls it wherever an object can be", () => {
+test("a protector has upstream's name wherever an object may have it", () => {
   expect(protectorName("deployment-web")).toBe("deployment-web");
   expect(protectorName(`deployment-${"y".repeat(242)}`)).toHaveLength(253);
   expect(protectorName(`deployment-${"y".repeat(242)}`)).toBe(`deployment-${"y".repeat(242)}`);
 });
 
-test("the alternative to a taken name belongs to one source alone", () => {
+test("the alternative to a taken name differs from source to source", () => {
   const names = ["deployment/a/web", "deployment/b/web", "scale/a/web"].map((key) =>
     alternativeName("deployment-web", key),
   );

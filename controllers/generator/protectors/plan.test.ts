@@ -30,7 +30,7 @@ function source(changes: Partial<ProtectionSource> = {}): ProtectionSource {
   };
 }
 
-/** The protector as the generator makes it, with what the apiserver adds. */
+/** The protector as the generator creates it, with the fields that the apiserver adds. */
 function protector(changes: (object: PodProtector) => PodProtector = (object) => object): PodProtector {
   const { metadata, spec } = newProtector(plugin.kind, source(), required, "deployment-web");
   const { labels, annotations } = metadata;
@@ -79,19 +79,24 @@ const kinds = (steps: ReconcileStep[]): string[] => steps.map(({ kind }) => kind
 
 describe("a source that asks for protection", () => {
   test.each<[string, ProtectionSource, PodProtector[], string[]]>([
-    ["is held first, then protected", source({ finalizers: [] }), [], ["addSourceFinalizer", "create"]],
-    ["is not held twice", source({ finalizers: ["other", GENERATOR] }), [], ["create"]],
-    ["needs nothing when all is as it should be", source(), [protector()], []],
+    ["gets the finalizer first, then its protector", source({ finalizers: [] }), [], ["addSourceFinalizer", "create"]],
+    ["gets no second finalizer", source({ finalizers: ["other", GENERATOR] }), [], ["create"]],
+    ["needs nothing when nothing has changed", source(), [protector()], []],
     [
-      "is held again when its finalizer was taken off",
+      "gets its finalizer again when a client has removed it",
       source({ finalizers: [] }),
       [protector()],
       ["addSourceFinalizer"],
     ],
-    ["keeps it while it is deleted with replicas", source({ deleting: true }), [protector()], []],
-    ["gets it back even then", source({ deleting: true }), [], ["create"]],
-    ["but not when it goes and was never held", source({ deleting: true, finalizers: [] }), [], []],
-    ["loses one that it no longer asks for", source(), [protector(), withMetadata({ name: "old" })], ["release"]],
+    ["keeps its protector while it is deleted with replicas", source({ deleting: true }), [protector()], []],
+    ["gets its protector again even then", source({ deleting: true }), [], ["create"]],
+    ["gets none while it is deleted without the finalizer", source({ deleting: true, finalizers: [] }), [], []],
+    [
+      "loses a protector that it no longer requires",
+      source(),
+      [protector(), withMetadata({ name: "old" })],
+      ["release"],
+    ],
   ])("%s", (_, present, protectors, expected) => {
     expect(kinds(planned(present, protectors))).toEqual(expected);
   });
@@ -122,14 +127,14 @@ describe("a source that asks for protection", () => {
   });
 });
 
-test("one that had a protector before gets it back with a mark, because its admission history is gone", () => {
+test("a source that had a protector before gets one with a mark, because its reservations are lost", () => {
   const [step] = planned(source(), []);
   expect(step?.kind === "create" && step.object.metadata.annotations).toHaveProperty([
     "podseidon.kubewharf.io/restored",
   ]);
 });
 
-test("one that comes back has what its operator put on it", () => {
+test("a restored protector has the labels and annotations that an operator has set", () => {
   const { metadata } = protector();
   const gate = { "podseidon.kubewharf.io/counted-gate": "enabled" };
   const vanished = withMetadata({
@@ -149,7 +154,7 @@ test("one that comes back has what its operator put on it", () => {
   });
 });
 
-test("cells are removed from one whose source vanished, too", () => {
+test("cells are removed from the protector of a vanished source, too", () => {
   const annotations = { "podseidon.kubewharf.io/remove-cell-once": "a, b" };
   const [first, ...others] = planned(undefined, [withMetadata({ annotations })]);
   expect(first).toMatchObject({ kind: "removeCells", cells: ["a", "b"] });
@@ -158,15 +163,15 @@ test("cells are removed from one whose source vanished, too", () => {
 
 describe("an altered protector is repaired", () => {
   test.each<[string, PodProtector]>([
-    ["fewer required", withSpec({ minAvailable: 1 })],
+    ["a smaller minimum", withSpec({ minAvailable: 1 })],
     ["another selector", withSpec({ selector: { matchLabels: { app: "other" } } })],
-    ["a selector that was narrowed", withSpec({ selector: { matchLabels: { app: "web", tier: "x" } } })],
+    ["a narrower selector", withSpec({ selector: { matchLabels: { app: "web", tier: "x" } } })],
     ["more pods counted", withSpec({ aggregationSelector: {} })],
     ["fewer operations", withSpec({ protectedOperations: ["UPDATE"] })],
     ["no labels", withMetadata({ labels: {} })],
     ["no finalizer", withMetadata({ finalizers: [] })],
     ["no owner", withMetadata({ ownerReferences: [] })],
-    ["a mark of release that nobody had a reason for", withMetadata({ annotations: { [RELEASED]: "x" } })],
+    ["the mark of a release, without a reason", withMetadata({ annotations: { [RELEASED]: "x" } })],
   ])("%s", (_, altered) => {
     const [step, ...others] = planned(source(), [altered]);
     expect(others).toEqual([]);
@@ -177,7 +182,7 @@ describe("an altered protector is repaired", () => {
 
   test.each<[string, PodProtector]>([
     ["suspend", withSpec({ suspend: { enabled: true } })],
-    ["the size of the history", withSpec({ admissionHistoryConfig: { compactThreshold: 10 } })],
+    ["the size of the admission history", withSpec({ admissionHistoryConfig: { compactThreshold: 10 } })],
     ["more operations", withSpec({ protectedOperations: ["DELETE", "EVICT", "UPDATE"] })],
     [
       "labels, annotations and finalizers of others",
@@ -187,16 +192,16 @@ describe("an altered protector is repaired", () => {
         finalizers: [GENERATOR, "backup"],
       }),
     ],
-  ])("but what an operator may set stays: %s", (_, present) => {
+  ])("fields of an operator stay: %s", (_, present) => {
     expect(planned(source(), [present])).toEqual([]);
   });
 
-  test("one that is being deleted without the finalizer can't get it back, and is no reason for a write each time", () => {
+  test("a protector that is deleted without the finalizer can't get it again, so nothing is written", () => {
     const going = withMetadata({ finalizers: ["backup"], deletionTimestamp: "2026-01-01T00:00:00Z" });
     expect(planned(source(), [going])).toEqual([]);
   });
 
-  test("a workload that was deleted and made again adopts it", () => {
+  test("a workload that was deleted and created again adopts its protector", () => {
     const [step] = planned(source({ uid: "u2" }), [protector()]);
     expect(step?.kind === "update" && step.object.metadata.ownerReferences?.[0]?.uid).toBe("u2");
     expect(step?.kind === "update" && step.object.metadata.ownerReferences).toHaveLength(1);
@@ -206,16 +211,16 @@ describe("an altered protector is repaired", () => {
 describe("fields that a source decides", () => {
   const owning = source({ protectors: [{ ...required, owns: ["suspend", "probe"] }] });
 
-  test("are taken off when the source has none", () => {
+  test("are removed when the source has none", () => {
     const [step] = planned(owning, [withSpec({ suspend: { enabled: true }, probe: { endpoint: "x:1" } })]);
     expect(step?.kind === "update" && step.object.spec).toEqual(required.spec);
   });
 
-  test("leave those that it does not decide to the operator", () => {
+  test("leave the other fields to the operator", () => {
     expect(planned(owning, [withSpec({ unhealthyPodPolicy: "IfHealthyBudget" })])).toEqual([]);
   });
 
-  test("are put back as the source has them", () => {
+  test("are repaired", () => {
     const spec = { ...required.spec, suspend: { enabled: true } };
     const suspended = source({ protectors: [{ ...required, spec, owns: ["suspend"] }] });
     const [step] = planned(suspended, [withSpec({ suspend: { enabled: false } })]);
@@ -223,12 +228,12 @@ describe("fields that a source decides", () => {
   });
 });
 
-test("a source that is out of scope is left alone with all that it has", () => {
+test("a source that is out of scope keeps its protectors as they are", () => {
   const other = source({ decision: "OutOfScope", protectors: [] });
   expect(planned(other, [withMetadata({ ownerReferences: [] })])).toEqual([]);
 });
 
-describe("a source that came back", () => {
+describe("a source that is there again", () => {
   const noted = (status: string): PodProtector =>
     protector((object) => ({
       ...object,
@@ -241,7 +246,7 @@ describe("a source that came back", () => {
       },
     }));
 
-  test("is noted once, and one that is still gone is not told of again", () => {
+  test("clears the condition once; a source that is still gone is not reported again", () => {
     expect(planned(source(), [noted("True")])).toMatchObject([{ kind: "setSourceVanished", vanished: false }]);
     expect(planned(source(), [noted("False")])).toEqual([]);
     expect(planned(undefined, [noted("True")])).toEqual([]);
@@ -254,17 +259,17 @@ describe("a name that is taken", () => {
     withMetadata({ labels: {}, ownerReferences: [], finalizers: [], ...changes });
   const spare = alternativeName("deployment-web", "deployment/shop/web");
 
-  test("by a person: the source gets one under another name, and theirs is left alone", () => {
+  test("by a user: the source gets a protector of another name, and the user's stays", () => {
     const [step] = planned(source(), [], [foreign({})]);
     expect(step?.kind === "create" && step.object.metadata.name).toBe(spare);
   });
 
-  test("the other name is kept, whether or not the first is free later", () => {
+  test("the other name stays, even when the first is free later", () => {
     expect(planned(source(), [withMetadata({ name: spare })], [foreign({})])).toEqual([]);
     expect(planned(source(), [withMetadata({ name: spare })])).toEqual([]);
   });
 
-  test("by a protector of the generator's own that lost labels and owner: adopted", () => {
+  test("by a protector of the generator without labels and owner: the source adopts it", () => {
     const [step] = planned(source(), [], [foreign({ finalizers: [GENERATOR] })]);
     expect(step?.kind === "update" && step.object.metadata.labels).toEqual(protector().metadata.labels);
   });
@@ -273,15 +278,19 @@ describe("a name that is taken", () => {
 describe("a protector is released", () => {
   test.each<[string, ProtectionSource, string]>([
     ["when its source is deleted", source({ deleting: true, decision: "Deleting", protectors: [] }), "SourceDeleted"],
-    ["when its source no longer asks", source({ decision: "NotSelected", protectors: [] }), "NotRequired"],
-  ])("%s, and then the source is let go", (_, present, reason) => {
+    [
+      "when its source no longer asks for protection",
+      source({ decision: "NotSelected", protectors: [] }),
+      "NotRequired",
+    ],
+  ])("%s, and then the finalizer of the source is removed", (_, present, reason) => {
     expect(planned(present, [protector()])).toEqual([
       { kind: "release", protector: protector(), reason },
       { kind: "removeSourceFinalizer", source: present },
     ]);
   });
 
-  test("a source without finalizer and protectors is none of the generator's business", () => {
+  test("a source without the finalizer and without protectors needs nothing", () => {
     expect(planned(source({ decision: "NotSelected", protectors: [], finalizers: ["other"] }), [])).toEqual([]);
   });
 
@@ -289,7 +298,7 @@ describe("a protector is released", () => {
     expect(kinds(planned(undefined, [protector()]))).toEqual(["reportSourceVanished", "setSourceVanished"]);
   });
 
-  test("unless someone marks it as released then", () => {
+  test("unless an operator marks it as released", () => {
     const marked = withMetadata({ annotations: { [RELEASED]: "by hand" } });
     expect(planned(undefined, [marked])).toEqual([
       { kind: "release", protector: marked, reason: "ReleasedByOperator" },
@@ -297,16 +306,16 @@ describe("a protector is released", () => {
   });
 });
 
-test("remove-cell-once names the cells to drop", () => {
+test("remove-cell-once names the cells to remove", () => {
   const annotations = { ...protector().metadata.annotations, "podseidon.kubewharf.io/remove-cell-once": "a, b" };
   const [step] = planned(source(), [withMetadata({ annotations })]);
   expect(step?.kind === "removeCells" && step.cells).toEqual(["a", "b"]);
 });
 
-describe("a protector that was lost", () => {
+describe("a lost protector", () => {
   const OWNERS = ["metadata", "ownerReferences"] as const;
 
-  test("comes back with what an operator has set and with its history", () => {
+  test("is restored with its reservations and the fields of an operator", () => {
     const lost = withSpec({ minAvailable: 3, admissionHistoryConfig: { maxConcurrentLag: 7 } });
     const [step] = planned(source(), [], [], [lost]);
     expect(step).toMatchObject({
@@ -322,7 +331,7 @@ describe("a protector that was lost", () => {
     );
   });
 
-  test("comes back with the mark, also where the finalizer of its source was taken off, too", () => {
+  test("is restored with the mark, also when its source has lost the finalizer", () => {
     const [, step] = planned(source({ finalizers: [] }), [], [], [protector()]);
     expect(step).toHaveProperty(
       ["object", "metadata", "annotations", "podseidon.kubewharf.io/restored"],
@@ -330,17 +339,17 @@ describe("a protector that was lost", () => {
     );
   });
 
-  test("comes back without its source, and without an owner that would take it away again", () => {
+  test("is restored without its source, and without an owner reference, for which it would be garbage", () => {
     const [step] = planned(undefined, [], [], [protector()]);
     expect(step).toMatchObject({ kind: "restore", object: { spec: { minAvailable: 8 } } });
     expect(step).not.toHaveProperty(["object", ...OWNERS]);
   });
 
-  test("is none of the source's that does not ask for it any more", () => {
+  test("is not restored for a source that no longer requires it", () => {
     expect(planned(source({ protectors: [], finalizers: [] }), [], [], [protector()])).toEqual([]);
   });
 
-  test("is made anew while it is on its way out, with its owner where that is there", () => {
+  test("is replaced while it is being deleted, with its owner if that exists", () => {
     const deleted = withMetadata({ deletionTimestamp: "2026-01-01T00:00:00Z" });
     const [step] = planned(source(), [deleted]);
     expect(step).toMatchObject({ kind: "replace", protector: deleted });
@@ -349,7 +358,7 @@ describe("a protector that was lost", () => {
     expect(planned(undefined, [deleted])[0]).not.toHaveProperty(["object", ...OWNERS]);
   });
 
-  test("is no longer torn away once it is released", () => {
+  test("is not replaced once it is released", () => {
     const released = withMetadata({ deletionTimestamp: "2026-01-01T00:00:00Z", annotations: { [RELEASED]: "x" } });
     expect(kinds(planned(undefined, [released]))).toEqual(["release"]);
   });

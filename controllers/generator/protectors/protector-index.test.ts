@@ -45,7 +45,7 @@ class Watched implements Informer<PodProtector> {
     this.#handlers.push(handler);
     return () => {};
   }
-  /** A complete list without anything in it. */
+  /** An empty list. */
   listNothing(position: string): void {
     this.#objects.clear();
     this.position = position;
@@ -54,7 +54,7 @@ class Watched implements Informer<PodProtector> {
       handler.advanced?.(position);
     }
   }
-  /** The stream delivers what `deployment-web` is at `position`. */
+  /** The stream delivers `deployment-web` as it is at `position`. */
   deliver(after: PodProtector | undefined, position: string): void {
     const before = this.#objects.get("shop/deployment-web");
     if (after === undefined) this.#objects.delete("shop/deployment-web");
@@ -81,7 +81,7 @@ function setUp() {
 const minimums = (index: ProtectorIndex, name = "web"): number[] =>
   index.of(`deployment/shop/${name}`).map(({ spec }) => spec.minAvailable);
 
-test("what the watch delivers is found by its source, and its source is told", () => {
+test("a watched protector is found by its source, whose change is reported", () => {
   const { watched, index, changed } = setUp();
   watched.deliver(protector("5"), "5");
   expect(minimums(index)).toEqual([8]);
@@ -92,7 +92,7 @@ test("what the watch delivers is found by its source, and its source is told", (
 });
 
 test.each(["before the list", "after the list"])(
-  "what was written, and is gone before the watch has shown it, is missed: answered %s",
+  "an own write that is gone before the watch shows it counts as vanished: its response comes %s",
   (order) => {
     const { watched, index, changed, vanished } = setUp();
     watched.deliver(undefined, "4");
@@ -108,7 +108,7 @@ test.each(["before the list", "after the list"])(
   },
 );
 
-test("one that changes its owner is found by the new one, and both are told", () => {
+test("a protector with a new owner is found by that, and both sources change", () => {
   const { watched, index, changed } = setUp();
   watched.deliver(protector("5"), "5");
   watched.deliver(protector("6", "other"), "6");
@@ -126,14 +126,14 @@ test("an own write is seen before the watch delivers it, and only until then", (
   expect(minimums(index)).toEqual([9]);
 });
 
-test("an own write that the watch has passed already changes nothing", () => {
+test("an own write that the watch has passed changes nothing", () => {
   const { watched, index } = setUp();
   watched.deliver(protector("7", "web", 9), "7");
   index.wrote(protector("5"));
   expect(minimums(index)).toEqual([9]);
 });
 
-test("an own write that someone undid before the watch came is forgotten when the watch is past it", () => {
+test("an own write that was undone is forgotten when the watch has passed it", () => {
   const { watched, index } = setUp();
   watched.deliver(undefined, "4");
   index.wrote(protector("5"));
@@ -142,7 +142,7 @@ test("an own write that someone undid before the watch came is forgotten when th
   expect([...index.sources()]).toEqual([]);
 });
 
-test("what was released is gone at once, and another of its name is not", () => {
+test("a released protector is gone at once, a new one of its name is not", () => {
   const { watched, index } = setUp();
   watched.deliver(protector("5"), "5");
   index.released(protector("5"));
@@ -155,7 +155,7 @@ test("what was released is gone at once, and another of its name is not", () => 
   expect(minimums(index)).toEqual([9]);
 });
 
-test("one that was created and released before the watch had it leaves nothing behind", () => {
+test("a protector that was created and released before the watch shows it leaves nothing behind", () => {
   const { watched, index } = setUp();
   watched.deliver(undefined, "4");
   index.wrote(protector("5"));
@@ -165,7 +165,7 @@ test("one that was created and released before the watch had it leaves nothing b
   expect([...index.sources()]).toEqual([]);
 });
 
-test("one that lost its owner is found by its source, also where that has a name too long for a label", () => {
+test("a protector without owner is found by its source, even if the name is too long for a label", () => {
   const { watched, index } = setUp();
   const name = "web-".repeat(20);
   const own = { namespace: "shop", name, uid: "u1", resourceVersion: "3", finalizers: [], deleting: false };
@@ -189,7 +189,7 @@ test("one that lost its owner is found by its source, also where that has a name
   expect(steps.map(({ kind }) => kind)).toEqual(["update"]);
 });
 
-test("one that another of such a name owns is not taken from it", () => {
+test("a protector whose owner has a name like the shortened label stays with that owner", () => {
   const { watched, index } = setUp();
   const name = "web-".repeat(20);
   watched.deliver(protector("5", labelValue(name)), "5");

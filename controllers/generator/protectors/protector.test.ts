@@ -4,7 +4,7 @@ import type { ProtectionSource } from "../sources/protection-source.ts";
 import { labelValue } from "./names.ts";
 import { newProtector, sourceOf } from "./protector.ts";
 
-test("the group of a kind may be longer than a label, and is known by it all the same", () => {
+test("a kind whose group is longer than a label value is found by its label", () => {
   const group = `${"platform.".repeat(7)}example.com`;
   const plugin = pluginNamed(`rollouts.${group}`, { scalable: [`${group}/v1/rollouts`] });
   const served = { ...plugin.kind, kind: "Rollout" };

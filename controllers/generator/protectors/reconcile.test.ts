@@ -44,7 +44,7 @@ function protector(changes: Partial<PodProtector["metadata"]> = {}): PodProtecto
 
 const unresolved: Resolve = async () => ({ kind: "unresolved", why: "Deployment web is not there" });
 
-/** On a server that answers so; without protectors, and with sources that can't be resolved, where the test does not say otherwise. */
+/** By default there are no protectors, and sources can't be resolved. */
 function reconcilerOn(
   request: Transport["request"],
   options: Pick<ReconcilerOptions, "kinds"> & Partial<ReconcilerOptions>,
@@ -65,7 +65,7 @@ function reconcilerOn(
   });
 }
 
-/** Reconciles the budget, whose workload can't be found, with what is there; returns the writes. */
+/** Reconciles the budget with these protectors; returns the writes. */
 async function writes(
   present: readonly PodProtector[],
   lost: readonly PodProtector[] = [],
@@ -93,22 +93,22 @@ async function writes(
   return made;
 }
 
-describe("a budget that can't be resolved keeps what it has", () => {
+describe("a budget that can't be resolved keeps its protector", () => {
   const COLLECTION = "shop/podprotectors";
   const OBJECT = `podprotectors/${required.name}`;
   test.each<[string, PodProtector[], PodProtector[], string[]]>([
     ["as it is", [protector()], [], []],
-    ["and nothing where there was nothing", [], [], []],
-    ["back in force when it vanished", [], [protector()], [`POST ${COLLECTION}`]],
+    ["but gets no new one", [], [], []],
+    ["and gets it again when it is lost", [], [protector()], [`POST ${COLLECTION}`]],
     [
-      "made anew when it was deleted",
+      "which is replaced when it was deleted",
       [protector({ deletionTimestamp: "2026-01-01T00:00:00Z" })],
       [],
       [`POST ${COLLECTION}?dryRun=All`, `PUT ${OBJECT}`, `POST ${COLLECTION}`],
     ],
-    ["with its owner", [protector({ ownerReferences: [] })], [], [`PUT ${OBJECT}`]],
+    ["which gets its owner again", [protector({ ownerReferences: [] })], [], [`PUT ${OBJECT}`]],
     [
-      "without the cells that are to be removed",
+      "which loses the cells to remove",
       [protector({ annotations: { ...protector().metadata.annotations, [`${GROUP}/remove-cell-once`]: "a" } })],
       [],
       [`PUT ${OBJECT}`],
@@ -119,9 +119,9 @@ describe("a budget that can't be resolved keeps what it has", () => {
 });
 
 test.each<[string, PodProtector[], PodProtector[]]>([
-  ["is there", [protector()], []],
-  ["vanished", [], [protector()]],
-])("what it required before is known to who resolves it, when its protector %s", async (_, present, lost) => {
+  ["exists", [protector()], []],
+  ["is lost", [], [protector()]],
+])("the resolver knows what the budget required before, when its protector %s", async (_, present, lost) => {
   const asked: (number | undefined)[] = [];
   await writes(present, lost, async (question) => {
     asked.push(question.present?.spec.minAvailable);
@@ -130,7 +130,7 @@ test.each<[string, PodProtector[], PodProtector[]]>([
   expect(asked).toEqual([9]);
 });
 
-test("a DaemonSet that was erased and applied again adopts its protector with the number that it had", async () => {
+test("a DaemonSet that was erased and applied again keeps the minimum of its protector", async () => {
   const agents = pluginNamed("daemonset");
   const applied = agents.interpret({
     metadata: { namespace: "shop", name: "web", uid: "d2", resourceVersion: "20", finalizers: [`${GROUP}/generator`] },
@@ -151,7 +151,7 @@ test("a DaemonSet that was erased and applied again adopts its protector with th
   expect(minimum(await resolver.resolve({ ...question, present: undefined }))).toBe(0);
 });
 
-test("that a namespace takes no new protector is told once, whatever is done again before it is asked", async () => {
+test("a terminating namespace is reported once, although earlier steps are repeated", async () => {
   const deployment = { metadata: { namespace: "shop", name: "web", uid: "d1", resourceVersion: "7" } };
   const deployments = pluginNamed("deployment");
   const spec = { replicas: 4, selector: { matchLabels: { app: "web" } }, template: {} };
@@ -161,7 +161,7 @@ test("that a namespace takes no new protector is told once, whatever is done aga
       ? { status: 403, headers: {}, body: '{"kind":"Status","message":"namespace shop is being terminated"}' }
       : { status: 200, headers: {}, body: JSON.stringify({ ...deployment, spec }) };
   const reconcile = reconcilerOn(request, {
-    // The watch lags: the source is held again each time.
+    // The watch lags, so the finalizer is added each time.
     kinds: new Map([["deployment", { ...deployments, get: () => deployments.interpret({ ...deployment, spec }) }]]),
     onEvent: (event) => events.push(event),
   });

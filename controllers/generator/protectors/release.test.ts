@@ -7,13 +7,13 @@ import { type ReleaseCalls, release } from "./release.ts";
 
 const UNAVAILABLE = { kind: "unavailable", error: new Error("no answer"), sent: false } as const;
 
-/** One stored protector, and what was done to it in order. */
+/** A core with one protector, and the calls for it in order. */
 class Core {
   readonly done: string[] = [];
   stored: PodProtector | undefined;
-  /** The deletion is not answered. */
-  isDeaf = false;
-  /** Another generator takes the mark off again before the deletion. */
+  /** The deletion gets no response. */
+  isSilent = false;
+  /** Another generator removes the mark before the deletion. */
   isTakenBack = false;
 
   constructor(finalizers: string[]) {
@@ -29,13 +29,13 @@ class Core {
     update: async (_, body, parse) => {
       const object = parsePodProtector(body);
       const { annotations, finalizers = [], deletionTimestamp } = object.metadata;
-      const isOver = finalizers.length === 0 && deletionTimestamp !== undefined;
-      this.done.push(isOver ? "free" : annotations?.[RELEASED_ANNOTATION] === undefined ? "update" : "mark");
-      this.stored = isOver ? undefined : object;
+      const isFreed = finalizers.length === 0 && deletionTimestamp !== undefined;
+      this.done.push(isFreed ? "free" : annotations?.[RELEASED_ANNOTATION] === undefined ? "update" : "mark");
+      this.stored = isFreed ? undefined : object;
       return { kind: "ok", object: parse(object) };
     },
     delete: async () => {
-      if (this.isDeaf) return UNAVAILABLE;
+      if (this.isSilent) return UNAVAILABLE;
       this.done.push("delete");
       const { stored } = this;
       if (stored === undefined) return { kind: "gone" };
@@ -61,29 +61,29 @@ class Core {
 }
 
 describe("a release", () => {
-  test("is on record before the finalizer goes", async () => {
+  test("is recorded before the finalizer is removed", async () => {
     const core = new Core([GENERATOR_FINALIZER]);
     expect((await core.release()).kind).toBe("ok");
     expect(core.done).toEqual(["mark", "delete", "record p1", "free"]);
   });
 
-  test("is on record before the deletion of one that nothing holds", async () => {
+  test("is recorded before the deletion of a protector without finalizers", async () => {
     const core = new Core([]);
     expect((await core.release()).kind).toBe("ok");
     expect(core.done).toEqual(["mark", "record p1", "delete"]);
   });
 
-  test("that ended before the deletion is not on record: asked for again, the protector lives on under its UID", async () => {
+  test("that fails before the deletion is not recorded: its source may require the protector again", async () => {
     const core = new Core([GENERATOR_FINALIZER]);
-    core.isDeaf = true;
+    core.isSilent = true;
     expect((await core.release()).kind).toBe("unavailable");
     expect(core.done).toEqual(["mark"]);
-    core.isDeaf = false;
+    core.isSilent = false;
     expect((await core.release()).kind).toBe("ok");
     expect(core.done).toEqual(["mark", "delete", "record p1", "free"]);
   });
 
-  test("that another generator has taken back meanwhile goes no further: what is deleted by now stays in force", async () => {
+  test("stops when another generator removes the mark: the deleted protector stays in force", async () => {
     const core = new Core([GENERATOR_FINALIZER]);
     core.isTakenBack = true;
     expect((await core.release()).kind).toBe("conflict");

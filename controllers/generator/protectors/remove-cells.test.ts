@@ -25,7 +25,7 @@ function protector(cells: readonly CellStatus[]): PodProtector {
   };
 }
 
-/** A core that answers every write with what it was given. */
+/** A core that accepts every write. */
 function core(object: PodProtector): { calls: RemovalCalls; written: string[]; stored: () => PodProtector } {
   let stored = object;
   const written: string[] = [];
@@ -52,7 +52,7 @@ function core(object: PodProtector): { calls: RemovalCalls; written: string[]; s
 const entry = (id: string, aggregation: Record<string, unknown> = {}): CellStatus => makeCell(id, 3, [], aggregation);
 
 describe("remove-cell-once", () => {
-  test("takes the counts and leaves the epoch; then the annotation goes", async () => {
+  test("removes the counts and keeps the epoch; then it removes the annotation", async () => {
     const { calls, written, stored } = core(protector([entry("kept"), entry("gone", { epoch: 6, hold: "Gone/x" })]));
     expect((await removeCells(calls, stored(), ["gone"])).kind).toBe("ok");
     expect(written).toEqual(["status at 10", "object at 11"]);
@@ -69,10 +69,10 @@ describe("remove-cell-once", () => {
   test.each([
     ["with an epoch", { epoch: 6 }, 7],
     ["without one", {}, 1],
-  ])("a cell that is counted again after it was removed, %s, is put on hold", async (_, aggregation, epoch) => {
+  ])("a removed cell that counts again, %s, goes on hold", async (_, aggregation, epoch) => {
     const { calls, stored } = core(protector([entry("gone", aggregation)]));
     await removeCells(calls, stored(), ["gone"]);
-    // Again: what is left is as good as an entry.
+    // A repetition finds the entry that the first removal left.
     await removeCells(calls, stored(), ["gone"]);
     const verdict = checkHistory({
       protectorUID: "u",
@@ -86,7 +86,7 @@ describe("remove-cell-once", () => {
     expect(verdict).toEqual({ lost: "CellRemoved", epoch, hold: "CellRemoved/t" });
   });
 
-  test("of a cell that is not there only takes the annotation", async () => {
+  test("of an unknown cell only removes the annotation", async () => {
     const { calls, written, stored } = core(protector([entry("kept")]));
     await removeCells(calls, stored(), ["gone"]);
     expect(written).toEqual(["object at 10"]);

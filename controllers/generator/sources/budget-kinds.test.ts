@@ -1,4 +1,4 @@
-/** What of each kind of budget becomes a protector's: limits, policy, operations, suspension, probe. */
+/** What the protector gets from each kind of budget: limits, policy, operations, suspension, probe. */
 import { describe, expect, test } from "vitest";
 import { plugins } from "./plugins.ts";
 import type { Budget } from "./protection-source.ts";
@@ -18,14 +18,14 @@ describe("a PodDisruptionBudget", () => {
   test.each<[string, object, Partial<Budget>]>([
     ["minAvailable", { minAvailable: 3 }, { minAvailable: 3, maxUnavailable: undefined }],
     ["a percentage", { maxUnavailable: "20%" }, { maxUnavailable: "20%" }],
-    ["policy by default", {}, { spec: { unhealthyPodPolicy: "IfHealthyBudget" } }],
+    ["default policy", {}, { spec: { unhealthyPodPolicy: "IfHealthyBudget" } }],
     ["policy", { unhealthyPodEvictionPolicy: "AlwaysAllow" }, { spec: { unhealthyPodPolicy: "AlwaysAllow" } }],
     ["the empty selector", { selector: {} }, { selector: {} }],
   ])("%s", (_, spec, expected) => {
     expect(budget("poddisruptionbudget", { selector, ...spec })).toMatchObject(expected);
   });
 
-  test("without a selector is about no pod", () => {
+  test("without a selector selects no pod", () => {
     expect(budget("poddisruptionbudget", { minAvailable: 1 })).toBeUndefined();
     expect(budget("poddisruptionbudget", undefined)).toBeUndefined();
   });
@@ -35,12 +35,12 @@ describe("a PodUnavailableBudget", () => {
   const ALL = ["DELETE", "EVICT", "UPDATE"];
   const OPERATIONS = "kruise.io/pub-protect-operations";
   test.each<[string, object, object, readonly string[]]>([
-    ["none named", {}, {}, ALL],
-    ["none that is known", { protectOperations: ["OTHER"] }, {}, ALL],
+    ["none", {}, {}, ALL],
+    ["unknown", { protectOperations: ["OTHER"] }, {}, ALL],
     ["one", { protectOperations: ["EVICT"] }, {}, ["EVICT"]],
     ["RESIZE", { protectOperations: ["DELETE", "RESIZE"] }, {}, ["DELETE", "UPDATE"]],
-    ["by annotation", {}, { [OPERATIONS]: "DELETE, EVICT" }, ["DELETE", "EVICT"]],
-    ["the field counts", { protectOperations: ["UPDATE"] }, { [OPERATIONS]: "DELETE" }, ["UPDATE"]],
+    ["annotation", {}, { [OPERATIONS]: "DELETE, EVICT" }, ["DELETE", "EVICT"]],
+    ["field before annotation", { protectOperations: ["UPDATE"] }, { [OPERATIONS]: "DELETE" }, ["UPDATE"]],
   ])("operations: %s", (_, spec, annotations, expected) => {
     const found = budget("podunavailablebudget", { selector, ...spec }, annotations)?.spec.protectedOperations;
     expect([...(found ?? [])].sort()).toEqual([...expected]);
@@ -48,14 +48,14 @@ describe("a PodUnavailableBudget", () => {
 
   test.each<[string, object, object, number | undefined]>([
     ["none", {}, {}, undefined],
-    ["the field", { protectTotalReplicas: 9 }, {}, 9],
-    ["the annotation", {}, { "kruise.io/pub-protect-total-replicas": "7" }, 7],
-    ["no number", {}, { "kruise.io/pub-protect-total-replicas": "many" }, undefined],
+    ["field", { protectTotalReplicas: 9 }, {}, 9],
+    ["annotation", {}, { "kruise.io/pub-protect-total-replicas": "7" }, 7],
+    ["not a number", {}, { "kruise.io/pub-protect-total-replicas": "many" }, undefined],
   ])("total replicas: %s", (_, spec, annotations, expected) => {
     expect(budget("podunavailablebudget", { selector, ...spec }, annotations)?.expectedPods).toBe(expected);
   });
 
-  test("targetRef, and neither that nor a selector", () => {
+  test("targetRef, ignoredPodSelector, and neither targetRef nor selector", () => {
     const targetRef = { apiVersion: "apps/v1", kind: "Deployment", name: "web" };
     expect(budget("podunavailablebudget", { targetRef })).toMatchObject({ targetRef, selector: undefined });
     expect(budget("podunavailablebudget", { targetRef: { kind: "Deployment" } })).toBeUndefined();
@@ -66,12 +66,12 @@ describe("a PodUnavailableBudget", () => {
 describe("an XPodDisruptionBudget", () => {
   const endpoint = "probe.shop:8080";
   test.each<[string, object, object]>([
-    ["plain", {}, {}],
+    ["without suspend and probe", {}, {}],
     ["suspended", { suspend: true }, { suspend: { enabled: true, reason: "XPodDisruptionBudget web is suspended" } }],
     ["not suspended", { suspend: false }, {}],
     ["a probe", { probe: { endpoint } }, { probe: { endpoint, protocol: "GRPC" } }],
-    ["a probe that is enabled", { probe: { endpoint, enabled: true } }, { probe: { endpoint, protocol: "GRPC" } }],
-    ["a probe that is disabled", { probe: { endpoint, enabled: false } }, {}],
+    ["an enabled probe", { probe: { endpoint, enabled: true } }, { probe: { endpoint, protocol: "GRPC" } }],
+    ["a disabled probe", { probe: { endpoint, enabled: false } }, {}],
     ["a probe without endpoint", { probe: {} }, {}],
   ])("%s", (_, spec, expected) => {
     const found = budget("xpoddisruptionbudget", { selector, ...spec });

@@ -8,17 +8,17 @@ import { KindWatch } from "./kind-watch.ts";
 import { plugins } from "./plugins.ts";
 import type { SourcePlugin } from "./protection-source.ts";
 
-/** One kind of one server: which versions it serves, and one object; down, it answers nothing of use. */
+/** A server with one object of one kind, in some versions of its API; 503 while it is down. */
 class Server implements Transport {
   served: string[] = [];
   resources: object[] = [];
   isDown = false;
-  readonly asked: string[] = [];
+  readonly requests: string[] = [];
   readonly #open: ScriptedStream[] = [];
 
   async request({ path }: ApiRequest): Promise<ApiResponse> {
     const [plain = ""] = path.split("?");
-    this.asked.push(plain);
+    this.requests.push(plain);
     if (this.isDown) return { status: 503, headers: {}, body: "" };
     const version = plain.split("/")[3] ?? "";
     if (!this.served.includes(version)) return { status: 404, headers: {}, body: "404 page not found" };
@@ -37,7 +37,7 @@ class Server implements Transport {
     return { status: isServed ? 200 : 404, headers: {}, chunks: stream.read(signal), close: () => {} };
   }
 
-  /** The kind is uninstalled: its streams end too. */
+  /** Uninstalls the kind, which ends its streams. */
   uninstall(): void {
     this.served = [];
     for (const stream of this.#open.splice(0)) stream.end();
@@ -49,10 +49,10 @@ class Server implements Transport {
 const BUDGETS = [{ name: "podunavailablebudgets", kind: "PodUnavailableBudget" }];
 const all = plugins({ protectSelector: "", protectNonZero: true, scalable: ["fleet.example.com/v1/workloads"] });
 
-class Rig {
+class Harness {
   readonly time = new VirtualTime({ seed: 3 });
   readonly server = new Server();
-  readonly told: string[] = [];
+  readonly events: string[] = [];
   readonly watch: KindWatch;
   readonly #stopping = new AbortController();
   #running: Promise<void> | undefined;
@@ -66,9 +66,9 @@ class Rig {
       ports: this.time,
       discovery: new Discovery(new ApiClient(this.server), 1000),
       onWatch: () => {},
-      onChanged: (before, after) => this.told.push(`${before?.name ?? "-"} > ${after?.name ?? "-"}`),
-      onReady: () => this.told.push("ready"),
-      onServed: (served, { version, kind }) => this.told.push(`${served ? "served" : "gone"} ${version} ${kind}`),
+      onChanged: (before, after) => this.events.push(`${before?.name ?? "-"} > ${after?.name ?? "-"}`),
+      onReady: () => this.events.push("ready"),
+      onServed: (served, { version, kind }) => this.events.push(`${served ? "served" : "gone"} ${version} ${kind}`),
     });
   }
 
@@ -84,74 +84,74 @@ class Rig {
   }
 }
 
-let rig: Rig;
-afterEach(() => rig.stop());
+let harness: Harness;
+afterEach(() => harness.stop());
 
-describe("a kind that need not be installed", () => {
-  test("is ready without it, and asked for often at first and seldom later", async () => {
-    rig = new Rig("xpoddisruptionbudget");
-    await rig.run(0);
-    expect(rig.told).toEqual(["ready"]);
-    expect(rig.watch.ready).toBe(true);
-    await rig.run(10_000);
-    const soon = rig.server.asked.length;
+describe("an optional kind", () => {
+  test("is ready while it is not installed; discovery asks often at first and rarely later", async () => {
+    harness = new Harness("xpoddisruptionbudget");
+    await harness.run(0);
+    expect(harness.events).toEqual(["ready"]);
+    expect(harness.watch.ready).toBe(true);
+    await harness.run(10_000);
+    const soon = harness.server.requests.length;
     expect(soon).toBeGreaterThanOrEqual(4);
-    await rig.run(60_000);
-    const before = rig.server.asked.length;
-    await rig.run(600_000);
-    expect(rig.server.asked.length - before).toBeLessThanOrEqual(80);
-    expect(rig.server.asked.length - before).toBeGreaterThanOrEqual(30);
+    await harness.run(60_000);
+    const before = harness.server.requests.length;
+    await harness.run(600_000);
+    expect(harness.server.requests.length - before).toBeLessThanOrEqual(80);
+    expect(harness.server.requests.length - before).toBeGreaterThanOrEqual(30);
   });
 
-  test("is not taken to be missing when the server answers nothing", async () => {
-    rig = new Rig("podunavailablebudget");
-    rig.server.isDown = true;
-    await rig.run(60_000);
-    expect(rig.told).toEqual([]);
-    expect(rig.watch.ready).toBe(false);
+  test("does not count as missing while the server is down", async () => {
+    harness = new Harness("podunavailablebudget");
+    harness.server.isDown = true;
+    await harness.run(60_000);
+    expect(harness.events).toEqual([]);
+    expect(harness.watch.ready).toBe(false);
   });
 
-  test("is picked up when it appears, in the best version that there is", async () => {
-    rig = new Rig("podunavailablebudget");
-    await rig.run(60_000);
-    Object.assign(rig.server, { served: ["v1alpha1"], resources: BUDGETS });
-    await rig.run(30_000);
-    expect(rig.told).toEqual(["ready", "served v1alpha1 PodUnavailableBudget", "- > web", "ready"]);
-    expect(rig.watch.kind.version).toBe("v1alpha1");
-    expect(rig.watch.get("shop/web")?.decision).toBe("Protected");
+  test("is watched when it is installed, in the best version that is served", async () => {
+    harness = new Harness("podunavailablebudget");
+    await harness.run(60_000);
+    Object.assign(harness.server, { served: ["v1alpha1"], resources: BUDGETS });
+    await harness.run(30_000);
+    expect(harness.events).toEqual(["ready", "served v1alpha1 PodUnavailableBudget", "- > web", "ready"]);
+    expect(harness.watch.kind.version).toBe("v1alpha1");
+    expect(harness.watch.get("shop/web")?.decision).toBe("Protected");
   });
 
-  test("is dropped when it goes, its objects as vanished, and picked up again", async () => {
-    rig = new Rig("podunavailablebudget");
-    Object.assign(rig.server, { served: ["v1beta1", "v1alpha1"], resources: BUDGETS });
-    await rig.run(5000);
-    rig.told.length = 0;
-    rig.server.uninstall();
-    await rig.run(30_000);
-    expect(rig.told).toEqual(["web > -", "gone v1beta1 PodUnavailableBudget"]);
-    expect(rig.watch.ready).toBe(true);
-    expect([...rig.watch.values()]).toEqual([]);
-    rig.server.served = ["v1beta1"];
-    await rig.run(60_000);
-    expect(rig.told.slice(2)).toEqual(["served v1beta1 PodUnavailableBudget", "- > web", "ready"]);
+  test("is dropped when it is uninstalled, with its objects as vanished, and watched again", async () => {
+    harness = new Harness("podunavailablebudget");
+    Object.assign(harness.server, { served: ["v1beta1", "v1alpha1"], resources: BUDGETS });
+    await harness.run(5000);
+    harness.events.length = 0;
+    harness.server.uninstall();
+    await harness.run(30_000);
+    expect(harness.events).toEqual(["web > -", "gone v1beta1 PodUnavailableBudget"]);
+    expect(harness.watch.ready).toBe(true);
+    expect([...harness.watch.values()]).toEqual([]);
+    harness.server.served = ["v1beta1"];
+    await harness.run(60_000);
+    expect(harness.events.slice(2)).toEqual(["served v1beta1 PodUnavailableBudget", "- > web", "ready"]);
   });
 
-  test("of which only the path is known gets its name from discovery, and needs a scale subresource", async () => {
-    rig = new Rig("workloads.fleet.example.com");
-    Object.assign(rig.server, { served: ["v1"], resources: [{ name: "workloads", kind: "Workload" }] });
-    await rig.run(30_000);
-    expect(rig.told).toEqual(["ready"]);
-    rig.server.resources.push({ name: "workloads/scale", kind: "Scale" });
-    await rig.run(30_000);
-    expect(rig.watch.kind.kind).toBe("Workload");
-    expect(rig.watch.get("shop/web")?.need).toEqual({ kind: "scale", maxUnavailable: "25%" });
+  test("of which only the path is known has its name from discovery, and needs a scale subresource", async () => {
+    harness = new Harness("workloads.fleet.example.com");
+    Object.assign(harness.server, { served: ["v1"], resources: [{ name: "workloads", kind: "Workload" }] });
+    await harness.run(30_000);
+    expect(harness.events).toEqual(["ready"]);
+    harness.server.resources.push({ name: "workloads/scale", kind: "Scale" });
+    await harness.run(30_000);
+    expect(harness.watch.kind.kind).toBe("Workload");
+    expect(harness.watch.get("shop/web")?.need).toEqual({ kind: "scale", maxUnavailable: "25%" });
   });
 });
 
-test("a kind that every cluster has is not looked for", async () => {
-  rig = new Rig("poddisruptionbudget");
-  Object.assign(rig.server, { served: ["v1"] });
-  await rig.run(1000);
-  expect(rig.told).toEqual(["- > web", "ready"]);
-  expect(rig.server.asked).toEqual(["/apis/policy/v1/poddisruptionbudgets"]);
+test("a built-in kind is watched without discovery", async () => {
+  harness = new Harness("poddisruptionbudget");
+  Object.assign(harness.server, { served: ["v1"] });
+  await harness.run(1000);
+  expect(harness.events).toEqual(["- > web", "ready"]);
+  expect(harness.server.requests).toEqual(["/apis/policy/v1/poddisruptionbudgets"]);
 });

@@ -1,4 +1,4 @@
-/** What every plugin keeps to, whatever its kind: table-shaped, one row for each kind of `all.ts` and one custom resource. */
+/** The contract of all plugins: one row for each kind of `--kinds`, and one custom resource. */
 import { describe, expect, test } from "vitest";
 import { KINDS, plugins } from "./plugins.ts";
 import { type ProtectionSource, SOURCE_FIELDS, type SourcePlugin } from "./protection-source.ts";
@@ -31,7 +31,7 @@ const SPECS: Readonly<Record<string, { spec: object; status?: object }>> = {
 };
 const IGNORED = ["job", "cronjob"];
 const BUDGETS = ["poddisruptionbudget", "podunavailablebudget", "xpoddisruptionbudget"];
-/** Their protectors need more than the object: `resolve.ts`. */
+/** Kinds whose protectors depend on other objects. */
 const RESOLVED = [...BUDGETS, "workloads.fleet.example.com"];
 
 function object(name: string, metadata: object = {}): unknown {
@@ -71,7 +71,7 @@ test("there is a row for each plugin, and a name for each kind", () => {
 describe.each(Object.keys(SPECS))("%s", (name) => {
   const ignored = IGNORED.includes(name);
 
-  test("says what it was made of", () => {
+  test("has the identity of the object", () => {
     const metadata = { finalizers: ["other"] };
     expect(read(name, metadata)).toMatchObject({
       namespace: "shop",
@@ -83,7 +83,7 @@ describe.each(Object.keys(SPECS))("%s", (name) => {
     });
   });
 
-  test("leaves the object as it was, and answers the same again", () => {
+  test("is pure", () => {
     const raw = object(name);
     const plugin = all.find((one) => one.name === name);
     const before = JSON.stringify(raw);
@@ -96,9 +96,9 @@ describe.each(Object.keys(SPECS))("%s", (name) => {
     ["labelled", {}, true],
     ["not labelled", { labels: {} }, false],
     ["without labels", { labels: undefined }, false],
-    ["opted in by annotation", { labels: {}, annotations: { [PROTECT]: "true" } }, true],
-    ["opted out by annotation", { annotations: { [PROTECT]: "false" } }, false],
-    ["with another value of the annotation", { annotations: { [PROTECT]: "maybe" } }, true],
+    ["annotated with true, not labelled", { labels: {}, annotations: { [PROTECT]: "true" } }, true],
+    ["annotated with false", { annotations: { [PROTECT]: "false" } }, false],
+    ["annotated with another value", { annotations: { [PROTECT]: "maybe" } }, true],
   ])("%s", (_, metadata, selected) => {
     const source = read(name, metadata);
     expect(source.decision).toBe(selected ? (ignored ? "Ignored" : "Protected") : "NotSelected");
@@ -107,16 +107,16 @@ describe.each(Object.keys(SPECS))("%s", (name) => {
   });
 
   test.each<[string, string, boolean]>([
-    ["of a namespace that is looked after", "shop", true],
-    ["of another one", "other", false],
-    ["of one that is excluded", "bank", false],
+    ["in a covered namespace", "shop", true],
+    ["in another namespace", "other", false],
+    ["in an excluded namespace", "bank", false],
   ])("%s", (_, namespace, inScope) => {
     const source = read(name, { namespace }, narrow);
     expect(source.decision === "OutOfScope").toBe(!inScope);
     expect(requires(source)).toBe(inScope && !ignored);
   });
 
-  test("deleted: a budget ends, a workload that asks for pods keeps its protection unless that is off", () => {
+  test("deleted: a budget ends; a workload that asks for pods stays protected, by default", () => {
     if (ignored) return;
     const isBudget = BUDGETS.includes(name);
     expect(read(name, DELETED).decision).toBe(isBudget ? "Deleting" : "DeletingWithReplicas");
@@ -126,7 +126,7 @@ describe.each(Object.keys(SPECS))("%s", (name) => {
     expect(requires(read(name, DELETED, lenient))).toBe(false);
   });
 
-  test("requires protectors that name it and are derived in words, with fields that a source may set", () => {
+  test("requires protectors that name it, with a derivation, and with fields that a source may set", () => {
     const source = read(name);
     if (RESOLVED.includes(name)) expect(source.need).toBeDefined();
     for (const { name: protector, spec, derivation } of source.protectors) {
@@ -142,7 +142,7 @@ describe.each(Object.keys(SPECS))("%s", (name) => {
   });
 
   test.each([[null], [{}], [[]], ["text"], [{ metadata: {} }], [{ metadata: { name: "web" }, spec: {} }]])(
-    "throws for what is none: %j",
+    "rejects another object: %j",
     (raw) => {
       const plugin = all.find((one) => one.name === name);
       expect(() => plugin?.interpret(raw)).toThrow();
@@ -152,12 +152,12 @@ describe.each(Object.keys(SPECS))("%s", (name) => {
 
 const owner = { apiVersion: "apps/v1", kind: "Deployment", name: "web", uid: "u0", controller: true };
 
-test.each(["replicaset", "replicationcontroller"])("a %s that something controls is left to that", (name) => {
+test.each(["replicaset", "replicationcontroller"])("a %s with a controller is left to that", (name) => {
   expect(read(name, { ownerReferences: [owner] })).toMatchObject({ decision: "Controlled", protectors: [] });
   expect(read(name, { ownerReferences: [{ ...owner, controller: false }] }).decision).toBe("Protected");
 });
 
-test("kinds that are not protected are read all the same where budgets may be over their pods", () => {
+test("workloads are read for budgets even if --kinds leaves them out", () => {
   const few = plugins({ protectSelector: "", protectNonZero: true, kinds: ["poddisruptionbudget"] });
   expect(few.map(({ name }) => name)).toEqual([
     "deployment",

@@ -166,12 +166,12 @@ export function groupOf(apiVersion: string): string {
   return slash < 0 ? "" : apiVersion.slice(0, slash);
 }
 
-/** Path of a group and version, as discovery serves it. */
+/** The path at which discovery serves a group and version. */
 export function groupVersionPath({ group, version }: Pick<SourceKind, "group" | "version">): string {
   return group === "" ? `/api/${version}` : `/apis/${group}/${version}`;
 }
 
-/** Collection path of the kind over all namespaces, or within one. */
+/** The path of a collection over all namespaces, or in one. */
 export function collectionPath(kind: SourceKind, namespace?: string): string {
   const within = namespace === undefined ? "" : `/namespaces/${namespace}`;
   return `${groupVersionPath(kind)}${within}/${kind.resource}`;

@@ -26,7 +26,7 @@ test.each<[string, boolean]>([
 });
 
 test.each(["app=web=2", "app in a,b", "=web", "app in (a,b", ",", "a b", "-x=1", "app=web,"])(
-  "%j is no selector",
+  "%j is not a selector",
   (text) => {
     expect(parseSelectorText(text)).toBeUndefined();
   },

@@ -11,13 +11,13 @@ function interpreted(status: object | undefined): ReturnType<typeof plugin.inter
   });
 }
 
-/** As the apiserver has it before the DaemonSet controller wrote anything. */
+/** The status before the first write of the DaemonSet controller. */
 const FRESH = { currentNumberScheduled: 0, numberMisscheduled: 0, desiredNumberScheduled: 0, numberReady: 0 };
 
 test.each<[string, object | undefined]>([
   ["without a status", undefined],
-  ["with the status that it is created with", FRESH],
-])("a DaemonSet %s requires what was required before, because nobody has counted its nodes yet", (_, status) => {
+  ["with the status of its creation", FRESH],
+])("a DaemonSet %s needs its controller to count its nodes", (_, status) => {
   const { decision, need, protectors } = interpreted(status);
   expect({ decision, protectors }).toEqual({ decision: "Protected", protectors: [] });
   expect(need).toMatchObject({ kind: "status", required: { name: "daemonset-agent", spec: { minAvailable: 0 } } });
@@ -26,7 +26,7 @@ test.each<[string, object | undefined]>([
 test.each([
   [0, 0],
   [5, 4],
-])("one whose controller counted %i nodes requires %i pods", (desiredNumberScheduled, minAvailable) => {
+])("a DaemonSet on %i nodes requires %i pods", (desiredNumberScheduled, minAvailable) => {
   const { need, protectors } = interpreted({ ...FRESH, desiredNumberScheduled, observedGeneration: 1 });
   expect(need).toBeUndefined();
   expect(protectors.map(({ spec }) => spec.minAvailable)).toEqual([minAvailable]);

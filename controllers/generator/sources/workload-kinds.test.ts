@@ -25,7 +25,7 @@ function deployment(spec: object = {}, metadata: object = {}): unknown {
   };
 }
 
-test("a Deployment requires one protector, with the numbers that its controller keeps", () => {
+test("a Deployment requires one protector, with the minimum of its controller", () => {
   expect(plugin.interpret(deployment())).toEqual({
     namespace: "shop",
     name: "web",
@@ -52,18 +52,18 @@ describe("whether a Deployment is protected", () => {
     ["it is labelled", plugin, deployment(), "Protected"],
     ["it is not labelled", plugin, deployment({}, { labels: {} }), "NotSelected"],
     ["it has no labels at all", plugin, deployment({}, { labels: undefined }), "NotSelected"],
-    ["everything is", lenient, deployment({}, { labels: {} }), "Protected"],
-    ["scaled to zero it is still watched over", plugin, deployment({ replicas: 0 }), "Protected"],
-    ["deleted while it asks for replicas", plugin, deployment({}, DELETED), "DeletingWithReplicas"],
+    ["every object is selected", lenient, deployment({}, { labels: {} }), "Protected"],
+    ["it is scaled to zero", plugin, deployment({ replicas: 0 }), "Protected"],
+    ["it is deleted while it asks for replicas", plugin, deployment({}, DELETED), "DeletingWithReplicas"],
     [
-      "deleted with the default of one replica",
+      "it is deleted with the default of one replica",
       plugin,
       deployment({ replicas: undefined }, DELETED),
       "DeletingWithReplicas",
     ],
-    ["deleted at zero", plugin, deployment({ replicas: 0 }, DELETED), "Deleting"],
-    ["deleted, and the option is off", lenient, deployment({}, DELETED), "Deleting"],
-    ["deleted and unlabelled", plugin, deployment({}, { ...DELETED, labels: {} }), "NotSelected"],
+    ["it is deleted at zero replicas", plugin, deployment({ replicas: 0 }, DELETED), "Deleting"],
+    ["it is deleted without --protect-non-zero", lenient, deployment({}, DELETED), "Deleting"],
+    ["it is deleted and not labelled", plugin, deployment({}, { ...DELETED, labels: {} }), "NotSelected"],
   ])("%s", (_, with_, object, decision) => {
     const source = with_.interpret(object);
     expect(source.decision).toBe(decision);
@@ -71,7 +71,7 @@ describe("whether a Deployment is protected", () => {
   });
 });
 
-test("numbers of maxUnavailable, and a strategy without parameters, are read", () => {
+test("the strategy is read with numbers, and without parameters", () => {
   const minimum = (strategy: unknown): number | undefined =>
     plugin.interpret(deployment({ strategy })).protectors[0]?.spec.minAvailable;
   expect(minimum({ type: "RollingUpdate", rollingUpdate: { maxSurge: 0, maxUnavailable: 3 } })).toBe(7);
@@ -82,12 +82,12 @@ test("numbers of maxUnavailable, and a strategy without parameters, are read", (
   expect(minimum({ type: "RollingUpdate", rollingUpdate: { maxUnavailable: { odd: true } } })).toBe(10);
 });
 
-test("one that is paused keeps its number: its pods are as much worth as before", () => {
+test("a paused Deployment keeps its minimum", () => {
   expect(plugin.interpret(deployment({ paused: true })).protectors[0]?.spec.minAvailable).toBe(8);
 });
 
 test.each([[null], [{}], [{ metadata: {} }], [deployment({ selector: undefined })], [deployment({ replicas: "ten" })]])(
-  "what is no Deployment is said to be none: %j",
+  "an object that is not a Deployment is rejected: %j",
   (raw) => {
     expect(() => plugin.interpret(raw)).toThrow();
   },

@@ -28,6 +28,7 @@ import {
 
 /** A Deployment's default, for kinds whose objects do not say how many of their pods may be stopped at once. */
 const DEFAULT_MAX_UNAVAILABLE = "25%";
+const withoutRollout = ({ replicas = 1 }: Rollout): DerivedMinimum => scaledMinimum(replicas, DEFAULT_MAX_UNAVAILABLE);
 
 interface WorkloadKind {
   readonly kind: SourceKind;
@@ -59,14 +60,14 @@ export const WORKLOAD_KINDS: readonly WorkloadKind[] = [
   {
     kind: sourceKind("apps", "v1", "ReplicaSet"),
     read: readWorkload,
-    minimum: ({ replicas = 1 }) => scaledMinimum(replicas, DEFAULT_MAX_UNAVAILABLE),
+    minimum: withoutRollout,
     scaleGroups: ["apps", "extensions"],
     isLeftToController: true,
   },
   {
     kind: sourceKind("", "v1", "ReplicationController"),
     read: readReplicationController,
-    minimum: ({ replicas = 1 }) => scaledMinimum(replicas, DEFAULT_MAX_UNAVAILABLE),
+    minimum: withoutRollout,
     scaleGroups: [""],
     isLeftToController: true,
   },
@@ -101,15 +102,12 @@ const Spec = {
   /** Of StatefulSets and DaemonSets. */
   updateStrategy: Strategy,
 };
-const Status = v.looseObject({
-  desiredNumberScheduled: v.optional(v.number()),
-  observedGeneration: v.optional(v.number()),
-});
+const Count = v.optional(v.number());
 const parseWorkload = checker(
   v.looseObject({
     metadata: ObjectMeta,
     spec: v.looseObject({ ...Spec, selector: LabelSelector }),
-    status: v.optional(Status),
+    status: v.optional(v.looseObject({ desiredNumberScheduled: Count, observedGeneration: Count })),
   }),
 );
 const parseReplicationController = checker(
@@ -207,20 +205,18 @@ export function ignoredPlugin(kind: SourceKind, context: PluginContext): SourceP
     interpret(raw) {
       const { metadata } = parseMetadata(raw);
       const selection = context.select(metadata);
-      return selection === "Selected"
-        ? sourceOf(metadata, "Ignored", { why: WHY_IGNORED })
-        : sourceOf(metadata, selection);
+      if (selection !== "Selected") return sourceOf(metadata, selection);
+      return sourceOf(metadata, "Ignored", { why: WHY_IGNORED });
     },
   };
 }
 
 /** `group/version/resource` of a custom resource; undefined for any other text. */
 export function parseScalable(text: string): Omit<SourceKind, "kind"> | undefined {
-  const [, group, version, resource] =
-    /^([a-z0-9][a-z0-9.-]*)\/([a-z0-9][a-z0-9.-]*)\/([a-z0-9][a-z0-9.-]*)$/.exec(text) ?? [];
-  return group === undefined || version === undefined || resource === undefined
-    ? undefined
-    : { group, version, resource };
+  const parts = text.split("/");
+  const [group = "", version = "", resource = ""] = parts;
+  const isValid = parts.length === 3 && parts.every((part) => /^[a-z0-9][a-z0-9.-]*$/.test(part));
+  return isValid ? { group, version, resource } : undefined;
 }
 
 /**
