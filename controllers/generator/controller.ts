@@ -33,7 +33,8 @@ const generatorOptions = defineOptions({
     protectSelector: option(
       text("SELECTOR"),
       `${PROTECT_LABEL}=true`,
-      `Label selector of the workloads and budgets that are protected; empty for all. The annotation ${PROTECT_ANNOTATION} (true or false) on one of them overrides it.`,
+      "Label selector of the workloads and budgets that are protected; empty for all. " +
+        `The annotation ${PROTECT_ANNOTATION} (true or false) on one of them overrides it.`,
     ),
     kinds: option(
       list("KIND"),

@@ -16,8 +16,7 @@ import { ReleaseRegister } from "../../shared/recovery/register/release-register
 import type { Ports } from "../../shared/runtime/clock.ts";
 import { runWorkers } from "../../shared/runtime/reconcile.ts";
 import { type QueueEvent, WorkQueue } from "../../shared/runtime/work-queue.ts";
-import type { PodProtector } from "../../shared/schema/podprotector.ts";
-import { parsePodProtector } from "../../shared/schema/podprotector.ts";
+import { namespacedName, type PodProtector, parsePodProtector } from "../../shared/schema/podprotector.ts";
 import { BudgetPods } from "./budgets/budget-pods.ts";
 import { Resolver } from "./budgets/resolve.ts";
 import { WorkloadScales } from "./budgets/workload-scales.ts";
@@ -58,7 +57,7 @@ export class Generator {
     this.#options = options;
   }
 
-  /** Works until `signal` aborts; resolves when none of its work runs any more. */
+  /** Leads until `signal` aborts; resolves when its last call has ended. */
   async lead(signal: AbortSignal): Promise<void> {
     const mayWrite = (): boolean => !signal.aborted && this.#options.mayWrite();
     this.#term = new GeneratorTerm({ ...this.#options, mayWrite });
@@ -70,7 +69,7 @@ export class Generator {
     return this.#term !== undefined;
   }
 
-  /** What keeps a leader from being ready; undefined when it is ready. A standby always is. */
+  /** Why this leader is not ready; undefined when it is. A standby is always ready. */
   problem(): string | undefined {
     return this.#term?.problem();
   }
@@ -96,10 +95,7 @@ class GeneratorTerm {
   readonly #register: RegisterWriter;
   readonly #lost: LostProtectorsBySource;
   readonly #queue: WorkQueue;
-  /**
-   * Keys are queued only when all protectors and all objects of their kind are listed: a part of them could release a
-   * protector.
-   */
+  /** All protectors are listed. With a part of them, or of the objects of a kind, a plan could release a protector. */
   #isWorking = false;
 
   constructor(options: GeneratorOptions) {
@@ -164,8 +160,19 @@ class GeneratorTerm {
   }
 
   async #work(signal: AbortSignal): Promise<void> {
-    const { ports, concurrency } = this.#options;
-    const workers = runWorkers(this.#queue, this.#reconciler(), { workers: concurrency, ports });
+    const { ports, plugins, concurrency, mayWrite, observer } = this.#options;
+    const reconcile = reconciler({
+      ...{ ports, plugins, mayWrite },
+      api: this.#api,
+      kinds: this.#kinds,
+      resolver: new Resolver({ workloads: this.#workloads, pods: this.#pods }),
+      protectors: this.#index,
+      lost: this.#lost,
+      register: this.#register,
+      timeoutMs: CALL_TIMEOUT_MS,
+      onEvent: observer.generator,
+    });
+    const workers = runWorkers(this.#queue, reconcile, { workers: concurrency, ports });
     this.#isWorking = true;
     this.#register.start(signal);
     for (const kind of this.#kinds.values()) if (kind.ready) this.#addAll(kind);
@@ -177,38 +184,20 @@ class GeneratorTerm {
     if (this.#isWorking && this.#isMine(key)) this.#queue.add(key);
   }
 
-  /** All objects of its kind are listed, and this generator covers its namespace. */
+  /** All objects of the source's kind are listed, and this generator covers its namespace. */
   #isMine(key: string): boolean {
     const { plugin, namespace } = parseSourceKey(key);
     const kind = this.#kinds.get(plugin);
     return kind?.ready === true && (kind.plugin.covers?.(namespace) ?? true);
   }
 
-  /**
-   * All sources of a kind that is listed now, those of which only a protector exists, and the budgets that wait for the
-   * kind.
-   */
+  /** The sources of a kind that is listed now, those that only a protector names, and the budgets that wait for them. */
   #addAll(kind: KindWatch): void {
     if (!this.#isWorking) return;
     const { name } = kind.plugin;
     for (const source of kind.values()) this.#add(keyOf(kind.plugin, source));
     for (const key of this.#index.sources()) if (key.startsWith(`${name}/`)) this.#add(key);
     for (const budget of this.#workloads.dependentsOfKind(name)) this.#add(budget);
-  }
-
-  #reconciler(): ReturnType<typeof reconciler> {
-    const { ports, plugins, mayWrite, observer } = this.#options;
-    return reconciler({
-      ...{ ports, plugins, mayWrite },
-      api: this.#api,
-      kinds: this.#kinds,
-      resolver: new Resolver({ workloads: this.#workloads, pods: this.#pods }),
-      protectors: this.#index,
-      lost: this.#lost,
-      register: this.#register,
-      timeoutMs: CALL_TIMEOUT_MS,
-      onEvent: observer.generator,
-    });
   }
 
   #watchProtectors(): Reflector<PodProtector> {
@@ -219,7 +208,7 @@ class GeneratorTerm {
       ports,
       path: PODPROTECTORS_PATH,
       parse: parsePodProtector,
-      keyOf: ({ metadata }) => `${metadata.namespace ?? ""}/${metadata.name}`,
+      keyOf: ({ metadata }) => namespacedName(metadata),
       uidOf: ({ metadata }) => metadata.uid,
       versionOf: ({ metadata }) => metadata.resourceVersion,
       unparsable: "keepLast",

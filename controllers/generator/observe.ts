@@ -113,7 +113,7 @@ function eventObserver({ metrics, log, events }: GeneratorSinks): (event: Genera
       },
       kept: {
         level: "warn",
-        message: "A protector was deleted without a release and cannot be made anew now; it stays in force",
+        message: "A protector was deleted without a release and can't be created again now; it stays in force",
         fields: ({ source, protector, why }) => ({ source, protector, why }),
         note: (event) => protectorNote(event, "DeletedWithoutRelease", keptText(event.why)),
       },
@@ -122,11 +122,11 @@ function eventObserver({ metrics, log, events }: GeneratorSinks): (event: Genera
 }
 
 function vanishedText(source: string): string {
-  return `${source} is gone without having been released; its pods stay protected. Annotate the protector with ${GROUP}/released to let them go.`;
+  return `${source} is gone without a release; its pods stay protected until ${GROUP}/released annotates the protector.`;
 }
 
 function keptText(why: string): string {
-  return `deleted without having been released, and it can't be created anew now: it stays in force. ${why}`;
+  return `deleted without a release, and it can't be created again now: it stays in force. ${why}`;
 }
 
 interface NamedProtector {

@@ -20,7 +20,7 @@ import {
   type SourceKind,
 } from "../sources/protection-source.ts";
 import type { BudgetPods } from "./budget-pods.ts";
-import type { WorkloadLookup, WorkloadScales } from "./workload-scales.ts";
+import type { FoundWorkload, WorkloadScales } from "./workload-scales.ts";
 
 export type Resolution =
   | {
@@ -55,8 +55,6 @@ export interface ResolverOptions {
   readonly workloads: WorkloadScales;
   readonly pods: Pick<BudgetPods, "of" | "forget">;
 }
-
-type FoundWorkload = Extract<WorkloadLookup, { kind: "found" }>;
 
 /** The disruption controller's `expectedPods`, in words, and whether it rests on a poll. */
 interface ExpectedPods {
@@ -122,11 +120,11 @@ export class Resolver {
     const found = await this.#options.workloads.find(key, targetRef, source.namespace, signal);
     if (found.kind === "missing") return { kind: "unresolved", why: `its targetRef can't be followed: ${found.why}` };
     if (found.kind !== "found") return found;
-    const { selector, what, replicas, isPolled } = found;
+    const { selector, what, replicas, scale } = found;
     if (selector === undefined) return { kind: "unresolved", why: `${what} has no selector` };
-    const expected =
-      budget.expectedPods === undefined ? { count: replicas, how: ` (${what})` } : statedBy(budget.expectedPods);
-    return required(request, selector, { ...expected, recheck: isPolled });
+    const { expectedPods } = budget;
+    const expected = expectedPods === undefined ? { count: replicas, how: ` (${what})` } : statedBy(expectedPods);
+    return required(request, selector, { ...expected, recheck: scale === undefined });
   }
 
   async #bySelector(request: BudgetRequest, selector: LabelSelector): Promise<Resolution> {
@@ -148,9 +146,8 @@ export class Resolver {
   #byTemplate(request: BudgetRequest, selector: LabelSelector): Resolution {
     const { key, source, present } = request;
     const { matches } = compileSelector(selector, "fails");
-    const lookups = this.#options.workloads.byTemplate(key, source.namespace, matches);
-    if (lookups === undefined) return { kind: "waiting" };
-    const found = lookups.filter((lookup) => lookup.kind === "found");
+    const found = this.#options.workloads.byTemplate(key, source.namespace, matches);
+    if (found === undefined) return { kind: "waiting" };
     // A workload at zero replicas says so. A missing one may have been erased while its pods run in other clusters.
     if (found.length === 0 && (present?.spec.minAvailable ?? 0) > 0) {
       return unknown(request, selector, 0, "no workload with such pods is there any more");
@@ -173,7 +170,7 @@ function expectedOf(workloads: readonly FoundWorkload[]): ExpectedPods {
   return {
     count: workloads.reduce((sum, { replicas }) => sum + replicas, 0),
     how: names.length === 0 ? " (no workload matches)" : ` (${names.slice(0, MAX_NAMED).join(", ")}${more})`,
-    recheck: workloads.some(({ isPolled }) => isPolled),
+    recheck: workloads.some(({ scale }) => scale === undefined),
   };
 }
 

@@ -25,26 +25,23 @@ import {
 import { parseSelectorText } from "../sources/selector-text.ts";
 import { WORKLOAD_KINDS } from "../sources/workload-kinds.ts";
 
-export type WorkloadLookup =
-  | {
-      readonly kind: "found";
-      readonly uid: string;
-      /** For people: `Deployment web`. */
-      readonly what: string;
-      readonly replicas: number;
-      readonly selector: LabelSelector | undefined;
-      /** The workload is not watched. */
-      readonly isPolled: boolean;
-    }
+export interface FoundWorkload {
+  readonly kind: "found";
+  readonly uid: string;
+  /** For people: `Deployment web`. */
+  readonly what: string;
+  readonly replicas: number;
+  readonly selector: LabelSelector | undefined;
+  /** Of a workload that is watched; the others are polled. */
+  readonly scale?: Scale;
+}
+
+type WorkloadLookup =
+  | FoundWorkload
   | { readonly kind: "missing"; readonly why: string }
   /** The kind is not listed yet. The budget is queued when it is. */
   | { readonly kind: "waiting" }
   | { readonly kind: "failed"; readonly failure: ApiFailure };
-
-/** A lookup in a watch, which knows the workload's controller too. */
-type WatchedLookup =
-  | { readonly kind: "found"; readonly uid: string; readonly what: string; readonly scale: Scale }
-  | Exclude<WorkloadLookup, { readonly kind: "found" }>;
 
 const NO_BUDGETS: ReadonlySet<string> = new Set();
 
@@ -119,26 +116,27 @@ export class WorkloadScales {
   async find(budget: string, ref: WorkloadRef, namespace: string, signal: AbortSignal): Promise<WorkloadLookup> {
     const watched = this.#watched(budget, ref, namespace);
     if (watched === undefined) return await this.#byScale(ref, namespace, signal);
-    if (watched.kind !== "found" || watched.scale.controller?.kind !== "Deployment") return withoutController(watched);
-    const owner = this.#watched(budget, watched.scale.controller, namespace);
-    return withoutController(owner === undefined || owner.kind === "missing" ? watched : owner);
+    const controller = watched.kind === "found" ? watched.scale?.controller : undefined;
+    if (controller?.kind !== "Deployment") return watched;
+    const owner = this.#watched(budget, controller, namespace);
+    return owner === undefined || owner.kind === "missing" ? watched : owner;
   }
 
   /**
    * The workloads of a namespace whose pod template matches, for a core cluster whose pods run in other clusters.
    * Undefined while a kind is not listed yet.
    */
-  byTemplate(budget: string, namespace: string, matches: (labels: Labels) => boolean): WorkloadLookup[] | undefined {
+  byTemplate(budget: string, namespace: string, matches: (labels: Labels) => boolean): FoundWorkload[] | undefined {
     this.#depend(budget, anyWorkload(namespace));
     for (const { plugin } of WATCHED) {
       this.#depend(budget, sourceKey({ plugin, namespace, name: "" }));
       if (this.#options.kinds.get(plugin)?.ready !== true) return undefined;
     }
-    const found: WorkloadLookup[] = [];
+    const found: FoundWorkload[] = [];
     for (const [key, { name, uid, scale }] of this.#byNamespace.get(namespace) ?? []) {
       if (scale === undefined || !matches(scale.podLabels)) continue;
       const kind = WATCHED.find(({ plugin }) => key.startsWith(`${plugin}/`))?.kind ?? "";
-      found.push(withoutController({ kind: "found", uid, what: `${kind} ${name}`, scale }));
+      found.push(foundBy(scale, uid, `${kind} ${name}`));
     }
     return found;
   }
@@ -154,11 +152,11 @@ export class WorkloadScales {
     const { metadata, spec, status } = result.object;
     const text = status?.selector ?? "";
     const selector = text === "" ? undefined : parseSelectorText(text);
-    return { kind: "found", uid: metadata.uid ?? "", what, replicas: spec?.replicas ?? 0, selector, isPolled: true };
+    return { kind: "found", uid: metadata.uid ?? "", what, replicas: spec?.replicas ?? 0, selector };
   }
 
   /** Undefined for a kind that is not watched. */
-  #watched(budget: string, ref: WorkloadRef, namespace: string): WatchedLookup | undefined {
+  #watched(budget: string, ref: WorkloadRef, namespace: string): WorkloadLookup | undefined {
     const group = groupOf(ref.apiVersion);
     const plugin = WATCHED.find(({ kind, groups }) => kind === ref.kind && groups.includes(group))?.plugin;
     const watch = plugin === undefined ? undefined : this.#options.kinds.get(plugin);
@@ -170,7 +168,7 @@ export class WorkloadScales {
     if (source?.scale === undefined || (ref.uid !== undefined && source.uid !== ref.uid)) {
       return missing(`${what} is not there`);
     }
-    return { kind: "found", uid: source.uid, what, scale: source.scale };
+    return foundBy(source.scale, source.uid, what);
   }
 
   async #byScale(ref: WorkloadRef, namespace: string, signal: AbortSignal): Promise<WorkloadLookup> {
@@ -212,8 +210,6 @@ function missing(why: string): WorkloadLookup & { readonly kind: "missing" } {
   return { kind: "missing", why };
 }
 
-function withoutController(found: WatchedLookup): WorkloadLookup {
-  if (found.kind !== "found") return found;
-  const { uid, what, scale } = found;
-  return { kind: "found", uid, what, replicas: scale.replicas, selector: scale.selector, isPolled: false };
+function foundBy(scale: Scale, uid: string, what: string): FoundWorkload {
+  return { kind: "found", uid, what, replicas: scale.replicas, selector: scale.selector, scale };
 }

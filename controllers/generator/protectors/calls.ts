@@ -5,13 +5,13 @@ import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
 import { GENERATOR_FINALIZER, GROUP, KIND, VERSION } from "../../../shared/schema/annotations.ts";
 import { type PodProtector, parsePodProtector } from "../../../shared/schema/podprotector.ts";
 
-export interface ProtectorCalls<Method extends keyof ApiClient> extends CallOptions {
+export interface ApiCalls<Method extends keyof ApiClient> extends CallOptions {
   readonly api: Pick<ApiClient, Method>;
 }
 
 /** Replaces the stored protector. `conflict`: it has changed since it was read. */
 export async function updateProtector(
-  calls: ProtectorCalls<"update">,
+  calls: ApiCalls<"update">,
   protector: PodProtector,
 ): Promise<ApiResult<PodProtector>> {
   const { namespace = "", name } = protector.metadata;

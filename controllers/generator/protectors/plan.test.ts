@@ -3,7 +3,7 @@ import type { PodProtector } from "../../../shared/schema/podprotector.ts";
 import { pluginNamed } from "../../../test/support/generator/plugin-named.ts";
 import type { ProtectionSource } from "../sources/protection-source.ts";
 import { alternativeName } from "./names.ts";
-import { plan, type ReconcileInput, type ReconcileStep } from "./plan.ts";
+import { plan, type ReconcileStep, type SourceFacts } from "./plan.ts";
 import { newProtector } from "./protector.ts";
 
 const plugin = pluginNamed("deployment");
@@ -63,7 +63,7 @@ function planned(
   others: PodProtector[] = [],
   lost: PodProtector[] = [],
 ): ReconcileStep[] {
-  const facts: ReconcileInput = {
+  const facts: SourceFacts = {
     kind: plugin.kind,
     plugins: [plugin],
     identity: { plugin: "deployment", namespace: "shop", name: "web" },

@@ -41,7 +41,7 @@ interface StepArguments {
 export type StepKind = keyof StepArguments;
 export type ReconcileStep<K extends StepKind = StepKind> = { [P in K]: { readonly kind: P } & StepArguments[P] }[K];
 
-export interface ReconcileInput {
+export interface SourceFacts {
   /** In the version that is served. */
   readonly kind: SourceKind;
   readonly plugins: readonly SourcePlugin[];
@@ -55,7 +55,8 @@ export interface ReconcileInput {
   readonly lost: readonly PodProtector[];
 }
 
-export function plan(facts: ReconcileInput): ReconcileStep[] {
+/** The rules in order. A source has the finalizer before its first protector, and loses it after the last release. */
+export function plan(facts: SourceFacts): ReconcileStep[] {
   const { source, protectors } = facts;
   if (source === undefined) {
     return [...protectors.flatMap((protector) => first(WITHOUT_SOURCE, protector)), ...restoreWithoutSource(facts)];
@@ -81,7 +82,7 @@ const WITHOUT_SOURCE: readonly Rule[] = [
 ];
 
 /** For a protector that its source requires. */
-function repairRules({ kind }: ReconcileInput, source: ProtectionSource, required: RequiredProtector): readonly Rule[] {
+function repairRules({ kind }: SourceFacts, source: ProtectionSource, required: RequiredProtector): readonly Rule[] {
   return [
     (protector) => {
       const object = repairedProtector(protector, kind, source, required);
@@ -106,13 +107,12 @@ function isHeld(source: ProtectionSource): boolean {
   return source.finalizers.includes(GENERATOR_FINALIZER);
 }
 
-/** Before the first protector exists. The apiserver accepts no finalizer on an object that is being deleted. */
+/** The apiserver accepts no new finalizer on an object that is being deleted. */
 function addFinalizer(source: ProtectionSource): ReconcileStep[] {
   const isNeeded = source.protectors.length > 0 && !isHeld(source) && !source.deleting;
   return isNeeded ? [{ kind: "addSourceFinalizer", source }] : [];
 }
 
-/** After the last protector is released. */
 function removeFinalizer(source: ProtectionSource): ReconcileStep[] {
   const isNeeded = source.protectors.length === 0 && isHeld(source);
   return isNeeded ? [{ kind: "removeSourceFinalizer", source }] : [];
@@ -126,7 +126,7 @@ interface Place {
 }
 
 /** A name that another source or a user has taken is left to them. */
-function placeOf(facts: ReconcileInput, required: RequiredProtector): Place {
+function placeOf(facts: SourceFacts, required: RequiredProtector): Place {
   const name = protectorName(required.name);
   const own = new Map(facts.protectors.map((protector) => [protector.metadata.name, protector]));
   const alternative = alternativeName(name, sourceKey(facts.identity));
@@ -137,11 +137,11 @@ function placeOf(facts: ReconcileInput, required: RequiredProtector): Place {
 }
 
 /** A protector of the generator without labels and owner: its source adopts it again by its name. */
-function isStripped(protector: PodProtector, { plugins }: ReconcileInput): boolean {
+function isStripped(protector: PodProtector, { plugins }: SourceFacts): boolean {
   return hasGeneratorFinalizer(protector) && sourceOf(protector, plugins) === undefined;
 }
 
-function createOrRepair(facts: ReconcileInput, source: ProtectionSource, place: Place): ReconcileStep[] {
+function createOrRepair(facts: SourceFacts, source: ProtectionSource, place: Place): ReconcileStep[] {
   const { required, name, present } = place;
   if (present !== undefined) return first(repairRules(facts, source, required), present);
   // A source that is being deleted without the finalizer was never protected.
@@ -165,7 +165,7 @@ function withOperatorFields(object: NewProtector, lost: PodProtector): NewProtec
 }
 
 function releaseOthers(
-  { protectors }: ReconcileInput,
+  { protectors }: SourceFacts,
   source: ProtectionSource,
   places: readonly Place[],
 ): ReconcileStep[] {
@@ -176,7 +176,7 @@ function releaseOthers(
 }
 
 /** An owner reference to a source that does not exist would have the garbage collector delete the protector. */
-function restoreWithoutSource({ protectors, lost }: ReconcileInput): ReconcileStep[] {
+function restoreWithoutSource({ protectors, lost }: SourceFacts): ReconcileStep[] {
   const present = new Set(protectors.map(({ metadata }) => metadata.name));
   return lost
     .filter(({ metadata }) => !present.has(metadata.name))

@@ -37,19 +37,7 @@ import { labelValue } from "./names.ts";
 type OwnerReference = NonNullable<ObjectMeta["ownerReferences"]>[number];
 
 /** A protector without the fields that the apiserver adds. */
-export interface NewProtector {
-  readonly apiVersion: string;
-  readonly kind: string;
-  readonly metadata: {
-    readonly name: string;
-    readonly namespace: string;
-    readonly labels: Readonly<Record<string, string>>;
-    readonly annotations: Readonly<Record<string, string>>;
-    readonly finalizers: readonly string[];
-    readonly ownerReferences: readonly OwnerReference[];
-  };
-  readonly spec: PodProtectorSpec;
-}
+export type NewProtector = ReturnType<typeof newProtector>;
 
 /** The names of objects and groups may be longer than a label value. */
 function sourceLabels({ group, kind, resource }: SourceKind, name: string): Record<string, string> {
@@ -76,7 +64,7 @@ export function newProtector(
   required: RequiredProtector,
   name: string,
   again = false,
-): NewProtector {
+) {
   const mark = again ? { [RESTORED_ANNOTATION]: "the protector before this one vanished without a release" } : {};
   return {
     apiVersion: `${GROUP}/${VERSION}`,
@@ -89,7 +77,7 @@ export function newProtector(
       finalizers: [GENERATOR_FINALIZER],
       ownerReferences: [ownerReference(kind, source)],
     },
-    spec: { ...required.spec },
+    spec: { ...required.spec } satisfies PodProtectorSpec,
   };
 }
 
@@ -161,13 +149,13 @@ function repairedMetadata(
   const { [RELEASED_ANNOTATION]: _, ...annotations } = present.annotations ?? {};
   const finalizers = present.finalizers ?? [];
   // The apiserver accepts no new finalizer on an object that is being deleted.
-  const isComplete = finalizers.includes(GENERATOR_FINALIZER) || isDeleting(present);
+  const lacksFinalizer = !finalizers.includes(GENERATOR_FINALIZER) && !isDeleting(present);
   return {
     ...present,
     labels: { ...present.labels, ...sourceLabels(kind, source.name) },
     annotations: { ...annotations, [DERIVATION_ANNOTATION]: required.derivation },
-    finalizers: isComplete ? finalizers : [...finalizers, GENERATOR_FINALIZER],
     ownerReferences: repairedOwners,
+    ...(lacksFinalizer ? { finalizers: [...finalizers, GENERATOR_FINALIZER] } : {}),
   };
 }
 
@@ -180,11 +168,6 @@ export function repairedProtector(
 ): PodProtector | undefined {
   const metadata = repairedMetadata(present.metadata, kind, source, required);
   const spec = repairedSpec(present.spec, required);
-  const isSame =
-    isDeepStrictEqual(spec, present.spec) &&
-    isDeepStrictEqual(metadata.labels, present.metadata.labels) &&
-    isDeepStrictEqual(metadata.annotations, present.metadata.annotations) &&
-    isDeepStrictEqual(metadata.finalizers, present.metadata.finalizers ?? []) &&
-    isDeepStrictEqual(metadata.ownerReferences, present.metadata.ownerReferences);
+  const isSame = isDeepStrictEqual([metadata, spec], [present.metadata, present.spec]);
   return isSame ? undefined : { ...present, metadata, spec };
 }

@@ -9,11 +9,11 @@ import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
 import { isMarkedReleased } from "../../../shared/recovery/lost-protector.ts";
 import { RELEASED_ANNOTATION } from "../../../shared/schema/annotations.ts";
 import { isDeleting, type PodProtector } from "../../../shared/schema/podprotector.ts";
-import { type ProtectorCalls, updateProtector, withoutFinalizer } from "./calls.ts";
+import { type ApiCalls, updateProtector, withoutFinalizer } from "./calls.ts";
 import type { ReleaseReason } from "./plan.ts";
 import { hasGeneratorFinalizer } from "./protector.ts";
 
-export interface ReleaseCalls extends ProtectorCalls<"update" | "delete" | "getPodProtector"> {
+export interface ReleaseCalls extends ApiCalls<"update" | "delete" | "getPodProtector"> {
   /** Writes an entry to the release register. */
   readonly record: (uid: string, text: string) => Promise<ApiResult<unknown>>;
 }

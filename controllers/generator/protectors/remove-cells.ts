@@ -4,9 +4,9 @@ import { parseProtector } from "../../../shared/decide/state/protector-state.ts"
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
 import { REMOVE_CELL_ONCE_ANNOTATION } from "../../../shared/schema/annotations.ts";
 import type { CellStatus, PodProtector } from "../../../shared/schema/podprotector.ts";
-import { type ProtectorCalls, updateProtector } from "./calls.ts";
+import { type ApiCalls, updateProtector } from "./calls.ts";
 
-export type RemovalCalls = ProtectorCalls<"putPodProtectorStatus" | "update">;
+export type RemovalCalls = ApiCalls<"putPodProtectorStatus" | "update">;
 
 /** A removed cell keeps its epoch, by which its aggregator learns that reservations are lost. */
 function removedCell({ cellID, aggregation }: CellStatus): CellStatus {

@@ -2,7 +2,7 @@
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
 import { RELEASED_ANNOTATION } from "../../../shared/schema/annotations.ts";
 import type { Condition, PodProtector, PodProtectorStatus } from "../../../shared/schema/podprotector.ts";
-import type { ProtectorCalls } from "./calls.ts";
+import type { ApiCalls } from "./calls.ts";
 
 const TYPE = "SourceVanished";
 const NO_STATUS: PodProtectorStatus = {
@@ -16,7 +16,7 @@ export function hasSourceVanished({ status }: PodProtector): boolean {
 
 function conditionOf(vanished: boolean, generation: number | undefined, time: string): Condition {
   const message = vanished
-    ? `The source is gone without having been released: its pods stay protected. The annotation ${RELEASED_ANNOTATION} lets them go`
+    ? `The source is gone without a release: its pods stay protected. The annotation ${RELEASED_ANNOTATION} ends that`
     : "The source is there";
   return {
     type: TYPE,
@@ -30,7 +30,7 @@ function conditionOf(vanished: boolean, generation: number | undefined, time: st
 
 /** Writes the condition, and the rest of the status as it was read. `conflict`: the protector has changed since. */
 export async function setSourceVanished(
-  calls: ProtectorCalls<"putPodProtectorStatus">,
+  calls: ApiCalls<"putPodProtectorStatus">,
   protector: PodProtector,
   vanished: boolean,
   time: string,

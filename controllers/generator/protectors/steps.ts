@@ -9,7 +9,7 @@ import { DONE, failed, later, type ReconcileOutcome } from "../../../shared/runt
 import { GENERATOR_FINALIZER } from "../../../shared/schema/annotations.ts";
 import { type PodProtector, parsePodProtector } from "../../../shared/schema/podprotector.ts";
 import { collectionPath, type ProtectionSource, type SourceKind } from "../sources/protection-source.ts";
-import { type ProtectorCalls, updateProtector, withoutFinalizer } from "./calls.ts";
+import { type ApiCalls, updateProtector, withoutFinalizer } from "./calls.ts";
 import type { GeneratorEvent } from "./events.ts";
 import type { ReconcileStep, StepKind } from "./plan.ts";
 import type { ProtectorIndex } from "./protector-index.ts";
@@ -36,7 +36,7 @@ export interface StepOptions {
 /** What all steps of one reconcile have in common. */
 export interface StepContext {
   readonly options: StepOptions;
-  readonly calls: ProtectorCalls<keyof ApiClient> & { readonly signal: AbortSignal };
+  readonly calls: ApiCalls<keyof ApiClient> & { readonly signal: AbortSignal };
   /** The key of the source. */
   readonly key: string;
   readonly kind: SourceKind;

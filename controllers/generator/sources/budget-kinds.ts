@@ -87,7 +87,7 @@ const parsePodUnavailableBudget = budgetParser({
   protectTotalReplicas: nullish(v.number()),
 });
 
-/** OpenKruise's budget covers evictions, deletions and in-place changes. v1alpha1 has annotations for two fields of v1beta1. */
+/** OpenKruise's budget covers in-place changes too. v1alpha1 has annotations for two fields of v1beta1. */
 function readPodUnavailableBudget(raw: unknown): ReturnType<BudgetKind["read"]> {
   const { metadata, spec = {} } = parsePodUnavailableBudget(raw);
   const { annotations = {} } = metadata;

@@ -1,4 +1,4 @@
-/** What all plugins share: whether an object is protected, and the part of a protection source that its metadata gives. */
+/** What all plugins share: whether an object is protected, and what a protection source has from its metadata. */
 import * as v from "valibot";
 import type { IntOrPercent } from "../../../shared/decide/minimum/workload-minimum.ts";
 import { isDeleting, type ObjectMeta } from "../../../shared/schema/podprotector.ts";
@@ -52,9 +52,7 @@ export function controllerOf({ ownerReferences = [] }: ObjectMeta): WorkloadRef 
 }
 
 /** A field that may be absent or null. */
-export function nullish<const Schema extends v.GenericSchema>(
-  schema: Schema,
-): v.OptionalSchema<v.NullableSchema<Schema, undefined>, undefined> {
+export function nullish<const Schema extends v.GenericSchema>(schema: Schema) {
   return v.optional(v.nullable(schema));
 }
 

@@ -84,7 +84,8 @@ export const WORKLOAD_KINDS: readonly WorkloadKind[] = [
 /** Pods of a Job end by themselves, so these kinds are watched only to tell a user who asks for protection why not. */
 export const IGNORED_KINDS = [sourceKind("batch", "v1", "Job"), sourceKind("batch", "v1", "CronJob")];
 const WHY_IGNORED =
-  "pods of a Job end by themselves, so that there is no number of available pods to keep; protect single pods of it by a PodDisruptionBudget with minAvailable";
+  "pods of a Job end by themselves, so that there is no number of available pods to keep; " +
+  "protect single pods of it by a PodDisruptionBudget with minAvailable";
 
 const Labels = nullish(v.record(v.string(), v.string()));
 const RollingUpdate = v.looseObject({

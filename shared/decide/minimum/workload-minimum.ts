@@ -28,9 +28,13 @@ export interface DerivedMinimum {
   readonly derivation: string;
 }
 
-/** `total - unavailable`, at least 0. */
+/** A number of pods as the API stores it: an int32, at least 0. */
+export function podCount(pods: number): number {
+  return clamp(pods, 0, INT32_MAX);
+}
+
 function minimumOf(what: string, total: number, unavailable: number, how: string): DerivedMinimum {
-  const minAvailable = Math.min(INT32_MAX, Math.max(0, total - unavailable));
+  const minAvailable = podCount(total - unavailable);
   return {
     minAvailable,
     derivation: `${what} ${total} - maxUnavailable ${unavailable}${how} = minAvailable ${minAvailable}`,
