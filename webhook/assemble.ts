@@ -23,6 +23,7 @@ import { createProtectorClient } from "./reserve/protector-client.ts";
 import { RecentReservations } from "./reserve/recent-reservations.ts";
 import type { AdmissionRecord } from "./respond/admission-response.ts";
 import type { PendingMark } from "./respond/pending-mark.ts";
+import { SINGLE_ATTEMPT_RETRY_MS, type SingleAttempts, singleAttempts } from "./respond/single-attempt.ts";
 
 /** A cluster by its name, reached through a transport: the real one, or a simulation's. */
 interface NamedTransport {
@@ -33,6 +34,8 @@ interface NamedTransport {
 /** What a replica is made of. */
 export interface WebhookParts
   extends Pick<HandlerOptions, "ownNamespace" | "dryRunMode" | "requireBoundEvictions" | "bypassNeedsPermission"> {
+  /** Callers whose clients are told to repeat a denied deletion. Default: the known ones, after 30 s. */
+  readonly singleAttempts?: SingleAttempts;
   readonly cores: readonly NamedTransport[];
   /** `transport` is undefined where evictions cannot be read live. */
   readonly cells: readonly { readonly name: string; readonly transport: Transport | undefined }[];
@@ -170,6 +173,7 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
   const { ownNamespace, dryRunMode, requireBoundEvictions, bypassNeedsPermission = false } = parts;
   const handler = new AdmissionHandler({
     ...{ ownNamespace, dryRunMode, requireBoundEvictions, bypassNeedsPermission, cores, clock: ports.clock },
+    singleAttempts: parts.singleAttempts ?? singleAttempts([], SINGLE_ATTEMPT_RETRY_MS),
     cells: new Map(parts.cells.map(({ name, transport }) => [name, createCellClient(name, transport, parts)])),
     pipeline: new Pipeline({ cores, ports, nonces, settleMs, askOwner: parts.askOwner, cellProblem }),
     finished: parts.onFinished,

@@ -36,6 +36,7 @@ import {
   responseToVerdict,
   responseWithoutTarget,
 } from "./respond/responses.ts";
+import { type SingleAttempts, withRetryAfter } from "./respond/single-attempt.ts";
 
 /**
  * Time to pin a pending pod, which is allowed without a pin too. The rest is for a live read of whether it is still so.
@@ -55,6 +56,8 @@ export interface HandlerOptions {
   readonly requireBoundEvictions: boolean;
   /** Follows the force-delete annotation only for users with the permission. */
   readonly bypassNeedsPermission?: boolean;
+  /** Callers whose clients are told to repeat a denied deletion. */
+  readonly singleAttempts: SingleAttempts;
   readonly finished: (record: AdmissionRecord) => void;
 }
 
@@ -86,15 +89,16 @@ export class AdmissionHandler {
     return chain(this.#respond(parsed), (response) => this.#finish(parsed, response));
   }
 
-  #finish({ request, cell, call, arrivedMs }: ParsedCall, response: AdmissionResponse): HttpResponse {
+  #finish({ request, cell, call, arrivedMs }: ParsedCall, found: AdmissionResponse): HttpResponse {
+    const caller = { kind: kindOf(request, call), username: request.user.username };
+    const response = withRetryAfter(found, caller, this.#options.singleAttempts);
     const { errorStatus, delivered, message = "the admission request failed" } = response;
     this.#options.finished({
       ...response,
-      kind: kindOf(request, call),
+      ...caller,
       durationMs: this.#options.clock.monotonicMs() - arrivedMs,
       cell: cell.id,
       uid: request.uid,
-      username: request.user.username,
     });
     if (errorStatus !== undefined) return { status: errorStatus, body: message };
     const body = encodeAdmissionReview(request.uid, response);

@@ -2,6 +2,7 @@ import { coreOptions, observeOptions } from "../shared/runtime/options/common-op
 import {
   boolean,
   duration,
+  list,
   matching,
   namedPaths,
   option,
@@ -11,6 +12,7 @@ import {
 } from "../shared/runtime/options/option-types.ts";
 import { defineOptions, type OptionValues } from "../shared/runtime/options/options.ts";
 import { version } from "../shared/runtime/version.ts";
+import { SINGLE_ATTEMPT_RETRY_MS } from "./respond/single-attempt.ts";
 
 export const webhookOptions = defineOptions({
   name: "podseidon-webhook",
@@ -62,6 +64,16 @@ export const webhookOptions = defineOptions({
       boolean(),
       false,
       "Follow the force-delete annotation only for users who may bypass podprotectors.podseidon.kubewharf.io in the pod's namespace of their cell (SubjectAccessReview).",
+    ),
+    singleAttemptUser: option(
+      list("USERNAME"),
+      [],
+      "A user whose denied deletions nobody repeats, beside system:serviceaccount:kube-system:node-controller (taint eviction). Its client is told to repeat them.",
+    ),
+    singleAttemptRetryAfter: option(
+      duration({ maxMs: 600_000 }),
+      SINGLE_ATTEMPT_RETRY_MS,
+      "After which time such a client repeats a denied deletion, in whole seconds; client-go does so ten times. 0 tells none.",
     ),
     kubernetesEvents: option(
       boolean(),

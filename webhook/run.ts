@@ -17,6 +17,7 @@ import { declareGauges, observeAdmissions, observeWebhook, type WebhookEvent } f
 import type { WebhookFlags } from "./options.ts";
 import { OwnerProbes } from "./probe/owner-probes.ts";
 import { DisruptionEvents } from "./respond/disruption-events.ts";
+import { singleAttempts } from "./respond/single-attempt.ts";
 
 /** From the end of the shutdown delay to the exit: longer than the longest admission request can be in flight. */
 const DRAIN_MS = 31_000;
@@ -86,6 +87,7 @@ export async function run(options: WebhookFlags, server: WebhookServer): Promise
     ownNamespace: options.namespace,
     dryRunMode: options.dryRun,
     askOwner: owners.ask,
+    singleAttempts: singleAttempts(options.singleAttemptUser, options.singleAttemptRetryAfter),
     onFinished: options.kubernetesEvents ? (record) => void [onFinished(record), events.record(record)] : onFinished,
   });
   declareGauges(metrics, server, webhook.cores, systemPorts.clock);

@@ -15,7 +15,7 @@ export const CONTROLLERS = [
   "system:serviceaccount:kube-system:namespace-controller",
   "system:serviceaccount:kube-system:generic-garbage-collector",
   "system:kube-scheduler",
-  "system:serviceaccount:kube-system:taint-eviction-controller",
+  "system:serviceaccount:kube-system:node-controller",
 ] as const;
 const RETRY_MS = 1_000;
 const MOST_RETRIES = 5;

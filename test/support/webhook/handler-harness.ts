@@ -8,6 +8,7 @@ import type { CellClient, LiveRead } from "../../../webhook/request/cell-client.
 import type { Disruption } from "../../../webhook/reserve/pipeline.ts";
 import type { Denial, Verdict } from "../../../webhook/reserve/verdict.ts";
 import type { AdmissionRecord } from "../../../webhook/respond/admission-response.ts";
+import { singleAttempts } from "../../../webhook/respond/single-attempt.ts";
 import { VirtualTime } from "../runtime/virtual-ports.ts";
 import { pod } from "./fixtures.ts";
 
@@ -100,6 +101,7 @@ export function handler(
     ownNamespace: "podseidon-system",
     dryRunMode: false,
     requireBoundEvictions: false,
+    singleAttempts: singleAttempts([], 30_000),
     finished: (record) => records.push(record),
     ...options,
   });
