@@ -2,7 +2,7 @@ import { defineConfig } from "vitest/config";
 import { BaseSequencer, type TestSpecification } from "vitest/node";
 
 const SIMULATION_TESTS = "test/simulation/**/*.test.ts";
-/** That each rule of the simulation's ablations is still found in the sources, which any change of a source can break. */
+/** Each rule of the simulation's ablations is still found in the sources; any change of a source can break that. */
 const ABLATION_SOURCES = "test/simulation/ablation/*.test.ts";
 
 /** A failure that can't be repeated at will has to say everything at once. */

@@ -56,7 +56,8 @@ function section(path: string, schema: Schema): string {
     return object === undefined ? [] : [section(`${path}.${name}${field.items === undefined ? "" : "[]"}`, object)];
   });
   const text = schema.description === undefined ? "" : `${schema.description}\n\n`;
-  return `## \`${path}\`\n\n${text}| field | type | meaning |\n| --- | --- | --- |\n${rows.join("")}\n${inner.join("")}`;
+  const head = "| field | type | meaning |\n| --- | --- | --- |\n";
+  return `## \`${path}\`\n\n${text}${head}${rows.join("")}\n${inner.join("")}`;
 }
 
 function escaped(text: string): string {
@@ -143,11 +144,12 @@ function namesTable(): string {
 export function apiReference(): string {
   const schema = read(v.parse(Crd, podProtectorCrd()).spec.versions[0].schema.openAPIV3Schema);
   const part = (name: string): string => section(name, read(schema.properties?.[name]));
+  const kind = `\`PodProtector\`, \`${names.GROUP}/${names.VERSION}\``;
   return `<!-- Made by \`npm run generate\` from shared/schema. -->
 
 # API reference
 
-\`PodProtector\`, \`${names.GROUP}/${names.VERSION}\`, short name \`ppr\`, namespaced. An object of upstream podseidon is valid here; the fields
+${kind}, short name \`ppr\`, namespaced. An object of upstream podseidon is valid here; the fields
 that this project adds are all optional.
 
 ${part("spec")}${part("status")}${namesTable()}`;

@@ -1,7 +1,7 @@
-// Runs one TypeScript script on the project's own Node, from nothing: `node scripts/bootstrap.mjs scripts/NAME.ts [args]`.
+// Runs one TypeScript script on the project's own Node, from nothing: node scripts/bootstrap.mjs scripts/NAME.ts [args]
 //
-// Plain JavaScript that imports nothing from node_modules, because it is what puts node_modules there. The machine's Node may
-// be older than the project needs; the locked package `node-linux-*` brings the right one, and Node runs TypeScript directly.
+// Plain JavaScript that imports nothing from node_modules, because it creates node_modules. The machine's Node may be
+// older than the project needs; the locked package `node-linux-*` has the right one, and Node runs TypeScript directly.
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
@@ -30,9 +30,9 @@ function installed() {
 }
 
 /**
- * Runs `work` while no other process of this clone does. The process that listens on an abstract Unix socket holds the lock, as in
- * scripts/control-plane/binaries/exclusive.ts: the kernel frees the name when the process ends, in whatever way. Node.js before
- * 20.8 and some sandboxes have no such names: there the installation runs without a lock.
+ * Runs `work` while no other process of this clone does. The process that listens on an abstract Unix socket holds the
+ * lock, as in scripts/control-plane/binaries/exclusive.ts: the kernel frees the name when the process ends, in whatever
+ * way. Node.js before 20.8 and some sandboxes have no such names: there the installation runs without a lock.
  */
 async function exclusively(work) {
   const clone = createHash("sha256").update(root).digest("hex").slice(0, 24);
@@ -58,7 +58,7 @@ function endLike(code, signal) {
 }
 
 /**
- * Starts a child whose end ends this process. The terminal sends Ctrl-C to both; other signals are passed on to the child.
+ * Starts a child whose end ends this process. The terminal sends Ctrl-C to both; other signals are passed on.
  */
 function start(command, words, options) {
   const child = spawn(command, words, options);
@@ -70,7 +70,7 @@ async function install() {
   const { wanted, ok } = installed();
   if (ok) return;
   process.stderr.write("podseidon: installing the locked dependencies (npm ci)\n");
-  // All dependencies, whatever NODE_ENV and npm's settings omit: esbuild is a development dependency, Node.js an optional one.
+  // Whatever NODE_ENV and npm's settings omit: esbuild is a development dependency, Node.js an optional one.
   const words = ["ci", "--include=dev", "--include=optional", "--ignore-scripts", "--no-audit", "--no-fund"];
   const npm = start("npm", [...words, "--loglevel=error"], { cwd: root, stdio: ["ignore", 2, 2] });
   npm.on("error", (error) =>
@@ -82,7 +82,8 @@ async function install() {
     fail(`npm ci failed with exit code ${code}; its messages are above. Is the package registry reachable?`);
   if (!existsSync(node))
     fail(
-      `the locked Node.js is not there after npm ci; supported machines are Linux on x64 and arm64, this is ${process.platform} on ${process.arch}`,
+      "the locked Node.js is not there after npm ci; supported machines are Linux on " +
+        `x64 and arm64, this is ${process.platform} on ${process.arch}`,
     );
   writeFileSync(stamp, wanted);
 }

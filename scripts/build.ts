@@ -181,7 +181,9 @@ export function sizeTable(parts: readonly BuiltPart[]): string {
   const kb = (bytes: number): string => `${(bytes / KB).toFixed(1)} KB`.padStart(12);
   const lines = parts.map(
     ({ name, startBytes, onDemandBytes, budgetBytes }) =>
-      `${name.padEnd(18)}${kb(startBytes)}${kb(budgetBytes)}${kb(onDemandBytes)}${startBytes > budgetBytes ? "  OVER BUDGET" : ""}`,
+      name.padEnd(18) +
+      [startBytes, budgetBytes, onDemandBytes].map(kb).join("") +
+      (startBytes > budgetBytes ? "  OVER BUDGET" : ""),
   );
   const head = `${"part".padEnd(18)}${"start loads".padStart(12)}${"budget".padStart(12)}${"on demand".padStart(12)}`;
   return [head, ...lines].join("\n");

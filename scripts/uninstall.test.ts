@@ -63,7 +63,8 @@ test.each([
 });
 
 test("a kind that can't be read ends it, with what kubectl says; one that is not installed does not", () => {
-  const missing = `"get poddisruptionbudgets.policy"*) echo "error: the server doesn't have a resource type" >&2; exit 1 ;;`;
+  const missing =
+    `"get poddisruptionbudgets.policy"*) ` + `echo "error: the server doesn't have a resource type" >&2; exit 1 ;;`;
   expect(uninstall(missing).code).toBe(0);
   const forbidden = uninstall(`"get poddisruptionbudgets.policy"*) echo "Forbidden: no" >&2; exit 1 ;;`);
   expect([forbidden.code, forbidden.output]).toEqual([1, "Forbidden: no\n"]);

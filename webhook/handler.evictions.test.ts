@@ -6,14 +6,14 @@ import {
   eviction,
   found,
   handler,
-  type Json,
+  type JsonObject,
   responseOf,
 } from "../test/support/webhook/handler-harness.ts";
 import type { LiveRead } from "./request/cell-client.ts";
 
 describe("the eviction of a pending pod that cannot be pinned", () => {
   const pending = found({ phase: "Pending", conditions: [] });
-  test.each<[string, LiveRead, Json | number]>([
+  test.each<[string, LiveRead, JsonObject | number]>([
     ["is allowed while the pod is pending", pending, { allowed: true }],
     ["fails when the pod runs by now", found(), 503],
     ["fails when the pod cannot be read again", { kind: "failed", message: "no route" }, 503],
@@ -29,7 +29,7 @@ describe("the eviction of a pending pod that cannot be pinned", () => {
 });
 
 describe("evictions that need no protector", () => {
-  test.each<[string, string, LiveRead | undefined, Json | number]>([
+  test.each<[string, string, LiveRead | undefined, JsonObject | number]>([
     ["no such pod", eviction(), { kind: "gone" }, { code: 404, reason: "NotFound" }],
     [
       "another UID",

@@ -1,15 +1,21 @@
 import { describe, expect, test } from "vitest";
-import { admissionReview, handler, type Json, podJson, responseOf } from "../test/support/webhook/handler-harness.ts";
+import {
+  admissionReview,
+  handler,
+  type JsonObject,
+  podJson,
+  responseOf,
+} from "../test/support/webhook/handler-harness.ts";
 
 describe("changes in place", () => {
-  const withImage = (image: string, change: { metadata?: Json } = {}): Json => ({
+  const withImage = (image: string, change: { metadata?: JsonObject } = {}): JsonObject => ({
     ...podJson(change),
     spec: { containers: [{ name: "app", image }] },
   });
-  const change = (request: Json): string =>
+  const change = (request: JsonObject): string =>
     admissionReview({ operation: "UPDATE", oldObject: withImage("app:1"), object: withImage("app:2"), ...request });
 
-  test.each<[string, Json]>([
+  test.each<[string, JsonObject]>([
     ["of the spec", {}],
     ["of the resources", { subResource: "resize" }],
   ])("%s are disruptions when they restart a container", async (_, request) => {

@@ -33,7 +33,9 @@ describe("responses", () => {
         code: 429,
         reason: "TooManyRequests",
         message:
-          "pod default/web-0 may not be deleted now: PodProtector default/web (core core) needs 8 available pods, 10 are available, 2 of them reserved by disruptions under way: its capacity is at the minimum; try again when more pods are available",
+          "pod default/web-0 may not be deleted now: PodProtector default/web (core core) needs 8 " +
+          "available pods, 10 are available, 2 of them reserved by disruptions under way: its " +
+          "capacity is at the minimum; try again when more pods are available",
         details: {
           name: "web-0",
           kind: "pods",
@@ -59,7 +61,8 @@ describe("responses", () => {
     const elsewhere = denial("Busy", { unreliable: 6, reserved: 0, estimated: 4 });
     const { ask } = handler({ kind: "denied", decisions: [elsewhere], rollBack: undefined });
     const message = expect.stringContaining(
-      "needs 8 available pods, 10 are available, 6 of them in cells that are on hold or not counted for its present spec yet, 0 of them reserved by disruptions that are not accounted for yet; this passes by itself",
+      "needs 8 available pods, 10 are available, 6 of them in cells that are on hold or not counted for its " +
+        "present spec yet, 0 of them reserved by disruptions that are not accounted for yet; this passes by itself",
     );
     expect(responseOf(await ask(deletion()))).toMatchObject({ status: { message } });
   });

@@ -115,7 +115,8 @@ function callRows(metrics: Metrics): Rows<"wrote" | "read" | "exact" | "inexact"
     inexact: {
       level: "error",
       message:
-        "The PodProtector CRD of a core drops fields of this project: reservations are no longer exact; apply the CRD of this release",
+        "The PodProtector CRD of a core drops fields of this project: " +
+        "reservations are no longer exact; apply the CRD of this release",
       count: ({ core }) => exact.set({ core }, 0),
     },
     watch: {

@@ -23,7 +23,9 @@ export const webhookOptions = defineOptions({
     cell: requiredOption(
       namedPaths("ID=KUBECONFIG", true),
       [],
-      "A cell whose admission requests are decided, at PREFIX/ID, with the kubeconfig for live reads of evicted pods; an empty path is the cluster that the process runs in. Without a kubeconfig the cell's evictions get an HTTP error.",
+      "A cell whose admission requests are decided, at PREFIX/ID, with the kubeconfig for " +
+        "live reads of evicted pods; an empty path is the cluster that the process runs in. " +
+        "Without a kubeconfig the cell's evictions get an HTTP error.",
     ),
     bindAddress: option(text("ADDRESS"), "", "The address to listen on; empty is every address."),
     securePort: option(port(), 8443, "The port for admission requests, over TLS."),
@@ -32,7 +34,8 @@ export const webhookOptions = defineOptions({
     clientCaFile: option(
       text("FILE"),
       "",
-      "Accept only callers with a certificate of these authorities (PEM); empty accepts every caller. Read again when it changes.",
+      "Accept only callers with a certificate of these authorities (PEM); " +
+        "empty accepts every caller. Read again when it changes.",
     ),
     pathPrefix: option(
       matching(/^(\/[A-Za-z0-9._~-]+)+$/, "a path such as /webhook", "PATH"),
@@ -53,7 +56,8 @@ export const webhookOptions = defineOptions({
     probeCaFile: option(
       text("FILE"),
       "",
-      "PEM certificates that a probe's certificate is checked against where the protector names none; empty is the system's.",
+      "PEM certificates that a probe's certificate is checked against " +
+        "where the protector names none; empty is the system's.",
     ),
     markPendingDisruptions: option(
       boolean(),
@@ -63,7 +67,9 @@ export const webhookOptions = defineOptions({
     bypassNeedsPermission: option(
       boolean(),
       false,
-      "Follow the force-delete annotation only for users who may bypass podprotectors.podseidon.kubewharf.io in the pod's namespace of their cell (SubjectAccessReview).",
+      "Follow the force-delete annotation only for users who may bypass " +
+        "podprotectors.podseidon.kubewharf.io in the pod's namespace of their cell " +
+        "(SubjectAccessReview).",
     ),
     singleAttemptUser: option(
       list("USERNAME"),
@@ -78,17 +84,20 @@ export const webhookOptions = defineOptions({
     kubernetesEvents: option(
       boolean(),
       true,
-      "Report denied and forced disruptions by Kubernetes Events, rate limited: at the pod in its cell, at the protector in its core.",
+      "Report denied and forced disruptions by Kubernetes Events, rate " +
+        "limited: at the pod in its cell, at the protector in its core.",
     ),
     namespace: option(
       text("NAMESPACE"),
       "podseidon-system",
-      "The namespace of the project's own pods, which are exempt; it also has the release registers and the backups of protectors.",
+      "The namespace of the project's own pods, which are exempt; it also " +
+        "has the release registers and the backups of protectors.",
     ),
     outlive: option(
       boolean(),
       true,
-      "Keep lost protectors in force: follow the release register of each core, and read the backup of each cell at the start.",
+      "Keep lost protectors in force: follow the release register of each " +
+        "core, and read the backup of each cell at the start.",
     ),
     shutdownDelay: option(
       duration(),

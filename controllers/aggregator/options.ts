@@ -74,7 +74,8 @@ export const aggregatorOptions = defineOptions({
     voidAfter: option(
       duration(),
       0,
-      "Annotate a pod whose deletion was admitted for so long without happening, which frees its reservation; 0 is never.",
+      "Annotate a pod whose deletion was admitted for so long without " +
+        "happening, which frees its reservation; 0 is never.",
     ),
     heartbeatInterval: option(
       duration({ minMs: 1000 }),
@@ -94,7 +95,8 @@ export const aggregatorOptions = defineOptions({
     countedGateBound: option(
       duration({ minMs: 100 }),
       30_000,
-      "The longest that a pod with the readiness gate podseidon.kubewharf.io/counted waits for its count to be stored; then it becomes Ready without.",
+      "The longest that a pod with the readiness gate podseidon.kubewharf.io/counted " +
+        "waits for its count to be stored; then it becomes Ready without.",
     ),
     coreWriteConcurrency: option(integer(1, 256), 16, "Writes under way at once in each core cluster."),
     coreTimeout: option(
@@ -105,12 +107,14 @@ export const aggregatorOptions = defineOptions({
     outlive: option(
       boolean(),
       true,
-      "Protectors outlive their own loss: keep copies of them in the cell, create again what vanished without a release.",
+      "Protectors outlive their own loss: keep copies of them in the " +
+        "cell, create again what vanished without a release.",
     ),
     systemNamespace: option(
       text("NAMESPACE"),
       "podseidon-system",
-      "Where the copies of protectors are in the cell, the register of released protectors in a core, and what --ca-cluster publishes.",
+      "Where the copies of protectors are in the cell, the register of " +
+        "released protectors in a core, and what --ca-cluster publishes.",
     ),
     restoreAfter: option(
       duration(),
@@ -131,7 +135,9 @@ export const aggregatorOptions = defineOptions({
     caCluster: option(
       text("NAME"),
       "",
-      "Where the webhook's certificates are made: the name of a --core, or `cell` for the cell's own cluster. caBundle of the cell's registration is kept as it is published there, in --system-namespace; empty leaves it alone.",
+      "Where the webhook's certificates are made: the name of a --core, or `cell` for " +
+        "the cell's own cluster. caBundle of the cell's registration is kept as it is " +
+        "published there, in --system-namespace; empty leaves it alone.",
     ),
     caInterval: option(
       duration({ minMs: 50, maxMs: 3_600_000 }),

@@ -21,7 +21,8 @@ export function stateMetrics(metrics: Metrics, aggregator: Aggregator, clock: Cl
   gaugeOf(
     metrics,
     "aggregator_update_trigger_age_seconds",
-    "Time since the update trigger's pod last changed; absent where none was seen: then a restore of the cell shows only in versions and lists.",
+    "Time since the update trigger's pod last changed; absent where none was " +
+      "seen: then a restore of the cell shows only in versions and lists.",
     () => {
       const { triggerSeenMs } = aggregator.cell;
       return triggerSeenMs === undefined ? undefined : (clock.monotonicMs() - triggerSeenMs) / 1000;
@@ -58,7 +59,8 @@ function leaderMetrics(metrics: Metrics, aggregator: Aggregator, clock: Clock): 
   );
   each(
     "aggregator_oldest_reservation_seconds",
-    "Time since this leader first saw the oldest reservation that is not settled; well above the settle period is a fault.",
+    "Time since this leader first saw the oldest reservation that is " +
+      "not settled; well above the settle period is a fault.",
     (one) => summary(one).oldestMs / 1000,
   );
   each(

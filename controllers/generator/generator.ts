@@ -191,7 +191,7 @@ class GeneratorTerm {
     return kind?.ready === true && (kind.plugin.covers?.(namespace) ?? true);
   }
 
-  /** The sources of a kind that is listed now, those that only a protector names, and the budgets that wait for them. */
+  /** The sources of a kind that is listed now, the sources that only a protector names, and the budgets that wait. */
   #addAll(kind: KindWatch): void {
     if (!this.#isWorking) return;
     const { name } = kind.plugin;

@@ -122,7 +122,8 @@ function eventObserver({ metrics, log, events }: GeneratorSinks): (event: Genera
 }
 
 function vanishedText(source: string): string {
-  return `${source} is gone without a release; its pods stay protected until ${GROUP}/released annotates the protector.`;
+  const until = `until ${GROUP}/released annotates the protector`;
+  return `${source} is gone without a release; its pods stay protected ${until}.`;
 }
 
 function keptText(why: string): string {

@@ -29,7 +29,8 @@ const updateTriggerOptions = defineOptions({
     namespace: option(
       text("NAMESPACE"),
       "",
-      "Namespace of the dummy pod; it must be part of the cell. Empty is the namespace of the kubeconfig or of the process.",
+      "Namespace of the dummy pod; it must be part of the cell. Empty is " +
+        "the namespace of the kubeconfig or of the process.",
     ),
     interval: option(duration({ minMs: 50, maxMs: 3_600_000 }), 5_000, "Pause between two patches, with jitter."),
     podName: option(text("NAME"), UPDATE_TRIGGER_POD, "Name of the dummy pod."),

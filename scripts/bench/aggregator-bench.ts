@@ -141,7 +141,8 @@ async function compare(
       const figures = await measure(cluster, contender, work, round === 0);
       results.set(contender, [...(results.get(contender) ?? []), figures]);
       process.stdout.write(
-        `${contender.name}: counted after ${figures.countedMs.toFixed(0)} ms, peak ${megabytes(figures.peakBytes)} MB\n`,
+        `${contender.name}: counted after ${figures.countedMs.toFixed(0)} ms, ` +
+          `peak ${megabytes(figures.peakBytes)} MB\n`,
       );
     }
   }

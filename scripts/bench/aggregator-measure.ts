@@ -1,6 +1,6 @@
 /** Measures one aggregator from outside, with the same work for each contender. */
 import { setTimeout as delay } from "node:timers/promises";
-import type { ClusterClient } from "../control-plane/api-client.ts";
+import type { ApiserverClient } from "../control-plane/api-client.ts";
 import { each, PODS, PROTECTORS, podName, protectorName, readiness } from "./cell-fixture.ts";
 import { processFigures } from "./figures.ts";
 import type { ProtectorWatch } from "./protector-watch.ts";
@@ -17,7 +17,7 @@ const MOST_UNDER_WAY = 16;
 const BLANK = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 };
 
 /** Removes every count, so that the next contender starts like the first. */
-export async function clearStatuses(admin: ClusterClient, { protectors }: BenchSize): Promise<void> {
+export async function clearStatuses(admin: ApiserverClient, { protectors }: BenchSize): Promise<void> {
   await each(protectors, async (index) => {
     await admin.call("PATCH", `${PROTECTORS}/${protectorName(index)}/status`, {
       status: { cells: [], summary: BLANK, conditions: null, observedGeneration: null },
@@ -43,7 +43,7 @@ export async function timeToCounted(
 
 /** Milliseconds from each of `count` readiness changes to the protector's status, one change at a time. */
 export async function changeLatencies(
-  admin: ClusterClient,
+  admin: ApiserverClient,
   watch: ProtectorWatch,
   size: BenchSize,
   count: number,
@@ -74,7 +74,7 @@ export interface LoadFigures {
 
 /** `rate` readiness changes a second for `seconds`, spread over all protectors; some are timed. */
 export async function underLoad(
-  admin: ClusterClient,
+  admin: ApiserverClient,
   watch: ProtectorWatch,
   size: BenchSize,
   rate: number,
@@ -134,7 +134,7 @@ export async function underLoad(
 }
 
 /** Makes every pod of the load ready again. */
-export async function restoreReadiness(admin: ClusterClient, { protectors }: BenchSize): Promise<void> {
+export async function restoreReadiness(admin: ApiserverClient, { protectors }: BenchSize): Promise<void> {
   await each(protectors, async (index) => {
     await admin.call("PATCH", `${PODS}/${podName(index)}/status`, readiness(true));
   });

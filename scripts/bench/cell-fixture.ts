@@ -1,7 +1,7 @@
 /** What the benchmarks run on: a bare cluster, pods and protectors. */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import type { ClusterClient } from "../control-plane/api-client.ts";
+import type { ApiserverClient } from "../control-plane/api-client.ts";
 import { Cluster } from "../control-plane/cluster.ts";
 import { root } from "../root.ts";
 
@@ -64,7 +64,7 @@ export function readiness(ready: boolean): unknown {
   };
 }
 
-export async function createProtectors(admin: ClusterClient, from: number, to: number): Promise<void> {
+export async function createProtectors(admin: ApiserverClient, from: number, to: number): Promise<void> {
   await each(to - from, async (offset) => {
     const index = from + offset;
     await admin.call("POST", PROTECTORS, {
@@ -78,7 +78,7 @@ export async function createProtectors(admin: ClusterClient, from: number, to: n
 
 /** Pods `from` to `to - 1`, about 3 KB each as JSON, pod `i` under protector `protectorOf(i)`. */
 export async function createPods(
-  admin: ClusterClient,
+  admin: ApiserverClient,
   from: number,
   to: number,
   protectorOf: (pod: number) => number,

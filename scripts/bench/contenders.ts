@@ -24,8 +24,9 @@ export interface UpstreamBinaries {
 }
 
 /** The help of `--upstream-dir`. */
-export const UPSTREAM_HELP = `  --upstream-dir DIR  where upstream's podseidon-webhook and podseidon-aggregator are (or PODSEIDON_UPSTREAM_DIR): go build
-                      -o DIR in its folders webhook and aggregator; without them this project is measured alone
+export const UPSTREAM_HELP = `\
+  --upstream-dir DIR  where upstream's podseidon-webhook and podseidon-aggregator are (or PODSEIDON_UPSTREAM_DIR):
+                      go build -o DIR in its folders webhook and aggregator; without them this project is measured alone
 `;
 
 /**

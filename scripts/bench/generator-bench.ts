@@ -6,7 +6,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { build } from "../build.ts";
-import type { ClusterClient } from "../control-plane/api-client.ts";
+import type { ApiserverClient } from "../control-plane/api-client.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
 import { Component } from "../environment/component.ts";
 import { readOptions } from "../options.ts";
@@ -80,7 +80,7 @@ function generator(cluster: Cluster, bundles: string, name: string, extra: reado
 }
 
 /** How many writes to Deployments and protectors the apiserver has counted. */
-async function writes(admin: ClusterClient): Promise<number> {
+async function writes(admin: ApiserverClient): Promise<number> {
   const { text } = await admin.request("GET", "/metrics");
   let sum = 0;
   for (const line of text.split("\n")) {

@@ -11,7 +11,8 @@ import { quantile, table } from "./figures.ts";
 const HELP = `usage: npm run bench -- index [--protectors N] [--pods N] [--samples N]
 
 Matches pods among protectors of 4 labels: one with as many values as there are protectors, three shared. Times are per
-match, of batches of 20; the goals, for matchLabels, are a median of at most 5 us and at least 20 times the speed of a linear scan.
+match, of batches of 20; the goals, for matchLabels, are a median of at most 5 us and at least 20 times the speed of a
+linear scan.
 `;
 const GOAL_MEDIAN_US = 5;
 const GOAL_SPEEDUP = 20;

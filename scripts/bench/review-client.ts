@@ -1,5 +1,5 @@
 /** Admission reviews as kube-apiserver sends them, for benchmarks and tests that call a webhook directly. */
-import { ClusterClient } from "../control-plane/api-client.ts";
+import { ApiserverClient } from "../control-plane/api-client.ts";
 
 export interface ReviewedPod {
   readonly namespace: string;
@@ -53,10 +53,10 @@ export function deleteReview(pod: ReviewedPod): unknown {
 }
 
 export class ReviewClient {
-  readonly #client: ClusterClient;
+  readonly #client: ApiserverClient;
 
   constructor(url: string, certificateAuthorityPem: string) {
-    this.#client = new ClusterClient({ url, certificateAuthorityPem });
+    this.#client = new ApiserverClient({ url, certificateAuthorityPem });
   }
 
   /** Rejects when the webhook answers with another status than 200. */

@@ -32,8 +32,9 @@ const HELP = `usage: npm run bench -- webhook [options]
 
   --rounds N          how often each contender does each work, in turn (default 3; medians are printed)
 ${UPSTREAM_HELP}  --full              also what takes minutes: memory and rollout
-  --only WORK,..      none, hot3, hot1, wide, reserved, free; memory: after 100,000 and 200,000 reviews with 10,000 protectors
-                      watched; rollout: a rolling update of 200 replicas and a drain of 50 pods, with and without the project
+  --only WORK,..      none, hot3, hot1, wide, reserved, free; memory: after 100,000 and 200,000 reviews with 10,000
+                      protectors watched; rollout: a rolling update of 200 replicas and a drain of 50 pods, with and
+                      without the project
 `;
 
 const USUAL = ["none", "hot3", "hot1", "wide", "reserved", "free"];
@@ -136,7 +137,10 @@ async function sideBySide(
 function machine(): string {
   const [first] = cpus();
   const memory = (totalmem() / 1024 ** 3).toFixed(0);
-  return `${cpus().length} x ${first?.model ?? "?"}, ${memory} GiB, Linux ${release()}, Node ${process.version}, load before ${loadavg()[0]?.toFixed(1)}; the control plane and the load generator run on the same processors.`;
+  return (
+    `${cpus().length} x ${first?.model ?? "?"}, ${memory} GiB, Linux ${release()}, Node ${process.version}, load ` +
+    `before ${loadavg()[0]?.toFixed(1)}; the control plane and the load generator run on the same processors.`
+  );
 }
 
 async function compare(

@@ -46,7 +46,7 @@ const CALL_TIMEOUT_MS = 30_000;
 /** Idle connections are closed before the apiserver closes them (after 90 s), so that no call meets a closing one. */
 const IDLE_SOCKET_MS = 60_000;
 
-export class ClusterClient {
+export class ApiserverClient {
   readonly url: string;
   readonly #options: ApiClientOptions;
   readonly #agent: Agent;

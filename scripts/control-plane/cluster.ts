@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import type { KeyAndCertificate } from "../../shared/certificates/x509.ts";
-import { ClusterClient, conditionStatus, field } from "./api-client.ts";
+import { ApiserverClient, conditionStatus, field } from "./api-client.ts";
 import { type Binaries, ensureBinaries } from "./binaries/binaries.ts";
 import {
   COMPONENT_NAMES,
@@ -72,7 +72,7 @@ export class Cluster implements AsyncDisposable {
   /** The administrator's kubeconfig file. */
   readonly kubeconfig: string;
   /** Calls the apiserver as the administrator. */
-  readonly admin: ClusterClient;
+  readonly admin: ApiserverClient;
   readonly etcd: EtcdClient;
   readonly processes: Processes;
   readonly #setting: Setting;
@@ -146,9 +146,9 @@ export class Cluster implements AsyncDisposable {
     this.url = serverUrl(setting);
     const { certificateAuthorityPem, adminToken } = this.identity;
     this.kubeconfig = this.identity.kubeconfig(name, this.url, { token: adminToken });
-    this.admin = new ClusterClient({ url: this.url, certificateAuthorityPem, token: adminToken });
+    this.admin = new ApiserverClient({ url: this.url, certificateAuthorityPem, token: adminToken });
     this.etcd = new EtcdClient(
-      new ClusterClient({ url: etcdUrl(setting), certificateAuthorityPem, clientCertificate }),
+      new ApiserverClient({ url: etcdUrl(setting), certificateAuthorityPem, clientCertificate }),
     );
   }
 

@@ -1,7 +1,7 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { KeyAndCertificate } from "../../shared/certificates/x509.ts";
-import { ClusterClient } from "./api-client.ts";
+import { ApiserverClient } from "./api-client.ts";
 import type { Binaries } from "./binaries/binaries.ts";
 import type { Identity, StaticToken } from "./identity.ts";
 import { kwokConfiguration } from "./kwok/stages.ts";
@@ -230,7 +230,7 @@ type Probe = (signal: AbortSignal) => Promise<boolean>;
 function probeOf(setting: Setting, clientCertificate: KeyAndCertificate, url: string, path: string): Probe {
   const { certificateAuthorityPem } = setting.identity;
   return async (signal) => {
-    const client = new ClusterClient({ url, certificateAuthorityPem, clientCertificate });
+    const client = new ApiserverClient({ url, certificateAuthorityPem, clientCertificate });
     try {
       return (await client.request("GET", path, undefined, { signal })).status === 200;
     } finally {

@@ -1,5 +1,5 @@
 import { cpSync, renameSync, rmSync } from "node:fs";
-import { type ClusterClient, field } from "./api-client.ts";
+import { type ApiserverClient, field } from "./api-client.ts";
 import type { ManagedProcess } from "./managed-process.ts";
 
 /**
@@ -7,9 +7,9 @@ import type { ManagedProcess } from "./managed-process.ts";
  * data.
  */
 export class EtcdClient {
-  readonly #client: ClusterClient;
+  readonly #client: ApiserverClient;
 
-  constructor(client: ClusterClient) {
+  constructor(client: ApiserverClient) {
     this.#client = client;
   }
 

@@ -6,7 +6,7 @@ import {
   issueCertificate,
   type KeyAndCertificate,
 } from "../../shared/certificates/x509.ts";
-import { type ClusterClient, field } from "./api-client.ts";
+import { type ApiserverClient, field } from "./api-client.ts";
 
 /**
  * A cluster's own certificate authority, the files that its processes read from it, and kubeconfig files for its users.
@@ -185,7 +185,7 @@ const TOKEN_SECONDS = 3600;
 export async function credentialOf(
   who: KubeconfigUserEntry,
   identity: Identity,
-  admin: ClusterClient,
+  admin: ApiserverClient,
 ): Promise<Credential> {
   if ("user" in who) {
     return { clientCertificate: await identity.clientCertificate(who.user, who.groups ?? [], who.lifetimeMs) };
@@ -199,7 +199,7 @@ export async function credentialOf(
 
 /** A fresh token of an existing service account (authentication.k8s.io/v1 TokenRequest). */
 export async function requestToken(
-  admin: ClusterClient,
+  admin: ApiserverClient,
   namespace: string,
   name: string,
   expirationSeconds = TOKEN_SECONDS,

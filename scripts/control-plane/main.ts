@@ -5,12 +5,14 @@ import { Cluster } from "./cluster.ts";
 
 const USAGE = `Usage: npm run control-plane -- COMMAND [OPTIONS]
 
-Real Kubernetes control planes on this machine: etcd ${VERSIONS.etcd}, Kubernetes ${VERSIONS.kubernetes}, and KWOK ${VERSIONS.kwok} in place of kubelets.
+Real Kubernetes control planes on this machine: etcd ${VERSIONS.etcd}, Kubernetes ${VERSIONS.kubernetes}, and
+KWOK ${VERSIONS.kwok} in place of kubelets.
 
 Commands:
-  ensure        Get the binaries and print where they are. In this order: KUBEBUILDER_ASSETS and PATH, when they have all
-                of these versions; the cache; a download of the official binaries; a build from sources with Go.
-  up            Start clusters, print how to reach them, and stop them on Ctrl-C. Nothing is left behind, even after kill -9.
+  ensure        Get the binaries and print where they are. In this order: KUBEBUILDER_ASSETS and PATH, when they have
+                all of these versions; the cache; a download of the official binaries; a build from sources with Go.
+  up            Start clusters, print how to reach them, and stop them on Ctrl-C. Nothing is left behind, even after
+                kill -9.
   help          Print this.
 
 Options of up:
@@ -23,7 +25,8 @@ Environment:
                 Where the binaries are kept, for all clones of this user.
                 Default: ${cacheDirectory({ ...process.env, [CACHE_VARIABLE]: "" })}
   PODSEIDON_LOG_DIRECTORY
-                Where the logs of a cluster that could not be started are kept; the directory for temporary files by default.
+                Where the logs of a cluster that could not be started are kept; the directory for temporary files by
+                default.
 `;
 
 /** As a shell reports a command that Ctrl-C ended. */

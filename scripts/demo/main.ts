@@ -23,11 +23,12 @@ const EXIT_INTERRUPTED = 130;
 
 const HELP = `npm run demo [-- OPTIONS]
 
-Starts a core cluster and two worker clusters of Kubernetes, real ones, on loopback addresses; runs this project in them; and
-shows what it refuses and what it lets pass. Stays up afterwards, so that you can try it yourself with kubectl; Ctrl-C ends it
-and leaves nothing behind.
+Starts a core cluster and two worker clusters of Kubernetes, real ones, on loopback addresses; runs this project in
+them; and shows what it refuses and what it lets pass. Stays up afterwards, so that you can try it yourself with
+kubectl; Ctrl-C ends it and leaves nothing behind.
 
-  --once    end after the last scene: exit code 0 when every promise held, 1 when not; the last line is a summary of counts
+  --once    end after the last scene: exit code 0 when every promise held, 1 when not; the last line is a summary of
+            counts
   --keep    keep the logs of all processes, and say where they are
   --report FILE
             write what happened as one HTML page: availability against the promise, answers, faults, who asked
@@ -72,7 +73,10 @@ function verdict({ promised, lowest }: DemoStage): string {
   const kept = promised.filter(({ held }) => held).length;
   const broken = promised.find(({ held }) => !held);
   const told = broken === undefined ? "" : ` The first that did not: ${broken.text}.`;
-  return `${kept} of ${promised.length} promises held; never fewer than ${lowest} pods were available while ${PROMISED} were promised.${told}`;
+  return (
+    `${kept} of ${promised.length} promises held; never fewer than ${lowest} ` +
+    `pods were available while ${PROMISED} were promised.${told}`
+  );
 }
 
 /** Writes one kubeconfig with a context for each cluster; it is removed when the demo ends. */

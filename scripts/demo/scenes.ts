@@ -32,7 +32,8 @@ const rollingUpdate: DemoScene = {
   title: "Business as usual: a rolling update, in both clusters at once",
   async play(stage) {
     stage.narrator.say(
-      `The core's Deployment gets a new image. The federation passes it on, and both Deployment controllers replace their pods at the same time.`,
+      "The core's Deployment gets a new image. The federation passes it on, and " +
+        "both Deployment controllers replace their pods at the same time.",
     );
     const before = await stage.reviews();
     await withFloor(stage, PROMISED, async () => {
@@ -140,7 +141,8 @@ const cascade: DemoScene = {
   title: "Catastrophe: the CRD of the federation's objects is deleted, in both clusters",
   async play(stage) {
     stage.narrator.say(
-      "With the CRD go its objects, with them the Deployments that they own, with those the ReplicaSets, and then the garbage collectors come for the pods. Nobody makes new ones.",
+      "With the CRD go its objects, with them the Deployments that they own, with those the " +
+        "ReplicaSets, and then the garbage collectors come for the pods. Nobody makes new ones.",
     );
     await withFloor(stage, PROMISED, async () => {
       await stage.kubectl(stage.workers, "delete", "crd", OWNER_CRD);
@@ -155,10 +157,12 @@ const cascade: DemoScene = {
       const { total } = stage.availability.counts();
       stage.promise(
         total === PROMISED && denied > 0,
-        `the Deployments and ReplicaSets are gone, ${total} pods are still there; in ${HOLD_MS / 1000} s the garbage collectors were refused ${denied} times`,
+        `the Deployments and ReplicaSets are gone, ${total} pods are still there; in ` +
+          `${HOLD_MS / 1000} s the garbage collectors were refused ${denied} times`,
       );
       stage.narrator.say(
-        "An operator puts the CRD back; the federation makes its objects again, and the old pods may go as new ones take over.",
+        "An operator puts the CRD back; the federation makes its objects " +
+          "again, and the old pods may go as new ones take over.",
       );
       await Promise.all(stage.workers.map((worker) => worker.apply([ownerCrd])));
       await stage.until("new Deployments in both clusters", async () =>

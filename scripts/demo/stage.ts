@@ -137,7 +137,8 @@ export class DemoStage {
     const { admitted, denied, busy } = reviewsSince(reviews, before);
     const shares = available.map((count, index) => `${this.workers[index]?.name} ${count}`).join(", ");
     this.narrator.counts(
-      `available ${total} (${shares})  promised ${required ?? "-"}  terminating ${terminating}  |  admitted ${admitted}, refused ${denied + busy}`,
+      `available ${total} (${shares})  promised ${required ?? "-"}  terminating ` +
+        `${terminating}  |  admitted ${admitted}, refused ${denied + busy}`,
     );
   }
 }

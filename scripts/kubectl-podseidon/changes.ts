@@ -84,7 +84,8 @@ async function refuseWhereSourceDecides(core: ClusterClient, protector: PodProte
   if (!finalizers.includes(GENERATOR_FINALIZER) || !SUSPENDING_KINDS.includes(kind)) return;
   if ((await sourceIsThere(core, protector)) !== true) return;
   throw new CommandError(
-    `of ${idOf(protector)} spec.suspend in its ${kind} ${labels[SOURCE_NAME_LABEL]} decides, so the generator would take this back: change it there`,
+    `of ${idOf(protector)} spec.suspend in its ${kind} ${labels[SOURCE_NAME_LABEL]} ` +
+      "decides, so the generator would take this back: change it there",
   );
 }
 
@@ -157,12 +158,14 @@ function cellWarnings(protector: PodProtector, cell: string, nowMs: number): str
   if (entry.available > 0) {
     const left = view.available - entry.available;
     warnings.push(
-      `${idOf(protector)} no longer counts ${plural(entry.available, "available pod")} of ${cell}: ${left} are left for ${view.required} that must be${left <= view.required ? ", so that nothing can be disrupted" : ""}`,
+      `${idOf(protector)} no longer counts ${plural(entry.available, "available pod")} of ${cell}: ${left} are ` +
+        `left for ${view.required} that must be${left <= view.required ? ", so that nothing can be disrupted" : ""}`,
     );
   }
   if (entry.heartbeatAgeMs !== undefined && entry.heartbeatAgeMs < 60_000) {
     warnings.push(
-      `the aggregator of ${cell} lives, its heartbeat was ${age(entry.heartbeatAgeMs)} ago: it will count the cell again`,
+      `the aggregator of ${cell} lives, its heartbeat was ` +
+        `${age(entry.heartbeatAgeMs)} ago: it will count the cell again`,
     );
   }
   if (!view.managed)
@@ -236,7 +239,9 @@ async function releaseIt(context: Context, args: readonly string[]): Promise<Exi
   if ((await sourceIsThere(core, protector)) === true) {
     const labels = protector.metadata.labels ?? {};
     throw new CommandError(
-      `${id} belongs to ${labels[SOURCE_KIND_LABEL]} ${labels[SOURCE_NAME_LABEL]}, which is there and asks for protection, so the generator would take the release back: scale it to zero and delete it, or remove its label podseidon.kubewharf.io/protect; to let everything pass for a while, use suspend`,
+      `${id} belongs to ${labels[SOURCE_KIND_LABEL]} ${labels[SOURCE_NAME_LABEL]}, which is there and asks for ` +
+        "protection, so the generator would take the release back: scale it to zero and delete it, or remove its " +
+        "label podseidon.kubewharf.io/protect; to let everything pass for a while, use suspend",
     );
   }
   const done = context.is("yes");
@@ -283,7 +288,10 @@ export const removeCellCommand: Command = {
   usage: "CELL [PROTECTOR ...]",
   summary: "Forget a cell that is gone for good, in the protectors that count it.",
   doing: "removing the cell from the protectors",
-  description: `For a cluster that will not come back: its pods are no longer counted and its reservations are forgotten. In the named protectors, or in all of the namespace, or of all namespaces with -A. Waits until the generator has done it. ${safe}`,
+  description:
+    "For a cluster that will not come back: its pods are no longer counted and its " +
+    "reservations are forgotten. In the named protectors, or in all of the namespace, or of " +
+    `all namespaces with -A. Waits until the generator has done it. ${safe}`,
   flags: YES,
   arity: [1, 100],
   completes: "cells",
@@ -295,7 +303,9 @@ export const release: Command = {
   usage: "PROTECTOR",
   summary: "Give up a protector whose workload has vanished.",
   doing: "releasing the protector",
-  description: `A workload that vanished without being deleted leaves its protector in force. This lets its pods go, for good. ${safe}`,
+  description:
+    "A workload that vanished without being deleted leaves its " +
+    `protector in force. This lets its pods go, for good. ${safe}`,
   flags: YES,
   arity: [1, 1],
   completes: "protectors",

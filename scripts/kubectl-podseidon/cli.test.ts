@@ -76,7 +76,9 @@ describe("kubeconfigs", () => {
     const write = (name: string, server: string, current: string): void =>
       writeFileSync(
         join(directory, name),
-        `current-context: ${current}\nclusters: [{name: c, cluster: {server: ${server}, certificate-authority: ca.pem}}, {name: only-${name}, cluster: {}}]\ncontexts: [{name: ${name}, context: {cluster: c}}]\n`,
+        `current-context: ${current}\ncontexts: [{name: ${name}, context: {cluster: c}}]\nclusters:\n` +
+          `- {name: c, cluster: {server: ${server}, certificate-authority: ca.pem}}\n` +
+          `- {name: only-${name}, cluster: {}}\n`,
       );
     write("one", "https://one", "one");
     write("two", "https://two", "two");

@@ -25,7 +25,9 @@ export const GLOBAL_FLAGS = {
   "core-context": {
     type: "string",
     value: "NAME",
-    help: `The context of the core cluster, which has the PodProtectors; that of the pods when unset. Also ${CORE_CONTEXT_VARIABLE}.`,
+    help:
+      "The context of the core cluster, which has the PodProtectors; that " +
+      `of the pods when unset. Also ${CORE_CONTEXT_VARIABLE}.`,
   },
   kubeconfig: { type: "string", value: "FILE", help: "The kubeconfig; KUBECONFIG or ~/.kube/config when unset." },
   namespace: { type: "string", short: "n", value: "NAMESPACE", help: "The namespace; the context's when unset." },

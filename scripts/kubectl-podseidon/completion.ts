@@ -87,7 +87,8 @@ export const completion: Command = {
   summary: "A script that completes commands and names in your shell.",
   doing: "writing the script",
   description:
-    "source <(kubectl podseidon completion bash). For `kubectl podseidon` itself put kubectl_complete-podseidon beside kubectl-podseidon on the PATH; kubectl asks it.",
+    "source <(kubectl podseidon completion bash). For `kubectl podseidon` itself put " +
+    "kubectl_complete-podseidon beside kubectl-podseidon on the PATH; kubectl asks it.",
   flags: {},
   arity: [1, 1],
   completes: "shells",

@@ -123,7 +123,9 @@ class Doctor {
     const cell = cellOfRegistration(validating);
     const counted = views.some(({ cells }) => cells.some((one) => one.cell === cell && one.state !== "not counted"));
     if (cell === undefined || views.length === 0 || counted) return findings;
-    const advice = `run the aggregator of this cluster with --cell-id ${cell}: until it counts, deletions of protected pods are put off`;
+    const advice =
+      `run the aggregator of this cluster with --cell-id ${cell}: until ` +
+      "it counts, deletions of protected pods are put off";
     return [...findings, problem("cell", `asks as ${cell}, which no protector counts`, advice)];
   }
 
@@ -251,7 +253,9 @@ export const doctor: Command = {
   summary: "Is the installation in order? Each finding a line, and what to do.",
   doing: "looking for the clusters",
   description:
-    "Looks at the core cluster and at the clusters of the named contexts (of --context when none is named): reachability, clocks, the CRD, protectors, cells, registrations, certificates, leases, versions, and the permissions of the ServiceAccounts. Changes nothing. Exit code 0: no problem; 1: at least one.",
+    "Looks at the core cluster and at the clusters of the named contexts (of --context when none is named): " +
+    "reachability, clocks, the CRD, protectors, cells, registrations, certificates, leases, versions, and the " +
+    "permissions of the ServiceAccounts. Changes nothing. Exit code 0: no problem; 1: at least one.",
   flags: {
     "system-namespace": {
       type: "string",

@@ -166,7 +166,9 @@ export const drainCheck: Command = {
   summary: "What kubectl drain of the node would meet now.",
   doing: "reading the pods of the node and the protectors",
   description:
-    "ALONE is the webhook's answer to the eviction of this pod alone (a dry run); TOGETHER is what becomes of it when all pods of the node are evicted one after the other: goes, waits for replacements, or never as things are. Exit code 0: the drain can complete; 1: some pods can't go.",
+    "ALONE is the webhook's answer to the eviction of this pod alone (a dry run); TOGETHER is what becomes " +
+    "of it when all pods of the node are evicted one after the other: goes, waits for replacements, or " +
+    "never as things are. Exit code 0: the drain can complete; 1: some pods can't go.",
   flags: {
     cell: { type: "string", value: "ID", help: "The cell of the cluster, where its registration can't be read." },
   },

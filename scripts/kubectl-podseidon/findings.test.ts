@@ -171,7 +171,8 @@ describe("the registration", () => {
       { webhooks: both },
       undefined,
       [
-        "problem registration: evictions are not bound to the pod that is reviewed: MutatingWebhookConfiguration podseidon is missing",
+        "problem registration: evictions are not bound to the pod that is " +
+          "reviewed: MutatingWebhookConfiguration podseidon is missing",
       ],
     ],
   ])("%s", (_, validating, mutating, expected) => {

@@ -36,8 +36,11 @@ export function findingsText(findings: readonly DoctorFinding[]): string {
     .filter(({ advice }) => advice !== "")
     .map(({ cluster, check, advice }) => `- ${cluster}, ${check}: ${advice}\n`);
   const count = (level: Level): number => findings.filter((one) => one.level === level).length;
-  const sum = `${plural(count("problem"), "problem")}, ${plural(count("warning"), "warning")}, ${count("ok")} in order, ${count("unknown")} could not be told.\n`;
-  return `${table(["", "CLUSTER", "CHECK", "FOUND"], rows)}${todo.length === 0 ? "" : `\nWhat to do:\n${todo.join("")}`}\n${sum}`;
+  const sum =
+    `${plural(count("problem"), "problem")}, ${plural(count("warning"), "warning")}, ` +
+    `${count("ok")} in order, ${count("unknown")} could not be told.\n`;
+  const advised = todo.length === 0 ? "" : `\nWhat to do:\n${todo.join("")}`;
+  return `${table(["", "CLUSTER", "CHECK", "FOUND"], rows)}${advised}\n${sum}`;
 }
 
 /** Clocks further apart than this make ages wrong; no decision rests on them. */
@@ -142,7 +145,8 @@ export function protectorFindings(views: readonly ProtectorView[]): Finding[] {
       ? warning(
           "reservations",
           `${count}, the oldest since ${age(oldestMs)}`,
-          "a deletion that stays undecided: see kubectl podseidon status NAME, and docs/runbooks/PodseidonReservationStuck.md",
+          "a deletion that stays undecided: see kubectl podseidon status " +
+            "NAME, and docs/runbooks/PodseidonReservationStuck.md",
         )
       : ok("reservations", count === 0 ? "none" : `${count}, the oldest since ${age(oldestMs)}`),
   );
@@ -187,7 +191,8 @@ export function cellFindings(views: readonly ProtectorView[]): Finding[] {
       );
     return ok(
       check,
-      `counted in ${plural(protectors, "protector")}, heartbeat ${heartbeatAgeMs === undefined ? "not sent" : `${age(heartbeatAgeMs)} ago`}`,
+      `counted in ${plural(protectors, "protector")}, heartbeat ` +
+        `${heartbeatAgeMs === undefined ? "not sent" : `${age(heartbeatAgeMs)} ago`}`,
     );
   });
 }
@@ -235,7 +240,9 @@ const Lease = v.looseObject({
 
 /** Whether a replica leads. */
 export function leaseFinding(check: string, raw: unknown, nowMs: number): Finding {
-  const advice = `is the Deployment podseidon-${check} running? Without it nothing is ${check === "generator" ? "protected anew" : "counted"}`;
+  const advice =
+    `is the Deployment podseidon-${check} running? Without it nothing is ` +
+    `${check === "generator" ? "protected anew" : "counted"}`;
   const parsed = v.safeParse(Lease, raw);
   if (raw === undefined || !parsed.success)
     return warning(check, "no lease in the system namespace: it never ran here, or without leader election", advice);

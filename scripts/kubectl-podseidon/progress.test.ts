@@ -131,7 +131,8 @@ describe("every command that asks a cluster says so when it takes longer than a 
     const { port } = server.address() as AddressInfo;
     writeFileSync(
       kubeconfig,
-      `current-context: slow\nclusters: [{name: c, cluster: {server: "http://127.0.0.1:${port}"}}]\ncontexts: [{name: slow, context: {cluster: c}}]\n`,
+      "current-context: slow\ncontexts: [{name: slow, context: {cluster: c}}]\n" +
+        `clusters: [{name: c, cluster: {server: "http://127.0.0.1:${port}"}}]\n`,
     );
   });
   afterAll(() => {

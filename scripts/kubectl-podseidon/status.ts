@@ -34,15 +34,8 @@ function cellsText({ cells }: ProtectorView): string {
 
 /** One protector in full. */
 export function statusDetail(view: ProtectorView): string {
-  const suspension =
-    view.suspended === undefined
-      ? []
-      : [
-          [
-            "Suspended",
-            `until ${view.suspended.until ?? "it is resumed"}${view.suspended.reason === undefined ? "" : `: ${view.suspended.reason}`}`,
-          ] as const,
-        ];
+  const { suspended } = view;
+  const why = suspended?.reason === undefined ? "" : `: ${suspended.reason}`;
   const parts = [
     fields([
       ["PodProtector", `${view.namespace}/${view.name}`],
@@ -54,7 +47,7 @@ export function statusDetail(view: ProtectorView): string {
       ["Available", `${view.available} of ${view.total} pods, ${view.reserved} of them reserved`],
       ["Allowed", `${plural(view.allowed, "disruption")} now`],
       ["State", view.state],
-      ...suspension,
+      ...(suspended === undefined ? [] : [["Suspended", `until ${suspended.until ?? "it is resumed"}${why}`] as const]),
       ...(view.released === undefined ? [] : [["Released", view.released] as const]),
     ]),
     `\nCells:\n${cellTable(view.cells)}`,
@@ -135,7 +128,8 @@ export const status: Command = {
   summary: "All protectors, one line each; a named one with its cells, reservations and ages.",
   doing: "looking for the cluster",
   description:
-    "CELLS is how many of the protector's cells are counted and current; OLDEST is since when the oldest reservation is under way.",
+    "CELLS is how many of the protector's cells are counted and current; " +
+    "OLDEST is since when the oldest reservation is under way.",
   flags: {},
   arity: [0, 100],
   completes: "protectors",

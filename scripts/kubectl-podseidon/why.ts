@@ -114,7 +114,8 @@ function opinionText({ view, allowed, text, holders, unavailable }: ProtectorExp
   const word = allowed === undefined ? "?" : allowed ? "agrees" : "refuses";
   const lines = [
     `\nPodProtector ${view.namespace}/${view.name}   ${word}: ${text}\n`,
-    `  ${plural(view.required, "pod")} must be available; ${view.available} of ${view.total} are, ${view.reserved} reserved, ${plural(view.allowed, "disruption")} allowed\n`,
+    `  ${plural(view.required, "pod")} must be available; ${view.available} of ${view.total} ` +
+      `are, ${view.reserved} reserved, ${plural(view.allowed, "disruption")} allowed\n`,
   ];
   if (allowed === false && holders.length > 0)
     lines.push(reservationText(holders).replace("\nReservations", "  Held by"));
@@ -175,7 +176,8 @@ export const why: Command = {
   summary: "Would a deletion of the pod be admitted now, and if not, who holds it?",
   doing: "looking for the cluster",
   description:
-    "Asks the webhook by a dry run through the apiserver, which changes nothing, and reads from the protectors who holds their quota and since when. Exit code 0: it would be admitted; 1: not; 2: could not be told.",
+    "Asks the webhook by a dry run through the apiserver, which changes nothing, and reads from the protectors " +
+    "who holds their quota and since when. Exit code 0: it would be admitted; 1: not; 2: could not be told.",
   flags: {
     evict: { type: "boolean", help: "Ask about an eviction, as kubectl drain makes them." },
     cell: { type: "string", value: "ID", help: "The cell of the cluster, where its registration can't be read." },

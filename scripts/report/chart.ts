@@ -119,7 +119,8 @@ function flags(marks: readonly ReportMark[], { x, height }: Frame): string {
 }
 
 function svg(height: number, label: string, body: string): string {
-  return `<svg viewBox="0 0 ${WIDTH} ${height}" role="img" aria-label="${escapeHtml(label)}" preserveAspectRatio="xMidYMid meet">${body}</svg>`;
+  const shape = `viewBox="0 0 ${WIDTH} ${height}" role="img"`;
+  return `<svg ${shape} aria-label="${escapeHtml(label)}" preserveAspectRatio="xMidYMid meet">${body}</svg>`;
 }
 
 /** Available pods in all against the promise. */
@@ -137,7 +138,8 @@ export function availabilityChart(recording: Recording): string {
   const area = line === "" ? "" : `<path class="area" d="${line}V${y(0)}H${x(first)}Z"/>`;
   const forbidden = floors(recording).map(
     ({ fromMs, toMs, pods }) =>
-      `<rect class="forbidden" x="${x(fromMs)}" width="${round(x(toMs) - x(fromMs))}" y="${y(pods)}" height="${round(y(0) - y(pods))}"/>`,
+      `<rect class="forbidden" x="${x(fromMs)}" width="${round(x(toMs) - x(fromMs))}" ` +
+      `y="${y(pods)}" height="${round(y(0) - y(pods))}"/>`,
   );
   const promise = pieces.map(
     ([from, to, pods]) => `<line class="promise" x1="${x(from)}" x2="${x(to)}" y1="${y(pods)}" y2="${y(pods)}"/>`,
@@ -147,7 +149,7 @@ export function availabilityChart(recording: Recording): string {
   return svg(
     view.height,
     label,
-    `${axes(view)}${forbidden.join("")}${area}${promise.join("")}<path class="total" d="${line}"/>${flags(marks, view)}`,
+    [axes(view), ...forbidden, area, ...promise, `<path class="total" d="${line}"/>`, flags(marks, view)].join(""),
   );
 }
 
@@ -216,7 +218,10 @@ export function reviewChart({ reviews, marks, durationMs }: Recording): string {
       .map(([kind, count]) => {
         if (count === 0) return "";
         const top = y(below + count);
-        const bar = `<rect class="${kind}" x="${x(fromMs) + 1}" width="${Math.max(1, round(x(toMs) - x(fromMs) - 1.5))}" y="${top}" height="${round(y(below) - top)}"><title>${count} ${kind}</title></rect>`;
+        const width = Math.max(1, round(x(toMs) - x(fromMs) - 1.5));
+        const bar =
+          `<rect class="${kind}" x="${x(fromMs) + 1}" width="${width}" y="${top}" ` +
+          `height="${round(y(below) - top)}"><title>${count} ${kind}</title></rect>`;
         below += count;
         return bar;
       })

@@ -1,4 +1,4 @@
-/** Reads the force-delete annotation (docs/design.md#bypass): what a pod's value asks for, not whether it is followed. */
+/** Reads the force-delete annotation (docs/design.md#bypass): what a pod asks for, not whether the webhook follows. */
 
 /** What a pod's annotation asks for. */
 export type BypassClaim =

@@ -108,7 +108,9 @@ describe("health server", () => {
     await expect(serve({ healthProbeBindAddress: null, metricsBindAddress })).rejects.toMatchObject({
       code: "EADDRINUSE",
       exitCode: 2,
-      message: `cannot listen on 127.0.0.1:${first.healthPort}: the address is in use by another process; choose another --metrics-bind-address`,
+      message:
+        `cannot listen on 127.0.0.1:${first.healthPort}: the address is in use ` +
+        "by another process; choose another --metrics-bind-address",
     });
   });
 });

@@ -216,6 +216,13 @@ export function isDeleting({ deletionTimestamp }: ObjectMeta): boolean {
   return deletionTimestamp !== undefined && deletionTimestamp !== null;
 }
 
+/** Which protector, among those of all cores. */
+export interface ProtectorId {
+  readonly core: string;
+  readonly namespace: string;
+  readonly name: string;
+}
+
 /** `namespace/name`. */
 export function namespacedName({ namespace = "", name }: Pick<ObjectMeta, "namespace" | "name">): string {
   return `${namespace}/${name}`;

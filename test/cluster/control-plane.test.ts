@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
-import { ClusterClient, field } from "../../scripts/control-plane/api-client.ts";
+import { ApiserverClient, field } from "../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
 
 /** Clusters as the fault tests use them: users, isolation, and processes that die, hang and come back. */
@@ -46,7 +46,7 @@ describe("two clusters at once", () => {
 
   test("do not trust each other's certificates", async () => {
     const certificateAuthorityPem = second.identity.certificateAuthorityPem;
-    const stranger = new ClusterClient({ url: first.url, certificateAuthorityPem, token: first.identity.adminToken });
+    const stranger = new ApiserverClient({ url: first.url, certificateAuthorityPem, token: first.identity.adminToken });
     await expect(stranger.request("GET", "/version")).rejects.toThrow(/certificate/);
     stranger.close();
   });
@@ -65,7 +65,8 @@ describe("users", () => {
 
   test("with a client certificate", async () => {
     const kubeconfig = await first.kubeconfigFor({ user: "zoë", groups: ["developers"] });
-    expect(await whoami(kubeconfig)).toMatchObject({ username: "zoë", groups: ["developers", "system:authenticated"] });
+    const groups = ["developers", "system:authenticated"];
+    expect(await whoami(kubeconfig)).toMatchObject({ username: "zoë", groups });
   });
 
   test("with a fixed token", async () => {

@@ -146,7 +146,7 @@ describe("what a component is for", () => {
   });
 });
 
-test("every pod of the project is as restricted as pod security knows, and is found by who scrapes and by its priority", async () => {
+test("every pod of the project meets the restricted standard, and has a metrics port and a priority", async () => {
   const { stdout } = await cluster.kubectl(["kustomize", join(manifests, "overlays/single-cluster")]);
   const deployments = loadAll(stdout).filter((object) => field(object, "kind") === "Deployment");
   expect(deployments).toHaveLength(5);
@@ -339,7 +339,7 @@ describe("in one cluster", () => {
     expect(await may(account, verb, resource, "default")).toBe(expected);
   });
 
-  test("who makes certificates reads its own Secrets, and can neither list nor make any; the others read none", async () => {
+  test("the certificates controller reads its own Secrets, lists and creates none; the others read none", async () => {
     for (const [account, verb, name, expected] of [
       ["certificates", "get", "podseidon-webhook-ca", true],
       ["certificates", "update", "podseidon-webhook-tls", true],

@@ -40,7 +40,10 @@ describe("npm run demo", () => {
     expect(stderr).toBe("");
     const lines = stdout.trimEnd().split("\n");
     expect(lines.at(-1)).toMatch(
-      /^RESULT ok: (\d+) of \1 promises held; lowest availability 8 of 10 with 8 promised; \d+ pod versions seen; \d+ disruptions admitted, \d+ refused, \d+ put off; \d+ s$/,
+      new RegExp(
+        "^RESULT ok: (\\d+) of \\1 promises held; lowest availability 8 of 10 with 8 promised; " +
+          "\\d+ pod versions seen; \\d+ disruptions admitted, \\d+ refused, \\d+ put off; \\d+ s$",
+      ),
     );
     expect(code).toBe(0);
   });

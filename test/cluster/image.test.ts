@@ -1,7 +1,8 @@
 /**
- * The image of the Containerfile, built and run by podman: what is in it and how large it is, and the project installed by its manifests with
- * every pod a container of it. With PODSEIDON_TEST_SIZE=full only, because its build installs the locked packages anew. The bases are
- * stand-ins of the same shape (`image-bases.ts`), because a test must not depend on a registry.
+ * The image of the Containerfile, built and run by podman: what is in it and how large it is, and the project installed
+ * by its manifests with every pod a container of it. With PODSEIDON_TEST_SIZE=full only, because its build installs the
+ * locked packages again. The bases are stand-ins of the same shape (`image-bases.ts`), because a test must not depend
+ * on a registry.
  */
 import { join } from "node:path";
 import { loadAll } from "js-yaml";
@@ -34,16 +35,20 @@ const engine = (): Podman => {
 };
 
 /** The files of an image, by path; the kernel's are not its own. */
-const LIST = `const fs = require("node:fs"); const walk = (at) => fs.readdirSync(at || "/", { withFileTypes: true }).flatMap((one) => {
+const LIST = `const fs = require("node:fs");
+const walk = (at) => fs.readdirSync(at || "/", { withFileTypes: true }).flatMap((one) => {
   const path = at + "/" + one.name;
   return ["/proc", "/sys", "/dev"].includes(path) ? [] : one.isDirectory() ? walk(path) : [path];
 }); console.log(JSON.stringify(walk("")))`;
 
 /** What a process is, and what it may. */
-const WHO = `const fs = require("node:fs"); const can = (path) => { try { fs.writeFileSync(path, ""); return "written"; } catch (error) { return error.code; } };
-const status = Object.fromEntries(fs.readFileSync("/proc/self/status", "utf8").split("\\n").map((line) => line.split(":\\t")));
-console.log(JSON.stringify({ user: process.getuid(), group: process.getgid(), capabilities: status.CapEff, bounding: status.CapBnd,
-noNewPrivileges: status.NoNewPrivs, writes: ["/x", "/podseidon/x", "/tmp-x", "/home/nonroot/x"].map(can) }))`;
+const WHO = `const fs = require("node:fs");
+const can = (path) => { try { fs.writeFileSync(path, ""); return "written"; } catch (error) { return error.code; } };
+const lines = fs.readFileSync("/proc/self/status", "utf8").split("\\n");
+const status = Object.fromEntries(lines.map((line) => line.split(":\\t")));
+console.log(JSON.stringify({ user: process.getuid(), group: process.getgid(),
+capabilities: status.CapEff, bounding: status.CapBnd, noNewPrivileges: status.NoNewPrivs,
+writes: ["/x", "/podseidon/x", "/tmp-x", "/home/nonroot/x"].map(can) }))`;
 
 const Words = v.array(v.string());
 const Pod = v.object({ containers: v.tuple([v.object({ command: Words })]) });
@@ -97,7 +102,8 @@ describe.skipIf(typeof found === "string")(`the image${typeof found === "string"
       Number(await engine().command(["image", "inspect", "--format={{.Size}}", image])) / MB;
     const [all, below] = [await size(IMAGE), await size(RUN_BASE)];
     lines.push(
-      `image: ${all.toFixed(0)} MB, of which Node.js and its libraries ${below.toFixed(0)} MB; ${added.length} files of the project`,
+      `image: ${all.toFixed(0)} MB, of which Node.js and its libraries ` +
+        `${below.toFixed(0)} MB; ${added.length} files of the project`,
     );
     expect(all - below).toBeLessThan(BUNDLES_BUDGET_MB);
   });
@@ -129,7 +135,7 @@ describe.skipIf(typeof found === "string")(`the image${typeof found === "string"
     expect(await engine().run(IMAGE, [])).toContain("Usage");
   });
 
-  test("installed by the manifests, its containers get ready, refuse a deletion that would cost availability, and end when they are told to", async () => {
+  test("installed by the manifests, its containers get ready, deny a deletion, and end when told to", async () => {
     await using balancer = await Balancer.listen([]);
     const target = (name: string) => ({ kind: "Deployment", name });
     const replace = (path: string, value: unknown): string => JSON.stringify([{ op: "add", path, value }]);

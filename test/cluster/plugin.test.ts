@@ -257,7 +257,7 @@ describe("when quota is used", () => {
     // Nobody accounts for the deletion, so that its reservation stays.
     await estate.aggregators.get("cell")?.stop();
     const cell = estate.cell("cell");
-    // A busy answer, as after a moment in which a loaded core did not answer, is repeated by every client; so it is here.
+    // Every client repeats a request after a busy response, as when a loaded core did not answer in time.
     const path = `/api/v1/namespaces/${NAMESPACE}/pods/web-3?gracePeriodSeconds=0`;
     await cell.waitFor(
       "the deletion to be let go",

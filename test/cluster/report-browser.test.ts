@@ -1,4 +1,4 @@
-/** The report is looked at in a real headless browser, light and dark, wide and narrow. At full size, where a Chromium is installed. */
+/** The report in a real headless browser, light and dark, wide and narrow. At full size, where Chromium is. */
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

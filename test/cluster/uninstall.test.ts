@@ -1,6 +1,6 @@
 /**
- * One command takes everything out: while every deletion of a pod is refused, and while the generator and the aggregator, which put back
- * what is missing, go on running (this cluster has no kubelet that would end them).
+ * One command takes everything out: while every deletion of a pod is denied, and while the generator and the
+ * aggregator, which put back what is missing, go on running (this cluster has no kubelet that would end them).
  */
 import { execFile } from "node:child_process";
 import { dirname, join } from "node:path";
@@ -87,7 +87,8 @@ test("a pod, its Deployment and its namespace can be deleted again, and nothing 
     });
   }
   const kinds =
-    "clusterroles,clusterrolebindings,priorityclasses,crds,validatingwebhookconfigurations,mutatingwebhookconfigurations,roles,rolebindings";
+    "clusterroles,clusterrolebindings,priorityclasses,crds,roles,rolebindings," +
+    "validatingwebhookconfigurations,mutatingwebhookconfigurations";
   const { stdout } = await cluster.kubectl(["get", kinds, "--all-namespaces", "--output", "name"]);
   expect(stdout.split("\n").filter((name) => name.includes("podseidon"))).toEqual([]);
 });

@@ -4,7 +4,7 @@
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { ClusterClient } from "../../scripts/control-plane/api-client.ts";
+import { ApiserverClient } from "../../scripts/control-plane/api-client.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import type { WebhookReplica } from "../../scripts/environment/webhook-process.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
@@ -51,7 +51,7 @@ function deleteAllTheTime(guarded: readonly string[]): Load {
   };
   const work = async (worker: number): Promise<void> => {
     const { certificateAuthorityPem, adminToken } = environment.core.identity;
-    const client = new ClusterClient({ url: environment.core.url, certificateAuthorityPem, token: adminToken });
+    const client = new ApiserverClient({ url: environment.core.url, certificateAuthorityPem, token: adminToken });
     for (let round = 0; running; round++) {
       const kept = guarded[worker % guarded.length] ?? "";
       const name = worker % 2 === 0 ? kept : `free-${worker}-${round}`;

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { performance } from "node:perf_hooks";
 import { setTimeout as delay } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { ClusterClient, field } from "../../scripts/control-plane/api-client.ts";
+import { ApiserverClient, field } from "../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { CredentialFile } from "../../shared/kube/credentials/file-credentials.ts";
 import { REFUSAL, refuseAccounts } from "./flow-control.ts";
@@ -57,7 +57,7 @@ async function boundToken(): Promise<{ token: string; revoke: () => Promise<void
   const request = { spec: { boundObjectRef: { apiVersion: "v1", kind: "Secret", name, uid } } };
   const answer = await cluster.admin.call("POST", "/api/v1/namespaces/default/serviceaccounts/watcher/token", request);
   const token = String(field(answer, "status", "token"));
-  const client = new ClusterClient({
+  const client = new ApiserverClient({
     url: cluster.url,
     certificateAuthorityPem: cluster.identity.certificateAuthorityPem,
     token,

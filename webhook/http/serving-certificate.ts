@@ -66,7 +66,8 @@ export function readServingCertificate(files: CertificateFiles): ServingCertific
   if (!certificate.checkPrivateKey(privateKey)) {
     throw new CertificateError(
       "mismatch",
-      `the private key in ${keyFile} does not belong to the certificate in ${certFile}: give the pair that was issued together`,
+      `the private key in ${keyFile} does not belong to the certificate in ` +
+        `${certFile}: give the pair that was issued together`,
     );
   }
   parsed(certFile, "certificate", () => createSecureContext({ cert, key }));

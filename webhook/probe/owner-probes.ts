@@ -33,7 +33,9 @@ export class OwnerProbes {
     const { metrics } = options;
     this.#asked = metrics.counter({
       name: "webhook_probe_questions_total",
-      help: "Requests to owners of workloads (spec.probe), by result; every result but allowed and refused is no answer, which denies.",
+      help:
+        "Requests to owners of workloads (spec.probe), by result; every " +
+        "result but allowed and refused is no answer, which denies.",
       labels: { result: PROBE_RESULTS },
     });
     this.#seconds = metrics.histogram({
@@ -45,7 +47,9 @@ export class OwnerProbes {
     metrics.gaugeFrom(
       {
         name: "webhook_probe_circuits_open",
-        help: "Probe endpoints that are not asked at the moment because they did not answer; disruptions are denied meanwhile.",
+        help:
+          "Probe endpoints that are not asked at the moment because they " +
+          "did not answer; disruptions are denied meanwhile.",
         labels: {},
       },
       (set) => set({}, this.#loaded?.openCircuits ?? 0),

@@ -98,7 +98,7 @@ describe("the permission", () => {
 
   const allowed = (): ApiResult<unknown> => ({ kind: "ok", object: { status: { allowed: true } } });
 
-  test("is asked of the cell with the whole identity, once for requests at the same time, and is forgotten soon", async () => {
+  test("is asked of the cell with the whole identity, once for concurrent requests, and soon forgotten", async () => {
     const { time, permissions, asked } = harness(allowed);
     const both = Promise.all([permissions.mayBypass(USER, "shop", 500), permissions.mayBypass(USER, "shop", 500)]);
     await time.advance(5);

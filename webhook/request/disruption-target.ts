@@ -161,7 +161,9 @@ async function readPod(
   leftMs: () => number,
 ): Promise<Extract<LiveRead, { kind: "found" }> | NoTarget> {
   if (cell.readPod === undefined) {
-    const message = `cell ${cell.id} is configured without a kubeconfig, so the pod of an eviction cannot be read: give --cell ${cell.id}=KUBECONFIG`;
+    const message =
+      `cell ${cell.id} is configured without a kubeconfig, so the pod of an ` +
+      `eviction cannot be read: give --cell ${cell.id}=KUBECONFIG`;
     return { kind: "unreadable", message };
   }
   const live = await cell.readPod(namespace, name, leftMs());

@@ -245,7 +245,9 @@ describe("a lost protector", () => {
     const { message, details } = denyStatus({ operation: "DELETE", namespace: "default", pod: "a" }, [denial]);
     expect(message).toMatch(/PodProtector default\/web \(core core\) vanished without a release/);
     expect(message).toContain(
-      `kubectl -n podseidon-system patch configmap podseidon-released-by-hand --type merge -p '{"data":{"1-2-3":"default/web"}}'`,
+      "kubectl -n podseidon-system patch configmap " +
+        "podseidon-released-by-hand --type merge -p " +
+        `'{"data":{"1-2-3":"default/web"}}'`,
     );
     expect(details).not.toHaveProperty("retryAfterSeconds");
   });

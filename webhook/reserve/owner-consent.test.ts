@@ -102,7 +102,8 @@ describe("an owner", () => {
     if (verdict.kind !== "denied") throw new Error(verdict.kind);
     const status = denyStatus({ operation: "DELETE", namespace: "default", pod: "web-0" }, verdict.decisions);
     expect(status.message).toBe(
-      "pod default/web-0 may not be deleted now: PodProtector default/web (core a) is told by its probe db:1 that it may not go: leader; try again later",
+      "pod default/web-0 may not be deleted now: PodProtector default/web (core a) is " +
+        "told by its probe db:1 that it may not go: leader; try again later",
     );
     expect(status.details?.retryAfterSeconds).toBeUndefined();
     expect(w.store.writes).toBe(0);

@@ -1,9 +1,9 @@
 import type { AllowReason } from "../../shared/decide/quota.ts";
 import type { Clock } from "../../shared/runtime/clock.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
-import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import type { PodProtector, ProtectorId } from "../../shared/schema/podprotector.ts";
 import { type AskOwner, type ProbeRequest, probeRequestOf } from "../probe/probe-request.ts";
-import type { Denial, ProtectorId } from "./verdict.ts";
+import type { Denial } from "./verdict.ts";
 
 interface ProbedDisruption {
   readonly pod: Pod;

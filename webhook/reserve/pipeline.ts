@@ -2,11 +2,13 @@
  * Decides one disruption. A request passes `pipeline` (all protectors), `protector-writer` (one protector) and `batch`
  * (one write); back come the decisions of the protectors, and `verdict` says what they come to.
  */
+
 import { type DisruptionRequest, decide } from "../../shared/decide/quota.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import { decideLost } from "../../shared/recovery/lost-protector.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import type { MaybePromise } from "../../shared/runtime/maybe-promise.ts";
+import type { ProtectorId } from "../../shared/schema/podprotector.ts";
 import { formatMs } from "../../shared/schema/time.ts";
 import type { AskOwner } from "../probe/probe-request.ts";
 import type { DisruptionTarget } from "../request/disruption-target.ts";
@@ -14,14 +16,7 @@ import type { Nonces } from "./nonces.ts";
 import { OwnerConsent } from "./owner-consent.ts";
 import type { ProtectorLookup, ProtectorMatch } from "./protector-cache.ts";
 import { MAX_REREAD_MS } from "./protector-writer.ts";
-import {
-  type Allowance,
-  type DecisionOf,
-  type ProtectorDecision,
-  type ProtectorId,
-  type Verdict,
-  verdictOf,
-} from "./verdict.ts";
+import { type Allowance, type DecisionOf, type ProtectorDecision, type Verdict, verdictOf } from "./verdict.ts";
 
 export interface Disruption extends Omit<DisruptionTarget, "kind"> {
   readonly cell: string;

@@ -170,7 +170,7 @@ describe("the age of the cache", () => {
 });
 
 describe("lost history", () => {
-  test("after a version went back, own reservations are written again and every cell is put on hold, once", async () => {
+  test("after a version went back, own reservations are written again and every cell is on hold, once", async () => {
     const replica = new Replica(generated());
     const before = replica.store.object;
     expect(await replica.delete("web-0")).toMatchObject({ kind: "allowed" });

@@ -5,12 +5,11 @@ import type { BackupTarget, CoreBackup } from "../../shared/recovery/backup/back
 import { LostProtectorIndex } from "../../shared/recovery/lost-protector-index.ts";
 import type { ReleaseRegister } from "../../shared/recovery/register/release-register.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
-import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import type { PodProtector, ProtectorId } from "../../shared/schema/podprotector.ts";
 import { compareVersions, isComparableVersion } from "../../shared/schema/resource-version.ts";
 import { parseMs } from "../../shared/schema/time.ts";
 import type { PendingRequest } from "./pending-queue.ts";
 import { ProtectorWriter, type ProtectorWriterOptions } from "./protector-writer.ts";
-import type { ProtectorId } from "./verdict.ts";
 import { isOlder } from "./version-tracker.ts";
 
 /** The cache must have been confirmed current within this time, or requests get an HTTP error. */
@@ -119,7 +118,10 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
     const ageMs = this.cacheAgeMs(nowMs);
     if (ageMs < (this.#options.maxCacheAgeMs ?? MAX_CACHE_AGE_MS)) return undefined;
     const since = Number.isFinite(ageMs) ? `for ${Math.round(ageMs / 1000)} s` : "yet";
-    return `core cluster ${this.name} has not confirmed its protectors ${since}: it is unreachable, or its watch is stalled`;
+    return (
+      `core cluster ${this.name} has not confirmed its protectors ` +
+      `${since}: it is unreachable, or its watch is stalled`
+    );
   }
 
   match({ namespace, labels }: Pod): ProtectorMatch[] {

@@ -1,6 +1,8 @@
 /** From the decisions of single protectors to one verdict on the disruption (docs/design.md#several-protectors). */
+
 import type { Decision } from "../../shared/decide/quota.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
+import type { ProtectorId } from "../../shared/schema/podprotector.ts";
 import type { ProbeAnswer } from "../probe/probe-request.ts";
 
 /** Why no decision was reached: an HTTP error, so that failurePolicy decides. Metric labels. */
@@ -48,12 +50,6 @@ type Undecided =
 
 /** What one protector says of one disruption: its decision by quota, or why there is none. */
 export type ProtectorDecision = AllowedBy | DeniedBy | Undecided | { readonly kind: "absent" };
-
-export interface ProtectorId {
-  readonly core: string;
-  readonly namespace: string;
-  readonly name: string;
-}
 
 /** A decision and the protector that made it. */
 export interface DecisionOf<D extends ProtectorDecision = ProtectorDecision> {

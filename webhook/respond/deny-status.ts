@@ -1,8 +1,8 @@
 import type { Decision } from "../../shared/decide/quota.ts";
 import { OWN_NAMESPACE, releaseCommand } from "../../shared/recovery/register/register-format.ts";
 import type { AdmissionStatus } from "../../shared/schema/admission.ts";
-import type { Operation } from "../../shared/schema/podprotector.ts";
-import { type Denial, isBusy, type OverloadCause, type ProtectorId } from "../reserve/verdict.ts";
+import type { Operation, ProtectorId } from "../../shared/schema/podprotector.ts";
+import { type Denial, isBusy, type OverloadCause } from "../reserve/verdict.ts";
 
 /** The `metav1.Status` of a denial, which the API client sees. */
 export type DenyStatus = AdmissionStatus & {
@@ -55,7 +55,10 @@ export function denyStatus(
 
 /** The denial of an eviction without the UID precondition that `--require-bound-evictions` asks for. */
 export function unboundStatus(namespace: string, name: string): DenyStatus {
-  const message = `the eviction of pod ${namespace}/${name} is not bound to the pod's UID (deleteOptions.preconditions.uid), so another pod of the same name could be evicted in its place: check that the mutating webhook for pods/eviction is registered and reachable`;
+  const message =
+    `the eviction of pod ${namespace}/${name} is not bound to the pod's UID ` +
+    "(deleteOptions.preconditions.uid), so another pod of the same name could be evicted in " +
+    "its place: check that the mutating webhook for pods/eviction is registered and reachable";
   const causes = [{ reason: "UnboundEviction", message, field: "deleteOptions.preconditions.uid" }];
   return { code: 429, reason: "TooManyRequests", message, details: { name, kind: "pods", causes } };
 }
@@ -73,7 +76,10 @@ function explain({ protector, decision }: Denial, ownNamespace: string): string 
       return decision.answer.message;
     case "lost": {
       const command = releaseCommand(ownNamespace, decision.uid, `${protector.namespace}/${protector.name}`);
-      return `vanished without a release, so its available pods stay protected until it is restored; to release it, run in its core cluster: ${command}`;
+      return (
+        "vanished without a release, so its available pods stay protected until it is " +
+        `restored; to release it, run in its core cluster: ${command}`
+      );
     }
     case "denied":
       return QUOTA_TEXT[decision.decision.cause](decision.decision.facts);
@@ -90,7 +96,8 @@ const QUOTA_TEXT: Readonly<Record<QuotaDenial["cause"], (facts: QuotaDenial["fac
   AtMinimum: (facts) => `${countsIn(facts)} by disruptions under way: its capacity is at the minimum`,
   Reserved: (facts) => `${countsIn(facts)} by disruptions that are not accounted for yet`,
   UnhealthyBudget: (facts) =>
-    `${countsIn(facts)} by disruptions under way: with unhealthyPodPolicy IfHealthyBudget even its unavailable pods stay until it is healthy`,
+    `${countsIn(facts)} by disruptions under way: with unhealthyPodPolicy ` +
+    "IfHealthyBudget even its unavailable pods stay until it is healthy",
   NotCounted: (facts) => `${needOf(facts)}, and no aggregator has counted the pods of this cell yet`,
   OnHold: (facts) => `${needOf(facts)}, and this cell is on hold because its admission history may have been lost`,
   ConcurrentLag: (facts) => `${countsIn(facts)}: no more than its maxConcurrentLag may be under way at once`,
@@ -110,7 +117,10 @@ function countsIn(facts: QuotaDenial["facts"]): string {
   const { available, unreliable, reserved } = facts;
   const elsewhere =
     unreliable === 0 ? "" : `, ${unreliable} of them in cells that are on hold or not counted for its present spec yet`;
-  return `${needOf(facts)}, ${available} ${available === 1 ? "is" : "are"} available${elsewhere}, ${reserved} of them reserved`;
+  return (
+    `${needOf(facts)}, ${available} ${available === 1 ? "is" : "are"} ` +
+    `available${elsewhere}, ${reserved} of them reserved`
+  );
 }
 
 function named(names: readonly string[]): string {

@@ -39,7 +39,10 @@ function messageOf({ outcome, cell, username, kind, pod, message }: AdmissionRec
   const asked = `asked by ${username} in cell ${cell}`;
   if (outcome !== "forced") return `${message ?? `${kind} refused`} (${asked})`;
   const done = kind === "evict" ? "evicted" : kind === "change" ? "changed" : "deleted";
-  return `pod ${pod?.namespace}/${pod?.name} is ${done} whatever its protectors need, by its force-delete annotation (${asked})`;
+  return (
+    `pod ${pod?.namespace}/${pod?.name} is ${done} whatever its ` +
+    `protectors need, by its force-delete annotation (${asked})`
+  );
 }
 
 /** Reports at the pod, in its cell, and at the protectors that decided, in their cores. Never waits or throws. */

@@ -1,15 +1,10 @@
 /** The response to a verdict, to a request without a target, to an exempt pod, and in dry-run mode. */
+
 import type { Pod } from "../../shared/schema/pod.ts";
+import type { ProtectorId } from "../../shared/schema/podprotector.ts";
 import type { BypassResult } from "../request/bypass.ts";
 import type { DisruptionTarget, NoTarget } from "../request/disruption-target.ts";
-import {
-  type Allowance,
-  type Denial,
-  type FailureTag,
-  isBusy,
-  type ProtectorId,
-  type Verdict,
-} from "../reserve/verdict.ts";
+import { type Allowance, type Denial, type FailureTag, isBusy, type Verdict } from "../reserve/verdict.ts";
 import type { AdmissionResponse } from "./admission-response.ts";
 import { type DenyStatus, denyStatus, unboundStatus } from "./deny-status.ts";
 
@@ -71,7 +66,9 @@ export function responseWithoutTarget(target: NoTarget): AdmissionResponse {
       return notFound(target.name);
     case "conflict": {
       const { name, field, wanted, found } = target;
-      const message = `the ${field} in the precondition (${wanted}) does not match the ${field} of pod ${name} (${found}): the pod was replaced or changed`;
+      const message =
+        `the ${field} in the precondition (${wanted}) does not match the ${field} ` +
+        `of pod ${name} (${found}): the pod was replaced or changed`;
       return { outcome: "conflict", denial: { code: 409, reason: "Conflict", message } };
     }
     case "unbound":

@@ -10,8 +10,12 @@ import { LabelIndex } from "../../../shared/kube/selectors/label-index.ts";
 import { SelectorIndex } from "../../../shared/kube/selectors/set-trie.ts";
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
-import { type LabelSelector, namespacedName, type PodProtector } from "../../../shared/schema/podprotector.ts";
-import type { ProtectorId } from "../observe/events.ts";
+import {
+  type LabelSelector,
+  namespacedName,
+  type PodProtector,
+  type ProtectorId,
+} from "../../../shared/schema/podprotector.ts";
 import type { CellPods } from "./cell-pods.ts";
 
 /**

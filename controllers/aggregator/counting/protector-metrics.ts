@@ -53,7 +53,9 @@ export function protectorMetrics(
   metrics.gaugeFrom(
     {
       name: "cell_heartbeat_age_seconds",
-      help: "Time since the newest heartbeat that a cell's aggregator wrote; negative when that one's clock is ahead of this one's.",
+      help:
+        "Time since the newest heartbeat that a cell's aggregator wrote; " +
+        "negative when that one's clock is ahead of this one's.",
       labels: { core: CORE, cell: CELL },
     },
     (set) => {

@@ -3,13 +3,7 @@
 import type { StaleSnapshot } from "../../../shared/decide/settling/cell-update.ts";
 import type { SettleRule } from "../../../shared/decide/settling/settle-history.ts";
 import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
-import type { Operation } from "../../../shared/schema/podprotector.ts";
-
-export interface ProtectorId {
-  readonly core: string;
-  readonly namespace: string;
-  readonly name: string;
-}
+import type { Operation, ProtectorId } from "../../../shared/schema/podprotector.ts";
 
 /** What showed that the cell's etcd was restored to an older state. */
 export const RESTORE_SIGNS = ["version", "counter", "stored"] as const;

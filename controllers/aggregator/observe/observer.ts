@@ -6,14 +6,13 @@ import { counted, type EventTable, limitLines, observeEvents } from "../../../sh
 import type { Log, LogFields } from "../../../shared/observe/log.ts";
 import type { Metrics } from "../../../shared/observe/metrics.ts";
 import type { Clock } from "../../../shared/runtime/clock.ts";
-import { OPERATIONS } from "../../../shared/schema/podprotector.ts";
+import { OPERATIONS, type ProtectorId } from "../../../shared/schema/podprotector.ts";
 import {
   type AggregatorEvent,
   EVIDENCE_METHODS,
   EVIDENCE_RESULTS,
   type EventSink,
   GATE_REASONS,
-  type ProtectorId,
   RECONCILE_RESULTS,
   REFUSALS,
   RESTORE_SIGNS,

@@ -230,7 +230,7 @@ export class CoreReconciler implements MembershipListener {
     this.#reportUnreadable(tracked, state, result.ledger.unreadableBuckets);
   }
 
-  /** Reports once each unreadable bucket, which counts by its counter until it is settled, and each unreadable selector. */
+  /** Reports each unreadable selector and bucket once; a bucket counts by its counter until it is settled. */
   #reportUnreadable({ id, problems }: TrackedProtector, state: ReconcileState, buckets: number): void {
     const { onEvent } = this.#options;
     if (buckets > state.unreadableBuckets) onEvent({ kind: "corruptHistory", id, buckets });

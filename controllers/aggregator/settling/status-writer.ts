@@ -5,8 +5,8 @@ import { type ApiFailure, errorOf } from "../../../shared/kube/client/api-result
 import type { LearningInformer } from "../../../shared/kube/informer/informer.ts";
 import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
 import { DONE, failed, type ReconcileOutcome } from "../../../shared/runtime/reconcile.ts";
-import type { PodProtector, PodProtectorStatus } from "../../../shared/schema/podprotector.ts";
-import type { EventSink, ProtectorId, ReconcileResult } from "../observe/events.ts";
+import type { PodProtector, PodProtectorStatus, ProtectorId } from "../../../shared/schema/podprotector.ts";
+import type { EventSink, ReconcileResult } from "../observe/events.ts";
 
 /** Access to the protectors of one core cluster. */
 export interface CoreAccess {

@@ -97,7 +97,7 @@ function answer(body: unknown): ApiResponse {
   return { status: 200, headers: {}, body: JSON.stringify(body) };
 }
 
-test("both webhook configurations get the published authority, and that of the counted gate whenever it appears", async () => {
+test("both webhook configurations get the published authority, and the counted gate's once it appears", async () => {
   const time = new VirtualTime();
   const cell = new TableOfObjects();
   for (const path of [VALIDATING, MUTATING]) cell.put(path);

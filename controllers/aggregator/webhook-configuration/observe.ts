@@ -45,7 +45,9 @@ export function observeCaInjector(metrics: Metrics, log: Log): (event: CaInjecto
         fields: ({ what, tag, message }) => unlessSaid(`${what} ${tag}`, { object: what, tag, error: message }),
         count: counted(metrics, {
           name: "registration_ca_failures_total",
-          help: "Reads and writes about the authorities of the cell's registration that failed and are repeated, by why.",
+          help:
+            "Reads and writes about the authorities of the cell's registration " +
+            "that failed and are repeated, by why.",
           labels: { reason: API_FAILURES },
           of: ({ tag }) => ({ reason: tag }),
         }),
@@ -89,7 +91,9 @@ export function observeKeeper({ metrics, log, events, name }: KeeperSinks): (eve
           regarding: { apiVersion: "admissionregistration.k8s.io/v1", kind: KINDS[resource], name, uid },
           type: "Warning",
           reason: why === "missing" ? "RegistrationMissing" : "RegistrationAltered",
-          message: `the ${KINDS[resource]} ${name} was ${why} and was put back: without it pods are deleted without being asked for`,
+          message:
+            `the ${KINDS[resource]} ${name} was ${why} and was put back: ` +
+            "without it pods are deleted without being asked for",
         }),
       },
       adopted: { level: "info", message: "The declared form of a webhook registration is on record" },

@@ -145,7 +145,11 @@ describe("when nothing works", () => {
     const progress: BuildProgress = { step: (line) => lines.push(line), detail: () => {} };
     const none = ensureBinaries({ environment: environment(), ways, progress });
     await expect(none).rejects.toThrow(
-      /installed \(.*\): .* missing\n- cache .*\n- first way: no network\n- second way: no Go\n- third way: .*kwok is version 0\.7\.0/s,
+      new RegExp(
+        "installed \\(.*\\): .* missing\n- cache .*\n- first way: no network\n" +
+          "- second way: no Go\n- third way: .*kwok is version 0\\.7\\.0",
+        "s",
+      ),
     );
     expect(lines).toContain("second way did not work: no Go");
     expect(readdirSync(join(root, "cache"))).toEqual([]);

@@ -26,7 +26,8 @@ def conditions: .status.conditions // [];
 def condition($type): conditions[] | select(.type == $type);
 def status($type): first(condition($type).status) // "False";
 def timer: first(condition("${TIMER_CONDITION}")) // null;
-def gates_met: . as $pod | [.spec.readinessGates[]?.conditionType | . as $type | $pod | status($type)] | all(. == "True");
+def gates_met:
+  . as $pod | [.spec.readinessGates[]?.conditionType | . as $type | $pod | status($type)] | all(. == "True");
 def seconds:
   [capture("(?<n>[0-9]+(\\\\.[0-9]+)?)(?<unit>ms|s|m|h)"; "g")
     | (.n | tonumber) * ({ms: 0.001, s: 1, m: 60, h: 3600}[.unit])] | add // 0;
@@ -38,7 +39,8 @@ export const POD_STATE = `${POD_DEFINITIONS}
 def containers_ready: status("ContainersReady") == "True";
 def held_unready: annotation("${annotation.unready}") == "true";
 def resize_settled: status("PodResizePending") == "True" and annotation("${annotation.resize}") == "";
-def ready_is_due: timer.reason == "ReadyAt" or (timer.reason == "Never" and annotation("${annotation.readyAfter}") != "never");
+def ready_is_due:
+  timer.reason == "ReadyAt" or (timer.reason == "Never" and annotation("${annotation.readyAfter}") != "never");
 def terminating:
   if .metadata.deletionGracePeriodSeconds == 0 or annotation("${annotation.terminateAfter}") == "never" then "rest"
   elif annotation("${annotation.terminateAfter}") == "" then "delete"

@@ -28,8 +28,12 @@ function condition(type: string, status: "True" | "False", reason = "", message 
   observedGeneration: {{ or .metadata.generation 0 }}`;
 }
 
-const NOT_READY_MESSAGE = `'containers with unready status: [{{ range $index, $container := .spec.containers }}{{ if $index }} {{ end }}{{ .name }}{{ end }}]'`;
-const GATES_MESSAGE = `'{{ range $index, $gate := .spec.readinessGates }}{{ if $index }}, {{ end }}the status of pod readiness gate "{{ .conditionType }}" is not "True"{{ end }}'`;
+const NOT_READY_MESSAGE =
+  "'containers with unready status: [{{ range $index, $container := " +
+  ".spec.containers }}{{ if $index }} {{ end }}{{ .name }}{{ end }}]'";
+const GATES_MESSAGE =
+  "'{{ range $index, $gate := .spec.readinessGates }}{{ if $index }}, {{ end }}the " +
+  `status of pod readiness gate "{{ .conditionType }}" is not "True"{{ end }}'`;
 
 const CONTAINERS_READY = condition("ContainersReady", "True");
 const CONTAINERS_NOT_READY =
@@ -81,7 +85,9 @@ ${OBSERVED}
 phase: Running
 startTime: {{ $now | Quote }}
 hostIP: {{ NodeIPWith .spec.nodeName | Quote }}
-{{ $ip := PodIPWith .spec.nodeName (or .spec.hostNetwork false) (or .metadata.uid "") (or .metadata.name "") (or .metadata.namespace "") }}
+{{ $host := or .spec.hostNetwork false }}
+{{ $uid := or .metadata.uid "" }}
+{{ $ip := PodIPWith .spec.nodeName $host $uid (or .metadata.name "") (or .metadata.namespace "") }}
 podIP: {{ $ip | Quote }}
 podIPs:
 - ip: {{ $ip | Quote }}
@@ -160,8 +166,14 @@ ${READY}
 export const GATES_UNMET = `${PREAMBLE}
 conditions:
 {{ $containersReady := false }}
-{{ range .status.conditions }}{{ if and (eq .type "ContainersReady") (eq .status "True") }}{{ $containersReady = true }}{{ end }}{{ end }}
-{{ if $containersReady }}${GATES_NOT_READY}{{ else }}${condition("Ready", "False", "ContainersNotReady", NOT_READY_MESSAGE)}{{ end }}
+{{ range .status.conditions }}
+{{ if and (eq .type "ContainersReady") (eq .status "True") }}{{ $containersReady = true }}{{ end }}
+{{ end }}
+{{ if $containersReady }}
+${GATES_NOT_READY}
+{{ else }}
+${condition("Ready", "False", "ContainersNotReady", NOT_READY_MESSAGE)}
+{{ end }}
 `;
 
 /**

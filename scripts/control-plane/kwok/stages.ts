@@ -83,6 +83,7 @@ function nodeReady(status: "True" | "False", reason: string): string {
 `;
 }
 
+const NODE_RESOURCES = '{"cpu": "1k", "memory": "1Ti", "pods": "10k"}';
 const NODE_TEMPLATE = `{{ $now := Now }}
 phase: Running
 addresses:
@@ -90,8 +91,8 @@ addresses:
   address: {{ NodeIP | Quote }}
 - type: Hostname
   address: {{ NodeName | Quote }}
-allocatable: {{ with .status.allocatable }}{{ toJson . }}{{ else }}{"cpu": "1k", "memory": "1Ti", "pods": "10k"}{{ end }}
-capacity: {{ with .status.capacity }}{{ toJson . }}{{ else }}{"cpu": "1k", "memory": "1Ti", "pods": "10k"}{{ end }}
+allocatable: {{ with .status.allocatable }}{{ toJson . }}{{ else }}${NODE_RESOURCES}{{ end }}
+capacity: {{ with .status.capacity }}{{ toJson . }}{{ else }}${NODE_RESOURCES}{{ end }}
 nodeInfo:
   architecture: amd64
   bootID: ""

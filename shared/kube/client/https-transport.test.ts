@@ -1,134 +1,25 @@
-import { once } from "node:events";
-import type { IncomingMessage, RequestListener, ServerResponse } from "node:http";
-import { createServer as createHttpsServer, type Server } from "node:https";
-import { type AddressInfo, createServer as createTcpServer, type Socket } from "node:net";
-import { afterEach, beforeAll, describe, expect, test } from "vitest";
-import { createCertificateAuthority, issueCertificate, type KeyAndCertificate } from "../../certificates/x509.ts";
+import type { ServerResponse } from "node:http";
+import { createServer as createHttpsServer } from "node:https";
+import { createServer as createTcpServer } from "node:net";
+import { describe, expect, test } from "vitest";
+import {
+  accessTo,
+  authority,
+  cleanups,
+  failure,
+  GET,
+  listen,
+  material,
+  ok,
+  plainTransport,
+  SECRET,
+  serving,
+  startServer,
+  VALID,
+} from "../../../test/support/kube/https-server.ts";
+import { createCertificateAuthority } from "../../certificates/x509.ts";
 import { systemPorts } from "../../runtime/system-ports.ts";
-import type { ClusterAccess, Credentials, TlsMaterial } from "../credentials/cluster-access.ts";
-import { createHttpsTransport, type HttpsTransportOptions } from "./https-transport.ts";
-import { type Transport, TransportError } from "./transport.ts";
-
-const VALID = { notBeforeMs: 0, notAfterMs: Date.UTC(2100, 0, 1) };
-const SECRET = "token-that-must-not-show";
-
-let authority: KeyAndCertificate;
-let otherAuthority: KeyAndCertificate;
-let serving: KeyAndCertificate;
-beforeAll(async () => {
-  authority = await createCertificateAuthority({ ...VALID, commonName: "test" });
-  otherAuthority = await createCertificateAuthority({ ...VALID, commonName: "other" });
-  serving = await issueCertificate(authority, {
-    ...VALID,
-    commonName: "apiserver",
-    ipAddresses: ["127.0.0.1"],
-    usages: ["server"],
-  });
-});
-
-const cleanups: (() => void)[] = [];
-afterEach(() => {
-  for (const clean of cleanups.splice(0).reverse()) clean();
-});
-
-interface TestServer {
-  readonly transport: Transport;
-  readonly sockets: Set<Socket>;
-  readonly seen: { authorization: string | undefined; url: string | undefined }[];
-  credentials: Credentials;
-  rejections: number;
-  /** The result of `current` after a rejection. */
-  renewed: Credentials | undefined;
-}
-
-function material(overrides: Partial<TlsMaterial> = {}): TlsMaterial {
-  return {
-    ca: authority.certificatePem,
-    cert: undefined,
-    key: undefined,
-    serverName: undefined,
-    skipVerification: false,
-    agent: undefined,
-    ...overrides,
-  };
-}
-
-function accessTo(server: string, setup: Pick<TestServer, "credentials" | "rejections" | "renewed">): ClusterAccess {
-  return {
-    description: "test",
-    server,
-    namespace: undefined,
-    credentials: {
-      current: async () => (setup.rejections > 0 && setup.renewed ? setup.renewed : setup.credentials),
-      rejected: () => {
-        setup.rejections++;
-      },
-    },
-  };
-}
-
-async function listen(server: Server | ReturnType<typeof createTcpServer>): Promise<number> {
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const sockets = new Set<Socket>();
-  server.on("connection", (socket: Socket) => sockets.add(socket));
-  cleanups.push(() => {
-    for (const socket of sockets) socket.destroy();
-    server.close();
-  });
-  return (server.address() as AddressInfo).port;
-}
-
-async function startServer(
-  listener: RequestListener,
-  options: Partial<HttpsTransportOptions> = {},
-  tls = material(),
-): Promise<TestServer> {
-  const sockets = new Set<Socket>();
-  const seen: TestServer["seen"] = [];
-  const server = createHttpsServer(
-    { key: serving.privateKeyPem, cert: serving.certificatePem },
-    (request, response) => {
-      sockets.add(request.socket);
-      seen.push({ authorization: request.headers.authorization, url: request.url });
-      listener(request, response);
-    },
-  );
-  const port = await listen(server);
-  const state = { credentials: { authorization: `Bearer ${SECRET}`, tls }, rejections: 0, renewed: undefined };
-  const made: TestServer = { ...state, sockets, seen, transport: undefined as unknown as Transport };
-  const transport = createHttpsTransport(accessTo(`https://127.0.0.1:${port}`, made), {
-    ports: systemPorts,
-    userAgent: "test",
-    ...options,
-  });
-  cleanups.push(() => transport.close());
-  return Object.assign(made, { transport });
-}
-
-function plainTransport(port: number, tls = material()): Transport {
-  const state = { credentials: { authorization: `Bearer ${SECRET}`, tls }, rejections: 0, renewed: undefined };
-  const transport = createHttpsTransport(accessTo(`https://127.0.0.1:${port}`, state), {
-    ports: systemPorts,
-    userAgent: "test",
-  });
-  cleanups.push(() => transport.close());
-  return transport;
-}
-
-async function failure(work: Promise<unknown>): Promise<TransportError> {
-  const error = await work.then(
-    () => undefined,
-    (thrown: unknown) => thrown,
-  );
-  if (!(error instanceof TransportError)) throw new Error(`no TransportError: ${String(error)}`);
-  return error;
-}
-
-const ok = (_: IncomingMessage, response: ServerResponse): void => {
-  response.end("{}");
-};
-const GET = { method: "GET", path: "/api", timeoutMs: 5000 } as const;
+import { createHttpsTransport } from "./https-transport.ts";
 
 describe("request", () => {
   test("sends path, body and credentials; returns any status with lower-case headers", async () => {
@@ -241,7 +132,8 @@ describe("failures are classified, and tell whether the request may have been se
   });
 
   test("a server of another CA", async () => {
-    const it = await startServer(ok, {}, material({ ca: otherAuthority.certificatePem }));
+    const other = await createCertificateAuthority({ ...VALID, commonName: "other" });
+    const it = await startServer(ok, {}, material({ ca: other.certificatePem }));
     expect(await failure(it.transport.request(GET))).toMatchObject({ tag: "tls", sent: false });
   });
 
@@ -322,90 +214,5 @@ describe("failures are classified, and tell whether the request may have been se
     const it = await startServer((request) => request.socket.destroy());
     const error = await failure(it.transport.request(GET));
     expect(JSON.stringify([error.message, error.stack, String(error.cause)])).not.toContain(SECRET);
-  });
-});
-
-describe("stream", () => {
-  async function collect(chunks: AsyncIterable<Uint8Array>): Promise<string> {
-    const decoder = new TextDecoder();
-    let text = "";
-    for await (const chunk of chunks) text += decoder.decode(chunk, { stream: true });
-    return text;
-  }
-
-  test("delivers the body as it arrives, and reuses the connection after its end", async () => {
-    const it = await startServer((_, response) => {
-      response.write("one\n");
-      setImmediate(() => response.end("two\n"));
-    });
-    for (let i = 0; i < 3; i++) {
-      const stream = await it.transport.stream(GET);
-      expect(await collect(stream.chunks)).toBe("one\ntwo\n");
-      stream.close();
-    }
-    expect(it.sockets.size).toBe(1);
-  });
-
-  test("silence beyond the limit ends the stream; a slow consumer does not", async () => {
-    let speak = (): void => {};
-    const it = await startServer((_, response) => {
-      response.write("one\n");
-      speak = () => response.write("two\n");
-    });
-    const stream = await it.transport.stream({ ...GET, timeoutMs: 1000 });
-    const chunks = stream.chunks[Symbol.asyncIterator]();
-    await chunks.next();
-    await new Promise((resolve) => setTimeout(resolve, 1500));
-    const next = chunks.next();
-    speak();
-    expect(Buffer.from((await next).value ?? []).toString()).toBe("two\n");
-    expect(await failure(chunks.next())).toMatchObject({ tag: "timeout", sent: true });
-  });
-
-  test("a cut connection ends the stream with an error, unlike the server's end", async () => {
-    const it = await startServer((request, response) => response.write("one\n", () => request.socket.destroy()));
-    const stream = await it.transport.stream(GET);
-    expect(await failure(collect(stream.chunks))).toMatchObject({ tag: "reset" });
-  });
-
-  test("an abort ends the stream, with and without a reader", async () => {
-    const it = await startServer((_, response) => response.write("one\n"));
-    const controller = new AbortController();
-    const stream = await it.transport.stream({ ...GET, signal: controller.signal });
-    const reading = failure(collect(stream.chunks));
-    controller.abort();
-    expect((await reading).tag).toBe("aborted");
-  });
-
-  test("close releases the connection, and is idempotent", async () => {
-    const it = await startServer((_, response) => response.write("one\n"));
-    const stream = await it.transport.stream(GET);
-    const [socket] = it.sockets;
-    if (socket === undefined) throw new Error("no connection");
-    const closed = once(socket, "close");
-    stream.close();
-    stream.close();
-    await closed;
-  });
-
-  test("a reader that stops reading slows the server", async () => {
-    let written = 0;
-    const it = await startServer((_, response) => {
-      const fill = (): void => {
-        while (response.write("x".repeat(65536))) written += 65536;
-        response.once("drain", fill);
-      };
-      fill();
-    });
-    const stream = await it.transport.stream(GET);
-    const chunks = stream.chunks[Symbol.asyncIterator]();
-    await chunks.next();
-    let before = -1;
-    while (before !== written) {
-      before = written;
-      await new Promise((resolve) => setTimeout(resolve, 50));
-    }
-    expect(written).toBeLessThan(64 * 1024 * 1024);
-    stream.close();
   });
 });

@@ -142,7 +142,10 @@ users:
   test("an exec plugin's token; the plugin runs again after a 401", async () => {
     const counter = join(directory, "calls");
     writeFileSync(counter, "");
-    const script = `printf x >> ${counter}; printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"t%s"}}' "$(wc -c < ${counter} | tr -d ' ')"`;
+    const script =
+      `printf x >> ${counter}; printf ` +
+      `'{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"t%s"}}' ` +
+      `"$(wc -c < ${counter} | tr -d ' ')"`;
     const exec = { apiVersion: "client.authentication.k8s.io/v1", command: "sh", args: ["-c", script] };
     const access = await loadClusterAccess(kubeconfig({ user: { exec } }));
     const first = await access.credentials.current(0);
@@ -172,7 +175,9 @@ users:
   test("concurrent calls share one run of an exec plugin, and another run starts when it does not end", async () => {
     const counter = join(directory, "runs");
     writeFileSync(counter, "");
-    const script = `printf x >> ${counter}; sleep 0.2; printf '{"kind":"ExecCredential","status":{"token":"t","expirationTimestamp":"2020-01-01T00:00:00Z"}}'`;
+    const script =
+      `printf x >> ${counter}; sleep 0.2; printf ` +
+      `'{"kind":"ExecCredential","status":{"token":"t","expirationTimestamp":"2020-01-01T00:00:00Z"}}'`;
     const exec = { apiVersion: "client.authentication.k8s.io/v1", command: "sh", args: ["-c", script] };
     const { credentials } = await loadClusterAccess(kubeconfig({ user: { exec } }));
     const ask = async (nowMs: number): Promise<string | undefined> => (await credentials.current(nowMs)).authorization;
@@ -187,7 +192,8 @@ users:
   test("an exec plugin with useless output runs again", async () => {
     const counter = join(directory, "answers");
     writeFileSync(counter, "");
-    const script = `if [ -s ${counter} ]; then printf '{"status":{"token":"t"}}'; else printf x >> ${counter}; printf '{}'; fi`;
+    const later = `printf '{"status":{"token":"t"}}'`;
+    const script = `if [ -s ${counter} ]; then ${later}; else printf x >> ${counter}; printf '{}'; fi`;
     const exec = { apiVersion: "client.authentication.k8s.io/v1", command: "sh", args: ["-c", script] };
     const { credentials } = await loadClusterAccess(kubeconfig({ user: { exec } }));
     expect((await accessError(credentials.current(0))).tag).toBe("plugin");

@@ -127,7 +127,8 @@ describe("streams", () => {
   });
 
   test("lines and characters cut at any byte arrive whole", async () => {
-    const bytes = new TextEncoder().encode(`${JSON.stringify({ type: "ADDED", object: raw("c", "11", "grün 🟢") })}\n`);
+    const object = raw("c", "11", "grün 🟢");
+    const bytes = new TextEncoder().encode(`${JSON.stringify({ type: "ADDED", object })}\n`);
     for (let cut = 1; cut < bytes.length; cut++) {
       const it = reflectorHarness();
       const stream = new ScriptedStream().bytes(bytes.subarray(0, cut)).bytes(bytes.subarray(cut));

@@ -45,7 +45,8 @@ async function turns(): Promise<void> {
 
 function pageOf(name: string, token?: string): string {
   const metadata = JSON.stringify({ resourceVersion: "10", continue: token, remainingItemCount: 1 });
-  return `{"kind":"ThingList","apiVersion":"things.example.com/v1","metadata":${metadata},"items":[${JSON.stringify(raw(name, "5"))}]}`;
+  const items = `[${JSON.stringify(raw(name, "5"))}]`;
+  return `{"kind":"ThingList","apiVersion":"things.example.com/v1","metadata":${metadata},"items":${items}}`;
 }
 
 function listing(transport: OpenTransport): Promise<Listed<Thing>> {

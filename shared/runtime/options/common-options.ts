@@ -76,7 +76,8 @@ export const coreOptions = {
   core: requiredOption(
     namedPaths("NAME=KUBECONFIG"),
     [],
-    "A core cluster, which hosts PodProtectors, and its kubeconfig; an empty path is the cluster of the process itself.",
+    "A core cluster, which hosts PodProtectors, and its kubeconfig; " +
+      "an empty path is the cluster of the process itself.",
   ),
 };
 

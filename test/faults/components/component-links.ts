@@ -1,7 +1,7 @@
 /** The link of each component to each apiserver: its own proxy, host name and revocable token. */
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { ClusterClient, field } from "../../../scripts/control-plane/api-client.ts";
+import { ApiserverClient, field } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { FaultProxy } from "../proxy/proxy.ts";
 
@@ -59,7 +59,7 @@ class Token {
   async whenAnswered(status: number): Promise<void> {
     const { url, identity } = this.#cluster;
     const certificateAuthorityPem = identity.certificateAuthorityPem;
-    const client = new ClusterClient({ url, certificateAuthorityPem, token: this.#token });
+    const client = new ApiserverClient({ url, certificateAuthorityPem, token: this.#token });
     const answered = async (): Promise<boolean> => (await client.request("GET", SECRETS)).status === status;
     await this.#cluster.waitFor(`the token of ${this.#account} to get ${status}`, answered);
     client.close();

@@ -1,4 +1,4 @@
-import { type ClusterClient, field } from "../../../scripts/control-plane/api-client.ts";
+import { type ApiserverClient, field } from "../../../scripts/control-plane/api-client.ts";
 import { seededRandomness } from "../../support/runtime/virtual-ports.ts";
 
 const OBJECTS = 60;
@@ -7,7 +7,7 @@ const TEXT = "grün 🟢 東 x ".repeat(12);
 
 /** Creates, changes and deletes ConfigMaps of one namespace without pause, straight at the apiserver, until stopped. */
 export class Churn {
-  readonly #client: ClusterClient;
+  readonly #client: ApiserverClient;
   readonly #maps: string;
   readonly #random = seededRandomness(42);
   #running: Promise<void> | undefined;
@@ -15,7 +15,7 @@ export class Churn {
   #marks = 0;
   writes = 0;
 
-  constructor(client: ClusterClient, namespace: string) {
+  constructor(client: ApiserverClient, namespace: string) {
     this.#client = client;
     this.#maps = `/api/v1/namespaces/${namespace}/configmaps`;
   }
@@ -67,7 +67,7 @@ export class Churn {
 
 /** The collection by a quorum read: its version, and each object as `name uid@version`. */
 export async function quorumState(
-  client: ClusterClient,
+  client: ApiserverClient,
   path: string,
 ): Promise<{ version: string; objects: string[] }> {
   const list = await client.get(path);

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { performance } from "node:perf_hooks";
-import type { ClusterClient } from "../../../scripts/control-plane/api-client.ts";
+import type { ApiserverClient } from "../../../scripts/control-plane/api-client.ts";
 import { createHttpsTransport } from "../../../shared/kube/client/https-transport.ts";
 import type { Transport } from "../../../shared/kube/client/transport.ts";
 import type { ClusterAccess, CredentialSource } from "../../../shared/kube/credentials/cluster-access.ts";
@@ -104,7 +104,7 @@ export class StreamHarness implements AsyncDisposable {
   }
 
   /** Waits until the reflector has reached the server's version; returns both states, which then must be equal. */
-  async caughtUp(admin: ClusterClient): Promise<{ held: string[]; truth: string[] }> {
+  async caughtUp(admin: ApiserverClient): Promise<{ held: string[]; truth: string[] }> {
     const truth = await quorumState(admin, this.#path);
     await this.until(`version ${truth.version}`, () => hasReached(this.source.position, truth.version));
     const held = [...this.source.values()].map((item) => `${item.name} ${item.uid}@${item.version}`).sort();

@@ -1,4 +1,4 @@
-/** ConfigMaps of one namespace in memory, behind the calls that the code makes: create, merge-patch, delete, get and list. */
+/** ConfigMaps of one namespace in memory, behind the calls that the code makes. */
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
 import type { ConfigMap } from "../../../shared/schema/config-map.ts";

@@ -1,5 +1,5 @@
 /** Creates and deletes pods all the time, during something that must not fail a single call. */
-import { ClusterClient } from "../../../scripts/control-plane/api-client.ts";
+import { ApiserverClient } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
 
 const PODS = "/api/v1/namespaces/default/pods";
@@ -33,7 +33,7 @@ export class DeletionLoad {
 
   async #deleteAllTheTime(worker: number): Promise<void> {
     const { certificateAuthorityPem, adminToken } = this.#cluster.identity;
-    const client = new ClusterClient({ url: this.#cluster.url, certificateAuthorityPem, token: adminToken });
+    const client = new ApiserverClient({ url: this.#cluster.url, certificateAuthorityPem, token: adminToken });
     for (let round = 0; this.#running; round++) {
       const name = `load-${worker}-${round}`;
       const spec = { schedulerName: "none", containers: [{ name: "app", image: "app:1" }] };

@@ -12,10 +12,10 @@ import { singleAttempts } from "../../../webhook/respond/single-attempt.ts";
 import { VirtualTime } from "../runtime/virtual-ports.ts";
 import { pod } from "./fixtures.ts";
 
-export type Json = Readonly<Record<string, unknown>>;
+export type JsonObject = Readonly<Record<string, unknown>>;
 
 /** The JSON of a Ready pod. */
-export function podJson(change: { metadata?: Json; status?: Json } = {}): Json {
+export function podJson(change: { metadata?: JsonObject; status?: JsonObject } = {}): JsonObject {
   return {
     apiVersion: "v1",
     kind: "Pod",
@@ -32,7 +32,7 @@ export function podJson(change: { metadata?: Json; status?: Json } = {}): Json {
   };
 }
 
-export function admissionReview(request: Json): string {
+export function admissionReview(request: JsonObject): string {
   return JSON.stringify({
     apiVersion: "admission.k8s.io/v1",
     kind: "AdmissionReview",
@@ -49,9 +49,9 @@ export function admissionReview(request: Json): string {
   });
 }
 
-export const deletion = (object: Json = podJson()): string => admissionReview({ oldObject: object });
+export const deletion = (object: JsonObject = podJson()): string => admissionReview({ oldObject: object });
 
-export function eviction(change: Json = {}, request: Json = {}): string {
+export function eviction(change: JsonObject = {}, request: JsonObject = {}): string {
   const object = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name: "web-0" }, ...change };
   return admissionReview({ operation: "CREATE", subResource: "eviction", object, ...request });
 }
@@ -119,7 +119,7 @@ function readerOf([...live]: LiveRead[]): CellClient["readPod"] {
   return async () => (live.length > 1 ? live.shift() : live[0]) ?? first;
 }
 
-export function responseOf(response: HttpResponse): Json {
+export function responseOf(response: HttpResponse): JsonObject {
   expect(response.status).toBe(200);
   const parsed: unknown = JSON.parse(response.body);
   return Object(Reflect.get(Object(parsed), "response"));
