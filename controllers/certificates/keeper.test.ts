@@ -257,3 +257,36 @@ test("a missing object is reported, and used once it exists", async () => {
   ending.abort();
   await running;
 });
+
+test.each<[string, (pem: string) => string]>([
+  ["text before it, as `openssl x509 -text` writes", (pem) => `Certificate:\n    Data: Version: 3\n${pem}`],
+  [
+    "another label and other line ends",
+    (pem) => pem.replaceAll("CERTIFICATE", "X509 CERTIFICATE").replaceAll("\n", "\r\n"),
+  ],
+])("an authority of an operator with %s is published once, and signs", async (_, written) => {
+  const time = new VirtualTime();
+  const store = new Store();
+  const events: CertificateEvent[] = [];
+  const nowMs = time.clock.nowMs();
+  const made = await createCertificateAuthority({
+    commonName: "own",
+    notBeforeMs: nowMs - HOUR_MS,
+    notAfterMs: nowMs + 12 * HOUR_MS,
+  });
+  const data = { "ca.crt": base64(written(made.certificatePem)), "ca.key": base64(made.privateKeyPem) };
+  store.put(`secrets/${AUTHORITY_SECRET}`, { data });
+  const ending = new AbortController();
+  const running = keeper(time, store, { events }).run(ending.signal);
+  await time.advance(300 * SECOND_MS);
+  ending.abort();
+  await running;
+  expect(events.slice(0, 3).map(({ kind }) => kind)).toEqual(["publish", "issue", "none"]);
+  const served = new X509Certificate(store.text(`secrets/${SERVING_SECRET}`, "tls.crt"));
+  expect(served.verify(new X509Certificate(made.certificatePem).publicKey)).toBe(true);
+  expect(step(events, "publish")).toBe(1);
+});
+
+function base64(text: string): string {
+  return Buffer.from(text, "utf8").toString("base64");
+}

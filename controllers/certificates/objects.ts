@@ -29,17 +29,20 @@ export const parseStored: (raw: unknown) => StoredObject = checker(
   }),
 );
 
-/** Undefined when the Secret lacks the pair, or when key and certificate do not fit. */
+/**
+ * Undefined when the Secret lacks the pair, or when key and certificate do not fit. The certificate is written again:
+ * an operator's file may have text before it, and what is published is compared by its text.
+ */
 export function pairOf(
   secret: StoredObject,
   certificateKey: string,
   privateKeyKey: string,
 ): KeyAndCertificate | undefined {
-  const certificatePem = decoded(secret, certificateKey);
   const privateKeyPem = decoded(secret, privateKeyKey);
   try {
-    const fits = new X509Certificate(certificatePem).checkPrivateKey(createPrivateKey(privateKeyPem));
-    return fits ? { certificatePem, privateKeyPem } : undefined;
+    const certificate = new X509Certificate(decoded(secret, certificateKey));
+    const fits = certificate.checkPrivateKey(createPrivateKey(privateKeyPem));
+    return fits ? { certificatePem: certificate.toString(), privateKeyPem } : undefined;
   } catch {
     return undefined;
   }

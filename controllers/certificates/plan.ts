@@ -124,16 +124,20 @@ function toPublish(
   serving: X509Certificate | undefined,
   nowMs: number,
 ): readonly string[] {
-  const others = published.filter((pem) => pem.trim() !== newest.trim() && isUsable(pem, nowMs));
+  const others = published.filter((pem) => isOther(pem, newest, nowMs));
   const issuer = others.find((pem) => serving !== undefined && isIssuer(new X509Certificate(pem), serving));
   const before = issuer === undefined ? others.slice(1 - MAX_PUBLISHED) : [issuer];
   return [...before, newest];
 }
 
-/** False for a certificate that can't be read: every client that may write the ConfigMap can damage it. */
-function isUsable(pem: string, nowMs: number): boolean {
+/**
+ * A valid certificate other than `newest`. False for a certificate that can't be read: every client that may write the
+ * ConfigMap can damage it.
+ */
+function isOther(pem: string, newest: string, nowMs: number): boolean {
   try {
-    return new X509Certificate(pem).validToDate.getTime() > nowMs;
+    const certificate = new X509Certificate(pem);
+    return certificate.validToDate.getTime() > nowMs && !certificate.raw.equals(new X509Certificate(newest).raw);
   } catch {
     return false;
   }
