@@ -1,10 +1,10 @@
 #!/bin/sh
-# Takes podseidon out of one cluster, completely, whatever state it is in:
+# Takes podseidon out of one cluster completely, whatever its state:
 #
 #   sh manifests/uninstall.sh [flags for kubectl, such as --context worker-1]
 #
-# With several clusters: first in each worker cluster, then in the core clusters. Nothing is protected any more from the first line on.
-# It can be repeated, and ends with 0 when nothing is left.
+# With several clusters, run it in each worker cluster first, then in the core clusters. The protection ends with its
+# first command. It can be repeated, and exits with 0 when podseidon is gone.
 set -eu
 
 NAMESPACE=podseidon-system
@@ -24,21 +24,22 @@ delete_named() {
   done
 }
 
-registrations() { delete_named validatingwebhookconfigurations mutatingwebhookconfigurations; }
+delete_webhook_configurations() { delete_named validatingwebhookconfigurations mutatingwebhookconfigurations; }
 
 # namespace, name and position of the finalizer, a line for each object that has it
 holding() {
   k get "$1" --all-namespaces -o go-template='{{range .items}}{{$o := .metadata}}{{range $i, $f := .metadata.finalizers}}{{if eq $f "'"$FINALIZER"'"}}{{$o.namespace}} {{$o.name}} {{$i}}{{"\n"}}{{end}}{{end}}{{end}}' 2>/dev/null || true
 }
 
-# Ends the script where it can't be told what a kind's objects are. A kind that is not installed has none.
+# Ends the script if the objects of a kind can't be listed. A kind that is not installed has none.
 readable() {
   if problem=$(k get "$1" --all-namespaces -o name 2>&1 >/dev/null); then return; fi
   case "$problem" in *"doesn't have a resource type"*) ;; *) echo "$problem" >&2; exit 1 ;; esac
 }
 
-# Takes the finalizer off every object of a kind. The position may have changed meanwhile: then the patch fails, and the next pass sees it.
-let_go() {
+# Takes the finalizer off every object of a kind. If its position has changed meanwhile, the patch fails, and the next
+# pass removes it.
+remove_finalizers() {
   readable "$1"
   pass=0
   while [ "$pass" -lt "$PASSES" ] && [ -n "$(holding "$1")" ]; do
@@ -52,8 +53,8 @@ let_go() {
   [ -z "$(holding "$1")" ] || { echo "finalizers are left on $1: run this again" >&2; exit 1; }
 }
 
-# The kinds that can hold the finalizer: the usual ones, and whatever the protectors name as their sources, by their labels and, because
-# a long group fits no label, by their owners.
+# The kinds that can hold the finalizer: the usual ones, and the source kinds of the protectors. Labels name a source's
+# kind; owner references name it too, because a long group does not fit into a label.
 sources() {
   printf '%s\n' deployments.apps statefulsets.apps replicasets.apps daemonsets.apps replicationcontrollers \
     poddisruptionbudgets.policy podunavailablebudgets.policy.kruise.io xpoddisruptionbudgets.x-pdb.form3.tech
@@ -64,23 +65,24 @@ sources() {
     done | grep -E '^[a-z0-9]+\.[a-z0-9.-]*$' | sed 's/\.$//' || true
 }
 
-# Deletions go through from here on. Who would put the registration or a finalizer back loses the permission to, and then it is looked
-# for once more.
-registrations
+# Deletions pass from here on. The controllers lose the permission to restore a webhook configuration or a finalizer. The
+# second pass deletes what they restored before.
+delete_webhook_configurations
 delete_named clusterrolebindings
-registrations
+delete_webhook_configurations
 for deployment in $(k get deployments --namespace "$NAMESPACE" -o name 2>/dev/null || true); do
   k delete --namespace "$NAMESPACE" "$deployment" --ignore-not-found
 done
 
-for kind in $(sources | sort -u); do let_go "$kind"; done
-let_go podprotectors.podseidon.kubewharf.io
+for kind in $(sources | sort -u); do remove_finalizers "$kind"; done
+remove_finalizers podprotectors.podseidon.kubewharf.io
 k delete customresourcedefinition podprotectors.podseidon.kubewharf.io --ignore-not-found
 
-# Leases, Secrets, the copies of protectors, the record of the registrations, and the register of protectors that were released.
+# Leases, Secrets, the backups of protectors, the record of the webhook configurations, and the release register.
 k delete namespace "$NAMESPACE" --ignore-not-found
-# What an aggregator has put back before its pod ended: an apiserver may hear late of a permission that was taken.
-registrations
+# An aggregator may have restored a webhook configuration before its pod ended: an apiserver learns late of a removed
+# permission.
+delete_webhook_configurations
 delete_named clusterroles priorityclasses
 for kind in rolebindings roles; do
   k get "$kind" --all-namespaces -o go-template='{{range .items}}{{.metadata.namespace}} {{.metadata.name}}{{"\n"}}{{end}}' |
