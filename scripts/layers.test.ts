@@ -73,6 +73,12 @@ const imports: readonly [title: string, folder: string, source: string, expected
     'import "../observe.ts";',
     "import one way",
   ],
+  [
+    "eviction retry, another controller",
+    "controllers/eviction-retry",
+    'import "../generator/b.ts";',
+    "no other controller",
+  ],
   ["trigger, another controller", "controllers/update-trigger", 'import "../generator/b.ts";', "no other controller"],
   ["the plugin may use shared", "scripts/kubectl-podseidon", 'import "../../shared/kube/b.ts";', undefined],
   ["the plugin must not use scripts", "scripts/kubectl-podseidon", 'import "../root.ts";', "the plugin imports"],

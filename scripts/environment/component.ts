@@ -9,7 +9,7 @@ import { ManagedProcess } from "../control-plane/managed-process.ts";
 import { reservePort } from "../control-plane/ports.ts";
 import { root } from "../root.ts";
 
-type ComponentKind = "webhook" | "aggregator" | "generator" | "update-trigger" | "certificates";
+type ComponentKind = "webhook" | "aggregator" | "generator" | "update-trigger" | "certificates" | "eviction-retry";
 
 const START_TIMEOUT_MS = 30_000;
 /** As in the manifests of the webhook and the aggregator. */

@@ -103,6 +103,10 @@ const pod = {
   spec: { nodeName: "node-1", containers: [] },
   status: { phase: "Running" },
 };
+const node = {
+  metadata: { name: "node-1", uid: "uid-node-1", resourceVersion: "1" },
+  spec: { taints: [{ key: "broken", effect: "NoExecute" }] },
+};
 const protector = makeProtector([makeCell("gone", 3)]);
 const managed = { ...protector.metadata, namespace: "default", name: "web", finalizers: [GENERATOR_FINALIZER] };
 
@@ -111,6 +115,7 @@ function answer(path: string): unknown {
   if (path.endsWith("/podprotectors/web")) return { ...protector, metadata: managed };
   if (path.endsWith("/podprotectors")) return list({ ...protector, metadata: managed });
   if (path.endsWith("/pods")) return list(pod);
+  if (path.endsWith("/nodes")) return list(node);
   if (path.endsWith("/version")) return { gitVersion: "v1.36.3", minor: "36" };
   if (path.endsWith("/subjectaccessreviews")) return { status: { allowed: true } };
   if (path.endsWith("/deployments")) return list();

@@ -3,6 +3,7 @@ import type { Command, Context } from "./command.ts";
 import { CommandError, EXIT, type ExitCode } from "./errors.ts";
 import { age, fields, plural, table } from "./output.ts";
 import { type CellView, type ProtectorView, type ReservationView, viewProtector } from "./view.ts";
+import { waitingEvictions } from "./waiting-evictions.ts";
 
 const MAX_RESERVATIONS_SHOWN = 20;
 
@@ -95,6 +96,13 @@ function conditionText({ conditions }: ProtectorView): string {
   return `\nConditions:\n${table(["TYPE", "STATUS", "REASON", "MESSAGE"], rows, "  ")}`;
 }
 
+async function waitingIn(context: Context, namespace: string | undefined): Promise<string> {
+  const cluster = await context.cluster();
+  return context.progress.during(`reading the pods of tainted nodes of ${cluster.name}`, () =>
+    waitingEvictions(cluster, namespace),
+  );
+}
+
 async function run(context: Context, args: readonly string[]): Promise<ExitCode> {
   const core = await context.core();
   const wanted = args.map((name) => name.replace(/^(ppr|podprotectors?)\//, ""));
@@ -108,7 +116,8 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
       namespace === undefined
         ? "There are no protectors.\n"
         : `There are no protectors in namespace ${namespace}; -A shows all.\n`;
-    context.print(views, views.length === 0 ? none : statusTable(views, namespace === undefined));
+    const waiting = context.json ? "" : await waitingIn(context, namespace);
+    context.print(views, (views.length === 0 ? none : statusTable(views, namespace === undefined)) + waiting);
     return EXIT.yes;
   }
   const chosen = wanted.flatMap((name) => {
@@ -129,7 +138,8 @@ export const status: Command = {
   doing: "looking for the cluster",
   description:
     "CELLS is how many of the protector's cells are counted and current; " +
-    "OLDEST is since when the oldest reservation is under way.",
+    "OLDEST is since when the oldest reservation is under way. " +
+    "Below are the pods of this cluster that wait on tainted nodes for their eviction.",
   flags: {},
   arity: [0, 100],
   completes: "protectors",

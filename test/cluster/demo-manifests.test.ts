@@ -97,6 +97,8 @@ describe("kubectl apply -k accepts, in full and without a warning,", () => {
     ["single-cluster", "prometheus-operator"],
     ["worker", "selected-namespaces"],
     ["worker", "void-reservations"],
+    ["single-cluster", "eviction-retry"],
+    ["worker", "eviction-retry"],
   ])("overlays/%s with components/%s", async (overlay, component) => {
     await expectAccepted(around(overlay, [component]));
   });
@@ -147,9 +149,9 @@ describe("what a component is for", () => {
 });
 
 test("every pod of the project meets the restricted standard, and has a metrics port and a priority", async () => {
-  const { stdout } = await cluster.kubectl(["kustomize", join(manifests, "overlays/single-cluster")]);
+  const { stdout } = await cluster.kubectl(["kustomize", around("single-cluster", ["eviction-retry"])]);
   const deployments = loadAll(stdout).filter((object) => field(object, "kind") === "Deployment");
-  expect(deployments).toHaveLength(5);
+  expect(deployments).toHaveLength(6);
   for (const deployment of deployments) {
     const template = field(deployment, "spec", "template");
     const pod = { apiVersion: "v1", kind: "Pod", ...(template as object) };
@@ -184,10 +186,10 @@ describe("what names the project's pods by their labels and ports finds them:", 
   let workloads: readonly v.InferOutput<typeof Workload>[];
 
   beforeAll(async () => {
-    const directory = around("single-cluster", ["prometheus-operator", "scale-by-reviews"]);
+    const directory = around("single-cluster", ["prometheus-operator", "scale-by-reviews", "eviction-retry"]);
     objects = loadAll(await kubectl("kustomize", directory));
     workloads = of("Deployment").map((object) => v.parse(Workload, object));
-    expect(workloads).toHaveLength(5);
+    expect(workloads).toHaveLength(6);
   });
 
   const of = (kind: string): readonly unknown[] => objects.filter((object) => field(object, "kind") === kind);
@@ -258,7 +260,7 @@ test("the image has what every Deployment starts, and needs nothing else", async
   expect(containerfile).toMatch(/^COPY --from=build \/src\/dist \/podseidon$/m);
   const image = join(cluster.directory, "image");
   cpSync(process.env.PODSEIDON_BUNDLES ?? join(root, "dist"), image, { recursive: true });
-  const { stdout } = await cluster.kubectl(["kustomize", join(manifests, "overlays/single-cluster")]);
+  const { stdout } = await cluster.kubectl(["kustomize", around("single-cluster", ["eviction-retry"])]);
   const deployments = loadAll(stdout).filter((object) => field(object, "kind") === "Deployment");
   for (const deployment of deployments) {
     const pod = v.parse(Pod, field(deployment, "spec", "template", "spec"));
@@ -288,7 +290,7 @@ test("each overlay registers its own cell in every path", async () => {
 
 describe("in one cluster", () => {
   beforeAll(async () => {
-    await kubectl("apply", "-k", join(manifests, "overlays/single-cluster"));
+    await kubectl("apply", "-k", around("single-cluster", ["eviction-retry"]));
   });
 
   /** What the apiserver would answer; there is no wildcard among the rules, so that what is not listed is refused. */
@@ -330,6 +332,12 @@ describe("in one cluster", () => {
     ["generator", "delete", "pods", false],
     ["update-trigger", "create", "pods", false],
     ["update-trigger", "list", "pods", false],
+    ["eviction-retry", "create", "pods/eviction", true],
+    ["eviction-retry", "delete", "pods", false],
+    ["eviction-retry", "watch", "pods", false],
+    ["eviction-retry", "patch", "nodes", false],
+    ["eviction-retry", "update", `${ppr}/status`, false],
+    ["eviction-retry", "get", "secrets", false],
     ["generator", "get", "secrets", false],
     ["webhook", "get", "secrets", false],
     ["aggregator", "get", "secrets", false],
@@ -369,7 +377,7 @@ describe("in one cluster", () => {
     expect(await may(account, verb, resource, "", name)).toBe(expected);
   });
 
-  test.each(["generator", "aggregator", "update-trigger"])(
+  test.each(["generator", "aggregator", "update-trigger", "eviction-retry"])(
     "the %s may elect a leader at home only",
     async (account) => {
       expect(await may(account, "create", "leases.coordination.k8s.io", "podseidon-system")).toBe(true);

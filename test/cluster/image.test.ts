@@ -86,7 +86,7 @@ describe.skipIf(typeof found === "string")(`the image${typeof found === "string"
       v.parse(Words, JSON.parse(await engine().run(image, ["/nodejs/bin/node", "--eval", LIST], flags)));
     const base = new Set(await files(RUN_BASE, ["--entrypoint=[]"]));
     const added = (await files(IMAGE, [])).filter((path) => !base.has(path)).sort();
-    const parts = ["aggregator", "certificates", "generator", "update-trigger", "webhook"];
+    const parts = ["aggregator", "certificates", "eviction-retry", "generator", "update-trigger", "webhook"];
     expect(added.filter((path) => !path.startsWith("/podseidon/chunks/"))).toEqual(
       [
         ...parts.flatMap((part) => [`/podseidon/${part}.mjs`, `/podseidon/${part}.mjs.map`]),

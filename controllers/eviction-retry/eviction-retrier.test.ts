@@ -1,0 +1,204 @@
+import { beforeEach, expect, onTestFinished, test } from "vitest";
+import type { ApiResult } from "../../shared/kube/client/api-result.ts";
+import type { InformerHandler } from "../../shared/kube/informer/informer.ts";
+import type { TaintedNode } from "../../shared/schema/taints.ts";
+import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
+import { type EvictionEvent, EvictionRetrier } from "./eviction-retrier.ts";
+
+const INTERVAL_MS = 1_000;
+const TAINT = { key: "node.kubernetes.io/unreachable", value: "" };
+const DENIED: ApiResult<undefined> = {
+  kind: "unavailable",
+  error: new Error("at the minimum"),
+  sent: false,
+  status: 429,
+};
+const OK: ApiResult<undefined> = { kind: "ok", object: undefined };
+
+/** A cluster: its nodes with their taints, its pods, and what it says to evictions. */
+class FakeCluster {
+  readonly nodes = new Map<string, TaintedNode>();
+  readonly pods: { node: string; raw: unknown }[] = [];
+  readonly handlers: InformerHandler<TaintedNode>[] = [];
+  readonly evictions: { path: string; uid: unknown; atMs: number }[] = [];
+  readonly time = new VirtualTime();
+  answer: ApiResult<undefined> | "read fails" = OK;
+
+  node(name: string, ...taints: TaintedNode["taints"]): void {
+    const before = this.nodes.get(name);
+    const after = { name, uid: name, resourceVersion: "1", taints };
+    this.nodes.set(name, after);
+    for (const { changed } of this.handlers) changed?.(before, after);
+  }
+
+  pod(name: string, node = "node-1", tolerations: unknown[] = [], conditions = ["DisruptionTarget"]): void {
+    const raw = {
+      metadata: { namespace: "shop", name, uid: `uid-${name}` },
+      spec: { tolerations },
+      status: { conditions: conditions.map((type) => ({ type, status: "False" })) },
+    };
+    this.pods.push({ node, raw });
+  }
+
+  get = async <T>(path: string, parse: (raw: unknown) => T): Promise<ApiResult<T>> => {
+    if (this.answer === "read fails") return { kind: "unavailable", error: new Error("down"), sent: false };
+    const node = /spec\.nodeName%3D([^&]+)/.exec(path)?.[1];
+    return { kind: "ok", object: parse({ items: this.pods.filter((pod) => pod.node === node).map(({ raw }) => raw) }) };
+  };
+
+  create = async <T>(path: string, body: unknown, parse: (raw: unknown) => T): Promise<ApiResult<T>> => {
+    const uid = JSON.parse(JSON.stringify(body)).deleteOptions.preconditions.uid;
+    this.evictions.push({ path, uid, atMs: this.time.elapsedMs });
+    if (this.answer === "read fails") throw new Error("unreachable");
+    if (this.answer.kind !== "ok") return this.answer;
+    const index = this.pods.findIndex(({ raw }) => JSON.stringify(raw).includes(`"${uid}"`));
+    this.pods.splice(index, 1);
+    return { kind: "ok", object: parse({}) };
+  };
+}
+
+let cluster: FakeCluster;
+let events: EvictionEvent[];
+
+beforeEach(() => {
+  cluster = new FakeCluster();
+  events = [];
+});
+
+async function start({ afterMs = 0, isLeader = true } = {}): Promise<EvictionRetrier> {
+  const { time } = cluster;
+  const retrier = new EvictionRetrier({
+    ...{ api: cluster, ports: time, afterMs, intervalMs: INTERVAL_MS },
+    mayWrite: () => isLeader,
+    nodes: {
+      get: (name) => cluster.nodes.get(name),
+      values: () => cluster.nodes.values(),
+      subscribe: (handler) => {
+        cluster.handlers.push(handler);
+        return () => cluster.handlers.splice(cluster.handlers.indexOf(handler), 1);
+      },
+    },
+    onEvent: (event) => events.push(event),
+  });
+  const stop = new AbortController();
+  const running = retrier.run(stop.signal);
+  onTestFinished(async () => {
+    stop.abort();
+    await running;
+  });
+  await time.advance(0);
+  return retrier;
+}
+
+const kinds = (): string[] => events.map(({ kind, isFirst }) => `${kind}${isFirst ? " first" : ""}`);
+
+test("a pod whose deletion was denied is evicted, by its UID; others stay", async () => {
+  cluster.pod("web-0");
+  cluster.pod("web-1", "node-1", [{ operator: "Exists" }]);
+  cluster.pod("web-2", "node-2");
+  cluster.pod("web-3", "node-1", [], ["Ready"]);
+  cluster.node("node-1", TAINT);
+  cluster.node("node-2");
+  await start();
+  await cluster.time.advance(10 * INTERVAL_MS);
+  expect(cluster.evictions).toEqual([
+    { path: "/api/v1/namespaces/shop/pods/web-0/eviction", uid: "uid-web-0", atMs: 0 },
+  ]);
+  expect(events).toEqual([
+    {
+      kind: "evicted",
+      pod: { namespace: "shop", name: "web-0", uid: "uid-web-0" },
+      node: "node-1",
+      taints: [TAINT.key],
+      isFirst: true,
+      message: "",
+    },
+  ]);
+});
+
+test("a denied eviction is repeated, ever more slowly, until quota is back", async () => {
+  cluster.pod("web-0");
+  cluster.answer = DENIED;
+  const retrier = await start();
+  cluster.node("node-1", TAINT);
+  await cluster.time.advance(100 * INTERVAL_MS);
+  const gaps = cluster.evictions.map(({ atMs }, index) => atMs - (cluster.evictions[index - 1]?.atMs ?? 0));
+  expect(Math.max(...gaps.slice(0, 3))).toBeLessThanOrEqual(3 * INTERVAL_MS);
+  expect(Math.max(...gaps)).toBeLessThanOrEqual(9 * INTERVAL_MS);
+  expect(cluster.evictions.length).toBeLessThan(30);
+  expect([kinds().slice(0, 2), retrier.waiting]).toEqual([["denied first", "denied"], 1]);
+  cluster.answer = OK;
+  await cluster.time.advance(9 * INTERVAL_MS);
+  expect([kinds().at(-1), retrier.waiting, cluster.pods]).toEqual(["evicted", 0, []]);
+});
+
+test("Retry-After of a denial is obeyed", async () => {
+  cluster.pod("web-0");
+  cluster.answer = { ...DENIED, retryAfterMs: 30 * INTERVAL_MS };
+  cluster.node("node-1", TAINT);
+  await start();
+  await cluster.time.advance(29 * INTERVAL_MS);
+  expect(cluster.evictions).toHaveLength(1);
+  await cluster.time.advance(3 * INTERVAL_MS);
+  expect(cluster.evictions).toHaveLength(2);
+});
+
+test("the toleration ends first, and then the time of the callers that repeat by themselves", async () => {
+  cluster.pod("web-0", "node-1", [{ operator: "Exists", tolerationSeconds: 300 }]);
+  cluster.node("node-1", TAINT);
+  await start({ afterMs: 60_000 });
+  await cluster.time.advance(359_000);
+  expect(cluster.evictions).toEqual([]);
+  await cluster.time.advance(2 * INTERVAL_MS);
+  expect(cluster.evictions).toHaveLength(1);
+});
+
+test("a node that has lost its taint evicts nobody, and its next taint waits anew", async () => {
+  cluster.pod("web-0");
+  cluster.answer = DENIED;
+  cluster.node("node-1", TAINT);
+  const retrier = await start({ afterMs: 5_000 });
+  await cluster.time.advance(10_000);
+  const before = cluster.evictions.length;
+  expect(before).toBeGreaterThan(0);
+  cluster.node("node-1");
+  await cluster.time.advance(100_000);
+  expect([cluster.evictions.length, retrier.waiting]).toEqual([before, 0]);
+  cluster.node("node-1", TAINT);
+  await cluster.time.advance(4_000);
+  expect(cluster.evictions).toHaveLength(before);
+  await cluster.time.advance(1_400);
+  expect(cluster.evictions).toHaveLength(before + 1);
+});
+
+test.each<[string, ApiResult<undefined>, string, number]>([
+  ["another pod has its name", { kind: "conflict", message: "" }, "gone first", 0],
+  ["it is gone", { kind: "gone" }, "gone first", 0],
+  ["it may not be evicted", { kind: "rejected", status: 403, reason: "Forbidden", message: "no" }, "failed first", 1],
+  ["the webhook does not answer", { ...DENIED, status: 500 }, "failed first", 1],
+])("an eviction fails: %s", async (_, answer, kind, waiting) => {
+  cluster.pod("web-0");
+  cluster.answer = answer;
+  cluster.node("node-1", TAINT);
+  const retrier = await start();
+  expect([kinds(), retrier.waiting]).toEqual([[kind], waiting]);
+});
+
+test("a list that fails is repeated", async () => {
+  cluster.pod("web-0");
+  cluster.answer = "read fails";
+  cluster.node("node-1", TAINT);
+  await start();
+  await cluster.time.advance(10 * INTERVAL_MS);
+  cluster.answer = OK;
+  await cluster.time.advance(10 * INTERVAL_MS);
+  expect(kinds()).toEqual(["evicted first"]);
+});
+
+test("nothing is evicted without the Lease", async () => {
+  cluster.pod("web-0");
+  cluster.node("node-1", TAINT);
+  await start({ isLeader: false });
+  await cluster.time.advance(10 * INTERVAL_MS);
+  expect(cluster.evictions).toEqual([]);
+});

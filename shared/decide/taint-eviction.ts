@@ -1,0 +1,31 @@
+/** Which pods a node's taints evict (docs/design.md#eviction-retry), as the taint eviction controller decides it. */
+import type { PlacedPod, Taint, Toleration } from "../schema/taints.ts";
+
+/**
+ * How long after the taint the pod is to be evicted, in milliseconds; undefined for a pod that stays, or of which no
+ * controller has tried a disruption: its deletion was not denied. The cluster may have no taint eviction at all.
+ */
+export function evictedAfterMs(pod: PlacedPod, taints: readonly Taint[]): number | undefined {
+  if (pod.isSettled || !pod.isDisruptionTarget) return undefined;
+  return toleratedMs(pod.tolerations, taints);
+}
+
+/** For how long the tolerations bear all of the NoExecute taints; undefined for ever. */
+function toleratedMs(tolerations: readonly Toleration[], taints: readonly Taint[]): number | undefined {
+  let leastMs: number | undefined;
+  for (const taint of taints) {
+    const toleration = tolerations.find((one) => tolerates(one, taint));
+    if (toleration === undefined) return 0;
+    if (toleration.seconds === undefined) continue;
+    leastMs = Math.min(leastMs ?? Number.POSITIVE_INFINITY, Math.max(0, toleration.seconds * 1000));
+  }
+  return leastMs;
+}
+
+function tolerates({ key, operator, value, effect }: Toleration, taint: Taint): boolean {
+  if (effect !== "" && effect !== "NoExecute") return false;
+  if (key !== "" && key !== taint.key) return false;
+  if (operator === "" || operator === "Equal") return value === taint.value;
+  // `Lt`, `Gt` and what comes later depend on feature gates. In doubt the pod stays.
+  return true;
+}
