@@ -82,17 +82,20 @@ export const MEANINGS: Readonly<Record<string, readonly [where: string, meaning:
   DERIVATION_ANNOTATION: ["protector", "how its numbers were derived, for people"],
   RELEASED_ANNOTATION: [
     "protector",
-    "any value: let its pods go, when its workload is gone (`kubectl podseidon release`)",
+    "any value: releases the protector of a vanished workload (`kubectl podseidon release`)",
   ],
-  RESTORED_ANNOTATION: ["protector", "it was made again from a copy; its first counts are not trusted alone"],
+  RESTORED_ANNOTATION: ["protector", "it was restored from a backup; its first counts are not trusted alone"],
   REMOVE_CELL_ONCE_ANNOTATION: [
     "protector",
     "comma-separated cells that the generator takes out of the status, once (`kubectl podseidon remove-cell`)",
   ],
-  FORCE_DELETE_ANNOTATION: ["pod", "any value: its deletion is allowed whatever the count; it is counted and audited"],
+  FORCE_DELETE_ANNOTATION: [
+    "pod",
+    "any value: its deletion is allowed whatever the count; it uses quota and is audited",
+  ],
   HEALTH_CRITERION_ANNOTATION: [
     "pod or eviction",
-    "`Available`, `Ready`, `Running` or `Scheduled`: which count is held against `minAvailable` for this request",
+    "`Available`, `Ready`, `Running` or `Scheduled`: which count is compared with `minAvailable` for this request",
   ],
   VOIDED_ANNOTATION: ["pod", "written by an aggregator to void a reservation that was not used (`--void-after`)"],
   COUNTED_CONDITION: ["pod, readiness gate and condition", "the pod is counted (KEP-580)"],
@@ -102,10 +105,7 @@ export const MEANINGS: Readonly<Record<string, readonly [where: string, meaning:
   ],
   UPDATE_TRIGGER_ANNOTATION: ["the dummy pod", "when it was last patched"],
   UPDATE_TRIGGER_COUNTER_ANNOTATION: ["the dummy pod", "how often it was patched"],
-  UPDATE_TRIGGER_LINEAGE_ANNOTATION: [
-    "the dummy pod",
-    "where each process that counted began, so that a restore shows",
-  ],
+  UPDATE_TRIGGER_LINEAGE_ANNOTATION: ["the dummy pod", "the first count of each process, which shows a restore"],
   PRE_ACTIVITY_PREFIX: ["pod, prefix of annotations", "each holds the pod's disruption back until it is removed"],
   PENDING_DISRUPTION_ANNOTATION: [
     "pod",
@@ -113,7 +113,7 @@ export const MEANINGS: Readonly<Record<string, readonly [where: string, meaning:
   ],
   ROTATE_CA_ANNOTATION: [
     "Secret `podseidon-webhook-ca`",
-    "a new authority for the webhook's certificate is wanted; taken away when it was made",
+    "asks for a new CA for the webhook's certificate; removed when the CA exists",
   ],
 };
 

@@ -178,7 +178,7 @@ function lossRows(metrics: Metrics): Rows<"historyLost" | "lost" | "lostEnded" |
       message: "The register of released protectors cannot be followed",
       count: counted(metrics, {
         name: "webhook_register_failures_total",
-        help: "Failures to follow the register of released protectors.",
+        help: "Failures to follow the release register.",
         labels: { core: NAMES },
         of: ({ core }) => ({ core }),
       }),

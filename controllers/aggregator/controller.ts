@@ -189,7 +189,7 @@ async function configurationKeeper(
     ...options,
     declared: await readDeclared(flags.registrationFile, flags.cellId).catch(exitWith),
     onEvent: observeKeeper({ metrics, log, events, name: options.name }),
-    onRecordFailed: (error) => log.warn({ error }, "The record of the registration failed"),
+    onRecordFailed: (error) => log.warn({ error }, "The record of the webhook configuration failed"),
   });
   keeperMetrics(metrics, keeper);
   return keeper;

@@ -107,14 +107,14 @@ export const aggregatorOptions = defineOptions({
     outlive: option(
       boolean(),
       true,
-      "Protectors outlive their own loss: keep copies of them in the " +
-        "cell, create again what vanished without a release.",
+      "Keep lost protectors in force: back protectors up in the " +
+        "cell, and create those again that vanished without a release.",
     ),
     systemNamespace: option(
       text("NAMESPACE"),
       "podseidon-system",
-      "Where the copies of protectors are in the cell, the register of " +
-        "released protectors in a core, and what --ca-cluster publishes.",
+      "Where the backups of protectors are in the cell, the release " +
+        "register in a core, and what --ca-cluster publishes.",
     ),
     restoreAfter: option(
       duration(),
@@ -124,25 +124,25 @@ export const aggregatorOptions = defineOptions({
     keepRegistration: option(
       boolean(),
       true,
-      "Put the cell's webhook registrations back when they are missing, or altered otherwise than by kubectl apply.",
+      "Restore the cell's webhook configurations when they are missing, or altered otherwise than by kubectl apply.",
     ),
     registrationFile: option(
       text("FILE"),
       "",
-      "YAML of what the registrations are to be, CELL in paths for the cell's id; empty is what was last applied.",
+      "YAML of the desired webhook configurations, CELL in paths for the cell's id; empty is what was last applied.",
     ),
-    copyInterval: option(duration({ minMs: 100 }), 5_000, "The least time between two writes of the copies."),
+    copyInterval: option(duration({ minMs: 100 }), 5_000, "The least time between two writes of the backups."),
     caCluster: option(
       text("NAME"),
       "",
       "Where the webhook's certificates are made: the name of a --core, or `cell` for " +
-        "the cell's own cluster. caBundle of the cell's registration is kept as it is " +
-        "published there, in --system-namespace; empty leaves it alone.",
+        "the cell's own cluster. caBundle of the cell's webhook configuration is kept as it " +
+        "is published there, in --system-namespace; empty leaves it alone.",
     ),
     caInterval: option(
       duration({ minMs: 50, maxMs: 3_600_000 }),
       15_000,
-      "Pause between two looks at what is published.",
+      "Pause between two reads of the published CAs.",
     ),
     registration: option(
       text("NAME"),

@@ -13,7 +13,7 @@ const STEPS = ["createAuthority", "publish", "issue"] as const;
 export function keeperObserver(metrics: Metrics, log: Log): (event: CertificateEvent) => void {
   const count = counted<{ readonly kind: (typeof STEPS)[number] }>(metrics, {
     name: "certificates_steps_total",
-    help: "Authorities made and published, and serving certificates issued.",
+    help: "CAs created and published, and serving certificates issued.",
     labels: { step: STEPS },
     of: ({ kind }) => ({ step: kind }),
   });
@@ -25,13 +25,13 @@ export function keeperObserver(metrics: Metrics, log: Log): (event: CertificateE
       none: { count: (event) => void unlessSaid(JSON.stringify(event), {}) },
       wait: {
         level: "info",
-        message: "A new authority waits until every cell trusts it",
+        message: "A new CA waits until every cell trusts it",
         fields: (event) => unlessSaid(JSON.stringify(event), { cells: event.cells }),
       },
-      createAuthority: { level: "info", message: "An authority was made", count },
+      createAuthority: { level: "info", message: "A CA was created", count },
       publish: {
         level: "info",
-        message: "Authorities were published",
+        message: "The CAs were published",
         fields: ({ certificates }) => ({ authorities: certificates.length }),
         count,
       },
@@ -48,11 +48,11 @@ export function keeperObserver(metrics: Metrics, log: Log): (event: CertificateE
       },
       failed: {
         level: "warn",
-        message: "The certificates could not be looked after",
+        message: "The certificates could not be checked",
         fields: ({ object, tag, message }) => unlessSaid(message, { object, tag, error: message }),
         count: counted(metrics, {
           name: "certificates_failures_total",
-          help: "Looks at the certificates that failed and are repeated, by why.",
+          help: "Failed checks of the certificates, which are repeated, by reason.",
           labels: { reason: API_FAILURES },
           of: ({ tag }) => ({ reason: tag }),
         }),
@@ -66,7 +66,7 @@ export function keeperMetrics(metrics: Metrics, keeper: Pick<CertificateKeeper, 
   metrics.gaugeFrom(
     {
       name: "certificates_expiration_timestamp_seconds",
-      help: "Unix time at which the newest certificate expires: the authority's, and what the webhook is to serve.",
+      help: "Unix time at which the newest certificate expires: the CA's, and the webhook's serving certificate.",
       labels: { certificate: ["authority", "serving"] },
     },
     (set) => {
@@ -79,7 +79,7 @@ export function keeperMetrics(metrics: Metrics, keeper: Pick<CertificateKeeper, 
   gaugeOf(
     metrics,
     "certificates_untrusting_cells",
-    "Cells whose registration does not have the published authorities yet; a rotation waits for them.",
+    "Cells whose webhook configuration does not trust the published CAs yet; a rotation waits for them.",
     () => (keeper.state === undefined ? undefined : untrusting(keeper.state).length),
   );
 }

@@ -55,7 +55,8 @@ const LABEL_VALUE: CrdField = {
 
 function labelSelector(path: string): Fields {
   return at(path, {
-    matchLabels: "Labels that a pod must have, with these very values. All must hold, together with matchExpressions.",
+    matchLabels:
+      "Labels that a pod must have, with exactly these values. All must hold, together with matchExpressions.",
     "matchLabels{}": LABEL_VALUE,
     matchExpressions: field("Requirements on a pod's labels. All must hold, together with matchLabels.", ATOMIC_LIST),
     "matchExpressions[]": field("One requirement on a pod's labels.", {
@@ -92,7 +93,7 @@ function labelSelector(path: string): Fields {
 const SPEC: Fields = {
   spec: "What is protected, and how much of it must stay available.",
   ...at("spec", {
-    minAvailable: "Number of pods that are kept available: no disruption is admitted that would leave fewer.",
+    minAvailable: "Number of pods that stay available: no disruption is admitted that would leave fewer.",
     minReadySeconds: "Seconds for which a pod must have been ready to count as available.",
     selector: field("Selects the pods that are protected.", ATOMIC_MAP),
     ...labelSelector("selector"),
@@ -102,7 +103,7 @@ const SPEC: Fields = {
       ATOMIC_MAP,
     ),
     ...labelSelector("aggregationSelector"),
-    admissionHistoryConfig: "Tunes how admissions are recorded and accounted for, for this object.",
+    admissionHistoryConfig: "Tunes how admissions of this object are recorded and settled.",
     ...at("admissionHistoryConfig", {
       maxConcurrentLag: "The most reservations that may be outstanding at once; no limit when unset or not positive.",
       compactThreshold: "Number of reservations that are kept as plain buckets; those beyond it are packed.",
@@ -110,8 +111,8 @@ const SPEC: Fields = {
         "Delay between a pod's event and the write of the counts that contain it, in milliseconds.",
     }),
     unhealthyPodPolicy: field(
-      "Whether a pod that is not available may go: AlwaysAllow (when unset), or IfHealthyBudget, " +
-        "only while enough others are available.",
+      "Whether a pod that is not available may be disrupted: AlwaysAllow (when unset), or " +
+        "IfHealthyBudget, only while enough others are available.",
       { enum: ["AlwaysAllow", "IfHealthyBudget"] },
     ),
     availabilityConditions: field(
@@ -124,11 +125,11 @@ const SPEC: Fields = {
       { minItems: 1, maxItems: 3, "x-kubernetes-list-type": "set" },
     ),
     "protectedOperations[]": field("DELETE, EVICT or UPDATE.", { enum: OPERATIONS }),
-    suspend: "Lets everything pass for a while.",
-    "suspend.enabled": "Whether every disruption is admitted, and said to have been.",
+    suspend: "Admits every disruption for a while.",
+    "suspend.enabled": "Whether every disruption is admitted, with a warning to the client.",
     "suspend.until": time("When the suspension ends by itself."),
-    "suspend.reason": field("Why, for people; repeated in the answers.", { maxLength: 1024 }),
-    probe: field("Asks the workload's owner before each disruption that there is quota for.", {
+    "suspend.reason": field("Why, for people; repeated in the responses.", { maxLength: 1024 }),
+    probe: field("Asks the workload's owner before each disruption for which quota is left.", {
       "x-kubernetes-validations": [
         {
           rule:
@@ -148,7 +149,7 @@ const SPEC: Fields = {
         "GRPC (disruptionprobe.v1.DisruptionProbeService) or HTTP (a POST of the same); GRPC when unset.",
         { enum: ["GRPC", "HTTP"] },
       ),
-      timeoutMillis: field("How long to wait for an answer, in milliseconds. No answer is a refusal.", { minimum: 1 }),
+      timeoutMillis: field("How long to wait for an answer, in milliseconds. A missing answer denies.", { minimum: 1 }),
       caBundle: "PEM certificates that the endpoint's certificate is checked against.",
       insecure: "Ask without TLS.",
     }),
@@ -166,7 +167,7 @@ const CELL: Fields = {
       },
     ],
   }),
-  aggregation: field("The counts of this cell, as its aggregator last saw its pods.", ATOMIC_MAP),
+  aggregation: field("The counts of this cell, from its aggregator's last write.", ATOMIC_MAP),
   ...at("aggregation", {
     totalReplicas: "Number of pods that are neither terminating nor finished.",
     availableReplicas: "Number of pods that are available.",
@@ -176,34 +177,36 @@ const CELL: Fields = {
     lastEventTime: time("Time of the last pod event that the counts contain."),
     resourceVersion:
       "Position of the pod snapshot: its collection's resource version; comma-separated, one for each shard.",
-    specHash: "Hash of what in the spec the counts depend on.",
-    epoch: "Raised whenever admission history may have been lost.",
-    hold: "Present while no admission can be decided here: why, and which hold, as REASON/TOKEN.",
+    specHash: "Hash of the spec fields that the counts depend on.",
+    epoch: "Raised whenever admission history may be lost.",
+    hold: "Present while the cell is on hold and admits nothing: the reason and the id of the hold, as REASON/TOKEN.",
     maturityCutoff: time("The latest readiness that counted as mature."),
-    heartbeatTime: time("When the aggregator last said that it lives."),
+    heartbeatTime: time("When the aggregator last wrote a heartbeat."),
   }),
-  admissionHistory: field("What webhooks have admitted in this cell.", ATOMIC_MAP),
+  admissionHistory: field("The disruptions that webhooks have admitted in this cell.", ATOMIC_MAP),
   "admissionHistory.buckets": field("Admitted disruptions that the counts do not contain yet.", ATOMIC_LIST),
   "admissionHistory.buckets[]":
     "One admitted disruption that the counts do not contain yet, or several in a compact form.",
   ...at("admissionHistory.buckets[]", {
-    startTime: time("When this was admitted; of several pods, the first."),
+    startTime: time("When the disruption was admitted; for several pods, the first of them."),
     endTime: time("When the last of several was admitted."),
     podUID: "UID of the pod, when the bucket is about one.",
     podName: "Name of the pod, when the bucket is about one.",
     counter: "How many available pods this may cost; 1 when unset.",
-    podResourceVersion: "Resource version of the pod that was reviewed.",
+    podResourceVersion: "Resource version of the pod in the admission request.",
     operation: field("What was admitted: DELETE, EVICT or UPDATE.", { enum: OPERATIONS }),
     nonce: "The admissions that wrote this record, comma-separated, oldest first.",
-    paid: "True when it used quota; unset when it only holds a place.",
-    firstTime: time("When this was first admitted, where it was admitted again since; startTime is then the latest."),
-    podGeneration: "Generation of the pod that was reviewed, for UPDATE.",
+    paid: "True when the record uses quota; unset for a pin, which only keeps the record.",
+    firstTime: time(
+      "When the disruption was first admitted, if it was admitted again since; startTime is then the latest.",
+    ),
+    podGeneration: "Generation of the pod in the admission request, for UPDATE.",
     packed: "Many records in a compact text form; counter is then the sum of their weights.",
   }),
 };
 
 const STATUS: Fields = {
-  status: "What is known of the pods, and what has been admitted. Written by Podseidon alone.",
+  status: "The counts of the pods, and the admitted disruptions. Only Podseidon writes it.",
   ...at("status", {
     cells: field("The cells that have, or had, pods of this protector.", {
       // Generous; the apiserver needs a bound to know what the rule on cellID can cost.
@@ -217,7 +220,7 @@ const STATUS: Fields = {
     ...at("summary", {
       totalReplicas: "Number of pods that are neither terminating nor finished.",
       aggregatedAvailableReplicas: "Number of pods that are available, as counted.",
-      estimatedAvailableReplicas: "Number of available pods after what has been admitted since they were counted.",
+      estimatedAvailableReplicas: "Number of available pods, without the disruptions admitted since the count.",
       maxLatencyMillis: "Milliseconds since the last pod event of the slowest cell that has outstanding admissions.",
       aggregatedReady: "Number of pods that are ready.",
       aggregatedScheduled: "Number of pods that have a node.",

@@ -55,7 +55,7 @@ export function protectorMetrics(
       name: "cell_heartbeat_age_seconds",
       help:
         "Time since the newest heartbeat that a cell's aggregator wrote; " +
-        "negative when that one's clock is ahead of this one's.",
+        "negative when its clock is ahead of this process's.",
       labels: { core: CORE, cell: CELL },
     },
     (set) => {

@@ -14,7 +14,7 @@ export function injectorMetrics(metrics: Metrics, injector: Pick<CaInjector, "is
   gaugeOf(
     metrics,
     "registration_ca_current",
-    "1 when the cell's registration is there and trusts the published authorities, 0 when not; absent on a standby.",
+    "1 when the cell's webhook configuration exists and trusts the published CAs, else 0; absent on a standby.",
     () => injector.isTrusting,
   );
 }
@@ -22,7 +22,7 @@ export function injectorMetrics(metrics: Metrics, injector: Pick<CaInjector, "is
 export function observeCaInjector(metrics: Metrics, log: Log): (event: CaInjectorEvent) => void {
   const writes = metrics.counter({
     name: "registration_ca_writes_total",
-    help: "Times that authorities were put into a webhook registration of the cell.",
+    help: "Writes of caBundle to a webhook configuration of the cell.",
   });
   // An outage is one line.
   const unlessSaid = unlessRepeated();
@@ -31,23 +31,25 @@ export function observeCaInjector(metrics: Metrics, log: Log): (event: CaInjecto
     {
       injected: {
         level: "info",
-        message: "The registration trusts what is published",
+        message: "The webhook configuration trusts the published CAs",
         fields: ({ resource, fingerprint }) => ({ registration: resource, fingerprint }),
         count() {
           writes.inc({});
           unlessSaid("", {});
         },
       },
-      acknowledged: { level: "info", message: "The cell's trust was made known", count: () => void unlessSaid("", {}) },
+      acknowledged: {
+        level: "info",
+        message: "The cell acknowledged the published CAs",
+        count: () => void unlessSaid("", {}),
+      },
       failed: {
         level: "warn",
-        message: "The authorities of the registration could not be kept; what is there stays",
+        message: "caBundle of the webhook configuration could not be updated; it stays as it is",
         fields: ({ what, tag, message }) => unlessSaid(`${what} ${tag}`, { object: what, tag, error: message }),
         count: counted(metrics, {
           name: "registration_ca_failures_total",
-          help:
-            "Reads and writes about the authorities of the cell's registration " +
-            "that failed and are repeated, by why.",
+          help: "Failed reads and writes for caBundle of the cell's webhook configuration, which are repeated, by reason.",
           labels: { reason: API_FAILURES },
           of: ({ tag }) => ({ reason: tag }),
         }),
@@ -61,7 +63,7 @@ export function keeperMetrics(metrics: Metrics, keeper: Pick<ConfigurationKeeper
   gaugeOf(
     metrics,
     "registration_kept",
-    "1 when the registrations of the cell are as they should be, 0 when not; absent on a standby.",
+    "1 when the webhook configurations of the cell are as declared, else 0; absent on a standby.",
     () => keeper.isKept,
   );
 }
@@ -80,10 +82,10 @@ export function observeKeeper({ metrics, log, events, name }: KeeperSinks): (eve
     {
       restored: {
         level: "error",
-        message: "A webhook registration was missing or altered and was put back",
+        message: "A webhook configuration was missing or altered and was restored",
         count: counted(metrics, {
           name: "registration_restores_total",
-          help: "Times that a webhook registration of the cell was missing or altered and was put back.",
+          help: "Times that a missing or altered webhook configuration of the cell was restored.",
           labels: { resource: RESOURCES, why: ["missing", "altered"] },
           of: ({ resource, why }) => ({ resource, why }),
         }),
@@ -92,21 +94,21 @@ export function observeKeeper({ metrics, log, events, name }: KeeperSinks): (eve
           type: "Warning",
           reason: why === "missing" ? "RegistrationMissing" : "RegistrationAltered",
           message:
-            `the ${KINDS[resource]} ${name} was ${why} and was put back: ` +
-            "without it pods are deleted without being asked for",
+            `the ${KINDS[resource]} ${name} was ${why} and was restored: ` +
+            "without it, kube-apiserver deletes pods without asking the webhook",
         }),
       },
-      adopted: { level: "info", message: "The declared form of a webhook registration is on record" },
+      adopted: { level: "info", message: "The declared form of a webhook configuration is on record" },
       unknown: {
         level: "error",
-        message: "There is no webhook registration, and it is not known what it should be: apply the manifests",
+        message: "The webhook configuration is missing, and its declared form is unknown: apply the manifests",
       },
       failed: {
         level: "warn",
-        message: "A webhook registration could not be looked after; this is tried again",
+        message: "A webhook configuration could not be checked; the check is repeated",
         count: counted(metrics, {
           name: "registration_failures_total",
-          help: "Calls that keep the registrations of the cell and failed; they are repeated.",
+          help: "Failed calls that keep the webhook configurations of the cell; they are repeated.",
           labels: { resource: RESOURCES },
           of: ({ resource }) => ({ resource }),
         }),
