@@ -13,7 +13,9 @@ const Component = v.object({
 const Operations = v.array(v.object({ op: v.string(), path: v.string() }));
 
 const manifest = (path: string): string => readFileSync(join(root, "manifests", path), "utf8");
-const registrations = loadAll(manifest("base/registration/registration.yaml")).map((one) => v.parse(Registration, one));
+const registrations = loadAll(manifest("base/webhook-configuration/webhook-configuration.yaml")).map((one) =>
+  v.parse(Registration, one),
+);
 
 /** The positions of a registration's webhooks whose `field` a component sets. */
 function patched(component: string, kind: string, field: string): readonly number[] {

@@ -40,8 +40,7 @@ describe("each alert", () => {
     expect(annotations.runbook).toBe(`docs/runbooks/${alert}.md`);
     const page = text(annotations.runbook);
     expect(page.startsWith(`# ${alert}\n`)).toBe(true);
-    for (const heading of ["What it means", "What it does to you", "Look", "Mend"])
-      expect(page).toContain(`## ${heading}\n`);
+    for (const heading of ["Meaning", "Impact", "Diagnosis", "Mitigation"]) expect(page).toContain(`## ${heading}\n`);
   });
 
   test.each(alerts)("$alert asks for metrics that exist", ({ expr }) => {

@@ -29,7 +29,7 @@ const BUDGET = FULL ? 8 : 3;
 const PODS = "/api/v1/namespaces/default/pods";
 const SETTLED_WITHIN_MS = 300_000;
 const PAGE = readFileSync(new URL("../../docs/migration-from-podunavailablebudget.md", import.meta.url), "utf8");
-const REGISTRATION = new URL("../../manifests/base/registration/registration.yaml", import.meta.url);
+const REGISTRATION = new URL("../../manifests/base/webhook-configuration/webhook-configuration.yaml", import.meta.url);
 const STRATEGIC = { contentType: "application/strategic-merge-patch+json" };
 
 let environment: TestEnvironment;
