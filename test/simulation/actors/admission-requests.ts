@@ -269,6 +269,7 @@ export class AdmissionRequests implements AdmissionChain {
       allowed: response.allowed === true,
       code: Number(status.code ?? 200),
       message: text(status.message) ?? "",
+      ...retryAfterOf(status),
     };
     const annotations = record(response.auditAnnotations);
     const decisions = text(annotations.decision)?.split(",") ?? [];
@@ -349,6 +350,11 @@ export class AdmissionRequests implements AdmissionChain {
 
 function isForced(pod: Json): boolean {
   return record(metadataOf(pod).annotations)[FORCE_ANNOTATION] !== undefined;
+}
+
+function retryAfterOf(status: Json): { readonly retryAfterSeconds?: number } {
+  const { retryAfterSeconds } = record(status.details);
+  return typeof retryAfterSeconds === "number" ? { retryAfterSeconds } : {};
 }
 
 function responseOf(body: string): Json {

@@ -7,6 +7,7 @@ import type { Chance } from "../scenario/random.ts";
 import { NAMESPACE, OWN_NAMESPACE } from "../scenario/scenario.ts";
 import type { SimulatedCell } from "../world/cell.ts";
 import type { World } from "../world/world.ts";
+import { evictByTaint, TAINT_EVICTION } from "./taint-eviction.ts";
 
 const POD_KIND = { group: "", version: "v1", kind: "Pod" };
 const PODS = { group: "", version: "v1", resource: "pods" };
@@ -15,7 +16,7 @@ export const CONTROLLERS = [
   "system:serviceaccount:kube-system:namespace-controller",
   "system:serviceaccount:kube-system:generic-garbage-collector",
   "system:kube-scheduler",
-  "system:serviceaccount:kube-system:node-controller",
+  TAINT_EVICTION,
 ] as const;
 const RETRY_MS = 1_000;
 const MOST_RETRIES = 5;
@@ -120,14 +121,11 @@ export async function disrupt(world: World, chance: Chance, cell: SimulatedCell,
       }
     : options;
   const retries = chance.between(0, MOST_RETRIES);
+  const method = evict ? "POST" : "DELETE";
+  const call = () => cell.server.handle({ method, path, body, contentType: "application/json", user });
+  if (user === TAINT_EVICTION && world.scenario.features.isTaintEvictionReal) return evictByTaint(world, call);
   for (let attempt = 0; ; attempt += 1) {
-    const response = await cell.server.handle({
-      method: evict ? "POST" : "DELETE",
-      path,
-      body,
-      contentType: "application/json",
-      user,
-    });
+    const response = await call();
     if (response.status !== 429 || attempt >= retries) return response.status;
     await new Promise<void>((resolve) => world.time.timers.after(RETRY_MS, resolve));
   }

@@ -7,6 +7,8 @@ export interface AdmissionVerdict {
   readonly allowed: boolean;
   readonly code: number;
   readonly message: string;
+  /** Of a denial that clients are to repeat. */
+  readonly retryAfterSeconds?: number;
 }
 
 export interface AdmissionChain {
@@ -29,5 +31,8 @@ export function admissionRequest(server: ApiServer, request: ServerRequest, fiel
 export async function denialOf(server: ApiServer, admission: Json): Promise<SimulatedResponse | undefined> {
   const verdict = await server.admission?.validate(admission);
   if (verdict === undefined || verdict.allowed) return undefined;
-  return failure(verdict.code, verdict.code === 429 ? "TooManyRequests" : "InternalError", verdict.message);
+  const { code, message, retryAfterSeconds } = verdict;
+  const reason = code === 429 ? "TooManyRequests" : "InternalError";
+  if (retryAfterSeconds === undefined) return failure(code, reason, message);
+  return failure(code, reason, message, { retryAfterSeconds }, { "retry-after": String(retryAfterSeconds) });
 }

@@ -34,6 +34,8 @@ export interface Features {
   readonly shards: number;
   /** Faults of one of these streams; 0: there is one stream. */
   readonly shardsEveryMs: number;
+  /** Taint eviction deletes as the real one does: it tries five times, and its client obeys Retry-After. */
+  readonly isTaintEvictionReal: boolean;
   /** From the end of one accident to the next; 0: there are no accidents. */
   readonly accidentsEveryMs: number;
   /** Only accidents that change no spec and lose no history. */
@@ -53,6 +55,7 @@ export const FEATURE_KINDS = [
   "shards",
   "backups",
   "accidents",
+  "taintEviction",
 ] as const;
 export type FeatureKind = (typeof FEATURE_KINDS)[number];
 
@@ -80,6 +83,7 @@ export const NO_FEATURES: Features = {
     generatorEveryMs: 0,
     backupsEveryMs: 0,
     isDryRunMode: false,
+    isTaintEvictionReal: false,
     shards: 1,
     shardsEveryMs: 0,
   },
@@ -112,8 +116,8 @@ export function drawFeatures(chance: Chance, { without, always }: FeatureChoice)
     generatorEveryMs: every("generator", 15_000, 0.08),
     shardsEveryMs: every("shards", 12_000, 0.12),
     shards: chance.pick(SHARDS),
-    // Drawn from randomness of their own (`backup-scenario.ts`, `accident-scenario.ts`).
-    ...{ backupsEveryMs: 0, accidentsEveryMs: 0, isSteady: true },
+    // Drawn from randomness of their own (`backup-scenario.ts`, `accident-scenario.ts`, `taint-eviction-scenario.ts`).
+    ...{ backupsEveryMs: 0, accidentsEveryMs: 0, isSteady: true, isTaintEvictionReal: false },
   };
   const { generatorEveryMs, shardsEveryMs } = drawn;
   const sharded = { shardsEveryMs, shards: shardsEveryMs > 0 ? drawn.shards : 1 };

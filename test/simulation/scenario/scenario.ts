@@ -4,6 +4,7 @@ import { withAccidents } from "./accident-scenario.ts";
 import { withBackups } from "./backup-scenario.ts";
 import { drawFeatures, FEATURE_KINDS, type Features } from "./features.ts";
 import type { Chance } from "./random.ts";
+import { withTaintEviction } from "./taint-eviction-scenario.ts";
 
 export interface Scenario {
   readonly seed: number;
@@ -159,7 +160,8 @@ export function drawScenario(
   };
   const isRestored = draft.features.shards > 1 && chance.chance(0.4) && !without.has("restoreCell");
   const drawn = withBackups(isRestored ? withRestores(draft) : draft, { without, always });
-  return withAccidents(drawn.features.generatorEveryMs > 0 ? withGenerator(drawn) : drawn, { without, always });
+  const whole = withAccidents(drawn.features.generatorEveryMs > 0 ? withGenerator(drawn) : drawn, { without, always });
+  return withTaintEviction(whole, { without, always });
 }
 
 /** One protector, or two over the same pods, in one core or in two. */
