@@ -1,4 +1,5 @@
 /** Leader election on a real apiserver, and what a former leader can still do; and Events. */
+import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../scripts/control-plane/cluster.ts";
@@ -120,6 +121,21 @@ test("the cells of one cluster and the controllers of one core have a lease each
   });
   expect(new Set(await Promise.all(leases.map(holder))).size).toBe(3);
   expect(generator.process.running).toBe(true);
+});
+
+test("a namespace that does not exist is named in the log and counted, and the lease is taken once it exists", async () => {
+  await using generator = await Component.start({
+    kind: "generator",
+    name: "homeless",
+    directory: cluster.directory,
+    args: ["--kubeconfig", cluster.kubeconfig, "--leader-elect-namespace", "not-there", ...ELECTION],
+  });
+  const failures = (): Promise<number | undefined> =>
+    generator.metric("podseidon_leader_failures_total", { call: "create" });
+  await cluster.waitFor("the failure to be counted", async () => ((await failures()) ?? 0) > 0);
+  expect(readFileSync(generator.process.logFile, "utf8")).toContain("of the lease does not exist");
+  await cluster.admin.call("POST", "/api/v1/namespaces", { metadata: { name: "not-there" } });
+  await cluster.waitFor("to lead", () => leads(generator));
 });
 
 describe("Events", () => {

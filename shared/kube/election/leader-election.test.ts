@@ -78,6 +78,21 @@ describe("leader election: taking the lease", () => {
     await election.end();
   });
 
+  it("says that the namespace of its lease does not exist, and leads once it does", async () => {
+    const election = new ElectionHarness();
+    election.server.hasNamespace = false;
+    const errors: string[] = [];
+    const { elector } = election.add("a", {
+      onEvent: (event) => event.kind === "failed" && errors.push(`${event.during}: ${event.error.message}`),
+    });
+    await election.pass(10_000);
+    expect(errors[0]).toBe('create: the namespace "podseidon" of the lease does not exist');
+    election.server.hasNamespace = true;
+    await election.pass(20_000);
+    expect(elector.isLeader()).toBe(true);
+    await election.end();
+  });
+
   it.each([{ skewMs: 0 }, { skewMs: 3_600_000 }, { skewMs: -3_600_000 }])(
     "lets one of several lead, whatever their wall clocks say (skew $skewMs ms)",
     async ({ skewMs }) => {

@@ -168,7 +168,7 @@ export class LeaderElector {
       if (renewal.kind !== "conflict" && renewal.kind !== "gone") return this.#attemptOf("update", renewal);
     }
     const read = await this.#client.read(this.#call());
-    if (read.kind === "gone") return this.#attemptOf("create", await this.#create());
+    if (read.kind === "gone") return this.#attemptToCreate();
     if (read.kind !== "ok") return this.#attemptOf("get", read);
     this.#observe(read.object);
     const holder = holderOf(read.object);
@@ -181,6 +181,14 @@ export class LeaderElector {
       if (this.#nowMs() < expiresMs) return { kind: "waiting" };
     }
     return this.#attemptOf("update", await this.#write(read.object));
+  }
+
+  /** Only a missing namespace makes the creation of an object come to `gone`. */
+  async #attemptToCreate(): Promise<Attempt> {
+    const created = await this.#create();
+    if (created.kind !== "gone") return this.#attemptOf("create", created);
+    const error = new Error(`the namespace "${this.#options.namespace}" of the lease does not exist`);
+    return { kind: "failed", during: "create", error, retryAfterMs: 0 };
   }
 
   #attemptOf(during: LeaseCall, result: ApiResult<Lease>): Attempt {

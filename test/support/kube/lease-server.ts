@@ -30,6 +30,8 @@ export class LeaseServer {
   readonly #ports: Ports;
   readonly #leases = new Map<string, Stored>();
   #version = 100;
+  /** False: the namespace of the Leases does not exist. */
+  hasNamespace = true;
   /** Sent requests, by client. */
   readonly requests: { readonly client: string; readonly method: string; readonly atMs: number }[] = [];
 
@@ -117,7 +119,7 @@ export class LeaseServer {
   #handle({ method, path, body }: ApiRequest): ApiResponse {
     const given: unknown = body === undefined ? undefined : JSON.parse(body);
     const name = path.split("/leases/")[1] ?? "";
-    if (method === "POST") return this.#create(given);
+    if (method === "POST") return this.#create(given, path.split("/")[5] ?? "");
     const stored = this.#leases.get(name);
     if (stored === undefined) return statusOf(404, name);
     if (method === "GET") return respond(200, stored);
@@ -127,7 +129,8 @@ export class LeaseServer {
     return respond(200, this.#leases.get(name) ?? stored);
   }
 
-  #create(given: unknown): ApiResponse {
+  #create(given: unknown, namespace: string): ApiResponse {
+    if (!this.hasNamespace) return statusOf(404, namespace);
     if (!isRecord(given) || !isRecord(given.metadata) || typeof given.metadata.name !== "string")
       return statusOf(400, "");
     const { name } = given.metadata;
