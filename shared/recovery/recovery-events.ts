@@ -17,6 +17,8 @@ export type RecoveryEvent =
   | ({ readonly kind: "recreateFailed"; readonly message: string } & NamedProtector)
   | { readonly kind: "copied"; readonly chunks: number; readonly protectors: number }
   | { readonly kind: "copyFailed"; readonly message: string }
+  /** Stored backups that can't be read, each as `CONFIGMAP/KEY`: their protectors can't be restored from this cell. */
+  | { readonly kind: "unreadable"; readonly keys: readonly string[] }
   /** A protector has no backup, because the chunks are full. */
   | { readonly kind: "noRoom"; readonly uid: string }
   | { readonly kind: "acknowledged"; readonly core: string; readonly version: string }
@@ -30,11 +32,15 @@ const KINDS = [
   "recreateFailed",
   "copied",
   "copyFailed",
+  "unreadable",
   "noRoom",
   "acknowledged",
   "acknowledgeFailed",
   "coreWentBack",
 ] as const satisfies readonly RecoveryEvent["kind"][];
+
+/** Unreadable backups that one line names. */
+const MAX_NAMED = 10;
 
 /** The `onEvent` of a backup keeper. */
 export function observeRecovery(metrics: Metrics, log: Log): (event: RecoveryEvent) => void {
@@ -54,6 +60,12 @@ export function observeRecovery(metrics: Metrics, log: Log): (event: RecoveryEve
       recreateFailed: row("error", "A lost protector cannot be restored yet"),
       copied: row("debug", "Backups of protectors were written"),
       copyFailed: row("error", "The backups of protectors cannot be read or written in this cell"),
+      unreadable: {
+        level: "error",
+        message: "Backups of protectors in this cell can't be read",
+        fields: ({ keys }) => ({ keys: keys.slice(0, MAX_NAMED), more: Math.max(0, keys.length - MAX_NAMED) }),
+        count: ({ keys }) => events.inc({ event: "unreadable" }, keys.length),
+      },
       noRoom: row("error", "There is no room for the backup of a protector"),
       acknowledged: row("debug", "Releases were acknowledged"),
       acknowledgeFailed: row("warn", "Releases cannot be acknowledged in a core"),

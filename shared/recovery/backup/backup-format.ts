@@ -46,8 +46,8 @@ export interface BackupContents {
   readonly protectors: readonly ProtectorBackup[];
   /** The highest version of each core, for each cell. */
   readonly versions: readonly { readonly core: string; readonly version: string }[];
-  /** Keys that could not be read. */
-  readonly unreadable: number;
+  /** Keys that can't be read, each as `CONFIGMAP/KEY`. */
+  readonly unreadable: readonly string[];
 }
 
 const Envelope = checker(v.looseObject({ core: v.string(), object: v.unknown() }));
@@ -90,18 +90,18 @@ export function decodeBackup(text: string): ProtectorBackup {
   return { core, object: parsePodProtector(object) };
 }
 
-/** Reads these ConfigMaps. Unreadable keys are counted and left out. */
+/** Reads these ConfigMaps. Unreadable keys are named and left out. */
 export function readBackup(maps: Iterable<ConfigMap>): BackupContents {
   const protectors: ProtectorBackup[] = [];
   const versions: { core: string; version: string }[] = [];
-  let unreadable = 0;
-  for (const { data } of maps) {
+  const unreadable: string[] = [];
+  for (const { metadata, data } of maps) {
     for (const [key, text] of Object.entries(data ?? {})) {
       try {
         if (key !== VERSIONS_KEY) protectors.push(decodeBackup(text));
         else for (const [core, version] of Object.entries(Versions(JSON.parse(text)))) versions.push({ core, version });
       } catch {
-        unreadable++;
+        unreadable.push(`${metadata.name}/${key}`);
       }
     }
   }

@@ -4,12 +4,14 @@ import { ConfigMaps } from "../../../test/support/aggregator/config-maps.ts";
 import { FakeCell, FakeCore } from "../../../test/support/aggregator/fake-clusters.ts";
 import { page, ScriptedStream, ScriptedTransport } from "../../../test/support/kube/scripted-transport.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
+import type { CallOptions } from "../../kube/client/api-client.ts";
+import { sleep } from "../../runtime/clock.ts";
 import { GENERATOR_FINALIZER } from "../../schema/annotations.ts";
 import type { PodProtector } from "../../schema/podprotector.ts";
 import type { RecoveryEvent } from "../recovery-events.ts";
 import { ReleaseRegister } from "../register/release-register.ts";
 import { BackupChunks } from "./backup-chunks.ts";
-import { chunkName, decodeBackup, encodeBackup } from "./backup-format.ts";
+import { chunkName, decodeBackup, encodeBackup, versionsName } from "./backup-format.ts";
 import { BackupKeeper } from "./backup-keeper.ts";
 
 const CELL = "cell";
@@ -27,8 +29,15 @@ afterEach(async () => {
   await Promise.all(ends.splice(0).map((end) => end()));
 });
 
-/** Two cores. A core is unreachable until the test syncs it. */
+/** Two cores. A core is unreachable until the test syncs it. Calls to those in `hanging` end with their time limit. */
 function rig() {
+  const hanging = new Set<string>();
+  const hung: string[] = [];
+  const hang = async (name: string, { timeoutMs, signal }: CallOptions) => {
+    hung.push(name);
+    await sleep(time, timeoutMs, signal);
+    return { kind: "unavailable", error: new Error("no answer"), sent: true } as const;
+  };
   const time = new VirtualTime();
   const cell = new FakeCell();
   const membership = new Membership(cell, time);
@@ -51,12 +60,15 @@ function rig() {
       register,
       api: {
         ...core.access.client,
-        create: async <T>(path: string, body: unknown, parse: (raw: unknown) => T) => {
+        create: async <T>(path: string, body: unknown, parse: (raw: unknown) => T, options: CallOptions) => {
+          if (hanging.has(name)) return await hang(name, options);
           if (path.includes("configmaps")) return await register.create(path, body, parse);
           created.push(`${name} ${Reflect.get(Object(Reflect.get(Object(body), "metadata")), "name")}`);
           return { kind: "conflict", message: "there already" } as const;
         },
-        patch: register.patch.bind(register),
+        patch: async <T>(
+          ...[path, type, body, parse, options]: [string, string, unknown, (raw: unknown) => T, CallOptions]
+        ) => (hanging.has(name) ? await hang(name, options) : await register.patch(path, type, body, parse)),
       },
     };
   });
@@ -87,7 +99,7 @@ function rig() {
   };
   const [east, west] = cores;
   if (east === undefined || west === undefined) throw new Error("there are two cores");
-  return { time, cell, maps, created, events, keeper, run, east, west };
+  return { time, cell, maps, created, events, keeper, run, east, west, hanging, hung };
 }
 
 /** Stores backups as an earlier leader did. */
@@ -162,6 +174,51 @@ describe("a cell that goes back to older backups", () => {
     await time.advance(2_000);
     expect(Object.keys(maps.data(chunkName(CELL, 0)) ?? {})).toEqual(["p-uid"]);
   });
+});
+
+describe("a core that hangs", () => {
+  test("stops neither copies nor versions, acknowledgements and restores of the others, and gets few calls", async () => {
+    const { time, cell, maps, created, run, east, west, hanging, hung } = rig();
+    const lost = Array.from({ length: 200 }, (_, index) => ["east", `lost-${index}`] as const);
+    await stored(maps, [...lost, ["west", "lost"]]);
+    cell.put("pod");
+    cell.sync();
+    east.core.sync();
+    west.core.sync();
+    hanging.add("east");
+    run();
+    await time.advance(HEAD_START_MS + 5_000);
+    expect(created).toEqual(["west lost"]);
+    expect(west.register.writes.length).toBeGreaterThan(0);
+    const { uid } = west.core.put("p", protector("p").spec).metadata;
+    await time.advance(3_000);
+    expect(Object.keys(maps.data(chunkName(CELL, 0)) ?? {})).toContain(uid);
+    expect(JSON.parse(maps.data(versionsName(CELL))?.versions ?? "{}")).toHaveProperty(
+      "west",
+      west.core.protectors.position,
+    );
+    // One restore and one acknowledgement at a time, each a second long.
+    expect(hung.length).toBeLessThan(2 * 38);
+    hanging.clear();
+    await time.advance(20_000);
+    expect(new Set(created.filter((name) => name.startsWith("east"))).size).toBe(200);
+  });
+});
+
+test("backups that can't be read are reported and counted", async () => {
+  const { time, cell, maps, events, run, east, west } = rig();
+  await stored(maps, [["east", "p"]]);
+  maps.put(
+    chunkName(CELL, 0),
+    { ...maps.data(chunkName(CELL, 0)), "other-uid": "{" },
+    maps.maps.get(chunkName(CELL, 0))?.metadata.labels ?? {},
+  );
+  cell.sync();
+  east.core.sync();
+  west.core.sync();
+  run();
+  await time.advance(5_000);
+  expect(events).toContainEqual({ kind: "unreadable", keys: [`${chunkName(CELL, 0)}/other-uid`] });
 });
 
 describe("a core that can't be reached", () => {

@@ -17,6 +17,7 @@ import { BackupChunks } from "./backup-chunks.ts";
 import { type BackupContents, encodeBackup, type ProtectorBackup } from "./backup-format.ts";
 import { BackupRestorer } from "./backup-restorer.ts";
 import { CoreVersions } from "./core-versions.ts";
+import { Lanes } from "./lanes.ts";
 
 /** What a backup keeper needs of a core cluster. */
 interface BackupCore {
@@ -132,10 +133,12 @@ class KeeperRun {
   readonly #knownCores = new Set<string>();
   readonly #versions: CoreVersions;
   #versionsDueMs = 0;
+  /** Calls to the cores. */
+  readonly #lanes = new Lanes();
 
   constructor(options: BackupKeeperOptions, isRelisting: (core: string) => boolean) {
     const { cellApi: api, cellID, namespace, timeoutMs, ports, headStartMs, settleMs } = options;
-    const { membership, cores, coreRestored, onEvent } = options;
+    const { membership, cores, mayWrite, coreRestored, onEvent } = options;
     this.#options = options;
     this.#isRelisting = isRelisting;
     this.chunks = new BackupChunks({ api, cellID, namespace, timeoutMs });
@@ -146,7 +149,7 @@ class KeeperRun {
       ]),
     );
     this.restorer = new BackupRestorer({
-      ...{ ports, headStartMs, timeoutMs, onEvent },
+      ...{ ports, headStartMs, timeoutMs, mayWrite, onEvent },
       isRecorded: (core, uid) => this.#core(core)?.releases.has(uid) ?? false,
       isPresent: (core, key) => membership.protector(core, key) !== undefined,
       apiOf: (core) => this.#core(core)?.api,
@@ -183,7 +186,7 @@ class KeeperRun {
         if (mayWrite()) await this.#work(signal);
         await sleep(ports, everyMs, signal);
       }
-      await compared;
+      await Promise.all([compared, this.#lanes.ended()]);
     }
     unlisten();
   }
@@ -197,8 +200,13 @@ class KeeperRun {
       read = await this.chunks.read(signal);
     }
     if (read.kind !== "ok" || signal.aborted) return undefined;
-    this.#uncompared = read.object.protectors;
+    this.#take(read.object);
     return read.object;
+  }
+
+  #take({ protectors, unreadable }: BackupContents): void {
+    this.#uncompared = protectors;
+    if (unreadable.length > 0) this.#options.onEvent({ kind: "unreadable", keys: unreadable });
   }
 
   /**
@@ -208,7 +216,7 @@ class KeeperRun {
   async #readAgain(signal: AbortSignal): Promise<void> {
     const read = await this.chunks.read(signal);
     if (read.kind !== "ok") return this.#reportFailure(read);
-    this.#uncompared = read.object.protectors;
+    this.#take(read.object);
     for (const name of this.#knownCores) this.#compare(name);
     for (const backup of this.restorer.backups()) this.#put(backup);
   }
@@ -260,16 +268,21 @@ class KeeperRun {
   }
 
   async #work(signal: AbortSignal): Promise<void> {
-    const { onEvent } = this.#options;
+    const { cores, onEvent } = this.#options;
     if (this.chunks.isInvalid) await this.#readAgain(signal);
     this.#putChanged();
-    await this.restorer.restoreDue(signal);
+    this.restorer.endPresent();
+    for (const { name } of cores) {
+      this.#lanes.start(`restore ${name}`, () => this.restorer.restoreDue(name, signal));
+    }
     if (this.chunks.isInvalid) return;
     const flushed = await this.chunks.flush(signal);
     if (typeof flushed !== "number") return this.#reportFailure(flushed);
     if (flushed > 0) onEvent({ kind: "copied", chunks: flushed, protectors: this.chunks.size });
     await this.#writeVersions(flushed > 0, signal);
-    for (const name of this.#knownCores) await this.#acknowledgements.get(name)?.write(signal);
+    for (const [name, acknowledgement] of this.#acknowledgements) {
+      if (this.#knownCores.has(name)) this.#lanes.start(`acknowledge ${name}`, () => acknowledgement.write(signal));
+    }
   }
 
   #putChanged(): void {

@@ -87,7 +87,7 @@ export class BackupReader {
     await Promise.all(cores.map((core) => this.#adopt(core, backup)));
     if (signal.aborted) return;
     this.#problems.delete(cell);
-    onRead(cell, "read", `${backup.protectors.length} protectors, ${backup.unreadable} unreadable`);
+    onRead(cell, "read", `${backup.protectors.length} protectors, ${backup.unreadable.length} unreadable`);
   }
 
   async #adopt(core: BackupTarget, backup: BackupContents): Promise<void> {

@@ -55,11 +55,13 @@ function rig() {
     }),
     onEnded: (uid) => over.push(uid),
     timeoutMs: 1_000,
+    mayWrite: () => true,
     onEvent: ({ kind }) => told.push(kind),
   });
   const work = async (afterMs: number): Promise<void> => {
     await time.advance(afterMs);
-    await lost.restoreDue(new AbortController().signal);
+    lost.endPresent();
+    await lost.restoreDue("core", new AbortController().signal);
   };
   const add = (object = protector(), isRestored = false): boolean => lost.add({ core: "core", object }, isRestored);
   return {

@@ -18,6 +18,8 @@ interface BackupRestorerOptions {
   /** The protector was released or exists again, so that its backup can go. */
   readonly onEnded: (uid: string) => void;
   readonly timeoutMs: number;
+  /** Asked before each restore. */
+  readonly mayWrite: () => boolean;
   readonly onEvent: (event: RecoveryEvent) => void;
 }
 
@@ -28,8 +30,9 @@ interface Lost {
 
 /** Time between two tries, for example while the core lacks the namespace or the CRD. */
 const RETRY_MS = 15_000;
-/** Protectors that were all lost at once are restored in waves. */
+/** Protectors of one core that were all lost at once are restored in waves, each bounded in number and time. */
 const MAX_AT_ONCE = 200;
+const WAVE_MS = 10_000;
 
 /** Restores lost protectors from the cell's backup, after a head start for the generator, which knows the source. */
 export class BackupRestorer {
@@ -64,29 +67,36 @@ export class BackupRestorer {
     return true;
   }
 
-  /** Looks at every lost protector, then restores those that are due. */
-  async restoreDue(signal: AbortSignal): Promise<void> {
-    const { ports, isPresent, isRecorded, onEnded } = this.#options;
-    const nowMs = ports.clock.monotonicMs();
-    const due: Lost[] = [];
-    for (const [uid, lost] of this.#lost) {
-      const { core, object } = lost.backup;
-      if (isPresent(core, namespacedName(object.metadata)) || isRecorded(core, uid)) {
-        this.#lost.delete(uid);
-        onEnded(uid);
-      } else if (lost.dueMs <= nowMs && due.length < MAX_AT_ONCE) due.push(lost);
-    }
-    for (const lost of due) {
-      if (signal.aborted) return;
-      await this.#restore(lost, signal);
+  /** Forgets the protectors that exist again or were released. */
+  endPresent(): void {
+    const { isPresent, isRecorded, onEnded } = this.#options;
+    for (const [uid, { backup }] of this.#lost) {
+      const { core, object } = backup;
+      if (!isPresent(core, namespacedName(object.metadata)) && !isRecorded(core, uid)) continue;
+      this.#lost.delete(uid);
+      onEnded(uid);
     }
   }
 
-  async #restore(lost: Lost, signal: AbortSignal): Promise<void> {
+  /** Restores the protectors of this core that are due, those first that wait longest. */
+  async restoreDue(core: string, signal: AbortSignal): Promise<void> {
+    const { ports, mayWrite } = this.#options;
+    const startedMs = ports.clock.monotonicMs();
+    const due = [...this.#lost.values()].filter(({ backup, dueMs }) => backup.core === core && dueMs <= startedMs);
+    due.sort((a, b) => a.dueMs - b.dueMs);
+    for (const lost of due.slice(0, MAX_AT_ONCE)) {
+      if (signal.aborted || !mayWrite() || ports.clock.monotonicMs() - startedMs > WAVE_MS) return;
+      const isLost = this.#lost.get(lost.backup.object.metadata.uid) === lost;
+      if (isLost && !(await this.#restore(lost, signal))) return;
+    }
+  }
+
+  /** False when the core gives no answer, so that the others need not be tried now. */
+  async #restore(lost: Lost, signal: AbortSignal): Promise<boolean> {
     const { apiOf, timeoutMs, onEvent, ports } = this.#options;
     const { backup } = lost;
     const api = apiOf(backup.core);
-    if (api === undefined) return;
+    if (api === undefined) return false;
     const options: CallOptions = { timeoutMs, signal };
     const result = await restore(api, restoredObject(backup.object, true), backup.object, options);
     lost.dueMs = ports.clock.monotonicMs() + RETRY_MS;
@@ -95,6 +105,7 @@ export class BackupRestorer {
     else if (result.kind !== "conflict") {
       onEvent({ kind: "recreateFailed", ...named(backup), message: describeFailure(result) });
     }
+    return result.kind !== "unavailable" || result.status !== undefined;
   }
 }
 
