@@ -12,12 +12,7 @@ import { LeaderElector, type LeaderElectorOptions } from "../shared/kube/electio
 import { observeClocks } from "../shared/observe/clock-observer.ts";
 import { createLog, type Log } from "../shared/observe/log.ts";
 import { Metrics } from "../shared/observe/metrics.ts";
-import {
-  type LeaderObserver,
-  observeDroppedLines,
-  observeLeaderElection,
-  observeLifecycle,
-} from "../shared/observe/process-observer.ts";
+import { observeDroppedLines, observeLeaderElection, observeLifecycle } from "../shared/observe/process-observer.ts";
 import type { Ports } from "../shared/runtime/clock.ts";
 import { HealthServer } from "../shared/runtime/health-server.ts";
 import { Lifecycle, type Part } from "../shared/runtime/lifecycle.ts";
@@ -78,8 +73,6 @@ export interface ControllerContext<F> {
 export interface ControllerParts {
   /** Begins with each leadership and ends soon after its signal aborts. */
   readonly lead: (signal: AbortSignal) => Promise<void>;
-  /** Shows the election in place of `observeLeaderElection`. */
-  readonly leaderObserver?: LeaderObserver;
   /**
    * Readiness checks, and what runs on a standby, too. Starts in order before the election, stops in reverse after it.
    */
@@ -128,11 +121,11 @@ export async function runController<F extends ControllerFlags>(controller: Contr
 function leaderRunner<F>(
   flags: LeaseFlags | undefined,
   { transport, namespace, metrics, log }: ControllerContext<F>,
-  { lead, leaderObserver }: ControllerParts,
+  { lead }: ControllerParts,
 ): LeaderRunner {
   if (flags === undefined) return new LeaderRunner(undefined, lead);
   // The metrics exist without an election, too: dashboards and alerts ask for them.
-  const observer = leaderObserver ?? observeLeaderElection(metrics, log);
+  const observer = observeLeaderElection(metrics, log);
   if (!flags.leaderElect) return new LeaderRunner(undefined, lead);
   const election: Election = {
     ...{ transport, ports, namespace },

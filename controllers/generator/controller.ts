@@ -15,7 +15,7 @@ import { version } from "../../shared/runtime/version.ts";
 import { GENERATOR_LEASE, PROTECT_ANNOTATION, PROTECT_LABEL } from "../../shared/schema/annotations.ts";
 import type { Controller, ControllerContext, ControllerParts } from "../run-controller.ts";
 import { Generator } from "./generator.ts";
-import { generatorObserver, leaderObserver, stateMetrics } from "./observe.ts";
+import { generatorObserver, stateMetrics } from "./observe.ts";
 import { KINDS, plugins } from "./sources/plugins.ts";
 import { parseSelectorText } from "./sources/selector-text.ts";
 import { parseScalable } from "./sources/workload-kinds.ts";
@@ -100,7 +100,6 @@ function build(context: ControllerContext<GeneratorFlags>): ControllerParts {
   stateMetrics(metrics, generator);
   return {
     lead: (signal) => generator.lead(signal),
-    leaderObserver: leaderObserver(log),
     parts: [
       { name: "events", stop: () => events.stop(LAST_EVENTS_MS) },
       { name: "generator", ready: () => generator.problem() },

@@ -6,7 +6,6 @@ import { counted, type EventRow, observeEvents } from "../../shared/observe/even
 import { gaugeOf } from "../../shared/observe/gauge.ts";
 import type { Log } from "../../shared/observe/log.ts";
 import type { Metrics } from "../../shared/observe/metrics.ts";
-import type { LeaderObserver } from "../../shared/observe/process-observer.ts";
 import type { QueueEvent } from "../../shared/runtime/work-queue.ts";
 import { GROUP, KIND, VERSION } from "../../shared/schema/annotations.ts";
 import type { Generator, GeneratorObserver } from "./generator.ts";
@@ -200,16 +199,4 @@ function queueObserver(metrics: Metrics, log: Log): (event: QueueEvent) => void 
       done: { count: ({ workedMs }) => worked.observe({}, workedMs / 1000) },
     },
   );
-}
-
-/** The election as the generator logs it; `generator_leader` shows who leads. */
-export function leaderObserver(log: Log): LeaderObserver {
-  return {
-    observe: () => (event) => {
-      const { kind, ...fields } = event;
-      if (kind === "failed") log.warn(fields, "A call about the lease failed");
-      else log.info({ election: kind, ...fields }, "Leader election");
-    },
-    track: () => {},
-  };
 }
