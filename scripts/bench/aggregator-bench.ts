@@ -18,7 +18,7 @@ import {
   timeToCounted,
   underLoad,
 } from "./aggregator-measure.ts";
-import { bareCluster } from "./cell-fixture.ts";
+import { bareCluster } from "./fixture/cell-fixture.ts";
 import {
   type AggregatorContender,
   CELL,
@@ -26,10 +26,10 @@ import {
   UPSTREAM_HELP,
   upstreamAggregator,
   upstreamBinaries,
-} from "./contenders.ts";
-import { median, processFigures, quantile, ratio, table } from "./figures.ts";
-import { ProtectorWatch } from "./protector-watch.ts";
-import { storeCell } from "./stored-cell.ts";
+} from "./fixture/contenders.ts";
+import { median, processFigures, quantile, ratio, table } from "./fixture/figures.ts";
+import { ProtectorWatch } from "./fixture/protector-watch.ts";
+import { storeCell } from "./fixture/stored-cell.ts";
 
 const HELP = `usage: npm run bench -- aggregator [options]
 

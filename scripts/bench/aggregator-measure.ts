@@ -1,14 +1,9 @@
 /** Measures one aggregator from outside, with the same work for each contender. */
 import { setTimeout as delay } from "node:timers/promises";
 import type { ApiserverClient } from "../control-plane/api-client.ts";
-import { each, PODS, PROTECTORS, podName, protectorName, readiness } from "./cell-fixture.ts";
-import { processFigures } from "./figures.ts";
-import type { ProtectorWatch } from "./protector-watch.ts";
-
-export interface BenchSize {
-  readonly pods: number;
-  readonly protectors: number;
-}
+import { type BenchSize, each, PODS, PROTECTORS, podName, protectorName, readiness } from "./fixture/cell-fixture.ts";
+import { processFigures } from "./fixture/figures.ts";
+import type { ProtectorWatch } from "./fixture/protector-watch.ts";
 
 const COUNT_LIMIT_MS = 300_000;
 const FLIP_LIMIT_MS = 30_000;

@@ -13,8 +13,8 @@ import { reservePort } from "../control-plane/ports.ts";
 import { servingFiles } from "../environment/component.ts";
 import { readOptions } from "../options.ts";
 import { root } from "../root.ts";
-import { bareCluster, createProtectors } from "./cell-fixture.ts";
-import { median, ratio, table } from "./figures.ts";
+import { bareCluster, createProtectors } from "./fixture/cell-fixture.ts";
+import { median, ratio, table } from "./fixture/figures.ts";
 
 const HELP = `usage: npm run bench -- cold-start [options]
 

@@ -10,9 +10,9 @@ import type { ApiserverClient } from "../control-plane/api-client.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
 import { Component } from "../environment/component.ts";
 import { readOptions } from "../options.ts";
-import { bareCluster, each, NAMESPACE } from "./cell-fixture.ts";
-import { processFigures, quantile, table } from "./figures.ts";
-import { ProtectorWatch } from "./protector-watch.ts";
+import { bareCluster, each, NAMESPACE } from "./fixture/cell-fixture.ts";
+import { processFigures, quantile, table } from "./fixture/figures.ts";
+import { ProtectorWatch } from "./fixture/protector-watch.ts";
 
 const HELP = `usage: npm run bench -- generator [options]
 

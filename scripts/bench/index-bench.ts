@@ -6,7 +6,7 @@ import { LabelIndex, type Labelled } from "../../shared/kube/selectors/label-ind
 import { SelectorIndex } from "../../shared/kube/selectors/set-trie.ts";
 import type { LabelSelector } from "../../shared/schema/podprotector.ts";
 import { readOptions } from "../options.ts";
-import { quantile, table } from "./figures.ts";
+import { quantile, table } from "./fixture/figures.ts";
 
 const HELP = `usage: npm run bench -- index [--protectors N] [--pods N] [--samples N]
 

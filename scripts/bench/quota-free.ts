@@ -5,11 +5,19 @@
  */
 import { setTimeout as delay } from "node:timers/promises";
 import type { Cluster } from "../control-plane/cluster.ts";
-import { createPods, createProtectors, each, PODS, PROTECTORS, podName, protectorName } from "./cell-fixture.ts";
-import { type AggregatorContender, CELL } from "./contenders.ts";
-import { quantile, row } from "./figures.ts";
-import { ProtectorWatch } from "./protector-watch.ts";
-import { deleteReview, ReviewClient } from "./review-client.ts";
+import {
+  createPods,
+  createProtectors,
+  each,
+  PODS,
+  PROTECTORS,
+  podName,
+  protectorName,
+} from "./fixture/cell-fixture.ts";
+import { type AggregatorContender, CELL } from "./fixture/contenders.ts";
+import { quantile, row } from "./fixture/figures.ts";
+import { ProtectorWatch } from "./fixture/protector-watch.ts";
+import { deleteReview, ReviewClient } from "./fixture/review-client.ts";
 
 /** Protectors of two pods each, of which one is deleted. */
 const SAMPLES = 150;

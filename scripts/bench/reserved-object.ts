@@ -3,9 +3,9 @@
  * takes.
  */
 import type { Cluster } from "../control-plane/cluster.ts";
-import { PROTECTORS } from "./cell-fixture.ts";
-import { median, row } from "./figures.ts";
-import { deleteReview, ReviewClient } from "./review-client.ts";
+import { PROTECTORS } from "./fixture/cell-fixture.ts";
+import { median, row } from "./fixture/figures.ts";
+import { deleteReview, ReviewClient } from "./fixture/review-client.ts";
 
 const PODS = 1000;
 const SAMPLE = 50;

@@ -3,8 +3,8 @@ import { readFileSync } from "node:fs";
 import { Cluster } from "../control-plane/cluster.ts";
 import { TestEnvironment } from "../environment/environment.ts";
 import type { WebhookReplica } from "../environment/webhook-process.ts";
-import { CRD } from "./cell-fixture.ts";
-import { ratio, table } from "./figures.ts";
+import { CRD } from "./fixture/cell-fixture.ts";
+import { ratio, table } from "./fixture/figures.ts";
 
 const NAMESPACE = "default";
 const FINISH_WITHIN_MS = 300_000;

@@ -9,7 +9,7 @@ import { build } from "../build.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
 import { readOptions } from "../options.ts";
 import { root } from "../root.ts";
-import { bareCluster } from "./cell-fixture.ts";
+import { bareCluster } from "./fixture/cell-fixture.ts";
 import {
   type AggregatorContender,
   ownAggregator,
@@ -20,9 +20,9 @@ import {
   upstreamBinaries,
   upstreamWebhooks,
   type WebhookContender,
-} from "./contenders.ts";
-import { HEADER, median, processFigures, row, table } from "./figures.ts";
-import { buildLoadGenerator, generateLoad, type LoadRun } from "./load-generator.ts";
+} from "./fixture/contenders.ts";
+import { HEADER, median, processFigures, row, table } from "./fixture/figures.ts";
+import { buildLoadGenerator, generateLoad, type LoadRun } from "./fixture/load-generator.ts";
 import { type Pair, quotaFreeRows } from "./quota-free.ts";
 import { reservedObject } from "./reserved-object.ts";
 import { rolloutTable } from "./rollout.ts";

@@ -1,10 +1,10 @@
 /** Memory of a webhook replica that watches 10,000 protectors, after 100,000 and after 200,000 reviews. */
 import { setTimeout as delay } from "node:timers/promises";
 import type { Cluster } from "../control-plane/cluster.ts";
-import { each, PROTECTORS } from "./cell-fixture.ts";
-import type { WebhookContender } from "./contenders.ts";
-import { processFigures, row } from "./figures.ts";
-import { generateLoad } from "./load-generator.ts";
+import { each, PROTECTORS } from "./fixture/cell-fixture.ts";
+import type { WebhookContender } from "./fixture/contenders.ts";
+import { processFigures, row } from "./fixture/figures.ts";
+import { generateLoad } from "./fixture/load-generator.ts";
 
 const PROTECTORS_COUNT = 10_000;
 const REVIEWS = 100_000;

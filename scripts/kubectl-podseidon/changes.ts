@@ -18,10 +18,10 @@ import {
 } from "../../shared/schema/annotations.ts";
 import { type PodProtector, parsePodProtector } from "../../shared/schema/podprotector.ts";
 import { formatMs } from "../../shared/schema/time.ts";
-import { CALL_TIMEOUT_MS, type ClusterClient } from "./cluster.ts";
-import { argument, type Command, type Context, type Flag } from "./command.ts";
-import { CommandError, EXIT, type ExitCode } from "./errors.ts";
-import { age, parseDuration, plural } from "./output.ts";
+import { CALL_TIMEOUT_MS, type ClusterClient } from "./invocation/cluster.ts";
+import { argument, type Command, type Context, type Flag } from "./invocation/command.ts";
+import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
+import { age, parseDuration, plural } from "./invocation/output.ts";
 import { viewProtector } from "./view.ts";
 
 const HOUR_MS = 3_600_000;

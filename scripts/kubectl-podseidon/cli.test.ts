@@ -4,7 +4,7 @@ import { delimiter, join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
 import { COMMANDS, runCommandLine } from "./cli.ts";
-import { kubeconfigPaths, readKubeconfigs } from "./kubeconfig.ts";
+import { kubeconfigPaths, readKubeconfigs } from "./invocation/kubeconfig.ts";
 
 async function cli(...args: string[]): Promise<{ code: number; out: string; err: string }> {
   let out = "";

@@ -6,11 +6,18 @@
 import { parseArgs } from "node:util";
 import { version } from "../../shared/runtime/version.ts";
 import { release, removeCellCommand, resume, suspend } from "./changes.ts";
-import { type Command, Context, type Flag, type FlagValues, GLOBAL_FLAGS, type Surroundings } from "./command.ts";
 import { candidates, completion } from "./completion.ts";
 import { doctor } from "./doctor.ts";
 import { drainCheck } from "./drain.ts";
-import { CommandError, EXIT, type ExitCode, messageOf } from "./errors.ts";
+import {
+  type Command,
+  Context,
+  type Flag,
+  type FlagValues,
+  GLOBAL_FLAGS,
+  type Surroundings,
+} from "./invocation/command.ts";
+import { CommandError, EXIT, type ExitCode, messageOf } from "./invocation/errors.ts";
 import { status } from "./status.ts";
 import { why } from "./why.ts";
 

@@ -1,7 +1,7 @@
 /** Shell completion: what a word can be, and the scripts that ask for it. */
 import { podPath } from "../../shared/kube/client/api-path.ts";
-import { type Command, type Context, type Flag, GLOBAL_FLAGS } from "./command.ts";
-import { CommandError, EXIT, type ExitCode } from "./errors.ts";
+import { type Command, type Context, type Flag, GLOBAL_FLAGS } from "./invocation/command.ts";
+import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
 
 /**
  * The words that can stand in place of the last of `words`, which may be empty. Never throws: a shell wants silence.

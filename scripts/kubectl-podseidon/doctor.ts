@@ -4,9 +4,6 @@ import * as v from "valibot";
 import { corePath, podPath } from "../../shared/kube/client/api-path.ts";
 import type { ApiResponse } from "../../shared/kube/client/transport.ts";
 import { AGGREGATOR_LEASE, GENERATOR_LEASE, GROUP, PLURAL } from "../../shared/schema/annotations.ts";
-import { type ClusterClient, statusOf } from "./cluster.ts";
-import type { Command, Context } from "./command.ts";
-import { EXIT, type ExitCode, messageOf } from "./errors.ts";
 import {
   cellFindings,
   certificateFinding,
@@ -23,6 +20,9 @@ import {
   unknown,
   warning,
 } from "./findings.ts";
+import { type ClusterClient, statusOf } from "./invocation/cluster.ts";
+import type { Command, Context } from "./invocation/command.ts";
+import { EXIT, type ExitCode, messageOf } from "./invocation/errors.ts";
 import { cellOfRegistration, REGISTRATIONS } from "./question.ts";
 import { registrationFindings } from "./registration-findings.ts";
 import { type ProtectorView, viewProtector } from "./view.ts";

@@ -6,10 +6,10 @@ import { type ProtectorState, parseProtector } from "../../shared/decide/state/p
 import type { Pod } from "../../shared/schema/pod.ts";
 import { parsePod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
-import type { ClusterClient } from "./cluster.ts";
-import { argument, type Command, type Context } from "./command.ts";
-import { CommandError, EXIT, type ExitCode } from "./errors.ts";
-import { plural, table } from "./output.ts";
+import type { ClusterClient } from "./invocation/cluster.ts";
+import { argument, type Command, type Context } from "./invocation/command.ts";
+import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
+import { plural, table } from "./invocation/output.ts";
 import { ask, cellOf, covering, type DryRunResult, decideOn, requestFor } from "./question.ts";
 
 const SETTLE_MS = 75_000;

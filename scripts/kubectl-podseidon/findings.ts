@@ -2,7 +2,7 @@
 import { X509Certificate } from "node:crypto";
 import * as v from "valibot";
 import { podProtectorCrd } from "../../shared/schema/crd.ts";
-import { age, plural, table } from "./output.ts";
+import { age, plural, table } from "./invocation/output.ts";
 import { type ProtectorView, STALE_AFTER_MS } from "./view.ts";
 
 export type Level = "ok" | "warning" | "problem" | "unknown";

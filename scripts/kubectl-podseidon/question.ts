@@ -15,7 +15,7 @@ import { FORCE_DELETE_ANNOTATION, HEALTH_CRITERION_ANNOTATION } from "../../shar
 import type { Pod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { formatMs } from "../../shared/schema/time.ts";
-import { type ClusterClient, type StatusText, statusOf } from "./cluster.ts";
+import { type ClusterClient, type StatusText, statusOf } from "./invocation/cluster.ts";
 
 export type DisruptionKind = "delete" | "evict";
 

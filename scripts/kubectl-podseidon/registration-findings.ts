@@ -1,7 +1,7 @@
 /** The findings of `doctor` about a cluster's webhook configurations. Pure. */
 import * as v from "valibot";
 import { certificateFinding, type Finding, ok, problem, warning } from "./findings.ts";
-import { plural } from "./output.ts";
+import { plural } from "./invocation/output.ts";
 import { cellOfRegistration } from "./question.ts";
 
 const Webhooks = v.looseObject({

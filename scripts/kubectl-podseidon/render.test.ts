@@ -5,7 +5,7 @@ import { formatMs } from "../../shared/schema/time.ts";
 import { makeCell, makePod, makeProtector, NOW_MS } from "../../test/support/decide/fixtures.ts";
 import { heldBucket } from "../../test/support/decide/quota-fixtures.ts";
 import { drainText, planDrain } from "./drain.ts";
-import { age, parseDuration, table } from "./output.ts";
+import { age, parseDuration, table } from "./invocation/output.ts";
 import { answerOf, cellOfRegistration, type DryRunResult } from "./question.ts";
 import { statusDetail, statusTable } from "./status.ts";
 import { viewProtector } from "./view.ts";

@@ -1,7 +1,7 @@
 /** `status`: every protector in one line, or one in full. */
-import type { Command, Context } from "./command.ts";
-import { CommandError, EXIT, type ExitCode } from "./errors.ts";
-import { age, fields, plural, table } from "./output.ts";
+import type { Command, Context } from "./invocation/command.ts";
+import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
+import { age, fields, plural, table } from "./invocation/output.ts";
 import { type CellView, type ProtectorView, type ReservationView, viewProtector } from "./view.ts";
 import { waitingEvictions } from "./waiting-evictions.ts";
 

@@ -8,9 +8,9 @@ import { parseProtector } from "../../shared/decide/state/protector-state.ts";
 import { podPath } from "../../shared/kube/client/api-path.ts";
 import { type Pod, parsePod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
-import { argument, type Command, type Context } from "./command.ts";
-import { CommandError, EXIT, type ExitCode } from "./errors.ts";
-import { age, fields, plural, table } from "./output.ts";
+import { argument, type Command, type Context } from "./invocation/command.ts";
+import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
+import { age, fields, plural, table } from "./invocation/output.ts";
 import {
   ask,
   cellOf,

@@ -1,12 +1,12 @@
 /**
  * Upstream podseidon's components beside this project's, on a real apiserver: whichever of them admits or counts,
  * verdicts are what upstream's rules promise, nothing crashes and no reservation stays behind. Needs upstream's
- * binaries (PODSEIDON_UPSTREAM_DIR, see scripts/bench/contenders.ts).
+ * binaries (PODSEIDON_UPSTREAM_DIR, see scripts/bench/fixture/contenders.ts).
  */
 import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { startUpstreamWebhook, upstreamAggregator, upstreamBinaries } from "../../scripts/bench/contenders.ts";
+import { startUpstreamWebhook, upstreamAggregator, upstreamBinaries } from "../../scripts/bench/fixture/contenders.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import type { ManagedProcess } from "../../scripts/control-plane/managed-process.ts";
 import { Balancer } from "../../scripts/environment/balancer.ts";

@@ -2,7 +2,7 @@
  * Shows on standard error what a command waits for, once it takes longer than a second. On a terminal it is one line
  * that is replaced, in a log one line for each step. Standard output stays readable for programs.
  */
-import type { Ports, Timer } from "../../shared/runtime/clock.ts";
+import type { Ports, Timer } from "../../../shared/runtime/clock.ts";
 
 export interface Terminal {
   out(text: string): void;

@@ -9,10 +9,10 @@ import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { GENERATOR_FINALIZER } from "../../shared/schema/annotations.ts";
-import { makeCell, makeProtector } from "../../test/support/decide/fixtures.ts";
-import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
-import { COMMANDS, runCommandLine } from "./cli.ts";
+import { GENERATOR_FINALIZER } from "../../../shared/schema/annotations.ts";
+import { makeCell, makeProtector } from "../../../test/support/decide/fixtures.ts";
+import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
+import { COMMANDS, runCommandLine } from "../cli.ts";
 import type { Command } from "./command.ts";
 import { ProgressLine, type Terminal } from "./progress.ts";
 

@@ -1,5 +1,5 @@
 /** What all commands share: flags, the clusters that they name, and output. */
-import type { Ports } from "../../shared/runtime/clock.ts";
+import type { Ports } from "../../../shared/runtime/clock.ts";
 import { type ClusterClient, chosenKubeconfig, connect } from "./cluster.ts";
 import { CommandError, type ExitCode } from "./errors.ts";
 import type { Kubeconfig, PluginEnvironment } from "./kubeconfig.ts";

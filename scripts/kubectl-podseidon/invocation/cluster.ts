@@ -1,17 +1,17 @@
 /** One cluster as the commands see it: typed reads, dry runs and small writes, each bounded in time. */
 
 import * as v from "valibot";
-import { ApiClient } from "../../shared/kube/client/api-client.ts";
-import { podProtectorPath, withQuery } from "../../shared/kube/client/api-path.ts";
-import { describeFailure } from "../../shared/kube/client/api-result.ts";
-import { createHttpsTransport } from "../../shared/kube/client/https-transport.ts";
-import type { ApiResponse, Transport } from "../../shared/kube/client/transport.ts";
-import { AccessError } from "../../shared/kube/credentials/cluster-access.ts";
-import { loadClusterAccess } from "../../shared/kube/credentials/kubeconfig.ts";
-import { parseListPage } from "../../shared/kube/stream/raw-object.ts";
-import type { Ports } from "../../shared/runtime/clock.ts";
-import { version } from "../../shared/runtime/version.ts";
-import { type PodProtector, parsePodProtector } from "../../shared/schema/podprotector.ts";
+import { ApiClient } from "../../../shared/kube/client/api-client.ts";
+import { podProtectorPath, withQuery } from "../../../shared/kube/client/api-path.ts";
+import { describeFailure } from "../../../shared/kube/client/api-result.ts";
+import { createHttpsTransport } from "../../../shared/kube/client/https-transport.ts";
+import type { ApiResponse, Transport } from "../../../shared/kube/client/transport.ts";
+import { AccessError } from "../../../shared/kube/credentials/cluster-access.ts";
+import { loadClusterAccess } from "../../../shared/kube/credentials/kubeconfig.ts";
+import { parseListPage } from "../../../shared/kube/stream/raw-object.ts";
+import type { Ports } from "../../../shared/runtime/clock.ts";
+import { version } from "../../../shared/runtime/version.ts";
+import { type PodProtector, parsePodProtector } from "../../../shared/schema/podprotector.ts";
 import { CommandError, messageOf } from "./errors.ts";
 import { type Kubeconfig, kubeconfigPaths, type PluginEnvironment, readKubeconfigs } from "./kubeconfig.ts";
 
