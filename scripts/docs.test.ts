@@ -12,7 +12,7 @@ import {
   linksOf,
   pathsNamedIn,
   testsNamedIn,
-} from "./docs.ts";
+} from "../test/support/documentation.ts";
 import { root } from "./root.ts";
 
 const read = (path: string): string => readFileSync(join(root, path), "utf8");

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { load } from "js-yaml";
 import * as v from "valibot";
 import { describe, expect, test } from "vitest";
-import { metricsOf } from "./monitoring.ts";
+import { metricsOf } from "../test/support/documentation.ts";
 import { root } from "./root.ts";
 
 const Rules = v.object({

@@ -5,7 +5,7 @@
 import { globSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { anchorsOf } from "./docs.ts";
+import { anchorsOf } from "../test/support/documentation.ts";
 import { root } from "./root.ts";
 
 const read = (path: string): string => readFileSync(join(root, path), "utf8");

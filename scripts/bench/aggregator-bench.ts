@@ -9,7 +9,6 @@ import { build } from "../build.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
 import { readOptions } from "../options.ts";
 import {
-  type BenchSize,
   changeLatencies,
   clearStatuses,
   eventLoopDelayMs,
@@ -18,7 +17,7 @@ import {
   timeToCounted,
   underLoad,
 } from "./aggregator-measure.ts";
-import { bareCluster } from "./fixture/cell-fixture.ts";
+import { type BenchSize, bareCluster } from "./fixture/cell-fixture.ts";
 import {
   type AggregatorContender,
   CELL,

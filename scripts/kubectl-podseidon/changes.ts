@@ -19,7 +19,7 @@ import {
 import { type PodProtector, parsePodProtector } from "../../shared/schema/podprotector.ts";
 import { formatMs } from "../../shared/schema/time.ts";
 import { CALL_TIMEOUT_MS, type ClusterClient } from "./invocation/cluster.ts";
-import { argument, type Command, type Context, type Flag } from "./invocation/command.ts";
+import { argument, type Command, type Context, type Flag, protectorName } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
 import { age, parseDuration, plural } from "./invocation/output.ts";
 import { viewProtector } from "./view.ts";
@@ -44,7 +44,7 @@ async function read(
   context: Context,
   args: readonly string[],
 ): Promise<{ core: ClusterClient; protector: PodProtector }> {
-  const name = argument(args, 0, "a PodProtector").replace(/^(ppr|podprotectors?)\//, "");
+  const name = protectorName(argument(args, 0, "a PodProtector"));
   const [core, namespace] = await Promise.all([context.core(), context.namespace()]);
   const raw = await context.progress.during(`reading podprotector ${namespace}/${name} of ${core.name}`, () =>
     core.find(podProtectorPath(namespace, name)),
@@ -120,19 +120,14 @@ async function resumeIt(context: Context, args: readonly string[]): Promise<Exit
 async function removeCell(context: Context, args: readonly string[]): Promise<ExitCode> {
   const cell = argument(args, 0, "a cell");
   if (!/^[^/%,\s]+$/.test(cell)) throw new CommandError(`${cell} is no id of a cell`);
-  const names = args.slice(1).map((name) => name.replace(/^(ppr|podprotectors?)\//, ""));
+  const names = args.slice(1).map(protectorName);
   const core = await context.core();
   const namespace = names.length > 0 ? await context.namespace() : await context.namespaces();
   const all = await context.progress.during(`reading the protectors of ${core.name}`, () => core.protectors(namespace));
   const protectors = all.filter(({ metadata, status }) => {
-    const chosen = names.length === 0 || names.includes(metadata.name);
-    return (
-      chosen &&
-      status?.cells?.some(
-        ({ cellID, aggregation }) =>
-          cellID === cell && (aggregation?.resourceVersion ?? aggregation?.lastEventTime) !== undefined,
-      )
-    );
+    if (names.length > 0 && !names.includes(metadata.name)) return false;
+    const aggregation = status?.cells?.find(({ cellID }) => cellID === cell)?.aggregation;
+    return (aggregation?.resourceVersion ?? aggregation?.lastEventTime) !== undefined;
   });
   if (protectors.length === 0)
     throw new CommandError(`no protector of ${namespace ?? "any namespace"} counts a cell ${cell}`);

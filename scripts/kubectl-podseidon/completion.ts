@@ -1,4 +1,5 @@
 /** Shell completion: what a word can be, and the scripts that ask for it. */
+import * as v from "valibot";
 import { podPath } from "../../shared/kube/client/api-path.ts";
 import { type Command, type Context, type Flag, GLOBAL_FLAGS } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
@@ -49,11 +50,11 @@ async function objects(kind: Command["completes"], context: Context | undefined)
   return [...new Set(protectors.flatMap(({ status }) => status?.cells?.map(({ cellID }) => cellID) ?? []))];
 }
 
+const Named = v.looseObject({ metadata: v.looseObject({ name: v.string() }) });
+
 function nameOf(raw: unknown): string {
-  if (typeof raw !== "object" || raw === null || !("metadata" in raw)) return "";
-  const { metadata } = raw;
-  if (typeof metadata !== "object" || metadata === null || !("name" in metadata)) return "";
-  return typeof metadata.name === "string" ? metadata.name : "";
+  const named = v.safeParse(Named, raw);
+  return named.success ? named.output.metadata.name : "";
 }
 
 const BASH = `# bash completion of kubectl-podseidon: source <(kubectl podseidon completion bash)

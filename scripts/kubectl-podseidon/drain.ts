@@ -1,18 +1,17 @@
 /** `drain-check`: what `kubectl drain` of a node would meet now. */
 import * as v from "valibot";
 import { isFinished } from "../../shared/decide/availability/availability.ts";
+import { decide } from "../../shared/decide/quota.ts";
 import { apply } from "../../shared/decide/reserve.ts";
 import { type ProtectorState, parseProtector } from "../../shared/decide/state/protector-state.ts";
-import type { Pod } from "../../shared/schema/pod.ts";
-import { parsePod } from "../../shared/schema/pod.ts";
+import { type Pod, parsePod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import type { ClusterClient } from "./invocation/cluster.ts";
 import { argument, type Command, type Context } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
 import { plural, table } from "./invocation/output.ts";
-import { ask, cellOf, covering, type DryRunResult, decideOn, requestFor } from "./question.ts";
+import { ask, cellOf, covering, type DryRunResult, requestFor } from "./question.ts";
 
-const SETTLE_MS = 75_000;
 /** Dry runs that are under way at once. */
 const CONCURRENCY = 8;
 
@@ -68,10 +67,10 @@ export function planDrain(
     }
     if (own.length > 0 && cell === undefined)
       return { ...line, together: "unknown", why: "the cell is not known: --cell" };
-    const request = requestFor(pod, "evict", cell ?? "", nowMs, SETTLE_MS);
+    const request = requestFor(pod, "evict", cell ?? "", nowMs);
     const decided = own.map((one) => {
       const state = states.get(one) ?? parseProtector(one);
-      return { name: one.metadata.name, state, decision: decideOn(state, request) };
+      return { name: one.metadata.name, state, decision: decide(state, request) };
     });
     const blocker = decided.find(({ decision }) => !decision.allowed);
     if (blocker === undefined && answer.verdict === "refused") {
@@ -84,28 +83,19 @@ export function planDrain(
     }
     const { state, decision } = blocker;
     const total = [...state.cells.values()].reduce((sum, one) => sum + (one.aggregation?.totalReplicas ?? 0), 0);
-    const impossible = state.spec.minAvailable >= total;
-    const facts = `${blocker.name} needs ${decision.facts.minAvailable} of ${total}`;
-    return impossible
-      ? { ...line, together: "never", why: `${facts}: add replicas, or lower the promise` }
-      : {
-          ...line,
-          together: "waits",
-          why: `${facts}, ${decision.facts.available} available, ${decision.facts.reserved} reserved`,
-        };
+    const { minAvailable, available, reserved } = decision.facts;
+    const facts = `${blocker.name} needs ${minAvailable} of ${total}`;
+    if (state.spec.minAvailable >= total)
+      return { ...line, together: "never", why: `${facts}: add replicas, or lower the promise` };
+    return { ...line, together: "waits", why: `${facts}, ${available} available, ${reserved} reserved` };
   });
 }
 
 export function drainText(node: string, lines: readonly DrainLine[], stay: number): string {
   const count = (what: DrainLine["together"]): number => lines.filter(({ together }) => together === what).length;
-  const rows = lines.map((one) => [
-    one.namespace,
-    one.pod,
-    one.protectors.join(",") || "-",
-    one.now,
-    one.together,
-    one.why,
-  ]);
+  const rows = lines.map(({ namespace, pod, protectors, now, together, why }) => {
+    return [namespace, pod, protectors.join(",") || "-", now, together, why];
+  });
   const sum = [
     `${plural(count("goes"), "pod")} can go at once`,
     `${count("waits")} wait until others have taken over`,

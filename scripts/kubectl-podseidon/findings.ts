@@ -100,6 +100,35 @@ export function crdFinding(installed: unknown): Finding {
   );
 }
 
+type Trouble = readonly [typeof problem, what: string, isBad: (view: ProtectorView) => boolean, advice: string];
+
+const TROUBLES: readonly Trouble[] = [
+  [
+    problem,
+    "below their minimum",
+    ({ state }) => state === "below minimum",
+    "kubectl podseidon status NAME shows in which cell pods are missing",
+  ],
+  [
+    warning,
+    "can never be disrupted",
+    ({ state }) => state === "no disruption possible",
+    "add replicas or lower minAvailable: no node with these pods can be drained",
+  ],
+  [
+    warning,
+    "suspended",
+    ({ suspended }) => suspended !== undefined,
+    "kubectl podseidon resume NAME when the reason is gone",
+  ],
+  [
+    problem,
+    "not counted by any aggregator",
+    ({ state }) => state === "not counted",
+    "is an aggregator running in each cluster that has their pods?",
+  ],
+];
+
 /** Findings from the protectors' status. */
 export function protectorFindings(views: readonly ProtectorView[]): Finding[] {
   const named = (some: readonly ProtectorView[]): string =>
@@ -107,36 +136,10 @@ export function protectorFindings(views: readonly ProtectorView[]): Finding[] {
       .slice(0, 3)
       .map(({ namespace, name }) => `${namespace}/${name}`)
       .join(", ")}${some.length > 3 ? " ..." : ""}`;
-  const findings: Finding[] = [];
-  const check = (name: string, bad: readonly ProtectorView[], what: string, advice: string, level = warning): void => {
-    if (bad.length > 0) findings.push(level(name, `${bad.length} ${what}: ${named(bad)}`, advice));
-  };
-  check(
-    "protectors",
-    views.filter(({ state }) => state === "below minimum"),
-    "below their minimum",
-    "kubectl podseidon status NAME shows in which cell pods are missing",
-    problem,
-  );
-  check(
-    "protectors",
-    views.filter(({ state }) => state === "no disruption possible"),
-    "can never be disrupted",
-    "add replicas or lower minAvailable: no node with these pods can be drained",
-  );
-  check(
-    "protectors",
-    views.filter(({ suspended }) => suspended !== undefined),
-    "suspended",
-    "kubectl podseidon resume NAME when the reason is gone",
-  );
-  check(
-    "protectors",
-    views.filter(({ state }) => state === "not counted"),
-    "not counted by any aggregator",
-    "is an aggregator running in each cluster that has their pods?",
-    problem,
-  );
+  const findings = TROUBLES.flatMap(([level, what, isBad, advice]) => {
+    const bad = views.filter(isBad);
+    return bad.length === 0 ? [] : [level("protectors", `${bad.length} ${what}: ${named(bad)}`, advice)];
+  });
   if (findings.length === 0) findings.push(ok("protectors", `${plural(views.length, "protector")}, none in trouble`));
   const oldestMs = Math.max(0, ...views.map(({ oldestReservationMs }) => oldestReservationMs ?? 0));
   const count = views.reduce((sum, { reservations }) => sum + reservations.length, 0);

@@ -16,5 +16,5 @@ test.each([
   const annotations = value === undefined ? {} : { [FORCE_DELETE_ANNOTATION]: value };
   const metadata = { namespace: "shop", name: "web-0", uid: "u", resourceVersion: "1", annotations };
   const pod = parsePod({ metadata, spec: {}, status: { phase: "Running" } });
-  expect(requestFor(pod, "delete", "cell", NOW_MS, 75_000).forced).toBe(forced);
+  expect(requestFor(pod, "delete", "cell", NOW_MS).forced).toBe(forced);
 });

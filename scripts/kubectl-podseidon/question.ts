@@ -6,9 +6,8 @@
 import * as v from "valibot";
 import { compileSelector } from "../../shared/decide/availability/selector.ts";
 import { readClaim } from "../../shared/decide/bypass-claim.ts";
-import { type Decision, type DisruptionRequest, decide } from "../../shared/decide/quota.ts";
+import type { Decision, DisruptionRequest } from "../../shared/decide/quota.ts";
 import { CRITERIA, type Criterion } from "../../shared/decide/state/estimate.ts";
-import type { ProtectorState } from "../../shared/decide/state/protector-state.ts";
 import { podPath } from "../../shared/kube/client/api-path.ts";
 import type { ApiResponse } from "../../shared/kube/client/transport.ts";
 import { FORCE_DELETE_ANNOTATION, HEALTH_CRITERION_ANNOTATION } from "../../shared/schema/annotations.ts";
@@ -16,6 +15,9 @@ import type { Pod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { formatMs } from "../../shared/schema/time.ts";
 import { type ClusterClient, type StatusText, statusOf } from "./invocation/cluster.ts";
+
+/** The default of webhook and aggregator; it matters only to deletions that were repeated for minutes. */
+const SETTLE_MS = 75_000;
 
 export type DisruptionKind = "delete" | "evict";
 
@@ -77,13 +79,7 @@ export function covering(protectors: readonly PodProtector[], pod: Pod): readonl
 }
 
 /** The request that a review of this pod makes. */
-export function requestFor(
-  pod: Pod,
-  kind: DisruptionKind,
-  cell: string,
-  nowMs: number,
-  settleMs: number,
-): DisruptionRequest {
+export function requestFor(pod: Pod, kind: DisruptionKind, cell: string, nowMs: number): DisruptionRequest {
   const claim = readClaim(pod.annotations?.[FORCE_DELETE_ANNOTATION]);
   const wanted = pod.annotations?.[HEALTH_CRITERION_ANNOTATION];
   const criterion: Criterion = CRITERIA.find((known) => known === wanted) ?? "Available";
@@ -95,12 +91,8 @@ export function requestFor(
     forced: claim.kind === "claimed" && (claim.untilMs === undefined || nowMs < claim.untilMs),
     criterion,
     startTime: formatMs(nowMs),
-    staleRefreshBefore: formatMs(nowMs - 2 * settleMs),
+    staleRefreshBefore: formatMs(nowMs - 2 * SETTLE_MS),
   };
-}
-
-export function decideOn(state: ProtectorState, request: DisruptionRequest): Decision {
-  return decide(state, request);
 }
 
 /** The reason of a decision in words. */

@@ -4,6 +4,7 @@ import { certificateFinding, type Finding, ok, problem, warning } from "./findin
 import { plural } from "./invocation/output.ts";
 import { cellOfRegistration } from "./question.ts";
 
+const Names = v.optional(v.array(v.string()), []);
 const Webhooks = v.looseObject({
   webhooks: v.optional(
     v.array(
@@ -16,15 +17,7 @@ const Webhooks = v.looseObject({
             v.looseObject({ matchLabels: v.optional(v.unknown()), matchExpressions: v.optional(v.unknown()) }),
           ),
         ),
-        rules: v.optional(
-          v.array(
-            v.looseObject({
-              operations: v.optional(v.array(v.string()), []),
-              resources: v.optional(v.array(v.string()), []),
-            }),
-          ),
-          [],
-        ),
+        rules: v.optional(v.array(v.looseObject({ operations: Names, resources: Names })), []),
       }),
     ),
     [],
@@ -47,13 +40,9 @@ export function registrationFindings(validating: unknown, mutating: unknown, now
       ),
     );
   const findings: Finding[] = [];
-  for (const [operation, resource] of [
-    ["DELETE", "pods"],
-    ["CREATE", "pods/eviction"],
-  ] as const) {
-    if (!asks(operation, resource))
-      findings.push(problem(check, `the cluster does not ask about ${operation} ${resource}`, REGISTER));
-  }
+  const wrong = (found: string, advice = REGISTER): void => void findings.push(problem(check, found, advice));
+  if (!asks("DELETE", "pods")) wrong("the cluster does not ask about DELETE pods");
+  if (!asks("CREATE", "pods/eviction")) wrong("the cluster does not ask about CREATE pods/eviction");
   const open = hooks.output.webhooks.filter(({ failurePolicy }) => failurePolicy === "Ignore");
   if (open.length > 0)
     findings.push(
@@ -65,21 +54,12 @@ export function registrationFindings(validating: unknown, mutating: unknown, now
     );
   const narrow = hooks.output.webhooks.filter(({ objectSelector }) => !isEmptySelector(objectSelector));
   if (narrow.length > 0)
-    findings.push(
-      problem(
-        check,
-        `${narrow[0]?.name} has an objectSelector`,
-        "take it out: on an eviction it matches the Eviction, not the pod",
-      ),
+    wrong(
+      `${narrow[0]?.name} has an objectSelector`,
+      "take it out: on an eviction it matches the Eviction, not the pod",
     );
   if (mutating === undefined)
-    findings.push(
-      problem(
-        check,
-        "evictions are not bound to the pod that is reviewed: MutatingWebhookConfiguration podseidon is missing",
-        REGISTER,
-      ),
-    );
+    wrong("evictions are not bound to the pod that is reviewed: MutatingWebhookConfiguration podseidon is missing");
   if (findings.length === 0)
     findings.push(ok(check, `asks as cell ${cellOfRegistration(validating) ?? "?"}, refuses when it gets no answer`));
   const bound = v.safeParse(Webhooks, mutating);

@@ -1,5 +1,5 @@
 /** `status`: every protector in one line, or one in full. */
-import type { Command, Context } from "./invocation/command.ts";
+import { type Command, type Context, protectorName } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
 import { age, fields, plural, table } from "./invocation/output.ts";
 import { type CellView, type ProtectorView, type ReservationView, viewProtector } from "./view.ts";
@@ -105,7 +105,7 @@ async function waitingIn(context: Context, namespace: string | undefined): Promi
 
 async function run(context: Context, args: readonly string[]): Promise<ExitCode> {
   const core = await context.core();
-  const wanted = args.map((name) => name.replace(/^(ppr|podprotectors?)\//, ""));
+  const wanted = args.map(protectorName);
   const namespace = await context.namespaces();
   const found = await context.progress.during(`reading the protectors of ${core.name}`, () =>
     core.protectors(namespace),

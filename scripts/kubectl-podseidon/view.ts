@@ -2,8 +2,7 @@
 
 import { orderedRecords } from "../../shared/decide/ledger/reservation.ts";
 import { estimate, isReliable } from "../../shared/decide/state/estimate.ts";
-import type { CellState, ProtectorState } from "../../shared/decide/state/protector-state.ts";
-import { parseProtector } from "../../shared/decide/state/protector-state.ts";
+import { type CellState, type ProtectorState, parseProtector } from "../../shared/decide/state/protector-state.ts";
 import {
   DERIVATION_ANNOTATION,
   GENERATOR_FINALIZER,
@@ -82,7 +81,7 @@ export function viewProtector(protector: PodProtector, nowMs: number): Protector
     managed: metadata.finalizers?.includes(GENERATOR_FINALIZER) ?? false,
     derivation: metadata.annotations?.[DERIVATION_ANNOTATION],
     required: spec.minAvailable,
-    available: available,
+    available,
     total: cells.reduce((sum, { total }) => sum + total, 0),
     reserved,
     estimated,
@@ -144,18 +143,8 @@ function viewReservations({ cellID, ledger }: CellState, nowMs: number): Reserva
     }
   }
   for (const { weight, startMicros, endMicros } of ledger.ranges) {
-    const ageMs = nowMs - endMicros / 1000;
-    const firstAgeMs = nowMs - startMicros / 1000;
-    views.push({
-      cell: cellID,
-      pod: undefined,
-      uid: undefined,
-      operation: "RANGE",
-      weight,
-      paid: true,
-      ageMs,
-      firstAgeMs,
-    });
+    const ages = { ageMs: nowMs - endMicros / 1000, firstAgeMs: nowMs - startMicros / 1000 };
+    views.push({ cell: cellID, pod: undefined, uid: undefined, operation: "RANGE", weight, paid: true, ...ages });
   }
   return views.sort((a, b) => b.firstAgeMs - a.firstAgeMs);
 }

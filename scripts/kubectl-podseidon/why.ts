@@ -4,6 +4,7 @@
 
 import { availableSinceMs } from "../../shared/decide/availability/availability.ts";
 import { compileSelector } from "../../shared/decide/availability/selector.ts";
+import { decide } from "../../shared/decide/quota.ts";
 import { parseProtector } from "../../shared/decide/state/protector-state.ts";
 import { podPath } from "../../shared/kube/client/api-path.ts";
 import { type Pod, parsePod } from "../../shared/schema/pod.ts";
@@ -11,21 +12,10 @@ import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { argument, type Command, type Context } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
 import { age, fields, plural, table } from "./invocation/output.ts";
-import {
-  ask,
-  cellOf,
-  covering,
-  type DisruptionKind,
-  type DryRunResult,
-  decideOn,
-  decisionText,
-  requestFor,
-} from "./question.ts";
+import { ask, cellOf, covering, type DisruptionKind, type DryRunResult, decisionText, requestFor } from "./question.ts";
 import { reservationText } from "./status.ts";
 import { type ProtectorView, type ReservationView, viewProtector } from "./view.ts";
 
-/** The default of webhook and aggregator; it matters only to deletions that were repeated for minutes. */
-const SETTLE_MS = 75_000;
 const MAX_UNAVAILABLE_SHOWN = 10;
 
 /** What one protector says about the pod, and why. */
@@ -80,7 +70,7 @@ export function opinionOf(
     const text = "it is not known which cell this cluster is: name it by --cell";
     return { view, allowed: undefined, text, holders, unavailable };
   }
-  const decision = decideOn(state, requestFor(pod, kind, known, nowMs, SETTLE_MS));
+  const decision = decide(state, requestFor(pod, kind, known, nowMs));
   return { view, allowed: decision.allowed, text: decisionText(decision), holders, unavailable };
 }
 

@@ -8,7 +8,7 @@ import { dirname, join } from "node:path";
 import { connect } from "node:tls";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { conditionStatus, field, items } from "../../scripts/control-plane/api-client.ts";
-import { certManagerVersion, ensureCertManager } from "../../scripts/control-plane/binaries/test-tools.ts";
+import { certManagerVersion, ensureCertManager } from "../support/cluster/test-tools.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { ManagedProcess } from "../../scripts/control-plane/managed-process.ts";
 import { reservePort } from "../../scripts/control-plane/ports.ts";

@@ -5,7 +5,7 @@
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
-import { oldestBinaries, oldestKubernetes } from "../../scripts/control-plane/binaries/test-tools.ts";
+import { oldestBinaries, oldestKubernetes } from "../support/cluster/test-tools.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { root } from "../../scripts/root.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";

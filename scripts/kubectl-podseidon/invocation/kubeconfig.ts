@@ -1,7 +1,6 @@
 /**
  * Reads and merges kubeconfig files as kubectl does: the first file that names a cluster, user or context wins. The
- * KubeConfig
- * of `@kubernetes/client-node` refuses files that name the same thing twice.
+ * KubeConfig of `@kubernetes/client-node` refuses files that name the same thing twice.
  */
 import { readFile } from "node:fs/promises";
 import { homedir } from "node:os";
@@ -105,7 +104,5 @@ function absolute(value: unknown, directory: string): unknown {
 }
 
 function firstOfName(items: readonly Named[]): readonly Named[] {
-  const byName = new Map<string, Named>();
-  for (const item of items) if (!byName.has(item.name)) byName.set(item.name, item);
-  return [...byName.values()];
+  return items.filter(({ name }, index) => items.findIndex((one) => one.name === name) === index);
 }

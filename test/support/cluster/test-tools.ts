@@ -1,10 +1,15 @@
 /** What single tests need beside a control plane: built with Go once, and kept in the cache for all clones. */
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from "node:fs";
 import { delimiter, dirname, join } from "node:path";
-import { type Binaries, cacheDirectory, ensureBinaries } from "./binaries.ts";
-import { exclusively, lockNameOf } from "./exclusive.ts";
-import { buildModule, copyCertManagerCrds, type ModuleName, pinnedVersion } from "./go-build.ts";
-import { stderrProgress } from "./progress.ts";
+import { type Binaries, cacheDirectory, ensureBinaries } from "../../../scripts/control-plane/binaries/binaries.ts";
+import { exclusively, lockNameOf } from "../../../scripts/control-plane/binaries/exclusive.ts";
+import {
+  buildModule,
+  copyCertManagerCrds,
+  type ModuleName,
+  pinnedVersion,
+} from "../../../scripts/control-plane/binaries/go-build.ts";
+import { stderrProgress } from "../../../scripts/control-plane/binaries/progress.ts";
 
 /** Resolves with the directory of what a module builds; `name` is its directory's name and has the version. */
 async function builtOnce(

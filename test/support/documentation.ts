@@ -156,7 +156,7 @@ export function harmless(command: string, context: string, stand: Stand): string
   const words = text.split(/\s+/);
   if (words[1] === "podseidon") return text.replace(/\s+--yes\b/, "");
   if (/\b(auth|config|create token|rollout status)\b/.test(text) || /--(dry-run|help)\b/.test(text)) return text;
-  return words.some((word) => CHANGES.includes(word)) ? `${text} --dry-run=server` : text;
+  return words.some((word) => CHANGES.test(word)) ? `${text} --dry-run=server` : text;
 }
 
 /** Exit codes with which a documented command has done what it says: some answer a question by theirs. */
@@ -164,16 +164,13 @@ export function goodCodes(command: string): readonly number[] {
   return /^kubectl (podseidon (why|drain-check|doctor)|auth can-i)\b/.test(command) ? [0, 1] : [0];
 }
 
-const CHANGES = [
-  "apply",
-  "create",
-  "delete",
-  "label",
-  "annotate",
-  "scale",
-  "patch",
-  "drain",
-  "cordon",
-  "replace",
-  "set",
-];
+const CHANGES = /^(apply|create|delete|label|annotate|scale|patch|drain|cordon|replace|set)$/;
+
+/**
+ * The metrics of this project in an expression, without prefix and without what a histogram appends; each once, in
+ * order.
+ */
+export function metricsOf(expressions: string): readonly string[] {
+  const found = [...expressions.matchAll(/\bpodseidon_([a-z][a-z0-9_]*)/g)].map(([, name = ""]) => name);
+  return [...new Set(found.map((name) => name.replace(/_(bucket|sum|count)$/, "")))].sort();
+}
