@@ -19,7 +19,11 @@ export function readOptions<const O extends OptionsConfig>(
   try {
     return parseArgs({ args: [...args], options }).values;
   } catch (error) {
-    process.stderr.write(`${error instanceof Error ? error.message : String(error)}\n\n${help}`);
+    process.stderr.write(`${messageOf(error)}\n\n${help}`);
     return 2;
   }
+}
+
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
 }

@@ -3,7 +3,7 @@
  * takes.
  */
 import type { Cluster } from "../control-plane/cluster.ts";
-import { PROTECTORS } from "./fixture/cell-fixture.ts";
+import { createProtector, PROTECTORS } from "./fixture/cell-fixture.ts";
 import { median, row } from "./fixture/figures.ts";
 import { deleteReview, ReviewClient } from "./fixture/review-client.ts";
 
@@ -15,13 +15,7 @@ const TEMPLATE_HASH = "7d4b9c8f6b";
 /** Measures one webhook at `url` (with its path) and returns lines of the table. */
 export async function reservedObject(cluster: Cluster, url: string): Promise<string[][]> {
   const { origin } = new URL(url);
-  const spec = { minAvailable: 0, minReadySeconds: 0, selector: { matchLabels: { app: "reserved" } } };
-  const created = await cluster.admin.call("POST", PROTECTORS, {
-    apiVersion: "podseidon.kubewharf.io/v1alpha1",
-    kind: "PodProtector",
-    metadata: { name: "reserved" },
-    spec,
-  });
+  const created = await createProtector(cluster.admin, "reserved", { app: "reserved" }, 0);
   await cluster.admin.call("PUT", `${PROTECTORS}/reserved/status`, withCount(created));
   const client = new ReviewClient(origin, cluster.identity.certificateAuthorityPem);
   const took: number[] = [];
@@ -60,13 +54,8 @@ export async function reservedObject(cluster: Cluster, url: string): Promise<str
 }
 
 function withCount(created: unknown): unknown {
-  const counts = {
-    totalReplicas: PODS,
-    availableReplicas: PODS,
-    readyReplicas: PODS,
-    scheduledReplicas: PODS,
-    runningReplicas: PODS,
-  };
+  const counted = ["totalReplicas", "availableReplicas", "readyReplicas", "scheduledReplicas", "runningReplicas"];
+  const counts = Object.fromEntries(counted.map((name) => [name, PODS]));
   const aggregation = { ...counts, lastEventTime: "2026-01-01T00:00:00.000000Z", resourceVersion: "100000000" };
   const summary = {
     totalReplicas: PODS,

@@ -1,9 +1,8 @@
 /** A rolling update and a drain as users do them, in one cluster; with the project and without it. */
 import { readFileSync } from "node:fs";
 import { Cluster } from "../control-plane/cluster.ts";
-import { TestEnvironment } from "../environment/environment.ts";
+import { CRD, TestEnvironment } from "../environment/environment.ts";
 import type { WebhookReplica } from "../environment/webhook-process.ts";
-import { CRD } from "./fixture/cell-fixture.ts";
 import { ratio, table } from "./fixture/figures.ts";
 
 const NAMESPACE = "default";

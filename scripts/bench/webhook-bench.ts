@@ -5,11 +5,12 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { cpus, loadavg, release, tmpdir, totalmem } from "node:os";
 import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { build } from "../build.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
 import { readOptions } from "../options.ts";
 import { root } from "../root.ts";
-import { bareCluster } from "./fixture/cell-fixture.ts";
+import { bareCluster, createProtector, each } from "./fixture/cell-fixture.ts";
 import {
   type AggregatorContender,
   ownAggregator,
@@ -26,7 +27,6 @@ import { buildLoadGenerator, generateLoad, type LoadRun } from "./fixture/load-g
 import { type Pair, quotaFreeRows } from "./quota-free.ts";
 import { reservedObject } from "./reserved-object.ts";
 import { rolloutTable } from "./rollout.ts";
-import { memoryAfterReviews } from "./webhook-memory.ts";
 
 const HELP = `usage: npm run bench -- webhook [options]
 
@@ -50,26 +50,15 @@ interface Work {
   readonly args: readonly string[];
 }
 
+const load = (mode: string, reviews: number, concurrency: number): readonly string[] => {
+  return ["-mode", mode, "-n", String(reviews), "-c", String(concurrency)];
+};
+
 const WORKS: readonly Work[] = [
-  {
-    name: "none",
-    title: "no protector matches, c=50",
-    replicas: 1,
-    args: ["-mode", "none", "-n", "40000", "-c", "50"],
-  },
-  {
-    name: "hot3",
-    title: "one protector, 3 replicas, 1,000 reviews, c=100",
-    replicas: 3,
-    args: ["-mode", "hot", "-n", "1000", "-c", "100"],
-  },
-  {
-    name: "hot1",
-    title: "one protector, one replica, one at a time",
-    replicas: 1,
-    args: ["-mode", "hot", "-n", "200", "-c", "1"],
-  },
-  { name: "wide", title: "1,000 protectors, c=100", replicas: 1, args: ["-mode", "wide", "-n", "1000", "-c", "100"] },
+  { name: "none", title: "no protector matches, c=50", replicas: 1, args: load("none", 40_000, 50) },
+  { name: "hot3", title: "one protector, 3 replicas, 1,000 reviews, c=100", replicas: 3, args: load("hot", 1000, 100) },
+  { name: "hot1", title: "one protector, one replica, one at a time", replicas: 1, args: load("hot", 200, 1) },
+  { name: "wide", title: "1,000 protectors, c=100", replicas: 1, args: load("wide", 1000, 100) },
 ];
 
 interface Measured extends LoadRun {
@@ -181,19 +170,47 @@ async function once(work: Work, generator: string, cluster: Cluster, contender: 
   const cpuMs = (): number => pids.reduce((sum, pid) => sum + processFigures(pid).cpuMs, 0);
   const before = cpuMs();
   const urls = contender.urls.slice(0, work.replicas).join(",");
-  const result = await generateLoad(generator, [
-    "-api",
-    cluster.url,
-    "-token",
-    cluster.identity.adminToken,
-    "-urls",
-    urls,
-    "-compact",
-    "100",
-    "-extra",
-    EXTRA,
-    ...work.args,
-  ]);
+  const args = ["-urls", urls, "-compact", "100", "-extra", EXTRA, ...work.args];
+  const result = await generateLoad(generator, cluster, args);
   const reviews = result.allowed + result.refused + result.errors;
   return { ...result, cpuMsPerReview: (cpuMs() - before) / reviews };
+}
+
+/** The memory of a replica that watches this many protectors, idle, and after 100,000 and 200,000 reviews. */
+const PROTECTORS_COUNT = 10_000;
+const REVIEWS = 100_000;
+/** Both contenders get this long to receive the protectors. */
+const CATCH_UP_MS = 15_000;
+const TITLES = ["10,000 protectors watched, idle", "after 100,000 reviews", "after 200,000 reviews"];
+
+async function memoryAfterReviews(
+  cluster: Cluster,
+  generator: string,
+  own: WebhookContender,
+  upstream: WebhookContender | undefined,
+): Promise<string[][]> {
+  await each(PROTECTORS_COUNT, async (index) => {
+    const matchLabels = { app: `memory-${index}`, tier: "web", env: "prod", team: `t${index % 20}` };
+    await createProtector(cluster.admin, `memory-${index}`, matchLabels);
+  });
+  await delay(CATCH_UP_MS);
+  const other = upstream === undefined ? [] : await residentMegabytes(cluster, generator, upstream);
+  const mine = await residentMegabytes(cluster, generator, own);
+  return mine.map((value, index) => {
+    const title = TITLES[index] ?? "";
+    const figure = { work: index === 0 ? "idle" : "memory", title, name: "resident MB", digits: 0 };
+    return row({ ...figure, own: value, upstream: other[index] ?? Number.NaN });
+  });
+}
+
+/** Of the first replica: idle, and after each load. */
+async function residentMegabytes(cluster: Cluster, generator: string, contender: WebhookContender): Promise<number[]> {
+  const megabytes = (): number => processFigures(contender.pids()[0] ?? 0).residentBytes / 1024 / 1024;
+  const after = [megabytes()];
+  for (const _ of [1, 2]) {
+    const args = ["-urls", contender.urls[0] ?? "", ...load("none", REVIEWS, 50), "-setup=false"];
+    await generateLoad(generator, cluster, args);
+    after.push(megabytes());
+  }
+  return after;
 }

@@ -1,4 +1,4 @@
-import { spawn } from "node:child_process";
+import { type ExecFileOptions, execFile } from "node:child_process";
 import { theReaper } from "./reaper.ts";
 
 export interface KubectlOptions {
@@ -21,34 +21,20 @@ const TIMEOUT_MS = 120_000;
 /** Runs kubectl to its end. Its caches are in the runner's directory, not in the user's. */
 export function runKubectl(binary: string, args: readonly string[], options: KubectlOptions): Promise<KubectlResult> {
   const reaper = theReaper();
-  const child = spawn(binary, [...args], {
-    stdio: ["pipe", "pipe", "pipe"],
-    env: {
-      ...reaper.environment,
-      HOME: reaper.directory,
-      PATH: process.env.PATH ?? "",
-      ...(options.kubeconfig === undefined ? {} : { KUBECONFIG: options.kubeconfig }),
-    },
-  });
-  const timer = setTimeout(() => child.kill("SIGKILL"), options.timeoutMs ?? TIMEOUT_MS);
-  let stdout = "";
-  let stderr = "";
-  child.stdout.setEncoding("utf8").on("data", (text: string) => {
-    stdout += text;
-  });
-  child.stderr.setEncoding("utf8").on("data", (text: string) => {
-    stderr += text;
-  });
-  child.stdin.on("error", () => {}); // It may end without having read everything.
-  child.stdin.end(options.input ?? "");
+  const { kubeconfig, input = "", timeoutMs: timeout = TIMEOUT_MS } = options;
+  const env = { ...reaper.environment, HOME: reaper.directory, PATH: process.env.PATH ?? "" };
+  const settings: ExecFileOptions = {
+    env: kubeconfig === undefined ? env : { ...env, KUBECONFIG: kubeconfig },
+    timeout,
+    killSignal: "SIGKILL",
+    maxBuffer: Number.POSITIVE_INFINITY,
+  };
   return new Promise((resolve, reject) => {
-    child.on("error", (error) => {
-      clearTimeout(timer);
-      reject(error);
+    const child = execFile(binary, [...args], { ...settings, encoding: "utf8" }, (error, stdout, stderr) => {
+      if (typeof error?.code === "string") reject(error);
+      else resolve({ code: child.exitCode ?? -1, stdout, stderr });
     });
-    child.on("close", (code) => {
-      clearTimeout(timer);
-      resolve({ code: code ?? -1, stdout, stderr });
-    });
+    child.stdin?.on("error", () => {}); // It may end without having read everything.
+    child.stdin?.end(input);
   });
 }

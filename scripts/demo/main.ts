@@ -9,7 +9,7 @@ import { ensureBinaries } from "../control-plane/binaries/binaries.ts";
 import { VERSIONS } from "../control-plane/binaries/versions.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
 import { theReaper } from "../control-plane/reaper.ts";
-import { readOptions } from "../options.ts";
+import { messageOf, readOptions } from "../options.ts";
 import { reportPage } from "../report/page.ts";
 import { Recorder } from "../report/record.ts";
 import { NAMESPACE } from "./federation.ts";
@@ -51,7 +51,7 @@ async function play(stage: DemoStage): Promise<void> {
     try {
       await act(stage);
     } catch (error) {
-      stage.promise(false, `the scene could not go on: ${error instanceof Error ? error.message : String(error)}`);
+      stage.promise(false, `the scene could not go on: ${messageOf(error)}`);
       return;
     }
   }
@@ -193,7 +193,7 @@ for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const)
 try {
   process.exitCode = await run(options);
 } catch (error) {
-  process.stderr.write(`demo: ${error instanceof Error ? error.message : String(error)}\n`);
+  process.stderr.write(`demo: ${messageOf(error)}\n`);
   process.stdout.write("RESULT failed: the demo could not be set up\n");
   process.exitCode = 1;
 }

@@ -37,15 +37,7 @@ const rollingUpdate: DemoScene = {
     );
     const before = await stage.reviews();
     await withFloor(stage, PROMISED, async () => {
-      await stage.kubectl(
-        [stage.core],
-        "--namespace",
-        NAMESPACE,
-        "set",
-        "image",
-        `deployment/${WORKLOAD}`,
-        "web=web:v2",
-      );
+      await stage.kubectl([stage.core], `--namespace ${NAMESPACE} set image deployment/${WORKLOAD} web=web:v2`);
       await stage.until("both rollouts", async () =>
         (await Promise.all(stage.workers.map((worker) => isRolledOut(worker, "web:v2")))).every(Boolean),
       );
@@ -63,14 +55,8 @@ const scaling: DemoScene = {
   title: `Business as usual: down to ${SCALED_DOWN}, and up again`,
   async play(stage) {
     stage.narrator.say("Fewer replicas are a smaller promise; the generator writes it before the federation acts.");
-    await stage.kubectl(
-      [stage.core],
-      "--namespace",
-      NAMESPACE,
-      "scale",
-      `deployment/${WORKLOAD}`,
-      `--replicas=${SCALED_DOWN}`,
-    );
+    const scale = `--namespace ${NAMESPACE} scale deployment/${WORKLOAD}`;
+    await stage.kubectl([stage.core], `${scale} --replicas=${SCALED_DOWN}`);
     let promised = await stage.required();
     await withFloor(stage, SCALED_DOWN - 1, async () => {
       await stage.untilWhole(SCALED_DOWN);
@@ -80,14 +66,7 @@ const scaling: DemoScene = {
       promised === SCALED_DOWN - 1,
       `${SCALED_DOWN} replicas, maxUnavailable 20%: ${promised} are promised now`,
     );
-    await stage.kubectl(
-      [stage.core],
-      "--namespace",
-      NAMESPACE,
-      "scale",
-      `deployment/${WORKLOAD}`,
-      `--replicas=${REPLICAS}`,
-    );
+    await stage.kubectl([stage.core], `${scale} --replicas=${REPLICAS}`);
     await stage.untilWhole(REPLICAS);
     await stage.until(`the promise of ${PROMISED}`, async () => (await stage.required()) === PROMISED);
   },
@@ -97,7 +76,7 @@ const massDeletion: DemoScene = {
   title: "Accident: kubectl delete pods --all, in both clusters at the same moment",
   async play(stage) {
     await withFloor(stage, PROMISED, async () => {
-      const results = await stage.kubectl(stage.workers, "--namespace", NAMESPACE, "delete", "pods", "--all");
+      const results = await stage.kubectl(stage.workers, `--namespace ${NAMESPACE} delete pods --all`);
       const deleted = results.reduce((sum, { stdout }) => sum + count(stdout, /^pod "[^"]+" deleted/gm), 0);
       const refused = results.flatMap(({ stderr }) => refusals(stderr));
       stage.narrator.say(
@@ -120,7 +99,7 @@ const drain: DemoScene = {
     if (worker === undefined) return;
     const node = await busiestNode(worker);
     await withFloor(stage, PROMISED, async () => {
-      const [result] = await stage.kubectl([worker], "drain", node.name, "--ignore-daemonsets", "--timeout=90s");
+      const [result] = await stage.kubectl([worker], `drain ${node.name} --ignore-daemonsets --timeout=90s`);
       const [waited] = refusals(result?.stderr ?? "");
       if (waited !== undefined) {
         stage.narrator.say("While too few were available, drain was told to wait, and did:");
@@ -145,7 +124,7 @@ const cascade: DemoScene = {
         "ReplicaSets, and then the garbage collectors come for the pods. Nobody makes new ones.",
     );
     await withFloor(stage, PROMISED, async () => {
-      await stage.kubectl(stage.workers, "delete", "crd", OWNER_CRD);
+      await stage.kubectl(stage.workers, `delete crd ${OWNER_CRD}`);
       await stage.until("the cascade to reach the pods", async () => {
         const { total, terminating } = stage.availability.counts();
         return total === PROMISED && terminating === 0 && (await workloads(stage)) === 0;

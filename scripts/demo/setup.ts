@@ -4,7 +4,7 @@ import { Cluster } from "../control-plane/cluster.ts";
 import { KWOK_ANNOTATIONS } from "../control-plane/kwok/annotations.ts";
 import { AvailabilityJudge } from "./availability.ts";
 import { Federation, NAMESPACE, OWNER_CRD, ownerCrd, WORKLOAD } from "./federation.ts";
-import { type Installation, install } from "./install.ts";
+import { install } from "./install.ts";
 import type { Narrator } from "./narrator.ts";
 import { PROMISED, REPLICAS } from "./scenes.ts";
 import { DemoStage } from "./stage.ts";
@@ -33,25 +33,10 @@ const workload = {
 };
 
 /** Everything that runs; `stop` ends it in order. */
-export class Demo {
+export interface Demo {
   readonly clusters: readonly Cluster[];
   readonly stage: DemoStage;
-  readonly #installation: Installation;
-  readonly #federation: Federation;
-
-  constructor(clusters: readonly Cluster[], stage: DemoStage, installation: Installation, federation: Federation) {
-    this.clusters = clusters;
-    this.stage = stage;
-    this.#installation = installation;
-    this.#federation = federation;
-  }
-
-  async stop(): Promise<void> {
-    await this.#federation.stop();
-    await this.stage.availability.stop();
-    await this.#installation.stop();
-    await Promise.all(this.clusters.map((cluster) => cluster.stop()));
-  }
+  stop(): Promise<void>;
 }
 
 export async function startClusters(): Promise<readonly [Cluster, Cluster, Cluster]> {
@@ -84,7 +69,14 @@ export async function setUp(
   const stage = new DemoStage(core, workers, availability, narrator, installation);
   await stage.untilWhole(REPLICAS);
   await stage.until(`the promise of ${PROMISED}`, async () => (await stage.required()) === PROMISED);
-  return new Demo([core, ...workers], stage, installation, federation);
+  const clusters = [core, ...workers];
+  const stop = async (): Promise<void> => {
+    await federation.stop();
+    await availability.stop();
+    await installation.stop();
+    await Promise.all(clusters.map((cluster) => cluster.stop()));
+  };
+  return { clusters, stage, stop };
 }
 
 /**

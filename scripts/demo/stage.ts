@@ -84,12 +84,12 @@ export class DemoStage {
   }
 
   /**
-   * Runs a command in each of the clusters, at the same moment, shows the counts meanwhile, and prints the command as a
-   * person types it.
+   * Runs a command, whose words have no blanks, in each of the clusters at the same moment, shows the counts meanwhile,
+   * and prints the command as a person types it.
    */
-  async kubectl(clusters: readonly Cluster[], ...args: string[]): Promise<KubectlResult[]> {
-    for (const { name } of clusters) this.narrator.command(`kubectl --context ${name} ${args.join(" ")}`);
-    return await this.during(Promise.all(clusters.map((cluster) => cluster.kubectl(args))));
+  async kubectl(clusters: readonly Cluster[], command: string): Promise<KubectlResult[]> {
+    for (const { name } of clusters) this.narrator.command(`kubectl --context ${name} ${command}`);
+    return await this.during(Promise.all(clusters.map((cluster) => cluster.kubectl(command.split(" ")))));
   }
 
   /** Shows the counts until `work` is done. */

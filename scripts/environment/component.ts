@@ -56,10 +56,7 @@ export class Component implements AsyncDisposable {
     const healthPort = await reservePort(address);
     const healthUrl = `http://${address}:${healthPort}`;
     mkdirSync(options.directory, { recursive: true });
-    const bundle = join(
-      options.bundles ?? globalThis.process.env.PODSEIDON_BUNDLES ?? join(root, "dist"),
-      `${options.kind}.mjs`,
-    );
+    const bundles = options.bundles ?? globalThis.process.env.PODSEIDON_BUNDLES ?? join(root, "dist");
     const health = `${address}:${healthPort}`;
     const process = new ManagedProcess({
       name: options.name,
@@ -68,13 +65,8 @@ export class Component implements AsyncDisposable {
       launch: () => ({
         binary: globalThis.process.execPath,
         args: [
-          ...NODE_FLAGS,
-          bundle,
-          ...options.args,
-          "--health-probe-bind-address",
-          health,
-          "--metrics-bind-address",
-          health,
+          ...[...NODE_FLAGS, join(bundles, `${options.kind}.mjs`), ...options.args],
+          ...["--health-probe-bind-address", health, "--metrics-bind-address", health],
         ],
         environment: options.environment ?? {},
       }),

@@ -12,7 +12,7 @@ import { Component } from "./component.ts";
 import { gateRegistration, type RegistrationOptions, registrations } from "./webhook-configuration.ts";
 import { startWebhook, type WebhookReplica } from "./webhook-process.ts";
 
-const CRD = join(root, "crds/podseidon.kubewharf.io_podprotectors.yaml");
+export const CRD = join(root, "crds/podseidon.kubewharf.io_podprotectors.yaml");
 
 const SYSTEM_NAMESPACE = { apiVersion: "v1", kind: "Namespace", metadata: { name: "podseidon-system" } };
 

@@ -12,6 +12,10 @@ export interface RegistrationOptions {
   readonly timeoutSeconds?: number;
 }
 
+const rule = (operation: string, ...resources: readonly string[]): unknown => {
+  return { apiGroups: [""], apiVersions: ["v1"], operations: [operation], resources, scope: "Namespaced" };
+};
+
 /** The webhook configuration of the counted gate, as in `manifests/components/counted-gate`. */
 export function gateRegistration({ cell, url, caPem }: RegistrationOptions): unknown {
   const webhook = (name: string, path: string, operator: "In" | "NotIn", values: readonly string[]): unknown => ({
@@ -26,7 +30,7 @@ export function gateRegistration({ cell, url, caPem }: RegistrationOptions): unk
     namespaceSelector: {
       matchExpressions: [{ key: "podseidon.kubewharf.io/counted-gate", operator, values }],
     },
-    rules: [{ apiGroups: [""], apiVersions: ["v1"], operations: ["CREATE"], resources: ["pods"], scope: "Namespaced" }],
+    rules: [rule("CREATE", "pods")],
   });
   return {
     apiVersion: "admissionregistration.k8s.io/v1",
@@ -52,29 +56,14 @@ export function registrations(options: RegistrationOptions): readonly unknown[] 
     url: `${options.url}/webhook/${options.cell}${path}`,
     caBundle: Buffer.from(options.caPem).toString("base64"),
   });
-  const pods = {
-    apiGroups: [""],
-    apiVersions: ["v1"],
-    operations: ["DELETE"],
-    resources: ["pods"],
-    scope: "Namespaced",
-  };
-  const evictions = {
-    apiGroups: [""],
-    apiVersions: ["v1"],
-    operations: ["CREATE"],
-    resources: ["pods/eviction"],
-    scope: "Namespaced",
-  };
-  const changes = { ...pods, operations: ["UPDATE"], resources: ["pods", "pods/resize"] };
+  const evictions = rule("CREATE", "pods/eviction");
+  const rules = [rule("DELETE", "pods"), evictions, rule("UPDATE", "pods", "pods/resize")];
   return [
     {
       apiVersion: "admissionregistration.k8s.io/v1",
       kind: "ValidatingWebhookConfiguration",
       metadata: { name: "podseidon" },
-      webhooks: [
-        { name: "pods.podseidon.kubewharf.io", ...common, clientConfig: client(""), rules: [pods, evictions, changes] },
-      ],
+      webhooks: [{ name: "pods.podseidon.kubewharf.io", ...common, clientConfig: client(""), rules }],
     },
     {
       apiVersion: "admissionregistration.k8s.io/v1",

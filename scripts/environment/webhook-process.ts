@@ -29,28 +29,13 @@ export interface WebhookReplica {
 export async function startWebhook(options: WebhookProcessOptions): Promise<WebhookReplica> {
   const address = options.address ?? "127.0.0.1";
   const port = await reservePort(address);
-  const files = await servingFiles(
-    options.authority,
-    `${options.directory}/${options.name}-tls`,
-    ["localhost"],
-    [address],
-  );
+  const folder = `${options.directory}/${options.name}-tls`;
+  const files = await servingFiles(options.authority, folder, ["localhost"], [address]);
   const args = [
     ...Object.entries(options.cores).flatMap(([name, kubeconfig]) => ["--core", `${name}=${kubeconfig}`]),
-    ...Object.entries(options.cells).flatMap(([id, kubeconfig]) => [
-      "--cell",
-      kubeconfig === "" ? id : `${id}=${kubeconfig}`,
-    ]),
-    ...[
-      "--bind-address",
-      address,
-      "--secure-port",
-      String(port),
-      "--tls-cert-file",
-      files.certFile,
-      "--tls-private-key-file",
-      files.keyFile,
-    ],
+    ...Object.entries(options.cells).flatMap(([id, file]) => ["--cell", file === "" ? id : `${id}=${file}`]),
+    ...["--bind-address", address, "--secure-port", String(port)],
+    ...["--tls-cert-file", files.certFile, "--tls-private-key-file", files.keyFile],
     ...(options.args ?? []),
   ];
   const { name, directory, bundles, environment = {} } = options;

@@ -3,11 +3,12 @@ import { writeFile } from "node:fs/promises";
 import { homedir } from "node:os";
 import { join, resolve } from "node:path";
 import * as v from "valibot";
+import { messageOf } from "../../options.ts";
 import { theReaper } from "../reaper.ts";
 import { download } from "./download.ts";
 import { exclusively, lockNameOf } from "./exclusive.ts";
 import { buildControlPlane } from "./go-build.ts";
-import { type BinaryPaths, installedBinaries, mapBinaries, problemWith } from "./installed.ts";
+import { type BinaryPaths, eachBinary, installedBinaries, problemWith } from "./installed.ts";
 import { type BuildProgress, stderrProgress, teeProgress } from "./progress.ts";
 import { BINARY_NAMES, goArchitecture, VERSIONS } from "./versions.ts";
 
@@ -129,8 +130,8 @@ async function prepare(
 
 /** Asks each new binary for its version, and moves all of them into place at once. */
 async function finish(staging: string, directory: string): Promise<void> {
-  const problems = await mapBinaries((name) => problemWith(name, join(staging, name)));
-  const found = Object.values(problems).filter((problem) => problem !== undefined);
+  const problems = await Promise.all(BINARY_NAMES.map((name) => problemWith(name, join(staging, name))));
+  const found = problems.filter((problem) => problem !== undefined);
   if (found.length > 0) throw new Error(found.join("; "));
   const sizes = Object.fromEntries(BINARY_NAMES.map((name) => [name, statSync(join(staging, name)).size]));
   await writeFile(join(staging, MANIFEST), `${JSON.stringify({ sizes }, null, 2)}\n`);
@@ -155,17 +156,5 @@ function noWay(problems: readonly string[]): string {
 }
 
 function pathsIn(directory: string): BinaryPaths {
-  const path = (name: string): string => join(directory, name);
-  return {
-    etcd: path("etcd"),
-    "kube-apiserver": path("kube-apiserver"),
-    "kube-controller-manager": path("kube-controller-manager"),
-    "kube-scheduler": path("kube-scheduler"),
-    kubectl: path("kubectl"),
-    kwok: path("kwok"),
-  };
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
+  return eachBinary((name) => join(directory, name));
 }

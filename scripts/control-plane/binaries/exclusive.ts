@@ -33,7 +33,7 @@ export async function exclusively<T>(
     const server = await tryListen(name);
     if (server !== undefined) {
       try {
-        return await work(announceTo(server));
+        return await work({ step: server.broadcast, detail: server.broadcast });
       } finally {
         server.close();
       }
@@ -74,10 +74,6 @@ function tryListen(name: string): Promise<Holder | undefined> {
     );
     server.listen({ path: name });
   });
-}
-
-function announceTo(holder: Holder): BuildProgress {
-  return { step: holder.broadcast, detail: holder.broadcast };
 }
 
 /** Resolves when the holder has ended, or could not be reached because it just did. */

@@ -2,6 +2,7 @@ import { execFile } from "node:child_process";
 import { accessSync, constants } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
+import { messageOf } from "../../options.ts";
 import { BINARY_NAMES, type BinaryName, VERSION_QUESTIONS, VERSIONS } from "./versions.ts";
 
 const run = promisify(execFile);
@@ -17,9 +18,7 @@ async function askVersion(name: BinaryName, path: string): Promise<{ version: st
     const version = question.answer.exec(stdout)?.[1];
     return version === undefined ? { problem: `${path} did not say its version` } : { version };
   } catch (error) {
-    return {
-      problem: `${path} could not be run: ${error instanceof Error ? firstLine(error.message) : String(error)}`,
-    };
+    return { problem: `${path} could not be run: ${messageOf(error).split("\n", 1)[0]}` };
   }
 }
 
@@ -42,37 +41,30 @@ export async function installedBinaries(environment: NodeJS.ProcessEnv): Promise
   const missing = BINARY_NAMES.filter((name) => candidates(name).length === 0);
   if (missing.length > 0) throw new Error(`${missing.join(", ")} ${missing.length === 1 ? "is" : "are"} missing`);
   const problems: string[] = [];
-  const found = await mapBinaries(async (name) => {
+  const found = new Map<BinaryName, string>();
+  const find = async (name: BinaryName): Promise<void> => {
     const answers: string[] = [];
     for (const path of candidates(name)) {
       const problem = await problemWith(name, path);
-      if (problem === undefined) return path;
+      if (problem === undefined) return void found.set(name, path);
       answers.push(problem);
     }
     problems.push(answers.join(", "));
-    return "";
-  });
+  };
+  await Promise.all(BINARY_NAMES.map(find));
   if (problems.length > 0) throw new Error(problems.join("; "));
-  return found;
+  return eachBinary((name) => found.get(name) ?? "");
 }
 
-/** One value for each binary; all are made at the same time. */
-export async function mapBinaries<T>(make: (name: BinaryName) => Promise<T>): Promise<Record<BinaryName, T>> {
-  const [etcd, apiserver, controllerManager, scheduler, kubectl, kwok] = await Promise.all([
-    make(BINARY_NAMES[0]),
-    make(BINARY_NAMES[1]),
-    make(BINARY_NAMES[2]),
-    make(BINARY_NAMES[3]),
-    make(BINARY_NAMES[4]),
-    make(BINARY_NAMES[5]),
-  ]);
+/** One value for each binary. */
+export function eachBinary<T>(make: (name: BinaryName) => T): Record<BinaryName, T> {
   return {
-    etcd,
-    "kube-apiserver": apiserver,
-    "kube-controller-manager": controllerManager,
-    "kube-scheduler": scheduler,
-    kubectl,
-    kwok,
+    etcd: make("etcd"),
+    "kube-apiserver": make("kube-apiserver"),
+    "kube-controller-manager": make("kube-controller-manager"),
+    "kube-scheduler": make("kube-scheduler"),
+    kubectl: make("kubectl"),
+    kwok: make("kwok"),
   };
 }
 
@@ -87,8 +79,4 @@ function isExecutable(path: string): boolean {
   } catch {
     return false;
   }
-}
-
-function firstLine(text: string): string {
-  return text.split("\n", 1)[0] ?? text;
 }

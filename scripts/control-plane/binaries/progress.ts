@@ -36,12 +36,8 @@ export const silentProgress: BuildProgress = { step: () => {}, detail: () => {} 
 
 /** Sends the same lines to several readers. */
 export function teeProgress(...targets: readonly BuildProgress[]): BuildProgress {
-  return {
-    step(line) {
-      for (const target of targets) target.step(line);
-    },
-    detail(line) {
-      for (const target of targets) target.detail(line);
-    },
+  const all = (kind: keyof BuildProgress) => (line: string) => {
+    for (const target of targets) target[kind](line);
   };
+  return { step: all("step"), detail: all("detail") };
 }
