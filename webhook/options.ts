@@ -74,12 +74,15 @@ export const webhookOptions = defineOptions({
     singleAttemptUser: option(
       list("USERNAME"),
       [],
-      "A user whose client repeats no denied deletion, beside system:serviceaccount:kube-system:node-controller (taint eviction). Its client is told to repeat them.",
+      "A user whose client repeats no denied deletion, beside " +
+        "system:serviceaccount:kube-system:node-controller (taint eviction). Its client is told " +
+        "to repeat them.",
     ),
     singleAttemptRetryAfter: option(
       duration({ maxMs: 600_000 }),
       SINGLE_ATTEMPT_RETRY_MS,
-      "After which time such a client repeats a denied deletion, in whole seconds; client-go does so ten times. 0 tells none.",
+      "After which time such a client repeats a denied deletion, in whole " +
+        "seconds; client-go does so ten times. 0 tells none.",
     ),
     kubernetesEvents: option(
       boolean(),

@@ -1,4 +1,4 @@
-/** The eviction retry as a controller of one cluster: its options, and how it is wired. Read `eviction-retrier.ts` next. */
+/** The eviction retry as a controller of one cluster: its options and wiring. Read `eviction-retrier.ts` next. */
 import { ApiClient } from "../../shared/kube/client/api-client.ts";
 import { Reflector } from "../../shared/kube/informer/reflector.ts";
 import { EventRecorder } from "../../shared/observe/event-recorder.ts";
@@ -34,12 +34,14 @@ const evictionRetryOptions = defineOptions({
     after: option(
       duration({ maxMs: 24 * 3_600_000 }),
       AFTER_MS,
-      "How long after the end of its toleration a pod is left to the taint eviction controller, which the webhook tells to come back for 25 minutes.",
+      "How long after the end of its toleration a pod is left to the taint eviction " +
+        "controller, which the webhook tells to come back for 25 minutes.",
     ),
     interval: option(
       duration({ minMs: 50, maxMs: 3_600_000 }),
       15_000,
-      "Pause between two looks at the pods of a tainted node. A denied eviction is tried again after one to eight of them.",
+      "Pause between two looks at the pods of a tainted node. A denied " +
+        "eviction is tried again after one to eight of them.",
     ),
     ...leaderElectionOptions,
     ...observeOptions,

@@ -1,7 +1,7 @@
 /**
- * Carries out the evictions that taints ask for and that nobody repeats (docs/design.md#eviction-retry). One key is one
- * node. The memory is the cluster's own: a pod that has the condition DisruptionTarget, on a node with a NoExecute taint
- * that it does not tolerate, is a pod whose deletion did not happen. So a restart forgets nothing but how long it
+ * Carries out the evictions that taints ask for and that nobody repeats (docs/design.md#eviction-retry). One key is
+ * one node. The memory is the cluster's own: a pod that has the condition DisruptionTarget, on a node with a NoExecute
+ * taint that it does not tolerate, is a pod whose deletion did not happen. So a restart forgets nothing but how long it
  * waited.
  */
 import { evictedAfterMs } from "../../shared/decide/taint-eviction.ts";

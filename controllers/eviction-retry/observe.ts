@@ -36,7 +36,8 @@ export function observeEvictions(
 }
 
 function evictedNote({ pod, node, taints }: EvictionEvent): EventNote {
-  const message = `evicted from node ${node} (taint ${taints.join(", ")}): its deletion had been denied, and nobody repeated it`;
+  const taint = taints.join(", ");
+  const message = `evicted from node ${node} (taint ${taint}): its deletion had been denied, and nobody repeated it`;
   return { regarding: regarding(pod), type: "Normal", reason: "TaintEvictionRetried", message };
 }
 

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { CommandError } from "./errors.ts";
+import { CommandError } from "./invocation/errors.ts";
 import { waitingEvictions } from "./waiting-evictions.ts";
 
 const node = (name: string, ...taints: unknown[]) => ({

@@ -1,9 +1,9 @@
 /** The pods of a cluster that wait on tainted nodes for their eviction (docs/design.md#eviction-retry). */
 import { evictedAfterMs } from "../../shared/decide/taint-eviction.ts";
 import { parsePlacedPods, parseTaintedNode } from "../../shared/schema/taints.ts";
-import type { ClusterClient } from "./cluster.ts";
-import { CommandError } from "./errors.ts";
-import { plural } from "./output.ts";
+import type { ClusterClient } from "./invocation/cluster.ts";
+import { CommandError } from "./invocation/errors.ts";
+import { plural } from "./invocation/output.ts";
 
 /** A failed zone has more; the line then says "at least". */
 const MAX_NODES = 50;
@@ -28,7 +28,10 @@ export async function waitingEvictions(
     const least = nodes.length > MAX_NODES ? "At least " : "";
     const named = `${waiting.slice(0, MAX_NAMED).join(", ")}${waiting.length > MAX_NAMED ? ", ..." : ""}`;
     const verb = waiting.length === 1 ? "waits" : "wait";
-    return `\n${least}${plural(waiting.length, "pod")} of ${cluster.name} ${verb} on tainted nodes for eviction: ${named}\n`;
+    return (
+      `\n${least}${plural(waiting.length, "pod")} of ${cluster.name} ` +
+      `${verb} on tainted nodes for eviction: ${named}\n`
+    );
   } catch (error) {
     // Who may read protectors need not be allowed to read nodes.
     if (error instanceof CommandError) return "";

@@ -7,8 +7,8 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { ensurePromtool } from "../support/cluster/test-tools.ts";
 import { root } from "../../scripts/root.ts";
+import { ensurePromtool } from "../support/cluster/test-tools.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 

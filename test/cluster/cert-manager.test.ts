@@ -8,7 +8,6 @@ import { dirname, join } from "node:path";
 import { connect } from "node:tls";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { conditionStatus, field, items } from "../../scripts/control-plane/api-client.ts";
-import { certManagerVersion, ensureCertManager } from "../support/cluster/test-tools.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { ManagedProcess } from "../../scripts/control-plane/managed-process.ts";
 import { reservePort } from "../../scripts/control-plane/ports.ts";
@@ -17,6 +16,7 @@ import type { DemoKubelet } from "../../scripts/demo/kubelet.ts";
 import { Balancer } from "../../scripts/environment/balancer.ts";
 import { root } from "../../scripts/root.ts";
 import { DeletionLoad } from "../support/cluster/deletion-load.ts";
+import { certManagerVersion, ensureCertManager } from "../support/cluster/test-tools.ts";
 
 const WORKERS = 8;
 const RENEWALS = 3;

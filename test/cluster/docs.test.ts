@@ -10,11 +10,11 @@ import { loadAll } from "js-yaml";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
 import { ensureBinaries } from "../../scripts/control-plane/binaries/binaries.ts";
-import { documentedCommands, goodCodes, harmless, type Stand } from "../support/documentation.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { root } from "../../scripts/root.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
 import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
+import { documentedCommands, goodCodes, harmless, type Stand } from "../support/documentation.ts";
 
 const NAMESPACE = "shop";
 const NAME = "web";

@@ -5,11 +5,11 @@
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
-import { oldestBinaries, oldestKubernetes } from "../support/cluster/test-tools.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { root } from "../../scripts/root.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
 import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
+import { oldestBinaries, oldestKubernetes } from "../support/cluster/test-tools.ts";
 
 const PODS = 5;
 const MIN_AVAILABLE = 3;

@@ -7,10 +7,10 @@ import { ensureBinaries } from "../../scripts/control-plane/binaries/binaries.ts
 import type { ClusterOptions } from "../../scripts/control-plane/cluster.ts";
 import { Component } from "../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
-import { metricsOf } from "../support/documentation.ts";
 import { root } from "../../scripts/root.ts";
 import { setReady } from "../support/cluster/pods.ts";
 import { readProtector, reservationCount } from "../support/cluster/protectors.ts";
+import { metricsOf } from "../support/documentation.ts";
 
 const NAMESPACE = "shop";
 const NAME = "deployment-web";

@@ -4,7 +4,7 @@
  */
 import type { AdmissionKind, AdmissionResponse } from "./admission-response.ts";
 
-/** The known ones, by user name. All other controllers of Kubernetes repeat a denied deletion by a loop of their own. */
+/** The known ones, by user name. All other controllers of Kubernetes repeat a denied deletion by themselves. */
 const KNOWN_USERS: readonly string[] = [
   // taint-eviction-controller has no account of its own: it acts as the controller that it was part of until
   // Kubernetes 1.29. It tries each pod five times, 10 ms apart, and forgets it.

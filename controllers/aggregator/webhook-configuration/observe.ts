@@ -49,7 +49,9 @@ export function observeCaInjector(metrics: Metrics, log: Log): (event: CaInjecto
         fields: ({ what, tag, message }) => unlessSaid(`${what} ${tag}`, { object: what, tag, error: message }),
         count: counted(metrics, {
           name: "registration_ca_failures_total",
-          help: "Failed reads and writes for caBundle of the cell's webhook configuration, which are repeated, by reason.",
+          help:
+            "Failed reads and writes for caBundle of the cell's webhook " +
+            "configuration, which are repeated, by reason.",
           labels: { reason: API_FAILURES },
           of: ({ tag }) => ({ reason: tag }),
         }),
