@@ -33,7 +33,10 @@ interface NamedTransport {
 
 /** What a replica is made of. */
 export interface WebhookParts
-  extends Pick<HandlerOptions, "ownNamespace" | "dryRunMode" | "requireBoundEvictions" | "bypassNeedsPermission"> {
+  extends Pick<
+    HandlerOptions,
+    "ownNamespace" | "dryRunMode" | "requireBoundEvictions" | "bypassNeedsPermission" | "statusRules" | "reviewsNodes"
+  > {
   /** Callers whose clients are told to repeat a denied deletion. Default: the known ones, after 30 s. */
   readonly singleAttempts?: SingleAttempts;
   readonly cores: readonly NamedTransport[];
@@ -141,6 +144,10 @@ function createCellClient(name: string, transport: Transport | undefined, parts:
   return {
     id: name,
     readPod: createPodReader(api, ports.clock),
+    listPods: async (node, timeoutMs) => {
+      const { createPodLister } = await import("./request/node-deletion.ts");
+      return createPodLister(api, ports.clock)(node, timeoutMs);
+    },
     mayBypass: async (user, namespace, timeoutMs) => {
       const { BypassPermissions } = await import("./request/bypass-permission.ts");
       permissions ??= new BypassPermissions(api, ports);
@@ -174,6 +181,8 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
   const handler = new AdmissionHandler({
     ...{ ownNamespace, dryRunMode, requireBoundEvictions, bypassNeedsPermission, cores, clock: ports.clock },
     singleAttempts: parts.singleAttempts ?? singleAttempts([], SINGLE_ATTEMPT_RETRY_MS),
+    ...(parts.statusRules && { statusRules: parts.statusRules }),
+    reviewsNodes: parts.reviewsNodes ?? true,
     cells: new Map(parts.cells.map(({ name, transport }) => [name, createCellClient(name, transport, parts)])),
     pipeline: new Pipeline({ cores, ports, nonces, settleMs, askOwner: parts.askOwner, cellProblem }),
     finished: parts.onFinished,

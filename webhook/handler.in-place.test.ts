@@ -38,7 +38,7 @@ describe("changes in place", () => {
     const { asked, records, ask } = handler();
     await ask(change({ oldObject: pending }));
     expect(asked).toHaveLength(1);
-    await ask(change({ subResource: "status" }));
+    await ask(change({ subResource: "ephemeralcontainers" }));
     expect(records.at(-1)).toMatchObject({ kind: "other", outcome: "ignored" });
   });
 

@@ -6,6 +6,7 @@ import type { Clock } from "../shared/runtime/clock.ts";
 import { chain, type MaybePromise } from "../shared/runtime/maybe-promise.ts";
 import type { Pod } from "../shared/schema/pod.ts";
 import type { AdmissionCall, CallHandler, HttpResponse } from "./http/call.ts";
+import type { NodeDeletion } from "./node-deletion.ts";
 import { type AdmissionRequest, parseAdmissionReview } from "./request/admission-request.ts";
 import type { BypassResult } from "./request/bypass.ts";
 import type { CellClient } from "./request/cell-client.ts";
@@ -16,10 +17,13 @@ import {
   type DisruptionTarget,
   findDisruptionTarget,
   isInPlaceChange,
+  isNode,
   isPodDeletion,
+  isStatusWrite,
   type NoTarget,
 } from "./request/disruption-target.ts";
 import { claimsBypass, exemptionOf } from "./request/exemption.ts";
+import type { StatusRules } from "./request/status-change.ts";
 import type { Disruption } from "./reserve/pipeline.ts";
 import type { Verdict } from "./reserve/verdict.ts";
 import {
@@ -45,7 +49,7 @@ const MAX_PIN_MS = 3_000;
 
 export interface HandlerOptions {
   readonly cells: ReadonlyMap<string, CellClient>;
-  readonly pipeline: { readonly decide: (disruption: Disruption) => MaybePromise<Verdict> };
+  readonly pipeline: NodeDeletion["pipeline"];
   /** Where the protectors of new pods are looked up, for the counted gate. */
   readonly cores?: readonly GateCore[];
   readonly clock: Clock;
@@ -54,6 +58,10 @@ export interface HandlerOptions {
   /** Denies nothing: a denial becomes a warning. */
   readonly dryRunMode: boolean;
   readonly requireBoundEvictions: boolean;
+  /** Which status writes are disruptions. */
+  readonly statusRules?: StatusRules;
+  /** False to let nodes be deleted without asking about their pods. */
+  readonly reviewsNodes?: boolean;
   /** Follows the force-delete annotation only for users with the permission. */
   readonly bypassNeedsPermission?: boolean;
   /** Callers whose clients are told to repeat a denied deletion. */
@@ -111,8 +119,20 @@ export class AdmissionHandler {
     if (call.kind === "mutate")
       return bindEviction(request, cell, leftMs).then((target) => this.#inMode(responseWithoutTarget(target)));
     if (call.kind !== "validate") return this.#gate(request, cell, call.kind === "gateAll");
-    const target = findDisruptionTarget(request, cell, this.#options.requireBoundEvictions, leftMs);
+    if (isNode(request)) return this.#options.reviewsNodes === false ? { outcome: "ignored" } : this.#node(parsed);
+    const target = findDisruptionTarget(request, cell, this.#options, leftMs);
     return chain(target, (found) => this.#validate(parsed, found));
+  }
+
+  async #node(parsed: ParsedCall): Promise<AdmissionResponse> {
+    const { handleNodeDeletion } = await import("./node-deletion.ts");
+    const { pipeline, ownNamespace } = this.#options;
+    const { response, disruptions } = await handleNodeDeletion({
+      ...{ ...parsed, pipeline, ownNamespace, isCallerGone: parsed.call.isCallerGone },
+      leftMs: () => this.#leftMs(parsed.deadlineMs),
+      isForced: async (pod) => claimsBypass(pod) && (await this.#bypass(pod, parsed)).forced,
+    });
+    return this.#inMode(response, disruptions);
   }
 
   async #gate(request: AdmissionRequest, cell: CellClient, isOptedIn: boolean): Promise<AdmissionResponse> {
@@ -158,7 +178,7 @@ export class AdmissionHandler {
     return chain(this.#options.pipeline.decide(disruption), (verdict) => {
       if (isPinned && verdict.kind === "failed") return this.#unpinned(target, verdict, deadlineMs);
       if (waitsForPreActivity(verdict) && !target.dryRun) cell.markPending?.(target.pod);
-      return this.#inMode(responseToVerdict(verdict, target, bypass, this.#options.ownNamespace), disruption);
+      return this.#inMode(responseToVerdict(verdict, target, bypass, this.#options.ownNamespace), [disruption]);
     });
   }
 
@@ -178,15 +198,15 @@ export class AdmissionHandler {
   }
 
   /** Allows with a warning what would be denied, and reserves for it, so that the next decision knows of it. */
-  async #warned(response: AdmissionResponse, disruption: Disruption | undefined): Promise<AdmissionResponse> {
-    if (disruption !== undefined && !disruption.dryRun && response.decisions !== undefined)
-      await this.#options.pipeline.decide({ ...disruption, forced: true });
+  async #warned(response: AdmissionResponse, disruptions: readonly Disruption[]): Promise<AdmissionResponse> {
+    const recorded = response.decisions === undefined ? [] : disruptions.filter(({ dryRun }) => !dryRun);
+    await Promise.all(recorded.map((one) => this.#options.pipeline.decide({ ...one, forced: true })));
     return asWarning(response);
   }
 
-  #inMode(response: AdmissionResponse, disruption?: Disruption): MaybePromise<AdmissionResponse> {
+  #inMode(response: AdmissionResponse, disruptions: readonly Disruption[] = []): MaybePromise<AdmissionResponse> {
     if (!this.#options.dryRunMode || !isWarningInDryRun(response)) return response;
-    return this.#warned(response, disruption);
+    return this.#warned(response, disruptions);
   }
 
   #leftMs(deadlineMs: number): number {
@@ -199,6 +219,8 @@ function kindOf(request: AdmissionRequest, call: AdmissionCall): AdmissionKind {
   if (call.kind !== "validate") return "gate";
   if (isPodDeletion(request)) return "delete";
   if (isInPlaceChange(request)) return "change";
+  if (isStatusWrite(request)) return "status";
+  if (isNode(request)) return "node";
   return request.subResource === "eviction" ? "evict" : "other";
 }
 

@@ -16,9 +16,8 @@ import {
   READ_RESULTS,
   WRITE_RESULTS,
 } from "./reserve/protector-event.ts";
-import { FAILURE_TAGS } from "./reserve/verdict.ts";
+import { FAILURE_TAGS, idOf } from "./reserve/verdict.ts";
 import { ADMISSION_KINDS, type AdmissionRecord, OUTCOMES } from "./respond/admission-response.ts";
-import { idOf } from "./respond/responses.ts";
 
 const BACKUP_RESULTS = ["read", "none", "failed"] as const;
 

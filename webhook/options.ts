@@ -64,6 +64,26 @@ export const webhookOptions = defineOptions({
       false,
       "Annotate a pod with xpdb.form3.tech/has-pending-disruption when its disruption waits for a pre-activity.",
     ),
+    reviewNodes: option(
+      boolean(),
+      true,
+      "Deny the deletion of a node whose pods may not go, where the cell asks about nodes.",
+    ),
+    reviewStatus: option(
+      boolean(),
+      true,
+      "Treat a status write by which a Ready pod ends, or is taken out of service, as a disruption of the pod.",
+    ),
+    nodeGroups: option(
+      list("GROUP"),
+      ["system:nodes"],
+      "Groups whose status writes are facts and not requests: the kubelets'. The match conditions of the webhook configuration name them too.",
+    ),
+    voluntaryGates: option(
+      list("CONDITION"),
+      ["InPlaceUpdateReady"],
+      "Readiness gates by which a controller takes a pod out of service before it changes it in place. The match conditions of the webhook configuration name them too.",
+    ),
     bypassNeedsPermission: option(
       boolean(),
       false,

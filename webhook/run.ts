@@ -84,6 +84,12 @@ export async function run(options: WebhookFlags, server: WebhookServer): Promise
     ...{ cores, cells, ports: systemPorts, onEvent },
     ...{ requireBoundEvictions, bypassNeedsPermission, markPendingDisruptions, outlive },
     settleMs: options.settlePeriod,
+    reviewsNodes: options.reviewNodes,
+    statusRules: {
+      reviewsStatus: options.reviewStatus,
+      nodeGroups: options.nodeGroups,
+      voluntaryGates: options.voluntaryGates,
+    },
     ownNamespace: options.namespace,
     dryRunMode: options.dryRun,
     askOwner: owners.ask,

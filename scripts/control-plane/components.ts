@@ -156,7 +156,7 @@ async function kwokFlags(setting: Setting, { serving }: SharedFiles): Promise<Fl
   writeFileSync(config, kwokConfiguration());
   return {
     config,
-    kubeconfig: await componentKubeconfig(setting, "kwok", "system:kwok", ["system:masters"]),
+    kubeconfig: await componentKubeconfig(setting, "kwok", "system:kwok", ["system:masters", "system:nodes"]),
     "node-ip": setting.address,
     "server-address": `${setting.address}:${setting.ports.kwok}`,
     "tls-cert-file": serving.cert,

@@ -3,6 +3,15 @@
  * is reached by URL.
  */
 
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { loadAll } from "js-yaml";
+import { isRecord } from "../../shared/schema/check.ts";
+import { root } from "../root.ts";
+
+/** Webhooks whose match conditions decide what is asked: as they ship. */
+const SHIPPED = ["nodes", "statuses"].map((name) => `${name}.podseidon.kubewharf.io`);
+
 export interface RegistrationOptions {
   readonly cell: string;
   /** `https://HOST:PORT`. */
@@ -43,6 +52,14 @@ export function gateRegistration({ cell, url, caPem }: RegistrationOptions): unk
   };
 }
 
+function shippedWebhooks(change: Readonly<Record<string, unknown>>): readonly unknown[] {
+  const file = readFileSync(join(root, "manifests/base/webhook-configuration/webhook-configuration.yaml"), "utf8");
+  const webhooks = loadAll(file).flatMap((one) => (isRecord(one) && Array.isArray(one.webhooks) ? one.webhooks : []));
+  return webhooks
+    .filter((one) => isRecord(one) && SHIPPED.includes(String(one.name)))
+    .map((one) => ({ ...one, ...change }));
+}
+
 /** A ValidatingWebhookConfiguration and a MutatingWebhookConfiguration. */
 export function registrations(options: RegistrationOptions): readonly unknown[] {
   const common = {
@@ -63,7 +80,10 @@ export function registrations(options: RegistrationOptions): readonly unknown[] 
       apiVersion: "admissionregistration.k8s.io/v1",
       kind: "ValidatingWebhookConfiguration",
       metadata: { name: "podseidon" },
-      webhooks: [{ name: "pods.podseidon.kubewharf.io", ...common, clientConfig: client(""), rules }],
+      webhooks: [
+        { name: "pods.podseidon.kubewharf.io", ...common, clientConfig: client(""), rules },
+        ...shippedWebhooks({ ...common, clientConfig: client(""), namespaceSelector: {} }),
+      ],
     },
     {
       apiVersion: "admissionregistration.k8s.io/v1",

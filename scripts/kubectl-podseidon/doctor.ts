@@ -233,6 +233,7 @@ const CORE_PERMISSIONS: readonly Permission[] = [
 const CELL_PERMISSIONS: readonly Permission[] = [
   { account: "aggregator", verb: "watch", group: "", resource: "pods" },
   { account: "webhook", verb: "get", group: "", resource: "pods" },
+  { account: "webhook", verb: "list", group: "", resource: "pods" },
 ];
 
 async function run(context: Context, args: readonly string[]): Promise<ExitCode> {

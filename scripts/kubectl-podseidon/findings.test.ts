@@ -139,30 +139,40 @@ describe("the registration", () => {
     rules: [{ operations, resources }],
     ...rest,
   });
-  const both = [hook(["DELETE"], ["pods"]), hook(["CREATE"], ["pods/eviction"])];
+  const others = [hook(["DELETE", "UPDATE"], ["nodes"]), hook(["UPDATE"], ["pods/status"])];
+  const both = [hook(["DELETE"], ["pods"]), hook(["CREATE"], ["pods/eviction"]), ...others];
   test.each<[string, unknown, unknown, readonly string[]]>([
     ["whole", { webhooks: both }, {}, ["ok registration: asks as cell east, refuses when it gets no answer"]],
     [
       "without evictions",
-      { webhooks: both.slice(0, 1) },
+      { webhooks: [both[0], ...others] },
       {},
       ["problem registration: the cluster does not ask about CREATE pods/eviction"],
     ],
     [
+      "without nodes and status writes",
+      { webhooks: both.slice(0, 2) },
+      {},
+      [
+        "warning registration: the cluster does not ask about DELETE nodes: a node that is deleted takes its pods",
+        "warning registration: the cluster does not ask about UPDATE pods/status: a status write can end a pod",
+      ],
+    ],
+    [
       "that is open",
-      { webhooks: [both[0], hook(["CREATE"], ["pods/eviction"], { failurePolicy: "Ignore" })] },
+      { webhooks: [both[0], ...others, hook(["CREATE"], ["pods/eviction"], { failurePolicy: "Ignore" })] },
       {},
       ["warning registration: 1 webhook with failurePolicy Ignore"],
     ],
     [
       "that selects by labels",
-      { webhooks: [both[1], hook(["DELETE"], ["pods"], { objectSelector: { matchLabels: { a: "b" } } })] },
+      { webhooks: [both[1], ...others, hook(["DELETE"], ["pods"], { objectSelector: { matchLabels: { a: "b" } } })] },
       {},
       ["problem registration: pods has an objectSelector"],
     ],
     [
       "with an empty selector, as the apiserver fills in",
-      { webhooks: [both[1], hook(["DELETE"], ["pods"], { objectSelector: {} })] },
+      { webhooks: [both[1], ...others, hook(["DELETE"], ["pods"], { objectSelector: {} })] },
       {},
       ["ok registration: asks as cell east, refuses when it gets no answer"],
     ],

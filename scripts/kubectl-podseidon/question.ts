@@ -128,6 +128,7 @@ const REFUSED: Readonly<Record<Extract<Decision, { allowed: false }>["cause"], s
   ConcurrentLag: "as many disruptions are under way as maxConcurrentLag allows",
   HistoryFull: "the admission history is full",
   PreActivity: "a pre-activity annotation of the pod holds its disruption back",
+  TooManyTogether: "more pods would go at once than the protector can spare",
   RefreshedTooLong: "its deletion was repeated for too long and has to settle first",
 };
 

@@ -43,6 +43,12 @@ export function registrationFindings(validating: unknown, mutating: unknown, now
   const wrong = (found: string, advice = REGISTER): void => void findings.push(problem(check, found, advice));
   if (!asks("DELETE", "pods")) wrong("the cluster does not ask about DELETE pods");
   if (!asks("CREATE", "pods/eviction")) wrong("the cluster does not ask about CREATE pods/eviction");
+  const leftOut = `${REGISTER}, unless it is left out on purpose`;
+  const lacks = (found: string): void => void findings.push(warning(check, found, leftOut));
+  if (!asks("DELETE", "nodes"))
+    lacks("the cluster does not ask about DELETE nodes: a node that is deleted takes its pods");
+  if (!asks("UPDATE", "pods/status"))
+    lacks("the cluster does not ask about UPDATE pods/status: a status write can end a pod");
   const open = hooks.output.webhooks.filter(({ failurePolicy }) => failurePolicy === "Ignore");
   if (open.length > 0)
     findings.push(

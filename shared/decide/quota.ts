@@ -91,13 +91,17 @@ type DenyCause =
   | "ConcurrentLag"
   | "HistoryFull"
   | "RefreshedTooLong"
-  | "PreActivity";
+  | "PreActivity"
+  /** Of pods that can only go together (`together.ts`). */
+  | "TooManyTogether";
 
 /** What the decision rests on, for the text of a denial. */
 export interface QuotaFacts extends Estimate {
   readonly minAvailable: number;
   /** What has to be done first, where that is the cause. */
   readonly preActivities?: readonly string[];
+  /** How many pods that use quota are to go together. */
+  readonly together?: number;
 }
 
 /** What an allowed disruption writes: the least weight of its pod from then on, and whether it has used quota. */

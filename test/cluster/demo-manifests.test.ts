@@ -317,6 +317,7 @@ describe("in one cluster", () => {
     ["webhook", "update", ppr, false],
     ["webhook", "delete", ppr, false],
     ["webhook", "get", "pods", true],
+    ["webhook", "list", "pods", true],
     ["webhook", "delete", "pods", false],
     ["webhook", "create", "events", true],
     ["webhook", "delete", "events", false],

@@ -231,7 +231,7 @@ describe("admission table", () => {
   test("other operations and subresources are allowed and counted", async () => {
     const answer = await harness.review({
       operation: "UPDATE",
-      subResource: "status",
+      subResource: "ephemeralcontainers",
       name: "x",
       object: {},
       oldObject: {},

@@ -5,6 +5,7 @@ import type { Pod } from "../../shared/schema/pod.ts";
 import { parsePod } from "../../shared/schema/pod.ts";
 import type { User } from "./admission-request.ts";
 import type { BypassPermission } from "./bypass-permission.ts";
+import type { ListPods } from "./node-deletion.ts";
 
 /** No live read takes longer, whatever the deadline of the admission request is. */
 const MAX_READ_MS = 3_000;
@@ -20,6 +21,8 @@ export interface CellClient {
   readonly id: string;
   /** Reads a pod from the cell, never from a cache. Undefined where the cell was configured without a kubeconfig. */
   readonly readPod: ((namespace: string, name: string, timeoutMs: number) => Promise<LiveRead>) | undefined;
+  /** Lists the pods of a node. Undefined where the cell was configured without a kubeconfig. */
+  readonly listPods?: ListPods;
   /** Marks a pod whose disruption waits for a pre-activity. Undefined where marking is not configured. */
   readonly markPending?: (pod: Pod) => void;
   /** Whether a user may bypass the protectors of a namespace. Undefined where nobody can be asked. */

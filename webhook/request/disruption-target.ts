@@ -1,7 +1,8 @@
 /**
  * Finds the pod that an admission request would disrupt (docs/design.md#admission-table): the pod in `oldObject` for a
- * DELETE and for an in-place change, the live pod for an eviction, because an Eviction carries only a name.
+ * DELETE, an in-place change and a status write, the live pod for an eviction, because an Eviction carries only a name.
  */
+import { readySinceMs } from "../../shared/decide/availability/availability.ts";
 import { CRITERIA, type Criterion } from "../../shared/decide/state/estimate.ts";
 import type { MaybePromise } from "../../shared/runtime/maybe-promise.ts";
 import { type Eviction, type PatchOperation, parseEviction } from "../../shared/schema/admission.ts";
@@ -12,6 +13,7 @@ import type { Operation } from "../../shared/schema/podprotector.ts";
 import { HttpError } from "../http/call.ts";
 import { type AdmissionRequest, parseOrReject } from "./admission-request.ts";
 import type { CellClient, LiveRead } from "./cell-client.ts";
+import type { StatusRules } from "./status-change.ts";
 
 /** A pod that the request would disrupt. */
 export interface DisruptionTarget {
@@ -24,6 +26,8 @@ export interface DisruptionTarget {
   readonly reread: ((timeoutMs: number) => Promise<LiveRead>) | undefined;
   readonly criterion: Criterion;
   readonly dryRun: boolean;
+  /** Completes "the pod may not be ...", where the operation does not say it. */
+  readonly done?: string;
 }
 
 /** Why the request needs no decision. */
@@ -46,16 +50,22 @@ export type NoTarget =
 
 const IGNORED: NoTarget = { kind: "ignored" };
 
+export interface TargetRules {
+  readonly requireBoundEvictions: boolean;
+  readonly statusRules?: StatusRules;
+}
+
 /** `leftMs` returns the time that is left. Throws {@link HttpError} for a malformed request. */
 export function findDisruptionTarget(
   request: AdmissionRequest,
   cell: CellClient,
-  requireBoundEvictions: boolean,
+  rules: TargetRules,
   leftMs: () => number,
 ): MaybePromise<DisruptionTarget | NoTarget> {
   if (isPodDeletion(request)) return targetInRequest(request, "DELETE");
-  if (isEviction(request)) return evictionTarget(request, cell, requireBoundEvictions, leftMs);
+  if (isEviction(request)) return evictionTarget(request, cell, rules.requireBoundEvictions, leftMs);
   if (isInPlaceChange(request)) return changeTarget(request);
+  if (isStatusWrite(request)) return statusTarget(request, rules.statusRules);
   return IGNORED;
 }
 
@@ -70,6 +80,16 @@ function isEviction(request: AdmissionRequest): boolean {
 export function isInPlaceChange(request: AdmissionRequest): boolean {
   const isOfSpec = request.subResource === "" || request.subResource === "resize";
   return request.operation === "UPDATE" && isPods(request) && isOfSpec;
+}
+
+export function isStatusWrite(request: AdmissionRequest): boolean {
+  return request.operation === "UPDATE" && isPods(request) && request.subResource === "status";
+}
+
+/** A request about a node itself, which may take its pods (docs/design.md#node-deletion). */
+export function isNode({ operation, group, resource, subResource }: AdmissionRequest): boolean {
+  if (group !== "" || resource !== "nodes" || subResource !== "") return false;
+  return operation === "DELETE" || operation === "UPDATE";
 }
 
 function isPods(request: AdmissionRequest): boolean {
@@ -99,7 +119,17 @@ async function changeTarget(request: AdmissionRequest): Promise<DisruptionTarget
   return restarted.length === 0 ? { kind: "restartsNothing" } : target;
 }
 
-function criterionOf(annotations: Readonly<Record<string, string>> | null | undefined): Criterion | undefined {
+/** A status write by which a pod ends, or is taken out of service (docs/design.md#status-writes). */
+async function statusTarget(request: AdmissionRequest, rules?: StatusRules): Promise<DisruptionTarget | NoTarget> {
+  const { DEFAULT_STATUS_RULES, statusChange } = await import("./status-change.ts");
+  const change = statusChange(request, rules ?? DEFAULT_STATUS_RULES);
+  if (change === undefined) return IGNORED;
+  const target = targetInRequest(request, change.operation);
+  // A pod that is not Ready serves nobody, and a write that finds it Ready by then is another admission request.
+  return readySinceMs(target.pod) === undefined ? IGNORED : { ...target, ...change };
+}
+
+export function criterionOf(annotations: Readonly<Record<string, string>> | null | undefined): Criterion | undefined {
   const value = annotations?.[HEALTH_CRITERION_ANNOTATION];
   return CRITERIA.find((criterion) => criterion === value);
 }

@@ -2,6 +2,7 @@ import { type Decision, decide } from "../../shared/decide/quota.ts";
 import { apply, holdCell, holdsNonce, rollBack } from "../../shared/decide/reserve.ts";
 import { cloneState, type ProtectorState } from "../../shared/decide/state/protector-state.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
+import { decideTogether } from "../../shared/decide/together.ts";
 import type { PendingRequest, PendingReserve } from "./pending-queue.ts";
 
 /** What one write decides together, each request after those before it (docs/design.md#batches). Without IO. */
@@ -34,14 +35,36 @@ export function planBatch(
   cellSinceMs: (cell: string) => number,
 ): Batch {
   const batch = new Batch(base);
+  const groups = new Map<symbol, PendingReserve[]>();
   for (const pending of requests) {
-    try {
-      add(batch, pending, cellSinceMs);
-    } catch (error) {
-      batch.broken.push({ pending, error });
-    }
+    const together = pending.kind === "reserve" ? pending.together : undefined;
+    if (pending.kind === "reserve" && together !== undefined)
+      groups.set(together, [...(groups.get(together) ?? []), pending]);
+    else guarded(batch, [pending], () => add(batch, pending, cellSinceMs));
   }
+  for (const group of groups.values()) guarded(batch, group, () => addTogether(batch, group));
   return batch;
+}
+
+function guarded(batch: Batch, requests: readonly PendingRequest[], plan: () => void): void {
+  try {
+    plan();
+  } catch (error) {
+    for (const pending of requests) batch.broken.push({ pending, error });
+  }
+}
+
+/** After everything else, so that no request of the batch is denied for what is only asked. */
+function addTogether(batch: Batch, group: readonly PendingReserve[]): void {
+  const decisions = decideTogether(
+    batch.working,
+    group.map(({ request }) => request),
+  );
+  for (const [index, pending] of group.entries()) {
+    const decision = decisions[index];
+    if (decision?.allowed === true) batch.free.push({ pending, decision });
+    else if (decision !== undefined) batch.denied.push({ pending, decision });
+  }
 }
 
 function add(batch: Batch, pending: PendingRequest, cellSinceMs: (cell: string) => number): void {

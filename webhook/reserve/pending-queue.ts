@@ -16,6 +16,8 @@ export interface PendingReserve extends Timed {
   request: DisruptionRequest;
   /** Only the decision is wanted, for a dry run or before several reservations: nothing is written. */
   readonly decideOnly: boolean;
+  /** Requests with the same token stand or fall together (docs/design.md#node-deletion). Only with `decideOnly`. */
+  readonly together?: symbol | undefined;
   /** Monotonic send time of the live read of `request.pod`; undefined when the pod came with the request. */
   podReadMs: number | undefined;
   /** Reads the pod of an eviction again. */

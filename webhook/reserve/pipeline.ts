@@ -26,6 +26,8 @@ export interface Disruption extends Omit<DisruptionTarget, "kind"> {
   /** Monotonic. */
   readonly deadlineMs: number;
   readonly isCallerGone: () => boolean;
+  /** Only a decision is wanted, with all disruptions of this token together: all allow, or all deny. Owners are not asked. */
+  readonly together?: symbol;
 }
 
 interface PipelineOptions {
@@ -75,6 +77,13 @@ export class Pipeline {
     this.#options = options;
   }
 
+  /** True when no core has a protector, lost or not, and every core and the cell are known well enough to say so. */
+  protectsNothing(cell: string): boolean {
+    const nowMs = this.#nowMs();
+    if (this.#options.cellProblem?.(cell) !== undefined) return false;
+    return this.#options.cores.every((core) => core.isEmpty === true && core.problem(nowMs) === undefined);
+  }
+
   /** At once where no protector matches, else before the deadline. Neither throws nor rejects. */
   decide(disruption: Disruption): MaybePromise<Verdict> {
     const nowMs = this.#nowMs();
@@ -102,6 +111,7 @@ export class Pipeline {
     const consent = new OwnerConsent(disruption, this.#options.ports.clock, this.#options.askOwner);
     // A disruption that is allowed by annotation, or in dry-run mode, is allowed whatever an owner says.
     const isProbed = !disruption.forced && matches.some((match) => versionOf(match)?.object.spec.probe !== undefined);
+    if (disruption.together !== undefined) return this.#evaluate(request, disruption, matches);
     if (disruption.dryRun || matches.length > 1 || isProbed) {
       let verdict = await this.#evaluate(request, disruption, matches);
       if (verdict.kind === "allowed" && isProbed) verdict = await this.#askOwners(consent, verdict);
@@ -137,7 +147,8 @@ export class Pipeline {
     const { lost, writer } = protector;
     if (lost !== undefined) return { protector, decision: decisionOfLost(lost, request) };
     const version = writer.newest();
-    const decision = version === undefined ? undefined : decide(version.state, request);
+    const isAlone = from.together === undefined;
+    const decision = version !== undefined && isAlone ? decide(version.state, request) : undefined;
     if (version === undefined || decision?.allowed !== true)
       return { protector, decision: await this.#submit(request, from, protector, true) };
     return { protector, decision: { kind: "allowed", decision, version, written: false } };
@@ -181,11 +192,11 @@ export class Pipeline {
     decideOnly: boolean,
   ): Promise<ProtectorDecision> {
     if (match.lost !== undefined) return await this.#decideLost(match.lost, request, from);
-    const { podReadMs, reread, arrivedMs, deadlineMs, isCallerGone } = from;
+    const { podReadMs, reread, arrivedMs, deadlineMs, isCallerGone, together } = from;
     const decision = await new Promise<ProtectorDecision>((settle) => {
       match.writer.submit({
         kind: "reserve",
-        ...{ request, decideOnly, podReadMs, reread, arrivedMs, deadlineMs, isCallerGone, settle },
+        ...{ request, decideOnly, together, podReadMs, reread, arrivedMs, deadlineMs, isCallerGone, settle },
         attempt: undefined,
       });
     });

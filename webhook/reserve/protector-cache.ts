@@ -33,6 +33,8 @@ export interface ProtectorMatch extends ProtectorId {
 /** One core cluster, as the pipeline sees it. */
 export interface ProtectorLookup {
   readonly name: string;
+  /** True without any protector, lost or not. */
+  readonly isEmpty?: boolean;
   /** Why no decision can rest on this core's cache now; undefined when it is current. */
   problem(nowMs: number): string | undefined;
   /** The protectors whose selector covers the pod. */
@@ -98,6 +100,10 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
 
   get size(): number {
     return this.#options.source.size;
+  }
+
+  get isEmpty(): boolean {
+    return this.size === 0 && this.lostCount === 0;
   }
 
   /** Number of protectors that are suspended at this wall clock time. */

@@ -51,6 +51,11 @@ type Undecided =
 /** What one protector says of one disruption: its decision by quota, or why there is none. */
 export type ProtectorDecision = AllowedBy | DeniedBy | Undecided | { readonly kind: "absent" };
 
+/** `core/namespace/name`, as logs and audit annotations name a protector. */
+export function idOf({ core, namespace, name }: ProtectorId): string {
+  return `${core}/${namespace}/${name}`;
+}
+
 /** A decision and the protector that made it. */
 export interface DecisionOf<D extends ProtectorDecision = ProtectorDecision> {
   readonly protector: ProtectorId;
@@ -61,7 +66,12 @@ export type Denial = DecisionOf<DeniedBy>;
 
 /** What all protectors and failures come to for one disruption. */
 export type Verdict =
-  | { readonly kind: "allowed"; readonly decisions: readonly Allowance[] }
+  | {
+      readonly kind: "allowed";
+      readonly decisions: readonly Allowance[];
+      /** Takes back what was reserved, for a disruption that stands or falls with others. */
+      readonly rollBack?: (() => void) | undefined;
+    }
   | {
       readonly kind: "denied";
       readonly decisions: readonly Denial[];
@@ -94,7 +104,7 @@ export function verdictOf(decisions: readonly DecisionOf[], rollBack?: () => voi
   const denials = decisions.filter(isDenial);
   if (denials.length > 0) return { kind: "denied", decisions: denials, rollBack };
   for (const { decision } of decisions) if (isUndecided(decision)) return decision;
-  return { kind: "allowed", decisions: decisions.filter(isAllowance) };
+  return { kind: "allowed", decisions: decisions.filter(isAllowance), ...(rollBack && { rollBack }) };
 }
 
 /** A denial that passes by itself: quota is reserved but not settled yet, or the webhook was overloaded. */

@@ -34,7 +34,7 @@ export const OUTCOMES = [
 ] as const;
 export type AdmissionOutcome = (typeof OUTCOMES)[number];
 
-export const ADMISSION_KINDS = ["delete", "evict", "change", "bind", "gate", "other"] as const;
+export const ADMISSION_KINDS = ["delete", "evict", "change", "status", "node", "bind", "gate", "other"] as const;
 export type AdmissionKind = (typeof ADMISSION_KINDS)[number];
 
 /** What the API client gets, and what is recorded about it. */

@@ -6,8 +6,8 @@ import { type Denial, isBusy, type OverloadCause } from "../reserve/verdict.ts";
 
 /** The `metav1.Status` of a denial, which the API client sees. */
 export type DenyStatus = AdmissionStatus & {
-  readonly code: 404 | 409 | 429;
-  readonly reason: "NotFound" | "Conflict" | "TooManyRequests";
+  readonly code: 404 | 409 | 429 | 503;
+  readonly reason: "NotFound" | "Conflict" | "TooManyRequests" | "ServiceUnavailable";
 };
 
 /** The disruption that is denied, for the first words of the text. */
@@ -15,6 +15,8 @@ interface DeniedDisruption {
   readonly operation: Operation;
   readonly namespace: string;
   readonly pod: string;
+  /** Completes "the pod may not be ...", where the operation does not say it. */
+  readonly done?: string | undefined;
 }
 
 type QuotaDenial = Extract<Decision, { allowed: false }>;
@@ -22,10 +24,10 @@ type QuotaDenial = Extract<Decision, { allowed: false }>;
 const DONE: Readonly<Record<Operation, string>> = { DELETE: "deleted", EVICT: "evicted", UPDATE: "changed" };
 
 /** Seconds after which client-go repeats a busy request by itself. */
-const RETRY_AFTER_SECONDS = 1;
+export const RETRY_AFTER_SECONDS = 1;
 
 /** Names beyond this many are counted, not listed: people read the message. */
-const MAX_NAMED = 5;
+export const MAX_NAMED = 5;
 
 /**
  * The denial of a disruption: 429, because drain and every eviction client retry on no other code. Names each protector
@@ -33,7 +35,7 @@ const MAX_NAMED = 5;
  * is busy. `ownNamespace` is named in commands that the text recommends.
  */
 export function denyStatus(
-  { operation, namespace, pod }: DeniedDisruption,
+  { operation, namespace, pod, done = DONE[operation] }: DeniedDisruption,
   denials: readonly Denial[],
   ownNamespace: string = OWN_NAMESPACE,
 ): DenyStatus {
@@ -48,7 +50,7 @@ export function denyStatus(
   return {
     code: 429,
     reason: "TooManyRequests",
-    message: `pod ${namespace}/${pod} may not be ${DONE[operation]} now: ${reasons.join("; ")}; ${adviceOn(denials)}`,
+    message: `pod ${namespace}/${pod} may not be ${done} now: ${reasons.join("; ")}; ${adviceOn(denials)}`,
     details: { name: pod, kind: "pods", causes, ...retry },
   };
 }
@@ -63,12 +65,12 @@ export function unboundStatus(namespace: string, name: string): DenyStatus {
   return { code: 429, reason: "TooManyRequests", message, details: { name, kind: "pods", causes } };
 }
 
-function nameOf({ core, namespace, name }: ProtectorId): string {
+export function nameOf({ core, namespace, name }: ProtectorId): string {
   return `PodProtector ${namespace}/${name}${core === "" ? "" : ` (core ${core})`}`;
 }
 
 /** The rest of a sentence that begins with the protector's name. */
-function explain({ protector, decision }: Denial, ownNamespace: string): string {
+export function explain({ protector, decision }: Denial, ownNamespace: string): string {
   switch (decision.kind) {
     case "overloaded":
       return OVERLOADED[decision.cause];
@@ -105,6 +107,7 @@ const QUOTA_TEXT: Readonly<Record<QuotaDenial["cause"], (facts: QuotaDenial["fac
     `${countsIn(facts)}: its admission history is full until disruptions under way are accounted for`,
   RefreshedTooLong: (facts) =>
     `${countsIn(facts)}: the reservation of this pod was repeated for too long and has to settle first`,
+  TooManyTogether: (facts) => `${countsIn(facts)}, and ${facts.together} of its pods would go at once`,
   PreActivity: ({ preActivities = [] }) =>
     `waits for the pre-activities of this pod: ${named(preActivities)}; each ends when its annotation is removed`,
 };
@@ -123,13 +126,13 @@ function countsIn(facts: QuotaDenial["facts"]): string {
   );
 }
 
-function named(names: readonly string[]): string {
+export function named(names: readonly string[]): string {
   const listed = names.slice(0, MAX_NAMED).join(", ");
   return names.length > MAX_NAMED ? `${listed} and ${names.length - MAX_NAMED} more` : listed;
 }
 
 /** What to wait for; without detail where only people or other programs know. */
-function adviceOn(denials: readonly Denial[]): string {
+export function adviceOn(denials: readonly Denial[]): string {
   if (denials.every(isBusy)) return "this passes by itself, try again in a second";
   if (denials.every(({ decision }) => decision.kind === "lost")) {
     return "a lost protector is restored within a minute or so, where its API is served";

@@ -4,7 +4,7 @@ import type { Pod } from "../../shared/schema/pod.ts";
 import type { ProtectorId } from "../../shared/schema/podprotector.ts";
 import type { BypassResult } from "../request/bypass.ts";
 import type { DisruptionTarget, NoTarget } from "../request/disruption-target.ts";
-import { type Allowance, type Denial, type FailureTag, isBusy, type Verdict } from "../reserve/verdict.ts";
+import { type Allowance, type Denial, type FailureTag, idOf, isBusy, type Verdict } from "../reserve/verdict.ts";
 import type { AdmissionResponse } from "./admission-response.ts";
 import { type DenyStatus, denyStatus, unboundStatus } from "./deny-status.ts";
 
@@ -33,7 +33,7 @@ export function responseToVerdict(
 
 function respond(
   verdict: Verdict,
-  { pod, operation }: DisruptionTarget,
+  { pod, operation, done }: DisruptionTarget,
   bypass: BypassResult | undefined,
   ownNamespace: string,
 ): AdmissionResponse {
@@ -42,7 +42,7 @@ function respond(
       return allowed(verdict.decisions, pod, bypass);
     case "denied": {
       const status = denyStatus(
-        { operation, namespace: pod.namespace, pod: pod.name },
+        { operation, namespace: pod.namespace, pod: pod.name, done },
         verdict.decisions,
         ownNamespace,
       );
@@ -148,7 +148,7 @@ function denied(
   return { ...response, delivered: (isComplete) => isComplete && rollBack() };
 }
 
-function causeOf({ decision }: Denial): string {
+export function causeOf({ decision }: Denial): string {
   switch (decision.kind) {
     case "denied":
       return decision.decision.cause;
@@ -173,11 +173,6 @@ function identityOf({ namespace, name, uid }: Pod): NonNullable<AdmissionRespons
   return { namespace, name, uid };
 }
 
-function keyOf({ namespace, name }: ProtectorId): string {
+export function keyOf({ namespace, name }: ProtectorId): string {
   return `${namespace}/${name}`;
-}
-
-/** `core/namespace/name`, as logs and audit annotations name a protector. */
-export function idOf(protector: ProtectorId): string {
-  return `${protector.core}/${keyOf(protector)}`;
 }

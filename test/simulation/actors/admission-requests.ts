@@ -318,7 +318,12 @@ export class AdmissionRequests implements AdmissionChain {
             state: "asked",
           };
     }
-    const isUpdate = request.operation === "UPDATE";
+    if (record(request.resource).resource === "nodes") {
+      this.#requestedPodsOf(text(request.name) ?? "");
+      return undefined;
+    }
+    // A status write that ends a pod is decided as its deletion.
+    const isUpdate = request.operation === "UPDATE" && request.subResource !== "status";
     // A change that restarts nothing uses no quota.
     if (isUpdate && !restartsContainer(record(request.oldObject), record(request.object))) return undefined;
     const pod = record(request.oldObject);
@@ -335,6 +340,12 @@ export class AdmissionRequests implements AdmissionChain {
       askedMs,
       state: "asked",
     };
+  }
+
+  /** The deletion of a node is a request for the deletion of each of its pods. */
+  #requestedPodsOf(node: string): void {
+    for (const { value } of this.#etcd.range("pods/"))
+      if (record(value.spec).nodeName === node) this.#requested.add(`${text(metadataOf(value).uid)}/DELETE`);
   }
 
   #isForced(key: string): boolean {

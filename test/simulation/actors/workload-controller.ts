@@ -14,6 +14,9 @@ export class WorkloadController {
   readonly #replicas: number;
   readonly #labels: Readonly<Record<string, string>>;
   readonly #container: Json;
+  /** 0: all pods are on one node. */
+  readonly #podsOfNode: number;
+  #created = 0;
   #serial = 0;
   #settled: readonly unknown[] | undefined;
 
@@ -24,12 +27,14 @@ export class WorkloadController {
     replicas: number,
     labels: Readonly<Record<string, string>>,
     container: Json = {},
+    podsOfNode = 0,
   ) {
     this.#server = server;
     this.#chance = chance;
     this.#replicas = replicas;
     this.#labels = labels;
     this.#container = container;
+    this.#podsOfNode = podsOfNode;
     const tick = (): void => {
       void this.reconcile();
       time.timers.after(RECONCILE_MS * (0.5 + chance.fraction()), tick);
@@ -60,10 +65,16 @@ export class WorkloadController {
     const name = stable ? this.#freeName() : `web-${++this.#serial}`;
     const body = {
       metadata: { name, labels: { ...this.#labels, tier: this.#chance.pick(["a", "b"]) } },
-      spec: { nodeName: "node", containers: [{ name: "app", image: "app:1", ...this.#container }] },
+      spec: { nodeName: this.#node(), containers: [{ name: "app", image: "app:1", ...this.#container }] },
       status: { phase: "Pending" },
     };
     await this.#call("POST", `/api/v1/namespaces/${NAMESPACE}/pods`, body);
+  }
+
+  /** Pods of one node are created one after the other. */
+  #node(): string {
+    this.#created += 1;
+    return this.#podsOfNode === 0 ? "node" : `node-${Math.floor(this.#created / this.#podsOfNode)}`;
   }
 
   #freeName(): string {

@@ -111,6 +111,11 @@ function isEmpty(data: unknown): boolean {
   return data !== undefined && Object.keys(record(data)).length === 0;
 }
 
+/** The one field selector of pods that is in use: `spec.nodeName=NAME`. */
+export function matchesNode(value: Json, selector: string | null): boolean {
+  return selector === null || selector === `spec.nodeName=${String(record(value.spec).nodeName)}`;
+}
+
 export function matchesLabels(value: Json, selector: string | null): boolean {
   if (selector === null || selector === "") return true;
   const labels = record(metadataOf(value).labels);

@@ -1,5 +1,6 @@
 /**
- * Updates of pods in the API server model, through the main resource and `pods/resize`. Each update is reviewed before
+ * Updates of pods in the API server model, through the main resource, `pods/resize`, and `pods/status` where a write
+ * ends a pod. Each update is reviewed before
  * it commits, and commits only at the version that was reviewed. A patch that meets a newer version is applied and
  * reviewed again.
  */
@@ -35,7 +36,7 @@ export async function updatePod(
       target.resource,
       found.value,
       nextOf(target, request, asObject(target.resource, found)),
-      undefined,
+      target.subresource === "status" ? "status" : undefined,
     );
     if (jsonOf(next) === jsonOf(found.value)) return ok(asObject(target.resource, found));
     const dryRun = target.query.get("dryRun") === "All";
@@ -47,7 +48,7 @@ export async function updatePod(
       oldObject: asObject(target.resource, found),
       options: { kind: "UpdateOptions", apiVersion: "meta.k8s.io/v1" },
     });
-    const denial = await denialOf(server, admission);
+    const denial = isAsked(target, found.value) ? await denialOf(server, admission) : undefined;
     if (denial !== undefined) return denial;
     if (dryRun) return ok(asObject(target.resource, { ...found, value: next }));
     const delayMs = server.settings.commitDelayMs();
@@ -69,6 +70,21 @@ export function creationOf(server: ApiServer, { namespace }: RequestTarget, requ
     ...{ name: text(metadataOf(object).name) ?? "", namespace, object, oldObject: null },
     options: { kind: "CreateOptions", apiVersion: "meta.k8s.io/v1" },
   });
+}
+
+/** True for a status write by which a pod ends. */
+export function endsPod({ resource, subresource }: RequestTarget, { body }: ServerRequest): boolean {
+  return resource.plural === "pods" && subresource === "status" && isFinal(record(body));
+}
+
+function isFinal({ status }: Json): boolean {
+  const { phase } = record(status);
+  return phase === "Failed" || phase === "Succeeded";
+}
+
+/** The match conditions of status writes: nobody is asked about a pod that has ended, or is terminating. */
+function isAsked({ subresource }: RequestTarget, before: Json): boolean {
+  return subresource !== "status" || (!isFinal(before) && metadataOf(before).deletionTimestamp === undefined);
 }
 
 /** The object that the request asks for. A resize changes nothing but resources. */

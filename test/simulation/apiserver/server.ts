@@ -6,10 +6,20 @@
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import type { AdmissionChain } from "./admission.ts";
 import type { Etcd, EtcdObject, Json } from "./etcd.ts";
-import { asListItem, asObject, jsonOf, matchesLabels, metadataOf, record, replaced, text } from "./objects.ts";
+import {
+  asListItem,
+  asObject,
+  jsonOf,
+  matchesLabels,
+  matchesNode,
+  metadataOf,
+  record,
+  replaced,
+  text,
+} from "./objects.ts";
 import { mergePatch, strategicMerge } from "./patches.ts";
 import { deletePod, deletePods, evictPod } from "./pod-deletion.ts";
-import { creationOf, updatePod } from "./pod-update.ts";
+import { creationOf, endsPod, updatePod } from "./pod-update.ts";
 import { keyOf, parsePath, prefixOf, type RequestTarget, type SimulatedResource } from "./resources.ts";
 import {
   alreadyExists,
@@ -132,7 +142,7 @@ export class ApiServer {
         if (isUpdateOfPod(target)) return await updatePod(this, target, request);
         return this.#told(request, target, this.#update(target, target.name ?? "", request.body ?? {}));
       case "PATCH":
-        if (isUpdateOfPod(target)) return await updatePod(this, target, request);
+        if (isUpdateOfPod(target) || endsPod(target, request)) return await updatePod(this, target, request);
         return this.#patch(target, target.name ?? "", request);
       case "DELETE":
         if (target.resource.plural === "pods" && target.name === undefined)
@@ -208,8 +218,11 @@ export class ApiServer {
     const selector = query.get("labelSelector");
     const shard = query.get("shardSelector");
     const isInShard = shardMatcher(shard);
-    const isFiltered = isFirst && (selector !== null || shard !== null);
-    const found = isFiltered ? all.filter(({ value }) => matchesLabels(value, selector) && isInShard(value)) : all;
+    const field = query.get("fieldSelector");
+    const isFiltered = isFirst && (selector !== null || shard !== null || field !== null);
+    const isWanted = (value: Json): boolean =>
+      matchesLabels(value, selector) && isInShard(value) && matchesNode(value, field);
+    const found = isFiltered ? all.filter(({ value }) => isWanted(value)) : all;
     const asked = Number(query.get("limit") ?? 0) || found.length;
     // A server may return fewer items than the client asked for.
     const most = asked > 1 && query.has("limit") ? this.settings.pageObjects() : 0;

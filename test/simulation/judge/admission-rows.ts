@@ -42,6 +42,8 @@ export const ADMISSION_ROWS = [
   "dry-run mode of the webhook",
   "change in place that restarts containers",
   "change in place that restarts nothing",
+  "status write that ends a pod",
+  "deletion of a node",
 ] as const;
 export type AdmissionTableRow = (typeof ADMISSION_ROWS)[number];
 
@@ -81,19 +83,22 @@ export function admissionRowsOf(
   }
   if (reasons.length > 1 && allowed) rows.push("several protectors, all agree");
   if (protectors > 1 && reasons.length > 0 && !allowed) rows.push("several protectors, one denies");
-  if (request.operation === "UPDATE") rows.push(changeRow(request));
+  const isNode = record(request.resource).resource === "nodes";
+  if (isNode) rows.push("deletion of a node");
+  else if (request.operation === "UPDATE") rows.push(changeRow(request));
   else if (isEviction) rows.push(...evictionRows(request, code));
   else rows.push(...deletionRows(request, pod, options, names));
   if (request.dryRun === true) rows.push("dry run");
   if (CONTROLLERS.some((user) => user === record(request.userInfo).username))
     rows.push("namespace controller, garbage collector, scheduler, taint eviction");
   if (request.namespace === OWN_NAMESPACE) rows.push("the project's own pods");
-  else if (request.operation !== "UPDATE" && allowed && reasons.length === 0 && isLiving(pod))
+  else if (!isNode && request.operation !== "UPDATE" && allowed && reasons.length === 0 && isLiving(pod))
     rows.push("no protector");
   return rows;
 }
 
-function changeRow({ oldObject, object }: Json): AdmissionTableRow {
+function changeRow({ oldObject, object, subResource }: Json): AdmissionTableRow {
+  if (subResource === "status") return "status write that ends a pod";
   const restarts = restartsContainer(record(oldObject), record(object));
   return restarts ? "change in place that restarts containers" : "change in place that restarts nothing";
 }

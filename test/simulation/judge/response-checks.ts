@@ -1,6 +1,7 @@
 /** The checks on every admission response: coverage, the invariants that a response can break, and what it exempts. */
 
 import type { InFlightRequest, ObservedResponse } from "../actors/admission-requests.ts";
+import type { Json } from "../apiserver/etcd.ts";
 import { hasLabels, metadataOf, record } from "../apiserver/objects.ts";
 import { PRE_ACTIVITY } from "../faults/pod-states.ts";
 import { NAMESPACE } from "../scenario/scenario.ts";
@@ -12,6 +13,12 @@ import { admissionRowsOf, type KnownNames } from "./admission-rows.ts";
 const WHATEVER: ReadonlySet<string> = new Set([
   ...["Finished", "Terminating", "Mirror", "Pending", "PinnedPending", "Forced", "Suspended", "NotProtected"],
 ]);
+
+function kindOf({ operation, resource, subResource }: Json): "delete" | "evict" | "change" | "end" | "node" {
+  if (record(resource).resource === "nodes") return "node";
+  if (operation === "UPDATE") return subResource === "status" ? "end" : "change";
+  return subResource === "eviction" ? "evict" : "delete";
+}
 
 export class ResponseChecks {
   readonly #world: World;
@@ -25,7 +32,7 @@ export class ResponseChecks {
   responded(cell: string, inFlight: InFlightRequest | undefined, response: ObservedResponse): void {
     const world = this.#world;
     const { request, allowed, code, message, reasons, isOnlyWarned } = response;
-    const kind = request.operation === "UPDATE" ? "change" : request.subResource === "eviction" ? "evict" : "delete";
+    const kind = kindOf(request);
     if (kind === "change" && inFlight === undefined && request.dryRun !== true && !allowed)
       world.violation("L6", `a change that restarts nothing was denied: ${message}`);
     const verdict = allowed ? "allowed" : String(code);

@@ -36,6 +36,8 @@ export interface Features {
   readonly shardsEveryMs: number;
   /** Taint eviction deletes as the real one does: it tries five times, and its client obeys Retry-After. */
   readonly isTaintEvictionReal: boolean;
+  /** Nodes are deleted, in each cell, and their pods collected. */
+  readonly nodesEveryMs: number;
   /** From the end of one accident to the next; 0: there are no accidents. */
   readonly accidentsEveryMs: number;
   /** Only accidents that change no spec and lose no history. */
@@ -56,6 +58,7 @@ export const FEATURE_KINDS = [
   "backups",
   "accidents",
   "taintEviction",
+  "nodes",
 ] as const;
 export type FeatureKind = (typeof FEATURE_KINDS)[number];
 
@@ -87,7 +90,7 @@ export const NO_FEATURES: Features = {
     shards: 1,
     shardsEveryMs: 0,
   },
-  ...{ accidentsEveryMs: 0, isSteady: true },
+  ...{ accidentsEveryMs: 0, isSteady: true, nodesEveryMs: 0 },
 };
 
 /** Numbers of shards. Four are rarer, because each shard then has few pods. */
@@ -116,8 +119,8 @@ export function drawFeatures(chance: Chance, { without, always }: FeatureChoice)
     generatorEveryMs: every("generator", 15_000, 0.08),
     shardsEveryMs: every("shards", 12_000, 0.12),
     shards: chance.pick(SHARDS),
-    // Drawn from randomness of their own (`backup-scenario.ts`, `accident-scenario.ts`, `taint-eviction-scenario.ts`).
-    ...{ backupsEveryMs: 0, accidentsEveryMs: 0, isSteady: true, isTaintEvictionReal: false },
+    // Drawn from randomness of their own: `backup-scenario.ts` and others.
+    ...{ backupsEveryMs: 0, accidentsEveryMs: 0, isSteady: true, isTaintEvictionReal: false, nodesEveryMs: 0 },
   };
   const { generatorEveryMs, shardsEveryMs } = drawn;
   const sharded = { shardsEveryMs, shards: shardsEveryMs > 0 ? drawn.shards : 1 };

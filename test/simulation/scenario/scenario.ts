@@ -3,6 +3,7 @@
 import { withAccidents } from "./accident-scenario.ts";
 import { withBackups } from "./backup-scenario.ts";
 import { drawFeatures, FEATURE_KINDS, type Features } from "./features.ts";
+import { withNodes } from "./node-scenario.ts";
 import type { Chance } from "./random.ts";
 import { withTaintEviction } from "./taint-eviction-scenario.ts";
 
@@ -160,7 +161,8 @@ export function drawScenario(
   };
   const isRestored = draft.features.shards > 1 && chance.chance(0.4) && !without.has("restoreCell");
   const drawn = withBackups(isRestored ? withRestores(draft) : draft, { without, always });
-  const whole = withAccidents(drawn.features.generatorEveryMs > 0 ? withGenerator(drawn) : drawn, { without, always });
+  const made = drawn.features.generatorEveryMs > 0 ? withGenerator(drawn) : drawn;
+  const whole = withAccidents(withNodes(made, { without, always }), { without, always });
   return withTaintEviction(whole, { without, always });
 }
 

@@ -54,6 +54,14 @@ function hasEnded({ metadata, status }: Json): boolean {
   return record(metadata).deletionTimestamp !== undefined || phase === "Succeeded" || phase === "Failed";
 }
 
+/** True for a pod that ended by a request: the pod garbage collector says so in a condition, a kubelet does not. */
+function isCollected(pod: Json): boolean {
+  const { conditions } = record(pod.status);
+  return (
+    hasEnded(pod) && Array.isArray(conditions) && conditions.some((one) => record(one).type === "DisruptionTarget")
+  );
+}
+
 const KUBELETS = ["Ready", "ContainersReady"];
 const NONE: readonly string[] = [];
 
@@ -195,7 +203,10 @@ export class PodTruth {
     else this.#now.set(uid, after);
     if (this.#deaths.has(uid)) return;
     const phase = record(change.after?.value.status).phase;
-    const deleted = change.after === undefined || metadataOf(change.after.value).deletionTimestamp !== undefined;
+    const deleted =
+      change.after === undefined ||
+      metadataOf(change.after.value).deletionTimestamp !== undefined ||
+      isCollected(change.after.value);
     if (deleted) this.#deaths.set(uid, { revision: change.revision, deleted: before });
     else if (phase === "Succeeded" || phase === "Failed")
       this.#deaths.set(uid, { revision: change.revision, deleted: undefined });

@@ -3,6 +3,7 @@ import { AdmissionRequests, type InFlightRequest, type ObservedResponse } from "
 import type { AggregatorNode } from "../actors/aggregator-node.ts";
 import { CHANGEABLE_CONTAINER, ContainerRestarts } from "../actors/container-restarts.ts";
 import { Kubelet } from "../actors/kubelet.ts";
+import { PODS_OF_NODE } from "../actors/node-deletions.ts";
 import { WorkloadController } from "../actors/workload-controller.ts";
 import type { EtcdChange } from "../apiserver/etcd.ts";
 import type { ApiServer } from "../apiserver/server.ts";
@@ -46,7 +47,10 @@ export function makeCell(world: World, server: ApiServer, watcher: CellWatcher):
   const kubelet = new Kubelet(server, time, chance.fork());
   const isChanged = scenario.features.inPlaceEveryMs > 0;
   const container = isChanged ? CHANGEABLE_CONTAINER : {};
-  const workload = new WorkloadController(server, time, chance.fork(), scenario.podsPerCell, { app: "web" }, container);
+  const podsOfNode = scenario.features.nodesEveryMs > 0 ? PODS_OF_NODE : 0;
+  const { podsPerCell } = scenario;
+  const labels = { app: "web" };
+  const workload = new WorkloadController(server, time, chance.fork(), podsPerCell, labels, container, podsOfNode);
   const restarts = isChanged ? startRestarts(world, server, kubelet) : undefined;
   return { name, server, pods, admission, kubelet, workload, restarts, aggregators: [], oldLeaders: 0 };
 }

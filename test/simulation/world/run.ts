@@ -8,6 +8,7 @@ import { parseProtector } from "../../../shared/decide/state/protector-state.ts"
 import { parsePodProtector } from "../../../shared/schema/podprotector.ts";
 import { disrupt, startClients } from "../actors/clients.ts";
 import { startInPlaceClients } from "../actors/in-place-clients.ts";
+import { startNodeDeletions } from "../actors/node-deletions.ts";
 import { asObject } from "../apiserver/objects.ts";
 import { RESOURCES } from "../apiserver/resources.ts";
 import { startFaults } from "../faults/faults.ts";
@@ -63,6 +64,7 @@ async function run(seed: number, options: RunOptions): Promise<RunResult> {
   startClients(world);
   startFaults(world);
   startInPlaceClients(world);
+  startNodeDeletions(world);
   const stopAtMs = world.scenario.durationMs;
   while (world.time.elapsedMs < stopAtMs && world.violations.length === 0)
     await world.time.advance(Math.min(5_000, stopAtMs - world.time.elapsedMs));

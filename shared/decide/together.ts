@@ -1,0 +1,49 @@
+/**
+ * Decides disruptions that stand or fall together (docs/design.md#node-deletion): the pods of one protector that the
+ * deletion of a node takes. `quota.ts` decides each of them.
+ */
+import { type Decision, type DisruptionRequest, decide, factsOf } from "./quota.ts";
+import { apply } from "./reserve.ts";
+import { cloneState, type ProtectorState } from "./state/protector-state.ts";
+
+type Denial = Extract<Decision, { allowed: false }>;
+
+/**
+ * Returns one decision for each request, in their order: either all allow, or all are the same denial. Each is decided
+ * on what those before it leave. `state` is not changed.
+ */
+export function decideTogether(state: ProtectorState, requests: readonly DisruptionRequest[]): readonly Decision[] {
+  const working = cloneState(state);
+  const decisions = requests.map((request) => {
+    const decision = decide(working, request);
+    apply(working, request, decision);
+    return decision;
+  });
+  const denied = decisions.find(isDenial);
+  if (denied === undefined) return decisions;
+  const denial = denialOf(state, requests, decisions.filter(usesQuota).length) ?? denied;
+  return requests.map(() => denial);
+}
+
+/**
+ * What denies one of the pods alone denies all of them. Where each could go alone, they are too many: for good when the
+ * counts can't spare as many, else until the reservations of others are settled.
+ */
+function denialOf(state: ProtectorState, requests: readonly DisruptionRequest[], together: number): Denial | undefined {
+  const alone = requests.map((request) => decide(state, request)).filter(isDenial);
+  const standing = alone.find(({ kind }) => kind === "Denial");
+  if (standing !== undefined) return standing;
+  const facts = { ...factsOf(state, requests[0]?.criterion ?? "Available"), together };
+  const isForGood =
+    facts.available - together < facts.minAvailable || together > (state.spec.maxConcurrentLag ?? together);
+  if (isForGood) return { allowed: false, kind: "Denial", cause: "TooManyTogether", facts };
+  return alone[0] ?? { allowed: false, kind: "Busy", cause: "TooManyTogether", facts };
+}
+
+function isDenial(decision: Decision): decision is Denial {
+  return !decision.allowed;
+}
+
+function usesQuota(decision: Decision): boolean {
+  return !decision.allowed || (decision.write !== "none" && decision.write.paid);
+}

@@ -1,0 +1,173 @@
+import { describe, expect, test } from "vitest";
+import { VirtualTime } from "../test/support/runtime/virtual-ports.ts";
+import { disruption, noncesOf, pod, protector, unready } from "../test/support/webhook/fixtures.ts";
+import {
+  ALLOWED,
+  admissionReview,
+  handler,
+  type JsonObject,
+  responseOf,
+} from "../test/support/webhook/handler-harness.ts";
+import { ProtectorStore } from "../test/support/webhook/protector-store.ts";
+import type { HandlerOptions } from "./handler.ts";
+import type { PodsOfNode } from "./request/node-deletion.ts";
+import { decideAll, type JointVerdict } from "./reserve/decide-all.ts";
+import { Nonces } from "./reserve/nonces.ts";
+import { type Disruption, Pipeline } from "./reserve/pipeline.ts";
+import { ProtectorWriter } from "./reserve/protector-writer.ts";
+import type { Verdict } from "./reserve/verdict.ts";
+
+const RESOURCE = { group: "", version: "v1", resource: "nodes" };
+
+function deletion(request: JsonObject = {}): string {
+  const oldObject = { apiVersion: "v1", kind: "Node", metadata: { name: "node-1" } };
+  return admissionReview({ resource: RESOURCE, name: "node-1", namespace: "", oldObject, ...request });
+}
+
+function cell(listed: PodsOfNode | undefined): Pick<HandlerOptions, "cells"> {
+  const listPods = listed === undefined ? {} : { listPods: async () => listed };
+  return { cells: new Map([["cell-1", { id: "cell-1", readPod: undefined, ...listPods }]]) };
+}
+
+const with4 = cell({ kind: "listed", pods: [0, 1, 2, 3].map((index) => pod(`web-${index}`)) });
+
+interface Store {
+  readonly pipeline: Pipeline;
+  readonly store: ProtectorStore;
+  readonly time: VirtualTime;
+}
+
+/** A pipeline over one protector, which covers every pod. */
+function world(minAvailable: number): Store {
+  const time = new VirtualTime();
+  const nonces = new Nonces(time.random);
+  const store = new ProtectorStore({ ports: time, object: protector(minAvailable) });
+  const writer: ProtectorWriter = new ProtectorWriter({
+    ...{ namespace: "default", name: "web", ports: time, client: store.client(), onEvent: () => undefined },
+    ...{ watched: store.watch(time, 3, () => writer.watchChanged()), tag: nonces.tag },
+  });
+  const match = { core: "core", namespace: "default", name: "web", writer };
+  const core = { name: "core", problem: () => undefined, match: () => [match] };
+  return { time, store, pipeline: new Pipeline({ cores: [core], ports: time, nonces, settleMs: 75_000 }) };
+}
+
+async function inTime<T>({ time }: Store, work: Promise<T>): Promise<T> {
+  let done: { readonly value: T } | undefined;
+  void work.then((value) => {
+    done = { value };
+  });
+  await time.runUntil(() => done !== undefined, 20_000);
+  if (done === undefined) throw new Error("nothing came of it");
+  return done.value;
+}
+
+const disruptions = (count: number): readonly Disruption[] =>
+  Array.from({ length: count }, (_, index) => disruption(pod(`web-${index}`)));
+
+describe("the deletion of a node", () => {
+  test("asks for each pod that serves, and for no other", async () => {
+    const pods = [
+      pod("web-0"),
+      unready("web-1"),
+      pod("web-2", { terminating: true }),
+      pod("web-3", { phase: "Failed" }),
+      pod("web-4", { mirror: true }),
+      pod("web-5", { phase: "Pending" }),
+      pod("web-6", { namespace: "podseidon-system" }),
+    ];
+    const { asked, records, ask } = handler(ALLOWED, cell({ kind: "listed", pods }));
+    expect(responseOf(await ask(deletion()))).toMatchObject({ allowed: true });
+    expect(new Set(asked.map(({ pod: { name } }) => name))).toEqual(new Set(["web-0"]));
+    expect(asked).toMatchObject([{ operation: "DELETE", together: expect.anything() }, { operation: "DELETE" }]);
+    expect(asked[1]?.together).toBeUndefined();
+    expect(records).toMatchObject([{ kind: "node", outcome: "unprotected" }]);
+  });
+
+  test("with finalizers, an update of it, and in a cluster that opted out: asks nobody", async () => {
+    const metadata = { name: "node-1", finalizers: ["drain"] };
+    for (const [body, options] of [
+      [deletion({ oldObject: { metadata } }), with4],
+      [deletion({ operation: "UPDATE", object: { metadata: { name: "node-1" } } }), with4],
+      [deletion(), { ...with4, reviewsNodes: false }],
+    ] as const) {
+      const { asked, records, ask } = handler(ALLOWED, options);
+      await ask(body);
+      expect(asked).toEqual([]);
+      expect(records).toMatchObject([{ kind: "node", outcome: "ignored" }]);
+    }
+  });
+
+  test("lists nothing where nothing is protected", async () => {
+    const pipeline = { decide: (): Verdict => ALLOWED, protectsNothing: () => true };
+    const { ask } = handler(ALLOWED, { ...cell({ kind: "failed", message: "no list" }), pipeline });
+    expect(responseOf(await ask(deletion()))).toMatchObject({ allowed: true });
+  });
+
+  test.each<[string, PodsOfNode | undefined, RegExp]>([
+    ["can't be listed", { kind: "failed", message: "pods is forbidden" }, /can't be listed.*pods is forbidden/],
+    ["nobody can list", undefined, /give --cell cell-1=KUBECONFIG/],
+  ])("is denied when its pods %s", async (_name, listed, text) => {
+    const response = responseOf(await handler(ALLOWED, cell(listed)).ask(deletion()));
+    expect(response).toMatchObject({ allowed: false, status: { code: 503, message: expect.stringMatching(text) } });
+  });
+});
+
+describe("the pods of a node", () => {
+  test("that are too many are denied together, without a write, and each protector is named once", async () => {
+    const w = world(8);
+    const { ask } = handler(ALLOWED, { ...with4, pipeline: w.pipeline, clock: w.time.clock });
+    const response = responseOf(await inTime(w, ask(deletion())));
+    expect(response).toMatchObject({
+      allowed: false,
+      status: {
+        code: 429,
+        message:
+          "node node-1 may not be deleted now, because its pods go with it: PodProtector default/web (core core) needs " +
+          "8 available pods, 10 are available, 0 of them reserved, and 4 of its pods would go at once (on this node: " +
+          "default/web-0, default/web-1, default/web-2, default/web-3); drain the node first, or try again when more " +
+          "pods are available",
+        details: { name: "node-1", kind: "nodes", causes: [{ reason: "DisruptionBudget" }] },
+      },
+      auditAnnotations: { decision: "core/default/web=TooManyTogether", "reject-by-podprotector": "default/web" },
+    });
+    expect(w.store.writes).toBe(0);
+  });
+
+  test("that can be spared are reserved in one write, and a repeat uses no more quota", async () => {
+    const w = world(6);
+    const first = await inTime<JointVerdict>(w, decideAll(w.pipeline, disruptions(4)));
+    expect(first).toMatchObject({ kind: "allowed" });
+    expect([w.store.writes, noncesOf(w.store.object).size]).toEqual([1, 4]);
+    expect(await inTime<JointVerdict>(w, decideAll(w.pipeline, disruptions(4)))).toMatchObject({ kind: "allowed" });
+    expect(noncesOf(w.store.object).size).toBe(4);
+    expect(await inTime<JointVerdict>(w, decideAll(w.pipeline, [disruption(pod("other"))]))).toMatchObject({
+      kind: "denied",
+    });
+  });
+
+  test("are taken back when quota is gone between the evaluation and the write", async () => {
+    const w = world(6);
+    let calls = 0;
+    const pipeline = {
+      decide: (one: Disruption) => {
+        calls += 1;
+        // Somebody else was faster: the first of the four is written, and then the minimum rises.
+        if (calls === 5) w.store.put((object) => ({ ...object, spec: { ...object.spec, minAvailable: 9 } }));
+        return w.pipeline.decide(one);
+      },
+    };
+    const verdict = await inTime<JointVerdict>(w, decideAll(pipeline, disruptions(4)));
+    expect(verdict).toMatchObject({ kind: "denied", denied: [{ pods: [{}, {}, {}] }] });
+    expect(noncesOf(w.store.object).size).toBe(1);
+    if (verdict.kind === "denied") verdict.rollBack?.();
+    await w.time.advance(1_000);
+    expect(noncesOf(w.store.object).size).toBe(0);
+  });
+
+  test("are asked for as a dry run without a write", async () => {
+    const w = world(6);
+    const { ask } = handler(ALLOWED, { ...with4, pipeline: w.pipeline, clock: w.time.clock });
+    expect(responseOf(await inTime(w, ask(deletion({ dryRun: true }))))).toMatchObject({ allowed: true });
+    expect(w.store.writes).toBe(0);
+  });
+});

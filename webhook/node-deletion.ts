@@ -1,0 +1,68 @@
+/**
+ * Handles the deletion of a node, from its name to the response (docs/design.md#node-deletion), as `handler.ts` does for
+ * a pod. Loaded with the first of them.
+ */
+import { readySinceMs } from "../shared/decide/availability/availability.ts";
+import type { MaybePromise } from "../shared/runtime/maybe-promise.ts";
+import type { Pod } from "../shared/schema/pod.ts";
+import type { AdmissionRequest } from "./request/admission-request.ts";
+import type { CellClient } from "./request/cell-client.ts";
+import { criterionOf } from "./request/disruption-target.ts";
+import { exemptionOf } from "./request/exemption.ts";
+import { removedNode } from "./request/node-deletion.ts";
+import { decideAll } from "./reserve/decide-all.ts";
+import type { Disruption } from "./reserve/pipeline.ts";
+import type { Verdict } from "./reserve/verdict.ts";
+import type { AdmissionResponse } from "./respond/admission-response.ts";
+import { responseToNode, responseToUnknownPods } from "./respond/node-response.ts";
+
+export interface NodeDeletion extends Pick<Disruption, "arrivedMs" | "deadlineMs" | "isCallerGone"> {
+  readonly request: AdmissionRequest;
+  readonly cell: CellClient;
+  readonly pipeline: {
+    readonly decide: (disruption: Disruption) => MaybePromise<Verdict>;
+    readonly protectsNothing?: (cell: string) => boolean;
+  };
+  readonly ownNamespace: string;
+  readonly leftMs: () => number;
+  /** True when the pod's force-delete annotation is followed. */
+  readonly isForced: (pod: Pod) => MaybePromise<boolean>;
+}
+
+interface HandledNode {
+  readonly response: AdmissionResponse;
+  readonly disruptions: readonly Disruption[];
+}
+
+export async function handleNodeDeletion(deletion: NodeDeletion): Promise<HandledNode> {
+  const { request, cell, pipeline, ownNamespace } = deletion;
+  const node = removedNode(request);
+  if (node === undefined) return { response: { outcome: "ignored" }, disruptions: [] };
+  if (pipeline.protectsNothing?.(cell.id) === true) return { response: { outcome: "unprotected" }, disruptions: [] };
+  const listed = await cell.listPods?.(node, deletion.leftMs());
+  if (listed?.kind !== "listed") {
+    const why = `cell ${cell.id} is configured without a kubeconfig: give --cell ${cell.id}=KUBECONFIG`;
+    return { response: responseToUnknownPods(node, listed?.message ?? why), disruptions: [] };
+  }
+  const pods = listed.pods.filter((pod) => isAtStake(pod, ownNamespace));
+  const disruptions = await Promise.all(pods.map((pod) => disruptionOf(pod, deletion)));
+  const verdict = await decideAll(pipeline, disruptions);
+  const response = responseToNode(node, verdict, ownNamespace);
+  return { response: { ...response, dryRun: request.dryRun }, disruptions };
+}
+
+/** A pod that is not Ready never keeps a node. The webhook configuration leaves out the project's own namespace. */
+function isAtStake(pod: Pod, ownNamespace: string): boolean {
+  if (pod.namespace === ownNamespace || readySinceMs(pod) === undefined) return false;
+  return exemptionOf(pod, ownNamespace) === undefined;
+}
+
+/** A DELETE: pod garbage collection is asked again for each pod, at the version that it finds. */
+async function disruptionOf(pod: Pod, deletion: NodeDeletion): Promise<Disruption> {
+  const { request, cell, arrivedMs, deadlineMs, isCallerGone, isForced } = deletion;
+  return {
+    ...{ cell: cell.id, operation: "DELETE", pod, podReadMs: undefined, reread: undefined },
+    ...{ forced: await isForced(pod), criterion: criterionOf(pod.annotations) ?? "Available", dryRun: request.dryRun },
+    ...{ arrivedMs, deadlineMs, isCallerGone },
+  };
+}

@@ -1,0 +1,101 @@
+import { describe, expect, test } from "vitest";
+import { ApiClient } from "../../shared/kube/client/api-client.ts";
+import type { Transport } from "../../shared/kube/client/transport.ts";
+import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
+import { type JsonObject, podJson } from "../../test/support/webhook/handler-harness.ts";
+import type { AdmissionRequest } from "./admission-request.ts";
+import { createPodLister, type PodsOfNode, removedNode } from "./node-deletion.ts";
+
+const NODE = { apiVersion: "v1", kind: "Node", metadata: { name: "node-1" } };
+
+function request(change: Partial<AdmissionRequest>): AdmissionRequest {
+  return {
+    ...{ uid: "r", operation: "DELETE", group: "", resource: "nodes", subResource: "", namespace: "", name: "node-1" },
+    user: { username: "eve", uid: undefined, groups: [], extra: {} },
+    ...{ dryRun: false, object: null, oldObject: NODE },
+    ...change,
+  };
+}
+
+const node = (metadata: JsonObject): JsonObject => ({ ...NODE, metadata: { name: "node-1", ...metadata } });
+const terminating = { deletionTimestamp: "2026-01-01T00:00:00Z" };
+const UPDATE = { operation: "UPDATE" };
+
+describe("a node is removed", () => {
+  test.each<[string, Partial<AdmissionRequest>, string | undefined]>([
+    ["by its deletion", {}, "node-1"],
+    ["by an item of a deletecollection, which has no name", { name: "" }, "node-1"],
+    ["not by its deletion while it has finalizers", { oldObject: node({ finalizers: ["drain"] }) }, undefined],
+    [
+      "when the last finalizer is taken off",
+      { ...UPDATE, oldObject: node({ ...terminating, finalizers: ["drain"] }), object: node(terminating) },
+      "node-1",
+    ],
+    [
+      "not when another finalizer stays",
+      {
+        ...UPDATE,
+        oldObject: node({ ...terminating, finalizers: ["drain", "b"] }),
+        object: node({ ...terminating, finalizers: ["b"] }),
+      },
+      undefined,
+    ],
+    [
+      "not when a node that stays loses its finalizer",
+      { ...UPDATE, oldObject: node({ finalizers: ["drain"] }), object: node({}) },
+      undefined,
+    ],
+    ["not by an ordinary update", { ...UPDATE, object: NODE }, undefined],
+  ])("%s", (_name, change, expected) => {
+    expect(removedNode(request(change))).toBe(expected);
+  });
+
+  test("without oldObject is malformed", () => {
+    expect(() => removedNode(request({ oldObject: null }))).toThrow("carries no request.oldObject");
+  });
+});
+
+describe("the pods of a node", () => {
+  function lister(pages: readonly { status?: number; body: JsonObject }[]): {
+    readonly paths: string[];
+    list(): Promise<PodsOfNode>;
+  } {
+    const paths: string[] = [];
+    const transport: Transport = {
+      async request({ path }) {
+        const page = pages[paths.length] ?? pages.at(-1);
+        paths.push(path);
+        return { status: page?.status ?? 200, headers: {}, body: JSON.stringify(page?.body) };
+      },
+      stream: () => Promise.reject(new Error("unused")),
+      close: () => {},
+    };
+    return { paths, list: () => createPodLister(new ApiClient(transport), new VirtualTime().clock)("node-1", 1_000) };
+  }
+  const page = (names: readonly string[], token?: string): { body: JsonObject } => ({
+    body: {
+      kind: "PodList",
+      metadata: token === undefined ? {} : { continue: token },
+      items: names.map((name) => podJson({ metadata: { name, uid: name } })),
+    },
+  });
+
+  test("are listed by a quorum read, page by page", async () => {
+    const { paths, list } = lister([page(["a", "b"], "more"), page(["c"])]);
+    const found = await list();
+    expect(found.kind === "listed" && found.pods.map(({ name }) => name)).toEqual(["a", "b", "c"]);
+    expect(paths).toEqual([
+      "/api/v1/pods?fieldSelector=spec.nodeName%3Dnode-1&limit=500",
+      "/api/v1/pods?fieldSelector=spec.nodeName%3Dnode-1&limit=500&continue=more",
+    ]);
+  });
+
+  test.each<[string, { status?: number; body: JsonObject }, RegExp]>([
+    ["without permission", { status: 403, body: { kind: "Status", message: "pods is forbidden" } }, /forbidden/],
+    ["by a server in trouble", { status: 500, body: {} }, /500/],
+    ["without items", { body: {} }, /items/],
+    ["without end", page(["a"], "more"), /more than 2000 pods/],
+  ])("%s are not known", async (_name, answer, message) => {
+    expect(await lister([answer]).list()).toEqual({ kind: "failed", message: expect.stringMatching(message) });
+  });
+});

@@ -1,0 +1,87 @@
+/**
+ * The deletion of a node (docs/design.md#node-deletion), which takes every pod that runs there: pod garbage collection
+ * sets them to Failed and deletes them. Finds the node's pods, by a quorum read of the cell.
+ */
+import type { ApiClient } from "../../shared/kube/client/api-client.ts";
+import { withQuery } from "../../shared/kube/client/api-path.ts";
+import { describeFailure } from "../../shared/kube/client/api-result.ts";
+import type { Clock } from "../../shared/runtime/clock.ts";
+import { isRecord } from "../../shared/schema/check.ts";
+import type { Pod } from "../../shared/schema/pod.ts";
+import { parsePod } from "../../shared/schema/pod.ts";
+import { SchemaError } from "../../shared/schema/schema-error.ts";
+import { HttpError } from "../http/call.ts";
+import type { AdmissionRequest } from "./admission-request.ts";
+
+const PAGE_SIZE = 500;
+/** Several times as many pods as Kubernetes supports on one node. */
+const MAX_PAGES = 4;
+/** Part of the request's time that the list may take; the rest is for the decision. */
+const LIST_FRACTION = 0.6;
+
+export type PodsOfNode =
+  | { readonly kind: "listed"; readonly pods: readonly Pod[] }
+  | { readonly kind: "failed"; readonly message: string };
+
+/** Lists the pods of a node, never from a cache that may be old. */
+export type ListPods = (node: string, timeoutMs: number) => Promise<PodsOfNode>;
+
+function objectOf(value: unknown): Readonly<Record<string, unknown>> {
+  return isRecord(value) ? value : {};
+}
+
+function hasFinalizers(node: unknown): boolean {
+  const { finalizers } = objectOf(objectOf(node).metadata);
+  return Array.isArray(finalizers) && finalizers.length > 0;
+}
+
+/**
+ * Name of the node that the request removes; undefined when it removes none. A node with finalizers stays until the
+ * last one is taken off: whoever put one there drains the node first, and that update is what removes it.
+ */
+export function removedNode({ operation, object, oldObject, name }: AdmissionRequest): string | undefined {
+  if (!isRecord(oldObject))
+    throw new HttpError(400, `malformed AdmissionReview: ${operation} carries no request.oldObject`);
+  const { deletionTimestamp, name: ownName } = objectOf(oldObject.metadata);
+  const isTerminating = typeof deletionTimestamp === "string";
+  const isRemoved =
+    operation === "DELETE"
+      ? !hasFinalizers(oldObject)
+      : isTerminating && hasFinalizers(oldObject) && !hasFinalizers(object);
+  if (!isRemoved) return undefined;
+  // A deletecollection names no node in the request.
+  const found = name || ownName;
+  if (typeof found !== "string" || found === "")
+    throw new HttpError(400, "malformed AdmissionReview: a node without a name");
+  return found;
+}
+
+interface Page {
+  readonly pods: readonly Pod[];
+  readonly token: string | undefined;
+}
+
+function parsePage(raw: unknown): Page {
+  const { metadata, items } = objectOf(raw);
+  if (!Array.isArray(items)) throw new SchemaError("items", "is required");
+  const token = objectOf(metadata).continue;
+  return { pods: items.map(parsePod), token: typeof token === "string" && token !== "" ? token : undefined };
+}
+
+export function createPodLister(api: Pick<ApiClient, "get">, clock: Clock): ListPods {
+  return async (node, timeoutMs) => {
+    const pods: Pod[] = [];
+    const endMs = clock.monotonicMs() + timeoutMs * LIST_FRACTION;
+    let token: string | undefined;
+    for (let page = 0; page < MAX_PAGES; page++) {
+      const query = { fieldSelector: `spec.nodeName=${node}`, limit: PAGE_SIZE, continue: token };
+      const options = { timeoutMs: Math.max(1, endMs - clock.monotonicMs()) };
+      const result = await api.get(withQuery("/api/v1/pods", query), parsePage, options);
+      if (result.kind !== "ok") return { kind: "failed", message: describeFailure(result) };
+      pods.push(...result.object.pods);
+      token = result.object.token;
+      if (token === undefined) return { kind: "listed", pods };
+    }
+    return { kind: "failed", message: `there are more than ${MAX_PAGES * PAGE_SIZE} pods on it` };
+  };
+}

@@ -1,0 +1,60 @@
+/**
+ * Which status writes disrupt a pod (docs/design.md#status-writes): one that ends a pod that has not ended, and one
+ * that takes a Ready pod out of service by a voluntary readiness gate. What a node writes about its own pods is a fact,
+ * not a request. Reads the raw objects, because both are about a difference.
+ */
+import type { AdmissionRequest } from "./admission-request.ts";
+
+export interface StatusRules {
+  /** Groups whose status writes are facts: the kubelets'. */
+  readonly nodeGroups: readonly string[];
+  /** Readiness gates that a controller closes at will, before it changes a pod in place. */
+  readonly voluntaryGates: readonly string[];
+  readonly reviewsStatus: boolean;
+}
+
+export const DEFAULT_STATUS_RULES: StatusRules = {
+  nodeGroups: ["system:nodes"],
+  voluntaryGates: ["InPlaceUpdateReady"],
+  reviewsStatus: true,
+};
+
+/** What a status write does to its pod; `done` completes "the pod may not be ...". */
+export interface StatusChange {
+  readonly operation: "DELETE" | "UPDATE";
+  readonly done: string;
+}
+
+const FINAL: ReadonlySet<unknown> = new Set(["Succeeded", "Failed"]);
+
+function get(value: unknown, ...path: readonly string[]): unknown {
+  return path.reduce<unknown>((found, name) => Reflect.get(Object(found), name), value);
+}
+
+function gatesOf(object: unknown): readonly string[] {
+  const gates = get(object, "spec", "readinessGates");
+  return Array.isArray(gates) ? gates.map((gate) => String(get(gate, "conditionType"))) : [];
+}
+
+function isTrue(object: unknown, type: string): boolean {
+  const conditions = get(object, "status", "conditions");
+  if (!Array.isArray(conditions)) return false;
+  return conditions.some((one) => get(one, "type") === type && get(one, "status") === "True");
+}
+
+/** What the write would do to a pod that serves; undefined for one that disrupts nothing. */
+export function statusChange(
+  { object, oldObject, user }: Pick<AdmissionRequest, "object" | "oldObject" | "user">,
+  { reviewsStatus, nodeGroups, voluntaryGates }: StatusRules,
+): StatusChange | undefined {
+  if (!reviewsStatus || user.groups.some((group) => nodeGroups.includes(group))) return undefined;
+  const before = get(oldObject, "status", "phase");
+  const phase = get(object, "status", "phase");
+  if (FINAL.has(before)) return undefined;
+  if (FINAL.has(phase)) return { operation: "DELETE", done: `set to ${String(phase)}` };
+  const closed = gatesOf(oldObject).find(
+    (gate) => voluntaryGates.includes(gate) && isTrue(oldObject, gate) && !isTrue(object, gate),
+  );
+  if (closed === undefined || before === "Pending") return undefined;
+  return { operation: "UPDATE", done: `taken out of service by its readiness gate ${closed}` };
+}

@@ -1,0 +1,64 @@
+/**
+ * Decides disruptions that stand or fall together (docs/design.md#node-deletion): all are reserved, or none. First all
+ * are evaluated, those of one protector in one batch, without a write. Then each is reserved; a denial that comes only
+ * now, because others were faster, takes back the rest.
+ */
+import type { MaybePromise } from "../../shared/runtime/maybe-promise.ts";
+import type { Disruption } from "./pipeline.ts";
+import { type Allowance, type Denial, idOf, type Verdict } from "./verdict.ts";
+
+/** One protector's denial, and the pods that it is about. */
+export interface DeniedPods {
+  readonly denial: Denial;
+  readonly pods: readonly Disruption["pod"][];
+}
+
+export type JointVerdict =
+  | { readonly kind: "allowed"; readonly decisions: readonly Allowance[] }
+  | {
+      readonly kind: "denied";
+      readonly denied: readonly DeniedPods[];
+      /** To be called once the denial is delivered. */
+      readonly rollBack: (() => void) | undefined;
+    }
+  | Extract<Verdict, { readonly kind: "failed" | "abandoned" }>;
+
+interface Decider {
+  readonly decide: (disruption: Disruption) => MaybePromise<Verdict>;
+}
+
+export async function decideAll(pipeline: Decider, disruptions: readonly Disruption[]): Promise<JointVerdict> {
+  const together = Symbol("together");
+  const evaluated = await decideEach(
+    pipeline,
+    disruptions.map((one) => ({ ...one, together })),
+  );
+  if (evaluated.kind !== "allowed") return evaluated;
+  return await decideEach(pipeline, disruptions);
+}
+
+/** All at once: the pods of one protector meet in one batch. */
+async function decideEach(pipeline: Decider, disruptions: readonly Disruption[]): Promise<JointVerdict> {
+  const verdicts = await Promise.all(disruptions.map((one) => pipeline.decide(one)));
+  const denied = new Map<string, { denial: Denial; pods: Disruption["pod"][] }>();
+  for (const [index, verdict] of verdicts.entries()) {
+    const pod = disruptions[index]?.pod;
+    if (verdict.kind !== "denied" || pod === undefined) continue;
+    for (const denial of verdict.decisions) {
+      const id = idOf(denial.protector);
+      const known = denied.get(id);
+      if (known === undefined) denied.set(id, { denial, pods: [pod] });
+      else known.pods.push(pod);
+    }
+  }
+  if (denied.size > 0) return { kind: "denied", denied: [...denied.values()], rollBack: rollBackOf(verdicts) };
+  for (const verdict of verdicts) if (verdict.kind === "failed" || verdict.kind === "abandoned") return verdict;
+  return { kind: "allowed", decisions: verdicts.flatMap((one) => (one.kind === "allowed" ? one.decisions : [])) };
+}
+
+function rollBackOf(verdicts: readonly Verdict[]): (() => void) | undefined {
+  const all = verdicts.flatMap((one) =>
+    (one.kind === "allowed" || one.kind === "denied") && one.rollBack !== undefined ? [one.rollBack] : [],
+  );
+  return all.length === 0 ? undefined : () => all.forEach((rollBack) => void rollBack());
+}

@@ -1,0 +1,85 @@
+/** The response to the deletion of a node (docs/design.md#node-deletion): which protectors deny, and for which pods. */
+import type { DeniedPods, JointVerdict } from "../reserve/decide-all.ts";
+import { idOf, isBusy } from "../reserve/verdict.ts";
+import type { AdmissionResponse } from "./admission-response.ts";
+import { adviceOn, type DenyStatus, explain, MAX_NAMED, named, nameOf, RETRY_AFTER_SECONDS } from "./deny-status.ts";
+import { causeOf, failed, keyOf } from "./responses.ts";
+
+/** Protectors in the causes and audit annotations of one response. */
+const MAX_CAUSES = 20;
+
+export function responseToNode(node: string, verdict: JointVerdict, ownNamespace: string): AdmissionResponse {
+  switch (verdict.kind) {
+    case "allowed": {
+      const decisions = [...new Map(verdict.decisions.map((one) => [idOf(one.protector), one])).values()];
+      return decisions.length === 0 ? { outcome: "unprotected" } : { outcome: "allowed", decisions };
+    }
+    case "denied":
+      return denied(node, verdict, ownNamespace);
+    case "failed":
+      return failed(verdict.tag, verdict.message);
+    case "abandoned":
+      return { ...failed("deadline", "the caller disconnected"), outcome: "abandoned" };
+  }
+}
+
+/** The pods of the node are not known, so nobody can say what its deletion takes. */
+export function responseToUnknownPods(node: string, why: string): AdmissionResponse {
+  const message = `node ${node} may not be deleted now: its pods can't be listed, so it is not known which of them are protected: ${why}`;
+  const denial: DenyStatus = {
+    code: 503,
+    reason: "ServiceUnavailable",
+    message,
+    details: { name: node, kind: "nodes", causes: [{ reason: "PodsUnknown", message: why }] },
+  };
+  return { outcome: "denied", denial, message };
+}
+
+function denied(
+  node: string,
+  { denied, rollBack }: Extract<JointVerdict, { kind: "denied" }>,
+  ownNamespace: string,
+): AdmissionResponse {
+  const denials = denied.map(({ denial }) => denial);
+  const denial = denyStatusOf(node, denied, ownNamespace);
+  const listed = denials.slice(0, MAX_CAUSES);
+  const response: AdmissionResponse = {
+    outcome: denials.every(isBusy) ? "busy" : "denied",
+    decisions: denials,
+    denial,
+    message: denial.message,
+    auditAnnotations: {
+      "reject-by-podprotector": listed.map(({ protector }) => keyOf(protector)).join(","),
+      decision: listed.map((one) => `${idOf(one.protector)}=${causeOf(one)}`).join(","),
+    },
+  };
+  if (rollBack === undefined) return response;
+  // Not earlier: a caller that gave up may go on (failurePolicy Ignore), so its reservations stay.
+  return { ...response, delivered: (isComplete) => isComplete && rollBack() };
+}
+
+function denyStatusOf(node: string, denied: readonly DeniedPods[], ownNamespace: string): DenyStatus {
+  const denials = denied.map(({ denial }) => denial);
+  const causes = denied.slice(0, MAX_CAUSES).map(({ denial, pods }) => {
+    const names = pods.map(({ namespace, name }) => `${namespace}/${name}`);
+    const { namespace, name } = denial.protector;
+    return {
+      reason: "DisruptionBudget",
+      message: `${nameOf(denial.protector)} ${explain(denial, ownNamespace)} (on this node: ${named(names)})`,
+      field: `podprotectors.podseidon.kubewharf.io/${namespace}/${name}`,
+    };
+  });
+  const reasons = causes.slice(0, MAX_NAMED).map(({ message }) => message);
+  if (denied.length > MAX_NAMED) reasons.push(`${denied.length - MAX_NAMED} more protectors deny as well`);
+  const isPassing = denials.every(isBusy);
+  const advice = isPassing ? adviceOn(denials) : `drain the node first, or ${adviceOn(denials)}`;
+  return {
+    code: 429,
+    reason: "TooManyRequests",
+    message: `node ${node} may not be deleted now, because its pods go with it: ${reasons.join("; ")}; ${advice}`,
+    details: {
+      ...{ name: node, kind: "nodes", causes },
+      ...(isPassing ? { retryAfterSeconds: RETRY_AFTER_SECONDS } : {}),
+    },
+  };
+}
