@@ -1,6 +1,6 @@
 /**
- * The state of in-place changes (docs/design.md#in-place-changes): done, under way, deferred or declined. Read from the
- * status of the raw pod and kept beside the trimmed pod, only for pods that were ever changed.
+ * The state of in-place changes (docs/design.md#in-place-changes): done, under way, unconfirmed, deferred or declined.
+ * Read from the status of the raw pod and kept beside the trimmed pod, only for pods that were ever changed.
  */
 import * as v from "valibot";
 import type { Pod } from "../../../shared/schema/pod.ts";
@@ -9,7 +9,14 @@ const maybe = v.optional(v.nullable(v.string()));
 const list = <T extends v.GenericSchema>(item: T) => v.optional(v.nullable(v.array(item)));
 
 const generation = v.optional(v.number());
-const ContainerStatus = v.looseObject({ name: v.string(), image: v.string(), imageID: maybe });
+const ContainerStatus = v.looseObject({
+  name: v.string(),
+  image: v.string(),
+  imageID: maybe,
+  containerID: maybe,
+  restartCount: v.optional(v.number()),
+});
+type ContainerStatus = v.InferOutput<typeof ContainerStatus>;
 const Condition = v.looseObject({
   type: v.string(),
   status: v.string(),
@@ -30,19 +37,39 @@ const RawPod = v.looseObject({
 });
 type RawPod = v.InferOutput<typeof RawPod>;
 
-type ChangeState = "done" | "underWay" | "deferred" | "declined";
+/** Unconfirmed: the kubelet has seen the change, and containers report images of other names. */
+type ChangeState = "done" | "underWay" | "unconfirmed" | "deferred" | "declined";
+
+/** The containers of a pod as they ran before its kubelet reported to have seen the change. */
+interface BeforeRestart {
+  readonly generation: number;
+  readonly containers: ReadonlyMap<string, ContainerStatus>;
+}
+
+/** Changes whose images are not recognised are remembered up to here. A forgotten one stays unconfirmed. */
+const MAX_REMEMBERED = 10_000;
 
 export class InPlaceChanges {
   /** Without the pods of generation 1, which were never changed. */
   readonly #states = new WeakMap<Pod, ChangeState>();
+  /** By UID, the oldest first. */
+  readonly #before = new Map<string, BeforeRestart>();
 
   see(raw: unknown, pod: Pod): void {
-    if (pod.generation > 1) this.#states.set(pod, stateOf(raw, pod.generation));
+    if (pod.generation <= 1) return;
+    const parsed = v.safeParse(RawPod, raw);
+    const state = parsed.success ? this.#stateOf(parsed.output, pod) : "underWay";
+    this.#states.set(pod, state);
   }
 
   /** The generation that the pod runs, as far as its status tells; undefined while a change is under way. */
   settledGeneration(pod: Pod): number | undefined {
     return pod.generation <= 1 || this.#states.get(pod) === "done" ? pod.generation : undefined;
+  }
+
+  /** The generation that the kubelet has seen, where the reported images do not tell whether it runs. */
+  unconfirmedGeneration(pod: Pod): number | undefined {
+    return this.#states.get(pod) === "unconfirmed" ? pod.generation : undefined;
   }
 
   /** The generation whose resize the kubelet found infeasible: it will not happen. */
@@ -54,33 +81,77 @@ export class InPlaceChanges {
   isDeferred(pod: Pod): boolean {
     return this.#states.get(pod) === "deferred";
   }
+
+  #stateOf({ spec, status }: RawPod, pod: Pod): ChangeState {
+    const { generation } = pod;
+    const others = containersOfOtherImages(spec, status);
+    if (others.length === 0 || pod.terminating) this.#before.delete(pod.uid);
+    const isRestarted = others.length === 0 || this.#isRestarted(pod, status, others);
+    // Servers before 1.34 report no observedGeneration; there only images and conditions tell.
+    if (status.observedGeneration !== undefined && status.observedGeneration < generation) return "underWay";
+    if (trueCondition(status, "PodResizeInProgress") !== undefined) return "underWay";
+    if (!isRestarted) return "unconfirmed";
+    const pending = trueCondition(status, "PodResizePending");
+    if (pending === undefined) return "done";
+    if (pending.observedGeneration !== undefined && pending.observedGeneration < generation) return "underWay";
+    return pending.reason === "Infeasible" ? "declined" : "deferred";
+  }
+
+  /**
+   * A container has restarted since the kubelet saw the change. The kubelet stops all changed containers before it
+   * starts one of them again, so that one is enough. Without observedGeneration nothing tells which change a restart
+   * belongs to.
+   */
+  #isRestarted(pod: Pod, status: RawPod["status"], others: readonly string[]): boolean {
+    const { observedGeneration } = status;
+    if (observedGeneration === undefined) return false;
+    const containers = statusesOf(status);
+    const before = this.#before.get(pod.uid);
+    if (before?.generation === pod.generation && observedGeneration >= pod.generation)
+      return others.some((name) => hasRestarted(before.containers.get(name), containers.get(name)));
+    this.#remember(pod, containers);
+    return false;
+  }
+
+  #remember({ uid, generation, terminating }: Pod, containers: ReadonlyMap<string, ContainerStatus>): void {
+    this.#before.delete(uid);
+    if (terminating) return;
+    this.#before.set(uid, { generation, containers });
+    if (this.#before.size <= MAX_REMEMBERED) return;
+    for (const oldest of this.#before.keys()) {
+      this.#before.delete(oldest);
+      return;
+    }
+  }
 }
 
-function stateOf(raw: unknown, generation: number): ChangeState {
-  const parsed = v.safeParse(RawPod, raw);
-  if (!parsed.success) return "underWay";
-  const { spec, status } = parsed.output;
-  // Servers before 1.34 report no observedGeneration; there only images and conditions tell.
-  if (status.observedGeneration !== undefined && status.observedGeneration < generation) return "underWay";
-  const pending = trueCondition(status, "PodResizePending");
-  if (trueCondition(status, "PodResizeInProgress") !== undefined || !runsItsImages(spec, status)) return "underWay";
-  if (pending === undefined) return "done";
-  if (pending.observedGeneration !== undefined && pending.observedGeneration < generation) return "underWay";
-  return pending.reason === "Infeasible" ? "declined" : "deferred";
+function hasRestarted(before: ContainerStatus | undefined, now: ContainerStatus | undefined): boolean {
+  if (before === undefined || now === undefined) return false;
+  const differs = (key: "containerID" | "imageID"): boolean => {
+    const [old, current] = [before[key] ?? "", now[key] ?? ""];
+    return old !== "" && current !== "" && old !== current;
+  };
+  return differs("containerID") || differs("imageID") || (now.restartCount ?? 0) > (before.restartCount ?? 0);
 }
 
 function trueCondition({ conditions }: RawPod["status"], wanted: string) {
   return conditions?.find(({ type, status }) => type === wanted && status === "True");
 }
 
-function runsItsImages({ containers, initContainers }: RawPod["spec"], status: RawPod["status"]): boolean {
-  const running = new Map(
-    [...(status.containerStatuses ?? []), ...(status.initContainerStatuses ?? [])].map((one) => [one.name, one]),
-  );
+function statusesOf({ containerStatuses, initContainerStatuses }: RawPod["status"]) {
+  return new Map([...(containerStatuses ?? []), ...(initContainerStatuses ?? [])].map((one) => [one.name, one]));
+}
+
+/** Names of the containers that do not report the image of the spec. */
+function containersOfOtherImages(
+  { containers, initContainers }: RawPod["spec"],
+  status: RawPod["status"],
+): readonly string[] {
+  const running = statusesOf(status);
   const sidecars = (initContainers ?? []).filter(({ restartPolicy }) => restartPolicy === "Always");
-  return [...containers, ...sidecars].every(({ name, image }) => {
+  return [...containers, ...sidecars].flatMap(({ name, image }) => {
     const found = running.get(name);
-    return found !== undefined && isSameImage(image ?? "", found.image, found.imageID ?? "");
+    return found !== undefined && isSameImage(image ?? "", found.image, found.imageID ?? "") ? [] : [name];
   });
 }
 

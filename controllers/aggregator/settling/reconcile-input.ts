@@ -123,6 +123,7 @@ function snapshotOf(cell: CellPods, namespace: string): CellSnapshot {
     podByUID: (uid) => cell.podByUid(uid),
     podByName: (name, isWanted) => cell.podByName(namespace, name, isWanted),
     settledGeneration: (pod) => cell.changes.settledGeneration(pod),
+    unconfirmedGeneration: (pod) => cell.changes.unconfirmedGeneration(pod),
     declinedGeneration: (pod) => cell.changes.declinedGeneration(pod),
   };
 }

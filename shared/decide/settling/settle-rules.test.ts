@@ -331,6 +331,25 @@ describe("updates", () => {
     expect(settledLine(cellUpdate({ ...declined, ...later }))).toBe("UPDATE R3");
   });
 
+  test("a change that no status confirms is settled by availability after five settle periods, and not before", () => {
+    const seen = new FirstSeenTimes();
+    const ready = [makePod("x", { generation: 4 })];
+    const options = { stored: makeCell("a", 1, [update]), pods: ready, seen, unconfirmedGeneration: () => 4 };
+    const inPeriods = (periods: number) => ({
+      monotonicMs: periods * SETTLE_MS,
+      evidence: listed(periods * SETTLE_MS),
+    });
+    cellUpdate({ ...options, monotonicMs: 0 });
+    expect(settledLine(cellUpdate({ ...options, ...inPeriods(4.9) }))).toBe("keep UPDATE w=1");
+    const unready = [makePod("x", { generation: 4, readyForSeconds: undefined })];
+    expect(settledLine(cellUpdate({ ...options, ...inPeriods(1000), pods: unready }))).toBe("keep UPDATE w=0");
+    // The kubelet has not seen the change: its restart is still to come.
+    expect(settledLine(cellUpdate({ ...options, ...inPeriods(1000), unconfirmedGeneration: () => 3 }))).toBe(
+      "keep UPDATE w=1",
+    );
+    expect(settledLine(cellUpdate({ ...options, ...inPeriods(5) }))).toBe("UPDATE R3");
+  });
+
   test("neither record's rule clears the other's", () => {
     const both = [update, makeBucket({ counter: 0 })];
     const options = { stored: makeCell("a", 1, both), pods: [makePod("x", { generation: 4, resourceVersion: "101" })] };

@@ -26,6 +26,8 @@ export interface CellSnapshot {
    * for pods with an UPDATE record.
    */
   settledGeneration(pod: Pod): number | undefined;
+  /** The generation that the kubelet has seen, where the reported images do not tell whether it runs. */
+  unconfirmedGeneration(pod: Pod): number | undefined;
   /** The generation whose change the kubelet has declined for good: an infeasible resize. */
   declinedGeneration(pod: Pod): number | undefined;
 }
@@ -43,6 +45,9 @@ export interface Evidence {
   /** Send time of the newest quorum GET that found this UID without deletionTimestamp; undefined without such a GET. */
   aliveSentMs(uid: string): number | undefined;
 }
+
+/** How long an UPDATE keeps its quota while its pod is available and nothing confirms the change. */
+const UNCONFIRMED_SETTLE_PERIODS = 5;
 
 /** One reservation and what the snapshot shows of its pod. */
 export interface ObservedReservation {
@@ -108,7 +113,7 @@ export function isSettledByR3(observed: ObservedReservation, operation: Operatio
   const { pod, uid, evidence, settleMs } = observed;
   const dueMs = settledAtMs(settleMs, span.lastMs);
   const listed = pod !== undefined && !isDead(pod) && reaches(evidence.reachedSentMs, dueMs);
-  if (operation === "UPDATE") return listed && !isUpdateUnderWay(observed);
+  if (operation === "UPDATE") return listed && (!isUpdateUnderWay(observed) || isUpdateOverdue(observed, span));
   return listed || (uid !== undefined && reaches(evidence.aliveSentMs(uid), dueMs));
 }
 
@@ -129,6 +134,18 @@ function isUpdateUnderWay({ reservation, pod, snapshot, isAvailable }: ObservedR
   if (reservation.records.get("UPDATE")?.podGeneration === undefined) return !isAvailable;
   if (pod === undefined || (snapshot.declinedGeneration(pod) ?? -1) >= pod.generation) return false;
   return (snapshot.settledGeneration(pod) ?? -1) < pod.generation;
+}
+
+/**
+ * Nothing in the status will ever tell that the change is done: runtimes report images under other names. After this
+ * time the availability of the pod decides.
+ */
+function isUpdateOverdue(
+  { pod, snapshot, evidence, isAvailable, settleMs }: ObservedReservation,
+  span: SeenSpan,
+): boolean {
+  if (pod === undefined || !isAvailable || (snapshot.unconfirmedGeneration(pod) ?? -1) < pod.generation) return false;
+  return reaches(evidence.reachedSentMs, span.lastMs + UNCONFIRMED_SETTLE_PERIODS * settleMs);
 }
 
 /** Monotonic time from which on a quorum read settles the record by R3. */

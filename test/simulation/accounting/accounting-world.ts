@@ -171,6 +171,7 @@ export class AccountingWorld {
         podByUID: (uid) => pods.get(uid),
         podByName: (name, isWanted) => [...pods.values()].find((pod) => pod.name === name && isWanted(pod)),
         settledGeneration: () => undefined,
+        unconfirmedGeneration: () => undefined,
         declinedGeneration: () => undefined,
       },
       pods: pods.values(),

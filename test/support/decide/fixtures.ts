@@ -140,6 +140,7 @@ export interface CellUpdateOptions extends Partial<Omit<CellUpdateInput, "spec" 
   readonly pods?: readonly Pod[];
   readonly position?: string;
   readonly settledGeneration?: (pod: Pod) => number | undefined;
+  readonly unconfirmedGeneration?: (pod: Pod) => number | undefined;
   readonly declinedGeneration?: (pod: Pod) => number | undefined;
 }
 
@@ -151,6 +152,7 @@ export function cellUpdate(options: CellUpdateOptions = {}): CellUpdate {
     spec = makeSpec(),
     stored,
     settledGeneration = () => undefined,
+    unconfirmedGeneration = () => undefined,
     declinedGeneration = () => undefined,
     ...rest
   } = options;
@@ -166,6 +168,7 @@ export function cellUpdate(options: CellUpdateOptions = {}): CellUpdate {
       podByUID: (uid) => pods.find((pod) => pod.uid === uid),
       podByName: (name, isWanted) => pods.find((pod) => pod.name === name && isWanted(pod)),
       settledGeneration,
+      unconfirmedGeneration,
       declinedGeneration,
     },
     pods: pods.filter((pod) => pod.labels.app === "web"),
