@@ -94,9 +94,8 @@ export const webhookOptions = defineOptions({
     singleAttemptUser: option(
       list("USERNAME"),
       [],
-      "A user whose client repeats no denied deletion, beside " +
-        "system:serviceaccount:kube-system:node-controller (taint eviction). Its client is told " +
-        "to repeat them.",
+      "A user whose denied deletions nobody repeats, beside " +
+        "system:serviceaccount:kube-system:node-controller (taint eviction). Its client is told to repeat them.",
     ),
     singleAttemptRetryAfter: option(
       duration({ maxMs: 600_000 }),

@@ -13,7 +13,7 @@ import type { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { Component } from "../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { root } from "../../scripts/root.ts";
-import { waitUntilSettled } from "../support/cluster/protectors.ts";
+import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 
 const REPLICAS = 4;
 /** How often the taint eviction controller tries each pod. */
@@ -21,7 +21,7 @@ const TRIES = 5;
 const SETTLED_WITHIN_MS = 120_000;
 const TAINT = { key: "broken", effect: "NoExecute" };
 const PLUGIN = join(process.env.PODSEIDON_BUNDLES ?? join(root, "dist"), "kubectl-podseidon.mjs");
-const API = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/default/podprotectors/web";
+const PROTECTORS = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/default/podprotectors";
 
 let environment: TestEnvironment;
 let cluster: Cluster;
@@ -56,8 +56,8 @@ async function taint(node: string, taints: readonly unknown[]): Promise<void> {
   await cluster.admin.call("PATCH", `/api/v1/nodes/${node}`, { spec: { taints } });
 }
 
-async function promise(minAvailable: number): Promise<void> {
-  await cluster.admin.call("PATCH", API, { spec: { minAvailable } });
+async function promise(minAvailable: number, protector = "web"): Promise<void> {
+  await cluster.admin.call("PATCH", `${PROTECTORS}/${protector}`, { spec: { minAvailable } });
 }
 
 async function podsOn(node: string): Promise<readonly unknown[]> {
@@ -65,10 +65,10 @@ async function podsOn(node: string): Promise<readonly unknown[]> {
 }
 
 /** Waits until each pod was denied for as long as taint eviction tries it. */
-async function untilDenied(tries: number): Promise<void> {
+async function untilDenied(tries: number, pods = REPLICAS): Promise<void> {
   await cluster.waitFor(
     `${tries} denials of each pod`,
-    async () => (await refusals(environment)) >= tries * REPLICAS,
+    async () => (await refusals(environment)) >= tries * pods,
     SETTLED_WITHIN_MS,
   );
 }
@@ -82,6 +82,35 @@ async function eventsOf(reason: string): Promise<readonly unknown[]> {
   return items(await cluster.admin.get(`/api/v1/namespaces/default/events?fieldSelector=reason%3D${reason}`));
 }
 
+/** Whom a replica has denied a deletion, by its log. */
+function deniedUsers(replica: string): readonly unknown[] {
+  const log = readFileSync(join(cluster.directory, "product", `${replica}.log`), "utf8");
+  const denied = log.split("\n").filter((line) => line.includes('"outcome":"denied"'));
+  return [...new Set(denied.map((line) => field(JSON.parse(line), "username")))];
+}
+
+/** A pod on node-1 that uses a device of that node. */
+async function startDevicePod(name: string): Promise<void> {
+  const labels = { app: name };
+  const claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
+  const spec = { devices: { requests: [{ name, exactly: { deviceClassName: name } }] } };
+  await cluster.admin.call("POST", claims, { metadata: { name }, spec });
+  const pod = await cluster.admin.call("POST", "/api/v1/namespaces/default/pods", {
+    metadata: { name, labels },
+    spec: {
+      nodeName: "node-1",
+      resourceClaims: [{ name, resourceClaimName: name }],
+      containers: [{ name: "app", image: "app:1", resources: { claims: [{ name }] } }],
+    },
+  });
+  const results = [{ request: name, driver: `${name}.example.com`, pool: "node-1", device: name }];
+  const reservedFor = [{ resource: "pods", name, uid: field(pod, "metadata", "uid") }];
+  const status = { allocation: { devices: { results } }, reservedFor };
+  await cluster.admin.call("PATCH", `${claims}/${name}/status`, { status });
+  await createProtector(cluster, "default", name, { minAvailable: 1, selector: { matchLabels: labels } });
+  await waitUntilSettled(cluster, "default", name, 1, SETTLED_WITHIN_MS);
+}
+
 describe("pods at the minimum on a node with a NoExecute taint", () => {
   test("are deleted once quota is back: the client of the taint eviction controller is told to come back", async () => {
     await environment.replaceWebhooks(["told"], ["--single-attempt-retry-after=1s"]);
@@ -90,9 +119,7 @@ describe("pods at the minimum on a node with a NoExecute taint", () => {
     expect(await podsOn("node-1")).toHaveLength(REPLICAS);
     await promise(REPLICAS / 2);
     await untilEmpty("node-1");
-    const log = readFileSync(join(cluster.directory, "product", "told.log"), "utf8");
-    const denied = log.split("\n").filter((line) => line.includes('"outcome":"denied"'));
-    expect(denied.filter((line) => !line.includes("system:serviceaccount:kube-system:node-controller"))).toEqual([]);
+    expect(deniedUsers("told")).toEqual(["system:serviceaccount:kube-system:node-controller"]);
   });
 
   test("are evicted once quota is back, after the controller has given up, by the eviction retry", async () => {
@@ -122,4 +149,19 @@ describe("pods at the minimum on a node with a NoExecute taint", () => {
     await cluster.waitFor("Events", async () => (await eventsOf("TaintEvictionRetried")).length === REPLICAS);
     expect(await waiting()).toBe(0);
   });
+});
+
+test("a pod with a tainted device is deleted once quota is back: that controller repeats by itself", async () => {
+  const slices = "/apis/resource.k8s.io/v1/resourceslices";
+  const pool = { name: "node-1", generation: 1, resourceSliceCount: 1 };
+  const slice = { driver: "gpu.example.com", nodeName: "node-1", pool, devices: [{ name: "gpu" }] };
+  await cluster.admin.call("POST", slices, { metadata: { name: "gpu" }, spec: slice });
+  await startDevicePod("gpu");
+  await environment.replaceWebhooks(["device"]);
+  await cluster.admin.call("PATCH", `${slices}/gpu`, { spec: { devices: [{ name: "gpu", taints: [TAINT] }] } });
+  await untilDenied(TRIES + 1, 1);
+  expect(deniedUsers("device")).toEqual(["system:serviceaccount:kube-system:device-taint-eviction-controller"]);
+  await promise(0, "gpu");
+  const path = "/api/v1/namespaces/default/pods/gpu";
+  await cluster.waitFor("the pod to be gone", async () => (await cluster.admin.request("GET", path)).status === 404);
 });
