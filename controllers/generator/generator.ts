@@ -112,6 +112,7 @@ class GeneratorTerm {
       stored: this.#releases,
       timeoutMs: CALL_TIMEOUT_MS,
       onDropped: (segments) => observer.generator({ kind: "registerDropped", segments }),
+      onBlocked: (cells) => observer.generator({ kind: "registerBlocked", cells }),
     });
     this.#lost = new LostProtectorsBySource({
       watched: this.#protectors,

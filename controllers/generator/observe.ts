@@ -93,6 +93,17 @@ function eventObserver({ metrics, log, events }: GeneratorSinks): (event: Genera
       ...{ held: step, letGo: step, created: step, updated: step, restored: step, replaced: step, released: step },
       ...{ cellsRemoved: step, noted: step, registerDropped: step },
       ...{ ignored: problem, unresolved: problem, namespaceTerminating: problem },
+      registerBlocked: {
+        level: "warn",
+        message:
+          "The release register grows: these cells do not acknowledge it. `remove-cell` forgets one that is gone",
+        fields: ({ cells }) => ({ cells }),
+        count: counted(metrics, {
+          name: "generator_register_blocked_total",
+          help: "Times that the release register was too long and cells had not acknowledged its oldest part.",
+          of: () => ({}),
+        }),
+      },
       kindServed: { level: "info", message: "A kind is installed", fields: ({ served }) => ({ ...served }) },
       kindGone: { level: "info", message: "A kind is not installed", fields: ({ served }) => ({ ...served }) },
       failed: {

@@ -52,9 +52,18 @@ afterEach(() => {
 /** Runs a command against an apiserver that has these objects; returns what it said, and which writes it made. */
 async function against(objects: Readonly<Record<string, unknown>>, ...args: string[]) {
   const writes: string[] = [];
+  const bodies: string[] = [];
   const server = createServer((request, response) => {
     const path = (request.url ?? "").replace(/\?.*$/, "");
-    if (request.method !== "GET") writes.push(`${request.method} ${path}`);
+    let body = "";
+    request.setEncoding("utf8").on("data", (text: string) => {
+      body += text;
+    });
+    request.on("end", () => {
+      if (request.method !== "GET")
+        writes.push(`${request.method} ${request.url?.includes("dryRun=All") ? "dry " : ""}${path}`);
+      if (path.endsWith("/podseidon-cells")) bodies.push(body);
+    });
     const found = objects[path];
     response.writeHead(found === undefined ? 404 : 200, { "content-type": "application/json" });
     response.end(JSON.stringify(found ?? { kind: "Status", reason: "NotFound", details: { name: "x" } }));
@@ -86,7 +95,7 @@ async function against(objects: Readonly<Record<string, unknown>>, ...args: stri
   };
   const surroundings = { terminal, ports: systemPorts, environment: {} };
   const code = await runCommandLine([...args, "--kubeconfig", kubeconfig], surroundings);
-  return { code, said, writes };
+  return { code, said, writes, bodies: bodies.filter((body) => body !== "") };
 }
 
 describe("a suspension that is the budget's own", () => {
@@ -140,4 +149,26 @@ test("status of a name in all namespaces shows each that has it", async () => {
   const { code, said } = await against({ [path]: list }, "status", "deployment-web", "-A");
   expect(said).toMatch(/shop\/deployment-web[\s\S]*stage\/deployment-web/);
   expect(code).toBe(0);
+});
+
+describe("remove-cell", () => {
+  const cells = "/api/v1/namespaces/podseidon-system/configmaps/podseidon-cells";
+  const objects = {
+    "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors": { metadata: { resourceVersion: "1" }, items: [] },
+    [cells]: { metadata: { name: "podseidon-cells", uid: "c", resourceVersion: "1" }, data: { "a_.b": "1" } },
+  };
+
+  test("of all namespaces removes the cell's acknowledgement, which blocks the release register", async () => {
+    const { code, said, writes, bodies } = await against(objects, "remove-cell", "a~b", "-A", "--yes");
+    expect(said).toBe("configmap podseidon-system/podseidon-cells: rid of cell a~b\n");
+    expect([code, writes, bodies]).toEqual([0, [`PATCH ${cells}`], ['{"data":{"a_.b":null}}']]);
+  });
+
+  test.each<[string, string[], string[]]>([
+    ["without --yes only tries it", ["a~b", "-A"], [`PATCH dry ${cells}`]],
+    ["of another system namespace finds nothing", ["a~b", "-A", "--system-namespace", "other", "--yes"], []],
+    ["of a cell that did not acknowledge finds nothing", ["c", "-A", "--yes"], []],
+  ])("%s", async (_, args, expected) => {
+    expect((await against(objects, "remove-cell", ...args)).writes).toEqual(expected);
+  });
 });

@@ -1,16 +1,14 @@
 /**
- * The commands that change protection: `suspend`, `resume`, `remove-cell`, `release`. Without --yes, a command that
- * loosens protection is only a dry run.
+ * The commands that change one protector: `suspend`, `resume`, `release`. Without --yes, a command that loosens
+ * protection is only a dry run.
  */
 
 import * as v from "valibot";
 import { podProtectorPath } from "../../shared/kube/client/api-path.ts";
 import { describeFailure } from "../../shared/kube/client/api-result.ts";
-import { sleep } from "../../shared/runtime/clock.ts";
 import {
   GENERATOR_FINALIZER,
   RELEASED_ANNOTATION,
-  REMOVE_CELL_ONCE_ANNOTATION,
   SOURCE_GROUP_LABEL,
   SOURCE_KIND_LABEL,
   SOURCE_NAME_LABEL,
@@ -25,16 +23,15 @@ import { age, parseDuration, plural } from "./invocation/output.ts";
 import { viewProtector } from "./view.ts";
 
 const HOUR_MS = 3_600_000;
-const WAIT_MS = 60_000;
-const POLL_MS = 500;
 
-const YES = { yes: { type: "boolean", help: "Do it. Without this nothing is changed." } } as const satisfies Record<
-  string,
-  Flag
->;
+export const YES = {
+  yes: { type: "boolean", help: "Do it. Without this nothing is changed." },
+} as const satisfies Record<string, Flag>;
 
-interface Change {
-  readonly protector: string;
+export interface Change {
+  readonly protector?: string;
+  /** Instead of a protector. */
+  readonly configMap?: string;
   readonly action: string;
   readonly done: boolean;
   readonly warnings: readonly string[];
@@ -53,22 +50,26 @@ async function read(
   return { core, protector: parsePodProtector(raw) };
 }
 
-async function patch(core: ClusterClient, { metadata }: PodProtector, body: unknown, dryRun: boolean): Promise<void> {
-  const path = podProtectorPath(metadata.namespace ?? "", metadata.name);
+export function patch(core: ClusterClient, { metadata }: PodProtector, body: unknown, dryRun: boolean): Promise<void> {
+  return patchAt(core, podProtectorPath(metadata.namespace ?? "", metadata.name), body, dryRun);
+}
+
+/** A merge patch of the object at this path. Throws a sentence when it fails. */
+export async function patchAt(core: ClusterClient, path: string, body: unknown, dryRun: boolean): Promise<void> {
   const options = { timeoutMs: CALL_TIMEOUT_MS, dryRun, fieldManager: "kubectl-podseidon" };
   const result = await core.api.patch(path, "application/merge-patch+json", body, (raw) => raw, options);
   if (result.kind !== "ok") throw new CommandError(`${core.name}: ${describeFailure(result, "it is not there")}`);
 }
 
-function idOf({ metadata }: PodProtector): string {
+export function idOf({ metadata }: PodProtector): string {
   return `${metadata.namespace ?? ""}/${metadata.name}`;
 }
 
-function report(context: Context, changes: readonly Change[]): ExitCode {
+export function report(context: Context, changes: readonly Change[]): ExitCode {
   const done = changes.every((change) => change.done);
-  const lines = changes.flatMap(({ protector, action, warnings, done: made }) => [
+  const lines = changes.flatMap(({ protector, configMap, action, warnings, done: made }) => [
     ...warnings.map((warning) => `Warning: ${warning}\n`),
-    `podprotector ${protector}: ${made ? "" : "would be "}${action}${made ? "" : " (server dry run)"}\n`,
+    `${protector === undefined ? `configmap ${configMap}` : `podprotector ${protector}`}: ${made ? "" : "would be "}${action}${made ? "" : " (server dry run)"}\n`,
   ]);
   const advice = done ? "" : "Nothing was changed. Repeat the command with --yes to do it.\n";
   context.print(changes, lines.join("") + advice);
@@ -115,84 +116,6 @@ async function resumeIt(context: Context, args: readonly string[]): Promise<Exit
   await refuseWhereSourceDecides(core, protector);
   await patch(core, protector, { spec: { suspend: null } }, false);
   return report(context, [{ protector: idOf(protector), action: "resumed", done: true, warnings: [] }]);
-}
-
-async function removeCell(context: Context, args: readonly string[]): Promise<ExitCode> {
-  const cell = argument(args, 0, "a cell");
-  if (!/^[^/%,\s]+$/.test(cell)) throw new CommandError(`${cell} is no id of a cell`);
-  const names = args.slice(1).map(protectorName);
-  const core = await context.core();
-  const namespace = names.length > 0 ? await context.namespace() : await context.namespaces();
-  const all = await context.progress.during(`reading the protectors of ${core.name}`, () => core.protectors(namespace));
-  const protectors = all.filter(({ metadata, status }) => {
-    if (names.length > 0 && !names.includes(metadata.name)) return false;
-    const aggregation = status?.cells?.find(({ cellID }) => cellID === cell)?.aggregation;
-    return (aggregation?.resourceVersion ?? aggregation?.lastEventTime) !== undefined;
-  });
-  if (protectors.length === 0)
-    throw new CommandError(`no protector of ${namespace ?? "any namespace"} counts a cell ${cell}`);
-  const done = context.is("yes");
-  const changes: Change[] = [];
-  const change = async (): Promise<void> => {
-    for (const protector of protectors) {
-      const warnings = cellWarnings(protector, cell, context.nowMs());
-      await patch(core, protector, { metadata: { annotations: { [REMOVE_CELL_ONCE_ANNOTATION]: cell } } }, !done);
-      changes.push({ protector: idOf(protector), action: `rid of cell ${cell}`, done, warnings });
-    }
-  };
-  await context.progress.during(`removing cell ${cell}`, change, () => `${changes.length} of ${protectors.length}`);
-  if (done) await waitForRemoval(context, core, protectors);
-  return report(context, changes);
-}
-
-function cellWarnings(protector: PodProtector, cell: string, nowMs: number): string[] {
-  const view = viewProtector(protector, nowMs);
-  const entry = view.cells.find((one) => one.cell === cell);
-  const warnings: string[] = [];
-  if (entry === undefined) return warnings;
-  if (entry.available > 0) {
-    const left = view.available - entry.available;
-    warnings.push(
-      `${idOf(protector)} no longer counts ${plural(entry.available, "available pod")} of ${cell}: ${left} are ` +
-        `left for ${view.required} that must be${left <= view.required ? ", so that nothing can be disrupted" : ""}`,
-    );
-  }
-  if (entry.heartbeatAgeMs !== undefined && entry.heartbeatAgeMs < 60_000) {
-    warnings.push(
-      `the aggregator of ${cell} lives, its heartbeat was ` +
-        `${age(entry.heartbeatAgeMs)} ago: it will count the cell again`,
-    );
-  }
-  if (!view.managed)
-    warnings.push(`${idOf(protector)} is not the generator's, which alone acts on this: edit its status by hand`);
-  return warnings;
-}
-
-/** The generator takes the annotation off when the cell is gone from the status. */
-async function waitForRemoval(
-  context: Context,
-  core: ClusterClient,
-  protectors: readonly PodProtector[],
-): Promise<void> {
-  const waiting = new Set(protectors.filter(({ metadata }) => metadata.finalizers?.includes(GENERATOR_FINALIZER)));
-  const deadlineMs = context.ports.clock.monotonicMs() + WAIT_MS;
-  const poll = async (): Promise<void> => {
-    while (waiting.size > 0 && context.ports.clock.monotonicMs() < deadlineMs) {
-      for (const one of waiting) {
-        const raw = await core.find(podProtectorPath(one.metadata.namespace ?? "", one.metadata.name));
-        const annotations = raw === undefined ? {} : parsePodProtector(raw).metadata.annotations;
-        if (annotations?.[REMOVE_CELL_ONCE_ANNOTATION] === undefined) waiting.delete(one);
-      }
-      if (waiting.size > 0) await sleep(context.ports, POLL_MS);
-    }
-  };
-  await context.progress.during("waiting for the generator", poll, () => plural(waiting.size, "protector"));
-  if (waiting.size > 0) {
-    const names = [...waiting].map(idOf).join(", ");
-    throw new CommandError(
-      `the generator has not acted on ${names} in ${age(WAIT_MS)}: is it running? (kubectl podseidon doctor)`,
-    );
-  }
 }
 
 const Group = v.looseObject({ versions: v.array(v.looseObject({ groupVersion: v.string() })) });
@@ -247,7 +170,7 @@ async function releaseIt(context: Context, args: readonly string[]): Promise<Exi
   return report(context, [{ protector: id, action: "released", done, warnings }]);
 }
 
-const safe = "Without --yes it is tried as a dry run by the apiserver and nothing is changed.";
+export const safe = "Without --yes it is tried as a dry run by the apiserver and nothing is changed.";
 
 export const suspend: Command = {
   name: "suspend",
@@ -276,21 +199,6 @@ export const resume: Command = {
   arity: [1, 1],
   completes: "protectors",
   run: resumeIt,
-};
-
-export const removeCellCommand: Command = {
-  name: "remove-cell",
-  usage: "CELL [PROTECTOR ...]",
-  summary: "Forget a cell that is gone for good, in the protectors that count it.",
-  doing: "removing the cell from the protectors",
-  description:
-    "For a cluster that will not come back: its pods are no longer counted and its " +
-    "reservations are forgotten. In the named protectors, or in all of the namespace, or of " +
-    `all namespaces with -A. Waits until the generator has done it. ${safe}`,
-  flags: YES,
-  arity: [1, 100],
-  completes: "cells",
-  run: removeCell,
 };
 
 export const release: Command = {

@@ -5,7 +5,7 @@
  */
 import { parseArgs } from "node:util";
 import { version } from "../../shared/runtime/version.ts";
-import { release, removeCellCommand, resume, suspend } from "./changes.ts";
+import { release, resume, suspend } from "./changes.ts";
 import { candidates, completion } from "./completion.ts";
 import { doctor } from "./doctor.ts";
 import { drainCheck } from "./drain.ts";
@@ -18,6 +18,7 @@ import {
   type Surroundings,
 } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode, messageOf } from "./invocation/errors.ts";
+import { removeCellCommand } from "./remove-cell.ts";
 import { status } from "./status.ts";
 import { why } from "./why.ts";
 

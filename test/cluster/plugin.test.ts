@@ -3,6 +3,7 @@ import { spawn } from "node:child_process";
 import { mkdirSync, readFileSync, symlinkSync } from "node:fs";
 import { delimiter, dirname, join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { field } from "../../scripts/control-plane/api-client.ts";
 import { ensureBinaries } from "../../scripts/control-plane/binaries/binaries.ts";
 import type { ClusterOptions } from "../../scripts/control-plane/cluster.ts";
 import { Component } from "../../scripts/environment/component.ts";
@@ -327,6 +328,11 @@ describe("when quota is used", () => {
 
 describe("when a part is gone for good", () => {
   test("remove-cell forgets it, once the generator has acted", async () => {
+    const path = "/api/v1/namespaces/podseidon-system/configmaps/podseidon-cells";
+    await estate.core.waitFor(
+      "the cell to acknowledge the release register",
+      async () => field(await estate.core.admin.get(path), "data", "cell") !== undefined,
+    );
     await estate.aggregators.get("cell")?.stop();
     const dry = await plugin("remove-cell", "cell", "-A");
     expect(dry.stdout).toContain("would be rid of cell cell (server dry run)");
@@ -334,6 +340,7 @@ describe("when a part is gone for good", () => {
     expect((await plugin("remove-cell", "cell", "-A", "--yes")).code).toBe(0);
     const { stdout } = await plugin("status", NAME, "-n", NAMESPACE);
     expect(stdout).toMatch(/cell +0\/0 +0 +- +- +removed/);
+    expect(field(await estate.core.admin.get(path), "data", "cell")).toBeUndefined();
   });
 
   test("release lets the pods of a vanished workload go", async () => {

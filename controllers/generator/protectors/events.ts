@@ -24,6 +24,8 @@ export type GeneratorEvent =
   | { readonly kind: "cellsRemoved"; readonly protector: string; readonly cells: readonly string[] }
   /** Segments of the release register were deleted that no cell needs any more. */
   | { readonly kind: "registerDropped"; readonly segments: number }
+  /** The release register grows, because these cells do not acknowledge it. */
+  | { readonly kind: "registerBlocked"; readonly cells: readonly string[] }
   /** A source can't be protected as it asks. */
   | { readonly kind: Problem; readonly source: string; readonly about: ObjectReference; readonly why: string }
   /** An optional kind was installed or uninstalled. */

@@ -17,7 +17,7 @@ export const ACKNOWLEDGEMENTS = "podseidon-cells";
 
 /** Entries of one segment: few, so that each write and watch event of it stays small. */
 export const SEGMENT_ENTRIES = 200;
-/** Segments that are kept; beyond it the oldest are deleted, acknowledged or not. */
+/** Segments that are kept; beyond it those that every cell has acknowledged are deleted, however young. */
 export const MAX_SEGMENTS = 100;
 
 export function segmentName(number: number): string {
@@ -33,6 +33,11 @@ export function segmentNumber(name: string): number | undefined {
 /** The key of a cell in {@link ACKNOWLEDGEMENTS}. Cell ids may hold a `~`, keys may not; the escape is unambiguous. */
 export function acknowledgementKey(cellID: string): string {
   return cellID.replaceAll("_", "__").replaceAll("~", "_.");
+}
+
+/** The cell of a key in {@link ACKNOWLEDGEMENTS}. */
+export function acknowledgingCell(key: string): string {
+  return key.replace(/_[_.]/g, (escaped) => (escaped === "__" ? "_" : "~"));
 }
 
 /** The command by which an operator releases a lost protector; `identity` is its `namespace/name`. */

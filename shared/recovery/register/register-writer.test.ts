@@ -1,9 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { ConfigMaps } from "../../../test/support/aggregator/config-maps.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
-import type { ConfigMap } from "../../schema/config-map.ts";
-import { ACKNOWLEDGEMENTS, MAX_SEGMENTS, SEGMENT_ENTRIES } from "./register-format.ts";
-import { isObsolete, RegisterWriter } from "./register-writer.ts";
+import { ACKNOWLEDGEMENTS, acknowledgementKey, MAX_SEGMENTS, SEGMENT_ENTRIES } from "./register-format.ts";
+import { RegisterWriter } from "./register-writer.ts";
 
 const DAY_MS = 24 * 3_600_000;
 
@@ -11,6 +10,7 @@ function rig() {
   const time = new VirtualTime();
   const maps = new ConfigMaps();
   const dropped: number[] = [];
+  const blocked: (readonly string[])[] = [];
   const stored = { segments: { values: () => maps.maps.values() } };
   const register = new RegisterWriter({
     api: maps,
@@ -20,8 +20,9 @@ function rig() {
     timeoutMs: 1_000,
     mayWrite: () => true,
     onDropped: (segments) => dropped.push(segments),
+    onBlocked: (cells) => blocked.push(cells),
   });
-  return { time, maps, register, dropped };
+  return { time, maps, register, dropped, blocked };
 }
 
 const entries = (count: number, prefix: string): Record<string, string> =>
@@ -62,21 +63,21 @@ describe("a release", () => {
   });
 });
 
-describe("a segment is obsolete", () => {
-  const segment = (time: string): ConfigMap => ({
-    metadata: { name: "podseidon-released-0", uid: "u", resourceVersion: "50" },
-    data: { a: "2020-01-01T00:00:00Z a/b x", b: `${time} a/b x` },
-  });
-  const nowMs = Date.parse("2020-01-03T00:00:00Z");
-  test.each<[string, string, readonly string[], boolean]>([
-    ["when all entries are old and no cell is registered", "2020-01-01T00:00:00Z", [], true],
-    ["when every cell has acknowledged it", "2020-01-01T00:00:00Z", ["50", "900"], true],
-    ["not before one cell has acknowledged it", "2020-01-01T00:00:00Z", ["50", "49"], false],
-    ["not while an acknowledgement is unreadable", "2020-01-01T00:00:00Z", ["?"], false],
-    ["not within a day", "2020-01-02T12:00:00Z", ["50"], false],
-    ["not with an entry without a time", "by hand", ["50"], false],
-  ])("%s", (_name, time, cells, expected) => {
-    expect(isObsolete(segment(time), cells, nowMs)).toBe(expected);
+describe("a segment is deleted", () => {
+  /** The segment has version 101. */
+  test.each<[string, string, Readonly<Record<string, string>>, boolean]>([
+    ["when all entries are old and no cell is registered", "2025-12-30T00:00:00Z", {}, true],
+    ["when every cell has acknowledged it", "2025-12-30T00:00:00Z", { a: "101", b: "900" }, true],
+    ["not before one cell has acknowledged it", "2025-12-30T00:00:00Z", { a: "101", b: "100" }, false],
+    ["not while an acknowledgement is unreadable", "2025-12-30T00:00:00Z", { a: "?" }, false],
+    ["not within a day", "2025-12-31T12:00:00Z", { a: "101" }, false],
+    ["not with an entry without a time", "by hand", { a: "101" }, false],
+  ])("%s", async (_name, time, cells, expected) => {
+    const { maps, register } = rig();
+    maps.put("podseidon-released-0", { a: "2020-01-01T00:00:00Z a/b x", b: `${time} a/b x` });
+    maps.put(ACKNOWLEDGEMENTS, cells);
+    await register.collect(new AbortController().signal);
+    expect(maps.maps.has("podseidon-released-0")).toBe(!expected);
   });
 });
 
@@ -92,12 +93,29 @@ describe("the register is bounded", () => {
     expect(dropped).toEqual([1]);
   });
 
-  test("deletes the oldest when there are too many, acknowledged or not", async () => {
-    const { maps, register, time } = rig();
-    const fresh = { x: `${new Date(time.clock.nowMs()).toISOString()} a/b x` };
-    for (let number = 0; number < MAX_SEGMENTS + 3; number++) maps.put(`podseidon-released-${number}`, fresh);
+  const fill = (maps: ConfigMaps, text: string): void => {
+    for (let number = 0; number < MAX_SEGMENTS + 3; number++) maps.put(`podseidon-released-${number}`, { x: text });
+  };
+
+  test("when there are too many, deletes the oldest that every cell has acknowledged, however young", async () => {
+    const { maps, register, time, dropped, blocked } = rig();
+    fill(maps, `${new Date(time.clock.nowMs()).toISOString()} a/b x`);
+    maps.put(ACKNOWLEDGEMENTS, { "cell-1": "102", "cell-2": "900" });
     await register.collect(new AbortController().signal);
-    expect(maps.maps.has("podseidon-released-2")).toBe(false);
-    expect(maps.maps.has("podseidon-released-3")).toBe(true);
+    expect(maps.maps.has("podseidon-released-1")).toBe(false);
+    expect(maps.maps.has("podseidon-released-2")).toBe(true);
+    expect([dropped, blocked]).toEqual([[2], [["cell-1"]]]);
+  });
+
+  test("keeps what a lagging cell has not acknowledged, however many there are, and names the cell", async () => {
+    const { maps, register, dropped, blocked } = rig();
+    fill(maps, "2020-01-01T00:00:00Z a/b x");
+    maps.put(ACKNOWLEDGEMENTS, { [acknowledgementKey("old~one_1")]: "0", live: "900" });
+    await register.collect(new AbortController().signal);
+    expect(maps.maps.size).toBe(MAX_SEGMENTS + 4);
+    expect([dropped, blocked]).toEqual([[], [["old~one_1"]]]);
+    await maps.patch(ACKNOWLEDGEMENTS, "", { data: { [acknowledgementKey("old~one_1")]: null } }, () => undefined);
+    await register.collect(new AbortController().signal);
+    expect([...maps.maps.keys()]).toEqual([ACKNOWLEDGEMENTS]);
   });
 });

@@ -13,6 +13,7 @@ import { type ConfigMap, parseConfigMap } from "../../schema/config-map.ts";
 import { compareVersions, isComparableVersion } from "../../schema/resource-version.ts";
 import {
   ACKNOWLEDGEMENTS,
+  acknowledgingCell,
   MAX_SEGMENTS,
   REGISTER_LABEL,
   REGISTER_LABEL_VALUE,
@@ -30,6 +31,8 @@ interface RegisterWriterOptions {
   readonly timeoutMs: number;
   readonly mayWrite: () => boolean;
   readonly onDropped: (segments: number) => void;
+  /** There are too many segments, which these cells have not acknowledged. */
+  readonly onBlocked: (cells: readonly string[]) => void;
 }
 
 /** A process that missed a release longer ago than this has restarted since, and has read the backups of its cells. */
@@ -110,19 +113,26 @@ export class RegisterWriter {
     return highest.entries + size > SEGMENT_ENTRIES ? highest.number + 1 : highest.number;
   }
 
-  /** Deletes the segments that no cell needs any more, and the oldest ones when there are too many. */
+  /**
+   * Deletes the segments that no cell needs any more. What a registered cell has not acknowledged stays: the cell would
+   * restore protectors whose release it has missed.
+   */
   async collect(signal: AbortSignal): Promise<void> {
-    const { api, namespace, ports, mayWrite, onDropped } = this.#options;
+    const { api, namespace, ports, mayWrite, onDropped, onBlocked } = this.#options;
     const segments = this.#segments();
     if (segments.length === 0) return;
     const call = { ...this.#call(), signal };
     const acknowledged = await api.get(configMapPath(namespace, ACKNOWLEDGEMENTS), parseConfigMap, call);
     if (acknowledged.kind !== "ok" && acknowledged.kind !== "gone") return;
-    const cells = acknowledged.kind === "ok" ? Object.values(acknowledged.object.data ?? {}) : [];
+    const cells = acknowledged.kind === "ok" ? (acknowledged.object.data ?? {}) : {};
     let dropped = 0;
+    const blocking = new Set<string>();
     for (const [index, segment] of segments.entries()) {
       const isTooMany = segments.length - index > MAX_SEGMENTS;
-      if (!isTooMany && !isObsolete(segment, cells, ports.clock.nowMs())) continue;
+      if (!isTooMany && !isOld(segment, ports.clock.nowMs())) continue;
+      const lagging = laggingCells(segment, cells);
+      if (isTooMany) for (const cell of lagging) blocking.add(cell);
+      if (lagging.length > 0) continue;
       if (signal.aborted || !mayWrite()) break;
       const { name, uid, resourceVersion } = segment.metadata;
       const preconditions = { uid, resourceVersion };
@@ -130,6 +140,7 @@ export class RegisterWriter {
       if (result.kind === "ok") dropped++;
     }
     if (dropped > 0) onDropped(dropped);
+    if (blocking.size > 0) onBlocked([...blocking].sort());
   }
 
   /** Oldest first. */
@@ -146,16 +157,17 @@ export class RegisterWriter {
 
 const Acknowledgement = v.pipe(v.string(), v.regex(/^[0-9]+$/));
 
-/** True when all entries are old, and every cell has processed the segment's current version. */
-export function isObsolete(segment: ConfigMap, cells: readonly string[], nowMs: number): boolean {
+function isOld(segment: ConfigMap, nowMs: number): boolean {
   const times = Object.values(segment.data ?? {}).map((text) => Date.parse(text.split(" ")[0] ?? ""));
-  if (times.some((timeMs) => !(nowMs - timeMs > KEEP_MS))) return false;
-  const { resourceVersion } = segment.metadata;
-  return cells.every(
-    (version) =>
-      v.is(Acknowledgement, version) &&
-      isComparableVersion(resourceVersion) &&
-      isComparableVersion(version) &&
-      compareVersions(version, resourceVersion) >= 0,
-  );
+  return times.every((timeMs) => nowMs - timeMs > KEEP_MS);
+}
+
+/** The cells that have not processed the segment's current version, of the data of {@link ACKNOWLEDGEMENTS}. */
+function laggingCells({ metadata }: ConfigMap, cells: Readonly<Record<string, string>>): string[] {
+  const { resourceVersion } = metadata;
+  return Object.entries(cells).flatMap(([key, version]) => {
+    const isReadable =
+      v.is(Acknowledgement, version) && isComparableVersion(resourceVersion) && isComparableVersion(version);
+    return isReadable && compareVersions(version, resourceVersion) >= 0 ? [] : [acknowledgingCell(key)];
+  });
 }

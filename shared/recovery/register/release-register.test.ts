@@ -52,3 +52,16 @@ test("after an outage the register is listed again: a resumed stream may belong 
   expect(register.has("a")).toBe(false);
   await register.stop();
 });
+
+test("a release that a segment holds is known, however many there are", async () => {
+  const time = new VirtualTime();
+  const transport = new ScriptedTransport();
+  const uids = Array.from({ length: 100_001 }, (_, index) => `u${index}`);
+  transport.lists.push(page("5", [segment(uids, "4")]));
+  transport.watches.push(new ScriptedStream());
+  const register = new ReleaseRegister({ core: "core", transport, ports: time, namespace: "system" });
+  register.start();
+  await time.advance(100);
+  expect([register.has("u0"), register.has("u100000"), register.has("other")]).toEqual([true, true, false]);
+  await register.stop();
+});

@@ -30,6 +30,7 @@ const FUTILE: ReadonlySet<string> = new Set(["forbidden", "unauthorized", "not-s
 export class ReleaseRegister {
   readonly segments: Reflector<ConfigMap>;
   readonly #released = new Set<string>();
+  #hasForgotten = false;
   readonly #onReleased: ReleaseRegisterOptions["onReleased"];
   readonly #known = Promise.withResolvers<void>();
 
@@ -64,7 +65,7 @@ export class ReleaseRegister {
   }
 
   has(uid: string): boolean {
-    return this.#released.has(uid);
+    return this.#released.has(uid) || (this.#hasForgotten && this.#isStored(uid));
   }
 
   /**
@@ -75,8 +76,7 @@ export class ReleaseRegister {
     const { uid, deletionTimestamp, annotations } = metadata;
     if (!this.#released.has(uid) || !this.segments.synced) return;
     if (typeof deletionTimestamp === "string" || annotations?.[RELEASED_ANNOTATION] !== undefined) return;
-    for (const { data } of this.segments.values()) if (data?.[uid] !== undefined) return;
-    this.#released.delete(uid);
+    if (!this.#isStored(uid)) this.#released.delete(uid);
   }
 
   start(): void {
@@ -94,7 +94,13 @@ export class ReleaseRegister {
     for (const uid of this.#released) {
       if (this.#released.size <= MAX_REMEMBERED) break;
       this.#released.delete(uid);
+      this.#hasForgotten = true;
     }
     this.#onReleased?.(fresh);
+  }
+
+  #isStored(uid: string): boolean {
+    for (const { data } of this.segments.values()) if (data?.[uid] !== undefined) return true;
+    return false;
   }
 }

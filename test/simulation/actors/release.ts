@@ -30,6 +30,7 @@ export async function releaseProtector(world: World, core: ApiServer, name: stri
     ...{ api, ports: world.time, namespace: OWN_NAMESPACE, timeoutMs: TIMEOUT_MS, mayWrite: () => true },
     stored: { segments: { values: () => segmentsOf(core) } },
     onDropped: () => undefined,
+    onBlocked: () => undefined,
   });
   const first = core.etcd.get(key);
   if (first === undefined) return;

@@ -1,0 +1,131 @@
+/** The command `remove-cell`: forgets a cell that is gone for good, in the protectors and in the release register. */
+import { configMapPath, podProtectorPath } from "../../shared/kube/client/api-path.ts";
+import { ACKNOWLEDGEMENTS, acknowledgementKey, OWN_NAMESPACE } from "../../shared/recovery/register/register-format.ts";
+import { sleep } from "../../shared/runtime/clock.ts";
+import { GENERATOR_FINALIZER, REMOVE_CELL_ONCE_ANNOTATION } from "../../shared/schema/annotations.ts";
+import { parseConfigMap } from "../../shared/schema/config-map.ts";
+import { type PodProtector, parsePodProtector } from "../../shared/schema/podprotector.ts";
+import { type Change, idOf, patch, patchAt, report, safe, YES } from "./changes.ts";
+import type { ClusterClient } from "./invocation/cluster.ts";
+import { argument, type Command, type Context, protectorName } from "./invocation/command.ts";
+import { CommandError, type ExitCode } from "./invocation/errors.ts";
+import { age, plural } from "./invocation/output.ts";
+import { viewProtector } from "./view.ts";
+
+const WAIT_MS = 60_000;
+const POLL_MS = 500;
+
+async function removeCell(context: Context, args: readonly string[]): Promise<ExitCode> {
+  const cell = argument(args, 0, "a cell");
+  if (!/^[^/%,\s]+$/.test(cell)) throw new CommandError(`${cell} is no id of a cell`);
+  const names = args.slice(1).map(protectorName);
+  const core = await context.core();
+  const systemNamespace = context.text("system-namespace") ?? OWN_NAMESPACE;
+  const namespace = names.length > 0 ? await context.namespace() : await context.namespaces();
+  const all = await context.progress.during(`reading the protectors of ${core.name}`, () => core.protectors(namespace));
+  const protectors = all.filter(({ metadata, status }) => {
+    if (names.length > 0 && !names.includes(metadata.name)) return false;
+    const aggregation = status?.cells?.find(({ cellID }) => cellID === cell)?.aggregation;
+    return (aggregation?.resourceVersion ?? aggregation?.lastEventTime) !== undefined;
+  });
+  const acknowledges = namespace === undefined && (await isAcknowledging(core, systemNamespace, cell));
+  if (protectors.length === 0 && !acknowledges)
+    throw new CommandError(`no protector of ${namespace ?? "any namespace"} counts a cell ${cell}`);
+  const done = context.is("yes");
+  const changes: Change[] = [];
+  const change = async (): Promise<void> => {
+    for (const protector of protectors) {
+      const warnings = cellWarnings(protector, cell, context.nowMs());
+      await patch(core, protector, { metadata: { annotations: { [REMOVE_CELL_ONCE_ANNOTATION]: cell } } }, !done);
+      changes.push({ protector: idOf(protector), action: `rid of cell ${cell}`, done, warnings });
+    }
+  };
+  await context.progress.during(`removing cell ${cell}`, change, () => `${changes.length} of ${protectors.length}`);
+  if (done) await waitForRemoval(context, core, protectors);
+  if (acknowledges) {
+    const path = configMapPath(systemNamespace, ACKNOWLEDGEMENTS);
+    await patchAt(core, path, { data: { [acknowledgementKey(cell)]: null } }, !done);
+    const configMap = `${systemNamespace}/${ACKNOWLEDGEMENTS}`;
+    changes.push({ configMap, action: `rid of cell ${cell}`, done, warnings: [] });
+  }
+  return report(context, changes);
+}
+
+/** The release register keeps everything that a cell in this ConfigMap has not acknowledged. */
+async function isAcknowledging(core: ClusterClient, namespace: string, cell: string): Promise<boolean> {
+  const raw = await core.find(configMapPath(namespace, ACKNOWLEDGEMENTS));
+  return raw !== undefined && parseConfigMap(raw).data?.[acknowledgementKey(cell)] !== undefined;
+}
+
+function cellWarnings(protector: PodProtector, cell: string, nowMs: number): string[] {
+  const view = viewProtector(protector, nowMs);
+  const entry = view.cells.find((one) => one.cell === cell);
+  const warnings: string[] = [];
+  if (entry === undefined) return warnings;
+  if (entry.available > 0) {
+    const left = view.available - entry.available;
+    warnings.push(
+      `${idOf(protector)} no longer counts ${plural(entry.available, "available pod")} of ${cell}: ${left} are ` +
+        `left for ${view.required} that must be${left <= view.required ? ", so that nothing can be disrupted" : ""}`,
+    );
+  }
+  if (entry.heartbeatAgeMs !== undefined && entry.heartbeatAgeMs < 60_000) {
+    warnings.push(
+      `the aggregator of ${cell} lives, its heartbeat was ` +
+        `${age(entry.heartbeatAgeMs)} ago: it will count the cell again`,
+    );
+  }
+  if (!view.managed)
+    warnings.push(`${idOf(protector)} is not the generator's, which alone acts on this: edit its status by hand`);
+  return warnings;
+}
+
+/** The generator takes the annotation off when the cell is gone from the status. */
+async function waitForRemoval(
+  context: Context,
+  core: ClusterClient,
+  protectors: readonly PodProtector[],
+): Promise<void> {
+  const waiting = new Set(protectors.filter(({ metadata }) => metadata.finalizers?.includes(GENERATOR_FINALIZER)));
+  const deadlineMs = context.ports.clock.monotonicMs() + WAIT_MS;
+  const poll = async (): Promise<void> => {
+    while (waiting.size > 0 && context.ports.clock.monotonicMs() < deadlineMs) {
+      for (const one of waiting) {
+        const raw = await core.find(podProtectorPath(one.metadata.namespace ?? "", one.metadata.name));
+        const annotations = raw === undefined ? {} : parsePodProtector(raw).metadata.annotations;
+        if (annotations?.[REMOVE_CELL_ONCE_ANNOTATION] === undefined) waiting.delete(one);
+      }
+      if (waiting.size > 0) await sleep(context.ports, POLL_MS);
+    }
+  };
+  await context.progress.during("waiting for the generator", poll, () => plural(waiting.size, "protector"));
+  if (waiting.size > 0) {
+    const names = [...waiting].map(idOf).join(", ");
+    throw new CommandError(
+      `the generator has not acted on ${names} in ${age(WAIT_MS)}: is it running? (kubectl podseidon doctor)`,
+    );
+  }
+}
+
+export const removeCellCommand: Command = {
+  name: "remove-cell",
+  usage: "CELL [PROTECTOR ...]",
+  summary: "Forget a cell that is gone for good, in the protectors that count it.",
+  doing: "removing the cell from the protectors",
+  description:
+    "For a cluster that will not come back: its pods are no longer counted and its " +
+    "reservations are forgotten. In the named protectors, or in all of the namespace, or of " +
+    "all namespaces with -A: then the release register of the core does not wait for the cell any more. " +
+    `Waits until the generator has done it. ${safe}`,
+  flags: {
+    "system-namespace": {
+      type: "string",
+      value: "NAMESPACE",
+      help: `Where podseidon runs. Default: ${OWN_NAMESPACE}.`,
+    },
+    ...YES,
+  },
+  arity: [1, 100],
+  completes: "cells",
+  run: removeCell,
+};
