@@ -51,8 +51,9 @@ export default defineConfig({
           include: [SIMULATION_TESTS],
           exclude: [ABLATION_SOURCES],
           sequence: { groupOrder: 1 },
-          testTimeout: 5 * MINUTE_MS,
-          hookTimeout: 5 * MINUTE_MS,
+          // The clusters beside it go first.
+          testTimeout: 20 * MINUTE_MS,
+          hookTimeout: 20 * MINUTE_MS,
         },
       },
       {

@@ -49,6 +49,9 @@ const STEPS: readonly Step[] = [
 /** Steps of some seconds. */
 const CHECKS = ["lint", "types", "layers", "unused", "generated", "changed"];
 
+/** Clusters mostly wait: the simulation takes what they leave of the processors. */
+const BESIDE_CLUSTERS = "simulation";
+
 /** What `changed` runs, side by side; longer steps are left to the whole of `npm test`. */
 const CHANGED_STEPS: readonly Step[] = [
   ...STEPS.filter(({ name }) => ["lint", "types"].includes(name)),
@@ -78,8 +81,8 @@ function run(command: string, args: readonly string[]): Promise<number> {
   });
 }
 
-/** Runs a check without tests; its output appears when it ends, because checks run side by side. */
-function check(command: string, args: readonly string[]): Promise<TestCounts> {
+/** As {@link run}; the output appears when the command ends, because others run beside it. */
+function runBeside(command: string, args: readonly string[]): Promise<number> {
   return new Promise((resolve, reject) => {
     const child = spawn(command, [...args], { cwd: root, stdio: ["ignore", "pipe", "pipe"] });
     const output: Buffer[] = [];
@@ -87,9 +90,15 @@ function check(command: string, args: readonly string[]): Promise<TestCounts> {
     child.on("error", reject);
     child.on("close", (code) => {
       process.stdout.write(Buffer.concat(output));
-      resolve(code === 0 ? { passed: 1, failed: 0 } : { passed: 0, failed: 1 });
+      resolve(code ?? 1);
     });
   });
+}
+
+/** A check without tests. */
+async function check(command: string, args: readonly string[]): Promise<TestCounts> {
+  const code = await runBeside(command, args);
+  return code === 0 ? { passed: 1, failed: 0 } : { passed: 0, failed: 1 };
 }
 
 function tool(name: string, ...args: readonly string[]): Promise<TestCounts> {
@@ -106,7 +115,11 @@ async function vitest(project: string, args: readonly string[]): Promise<TestCou
   const main = join(root, "node_modules/vitest/vitest.mjs");
   const reporters = ["--reporter=default", "--reporter=json", `--outputFile.json=${report}`];
   try {
-    const code = await run(process.execPath, [main, "run", "--project", project, ...reporters, ...args]);
+    const command = [main, "run", "--project", project, ...reporters, ...args];
+    const code =
+      project === BESIDE_CLUSTERS
+        ? await runBeside("nice", ["-n", "19", process.execPath, ...command])
+        : await run(process.execPath, command);
     return countTests(readFileSync(report, "utf8"), code);
   } catch (error) {
     console.error(error);
@@ -181,11 +194,15 @@ async function runStep({ title, run: runIt }: Step, files: readonly string[]): P
   return { title, ...counts, seconds: (performance.now() - startedMs) / 1000 };
 }
 
-/** Runs the checks side by side, and then the other steps one after another. */
+/** Runs the checks side by side, then the other steps one after another, and the simulation beside the last. */
 async function runSteps(steps: readonly Step[], files: readonly string[]): Promise<readonly Outcome[]> {
   const isCheck = ({ name }: Step): boolean => CHECKS.includes(name);
+  const isBeside = ({ name }: Step): boolean => name === BESIDE_CLUSTERS;
   const outcomes = await Promise.all(steps.filter(isCheck).map((step) => runStep(step, files)));
-  for (const step of steps) if (!isCheck(step)) outcomes.push(await runStep(step, files));
+  const inTurn = steps.filter((step) => !isCheck(step) && !isBeside(step));
+  for (const step of inTurn.slice(0, -1)) outcomes.push(await runStep(step, files));
+  const last = [...steps.filter(isBeside), ...inTurn.slice(-1)];
+  outcomes.push(...(await Promise.all(last.map((step) => runStep(step, files)))));
   return outcomes;
 }
 
