@@ -1,12 +1,13 @@
 /**
  * Counts available pods from watches in all worker clusters, with every version of every pod. The judge knows nothing
- * of protectors and shares no code with the components that it judges.
+ * of protectors, and has its own rule for when a pod is available.
  */
 import { createHttpsTransport } from "../../shared/kube/client/https-transport.ts";
 import { loadClusterAccess } from "../../shared/kube/credentials/kubeconfig.ts";
 import { Reflector } from "../../shared/kube/informer/reflector.ts";
 import { systemPorts as ports } from "../../shared/runtime/system-ports.ts";
 import { type Pod, parsePod } from "../../shared/schema/pod.ts";
+import { field, items } from "../control-plane/api-client.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
 
 /** Ready, running, and not terminating. */
@@ -26,21 +27,24 @@ export interface AvailabilityCounts {
 
 export class AvailabilityJudge {
   readonly #watches: readonly Reflector<Pod>[];
+  readonly #sources: readonly PodSource[];
   #pending = false;
   /** The fewest since the last call of `from`. */
   #lowest = Number.POSITIVE_INFINITY;
   #versions = 0;
   #listener: ((counts: AvailabilityCounts) => void) | undefined;
 
-  private constructor(watches: readonly Reflector<Pod>[]) {
+  private constructor(watches: readonly Reflector<Pod>[], sources: readonly PodSource[]) {
     this.#watches = watches;
+    this.#sources = sources;
     for (const watch of watches) watch.subscribe({ changed: () => this.#changed() });
   }
 
   /** Resolves when every cluster's pods of the namespace (those with these labels) are known. */
   static async watch(clusters: readonly Cluster[], namespace: string, labels = ""): Promise<AvailabilityJudge> {
-    const watches = await Promise.all(clusters.map((cluster) => podWatch(cluster, namespace, labels)));
-    const availability = new AvailabilityJudge(watches);
+    const sources = clusters.map((cluster) => ({ cluster, namespace, labels }));
+    const watches = await Promise.all(sources.map(podWatch));
+    const availability = new AvailabilityJudge(watches, sources);
     for (const watch of watches) watch.start();
     await Promise.all(watches.map((watch) => watch.whenSynced()));
     return availability;
@@ -60,6 +64,22 @@ export class AvailabilityJudge {
   listen(listener: (counts: AvailabilityCounts) => void): void {
     this.#listener = listener;
     listener(this.counts());
+  }
+
+  /** Resolves when the watches have brought every pod as its cluster lists it now: they can lag behind others. */
+  async catchUp(): Promise<void> {
+    await Promise.all(
+      this.#watches.map((watch, index) => {
+        const source = this.#sources[index];
+        return source?.cluster.waitFor("the judge to see every pod", async () => {
+          const { path, query } = podsOf(source);
+          const list = await source.cluster.admin.get(`${path}?${new URLSearchParams(query)}`);
+          const listed = items(list).map((pod) => field(pod, "metadata", "resourceVersion"));
+          const seen = [...watch.values()].map(({ resourceVersion }) => resourceVersion);
+          return listed.length === seen.length && new Set([...listed, ...seen]).size === seen.length;
+        });
+      }),
+    );
   }
 
   /** Begins a new period for `lowest`. */
@@ -99,14 +119,24 @@ export class AvailabilityJudge {
   }
 }
 
-async function podWatch(cluster: Cluster, namespace: string, labels: string): Promise<Reflector<Pod>> {
+interface PodSource {
+  readonly cluster: Cluster;
+  readonly namespace: string;
+  readonly labels: string;
+}
+
+function podsOf({ namespace, labels }: PodSource): { readonly path: string; readonly query: Record<string, string> } {
+  return { path: `/api/v1/namespaces/${namespace}/pods`, query: labels === "" ? {} : { labelSelector: labels } };
+}
+
+async function podWatch(source: PodSource): Promise<Reflector<Pod>> {
+  const { cluster } = source;
   const transport = createHttpsTransport(await loadClusterAccess(cluster.kubeconfig), { ports, userAgent: "demo" });
   return new Reflector<Pod>({
     name: `pods of ${cluster.name}`,
     transport,
     ports,
-    path: `/api/v1/namespaces/${namespace}/pods`,
-    query: labels === "" ? {} : { labelSelector: labels },
+    ...podsOf(source),
     parse: parsePod,
     keyOf: ({ namespace: space, name }) => `${space}/${name}`,
     uidOf: ({ uid }) => uid,

@@ -74,6 +74,7 @@ async function rolled(image: string, meanwhile: () => Promise<void> = async () =
   const availability = await AvailabilityJudge.watch([environment.core], "default", "app=web");
   try {
     const [{ tookMs, refusals: refused }] = await Promise.all([roll(environment, "web", REPLICAS, image), meanwhile()]);
+    await availability.catchUp();
     process.stdout.write(
       `rollout ${image} of ${REPLICAS}: ${Math.round(tookMs)} ms, refused ${refused}, lowest ${availability.lowest}\n`,
     );

@@ -331,10 +331,12 @@ describe("two teams with the same pods at once", () => {
   async function judged(what: string, least: number, work: () => Promise<unknown>): Promise<void> {
     const availability = await AvailabilityJudge.watch([environment.core], "default", "app=web");
     try {
+      await availability.catchUp();
       availability.from();
       const startedMs = performance.now();
       await work();
-      const lowest = availability.lowest;
+      await availability.catchUp();
+      const { lowest } = availability;
       process.stdout.write(
         `${what}: lowest ${lowest} available with ${least} promised, ${Math.round(performance.now() - startedMs)} ms\n`,
       );

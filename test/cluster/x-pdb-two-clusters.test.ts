@@ -149,6 +149,7 @@ describe("a budget over two clusters", () => {
       for (let round = 1; round <= ROUNDS; round++) {
         const names = await fill(round);
         await waitUntilSettled(environment.core, "default", PROTECTOR, 2 * PER_CLUSTER, SETTLED_WITHIN_MS);
+        await availability.catchUp();
         availability.from();
         const startedMs = performance.now();
         let lastMs = 0;
@@ -166,6 +167,7 @@ describe("a budget over two clusters", () => {
         expect(statuses.filter((status) => status !== 201 && status !== 429)).toEqual([]);
         expect(allowed).toBe(BUDGET);
         await waitUntilSettled(environment.core, "default", PROTECTOR, 2 * PER_CLUSTER - BUDGET, SETTLED_WITHIN_MS);
+        await availability.catchUp();
         expect(availability.lowest).toBe(2 * PER_CLUSTER - BUDGET);
         // The next round starts with new pods. These are all force-deleted.
         for (const cluster of clusters()) await clear(cluster);
