@@ -160,7 +160,7 @@ export class Cluster implements AsyncDisposable {
     const namespace = "/api/v1/namespaces/default";
     const last = this.#setting.hasControllerManager ? `${namespace}/serviceaccounts/default` : namespace;
     await this.waitFor(`${last} to exist`, async () => (await this.admin.request("GET", last)).status === 200);
-    await this.createNodes(nodes);
+    await Promise.all(Array.from({ length: nodes }, () => this.createNode()));
   }
 
   /** Path of the kubectl of this cluster's version. */
@@ -202,10 +202,6 @@ export class Cluster implements AsyncDisposable {
       });
     }
     return name;
-  }
-
-  async createNodes(count: number): Promise<string[]> {
-    return await Promise.all(Array.from({ length: count }, () => this.createNode()));
   }
 
   /** Polls until `condition` resolves with true; rejects when that takes longer than `timeoutMs`, naming `what`. */
@@ -293,23 +289,20 @@ function enabledComponents(options: ClusterOptions): ReadonlySet<ComponentName> 
 }
 
 async function reservePorts(address: string): Promise<ComponentPorts> {
-  const [etcd, etcdPeer, apiserver, controllerManager, scheduler, kwok] = await Promise.all([
-    reservePort(address),
-    reservePort(address),
-    reservePort(address),
-    reservePort(address),
-    reservePort(address),
-    reservePort(address),
-  ]);
-  return { etcd, etcdPeer, apiserver, controllerManager, scheduler, kwok };
+  const port = (): Promise<number> => reservePort(address);
+  return {
+    etcd: await port(),
+    etcdPeer: await port(),
+    apiserver: await port(),
+    controllerManager: await port(),
+    scheduler: await port(),
+    kwok: await port(),
+  };
 }
 
 export interface NodeSpec {
   readonly name?: string;
   readonly labels?: Readonly<Record<string, string>>;
-  readonly annotations?: Readonly<Record<string, string>>;
-  /** By default 1000 CPUs, 1 TiB and 10,000 pods. */
-  readonly allocatable?: Readonly<Record<string, string>>;
 }
 
 /** A Node as a kubelet registers it, for KWOK to manage. */
@@ -325,10 +318,6 @@ function nodeManifest(name: string, options: NodeSpec): unknown {
         "kubernetes.io/arch": "amd64",
         ...options.labels,
       },
-      annotations: options.annotations ?? {},
     },
-    ...(options.allocatable === undefined
-      ? {}
-      : { status: { allocatable: options.allocatable, capacity: options.allocatable } }),
   };
 }

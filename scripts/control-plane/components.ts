@@ -5,7 +5,7 @@ import { ApiserverClient } from "./api-client.ts";
 import type { Binaries } from "./binaries/binaries.ts";
 import type { Identity, StaticToken } from "./identity.ts";
 import { kwokConfiguration } from "./kwok/stages.ts";
-import { type Launch, ManagedProcess } from "./managed-process.ts";
+import { ManagedProcess } from "./managed-process.ts";
 
 /** The command line of each process of a cluster. */
 
@@ -38,31 +38,6 @@ export interface Setting {
 
 export const serverUrl = (setting: Setting): string => `https://${setting.address}:${setting.ports.apiserver}`;
 export const etcdUrl = (setting: Setting): string => `https://${setting.address}:${setting.ports.etcd}`;
-
-type Launches = Readonly<Record<ComponentName, () => Launch>>;
-
-/** Writes the files that the processes read, and returns how each is launched; `overrides` is asked at each start. */
-async function describeComponents(setting: Setting, overrides: (name: ComponentName) => Flags): Promise<Launches> {
-  const { binaries, identity, address } = setting;
-  const serving = await identity.serverFiles(
-    "serving",
-    ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"],
-    [...new Set([address, "127.0.0.1", "10.0.0.1"])],
-  );
-  const serviceAccount = identity.serviceAccountKeyFiles();
-  const launch = (name: ComponentName, flags: Flags) => (): Launch => ({
-    binary: binaries[name],
-    args: toArguments({ ...flags, ...overrides(name) }),
-  });
-  const shared = { serving, serviceAccount };
-  return {
-    etcd: launch("etcd", etcdFlags(setting, shared)),
-    "kube-apiserver": launch("kube-apiserver", await apiserverFlags(setting, shared)),
-    "kube-controller-manager": launch("kube-controller-manager", await controllerManagerFlags(setting, shared)),
-    "kube-scheduler": launch("kube-scheduler", await schedulerFlags(setting, shared)),
-    kwok: launch("kwok", await kwokFlags(setting, shared)),
-  };
-}
 
 interface SharedFiles {
   readonly serving: { readonly cert: string; readonly key: string };
@@ -197,42 +172,47 @@ export async function describeProcesses(
   overrides: FlagOverrides,
   onUnexpectedEnd: (description: string) => void,
 ): Promise<Processes> {
-  const files = join(setting.directory, "files");
-  const certificate = await setting.identity.clientCertificate("readiness-probe", ["system:masters"]);
-  const probe = (url: string, path: string): Probe => probeOf(setting, certificate, url, path);
-  const launches = await describeComponents(setting, (name) => insertDirectory(overrides[name] ?? {}, files));
-  const describe = (name: ComponentName, isReady: Probe): ManagedProcess =>
+  const { identity, address, ports, binaries, directory } = setting;
+  const serving = await identity.serverFiles(
+    "serving",
+    ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"],
+    [...new Set([address, "127.0.0.1", "10.0.0.1"])],
+  );
+  const shared = { serving, serviceAccount: identity.serviceAccountKeyFiles() };
+  const certificate = await identity.clientCertificate("readiness-probe", ["system:masters"]);
+  const describe = (name: ComponentName, usual: Flags, url: string): ManagedProcess =>
     new ManagedProcess({
       name,
-      logFile: join(setting.directory, "logs", `${name}.log`),
-      workingDirectory: setting.directory,
-      launch: launches[name],
-      isReady,
+      logFile: join(directory, "logs", `${name}.log`),
+      workingDirectory: directory,
+      launch: () => ({
+        binary: binaries[name],
+        args: toArguments({ ...usual, ...insertDirectory(overrides[name] ?? {}, join(directory, "files")) }),
+      }),
+      isReady: probeOf(setting, certificate, url),
       startTimeoutMs: START_TIMEOUT_MS,
       onUnexpectedEnd,
     });
-  const at = (port: number): string => `https://${setting.address}:${port}`;
+  const health = (port: number): string => `https://${address}:${port}/healthz`;
+  const controllerManager = await controllerManagerFlags(setting, shared);
   return {
-    etcd: describe("etcd", probe(etcdUrl(setting), "/readyz")),
-    "kube-apiserver": describe("kube-apiserver", probe(serverUrl(setting), "/readyz")),
-    "kube-controller-manager": describe(
-      "kube-controller-manager",
-      probe(at(setting.ports.controllerManager), "/healthz"),
-    ),
-    "kube-scheduler": describe("kube-scheduler", probe(at(setting.ports.scheduler), "/healthz")),
-    kwok: describe("kwok", probe(at(setting.ports.kwok), "/healthz")),
+    etcd: describe("etcd", etcdFlags(setting, shared), `${etcdUrl(setting)}/readyz`),
+    "kube-apiserver": describe("kube-apiserver", await apiserverFlags(setting, shared), `${serverUrl(setting)}/readyz`),
+    "kube-controller-manager": describe("kube-controller-manager", controllerManager, health(ports.controllerManager)),
+    "kube-scheduler": describe("kube-scheduler", await schedulerFlags(setting, shared), health(ports.scheduler)),
+    kwok: describe("kwok", await kwokFlags(setting, shared), health(ports.kwok)),
   };
 }
 
 type Probe = (signal: AbortSignal) => Promise<boolean>;
 
 /** Each probe opens a connection, because an old one can belong to a process that has ended. */
-function probeOf(setting: Setting, clientCertificate: KeyAndCertificate, url: string, path: string): Probe {
-  const { certificateAuthorityPem } = setting.identity;
+function probeOf({ identity }: Setting, clientCertificate: KeyAndCertificate, url: string): Probe {
+  const { certificateAuthorityPem } = identity;
   return async (signal) => {
     const client = new ApiserverClient({ url, certificateAuthorityPem, clientCertificate });
     try {
-      return (await client.request("GET", path, undefined, { signal })).status === 200;
+      return (await client.request("GET", "", undefined, { signal })).status === 200;
     } finally {
       client.close();
     }

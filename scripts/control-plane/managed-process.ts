@@ -72,7 +72,7 @@ export class ManagedProcess {
   /** Starts it and resolves when it is ready. Rejects with {@link StartError} and the end of its log. */
   async start(): Promise<void> {
     await this.launch();
-    await this.waitReady();
+    await this.#waitReady();
   }
 
   /** Starts it without waiting until it is ready. Does nothing when it runs. */
@@ -113,7 +113,8 @@ export class ManagedProcess {
   }
 
   /** Resolves when it is ready; rejects with {@link StartError} when it ends or is not ready in time. */
-  async waitReady(timeoutMs = this.#options.startTimeoutMs): Promise<void> {
+  async #waitReady(): Promise<void> {
+    const timeoutMs = this.#options.startTimeoutMs;
     const deadlineMs = performance.now() + timeoutMs;
     while (performance.now() < deadlineMs) {
       if (!this.running) throw this.#startError("ended before it was ready");

@@ -15,7 +15,6 @@ const TOKEN_SECONDS = 7 * 24 * 3600;
 
 export interface Installation {
   readonly pods: readonly PlayedPod[];
-  readonly balancer: Balancer;
   stop(): Promise<void>;
 }
 
@@ -34,7 +33,6 @@ export async function install(core: Cluster, workers: readonly Cluster[], bundle
   await Promise.all(workers.map(untilTrusted));
   return {
     pods,
-    balancer,
     stop: async () => {
       await Promise.all(kubelets.map((one) => one.stop()));
       await balancer.close();

@@ -36,11 +36,8 @@ kubectl; Ctrl-C ends it and leaves nothing behind.
 `;
 
 interface DemoOptions {
-  /** End after the last scene, with 0 when every promise held and 1 when not. */
   readonly once: boolean;
-  /** Leave the logs of all processes in a folder that stays. */
   readonly keep: boolean;
-  /** Where the report is written; undefined for none. */
   readonly report?: string | undefined;
 }
 
@@ -64,7 +61,7 @@ function summary(stage: DemoStage, seconds: number): string {
     `RESULT ${kept === stage.promised.length ? "ok" : "failed"}: ${kept} of ${stage.promised.length} promises held`,
     `lowest availability ${lowest} of ${REPLICAS} with ${PROMISED} promised`,
     `${availability.versions} pod versions seen`,
-    `${total.admitted} disruptions admitted, ${total.denied} refused, ${total.busy} put off`,
+    `${total.admitted} disruptions admitted, ${total.refused} refused, ${total.busy} put off`,
     `${seconds.toFixed(0)} s`,
   ].join("; ");
 }

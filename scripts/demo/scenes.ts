@@ -43,10 +43,10 @@ const rollingUpdate: DemoScene = {
       );
       await stage.untilWhole(REPLICAS);
     });
-    const { admitted, denied, busy } = reviewsSince(await stage.reviews(), before);
+    const { admitted, refused, busy } = reviewsSince(await stage.reviews(), before);
     stage.promise(
       true,
-      `both rollouts are complete: ${admitted} disruptions admitted, ${denied} refused, ${busy} put off for a second`,
+      `both rollouts are complete: ${admitted} disruptions admitted, ${refused} refused, ${busy} put off for a second`,
     );
   },
 };
@@ -132,12 +132,12 @@ const cascade: DemoScene = {
       const before = await stage.reviews();
       const sinceMs = performance.now();
       await stage.until("some time to pass", () => performance.now() - sinceMs >= HOLD_MS);
-      const { denied } = reviewsSince(await stage.reviews(), before);
+      const { refused } = reviewsSince(await stage.reviews(), before);
       const { total } = stage.availability.counts();
       stage.promise(
-        total === PROMISED && denied > 0,
+        total === PROMISED && refused > 0,
         `the Deployments and ReplicaSets are gone, ${total} pods are still there; in ` +
-          `${HOLD_MS / 1000} s the garbage collectors were refused ${denied} times`,
+          `${HOLD_MS / 1000} s the garbage collectors were refused ${refused} times`,
       );
       stage.narrator.say(
         "An operator puts the CRD back; the federation makes its objects " +

@@ -6,7 +6,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { field } from "../control-plane/api-client.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
 import type { KubectlResult } from "../control-plane/kubectl.ts";
-import type { Recorder } from "../report/record.ts";
+import type { Recorder, ReviewSums } from "../report/record.ts";
 import type { AvailabilityJudge } from "./availability.ts";
 import { NAMESPACE, WORKLOAD } from "./federation.ts";
 import type { Installation } from "./install.ts";
@@ -38,7 +38,7 @@ export class DemoStage {
   /** The fewest available pods while 8 were promised. */
   lowest = Number.POSITIVE_INFINITY;
   /** All responses of the webhook, after the last scene. */
-  total: ReviewCounter = { admitted: 0, denied: 0, busy: 0 };
+  total: ReviewSums = { admitted: 0, refused: 0, busy: 0 };
   /** Undefined without a report. */
   #recorder: Recorder | undefined;
 
@@ -68,7 +68,7 @@ export class DemoStage {
   }
 
   /** The sum of the responses of all webhook replicas. */
-  reviews(): Promise<ReviewCounter> {
+  reviews(): Promise<ReviewSums> {
     const urls = this.#installation.pods
       .filter(({ webhookPort }) => webhookPort !== undefined)
       .map((pod) => pod.metricsUrl);
@@ -129,47 +129,35 @@ export class DemoStage {
     }
   }
 
-  async #showCounts(before: ReviewCounter): Promise<void> {
+  async #showCounts(before: ReviewSums): Promise<void> {
     const [required, reviews] = await Promise.all([this.required(), this.reviews()]);
     this.#recorder?.promised(required);
-    this.#recorder?.reviewed({ admitted: reviews.admitted, refused: reviews.denied, busy: reviews.busy });
+    this.#recorder?.reviewed(reviews);
     const { available, total, terminating } = this.availability.counts();
-    const { admitted, denied, busy } = reviewsSince(reviews, before);
+    const { admitted, refused, busy } = reviewsSince(reviews, before);
     const shares = available.map((count, index) => `${this.workers[index]?.name} ${count}`).join(", ");
     this.narrator.counts(
       `available ${total} (${shares})  promised ${required ?? "-"}  terminating ` +
-        `${terminating}  |  admitted ${admitted}, refused ${denied + busy}`,
+        `${terminating}  |  admitted ${admitted}, refused ${refused + busy}`,
     );
   }
 }
 
-export interface ReviewCounter {
-  /** Deletions and evictions that were allowed and used quota. */
-  readonly admitted: number;
-  /** Denied because no more pods are available than promised. */
-  readonly denied: number;
-  /** Busy for a second, because an earlier disruption is not settled yet; clients repeat these by themselves. */
-  readonly busy: number;
-}
-
 const LINE = /^podseidon_webhook_reviews_total\{([^}]*)\} (\S+)$/gm;
-const OUTCOMES: Readonly<Record<string, keyof ReviewCounter>> = { allowed: "admitted", denied: "denied", busy: "busy" };
+const SUMMED: Readonly<Record<string, keyof ReviewSums>> = { allowed: "admitted", denied: "refused", busy: "busy" };
 
 /** The sum over the replicas whose metrics are at `urls`. */
-async function scrapeReviews(urls: readonly string[]): Promise<ReviewCounter> {
-  const sum: Record<keyof ReviewCounter, number> = { admitted: 0, denied: 0, busy: 0 };
+async function scrapeReviews(urls: readonly string[]): Promise<ReviewSums> {
+  const sum: Record<keyof ReviewSums, number> = { admitted: 0, refused: 0, busy: 0 };
   const pages = await Promise.all(urls.map(async (url) => await (await fetch(url)).text()));
   for (const [, labels = "", value] of pages.flatMap((page) => [...page.matchAll(LINE)])) {
-    const outcome = OUTCOMES[/outcome="([^"]*)"/.exec(labels)?.[1] ?? ""];
+    const outcome = SUMMED[/outcome="([^"]*)"/.exec(labels)?.[1] ?? ""];
     if (outcome !== undefined) sum[outcome] += Number(value);
   }
   return sum;
 }
 
-export function reviewsSince(now: ReviewCounter, before: ReviewCounter): ReviewCounter {
-  return {
-    admitted: now.admitted - before.admitted,
-    denied: now.denied - before.denied,
-    busy: now.busy - before.busy,
-  };
+export function reviewsSince(now: ReviewSums, before: ReviewSums): ReviewSums {
+  const since = (kind: keyof ReviewSums): number => now[kind] - before[kind];
+  return { admitted: since("admitted"), refused: since("refused"), busy: since("busy") };
 }

@@ -29,7 +29,7 @@ export interface EnvironmentOptions {
   readonly cell?: ClusterOptions;
   readonly webhookArgs?: readonly string[];
   readonly aggregatorArgs?: readonly string[];
-  readonly registration?: Pick<RegistrationOptions, "failurePolicy" | "timeoutSeconds">;
+  readonly registration?: Pick<RegistrationOptions, "timeoutSeconds">;
   /** False when the test starts its own aggregators. */
   readonly aggregators?: boolean;
   /** The namespace of the aggregators' leases in their cells; without it leader election is off. */

@@ -17,7 +17,6 @@ export interface RegistrationOptions {
   /** `https://HOST:PORT`. */
   readonly url: string;
   readonly caPem: string;
-  readonly failurePolicy?: "Fail" | "Ignore";
   readonly timeoutSeconds?: number;
 }
 
@@ -66,7 +65,7 @@ export function registrations(options: RegistrationOptions): readonly unknown[] 
     admissionReviewVersions: ["v1"],
     sideEffects: "NoneOnDryRun",
     matchPolicy: "Equivalent",
-    failurePolicy: options.failurePolicy ?? "Fail",
+    failurePolicy: "Fail",
     timeoutSeconds: options.timeoutSeconds ?? 10,
   };
   const client = (path: string): unknown => ({

@@ -3,6 +3,8 @@ import type { Cluster } from "../control-plane/cluster.ts";
 import { reservePort } from "../control-plane/ports.ts";
 import { Component, servingFiles } from "./component.ts";
 
+const ADDRESS = "127.0.0.1";
+
 export interface WebhookProcessOptions {
   readonly name: string;
   readonly directory: string;
@@ -12,9 +14,7 @@ export interface WebhookProcessOptions {
   readonly cores: Readonly<Record<string, string>>;
   /** Cells by id: kubeconfig files, or "" for a cell without live reads. */
   readonly cells: Readonly<Record<string, string>>;
-  readonly address?: string;
   readonly args?: readonly string[];
-  readonly bundles?: string;
   readonly environment?: Readonly<Record<string, string>>;
 }
 
@@ -27,27 +27,24 @@ export interface WebhookReplica {
 
 /** Starts one replica and resolves when it is ready. */
 export async function startWebhook(options: WebhookProcessOptions): Promise<WebhookReplica> {
-  const address = options.address ?? "127.0.0.1";
-  const port = await reservePort(address);
+  const port = await reservePort(ADDRESS);
   const folder = `${options.directory}/${options.name}-tls`;
-  const files = await servingFiles(options.authority, folder, ["localhost"], [address]);
+  const files = await servingFiles(options.authority, folder, ["localhost"], [ADDRESS]);
   const args = [
     ...Object.entries(options.cores).flatMap(([name, kubeconfig]) => ["--core", `${name}=${kubeconfig}`]),
     ...Object.entries(options.cells).flatMap(([id, file]) => ["--cell", file === "" ? id : `${id}=${file}`]),
-    ...["--bind-address", address, "--secure-port", String(port)],
+    ...["--bind-address", ADDRESS, "--secure-port", String(port)],
     ...["--tls-cert-file", files.certFile, "--tls-private-key-file", files.keyFile],
     ...(options.args ?? []),
   ];
-  const { name, directory, bundles, environment = {} } = options;
+  const { name, directory, environment = {} } = options;
   const component = await Component.start({
     kind: "webhook",
     name,
     directory,
-    address,
     args,
     // As in the manifests.
     environment: { MALLOC_ARENA_MAX: "1", ...environment },
-    ...(bundles === undefined ? {} : { bundles }),
   });
-  return { component, url: `https://${address}:${port}`, caPem: files.caPem };
+  return { component, url: `https://${ADDRESS}:${port}`, caPem: files.caPem };
 }

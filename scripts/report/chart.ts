@@ -2,7 +2,14 @@
  * Charts of a recording as inline SVG without scripts. Colours are variables of the page, so that one picture serves
  * light and dark.
  */
-import { floors, type PromiseChange, type Recording, type ReportMark, type ReviewSample } from "./record.ts";
+import {
+  floors,
+  type PromiseChange,
+  type Recording,
+  type ReportMark,
+  type ReviewSample,
+  type ReviewSums,
+} from "./record.ts";
 
 const WIDTH = 920;
 const LEFT = 38;
@@ -167,12 +174,9 @@ export function clusterCharts({ clusters, samples, marks, durationMs }: Recordin
   });
 }
 
-export interface Rate {
+export interface Rate extends ReviewSums {
   readonly fromMs: number;
   readonly toMs: number;
-  readonly admitted: number;
-  readonly refused: number;
-  readonly busy: number;
 }
 
 /** The webhook's responses in each of at most `count` equal parts of the time. */

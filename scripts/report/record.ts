@@ -16,13 +16,17 @@ export interface PromiseChange {
   readonly pods: number | undefined;
 }
 
-/** Sums since the start of the processes. */
-export interface ReviewSample {
-  readonly atMs: number;
+/** Responses of the webhook to deletions and evictions that used quota or were denied. */
+export interface ReviewSums {
   readonly admitted: number;
   readonly refused: number;
   /** Busy responses, which clients repeat by themselves. */
   readonly busy: number;
+}
+
+/** Sums since the start of the processes. */
+export interface ReviewSample extends ReviewSums {
+  readonly atMs: number;
 }
 
 export type MarkKind = "scene" | "fault" | "command" | "note" | "held" | "broken";
@@ -34,11 +38,8 @@ export interface ReportMark {
 }
 
 /** A user who requested disruptions, with the responses. */
-export interface Asker {
+export interface Asker extends ReviewSums {
   readonly name: string;
-  readonly admitted: number;
-  readonly refused: number;
-  readonly busy: number;
 }
 
 export interface Recording {
@@ -91,7 +92,7 @@ export class Recorder {
     this.#promises.push({ atMs: this.#nowMs, pods });
   }
 
-  reviewed(sums: Omit<ReviewSample, "atMs">): void {
+  reviewed(sums: ReviewSums): void {
     this.#reviews.push({ atMs: this.#nowMs, ...sums });
   }
 
@@ -167,7 +168,8 @@ export function thinned(samples: readonly Sample[]): readonly Sample[] {
   return kept;
 }
 
-const OUTCOMES: Readonly<Record<string, keyof Omit<Asker, "name">>> = {
+/** By the outcome in log lines and metrics. */
+const SUMMED: Readonly<Record<string, keyof ReviewSums>> = {
   allowed: "admitted",
   forced: "admitted",
   denied: "refused",
@@ -180,7 +182,7 @@ export function askersOf(lines: Iterable<string>): readonly Asker[] {
   for (const line of lines) {
     if (!line.includes('"outcome"')) continue;
     const entry = parse(line);
-    const outcome = OUTCOMES[String(entry?.outcome)];
+    const outcome = SUMMED[String(entry?.outcome)];
     const name = entry?.username;
     if (outcome === undefined || typeof name !== "string") continue;
     const sum = sums.get(name) ?? { admitted: 0, refused: 0, busy: 0 };
