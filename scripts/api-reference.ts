@@ -140,7 +140,6 @@ function namesTable(): string {
   return `## Labels, annotations and finalizers\n\n| name | on | meaning |\n| --- | --- | --- |\n${rows.join("")}`;
 }
 
-/** The page. */
 export function apiReference(): string {
   const schema = read(v.parse(Crd, podProtectorCrd()).spec.versions[0].schema.openAPIV3Schema);
   const part = (name: string): string => section(name, read(schema.properties?.[name]));

@@ -35,17 +35,14 @@ const PLUGIN_COMMANDS = ["kubectl-podseidon", "kubectl_complete-podseidon"];
 type PartName = keyof typeof PARTS;
 
 interface BuildOptions {
-  /** The parts to build; all by default. */
   readonly only?: readonly PartName[];
   /** `dist` by default. Only a build of all parts empties it first. */
   readonly outdir?: string;
-  /** Whether to write the bill of materials. */
   readonly sbom?: boolean;
 }
 
 export interface BuiltPart {
   readonly name: PartName;
-  /** Absolute path of the bundle. */
   readonly path: string;
   /** Bytes that a start loads: the bundle and what it imports. */
   readonly startBytes: number;
@@ -172,12 +169,10 @@ function sizes(metafile: Metafile, entry: string): { startBytes: number; onDeman
   };
 }
 
-/** Returns the parts whose start loads too much. */
 export function overBudget(parts: readonly BuiltPart[]): readonly BuiltPart[] {
   return parts.filter(({ startBytes, budgetBytes }) => startBytes > budgetBytes);
 }
 
-/** The sizes as lines of text. */
 export function sizeTable(parts: readonly BuiltPart[]): string {
   const kb = (bytes: number): string => `${(bytes / KB).toFixed(1)} KB`.padStart(12);
   const lines = parts.map(

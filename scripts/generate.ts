@@ -15,7 +15,6 @@ interface GeneratedFile {
   readonly text: string;
 }
 
-/** Every generated file with its content. */
 export function generatedFiles(): readonly GeneratedFile[] {
   const head = "# Made by `npm run generate` from shared/schema/podprotector.ts.\n";
   const crd = dump(podProtectorCrd(), { lineWidth: 120, noRefs: true, skipInvalid: true });
@@ -35,7 +34,6 @@ function prometheusRule(): string {
   return `# Made by \`npm run generate\` from rules.yaml.\n${dump(object, { lineWidth: -1, noRefs: true })}`;
 }
 
-/** Returns the paths of the files whose content differs. */
 export function outdatedFiles(): readonly string[] {
   return generatedFiles()
     .filter(({ path, text }) => textOf(join(root, path)) !== text)

@@ -128,7 +128,6 @@ export async function underLoad(
   };
 }
 
-/** Makes every pod of the load ready again. */
 export async function restoreReadiness(admin: ApiserverClient, { protectors }: BenchSize): Promise<void> {
   await each(protectors, async (index) => {
     await admin.call("PATCH", `${PODS}/${podName(index)}/status`, readiness(true));

@@ -95,7 +95,6 @@ async function created(generator: Component): Promise<number> {
   return (await generator.metric("podseidon_generator_writes_total", { step: "created" })) ?? 0;
 }
 
-/** CPU time so far of apiserver and etcd. */
 function serversCpuMs({ processes }: Cluster): number {
   return [processes["kube-apiserver"], processes.etcd].reduce(
     (sum, { pid }) => sum + processFigures(pid ?? 0).cpuMs,

@@ -192,7 +192,6 @@ function measure<T>(samples: number, batch: number, inputs: readonly T[], work: 
   return { p50Us: quantile(times, 0.5), p99Us: quantile(times, 0.99) };
 }
 
-/** Bytes in use after a garbage collection. */
 function heapBytes(): number {
   setFlagsFromString("--expose-gc");
   runInNewContext("gc")();

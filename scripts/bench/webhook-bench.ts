@@ -122,7 +122,6 @@ async function sideBySide(
   return rows;
 }
 
-/** The machine that the figures are from. */
 function machine(): string {
   const [first] = cpus();
   const memory = (totalmem() / 1024 ** 3).toFixed(0);

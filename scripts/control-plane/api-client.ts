@@ -133,7 +133,6 @@ export function field(value: unknown, ...path: readonly (string | number)[]): un
   return current;
 }
 
-/** The `items` of a list; empty without a list. */
 export function items(list: unknown): readonly unknown[] {
   const found = field(list, "items");
   return Array.isArray(found) ? found : [];

@@ -69,7 +69,6 @@ export class Cluster implements AsyncDisposable {
   readonly identity: Identity;
   /** `https://ADDRESS:PORT` of the apiserver. */
   readonly url: string;
-  /** The administrator's kubeconfig file. */
   readonly kubeconfig: string;
   /** Calls the apiserver as the administrator. */
   readonly admin: ApiserverClient;
@@ -163,7 +162,6 @@ export class Cluster implements AsyncDisposable {
     await Promise.all(Array.from({ length: nodes }, () => this.createNode()));
   }
 
-  /** Path of the kubectl of this cluster's version. */
   get kubectlBinary(): string {
     return this.#setting.binaries.kubectl;
   }
@@ -180,13 +178,11 @@ export class Cluster implements AsyncDisposable {
     if (result.code !== 0) throw new Error(`kubectl apply in ${this.name}: ${result.stderr}`);
   }
 
-  /** Writes a kubeconfig file for a user and returns its path. */
   async kubeconfigFor(who: KubeconfigUserEntry, options: KubeconfigOptions = {}): Promise<string> {
     const credential = await credentialOf(who, this.identity, this.admin);
     return this.identity.kubeconfig(this.name, options.server ?? this.url, credential, options.path);
   }
 
-  /** A fresh token of an existing service account. */
   async serviceAccountToken(namespace: string, name: string, expirationSeconds?: number): Promise<string> {
     return await requestToken(this.admin, namespace, name, expirationSeconds);
   }

@@ -92,7 +92,6 @@ function revisionIn(answer: unknown): bigint {
   return BigInt(revision);
 }
 
-/** A copy of etcd's data. */
 export interface EtcdSnapshot {
   readonly directory: string;
 }
@@ -119,7 +118,6 @@ export async function replaceEtcdData(etcd: ManagedProcess, data: string, snapsh
   await etcd.start();
 }
 
-/** Kills etcd, removes its data and starts it. */
 export async function emptyEtcdData(etcd: ManagedProcess, data: string): Promise<void> {
   await etcd.kill();
   rmSync(data, { recursive: true, force: true });

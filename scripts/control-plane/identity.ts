@@ -15,7 +15,6 @@ import { type ApiserverClient, field } from "./api-client.ts";
 const HOUR_MS = 3_600_000;
 const LIFETIME_MS = 7 * 24 * HOUR_MS;
 
-/** How the user of a kubeconfig file authenticates. */
 export type Credential =
   | { readonly token: string }
   /** Clients read it again when it changes. */
@@ -79,7 +78,6 @@ export class Identity {
     return this.#files(name, await this.clientCertificate(user));
   }
 
-  /** A certificate that authenticates as `user` in `groups`. */
   async clientCertificate(
     user: string,
     groups: readonly string[] = [],
@@ -125,7 +123,6 @@ export class Identity {
     return this.#write("tokens.csv", lines.join(""));
   }
 
-  /** Writes a kubeconfig file and returns its path. */
   kubeconfig(name: string, server: string, credential: Credential, path?: string): string {
     const user =
       "clientCertificate" in credential
@@ -167,7 +164,6 @@ function base64(text: string): string {
   return Buffer.from(text, "utf8").toString("base64");
 }
 
-/** The user of a kubeconfig file. */
 export type KubeconfigUserEntry =
   | { readonly token: string }
   /** Clients read the file again when it changes. */

@@ -3,7 +3,6 @@ import { theReaper } from "./reaper.ts";
 
 export interface KubectlOptions {
   readonly kubeconfig?: string;
-  /** Its standard input. */
   readonly input?: string;
   /** Killed after this; two minutes by default. */
   readonly timeoutMs?: number;

@@ -12,16 +12,13 @@ export interface Launch {
 }
 
 export interface ProcessOptions {
-  /** The component's name, for messages. */
   readonly name: string;
-  /** Its output is appended here. */
   readonly logFile: string;
   readonly workingDirectory: string;
   readonly launch: () => Launch;
   /** Resolves with whether it serves; may reject, which counts as "not yet". */
   readonly isReady: (signal: AbortSignal) => Promise<boolean>;
   readonly startTimeoutMs: number;
-  /** Called when it ends by itself. */
   readonly onUnexpectedEnd: (description: string) => void;
 }
 
@@ -161,7 +158,6 @@ export class ManagedProcess {
     waitUntilStopped(pid);
   }
 
-  /** Undoes {@link freeze}. */
   thaw(): void {
     this.#child?.kill("SIGCONT");
   }
@@ -172,7 +168,6 @@ export class ManagedProcess {
     await this.start();
   }
 
-  /** The last lines that it wrote. */
   logTail(lines = 40): string {
     try {
       return readFileSync(this.logFile, "utf8").trimEnd().split("\n").slice(-lines).join("\n");

@@ -43,7 +43,6 @@ async function claimBlock(): Promise<void> {
   throw new Error(`no free ports were found between ${LOWEST} and ${HIGHEST}: other processes have them all`);
 }
 
-/** Whether a server can listen there now. */
 export async function isFree(address: string, port: number): Promise<boolean> {
   const server = await listen(address, port);
   if (server === undefined) return false;

@@ -46,14 +46,12 @@ export function kubelet(cluster: Cluster, bundles: string, startTimeoutMs?: numb
   return new DemoKubelet(startTimeoutMs === undefined ? options : { ...options, startTimeoutMs });
 }
 
-/** The addresses of the webhook's replicas. */
 export function webhookEndpoints(pods: readonly PlayedPod[]): { host: string; port: number }[] {
   return pods.flatMap(({ address, webhookPort }) =>
     webhookPort === undefined ? [] : [{ host: address, port: webhookPort }],
   );
 }
 
-/** A patch of a kustomization. */
 interface OverlayPatch {
   readonly target: { readonly kind: string; readonly name?: string };
   readonly patch: string;

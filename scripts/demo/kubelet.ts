@@ -25,7 +25,6 @@ const ADDRESS_TRIES = 100;
 /** The log level of the webhook's replicas; the manifests' by default. */
 export const LOG_LEVEL_VARIABLE = "PODSEIDON_WEBHOOK_LOG_LEVEL";
 
-/** One replica as a process. */
 export interface PlayedPod {
   readonly name: string;
   readonly deployment: string;
@@ -33,7 +32,6 @@ export interface PlayedPod {
   readonly address: string;
   /** `http://ADDRESS:PORT/metrics` */
   readonly metricsUrl: string;
-  /** The container port with the name `webhook`. */
   readonly webhookPort: number | undefined;
 }
 
@@ -52,7 +50,6 @@ export interface KubeletOptions {
 /** A container for a container runtime. */
 export interface PlayedContainer {
   readonly name: string;
-  /** Command and arguments, variables expanded. */
   readonly words: readonly string[];
   readonly environment: Readonly<Record<string, string>>;
   /** The directory of its files, which has to be at the same path in the container. */
@@ -99,7 +96,6 @@ export class DemoKubelet implements AsyncDisposable {
     await Promise.all(starting);
   }
 
-  /** Ends every process. */
   async stop(): Promise<void> {
     this.#stopped = true;
     clearInterval(this.#timer);
@@ -239,7 +235,6 @@ async function freeAddress(ports: readonly number[]): Promise<string> {
   throw new Error(`no address of 127.0.0.0/8 has the ports ${ports.join(", ")} free`);
 }
 
-/** Command and arguments, variables expanded. */
 function wordsOf({ command, args }: Container, environment: Readonly<Record<string, string>>): string[] {
   const expand = (word: string): string =>
     word.replace(/\$\(([A-Z_]+)\)/g, (all, name: string) => environment[name] ?? all);

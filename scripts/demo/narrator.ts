@@ -6,13 +6,11 @@ import { type Asker, askersOf, type Recorder } from "../report/record.ts";
 /** Prints the demo: headings, sentences, and one line of counts that a terminal replaces in place. */
 export interface Narrator {
   heading(text: string): void;
-  /** A sentence of the story. */
   say(text: string): void;
   /** A command as a person types it. */
   command(text: string): void;
   /** The output of something else, indented; long lines are folded. */
   quote(text: string): void;
-  /** Whether a promise held. */
   verdict(held: boolean, text: string): void;
   /** The present counts; shown when they changed, in a log at most every second. */
   counts(text: string): void;

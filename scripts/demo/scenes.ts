@@ -161,7 +161,6 @@ function count(text: string, pattern: RegExp): number {
   return [...text.matchAll(pattern)].length;
 }
 
-/** The lines of kubectl about denials by the webhook. */
 function refusals(stderr: string): string[] {
   return stderr
     .split("\n")
@@ -186,7 +185,6 @@ async function busiestNode(worker: Cluster): Promise<{ readonly name: string; re
   return { name: first?.[0] ?? "node-1", pods: first?.[1] ?? 0 };
 }
 
-/** How many Deployments and ReplicaSets the workers still have. */
 async function workloads(stage: DemoStage): Promise<number> {
   const lists = await Promise.all(
     stage.workers.flatMap((worker) =>

@@ -30,7 +30,6 @@ export interface ComponentOptions {
   readonly environment?: Readonly<Record<string, string>>;
 }
 
-/** One component, with its health and metrics. */
 export class Component implements AsyncDisposable {
   readonly process: ManagedProcess;
   readonly name: string;
@@ -50,7 +49,6 @@ export class Component implements AsyncDisposable {
     return component;
   }
 
-  /** Prepares the process without starting it. */
   static async describe(options: ComponentOptions): Promise<Component> {
     const address = options.address ?? "127.0.0.1";
     const healthPort = await reservePort(address);

@@ -39,7 +39,6 @@ export interface EnvironmentOptions {
    * by default.
    */
   readonly kubeconfig?: (component: string, cluster: Cluster) => Promise<string>;
-  /** Environment variables of the components. */
   readonly environment?: Readonly<Record<string, string>>;
 }
 
@@ -106,7 +105,6 @@ export class TestEnvironment implements AsyncDisposable {
     await Promise.all(ids.map((id) => this.register(id)));
   }
 
-  /** Starts one more replica behind the balancer. */
   async addWebhook(name: string, more: readonly string[] = []): Promise<WebhookReplica> {
     const replica = await this.#startWebhook(name, more);
     this.webhooks.push(replica);
@@ -174,7 +172,6 @@ export class TestEnvironment implements AsyncDisposable {
     await this.cell(cell).apply([gateRegistration({ cell, url, caPem: this.core.identity.certificateAuthorityPem })]);
   }
 
-  /** Copies every log to a directory that stays, and returns it. */
   keepLogs(): string {
     for (const cluster of this.cells.values()) if (cluster !== this.core) cluster.keepLogs();
     const kept = this.core.keepLogs();

@@ -1,4 +1,3 @@
-/** A webhook replica as a process. */
 import type { Cluster } from "../control-plane/cluster.ts";
 import { reservePort } from "../control-plane/ports.ts";
 import { Component, servingFiles } from "./component.ts";
@@ -25,7 +24,6 @@ export interface WebhookReplica {
   readonly caPem: string;
 }
 
-/** Starts one replica and resolves when it is ready. */
 export async function startWebhook(options: WebhookProcessOptions): Promise<WebhookReplica> {
   const port = await reservePort(ADDRESS);
   const folder = `${options.directory}/${options.name}-tls`;

@@ -1,7 +1,7 @@
 /**
- * The command line: finds the command, reads its flags, prints its help. Read `command.ts` for what commands share,
- * then one file for each command (`status`, `why`, `drain`, `changes`, `doctor`); `question.ts` asks the webhook and
- * `view.ts` reads a protector.
+ * The command line: finds the command, reads its flags, prints its help. The folder `invocation` has what commands
+ * share: `command.ts` their flags and clusters, `output.ts` tables and ages. Then read one file for each command
+ * (`status`, `why`, `drain`, `changes`, `doctor`); `question.ts` asks the webhook and `view.ts` reads a protector.
  */
 import { parseArgs } from "node:util";
 import { version } from "../../shared/runtime/version.ts";

@@ -8,7 +8,6 @@ import { type ProtectorView, STALE_AFTER_MS } from "./view.ts";
 export type Level = "ok" | "warning" | "problem" | "unknown";
 
 export interface DoctorFinding {
-  /** The cluster's context. */
   readonly cluster: string;
   readonly check: string;
   readonly level: Level;
@@ -129,7 +128,6 @@ const TROUBLES: readonly Trouble[] = [
   ],
 ];
 
-/** Findings from the protectors' status. */
 export function protectorFindings(views: readonly ProtectorView[]): Finding[] {
   const named = (some: readonly ProtectorView[]): string =>
     `${some
@@ -156,7 +154,6 @@ export function protectorFindings(views: readonly ProtectorView[]): Finding[] {
   return findings;
 }
 
-/** Each cell that any protector counts. */
 export function cellFindings(views: readonly ProtectorView[]): Finding[] {
   const cells = new Map<string, { heartbeatAgeMs: number | undefined; held: number; protectors: number }>();
   for (const { cell, heartbeatAgeMs, state } of views.flatMap((view) => view.cells)) {
@@ -241,7 +238,6 @@ const Lease = v.looseObject({
   ),
 });
 
-/** Whether a replica leads. */
 export function leaseFinding(check: string, raw: unknown, nowMs: number): Finding {
   const advice =
     `is the Deployment podseidon-${check} running? Without it nothing is ` +

@@ -21,7 +21,6 @@ const SETTLE_MS = 75_000;
 
 export type DisruptionKind = "delete" | "evict";
 
-/** What the apiserver answered to the dry run. */
 export interface DryRunResult {
   readonly verdict:
     | "admitted"
@@ -57,7 +56,6 @@ export async function ask(
   return answerOf(await cluster.raw("POST", `${podPath(namespace, name, "eviction")}?dryRun=All`, eviction));
 }
 
-/** Reads the apiserver's response to a dry run. */
 export function answerOf(response: ApiResponse): DryRunResult {
   const warnings = [...(response.headers.warning ?? "").matchAll(/299 \S+ "((?:[^"\\]|\\.)*)"/g)].map(([, text = ""]) =>
     text.replaceAll(/\\(.)/g, "$1"),
@@ -78,7 +76,6 @@ export function covering(protectors: readonly PodProtector[], pod: Pod): readonl
   );
 }
 
-/** The request that a review of this pod makes. */
 export function requestFor(pod: Pod, kind: DisruptionKind, cell: string, nowMs: number): DisruptionRequest {
   const claim = readClaim(pod.annotations?.[FORCE_DELETE_ANNOTATION]);
   const wanted = pod.annotations?.[HEALTH_CRITERION_ANNOTATION];
@@ -95,7 +92,6 @@ export function requestFor(pod: Pod, kind: DisruptionKind, cell: string, nowMs: 
   };
 }
 
-/** The reason of a decision in words. */
 export function decisionText(decision: Decision): string {
   const { facts } = decision;
   const counts = `needs ${facts.minAvailable}, ${facts.available} available, ${facts.reserved} reserved`;

@@ -33,7 +33,6 @@ function cellsText({ cells }: ProtectorView): string {
   return `${good}/${present.length}`;
 }
 
-/** One protector in full. */
 export function statusDetail(view: ProtectorView): string {
   const { suspended } = view;
   const why = suspended?.reason === undefined ? "" : `: ${suspended.reason}`;

@@ -125,7 +125,6 @@ function story({ marks }: Recording): string {
   return `<h2>What happened</h2>${wideTable(head, rows)}`;
 }
 
-/** The page. */
 export function reportPage(recording: Recording): string {
   const { title, verdict, good, startedAt, durationMs, clusters } = recording;
   const small = clusterCharts(recording).map(

@@ -37,7 +37,6 @@ export interface ReportMark {
   readonly text: string;
 }
 
-/** A user who requested disruptions, with the responses. */
 export interface Asker extends ReviewSums {
   readonly name: string;
 }

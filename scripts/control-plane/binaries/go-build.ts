@@ -83,7 +83,6 @@ export async function buildControlPlane(directory: string, progress: BuildProgre
   renameSync(join(directory, "server"), join(directory, "etcd"));
 }
 
-/** Copies the CRDs of cert-manager's sources into `directory`. */
 export async function copyCertManagerCrds(directory: string): Promise<void> {
   const path = "github.com/cert-manager/cert-manager";
   const [sources] = await go(["list", "-m", "-f", "{{.Dir}}", path], "cert-manager", () => {});

@@ -56,7 +56,6 @@ export async function installedBinaries(environment: NodeJS.ProcessEnv): Promise
   return eachBinary((name) => found.get(name) ?? "");
 }
 
-/** One value for each binary. */
 export function eachBinary<T>(make: (name: BinaryName) => T): Record<BinaryName, T> {
   return {
     etcd: make("etcd"),

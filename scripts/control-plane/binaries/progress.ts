@@ -34,7 +34,6 @@ export function stderrProgress(): BuildProgress {
 
 export const silentProgress: BuildProgress = { step: () => {}, detail: () => {} };
 
-/** Sends the same lines to several readers. */
 export function teeProgress(...targets: readonly BuildProgress[]): BuildProgress {
   const all = (kind: keyof BuildProgress) => (line: string) => {
     for (const target of targets) target[kind](line);

@@ -26,7 +26,6 @@ export class ClusterClient {
   /** The context's name, or `in-cluster`. */
   readonly name: string;
   readonly server: string;
-  /** Of the context. */
   readonly namespace: string;
   readonly api: ApiClient;
   readonly transport: Transport;
@@ -133,7 +132,6 @@ export function statusOf({ status, body }: ApiResponse): StatusText {
   };
 }
 
-/** The kubeconfig that the flags and the environment choose. */
 export function chosenKubeconfig(flag: string | undefined, environment: PluginEnvironment): Promise<Kubeconfig> {
   return readKubeconfigs(kubeconfigPaths(flag, environment), flag !== undefined && flag !== "");
 }

@@ -45,7 +45,6 @@ export interface Command {
   readonly summary: string;
   /** What the progress line says before the first step. */
   readonly doing: string;
-  /** More text for its help. */
   readonly description: string;
   readonly flags: Readonly<Record<string, Flag>>;
   /** The least and the most arguments. */
@@ -115,12 +114,10 @@ export class Context {
     return this.#client(named ?? this.text("context"));
   }
 
-  /** The cluster of this context. */
   named(context: string): Promise<ClusterClient> {
     return this.#client(context);
   }
 
-  /** The namespace of the flag or the context. */
   async namespace(): Promise<string> {
     return this.text("namespace") ?? (await this.cluster()).namespace;
   }
@@ -130,7 +127,6 @@ export class Context {
     return this.is("all-namespaces") ? undefined : await this.namespace();
   }
 
-  /** Milliseconds of Unix time on this machine. */
   nowMs(): number {
     return this.ports.clock.nowMs();
   }

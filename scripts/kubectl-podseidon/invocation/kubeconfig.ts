@@ -18,6 +18,9 @@ export function kubeconfigPaths(flag: string | undefined, environment: PluginEnv
   return [join(environment.HOME || homedir(), ".kube", "config")];
 }
 
+/** Keys of clusters and users whose values are paths, relative to their file. */
+const PATHS = ["certificate-authority", "client-certificate", "client-key", "tokenFile"];
+
 const Named = v.looseObject({ name: v.string() });
 const named = v.optional(v.nullable(v.array(Named)));
 const File = v.looseObject({
@@ -79,28 +82,12 @@ async function parse(path: string, text: string): Promise<v.InferOutput<typeof F
     // The parser's message quotes the text, which holds credentials.
     throw new CommandError(`${path} is not YAML; check that it is a kubeconfig`);
   }
-  const parsed = v.safeParse(File, raw);
+  const directory = dirname(resolve(path));
+  const absolute = (key: string, value: unknown): unknown =>
+    PATHS.includes(key) && typeof value === "string" && value !== "" ? resolve(directory, value) : value;
+  const parsed = v.safeParse(File, JSON.parse(JSON.stringify(raw, absolute)));
   if (!parsed.success) throw new CommandError(`${path} is no kubeconfig; write it with kubectl config`);
-  return withAbsolutePaths(parsed.output, dirname(resolve(path)));
-}
-
-const PATHS = ["certificate-authority", "client-certificate", "client-key", "tokenFile"];
-
-function withAbsolutePaths(file: v.InferOutput<typeof File>, directory: string): v.InferOutput<typeof File> {
-  return {
-    ...file,
-    clusters: file.clusters?.map((one) => ({ ...one, cluster: absolute(one.cluster, directory) })) ?? [],
-    users: file.users?.map((one) => ({ ...one, user: absolute(one.user, directory) })) ?? [],
-  };
-}
-
-function absolute(value: unknown, directory: string): unknown {
-  if (typeof value !== "object" || value === null) return value;
-  const entries = Object.entries(value).map(([key, one]: [string, unknown]) => [
-    key,
-    PATHS.includes(key) && typeof one === "string" && one !== "" ? resolve(directory, one) : one,
-  ]);
-  return Object.fromEntries(entries);
+  return parsed.output;
 }
 
 function firstOfName(items: readonly Named[]): readonly Named[] {
