@@ -1,6 +1,6 @@
 /**
- * Handles the deletion of a node, from its name to the response (docs/design.md#node-deletion), as `handler.ts` does for
- * a pod. Loaded with the first of them.
+ * Handles the deletion of a node, from its name to the response (docs/design.md#node-deletion), as `handler.ts` does
+ * for a pod. Loaded with the first of them.
  */
 import { readySinceMs } from "../shared/decide/availability/availability.ts";
 import type { MaybePromise } from "../shared/runtime/maybe-promise.ts";

@@ -77,12 +77,14 @@ export const webhookOptions = defineOptions({
     nodeGroups: option(
       list("GROUP"),
       ["system:nodes"],
-      "Groups whose status writes are facts and not requests: the kubelets'. The match conditions of the webhook configuration name them too.",
+      "Groups whose status writes are facts and not requests: the kubelets'. The " +
+        "match conditions of the webhook configuration name them too.",
     ),
     voluntaryGates: option(
       list("CONDITION"),
       ["InPlaceUpdateReady"],
-      "Readiness gates by which a controller takes a pod out of service before it changes it in place. The match conditions of the webhook configuration name them too.",
+      "Readiness gates by which a controller takes a pod out of service before it changes it " +
+        "in place. The match conditions of the webhook configuration name them too.",
     ),
     bypassNeedsPermission: option(
       boolean(),

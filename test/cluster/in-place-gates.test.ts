@@ -86,7 +86,7 @@ async function change(pod: string, image: string): Promise<number> {
   return denied;
 }
 
-test(`a controller that takes out ${AT_ONCE} of ${REPLICAS} pods at once finishes within a promise of ${PROMISED}`, async () => {
+test(`taking ${AT_ONCE} of ${REPLICAS} pods out at once ends within a promise of ${PROMISED}`, async () => {
   const availability = await AvailabilityJudge.watch([environment.core], "default", "app=clone");
   let denied = 0;
   try {

@@ -123,7 +123,7 @@ test("the cells of one cluster and the controllers of one core have a lease each
   expect(generator.process.running).toBe(true);
 });
 
-test("a namespace that does not exist is named in the log and counted, and the lease is taken once it exists", async () => {
+test("a missing namespace is named in the log and counted, and the lease is taken once it exists", async () => {
   await using generator = await Component.start({
     kind: "generator",
     name: "homeless",

@@ -26,7 +26,7 @@ export interface Disruption extends Omit<DisruptionTarget, "kind"> {
   /** Monotonic. */
   readonly deadlineMs: number;
   readonly isCallerGone: () => boolean;
-  /** Only a decision is wanted, with all disruptions of this token together: all allow, or all deny. Owners are not asked. */
+  /** A decision only, with all disruptions of this token together: all allow, or all deny. Owners are not asked. */
   readonly together?: symbol;
 }
 

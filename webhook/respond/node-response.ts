@@ -25,7 +25,9 @@ export function responseToNode(node: string, verdict: JointVerdict, ownNamespace
 
 /** The pods of the node are not known, so nobody can say what its deletion takes. */
 export function responseToUnknownPods(node: string, why: string): AdmissionResponse {
-  const message = `node ${node} may not be deleted now: its pods can't be listed, so it is not known which of them are protected: ${why}`;
+  const message =
+    `node ${node} may not be deleted now: its pods can't be listed, so ` +
+    `it is not known which of them are protected: ${why}`;
   const denial: DenyStatus = {
     code: 503,
     reason: "ServiceUnavailable",

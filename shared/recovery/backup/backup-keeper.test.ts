@@ -177,7 +177,7 @@ describe("a cell that goes back to older backups", () => {
 });
 
 describe("a core that hangs", () => {
-  test("stops neither copies nor versions, acknowledgements and restores of the others, and gets few calls", async () => {
+  test("stops neither copies nor versions, acknowledgements and restores of others, and gets few calls", async () => {
     const { time, cell, maps, created, run, east, west, hanging, hung } = rig();
     const lost = Array.from({ length: 200 }, (_, index) => ["east", `lost-${index}`] as const);
     await stored(maps, [...lost, ["west", "lost"]]);
