@@ -48,7 +48,7 @@ export async function handleNodeDeletion(deletion: NodeDeletion): Promise<Handle
   const disruptions = await Promise.all(pods.map((pod) => disruptionOf(pod, deletion)));
   const verdict = await decideAll(pipeline, disruptions);
   const response = responseToNode(node, verdict, ownNamespace);
-  return { response: { ...response, dryRun: request.dryRun }, disruptions };
+  return { response: { ...response, node, dryRun: request.dryRun }, disruptions };
 }
 
 /** A pod that is not Ready never keeps a node. The webhook configuration leaves out the project's own namespace. */

@@ -54,6 +54,8 @@ export interface AdmissionResponse {
   readonly delivered?: (isComplete: boolean) => void;
 
   readonly pod?: { readonly namespace: string; readonly name: string; readonly uid: string };
+  /** The node whose deletion was asked for. */
+  readonly node?: string;
   /** A force-delete annotation, followed or not. */
   readonly bypass?: BypassResult;
   readonly failure?: FailureTag;

@@ -29,7 +29,8 @@ export class DisruptionEvents {
   /** Only looks at the outcome of almost every request. Never throws and never waits. */
   readonly record = (record: AdmissionRecord): void => {
     // A dry run has no side effects.
-    if (!REPORTED.has(record.outcome) || record.dryRun === true || record.pod === undefined) return;
+    const isAboutPods = record.pod !== undefined || record.node !== undefined;
+    if (!REPORTED.has(record.outcome) || record.dryRun === true || !isAboutPods) return;
     if (!this.#bucket.tryTake()) {
       this.#ended("limited");
       return;

@@ -106,6 +106,15 @@ test.each<[AdmissionOutcome, string, RegExp]>([
   for (const one of made) expect(one).toMatchObject({ reason, message: expect.stringMatching(message) });
 });
 
+test("the denial of a node's deletion is reported at the protectors", async () => {
+  const { pod: _, ...about } = record("denied", { kind: "node", message: "node n may not be deleted now" });
+  events().record({ ...about, node: "n" });
+  await time.advance(10);
+  expect(made).toMatchObject([
+    { cluster: "core", message: "node n may not be deleted now (asked by eve in cell east)" },
+  ]);
+});
+
 test("a cell without a kubeconfig gets no Event", async () => {
   events().record(record("denied", { cell: "blind" }));
   await time.advance(10);

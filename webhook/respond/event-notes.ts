@@ -45,6 +45,9 @@ function messageOf({ outcome, cell, username, kind, pod, message }: AdmissionRec
   );
 }
 
+/** The deletion of a node may be denied by as many protectors as pods are on it. */
+const MAX_PROTECTORS = 20;
+
 /** Reports at the pod, in its cell, and at the protectors that decided, in their cores. Never waits or throws. */
 export class EventNotes {
   readonly #options: EventNotesOptions;
@@ -57,13 +60,13 @@ export class EventNotes {
   record(record: AdmissionRecord): void {
     const { outcome, pod, decisions = [], cell } = record;
     const reason = REASONS.get(outcome);
-    if (reason === undefined || pod === undefined) return;
+    if (reason === undefined) return;
     const { cores, cells } = this.#options;
     const message = messageOf(record);
     const note = (regarding: ObjectReference): EventNote => ({ regarding, type: "Warning", reason, message });
     const { transport } = cells.find(({ name }) => name === cell) ?? {};
-    this.#send(`cell ${cell}`, transport, note({ apiVersion: "v1", kind: "Pod", ...pod }));
-    for (const { protector } of decisions) {
+    if (pod !== undefined) this.#send(`cell ${cell}`, transport, note({ apiVersion: "v1", kind: "Pod", ...pod }));
+    for (const { protector } of decisions.slice(0, MAX_PROTECTORS)) {
       const { core, namespace, name } = protector;
       const known = cores.find((one) => one.name === core);
       const uid = known?.uidOf(`${namespace}/${name}`);
