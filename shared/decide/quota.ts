@@ -165,6 +165,13 @@ const CHECKS: readonly Check[] = [
   historyIsFull,
 ];
 
+const PINS: ReadonlySet<string> = new Set<AllowReason>(["PinnedPending", "PinnedUnavailable", "PinnedImmature"]);
+
+/** True for a disruption that uses no quota because of what its pod was found to be. */
+export function isPin(decision: Decision): boolean {
+  return decision.allowed && PINS.has(decision.reason);
+}
+
 /** Decides `request` on `state`, which is not changed. */
 export function decide(state: ProtectorState, request: DisruptionRequest): Decision {
   const cell = state.cells.get(request.cell);

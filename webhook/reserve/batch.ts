@@ -1,4 +1,4 @@
-import { type Decision, decide } from "../../shared/decide/quota.ts";
+import { type Decision, decide, isPin } from "../../shared/decide/quota.ts";
 import { apply, holdCell, holdsNonce, rollBack } from "../../shared/decide/reserve.ts";
 import { cloneState, type ProtectorState } from "../../shared/decide/state/protector-state.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
@@ -98,13 +98,11 @@ function reserve(batch: Batch, pending: PendingReserve, cellSinceMs: (cell: stri
   }
 }
 
-/** An eviction whose pod was read as unavailable before the counts arrived: the counts may include it by now. */
+/** An eviction whose pod was found not to count before the counts arrived: they may include it by now. */
 function isStale(pending: PendingReserve, decision: Decision, cellSinceMs: (cell: string) => number): boolean {
   if (pending.request.operation !== "EVICT" || pending.reread === undefined || pending.podReadMs === undefined)
     return false;
-  if (!decision.allowed || (decision.reason !== "PinnedUnavailable" && decision.reason !== "PinnedPending"))
-    return false;
-  return pending.podReadMs < cellSinceMs(pending.request.cell);
+  return isPin(decision) && pending.podReadMs < cellSinceMs(pending.request.cell);
 }
 
 /** True when the object has what the request wants written: its nonce, or for a roll-back the absence of it. */

@@ -1,8 +1,10 @@
 import { describe, expect, test } from "vitest";
+import type { Pod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { disruption, noncesOf, pod, protector, unready } from "../../test/support/webhook/fixtures.ts";
 import { ProtectorStore } from "../../test/support/webhook/protector-store.ts";
+import type { LiveRead } from "../request/cell-client.ts";
 import { Nonces } from "./nonces.ts";
 import { type Disruption, Pipeline } from "./pipeline.ts";
 import type { ProtectorLookup } from "./protector-cache.ts";
@@ -216,5 +218,54 @@ describe("a pod", () => {
     const verdict = await w.decide(disruption(pod("web-0"), { forced: true }));
     expect(verdict).toMatchObject({ kind: "allowed", decisions: [{ decision: { decision: { reason: "Forced" } } }] });
     expect(reserved(w)).toEqual(["a/a"]);
+  });
+});
+
+describe("an eviction that passes because its pod is not available", () => {
+  const SLOW_MS = 400;
+  const evicted = (w: World, now: Pod, slowMs: number): Promise<Verdict> => {
+    for (const store of w.stores.values()) store.slowMs = slowMs;
+    const reread = async (): Promise<LiveRead> => ({ kind: "found", pod: now, sentMs: w.time.clock.monotonicMs() });
+    return w.decide(disruption(unready("web-0"), { operation: "EVICT", podReadMs: 0, reread }));
+  };
+
+  test("is denied when its pod is available after slow writes, and leaves no record", async () => {
+    const w = world([full("one"), good("two", "b")]);
+    const verdict = await evicted(w, pod("web-0"), SLOW_MS);
+    expect(verdict).toMatchObject({ kind: "denied", decisions: [{ protector: { name: "one" } }] });
+    if (verdict.kind === "denied") verdict.rollBack?.();
+    await w.time.advance(10_000);
+    expect(reserved(w)).toEqual([]);
+  });
+
+  test("pays where there is quota", async () => {
+    const w = world([good("one"), good("two", "b")]);
+    expect(await evicted(w, pod("web-0"), SLOW_MS)).toMatchObject({
+      kind: "allowed",
+      decisions: [
+        { decision: { decision: { reason: "Reserved" } } },
+        { decision: { decision: { reason: "Reserved" } } },
+      ],
+    });
+  });
+
+  test.each([
+    ["its pod is still not available", unready("web-0"), SLOW_MS],
+    ["the writes were fast", pod("web-0"), 0],
+  ])("stands on its pins when %s", async (_, now, slowMs) => {
+    const w = world([full("one"), full("two", "b")]);
+    const verdict = await evicted(w, now, slowMs);
+    expect(verdict.kind).toBe("allowed");
+    expect(writes(w)).toEqual({ "a/one": 1, "b/two": 1 });
+  });
+
+  test.each<[string, LiveRead, object]>([
+    ["is gone", { kind: "gone" }, { kind: "podGone" }],
+    ["can't be read", { kind: "failed", message: "no route" }, { kind: "failed", tag: "cell-unavailable" }],
+  ])("is not decided when its pod %s", async (_, live, expected) => {
+    const w = world([good("one")]);
+    for (const store of w.stores.values()) store.slowMs = SLOW_MS;
+    const given = { operation: "EVICT" as const, podReadMs: 0, reread: () => Promise.resolve(live) };
+    expect(await w.decide(disruption(unready("web-0"), given))).toMatchObject(expected);
   });
 });

@@ -3,7 +3,7 @@
  * (one write); back come the decisions of the protectors, and `verdict` says what they come to.
  */
 
-import { type DisruptionRequest, decide } from "../../shared/decide/quota.ts";
+import { type DisruptionRequest, decide, isPin } from "../../shared/decide/quota.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import { decideLost } from "../../shared/recovery/lost-protector.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
@@ -16,7 +16,14 @@ import type { Nonces } from "./nonces.ts";
 import { OwnerConsent } from "./owner-consent.ts";
 import type { ProtectorLookup, ProtectorMatch } from "./protector-cache.ts";
 import { MAX_REREAD_MS } from "./protector-writer.ts";
-import { type Allowance, type DecisionOf, type ProtectorDecision, type Verdict, verdictOf } from "./verdict.ts";
+import {
+  type Allowance,
+  type DecisionOf,
+  type ProtectorDecision,
+  type Undecided,
+  type Verdict,
+  verdictOf,
+} from "./verdict.ts";
 
 export interface Disruption extends Omit<DisruptionTarget, "kind"> {
   readonly cell: string;
@@ -41,6 +48,19 @@ interface PipelineOptions {
   readonly askOwner?: AskOwner | undefined;
 }
 
+/** A reservation that one protector holds for this disruption. */
+interface Written {
+  readonly match: ProtectorMatch;
+  readonly request: DisruptionRequest;
+}
+
+/** The protectors that have to reserve, and on which live read of the pod. */
+interface Round {
+  readonly request: DisruptionRequest;
+  readonly disruption: Disruption;
+  readonly due: readonly ProtectorMatch[];
+}
+
 /** Time that a roll-back may take. What it leaves behind settles. */
 const ROLL_BACK_MS = 30_000;
 
@@ -59,6 +79,23 @@ function decisionOfLost(version: ProtectorVersion, request: DisruptionRequest): 
   return decision === undefined
     ? { kind: "lost", uid: version.uid }
     : { kind: "allowed", decision, version, written: false };
+}
+
+function verdictOfAll(
+  decisions: ReadonlyMap<ProtectorMatch, ProtectorDecision>,
+  undo: (() => void) | undefined,
+): Verdict {
+  const all = [...decisions].map(([protector, decision]) => ({ protector, decision }));
+  return verdictOf(all, undo);
+}
+
+/** True for an eviction that passes by what a live read of its pod has shown. */
+function isPinned(decision: ProtectorDecision): boolean {
+  return decision.kind === "allowed" && isPin(decision.decision);
+}
+
+function isStillPinned(version: ProtectorVersion | undefined, request: DisruptionRequest): boolean {
+  return version !== undefined && isPin(decide(version.state, request));
 }
 
 /** The version in force: the newest one, or the last one of a lost protector. */
@@ -169,20 +206,49 @@ export class Pipeline {
     matches: readonly ProtectorMatch[],
     consent: OwnerConsent,
   ): Promise<Verdict> {
-    const decisions: DecisionOf[] = [];
-    const reserved: ProtectorMatch[] = [];
-    for (const match of matches) {
-      let decision = await this.#submit(request, disruption, match, false);
-      if (decision.kind === "allowed") {
-        if (decision.written) reserved.push(match);
-        if (consent.isMissing(match, versionOf(match)?.object, decision.decision.reason))
-          decision = { kind: "overloaded", cause: "time" };
+    const written: Written[] = [];
+    const decisions = new Map<ProtectorMatch, ProtectorDecision>();
+    let round: Round = { request, disruption, due: matches };
+    do {
+      for (const match of round.due) {
+        let decision = await this.#submit(round.request, round.disruption, match, false);
+        if (decision.kind === "allowed") {
+          if (decision.written) written.push({ match, request: round.request });
+          if (consent.isMissing(match, versionOf(match)?.object, decision.decision.reason))
+            decision = { kind: "overloaded", cause: "time" };
+        }
+        decisions.set(match, decision);
+        if (decision.kind !== "allowed" && decision.kind !== "absent")
+          return verdictOfAll(decisions, this.#undo(written));
       }
-      decisions.push({ protector: match, decision });
-      if (decision.kind !== "allowed" && decision.kind !== "absent") break;
-    }
-    const rollBack = reserved.length === 0 ? undefined : () => this.#rollBack(request, reserved);
-    return verdictOf(decisions, rollBack);
+      const next = await this.#confirmPins(round, decisions);
+      if (next.kind !== "round") return next;
+      round = next;
+    } while (round.due.length > 0);
+    return verdictOfAll(decisions, this.#undo(written));
+  }
+
+  /**
+   * An eviction that passes because its pod is not available commits at any version of the pod. Where the writes took
+   * so long that the live read is old, the pod is read again, and each protector to which it is available now decides
+   * again: the eviction needs quota like any other, or is denied.
+   */
+  async #confirmPins(
+    { request, disruption }: Round,
+    decisions: ReadonlyMap<ProtectorMatch, ProtectorDecision>,
+  ): Promise<(Round & { readonly kind: "round" }) | Undecided> {
+    const { podReadMs, reread, deadlineMs } = disruption;
+    const pinned = [...decisions].filter(([, decision]) => isPinned(decision)).map(([match]) => match);
+    const nowMs = this.#nowMs();
+    const isRecent = reread === undefined || podReadMs === undefined || nowMs - podReadMs < MAX_REREAD_MS;
+    if (pinned.length === 0 || isRecent) return { kind: "round", request, disruption, due: [] };
+    const live = await reread(Math.max(1, Math.min(MAX_REREAD_MS, deadlineMs - nowMs)));
+    if (live.kind === "gone") return { kind: "podGone" };
+    if (live.kind === "failed") return { ...live, tag: "cell-unavailable" };
+    // A nonce of its own: the first one is in the records already, whatever becomes of the next write.
+    const again = { ...request, pod: live.pod, nonce: this.#options.nonces.next() };
+    const due = pinned.filter((match) => !isStillPinned(versionOf(match), again));
+    return { kind: "round", request: again, disruption: { ...disruption, podReadMs: live.sentMs }, due };
   }
 
   async #submit(
@@ -219,12 +285,18 @@ export class Pipeline {
     return live.kind === "gone" ? { kind: "podGone" } : { ...live, tag: "cell-unavailable" };
   }
 
-  #rollBack(request: DisruptionRequest, reserved: readonly ProtectorMatch[]): void {
+  /** Takes back what was written; undefined when nothing was. */
+  #undo(written: readonly Written[]): (() => void) | undefined {
+    return written.length === 0 ? undefined : () => this.#rollBack(written);
+  }
+
+  #rollBack(written: readonly Written[]): void {
     const arrivedMs = this.#nowMs();
     const deadlineMs = arrivedMs + ROLL_BACK_MS;
-    const { cell, operation, nonce, pod } = request;
-    for (const { writer } of reserved)
-      writer.submit({ kind: "rollBack", cell, uid: pod.uid, operation, nonce, arrivedMs, deadlineMs });
+    for (const { match, request } of written) {
+      const { cell, operation, nonce, pod } = request;
+      match.writer.submit({ kind: "rollBack", cell, uid: pod.uid, operation, nonce, arrivedMs, deadlineMs });
+    }
   }
 
   #nowMs(): number {

@@ -1,5 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { pod, unready } from "../../test/support/webhook/fixtures.ts";
+import { specHash } from "../../shared/decide/availability/spec-facts.ts";
+import type { Pod } from "../../shared/schema/pod.ts";
+import { pod, protector, unready } from "../../test/support/webhook/fixtures.ts";
 import { type Asked, ask, type Setup, setup } from "../../test/support/webhook/writer-harness.ts";
 import type { LiveRead } from "../request/cell-client.ts";
 
@@ -38,6 +40,22 @@ describe("the eviction of a pod that is not available", () => {
     await time.advance(1_000);
     expect(evicted.decision).toMatchObject({ kind: "allowed", decision: { reason: "PinnedUnavailable" } });
     expect(rereads).toBe(reads);
+  });
+
+  test("a pod that was not mature is read again when the counts are newer", async () => {
+    const spec = { ...protector(10).spec, minReadySeconds: 30 };
+    const all = setup(10, { spec, aggregation: { maturityCutoff: "1970-01-01T00:01:00Z", specHash: specHash(spec) } });
+    const young = (sinceMs: number): Pod =>
+      pod("web-0", { resourceVersion: "50", conditions: [{ type: "Ready", status: true, sinceMs }] });
+    const asked = evict(
+      all,
+      async () => ({ kind: "found", pod: young(1_000), sentMs: all.time.clock.monotonicMs() }),
+      -1,
+      young(90_000),
+    );
+    asked.pending.request = { ...asked.pending.request, operation: "EVICT" };
+    await all.time.advance(1_000);
+    expect(asked.decision).toMatchObject({ kind: "denied", decision: { cause: "AtMinimum" } });
   });
 
   test("needs quota when the pod became available meanwhile", async () => {

@@ -41,7 +41,7 @@ type DeniedBy =
   /** The workload's owner said no, or did not answer (docs/design.md#owner-probe). */
   | { readonly kind: "owner"; readonly answer: ProbeAnswer };
 
-type Undecided =
+export type Undecided =
   | { readonly kind: "failed"; readonly tag: FailureTag; readonly message: string }
   /** A live read during the decision did not find the pod. */
   | { readonly kind: "podGone" }

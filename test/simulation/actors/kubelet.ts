@@ -54,6 +54,11 @@ export class Kubelet {
     this.#server.etcd.put(stored.key, next, stored.revision);
   }
 
+  /** A pod that is pending starts at once. */
+  start(key: string): void {
+    this.#start(key, text(metadataOf(this.#server.etcd.get(key)?.value ?? {}).uid) ?? "");
+  }
+
   /** The pod fails for good, and its containers end. */
   fail(key: string): void {
     const stored = this.#server.etcd.get(key);

@@ -112,8 +112,21 @@ export class SceneStage {
   }
 
   evict(key: string): void {
+    void this.evicted(key);
+  }
+
+  /** Resolves with the status code. */
+  async evicted(key: string): Promise<number> {
     const body = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name: nameOf(key), namespace: "default" } };
-    void this.#call("POST", `${PODS}/${nameOf(key)}/eviction`, body);
+    return (await this.#call("POST", `${PODS}/${nameOf(key)}/eviction`, body)).status;
+  }
+
+  changeImage(key: string, image: string): void {
+    void this.cell.server.handle({
+      ...{ method: "PATCH", path: `${PODS}/${nameOf(key)}`, user: "client" },
+      ...{ contentType: "application/strategic-merge-patch+json" },
+      body: { spec: { containers: [{ name: "app", image }] } },
+    });
   }
 
   /** Stops the aggregators until the end of the scene. They keep their memory. */
@@ -135,6 +148,11 @@ export class SceneStage {
 
   setReady(key: string, isReady: boolean): void {
     this.cell.kubelet.setReady(key, isReady);
+  }
+
+  /** The pod runs from here on, and is ready. */
+  start(key: string): void {
+    this.cell.kubelet.start(key);
   }
 
   /** Changes the pod without any effect on its availability. */

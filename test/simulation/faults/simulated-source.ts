@@ -237,7 +237,7 @@ export class SimulatedSource {
       if (isMarked(after.value) && !isMarked(before?.value ?? {}) && !this.#mayRelease)
         violation.call(this.#world, "L7", "a protector is released although its Deployment still asks for it");
       if (before === undefined) {
-        if (this.#loss === undefined || this.#loss.isReleased) this.#isNew();
+        if (!this.#isKnownToAll()) this.#isNew();
         this.#loss = undefined;
         this.#madeMs = nowMs;
       }
@@ -254,7 +254,15 @@ export class SimulatedSource {
     exemptions.uncertain(SOURCED_PROTECTOR, FOR_LONG_MS);
   }
 
-  /** Nothing protected these pods before. */
+  /** True when every replica has enforced the protector while it was lost. */
+  #isKnownToAll(): boolean {
+    const loss = this.#loss;
+    if (loss === undefined || loss.isReleased) return false;
+    // Where replicas restart, `judge/lost-protectors.ts` knows what each of them can know.
+    return this.#world.backups !== undefined || this.#world.replicas.every((replica) => loss.knowers.has(replica));
+  }
+
+  /** Nothing protected these pods before, or not every replica did. */
   #isNew(): void {
     exemptInFlight(this.#world, SOURCED_PROTECTOR);
     this.#world.exemptions.uncertain(SOURCED_PROTECTOR);

@@ -2,6 +2,7 @@
  * The invariants on a cell's count and on removed records (S3 to S6, docs/design.md#invariants): what an aggregator
  * writes, and what a webhook rolls back.
  */
+import type { ReservationRecord } from "../../../shared/decide/ledger/reservation.ts";
 import type { CellStatus, PodProtector } from "../../../shared/schema/podprotector.ts";
 import type { AdmissionRequests } from "../actors/admission-requests.ts";
 import type { ContainerRestarts } from "../actors/container-restarts.ts";
@@ -95,7 +96,7 @@ export class CountChecks {
       if (uid === undefined) continue;
       const kept = left.get(uid, podName);
       if (kept !== undefined && kept.weight !== reservation.weight) this.#world.rule("weight follows availability");
-      for (const operation of reservation.records.keys()) {
+      for (const [operation, removed] of reservation.records) {
         if (kept?.records.has(operation)) continue;
         const dead = truth.pods.deadAt(uid);
         if (dead !== undefined && dead <= position.of(uid)) continue;
@@ -108,7 +109,11 @@ export class CountChecks {
             protector,
             `the record of the change of ${podName ?? uid} was removed at ${position.text} during its restart`,
           );
-        if (!exemptions.isCovered(name, after.cellID, uid) && this.#isPending(protector, truth, uid, operation)) {
+        const recordedMs = this.#recordedMs(removed);
+        if (
+          !exemptions.isCovered(name, after.cellID, uid) &&
+          this.#isPending(protector, truth, uid, operation, recordedMs)
+        ) {
           this.#violation(
             "S5",
             protector,
@@ -125,7 +130,7 @@ export class CountChecks {
     { admission }: CellTruth,
     uid: string,
     operation: string,
-    recordedMs?: number,
+    recordedMs: number,
   ): boolean {
     return !this.#world.exemptions.isNotPromised(name, uid) && admission.isPending(name, uid, operation, recordedMs);
   }
@@ -140,10 +145,9 @@ export class CountChecks {
       if (uid === undefined) continue;
       if (left.get(uid, podName) === undefined) this.#world.rule("rolled back");
       if (truth.pods.deadAt(uid) !== undefined) continue;
-      for (const [operation, { nonces }] of records) {
+      for (const [operation, removed] of records) {
         if (left.get(uid, podName)?.records.has(operation)) continue;
-        const recordedMs = Math.max(...nonces.map((nonce) => this.#nonces.get(nonce) ?? Number.POSITIVE_INFINITY));
-        if (this.#isPending(protector, truth, uid, operation, recordedMs))
+        if (this.#isPending(protector, truth, uid, operation, this.#recordedMs(removed)))
           this.#violation(
             "S5",
             protector,
@@ -151,6 +155,11 @@ export class CountChecks {
           );
       }
     }
+  }
+
+  /** When the newest admission of this record was written first, before any restore brought it back. */
+  #recordedMs({ nonces }: ReservationRecord): number {
+    return Math.max(...nonces.map((nonce) => this.#nonces.get(nonce) ?? Number.POSITIVE_INFINITY));
   }
 
   /** S6: after an aggregator's write `A - sum(w) = |AV \ UIDs of buckets|` (docs/design.md#settling). */

@@ -25,6 +25,8 @@ const PREFIX = "podprotectors/default/";
 const KNOWN_AFTER_MS = 20_000;
 /** No live read of a pod is older. Times of conditions are rounded to seconds. */
 const READ_MS = 2_000;
+/** Why an eviction passes by the last read of its pod. */
+const READ_REASONS: ReadonlySet<string> = new Set(["Unavailable", "Pending"]);
 
 interface Present {
   readonly stored: EtcdObject;
@@ -90,7 +92,7 @@ export class LostProtectors {
       // Reviewed at a version that can't commit any more.
       if (stored === undefined || (inFlight.revision !== undefined && inFlight.revision !== stored.revision)) continue;
       // An eviction commits at any version: its pod may have become available since the last read.
-      const isRead = inFlight.operation === "EVICT" && reasons.includes("Unavailable");
+      const isRead = inFlight.operation === "EVICT" && reasons.some((reason) => READ_REASONS.has(reason));
       const wanted = { ...wantedOf(parseStored(loss.last)), minReadySeconds: isRead ? 1 : 0 };
       const cutoffMs = this.#world.time.clock.nowMs() - READ_MS;
       if (truth?.pods.isAvailableNow(inFlight.uid, wanted, cutoffMs) !== true) continue;

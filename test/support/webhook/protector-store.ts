@@ -37,6 +37,8 @@ export class ProtectorStore {
   conflicts = 0;
   reads = 0;
   readonly faults: WriteFault[] = [];
+  /** Added to the time of each write. */
+  slowMs = 0;
   /** Reads fail while this is set. */
   isDown = false;
 
@@ -84,6 +86,7 @@ export class ProtectorStore {
           return unavailable(ports, timeoutMs, true);
         }
         await this.#turn(ports);
+        await sleep(ports, this.slowMs);
         if (fault === "rejected") return gone({ kind: "rejected", status: 403, reason: "Forbidden", message: "no" });
         const result = this.#commit(base, status);
         return fault === "lostResponse" ? unavailable(ports, timeoutMs, true) : gone(result);

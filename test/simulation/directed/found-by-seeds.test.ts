@@ -1,0 +1,87 @@
+/**
+ * Orders of events in which a seed broke an invariant. A seed tells another history when the world learns something
+ * new, so what it told is kept here.
+ */
+import { expect, it } from "vitest";
+import { SceneStage } from "./stage.ts";
+
+const NEVER = Number.MAX_SAFE_INTEGER;
+
+/** Ends the scene, and says what it broke. */
+async function broken(stage: SceneStage): Promise<string[]> {
+  await stage.end();
+  return stage.violations.map(({ invariant, message }) => `${invariant}: ${message}`);
+}
+
+it("a pod becomes ready while a second core is slow to record its eviction (seed 426095243)", async () => {
+  const protectors = [{ minAvailable: 4 }, { minAvailable: 3, core: "core-2" }];
+  const stage = await SceneStage.open({ pods: 4, protectors });
+  const pod = stage.pod(0);
+  stage.setReady(pod, false);
+  await stage.pass(2_000);
+  stage.world.network.setLinks("webhook", "core-2", { fixedDelayMs: 900 });
+  const evicted = stage.evicted(pod);
+  await stage.pass(500);
+  stage.setReady(pod, true);
+  await stage.pass(5_000);
+  expect(await broken(stage)).toEqual([]);
+  expect(await evicted).toBe(429);
+});
+
+it("a pod is changed again without a verdict, and a restored core has the record of its last change (seed 1058974994)", async () => {
+  const features = { inPlaceEveryMs: NEVER };
+  const stage = await SceneStage.open({ pods: 4, protectors: [{ minAvailable: 3 }], features });
+  const core = stage.world.coreOf("web");
+  const pod = stage.pod(0);
+  stage.changeImage(pod, "app:2");
+  await stage.pass(20);
+  const backup = core.etcd.backup();
+  await stage.pass(30_000);
+  stage.commitAfter(40_000);
+  stage.world.failsOpen = true;
+  stage.world.network.setLinks("webhook", "core", { requestsLost: true });
+  stage.changeImage(pod, "app:3");
+  await stage.pass(20_000);
+  stage.world.network.setLinks("webhook", "core", { requestsLost: false });
+  stage.world.denials.forget();
+  core.etcd.restore(backup, false);
+  core.reset();
+  await stage.pass(20_000);
+  expect(await broken(stage)).toEqual([]);
+});
+
+it("a pod starts while the eviction of it, that a lost protector allows, gets its response (seed 69528662)", async () => {
+  const features = { backupsEveryMs: NEVER };
+  const stage = await SceneStage.open({ pods: 5, protectors: [{ minAvailable: 4 }], features });
+  stage.world.coreOf("web").etcd.delete("podprotectors/default/web");
+  await stage.pass(200);
+  stage.world.network.setLinks("webhook", "cell-1", { fixedDelayMs: 100 });
+  const pod = stage.create("web-young");
+  await stage.pass(1);
+  const evicted = stage.evicted(pod);
+  await stage.pass(330);
+  stage.start(pod);
+  await stage.pass(1_000);
+  expect(await evicted).toBe(201);
+  expect(stage.violations).toEqual([]);
+});
+
+it("a replica that could not know of a lost protector has not seen yet that it is back (seed 500340)", async () => {
+  const features = { generatorEveryMs: NEVER };
+  const protectors = [{ name: "deployment-web", minAvailable: 4 }];
+  const stage = await SceneStage.open({ pods: 5, protectors, features });
+  const { world } = stage;
+  world.network.setLinks("generator", "core", { requestsLost: true });
+  world.coreOf("deployment-web").etcd.delete("podprotectors/default/deployment-web");
+  for (const replica of world.replicas) replica.kill();
+  world.replicas = [world.startReplica()];
+  await stage.pass(5_000);
+  world.network.setLinks("webhook", "core", { requestsLost: true, responsesLost: true });
+  world.network.setLinks("generator", "core", { requestsLost: false });
+  await stage.pass(9_000);
+  expect(world.coreOf("deployment-web").etcd.get("podprotectors/default/deployment-web")).toBeDefined();
+  const deleted = stage.deleted(stage.pod(0));
+  await stage.pass(1_000);
+  expect(await deleted).toBe(200);
+  expect(stage.violations).toEqual([]);
+});
