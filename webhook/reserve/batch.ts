@@ -102,7 +102,8 @@ function reserve(batch: Batch, pending: PendingReserve, cellSinceMs: (cell: stri
 function isStale(pending: PendingReserve, decision: Decision, cellSinceMs: (cell: string) => number): boolean {
   if (pending.request.operation !== "EVICT" || pending.reread === undefined || pending.podReadMs === undefined)
     return false;
-  return isPin(decision) && pending.podReadMs < cellSinceMs(pending.request.cell);
+  if (!isPin(decision)) return false;
+  return pending.podReadMs < cellSinceMs(pending.request.cell);
 }
 
 /** True when the object has what the request wants written: its nonce, or for a roll-back the absence of it. */

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { Ledger } from "../../shared/decide/ledger/ledger.ts";
 import { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import type { Aggregation, Bucket, PodProtector } from "../../shared/schema/podprotector.ts";
 import { aggregation, protector } from "../../test/support/webhook/fixtures.ts";
@@ -40,6 +41,24 @@ describe("a later version lacks an own reservation", () => {
     ["an upstream webhook has packed it into a range", false, [own], entry([range])],
   ])("%s: %s", (_, isLost, before, after) => {
     expect(new LostReservations(TAG).isLost(entry(before), after)).toBe(isLost);
+  });
+
+  describe.each([0, 1, 2])("with a compactThreshold of %i", (compactThreshold) => {
+    const stored = (buckets: Bucket[]): ProtectorVersion => entry(Ledger.parse(buckets).encode(compactThreshold));
+    test.each<[string, boolean, Bucket[], Bucket[]]>([
+      ["that only a restore can have removed", true, [own], []],
+      ["one of several", true, [own, other], [other]],
+      ["none is missing", false, [own], [own, other]],
+      ["another request refreshed it", false, [own], [shared]],
+      ["it was another replica's, which may have rolled it back", false, [other], []],
+    ])("%s: %s", (_, isLost, before, after) => {
+      expect(new LostReservations(TAG).isLost(stored(before), stored(after))).toBe(isLost);
+    });
+
+    test("it was packed before, and is plain now", () => {
+      expect(new LostReservations(TAG).isLost(stored([own]), entry([own]))).toBe(false);
+      expect(new LostReservations(TAG).isLost(stored([own]), entry([{ ...own, podUID: "uid-c" }]))).toBe(true);
+    });
   });
 
   test("an upstream aggregator may have settled it: its writes may look the same", () => {

@@ -1,5 +1,6 @@
+import type { ReservationRecord } from "../../shared/decide/ledger/reservation.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
-import type { Aggregation, CellStatus } from "../../shared/schema/podprotector.ts";
+import type { Aggregation } from "../../shared/schema/podprotector.ts";
 import { isNonceOf } from "./nonces.ts";
 
 /** More roll-backs than can be in flight. Each is remembered at least until it is seen in the object. */
@@ -30,28 +31,24 @@ export class LostReservations {
 
   /** True when `after`, a later version, lacks a reservation of `before` that only a restore can have removed. */
   isLost(before: ProtectorVersion, after: ProtectorVersion): boolean {
-    return (before.object.status?.cells ?? []).some((cell) => {
-      const own = this.#reservedIn(cell);
-      if (own.length === 0) return false;
+    for (const [cellID, { ledger, aggregation }] of before.state.cells) {
+      const now = after.state.cells.get(cellID);
       // Removing a cell's entry also takes back what the entry says.
-      const now = after.object.status?.cells.find(({ cellID }) => cellID === cell.cellID);
-      const count = countOf(cell.aggregation);
-      if (count === undefined || countOf(now?.aggregation) !== count) return false;
-      const kept = new Set(now?.admissionHistory?.buckets?.map(({ podUID }) => podUID));
-      const missing = own.filter((uid) => !kept.has(uid));
-      if (missing.length === 0) return false;
-      const ledger = after.state.cells.get(cell.cellID)?.ledger;
+      const count = countOf(aggregation);
+      if (now === undefined || count === undefined || countOf(now.aggregation) !== count) continue;
       // An upstream webhook packs what it finds into ranges of time, which hold no UIDs.
-      return ledger !== undefined && ledger.ranges.length === 0 && missing.some((uid) => ledger.get(uid) === undefined);
-    });
+      if (now.ledger.ranges.length > 0) continue;
+      for (const reservation of ledger.reservations())
+        if ([...reservation.records.values()].some((record) => this.#isOwn(record)) && !now.ledger.has(reservation))
+          return true;
+    }
+    return false;
   }
 
-  /** UIDs of pods that this replica has reserved and not withdrawn; without those that are packed. */
-  #reservedIn(cell: CellStatus): string[] {
-    return (cell.admissionHistory?.buckets ?? []).flatMap(({ podUID, nonce }) => {
-      const own = nonce?.split(",").filter((one) => isNonceOf(one, this.#tag)) ?? [];
-      return podUID !== undefined && own.length > 0 && !own.some((one) => this.#withdrawn.has(one)) ? [podUID] : [];
-    });
+  /** True for a record that this replica has made, and has not withdrawn. */
+  #isOwn({ nonces }: ReservationRecord): boolean {
+    const own = nonces.filter((nonce) => isNonceOf(nonce, this.#tag));
+    return own.length > 0 && !own.some((nonce) => this.#withdrawn.has(nonce));
   }
 }
 

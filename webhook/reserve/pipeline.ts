@@ -81,14 +81,6 @@ function decisionOfLost(version: ProtectorVersion, request: DisruptionRequest): 
     : { kind: "allowed", decision, version, written: false };
 }
 
-function verdictOfAll(
-  decisions: ReadonlyMap<ProtectorMatch, ProtectorDecision>,
-  undo: (() => void) | undefined,
-): Verdict {
-  const all = [...decisions].map(([protector, decision]) => ({ protector, decision }));
-  return verdictOf(all, undo);
-}
-
 /** True for an eviction that passes by what a live read of its pod has shown. */
 function isPinned(decision: ProtectorDecision): boolean {
   return decision.kind === "allowed" && isPin(decision.decision);
@@ -218,14 +210,13 @@ export class Pipeline {
             decision = { kind: "overloaded", cause: "time" };
         }
         decisions.set(match, decision);
-        if (decision.kind !== "allowed" && decision.kind !== "absent")
-          return verdictOfAll(decisions, this.#undo(written));
+        if (decision.kind !== "allowed" && decision.kind !== "absent") return this.#verdict(decisions, written);
       }
       const next = await this.#confirmPins(round, decisions);
       if (next.kind !== "round") return next;
       round = next;
     } while (round.due.length > 0);
-    return verdictOfAll(decisions, this.#undo(written));
+    return this.#verdict(decisions, written);
   }
 
   /**
@@ -285,9 +276,10 @@ export class Pipeline {
     return live.kind === "gone" ? { kind: "podGone" } : { ...live, tag: "cell-unavailable" };
   }
 
-  /** Takes back what was written; undefined when nothing was. */
-  #undo(written: readonly Written[]): (() => void) | undefined {
-    return written.length === 0 ? undefined : () => this.#rollBack(written);
+  #verdict(found: ReadonlyMap<ProtectorMatch, ProtectorDecision>, written: readonly Written[]): Verdict {
+    const decisions = [...found].map(([protector, decision]) => ({ protector, decision }));
+    const rollBack = written.length === 0 ? undefined : (): void => this.#rollBack(written);
+    return verdictOf(decisions, rollBack);
   }
 
   #rollBack(written: readonly Written[]): void {

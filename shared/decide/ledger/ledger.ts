@@ -105,6 +105,16 @@ export class Ledger {
     return this.#byUid.get(uid) ?? this.#packed(uid).find((reservation) => isNamed(reservation, podName));
   }
 
+  /** True when the ledger holds a reservation of the same pod, whichever of both is packed. */
+  has({ uid, uidHash, podName }: Reservation): boolean {
+    if (uid !== undefined) return this.get(uid, podName) !== undefined;
+    if (uidHash === undefined) return false;
+    if (this.#byHash.get(uidHash)?.some((other) => isNamed(other, podName)) === true) return true;
+    for (const other of this.#byUid.values())
+      if (other.uid !== undefined && isNamed(other, podName) && hashUid(other.uid) === uidHash) return true;
+    return false;
+  }
+
   /** True when the ledger holds this admission. */
   holdsNonce(uid: string, operation: Operation, nonce: string): boolean {
     return this.#holder(uid, operation, nonce) !== undefined;

@@ -140,6 +140,12 @@ export const RULES = {
     "return pending.podReadMs < cellSinceMs(pending.request.cell);",
     "return false;",
   ),
+  PinRead: rule(
+    "A slow write of a pin does not make the read of its pod old.",
+    PIPELINE,
+    "nowMs - podReadMs < MAX_REREAD_MS;",
+    "true;",
+  ),
   RepeatNeedsWeight: rule(
     "A repeated request is allowed although its record has no weight.",
     QUOTA,
@@ -213,7 +219,7 @@ export const RULES = {
     PIPELINE,
     "return verdictOf(decisions, rollBack);",
     `const verdict = verdictOf(decisions, rollBack);
-    if (verdict.kind !== "allowed" && verdict.kind !== "denied") this.#rollBack(request, matches);
+    if (verdict.kind !== "allowed" && verdict.kind !== "denied") this.#rollBack(written);
     return verdict;`,
   ),
   UnknownOutcome: rule(
