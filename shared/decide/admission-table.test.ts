@@ -156,11 +156,62 @@ const rows: Record<string, Row> = {
     request: { ...FORCED, ...EVICT },
     expected: "allow Forced w=0",
   },
-  suspended: { available: 0, spec: { suspend: { enabled: true } }, expected: "allow Suspended" },
+  suspended: { available: 0, spec: { suspend: { enabled: true } }, expected: "allow Suspended w=1 paid" },
+  "suspended, not available": {
+    available: 0,
+    pod: NOT_READY,
+    spec: { suspend: { enabled: true } },
+    expected: "allow Suspended",
+  },
+  "suspended, not available, evicted": {
+    available: 0,
+    pod: NOT_READY,
+    request: EVICT,
+    spec: { suspend: { enabled: true } },
+    expected: "allow Suspended w=0",
+  },
+  "suspended, on hold": {
+    cells: [makeCell("a", 9, [], { hold: "Gone/1" })],
+    spec: { suspend: { enabled: true } },
+    expected: "allow Suspended w=1 paid",
+  },
+  "suspended, operation not protected": {
+    available: 0,
+    spec: { suspend: { enabled: true }, protectedOperations: ["EVICT"] },
+    expected: "allow Suspended",
+  },
+  "nothing promised": { available: 2, spec: { minAvailable: 0 }, expected: "allow Reserved w=1 paid" },
+  "nothing promised, none counted": {
+    available: 0,
+    spec: { minAvailable: 0 },
+    expected: "allow NothingPromised w=1 paid",
+  },
+  "nothing promised, on hold": {
+    cells: [makeCell("a", 9, [], { hold: "Gone/1" })],
+    spec: { minAvailable: 0 },
+    expected: "allow NothingPromised w=1 paid",
+  },
+  "nothing promised, not counted": {
+    cells: [],
+    spec: { minAvailable: 0 },
+    expected: "allow NothingPromised w=1 paid",
+  },
+  "nothing promised, more reserved than allowed at once": {
+    available: 3,
+    reserved: [OTHER],
+    spec: { minAvailable: 0, admissionHistoryConfig: { maxConcurrentLag: 1 } },
+    expected: "allow NothingPromised w=1 paid",
+  },
+  "nothing promised, and something has to be done first": {
+    available: 9,
+    pod: BUSY_WITH,
+    spec: { minAvailable: 0 },
+    expected: "Denial PreActivity",
+  },
   "suspended until later": {
     available: 0,
     spec: { suspend: { enabled: true, until: formatMs(NOW_MS + 1) } },
-    expected: "allow Suspended",
+    expected: "allow Suspended w=1 paid",
   },
   "suspended until now": {
     available: 0,
@@ -195,7 +246,7 @@ const rows: Record<string, Row> = {
   "something has to be done first, but the protector is suspended": {
     pod: BUSY_WITH,
     spec: { suspend: { enabled: true } },
-    expected: "allow Suspended",
+    expected: "allow Suspended w=1 paid",
   },
   "something has to be done first, force-delete": {
     available: 9,

@@ -40,10 +40,11 @@ describe("quota of an available pod", () => {
     expect(verdictLine(decide(stateOf([makeCell("a", available, buckets)]), makeRequest(makePod("x"))))).toBe(expected);
   });
 
-  test("a minimum of 0 admits as many as are counted, not more", () => {
+  test("a minimum of 0 promises nothing", () => {
     const state = stateOf([makeCell("a", 2)], { minAvailable: 0 });
     const verdicts = ["x", "y", "z"].map((name) => verdictLine(admit(state, makeRequest(makePod(name)))));
-    expect(verdicts).toEqual(["allow Reserved w=1 paid", "allow Reserved w=1 paid", "Busy Reserved"]);
+    const reserved = "allow Reserved w=1 paid";
+    expect(verdicts).toEqual([reserved, reserved, "allow NothingPromised w=1 paid"]);
   });
 
   test("a burst over two cells gets the quota and no more", () => {

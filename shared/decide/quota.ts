@@ -9,7 +9,6 @@
  *
  * | condition                                                        | decision                     | record      |
  * | ---------------------------------------------------------------- | ---------------------------- | ----------- |
- * | the protector is suspended                                       | allow Suspended              |             |
  * | the protector does not ask for this operation                    | allow NotProtected           |             |
  * | the pod is Finished, Terminating or Mirror                       | allow, with that reason      |             |
  * | DELETE of a Pending pod                                          | allow Pending                |             |
@@ -30,7 +29,9 @@
  * | the pod has no record, and the history is full                   | busy HistoryFull             |             |
  * | otherwise                                                        | allow Reserved               | reservation |
  *
- * The annotation `force-delete` turns a denial or busy into allow Forced, with the record of the pod's class.
+ * The annotation `force-delete` turns a denial or busy into allow Forced, with the record of the pod's class. So does a
+ * minAvailable of 0, into NothingPromised; a pre-activity denies all the same. A suspended protector allows everything
+ * as Suspended, with that record: it counts when the suspension ends before the disruption is committed.
  */
 import { PRE_ACTIVITY_PREFIX } from "../schema/annotations.ts";
 import type { Pod } from "../schema/pod.ts";
@@ -80,6 +81,7 @@ export type AllowReason =
   | "Mirror"
   | "Forced"
   | "Suspended"
+  | "NothingPromised"
   | "NotProtected";
 
 type DenyCause =
@@ -146,7 +148,6 @@ const RESERVED: RecordChange = { weight: 1, paid: true };
 
 /** In the order of the table above. */
 const CHECKS: readonly Check[] = [
-  suspended,
   operationNotProtected,
   podEndsAnyway,
   pendingPodIsDeleted,
@@ -183,16 +184,28 @@ export function decide(state: ProtectorState, request: DisruptionRequest): Decis
     held: cell?.ledger.get(request.pod.uid, request.pod.name),
     facts: factsOf(state, request.criterion),
   };
+  if (isSuspended(state, request)) return allow(input, "Suspended", recordRegardless(input));
   for (const check of CHECKS) {
     const decision = check(input);
-    if (decision !== undefined) return decision.allowed || !request.forced ? decision : force(input);
+    if (decision !== undefined) return decision.allowed ? decision : allowAnyway(input, decision);
   }
   return allow(input, "Reserved", RESERVED);
 }
 
-function suspended(input: DecisionInput): Decision | undefined {
-  const { state, request } = input;
-  return parseMs(request.startTime) < state.spec.suspendedUntilMs ? allow(input, "Suspended") : undefined;
+/** True where the request is allowed whatever the counts say, and whether its record can be written or not. */
+export function needsNoQuota(state: ProtectorState, request: DisruptionRequest): boolean {
+  if (isSuspended(state, request)) return true;
+  return state.spec.minAvailable <= 0 && preActivitiesOf(request.pod).length === 0;
+}
+
+/** The decision where {@link needsNoQuota} holds and the record could not be written. */
+export function allowUnrecorded(state: ProtectorState, request: DisruptionRequest): Allowed {
+  const reason = isSuspended(state, request) ? "Suspended" : "NothingPromised";
+  return { allowed: true, reason, write: "none", facts: factsOf(state, request.criterion) };
+}
+
+function isSuspended({ spec }: ProtectorState, { startTime }: DisruptionRequest): boolean {
+  return parseMs(startTime) < spec.suspendedUntilMs;
 }
 
 function operationNotProtected(input: DecisionInput): Decision | undefined {
@@ -338,13 +351,19 @@ function hasRoom({ state, held }: DecisionInput, capBytes: number): boolean {
   return bytes <= capBytes;
 }
 
-/** The annotation overrides a denial. The record is made all the same, unless the history has no room for it. */
-function force(input: DecisionInput): Decision {
+/** The annotation overrides a denial, and so does a minimum of 0, which promises nothing. */
+function allowAnyway(input: DecisionInput, denied: Denied): Decision {
+  if (input.request.forced) return allow(input, "Forced", recordRegardless(input));
+  return needsNoQuota(input.state, input.request) ? allow(input, "NothingPromised", recordRegardless(input)) : denied;
+}
+
+/** The record of the pod's class, as if there were quota, unless the history has no room for it. */
+function recordRegardless(input: DecisionInput): Allowed["write"] {
   const { podClass, request } = input;
-  if (podClass === "Unavailable" && request.operation === "DELETE") return allow(input, "Forced");
+  if (operationNotProtected(input) ?? podEndsAnyway(input) ?? pendingPodIsDeleted(input)) return "none";
+  if (podClass === "Unavailable" && request.operation === "DELETE") return "none";
   const write = podClass === "Available" ? RESERVED : podClass === "Immature" ? PINNED : unavailablePin(input);
-  const canWrite = hasRoom(input, write.paid ? HARD_CAP_BYTES : PIN_CAP_BYTES);
-  return allow(input, "Forced", canWrite ? write : "none");
+  return hasRoom(input, write.paid ? HARD_CAP_BYTES : PIN_CAP_BYTES) ? write : "none";
 }
 
 function allow({ facts }: DecisionInput, reason: AllowReason, write: Allowed["write"] = "none"): Allowed {

@@ -3,7 +3,7 @@
  * (one write); back come the decisions of the protectors, and `verdict` says what they come to.
  */
 
-import { type DisruptionRequest, decide, isPin } from "../../shared/decide/quota.ts";
+import { allowUnrecorded, type DisruptionRequest, decide, isPin, needsNoQuota } from "../../shared/decide/quota.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import { decideLost } from "../../shared/recovery/lost-protector.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
@@ -63,6 +63,9 @@ interface Round {
 
 /** Time that a roll-back may take. What it leaves behind settles. */
 const ROLL_BACK_MS = 30_000;
+
+/** Time to record what is allowed with a record or without one. */
+const MAX_RECORD_MS = 1_000;
 
 /** Reasons that pass: the pod may become available. */
 const PASSING: ReadonlySet<string> = new Set<Allowance["decision"]["decision"]["reason"]>(["Unavailable", "Pending"]);
@@ -249,15 +252,31 @@ export class Pipeline {
     decideOnly: boolean,
   ): Promise<ProtectorDecision> {
     if (match.lost !== undefined) return await this.#decideLost(match.lost, request, from);
+    const version = match.writer.newest();
+    if (version === undefined || !needsNoQuota(version.state, request))
+      return await this.#decideBy(match, request, from, decideOnly);
+    // Allowed whatever the counts say: recorded if that succeeds in time.
+    const deadlineMs = Math.min(from.deadlineMs, this.#nowMs() + MAX_RECORD_MS);
+    const decision = await this.#decideBy(match, request, { ...from, deadlineMs }, decideOnly);
+    if (decision.kind !== "failed" && decision.kind !== "overloaded") return decision;
+    return { kind: "allowed", decision: allowUnrecorded(version.state, request), version, written: false };
+  }
+
+  async #decideBy(
+    { writer, lastVersion }: ProtectorMatch,
+    request: DisruptionRequest,
+    from: Disruption,
+    decideOnly: boolean,
+  ): Promise<ProtectorDecision> {
     const { podReadMs, reread, arrivedMs, deadlineMs, isCallerGone, together } = from;
     const decision = await new Promise<ProtectorDecision>((settle) => {
-      match.writer.submit({
+      writer.submit({
         kind: "reserve",
         ...{ request, decideOnly, together, podReadMs, reread, arrivedMs, deadlineMs, isCallerGone, settle },
         attempt: undefined,
       });
     });
-    const lost = decision.kind === "absent" ? match.lastVersion?.() : undefined;
+    const lost = decision.kind === "absent" ? lastVersion?.() : undefined;
     return lost === undefined ? decision : await this.#decideLost(lost, request, from);
   }
 

@@ -29,6 +29,8 @@ export interface InFlightRequest {
   readonly forced: boolean;
   readonly askedMs: number;
   state: "asked" | "allowed";
+  /** A replica has allowed it, and the response is under way: the API server may commit before anything else happens. */
+  isAnswered?: boolean;
   /** A replica has begun to decide, so there may be a record, whatever became of the response. */
   wasHeard?: boolean;
   /** A replica has denied it, whatever became of the response. */
@@ -99,6 +101,12 @@ export class AdmissionRequests implements AdmissionChain {
   *committable(): IterableIterator<InFlightRequest> {
     for (const inFlight of this.#inFlight.values())
       if (inFlight.state === "allowed" && this.#canCommit(inFlight)) yield inFlight;
+  }
+
+  /** Those, and requests whose pods a replica has allowed to go although the API server does not know it yet. */
+  *promised(): IterableIterator<InFlightRequest> {
+    for (const inFlight of this.#inFlight.values())
+      if ((inFlight.state === "allowed" || inFlight.isAnswered) && this.#canCommit(inFlight)) yield inFlight;
   }
 
   /** The pod of this request as it is stored now; undefined when it was deleted or replaced. */
@@ -283,7 +291,8 @@ export class AdmissionRequests implements AdmissionChain {
         by: replica,
       });
     if (inFlight !== undefined && kind === "validate") {
-      if (!verdict.allowed) inFlight.wasDenied = true;
+      if (verdict.allowed) inFlight.isAnswered = true;
+      else inFlight.wasDenied = true;
       inFlight.decisions = decisions;
       const isBound = inFlight.operation === "DELETE" && verdict.allowed && reasons.length > 0;
       inFlight.isFree = isOnlyWarned || (isBound && reasons.every((reason) => reason === "Unavailable"));

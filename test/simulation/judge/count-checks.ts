@@ -22,6 +22,7 @@ export interface CellTruth {
 export interface CheckedWorld {
   readonly exemptions: Exemptions;
   elapsedMs(): number;
+  wallMs(): number;
   readonly cells: ReadonlyMap<string, CellTruth>;
   /** Called when a rule was at work. */
   rule(name: SeenRule): void;
@@ -94,7 +95,7 @@ export class CountChecks {
     for (const reservation of ledgerOf(before).reservations()) {
       const { uid, podName } = reservation;
       if (uid === undefined) continue;
-      const kept = left.get(uid, podName);
+      const kept = left.get(uid);
       if (kept !== undefined && kept.weight !== reservation.weight) this.#world.rule("weight follows availability");
       for (const [operation, removed] of reservation.records) {
         if (kept?.records.has(operation)) continue;
@@ -143,10 +144,10 @@ export class CountChecks {
     const left = ledgerOf(after);
     for (const { uid, podName, records } of ledgerOf(before).reservations()) {
       if (uid === undefined) continue;
-      if (left.get(uid, podName) === undefined) this.#world.rule("rolled back");
+      if (left.get(uid) === undefined) this.#world.rule("rolled back");
       if (truth.pods.deadAt(uid) !== undefined) continue;
       for (const [operation, removed] of records) {
-        if (left.get(uid, podName)?.records.has(operation)) continue;
+        if (left.get(uid)?.records.has(operation)) continue;
         if (this.#isPending(protector, truth, uid, operation, this.#recordedMs(removed)))
           this.#violation(
             "S5",
@@ -169,7 +170,6 @@ export class CountChecks {
     const rest = new Set(available);
     const strangers: string[] = [];
     for (const { uid } of ledger.reservations()) {
-      // A packed reservation has only the hash of its UID.
       if (uid === undefined) return;
       if (!rest.delete(uid)) strangers.push(uid);
     }

@@ -47,6 +47,8 @@ export class Exemptions {
   readonly #unknown = new Set<string>();
   /** `name/UID` of pods of which the protector promises nothing, on hold or not. */
   readonly #unpromised = new Set<string>();
+  /** `name/UID` of pods that the protector allowed whatever its counts said, and recorded. */
+  readonly #regardless = new Set<string>();
   /** `name/UID` of pods whose change in place the protector did not decide. */
   readonly #unasked = new Set<string>();
   readonly #removed = new Map<string, number>();
@@ -124,9 +126,14 @@ export class Exemptions {
     this.#unknown.add(uid);
   }
 
-  /** The protector was suspended and allowed this pod, so it promises nothing of the pod. */
-  suspended(name: string, uid: string): void {
-    this.notPromised(name, uid);
+  /** The protector allowed this pod whatever its counts said. Without a record it promises nothing of the pod. */
+  allowedRegardless(name: string, uid: string, isRecorded: boolean): void {
+    if (isRecorded) this.#regardless.add(`${name}/${uid}`);
+    else this.notPromised(name, uid);
+  }
+
+  isRegardless(name: string, uid: string): boolean {
+    return this.#regardless.has(`${name}/${uid}`);
   }
 
   /**

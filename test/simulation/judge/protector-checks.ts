@@ -14,6 +14,8 @@ import { type CheckedWorld, CountChecks } from "./count-checks.ts";
 
 /** S10: far below what etcd accepts. */
 const OBJECT_CAP_BYTES = 1024 * 1024;
+/** No clock is so wrong, and no request takes so long in addition. */
+const MOST_SKEW_MS = 160_000;
 
 export class ProtectorChecks {
   readonly #world: CheckedWorld;
@@ -34,6 +36,8 @@ export class ProtectorChecks {
     const sameObject = before !== undefined && before.metadata.uid === after.metadata.uid;
     const old = new Map((sameObject ? (before.status?.cells ?? []) : []).map((cell) => [cell.cellID, cell]));
     this.#world.exemptions.endOnHold(after);
+    // A write is decided on the version that it replaces.
+    const isRegardless = before !== undefined && this.#isRegardless(before);
     const admitted: string[] = [];
     let pinned = 0;
     for (const cell of after.status?.cells ?? []) {
@@ -43,14 +47,21 @@ export class ProtectorChecks {
       const uids = newlyPaidUids(previous, cell, this.#nonces);
       admitted.push(...uids.filter((uid) => this.#takesQuota(after, cell.cellID, uid)));
       pinned += countNewPins(previous, cell);
-      this.#onHold(after, previous, cell);
+      this.#onHold(after, previous, cell, isRegardless);
       this.#asked(after, previous, cell);
       this.#weights(after, cell);
     }
     const forced = admitted.filter((uid) => this.#world.exemptions.isForced(uid));
-    if (admitted.length > forced.length) this.#quota(after, forced.length + pinned);
+    if (admitted.length > forced.length && !isRegardless) this.#quota(after, forced.length + pinned);
     const bytes = jsonOf(change.after.value).length;
     if (bytes > OBJECT_CAP_BYTES) this.#world.violation("S10", `${after.metadata.name} has ${bytes} bytes`);
+  }
+
+  /** True when the protector promises nothing, or may be suspended by the clock of some replica. */
+  #isRegardless({ spec: { minAvailable, suspend } }: PodProtector): boolean {
+    if (minAvailable <= 0) return true;
+    const untilMs = suspend?.until === undefined ? Number.POSITIVE_INFINITY : Date.parse(suspend.until);
+    return suspend?.enabled === true && untilMs > this.#world.wallMs() - MOST_SKEW_MS;
   }
 
   /** A pod that is unavailable at its admission is recorded again without quota, whatever was paid for it before. */
@@ -95,7 +106,7 @@ export class ProtectorChecks {
   #asked(protector: PodProtector, before: CellStatus | undefined, after: CellStatus): void {
     const admission = this.#world.cells.get(after.cellID)?.admission;
     for (const { uid, podName, records } of ledgerOf(after).reservations()) {
-      if (uid === undefined || ledgerOf(before).get(uid, podName) !== undefined) continue;
+      if (uid === undefined || ledgerOf(before).get(uid) !== undefined) continue;
       for (const operation of records.keys())
         if (admission?.wasRequested(uid, operation) === false)
           this.#violation(
@@ -107,8 +118,9 @@ export class ProtectorChecks {
   }
 
   /** S1: a cell on hold admits nothing. What is written there was admitted before, and is written again. */
-  #onHold(protector: PodProtector, before: CellStatus | undefined, after: CellStatus): void {
-    const wasHeld = before?.aggregation?.hold !== undefined && after.aggregation?.hold !== undefined;
+  #onHold(protector: PodProtector, before: CellStatus | undefined, after: CellStatus, isRegardless: boolean): void {
+    const isHeld = before?.aggregation?.hold !== undefined && after.aggregation?.hold !== undefined;
+    const wasHeld = isHeld && !isRegardless;
     for (const { uid, podName, records } of ledgerOf(after).reservations())
       for (const [operation, { nonces, paid }] of records)
         for (const nonce of nonces) {
@@ -149,7 +161,7 @@ export class ProtectorChecks {
         if (uid !== undefined && weight === 1) possible.delete(uid);
       // Exempt are pods that became unavailable by themselves since the snapshot, even if they are deleted later. A pod
       // that is Ready again was counted, and its maturity starts again only because it flapped.
-      for (const { uid } of truth.admission.committable())
+      for (const { uid } of truth.admission.promised())
         if (
           truth.pods.isAvailableNow(uid, wanted, Number.POSITIVE_INFINITY) &&
           !exemptions.has(name, cell.cellID, uid) &&

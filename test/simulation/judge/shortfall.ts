@@ -12,7 +12,7 @@ import type { EtcdChange } from "../apiserver/etcd.ts";
 import { metadataOf, text } from "../apiserver/objects.ts";
 import type { Scenario } from "../scenario/scenario.ts";
 import { Position } from "../truth/position.ts";
-import { parseStored, wantedOf } from "../truth/stored-protectors.ts";
+import { ledgerOf, parseStored, wantedOf } from "../truth/stored-protectors.ts";
 import type { CellTruth } from "./count-checks.ts";
 import type { Exemptions } from "./exemptions.ts";
 
@@ -63,7 +63,7 @@ export class Shortfalls {
     const isRestart = lost === "own" && truth?.restarts?.isDown(uidOf(change)) === true;
     const loss = isRestart ? "taken" : lost;
     for (const [key, { shortfall, labels }] of this.#protectors) {
-      if (loss === "own" || this.#exemptions.has(nameOf(key), cell, uidOf(change)))
+      if (loss === "own" || this.#isExempt(nameOf(key), cell, uidOf(change)))
         shortfall.lost(cell, uidOf(change), change.revision);
       let available = 0;
       for (const { pods } of this.#cells.values()) available += pods.countNow({ labels, minReadySeconds: 0 });
@@ -74,6 +74,10 @@ export class Shortfalls {
           `${key}: ${available} pods are available, ${unexplained} too few, after ${change.key} was taken`,
         );
     }
+  }
+
+  #isExempt(name: string, cell: string, uid: string): boolean {
+    return this.#exemptions.has(name, cell, uid) || this.#exemptions.isRegardless(name, uid);
   }
 }
 
@@ -104,9 +108,13 @@ class Shortfall {
     this.#published = protector;
     this.#reserved = 0;
     this.#isUnknown = false;
-    for (const { admissionHistory, aggregation } of protector.status?.cells ?? []) {
+    for (const cell of protector.status?.cells ?? []) {
+      const { aggregation } = cell;
       if (aggregation?.hold !== undefined || aggregation?.resourceVersion === undefined) this.#isUnknown = true;
-      for (const { counter } of admissionHistory?.buckets ?? []) this.#reserved += counter ?? 1;
+      // A pod that is not available now may be available again before its disruption is committed.
+      for (const { weight, records } of ledgerOf(cell).reservations())
+        if (weight === 1 || [...records.values()].some(({ paid }) => paid)) this.#reserved += 1;
+      for (const { weight } of ledgerOf(cell).ranges) this.#reserved += weight;
     }
   }
 

@@ -60,7 +60,7 @@ describe("a pod is allowed, or denied, at 30 s", () => {
     const broken: string[] = [];
     const exemptions = new Exemptions(() => nowMs);
     const suspensions = new Suspensions({
-      ...{ exemptions, elapsedMs: () => nowMs, rule: () => undefined },
+      ...{ exemptions, elapsedMs: () => nowMs, rule: () => undefined, isRecorded: () => false },
       violation: (invariant) => broken.push(invariant),
     });
     for (const [index, [atMs, suspend]] of [[0, undefined] as const, ...versions].entries()) {

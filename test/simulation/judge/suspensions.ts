@@ -1,7 +1,7 @@
 /**
  * Checks suspended protectors (docs/design.md#suspension) by their stored versions. A protector may allow a disruption
- * as suspended only while it was, by the clock of the replica that decided, and it promises nothing of that pod. From
- * the end of the suspension on, everything else holds again.
+ * as suspended only while it was, by the clock of the replica that decided. It promises nothing of a pod that it allowed
+ * without a record. From the end of the suspension on, everything else holds again.
  */
 import { parseMs } from "../../../shared/schema/time.ts";
 import type { InFlightRequest, ObservedResponse } from "../actors/admission-requests.ts";
@@ -28,6 +28,8 @@ interface Held {
 interface SuspensionWorld {
   readonly exemptions: Exemptions;
   elapsedMs(): number;
+  /** True when the protector has a record of this pod. */
+  isRecorded(name: string, cell: string, uid: string): boolean;
   rule(name: SeenRule): void;
   violation(invariant: string, message: string): void;
 }
@@ -62,6 +64,7 @@ export class Suspensions {
       const [id = "", reason] = decision.split("=");
       const name = id.slice(id.lastIndexOf("/") + 1);
       if (reason === "Suspended" && allowed) this.#allowedAsSuspended(name, cell, inFlight, wallMs.earliest);
+      else if (reason === "NothingPromised") this.#allowedRegardless(name, cell, inFlight);
       else this.#decidedByQuota(name, inFlight, { allowed, reason, latestMs: wallMs.latest });
     }
   }
@@ -70,8 +73,12 @@ export class Suspensions {
     const knownMs = inFlight.askedMs - KNOWN_AGO_MS;
     const versions = this.#versions.get(name) ?? [];
     if (versions.some(({ untilMs, endedMs }) => untilMs > wallMs && endedMs >= knownMs))
-      this.#world.exemptions.suspended(name, inFlight.uid);
+      this.#allowedRegardless(name, cell, inFlight);
     else this.#world.violation("S8", `${cell} ${inFlight.key} was allowed as suspended by ${name}, which is not`);
+  }
+
+  #allowedRegardless(name: string, cell: string, { uid }: InFlightRequest): void {
+    this.#world.exemptions.allowedRegardless(name, uid, this.#world.isRecorded(name, cell, uid));
   }
 
   /**

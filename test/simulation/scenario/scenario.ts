@@ -162,8 +162,15 @@ export function drawScenario(
   const isRestored = draft.features.shards > 1 && chance.chance(0.4) && !without.has("restoreCell");
   const drawn = withBackups(isRestored ? withRestores(draft) : draft, { without, always });
   const made = drawn.features.generatorEveryMs > 0 ? withGenerator(drawn) : drawn;
-  const whole = withAccidents(withNodes(made, { without, always }), { without, always });
-  return withTaintEviction(whole, { without, always });
+  const troubled = withAccidents(withNodes(made, { without, always }), { without, always });
+  const whole = withTaintEviction(troubled, { without, always });
+  // Drawn last, like every feature that came later.
+  return chance.chance(0.25) ? withPackedRecords(whole, chance.pick([0, 1])) : whole;
+}
+
+/** Every record, or every record but the newest, is packed. */
+function withPackedRecords(drawn: Scenario, compactThreshold: number): Scenario {
+  return { ...drawn, protectors: drawn.protectors.map((plan) => ({ ...plan, compactThreshold })) };
 }
 
 /** One protector, or two over the same pods, in one core or in two. */

@@ -25,8 +25,8 @@ function countedText(cell: CellStatus | undefined): string {
 export function countNewPins(before: CellStatus | undefined, after: CellStatus): number {
   const old = ledgerOf(before);
   let count = 0;
-  for (const { uid, podName, weight, records } of ledgerOf(after).reservations())
-    if (uid !== undefined && weight === 1 && old.get(uid, podName) === undefined)
+  for (const { uid, weight, records } of ledgerOf(after).reservations())
+    if (uid !== undefined && weight === 1 && old.get(uid) === undefined)
       if ([...records.values()].every(({ paid }) => !paid)) count += 1;
   return count;
 }
@@ -45,9 +45,9 @@ export function newlyPaidUids(
   if (after.aggregation?.hold !== undefined) return found;
   const old = ledgerOf(before);
   for (const reservation of ledgerOf(after).reservations()) {
-    const { uid, podName, weight, records } = reservation;
+    const { uid, weight, records } = reservation;
     if (uid === undefined || weight === 0) continue;
-    const known = old.get(uid, podName);
+    const known = old.get(uid);
     const wasPaid = known?.weight === 1 && [...known.records.values()].some((one) => one.paid);
     if (wasPaid) continue;
     for (const [operation, { paid, nonces }] of records) {

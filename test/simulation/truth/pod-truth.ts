@@ -6,6 +6,7 @@ import type { Etcd, EtcdChange, Json } from "../apiserver/etcd.ts";
 import { metadataOf, record, text } from "../apiserver/objects.ts";
 import { isGated } from "../apiserver/pod-conditions.ts";
 import { shardOf } from "../apiserver/shards.ts";
+import { learnUid } from "./packed-uids.ts";
 import type { Position } from "./position.ts";
 
 export interface WantedPods {
@@ -198,6 +199,7 @@ export class PodTruth {
     this.#versions.set(change.key, versions);
     const uid = after?.uid ?? text(metadataOf(change.before?.value ?? {}).uid);
     if (uid === undefined) return;
+    learnUid(uid);
     const before = this.#now.get(uid);
     if (after === undefined) this.#now.delete(uid);
     else this.#now.set(uid, after);

@@ -1,12 +1,16 @@
 /** Protectors as a core stores them. Each version is parsed once, however many checks look at it. */
 import { Ledger } from "../../../shared/decide/ledger/ledger.ts";
+import type { Reservation } from "../../../shared/decide/ledger/reservation.ts";
 import { type CellStatus, type PodProtector, parsePodProtector } from "../../../shared/schema/podprotector.ts";
 import type { EtcdObject } from "../apiserver/etcd.ts";
 import { record } from "../apiserver/objects.ts";
+import type { ApiServer } from "../apiserver/server.ts";
+import { NAMESPACE } from "../scenario/scenario.ts";
+import { uidOfHash } from "./packed-uids.ts";
 import type { WantedPods } from "./pod-truth.ts";
 
 const parsed = new WeakMap<EtcdObject, PodProtector>();
-const ledgers = new WeakMap<CellStatus, Ledger>();
+const ledgers = new WeakMap<CellStatus, StoredLedger>();
 
 export function parseStored(stored: EtcdObject): PodProtector {
   let protector = parsed.get(stored);
@@ -26,15 +30,49 @@ export function reservedUids(stored: EtcdObject | undefined): Map<string, Set<st
   return found;
 }
 
-/** The ledger must not be changed. */
-export function ledgerOf(cell: CellStatus | undefined): Ledger {
+/** A cell's reservations as they are stored. A packed one has the UID of its pod, like every other. */
+class StoredLedger {
+  readonly weight: number;
+  readonly ranges: Ledger["ranges"];
+  readonly #byUid = new Map<string, Reservation>();
+  readonly #withoutUid: Reservation[] = [];
+
+  constructor(buckets: Parameters<typeof Ledger.parse>[0]) {
+    const ledger = Ledger.parse(buckets);
+    this.weight = ledger.weight;
+    this.ranges = ledger.ranges;
+    for (const reservation of ledger.reservations()) {
+      const uid = reservation.uid ?? uidOfHash(reservation.uidHash);
+      if (uid === undefined) this.#withoutUid.push(reservation);
+      else this.#byUid.set(uid, { ...reservation, uid });
+    }
+  }
+
+  *reservations(): IterableIterator<Reservation> {
+    yield* this.#byUid.values();
+    yield* this.#withoutUid;
+  }
+
+  get(uid: string): Reservation | undefined {
+    return this.#byUid.get(uid);
+  }
+}
+
+export function ledgerOf(cell: CellStatus | undefined): StoredLedger {
   if (cell === undefined) return NO_LEDGER;
-  const ledger = ledgers.get(cell) ?? Ledger.parse(cell.admissionHistory?.buckets);
+  const ledger = ledgers.get(cell) ?? new StoredLedger(cell.admissionHistory?.buckets);
   ledgers.set(cell, ledger);
   return ledger;
 }
 
-const NO_LEDGER = Ledger.parse(undefined);
+const NO_LEDGER = new StoredLedger(undefined);
+
+/** True when the stored protector has a record of the pod. */
+export function isRecorded({ etcd }: ApiServer, name: string, cell: string, uid: string): boolean {
+  const stored = etcd.get(`podprotectors/${NAMESPACE}/${name}`);
+  const cells = stored === undefined ? [] : (parseStored(stored).status?.cells ?? []);
+  return ledgerOf(cells.find(({ cellID }) => cellID === cell)).get(uid) !== undefined;
+}
 
 export function wantedOf(protector: PodProtector): WantedPods {
   const { selector, aggregationSelector, minReadySeconds, availabilityConditions: conditions } = protector.spec;

@@ -47,6 +47,7 @@ import {
   type Scenario,
   type WorldSize,
 } from "../scenario/scenario.ts";
+import { isRecorded } from "../truth/stored-protectors.ts";
 import { makeCell, type SimulatedCell } from "./cell.ts";
 import { Network } from "./network.ts";
 import { serverSettings } from "./server-settings.ts";
@@ -142,12 +143,14 @@ export class World {
     this.suspensions = new Suspensions({
       exemptions: this.exemptions,
       elapsedMs: () => this.time.elapsedMs,
+      isRecorded: (name, cell, uid) => isRecorded(this.coreOf(name), name, cell, uid),
       rule: (name) => this.coverage.rule(name),
       violation: (invariant, message) => this.violation(invariant, message),
     });
     this.checks = new ProtectorChecks({
       exemptions: this.exemptions,
       elapsedMs: () => this.time.elapsedMs,
+      wallMs: () => this.time.clock.nowMs(),
       cells: this.cells,
       rule: (name) => this.coverage.rule(name),
       violation: (invariant, message) => this.violation(invariant, message),
