@@ -269,3 +269,44 @@ describe("an eviction that passes because its pod is not available", () => {
     expect(await w.decide(disruption(unready("web-0"), given))).toMatchObject(expected);
   });
 });
+
+describe("what is allowed whatever the counts say", () => {
+  const suspended = { suspend: { enabled: true } };
+  const cases: [string, Protected, string][] = [
+    ["a suspended protector", { core: "a", object: protector(10, { name: "one", spec: suspended }) }, "Suspended"],
+    ["a minimum of 0", { core: "a", object: protector(0, { name: "one", available: 0 }) }, "NothingPromised"],
+  ];
+
+  test.each(cases)("%s: is recorded", async (_, one, reason) => {
+    const w = world([one]);
+    expect(await w.decide(disruption(pod("web-0")))).toMatchObject({
+      decisions: [{ decision: { decision: { reason } } }],
+    });
+    expect(reserved(w)).toEqual(["a/one"]);
+  });
+
+  test.each(cases)("%s: is allowed after a second when its core does not take the record", async (_, one, reason) => {
+    const w = world([one]);
+    for (const store of w.stores.values()) store.isDown = true;
+    const verdict = await w.decide(disruption(pod("web-0")));
+    expect(verdict).toMatchObject({
+      kind: "allowed",
+      decisions: [{ decision: { decision: { reason }, written: false } }],
+    });
+    expect(w.time.elapsedMs).toBeLessThanOrEqual(1_000);
+  });
+
+  test.each(cases)("%s: is allowed when its core rejects the record", async (_, one, reason) => {
+    const w = world([one]);
+    for (const store of w.stores.values()) store.faults.push("rejected");
+    const verdict = await w.decide(disruption(pod("web-0")));
+    expect(verdict).toMatchObject({ kind: "allowed", decisions: [{ decision: { decision: { reason } } }] });
+  });
+
+  test("is denied by a protector that has no quota, and leaves no record", async () => {
+    const w = world([cases[0]?.[1] ?? full("one"), full("two", "b")]);
+    const verdict = await w.decide(disruption(pod("web-0")));
+    expect(verdict).toMatchObject({ kind: "denied", decisions: [{ protector: { name: "two" } }] });
+    expect(reserved(w)).toEqual([]);
+  });
+});
