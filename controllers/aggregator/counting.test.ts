@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { CellStatus } from "../../shared/schema/podprotector.ts";
 import { formatMs } from "../../shared/schema/time.ts";
-import { AggregatorHarness, counted, HEARTBEAT_MS } from "../../test/support/aggregator/aggregator-harness.ts";
+import { AggregatorHarness, bucket, counted, HEARTBEAT_MS } from "../../test/support/aggregator/aggregator-harness.ts";
 
 /** The entry of another cell whose aggregator was alive at this time. */
 function otherCell(nowMs: number): CellStatus {
@@ -96,18 +96,61 @@ describe("counting", () => {
     ]);
   });
 
-  test("aggregationRateMillis spaces the writes and loses none", async () => {
-    const harness = new AggregatorHarness();
-    harness.core.put("p", { admissionHistoryConfig: { aggregationRateMillis: 5_000 } });
-    for (const name of ["a", "b"]) harness.cell.putUnseen(name);
-    await harness.start();
-    harness.cell.unready("a");
-    await harness.run(1_000);
-    expect(harness.core.writes).toHaveLength(1);
-    harness.cell.unready("b");
-    await harness.run(4_500);
-    expect(harness.core.writes).toHaveLength(2);
-    expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(0);
+  describe("aggregationRateMillis", () => {
+    const RATE = { admissionHistoryConfig: { aggregationRateMillis: 5_000 } };
+    const available = (harness: AggregatorHarness): number | undefined =>
+      harness.core.entry("p")?.aggregation?.availableReplicas;
+
+    test("writes the counts of one burst together, a window after its first change", async () => {
+      const harness = new AggregatorHarness();
+      harness.core.put("p", RATE);
+      for (const name of ["a", "b", "c"]) harness.cell.putUnseen(name);
+      await harness.start();
+      await harness.run(60_000);
+      const { length: before } = harness.core.writes;
+      harness.cell.unready("a");
+      await harness.run(4_000);
+      harness.cell.unready("b");
+      await harness.run(900);
+      expect(harness.core.writes).toHaveLength(before);
+      await harness.run(200);
+      expect(harness.core.writes).toHaveLength(before + 1);
+      expect(available(harness)).toBe(1);
+    });
+
+    test("delays no count that rises, no settled reservation and no heartbeat", async () => {
+      const harness = new AggregatorHarness();
+      harness.core.put("p", { admissionHistoryConfig: { aggregationRateMillis: 1_000_000 } });
+      for (const name of ["a", "b"]) harness.cell.putUnseen(name);
+      await harness.start();
+      harness.cell.put("c");
+      await harness.run(50);
+      expect(available(harness)).toBe(3);
+      const pod = harness.cell.podByUid("uid-c");
+      if (pod === undefined) throw new Error("there is a pod c");
+      harness.core.admit("p", "cell", bucket(pod));
+      await harness.run(50);
+      harness.cell.remove("c");
+      await harness.run(50);
+      expect(harness.core.entry("p")?.admissionHistory?.buckets ?? []).toEqual([]);
+      expect(available(harness)).toBe(2);
+      harness.cell.unready("a");
+      await harness.run(HEARTBEAT_MS);
+      expect(available(harness)).toBe(1);
+    });
+
+    test.each(["clock", "status"] as const)("is 5 s by default, for everything, under %s", async (algorithm) => {
+      const harness = new AggregatorHarness({ algorithm });
+      harness.core.put("p");
+      for (const name of ["a", "b"]) harness.cell.putUnseen(name);
+      await harness.start();
+      await harness.run(10_000);
+      harness.cell.put("c");
+      await harness.run(4_800);
+      expect(available(harness)).toBe(2);
+      await harness.run(300);
+      expect(available(harness)).toBe(3);
+    });
   });
 
   test("a cell without matching pods counts the entry that a webhook has added for it", async () => {

@@ -14,6 +14,7 @@ import {
   integer,
   matching,
   option,
+  optionalOption,
   requiredOption,
   text,
 } from "../../shared/runtime/options/option-types.ts";
@@ -82,10 +83,10 @@ export const aggregatorOptions = defineOptions({
       120_000,
       "The longest time between two writes to one protector, with jitter.",
     ),
-    aggregationRate: option(
+    aggregationRate: optionalOption(
       duration({ maxMs: 3_600_000 }),
-      0,
-      "Least time between two writes to a protector that does not set aggregationRateMillis; 0 is at once.",
+      "How long counts wait after a pod's change and after a write, for a protector that does not set " +
+        "aggregationRateMillis. Default: 0, and 5 s with the algorithms clock and status.",
     ),
     coalescePeriod: option(
       duration({ maxMs: 60_000 }),

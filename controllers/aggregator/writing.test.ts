@@ -136,7 +136,7 @@ describe("writing", () => {
     await harness.start();
     expect(harness.events.filter(({ kind }) => kind === "fieldsDropped")).toHaveLength(1);
     harness.cell.put("b");
-    await harness.run(50);
+    await harness.run(5_100);
     expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(2);
     expect(harness.events.some(({ kind }) => kind === "held")).toBe(false);
   });

@@ -218,6 +218,7 @@ export class CoreReconciler implements MembershipListener {
     const { stored, history } = input.account;
     state.pending = result.unsettled;
     state.staleSinceMs = plan.staleSinceMs;
+    state.windowSinceMs = plan.windowSinceMs;
     if (history.lost === undefined) state.rememberEntry(input.protector, stored, input.etcdRestoreID);
     evidence.need(tracked, plan.evidence);
     this.#reservations.set(tracked, state.pending);
@@ -276,6 +277,7 @@ export class CoreReconciler implements MembershipListener {
     state.rememberEntry(object, stored, input.etcdRestoreID);
     state.adoptedEpoch = Math.max(state.adoptedEpoch, aggregation?.epoch ?? 0);
     state.lastWriteMs = nowMs;
+    state.windowSinceMs = undefined;
     state.heartbeatDueMs = nowMs + heartbeatMs * (1 - HEARTBEAT_SPREAD * ports.random.fraction());
     const cause = result.reasons.every((reason) => reason === "Heartbeat") ? "heartbeat" : "changed";
     const latencyMs = state.published(startedMs, nowMs);

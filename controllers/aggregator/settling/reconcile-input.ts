@@ -20,8 +20,8 @@ export interface ReconcileSettings {
   readonly ports: Ports;
   readonly settleMs: number;
   readonly heartbeatMs: number;
-  /** Least time between two writes of a protector that does not set its own. */
-  readonly rateMs: number;
+  /** The window of a protector that does not set its own; undefined: as the algorithm needs it. */
+  readonly rateMs: number | undefined;
   /** Changes of pods within this time are written together. */
   readonly coalesceMs: number;
   readonly writeConcurrency: number;
@@ -55,7 +55,7 @@ export interface ReconcileInput {
   /** The restore that the history check has taken into account. */
   readonly etcdRestoreID: string | undefined;
   readonly settings: Pick<ReconcileContext, "rateMs" | "staleAfterMs">;
-  readonly state: Readonly<Pick<ReconcileState, "lastWriteMs" | "staleSinceMs" | "unadoptedEpoch">>;
+  readonly state: Readonly<Pick<ReconcileState, "lastWriteMs" | "staleSinceMs" | "unadoptedEpoch" | "windowSinceMs">>;
 }
 
 /** Lets `state` adopt the stored epoch when the evidence allows it, and changes nothing else. */

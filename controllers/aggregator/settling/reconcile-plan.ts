@@ -1,6 +1,11 @@
 /** Second step of a reconcile, decide: what to write, which evidence to request, when to look again. */
 
-import { type CellUpdate, computeCellUpdate, type WriteReason } from "../../../shared/decide/settling/cell-update.ts";
+import {
+  type CellUpdate,
+  type CellUpdateInput,
+  computeCellUpdate,
+  type WriteReason,
+} from "../../../shared/decide/settling/cell-update.ts";
 import { isSuspensionOver, updateConditions } from "../../../shared/decide/state/conditions.ts";
 import { summarize } from "../../../shared/decide/state/encode-status.ts";
 import { type CellState, parseCell } from "../../../shared/decide/state/protector-state.ts";
@@ -17,6 +22,8 @@ export interface ReconcilePlan {
   readonly isStored: boolean;
   /** Since when (monotonic) the stored position is newer than the snapshot. */
   readonly staleSinceMs: number | undefined;
+  /** Since when (monotonic) a write waits for the window of the aggregation rate. */
+  readonly windowSinceMs: number | undefined;
   /** The stored position is newer than a quorum read sent after it was seen, so the cell's etcd was restored. */
   readonly isCellRestored: boolean;
   readonly evidence: EvidenceNeed | undefined;
@@ -26,8 +33,13 @@ export interface ReconcilePlan {
   readonly againMs: number;
 }
 
-/** Reasons that do not wait for the aggregation rate. */
+/** Reasons that wait for no window, under any algorithm. */
 const AT_ONCE: ReadonlySet<WriteReason> = new Set<WriteReason>(["New", "Empty", "Spec", "Epoch", "Hold"]);
+/**
+ * Upstream's default. By the time of an event, nothing but the window keeps reservations of a burst from being settled
+ * by a count that lacks their deletions (docs/design.md#sync-time-algorithms).
+ */
+const SYNC_TIME_RATE_MS = 5_000;
 /** How long to wait for the watch to deliver the newest selector. */
 const SELECTOR_WAIT_MS = 100;
 
@@ -36,7 +48,8 @@ export function planReconcile(input: ReconcileInput): ReconcilePlan {
   const result = computeCellUpdate(account);
   // From doubted pods only the hold itself is written: it must not wait for the relist.
   const isWithheld = historyInDoubt && account.history.lost === undefined;
-  const rateWaitMs = rateWaitOf(input, result);
+  const windowSinceMs = waitsForWindow(account, result) ? (state.windowSinceMs ?? account.monotonicMs) : undefined;
+  const rateWaitMs = windowSinceMs === undefined ? 0 : rateWaitOf(input, windowSinceMs);
   const mayWrite = isSelectorCurrent && !isWithheld;
   const status = mayWrite && rateWaitMs <= 0 && isWriteWanted(input, result) ? statusToWrite(input, result) : undefined;
   const staleSinceMs = result.stale === "StalePosition" ? (state.staleSinceMs ?? account.monotonicMs) : undefined;
@@ -47,6 +60,7 @@ export function planReconcile(input: ReconcileInput): ReconcilePlan {
     status,
     isStored: mayWrite && status === undefined && result.reasons.length === 0 && result.stale === undefined,
     staleSinceMs,
+    windowSinceMs,
     isCellRestored: staleSinceMs !== undefined && reachedSentMs >= staleSinceMs,
     evidence: evidenceNeed(input, result, staleSinceMs),
     waitsForProgress: isWithheld || isSettledByProgress(input, result),
@@ -54,11 +68,21 @@ export function planReconcile(input: ReconcileInput): ReconcilePlan {
   };
 }
 
-/** Milliseconds until the aggregation rate allows the next write; 0 or less: now. */
-function rateWaitOf({ protector, account, settings, state }: ReconcileInput, { reasons }: CellUpdate): number {
-  if (state.lastWriteMs === undefined || reasons.some((reason) => AT_ONCE.has(reason))) return 0;
-  const rateMs = protector.spec.admissionHistoryConfig?.aggregationRateMillis ?? settings.rateMs;
-  return state.lastWriteMs + Math.max(0, rateMs) - account.monotonicMs;
+/** Milliseconds until the window of the aggregation rate ends; 0 or less: write now. */
+function rateWaitOf({ protector, account, settings, state }: ReconcileInput, windowSinceMs: number): number {
+  const { algorithm, monotonicMs } = account;
+  const defaultMs = settings.rateMs ?? (algorithm === "exact" ? 0 : SYNC_TIME_RATE_MS);
+  const rateMs = protector.spec.admissionHistoryConfig?.aggregationRateMillis ?? defaultMs;
+  return Math.max(windowSinceMs, state.lastWriteMs ?? 0) + Math.max(0, rateMs) - monotonicMs;
+}
+
+/** Nothing that returns quota waits, no heartbeat and no hold. Upstream's algorithms need the window for all of them. */
+function waitsForWindow({ algorithm, stored }: CellUpdateInput, { reasons, entry }: CellUpdate): boolean {
+  if (algorithm !== "exact") return reasons.length > 0 && !reasons.some((reason) => AT_ONCE.has(reason));
+  const available = ({ aggregation }: Pick<CellStatus, "aggregation"> = {}): number =>
+    aggregation?.availableReplicas ?? 0;
+  const isRise = available(entry) > available(stored);
+  return reasons.length > 0 && !isRise && reasons.every((reason) => reason === "Counts");
 }
 
 function isWriteWanted({ protector: { metadata, status }, account }: ReconcileInput, result: CellUpdate): boolean {

@@ -19,6 +19,8 @@ export class ReconcileState {
   unadoptedEpoch: { readonly epoch: number; readonly sinceMs: number } | undefined;
   /** Since when (monotonic) the stored position is newer than the snapshot. */
   staleSinceMs: number | undefined;
+  /** Since when (monotonic) a write waits for the window of the aggregation rate. */
+  windowSinceMs: number | undefined;
   /** Monotonic time of this leader's last write. */
   lastWriteMs: number | undefined;
   /** Monotonic time of the next write, even when nothing has changed. */

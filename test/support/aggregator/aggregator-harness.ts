@@ -37,7 +37,7 @@ export class AggregatorHarness {
       heartbeatMs: HEARTBEAT_MS,
       algorithm: "exact",
       voidAfterMs: 0,
-      rateMs: 0,
+      rateMs: undefined,
       coalesceMs: 5,
       writeConcurrency: 4,
       timeoutMs: 5_000,
