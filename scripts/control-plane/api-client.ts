@@ -133,15 +133,15 @@ export function field(value: unknown, ...path: readonly (string | number)[]): un
   return current;
 }
 
-export function items(list: unknown): readonly unknown[] {
-  const found = field(list, "items");
+/** The list at a property; empty when there is none. */
+export function items(object: unknown, name = "items"): readonly unknown[] {
+  const found = field(object, name);
   return Array.isArray(found) ? found : [];
 }
 
 /** The status of one of an object's conditions: `conditionStatus(pod, "Ready")`. */
 export function conditionStatus(object: unknown, type: string): string | undefined {
-  const conditions = field(object, "status", "conditions");
-  const found = (Array.isArray(conditions) ? conditions : []).find((condition) => field(condition, "type") === type);
+  const found = items(field(object, "status"), "conditions").find((condition) => field(condition, "type") === type);
   const status = field(found, "status");
   return typeof status === "string" ? status : undefined;
 }

@@ -16,7 +16,7 @@ import {
   type Setting,
   serverUrl,
 } from "./components.ts";
-import { copyEtcdData, EtcdClient, type EtcdSnapshot, emptyEtcdData, replaceEtcdData } from "./etcd.ts";
+import { copyEtcdData, EtcdClient, type EtcdSnapshot, replaceEtcdData } from "./etcd.ts";
 import { credentialOf, Identity, type KubeconfigUserEntry, requestToken, type StaticToken } from "./identity.ts";
 import { type KubectlOptions, type KubectlResult, runKubectl } from "./kubectl.ts";
 import { StartError } from "./managed-process.ts";
@@ -237,7 +237,7 @@ export class Cluster implements AsyncDisposable {
   async wipeEtcd(): Promise<void> {
     const { etcd, "kube-apiserver": apiserver } = this.processes;
     await apiserver.kill();
-    await emptyEtcdData(etcd, this.#setting.etcdDataDirectory);
+    await replaceEtcdData(etcd, this.#setting.etcdDataDirectory);
     await apiserver.start();
   }
 

@@ -1,5 +1,5 @@
-import { cpSync, renameSync, rmSync } from "node:fs";
-import { type ApiserverClient, field } from "./api-client.ts";
+import { cpSync, rmSync } from "node:fs";
+import { type ApiserverClient, field, items } from "./api-client.ts";
 import type { ManagedProcess } from "./managed-process.ts";
 
 /**
@@ -33,10 +33,7 @@ export class EtcdClient {
       range_end: prefixEnd(prefix),
       keys_only: true,
     });
-    const found = field(answer, "kvs");
-    return (Array.isArray(found) ? found : []).map((entry) =>
-      Buffer.from(String(field(entry, "key")), "base64").toString("utf8"),
-    );
+    return items(answer, "kvs").map((entry) => Buffer.from(String(field(entry, "key")), "base64").toString("utf8"));
   }
 
   /**
@@ -108,18 +105,10 @@ export function copyEtcdData(etcd: ManagedProcess, data: string, directory: stri
   return { directory };
 }
 
-/** Kills etcd, puts `snapshot` in place of its data and starts it. The snapshot can be used again. */
-export async function replaceEtcdData(etcd: ManagedProcess, data: string, snapshot: EtcdSnapshot): Promise<void> {
-  await etcd.kill();
-  const discarded = `${data}-discarded`;
-  renameSync(data, discarded);
-  cpSync(snapshot.directory, data, { recursive: true });
-  rmSync(discarded, { recursive: true, force: true });
-  await etcd.start();
-}
-
-export async function emptyEtcdData(etcd: ManagedProcess, data: string): Promise<void> {
+/** Kills etcd, puts `snapshot`, which can be used again, or nothing in place of its data, and starts it. */
+export async function replaceEtcdData(etcd: ManagedProcess, data: string, snapshot?: EtcdSnapshot): Promise<void> {
   await etcd.kill();
   rmSync(data, { recursive: true, force: true });
+  if (snapshot !== undefined) cpSync(snapshot.directory, data, { recursive: true });
   await etcd.start();
 }

@@ -3,8 +3,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { join, relative } from "node:path";
 import { loadAll } from "js-yaml";
-import * as v from "valibot";
-import { field } from "../control-plane/api-client.ts";
+import { field, items } from "../control-plane/api-client.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
 import { Balancer } from "../environment/balancer.ts";
 import { root } from "../root.ts";
@@ -58,7 +57,6 @@ interface OverlayPatch {
 }
 
 const REGISTRATIONS = ["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"];
-const Registration = v.looseObject({ webhooks: v.array(v.unknown()) });
 
 export interface OverlayOptions {
   /**
@@ -97,7 +95,7 @@ export async function applyOverlay(cluster: Cluster, overlay: string, options: O
 function portPatch(object: unknown, port: number): OverlayPatch[] {
   const kind = String(field(object, "kind"));
   if (!REGISTRATIONS.includes(kind)) return [];
-  const { webhooks } = v.parse(Registration, object);
+  const webhooks = items(object, "webhooks");
   const path = (index: number): string => `/webhooks/${index}/clientConfig/service/port`;
   const patch = JSON.stringify(webhooks.map((_, index) => ({ op: "add", path: path(index), value: port })));
   return [{ target: { kind, name: String(field(object, "metadata", "name")) }, patch }];
@@ -109,16 +107,13 @@ async function kubectl(cluster: Cluster, ...args: string[]): Promise<{ readonly 
   return { stdout };
 }
 
-const Trusting = v.object({
-  webhooks: v.array(v.looseObject({ clientConfig: v.looseObject({ caBundle: v.optional(v.string(), "") }) })),
-});
-
 /** Waits until the aggregator has put the CA of the webhook's certificate into both webhook configurations. */
 export async function untilTrusted(worker: Cluster): Promise<void> {
   for (const kind of ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"]) {
     await worker.waitFor(`caBundle of ${kind}`, async () => {
       const found = await worker.admin.get(`/apis/admissionregistration.k8s.io/v1/${kind}/podseidon`);
-      return v.parse(Trusting, found).webhooks.every(({ clientConfig }) => clientConfig.caBundle !== "");
+      const webhooks = items(found, "webhooks");
+      return webhooks.length > 0 && webhooks.every((one) => Boolean(field(one, "clientConfig", "caBundle")));
     });
   }
 }

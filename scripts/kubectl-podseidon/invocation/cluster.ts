@@ -83,53 +83,27 @@ export class ClusterClient {
   }
 }
 
-const Status = v.looseObject({
-  message: v.optional(v.string()),
-  reason: v.optional(v.string()),
-  code: v.optional(v.number()),
-  details: v.optional(
-    v.nullable(
-      v.looseObject({
-        retryAfterSeconds: v.optional(v.number()),
-        causes: v.optional(
-          v.array(
-            v.looseObject({
-              reason: v.optional(v.string()),
-              message: v.optional(v.string()),
-              field: v.optional(v.string()),
-            }),
-          ),
-        ),
-      }),
-    ),
-  ),
+const Text = v.optional(v.string(), "");
+const Cause = v.object({ reason: Text, message: Text, field: Text });
+const Details = v.looseObject({
+  retryAfterSeconds: v.optional(v.number()),
+  causes: v.optional(v.array(Cause), []),
 });
+const Status = v.looseObject({ message: v.optional(v.string()), details: v.optional(v.nullable(Details)) });
 
 export interface StatusText {
   readonly message: string;
-  readonly reason: string | undefined;
   readonly retryAfterSeconds: number | undefined;
-  readonly causes: readonly { readonly reason: string; readonly message: string; readonly field: string }[];
+  readonly causes: readonly v.InferOutput<typeof Cause>[];
 }
 
 /** Reads a `Status`; of another body the beginning is the message. */
 export function statusOf({ status, body }: ApiResponse): StatusText {
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Status), body);
-  if (!parsed.success) {
-    const message = `HTTP ${status}: ${body.slice(0, 200)}`;
-    return { message, reason: undefined, retryAfterSeconds: undefined, causes: [] };
-  }
-  const { message, reason, details } = parsed.output;
-  return {
-    message: message ?? `HTTP ${status}`,
-    reason,
-    retryAfterSeconds: details?.retryAfterSeconds,
-    causes: (details?.causes ?? []).map((cause) => ({
-      reason: cause.reason ?? "",
-      message: cause.message ?? "",
-      field: cause.field ?? "",
-    })),
-  };
+  if (!parsed.success)
+    return { message: `HTTP ${status}: ${body.slice(0, 200)}`, retryAfterSeconds: undefined, causes: [] };
+  const { message = `HTTP ${status}`, details } = parsed.output;
+  return { message, retryAfterSeconds: details?.retryAfterSeconds, causes: details?.causes ?? [] };
 }
 
 export function chosenKubeconfig(flag: string | undefined, environment: PluginEnvironment): Promise<Kubeconfig> {
