@@ -67,10 +67,11 @@ export function idOf({ metadata }: PodProtector): string {
 
 export function report(context: Context, changes: readonly Change[]): ExitCode {
   const done = changes.every((change) => change.done);
-  const lines = changes.flatMap(({ protector, configMap, action, warnings, done: made }) => [
-    ...warnings.map((warning) => `Warning: ${warning}\n`),
-    `${protector === undefined ? `configmap ${configMap}` : `podprotector ${protector}`}: ${made ? "" : "would be "}${action}${made ? "" : " (server dry run)"}\n`,
-  ]);
+  const lines = changes.flatMap(({ protector, configMap, action, warnings, done: made }) => {
+    const object = protector === undefined ? `configmap ${configMap}` : `podprotector ${protector}`;
+    const what = made ? action : `would be ${action} (server dry run)`;
+    return [...warnings.map((warning) => `Warning: ${warning}\n`), `${object}: ${what}\n`];
+  });
   const advice = done ? "" : "Nothing was changed. Repeat the command with --yes to do it.\n";
   context.print(changes, lines.join("") + advice);
   return EXIT.yes;

@@ -29,6 +29,7 @@ interface Row {
 
 const NOT_READY: PodOptions = { readyForSeconds: undefined };
 const IF_HEALTHY: Partial<PodProtectorSpec> = { unhealthyPodPolicy: "IfHealthyBudget" };
+const UNREADY_IF_HEALTHY = { pod: NOT_READY, spec: IF_HEALTHY };
 const BUSY_WITH: PodOptions = { annotations: { [`${PRE_ACTIVITY_PREFIX}copy-data`]: "" } };
 const EVICT: RequestOptions = { operation: "EVICT" };
 const FORCED: RequestOptions = { forced: true };
@@ -96,36 +97,27 @@ const rows: Record<string, Row> = {
   },
   "not available, IfHealthyBudget, enough available": {
     available: 2,
-    pod: NOT_READY,
-    spec: IF_HEALTHY,
+    ...UNREADY_IF_HEALTHY,
     expected: "allow Unavailable",
   },
   "not available, IfHealthyBudget, evicted, enough available": {
     available: 2,
-    pod: NOT_READY,
-    spec: IF_HEALTHY,
+    ...UNREADY_IF_HEALTHY,
     request: EVICT,
     expected: "allow PinnedUnavailable w=0",
   },
   "not available, IfHealthyBudget, too few available": {
     available: 1,
-    pod: NOT_READY,
-    spec: IF_HEALTHY,
+    ...UNREADY_IF_HEALTHY,
     expected: "Denial UnhealthyBudget",
   },
   "not available, IfHealthyBudget, enough but reserved": {
     available: 2,
     reserved: [OTHER],
-    pod: NOT_READY,
-    spec: IF_HEALTHY,
+    ...UNREADY_IF_HEALTHY,
     expected: "Busy UnhealthyBudget",
   },
-  "not available, IfHealthyBudget, not counted": {
-    cells: [],
-    pod: NOT_READY,
-    spec: IF_HEALTHY,
-    expected: "Busy NotCounted",
-  },
+  "not available, IfHealthyBudget, not counted": { cells: [], ...UNREADY_IF_HEALTHY, expected: "Busy NotCounted" },
   "Ready but not mature": {
     cells: [makeCell("a", 0, [], { maturityCutoff: formatMs(NOW_MS - 60_000) }, makeSpec({ minReadySeconds: 60 }))],
     spec: { minReadySeconds: 60 },
@@ -142,17 +134,10 @@ const rows: Record<string, Row> = {
     expected: "allow Forced w=1 paid",
   },
   "force-delete, not counted": { cells: [], request: FORCED, expected: "allow Forced w=1 paid" },
-  "force-delete, IfHealthyBudget": {
-    available: 0,
-    pod: NOT_READY,
-    spec: IF_HEALTHY,
-    request: FORCED,
-    expected: "allow Forced",
-  },
+  "force-delete, IfHealthyBudget": { available: 0, ...UNREADY_IF_HEALTHY, request: FORCED, expected: "allow Forced" },
   "force-delete, IfHealthyBudget, evicted": {
     available: 0,
-    pod: NOT_READY,
-    spec: IF_HEALTHY,
+    ...UNREADY_IF_HEALTHY,
     request: { ...FORCED, ...EVICT },
     expected: "allow Forced w=0",
   },
@@ -191,11 +176,7 @@ const rows: Record<string, Row> = {
     spec: { minAvailable: 0 },
     expected: "allow NothingPromised w=1 paid",
   },
-  "nothing promised, not counted": {
-    cells: [],
-    spec: { minAvailable: 0 },
-    expected: "allow NothingPromised w=1 paid",
-  },
+  "nothing promised, not counted": { cells: [], spec: { minAvailable: 0 }, expected: "allow NothingPromised w=1 paid" },
   "nothing promised, more reserved than allowed at once": {
     available: 3,
     reserved: [OTHER],

@@ -29,7 +29,7 @@ export interface InFlightRequest {
   readonly forced: boolean;
   readonly askedMs: number;
   state: "asked" | "allowed";
-  /** A replica has allowed it, and the response is under way: the API server may commit before anything else happens. */
+  /** A replica has allowed it and its response is under way: the API server may commit before anything else happens. */
   isAnswered?: boolean;
   /** A replica has begun to decide, so there may be a record, whatever became of the response. */
   wasHeard?: boolean;

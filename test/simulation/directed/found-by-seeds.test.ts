@@ -7,7 +7,7 @@ import { SceneStage } from "./stage.ts";
 
 const NEVER = Number.MAX_SAFE_INTEGER;
 
-it("a pod is changed again without a verdict, and a restored core has the record of its last change (seed 1058974994)", async () => {
+it("a pod changes again without a verdict; a restored core has the last record (seed 1058974994)", async () => {
   const features = { inPlaceEveryMs: NEVER };
   const stage = await SceneStage.open({ pods: 4, protectors: [{ minAvailable: 3 }], features });
   const core = stage.world.coreOf("web");
@@ -30,7 +30,7 @@ it("a pod is changed again without a verdict, and a restored core has the record
   expect(stage.violations).toEqual([]);
 });
 
-it("a pod starts while the eviction of it, that a lost protector allows, gets its response (seed 69528662)", async () => {
+it("a pod starts while its eviction, which a lost protector allows, gets its response (seed 69528662)", async () => {
   const features = { backupsEveryMs: NEVER };
   const stage = await SceneStage.open({ pods: 5, protectors: [{ minAvailable: 4 }], features });
   stage.world.coreOf("web").etcd.delete("podprotectors/default/web");

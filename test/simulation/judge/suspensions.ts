@@ -1,7 +1,7 @@
 /**
  * Checks suspended protectors (docs/design.md#suspension) by their stored versions. A protector may allow a disruption
- * as suspended only while it was, by the clock of the replica that decided. It promises nothing of a pod that it allowed
- * without a record. From the end of the suspension on, everything else holds again.
+ * as suspended only while it was, by the clock of the replica that decided. It promises nothing of a pod that it
+ * allowed without a record. From the end of the suspension on, everything else holds again.
  */
 import { parseMs } from "../../../shared/schema/time.ts";
 import type { InFlightRequest, ObservedResponse } from "../actors/admission-requests.ts";
