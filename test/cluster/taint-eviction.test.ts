@@ -111,6 +111,20 @@ async function startDevicePod(name: string): Promise<void> {
   await waitUntilSettled(cluster, "default", name, 1, SETTLED_WITHIN_MS);
 }
 
+/** As the manifests install it: with its own account, and a Lease. */
+async function startEvictionRetry(): Promise<Component> {
+  await cluster.apply(readFileSync(join(root, "manifests/components/eviction-retry/rbac.yaml"), "utf8"));
+  const account = { namespace: "podseidon-system", name: "podseidon-eviction-retry" };
+  const kubeconfig = await cluster.kubeconfigFor({ serviceAccount: account });
+  return await Component.start({
+    ...{ kind: "eviction-retry", name: "eviction-retry", directory: join(cluster.directory, "product") },
+    args: [
+      ...["--kubeconfig", kubeconfig, "--leader-elect-namespace", account.namespace],
+      ...["--after=0", "--interval=200ms"],
+    ],
+  });
+}
+
 describe("pods at the minimum on a node with a NoExecute taint", () => {
   test("are deleted once quota is back: the client of the taint eviction controller is told to come back", async () => {
     await environment.replaceWebhooks(["told"], ["--single-attempt-retry-after=1s"]);
@@ -129,10 +143,7 @@ describe("pods at the minimum on a node with a NoExecute taint", () => {
     await waitUntilSettled(cluster, "default", "web", REPLICAS, SETTLED_WITHIN_MS);
     await taint("node-2", [TAINT]);
     await untilDenied(TRIES);
-    await using retry = await Component.start({
-      ...{ kind: "eviction-retry", name: "eviction-retry", directory: join(cluster.directory, "product") },
-      args: ["--kubeconfig", cluster.kubeconfig, "--leader-elect=false", "--after=0", "--interval=200ms"],
-    });
+    await using retry = await startEvictionRetry();
     const waiting = (): Promise<number | undefined> => retry.metric("podseidon_eviction_retry_waiting_pods");
     await cluster.waitFor("every pod to wait", async () => (await waiting()) === REPLICAS);
     await cluster.waitFor("Events", async () => (await eventsOf("TaintEvictionWaiting")).length === REPLICAS);
