@@ -331,13 +331,28 @@ const rows: Record<string, Row> = {
   },
   "waiting for the counted gate alone": {
     available: 2,
-    pod: { readinessGates: [COUNTED_CONDITION], ...NOT_READY, conditions: { ContainersReady: true } },
+    pod: {
+      readinessGates: [COUNTED_CONDITION],
+      waitsForGates: true,
+      ...NOT_READY,
+      conditions: { ContainersReady: true },
+    },
     expected: "Denial AtMinimum",
+  },
+  "with the counted gate, on a dead node": {
+    available: 2,
+    pod: {
+      readinessGates: [COUNTED_CONDITION],
+      ...NOT_READY,
+      conditions: { ContainersReady: true, [COUNTED_CONDITION]: true },
+    },
+    expected: "allow Unavailable",
   },
   "waiting for another gate too": {
     available: 2,
     pod: {
       readinessGates: [COUNTED_CONDITION, "example.com/other"],
+      waitsForGates: true,
       ...NOT_READY,
       conditions: { ContainersReady: true },
     },

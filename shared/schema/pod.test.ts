@@ -58,6 +58,7 @@ describe("a pod", () => {
         { type: "a.io/b", status: false, sinceMs: 0 },
       ],
       readinessGates: ["a.io/b"],
+      waitsForGates: false,
       scheduled: true,
       mirror: true,
     });
@@ -86,6 +87,7 @@ describe("a pod", () => {
       phase: "Unknown",
       conditions: [],
       readinessGates: undefined,
+      waitsForGates: false,
       scheduled: false,
       mirror: false,
     });

@@ -42,6 +42,11 @@ export interface Pod {
   readonly conditions: readonly PodCondition[];
   /** `spec.readinessGates[].conditionType`, undefined without gates. */
   readonly readinessGates: readonly string[] | undefined;
+  /**
+   * Ready is False, and the reason is `ReadinessGatesNotReady`, which only a kubelet gives: the pod's readiness gates
+   * are all that it waits for.
+   */
+  readonly waitsForGates: boolean;
   /** `spec.nodeName` is set. */
   readonly scheduled: boolean;
   /** Annotation `kubernetes.io/config.mirror`: the API's shadow of a static pod, whose deletion stops nothing. */
@@ -93,6 +98,7 @@ export function parsePod(raw: unknown): Pod {
     phase: phase(status?.phase),
     conditions: conditions(status?.conditions),
     readinessGates: readinessGates(spec?.readinessGates),
+    waitsForGates: waitsForGates(status?.conditions),
     scheduled: (textOrNone(spec?.nodeName, "spec.nodeName") ?? "") !== "",
     mirror: annotations?.[MIRROR_POD_ANNOTATION] !== undefined,
   };
@@ -206,6 +212,13 @@ function condition(item: unknown, index: number): PodCondition {
   const type = item.type;
   if (typeof type !== "string") throw expected(`status.conditions[${index}].type`, "a string", type);
   return { type: share(type), status: item.status === "True", sinceMs: instant(item.lastTransitionTime, index) };
+}
+
+/** After {@link conditions}, which has checked the list. */
+function waitsForGates(list: unknown): boolean {
+  const isWaiting = (item: unknown): boolean =>
+    isRecord(item) && item.type === "Ready" && item.status === "False" && item.reason === "ReadinessGatesNotReady";
+  return Array.isArray(list) && list.some(isWaiting);
 }
 
 let lastTime = { text: "", ms: 0 };

@@ -113,6 +113,26 @@ async function setCondition(name: string, type: string): Promise<void> {
   });
 }
 
+/** Creates a pod that no node has, and reports what its kubelet would: the containers are ready, the gates are not. */
+async function createGatedPod(name: string, labels: Readonly<Record<string, string>>): Promise<void> {
+  const spec = { ...SPEC, schedulerName: "none", readinessGates: [{ conditionType: COUNTED_CONDITION }] };
+  await environment.core.admin.call("POST", PODS, {
+    apiVersion: "v1",
+    kind: "Pod",
+    metadata: { name, labels },
+    spec,
+  });
+  await setCondition(name, "ContainersReady");
+  await writeReady(name, { status: "False", reason: "ReadinessGatesNotReady" });
+}
+
+async function writeReady(name: string, ready: { status: string; reason: string | null }): Promise<void> {
+  const body = { status: { phase: "Running", conditions: [{ type: "Ready", ...ready }] } };
+  await environment.core.admin.call("PATCH", `${PODS}/${name}/status`, body, {
+    contentType: "application/strategic-merge-patch+json",
+  });
+}
+
 describe("rolling updates", () => {
   it("without the gate are denied old pods whose replacements are not counted yet", async () => {
     const held = await rolled("held:1", async () => {
@@ -189,6 +209,30 @@ describe("custom conditions", () => {
     await setCondition("own-1", "example.com/warm");
     await waitUntilSettled(environment.core, "default", "own", 2, SETTLED_WITHIN_MS);
     expect((await remove("own-0")).status).toBe(200);
+  });
+});
+
+describe("a node that dies", () => {
+  it("takes a gated pod out of the count when node-lifecycle sets Ready to False", async () => {
+    const labels = { app: "dead" };
+    await createProtector(environment.core, "default", "dead", { minAvailable: 3, selector: { matchLabels: labels } });
+    const names = ["dead-0", "dead-1", "dead-2", "dead-3"];
+    for (const name of names) await createGatedPod(name, labels);
+    await waitUntilSettled(environment.core, "default", "dead", 4, SETTLED_WITHIN_MS);
+    for (const name of names) await writeReady(name, { status: "True", reason: null });
+    // pkg/controller/util/node MarkPodsNotReady: the whole status, with another status of Ready, and its old reason.
+    const pod = await environment.core.admin.get(`${PODS}/dead-0`);
+    for (const condition of Object(pod).status.conditions) if (condition.type === "Ready") condition.status = "False";
+    await environment.core.admin.call("PUT", `${PODS}/dead-0/status`, pod);
+    expect(await statusOf("dead-0", "ContainersReady")).toBe("True");
+    const remove = async (name: string): Promise<number> =>
+      (await environment.core.admin.request("DELETE", `${PODS}/${name}?dryRun=All`)).status;
+    const counted = environment.core.waitFor("the count without the pod", async () => {
+      const { status } = await readProtector(environment.core, "default", "dead");
+      return status?.cells[0]?.aggregation?.availableReplicas === 3;
+    });
+    await counted.catch((error: unknown) => process.stdout.write(`${String(error)}\n`));
+    expect({ healthy: await remove("dead-1"), dead: await remove("dead-0") }).toEqual({ healthy: 429, dead: 200 });
   });
 });
 

@@ -16,6 +16,7 @@ function condition(type: string, status: boolean): PodCondition {
 function gated(ready = true, counted = false, more: Partial<Pod> = {}): Partial<Pod> {
   return {
     readinessGates: [COUNTED_CONDITION],
+    waitsForGates: ready && !counted,
     conditions: [
       condition("ContainersReady", ready),
       condition("Ready", ready && counted),

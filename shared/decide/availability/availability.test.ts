@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { makePod, makeSpec, NOW_MS, type PodOptions } from "../../../test/support/decide/fixtures.ts";
 import { COUNTED_CONDITION } from "../../schema/annotations.ts";
+import { parsePod } from "../../schema/pod.ts";
 import { classifyPod, countPods, isAvailable, maturityCutoffMs } from "./availability.ts";
 import { specFacts } from "./spec-facts.ts";
 
@@ -8,8 +9,24 @@ const NOT_READY: PodOptions = { readyForSeconds: undefined };
 const gated = (conditions: Record<string, boolean>, ...others: string[]): PodOptions => ({
   ...NOT_READY,
   readinessGates: [COUNTED_CONDITION, ...others],
+  waitsForGates: true,
   conditions,
 });
+
+/** A pod with the counted gate and ready containers, whose condition Ready is `ready`. */
+function rawGated(ready: Readonly<Record<string, string>> | undefined, counted: string | undefined): unknown {
+  const at = { lastTransitionTime: "2026-01-01T00:00:00Z" };
+  const conditions = [
+    { type: "ContainersReady", status: "True", ...at },
+    ...(ready === undefined ? [] : [{ type: "Ready", ...ready, ...at }]),
+    ...(counted === undefined ? [] : [{ type: COUNTED_CONDITION, status: counted, ...at }]),
+  ];
+  return {
+    metadata: { namespace: "default", name: "x", uid: "u", resourceVersion: "1" },
+    spec: { nodeName: "node", readinessGates: [{ conditionType: COUNTED_CONDITION }] },
+    status: { phase: "Running", conditions },
+  };
+}
 
 describe("available", () => {
   const cases: [string, PodOptions, string[], boolean][] = [
@@ -38,7 +55,7 @@ describe("available", () => {
     ["waiting for the count and its containers", gated({ ContainersReady: false }), [], false],
     [
       "counted before its containers were lost",
-      { readinessGates: [COUNTED_CONDITION], conditions: { ContainersReady: false } },
+      { ...NOT_READY, readinessGates: [COUNTED_CONDITION], conditions: { [COUNTED_CONDITION]: true } },
       [],
       false,
     ],
@@ -46,6 +63,26 @@ describe("available", () => {
   test.each(cases)("%s", (_, pod, availabilityConditions, expected) => {
     const spec = specFacts(makeSpec({ availabilityConditions }));
     expect(isAvailable(makePod("x", pod), spec, 0)).toBe(expected);
+  });
+
+  const gates: [string, Readonly<Record<string, string>> | undefined, string | undefined, boolean][] = [
+    ["its kubelet waits for the gates", { status: "False", reason: "ReadinessGatesNotReady" }, undefined, true],
+    [
+      "its gate is open, its kubelet has not seen it",
+      { status: "False", reason: "ReadinessGatesNotReady" },
+      "True",
+      true,
+    ],
+    ["Ready", { status: "True" }, "True", true],
+    ["node-lifecycle found its node dead", { status: "False" }, "True", false],
+    ["its node died, and its gate was lost", { status: "False" }, undefined, false],
+    ["not Ready for another reason", { status: "False", reason: "ContainersNotReady" }, "True", false],
+    ["Ready is Unknown", { status: "Unknown", reason: "ReadinessGatesNotReady" }, undefined, false],
+    ["no kubelet has said anything about Ready", undefined, undefined, false],
+  ];
+  test.each(gates)("with the counted gate: %s", (_, ready, counted, expected) => {
+    const pod = parsePod(rawGated(ready, counted));
+    expect(isAvailable(pod, specFacts(makeSpec()), 0)).toBe(expected);
   });
 
   test("matures when the last of its gates opened, not before", () => {

@@ -22,12 +22,21 @@ export function isDead(pod: Pod): boolean {
 
 /**
  * Unix milliseconds since which the pod is Ready; undefined when it is not. The counted gate is left out of it: the
- * gate waits for the count, and the pod must be Ready to be counted (docs/design.md#counted-gate).
+ * gate waits for the count, and the pod must be Ready to be counted (docs/design.md#counted-gate). A gated pod that is
+ * not Ready counts only while its kubelet says that it waits for gates. Of a dead node's pod node-lifecycle sets Ready
+ * to False, and everything else in its status stays.
  */
 export function readySinceMs(pod: Pod): number | undefined {
-  if (pod.readinessGates?.includes(COUNTED_CONDITION) !== true) return trueSinceMs(pod, "Ready");
+  const readyMs = trueSinceMs(pod, "Ready");
+  if (pod.readinessGates?.includes(COUNTED_CONDITION) !== true) return readyMs;
+  if (readyMs === undefined && !pod.waitsForGates) return undefined;
+  return readyButForCountSinceMs(pod, pod.readinessGates) ?? readyMs;
+}
+
+/** Since when all that Ready depends on is True, except for the counted gate. */
+function readyButForCountSinceMs(pod: Pod, gates: readonly string[]): number | undefined {
   let sinceMs = trueSinceMs(pod, "ContainersReady");
-  for (const gate of pod.readinessGates) {
+  for (const gate of gates) {
     if (gate === COUNTED_CONDITION || sinceMs === undefined) continue;
     const gateSinceMs = trueSinceMs(pod, gate);
     sinceMs = gateSinceMs === undefined ? undefined : Math.max(sinceMs, gateSinceMs);

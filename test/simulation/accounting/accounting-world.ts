@@ -3,7 +3,6 @@
  * lags. The simulation adds processes, several protectors, shards and restores.
  */
 
-import { countPods, isDead, readySinceMs } from "../../../shared/decide/availability/availability.ts";
 import { specFacts } from "../../../shared/decide/availability/spec-facts.ts";
 import { decide } from "../../../shared/decide/quota.ts";
 import { apply, rollBack } from "../../../shared/decide/reserve.ts";
@@ -25,6 +24,18 @@ interface InFlight {
   readonly operation: "DELETE" | "EVICT";
   readonly nonce: string;
   readonly deadlineMs: number;
+}
+
+/**
+ * Without code of the product. These pods have no gates and never finish: Ready and not terminating is all that counts.
+ */
+function readyMs({ conditions }: Pod): number | undefined {
+  return conditions.find(({ type, status }) => type === "Ready" && status)?.sinceMs;
+}
+
+function isReadySince(pod: Pod, cutoffMs: number): boolean {
+  const sinceMs = readyMs(pod);
+  return sinceMs !== undefined && sinceMs <= cutoffMs;
 }
 
 export class AccountingWorld {
@@ -66,8 +77,8 @@ export class AccountingWorld {
 
   flip(index: number): void {
     const pod = this.#pick(index);
-    if (pod === undefined || isDead(pod)) return;
-    const isReady = readySinceMs(pod) !== undefined;
+    if (pod === undefined || pod.terminating) return;
+    const isReady = readyMs(pod) !== undefined;
     const { conditions } = makePod(pod.name, isReady ? { readyForSeconds: undefined } : this.#readyNow());
     this.#put({ ...pod, conditions });
   }
@@ -108,7 +119,7 @@ export class AccountingWorld {
     if (!decision.allowed) return;
     apply(state, request, decision);
     this.#write(encodeStatus(state, this.#protector.status));
-    if (isDead(pod)) return;
+    if (pod.terminating) return;
     this.#inFlight.push({ pod, operation, nonce, deadlineMs: this.#nowMs + SETTLE_MS });
     const isPayment = decision.reason === "Reserved" || (decision.reason === "Repeated" && !this.#paid.has(pod.uid));
     if (!isPayment) return;
@@ -121,9 +132,9 @@ export class AccountingWorld {
     const [one] = this.#inFlight.splice(index % Math.max(1, this.#inFlight.length), 1);
     if (one === undefined) return;
     const pod = this.#live.get(one.pod.uid);
-    if (pod === undefined || isDead(pod)) return;
+    if (pod === undefined || pod.terminating) return;
     if (one.operation === "DELETE" && pod.resourceVersion !== one.pod.resourceVersion) return;
-    if (readySinceMs(pod) !== undefined) this.#deletedReady.add(pod.uid);
+    if (readyMs(pod) !== undefined) this.#deletedReady.add(pod.uid);
     this.#put({ ...pod, terminating: true });
   }
 
@@ -218,7 +229,7 @@ export class AccountingWorld {
   /** The deletion of a pod that is unavailable by itself costs no capacity. */
   #mayBeDeleted(uid: string): boolean {
     const pod = this.#live.get(uid);
-    if (pod === undefined || isDead(pod) || readySinceMs(pod) === undefined) return false;
+    if (pod === undefined || pod.terminating || readyMs(pod) === undefined) return false;
     return this.#inFlight.some(
       (one) => one.pod.uid === uid && (one.operation === "EVICT" || one.pod.resourceVersion === pod.resourceVersion),
     );
@@ -238,7 +249,10 @@ export class AccountingWorld {
   #counted(): ReadonlySet<string> {
     const { aggregation } = this.#cell();
     const pods = this.#past.get(Number(aggregation?.resourceVersion)) ?? new Map<string, Pod>();
-    const { available } = countPods(pods.values(), specFacts(this.spec), parseMs(aggregation?.maturityCutoff));
+    const cutoffMs = this.spec.minReadySeconds > 0 ? parseMs(aggregation?.maturityCutoff) : Number.POSITIVE_INFINITY;
+    const available = new Set(
+      [...pods.values()].filter((pod) => !pod.terminating && isReadySince(pod, cutoffMs)).map(({ uid }) => uid),
+    );
     if (available.size !== aggregation?.availableReplicas) throw new Error("S3: the count is not what it says it is");
     return available;
   }

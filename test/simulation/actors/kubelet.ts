@@ -109,7 +109,7 @@ export class Kubelet {
       if (!isTrue(stored.value, "ContainersReady") || isTrue(stored.value, "Ready") === areGatesOpen(stored.value))
         return;
       const lastTransitionTime = new Date(Math.floor(this.#time.clock.nowMs() / 1000) * 1000).toISOString();
-      const ready: Json = { type: "Ready", status: areGatesOpen(stored.value) ? "True" : "False", lastTransitionTime };
+      const ready = { ...readyOf(true, areGatesOpen(stored.value)), lastTransitionTime };
       this.write(stored, { fields: {}, without: ["Ready"], conditions: [ready] });
     });
   }
@@ -131,16 +131,21 @@ export class Kubelet {
 
   #status({ spec, status }: Json, ready: boolean): Json {
     const lastTransitionTime = new Date(Math.floor(this.#time.clock.nowMs() / 1000) * 1000).toISOString();
-    const condition = (type: string, value: boolean): Json => ({
-      type,
-      status: value ? "True" : "False",
-      lastTransitionTime,
-    });
     const others = conditionsOf({ status }).filter(({ type }) => type !== "ContainersReady" && type !== "Ready");
-    const isReady = ready && areGatesOpen({ spec, status });
-    const conditions = [...others, condition("ContainersReady", ready), condition("Ready", isReady)];
+    const containers: Json = ready
+      ? { type: "ContainersReady", status: "True" }
+      : { type: "ContainersReady", status: "False", reason: "ContainersNotReady" };
+    const both = [containers, readyOf(ready, areGatesOpen({ spec, status }))];
+    const conditions = [...others, ...both.map((condition) => ({ ...condition, lastTransitionTime }))];
     return { ...record(status), phase: "Running", conditions };
   }
+}
+
+/** With the reasons of pkg/kubelet/status/generate.go. */
+function readyOf(areContainersReady: boolean, areGatesTrue: boolean): Json {
+  if (!areContainersReady) return { type: "Ready", status: "False", reason: "ContainersNotReady" };
+  if (!areGatesTrue) return { type: "Ready", status: "False", reason: "ReadinessGatesNotReady" };
+  return { type: "Ready", status: "True" };
 }
 
 function conditionsOf({ status }: Json): Json[] {

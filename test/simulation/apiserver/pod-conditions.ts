@@ -18,7 +18,7 @@ export function isTrue(pod: Json, wanted: string): boolean {
 
 const NONE: readonly string[] = [];
 
-function gatesOf(pod: Json): readonly string[] {
+export function gatesOf(pod: Json): readonly string[] {
   const { readinessGates } = record(pod.spec);
   return Array.isArray(readinessGates) ? readinessGates.map((gate) => String(record(gate).conditionType)) : NONE;
 }

@@ -2,9 +2,10 @@
  * The true state of one cell's pods at every revision. The judge compares components against it. Availability is
  * computed here from raw objects, without code of the product.
  */
+import { COUNTED_CONDITION } from "../../../shared/schema/annotations.ts";
 import type { Etcd, EtcdChange, Json } from "../apiserver/etcd.ts";
 import { metadataOf, record, text } from "../apiserver/objects.ts";
-import { isGated } from "../apiserver/pod-conditions.ts";
+import { conditionOf, gatesOf, isGated } from "../apiserver/pod-conditions.ts";
 import { shardOf } from "../apiserver/shards.ts";
 import { learnUid } from "./packed-uids.ts";
 import type { Position } from "./position.ts";
@@ -66,6 +67,26 @@ function isCollected(pod: Json): boolean {
 const KUBELETS = ["Ready", "ContainersReady"];
 const NONE: readonly string[] = [];
 
+/**
+ * Kubernetes' documentation of readiness gates: Ready is True when the containers are ready and all gates are True. The
+ * counted gate promises that a pod for which its kubelet waits is counted already. A kubelet says what it waits for in
+ * Ready's reason, and nothing else writes that reason.
+ */
+function gatedSinceMs(pod: Json): number | undefined {
+  const ready = conditionOf(pod, "Ready");
+  const isWaiting = ready?.status === "False" && ready.reason === "ReadinessGatesNotReady";
+  if (ready?.status !== "True" && !isWaiting) return undefined;
+  const others = gatesOf(pod).filter((type) => type !== COUNTED_CONDITION);
+  const times = ["ContainersReady", ...others].map((type) => trueSinceMs(pod, type) ?? Number.NaN);
+  const latestMs = Math.max(...times);
+  return Number.isNaN(latestMs) ? trueSinceMs(pod, "Ready") : latestMs;
+}
+
+function trueSinceMs(pod: Json, type: string): number | undefined {
+  const condition = conditionOf(pod, type);
+  return condition?.status === "True" ? Date.parse(String(condition.lastTransitionTime)) : undefined;
+}
+
 function trueOnes(conditions: readonly Json[]): string[] {
   return conditions.filter(({ status }) => status === "True").map(({ type }) => String(type));
 }
@@ -74,14 +95,12 @@ function factsOf(pod: Json): PodFacts {
   const meta = metadataOf(pod);
   const status = record(pod.status);
   const conditions = Array.isArray(status.conditions) ? status.conditions.map(record) : [];
-  // A pod with the counted gate is counted before it is Ready.
-  const ready = isGated(pod) ? "ContainersReady" : "Ready";
-  const condition = conditions.find(({ type }) => type === ready);
+  const readySinceMs = isGated(pod) ? gatedSinceMs(pod) : trueSinceMs(pod, "Ready");
   return {
     uid: text(meta.uid) ?? "",
     labels: record(meta.labels),
-    ready: !hasEnded(pod) && condition?.status === "True",
-    readySinceMs: Date.parse(String(condition?.lastTransitionTime)),
+    ready: !hasEnded(pod) && readySinceMs !== undefined,
+    readySinceMs: readySinceMs ?? 0,
     isTrue: conditions.length > KUBELETS.length ? trueOnes(conditions) : NONE,
   };
 }

@@ -285,6 +285,7 @@ export class FakeCell {
       phase: "Running",
       conditions: [{ type: "Ready", status: true, sinceMs: 0 }],
       readinessGates: undefined,
+      waitsForGates: false,
       scheduled: true,
       mirror: false,
       ...change,

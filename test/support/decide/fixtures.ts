@@ -48,6 +48,7 @@ export function makePod(name: string, options: PodOptions = {}): Pod {
     terminating: false,
     phase: "Running",
     readinessGates: undefined,
+    waitsForGates: false,
     scheduled: true,
     mirror: false,
     ...rest,

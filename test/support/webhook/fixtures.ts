@@ -16,6 +16,7 @@ export function pod(name: string, overrides: Partial<Pod> = {}): Pod {
     phase: "Running",
     conditions: [{ type: "Ready", status: true, sinceMs: 1_000 }],
     readinessGates: undefined,
+    waitsForGates: false,
     scheduled: true,
     mirror: false,
     ...overrides,
