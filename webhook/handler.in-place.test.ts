@@ -25,6 +25,19 @@ describe("changes in place", () => {
     expect(records).toMatchObject([{ kind: "change" }]);
   });
 
+  test.each<[string, JsonObject, JsonObject, number]>([
+    ["a deadline", {}, { activeDeadlineSeconds: 1 }, 1],
+    ["an earlier deadline", { activeDeadlineSeconds: 600 }, { activeDeadlineSeconds: 1 }, 1],
+    ["the same deadline", { activeDeadlineSeconds: 600 }, { activeDeadlineSeconds: 600 }, 0],
+  ])("that give the pod %s", async (_, before, after, disruptions) => {
+    const { asked, ask } = handler();
+    const containers = [{ name: "app", image: "app:1" }];
+    const podWith = (spec: JsonObject): JsonObject => ({ ...podJson(), spec: { containers, ...spec } });
+    await ask(change({ oldObject: podWith(before), object: podWith(after) }));
+    const disruption = { operation: "UPDATE", done: "ended by activeDeadlineSeconds" };
+    expect(asked).toMatchObject(Array.from({ length: disruptions }, () => disruption));
+  });
+
   test("are allowed when they restart nothing, without asking a protector", async () => {
     const { asked, records, ask } = handler();
     const labelled = withImage("app:1", { metadata: { labels: { app: "other" } } });

@@ -257,6 +257,23 @@ describe("the table of operations", () => {
     await recovered();
   });
 
+  it("counts a pod that gets a deadline, or an earlier one, until the pod is dead", async () => {
+    const [pod = "", other = ""] = await podNames("table");
+    const setDeadline = (name: string, activeDeadlineSeconds: number): Promise<ApiAnswer> =>
+      environment.core.admin.request("PATCH", `${PODS}/${name}`, { spec: { activeDeadlineSeconds } }, STRATEGIC);
+    expect((await setDeadline(pod, 3600)).status).toBe(200);
+    expect((await setDeadline(pod, 60)).status).toBe(200);
+    const answer = await setDeadline(other, 60);
+    expect([answer.status, answer.text]).toEqual([429, expect.stringContaining("ended by activeDeadlineSeconds")]);
+    await environment.core.waitFor("the kubelet's status", async () => {
+      const found = await environment.core.admin.get(`${PODS}/${pod}`);
+      return conditionStatus(found, "Ready") === "True";
+    });
+    expect((await setImage(other, "app", "app:6")).status).toBe(429);
+    expect((await environment.core.admin.request("DELETE", `${PODS}/${pod}`)).status).toBe(200);
+    await recovered();
+  });
+
   it("keeps the quota of a deferred resize until the resize is done", async () => {
     const [pod = "", other = ""] = await podNames("table");
     await annotate(pod, { [KWOK_ANNOTATIONS.resize]: "Deferred" });

@@ -114,9 +114,10 @@ function requireObject(request: AdmissionRequest, field: "object" | "oldObject")
 async function changeTarget(request: AdmissionRequest): Promise<DisruptionTarget | NoTarget> {
   const target = targetInRequest(request, "UPDATE");
   requireObject(request, "object");
-  const { restartedContainers } = await import("./in-place-change.ts");
-  const restarted = restartedContainers(request.oldObject, request.object);
-  return restarted.length === 0 ? { kind: "restartsNothing" } : target;
+  const { endsSooner, restartedContainers } = await import("./in-place-change.ts");
+  const { object, oldObject } = request;
+  if (endsSooner(oldObject, object)) return { ...target, done: "ended by activeDeadlineSeconds" };
+  return restartedContainers(oldObject, object).length === 0 ? { kind: "restartsNothing" } : target;
 }
 
 /** A status write by which a pod ends, or is taken out of service (docs/design.md#status-writes). */

@@ -1,8 +1,10 @@
 /**
+ * What an update of a pod disrupts: a deadline ends the pod, and some changes restart containers.
+ *
  * Which containers an update of a pod restarts (docs/design.md#in-place-changes): those with another image, and those
  * with other resources (their own, or the pod's from Kubernetes 1.36 on) whose resize policy says RestartContainer.
- * Everything else restarts nothing: metadata, tolerations, deadlines, other resizes, and a new image of an ordinary
- * init container, which has run already. Reads the raw objects, because nothing else needs the containers.
+ * Everything else restarts nothing: metadata, tolerations, other resizes, and a new image of an ordinary init container,
+ * which has run already. Reads the raw objects, because nothing else needs the containers.
  */
 
 type Json = Readonly<Record<string, unknown>>;
@@ -75,4 +77,13 @@ export function restartedContainers(before: unknown, after: unknown): readonly s
     const next = changed.get(container.name);
     return next !== undefined && isRestarted(container, next) ? [container.name] : [];
   });
+}
+
+/** The change lets the kubelet end the pod, or end it sooner. kube-apiserver allows no later deadline and no removal. */
+export function endsSooner(before: unknown, after: unknown): boolean {
+  const deadlineOf = (pod: unknown): number => {
+    const { activeDeadlineSeconds } = objectOf(objectOf(pod).spec);
+    return typeof activeDeadlineSeconds === "number" ? activeDeadlineSeconds : Number.POSITIVE_INFINITY;
+  };
+  return deadlineOf(after) < deadlineOf(before);
 }

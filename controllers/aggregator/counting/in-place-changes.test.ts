@@ -57,6 +57,7 @@ test.each<[string, Case, string]>([
   ["a registry with a port", { image: "r:5000/a", running: "r:5000/a:latest" }, "settled"],
   ["an image by digest", { image: `app@${DIGEST}`, running: "app:2", imageID: `docker.io/app@${DIGEST}` }, "settled"],
   ["another digest", { image: `app@${DIGEST}`, running: "app:2", imageID: "app@sha256:b" }, "unconfirmed"],
+  ["a deadline, which ends the pod", { spec: { activeDeadlineSeconds: 1 } }, "under way"],
   ["no status yet", { status: { containerStatuses: null } }, "unconfirmed"],
   ["a sidecar still runs the old image", { spec: sidecar("p:2"), status: proxy("p:1") }, "unconfirmed"],
   ["a sidecar runs the new one", { spec: sidecar("p:2"), status: proxy("p:2") }, "settled"],

@@ -25,6 +25,7 @@ const Condition = v.looseObject({
 });
 const RawPod = v.looseObject({
   spec: v.looseObject({
+    activeDeadlineSeconds: v.optional(v.nullable(v.number())),
     containers: v.array(v.looseObject({ name: v.string(), image: maybe })),
     initContainers: list(v.looseObject({ name: v.string(), image: maybe, restartPolicy: maybe })),
   }),
@@ -84,6 +85,8 @@ export class InPlaceChanges {
 
   #stateOf({ spec, status }: RawPod, pod: Pod): ChangeState {
     const { generation } = pod;
+    // The kubelet ends the pod sooner or later, whatever its containers run.
+    if (typeof spec.activeDeadlineSeconds === "number") return "underWay";
     const others = containersOfOtherImages(spec, status);
     if (others.length === 0 || pod.terminating) this.#before.delete(pod.uid);
     const isRestarted = others.length === 0 || this.#isRestarted(pod, status, others);
