@@ -150,7 +150,8 @@ const SPEC: Fields = {
         { enum: ["GRPC", "HTTP"] },
       ),
       timeoutMillis: field("How long to wait for an answer, in milliseconds. A missing answer denies.", { minimum: 1 }),
-      caBundle: "PEM certificates that the endpoint's certificate is checked against.",
+      // With the status, the object stays below what etcd takes.
+      caBundle: field("PEM certificates that the endpoint's certificate is checked against.", { maxLength: 65_536 }),
       insecure: "Ask without TLS.",
     }),
   }),

@@ -214,6 +214,11 @@ describe("kubectl apply", () => {
       { probe: { endpoint: "db:1", timeoutMillis: 0 } },
       "spec.probe.timeoutMillis: Invalid value",
     ],
+    [
+      "a probe with certificates of more than 64 KiB",
+      { probe: { endpoint: "db:1", caBundle: "x".repeat(65_537) } },
+      "spec.probe.caBundle: Too long",
+    ],
     ["a misspelt field", { minAvailible: 1 }, 'unknown field "spec.minAvailible"'],
   ])("refuses %s", async (_, changes, message) => {
     const input = JSON.stringify(object("bad", { ...FULL.spec, ...changes }));

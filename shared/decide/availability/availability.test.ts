@@ -126,6 +126,7 @@ test("webhook and aggregator agree: a counted pod is always classified as Availa
     { terminating: true },
     { phase: "Succeeded" },
     { phase: "Pending" },
+    { mirror: true },
     { phase: "Unknown" },
     { readyForSeconds: 30 },
     { readyForSeconds: 29 },
@@ -145,7 +146,7 @@ test("webhook and aggregator agree: a counted pod is always classified as Availa
   }
 });
 
-test("the five counts leave out terminating and finished pods", () => {
+test("the five counts leave out terminating and finished pods, and mirrors of static pods", () => {
   const pods = [
     makePod("available"),
     makePod("immature", { readyForSeconds: 10 }),
@@ -155,6 +156,7 @@ test("the five counts leave out terminating and finished pods", () => {
     makePod("terminating", { terminating: true }),
     makePod("succeeded", { phase: "Succeeded" }),
     makePod("failed", { phase: "Failed" }),
+    makePod("mirror", { mirror: true }),
   ];
   const spec = specFacts(makeSpec({ minReadySeconds: 60 }));
   const result = countPods(pods, spec, maturityCutoffMs(NOW_MS, spec));

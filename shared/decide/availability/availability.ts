@@ -46,7 +46,7 @@ function readyButForCountSinceMs(pod: Pod, gates: readonly string[]): number | u
 
 /**
  * Since when a pod that is available, except for `minReadySeconds`, is Ready; undefined for any other pod. A Pending
- * pod may always be deleted, whatever its conditions say, so it must not count.
+ * pod and the mirror of a static pod may always be deleted, whatever their conditions say, so they must not count.
  */
 export function availableSinceMs(pod: Pod, spec: AvailabilitySpec): number | undefined {
   return mayBeAvailable(pod, spec) ? readySinceMs(pod) : undefined;
@@ -54,7 +54,7 @@ export function availableSinceMs(pod: Pod, spec: AvailabilitySpec): number | und
 
 /** Everything that availability requires, except Ready. */
 function mayBeAvailable(pod: Pod, { availabilityConditions }: AvailabilitySpec): boolean {
-  if (isDead(pod) || pod.phase === "Pending") return false;
+  if (isDead(pod) || pod.mirror || pod.phase === "Pending") return false;
   return availabilityConditions.every((type) => trueSinceMs(pod, type) !== undefined || isCountedGate(pod, type));
 }
 
@@ -97,7 +97,7 @@ export function classifyPod(pod: Pod, spec: AvailabilitySpec, published: Publish
   return isKnown ? "Immature" : "Available";
 }
 
-/** The counts of one cell. They leave out finished and terminating pods. */
+/** The counts of one cell. They leave out finished and terminating pods, and mirrors of static pods. */
 interface PodCounts {
   total: number;
   available: number;
@@ -127,7 +127,7 @@ export function countPods(pods: Iterable<Pod>, spec: AvailabilitySpec, cutoffMs:
   let earliestMs = Number.POSITIVE_INFINITY;
   let newestSinceMs = 0;
   for (const pod of pods) {
-    if (isDead(pod)) continue;
+    if (isDead(pod) || pod.mirror) continue;
     counts.total++;
     if (pod.scheduled) counts.scheduled++;
     if (pod.phase === "Running") counts.running++;
