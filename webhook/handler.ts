@@ -41,6 +41,7 @@ import {
   responseWithoutTarget,
 } from "./respond/responses.ts";
 import { type SingleAttempts, withRetryAfter } from "./respond/single-attempt.ts";
+import { controlledWorkload } from "./respond/workload-controller.ts";
 
 /**
  * Time to pin a pending pod, which is allowed without a pin too. The rest is for a live read of whether it is still so.
@@ -107,6 +108,10 @@ export class AdmissionHandler {
       durationMs: this.#options.clock.monotonicMs() - arrivedMs,
       cell: cell.id,
       uid: request.uid,
+      workload:
+        response.outcome === "denied" && caller.kind === "delete"
+          ? controlledWorkload(caller.username, request.oldObject)
+          : undefined,
     });
     if (errorStatus !== undefined) return { status: errorStatus, body: message };
     const body = encodeAdmissionReview(request.uid, response);

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
-import { noncesOf, protector } from "../../test/support/webhook/fixtures.ts";
+import { noncesOf, pod, protector } from "../../test/support/webhook/fixtures.ts";
 import { ProtectorStore } from "../../test/support/webhook/protector-store.ts";
 import { ask, many, writerOn } from "../../test/support/webhook/writer-harness.ts";
 import { Nonces } from "./nonces.ts";
@@ -70,4 +70,16 @@ describe("replicas that compete for one protector", () => {
     const { writes, conflicts } = await compete(10, 1_000, 100, 1);
     expect(writes + conflicts).toBeLessThanOrEqual(250);
   });
+});
+
+test("one deletion that two webhook configurations ask about uses quota once", async () => {
+  const time = new VirtualTime();
+  const store = new ProtectorStore({ ports: time, object: protector(9) });
+  const asked = ["oneA", "twoB"].map((tag) => ask(time, writerOn(store, time, tag), pod("web-0"), {}, `${tag}0001`));
+  await time.advance(1_000);
+  for (const { decision } of asked) expect(decision?.kind).toBe("allowed");
+  expect(noncesOf(store.object)).toEqual(new Map([["uid-web-0", expect.arrayContaining(["oneA0001", "twoB0001"])]]));
+  const other = ask(time, writerOn(store, time, "oneA"), pod("web-1"));
+  await time.advance(1_000);
+  expect(other.decision).toMatchObject({ kind: "denied", decision: { cause: "Reserved" } });
 });

@@ -6,6 +6,7 @@ import type { Denial } from "../reserve/verdict.ts";
 import type { AdmissionOutcome, AdmissionRecord } from "./admission-response.ts";
 import { DisruptionEvents } from "./disruption-events.ts";
 import { EventNotes } from "./event-notes.ts";
+import { controlledWorkload } from "./workload-controller.ts";
 
 interface Made {
   readonly cluster: string;
@@ -104,6 +105,26 @@ test.each<[AdmissionOutcome, string, RegExp]>([
   await time.advance(10);
   expect(made).toHaveLength(2);
   for (const one of made) expect(one).toMatchObject({ reason, message: expect.stringMatching(message) });
+});
+
+test("a denial of a workload's controller is reported at the workload, with how long its pauses get", async () => {
+  const owner = { apiVersion: "apps/v1", kind: "ReplicaSet", name: "web-5d9", uid: "u-rs" };
+  const metadata = { namespace: "shop", name: "web-0", ownerReferences: [{ ...owner, controller: true }] };
+  const asked = (username: string, oldObject: unknown): unknown => controlledWorkload(username, oldObject);
+  const username = "system:serviceaccount:kube-system:replicaset-controller";
+  const workload = controlledWorkload(username, { metadata });
+  events().record(record("denied", { username, workload }));
+  await time.advance(10);
+  expect(made.map(({ involvedObject }) => involvedObject)).toContainEqual({ ...owner, namespace: "shop" });
+  expect(made.find(({ involvedObject }) => Object(involvedObject).uid === "u-rs")?.message).toMatch(
+    /may not be deleted now \(asked by .*\); the controller of ReplicaSet web-5d9 repeats .* at most 1000 s after/,
+  );
+  const strangers = ["namespace-controller", "generic-garbage-collector", "pod-garbage-collector", "node-controller"];
+  for (const name of ["eve", ...strangers.map((account) => `system:serviceaccount:kube-system:${account}`)])
+    expect(asked(name, { metadata })).toBeUndefined();
+  expect(asked(username, { metadata: { ...metadata, ownerReferences: [owner] } })).toBeUndefined();
+  for (const broken of [undefined, null, 7, {}, { metadata: { namespace: "shop", ownerReferences: [null] } }])
+    expect(asked(username, broken)).toBeUndefined();
 });
 
 test("the denial of a node's deletion is reported at the protectors", async () => {

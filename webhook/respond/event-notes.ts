@@ -9,6 +9,7 @@ import {
 import type { Ports } from "../../shared/runtime/clock.ts";
 import { GROUP, VERSION } from "../../shared/schema/annotations.ts";
 import type { AdmissionOutcome, AdmissionRecord } from "./admission-response.ts";
+import { backoffNote } from "./workload-controller.ts";
 
 /** A cluster in which Events are written. */
 interface EventCluster {
@@ -48,7 +49,7 @@ function messageOf({ outcome, cell, username, kind, pod, message }: AdmissionRec
 /** The deletion of a node may be denied by as many protectors as pods are on it. */
 const MAX_PROTECTORS = 20;
 
-/** Reports at the pod, in its cell, and at the protectors that decided, in their cores. Never waits or throws. */
+/** Reports at the pod and its workload, in their cell, and at the protectors that decided, in their cores. Never waits or throws. */
 export class EventNotes {
   readonly #options: EventNotesOptions;
   readonly #recorders = new Map<string, EventRecorder>();
@@ -58,7 +59,7 @@ export class EventNotes {
   }
 
   record(record: AdmissionRecord): void {
-    const { outcome, pod, decisions = [], cell } = record;
+    const { outcome, pod, decisions = [], cell, workload } = record;
     const reason = REASONS.get(outcome);
     if (reason === undefined) return;
     const { cores, cells } = this.#options;
@@ -66,6 +67,8 @@ export class EventNotes {
     const note = (regarding: ObjectReference): EventNote => ({ regarding, type: "Warning", reason, message });
     const { transport } = cells.find(({ name }) => name === cell) ?? {};
     if (pod !== undefined) this.#send(`cell ${cell}`, transport, note({ apiVersion: "v1", kind: "Pod", ...pod }));
+    if (workload !== undefined)
+      this.#send(`cell ${cell}`, transport, { ...note(workload), message: message + backoffNote(workload) });
     for (const { protector } of decisions.slice(0, MAX_PROTECTORS)) {
       const { core, namespace, name } = protector;
       const known = cores.find((one) => one.name === core);

@@ -1,0 +1,40 @@
+/**
+ * The workload whose controller was denied a deletion. A controller of Kubernetes repeats it by itself, but its pauses
+ * grow to 1,000 s, and quota that comes back elsewhere does not wake it. So the denial is reported at the workload too,
+ * with the bound and what wakes its controller.
+ */
+import type { ObjectReference } from "../../shared/observe/event-recorder.ts";
+
+/** The longest pause of client-go's rate limiter for the work queues of controllers. */
+const MAX_BACKOFF_SECONDS = 1_000;
+
+/** Controllers have accounts of their own, or act as kube-controller-manager. People are told by the response. */
+const CONTROLLER = /^system:(serviceaccount:|kube-controller-manager$)/;
+/** Controllers that delete the pods of others. */
+const OF_NO_WORKLOAD =
+  /^system:serviceaccount:kube-system:(node|namespace|ttl-after-finished)-controller$|-garbage-collector$/;
+
+/** The controlling owner of the pod that `username` was denied to delete; undefined when no controller is asking. */
+export function controlledWorkload(username: string, oldObject: unknown): ObjectReference | undefined {
+  if (!CONTROLLER.test(username) || OF_NO_WORKLOAD.test(username)) return undefined;
+  const { namespace, ownerReferences } = fields(fields(oldObject).metadata);
+  if (typeof namespace !== "string" || !Array.isArray(ownerReferences)) return undefined;
+  for (const reference of ownerReferences) {
+    const { apiVersion, kind, name, uid, controller } = fields(reference);
+    if (controller !== true || typeof apiVersion !== "string" || typeof kind !== "string") continue;
+    if (typeof name === "string" && typeof uid === "string") return { apiVersion, kind, namespace, name, uid };
+  }
+  return undefined;
+}
+
+/** The end of the message at the workload. */
+export function backoffNote({ kind, name }: ObjectReference): string {
+  return (
+    `; the controller of ${kind} ${name} repeats this by itself, at most ${MAX_BACKOFF_SECONDS} s after more pods ` +
+    "are available, and at once when the object is changed, for example annotated"
+  );
+}
+
+function fields(value: unknown): Record<string, unknown> {
+  return Object(value);
+}
