@@ -326,6 +326,7 @@ describe("in one cluster", () => {
     ["aggregator", "watch", "pods", true],
     ["aggregator", "delete", "pods", false],
     ["generator", "create", ppr, true],
+    ["generator", "patch", ppr, true],
     ["generator", "delete", ppr, true],
     ["generator", "patch", "deployments.apps", true],
     ["generator", "delete", "deployments.apps", false],

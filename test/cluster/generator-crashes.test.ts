@@ -220,3 +220,48 @@ test.each(SCENARIOS)("$name: the next generator finishes whatever write the firs
   }
   process.stdout.write(`${rows.join("\n")}\n`);
 });
+
+test("a repair of the spec is not in conflict with writes of the status, and never undoes another one's spec", async () => {
+  const space = new Space();
+  await space.apply();
+  let before = async (): Promise<unknown> => undefined;
+  const through: Transport = {
+    request: async (request) => {
+      const isRepair = ["PUT", "PATCH"].includes(request.method) && request.path.startsWith(space.protector);
+      if (isRepair) await before();
+      return await transport.request(request);
+    },
+    stream: (request) => transport.stream(request),
+    close: () => {},
+  };
+  const { events, stop } = space.start(through);
+  const failures = (): unknown[] => events.filter(({ kind }) => kind === "failed");
+  await eventually(cluster, space.protector, (object) => field(object, "spec", "minAvailable") !== undefined);
+  const summary = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 };
+  let written = 0;
+  before = () =>
+    space.patch(`${space.protector}/status`, { status: { summary: { ...summary, totalReplicas: ++written } } });
+  for (const replicas of [20, 40, 80]) {
+    await space.patch(space.deployment, { spec: { replicas } });
+    await eventually(
+      cluster,
+      space.protector,
+      (object) => Number(field(object, "spec", "minAvailable")) > replicas / 2,
+    );
+  }
+  expect([failures(), written]).toEqual([[], 3]);
+
+  before = async () => {
+    before = async () => undefined;
+    return await space.patch(space.protector, { spec: { suspend: { enabled: true } } });
+  };
+  await space.patch(space.deployment, { spec: { replicas: 100 } });
+  const found = await eventually(
+    cluster,
+    space.protector,
+    (object) => Number(field(object, "spec", "minAvailable")) > 60,
+  );
+  expect(field(found, "spec", "suspend", "enabled")).toBe(true);
+  expect(failures()).toMatchObject([{ tag: "conflict" }]);
+  await stop();
+});

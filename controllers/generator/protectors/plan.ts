@@ -30,7 +30,7 @@ interface StepArguments {
   readonly restore: { readonly object: object; readonly lost: PodProtector };
   /** Creates a protector again that a client has deleted without a release. */
   readonly replace: { readonly protector: PodProtector; readonly object: object };
-  readonly update: { readonly object: PodProtector };
+  readonly update: { readonly protector: PodProtector; readonly object: PodProtector };
   readonly removeCells: { readonly protector: PodProtector; readonly cells: readonly string[] };
   readonly release: { readonly protector: PodProtector; readonly reason: ReleaseReason };
   readonly removeSourceFinalizer: { readonly source: ProtectionSource };
@@ -86,7 +86,7 @@ function repairRules({ kind }: SourceFacts, source: ProtectionSource, required: 
   return [
     (protector) => {
       const object = repairedProtector(protector, kind, source, required);
-      return object === undefined ? [] : [{ kind: "update", object }];
+      return object === undefined ? [] : [{ kind: "update", protector, object }];
     },
     (protector) => replaceDeleted(protector, true),
     removeNamedCells,

@@ -15,6 +15,7 @@ import type { ReconcileStep, StepKind } from "./plan.ts";
 import type { ProtectorIndex } from "./protector-index.ts";
 import { release } from "./release.ts";
 import { removeCells } from "./remove-cells.ts";
+import { repairProtector } from "./repair.ts";
 import { setSourceVanished } from "./source-condition.ts";
 
 /** Until the apiserver may accept what it rejects now. */
@@ -84,15 +85,10 @@ const STEPS: StepFunctions = {
 
   replace: replaceDeleted,
 
-  async update(context, { object }) {
+  async update(context, { protector, object }) {
     const { name } = object.metadata;
-    return finishWrite(
-      context,
-      await updateProtector(context.calls, object),
-      `update protector ${name}`,
-      "updated",
-      name,
-    );
+    const result = await repairProtector(context.calls, protector, object);
+    return finishWrite(context, result, `update protector ${name}`, "updated", name);
   },
 
   async removeCells(context, { protector, cells }) {

@@ -12,7 +12,8 @@ import {
   TransportError,
 } from "../../../shared/kube/client/transport.ts";
 import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
-import { jsonOf, record } from "./objects.ts";
+import { jsonOf } from "./objects.ts";
+import { requestBody } from "./patches.ts";
 import { parsePath } from "./resources.ts";
 import type { ApiServer } from "./server.ts";
 
@@ -66,7 +67,7 @@ export class SimulatedLink implements Transport {
       const response = await this.server.handle({
         method: request.method,
         path: request.path,
-        body: request.body === undefined ? undefined : record(JSON.parse(request.body)),
+        body: request.body === undefined ? undefined : requestBody(JSON.parse(request.body)),
         contentType: request.contentType ?? "application/json",
         user: this.user,
       });

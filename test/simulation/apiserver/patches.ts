@@ -13,6 +13,34 @@ export function mergePatch(target: unknown, patch: unknown): unknown {
   return merged;
 }
 
+/** The body of a request; the operations of a JSON patch become the member `operations`. */
+export function requestBody(body: unknown): Json {
+  return Array.isArray(body) ? { operations: body } : record(body);
+}
+
+/** JSON patch (RFC 6902) of members of objects; undefined when a test fails, or a member to change is absent. */
+export function jsonPatch(target: Json, { operations }: Json): Json | undefined {
+  let result: unknown = target;
+  for (const { op, path, value } of Array.isArray(operations) ? operations.map(record) : []) {
+    const names = String(path).split("/").slice(1).map(unescaped);
+    const found = names.reduce<unknown>((object, name) => record(object)[name], result);
+    if (op === "test" ? JSON.stringify(found) !== JSON.stringify(value) : op !== "add" && found === undefined)
+      return undefined;
+    if (op === "remove") result = without(result, names);
+    else if (op !== "test") result = added(result, names, value);
+  }
+  return record(result);
+}
+
+function unescaped(name: string): string {
+  return name.replaceAll("~1", "/").replaceAll("~0", "~");
+}
+
+function without(target: unknown, [first = "", ...rest]: readonly string[]): Json {
+  const { [first]: member, ...others } = record(target);
+  return rest.length === 0 ? others : { ...others, [first]: without(member, rest) };
+}
+
 /**
  * A base64 JSON patch (RFC 6902) as the product's mutating webhooks send it: only `add`, to objects and to the ends of
  * lists.

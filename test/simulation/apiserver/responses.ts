@@ -42,6 +42,10 @@ export const conflict = (name: string): SimulatedResponse =>
   );
 export const alreadyExists = (name: string): SimulatedResponse =>
   failure(409, "AlreadyExists", `"${name}" already exists`);
+/** For a JSON patch whose test fails. */
+export const failedTest = (): SimulatedResponse =>
+  failure(422, "Invalid", "the server rejected our request due to an error in our request");
+
 /** For a patch of a pod with another UID. */
 export const immutableUid = (name: string): SimulatedResponse =>
   failure(422, "Invalid", `Pod "${name}" is invalid: metadata.uid: Invalid value: field is immutable`);

@@ -17,7 +17,7 @@ import {
   replaced,
   text,
 } from "./objects.ts";
-import { mergePatch, strategicMerge } from "./patches.ts";
+import { jsonPatch, mergePatch, strategicMerge } from "./patches.ts";
 import { deletePod, deletePods, evictPod } from "./pod-deletion.ts";
 import { creationOf, endsPod, updatePod } from "./pod-update.ts";
 import { keyOf, parsePath, prefixOf, type RequestTarget, type SimulatedResource } from "./resources.ts";
@@ -25,6 +25,7 @@ import {
   alreadyExists,
   conflict,
   expired,
+  failedTest,
   failure,
   immutableUid,
   notFound,
@@ -71,6 +72,12 @@ interface Page {
 /** Every part of a pod but its status goes through admission. */
 function isUpdateOfPod({ resource, subresource }: RequestTarget): boolean {
   return resource.plural === "pods" && (subresource === undefined || subresource === "resize");
+}
+
+/** The patched object; undefined when a test of a JSON patch fails. */
+function merge(contentType: string, target: Json, patch: Json): Json | undefined {
+  if (contentType === "application/json-patch+json") return jsonPatch(target, patch);
+  return record(mergeOf(contentType)(target, patch));
 }
 
 function mergeOf(contentType: string): (target: unknown, patch: unknown) => unknown {
@@ -298,14 +305,10 @@ export class ApiServer {
     const uid = text(wanted.uid);
     if (uid !== undefined && uid !== metadataOf(before.value).uid)
       return target.resource.plural === "pods" ? immutableUid(name) : conflict(name);
-    const merged = record(mergeOf(contentType)(asObject(target.resource, before), patch));
-    return this.#replace(
-      target,
-      key,
-      name,
-      before,
-      replaced(target.resource, before.value, merged, target.subresource),
-    );
+    const merged = merge(contentType, asObject(target.resource, before), patch);
+    if (merged === undefined) return failedTest();
+    const next = replaced(target.resource, before.value, merged, target.subresource);
+    return this.#replace(target, key, name, before, next);
   }
 
   #replace(target: RequestTarget, key: string, name: string, before: EtcdObject, value: Json): SimulatedResponse {

@@ -1,7 +1,7 @@
 /** The API server model under virtual time, as a server of the contract's script. */
 import { VirtualTime } from "../../support/runtime/virtual-ports.ts";
 import { Etcd } from "../apiserver/etcd.ts";
-import { record } from "../apiserver/objects.ts";
+import { requestBody } from "../apiserver/patches.ts";
 import { parsePath } from "../apiserver/resources.ts";
 import { ApiServer } from "../apiserver/server.ts";
 import type { ContractServer } from "./script.ts";
@@ -22,7 +22,7 @@ export function modelServer(): ContractServer {
   });
   return {
     request: async (method, path, body, contentType = "application/json") => {
-      const json = body === undefined ? undefined : record(JSON.parse(JSON.stringify(body)));
+      const json = body === undefined ? undefined : requestBody(JSON.parse(JSON.stringify(body)));
       const answer = server.handle({ method, path, body: json, contentType, user: "contract" });
       await time.advance(STEP_MS);
       return await answer;

@@ -19,6 +19,7 @@ export interface Observation {
   readonly seen: ContractValues;
 }
 
+const JSON_PATCH = "application/json-patch+json";
 const MERGE = "application/merge-patch+json";
 export const CONTRACT_NAMESPACE = "contract";
 const PROTECTORS = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${CONTRACT_NAMESPACE}/podprotectors`;
@@ -82,8 +83,23 @@ async function compareAndSwap(call: ContractCall): Promise<void> {
   await call("patch", "PATCH", `${PROTECTORS}/a`, { metadata: { annotations: { x: "1" } } }, MERGE);
   const old = { metadata: { resourceVersion: record(edited.metadata).resourceVersion }, spec: { minAvailable: 6 } };
   await call("patch at an old version", "PATCH", `${PROTECTORS}/a`, old, MERGE);
+  await repairs(call, made);
   await call("patch status", "PATCH", `${PROTECTORS}/a/status`, { status: { summary: { totalReplicas: 2 } } }, MERGE);
   await call("patch an absent object", "PATCH", `${PROTECTORS}/none`, { spec: { minAvailable: 6 } }, MERGE);
+}
+
+/** The generator's repair of a spec: the version of the object is no matter, its generation is. */
+async function repairs(call: ContractCall, made: ContractValues): Promise<void> {
+  const { uid } = record(made.metadata);
+  const operations = (generation: number) => [
+    { op: "test", path: "/metadata/uid", value: uid },
+    { op: "test", path: "/metadata/generation", value: generation },
+    { op: "add", path: "/metadata/annotations/a~1b", value: "1" },
+    { op: "remove", path: "/metadata/annotations/x" },
+    { op: "replace", path: "/spec", value: { ...record(made.spec), minAvailable: 7 } },
+  ];
+  await call("JSON patch", "PATCH", `${PROTECTORS}/a`, operations(2), JSON_PATCH);
+  await call("JSON patch of an old generation", "PATCH", `${PROTECTORS}/a`, operations(2), JSON_PATCH);
 }
 
 async function pages(call: ContractCall): Promise<void> {
