@@ -128,7 +128,9 @@ class GeneratorTerm {
     });
     const discovery = new Discovery(this.#api, CALL_TIMEOUT_MS);
     for (const plugin of plugins) this.#kinds.set(plugin.name, this.#watchKind(plugin, discovery));
-    this.#workloads = new WorkloadScales({ api: this.#api, discovery, kinds: this.#kinds, timeoutMs: CALL_TIMEOUT_MS });
+    const { clock } = ports;
+    const [api, kinds, timeoutMs] = [this.#api, this.#kinds, CALL_TIMEOUT_MS];
+    this.#workloads = new WorkloadScales({ api, discovery, kinds, clock, timeoutMs });
     this.#pods = new BudgetPods({
       transport,
       ports,

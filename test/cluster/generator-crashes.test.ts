@@ -240,7 +240,9 @@ test("a repair of the spec is not in conflict with writes of the status, and nev
   const summary = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 };
   let written = 0;
   before = () =>
-    space.patch(`${space.protector}/status`, { status: { summary: { ...summary, totalReplicas: ++written } } });
+    space.patch(`${space.protector}/status`, {
+      status: { cells: [], summary: { ...summary, totalReplicas: ++written } },
+    });
   for (const replicas of [20, 40, 80]) {
     await space.patch(space.deployment, { spec: { replicas } });
     await eventually(

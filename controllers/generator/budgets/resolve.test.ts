@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { ApiRequest, ApiResponse, Transport } from "../../../shared/kube/client/transport.ts";
+import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { newProtector } from "../protectors/protector.ts";
 import { Discovery } from "../sources/discovery.ts";
 import { plugins } from "../sources/plugins.ts";
@@ -67,7 +68,13 @@ async function resolve(budget: Partial<Budget>, given: Given = {}): Promise<Reso
       { ready: given.notReady !== true, get: (key: string) => objects.get(`${name}/${key}`) },
     ]),
   );
-  const workloads = new WorkloadScales({ api, discovery: new Discovery(api, 1000), kinds, timeoutMs: 1000 });
+  const workloads = new WorkloadScales({
+    api,
+    discovery: new Discovery(api, 1000),
+    kinds,
+    timeoutMs: 1000,
+    clock: new VirtualTime().clock,
+  });
   for (const [key, source] of objects) workloads.changed(key, undefined, source);
   const pods = { of: () => given.pods, forget: () => {} };
   const pdb = all.find(({ name }) => name === "poddisruptionbudget");

@@ -28,6 +28,8 @@ export type Resolution =
       readonly protectors: readonly RequiredProtector[];
       /** The minimum depends on objects that are not watched. */
       readonly recheck: boolean;
+      /** Some of those objects were read a moment ago, and are to be read again soon. */
+      readonly soon?: boolean;
       /** Why the minimum is unknown, where the protectors require what they did before. */
       readonly why?: string;
     }
@@ -61,6 +63,7 @@ interface ExpectedPods {
   readonly count: number;
   readonly how: string;
   readonly recheck: boolean;
+  readonly soon?: boolean;
 }
 
 /** Workloads that a derivation names; it counts the others. */
@@ -120,11 +123,11 @@ export class Resolver {
     const found = await this.#options.workloads.find(key, targetRef, source.namespace, signal);
     if (found.kind === "missing") return { kind: "unresolved", why: `its targetRef can't be followed: ${found.why}` };
     if (found.kind !== "found") return found;
-    const { selector, what, replicas, scale } = found;
+    const { selector, what, replicas, scale, isKept: soon = false } = found;
     if (selector === undefined) return { kind: "unresolved", why: `${what} has no selector` };
     const { expectedPods } = budget;
     const expected = expectedPods === undefined ? { count: replicas, how: ` (${what})` } : statedBy(expectedPods);
-    return required(request, selector, { ...expected, recheck: scale === undefined });
+    return required(request, selector, { ...expected, recheck: scale === undefined, soon });
   }
 
   async #bySelector(request: BudgetRequest, selector: LabelSelector): Promise<Resolution> {
@@ -132,14 +135,12 @@ export class Resolver {
     const members = this.#options.pods.of(key, source.namespace, selector);
     if (members === undefined) return { kind: "waiting" };
     if (members.total === 0) return this.#byTemplate(request, selector);
-    const found = new Map<string, FoundWorkload>();
-    for (const ref of members.controllers) {
-      const workload = await this.#options.workloads.find(key, ref, source.namespace, signal);
-      if (workload.kind === "missing") return unknown(request, selector, members.total, workload.why);
-      if (workload.kind !== "found") return workload;
-      found.set(workload.uid, workload);
+    const found = await this.#options.workloads.findAll(key, members.controllers, source.namespace, signal);
+    if ("kind" in found) {
+      return found.kind === "missing" ? unknown(request, selector, members.total, found.why) : found;
     }
-    return required(request, selector, expectedOf([...found.values()]));
+    const byUid = new Map(found.map((workload) => [workload.uid, workload]));
+    return required(request, selector, expectedOf([...byUid.values()]));
   }
 
   /** The budget has no pod in this cluster: the workloads whose pod template it selects count. */
@@ -156,8 +157,8 @@ export class Resolver {
   }
 }
 
-function resolved(protectors: readonly RequiredProtector[], recheck = false): Resolution {
-  return { kind: "resolved", protectors, recheck };
+function resolved(protectors: readonly RequiredProtector[], recheck = false, soon = false): Resolution {
+  return { kind: "resolved", protectors, recheck, soon };
 }
 
 function statedBy(expectedPods: number): ExpectedPods {
@@ -171,13 +172,15 @@ function expectedOf(workloads: readonly FoundWorkload[]): ExpectedPods {
     count: workloads.reduce((sum, { replicas }) => sum + replicas, 0),
     how: names.length === 0 ? " (no workload matches)" : ` (${names.slice(0, MAX_NAMED).join(", ")}${more})`,
     recheck: workloads.some(({ scale }) => scale === undefined),
+    soon: workloads.some(({ isKept }) => isKept),
   };
 }
 
 function required(request: BudgetRequest, selector: LabelSelector, expected: ExpectedPods): Resolution {
   const minimum = disruptionMinimum(request.budget, expected.count, expected.how);
   if (minimum === undefined) return { kind: "unresolved", why: "its minAvailable or maxUnavailable can't be read" };
-  return resolved([budgetProtector(request, selector, minimum)], expected.recheck);
+  const { recheck, soon = false } = expected;
+  return resolved([budgetProtector(request, selector, minimum)], recheck, soon);
 }
 
 /**

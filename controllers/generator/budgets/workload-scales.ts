@@ -1,19 +1,17 @@
 /**
  * How many pods a workload asks for, as the disruption controller finds it: by the watches of `sources/` for kinds with
- * `spec.replicas`, by the scale subresource for every other kind. Remembers which budgets to resolve again when a
+ * `spec.replicas`, by `polled-scales.ts` for every other kind. Remembers which budgets to resolve again when a
  * workload changes.
  */
 import { isDeepStrictEqual } from "node:util";
-import * as v from "valibot";
 import type { Labels } from "../../../shared/decide/availability/selector.ts";
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
-import { checker } from "../../../shared/schema/check.ts";
+import type { Clock } from "../../../shared/runtime/clock.ts";
 import type { LabelSelector } from "../../../shared/schema/podprotector.ts";
 import type { Discovery } from "../sources/discovery.ts";
 import type { KindWatch } from "../sources/kind-watch.ts";
 import {
-  collectionPath,
   groupOf,
   type ProtectionSource,
   pluginName,
@@ -22,8 +20,8 @@ import {
   sourceKey,
   type WorkloadRef,
 } from "../sources/protection-source.ts";
-import { parseSelectorText } from "../sources/selector-text.ts";
 import { WORKLOAD_KINDS } from "../sources/workload-kinds.ts";
+import { PolledScales } from "./polled-scales.ts";
 
 export interface FoundWorkload {
   readonly kind: "found";
@@ -34,6 +32,8 @@ export interface FoundWorkload {
   readonly selector: LabelSelector | undefined;
   /** Of a workload that is watched; the others are polled. */
   readonly scale?: Scale;
+  /** Of a polled one: it was read some seconds ago. */
+  readonly isKept?: boolean;
 }
 
 type WorkloadLookup =
@@ -45,14 +45,6 @@ type WorkloadLookup =
 
 const NO_BUDGETS: ReadonlySet<string> = new Set();
 
-const parseScale = checker(
-  v.looseObject({
-    metadata: v.looseObject({ uid: v.optional(v.string()) }),
-    spec: v.optional(v.nullable(v.looseObject({ replicas: v.optional(v.number()) }))),
-    status: v.optional(v.nullable(v.looseObject({ selector: v.optional(v.string()) }))),
-  }),
-);
-
 /** Kinds whose replicas a watch of `sources/` knows. */
 const WATCHED = WORKLOAD_KINDS.flatMap(({ kind, scaleGroups }) =>
   scaleGroups === undefined ? [] : [{ kind: kind.kind, groups: scaleGroups, plugin: pluginName(kind) }],
@@ -62,11 +54,16 @@ export interface WorkloadScalesOptions {
   readonly api: ApiClient;
   readonly discovery: Discovery;
   readonly kinds: ReadonlyMap<string, Pick<KindWatch, "ready" | "get">>;
+  readonly clock: Pick<Clock, "monotonicMs">;
   readonly timeoutMs: number;
 }
 
+/** Polled workloads of one budget that are read at a time. */
+const MAX_AT_ONCE = 8;
+
 export class WorkloadScales {
   readonly #options: WorkloadScalesOptions;
+  readonly #polled: PolledScales;
   /** Keys of budgets by the key of each workload that they depend on, and the reverse. */
   readonly #dependents = new Map<string, Set<string>>();
   readonly #dependencies = new Map<string, Set<string>>();
@@ -75,6 +72,7 @@ export class WorkloadScales {
 
   constructor(options: WorkloadScalesOptions) {
     this.#options = options;
+    this.#polled = new PolledScales(options);
   }
 
   /** Takes in a change of one workload, and returns the keys of the budgets that depend on it. */
@@ -115,11 +113,33 @@ export class WorkloadScales {
    */
   async find(budget: string, ref: WorkloadRef, namespace: string, signal: AbortSignal): Promise<WorkloadLookup> {
     const watched = this.#watched(budget, ref, namespace);
-    if (watched === undefined) return await this.#byScale(ref, namespace, signal);
+    if (watched === undefined) return await this.#polled.find(ref, namespace, signal);
     const controller = watched.kind === "found" ? watched.scale?.controller : undefined;
     if (controller?.kind !== "Deployment") return watched;
     const owner = this.#watched(budget, controller, namespace);
     return owner === undefined || owner.kind === "missing" ? watched : owner;
+  }
+
+  /** {@link find} for each of these, several at a time. The first that is not found in place of them all. */
+  async findAll(
+    budget: string,
+    refs: Iterable<WorkloadRef>,
+    namespace: string,
+    signal: AbortSignal,
+  ): Promise<readonly FoundWorkload[] | Exclude<WorkloadLookup, FoundWorkload>> {
+    const found: FoundWorkload[] = [];
+    const waiting = [...refs].values();
+    let problem: Exclude<WorkloadLookup, FoundWorkload> | undefined;
+    const work = async (): Promise<void> => {
+      for (const ref of waiting) {
+        const workload = await this.find(budget, ref, namespace, signal);
+        if (workload.kind === "found") found.push(workload);
+        else problem ??= workload;
+        if (problem !== undefined) return;
+      }
+    };
+    await Promise.all(Array.from({ length: MAX_AT_ONCE }, work));
+    return problem ?? found;
   }
 
   /**
@@ -143,16 +163,7 @@ export class WorkloadScales {
 
   /** Reads the scale subresource of one object. */
   async scale(kind: SourceKind, namespace: string, name: string, signal: AbortSignal): Promise<WorkloadLookup> {
-    const { api, timeoutMs } = this.#options;
-    const path = `${collectionPath(kind, namespace)}/${name}/scale`;
-    const result = await api.get(path, parseScale, { timeoutMs, signal });
-    const what = `${kind.kind} ${name}`;
-    if (result.kind === "gone") return missing(`${what} is not there`);
-    if (result.kind !== "ok") return { kind: "failed", failure: result };
-    const { metadata, spec, status } = result.object;
-    const text = status?.selector ?? "";
-    const selector = text === "" ? undefined : parseSelectorText(text);
-    return { kind: "found", uid: metadata.uid ?? "", what, replicas: spec?.replicas ?? 0, selector };
+    return await this.#polled.read(kind, namespace, name, signal);
   }
 
   /** Undefined for a kind that is not watched. */
@@ -169,20 +180,6 @@ export class WorkloadScales {
       return missing(`${what} is not there`);
     }
     return foundBy(source.scale, source.uid, what);
-  }
-
-  async #byScale(ref: WorkloadRef, namespace: string, signal: AbortSignal): Promise<WorkloadLookup> {
-    const group = groupOf(ref.apiVersion);
-    const version = group === "" ? ref.apiVersion : ref.apiVersion.slice(group.length + 1);
-    const served = await this.#options.discovery.read(group, version, signal);
-    if (served.kind === "failed") return served;
-    const resource = served.resources.find(({ kind }) => kind === ref.kind);
-    if (resource === undefined) return missing(`${ref.apiVersion} ${ref.kind} is not served`);
-    if (!resource.hasScale) return missing(`${ref.kind} does not implement the scale subresource`);
-    const kind = { group, version, kind: ref.kind, resource: resource.resource };
-    const found = await this.scale(kind, namespace, ref.name, signal);
-    if (found.kind !== "found" || ref.uid === undefined || found.uid === ref.uid) return found;
-    return missing(`${found.what} is another one`);
   }
 
   #depend(budget: string, key: string): void {

@@ -141,7 +141,13 @@ test("a DaemonSet that was erased and applied again keeps the minimum of its pro
   if (need === undefined) throw new Error("it needs nothing");
   const kinds = new Map<string, { ready: boolean; get: () => undefined }>();
   const api = new ApiClient({ request: () => Promise.reject(new Error()), stream: () => Promise.reject(), close() {} });
-  const workloads = new WorkloadScales({ api, discovery: new Discovery(api, 1000), kinds, timeoutMs: 1000 });
+  const workloads = new WorkloadScales({
+    api,
+    discovery: new Discovery(api, 1000),
+    kinds,
+    timeoutMs: 1000,
+    clock: new VirtualTime().clock,
+  });
   const resolver = new Resolver({ workloads, pods: { of: () => undefined, forget: () => {} } });
   const { signal } = new AbortController();
   const question = { key: "daemonset/shop/web", kind: agents.kind, source: applied, need, signal };

@@ -5,6 +5,7 @@
 import type { LostProtectorsBySource } from "../../../shared/recovery/lost-protectors-by-source.ts";
 import { DONE, later, type Reconcile, type ReconcileOutcome } from "../../../shared/runtime/reconcile.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import { KEEP_SCALE_MS } from "../budgets/polled-scales.ts";
 import type { Resolver } from "../budgets/resolve.ts";
 import type { KindWatch } from "../sources/kind-watch.ts";
 import {
@@ -65,7 +66,7 @@ export function reconciler(options: ReconcilerOptions): Reconcile<string> {
       if (outcome.kind !== "done") return outcome;
     }
     reportTerminating(undefined);
-    return resolved.recheck ? later(RECHECK_MS) : DONE;
+    return resolved.recheck ? later(resolved.soon ? KEEP_SCALE_MS : RECHECK_MS) : DONE;
   };
 }
 
@@ -75,7 +76,12 @@ interface Work extends Omit<StepContext, "source" | "options"> {
 }
 
 type ResolvedSource =
-  | { readonly kind: "resolved"; readonly source: ProtectionSource | undefined; readonly recheck: boolean }
+  | {
+      readonly kind: "resolved";
+      readonly source: ProtectionSource | undefined;
+      readonly recheck: boolean;
+      readonly soon?: boolean;
+    }
   | { readonly kind: "end"; readonly outcome: ReconcileOutcome };
 
 /** The source with the protectors that it requires, or the end of the reconcile where those are unknown. */
@@ -108,9 +114,9 @@ async function resolve(
       return { kind: "resolved", source: { ...source, protectors: required }, recheck: true };
     }
     case "resolved": {
-      const { protectors: required, recheck, why } = resolution;
+      const { protectors: required, recheck, soon = false, why } = resolution;
       reports.report(key, "unresolved", kind, source, why);
-      return { kind: "resolved", source: { ...source, protectors: required }, recheck };
+      return { kind: "resolved", source: { ...source, protectors: required }, recheck, soon };
     }
   }
 }

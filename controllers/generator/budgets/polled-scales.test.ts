@@ -1,0 +1,95 @@
+import { expect, test } from "vitest";
+import { ApiClient } from "../../../shared/kube/client/api-client.ts";
+import type { ApiRequest, ApiResponse } from "../../../shared/kube/client/transport.ts";
+import { sleep } from "../../../shared/runtime/clock.ts";
+import { pluginNamed } from "../../../test/support/generator/plugin-named.ts";
+import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
+import { Discovery } from "../sources/discovery.ts";
+import type { WorkloadRef } from "../sources/protection-source.ts";
+import { Resolver } from "./resolve.ts";
+import { WorkloadScales } from "./workload-scales.ts";
+
+const API = "/apis/apps.kruise.io/v1alpha1";
+const LATENCY_MS = 5;
+
+/** A budget over the pods of so many CloneSets of one replica each, in a cluster that answers in 5 ms. */
+function rig(count: number) {
+  const time = new VirtualTime();
+  const paths: string[] = [];
+  const replicas = new Map(Array.from({ length: count }, (_, index) => [`c${index}`, 1]));
+  const uids = new Map<string, string>();
+  let isDown = false;
+  const request = async ({ path }: ApiRequest): Promise<ApiResponse> => {
+    paths.push(path);
+    await sleep(time, LATENCY_MS);
+    const name = path.split("/").at(-2) ?? "";
+    const body =
+      path === API
+        ? { resources: ["clonesets", "clonesets/scale"].map((one) => ({ name: one, kind: "CloneSet" })) }
+        : { metadata: { name, uid: uids.get(name) ?? name }, spec: { replicas: replicas.get(name) } };
+    return isDown ? { status: 503, headers: {}, body: "" } : { status: 200, headers: {}, body: JSON.stringify(body) };
+  };
+  const api = new ApiClient({ request, stream: () => Promise.reject(new Error("nothing is watched")), close() {} });
+  const refs = (): WorkloadRef[] =>
+    [...replicas.keys()].map((name) => ({
+      ...{ apiVersion: "apps.kruise.io/v1alpha1", kind: "CloneSet", name },
+      uid: uids.get(name) ?? name,
+    }));
+  const workloads = new WorkloadScales({
+    ...{ api, discovery: new Discovery(api, 1000), kinds: new Map(), timeoutMs: 1000, clock: time.clock },
+  });
+  const pods = { of: () => ({ total: count, controllers: refs() }), forget: () => {} };
+  const resolver = new Resolver({ workloads, pods });
+  const pdb = pluginNamed("poddisruptionbudget");
+  const metadata = { name: "web", namespace: "shop", uid: "u1", resourceVersion: "1" };
+  const source = pdb.interpret({ metadata });
+  const need = { kind: "budget", budget: { selector: {}, maxUnavailable: 1, spec: {}, owns: [] } } as const;
+  /** What it comes to, and how many requests and milliseconds it took. */
+  const resolve = async () => {
+    const [before, fromMs] = [paths.length, time.elapsedMs];
+    const { signal } = new AbortController();
+    let tookMs = 0;
+    const asked = resolver.resolve({ key: "k", kind: pdb.kind, source, need, present: undefined, signal });
+    void asked.then(() => {
+      tookMs = time.elapsedMs - fromMs;
+    });
+    await time.advance(1_000);
+    const resolution = await asked;
+    const minimum = resolution.kind === "resolved" ? resolution.protectors[0]?.spec.minAvailable : resolution.kind;
+    const soon = resolution.kind === "resolved" && resolution.soon === true;
+    return { minimum, soon, requests: paths.length - before, tookMs };
+  };
+  const breakDown = (): void => {
+    isDown = true;
+  };
+  return { time, replicas, uids, resolve, breakDown };
+}
+
+test("a budget over many polled workloads asks for each once, several at a time, and not again at each pod", async () => {
+  const { resolve, replicas, time } = rig(200);
+  const { tookMs, ...first } = await resolve();
+  expect(first).toEqual({ minimum: 199, soon: false, requests: 201 });
+  expect(tookMs).toBeLessThanOrEqual(30 * LATENCY_MS);
+  replicas.set("c0", 11);
+  replicas.set("new", 1);
+  // A pod of a new workload: the others are known, and will be read again soon.
+  expect(await resolve()).toMatchObject({ minimum: 200, soon: true, requests: 1 });
+  await time.advance(5_000);
+  expect(await resolve()).toMatchObject({ minimum: 210, soon: false, requests: 201 });
+});
+
+test("a workload that was created again under its name is read again", async () => {
+  const { resolve, replicas, uids } = rig(1);
+  await resolve();
+  uids.set("c0", "another");
+  replicas.set("c0", 5);
+  expect(await resolve()).toMatchObject({ minimum: 4, soon: false, requests: 1 });
+});
+
+test("the first failure ends the reads", async () => {
+  const { resolve, time, breakDown } = rig(200);
+  await resolve();
+  await time.advance(5_000);
+  breakDown();
+  expect(await resolve()).toMatchObject({ minimum: "failed", requests: 8 });
+});

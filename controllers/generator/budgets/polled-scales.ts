@@ -1,0 +1,143 @@
+/**
+ * The replicas of workloads that no watch knows, by discovery and the scale subresource. A budget asks for all its
+ * workloads whenever a pod of it comes or goes, so answers are kept for some seconds.
+ */
+import * as v from "valibot";
+import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
+import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
+import type { Clock } from "../../../shared/runtime/clock.ts";
+import { checker } from "../../../shared/schema/check.ts";
+import type { LabelSelector } from "../../../shared/schema/podprotector.ts";
+import type { Discovery, DiscoveryResult } from "../sources/discovery.ts";
+import { collectionPath, groupOf, type SourceKind, type WorkloadRef } from "../sources/protection-source.ts";
+import { parseSelectorText } from "../sources/selector-text.ts";
+
+export interface PolledWorkload {
+  readonly kind: "found";
+  readonly uid: string;
+  /** For people: `CloneSet web`. */
+  readonly what: string;
+  readonly replicas: number;
+  readonly selector: LabelSelector | undefined;
+  /** It was read some seconds ago. */
+  readonly isKept?: boolean;
+}
+
+export type PolledLookup =
+  | PolledWorkload
+  | { readonly kind: "missing"; readonly why: string }
+  | { readonly kind: "failed"; readonly failure: ApiFailure };
+
+const parseScale = checker(
+  v.looseObject({
+    metadata: v.looseObject({ uid: v.optional(v.string()) }),
+    spec: v.optional(v.nullable(v.looseObject({ replicas: v.optional(v.number()) }))),
+    status: v.optional(v.nullable(v.looseObject({ selector: v.optional(v.string()) }))),
+  }),
+);
+
+/** A budget that rests on a kept scale is resolved again after this time. */
+export const KEEP_SCALE_MS = 5_000;
+/** Which resources a cluster serves changes rarely. */
+const KEEP_DISCOVERY_MS = 30_000;
+
+interface PolledScalesOptions {
+  readonly api: ApiClient;
+  readonly discovery: Discovery;
+  readonly clock: Pick<Clock, "monotonicMs">;
+  readonly timeoutMs: number;
+}
+
+export class PolledScales {
+  readonly #options: PolledScalesOptions;
+  /** By path. */
+  readonly #scales: KeptFor<PolledWorkload>;
+  /** By group and version. */
+  readonly #served: KeptFor<Promise<DiscoveryResult>>;
+
+  constructor(options: PolledScalesOptions) {
+    this.#options = options;
+    this.#scales = new KeptFor(options.clock, KEEP_SCALE_MS);
+    this.#served = new KeptFor(options.clock, KEEP_DISCOVERY_MS);
+  }
+
+  /** Reads the scale subresource of one object. */
+  async read(kind: SourceKind, namespace: string, name: string, signal: AbortSignal): Promise<PolledLookup> {
+    const { api, timeoutMs } = this.#options;
+    const path = `${collectionPath(kind, namespace)}/${name}/scale`;
+    const result = await api.get(path, parseScale, { timeoutMs, signal });
+    const what = `${kind.kind} ${name}`;
+    if (result.kind === "gone") return missing(`${what} is not there`);
+    if (result.kind !== "ok") return { kind: "failed", failure: result };
+    const { metadata, spec, status } = result.object;
+    const text = status?.selector ?? "";
+    const selector = text === "" ? undefined : parseSelectorText(text);
+    return { kind: "found", uid: metadata.uid ?? "", what, replicas: spec?.replicas ?? 0, selector };
+  }
+
+  /** The workload that `ref` names, the very object where `ref` has a UID; read now, or kept. */
+  async find(ref: WorkloadRef, namespace: string, signal: AbortSignal): Promise<PolledLookup> {
+    const group = groupOf(ref.apiVersion);
+    const version = group === "" ? ref.apiVersion : ref.apiVersion.slice(group.length + 1);
+    const served = await this.#serving(group, version, signal);
+    if (served.kind === "failed") return served;
+    const resource = served.resources.find(({ kind }) => kind === ref.kind);
+    if (resource === undefined) return missing(`${ref.apiVersion} ${ref.kind} is not served`);
+    if (!resource.hasScale) return missing(`${ref.kind} does not implement the scale subresource`);
+    const kind = { group, version, kind: ref.kind, resource: resource.resource };
+    const key = `${collectionPath(kind, namespace)}/${ref.name}`;
+    const isWanted = ({ uid }: PolledWorkload): boolean => ref.uid === undefined || uid === ref.uid;
+    const kept = this.#scales.get(key);
+    if (kept !== undefined && isWanted(kept)) return { ...kept, isKept: true };
+    const found = await this.read(kind, namespace, ref.name, signal);
+    if (found.kind !== "found") return found;
+    this.#scales.set(key, found);
+    return isWanted(found) ? found : missing(`${found.what} is another one`);
+  }
+
+  /** Calls that arrive together share one request. A failure is not kept. */
+  async #serving(group: string, version: string, signal: AbortSignal): Promise<DiscoveryResult> {
+    const key = `${group}/${version}`;
+    const kept = this.#served.get(key);
+    if (kept !== undefined) return await kept;
+    const asked = this.#options.discovery.read(group, version, signal);
+    this.#served.set(key, asked);
+    const result = await asked;
+    // An absent kind may be installed any time.
+    if (result.kind !== "ok" || result.resources.length === 0) this.#served.delete(key);
+    return result;
+  }
+}
+
+/** Values that are kept for a while, in the order of their ages. */
+class KeptFor<T> {
+  readonly #clock: Pick<Clock, "monotonicMs">;
+  readonly #forMs: number;
+  readonly #values = new Map<string, { readonly value: T; readonly untilMs: number }>();
+
+  constructor(clock: Pick<Clock, "monotonicMs">, forMs: number) {
+    [this.#clock, this.#forMs] = [clock, forMs];
+  }
+
+  get(key: string): T | undefined {
+    const nowMs = this.#clock.monotonicMs();
+    for (const [oldest, { untilMs }] of this.#values) {
+      if (untilMs > nowMs) break;
+      this.#values.delete(oldest);
+    }
+    return this.#values.get(key)?.value;
+  }
+
+  set(key: string, value: T): void {
+    this.#values.delete(key);
+    this.#values.set(key, { value, untilMs: this.#clock.monotonicMs() + this.#forMs });
+  }
+
+  delete(key: string): void {
+    this.#values.delete(key);
+  }
+}
+
+function missing(why: string): PolledLookup {
+  return { kind: "missing", why };
+}
