@@ -3,8 +3,8 @@
  *
  * Which containers an update of a pod restarts (docs/design.md#in-place-changes): those with another image, and those
  * with other resources (their own, or the pod's from Kubernetes 1.36 on) whose resize policy says RestartContainer.
- * Everything else restarts nothing: metadata, tolerations, other resizes, and a new image of an ordinary init container,
- * which has run already. Reads the raw objects, because nothing else needs the containers.
+ * Everything else restarts nothing: metadata, tolerations, other resizes, and a new image of an ordinary init
+ * container, which has run already. Reads the raw objects, because nothing else needs the containers.
  */
 
 type Json = Readonly<Record<string, unknown>>;
@@ -79,7 +79,7 @@ export function restartedContainers(before: unknown, after: unknown): readonly s
   });
 }
 
-/** The change lets the kubelet end the pod, or end it sooner. kube-apiserver allows no later deadline and no removal. */
+/** The change lets the kubelet end the pod, or end it sooner. A later deadline, or none, is invalid. */
 export function endsSooner(before: unknown, after: unknown): boolean {
   const deadlineOf = (pod: unknown): number => {
     const { activeDeadlineSeconds } = objectOf(objectOf(pod).spec);

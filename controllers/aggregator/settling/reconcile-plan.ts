@@ -76,7 +76,7 @@ function rateWaitOf({ protector, account, settings, state }: ReconcileInput, win
   return Math.max(windowSinceMs, state.lastWriteMs ?? 0) + Math.max(0, rateMs) - monotonicMs;
 }
 
-/** Nothing that returns quota waits, no heartbeat and no hold. Upstream's algorithms need the window for all of them. */
+/** What returns quota does not wait, nor does a heartbeat or a hold. Upstream's algorithms need the window for all. */
 function waitsForWindow({ algorithm, stored }: CellUpdateInput, { reasons, entry }: CellUpdate): boolean {
   if (algorithm !== "exact") return reasons.length > 0 && !reasons.some((reason) => AT_ONCE.has(reason));
   const available = ({ aggregation }: Pick<CellStatus, "aggregation"> = {}): number =>
