@@ -63,7 +63,7 @@ async function deleteNode(world: World, chance: Chance, cell: SimulatedCell, nod
   });
 }
 
-function deletionOf(world: World, name: string, dryRun: boolean): Json {
+export function deletionOf(world: World, name: string, dryRun: boolean): Json {
   return {
     uid: world.time.random.token(),
     userInfo: { username: "cloud", groups: [] },
