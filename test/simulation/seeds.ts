@@ -124,7 +124,6 @@ export const RULE_SEEDS: readonly { readonly rule: Rule; readonly seed: number }
   { rule: "MaturityPosition", seed: 60007 },
   { rule: "PinWeight", seed: 60000 },
   { rule: "LiveRead", seed: 60014 },
-  { rule: "PinRead", seed: 426095243 },
   { rule: "RepeatNeedsWeight", seed: 60047 },
   { rule: "Reserved", seed: 60000 },
   { rule: "Reached", seed: 60029 },

@@ -140,12 +140,6 @@ export const RULES = {
     "return pending.podReadMs < cellSinceMs(pending.request.cell);",
     "return false;",
   ),
-  PinRead: rule(
-    "A slow write of a pin does not make the read of its pod old.",
-    PIPELINE,
-    "nowMs - podReadMs < MAX_REREAD_MS;",
-    "true;",
-  ),
   RepeatNeedsWeight: rule(
     "A repeated request is allowed although its record has no weight.",
     QUOTA,

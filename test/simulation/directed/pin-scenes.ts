@@ -162,20 +162,4 @@ export const PIN_SCENES: readonly RuleScene[] = [
       await stage.pass(5_000);
     },
   },
-  {
-    rule: "PinRead",
-    invariant: "S2",
-    what: "a pod becomes ready while a second core is slow to record its eviction, and all pods are needed",
-    plan: { pods: 4, protectors: [{ minAvailable: 4 }, { minAvailable: 3, core: "core-2" }] },
-    async play(stage) {
-      const pod = stage.pod(0);
-      stage.setReady(pod, false);
-      await stage.pass(2_000);
-      stage.world.network.setLinks("webhook", "core-2", { fixedDelayMs: 900 });
-      stage.evict(pod);
-      await stage.pass(500);
-      stage.setReady(pod, true);
-      await stage.pass(5_000);
-    },
-  },
 ];
