@@ -8,6 +8,7 @@ import { Reflector } from "../../shared/kube/informer/reflector.ts";
 import type { ReflectorEvent } from "../../shared/kube/informer/reflector-options.ts";
 import { ShardedReflector } from "../../shared/kube/informer/sharded-reflector.ts";
 import { offersShards } from "../../shared/kube/informer/shards.ts";
+import type { Log } from "../../shared/observe/log.ts";
 import type { WatchObserver } from "../../shared/observe/watch-observer.ts";
 import { ReleaseRegister } from "../../shared/recovery/register/release-register.ts";
 import type { NamedPath } from "../../shared/runtime/options/option-types.ts";
@@ -23,13 +24,18 @@ const PROTECTOR_STREAM_SECONDS = [8, 12] as const;
 const POD_PAGE_SIZE = 100;
 
 type Context = ControllerContext<AggregatorFlags>;
+/** What the watch of the pods needs of it. */
+type PodsContext = Pick<Context, "transport" | "ports"> & {
+  readonly flags: Pick<AggregatorFlags, "namespace" | "podSelector" | "cellId" | "podShards" | "coreTimeout">;
+  readonly log: Pick<Log, "warn">;
+};
 export type Pods = Reflector<Pod> | ShardedReflector<Pod>;
 
-/** The pods of the cell, in as many shards as `--pod-shards` asks for where the apiserver offers them. */
+/** The pods of the cell, in as many shards as `--pod-shards` asks for, unless the apiserver does not offer them. */
 export async function watchPods(
-  context: Context,
+  context: PodsContext,
   parse: (raw: unknown) => Pod,
-  watches: WatchObserver,
+  watches: Pick<WatchObserver, "observe" | "track">,
   onEvent: (event: ReflectorEvent) => void,
 ): Promise<Pods> {
   const { transport, ports } = context;
@@ -57,13 +63,24 @@ export async function watchPods(
   return pods;
 }
 
-/** 1 where the apiserver does not offer shards: each stream would carry every pod. */
-async function shardsOf({ flags: { podShards, coreTimeout }, transport, log }: Context): Promise<number> {
+/**
+ * 1 where the apiserver does not offer shards: each stream would carry every pod. No answer decides nothing for the life
+ * of the process: then the flag does.
+ */
+async function shardsOf({ flags: { podShards, coreTimeout }, transport, log }: PodsContext): Promise<number> {
   if (podShards === 1) return 1;
   const offers = await offersShards(new ApiClient(transport), "/api/v1/pods", { timeoutMs: coreTimeout });
-  if (offers === true) return podShards;
-  log.warn({ podShards, offers }, "The apiserver does not offer shardSelector; the pods are watched in one stream");
-  return 1;
+  if (offers === false) {
+    log.warn({ podShards }, "The apiserver does not offer shardSelector; the pods are watched in one stream");
+    return 1;
+  }
+  if (offers === undefined) {
+    log.warn(
+      { podShards },
+      "The apiserver does not say whether it offers shardSelector; the pods are watched in shards",
+    );
+  }
+  return podShards;
 }
 
 /** A core cluster, as the aggregator and the backup keeper use it. */
