@@ -99,7 +99,7 @@ export async function runController<F extends ControllerFlags>(controller: Contr
   const context: ControllerContext<F> = {
     ...{ flags, ports, log, metrics, cluster },
     transport: open(cluster, server, sockets === undefined ? {} : { maxRequestSockets: sockets }),
-    namespace: lease?.leaderElectNamespace ?? cluster.namespace ?? DEFAULT_NAMESPACE,
+    namespace: lease?.leaderElectNamespace || cluster.namespace || DEFAULT_NAMESPACE,
     mayWrite: () => leader.isLeader,
     connect: async (at, flag, kubeconfig) => open(await accessOrExit(name, flag, kubeconfig), at),
   };

@@ -7,6 +7,7 @@ import { ApiClient } from "../../shared/kube/client/api-client.ts";
 import type { ClusterAccess } from "../../shared/kube/credentials/cluster-access.ts";
 import type { ReflectorEvent } from "../../shared/kube/informer/reflector-options.ts";
 import { EventRecorder } from "../../shared/observe/event-recorder.ts";
+import { observeKubernetesEvents } from "../../shared/observe/process-observer.ts";
 import { observeReconciles } from "../../shared/observe/reconcile-observer.ts";
 import { observeListWatch, type WatchObserver } from "../../shared/observe/watch-observer.ts";
 import { BackupKeeper } from "../../shared/recovery/backup/backup-keeper.ts";
@@ -82,7 +83,8 @@ async function build(context: Context): Promise<ControllerParts> {
     timeoutMs: flags.coreTimeout,
   };
   const injector = caInjector(context, configuration, cores, watches);
-  const events = new EventRecorder({ transport, ports, component: aggregatorOptions.name });
+  const onOutcome = observeKubernetesEvents(metrics);
+  const events = new EventRecorder({ transport, ports, component: aggregatorOptions.name, onOutcome });
   const keeper = await configurationKeeper(context, configuration, events);
   return {
     async lead(signal) {
@@ -131,7 +133,7 @@ function aggregatorOf(context: Context, pods: Pods, parser: PodParser, cores: re
 /** As the update trigger finds it, so that the defaults of both agree. */
 function triggerNamespace({ updateTriggerNamespace, namespace }: AggregatorFlags, cluster: ClusterAccess): string {
   if (updateTriggerNamespace !== "") return updateTriggerNamespace;
-  return namespace === "" ? (cluster.namespace ?? "default") : namespace;
+  return namespace === "" ? cluster.namespace || "default" : namespace;
 }
 
 function* protectorsOf({ membership }: Aggregator, core: string): Iterable<PodProtector> {

@@ -44,8 +44,10 @@ describe("the workload of a protector is looked for in every version of its grou
   });
 });
 
+let kubeconfigNamespace = "shop";
 const cleanups: (() => void)[] = [];
 afterEach(() => {
+  kubeconfigNamespace = "shop";
   for (const clean of cleanups.splice(0).reverse()) clean();
 });
 
@@ -78,7 +80,7 @@ async function against(objects: Readonly<Record<string, unknown>>, ...args: stri
   const kubeconfig = join(directory, "kubeconfig");
   const config = {
     "current-context": "c",
-    contexts: [{ name: "c", context: { cluster: "c", user: "u", namespace: "shop" } }],
+    contexts: [{ name: "c", context: { cluster: "c", user: "u", namespace: kubeconfigNamespace } }],
     clusters: [{ name: "c", cluster: { server: `http://127.0.0.1:${port}` } }],
     users: [{ name: "u", user: {} }],
   };
@@ -137,6 +139,12 @@ describe("a suspension that is the budget's own", () => {
     const { code, writes } = await against(vanished, "suspend", "xpoddisruptionbudget-db", "--yes");
     expect([code, writes]).toEqual([0, [`PATCH ${path}`]]);
   });
+});
+
+test("a context with an empty namespace means default, as for kubectl", async () => {
+  kubeconfigNamespace = "";
+  const { said } = await against({}, "status", "web");
+  expect(said).toContain("PodProtector default/web");
 });
 
 test("status of a name in all namespaces shows each that has it", async () => {

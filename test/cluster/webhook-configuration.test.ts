@@ -100,6 +100,9 @@ async function untilRefused(): Promise<void> {
 const restores = async (why: string): Promise<number> =>
   (await environment.aggregators.get("east")?.metric("podseidon_registration_restores_total", { why })) ?? 0;
 
+const events = async (): Promise<number> =>
+  (await environment.aggregators.get("east")?.metric("podseidon_kubernetes_events_total", { outcome: "created" })) ?? 0;
+
 describe("a cell's aggregator", () => {
   it.each(RESOURCES)("restores %s with its authorities after a deletion, and reports it", async (resource) => {
     await environment.core.waitFor("the record", async () => {
@@ -116,6 +119,7 @@ describe("a cell's aggregator", () => {
       const { text } = await environment.core.admin.request("GET", "/api/v1/namespaces/default/events");
       return text.includes('"RegistrationMissing"');
     });
+    await environment.core.waitFor("the Event to be counted", async () => (await events()) > 0);
   });
 
   it.each<[string, unknown]>([
