@@ -75,10 +75,7 @@ async function shardsOf({ flags: { podShards, coreTimeout }, transport, log }: P
     return 1;
   }
   if (offers === undefined) {
-    log.warn(
-      { podShards },
-      "The apiserver does not say whether it offers shardSelector; the pods are watched in shards",
-    );
+    log.warn({ podShards }, "It is unknown whether the apiserver offers shardSelector; the pods are watched in shards");
   }
   return podShards;
 }

@@ -144,7 +144,7 @@ describe("a suspension that is the budget's own", () => {
 test("a context with an empty namespace means default, as for kubectl", async () => {
   kubeconfigNamespace = "";
   const { said } = await against({}, "status", "web");
-  expect(said).toContain("PodProtector default/web");
+  expect(said).toContain("namespaces/default/podprotectors");
 });
 
 test("status of a name in all namespaces shows each that has it", async () => {

@@ -221,7 +221,7 @@ test.each(SCENARIOS)("$name: the next generator finishes whatever write the firs
   process.stdout.write(`${rows.join("\n")}\n`);
 });
 
-test("a repair of the spec is not in conflict with writes of the status, and never undoes another one's spec", async () => {
+test("a repair of the spec meets no conflict with writes of the status, and undoes nobody's spec", async () => {
   const space = new Space();
   await space.apply();
   let before = async (): Promise<unknown> => undefined;

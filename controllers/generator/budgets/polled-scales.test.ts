@@ -65,7 +65,7 @@ function rig(count: number) {
   return { time, replicas, uids, resolve, breakDown };
 }
 
-test("a budget over many polled workloads asks for each once, several at a time, and not again at each pod", async () => {
+test("a budget over many polled workloads asks for each once, several at a time, and not at each pod", async () => {
   const { resolve, replicas, time } = rig(200);
   const { tookMs, ...first } = await resolve();
   expect(first).toEqual({ minimum: 199, soon: false, requests: 201 });
