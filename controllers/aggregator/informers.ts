@@ -64,8 +64,8 @@ export async function watchPods(
 }
 
 /**
- * 1 where the apiserver does not offer shards: each stream would carry every pod. No answer decides nothing for the life
- * of the process: then the flag does.
+ * 1 where the apiserver does not offer shards: each stream would carry every pod. The flag decides where there is no
+ * answer, because the choice lasts as long as the process.
  */
 async function shardsOf({ flags: { podShards, coreTimeout }, transport, log }: PodsContext): Promise<number> {
   if (podShards === 1) return 1;

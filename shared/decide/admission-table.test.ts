@@ -28,6 +28,7 @@ interface Row {
 }
 
 const NOT_READY: PodOptions = { readyForSeconds: undefined };
+const CONTAINERS_READY: PodOptions = { ...NOT_READY, conditions: { ContainersReady: true } };
 const IF_HEALTHY: Partial<PodProtectorSpec> = { unhealthyPodPolicy: "IfHealthyBudget" };
 const UNREADY_IF_HEALTHY = { pod: NOT_READY, spec: IF_HEALTHY };
 const BUSY_WITH: PodOptions = { annotations: { [`${PRE_ACTIVITY_PREFIX}copy-data`]: "" } };
@@ -331,12 +332,7 @@ const rows: Record<string, Row> = {
   },
   "waiting for the counted gate alone": {
     available: 2,
-    pod: {
-      readinessGates: [COUNTED_CONDITION],
-      waitsForGates: true,
-      ...NOT_READY,
-      conditions: { ContainersReady: true },
-    },
+    pod: { readinessGates: [COUNTED_CONDITION], waitsForGates: true, ...CONTAINERS_READY },
     expected: "Denial AtMinimum",
   },
   "with the counted gate, on a dead node": {
@@ -350,12 +346,7 @@ const rows: Record<string, Row> = {
   },
   "waiting for another gate too": {
     available: 2,
-    pod: {
-      readinessGates: [COUNTED_CONDITION, "example.com/other"],
-      waitsForGates: true,
-      ...NOT_READY,
-      conditions: { ContainersReady: true },
-    },
+    pod: { readinessGates: [COUNTED_CONDITION, "example.com/other"], waitsForGates: true, ...CONTAINERS_READY },
     expected: "allow Unavailable",
   },
   "criterion Ready": {

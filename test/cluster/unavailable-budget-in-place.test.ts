@@ -1,7 +1,6 @@
 /**
- * What PodUnavailableBudget promises, on a real control plane, with the webhook configuration of the manifests and a
- * budget that is migrated by the steps of its page: the table of operations, and three scenarios of two teams with the
- * same pods.
+ * What PodUnavailableBudget promises, on a real control plane with the manifests' webhook configuration and a budget
+ * migrated by the steps of its page: the table of operations, and three scenarios of two teams with the same pods.
  */
 import { readFileSync } from "node:fs";
 import { loadAll } from "js-yaml";

@@ -49,7 +49,10 @@ function messageOf({ outcome, cell, username, kind, pod, message }: AdmissionRec
 /** The deletion of a node may be denied by as many protectors as pods are on it. */
 const MAX_PROTECTORS = 20;
 
-/** Reports at the pod and its workload, in their cell, and at the protectors that decided, in their cores. Never waits or throws. */
+/**
+ * Reports at the pod and its workload, in their cell, and at the protectors that decided, in their cores. Never waits or
+ * throws.
+ */
 export class EventNotes {
   readonly #options: EventNotesOptions;
   readonly #recorders = new Map<string, EventRecorder>();
