@@ -50,8 +50,8 @@ function messageOf({ outcome, cell, username, kind, pod, message }: AdmissionRec
 const MAX_PROTECTORS = 20;
 
 /**
- * Reports at the pod and its workload, in their cell, and at the protectors that decided, in their cores. Never waits or
- * throws.
+ * Reports at the pod and its workload, in their cell, and at the protectors that decided, in their cores. Never waits
+ * or throws.
  */
 export class EventNotes {
   readonly #options: EventNotesOptions;
