@@ -47,11 +47,11 @@ async function readyMeanwhile(acts: AccidentStage): Promise<void> {
   acts.watchLag(acts.cell.name, chance.between(1, 20));
   acts.setReady(pod, false);
   await acts.pass(chance.between(2_000, 3_000));
-  // Slow writes alone make the webhook read the pod again.
-  const slowMs = chance.between(20, 200);
+  // Where the writes take longer, the webhook reads the pod again because of that.
+  const slowMs = chance.between(25, 40);
   for (const core of world.cores.keys()) acts.slowLinks("webhook", core, slowMs);
   acts.evict(pod);
-  await acts.pass(chance.between(10, slowMs));
+  await acts.pass(chance.between(5, 15));
   acts.setReady(pod, true);
   await acts.pass(chance.between(5, slowMs));
   acts.drain([pod]);
