@@ -30,6 +30,13 @@ describe("the disruption that protectors decide", () => {
     expect(records).toMatchObject([{ kind: "delete", outcome: "unprotected", username: "eve", uid: "request-1" }]);
   });
 
+  test("a DELETE of a pod that cannot be read: a pod that is not Ready, of the labels that can be read", async () => {
+    const { asked, ask } = handler();
+    const status = { phase: "Running", conditions: { Ready: "True" } };
+    await ask(admissionReview({ oldObject: { ...podJson(), status } }));
+    expect(asked).toMatchObject([{ pod: { uid: "u", labels: { app: "web" }, conditions: [] } }]);
+  });
+
   test("an item of a deletecollection, which has no name", async () => {
     const { asked, ask } = handler();
     await ask(admissionReview({ name: "", oldObject: podJson() }));

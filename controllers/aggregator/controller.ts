@@ -47,8 +47,8 @@ export const aggregatorController: Controller<AggregatorFlags> = {
  * The Lease that the replicas of one cell contend for: upstream's name where the cell is a whole cluster, one for each
  * cell where a cluster has several. Always a valid object name.
  */
-function leaseName({ cellId, namespace, podSelector }: AggregatorFlags): string {
-  if (namespace === "" && podSelector === "") return AGGREGATOR_LEASE;
+function leaseName({ cellId, namespace }: AggregatorFlags): string {
+  if (namespace === "") return AGGREGATOR_LEASE;
   const plain = cellId
     .toLowerCase()
     .replace(/[^a-z0-9-]+/g, "-")

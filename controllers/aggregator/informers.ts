@@ -12,7 +12,7 @@ import type { Log } from "../../shared/observe/log.ts";
 import type { WatchObserver } from "../../shared/observe/watch-observer.ts";
 import { ReleaseRegister } from "../../shared/recovery/register/release-register.ts";
 import type { NamedPath } from "../../shared/runtime/options/option-types.ts";
-import type { Pod } from "../../shared/schema/pod.ts";
+import { type Pod, stubOfPod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import type { ControllerContext } from "../run-controller.ts";
 import { parseTrimmedProtector } from "./counting/parsers.ts";
@@ -39,18 +39,18 @@ export async function watchPods(
   onEvent: (event: ReflectorEvent) => void,
 ): Promise<Pods> {
   const { transport, ports } = context;
-  const { namespace, podSelector, cellId } = context.flags;
+  const { namespace, cellId } = context.flags;
   const observe = watches.observe("pods");
   const watch = {
     ...{ transport, ports, parse },
     name: `pods of ${cellId}`,
     path: podPath(namespace),
-    query: podSelector === "" ? {} : { labelSelector: podSelector },
     keyOf: (pod: Pod) => `${pod.namespace}/${pod.name}`,
     uidOf: (pod: Pod) => pod.uid,
     versionOf: (pod: Pod) => pod.resourceVersion,
     pageSize: POD_PAGE_SIZE,
-    // A pod that can't be read still exists: its last readable version holds until it is deleted.
+    // A pod that can't be read still exists, and does not count.
+    stub: stubOfPod,
     unparsable: "keepLast",
     onEvent(event: ReflectorEvent) {
       observe(event);

@@ -34,6 +34,11 @@ function isKnownCluster(name: string, cores: readonly { readonly name: string }[
   return name === "" || name === OWN_CLUSTER || cores.some((core) => core.name === name);
 }
 
+/** Such a pod would be settled as dead (R1 of docs/design.md#settling), while its eviction can still be committed. */
+const NO_POD_SELECTOR =
+  "--pod-selector: a cell cannot be a label selector, because a pod whose labels change would count as deleted while " +
+  "it can still be evicted; make each namespace a cell of its own instead (--namespace, with its own --cell-id)";
+
 export const aggregatorOptions = defineOptions({
   name: "podseidon-aggregator",
   version,
@@ -50,7 +55,7 @@ export const aggregatorOptions = defineOptions({
     podSelector: option(
       text("SELECTOR"),
       "",
-      "Count the pods of this label selector only. The cells of one cluster must not overlap.",
+      "Refused, because a pod whose labels change leaves a filtered watch alive: a cell is a cluster or a --namespace.",
     ),
     updateTriggerNamespace: option(
       text("NAMESPACE"),
@@ -154,6 +159,7 @@ export const aggregatorOptions = defineOptions({
     ...observeOptions,
   },
   check: (values) => [
+    ...(values.podSelector === undefined || values.podSelector === "" ? [] : [NO_POD_SELECTOR]),
     ...(isPowerOfTwo(values.podShards ?? 1) ? [] : ["--pod-shards: must be a power of two"]),
     ...checkLeaderElection(values),
     ...(isKnownCluster(values.caCluster ?? "", values.core ?? [])

@@ -4,7 +4,7 @@ import { isFinished } from "../../shared/decide/availability/availability.ts";
 import { decide } from "../../shared/decide/quota.ts";
 import { apply } from "../../shared/decide/reserve.ts";
 import { type ProtectorState, parseProtector } from "../../shared/decide/state/protector-state.ts";
-import { type Pod, parsePod } from "../../shared/schema/pod.ts";
+import { type Pod, parseAnyPod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import type { ClusterClient } from "./invocation/cluster.ts";
 import { argument, type Command, type Context } from "./invocation/command.ts";
@@ -28,7 +28,7 @@ interface NodePod {
 }
 
 function nodePod(raw: unknown): NodePod {
-  const pod = parsePod(raw);
+  const pod = parseAnyPod(raw);
   const owners = v.parse(Owned, raw).metadata.ownerReferences;
   if (owners.some(({ kind, controller }) => kind === "DaemonSet" && controller === true))
     return { pod, stays: "DaemonSet" };

@@ -7,7 +7,7 @@ import { compileSelector } from "../../shared/decide/availability/selector.ts";
 import { decide } from "../../shared/decide/quota.ts";
 import { parseProtector } from "../../shared/decide/state/protector-state.ts";
 import { podPath } from "../../shared/kube/client/api-path.ts";
-import { type Pod, parsePod } from "../../shared/schema/pod.ts";
+import { type Pod, parseAnyPod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { argument, type Command, type Context } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
@@ -147,7 +147,7 @@ async function explain(
   if (raw === undefined) {
     throw new CommandError(`there is no pod ${namespace}/${name} in ${cluster.name}; see -n and --context`);
   }
-  const pod = parsePod(raw);
+  const pod = parseAnyPod(raw);
   const [answer, registered, protectors, pods] = await Promise.all([
     ask(cluster, kind, pod),
     cellOf(cluster),
@@ -155,7 +155,7 @@ async function explain(
     cluster.list(podPath(namespace)),
   ]);
   const cell = context.text("cell") ?? registered;
-  const others = pods.map((one) => parsePod(one));
+  const others = pods.map((one) => parseAnyPod(one));
   const opinions = covering(protectors, pod).map((one) => opinionOf(one, pod, kind, cell, others, context.nowMs()));
   return { kind, pod: { namespace, name, uid: pod.uid }, cluster: cluster.name, cell, answer, opinions };
 }

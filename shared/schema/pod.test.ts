@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { parsePod } from "./pod.ts";
+import { type Pod, parseAnyPod, parsePod } from "./pod.ts";
 import { SchemaError } from "./schema-error.ts";
 
 const TIME = "2026-03-01T10:00:00Z";
@@ -122,11 +122,6 @@ describe("a pod", () => {
       rawPod({ status: { conditions: [{ status: "True" }] } }),
       "status.conditions[0].type",
     ],
-    [
-      "a condition's time that is no time",
-      rawPod({ status: { conditions: [{ type: "Ready", lastTransitionTime: "noon" }] } }),
-      "status.conditions[0].lastTransitionTime",
-    ],
   ])("is refused: %s", (_, raw, path) => {
     expect(() => parsePod(raw)).toThrow(expect.objectContaining({ name: "SchemaError", path }));
   });
@@ -178,4 +173,52 @@ test("only a short SchemaError is ever thrown", () => {
       }
     }),
   );
+});
+
+describe("a condition's time", () => {
+  const LATEST = Math.floor((2 ** 52 - 1) / 1000);
+  test.each<[string, unknown, number]>([
+    ["is absent", null, 0],
+    ["is before 1970", "0001-01-01T00:00:00Z", 0],
+    ["is in the year 9999", "9999-12-31T23:59:59Z", LATEST],
+    // kube-apiserver stores 9999-12-31T23:59:59-14:00 so.
+    ["is in the year 10000", "10000-01-01T13:59:59Z", LATEST],
+    ["cannot be read", "noon", LATEST],
+    ["is no text", 5, LATEST],
+  ])("%s", (_, lastTransitionTime, expected) => {
+    const pod = parsePod(rawPod({ status: { conditions: [{ type: "Ready", status: "True", lastTransitionTime }] } }));
+    expect(pod.conditions).toEqual([{ type: "Ready", status: true, sinceMs: expected }]);
+  });
+});
+
+describe("a pod that cannot be read", () => {
+  test("is present, selected by the labels that can be read, and not Ready", () => {
+    const raw = rawPod({
+      metadata: {
+        labels: { app: "web", bad: 1 },
+        annotations: { "kubernetes.io/config.mirror": "x" },
+        generation: 0.5,
+      },
+      status: { phase: "Running", conditions: [{ type: "Ready", status: "True" }] },
+    });
+    expect(() => parsePod(raw)).toThrow("metadata.generation");
+    expect(parseAnyPod(raw)).toMatchObject({
+      ...{ uid: "u-1", resourceVersion: "7", labels: { app: "web" }, conditions: [], terminating: false },
+      ...{ phase: "Running", mirror: true, generation: 0 },
+    });
+  });
+
+  test.each<[string, unknown, Partial<Pod>]>([
+    ["is terminating", rawPod({ metadata: { deletionTimestamp: 5 } }), { terminating: true }],
+    ["has finished", rawPod({ spec: 5, status: { phase: "Failed" } }), { phase: "Failed" }],
+    ["has a phase of no sense", rawPod({ status: { phase: 5 } }), { phase: "Unknown", conditions: [] }],
+    ["has no labels to read", rawPod({ metadata: { labels: [] } }), { labels: {} }],
+  ])("%s", (_, raw, expected) => {
+    expect(parseAnyPod(raw)).toMatchObject(expected);
+  });
+
+  test("is refused without a name, a UID or a version", () => {
+    for (const metadata of [{ name: "" }, { uid: 5 }, { resourceVersion: null }, { namespace: undefined }])
+      expect(() => parseAnyPod(rawPod({ metadata }))).toThrow(SchemaError);
+  });
 });

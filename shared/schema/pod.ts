@@ -17,10 +17,14 @@ import {
 } from "./annotations.ts";
 import { isRecord } from "./check.ts";
 import { describeValue, SchemaError } from "./schema-error.ts";
+import { LATEST_MS } from "./time.ts";
 
 type PodPhase = "Pending" | "Running" | "Succeeded" | "Failed" | "Unknown";
 
-/** One pod condition. `sinceMs` is its lastTransitionTime in Unix milliseconds (0 when absent). */
+/**
+ * One pod condition. `sinceMs` is its lastTransitionTime in Unix milliseconds: 0 when absent, at most LATEST_MS, which
+ * is never mature.
+ */
 export interface PodCondition {
   readonly type: string;
   readonly status: boolean;
@@ -102,6 +106,55 @@ export function parsePod(raw: unknown): Pod {
     scheduled: (textOrNone(spec?.nodeName, "spec.nodeName") ?? "") !== "",
     mirror: annotations?.[MIRROR_POD_ANNOTATION] !== undefined,
   };
+}
+
+/**
+ * As {@link parsePod}. A pod of which a part cannot be read is present, and not Ready: it neither counts nor needs
+ * quota to go. Throws `SchemaError` only where the pod has no name, namespace, UID or version.
+ */
+export function parseAnyPod(raw: unknown): Pod {
+  try {
+    return parsePod(raw);
+  } catch (error) {
+    const pod = stubOfPod(raw);
+    if (pod === undefined) throw error;
+    return pod;
+  }
+}
+
+/** What is certain of a pod that {@link parsePod} rejects; undefined where it cannot be told which pod it is. */
+export function stubOfPod(raw: unknown): Pod | undefined {
+  const { metadata, status } = recordOrEmpty(raw);
+  const { namespace, name, uid, resourceVersion, labels: rawLabels, ...meta } = recordOrEmpty(metadata);
+  if (!(isText(namespace) && isText(name) && isText(uid) && isText(resourceVersion))) return undefined;
+  const annotations = stringsOf(meta.annotations);
+  const stated = recordOrEmpty(status).phase;
+  return {
+    ...{ namespace, name, uid, resourceVersion },
+    generation: Number.isInteger(meta.generation) ? Number(meta.generation) : 0,
+    labels: stringsOf(rawLabels),
+    annotations: annotationsInUse(annotations),
+    terminating: meta.deletionTimestamp !== undefined && meta.deletionTimestamp !== null,
+    phase: isText(stated) && isPhase(stated) ? stated : "Unknown",
+    conditions: NO_CONDITIONS,
+    readinessGates: undefined,
+    waitsForGates: false,
+    scheduled: true,
+    mirror: annotations[MIRROR_POD_ANNOTATION] !== undefined,
+  };
+}
+
+function recordOrEmpty(value: unknown): Json {
+  return isRecord(value) ? value : {};
+}
+
+function stringsOf(value: unknown): Readonly<Record<string, string>> {
+  const entries = Object.entries(recordOrEmpty(value));
+  return Object.fromEntries(entries.filter((entry): entry is [string, string] => typeof entry[1] === "string"));
+}
+
+function isText(value: unknown): value is string {
+  return typeof value === "string" && value !== "";
 }
 
 function expected(path: string, what: string, value: unknown): SchemaError {
@@ -211,7 +264,7 @@ function condition(item: unknown, index: number): PodCondition {
   if (!isRecord(item)) throw expected(`status.conditions[${index}]`, "an object", item);
   const type = item.type;
   if (typeof type !== "string") throw expected(`status.conditions[${index}].type`, "a string", type);
-  return { type: share(type), status: item.status === "True", sinceMs: instant(item.lastTransitionTime, index) };
+  return { type: share(type), status: item.status === "True", sinceMs: instant(item.lastTransitionTime) };
 }
 
 /** After {@link conditions}, which has checked the list. */
@@ -223,14 +276,19 @@ function waitsForGates(list: unknown): boolean {
 
 let lastTime = { text: "", ms: 0 };
 
-/** The conditions of a pod mostly change together, so that the same time is parsed many times. */
-function instant(value: unknown, index: number): number {
+/**
+ * The conditions of a pod mostly change together, so that the same time is parsed many times. A time that cannot be
+ * read is the latest: kube-apiserver stores 9999-12-31T23:59:59-14:00 in UTC as year 10000, which RFC 3339 does not
+ * have, and one such time must not hide what else the pod says.
+ */
+function instant(value: unknown): number {
   if (value === undefined || value === null) return 0;
   if (value === lastTime.text) return lastTime.ms;
-  const parsed = typeof value === "string" ? Date.parse(value) : Number.NaN;
-  if (Number.isNaN(parsed)) throw expected(`status.conditions[${index}].lastTransitionTime`, "a time", value);
-  lastTime = { text: `${value}`, ms: parsed };
-  return parsed;
+  if (typeof value !== "string") return LATEST_MS;
+  const parsed = Date.parse(value);
+  const ms = Number.isNaN(parsed) ? LATEST_MS : Math.min(Math.max(parsed, 0), LATEST_MS);
+  lastTime = { text: value, ms };
+  return ms;
 }
 
 function readinessGates(value: unknown): readonly string[] | undefined {

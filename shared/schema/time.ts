@@ -8,6 +8,9 @@ const FRACTION = /\.(\d+)/;
 /** The year 2112, so that the packed form can hold every difference of two times (`shared/decide/ledger/bytes.ts`). */
 const MAX_MICROS = 2 ** 52 - 1;
 
+/** {@link MAX_MICROS} in Unix milliseconds. */
+export const LATEST_MS = Math.floor(MAX_MICROS / 1000);
+
 /**
  * Unix microseconds of an RFC 3339 time, smaller fractions cut off. Unreadable times and times before 1970 are 0, times
  * after 2112 are that year: the schema accepts any string, and every caller gets a number.

@@ -54,6 +54,22 @@ describe("one aggregator", () => {
     expect(second.aggregation?.hold).toBeUndefined();
   });
 
+  test("a pod whose times are out of range leaves the count, and comes back", async () => {
+    const [odd = ""] = await workload(cluster, "odd", 2, { minReadySeconds: 1 });
+    await waitForEntry(cluster, "odd", "2 available", available(2));
+    const path = `/api/v1/namespaces/default/pods/${odd}`;
+    // kube-apiserver stores it in UTC, which is in the year 10000.
+    const ready = { type: "Ready", status: "True", lastTransitionTime: "9999-12-31T23:59:59-14:00" };
+    const patch = (conditions: unknown): Promise<unknown> =>
+      cluster.admin.call("PATCH", `${path}/status`, { status: { conditions: [conditions] } });
+    await patch(ready);
+    expect(JSON.stringify(await cluster.admin.get(path))).toContain("10000-01-01T13:59:59Z");
+    const entry = await waitForEntry(cluster, "odd", "1 available", available(1));
+    expect(entry.aggregation?.totalReplicas).toBe(2);
+    await setReady(cluster, "default", odd, true);
+    await waitForEntry(cluster, "odd", "2 available", available(2));
+  });
+
   test("removes the reservation of a deleted pod in the write that counts the pod out", async () => {
     const [victim = ""] = await workload(cluster, "deleted", 2);
     await waitForEntry(cluster, "deleted", "2 available", available(2));

@@ -105,7 +105,7 @@ test("a leader that ends releases its lease, so that nobody waits for it to expi
 
 test("the cells of one cluster and the controllers of one core have a lease each, so that all lead", async () => {
   const cell = (id: string): Promise<Component> =>
-    startAggregator(cluster, id, ...ELECTION, "--cell-id", id, "--pod-selector", `cell=${id}`);
+    startAggregator(cluster, id, ...ELECTION, "--cell-id", id, "--namespace", id);
   await using one = await cell("one");
   await using two = await cell("two");
   await using generator = await Component.start({

@@ -2,7 +2,7 @@ import type { ApiClient } from "../../shared/kube/client/api-client.ts";
 import { describeFailure } from "../../shared/kube/client/api-result.ts";
 import type { Clock } from "../../shared/runtime/clock.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
-import { parsePod } from "../../shared/schema/pod.ts";
+import { parseAnyPod } from "../../shared/schema/pod.ts";
 import type { User } from "./admission-request.ts";
 import type { BypassPermission } from "./bypass-permission.ts";
 import type { ListPods } from "./node-deletion.ts";
@@ -33,7 +33,7 @@ export function createPodReader(api: ApiClient, clock: Clock): NonNullable<CellC
   return async (namespace, name, timeoutMs) => {
     const sentMs = clock.monotonicMs();
     const boundedMs = Math.max(1, Math.min(timeoutMs, MAX_READ_MS));
-    const result = await api.getPod(namespace, name, parsePod, { timeoutMs: boundedMs });
+    const result = await api.getPod(namespace, name, parseAnyPod, { timeoutMs: boundedMs });
     if (result.kind === "ok") return { kind: "found", pod: result.object, sentMs };
     if (result.kind === "gone") return { kind: "gone" };
     return { kind: "failed", message: describeFailure(result) };

@@ -8,7 +8,7 @@ import type { MaybePromise } from "../../shared/runtime/maybe-promise.ts";
 import { type Eviction, type PatchOperation, parseEviction } from "../../shared/schema/admission.ts";
 import { HEALTH_CRITERION_ANNOTATION } from "../../shared/schema/annotations.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
-import { parsePod } from "../../shared/schema/pod.ts";
+import { parseAnyPod } from "../../shared/schema/pod.ts";
 import type { Operation } from "../../shared/schema/podprotector.ts";
 import { HttpError } from "../http/call.ts";
 import { type AdmissionRequest, parseOrReject } from "./admission-request.ts";
@@ -99,7 +99,7 @@ function isPods(request: AdmissionRequest): boolean {
 /** kube-apiserver commits these operations at the version of `oldObject`, or sends another admission request. */
 function targetInRequest(request: AdmissionRequest, operation: "DELETE" | "UPDATE"): DisruptionTarget {
   requireObject(request, "oldObject");
-  const pod = parseOrReject("Pod in request.oldObject", () => parsePod(request.oldObject));
+  const pod = parseOrReject("Pod in request.oldObject", () => parseAnyPod(request.oldObject));
   const criterion = criterionOf(pod.annotations) ?? "Available";
   const { dryRun } = request;
   return { kind: "disruption", operation, pod, podReadMs: undefined, reread: undefined, criterion, dryRun };

@@ -8,7 +8,7 @@ import { describeFailure } from "../../shared/kube/client/api-result.ts";
 import type { Clock } from "../../shared/runtime/clock.ts";
 import { isRecord } from "../../shared/schema/check.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
-import { parsePod } from "../../shared/schema/pod.ts";
+import { parseAnyPod } from "../../shared/schema/pod.ts";
 import { SchemaError } from "../../shared/schema/schema-error.ts";
 import { HttpError } from "../http/call.ts";
 import type { AdmissionRequest } from "./admission-request.ts";
@@ -65,7 +65,7 @@ function parsePage(raw: unknown): Page {
   const { metadata, items } = objectOf(raw);
   if (!Array.isArray(items)) throw new SchemaError("items", "is required");
   const token = objectOf(metadata).continue;
-  return { pods: items.map(parsePod), token: typeof token === "string" && token !== "" ? token : undefined };
+  return { pods: items.map(parseAnyPod), token: typeof token === "string" && token !== "" ? token : undefined };
 }
 
 export function createPodLister(api: Pick<ApiClient, "get">, clock: Clock): ListPods {

@@ -6,7 +6,7 @@ import type { Pod } from "../../../shared/schema/pod.ts";
 import { parsePod } from "../../../shared/schema/pod.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
 import { parsePodProtector } from "../../../shared/schema/podprotector.ts";
-import { parseMs } from "../../../shared/schema/time.ts";
+import { LATEST_MS, parseMs } from "../../../shared/schema/time.ts";
 import { InPlaceChanges } from "./in-place-changes.ts";
 
 const time = v.optional(v.nullable(v.string()));
@@ -46,7 +46,7 @@ function latestMs(raw: unknown, pod: Pod): number {
   return Math.max(
     parseMs(metadata.deletionTimestamp ?? metadata.creationTimestamp),
     parseMs(pod.annotations?.[UPDATE_TRIGGER_ANNOTATION]),
-    ...pod.conditions.map(({ sinceMs }) => sinceMs),
+    ...pod.conditions.map(({ sinceMs }) => sinceMs).filter((ms) => ms < LATEST_MS),
     ...(status?.conditions ?? []).map(({ lastProbeTime }) => parseMs(lastProbeTime)),
   );
 }

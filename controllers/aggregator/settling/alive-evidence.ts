@@ -5,7 +5,7 @@
  */
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { Ports, Timer } from "../../../shared/runtime/clock.ts";
-import { parsePod } from "../../../shared/schema/pod.ts";
+import { parseAnyPod } from "../../../shared/schema/pod.ts";
 import type { PodInformer } from "../counting/cell-pods.ts";
 import type { TrackedProtector } from "../counting/membership.ts";
 import type { EventSink } from "../observe/events.ts";
@@ -148,7 +148,7 @@ export class AliveEvidence {
     const { client, ports, onEvidence, onEvent, pods } = this.#options;
     const { signal } = this.#stopping;
     const sentMs = ports.clock.monotonicMs();
-    const result = await client.getPod(namespace, name, parsePod, { timeoutMs: GET_TIMEOUT_MS, signal });
+    const result = await client.getPod(namespace, name, parseAnyPod, { timeoutMs: GET_TIMEOUT_MS, signal });
     if (signal.aborted) return;
     if (result.kind === "ok" && result.object.uid === uid && !result.object.terminating) {
       onEvent({ kind: "evidence", method: "get", pods: 1, found: "alive" });

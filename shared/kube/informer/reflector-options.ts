@@ -28,6 +28,8 @@ export interface ReflectorOptions<T> {
   readonly confirmEveryMs?: number;
   /** `keepLast`: an object that becomes unparsable stays as it was last known. Default `drop`. */
   readonly unparsable?: "drop" | "keepLast";
+  /** What an object that `parse` rejects is instead; undefined: as `unparsable` says. Must not throw. */
+  readonly stub?: (raw: unknown) => T | undefined;
   readonly onEvent?: (event: ReflectorEvent) => void;
 }
 

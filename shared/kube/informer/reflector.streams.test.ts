@@ -155,6 +155,18 @@ describe("streams", () => {
     }
   });
 
+  test("an unparsable object is reported, and kept as the stub that its reader makes of it", async () => {
+    const stub = (odd: unknown) => parseThing({ ...Object(odd), color: "odd" });
+    const it = reflectorHarness({ unparsable: "keepLast", stub });
+    const stream = new ScriptedStream();
+    await it.start(stream);
+    stream.event("MODIFIED", raw("a", "11", "bad")).event("ADDED", raw("x", "12", "bad"));
+    await it.time.settle();
+    expect(it.state()).toBe("12: a@11 b@6 x@12");
+    expect(it.source.get("ns/a")?.color).toBe("odd");
+    expect(it.events.filter((event) => event.kind === "unparsable")).toHaveLength(2);
+  });
+
   test("a handler that throws is reported and stops neither the stream nor other handlers", async () => {
     const it = reflectorHarness();
     const stream = new ScriptedStream();

@@ -43,17 +43,18 @@ export interface ParsedObject<T> {
   readonly key: string;
   readonly uid: string;
   readonly version: string;
-  /** Undefined when the caller's `parse` rejected the object, or the object is not owned. */
+  /** Undefined when the caller's `parse` rejected the object and there is no stub, or the object is not owned. */
   readonly object: T | undefined;
 }
 
 /**
  * Returns a function from raw JSON to the caller's type. An object without metadata throws. An object that `parse`
- * rejects is reported and comes back without `object`, so that one odd object never stops a stream.
+ * rejects is reported and comes back as its stub or without `object`, so that one odd object never stops a stream.
  */
 export function objectParser<T>(
   options: {
     readonly parse: (raw: unknown) => T;
+    readonly stub?: (raw: unknown) => T | undefined;
     readonly keyOf: (object: T) => string;
     readonly owns?: (uid: string) => boolean;
   },
@@ -69,7 +70,7 @@ export function objectParser<T>(
     } catch (error) {
       const key = keyOfRaw(raw);
       report(key, error instanceof Error ? error : new Error(String(error)));
-      return { owned: true, key, uid, version, object: undefined };
+      return { owned: true, key, uid, version, object: options.stub?.(raw) };
     }
   };
 }

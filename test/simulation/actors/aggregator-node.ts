@@ -12,7 +12,7 @@ import { BackupKeeper } from "../../../shared/recovery/backup/backup-keeper.ts";
 import type { RecoveryEvent } from "../../../shared/recovery/recovery-events.ts";
 import { ReleaseRegister } from "../../../shared/recovery/register/release-register.ts";
 import type { Ports } from "../../../shared/runtime/clock.ts";
-import type { Pod } from "../../../shared/schema/pod.ts";
+import { type Pod, stubOfPod } from "../../../shared/schema/pod.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
 import type { ProcessPorts } from "../../support/runtime/virtual-ports.ts";
 import type { SimulatedLink } from "../apiserver/link.ts";
@@ -153,6 +153,7 @@ function watchPods(
     keyOf: (pod: Pod) => `${pod.namespace}/${pod.name}`,
     uidOf: (pod: Pod) => pod.uid,
     versionOf: (pod: Pod) => pod.resourceVersion,
+    stub: stubOfPod,
     unparsable: "keepLast",
   } as const;
   const shards = cellLinks.shards.length;
