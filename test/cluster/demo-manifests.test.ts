@@ -97,6 +97,8 @@ describe("kubectl apply -k accepts, in full and without a warning,", () => {
     ["single-cluster", "prometheus-operator"],
     ["worker", "selected-namespaces"],
     ["worker", "void-reservations"],
+    ["worker", "without-node-deletions"],
+    ["worker", "without-status-writes"],
     ["single-cluster", "eviction-retry"],
     ["worker", "eviction-retry"],
   ])("overlays/%s with components/%s", async (overlay, component) => {
@@ -128,9 +130,19 @@ describe("what a component is for", () => {
     for (const step of ["rollout/1-ignore/worker", "rollout/3-selected-namespaces/worker", "worker"]) {
       writeFileSync(join(directory, "kustomization.yaml"), own.replace("rollout/1-ignore/worker", step));
       const text = await kubectl("kustomize", directory);
-      // One id, and the paths of five webhooks.
-      expect([text.match(/worker-2/g)?.length, text.match(/worker-1|CELL\b/g)]).toEqual([6, null]);
+      // One id, and the paths of seven webhooks. Nobody is asked about nodes where namespaces are selected.
+      const named = step === "rollout/3-selected-namespaces/worker" ? 7 : 8;
+      expect([text.match(/worker-2/g)?.length, text.match(/worker-1|CELL\b/g)]).toEqual([named, null]);
     }
+  });
+
+  test.each([
+    ["without-node-deletions", "nodes"],
+    ["without-status-writes", "statuses"],
+  ])("%s: nobody is asked about them", async (component, webhook) => {
+    const name = `name: ${webhook}.podseidon.kubewharf.io`;
+    expect(await rendered("worker", component)).not.toContain(name);
+    expect(await kubectl("kustomize", join(manifests, "overlays/worker"))).toContain(name);
   });
 
   test("the steps of a roll-out: what is refused, and where", async () => {
@@ -142,8 +154,8 @@ describe("what a component is for", () => {
     };
     expect(await step("1-ignore")).toEqual([["Ignore"], true, 0]);
     expect(await step("2-dry-run")).toEqual([["Fail"], true, 0]);
-    // Every webhook of both registrations.
-    expect(await step("3-selected-namespaces")).toEqual([["Fail"], false, 5]);
+    // Every webhook of both registrations, except the one for nodes.
+    expect(await step("3-selected-namespaces")).toEqual([["Fail"], false, 6]);
     expect(await step("4-fail")).toEqual([["Fail"], false, 0]);
   });
 });
