@@ -33,15 +33,11 @@ const IF_HEALTHY: Partial<PodProtectorSpec> = { unhealthyPodPolicy: "IfHealthyBu
 const UNREADY_IF_HEALTHY = { pod: NOT_READY, spec: IF_HEALTHY };
 const BUSY_WITH: PodOptions = { annotations: { [`${PRE_ACTIVITY_PREFIX}copy-data`]: "" } };
 const EVICT: RequestOptions = { operation: "EVICT" };
+const SUSPENDED: Partial<PodProtectorSpec> = { suspend: { enabled: true } };
 const FORCED: RequestOptions = { forced: true };
 const OTHER: Bucket = {
-  startTime: formatMs(NOW_MS),
-  podUID: "other",
-  podName: "other",
-  podResourceVersion: "9",
-  operation: "DELETE",
-  nonce: "o",
-  paid: true,
+  ...{ startTime: formatMs(NOW_MS), podUID: "other", podName: "other", podResourceVersion: "9" },
+  ...{ operation: "DELETE", nonce: "o", paid: true },
 };
 const OWN: Bucket = { ...OTHER, podUID: "uid-x", podName: "x" };
 
@@ -142,23 +138,18 @@ const rows: Record<string, Row> = {
     request: { ...FORCED, ...EVICT },
     expected: "allow Forced w=0",
   },
-  suspended: { available: 0, spec: { suspend: { enabled: true } }, expected: "allow Suspended w=1 paid" },
-  "suspended, not available": {
-    available: 0,
-    pod: NOT_READY,
-    spec: { suspend: { enabled: true } },
-    expected: "allow Suspended",
-  },
+  suspended: { available: 0, spec: SUSPENDED, expected: "allow Suspended w=1 paid" },
+  "suspended, not available": { available: 0, pod: NOT_READY, spec: SUSPENDED, expected: "allow Suspended" },
   "suspended, not available, evicted": {
     available: 0,
     pod: NOT_READY,
     request: EVICT,
-    spec: { suspend: { enabled: true } },
+    spec: SUSPENDED,
     expected: "allow Suspended w=0",
   },
   "suspended, on hold": {
     cells: [makeCell("a", 9, [], { hold: "Gone/1" })],
-    spec: { suspend: { enabled: true } },
+    spec: SUSPENDED,
     expected: "allow Suspended w=1 paid",
   },
   "suspended, operation not protected": {
@@ -227,7 +218,7 @@ const rows: Record<string, Row> = {
   },
   "something has to be done first, but the protector is suspended": {
     pod: BUSY_WITH,
-    spec: { suspend: { enabled: true } },
+    spec: SUSPENDED,
     expected: "allow Suspended w=1 paid",
   },
   "something has to be done first, force-delete": {

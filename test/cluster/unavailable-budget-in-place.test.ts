@@ -374,13 +374,8 @@ describe("two teams with the same pods at once", () => {
   it("roll out the Deployment and drain a node", async () => {
     await judged("rollout and drain", REPLICAS - BUDGET, async () => {
       const image = environment.core.kubectl(["set", "image", "deployment/web", "app=app:green"]);
-      const drain = environment.core.kubectl([
-        "drain",
-        "node-1",
-        "--ignore-daemonsets",
-        "--pod-selector=app=web",
-        "--timeout=300s",
-      ]);
+      const flags = ["--ignore-daemonsets", "--pod-selector=app=web", "--timeout=300s"];
+      const drain = environment.core.kubectl(["drain", "node-1", ...flags]);
       expect((await image).code).toBe(0);
       expect((await drain).code).toBe(0);
       await rolledOut(REPLICAS);
