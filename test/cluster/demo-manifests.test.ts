@@ -294,7 +294,7 @@ test("each overlay registers its own cell in every path", async () => {
     const paths = [...rendered.matchAll(/path: (\/webhook\/.*)/g)].map(([, path]) => path).sort();
     // Deletions, evictions, changes of a pod and its resizing; what binds an eviction to its pod is the mutating one.
     const own = `/webhook/${cell}`;
-    expect(paths).toEqual([own, own, own, own, `${own}/mutate`]);
+    expect(paths).toEqual([own, own, own, own, own, own, `${own}/mutate`]);
   }
 });
 
