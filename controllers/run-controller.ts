@@ -12,7 +12,12 @@ import { LeaderElector, type LeaderElectorOptions } from "../shared/kube/electio
 import { observeClocks } from "../shared/observe/clock-observer.ts";
 import { createLog, type Log } from "../shared/observe/log.ts";
 import { Metrics } from "../shared/observe/metrics.ts";
-import { observeDroppedLines, observeLeaderElection, observeLifecycle } from "../shared/observe/process-observer.ts";
+import {
+  observeDroppedLines,
+  observeKubeconfigs,
+  observeLeaderElection,
+  observeLifecycle,
+} from "../shared/observe/process-observer.ts";
 import type { Ports } from "../shared/runtime/clock.ts";
 import { HealthServer } from "../shared/runtime/health-server.ts";
 import { Lifecycle, type Part } from "../shared/runtime/lifecycle.ts";
@@ -86,7 +91,8 @@ export async function runController<F extends ControllerFlags>(controller: Contr
   const metrics = new Metrics({ processMetrics: true });
   const onDropped = observeDroppedLines(metrics);
   const log = createLog({ component: name.replace("podseidon-", ""), level: flags.logLevel, onDropped });
-  const cluster = await accessOrExit(name, "--kubeconfig", flags.kubeconfig);
+  const onKubeconfig = observeKubeconfigs(metrics, log);
+  const cluster = await accessOrExit(name, "--kubeconfig", flags.kubeconfig, onKubeconfig);
   const clocks = server === undefined ? undefined : observeClocks(metrics, ports.clock);
   const transports: Transport[] = [];
   const open = (access: ClusterAccess, at = "", sockets: { readonly maxRequestSockets?: number } = {}): Transport => {
@@ -101,7 +107,7 @@ export async function runController<F extends ControllerFlags>(controller: Contr
     transport: open(cluster, server, sockets === undefined ? {} : { maxRequestSockets: sockets }),
     namespace: lease?.leaderElectNamespace || cluster.namespace || DEFAULT_NAMESPACE,
     mayWrite: () => leader.isLeader,
-    connect: async (at, flag, kubeconfig) => open(await accessOrExit(name, flag, kubeconfig), at),
+    connect: async (at, flag, kubeconfig) => open(await accessOrExit(name, flag, kubeconfig, onKubeconfig), at),
   };
   const parts = await controller.build(context);
   const leader: LeaderRunner = leaderRunner(lease, context, parts);

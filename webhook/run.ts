@@ -3,7 +3,7 @@ import type { Transport } from "../shared/kube/client/transport.ts";
 import { accessOrExit } from "../shared/kube/credentials/kubeconfig.ts";
 import { createLog, type Log } from "../shared/observe/log.ts";
 import { Metrics } from "../shared/observe/metrics.ts";
-import { observeKubernetesEvents, observeLifecycle } from "../shared/observe/process-observer.ts";
+import { observeKubeconfigs, observeKubernetesEvents, observeLifecycle } from "../shared/observe/process-observer.ts";
 import { HealthServer } from "../shared/runtime/health-server.ts";
 import { Lifecycle } from "../shared/runtime/lifecycle.ts";
 import type { NamedPath } from "../shared/runtime/options/option-types.ts";
@@ -22,8 +22,10 @@ import { singleAttempts } from "./respond/single-attempt.ts";
 /** From the end of the shutdown delay to the exit: longer than the longest admission request can be in flight. */
 const DRAIN_MS = 31_000;
 
-async function connect(flag: string, { name, path }: NamedPath): Promise<Transport> {
-  const access = await accessOrExit("podseidon-webhook", `${flag} ${name}`, path ?? "");
+type OnKubeconfig = ReturnType<typeof observeKubeconfigs>;
+
+async function connect(flag: string, { name, path }: NamedPath, onKubeconfig: OnKubeconfig): Promise<Transport> {
+  const access = await accessOrExit("podseidon-webhook", `${flag} ${name}`, path ?? "", onKubeconfig);
   return createHttpsTransport(access, { ports: systemPorts, userAgent: `podseidon-webhook/${version}` });
 }
 
@@ -59,16 +61,17 @@ function createLifecycle({ shutdownDelay }: WebhookFlags, server: WebhookServer,
 /** Everything behind the open port: connects, serves, and resolves with the exit code when the process is to end. */
 export async function run(options: WebhookFlags, server: WebhookServer): Promise<number> {
   const log = createLog({ component: "webhook", level: options.logLevel === "trace" ? "debug" : options.logLevel });
+  const metrics = new Metrics({ processMetrics: true });
+  const onKubeconfig = observeKubeconfigs(metrics, log);
   const cores = await Promise.all(
-    options.core.map(async (core) => ({ name: core.name, transport: await connect("--core", core) })),
+    options.core.map(async (core) => ({ name: core.name, transport: await connect("--core", core, onKubeconfig) })),
   );
   const cells = await Promise.all(
     options.cell.map(async (cell) => ({
       name: cell.name,
-      transport: cell.path === undefined ? undefined : await connect("--cell", cell),
+      transport: cell.path === undefined ? undefined : await connect("--cell", cell, onKubeconfig),
     })),
   );
-  const metrics = new Metrics({ processMetrics: true });
   const onEvent = observeWebhook(metrics, log);
   const onFinished = observeAdmissions(metrics, log);
   const owners = new OwnerProbes({ metrics, log, ports: systemPorts, caFile: options.probeCaFile });

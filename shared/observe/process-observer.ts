@@ -1,3 +1,4 @@
+import type { KubeconfigEvent } from "../kube/credentials/kubeconfig-credentials.ts";
 import type { LeaderEvent, LeaseCall, StopReason } from "../kube/election/leader-election.ts";
 import type { LifecycleEvent } from "../runtime/lifecycle.ts";
 import { EVENT_OUTCOMES, type EventOutcome } from "./event-recorder.ts";
@@ -7,6 +8,7 @@ import type { Metrics } from "./metrics.ts";
 
 const CHANGES = ["leading", "expired", "lost", "released"] as const satisfies ("leading" | StopReason)[];
 const CALLS = ["get", "create", "update"] as const satisfies LeaseCall[];
+const KUBECONFIG_CHANGES = ["renewed", "unusable"] as const satisfies KubeconfigEvent["kind"][];
 /** Leases of one process: one for each cell or core cluster. */
 const MAX_LEASES = 100;
 
@@ -64,6 +66,27 @@ export function observeKubernetesEvents(metrics: Metrics): (outcome: EventOutcom
     labels: { outcome: EVENT_OUTCOMES },
   });
   return (outcome) => events.inc({ outcome });
+}
+
+/** Returns the `onEvent` of the kubeconfigs of a process. */
+export function observeKubeconfigs(metrics: Metrics, log: Log): (event: KubeconfigEvent) => void {
+  const changes = metrics.counter({
+    name: "kubeconfig_changes_total",
+    help: "Kubeconfigs that changed and were read again, or could not be used any more; then the last one serves.",
+    labels: { change: KUBECONFIG_CHANGES },
+  });
+  const fields = ({ kind: _, ...rest }: KubeconfigEvent) => rest;
+  return observeEvents<KubeconfigEvent>(
+    { log, fields },
+    {
+      renewed: { level: "info", message: "kubeconfig read again", count: () => changes.inc({ change: "renewed" }) },
+      unusable: {
+        level: "error",
+        message: "the kubeconfig can't be used any more; its last usable content serves until it can",
+        count: () => changes.inc({ change: "unusable" }),
+      },
+    },
+  );
 }
 
 /** Returns the `onDropped` of a log. */

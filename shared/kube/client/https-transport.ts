@@ -9,7 +9,7 @@ import { ConnectionPool } from "./connection-pool.ts";
 import { Deadline } from "./deadline.ts";
 import { failed, transportError } from "./https-errors.ts";
 import { withoutManagedFields } from "./managed-fields.ts";
-import type { ApiRequest, ApiResponse, ApiStream, Transport } from "./transport.ts";
+import { type ApiRequest, type ApiResponse, type ApiStream, type Transport, TransportError } from "./transport.ts";
 
 const DEFAULT_REQUEST_SOCKETS = 16;
 const DEFAULT_STREAM_SOCKETS = 64;
@@ -31,8 +31,8 @@ export interface HttpsTransportOptions {
 
 /**
  * Makes a transport to one apiserver: HTTP/1.1 with keep-alive. Each call is bounded as a whole, from the credentials
- * to the last byte. After a 401 the transport reads the credentials again and, when they changed, repeats the call
- * once.
+ * to the last byte. After a 401 or a TLS failure the transport reads the credentials again and, when they changed,
+ * repeats the call once.
  */
 export function createHttpsTransport(access: ClusterAccess, options: HttpsTransportOptions): Transport {
   return new HttpsTransport(access, options);
@@ -102,13 +102,21 @@ class HttpsTransport implements Transport {
     return new Deadline(this.#options.ports.timers, request.timeoutMs, [request.signal, this.#closing.signal]);
   }
 
-  /** Resolves with the headers. Tries again after a 401, and after a connection that was closed while idle. */
+  /**
+   * Resolves with the headers. Tries again after a 401 or a TLS failure where the credentials changed, and after a
+   * connection that was closed while idle.
+   */
   async #exchange(request: ApiRequest, kind: "requests" | "streams", deadline: Deadline): Promise<Exchange> {
     const credentials = await this.#credentials(deadline);
-    const first = await this.#attempt(request, kind, credentials, deadline, true);
-    if (first.response.statusCode !== 401) return first;
+    const first = await this.#attempt(request, kind, credentials, deadline, true).catch(tlsFailure);
+    if (!(first instanceof TransportError) && first.response.statusCode !== 401) return first;
     this.#access.credentials.rejected();
     const fresh = await this.#credentials(deadline);
+    if (first instanceof TransportError) {
+      // Without the handshake the call was not sent. A token alone does not mend TLS.
+      if (fresh.tls === credentials.tls) throw first;
+      return await this.#attempt(request, kind, fresh, deadline, true);
+    }
     if (fresh.authorization === credentials.authorization && fresh.tls === credentials.tls) return first;
     // Drained, so that the connection can be used again.
     first.response.resume();
@@ -248,6 +256,12 @@ class HttpsTransport implements Transport {
       idle.cancel();
     }
   }
+}
+
+/** Returns the failure of a handshake, and throws any other error. */
+function tlsFailure(error: unknown): TransportError {
+  if (error instanceof TransportError && error.tag === "tls") return error;
+  throw error;
 }
 
 /** Calls `then` when the connection is up, including TLS: bytes of the request can leave from then on. */

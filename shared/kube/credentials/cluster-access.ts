@@ -31,11 +31,11 @@ export interface TlsMaterial {
 
 export interface CredentialSource {
   /**
-   * Resolves with the current credentials: changed token and certificate files are read again. Rejects with
+   * Resolves with the current credentials: a changed kubeconfig, token or certificate file is read again. Rejects with
    * {@link AccessError}, whose message names the file, never its content.
    */
   current(nowMs: number): Promise<Credentials>;
-  /** The server answered 401: the next `current` reads everything again. */
+  /** The server answered 401, or TLS failed: the next `current` reads everything again. */
   rejected(): void;
 }
 
@@ -47,6 +47,7 @@ type AccessErrorTag =
   | "unknown-cluster"
   | "unknown-user"
   | "no-server"
+  | "server-changed"
   | "certificate"
   | "not-in-cluster"
   | "plugin";

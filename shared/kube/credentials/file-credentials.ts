@@ -3,7 +3,7 @@ import { readFile, stat } from "node:fs/promises";
 import { AccessError, type CredentialSource, type Credentials, type TlsMaterial } from "./cluster-access.ts";
 
 /** A file is checked for changes no more often than this. */
-const CHECK_EVERY_MS = 5_000;
+export const CHECK_EVERY_MS = 5_000;
 /** A file is read again after this even without a visible change: some file systems have no useful times. */
 const READ_EVERY_MS = 60_000;
 
@@ -15,11 +15,17 @@ export class CredentialFile {
   #mark = "";
   #checkedMs = Number.NEGATIVE_INFINITY;
   #readMs = Number.NEGATIVE_INFINITY;
+  #failure: AccessError | undefined;
 
   /** `what` names the content in messages, for example `the token file`. */
   constructor(path: string, what: string) {
     this.path = path;
     this.#what = what;
+  }
+
+  /** Why the last `read` returned content that may be old. */
+  get failure(): AccessError | undefined {
+    return this.#failure;
   }
 
   /**
@@ -37,8 +43,10 @@ export class CredentialFile {
         this.#readMs = nowMs;
       }
       this.#checkedMs = nowMs;
+      this.#failure = undefined;
     } catch (error) {
-      if (this.#text === undefined) throw fileError(error, this.path, this.#what);
+      this.#failure = fileError(error, this.path, this.#what);
+      if (this.#text === undefined) throw this.#failure;
     }
     return this.#text;
   }

@@ -1,7 +1,5 @@
-import { readFile } from "node:fs/promises";
 import * as v from "valibot";
 import { AccessError } from "./cluster-access.ts";
-import { fileError } from "./file-credentials.ts";
 
 const text = v.optional(v.nullable(v.string()));
 
@@ -50,16 +48,12 @@ export interface SelectedContext {
   readonly text: string;
 }
 
-/**
- * Reads a kubeconfig (YAML or JSON) and selects a context. Rejects with {@link AccessError}. With `given`, the text of
- * the file, `path` is for messages only.
- */
-export async function readKubeconfig(
+/** Parses a kubeconfig (YAML or JSON) and selects a context. Rejects with {@link AccessError}, which names `path`. */
+export async function parseKubeconfig(
   path: string,
   wanted: string | undefined,
-  given?: string,
+  content: string,
 ): Promise<SelectedContext> {
-  const content = given ?? (await readText(path));
   const parsed = v.safeParse(Kubeconfig, await parseText(path, content));
   if (!parsed.success) {
     const problems = v.flatten(parsed.issues).nested ?? {};
@@ -105,14 +99,6 @@ function userOf(
     throw new AccessError("unknown-user", `${message}; add it with kubectl config set-credentials`);
   }
   return found.user ?? {};
-}
-
-async function readText(path: string): Promise<string> {
-  try {
-    return await readFile(path, "utf8");
-  } catch (error) {
-    throw fileError(error, path, "the kubeconfig");
-  }
 }
 
 async function parseText(path: string, content: string): Promise<unknown> {

@@ -1,13 +1,14 @@
 /**
  * From a kubeconfig or a service account to the access to a cluster. Read beside it: `kubeconfig-file.ts` (the file),
- * `file-credentials.ts` (tokens and certificates), `plugin-credentials.ts` (exec plugins, OIDC and proxies).
+ * `kubeconfig-credentials.ts` (a file that is replaced), `file-credentials.ts` (tokens and certificates), `plugin-credentials.ts` (exec plugins, OIDC and proxies).
  */
 import { readFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import { mounted } from "../../runtime/mount-root.ts";
 import { AccessError, type ClusterAccess, type CredentialSource } from "./cluster-access.ts";
 import { CredentialFile, FileCredentials, type Given } from "./file-credentials.ts";
-import { readKubeconfig, type SelectedContext } from "./kubeconfig-file.ts";
+import { KubeconfigCredentials, type KubeconfigEvent } from "./kubeconfig-credentials.ts";
+import { parseKubeconfig, type SelectedContext } from "./kubeconfig-file.ts";
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -22,12 +23,19 @@ interface LoadOptions {
   readonly context?: string;
   /** The text instead of the file's, where several files make one; its relative paths are beside `path`. */
   readonly text?: string;
+  /** Told when the kubeconfig has changed, or can't be used any more. */
+  readonly onEvent?: (event: KubeconfigEvent) => void;
 }
 
 /** As {@link loadClusterAccess}. Without access it prints the flag and the remedy, and the process exits with 2. */
-export async function accessOrExit(component: string, flag: string, path: string): Promise<ClusterAccess> {
+export async function accessOrExit(
+  component: string,
+  flag: string,
+  path: string,
+  onEvent: (event: KubeconfigEvent) => void,
+): Promise<ClusterAccess> {
   try {
-    return await loadClusterAccess(path, { env: process.env });
+    return await loadClusterAccess(path, { env: process.env, onEvent });
   } catch (error) {
     if (!(error instanceof AccessError)) throw error;
     process.stderr.write(`${component}: ${flag}: ${error.message}\n`);
@@ -77,10 +85,22 @@ async function ownNamespace(directory: string): Promise<string | undefined> {
 }
 
 async function fileAccess(path: string, options: LoadOptions): Promise<ClusterAccess> {
-  const selected = await readKubeconfig(path, options.context, options.text);
+  const file = new CredentialFile(path, "the kubeconfig");
+  const text = options.text ?? (await file.read(Number.NEGATIVE_INFINITY));
+  const selected = await parseKubeconfig(path, options.context, text);
   const server = serverUrl(path, selected);
-  const credentials = await credentialsOf(path, selected);
+  const source = await credentialsOf(path, selected);
   const description = `${path} (context ${selected.name})`;
+  const open = async (renewed: string): Promise<CredentialSource> => {
+    const again = await parseKubeconfig(path, selected.name, renewed);
+    if (serverUrl(path, again) === server) return await credentialsOf(path, again);
+    const message = `${path}: the server's address changed from ${server} to ${serverUrl(path, again)}`;
+    throw new AccessError("server-changed", `${message}; restart this process to use it`);
+  };
+  const onEvent = options.onEvent ?? (() => {});
+  // A text that was given is of several files, and belongs to one short command.
+  const credentials =
+    options.text === undefined ? new KubeconfigCredentials({ file, text, source, open, onEvent }) : source;
   return { description, server, namespace: selected.namespace, credentials };
 }
 
