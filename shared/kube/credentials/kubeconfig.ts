@@ -1,6 +1,7 @@
 /**
  * From a kubeconfig or a service account to the access to a cluster. Read beside it: `kubeconfig-file.ts` (the file),
- * `kubeconfig-credentials.ts` (a file that is replaced), `file-credentials.ts` (tokens and certificates), `plugin-credentials.ts` (exec plugins, OIDC and proxies).
+ * `kubeconfig-credentials.ts` (a file that is replaced), `file-credentials.ts` (tokens and certificates),
+ * `plugin-credentials.ts` (exec plugins, OIDC and proxies).
  */
 import { readFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
