@@ -2,7 +2,7 @@
 import type { VirtualTime } from "../../support/runtime/virtual-ports.ts";
 import type { EtcdChange, EtcdObject, Json } from "../apiserver/etcd.ts";
 import { metadataOf, record, text } from "../apiserver/objects.ts";
-import { areGatesOpen, isGated, isTrue } from "../apiserver/pod-conditions.ts";
+import { areGatesOpen, conditionOf, isTrue } from "../apiserver/pod-conditions.ts";
 import type { ApiServer } from "../apiserver/server.ts";
 import type { Chance } from "../scenario/random.ts";
 
@@ -27,6 +27,8 @@ export class Kubelet {
   readonly #chance: Chance;
   readonly #known = new Set<string>();
   readonly #ending = new Set<string>();
+  /** UIDs of pods on dead nodes. */
+  readonly #silent = new Set<string>();
 
   constructor(server: ApiServer, time: VirtualTime, chance: Chance) {
     this.#server = server;
@@ -59,6 +61,30 @@ export class Kubelet {
     this.#start(key, text(metadataOf(this.#server.etcd.get(key)?.value ?? {}).uid) ?? "");
   }
 
+  /** The pod's kubelet is silent from now on. Returns true when node-lifecycle has set Ready to False. */
+  nodeDied(key: string): boolean {
+    const stored = this.#server.etcd.get(key);
+    if (stored === undefined) return false;
+    this.#silent.add(text(metadataOf(stored.value).uid) ?? "");
+    if (!isTrue(stored.value, "Ready")) return false;
+    const lastTransitionTime = new Date(Math.floor(this.#time.clock.nowMs() / 1000) * 1000).toISOString();
+    const conditions = conditionsOf(stored.value).map((one) =>
+      one.type === "Ready" ? { ...one, status: "False", lastTransitionTime } : one,
+    );
+    this.#server.etcd.put(
+      key,
+      { ...stored.value, status: { ...record(stored.value.status), conditions } },
+      stored.revision,
+    );
+    return true;
+  }
+
+  nodeIsBack(key: string, uid: string): void {
+    this.#silent.delete(uid);
+    const stored = this.#server.etcd.get(key);
+    if (stored !== undefined && metadataOf(stored.value).uid === uid) this.#regard(key, stored.value);
+  }
+
   /** The pod fails for good, and its containers end. */
   fail(key: string): void {
     const stored = this.#server.etcd.get(key);
@@ -70,6 +96,7 @@ export class Kubelet {
   restarted(): void {
     this.#known.clear();
     this.#ending.clear();
+    this.#silent.clear();
     for (const after of this.#server.etcd.range("pods/"))
       this.#changed({ key: after.key, revision: after.revision, before: undefined, after });
   }
@@ -100,14 +127,13 @@ export class Kubelet {
     this.#server.etcd.put(key, { ...stored.value, status: this.#status(stored.value, true) }, stored.revision);
   }
 
-  /** After a condition of a readiness gate has changed, Ready follows some time later. */
+  /** After a condition of a readiness gate or somebody else's write has changed, Ready follows some time later. */
   #regard(key: string, value: Json): void {
-    if (!isGated(value) || !isTrue(value, "ContainersReady") || isTrue(value, "Ready") === areGatesOpen(value)) return;
+    if (isReported(value) || this.#silent.has(text(metadataOf(value).uid) ?? "")) return;
     this.#time.timers.after(this.#chance.exponential(GATE_MEAN_MS), () => {
       const stored = this.#server.etcd.get(key);
       if (stored === undefined || metadataOf(stored.value).uid !== metadataOf(value).uid) return;
-      if (!isTrue(stored.value, "ContainersReady") || isTrue(stored.value, "Ready") === areGatesOpen(stored.value))
-        return;
+      if (isReported(stored.value) || this.#silent.has(text(metadataOf(value).uid) ?? "")) return;
       const lastTransitionTime = new Date(Math.floor(this.#time.clock.nowMs() / 1000) * 1000).toISOString();
       const ready = { ...readyOf(true, areGatesOpen(stored.value)), lastTransitionTime };
       this.write(stored, { fields: {}, without: ["Ready"], conditions: [ready] });
@@ -139,6 +165,14 @@ export class Kubelet {
     const conditions = [...others, ...both.map((condition) => ({ ...condition, lastTransitionTime }))];
     return { ...record(status), phase: "Running", conditions };
   }
+}
+
+/** True when Ready is what the containers and the gates make it. */
+function isReported(pod: Json): boolean {
+  if (!isTrue(pod, "ContainersReady")) return true;
+  const found = conditionOf(pod, "Ready");
+  const wanted = readyOf(true, areGatesOpen(pod));
+  return found?.status === wanted.status && found?.reason === wanted.reason;
 }
 
 /** With the reasons of pkg/kubelet/status/generate.go. */

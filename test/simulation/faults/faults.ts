@@ -9,7 +9,9 @@ import { metadataOf } from "../apiserver/objects.ts";
 import type { Chance } from "../scenario/random.ts";
 import { type FaultKind, NAMESPACE } from "../scenario/scenario.ts";
 import type { World } from "../world/world.ts";
+import { killNode } from "./dead-nodes.ts";
 import { recreateSomeProtector, removeSomeEntry, restoreSomeCell, restoreSomeCore } from "./lost-history.ts";
+import { makeOdd, relabel } from "./odd-pods.ts";
 import { loseCondition, loseGate, startPreActivity } from "./pod-states.ts";
 import { suspend, terminate } from "./protector-states.ts";
 import { faultShard } from "./shard-faults.ts";
@@ -57,6 +59,9 @@ export function startFaults(world: World): void {
     ["generator", features.generatorEveryMs, () => world.source?.playEvent()],
     ["backups", features.backupsEveryMs, () => world.backups?.playEvent()],
     ["terminate", features.terminateEveryMs, () => terminate(world, chance)],
+    ["deadNode", features.deadNodeEveryMs, () => killNode(world, chance)],
+    ["oddPod", features.oddPodEveryMs, () => makeOdd(world, chance)],
+    ["relabel", features.relabelEveryMs, () => relabel(world, chance)],
     ["shards", features.shardsEveryMs, () => faultShard(world, chance)],
   ];
   if (features.accidentsEveryMs > 0) void new Accidents(world, chance.fork()).run();

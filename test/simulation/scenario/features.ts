@@ -38,6 +38,12 @@ export interface Features {
   readonly isTaintEvictionReal: boolean;
   /** Nodes are deleted, in each cell, and their pods collected. */
   readonly nodesEveryMs: number;
+  /** Nodes die and come back, so that node-lifecycle writes pods' Ready. */
+  readonly deadNodeEveryMs: number;
+  /** Pods say what can't be read. */
+  readonly oddPodEveryMs: number;
+  /** Pods get the labels of another application for a while. */
+  readonly relabelEveryMs: number;
   /** From the end of one accident to the next; 0: there are no accidents. */
   readonly accidentsEveryMs: number;
   /** Only accidents that change no spec and lose no history. */
@@ -59,6 +65,9 @@ export const FEATURE_KINDS = [
   "accidents",
   "taintEviction",
   "nodes",
+  "deadNode",
+  "oddPod",
+  "relabel",
 ] as const;
 export type FeatureKind = (typeof FEATURE_KINDS)[number];
 
@@ -90,6 +99,7 @@ export const NO_FEATURES: Features = {
     shards: 1,
     shardsEveryMs: 0,
   },
+  ...{ deadNodeEveryMs: 0, oddPodEveryMs: 0, relabelEveryMs: 0 },
   ...{ accidentsEveryMs: 0, isSteady: true, nodesEveryMs: 0 },
 };
 
@@ -120,6 +130,7 @@ export function drawFeatures(chance: Chance, { without, always }: FeatureChoice)
     shardsEveryMs: every("shards", 12_000, 0.12),
     shards: chance.pick(SHARDS),
     // Drawn from randomness of their own: `backup-scenario.ts` and others.
+    ...{ deadNodeEveryMs: 0, oddPodEveryMs: 0, relabelEveryMs: 0 },
     ...{ backupsEveryMs: 0, accidentsEveryMs: 0, isSteady: true, isTaintEvictionReal: false, nodesEveryMs: 0 },
   };
   const { generatorEveryMs, shardsEveryMs } = drawn;

@@ -12,6 +12,7 @@ import { startNodeDeletions } from "../actors/node-deletions.ts";
 import { asObject } from "../apiserver/objects.ts";
 import { RESOURCES } from "../apiserver/resources.ts";
 import { startFaults } from "../faults/faults.ts";
+import { endOddPods } from "../faults/odd-pods.ts";
 import { endPreActivities } from "../faults/pod-states.ts";
 import type { CoverageCounts } from "../judge/coverage.ts";
 import { checkBounds } from "../judge/liveness.ts";
@@ -76,6 +77,7 @@ async function run(seed: number, options: RunOptions): Promise<RunResult> {
 export async function quiet(world: World): Promise<void> {
   world.endFaults();
   endPreActivities(world);
+  endOddPods(world);
   await world.time.advance(world.scenario.requestTimeoutMs + world.scenario.settleMs + QUIET_MARGIN_MS);
   world.countedGates?.check();
   world.source?.check();
