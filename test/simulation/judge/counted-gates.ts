@@ -39,6 +39,8 @@ export class CountedGates {
   readonly #firstReady = new Map<string, number>();
   /** When they first became ready. An aggregator whose watch lags may not know that the pod was unready since. */
   readonly #firstReadyMs = new Map<string, number>();
+  /** When the pod's labels changed last: an aggregator whose watch lags may know the labels before. */
+  readonly #relabelledMs = new Map<string, number>();
   /** Since when the protector covers what it covers now. */
   readonly #coversSince = new Map<string, { readonly labels: string; readonly sinceMs: number }>();
 
@@ -91,6 +93,8 @@ export class CountedGates {
     if (!key.startsWith("pods/") || after === undefined || !isGated(after.value)) return;
     const uid = text(metadataOf(after.value).uid) ?? "";
     if (before === undefined) this.#world.coverage.fault("countedGate");
+    else if (metadataOf(before.value).labels !== metadataOf(after.value).labels)
+      this.#noteLabels(uid, before.value, after.value);
     if (isTrue(after.value, "ContainersReady") && !this.#firstReady.has(uid)) {
       this.#firstReady.set(uid, after.revision);
       this.#firstReadyMs.set(uid, this.#world.time.elapsedMs);
@@ -99,6 +103,11 @@ export class CountedGates {
     const was = conditionOf(before?.value ?? {}, COUNTED_CONDITION);
     if (opened?.status !== "True" || was?.status === "True") return;
     this.#opened(cell, key, uid, after.value, String(opened.reason));
+  }
+
+  #noteLabels(uid: string, before: Json, after: Json): void {
+    const [old, next] = [before, after].map((pod) => JSON.stringify(metadataOf(pod).labels));
+    if (old !== next) this.#relabelledMs.set(uid, this.#world.time.elapsedMs);
   }
 
   /**
@@ -172,6 +181,7 @@ export class CountedGates {
         this.#world.violation("gate", `${cell} ${key} was given up after ${waitedMs} ms`);
       return;
     }
+    if (nowMs - (this.#relabelledMs.get(uid) ?? -KNOWN_AFTER_MS) < KNOWN_AFTER_MS) return;
     for (const [name, { labels: covered, sinceMs }] of this.#coversSince) {
       const wanted: Json = JSON.parse(covered);
       if (!hasLabels(pod, wanted)) continue;

@@ -77,14 +77,16 @@ function gatedSinceMs(pod: Json): number | undefined {
   const isWaiting = ready?.status === "False" && ready.reason === "ReadinessGatesNotReady";
   if (ready?.status !== "True" && !isWaiting) return undefined;
   const others = gatesOf(pod).filter((type) => type !== COUNTED_CONDITION);
-  const times = ["ContainersReady", ...others].map((type) => trueSinceMs(pod, type) ?? Number.NaN);
-  const latestMs = Math.max(...times);
-  return Number.isNaN(latestMs) ? trueSinceMs(pod, "Ready") : latestMs;
+  const times = ["ContainersReady", ...others].map((type) => trueSinceMs(pod, type));
+  return times.includes(undefined) ? trueSinceMs(pod, "Ready") : Math.max(...times.map((ms) => ms ?? 0));
 }
 
 function trueSinceMs(pod: Json, type: string): number | undefined {
   const condition = conditionOf(pod, type);
-  return condition?.status === "True" ? Date.parse(String(condition.lastTransitionTime)) : undefined;
+  if (condition?.status !== "True") return undefined;
+  const ms = Date.parse(String(condition.lastTransitionTime));
+  // The year 10000, which is never long enough ago.
+  return Number.isNaN(ms) ? Number.POSITIVE_INFINITY : ms;
 }
 
 function trueOnes(conditions: readonly Json[]): string[] {
