@@ -136,7 +136,9 @@ describe("writing", () => {
     await harness.start();
     expect(harness.events.filter(({ kind }) => kind === "fieldsDropped")).toHaveLength(1);
     harness.cell.put("b");
-    await harness.run(5_100);
+    await harness.run(4_800);
+    expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(1);
+    await harness.run(300);
     expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(2);
     expect(harness.events.some(({ kind }) => kind === "held")).toBe(false);
   });

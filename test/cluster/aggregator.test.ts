@@ -1,5 +1,6 @@
 /** The aggregator as a process beside a real apiserver. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { field } from "../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../scripts/control-plane/cluster.ts";
 import {
   admit,
@@ -12,6 +13,8 @@ import {
 } from "../support/cluster/aggregator-cluster.ts";
 import { createReadyPods, setReady } from "../support/cluster/pods.ts";
 import { createProtector } from "../support/cluster/protectors.ts";
+
+const STRATEGIC = { contentType: "application/strategic-merge-patch+json" };
 
 const available = (count: number) => (entry: Awaited<ReturnType<typeof entryOf>>) =>
   entry?.aggregation?.availableReplicas === count;
@@ -103,6 +106,35 @@ describe("one aggregator", () => {
       await aggregator.metric("podseidon_aggregator_evidence_total", { method: "get", found: "alive" }),
     ).toBeGreaterThan(0);
     expect(await aggregator.metric("podseidon_aggregator_evidence_total", { method: "list" })).toBeGreaterThan(0);
+  });
+
+  test("settles a change whose image has another name at the runtime by the restart, and not before", async () => {
+    const [changed = "", other = ""] = await workload(cluster, "resolved", 2);
+    const path = `/api/v1/namespaces/default/pods/${changed}`;
+    const containerName = String(field(await cluster.admin.get(path), "spec", "containers", 0, "name"));
+    const run = async (observedGeneration: number, containerID: string): Promise<void> => {
+      const image = {
+        image: "quay.io/library/busybox:2",
+        imageID: "sha256:1",
+        containerID: `containerd://${containerID}`,
+      };
+      const running = { name: containerName, ...image, ready: true, restartCount: 0, state: { running: {} } };
+      const status = { observedGeneration, containerStatuses: [running] };
+      await cluster.admin.call("PATCH", `${path}/status`, { status }, STRATEGIC);
+    };
+    await run(1, "before");
+    await waitForEntry(cluster, "resolved", "2 available", available(2));
+    const pod = await readPod(cluster, changed);
+    await admit(cluster, "resolved", [pod], { operation: "UPDATE", podGeneration: pod.generation });
+    const spec = { containers: [{ name: containerName, image: "busybox:2" }] };
+    await cluster.admin.call("PATCH", path, { spec }, STRATEGIC);
+    await run(2, "before");
+    // A deletion that never happens is settled when a settle period is over. The change is not.
+    await admit(cluster, "resolved", [await readPod(cluster, other)]);
+    const entry = await waitForEntry(cluster, "resolved", "one reservation", (one) => buckets(one).length === 1);
+    expect(buckets(entry)).toMatchObject([{ operation: "UPDATE", podName: changed }]);
+    await run(2, "after");
+    await waitForEntry(cluster, "resolved", "no reservation", (one) => buckets(one).length === 0);
   });
 
   test("settles a bucket of upstream without version and operation, and a compacted one", async () => {
