@@ -6,7 +6,7 @@ import type { Clock } from "../shared/runtime/clock.ts";
 import { chain, type MaybePromise } from "../shared/runtime/maybe-promise.ts";
 import type { Pod } from "../shared/schema/pod.ts";
 import type { AdmissionCall, CallHandler, HttpResponse } from "./http/call.ts";
-import type { NodeDeletion } from "./node-deletion.ts";
+import type { NodeDeletion } from "./node-handler.ts";
 import { type AdmissionRequest, parseAdmissionReview } from "./request/admission-request.ts";
 import type { BypassResult } from "./request/bypass.ts";
 import type { CellClient } from "./request/cell-client.ts";
@@ -130,7 +130,7 @@ export class AdmissionHandler {
   }
 
   async #node(parsed: ParsedCall): Promise<AdmissionResponse> {
-    const { handleNodeDeletion } = await import("./node-deletion.ts");
+    const { handleNodeDeletion } = await import("./node-handler.ts");
     const { pipeline, ownNamespace } = this.#options;
     const { response, disruptions } = await handleNodeDeletion({
       ...{ ...parsed, pipeline, ownNamespace, isCallerGone: parsed.call.isCallerGone },
