@@ -1,6 +1,9 @@
 import { Agent as HttpAgent } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
+import { isIP } from "node:net";
+import { type ConnectionOptions, connect as connectTls } from "node:tls";
 import type { TlsMaterial } from "../credentials/cluster-access.ts";
+import { ProxyTunnel } from "./proxy-tunnel.ts";
 
 /** Shorter than the apiserver's 90 s or more, so that no request meets a connection that closes. */
 const IDLE_SOCKET_MS = 60_000;
@@ -21,7 +24,7 @@ interface Pool {
 
 /**
  * The connections to one apiserver. Requests and streams have bounded pools of their own, so that watches never starve
- * requests. When the TLS material changes, new connections use the new material, and connections in use end with their
+ * requests; with a proxy, too. When the TLS material changes, new connections use the new material, and connections in use end with their
  * exchange.
  */
 export class ConnectionPool {
@@ -34,7 +37,6 @@ export class ConnectionPool {
 
   /** The agent for an exchange with this TLS material. */
   agent(tls: TlsMaterial, kind: "requests" | "streams"): HttpAgent {
-    if (tls.agent !== undefined) return tls.agent;
     if (this.#pool?.tls !== tls) {
       const old = this.#pool;
       this.#pool = this.#create(tls);
@@ -64,20 +66,33 @@ export class ConnectionPool {
       scheduling: "lifo" as const,
     };
     if (!this.#options.secure) return new HttpAgent(pooled);
-    const agent = new HttpsAgent({
-      ...pooled,
+    const settings = {
       ...(tls.ca === undefined ? {} : { ca: tls.ca }),
       ...(tls.cert === undefined ? {} : { cert: tls.cert }),
       ...(tls.key === undefined ? {} : { key: tls.key }),
       ...(tls.serverName === undefined ? {} : { servername: tls.serverName }),
       rejectUnauthorized: !tls.skipVerification,
-      minVersion: "TLSv1.2",
+      minVersion: "TLSv1.2" as const,
       ALPNProtocols: ["http/1.1"],
-    });
+    };
+    const agent = new HttpsAgent({ ...pooled, ...settings });
+    if (tls.proxy !== undefined) connectThrough(agent, new URL(tls.proxy), settings);
     // One server and one identity need one name. Node's own holds all certificates, and is made three times a call.
     agent.getName = () => SERVER;
     return agent;
   }
+}
+
+/** Makes the agent's connections lead through the proxy. */
+function connectThrough(agent: HttpsAgent, proxy: URL, settings: ConnectionOptions): void {
+  agent.createConnection = (options) => {
+    const { host, port } = "port" in options ? options : { host: undefined, port: undefined };
+    if (!host || !port) throw new Error("a connection without an address");
+    const target = `${isIP(host) === 6 ? `[${host}]` : host}:${port}`;
+    const socket = new ProxyTunnel(proxy, target, settings);
+    const servername = settings.servername ?? (isIP(host) === 0 ? host : "");
+    return connectTls({ ...settings, socket, host, servername });
+  };
 }
 
 /** Closes idle connections now, and connections in use when their exchange ends. */

@@ -264,11 +264,16 @@ function tlsFailure(error: unknown): TransportError {
   throw error;
 }
 
+/** Behind a proxy a socket counts as connected, and has a protocol, before the handshake. */
+function isShakingHands(socket: TLSSocket): boolean {
+  return !socket.getProtocol()?.startsWith("TLS") || ("secureConnecting" in socket && socket.secureConnecting === true);
+}
+
 /** Calls `then` when the connection is up, including TLS: bytes of the request can leave from then on. */
 function whenConnected(socket: Socket, then: () => void): void {
   if (socket.connecting) {
     socket.once(socket instanceof TLSSocket ? "secureConnect" : "connect", then);
-  } else if (socket instanceof TLSSocket && !socket.getProtocol()?.startsWith("TLS")) {
+  } else if (socket instanceof TLSSocket && isShakingHands(socket)) {
     socket.once("secureConnect", then);
   } else {
     then();

@@ -1,5 +1,3 @@
-import type { Agent } from "node:https";
-
 /** How to reach one kube-apiserver, and how to authenticate there; made by `kubeconfig.ts`. */
 export interface ClusterAccess {
   /** Where it came from, for messages: `in-cluster`, or file and context. Holds no secret. */
@@ -25,8 +23,8 @@ export interface TlsMaterial {
   readonly key: string | undefined;
   readonly serverName: string | undefined;
   readonly skipVerification: boolean;
-  /** Connections go through this agent where a proxy is configured. */
-  readonly agent: Agent | undefined;
+  /** URL of the HTTP or HTTPS proxy that leads to the server; may hold a password. Undefined connects directly. */
+  readonly proxy: string | undefined;
 }
 
 export interface CredentialSource {
@@ -49,6 +47,7 @@ type AccessErrorTag =
   | "no-server"
   | "server-changed"
   | "certificate"
+  | "proxy"
   | "not-in-cluster"
   | "plugin";
 

@@ -76,12 +76,15 @@ interface GivenCredentials {
   /** The configuration that the values come from, for messages. */
   readonly where: string;
   readonly token: Given;
+  /** Used while the token file has not been readable yet. */
+  readonly inlineToken?: string | undefined;
   readonly basic: { readonly username: string; readonly password: string } | undefined;
   readonly ca: Given;
   readonly cert: Given;
   readonly key: Given;
   readonly serverName: string | undefined;
   readonly skipVerification: boolean;
+  readonly proxy: string | undefined;
 }
 
 /** Tokens, certificates and basic authentication. The TLS object stays the same until its content changes. */
@@ -95,16 +98,27 @@ export class FileCredentials implements CredentialSource {
   }
 
   async current(nowMs: number): Promise<Credentials> {
-    const { token, ca, cert, key } = this.#given;
-    const [tokenText, caText, certText, keyText] = await Promise.all(
-      [token, ca, cert, key].map((given) => (typeof given === "object" ? given.read(nowMs) : given)),
-    );
+    const { ca, cert, key } = this.#given;
+    const [tokenText, caText, certText, keyText] = await Promise.all([
+      this.#tokenText(nowMs),
+      ...[ca, cert, key].map((given) => read(given, nowMs)),
+    ]);
     return { authorization: this.#authorization(tokenText), tls: this.#material(caText, certText, keyText) };
   }
 
   rejected(): void {
     const { token, ca, cert, key } = this.#given;
     for (const given of [token, ca, cert, key]) if (typeof given === "object") given.invalidate();
+  }
+
+  async #tokenText(nowMs: number): Promise<string | undefined> {
+    const { token, inlineToken } = this.#given;
+    try {
+      return await read(token, nowMs);
+    } catch (error) {
+      if (inlineToken === undefined) throw error;
+      return inlineToken;
+    }
   }
 
   #authorization(tokenText: string | undefined): string | undefined {
@@ -135,10 +149,14 @@ export class FileCredentials implements CredentialSource {
       if (old !== undefined) return old;
       throw error;
     }
-    const { serverName, skipVerification } = this.#given;
-    this.#tls = { ca, cert, key, serverName, skipVerification, agent: undefined };
+    const { serverName, skipVerification, proxy } = this.#given;
+    this.#tls = { ca, cert, key, serverName, skipVerification, proxy };
     return this.#tls;
   }
+}
+
+async function read(given: Given, nowMs: number): Promise<string | undefined> {
+  return typeof given === "object" ? await given.read(nowMs) : given;
 }
 
 /** Throws an {@link AccessError} for material that would fail later, and less clearly, in the TLS handshake. */

@@ -101,6 +101,6 @@ function sameMaterial(one: TlsMaterial, other: TlsMaterial): boolean {
     one.key === other.key &&
     one.serverName === other.serverName &&
     one.skipVerification === other.skipVerification &&
-    one.agent === other.agent
+    one.proxy === other.proxy
   );
 }

@@ -1,7 +1,7 @@
 /**
  * From a kubeconfig or a service account to the access to a cluster. Read beside it: `kubeconfig-file.ts` (the file),
  * `kubeconfig-credentials.ts` (a file that is replaced), `file-credentials.ts` (tokens and certificates),
- * `plugin-credentials.ts` (exec plugins, OIDC and proxies).
+ * `plugin-credentials.ts` (exec plugins and OIDC), `proxy.ts`.
  */
 import { readFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
@@ -10,6 +10,7 @@ import { AccessError, type ClusterAccess, type CredentialSource } from "./cluste
 import { CredentialFile, FileCredentials, type Given } from "./file-credentials.ts";
 import { KubeconfigCredentials, type KubeconfigEvent } from "./kubeconfig-credentials.ts";
 import { parseKubeconfig, type SelectedContext } from "./kubeconfig-file.ts";
+import { proxyFor } from "./proxy.ts";
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -61,6 +62,7 @@ async function inClusterAccess(env: Environment): Promise<ClusterAccess> {
     const advice = "give the path of a kubeconfig, or run in a pod with a service account";
     throw new AccessError("not-in-cluster", `${message}: ${advice}`);
   }
+  const server = `https://${host.includes(":") ? `[${host}]` : host}:${port}`;
   const directory = mounted(SERVICE_ACCOUNT_DIR, env);
   const credentials = new FileCredentials({
     where: directory,
@@ -71,9 +73,9 @@ async function inClusterAccess(env: Environment): Promise<ClusterAccess> {
     key: undefined,
     serverName: undefined,
     skipVerification: false,
+    proxy: proxyFor({ where: "in-cluster", server, proxyUrl: undefined, env }),
   });
   await credentials.current(Number.NEGATIVE_INFINITY);
-  const server = `https://${host.includes(":") ? `[${host}]` : host}:${port}`;
   return { description: "in-cluster", server, namespace: await ownNamespace(directory), credentials };
 }
 
@@ -90,11 +92,12 @@ async function fileAccess(path: string, options: LoadOptions): Promise<ClusterAc
   const text = options.text ?? (await file.read(Number.NEGATIVE_INFINITY));
   const selected = await parseKubeconfig(path, options.context, text);
   const server = serverUrl(path, selected);
-  const source = await credentialsOf(path, selected);
+  const env = options.env ?? process.env;
+  const source = await credentialsOf(path, selected, env);
   const description = `${path} (context ${selected.name})`;
   const open = async (renewed: string): Promise<CredentialSource> => {
     const again = await parseKubeconfig(path, selected.name, renewed);
-    if (serverUrl(path, again) === server) return await credentialsOf(path, again);
+    if (serverUrl(path, again) === server) return await credentialsOf(path, again, env);
     const message = `${path}: the server's address changed from ${server} to ${serverUrl(path, again)}`;
     throw new AccessError("server-changed", `${message}; restart this process to use it`);
   };
@@ -115,35 +118,44 @@ function serverUrl(path: string, { cluster, name }: SelectedContext): string {
   return given.replace(/\/+$/, "");
 }
 
-async function credentialsOf(path: string, selected: SelectedContext): Promise<CredentialSource> {
+async function credentialsOf(path: string, selected: SelectedContext, env: Environment): Promise<CredentialSource> {
   const { user, cluster, name } = selected;
   if (user.as) {
     const message = `${path}: context "${name}" impersonates a user; give credentials of its own instead`;
     throw new AccessError("malformed", message);
   }
-  if (user.exec || user["auth-provider"] || cluster["proxy-url"]) {
+  const where = `${path} (context ${name})`;
+  const proxy = proxyFor({ where, server: serverUrl(path, selected), proxyUrl: cluster["proxy-url"], env });
+  if (user.exec || user["auth-provider"]) {
     // Loaded on demand: the client library is large, and most processes never need it.
     const { PluginCredentials } = await import("./plugin-credentials.ts");
-    return new PluginCredentials(path, selected);
+    return new PluginCredentials(path, selected, proxy);
   }
-  const credentials = fileCredentials(path, selected);
+  const credentials = fileCredentials(path, selected, proxy);
   await credentials.current(Number.NEGATIVE_INFINITY);
   return credentials;
 }
 
-function fileCredentials(path: string, { user, cluster, name }: SelectedContext): FileCredentials {
+function fileCredentials(
+  path: string,
+  { user, cluster, name }: SelectedContext,
+  proxy: string | undefined,
+): FileCredentials {
   const given = (data: string | null | undefined, file: string | null | undefined, what: string): Given => {
     if (data) return Buffer.from(data, "base64").toString("utf8");
     return file ? new CredentialFile(resolve(dirname(path), file), what) : undefined;
   };
   return new FileCredentials({
     where: `${path} (context ${name})`,
-    token: user.token || given(undefined, user.tokenFile, "the token file"),
+    // As in client-go, the file wins.
+    token: given(undefined, user.tokenFile, "the token file") ?? (user.token || undefined),
+    inlineToken: user.token || undefined,
     basic: user.username ? { username: user.username, password: user.password ?? "" } : undefined,
     ca: given(cluster["certificate-authority-data"], cluster["certificate-authority"], "the certificate authority"),
     cert: given(user["client-certificate-data"], user["client-certificate"], "the client certificate"),
     key: given(user["client-key-data"], user["client-key"], "the client key"),
     serverName: cluster["tls-server-name"] ?? undefined,
     skipVerification: cluster["insecure-skip-tls-verify"] ?? false,
+    proxy,
   });
 }

@@ -1,4 +1,4 @@
-import { Agent, type RequestOptions } from "node:https";
+import type { RequestOptions } from "node:https";
 import { dirname } from "node:path";
 import { KubeConfig } from "@kubernetes/client-node";
 import { AccessError, type CredentialSource, type Credentials, type TlsMaterial } from "./cluster-access.ts";
@@ -8,17 +8,19 @@ import type { SelectedContext } from "./kubeconfig-file.ts";
 const PATIENCE_MS = 30_000;
 
 /**
- * Exec plugins, OIDC and proxies, by the official client. Only this module loads that client, and this module is loaded
+ * Exec plugins and OIDC, by the official client. Only this module loads that client, and this module is loaded
  * on demand. The client caches the credentials of a plugin until they expire.
  */
 export class PluginCredentials implements CredentialSource {
   readonly #path: string;
   readonly #selected: SelectedContext;
+  readonly #proxy: string | undefined;
   #config: KubeConfig | undefined;
   #tls: TlsMaterial | undefined;
   #asking: { readonly sinceMs: number; readonly answer: Promise<Credentials> } | undefined;
 
-  constructor(path: string, selected: SelectedContext) {
+  constructor(path: string, selected: SelectedContext, proxy: string | undefined) {
+    this.#proxy = proxy;
     this.#path = path;
     this.#selected = selected;
   }
@@ -72,14 +74,13 @@ export class PluginCredentials implements CredentialSource {
     const cert = textOf(options.cert);
     const key = textOf(options.key);
     if (old !== undefined && old.ca === ca && old.cert === cert && old.key === key) return old;
-    const proxied = Boolean(cluster["proxy-url"]) && options.agent instanceof Agent;
     this.#tls = {
       ca,
       cert,
       key,
       serverName: cluster["tls-server-name"] ?? undefined,
       skipVerification: cluster["insecure-skip-tls-verify"] ?? false,
-      agent: proxied && options.agent instanceof Agent ? options.agent : undefined,
+      proxy: this.#proxy,
     };
     return this.#tls;
   }

@@ -26,7 +26,7 @@ function parseItem(raw: unknown): Item {
 
 /** Credentials of a token or token file, with one trusted CA. */
 export function tokenCredentials(token: Given, ca: string): CredentialSource {
-  const none = { basic: undefined, cert: undefined, key: undefined, serverName: undefined };
+  const none = { basic: undefined, cert: undefined, key: undefined, serverName: undefined, proxy: undefined };
   return new FileCredentials({ where: "test", token, ca, ...none, skipVerification: false });
 }
 

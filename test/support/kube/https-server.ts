@@ -43,7 +43,7 @@ export function material(overrides: Partial<TlsMaterial> = {}): TlsMaterial {
     key: undefined,
     serverName: undefined,
     skipVerification: false,
-    agent: undefined,
+    proxy: undefined,
     ...overrides,
   };
 }

@@ -1,0 +1,192 @@
+/** Kubeconfigs with a proxy, against real proxies and TLS servers. */
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { createServer as createProxy } from "node:http";
+import { createServer } from "node:https";
+import { connect, createServer as createTcpServer, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { authority, cleanups, failure, GET, listen, serving } from "../../../test/support/kube/https-server.ts";
+import { systemPorts } from "../../runtime/system-ports.ts";
+import { AccessError } from "../credentials/cluster-access.ts";
+import { loadClusterAccess } from "../credentials/kubeconfig.ts";
+import { proxyFor } from "../credentials/proxy.ts";
+import { createHttpsTransport } from "./https-transport.ts";
+import type { Transport } from "./transport.ts";
+
+interface World {
+  readonly server: string;
+  /** What the server got. */
+  readonly tokens: (string | undefined)[];
+  readonly directory: string;
+  accepted: string;
+}
+
+async function world(): Promise<World> {
+  const directory = mkdtempSync(join(tmpdir(), "proxy-"));
+  cleanups.push(() => rmSync(directory, { recursive: true }));
+  const made: World = { server: "", tokens: [], directory, accepted: "Bearer one" };
+  const { privateKeyPem: key, certificatePem: cert } = serving;
+  const server = createServer({ key, cert }, ({ headers: { authorization } }, response) => {
+    made.tokens.push(authorization);
+    response.statusCode = authorization === made.accepted ? 200 : 401;
+    response.end("{}");
+  });
+  return Object.assign(made, { server: `https://127.0.0.1:${await listen(server)}` });
+}
+
+function write({ directory, server }: World, proxyUrl: string, user: object): string {
+  const path = join(directory, "config");
+  const ca = Buffer.from(authority.certificatePem).toString("base64");
+  const cluster = { server, "certificate-authority-data": ca, "proxy-url": proxyUrl };
+  const contexts = [{ name: "here", context: { cluster: "c", user: "u" } }];
+  const clusters = [{ name: "c", cluster }];
+  writeFileSync(path, JSON.stringify({ "current-context": "here", contexts, clusters, users: [{ name: "u", user }] }));
+  return path;
+}
+
+async function transportOf(path: string): Promise<Transport> {
+  const options = { ports: systemPorts, userAgent: "test", maxRequestSockets: 2 };
+  const transport = createHttpsTransport(await loadClusterAccess(path), options);
+  cleanups.push(() => transport.close());
+  return transport;
+}
+
+/** A proxy that connects; the result holds the CONNECT requests. */
+async function startProxy(): Promise<{ readonly url: string; readonly connects: (string | undefined)[] }> {
+  const connects: (string | undefined)[] = [];
+  const proxy = createProxy().on("connect", (request, client: Socket) => {
+    connects.push(request.headers["proxy-authorization"]);
+    const [host = "", port] = (request.url ?? "").split(":");
+    const upstream = connect(Number(port), host, () => {
+      client.write("HTTP/1.1 200 Connection established\r\n\r\n");
+      upstream.pipe(client).pipe(upstream);
+    });
+    for (const socket of [upstream, client]) {
+      socket.on("error", () => {});
+      socket.on("close", () => [upstream, client].forEach((one) => void one.destroy()));
+    }
+  });
+  return { url: `http://me:pw@127.0.0.1:${await listen(proxy)}`, connects };
+}
+
+describe("proxy-url", () => {
+  test("a token file is sent, and rotated; connections are kept, and bounded", async () => {
+    const it = await world();
+    const token = join(it.directory, "token");
+    writeFileSync(token, "one");
+    const proxy = await startProxy();
+    const transport = await transportOf(write(it, proxy.url, { tokenFile: token }));
+    const statuses = await Promise.all(Array.from({ length: 9 }, async () => (await transport.request(GET)).status));
+    expect(new Set(statuses)).toEqual(new Set([200]));
+    expect(proxy.connects).toEqual(Array(2).fill(`Basic ${Buffer.from("me:pw").toString("base64")}`));
+    writeFileSync(token, "two");
+    it.accepted = "Bearer two";
+    expect((await transport.request(GET)).status).toBe(200);
+    expect(proxy.connects.length).toBe(2);
+  });
+
+  test("socks5 is refused, and nothing is sent to the server", async () => {
+    const it = await world();
+    const path = write(it, "socks5://127.0.0.1:1", { token: "one" });
+    const error = await transportOf(path)
+      .then((transport) => transport.request(GET))
+      .catch((thrown: unknown) => thrown);
+    expect(it.tokens).toEqual([]);
+    expect(error).toBeInstanceOf(AccessError);
+    expect(error).toMatchObject({ tag: "proxy", message: expect.stringContaining("socks5") });
+  });
+
+  test.each(["its deadline", "its signal", "close"])(
+    "a proxy that never answers CONNECT: %s ends the call",
+    async (by) => {
+      const it = await world();
+      const asked = Promise.withResolvers<Socket>();
+      const silent = createTcpServer((socket) => {
+        socket.on("error", () => {});
+        socket.once("data", () => asked.resolve(socket));
+      });
+      const path = write(it, `http://127.0.0.1:${await listen(silent)}`, { token: "one" });
+      const transport = await transportOf(path);
+      const controller = new AbortController();
+      const call = failure(
+        transport.request({ ...GET, timeoutMs: by === "its deadline" ? 300 : 60_000, signal: controller.signal }),
+      );
+      const socket = await asked.promise;
+      const closed = new Promise((resolve) => socket.once("close", resolve));
+      if (by === "its signal") controller.abort();
+      if (by === "close") transport.close();
+      expect(await call).toMatchObject({ tag: by === "its deadline" ? "timeout" : "aborted", sent: false });
+      await closed;
+    },
+  );
+
+  test("a proxy that refuses names itself and its answer", async () => {
+    const it = await world();
+    const refusing = createProxy().on("connect", (_, socket) => void socket.end("HTTP/1.1 407 No\r\n\r\n"));
+    const transport = await transportOf(write(it, `http://127.0.0.1:${await listen(refusing)}`, { token: "one" }));
+    const error = await failure(transport.request({ ...GET, method: "POST", body: "{}" }));
+    expect(error).toMatchObject({ tag: "refused", sent: false, message: expect.stringContaining("HTTP 407") });
+  });
+});
+
+test("a token file wins over an inline token, which serves while the file was never readable", async () => {
+  const it = await world();
+  const token = join(it.directory, "token");
+  const authorization = async (): Promise<string | undefined> => {
+    const { credentials } = await loadClusterAccess(write(it, "", { token: "inline", tokenFile: token }));
+    return (await credentials.current(0)).authorization;
+  };
+  expect(await authorization()).toBe("Bearer inline");
+  writeFileSync(token, "one");
+  expect(await authorization()).toBe("Bearer one");
+});
+
+describe("the proxy of the environment, by Go's rules", () => {
+  const P = "http://proxy:3128";
+  const cases: [string, Record<string, string>, string, string | undefined][] = [
+    ["HTTPS_PROXY", { HTTPS_PROXY: P }, "https://core:6443", P],
+    ["lower case", { https_proxy: P }, "https://core", P],
+    ["upper case wins", { HTTPS_PROXY: P, https_proxy: "http://x" }, "https://core", P],
+    ["without a scheme", { HTTPS_PROXY: "proxy:3128" }, "https://core", P],
+    ["HTTP_PROXY is for http", { HTTP_PROXY: P }, "https://core", undefined],
+    ["localhost", { HTTPS_PROXY: P }, "https://localhost:6443", undefined],
+    ["127.0.0.2", { HTTPS_PROXY: P }, "https://127.0.0.2:6443", undefined],
+    ["::1", { HTTPS_PROXY: P }, "https://[::1]:6443", undefined],
+    ["*", { HTTPS_PROXY: P, NO_PROXY: "*" }, "https://core", undefined],
+    ["a name", { HTTPS_PROXY: P, NO_PROXY: "x, Core.example" }, "https://core.example", undefined],
+    ["its subdomain", { HTTPS_PROXY: P, NO_PROXY: "example" }, "https://core.example", undefined],
+    ["no part of a name", { HTTPS_PROXY: P, NO_PROXY: "ample" }, "https://core.example", P],
+    [".name is not the name", { HTTPS_PROXY: P, NO_PROXY: ".core.example" }, "https://core.example", P],
+    ["*.name", { HTTPS_PROXY: P, NO_PROXY: "*.example" }, "https://core.example", undefined],
+    ["the port", { HTTPS_PROXY: P, NO_PROXY: "core:6443" }, "https://core:6443", undefined],
+    ["another port", { HTTPS_PROXY: P, NO_PROXY: "core:443" }, "https://core:6443", P],
+    ["the default port", { HTTPS_PROXY: P, no_proxy: "core:443" }, "https://core", undefined],
+    ["an address", { HTTPS_PROXY: P, NO_PROXY: "10.0.0.1" }, "https://10.0.0.1", undefined],
+    ["the end of an address, as in Go", { HTTPS_PROXY: P, NO_PROXY: "0.0.1" }, "https://10.0.0.1:1", undefined],
+    ["a CIDR", { HTTPS_PROXY: P, NO_PROXY: "10.0.0.0/8" }, "https://10.9.9.9:6443", undefined],
+    ["outside of a CIDR", { HTTPS_PROXY: P, NO_PROXY: "10.0.0.0/8" }, "https://11.0.0.1", P],
+    ["an IPv6 CIDR", { HTTPS_PROXY: P, NO_PROXY: "fd00::/8" }, "https://[fd00::1]:6443", undefined],
+    [
+      "an IPv6 address with its port",
+      { HTTPS_PROXY: P, NO_PROXY: "[fd00::1]:6443" },
+      "https://[fd00::1]:6443",
+      undefined,
+    ],
+  ];
+  test.each(cases)("%s", (_, env, server, proxy) => {
+    expect(proxyFor({ where: "test", server, proxyUrl: undefined, env })).toBe(proxy);
+  });
+
+  test("proxy-url overrules it, NO_PROXY, too", () => {
+    const env = { HTTPS_PROXY: P, NO_PROXY: "*" };
+    expect(proxyFor({ where: "test", server: "https://core", proxyUrl: "http://other", env })).toBe("http://other");
+  });
+
+  test("one that can't be used is refused, without its password", () => {
+    const env = { HTTPS_PROXY: "socks5://me:s3cr3t@proxy:1080" };
+    const find = () => proxyFor({ where: "test", server: "https://core", proxyUrl: undefined, env });
+    expect(find).toThrow(/HTTPS_PROXY has the scheme socks5/);
+    expect(find).not.toThrow(/s3cr3t/);
+  });
+});

@@ -1,0 +1,75 @@
+/** Which proxy leads to an apiserver: `proxy-url` of the kubeconfig, or the environment by the rules of Go's httpproxy. */
+import { BlockList, isIP } from "node:net";
+import { AccessError } from "./cluster-access.ts";
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+interface ProxySettings {
+  /** The configuration, for messages. */
+  readonly where: string;
+  readonly server: string;
+  readonly proxyUrl: string | null | undefined;
+  readonly env: Environment;
+}
+
+/**
+ * Returns the URL of the proxy; undefined to connect directly. Throws {@link AccessError} for a proxy that can't be
+ * used: credentials must not take another way than the one that is configured.
+ */
+export function proxyFor({ where, server, proxyUrl, env }: ProxySettings): string | undefined {
+  const { hostname, port, protocol } = new URL(server);
+  if (proxyUrl) {
+    if (protocol === "https:") return usable(`${where}: proxy-url`, proxyUrl);
+    throw new AccessError("proxy", `${where}: proxy-url needs a server with https; remove it, or give such a server`);
+  }
+  const [name, given] = firstOf(env, ["HTTPS_PROXY", "https_proxy"]);
+  if (given === "" || protocol !== "https:") return undefined;
+  const [, exceptions] = firstOf(env, ["NO_PROXY", "no_proxy"]);
+  if (isExcepted(hostname.replace(/^\[|\]$/g, ""), port === "" ? "443" : port, exceptions)) return undefined;
+  // As in Go, HOST:PORT means http.
+  return usable(name, /^[a-z][a-z0-9+.-]*:\/\//i.test(given) ? given : `http://${given}`);
+}
+
+function firstOf(env: Environment, names: readonly string[]): [string, string] {
+  const name = names.find((candidate) => env[candidate]) ?? "";
+  return [name, env[name] ?? ""];
+}
+
+/** Messages hold the scheme alone: the URL may have a password. */
+function usable(what: string, text: string): string {
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  if (url !== undefined && (url.protocol === "http:" || url.protocol === "https:") && url.hostname !== "") return text;
+  const scheme = url === undefined || url.hostname === "" ? "is no URL of a proxy" : `has the scheme ${url.protocol}//`;
+  throw new AccessError("proxy", `${what} ${scheme}; this client supports http://HOST:PORT and https://HOST:PORT`);
+}
+
+/** Go's rules: loopback is never proxied; `*`, addresses, CIDRs, `name` with its subdomains, `.name` without. */
+function isExcepted(host: string, port: string, exceptions: string): boolean {
+  const name = host.toLowerCase();
+  if (name === "localhost" || isLoopback(name)) return true;
+  return exceptions.split(",").some((entry) => matches(entry.trim().toLowerCase(), name, port));
+}
+
+function isLoopback(host: string): boolean {
+  return host === "::1" || (isIP(host) === 4 && host.startsWith("127.")) || host.startsWith("::ffff:7f");
+}
+
+function matches(entry: string, host: string, port: string): boolean {
+  if (entry === "*") return true;
+  const [address = "", bits = "", ...rest] = entry.split("/");
+  if (isIP(address) !== 0 && rest.length === 0 && /^\d{1,3}$/.test(bits)) return isWithin(host, address, Number(bits));
+  const split = /^(?:\[(.*)\]|([^:]*)):(\d*)$/.exec(entry);
+  const wanted = split === null ? entry : (split[1] ?? split[2] ?? "");
+  if (wanted === "" || (split?.[3] && split[3] !== port)) return false;
+  if (isIP(wanted) !== 0) return isWithin(host, wanted, isIP(wanted) === 4 ? 32 : 128);
+  const domain = wanted.replace(/^\*(?=\.)/, "");
+  return domain.startsWith(".") ? host.endsWith(domain) : host === domain || host.endsWith(`.${domain}`);
+}
+
+function isWithin(host: string, address: string, bits: number): boolean {
+  const family = isIP(address) === 4 ? "ipv4" : "ipv6";
+  if (isIP(host) === 0 || bits > (family === "ipv4" ? 32 : 128)) return false;
+  const list = new BlockList();
+  list.addSubnet(address, bits, family);
+  return list.check(host, isIP(host) === 4 ? "ipv4" : "ipv6");
+}
