@@ -24,8 +24,8 @@ interface Pool {
 
 /**
  * The connections to one apiserver. Requests and streams have bounded pools of their own, so that watches never starve
- * requests; with a proxy, too. When the TLS material changes, new connections use the new material, and connections in use end with their
- * exchange.
+ * requests; connections through a proxy are among them. When the TLS material changes, new connections use the new
+ * material, and connections in use end with their exchange.
  */
 export class ConnectionPool {
   readonly #options: PoolOptions;

@@ -1,4 +1,4 @@
-/** Which proxy leads to an apiserver: `proxy-url` of the kubeconfig, or the environment by the rules of Go's httpproxy. */
+/** Which proxy leads to an apiserver: `proxy-url` of the kubeconfig, or the environment by Go's httpproxy rules. */
 import { BlockList, isIP } from "node:net";
 import { AccessError } from "./cluster-access.ts";
 
