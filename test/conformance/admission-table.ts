@@ -148,11 +148,19 @@ export const ROWS: readonly AdmissionRow[] = [
   },
   {
     row: "the pod's cell is on hold",
-    min: 0,
+    min: 1,
     available: 2,
     aggregation: { hold: "Behind/abc" },
     act: deleteIt,
     expected: { verdict: "busy", records: 0, message: /on hold/ },
+  },
+  {
+    row: "nothing is promised, and the pod's cell is on hold",
+    min: 0,
+    available: 2,
+    aggregation: { hold: "Behind/abc" },
+    act: deleteIt,
+    expected: allow(1),
   },
   {
     row: "health-criterion Ready counts another number",
@@ -178,6 +186,6 @@ export const ROWS: readonly AdmissionRow[] = [
     available: 2,
     spec: { suspend: { enabled: true, reason: "moving" } },
     act: deleteIt,
-    expected: allow(0),
+    expected: allow(1),
   },
 ];

@@ -167,7 +167,7 @@ describe("admission table", () => {
   test("the pod's cell was never aggregated: busy", async () => {
     const app = harness.unique("app");
     await harness.pod(app, app);
-    await harness.protector(app, { minAvailable: 0, selector: selector(app) }, { available: 5, cell: "another" });
+    await harness.protector(app, { minAvailable: 1, selector: selector(app) }, { available: 5, cell: "another" });
     await expectVerdict(await harness.delete(app), app, {
       verdict: "busy",
       records: 0,
