@@ -10,22 +10,24 @@ const IDLE_SOCKET_MS = 60_000;
 const TCP_KEEP_ALIVE_MS = 15_000;
 const SERVER = "server";
 
+/** Each has connections of its own. */
+export type ConnectionKind = "requests" | "lists" | "streams";
+
 interface PoolOptions {
   readonly secure: boolean;
   readonly maxRequestSockets: number;
+  readonly maxListSockets: number;
   readonly maxStreamSockets: number;
 }
 
-interface Pool {
+interface Pool extends Readonly<Record<ConnectionKind, HttpAgent>> {
   readonly tls: TlsMaterial;
-  readonly requests: HttpAgent;
-  readonly streams: HttpAgent;
 }
 
 /**
- * The connections to one apiserver. Requests and streams have bounded pools of their own, so that watches never starve
- * requests; connections through a proxy are among them. When the TLS material changes, new connections use the new
- * material, and connections in use end with their exchange.
+ * The connections to one apiserver. Requests, lists and streams have bounded pools of their own, so that neither lists
+ * nor watches starve requests; connections through a proxy are among them. When the TLS material changes, new
+ * connections use the new material, and connections in use end with their exchange.
  */
 export class ConnectionPool {
   readonly #options: PoolOptions;
@@ -36,7 +38,7 @@ export class ConnectionPool {
   }
 
   /** The agent for an exchange with this TLS material. */
-  agent(tls: TlsMaterial, kind: "requests" | "streams"): HttpAgent {
+  agent(tls: TlsMaterial, kind: ConnectionKind): HttpAgent {
     if (this.#pool?.tls !== tls) {
       const old = this.#pool;
       this.#pool = this.#create(tls);
@@ -46,14 +48,18 @@ export class ConnectionPool {
   }
 
   close(): void {
-    this.#pool?.requests.destroy();
-    this.#pool?.streams.destroy();
+    if (this.#pool !== undefined) for (const agent of agentsOf(this.#pool)) agent.destroy();
     this.#pool = undefined;
   }
 
   #create(tls: TlsMaterial): Pool {
-    const { maxRequestSockets, maxStreamSockets } = this.#options;
-    return { tls, requests: this.#agent(tls, maxRequestSockets), streams: this.#agent(tls, maxStreamSockets) };
+    const { maxRequestSockets, maxListSockets, maxStreamSockets } = this.#options;
+    return {
+      tls,
+      requests: this.#agent(tls, maxRequestSockets),
+      lists: this.#agent(tls, maxListSockets),
+      streams: this.#agent(tls, maxStreamSockets),
+    };
   }
 
   #agent(tls: TlsMaterial, maxSockets: number): HttpAgent {
@@ -95,9 +101,13 @@ function connectThrough(agent: HttpsAgent, proxy: URL, settings: ConnectionOptio
   };
 }
 
+function agentsOf({ requests, lists, streams }: Pool): readonly HttpAgent[] {
+  return [requests, lists, streams];
+}
+
 /** Closes idle connections now, and connections in use when their exchange ends. */
 function retire(pool: Pool): void {
-  for (const agent of [pool.requests, pool.streams]) {
+  for (const agent of agentsOf(pool)) {
     agent.maxFreeSockets = 0;
     for (const sockets of Object.values(agent.freeSockets)) for (const socket of sockets ?? []) socket.destroy();
   }

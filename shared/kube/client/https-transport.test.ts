@@ -57,6 +57,57 @@ describe("request", () => {
     expect(it.sockets.size).toBe(5 + 2);
   });
 
+  test.each(["deadline", "signal", "close"])(
+    "a call that waits for a connection obeys its %s, and is never sent",
+    async (by) => {
+      const hanging = Promise.withResolvers<ServerResponse>();
+      const it = await startServer(
+        (request, response) => {
+          if (request.url === "/hang") hanging.resolve(response);
+          else response.end("{}");
+        },
+        { maxRequestSockets: 1 },
+      );
+      let settled = false;
+      const first = it.transport.request({ ...GET, path: "/hang", timeoutMs: 60_000 }).finally(() => {
+        settled = true;
+      });
+      first.catch(() => {});
+      const response = await hanging.promise;
+      const controller = new AbortController();
+      const timeoutMs = by === "deadline" ? 100 : 60_000;
+      const second = it.transport.request({
+        ...GET,
+        method: "POST",
+        path: "/late",
+        timeoutMs,
+        signal: controller.signal,
+      });
+      if (by === "signal") controller.abort();
+      if (by === "close") it.transport.close();
+      expect(await failure(second)).toMatchObject({ tag: by === "deadline" ? "timeout" : "aborted", sent: false });
+      if (by === "close") return;
+      expect(settled).toBe(false);
+      response.end("{}");
+      await first;
+      await it.transport.request(GET);
+      expect(it.seen.map(({ url }) => url)).toEqual(["/hang", GET.path]);
+    },
+  );
+
+  test("a request does not wait for the pages of lists that hang", async () => {
+    const it = await startServer(
+      (request, response) => {
+        if (request.url === GET.path) response.end("{}");
+      },
+      { maxRequestSockets: 1, maxListSockets: 1 },
+    );
+    const pages = [1, 2, 3].map((page) => it.transport.request({ ...GET, path: `/list/${page}`, isList: true }));
+    for (const page of pages) page.catch(() => {});
+    expect((await it.transport.request(GET)).status).toBe(200);
+    expect(it.sockets.size).toBeLessThanOrEqual(2);
+  });
+
   test("a 401 renews the credentials and repeats the request once, but only with new credentials", async () => {
     const it = await startServer((request, response) => {
       response.statusCode = request.headers.authorization === "Bearer new" ? 200 : 401;

@@ -5,13 +5,14 @@ import type { Socket } from "node:net";
 import { TLSSocket } from "node:tls";
 import type { Ports } from "../../runtime/clock.ts";
 import { AccessError, type ClusterAccess, type Credentials } from "../credentials/cluster-access.ts";
-import { ConnectionPool } from "./connection-pool.ts";
+import { type ConnectionKind, ConnectionPool } from "./connection-pool.ts";
 import { Deadline } from "./deadline.ts";
 import { failed, transportError } from "./https-errors.ts";
 import { withoutManagedFields } from "./managed-fields.ts";
 import { type ApiRequest, type ApiResponse, type ApiStream, type Transport, TransportError } from "./transport.ts";
 
 const DEFAULT_REQUEST_SOCKETS = 16;
+const DEFAULT_LIST_SOCKETS = 16;
 const DEFAULT_STREAM_SOCKETS = 64;
 /** Part of a body that `onBodyBegins` gets. */
 const HEAD_BYTES = 4096;
@@ -21,8 +22,10 @@ export interface HttpsTransportOptions {
   readonly ports: Ports;
   /** `User-Agent`, such as `podseidon-webhook/0.1.0`. */
   readonly userAgent: string;
-  /** Connections for requests; streams have connections of their own. Default 16. */
+  /** Connections for requests; lists and streams have connections of their own. Default 16. */
   readonly maxRequestSockets?: number;
+  /** Connections for pages of lists. Default 16. */
+  readonly maxListSockets?: number;
   /** Connections for streams. Default 64. */
   readonly maxStreamSockets?: number;
   /** Largest response body of `request`. Default 64 MiB. */
@@ -57,6 +60,7 @@ class HttpsTransport implements Transport {
     this.#connections = new ConnectionPool({
       secure: this.#base.protocol !== "http:",
       maxRequestSockets: options.maxRequestSockets ?? DEFAULT_REQUEST_SOCKETS,
+      maxListSockets: options.maxListSockets ?? DEFAULT_LIST_SOCKETS,
       maxStreamSockets: options.maxStreamSockets ?? DEFAULT_STREAM_SOCKETS,
     });
   }
@@ -64,7 +68,7 @@ class HttpsTransport implements Transport {
   async request(request: ApiRequest): Promise<ApiResponse> {
     const deadline = this.#deadline(request);
     try {
-      const exchange = await this.#exchange(request, "requests", deadline);
+      const exchange = await this.#exchange(request, request.isList === true ? "lists" : "requests", deadline);
       const body = await this.#body(exchange.response, deadline, request);
       return { status: exchange.response.statusCode ?? 0, headers: headersOf(exchange.response), body };
     } finally {
@@ -106,7 +110,7 @@ class HttpsTransport implements Transport {
    * Resolves with the headers. Tries again after a 401 or a TLS failure where the credentials changed, and after a
    * connection that was closed while idle.
    */
-  async #exchange(request: ApiRequest, kind: "requests" | "streams", deadline: Deadline): Promise<Exchange> {
+  async #exchange(request: ApiRequest, kind: ConnectionKind, deadline: Deadline): Promise<Exchange> {
     const credentials = await this.#credentials(deadline);
     const first = await this.#attempt(request, kind, credentials, deadline, true).catch(tlsFailure);
     if (!(first instanceof TransportError) && first.response.statusCode !== 401) return first;
@@ -136,7 +140,7 @@ class HttpsTransport implements Transport {
 
   async #attempt(
     request: ApiRequest,
-    kind: "requests" | "streams",
+    kind: ConnectionKind,
     credentials: Credentials,
     deadline: Deadline,
     mayRepeat: boolean,
@@ -158,7 +162,12 @@ class HttpsTransport implements Transport {
     );
     sending.on("response", outcome.resolve);
     sending.on("error", outcome.reject);
-    deadline.onExpiry((tag) => sending.destroy(failed(tag, state.sent, where)));
+    deadline.onExpiry((tag) => {
+      const failure = failed(tag, state.sent, where);
+      // A call that waits for a connection would learn of its end only when it gets one.
+      outcome.reject(failure);
+      sending.destroy(failure);
+    });
     sending.end(request.body);
     try {
       const response = await outcome.promise;
@@ -173,7 +182,7 @@ class HttpsTransport implements Transport {
     }
   }
 
-  #create(request: ApiRequest, kind: "requests" | "streams", credentials: Credentials): ClientRequest {
+  #create(request: ApiRequest, kind: ConnectionKind, credentials: Credentials): ClientRequest {
     const { authorization, tls } = credentials;
     const secure = this.#base.protocol !== "http:";
     const prefix = this.#base.pathname.replace(/\/$/, "");

@@ -18,6 +18,8 @@ export interface ApiRequest {
   readonly signal?: AbortSignal;
   /** For `request`: the caller does not read `managedFields`, and the transport may leave them out. */
   readonly ignoresManagedFields?: boolean;
+  /** For `request`: one page of a list, which has connections of its own, so that other requests don't wait for it. */
+  readonly isList?: boolean;
   /** For `request`: the transport may call it with the first characters of the body before the rest arrives. */
   readonly onBodyBegins?: (head: string) => void;
 }

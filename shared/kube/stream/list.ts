@@ -191,6 +191,7 @@ class ListAttempt<T> {
       timeoutMs: PAGE_TIMEOUT_MS,
       signal: this.#signal,
       ignoresManagedFields: true,
+      isList: true,
       onBodyBegins,
     });
     contact();
