@@ -6,7 +6,8 @@ import { connect, createServer as createTcpServer, type Socket } from "node:net"
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { authority, cleanups, failure, GET, listen, serving } from "../../../test/support/kube/https-server.ts";
+import { authority, cleanups, failure, GET, listen, serving, VALID } from "../../../test/support/kube/https-server.ts";
+import { createCertificateAuthority } from "../../certificates/x509.ts";
 import { systemPorts } from "../../runtime/system-ports.ts";
 import { AccessError } from "../credentials/cluster-access.ts";
 import { loadClusterAccess } from "../credentials/kubeconfig.ts";
@@ -20,24 +21,25 @@ interface World {
   readonly tokens: (string | undefined)[];
   readonly directory: string;
   accepted: string;
+  body: string;
 }
 
 async function world(): Promise<World> {
   const directory = mkdtempSync(join(tmpdir(), "proxy-"));
   cleanups.push(() => rmSync(directory, { recursive: true }));
-  const made: World = { server: "", tokens: [], directory, accepted: "Bearer one" };
+  const made: World = { server: "", tokens: [], directory, accepted: "Bearer one", body: "{}" };
   const { privateKeyPem: key, certificatePem: cert } = serving;
   const server = createServer({ key, cert }, ({ headers: { authorization } }, response) => {
     made.tokens.push(authorization);
     response.statusCode = authorization === made.accepted ? 200 : 401;
-    response.end("{}");
+    response.end(made.body);
   });
   return Object.assign(made, { server: `https://127.0.0.1:${await listen(server)}` });
 }
 
-function write({ directory, server }: World, proxyUrl: string, user: object): string {
+function write({ directory, server }: World, proxyUrl: string, user: object, pem = authority.certificatePem): string {
   const path = join(directory, "config");
-  const ca = Buffer.from(authority.certificatePem).toString("base64");
+  const ca = Buffer.from(pem).toString("base64");
   const cluster = { server, "certificate-authority-data": ca, "proxy-url": proxyUrl };
   const contexts = [{ name: "here", context: { cluster: "c", user: "u" } }];
   const clusters = [{ name: "c", cluster }];
@@ -81,6 +83,20 @@ describe("proxy-url", () => {
     expect(new Set(statuses)).toEqual(new Set([200]));
     expect(proxy.connects).toEqual(Array(2).fill(`Basic ${Buffer.from("me:pw").toString("base64")}`));
     writeFileSync(token, "two");
+    it.accepted = "Bearer two";
+    expect((await transport.request(GET)).status).toBe(200);
+    expect(proxy.connects.length).toBe(2);
+  });
+
+  test("large bodies arrive whole, in both directions, and a renewed CA takes effect", async () => {
+    const it = await world();
+    it.body = "x".repeat(5_000_000);
+    const proxy = await startProxy();
+    const transport = await transportOf(write(it, proxy.url, { token: "one" }));
+    const post = { ...GET, method: "POST", body: "y".repeat(2_000_000) } as const;
+    expect((await transport.request(post)).body === it.body).toBe(true);
+    const renewed = await createCertificateAuthority({ ...VALID, commonName: "renewed" });
+    write(it, proxy.url, { token: "two" }, authority.certificatePem + renewed.certificatePem);
     it.accepted = "Bearer two";
     expect((await transport.request(GET)).status).toBe(200);
     expect(proxy.connects.length).toBe(2);
