@@ -59,7 +59,7 @@ export class CredentialFile {
 }
 
 /** The error for a file that can't be read, with the remedy. */
-export function fileError(error: unknown, path: string, what: string): AccessError {
+function fileError(error: unknown, path: string, what: string): AccessError {
   const code = error instanceof Error && "code" in error ? String(error.code) : "";
   if (code === "ENOENT" || code === "ENOTDIR") {
     const message = `${what} ${path} does not exist; check the path or mount the file`;

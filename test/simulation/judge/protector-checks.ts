@@ -9,7 +9,7 @@ import { jsonOf, record, text } from "../apiserver/objects.ts";
 import { countNewPins, isCount, newlyPaidUids } from "../truth/entry-writes.ts";
 import { isTrulyAvailable } from "../truth/pod-truth.ts";
 import { Position } from "../truth/position.ts";
-import { ledgerOf, parseStored, wantedOf } from "../truth/stored-protectors.ts";
+import { ledgerOf, parseStored, standsFor, wantedOf } from "../truth/stored-protectors.ts";
 import { type CheckedWorld, CountChecks } from "./count-checks.ts";
 
 /** S10: far below what etcd accepts. */
@@ -94,11 +94,8 @@ export class ProtectorChecks {
       if (!isTrulyAvailable(pod, wantedOf(protector), cutoffMs) || truth.pods.deadAt(inFlight.uid) !== undefined)
         continue;
       const entry = protector.status?.cells.find((one) => one.cellID === cell);
-      const records = ledgerOf(entry).get(inFlight.uid)?.records;
-      // A change in place has a record of its own. Deletion and eviction may stand in for each other.
-      if (records === undefined || (inFlight.operation === "UPDATE" && !records.has("UPDATE"))) {
+      if (!standsFor(ledgerOf(entry).get(inFlight.uid)?.records, inFlight.operation))
         this.#violation("S8", protector, `${inFlight.key} (${inFlight.operation}) was allowed without a record`);
-      }
     }
   }
 

@@ -3,6 +3,8 @@
  * as suspended only while it was, by the clock of the replica that decided. It promises nothing of a pod that it
  * allowed without a record. From the end of the suspension on, everything else holds again.
  */
+
+import type { Operation } from "../../../shared/schema/podprotector.ts";
 import { parseMs } from "../../../shared/schema/time.ts";
 import type { InFlightRequest, ObservedResponse } from "../actors/admission-requests.ts";
 import type { EtcdObject } from "../apiserver/etcd.ts";
@@ -28,8 +30,8 @@ interface Held {
 interface SuspensionWorld {
   readonly exemptions: Exemptions;
   elapsedMs(): number;
-  /** True when the protector has a record of this pod. */
-  isRecorded(name: string, cell: string, uid: string): boolean;
+  /** True when the protector has a record of this pod that stands for the operation. */
+  isRecorded(name: string, cell: string, uid: string, operation: Operation): boolean;
   rule(name: SeenRule): void;
   violation(invariant: string, message: string): void;
 }
@@ -77,8 +79,8 @@ export class Suspensions {
     else this.#world.violation("S8", `${cell} ${inFlight.key} was allowed as suspended by ${name}, which is not`);
   }
 
-  #allowedRegardless(name: string, cell: string, { uid }: InFlightRequest): void {
-    this.#world.exemptions.allowedRegardless(name, uid, this.#world.isRecorded(name, cell, uid));
+  #allowedRegardless(name: string, cell: string, { uid, operation }: InFlightRequest): void {
+    this.#world.exemptions.allowedRegardless(name, uid, this.#world.isRecorded(name, cell, uid, operation));
   }
 
   /**

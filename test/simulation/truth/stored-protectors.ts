@@ -1,7 +1,12 @@
 /** Protectors as a core stores them. Each version is parsed once, however many checks look at it. */
 import { Ledger } from "../../../shared/decide/ledger/ledger.ts";
 import type { Reservation } from "../../../shared/decide/ledger/reservation.ts";
-import { type CellStatus, type PodProtector, parsePodProtector } from "../../../shared/schema/podprotector.ts";
+import {
+  type CellStatus,
+  type Operation,
+  type PodProtector,
+  parsePodProtector,
+} from "../../../shared/schema/podprotector.ts";
 import type { EtcdObject } from "../apiserver/etcd.ts";
 import { record } from "../apiserver/objects.ts";
 import type { ApiServer } from "../apiserver/server.ts";
@@ -67,11 +72,22 @@ export function ledgerOf(cell: CellStatus | undefined): StoredLedger {
 
 const NO_LEDGER = new StoredLedger(undefined);
 
-/** True when the stored protector has a record of the pod. */
-export function isRecorded({ etcd }: ApiServer, name: string, cell: string, uid: string): boolean {
+/** A change in place has a record of its own. Deletion and eviction may stand in for each other. */
+export function standsFor(records: ReadonlyMap<Operation, unknown> | undefined, operation: Operation): boolean {
+  return records !== undefined && (operation !== "UPDATE" || records.has("UPDATE"));
+}
+
+/** True when the stored protector has a record of the pod that stands for the operation. */
+export function isRecorded(
+  { etcd }: ApiServer,
+  name: string,
+  cell: string,
+  uid: string,
+  operation: Operation,
+): boolean {
   const stored = etcd.get(`podprotectors/${NAMESPACE}/${name}`);
   const cells = stored === undefined ? [] : (parseStored(stored).status?.cells ?? []);
-  return ledgerOf(cells.find(({ cellID }) => cellID === cell)).get(uid) !== undefined;
+  return standsFor(ledgerOf(cells.find(({ cellID }) => cellID === cell)).get(uid)?.records, operation);
 }
 
 export function wantedOf(protector: PodProtector): WantedPods {

@@ -143,7 +143,7 @@ export class World {
     this.suspensions = new Suspensions({
       exemptions: this.exemptions,
       elapsedMs: () => this.time.elapsedMs,
-      isRecorded: (name, cell, uid) => isRecorded(this.coreOf(name), name, cell, uid),
+      isRecorded: (name, ...disruption) => isRecorded(this.coreOf(name), name, ...disruption),
       rule: (name) => this.coverage.rule(name),
       violation: (invariant, message) => this.violation(invariant, message),
     });
