@@ -22,6 +22,8 @@ const TAG_BY_CODE: Readonly<Record<string, TransportErrorTag>> = {
 /** Codes of Node and OpenSSL. */
 const TLS_CODES = /^(ERR_(TLS|SSL|OSSL)_|(CERT|DEPTH_ZERO|SELF_SIGNED|UNABLE_TO)_|HOSTNAME_MISMATCH|PATH_LENGTH)/;
 const TLS_CA_CODES = /^INVALID_(CA|PURPOSE)/;
+/** The server rejects the client's certificate. With TLS 1.3 the client learns of it after its own handshake. */
+const CERTIFICATE_ALERTS = /_ALERT_(BAD_CERTIFICATE|UNSUPPORTED_CERTIFICATE|CERTIFICATE_|UNKNOWN_CA|ACCESS_DENIED)/;
 
 function codeOf(error: unknown): string {
   return error instanceof Error && "code" in error && typeof error.code === "string" ? error.code : "";
@@ -50,15 +52,15 @@ const ADVICE: Readonly<Record<TransportErrorTag, string>> = {
 };
 
 /**
- * Classifies an error of node:https. `sent` says whether the request may have left, as far as the caller knows; a
- * failure that can only happen earlier overrules it. Messages hold the address and the code, never headers or bodies.
+ * Classifies an error of node:https. `sent` says whether the request may have left, as far as the caller knows; an
+ * alert about the client's certificate overrules it, for the server then reads no request. Other TLS failures, and
+ * unreachable hosts, come in connections in use, too. Messages hold the address and the code, never headers or bodies.
  */
 export function transportError(error: unknown, sent: boolean, where: string): TransportError {
   if (error instanceof TransportError) return error;
   const code = codeOf(error);
   const tag = tagOf(code);
-  const neverSent = tag === "refused" || tag === "dns" || tag === "tls";
-  return failed(tag, sent && !neverSent, where, { cause: error, detail: code });
+  return failed(tag, sent && !CERTIFICATE_ALERTS.test(code), where, { cause: error, detail: code });
 }
 
 /** Returns a TransportError with the text of its tag. */

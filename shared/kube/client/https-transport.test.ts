@@ -1,6 +1,6 @@
 import type { ServerResponse } from "node:http";
 import { createServer as createHttpsServer } from "node:https";
-import { createServer as createTcpServer } from "node:net";
+import { connect, createServer as createTcpServer, type Socket } from "node:net";
 import { describe, expect, test } from "vitest";
 import {
   accessTo,
@@ -121,6 +121,21 @@ describe("request", () => {
     expect([it.rejections, it.seen.length]).toEqual([1, 3]);
   });
 
+  test("a 401 whose body never ends keeps no connection", async () => {
+    const it = await startServer(
+      (request, response) => {
+        const isNew = request.headers.authorization === "Bearer new";
+        response.writeHead(isNew ? 200 : 401);
+        if (isNew) response.end("{}");
+        else response.write("{");
+      },
+      { maxRequestSockets: 1 },
+    );
+    it.renewed = { authorization: "Bearer new", tls: it.credentials.tls };
+    expect((await it.transport.request(GET)).status).toBe(200);
+    expect((await it.transport.request(GET)).status).toBe(200);
+  });
+
   test("new TLS material is used by new connections", async () => {
     const it = await startServer(ok);
     await it.transport.request(GET);
@@ -201,6 +216,33 @@ describe("failures are classified, and tell whether the request may have been se
   test("a server without TLS", async () => {
     const port = await listen(createTcpServer((socket) => socket.end("hello\n")));
     expect(await failure(plainTransport(port).request(GET))).toMatchObject({ tag: "tls", sent: false });
+  });
+
+  test("TLS that breaks after the request: the request was sent, and is not repeated", async () => {
+    const bodies: string[] = [];
+    const wires: Socket[] = [];
+    const server = createHttpsServer({ key: serving.privateKeyPem, cert: serving.certificatePem }, (request) => {
+      request.on("data", (body: Buffer) => {
+        bodies.push(`${body}`);
+        wires.at(-1)?.write("HTTP/1.1 200 OK, in plain text");
+      });
+    });
+    const inner = await listen(server);
+    const wire = createTcpServer((client) => {
+      const upstream = connect(inner, "127.0.0.1");
+      wires.push(client);
+      for (const socket of [upstream.pipe(client), client.pipe(upstream)]) socket.on("error", () => {});
+    });
+    const authorization = undefined;
+    const renewed = { authorization, tls: material() };
+    const renewing = { credentials: { authorization, tls: material() }, rejections: 0, renewed };
+    const transport = createHttpsTransport(accessTo(`https://127.0.0.1:${await listen(wire)}`, renewing), {
+      ports: systemPorts,
+      userAgent: "test",
+    });
+    cleanups.push(() => transport.close());
+    const error = await failure(transport.request({ ...GET, method: "POST", body: "once" }));
+    expect([error.tag, error.sent, bodies]).toEqual(["tls", true, ["once"]]);
   });
 
   test("a silent connection: the deadline covers the handshake", async () => {

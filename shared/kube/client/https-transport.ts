@@ -122,8 +122,9 @@ class HttpsTransport implements Transport {
       return await this.#attempt(request, kind, fresh, deadline, true);
     }
     if (fresh.authorization === credentials.authorization && fresh.tls === credentials.tls) return first;
-    // Drained, so that the connection can be used again.
-    first.response.resume();
+    // Drained, so that the connection can be used again, unless the server keeps the body back.
+    if (first.response.complete) first.response.resume();
+    else first.end();
     return await this.#attempt(request, kind, fresh, deadline, true);
   }
 
@@ -267,9 +268,9 @@ class HttpsTransport implements Transport {
   }
 }
 
-/** Returns the failure of a handshake, and throws any other error. */
+/** Returns the failure of a handshake, and throws any other error: TLS can also fail after the request was sent. */
 function tlsFailure(error: unknown): TransportError {
-  if (error instanceof TransportError && error.tag === "tls") return error;
+  if (error instanceof TransportError && error.tag === "tls" && !error.sent) return error;
   throw error;
 }
 

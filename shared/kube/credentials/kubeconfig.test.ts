@@ -299,6 +299,12 @@ describe("errors name the remedy, and no secret", () => {
         }),
       /does not belong/,
     ],
+    [
+      "a proxy whose password has a % that encodes nothing",
+      "proxy",
+      () => kubeconfig({ cluster: { "proxy-url": `http://me:${SECRET}%@proxy:1` } }),
+      /proxy-url.*%25/,
+    ],
     ["a token of two lines", "malformed", () => kubeconfig({ user: { token: `${SECRET}\nx` } }), /token/],
     ["an impersonation", "malformed", () => kubeconfig({ user: { as: "root" } }), /impersonates/],
   ];

@@ -38,9 +38,21 @@ function firstOf(env: Environment, names: readonly string[]): [string, string] {
 /** Messages hold the scheme alone: the URL may have a password. */
 function usable(what: string, text: string): string {
   const url = URL.canParse(text) ? new URL(text) : undefined;
-  if (url !== undefined && (url.protocol === "http:" || url.protocol === "https:") && url.hostname !== "") return text;
+  if (url !== undefined && (url.protocol === "http:" || url.protocol === "https:") && url.hostname !== "") {
+    if (isDecodable(url.username) && isDecodable(url.password)) return text;
+    throw new AccessError("proxy", `${what} has an account that can't be decoded; write a % in it as %25`);
+  }
   const scheme = url === undefined || url.hostname === "" ? "is no URL of a proxy" : `has the scheme ${url.protocol}//`;
   throw new AccessError("proxy", `${what} ${scheme}; this client supports http://HOST:PORT and https://HOST:PORT`);
+}
+
+function isDecodable(text: string): boolean {
+  try {
+    decodeURIComponent(text);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 /** Go's rules: loopback is never proxied; `*`, addresses, CIDRs, `name` with its subdomains, `.name` without. */
