@@ -47,6 +47,14 @@ export class ConnectionPool {
     return this.#pool[kind];
   }
 
+  /**
+   * Closes connections that are idle: one of them was dead, and after a half-open cut or a failover all may be. The
+   * next calls connect again.
+   */
+  closeIdle(): void {
+    if (this.#pool !== undefined) closeIdle(this.#pool);
+  }
+
   close(): void {
     if (this.#pool !== undefined) for (const agent of agentsOf(this.#pool)) agent.destroy();
     this.#pool = undefined;
@@ -107,8 +115,11 @@ function agentsOf({ requests, lists, streams }: Pool): readonly HttpAgent[] {
 
 /** Closes idle connections now, and connections in use when their exchange ends. */
 function retire(pool: Pool): void {
-  for (const agent of agentsOf(pool)) {
-    agent.maxFreeSockets = 0;
-    for (const sockets of Object.values(agent.freeSockets)) for (const socket of sockets ?? []) socket.destroy();
-  }
+  for (const agent of agentsOf(pool)) agent.maxFreeSockets = 0;
+  closeIdle(pool);
+}
+
+function closeIdle(pool: Pool): void {
+  for (const { freeSockets } of agentsOf(pool))
+    for (const sockets of Object.values(freeSockets)) for (const socket of sockets ?? []) socket.destroy();
 }
