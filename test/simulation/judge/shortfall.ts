@@ -63,7 +63,8 @@ export class Shortfalls {
     const isRestart = lost === "own" && truth?.restarts?.isDown(uidOf(change)) === true;
     const loss = isRestart ? "taken" : lost;
     for (const [key, { shortfall, labels }] of this.#protectors) {
-      if (loss === "own" || this.#isExempt(nameOf(key), cell, uidOf(change)))
+      const isRelabelled = truth?.pods.isRelabelledAt(change, labels) === true;
+      if (loss === "own" || isRelabelled || this.#isExempt(nameOf(key), cell, uidOf(change)))
         shortfall.lost(cell, uidOf(change), change.revision);
       let available = 0;
       for (const { pods } of this.#cells.values()) available += pods.countNow({ labels, minReadySeconds: 0 });

@@ -47,8 +47,13 @@ export function isTrulyAvailable(pod: Json, wanted: WantedPods, cutoffMs: number
 
 function isAvailable({ labels, ready, readySinceMs, isTrue }: PodFacts, wanted: WantedPods, cutoffMs: number): boolean {
   if (!ready || wanted.conditions?.every((type) => isTrue.includes(type)) === false) return false;
-  for (const key in wanted.labels) if (labels[key] !== wanted.labels[key]) return false;
+  if (!hasLabels(labels, wanted.labels)) return false;
   return wanted.minReadySeconds <= 0 || readySinceMs <= cutoffMs;
+}
+
+function hasLabels(labels: Json, wanted: WantedPods["labels"]): boolean {
+  for (const key in wanted) if (labels[key] !== wanted[key]) return false;
+  return true;
 }
 
 function hasEnded({ metadata, status }: Json): boolean {
@@ -169,6 +174,13 @@ export class PodTruth {
     const after = versions.at(-1);
     if (after?.revision !== revision || before?.ready !== true || after.pod?.ready === true) return undefined;
     return this.#deaths.get(before.uid)?.deleted === undefined ? "own" : "taken";
+  }
+
+  /** True when this change, which must be the last one, took a Ready pod out of the pods with these labels. */
+  isRelabelledAt({ key, revision }: EtcdChange, labels: WantedPods["labels"]): boolean {
+    const [before, after] = (this.#versions.get(key) ?? []).slice(-2);
+    if (after?.revision !== revision || before?.pod?.ready !== true || after.pod === undefined) return false;
+    return hasLabels(before.pod.labels, labels) && !hasLabels(after.pod.labels, labels);
   }
 
   /** Returns how many pods are available now. */
