@@ -126,7 +126,9 @@ async function recovered(): Promise<void> {
   await environment.core.waitFor(
     "every pod of the table to be ready",
     async () => {
-      const found = items(await environment.core.admin.get(`${PODS}?labelSelector=app%3Dtable`));
+      const all = items(await environment.core.admin.get(`${PODS}?labelSelector=app%3Dtable`));
+      // A pod that ends may still be ready while its replacement does not exist.
+      const found = all.filter((pod) => field(pod, "metadata", "deletionTimestamp") === undefined);
       for (const pod of found) {
         if (field(pod, "metadata", "annotations", KWOK_ANNOTATIONS.readyAfter) === undefined) continue;
         await annotate(String(field(pod, "metadata", "name")), { [KWOK_ANNOTATIONS.readyAfter]: null });
