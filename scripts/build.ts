@@ -135,10 +135,12 @@ async function writeBillOfMaterials(parts: readonly BuiltPart[], path: string): 
  * Any other dynamic import counts as part of the start.
  */
 const ON_DEMAND = [
+  "node_modules/jose/",
   "node_modules/js-yaml/",
   "shared/kube/credentials/plugin-credentials.ts",
   "webhook/recovery.ts",
   "webhook/probe/",
+  "webhook/http/caller-tokens.ts",
   "webhook/request/bypass.ts",
   "webhook/request/bypass-permission.ts",
   "webhook/respond/pending-mark.ts",

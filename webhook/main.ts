@@ -36,6 +36,7 @@ const server = new WebhookServer({
   certificate: certificateOrExit(options),
   pathPrefix: options.pathPrefix,
   cells: new Set(options.cell.map(({ name }) => name)),
+  clientNames: options.clientName,
 });
 try {
   await server.listen(options.securePort, options.bindAddress === "" ? undefined : options.bindAddress);

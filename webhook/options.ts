@@ -37,6 +37,18 @@ export const webhookOptions = defineOptions({
       "Accept only callers with a certificate of these authorities (PEM); " +
         "empty accepts every caller. Read again when it changes.",
     ),
+    clientName: option(
+      list("NAME"),
+      [],
+      "Accept only client certificates with this common name or DNS name, beside --client-ca-file; " +
+        "without it, every certificate of these authorities.",
+    ),
+    requireCallerToken: option(
+      boolean(),
+      false,
+      "Reject calls without an identity token of the cell's kube-apiserver (KEP-6060). " +
+        "A token that is there is always verified.",
+    ),
     pathPrefix: option(
       matching(/^(\/[A-Za-z0-9._~-]+)+$/, "a path such as /webhook", "PATH"),
       "/webhook",
@@ -130,6 +142,10 @@ export const webhookOptions = defineOptions({
     ),
     ...observeOptions,
   },
+  check: ({ clientName = [], clientCaFile = "" }) =>
+    clientName.length > 0 && clientCaFile === ""
+      ? ["--client-name: names of client certificates need --client-ca-file, the authorities that signed them"]
+      : [],
 });
 
 export type WebhookFlags = OptionValues<(typeof webhookOptions)["options"]>;

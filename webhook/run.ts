@@ -10,9 +10,10 @@ import type { NamedPath } from "../shared/runtime/options/option-types.ts";
 import { systemPorts } from "../shared/runtime/system-ports.ts";
 import { systemProcess } from "../shared/runtime/system-process.ts";
 import { version } from "../shared/runtime/version.ts";
-import { assembleWebhook, type Webhook } from "./assemble.ts";
+import { assembleWebhook, type Webhook, type WebhookParts } from "./assemble.ts";
+import type { Caller, CallerTokens } from "./http/caller-tokens.ts";
 import type { WebhookServer } from "./http/server.ts";
-import { watchServingCertificate } from "./http/serving-certificate.ts";
+import { servesHost, watchServingCertificate } from "./http/serving-certificate.ts";
 import { declareGauges, observeAdmissions, observeWebhook, type WebhookEvent } from "./observe.ts";
 import type { WebhookFlags } from "./options.ts";
 import { OwnerProbes } from "./probe/owner-probes.ts";
@@ -56,6 +57,23 @@ function createLifecycle({ shutdownDelay }: WebhookFlags, server: WebhookServer,
       if (event.kind === "stopping") server.retire();
     },
   });
+}
+
+let callerTokens: Promise<CallerTokens> | undefined;
+
+/** Loads the verification of tokens with the first token. */
+function checkCaller(
+  caller: Caller,
+  { requireCallerToken: isRequired }: WebhookFlags,
+  cells: WebhookParts["cells"],
+  server: WebhookServer,
+): ReturnType<CallerTokens["check"]> {
+  if (caller.authorization === undefined && !isRequired) return undefined;
+  callerTokens ??= import("./http/caller-tokens.ts").then((module) => {
+    const servesUrl = (host: string): boolean => servesHost(server.certificate, host);
+    return new module.CallerTokens({ cells, isRequired, ports: systemPorts, servesHost: servesUrl });
+  });
+  return callerTokens.then((tokens) => tokens.check(caller));
 }
 
 /** Everything behind the open port: connects, serves, and resolves with the exit code when the process is to end. */
@@ -121,6 +139,7 @@ export async function run(options: WebhookFlags, server: WebhookServer): Promise
       start: () =>
         server.serve({
           handle: webhook.handle,
+          callers: { check: (caller) => checkCaller(caller, options, cells, server) },
           rejected: (status, reason) => onEvent({ kind: "rejected", status, reason }),
           crashed: (error) => onEvent({ kind: "requestCrashed", error }),
         }),

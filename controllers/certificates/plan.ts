@@ -8,8 +8,7 @@
  * take the same step.
  */
 import { X509Certificate } from "node:crypto";
-import { isIP } from "node:net";
-import { fingerprintOf } from "../../shared/certificates/ca-bundle.ts";
+import { fingerprintOf, isForHost } from "../../shared/certificates/ca-bundle.ts";
 import type { KeyAndCertificate } from "../../shared/certificates/x509.ts";
 
 /** Certificates are valid from so long before they are made, because clocks differ. */
@@ -111,7 +110,7 @@ function keepUp(
     return { kind: "createAuthority", reason: rotationAsked ? "asked" : "expiring" };
   }
   if (isDue(certificate, RENEW_AT, nowMs)) return { kind: "issue", reason: "expiring" };
-  if (!terms.dnsNames.every((name) => isFor(certificate, name))) {
+  if (!terms.dnsNames.every((name) => isForHost(certificate, name))) {
     return { kind: "issue", reason: "names" };
   }
   return { kind: "none" };
@@ -145,10 +144,6 @@ function isOther(pem: string, newest: string, nowMs: number): boolean {
 
 function isIssuer(authority: X509Certificate, certificate: X509Certificate): boolean {
   return certificate.checkIssued(authority) && certificate.verify(authority.publicKey);
-}
-
-function isFor(certificate: X509Certificate, name: string): boolean {
-  return (isIP(name) === 0 ? certificate.checkHost(name) : certificate.checkIP(name)) !== undefined;
 }
 
 function isEarly({ validFromDate }: X509Certificate, nowMs: number): boolean {

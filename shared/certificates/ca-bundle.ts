@@ -3,7 +3,8 @@
  * beside the webhook, one with what is to be trusted, and one in which each cell says what its registration trusts by
  * now.
  */
-import { hash } from "node:crypto";
+import { hash, type X509Certificate } from "node:crypto";
+import { isIP } from "node:net";
 import * as v from "valibot";
 import { checker } from "../schema/check.ts";
 
@@ -30,6 +31,11 @@ export function splitCertificates(pem: string): string[] {
 /** What a cell acknowledges: the published authorities by a hash. */
 export function fingerprintOf(certificates: readonly string[]): string {
   return hash("sha256", certificates.map((pem) => pem.trim()).join("\n"), "hex");
+}
+
+/** Whether clients that call `host`, a name or an address, accept the certificate. */
+export function isForHost(certificate: X509Certificate, host: string): boolean {
+  return (isIP(host) === 0 ? certificate.checkHost(host) : certificate.checkIP(host)) !== undefined;
 }
 
 /** A cell's id as a key of a ConfigMap, which may hold less than a path segment. */

@@ -93,6 +93,7 @@ describe("kubectl apply -k accepts, in full and without a warning,", () => {
     ["worker", "cert-manager"],
     ["single-cluster", "provided-certificate"],
     ["worker", "client-certificates"],
+    ["worker", "caller-tokens"],
     ["worker", "scale-by-reviews"],
     ["single-cluster", "prometheus-operator"],
     ["worker", "selected-namespaces"],

@@ -29,7 +29,7 @@ export type CallHandler = (call: AdmissionCall) => MaybePromise<HttpResponse>;
 /** A call that is at fault, or one too many. It gets this status and message, and the process goes on. */
 export class HttpError extends Error {
   override readonly name = "HttpError";
-  readonly status: 400 | 404 | 405 | 413 | 415 | 503;
+  readonly status: 400 | 401 | 403 | 404 | 405 | 413 | 415 | 503;
   constructor(status: HttpError["status"], message: string, options?: ErrorOptions) {
     super(message, options);
     this.status = status;

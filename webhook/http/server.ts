@@ -12,6 +12,8 @@ import { Hono } from "hono/tiny";
 import { chain, type MaybePromise } from "../../shared/runtime/maybe-promise.ts";
 import { isJson, isTooLarge, ReceivedRequest, readBody, tooLarge, tooManyRequests } from "./body.ts";
 import { type AdmissionCall, type CallHandler, HttpError, type HttpResponse } from "./call.ts";
+import type { CallerTokens } from "./caller-tokens.ts";
+import { isNamed } from "./client-names.ts";
 import { ConnectionLimiter } from "./connection-limiter.ts";
 import { FlushBatcher } from "./flush-batcher.ts";
 import { InFlightLimiter, type InFlightLimits, type InFlightSlot } from "./in-flight-limiter.ts";
@@ -24,6 +26,8 @@ interface WebhookServerOptions {
   /** For example `/webhook`. */
   readonly pathPrefix: string;
   readonly cells: ReadonlySet<string>;
+  /** Which client certificates are accepted, by their names. Default: all that the authorities signed. */
+  readonly clientNames?: readonly string[];
   /** Default: those of `limits.ts`. */
   readonly limits?: InFlightLimits & { readonly connections: number };
 }
@@ -31,6 +35,7 @@ interface WebhookServerOptions {
 /** What serves the calls. A server without it answers 503. */
 export interface Service {
   readonly handle: CallHandler;
+  readonly callers?: Pick<CallerTokens, "check">;
   /** A call was answered without the handler. */
   readonly rejected: (status: number, message: string) => void;
   /** The handler threw, which is a defect. This call gets 500, and no other call suffers. */
@@ -72,6 +77,8 @@ export class WebhookServer {
   readonly #connections: ConnectionLimiter;
   readonly #limiter: InFlightLimiter;
   readonly #respond: ReturnType<typeof getRequestListener>;
+  /** Connections whose client certificate has none of the names. */
+  readonly #strangers = new WeakSet<Socket>();
   #certificate: ServingCertificate;
   #service: Service | undefined;
   #inFlight = 0;
@@ -102,6 +109,10 @@ export class WebhookServer {
     );
     // Without a listener, a failed handshake would end the process.
     this.#server.on("tlsClientError", () => undefined);
+    const { clientNames = [] } = options;
+    this.#server.on("secureConnection", (socket) => {
+      if (!isNamed(socket, clientNames)) this.#strangers.add(socket);
+    });
     this.slowCallers = new SlowCallers(this.#server);
     this.#connections = new ConnectionLimiter(this.#server, limits.connections);
   }
@@ -219,7 +230,7 @@ export class WebhookServer {
 
   #isAccepted(incoming: IncomingMessage): boolean {
     if (incoming.method !== "POST" || this.#service === undefined) return false;
-    return isJson(incoming) && !isTooLarge(incoming, MAX_REQUEST_BYTES);
+    return isJson(incoming) && !isTooLarge(incoming, MAX_REQUEST_BYTES) && !this.#strangers.has(incoming.socket);
   }
 
   #finished(socket: Socket, slot: InFlightSlot | undefined): void {
@@ -231,6 +242,8 @@ export class WebhookServer {
 
   #handle(context: Context<Env, string>, kind: AdmissionCall["kind"]): MaybePromise<Response> {
     const { incoming, outgoing } = context.env;
+    if (this.#strangers.has(incoming.socket))
+      throw new HttpError(403, "the client certificate has none of the names that --client-name accepts");
     const cell = context.req.param("cell") ?? "";
     if (!this.#options.cells.has(cell)) {
       const advice = "check --cell and the URL in the webhook configuration";
@@ -254,10 +267,14 @@ export class WebhookServer {
       timeout: context.req.query("timeout"),
       isCallerGone: () => outgoing.destroyed,
     };
-    const response = service.handle(call);
-    return chain(response instanceof Promise ? this.#flushed(response) : response, (known) =>
-      this.#send(known, outgoing),
-    );
+    const caller = { cell, path: context.req.path, authorization: incoming.headers.authorization };
+    return chain(service.callers?.check(caller), (rejection) => {
+      if (rejection !== undefined) return this.#reject(context, rejection);
+      const response = service.handle(call);
+      return chain(response instanceof Promise ? this.#flushed(response) : response, (known) =>
+        this.#send(known, outgoing),
+      );
+    });
   }
 
   async #flushed(response: Promise<HttpResponse>): Promise<HttpResponse> {

@@ -196,7 +196,8 @@ class HttpsTransport implements Transport {
       path: prefix + request.path,
       agent: this.#connections.agent(tls, kind),
       headers: {
-        accept: "application/json",
+        // As client-go: the keys of the token issuer have another media type.
+        accept: "application/json, */*",
         "user-agent": this.#options.userAgent,
         ...(authorization === undefined ? {} : { authorization }),
         ...(request.body === undefined

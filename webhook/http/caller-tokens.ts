@@ -1,0 +1,154 @@
+/**
+ * The identity tokens of apiservers (KEP-6060): a JSON Web Token of the cell's own issuer, for this webhook's URL,
+ * bound to a webhook configuration. A token of that kind is verified whenever a caller presents one. Callers without
+ * one are rejected only where the operator says that every apiserver sends it.
+ */
+import { hash } from "node:crypto";
+import * as v from "valibot";
+import type { Transport } from "../../shared/kube/client/transport.ts";
+import type { Ports } from "../../shared/runtime/clock.ts";
+import { chain, type MaybePromise } from "../../shared/runtime/maybe-promise.ts";
+import { HttpError } from "./call.ts";
+
+const KEYS_PATH = "/openid/v1/jwks";
+const KEYS_TIMEOUT_MS = 3_000;
+/** An unknown key asks for the keys again, at most so often. */
+const KEYS_EVERY_MS = 30_000;
+/** One for each apiserver and webhook configuration, renewed every ten minutes. */
+const MAX_VERIFIED = 256;
+const MAX_TOKEN_LENGTH = 8_192;
+/** The account for which kube-apiserver requests these tokens. */
+const SUBJECT = "system:serviceaccount:kube-system:webhook-auth";
+
+const Bound = v.optional(v.looseObject({ name: v.string() }));
+const Claims = v.looseObject({
+  sub: v.literal(SUBJECT),
+  aud: v.union([v.string(), v.array(v.string())]),
+  exp: v.number(),
+  "kubernetes.io": v.looseObject({ validatingWebhookConfiguration: Bound, mutatingWebhookConfiguration: Bound }),
+});
+const Keys = v.object({ keys: v.array(v.looseObject({ kty: v.string() })) });
+
+interface CallerTokenOptions {
+  readonly cells: readonly { readonly name: string; readonly transport: Transport | undefined }[];
+  readonly ports: Ports;
+  /** Rejects callers without a token. */
+  readonly isRequired: boolean;
+  /** Whether the serving certificate is for this host, so that a token for another webhook is no token for this one. */
+  readonly servesHost: (host: string) => boolean;
+}
+
+/** Who a call says that it comes from. */
+export interface Caller {
+  readonly cell: string;
+  /** The path of the URL, without a query. */
+  readonly path: string;
+  readonly authorization: string | undefined;
+}
+
+interface CellKeys {
+  readonly atMs: number;
+  readonly keys: v.InferOutput<typeof Keys>;
+}
+
+export class CallerTokens {
+  readonly #options: CallerTokenOptions;
+  readonly #keys = new Map<string, CellKeys>();
+  /** By the hash of cell, path and token; the value is when the token expires, in Unix milliseconds. */
+  readonly #verified = new Map<string, number>();
+
+  constructor(options: CallerTokenOptions) {
+    this.#options = options;
+  }
+
+  /** Why the caller is rejected; undefined when it may ask. */
+  check(caller: Caller): MaybePromise<HttpError | undefined> {
+    const { isRequired } = this.#options;
+    const token = /^Bearer ([\w-]+\.[\w-]+\.[\w-]+)$/.exec(caller.authorization ?? "")?.[1];
+    if (token === undefined || token.length > MAX_TOKEN_LENGTH || !(isRequired || isIdentityToken(token)))
+      return isRequired ? rejection("the call has no identity token of an apiserver") : undefined;
+    const key = hash("sha256", `${caller.cell}\n${caller.path}\n${token}`, "base64");
+    if ((this.#verified.get(key) ?? 0) > this.#nowMs()) return undefined;
+    return chain(this.#problem(token, caller), (problem) => {
+      if (typeof problem === "string") return rejection(problem);
+      const [oldest] = this.#verified.keys();
+      if (this.#verified.size >= MAX_VERIFIED && oldest !== undefined) this.#verified.delete(oldest);
+      this.#verified.set(key, problem);
+      return undefined;
+    });
+  }
+
+  /** When the token expires, or what is wrong with it. */
+  async #problem(token: string, { cell, path }: Caller): Promise<string | number> {
+    const jose = await import("jose");
+    const currentDate = new Date(this.#nowMs());
+    for (const isRenewed of [false, true]) {
+      const keys = await this.#keysOf(cell, isRenewed);
+      if (keys === undefined) return `the keys of cell ${cell} can't be read`;
+      try {
+        const { payload } = await jose.jwtVerify(token, jose.createLocalJWKSet(keys), { currentDate });
+        return this.#problemOf(payload, path);
+      } catch (error) {
+        if (error instanceof jose.errors.JWKSNoMatchingKey && !isRenewed) continue;
+        const code = error instanceof jose.errors.JOSEError ? error.code : "unreadable";
+        return `the identity token is not valid (${code})`;
+      }
+    }
+    return "the identity token is not valid";
+  }
+
+  #problemOf(payload: unknown, path: string): string | number {
+    const { success, output } = v.safeParse(Claims, payload);
+    if (!success) return `the token is no identity token of ${SUBJECT}`;
+    const { validatingWebhookConfiguration, mutatingWebhookConfiguration } = output["kubernetes.io"];
+    if (validatingWebhookConfiguration === undefined && mutatingWebhookConfiguration === undefined)
+      return "the identity token is not bound to a webhook configuration";
+    const isForThis = [output.aud].flat().some((audience) => this.#isAudience(audience, path));
+    return isForThis ? output.exp * 1000 : "the identity token is for another webhook";
+  }
+
+  #isAudience(audience: string, path: string): boolean {
+    const url = URL.parse(audience);
+    return (
+      url?.protocol === "https:" &&
+      url.pathname === path &&
+      this.#options.servesHost(url.hostname.replace(/^\[|\]$/g, ""))
+    );
+  }
+
+  async #keysOf(cell: string, renew: boolean): Promise<CellKeys["keys"] | undefined> {
+    const held = this.#keys.get(cell);
+    const nowMs = this.#options.ports.clock.monotonicMs();
+    if (held !== undefined && (!renew || nowMs - held.atMs < KEYS_EVERY_MS)) return held.keys;
+    const transport = this.#options.cells.find(({ name }) => name === cell)?.transport;
+    try {
+      const request = { method: "GET", path: KEYS_PATH, timeoutMs: KEYS_TIMEOUT_MS } as const;
+      const response = await transport?.request(request);
+      const keys = v.parse(Keys, JSON.parse(response?.status === 200 ? response.body : ""));
+      this.#keys.set(cell, { atMs: nowMs, keys });
+      return keys;
+    } catch {
+      // What was read last stays in force.
+      return held?.keys;
+    }
+  }
+
+  #nowMs(): number {
+    return this.#options.ports.clock.nowMs();
+  }
+}
+
+/** True for a token that says that it is bound to a webhook configuration; an operator may send others. */
+function isIdentityToken(token: string): boolean {
+  try {
+    const claims: unknown = JSON.parse(Buffer.from(token.split(".")[1] ?? "", "base64url").toString("utf8"));
+    if (!v.is(v.looseObject({ "kubernetes.io": v.looseObject({}) }), claims)) return false;
+    return Object.keys(claims["kubernetes.io"]).some((name) => name.endsWith("WebhookConfiguration"));
+  } catch {
+    return false;
+  }
+}
+
+function rejection(what: string): HttpError {
+  return new HttpError(401, `${what}: only kube-apiserver may ask this webhook`);
+}

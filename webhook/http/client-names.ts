@@ -1,0 +1,13 @@
+import type { TLSSocket } from "node:tls";
+
+/**
+ * True when the caller's certificate is for one of `names`: its common name, or a DNS name of its subjectAltName. The
+ * authority alone says little where it signs for others than apiservers, too. True for every caller without `names`.
+ */
+export function isNamed(socket: TLSSocket, names: readonly string[]): boolean {
+  if (names.length === 0) return true;
+  const { subject, subjectaltname = "" } = socket.getPeerCertificate();
+  const dnsNames = subjectaltname.split(", ").map((name) => name.replace(/^DNS:/, ""));
+  const commonNames: readonly unknown[] = [subject?.CN].flat();
+  return names.some((name) => commonNames.includes(name) || dnsNames.includes(name));
+}
