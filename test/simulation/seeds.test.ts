@@ -55,8 +55,8 @@ describe("every invariant holds", () => {
   });
 });
 
-describe.for(RULE_SEEDS)("$rule, in seed $seed", ({ rule, seed }) => {
-  const always = new Set(["accidents"] as const);
+describe.for(RULE_SEEDS)("$rule, in seed $seed", ({ rule, seed, features = ["accidents"] }) => {
+  const always = new Set(features);
   const invariant = SCENES.find((scene) => scene.rule === rule)?.invariant;
 
   it("breaks nothing", { timeout: HANG_MS }, async () => {

@@ -99,12 +99,19 @@ export const REGRESSIONS: readonly Regression[] = [
   },
 ];
 
+interface RuleSeed {
+  readonly rule: Rule;
+  readonly seed: number;
+  /** Features that the world has, whatever the seed draws; default: accidents. */
+  readonly features?: readonly FeatureKind[];
+}
+
 /**
  * For each rule a random world that shows its worth: with accidents (`--with accidents`) the seed breaks nothing, and
  * without the rule it breaks the invariant of the rule's scene. `npm run simulate -- --seeds-needed` found them, the
  * first from seed 60000 on.
  */
-export const RULE_SEEDS: readonly { readonly rule: Rule; readonly seed: number }[] = [
+export const RULE_SEEDS: readonly RuleSeed[] = [
   { rule: "R1", seed: 60000 },
   { rule: "R1Position", seed: 60008 },
   { rule: "R2", seed: 60000 },
@@ -124,6 +131,8 @@ export const RULE_SEEDS: readonly { readonly rule: Rule; readonly seed: number }
   { rule: "MaturityPosition", seed: 60045 },
   { rule: "PinWeight", seed: 60000 },
   { rule: "LiveRead", seed: 60014 },
+  { rule: "SlowPins", seed: 60014 },
+  { rule: "GateReason", seed: 60021, features: ["countedGate", "deadNode"] },
   { rule: "RepeatNeedsWeight", seed: 60047 },
   { rule: "Reserved", seed: 60000 },
   { rule: "Reached", seed: 60029 },

@@ -140,6 +140,18 @@ export const RULES = {
     "return pending.podReadMs < cellSinceMs(pending.request.cell);",
     "return false;",
   ),
+  SlowPins: rule(
+    "An eviction stands on the pod as it was before slow writes of its pins.",
+    PIPELINE,
+    "nowMs - podReadMs < MAX_REREAD_MS;\n    if (pinned.length",
+    "true;\n    if (pinned.length",
+  ),
+  GateReason: rule(
+    "A gated pod counts by its containers and its other gates, whatever Ready says.",
+    "shared/decide/availability/availability.ts",
+    "if (readyMs === undefined && !pod.waitsForGates) return undefined;",
+    "",
+  ),
   RepeatNeedsWeight: rule(
     "A repeated request is allowed although its record has no weight.",
     QUOTA,

@@ -146,10 +146,22 @@ export class AccidentStage {
   drain(except: readonly string[] = []): void {
     const all = [...this.world.cells.values()].flatMap((cell) => this.pods(cell).map((key) => ({ cell, key })));
     const others = all.filter(({ cell, key }) => cell !== this.cell || !except.includes(key));
-    for (let left = this.#spare() + TOO_MANY; left > 0 && others.length > 0; left -= 1) {
+    for (let left = this.spare() + TOO_MANY; left > 0 && others.length > 0; left -= 1) {
       const index = this.chance.between(0, others.length - 1);
       for (const { cell, key } of others.splice(index, 1)) this.deletePod(key, cell);
     }
+  }
+
+  /** How many pods the tightest protector can spare now. */
+  spare(): number {
+    const protectors = [...this.world.cores.values()].flatMap(({ etcd }) => etcd.range("podprotectors/"));
+    const spares = protectors.map((stored) => {
+      const protector = parseStored(stored);
+      let available = 0;
+      for (const { pods } of this.world.cells.values()) available += pods.countNow(wantedOf(protector));
+      return available - protector.spec.minAvailable;
+    });
+    return Math.max(0, Math.min(...spares));
   }
 
   #areCounted(): boolean {
@@ -160,18 +172,6 @@ export class AccidentStage {
       );
       return counted?.length === this.world.cells.size;
     });
-  }
-
-  /** How many pods the tightest protector can spare now. */
-  #spare(): number {
-    const protectors = [...this.world.cores.values()].flatMap(({ etcd }) => etcd.range("podprotectors/"));
-    const spares = protectors.map((stored) => {
-      const protector = parseStored(stored);
-      let available = 0;
-      for (const { pods } of this.world.cells.values()) available += pods.countNow(wantedOf(protector));
-      return available - protector.spec.minAvailable;
-    });
-    return Math.max(0, Math.min(...spares));
   }
 
   #call(cell: SimulatedCell, method: string, path: string, body: Json): void {

@@ -43,6 +43,7 @@ async function flapUnseen(acts: AccidentStage): Promise<void> {
  */
 async function readyMeanwhile(acts: AccidentStage): Promise<void> {
   const { chance, world } = acts;
+  if (chance.chance(0.4)) return await readyDuringSlowWrites(acts);
   const pod = acts.somePod();
   acts.watchLag(acts.cell.name, chance.between(1, 20));
   acts.setReady(pod, false);
@@ -55,6 +56,23 @@ async function readyMeanwhile(acts: AccidentStage): Promise<void> {
   acts.setReady(pod, true);
   await acts.pass(chance.between(5, slowMs));
   acts.drain([pod]);
+  await acts.pass(5_000);
+}
+
+/** One pod more than can be spared is unready. One of them becomes ready while the writes of its pins are slow. */
+async function readyDuringSlowWrites(acts: AccidentStage): Promise<void> {
+  const { chance, world } = acts;
+  const [pod = acts.somePod(), ...others] = acts.pods().slice(0, acts.spare() + 1);
+  for (const key of [pod, ...others]) acts.setReady(key, false);
+  acts.onEnd(() => {
+    for (const key of others) acts.setReady(key, true);
+  });
+  await acts.pass(chance.between(2_000, 3_000));
+  acts.commitAfter(1);
+  for (const core of world.cores.keys()) acts.slowLinks("webhook", core, chance.between(200, 400));
+  acts.evict(pod);
+  await acts.pass(chance.between(100, 300));
+  acts.setReady(pod, true);
   await acts.pass(5_000);
 }
 

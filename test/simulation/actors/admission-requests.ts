@@ -151,13 +151,25 @@ export class AdmissionRequests implements AdmissionChain {
       this.#inFlight.set(request, inFlight);
       this.#requested.add(`${inFlight.uid}/${inFlight.operation}`);
     }
-    const verdict = (await this.#call(request, "validate", inFlight)) ?? this.#withoutVerdict(inFlight);
+    const verdict = await this.#verdict(request, inFlight);
     const rejected = this.#strikes(this.#world.scenario.faults.otherWebhookRejectRate);
     if (rejected) this.#world.coverage.fault("otherWebhookReject");
     const final = verdict.allowed && rejected ? { allowed: false, code: 403, message: OTHER_WEBHOOK_MESSAGE } : verdict;
     if (!final.allowed) this.#inFlight.delete(request);
     else if (inFlight !== undefined) inFlight.state = "allowed";
     return final;
+  }
+
+  /** Of all webhook configurations: one denial is enough. */
+  async #verdict(request: Json, inFlight: InFlightRequest | undefined): Promise<AdmissionVerdict> {
+    const { scenario, ports, coverage } = this.#world;
+    const ask = async (asked: Json): Promise<AdmissionVerdict> =>
+      (await this.#call(asked, "validate", inFlight)) ?? this.#withoutVerdict(inFlight);
+    if (!scenario.features.cluster.isReviewedTwice) return await ask(request);
+    coverage.fault("twoConfigurations");
+    const [first, second] = await Promise.all([ask(request), ask({ ...request, uid: ports.random.token() })]);
+    if (first.allowed !== second.allowed) coverage.rule("two configurations: one allows and the other denies");
+    return first.allowed ? second : first;
   }
 
   async mutateEviction(request: Json): Promise<Json> {
@@ -293,9 +305,10 @@ export class AdmissionRequests implements AdmissionChain {
     if (inFlight !== undefined && kind === "validate") {
       if (verdict.allowed) inFlight.isAnswered = true;
       else inFlight.wasDenied = true;
-      inFlight.decisions = decisions;
+      inFlight.decisions = [...(inFlight.decisions ?? []), ...decisions];
       const isBound = inFlight.operation === "DELETE" && verdict.allowed && reasons.length > 0;
-      inFlight.isFree = isOnlyWarned || (isBound && reasons.every((reason) => reason === "Unavailable"));
+      const isFree = isOnlyWarned || (isBound && reasons.every((reason) => reason === "Unavailable"));
+      inFlight.isFree = inFlight.isFree !== false && isFree;
     }
     const patch = text(response.patch);
     return patch === undefined ? verdict : { ...verdict, patch };
@@ -337,7 +350,6 @@ export class AdmissionRequests implements AdmissionChain {
     if (isUpdate && !restartsContainer(record(request.oldObject), record(request.object))) return undefined;
     const pod = record(request.oldObject);
     const meta = metadataOf(pod);
-    const forced = isForced(pod);
     const key = `pods/${namespace}/${text(meta.name) ?? ""}`;
     return {
       cell: this.#cell,
@@ -345,7 +357,7 @@ export class AdmissionRequests implements AdmissionChain {
       key,
       operation: isUpdate ? "UPDATE" : "DELETE",
       revision: Number(meta.resourceVersion),
-      forced,
+      forced: isForced(pod),
       askedMs,
       state: "asked",
     };

@@ -24,7 +24,8 @@ export function replicaObserver(
       if (event.kind === "inexact") onDefect(`the core drops fields of ${event.protector}`);
       if (event.kind === "lost" && !event.isKept) onDefect(`too many protectors are lost: ${event.protector.key}`);
     },
-    onFinished: ({ failure }) => {
+    onFinished: ({ failure, workload }) => {
+      if (workload !== undefined) coverage.rule("a workload is told of a denial to its controller");
       if (failure === "deadline") coverage.rule("responded at the deadline");
     },
   };

@@ -1,12 +1,13 @@
 /** A workload controller of one cell: keeps a number of pods, under fixed names (as a StatefulSet) or new ones. */
 import type { VirtualTime } from "../../support/runtime/virtual-ports.ts";
 import type { Json } from "../apiserver/etcd.ts";
-import { metadataOf, record } from "../apiserver/objects.ts";
+import { isMirror, metadataOf, record } from "../apiserver/objects.ts";
 import type { ApiServer } from "../apiserver/server.ts";
 import type { Chance } from "../scenario/random.ts";
 import { NAMESPACE } from "../scenario/scenario.ts";
 
 const RECONCILE_MS = 1_000;
+const OWNER = { apiVersion: "apps/v1", kind: "ReplicaSet", name: "web", uid: "web-uid", controller: true };
 
 export class WorkloadController {
   readonly #server: ApiServer;
@@ -50,7 +51,7 @@ export class WorkloadController {
     let alive = 0;
     let finished = 0;
     for (const { key, value } of pods) {
-      if (metadataOf(value).deletionTimestamp !== undefined) continue;
+      if (metadataOf(value).deletionTimestamp !== undefined || isMirror(value)) continue;
       if (record(value.status).phase === "Failed") {
         finished += 1;
         void this.#delete(key.split("/")[2] ?? "");
@@ -64,7 +65,7 @@ export class WorkloadController {
     const stable = this.#chance.chance(0.5);
     const name = stable ? this.#freeName() : `web-${++this.#serial}`;
     const body = {
-      metadata: { name, labels: { ...this.#labels, tier: this.#chance.pick(["a", "b"]) } },
+      metadata: { name, ownerReferences: [OWNER], labels: { ...this.#labels, tier: this.#chance.pick(["a", "b"]) } },
       spec: { nodeName: this.#node(), containers: [{ name: "app", image: "app:1", ...this.#container }] },
       status: { phase: "Pending" },
     };

@@ -26,6 +26,13 @@ export function hasLabels(value: Json, wanted: Readonly<Record<string, unknown>>
   return Object.entries(wanted).every(([label, text]) => labels[label] === text);
 }
 
+/** The annotation of the mirror of a static pod (Kubernetes' documentation of static pods). */
+export const MIRROR = "kubernetes.io/config.mirror";
+
+export function isMirror(pod: Json): boolean {
+  return record(metadataOf(pod).annotations)[MIRROR] !== undefined;
+}
+
 /** Caches by stored value: stored values never change, and many clients read them. */
 const presented = new WeakMap<EtcdObject, Json>();
 const listed = new WeakMap<EtcdObject, Json>();

@@ -59,7 +59,7 @@ export interface ServerSettings {
   /** kube-apiserver's `--request-timeout`: no request commits later. */
   readonly requestTimeoutMs: number;
   /** The largest object that etcd accepts. */
-  readonly objectLimitBytes: number;
+  objectLimitBytes(): number;
   /** The UID of the object that is created as number `count`; by default the UID ends with the number. */
   uidOf?(count: number): string;
 }
@@ -332,8 +332,8 @@ export class ApiServer {
     code: number,
   ): SimulatedResponse {
     const size = jsonOf(value).length;
-    if (size > this.settings.objectLimitBytes)
-      return failure(413, "RequestEntityTooLarge", `etcdserver: request is too large (${size} bytes)`);
+    // kube-apiserver passes etcd's error on as it is.
+    if (size > this.settings.objectLimitBytes()) return failure(500, "", "etcdserver: request is too large");
     const written = this.etcd.put(key, value, expected);
     if (written.kind === "ok") return ok(asObject(resource, written.stored), code);
     return expected === 0 ? alreadyExists(name) : conflict(name);

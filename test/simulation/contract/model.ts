@@ -16,7 +16,7 @@ export function modelServer(): ContractServer {
     pageObjects: () => 0,
     servesStaleList: () => false,
     requestTimeoutMs: 60_000,
-    objectLimitBytes: 1_500_000,
+    objectLimitBytes: () => 1_500_000,
     // Spread over all shards, as random UIDs are.
     uidOf: (count) => `${count}-uid`,
   });

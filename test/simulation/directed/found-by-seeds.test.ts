@@ -1,27 +1,11 @@
 /**
  * Orders of events in which a seed broke an invariant. A seed tells another history when the world learns something
- * new, so what it told is kept here.
+ * new, so what it told is kept here, or as the scene of a rule.
  */
 import { expect, it } from "vitest";
 import { SceneStage } from "./stage.ts";
 
 const NEVER = Number.MAX_SAFE_INTEGER;
-
-it("a pod becomes ready while a second core is slow to record its eviction (seed 426095243)", async () => {
-  const protectors = [{ minAvailable: 4 }, { minAvailable: 3, core: "core-2" }];
-  const stage = await SceneStage.open({ pods: 4, protectors });
-  const pod = stage.pod(0);
-  stage.setReady(pod, false);
-  await stage.pass(2_000);
-  stage.world.network.setLinks("webhook", "core-2", { fixedDelayMs: 900 });
-  const evicted = stage.evicted(pod);
-  await stage.pass(500);
-  stage.setReady(pod, true);
-  await stage.pass(5_000);
-  await stage.end();
-  expect(stage.violations).toEqual([]);
-  expect(await evicted).toBe(429);
-});
 
 it("a pod changes again without a verdict; a restored core has the last record (seed 1058974994)", async () => {
   const features = { inPlaceEveryMs: NEVER };

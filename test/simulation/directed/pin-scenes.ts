@@ -162,4 +162,37 @@ export const PIN_SCENES: readonly RuleScene[] = [
       await stage.pass(5_000);
     },
   },
+  {
+    rule: "SlowPins",
+    invariant: "S2",
+    what: "a pod becomes ready while a second core is slow to record its eviction (seed 426095243)",
+    plan: { pods: 4, protectors: [{ minAvailable: 4 }, { minAvailable: 3, core: "core-2" }] },
+    async play(stage) {
+      const pod = stage.pod(0);
+      stage.setReady(pod, false);
+      await stage.pass(2_000);
+      stage.world.network.setLinks("webhook", "core-2", { fixedDelayMs: 900 });
+      stage.evict(pod);
+      await stage.pass(500);
+      stage.setReady(pod, true);
+      await stage.pass(5_000);
+    },
+  },
+  {
+    rule: "GateReason",
+    invariant: "S1",
+    what: "the node of a gated pod dies, and another pod is deleted",
+    plan: { pods: 4, protectors: [{ minAvailable: 4 }], features: { countedGateEveryMs: Number.MAX_SAFE_INTEGER } },
+    async play(stage) {
+      // The first pods are older than the webhook, and have no gate.
+      const gated = stage.create("web-gated");
+      await stage.pass(10_000);
+      stage.cell.kubelet.nodeDied(gated);
+      // Until the next heartbeat the stored count is of a version at which the pod was ready.
+      await stage.pass(70_000);
+      stage.deletePod(stage.pod(0));
+      await stage.pass(2_000);
+      stage.cell.kubelet.nodeIsBack(gated, stage.uid(gated));
+    },
+  },
 ];

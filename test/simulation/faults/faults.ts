@@ -4,17 +4,20 @@
 
 import { Accidents } from "../accidents/accidents.ts";
 import { annotateProtector, burst, editSelector, editSpec, forceDelete } from "../actors/operators.ts";
+import { deleteByController } from "../actors/workload-backoff.ts";
 import { OWNER_MODES } from "../actors/workload-owner.ts";
-import { metadataOf } from "../apiserver/objects.ts";
+import { isMirror, metadataOf } from "../apiserver/objects.ts";
 import type { Chance } from "../scenario/random.ts";
 import { type FaultKind, NAMESPACE } from "../scenario/scenario.ts";
 import type { World } from "../world/world.ts";
 import { killNode } from "./dead-nodes.ts";
 import { recreateSomeProtector, removeSomeEntry, restoreSomeCell, restoreSomeCore } from "./lost-history.ts";
+import { endMirrors, mirror } from "./mirror-pods.ts";
 import { makeOdd, relabel } from "./odd-pods.ts";
 import { loseCondition, loseGate, startPreActivity } from "./pod-states.ts";
 import { suspend, terminate } from "./protector-states.ts";
 import { faultShard } from "./shard-faults.ts";
+import { fillProtectors } from "./too-large.ts";
 
 const RESTART_MEAN_MS = 3_000;
 const PARTITION_MEAN_MS = 8_000;
@@ -62,8 +65,12 @@ export function startFaults(world: World): void {
     ["deadNode", features.deadNodeEveryMs, () => killNode(world, chance)],
     ["oddPod", features.oddPodEveryMs, () => makeOdd(world, chance)],
     ["relabel", features.relabelEveryMs, () => relabel(world, chance)],
+    ["tooLarge", features.cluster.tooLargeEveryMs, () => fillProtectors(world, chance)],
+    ["backoff", features.cluster.backoffEveryMs, () => void deleteByController(world, chance)],
+    ["mirror", features.cluster.mirrorEveryMs, () => void mirror(world, chance)],
     ["shards", features.shardsEveryMs, () => faultShard(world, chance)],
   ];
+  if (features.cluster.mirrorEveryMs > 0) world.onEnd(() => endMirrors(world));
   if (features.accidentsEveryMs > 0) void new Accidents(world, chance.fork()).run();
   for (const [kind, everyMs, action] of actions) if (everyMs > 0) repeat(world, chance.fork(), kind, everyMs, action);
 }
@@ -80,7 +87,8 @@ function repeat(world: World, chance: Chance, kind: FaultKind, everyMs: number, 
 
 function somePod(world: World, chance: Chance): { readonly cell: string; readonly key: string } | undefined {
   const cell = chance.pick([...world.cells.values()]);
-  const pods = cell.server.etcd.range(`pods/${NAMESPACE}/`);
+  // Nobody but its kubelet writes a mirror.
+  const pods = cell.server.etcd.range(`pods/${NAMESPACE}/`).filter(({ value }) => !isMirror(value));
   return pods.length === 0 ? undefined : { cell: cell.name, key: chance.pick(pods).key };
 }
 

@@ -2,6 +2,7 @@
  * What some worlds have beside deletions. A feature is drawn from the seed after everything else, so that the worlds
  * without it stay the same when it is added.
  */
+import { CLUSTER_KINDS, type ClusterFeatures, NO_CLUSTER } from "./cluster-scenario.ts";
 import type { Chance } from "./random.ts";
 
 /** Mean times between two events of a kind, in virtual milliseconds; 0: the feature is absent. */
@@ -44,6 +45,7 @@ export interface Features {
   readonly oddPodEveryMs: number;
   /** Pods get the labels of another application for a while. */
   readonly relabelEveryMs: number;
+  readonly cluster: ClusterFeatures;
   /** From the end of one accident to the next; 0: there are no accidents. */
   readonly accidentsEveryMs: number;
   /** Only accidents that change no spec and lose no history. */
@@ -68,6 +70,7 @@ export const FEATURE_KINDS = [
   "deadNode",
   "oddPod",
   "relabel",
+  ...CLUSTER_KINDS,
 ] as const;
 export type FeatureKind = (typeof FEATURE_KINDS)[number];
 
@@ -100,7 +103,7 @@ export const NO_FEATURES: Features = {
     shardsEveryMs: 0,
   },
   ...{ deadNodeEveryMs: 0, oddPodEveryMs: 0, relabelEveryMs: 0 },
-  ...{ accidentsEveryMs: 0, isSteady: true, nodesEveryMs: 0 },
+  ...{ accidentsEveryMs: 0, isSteady: true, nodesEveryMs: 0, cluster: NO_CLUSTER },
 };
 
 /** Numbers of shards. Four are rarer, because each shard then has few pods. */
@@ -132,6 +135,7 @@ export function drawFeatures(chance: Chance, { without, always }: FeatureChoice)
     // Drawn from randomness of their own: `backup-scenario.ts` and others.
     ...{ deadNodeEveryMs: 0, oddPodEveryMs: 0, relabelEveryMs: 0 },
     ...{ backupsEveryMs: 0, accidentsEveryMs: 0, isSteady: true, isTaintEvictionReal: false, nodesEveryMs: 0 },
+    cluster: NO_CLUSTER,
   };
   const { generatorEveryMs, shardsEveryMs } = drawn;
   const sharded = { shardsEveryMs, shards: shardsEveryMs > 0 ? drawn.shards : 1 };

@@ -2,6 +2,7 @@
 
 import { withAccidents } from "./accident-scenario.ts";
 import { withBackups } from "./backup-scenario.ts";
+import { withCluster } from "./cluster-scenario.ts";
 import { drawFeatures, FEATURE_KINDS, type Features } from "./features.ts";
 import { withNodes } from "./node-scenario.ts";
 import { withPodTrouble } from "./pod-scenario.ts";
@@ -164,7 +165,8 @@ export function drawScenario(
   const drawn = withBackups(isRestored ? withRestores(draft) : draft, { without, always });
   const made = drawn.features.generatorEveryMs > 0 ? withGenerator(drawn) : drawn;
   const troubled = withAccidents(withNodes(made, { without, always }), { without, always });
-  const whole = withPodTrouble(withTaintEviction(troubled, { without, always }), { without, always });
+  const crowded = withCluster(troubled, { without, always });
+  const whole = withPodTrouble(withTaintEviction(crowded, { without, always }), { without, always });
   // Drawn last, like every feature that came later.
   return chance.chance(0.25) ? withPackedRecords(whole, chance.pick([0, 1])) : whole;
 }

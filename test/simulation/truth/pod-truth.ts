@@ -4,7 +4,7 @@
  */
 import { COUNTED_CONDITION } from "../../../shared/schema/annotations.ts";
 import type { Etcd, EtcdChange, Json } from "../apiserver/etcd.ts";
-import { metadataOf, record, text } from "../apiserver/objects.ts";
+import { isMirror, metadataOf, record, text } from "../apiserver/objects.ts";
 import { conditionOf, gatesOf, isGated } from "../apiserver/pod-conditions.ts";
 import { shardOf } from "../apiserver/shards.ts";
 import { learnUid } from "./packed-uids.ts";
@@ -27,7 +27,7 @@ interface Version {
 interface PodFacts {
   readonly uid: string;
   readonly labels: Json;
-  /** Ready, not terminating, not finished. */
+  /** Ready, not terminating, not finished, no mirror. */
   readonly ready: boolean;
   readonly readySinceMs: number;
   /** Types of the conditions that are True, the kubelet's own apart. */
@@ -106,7 +106,7 @@ function factsOf(pod: Json): PodFacts {
   return {
     uid: text(meta.uid) ?? "",
     labels: record(meta.labels),
-    ready: !hasEnded(pod) && readySinceMs !== undefined,
+    ready: !hasEnded(pod) && !isMirror(pod) && readySinceMs !== undefined,
     readySinceMs: readySinceMs ?? 0,
     isTrue: conditions.length > KUBELETS.length ? trueOnes(conditions) : NONE,
   };

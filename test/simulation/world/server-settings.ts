@@ -14,7 +14,7 @@ export function serverSettings(
   let isNextAbandoned = false;
   return {
     requestTimeoutMs,
-    objectLimitBytes: OBJECT_LIMIT_BYTES,
+    objectLimitBytes: () => world.overrides.objectLimitBytes.get(name) ?? OBJECT_LIMIT_BYTES,
     // The hash of a UID hardly depends on its last characters. Numbers at the end would put all pods into one shard.
     ...(features.shards > 1 ? { uidOf: (count: number) => `${count}-${name}-uid` } : {}),
     pageObjects: () => {

@@ -69,6 +69,7 @@ interface Overrides {
   readonly watchLagMs: Map<string, number>;
   /** Undefined as a value: the commit never happens. */
   readonly commitDelayMs: Map<string, number | undefined>;
+  readonly objectLimitBytes: Map<string, number>;
 }
 
 export interface Violation {
@@ -115,7 +116,7 @@ export class World {
   faultsActive = true;
   /** Admission requests without a verdict are allowed, whatever the scenario says. */
   failsOpen = false;
-  readonly overrides: Overrides = { watchLagMs: new Map(), commitDelayMs: new Map() };
+  readonly overrides: Overrides = { watchLagMs: new Map(), commitDelayMs: new Map(), objectLimitBytes: new Map() };
   readonly #tracing: boolean;
   readonly #responses = new ResponseChecks(this);
   readonly #replicaObserver = replicaObserver(this.coverage, (message) => this.violation("S13", message));
@@ -136,6 +137,7 @@ export class World {
     this.network = new Network(this.chance.fork(), () => this.#isRequestLost());
     const coreNames = new Set(this.scenario.protectors.map(({ core }) => core));
     if (coreNames.size > 1) this.coverage.fault("secondCore");
+    if (this.scenario.protectors.length > 2) this.coverage.fault("manyProtectors");
     this.cores = new Map([...coreNames].map((name) => [name, this.#server(name, new Etcd())]));
     this.exemptions = new Exemptions(() => this.time.elapsedMs);
     this.owner = this.scenario.features.probeEveryMs > 0 ? this.#owner() : undefined;
@@ -168,6 +170,7 @@ export class World {
       const { name, etcd } = core;
       etcd.observe((change) => this.#protectorChanged(name, change));
       core.statusWritten = (user, key, status) => {
+        if (status === 500) this.coverage.rule(`the ${user} can't write a protector that is too large`);
         if (user === "webhook") this.contention.wrote(`${name} ${key}`, status, this.time.elapsedMs);
       };
     }
