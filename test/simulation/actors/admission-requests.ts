@@ -166,7 +166,7 @@ export class AdmissionRequests implements AdmissionChain {
     const ask = async (asked: Json): Promise<AdmissionVerdict> =>
       (await this.#call(asked, "validate", inFlight)) ?? this.#withoutVerdict(inFlight);
     if (!scenario.features.cluster.isReviewedTwice) return await ask(request);
-    coverage.fault("twoConfigurations");
+    coverage.fault("reviewedTwice");
     const [first, second] = await Promise.all([ask(request), ask({ ...request, uid: ports.random.token() })]);
     if (first.allowed !== second.allowed) coverage.rule("two configurations: one allows and the other denies");
     return first.allowed ? second : first;

@@ -3,6 +3,7 @@
  * new, so what it told is kept here, or as the scene of a rule.
  */
 import { expect, it } from "vitest";
+import { metadataOf } from "../apiserver/objects.ts";
 import { SceneStage } from "./stage.ts";
 
 const NEVER = Number.MAX_SAFE_INTEGER;
@@ -64,4 +65,27 @@ it("a replica that could not know of a lost protector has not seen yet that it i
   await stage.pass(1_000);
   expect(await deleted).toBe(200);
   expect(stage.violations).toEqual([]);
+});
+
+it("somebody writes a restored core first, and the lost reservations were packed (seed 500104)", async () => {
+  const stage = await SceneStage.open({ pods: 4, protectors: [{ minAvailable: 3, compactThreshold: 0 }] });
+  const core = stage.world.coreOf("web");
+  const [pod, other] = [stage.pod(0), stage.pod(1)];
+  const backup = core.etcd.backup();
+  stage.commitAfter(50_000);
+  stage.evict(pod);
+  await stage.pass(2_000);
+  stage.pauseAggregators();
+  stage.world.denials.forget();
+  core.etcd.restore(backup, true);
+  // The version is newer than the one that the replica has written.
+  for (const { key, value } of core.etcd.range("podprotectors/"))
+    core.etcd.put(key, { ...value, metadata: { ...metadataOf(value), annotations: { touched: "by hand" } } });
+  core.reset();
+  await stage.pass(15_000);
+  const deleted = stage.deleted(other);
+  await stage.pass(5_000);
+  await stage.end();
+  expect(stage.violations).toEqual([]);
+  expect(await deleted).toBe(429);
 });

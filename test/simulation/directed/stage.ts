@@ -15,8 +15,10 @@ import { quiet } from "../world/run.ts";
 import { type Violation, World } from "../world/world.ts";
 
 export interface ScenePlan {
-  /** Number of pods in the only cell. */
+  /** Number of pods in each cell. */
   readonly pods: number;
+  /** Default 1. Scenes act in the first one. */
+  readonly cells?: number;
   readonly protectors: readonly (Pick<ProtectorPlan, "minAvailable"> & Partial<ProtectorPlan>)[];
   readonly webhooks?: number;
   /** The protectors exist from the beginning; default true. */
@@ -30,7 +32,7 @@ const SLOW_LINK_MS = 200;
 const PODS = "/api/v1/namespaces/default/pods";
 export const CELL = "cell-1";
 
-function scenarioOf({ pods, protectors, webhooks = 1, features }: ScenePlan): Scenario {
+function scenarioOf({ pods, cells = 1, protectors, webhooks = 1, features }: ScenePlan): Scenario {
   const drawn = drawScenario(1, new Chance(1), new Set(FAULT_KINDS));
   const names = ["web", "web-too"];
   const plans = protectors.map((plan, index) => ({
@@ -40,7 +42,7 @@ function scenarioOf({ pods, protectors, webhooks = 1, features }: ScenePlan): Sc
   }));
   const times = { settleMs: 75_000, requestTimeoutMs: 60_000, rateMs: 0 };
   const wanted = { ...drawn.features, ...features };
-  return { ...drawn, ...times, cells: 1, webhooks, podsPerCell: pods, protectors: plans, features: wanted };
+  return { ...drawn, ...times, cells, webhooks, podsPerCell: pods, protectors: plans, features: wanted };
 }
 
 export class SceneStage {

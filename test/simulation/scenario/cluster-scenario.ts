@@ -15,7 +15,7 @@ export interface ClusterFeatures {
   readonly mirrorEveryMs: number;
 }
 
-export const CLUSTER_KINDS = ["manyProtectors", "twoConfigurations", "tooLarge", "backoff", "mirror"] as const;
+export const CLUSTER_KINDS = ["crowded", "reviewedTwice", "tooLarge", "backoff", "mirror"] as const;
 type ClusterKind = (typeof CLUSTER_KINDS)[number];
 
 export const NO_CLUSTER: ClusterFeatures = {
@@ -40,10 +40,10 @@ export function withCluster(drawn: Scenario, { without, always }: FeatureChoice)
     return has(kind) ? drawnMs : 0;
   };
   const cluster = {
-    isReviewedTwice: has("twoConfigurations"),
+    isReviewedTwice: has("reviewedTwice"),
     ...{ tooLargeEveryMs: every("tooLarge"), backoffEveryMs: every("backoff"), mirrorEveryMs: every("mirror") },
   };
-  const isCrowded = has("manyProtectors") && generatorEveryMs === 0;
+  const isCrowded = has("crowded") && generatorEveryMs === 0;
   const added = isCrowded ? addedProtectors(drawn.protectors, chance) : [];
   return { ...drawn, protectors: [...drawn.protectors, ...added], features: { ...drawn.features, cluster } };
 }

@@ -137,7 +137,7 @@ export class World {
     this.network = new Network(this.chance.fork(), () => this.#isRequestLost());
     const coreNames = new Set(this.scenario.protectors.map(({ core }) => core));
     if (coreNames.size > 1) this.coverage.fault("secondCore");
-    if (this.scenario.protectors.length > 2) this.coverage.fault("manyProtectors");
+    if (this.scenario.protectors.length > 2) this.coverage.fault("crowded");
     this.cores = new Map([...coreNames].map((name) => [name, this.#server(name, new Etcd())]));
     this.exemptions = new Exemptions(() => this.time.elapsedMs);
     this.owner = this.scenario.features.probeEveryMs > 0 ? this.#owner() : undefined;
