@@ -30,6 +30,9 @@ import { version } from "../shared/runtime/version.ts";
 /** Namespace of the Lease, and of the project's other objects, where the process does not know its own. */
 export const DEFAULT_NAMESPACE = "podseidon-system";
 
+/** For Kubernetes Events and quorum reads, beside one connection for each worker. */
+const OTHER_CALLS = 4;
+
 type ControllerFlags = OptionValues<typeof common.kubeconfigOptions & typeof common.observeOptions>;
 
 /** The flags of leader election, and the name of the Lease. */
@@ -49,8 +52,8 @@ export interface Controller<F extends ControllerFlags> {
   readonly election?: (flags: F) => LeaseFlags;
   /** What `clock_skew_seconds` calls the cluster of --kubeconfig; without it no clocks are compared. */
   readonly server?: string;
-  /** Connections for requests to that cluster, where the default is too few. */
-  readonly requestSockets?: (flags: F) => number;
+  /** Calls that the controller makes at once in the cluster of --kubeconfig, where an option says it. */
+  readonly concurrency?: (flags: F) => number;
   readonly build: (context: ControllerContext<F>) => ControllerParts | Promise<ControllerParts>;
 }
 
@@ -68,10 +71,10 @@ export interface ControllerContext<F> {
   /** True while no other process can hold the Lease. To be asked before each write. */
   readonly mayWrite: () => boolean;
   /**
-   * A transport to another cluster, for `clock_skew_seconds` called `server`. A kubeconfig that can't be used ends the
-   * process.
+   * A transport to another cluster, for `clock_skew_seconds` called `server`, with room for `concurrency` calls at
+   * once. A kubeconfig that can't be used ends the process.
    */
-  readonly connect: (server: string, flag: string, kubeconfig: string) => Promise<Transport>;
+  readonly connect: (server: string, flag: string, kubeconfig: string, concurrency: number) => Promise<Transport>;
 }
 
 /** What a controller is made of. */
@@ -95,22 +98,24 @@ export async function runController<F extends ControllerFlags>(controller: Contr
   const cluster = await accessOrExit(name, "--kubeconfig", flags.kubeconfig, onKubeconfig);
   const clocks = server === undefined ? undefined : observeClocks(metrics, ports.clock);
   const transports: Transport[] = [];
-  const open = (access: ClusterAccess, at = "", sockets: { readonly maxRequestSockets?: number } = {}): Transport => {
+  const open = (access: ClusterAccess, at = "", concurrency?: number): Transport => {
+    const sockets = concurrency === undefined ? {} : { maxRequestSockets: concurrency + OTHER_CALLS };
     const transport = createHttpsTransport(access, { ports, userAgent: `${name}/${version}`, ...sockets });
     transports.push(transport);
     return clocks?.watch(at, transport) ?? transport;
   };
-  const sockets = controller.requestSockets?.(flags);
   const lease = controller.election?.(flags);
   const context: ControllerContext<F> = {
     ...{ flags, ports, log, metrics, cluster },
-    transport: open(cluster, server, sockets === undefined ? {} : { maxRequestSockets: sockets }),
+    transport: open(cluster, server, controller.concurrency?.(flags)),
     namespace: lease?.leaderElectNamespace || cluster.namespace || DEFAULT_NAMESPACE,
     mayWrite: () => leader.isLeader,
-    connect: async (at, flag, kubeconfig) => open(await accessOrExit(name, flag, kubeconfig, onKubeconfig), at),
+    connect: async (at, flag, kubeconfig, concurrency) =>
+      open(await accessOrExit(name, flag, kubeconfig, onKubeconfig), at, concurrency),
   };
   const parts = await controller.build(context);
-  const leader: LeaderRunner = leaderRunner(lease, context, parts);
+  // With connections of its own the Lease is renewed, whatever the other calls wait for.
+  const leader: LeaderRunner = leaderRunner(lease, open(cluster, server), context, parts);
   const onEvent = observeLifecycle(log);
   const lifecycle = new Lifecycle({ ports, process: systemProcess, unreadyMs: 0, graceMs, onEvent });
   const health = new HealthServer(flags, lifecycle, metrics);
@@ -126,7 +131,8 @@ export async function runController<F extends ControllerFlags>(controller: Contr
 
 function leaderRunner<F>(
   flags: LeaseFlags | undefined,
-  { transport, namespace, metrics, log }: ControllerContext<F>,
+  transport: Transport,
+  { namespace, metrics, log }: ControllerContext<F>,
   { lead }: ControllerParts,
 ): LeaderRunner {
   if (flags === undefined) return new LeaderRunner(undefined, lead);

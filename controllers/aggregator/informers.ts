@@ -95,7 +95,7 @@ export async function connectCore(
   watches: WatchObserver,
   onEvent: (event: ReflectorEvent) => void,
 ): Promise<Core> {
-  const transport = await connect(`core ${name}`, `--core ${name}`, path);
+  const transport = await connect(`core ${name}`, `--core ${name}`, path, flags.coreWriteConcurrency);
   const client = new ApiClient(transport);
   const observe = watches.observe(name);
   const protectors = new Reflector<PodProtector>({

@@ -21,8 +21,6 @@ import { parseSelectorText } from "./sources/selector-text.ts";
 import { parseScalable } from "./sources/workload-kinds.ts";
 
 const LAST_EVENTS_MS = 2_000;
-/** For the Lease, Kubernetes Events and quorum reads, beside one connection for each worker. */
-const OTHER_CALLS = 4;
 
 const generatorOptions = defineOptions({
   name: "podseidon-generator",
@@ -82,7 +80,7 @@ export const generatorController: Controller<GeneratorFlags> = {
   flags: () => commandLine(generatorOptions),
   graceMs: 20_000,
   election: (flags) => ({ ...flags, lease: GENERATOR_LEASE }),
-  requestSockets: ({ concurrency }) => concurrency + OTHER_CALLS,
+  concurrency: (flags) => flags.concurrency,
   build,
 };
 

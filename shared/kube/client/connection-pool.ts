@@ -11,7 +11,7 @@ const TCP_KEEP_ALIVE_MS = 15_000;
 const SERVER = "server";
 
 /** Each has connections of its own. */
-export type ConnectionKind = "requests" | "lists" | "streams";
+export type ConnectionKind = "reads" | "writes" | "lists" | "streams";
 
 interface PoolOptions {
   readonly secure: boolean;
@@ -25,8 +25,8 @@ interface Pool extends Readonly<Record<ConnectionKind, HttpAgent>> {
 }
 
 /**
- * The connections to one apiserver. Requests, lists and streams have bounded pools of their own, so that neither lists
- * nor watches starve requests; connections through a proxy are among them. When the TLS material changes, new
+ * The connections to one apiserver. Reads, writes, lists and streams have bounded pools of their own, so that no kind
+ * waits for connections of another; connections through a proxy are among them. When the TLS material changes, new
  * connections use the new material, and connections in use end with their exchange.
  */
 export class ConnectionPool {
@@ -64,7 +64,8 @@ export class ConnectionPool {
     const { maxRequestSockets, maxListSockets, maxStreamSockets } = this.#options;
     return {
       tls,
-      requests: this.#agent(tls, maxRequestSockets),
+      reads: this.#agent(tls, maxRequestSockets),
+      writes: this.#agent(tls, maxRequestSockets),
       lists: this.#agent(tls, maxListSockets),
       streams: this.#agent(tls, maxStreamSockets),
     };
@@ -109,8 +110,8 @@ function connectThrough(agent: HttpsAgent, proxy: URL, settings: ConnectionOptio
   };
 }
 
-function agentsOf({ requests, lists, streams }: Pool): readonly HttpAgent[] {
-  return [requests, lists, streams];
+function agentsOf({ reads, writes, lists, streams }: Pool): readonly HttpAgent[] {
+  return [reads, writes, lists, streams];
 }
 
 /** Closes idle connections now, and connections in use when their exchange ends. */

@@ -22,7 +22,7 @@ export interface HttpsTransportOptions {
   readonly ports: Ports;
   /** `User-Agent`, such as `podseidon-webhook/0.1.0`. */
   readonly userAgent: string;
-  /** Connections for requests; lists and streams have connections of their own. Default 16. */
+  /** Connections for reads, and as many for writes; lists and streams have connections of their own. Default 16. */
   readonly maxRequestSockets?: number;
   /** Connections for pages of lists. Default 16. */
   readonly maxListSockets?: number;
@@ -68,7 +68,7 @@ class HttpsTransport implements Transport {
   async request(request: ApiRequest): Promise<ApiResponse> {
     const deadline = this.#deadline(request);
     try {
-      const exchange = await this.#exchange(request, request.isList === true ? "lists" : "requests", deadline);
+      const exchange = await this.#exchange(request, kindOf(request), deadline);
       const body = await this.#body(exchange.response, deadline, request);
       return { status: exchange.response.statusCode ?? 0, headers: headersOf(exchange.response), body };
     } finally {
@@ -268,6 +268,11 @@ class HttpsTransport implements Transport {
       idle.cancel();
     }
   }
+}
+
+function kindOf({ method, isList }: ApiRequest): ConnectionKind {
+  if (isList === true) return "lists";
+  return method === "GET" ? "reads" : "writes";
 }
 
 /** Returns the failure of a handshake, and throws any other error: TLS can also fail after the request was sent. */
