@@ -1,9 +1,15 @@
 import { describe, expect, test } from "vitest";
 import { specHash } from "../../shared/decide/availability/spec-facts.ts";
+import { ApiClient } from "../../shared/kube/client/api-client.ts";
+import { systemPorts } from "../../shared/runtime/system-ports.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
+import { GET, startServer } from "../../test/support/kube/https-server.ts";
 import { pod, protector, unready } from "../../test/support/webhook/fixtures.ts";
-import { type Asked, ask, type Setup, setup } from "../../test/support/webhook/writer-harness.ts";
-import type { LiveRead } from "../request/cell-client.ts";
+import { ProtectorStore } from "../../test/support/webhook/protector-store.ts";
+import { type Asked, ask, type Setup, setup, writerOn } from "../../test/support/webhook/writer-harness.ts";
+import { createPodReader, type LiveRead } from "../request/cell-client.ts";
+import type { PendingReserve } from "./pending-queue.ts";
+import type { ProtectorDecision } from "./verdict.ts";
 
 describe("the eviction of a pod that is not available", () => {
   const evict = (
@@ -78,4 +84,26 @@ describe("the eviction of a pod that is not available", () => {
     await all.time.advance(1_000);
     expect(failed.decision).toEqual({ kind: "failed", tag: "cell-unavailable", message: "no route" });
   });
+});
+
+test("a frozen server of a cell does not hold up the batch, though every connection to it is taken", async () => {
+  const frozen = await startServer(() => {}, { maxRequestSockets: 1 });
+  frozen.transport.request({ ...GET, timeoutMs: 3_600_000 }).catch(() => {});
+  const readPod = createPodReader(new ApiClient(frozen.transport), systemPorts.clock);
+  const writer = writerOn(new ProtectorStore({ ports: systemPorts, object: protector(9) }), systemPorts);
+  const time = { clock: systemPorts.clock, elapsedMs: 0 };
+  const deadlineMs = systemPorts.clock.monotonicMs() + 3_600_000;
+  const decisionOf = (target: Pod, overrides: Partial<PendingReserve>): Promise<ProtectorDecision> =>
+    new Promise((settle) => ask(time, writer, target, { ...overrides, deadlineMs, settle }));
+  const { request } = ask(time, writer, unready("web-0")).pending;
+  const [evicted, deleted] = await Promise.all([
+    decisionOf(unready("web-0"), {
+      request: { ...request, operation: "EVICT" },
+      podReadMs: Number.NEGATIVE_INFINITY,
+      reread: (timeoutMs) => readPod("default", "web-0", timeoutMs),
+    }),
+    decisionOf(pod("web-1"), {}),
+  ]);
+  expect(evicted).toMatchObject({ kind: "failed", tag: "cell-unavailable" });
+  expect(deleted).toMatchObject({ kind: "allowed", written: true });
 });

@@ -53,7 +53,7 @@ export interface Asked {
 let tokens = 0;
 
 export function ask(
-  time: VirtualTime,
+  time: Pick<VirtualTime, "clock" | "elapsedMs">,
   writer: ProtectorWriter,
   target: Pod,
   overrides: Partial<PendingReserve> = {},
