@@ -108,7 +108,7 @@ export async function runController<F extends ControllerFlags>(controller: Contr
   const context: ControllerContext<F> = {
     ...{ flags, ports, log, metrics, cluster },
     transport: open(cluster, server, controller.concurrency?.(flags)),
-    namespace: lease?.leaderElectNamespace || cluster.namespace || DEFAULT_NAMESPACE,
+    namespace: (lease?.leaderElectNamespace || cluster.namespace) ?? DEFAULT_NAMESPACE,
     mayWrite: () => leader.isLeader,
     connect: async (at, flag, kubeconfig, concurrency) =>
       open(await accessOrExit(name, flag, kubeconfig, onKubeconfig), at, concurrency),

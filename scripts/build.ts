@@ -137,6 +137,7 @@ async function writeBillOfMaterials(parts: readonly BuiltPart[], path: string): 
 const ON_DEMAND = [
   "node_modules/jose/",
   "node_modules/js-yaml/",
+  "shared/kube/credentials/exec-credentials.ts",
   "shared/kube/credentials/plugin-credentials.ts",
   "webhook/recovery.ts",
   "webhook/probe/",

@@ -133,7 +133,7 @@ function aggregatorOf(context: Context, pods: Pods, parser: PodParser, cores: re
 /** As the update trigger finds it, so that the defaults of both agree. */
 function triggerNamespace({ updateTriggerNamespace, namespace }: AggregatorFlags, cluster: ClusterAccess): string {
   if (updateTriggerNamespace !== "") return updateTriggerNamespace;
-  return namespace === "" ? cluster.namespace || "default" : namespace;
+  return namespace === "" ? (cluster.namespace ?? "default") : namespace;
 }
 
 function* protectorsOf({ membership }: Aggregator, core: string): Iterable<PodProtector> {

@@ -72,7 +72,7 @@ export const certificatesController: Controller<CertificatesFlags> = {
 
 function build(context: ControllerContext<CertificatesFlags>): ControllerParts {
   const { flags, ports, log, metrics, cluster, transport } = context;
-  const namespace = flags.namespace || cluster.namespace || DEFAULT_NAMESPACE;
+  const namespace = (flags.namespace || cluster.namespace) ?? DEFAULT_NAMESPACE;
   const keeper = new CertificateKeeper({
     ...{ ports, namespace },
     api: new ApiClient(transport),

@@ -73,7 +73,7 @@ export const updateTriggerController: Controller<UpdateTriggerFlags> = {
 
 function build(context: ControllerContext<UpdateTriggerFlags>): ControllerParts {
   const { flags, ports, log, metrics, cluster, transport } = context;
-  const namespace = flags.namespace === "" ? cluster.namespace || "default" : flags.namespace;
+  const namespace = flags.namespace === "" ? (cluster.namespace ?? "default") : flags.namespace;
   const trigger = new UpdateTrigger({
     ...{ ports, namespace },
     client: new ApiClient(transport),

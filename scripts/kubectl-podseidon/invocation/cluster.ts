@@ -130,7 +130,7 @@ export async function connect(
     const access = await loadClusterAccess(inCluster ? "" : config.path, options);
     const transport = createHttpsTransport(access, { ports, userAgent: `kubectl-podseidon/${version}` });
     const name = inCluster ? "in-cluster" : (context ?? config.currentContext ?? "");
-    return new ClusterClient(name, access.server, access.namespace || "default", transport);
+    return new ClusterClient(name, access.server, access.namespace ?? "default", transport);
   } catch (error) {
     if (error instanceof AccessError) throw new CommandError(error.message);
     throw error;

@@ -114,7 +114,7 @@ class HttpsTransport implements Transport {
     const credentials = await this.#credentials(deadline);
     const first = await this.#attempt(request, kind, credentials, deadline, true).catch(tlsFailure);
     if (!(first instanceof TransportError) && first.response.statusCode !== 401) return first;
-    this.#access.credentials.rejected();
+    this.#access.credentials.rejected(credentials);
     const fresh = await this.#credentials(deadline);
     if (first instanceof TransportError) {
       // Without the handshake the call was not sent. A token alone does not mend TLS.

@@ -33,8 +33,8 @@ export interface CredentialSource {
    * {@link AccessError}, whose message names the file, never its content.
    */
   current(nowMs: number): Promise<Credentials>;
-  /** The server answered 401, or TLS failed: the next `current` reads everything again. */
-  rejected(): void;
+  /** The server answered 401 to a call with these, or TLS failed: the next `current` reads everything again. */
+  rejected(used: Credentials): void;
 }
 
 type AccessErrorTag =

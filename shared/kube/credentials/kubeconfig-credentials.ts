@@ -45,10 +45,10 @@ export class KubeconfigCredentials implements CredentialSource {
     return { authorization, tls: this.#stable(tls) };
   }
 
-  rejected(): void {
+  rejected(used: Credentials): void {
     this.#options.file.invalidate();
     this.#failed = undefined;
-    this.#source.rejected();
+    this.#source.rejected(used);
   }
 
   #isDue(text: string, nowMs: number): boolean {

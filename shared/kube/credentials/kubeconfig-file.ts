@@ -35,12 +35,13 @@ const Kubeconfig = v.looseObject({
   users: v.optional(v.nullable(v.array(v.looseObject({ name: v.string(), user: v.optional(v.nullable(User)) })))),
 });
 
-type KubeconfigCluster = v.InferOutput<typeof Cluster>;
-type KubeconfigUser = v.InferOutput<typeof User>;
+export type KubeconfigCluster = v.InferOutput<typeof Cluster>;
+export type KubeconfigUser = v.InferOutput<typeof User>;
 
 /** The part of a kubeconfig that one context selects. */
 export interface SelectedContext {
   readonly name: string;
+  /** Undefined where it is empty, too. */
   readonly namespace: string | undefined;
   readonly cluster: KubeconfigCluster;
   readonly user: KubeconfigUser;
@@ -79,7 +80,7 @@ export async function parseKubeconfig(
   }
   return {
     name,
-    namespace: context.namespace ?? undefined,
+    namespace: context.namespace || undefined,
     cluster,
     user: userOf(config, path, name, context.user),
     text: content,

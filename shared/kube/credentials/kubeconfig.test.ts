@@ -1,4 +1,4 @@
-import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
@@ -139,67 +139,6 @@ users:
     expect((await access.credentials.current(0)).authorization).toBe(`Bearer ${SECRET}`);
   });
 
-  test("an exec plugin's token; the plugin runs again after a 401", async () => {
-    const counter = join(directory, "calls");
-    writeFileSync(counter, "");
-    const script =
-      `printf x >> ${counter}; printf ` +
-      `'{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"t%s"}}' ` +
-      `"$(wc -c < ${counter} | tr -d ' ')"`;
-    const exec = { apiVersion: "client.authentication.k8s.io/v1", command: "sh", args: ["-c", script] };
-    const access = await loadClusterAccess(kubeconfig({ user: { exec } }));
-    const first = await access.credentials.current(0);
-    const second = await access.credentials.current(0);
-    access.credentials.rejected();
-    const third = await access.credentials.current(0);
-    expect([first.authorization, second.authorization, third.authorization]).toEqual([
-      "Bearer t1",
-      "Bearer t1",
-      "Bearer t2",
-    ]);
-    expect(second.tls).toBe(first.tls);
-  });
-
-  test("the error of a failed exec plugin leaves out its output", async () => {
-    const exec = {
-      apiVersion: "client.authentication.k8s.io/v1",
-      command: "sh",
-      args: ["-c", `echo ${SECRET} >&2; exit 1`],
-    };
-    const access = await loadClusterAccess(kubeconfig({ user: { exec } }));
-    const error = await accessError(access.credentials.current(0));
-    expect([error.tag, error.cause]).toEqual(["plugin", undefined]);
-    expect(error.message).not.toContain(SECRET);
-  });
-
-  test("concurrent calls share one run of an exec plugin, and another run starts when it does not end", async () => {
-    const counter = join(directory, "runs");
-    writeFileSync(counter, "");
-    const script =
-      `printf x >> ${counter}; sleep 0.2; printf ` +
-      `'{"kind":"ExecCredential","status":{"token":"t","expirationTimestamp":"2020-01-01T00:00:00Z"}}'`;
-    const exec = { apiVersion: "client.authentication.k8s.io/v1", command: "sh", args: ["-c", script] };
-    const { credentials } = await loadClusterAccess(kubeconfig({ user: { exec } }));
-    const ask = async (nowMs: number): Promise<string | undefined> => (await credentials.current(nowMs)).authorization;
-    const asked = Array.from({ length: 9 }, () => ask(0));
-    credentials.rejected();
-    expect(new Set(await Promise.all([...asked, ask(20_000)]))).toEqual(new Set(["Bearer t"]));
-    expect(readFileSync(counter, "utf8")).toBe("x");
-    await Promise.all([ask(0), ask(30_000)]);
-    expect(readFileSync(counter, "utf8")).toBe("xxx");
-  });
-
-  test("an exec plugin with useless output runs again", async () => {
-    const counter = join(directory, "answers");
-    writeFileSync(counter, "");
-    const later = `printf '{"status":{"token":"t"}}'`;
-    const script = `if [ -s ${counter} ]; then ${later}; else printf x >> ${counter}; printf '{}'; fi`;
-    const exec = { apiVersion: "client.authentication.k8s.io/v1", command: "sh", args: ["-c", script] };
-    const { credentials } = await loadClusterAccess(kubeconfig({ user: { exec } }));
-    expect((await accessError(credentials.current(0))).tag).toBe("plugin");
-    expect((await credentials.current(0)).authorization).toBe("Bearer t");
-  });
-
   test("a proxy", async () => {
     const access = await loadClusterAccess(kubeconfig({ cluster: { "proxy-url": "http://127.0.0.1:3128" } }));
     const { tls, authorization } = await access.credentials.current(0);
@@ -219,7 +158,7 @@ describe("files that change", () => {
     expect(await token(4000)).toBe("Bearer one");
     expect(await token(5000)).toBe("Bearer two!");
     write("token", "three!!");
-    credentials.rejected();
+    credentials.rejected(await credentials.current(5000));
     expect(await token(5001)).toBe("Bearer three!!");
     rmSync(join(directory, "token"));
     expect(await token(100_000)).toBe("Bearer three!!");

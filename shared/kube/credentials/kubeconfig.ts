@@ -1,15 +1,17 @@
 /**
  * From a kubeconfig or a service account to the access to a cluster. Read beside it: `kubeconfig-file.ts` (the file),
  * `kubeconfig-credentials.ts` (a file that is replaced), `file-credentials.ts` (tokens and certificates),
- * `plugin-credentials.ts` (exec plugins and OIDC), `proxy.ts`.
+ * `exec-credentials.ts` (exec plugins), `plugin-credentials.ts` (OIDC), `proxy.ts`.
  */
 import { readFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
+import type { Ports } from "../../runtime/clock.ts";
 import { mounted } from "../../runtime/mount-root.ts";
+import { systemPorts } from "../../runtime/system-ports.ts";
 import { AccessError, type ClusterAccess, type CredentialSource } from "./cluster-access.ts";
 import { CredentialFile, FileCredentials, type Given } from "./file-credentials.ts";
 import { KubeconfigCredentials, type KubeconfigEvent } from "./kubeconfig-credentials.ts";
-import { parseKubeconfig, type SelectedContext } from "./kubeconfig-file.ts";
+import { type KubeconfigUser, parseKubeconfig, type SelectedContext } from "./kubeconfig-file.ts";
 import { proxyFor } from "./proxy.ts";
 
 type Environment = Readonly<Record<string, string | undefined>>;
@@ -25,6 +27,8 @@ interface LoadOptions {
   readonly context?: string;
   /** The text instead of the file's, where several files make one; its relative paths are beside `path`. */
   readonly text?: string;
+  /** For exec plugins. Default: those of the process. */
+  readonly ports?: Ports;
   /** Told when the kubeconfig has changed, or can't be used any more. */
   readonly onEvent?: (event: KubeconfigEvent) => void;
 }
@@ -93,11 +97,12 @@ async function fileAccess(path: string, options: LoadOptions): Promise<ClusterAc
   const selected = await parseKubeconfig(path, options.context, text);
   const server = serverUrl(path, selected);
   const env = options.env ?? process.env;
-  const source = await credentialsOf(path, selected, env);
+  const ports = options.ports ?? systemPorts;
+  const source = await credentialsOf(path, selected, env, ports);
   const description = `${path} (context ${selected.name})`;
   const open = async (renewed: string): Promise<CredentialSource> => {
-    const again = await parseKubeconfig(path, selected.name, renewed);
-    if (serverUrl(path, again) === server) return await credentialsOf(path, again, env);
+    const again = await contextOf(path, selected.name, renewed, options.context);
+    if (serverUrl(path, again) === server) return await credentialsOf(path, again, env, ports);
     const message = `${path}: the server's address changed from ${server} to ${serverUrl(path, again)}`;
     throw new AccessError("server-changed", `${message}; restart this process to use it`);
   };
@@ -106,6 +111,21 @@ async function fileAccess(path: string, options: LoadOptions): Promise<ClusterAc
   const credentials =
     options.text === undefined ? new KubeconfigCredentials({ file, text, source, open, onEvent }) : source;
   return { description, server, namespace: selected.namespace, credentials };
+}
+
+/** The context by the name that it had; where the tool that renews the file names it anew, the current-context. */
+async function contextOf(
+  path: string,
+  name: string,
+  text: string,
+  wanted: string | undefined,
+): Promise<SelectedContext> {
+  try {
+    return await parseKubeconfig(path, name, text);
+  } catch (error) {
+    if (wanted !== undefined || !(error instanceof AccessError) || error.tag !== "no-context") throw error;
+    return await parseKubeconfig(path, undefined, text);
+  }
 }
 
 function serverUrl(path: string, { cluster, name }: SelectedContext): string {
@@ -118,7 +138,12 @@ function serverUrl(path: string, { cluster, name }: SelectedContext): string {
   return given.replace(/\/+$/, "");
 }
 
-async function credentialsOf(path: string, selected: SelectedContext, env: Environment): Promise<CredentialSource> {
+async function credentialsOf(
+  path: string,
+  selected: SelectedContext,
+  env: Environment,
+  ports: Ports,
+): Promise<CredentialSource> {
   const { user, cluster, name } = selected;
   if (user.as) {
     const message = `${path}: context "${name}" impersonates a user; give credentials of its own instead`;
@@ -126,7 +151,21 @@ async function credentialsOf(path: string, selected: SelectedContext, env: Envir
   }
   const where = `${path} (context ${name})`;
   const proxy = proxyFor({ where, server: serverUrl(path, selected), proxyUrl: cluster["proxy-url"], env });
-  if (user.exec || user["auth-provider"]) {
+  // As in client-go, what the file itself gives wins.
+  const isGiven = [
+    user.token,
+    user.tokenFile,
+    user.username,
+    user["client-certificate"],
+    user["client-certificate-data"],
+  ];
+  if (user.exec && !isGiven.some(Boolean)) {
+    const { ExecCredentials } = await import("./exec-credentials.ts");
+    const make = (given: KubeconfigUser): CredentialSource =>
+      fileCredentials(path, { ...selected, user: given }, proxy);
+    return new ExecCredentials({ path, selected, ports, make });
+  }
+  if (user["auth-provider"]) {
     // Loaded on demand: the client library is large, and most processes never need it.
     const { PluginCredentials } = await import("./plugin-credentials.ts");
     return new PluginCredentials(path, selected, proxy);

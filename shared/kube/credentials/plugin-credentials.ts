@@ -4,12 +4,12 @@ import { KubeConfig } from "@kubernetes/client-node";
 import { AccessError, type CredentialSource, type Credentials, type TlsMaterial } from "./cluster-access.ts";
 import type { SelectedContext } from "./kubeconfig-file.ts";
 
-/** After this the plugin is started again, beside the run that may never end. */
+/** After this the provider is asked again, beside the call that may never end. */
 const PATIENCE_MS = 30_000;
 
 /**
- * Exec plugins and OIDC, by the official client. Only this module loads that client, and this module is loaded
- * on demand. The client caches the credentials of a plugin until they expire.
+ * Auth providers (OIDC), by the official client. Only this module loads that client, and this module is loaded on
+ * demand. The client keeps the credentials until they expire.
  */
 export class PluginCredentials implements CredentialSource {
   readonly #path: string;
@@ -25,7 +25,7 @@ export class PluginCredentials implements CredentialSource {
     this.#selected = selected;
   }
 
-  /** A plugin is a process: calls share one run, so that an expired token does not start a process for each call. */
+  /** Calls share one request to the provider. */
   async current(nowMs: number): Promise<Credentials> {
     if (this.#asking === undefined || nowMs - this.#asking.sinceMs >= PATIENCE_MS) {
       const asking = { sinceMs: nowMs, answer: this.#ask() };
@@ -49,11 +49,10 @@ export class PluginCredentials implements CredentialSource {
       this.#config ??= this.#load();
       await this.#config.applyToHTTPSOptions(options);
     } catch (error) {
-      // The client keeps the output of a plugin even when it can't use it.
       this.#config = undefined;
-      // Without the cause: the plugin's own output may hold credentials, and loggers print causes.
+      // Without the cause: it may hold credentials, and loggers print causes.
       const code = error instanceof Error && "code" in error ? ` (${String(error.code)})` : "";
-      const what = `the credential plugin of context "${this.#selected.name}" failed${code}`;
+      const what = `the auth-provider of context "${this.#selected.name}" failed${code}`;
       throw new AccessError("plugin", `${this.#path}: ${what}; run kubectl with this kubeconfig to see why`);
     }
     return { authorization: authorizationOf(options), tls: this.#material(options) };
