@@ -137,8 +137,10 @@ async function writeBillOfMaterials(parts: readonly BuiltPart[], path: string): 
 const ON_DEMAND = [
   "node_modules/jose/",
   "node_modules/js-yaml/",
+  "shared/kube/client/proxy-tunnel.ts",
   "shared/kube/credentials/exec-credentials.ts",
   "shared/kube/credentials/plugin-credentials.ts",
+  "shared/kube/credentials/proxy.ts",
   "webhook/recovery.ts",
   "webhook/probe/",
   "webhook/http/caller-tokens.ts",

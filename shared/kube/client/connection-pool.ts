@@ -1,9 +1,7 @@
 import { Agent as HttpAgent } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
-import { isIP } from "node:net";
-import { type ConnectionOptions, connect as connectTls } from "node:tls";
 import type { TlsMaterial } from "../credentials/cluster-access.ts";
-import { ProxyTunnel } from "./proxy-tunnel.ts";
+import { hopOf } from "./proxy-hop.ts";
 
 /** Shorter than the apiserver's 90 s or more, so that no request meets a connection that closes. */
 const IDLE_SOCKET_MS = 60_000;
@@ -14,7 +12,7 @@ const SERVER = "server";
 export type ConnectionKind = "reads" | "writes" | "lists" | "streams";
 
 interface PoolOptions {
-  readonly secure: boolean;
+  readonly base: URL;
   readonly maxRequestSockets: number;
   readonly maxListSockets: number;
   readonly maxStreamSockets: number;
@@ -32,9 +30,15 @@ interface Pool extends Readonly<Record<ConnectionKind, HttpAgent>> {
 export class ConnectionPool {
   readonly #options: PoolOptions;
   #pool: Pool | undefined;
+  #tunnels: typeof import("./proxy-tunnel.ts") | undefined;
 
   constructor(options: PoolOptions) {
     this.#options = options;
+  }
+
+  /** To be awaited before connections lead through a proxy: few do, and load what that takes. */
+  async loadTunnels(): Promise<void> {
+    this.#tunnels ??= await import("./proxy-tunnel.ts");
   }
 
   /** The agent for an exchange with this TLS material. */
@@ -80,7 +84,8 @@ export class ConnectionPool {
       maxFreeSockets: maxSockets,
       scheduling: "lifo" as const,
     };
-    if (!this.#options.secure) return new HttpAgent(pooled);
+    const { base } = this.#options;
+    if (hopOf(base, tls).protocol === "http:") return new HttpAgent(pooled);
     const settings = {
       ...(tls.ca === undefined ? {} : { ca: tls.ca }),
       ...(tls.cert === undefined ? {} : { cert: tls.cert }),
@@ -91,23 +96,14 @@ export class ConnectionPool {
       ALPNProtocols: ["http/1.1"],
     };
     const agent = new HttpsAgent({ ...pooled, ...settings });
-    if (tls.proxy !== undefined) connectThrough(agent, new URL(tls.proxy), settings);
+    if (tls.proxy !== undefined && base.protocol === "https:") {
+      if (this.#tunnels === undefined) throw new Error("a connection through a proxy before its code is loaded");
+      this.#tunnels.connectThrough(agent, new URL(tls.proxy), settings);
+    }
     // One server and one identity need one name. Node's own holds all certificates, and is made three times a call.
     agent.getName = () => SERVER;
     return agent;
   }
-}
-
-/** Makes the agent's connections lead through the proxy. */
-function connectThrough(agent: HttpsAgent, proxy: URL, settings: ConnectionOptions): void {
-  agent.createConnection = (options) => {
-    const { host, port } = "port" in options ? options : { host: undefined, port: undefined };
-    if (!host || !port) throw new Error("a connection without an address");
-    const target = `${isIP(host) === 6 ? `[${host}]` : host}:${port}`;
-    const socket = new ProxyTunnel(proxy, target, settings);
-    const servername = settings.servername ?? (isIP(host) === 0 ? host : "");
-    return connectTls({ ...settings, socket, host, servername });
-  };
 }
 
 function agentsOf({ reads, writes, lists, streams }: Pool): readonly HttpAgent[] {

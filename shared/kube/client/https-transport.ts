@@ -9,6 +9,7 @@ import { type ConnectionKind, ConnectionPool } from "./connection-pool.ts";
 import { Deadline } from "./deadline.ts";
 import { failed, transportError } from "./https-errors.ts";
 import { withoutManagedFields } from "./managed-fields.ts";
+import { hopOf, proxyAuthorization } from "./proxy-hop.ts";
 import { type ApiRequest, type ApiResponse, type ApiStream, type Transport, TransportError } from "./transport.ts";
 
 const DEFAULT_REQUEST_SOCKETS = 16;
@@ -58,7 +59,7 @@ class HttpsTransport implements Transport {
     this.#options = options;
     this.#base = new URL(access.server);
     this.#connections = new ConnectionPool({
-      secure: this.#base.protocol !== "http:",
+      base: this.#base,
       maxRequestSockets: options.maxRequestSockets ?? DEFAULT_REQUEST_SOCKETS,
       maxListSockets: options.maxListSockets ?? DEFAULT_LIST_SOCKETS,
       maxStreamSockets: options.maxStreamSockets ?? DEFAULT_STREAM_SOCKETS,
@@ -130,7 +131,10 @@ class HttpsTransport implements Transport {
 
   async #credentials(deadline: Deadline): Promise<Credentials> {
     try {
-      return await deadline.race(this.#access.credentials.current(this.#options.ports.clock.monotonicMs()));
+      const { credentials } = this.#access;
+      const current = await deadline.race(credentials.current(this.#options.ports.clock.monotonicMs()));
+      if (current.tls.proxy !== undefined) await this.#connections.loadTunnels();
+      return current;
     } catch (error) {
       if (error instanceof AccessError) {
         throw failed("credentials", false, this.#base.host, { cause: error, detail: error.message });
@@ -186,12 +190,16 @@ class HttpsTransport implements Transport {
 
   #create(request: ApiRequest, kind: ConnectionKind, credentials: Credentials): ClientRequest {
     const { authorization, tls } = credentials;
-    const secure = this.#base.protocol !== "http:";
-    const prefix = this.#base.pathname.replace(/\/$/, "");
+    const base = this.#base;
+    const hop = hopOf(base, tls);
+    const isForwarded = hop !== base;
+    const account = isForwarded ? proxyAuthorization(hop) : undefined;
+    const secure = hop.protocol === "https:";
+    const prefix = (isForwarded ? base.origin : "") + base.pathname.replace(/\/$/, "");
     return (secure ? httpsRequest : httpRequest)({
-      protocol: this.#base.protocol,
-      host: this.#base.hostname.replace(/^\[|\]$/g, ""),
-      port: this.#base.port === "" ? (secure ? 443 : 80) : Number(this.#base.port),
+      protocol: hop.protocol,
+      host: hop.hostname.replace(/^\[|\]$/g, ""),
+      port: hop.port === "" ? (secure ? 443 : 80) : Number(hop.port),
       method: request.method,
       path: prefix + request.path,
       agent: this.#connections.agent(tls, kind),
@@ -199,6 +207,8 @@ class HttpsTransport implements Transport {
         // As client-go: the keys of the token issuer have another media type.
         accept: "application/json, */*",
         "user-agent": this.#options.userAgent,
+        ...(isForwarded ? { host: base.host } : {}),
+        ...(account === undefined ? {} : { "proxy-authorization": account }),
         ...(authorization === undefined ? {} : { authorization }),
         ...(request.body === undefined
           ? {}

@@ -1,19 +1,23 @@
 /** Kubeconfigs with a proxy, against real proxies and TLS servers. */
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { createServer as createProxy } from "node:http";
+import { createServer as createProxy, request as forward, type IncomingMessage } from "node:http";
 import { createServer } from "node:https";
 import { connect, createServer as createTcpServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import type { Duplex } from "node:stream";
+import { TLSSocket } from "node:tls";
 import { describe, expect, test } from "vitest";
 import { authority, cleanups, failure, GET, listen, serving, VALID } from "../../../test/support/kube/https-server.ts";
-import { createCertificateAuthority } from "../../certificates/x509.ts";
+import { createCertificateAuthority, issueCertificate } from "../../certificates/x509.ts";
 import { systemPorts } from "../../runtime/system-ports.ts";
 import { AccessError } from "../credentials/cluster-access.ts";
 import { loadClusterAccess } from "../credentials/kubeconfig.ts";
 import { proxyFor } from "../credentials/proxy.ts";
 import { createHttpsTransport } from "./https-transport.ts";
 import type { Transport } from "./transport.ts";
+
+const ACCOUNT = `Basic ${Buffer.from("me:pw").toString("base64")}`;
 
 interface World {
   readonly server: string;
@@ -29,9 +33,11 @@ async function world(): Promise<World> {
   cleanups.push(() => rmSync(directory, { recursive: true }));
   const made: World = { server: "", tokens: [], directory, accepted: "Bearer one", body: "{}" };
   const { privateKeyPem: key, certificatePem: cert } = serving;
-  const server = createServer({ key, cert }, ({ headers: { authorization } }, response) => {
+  const tls = { key, cert, ca: authority.certificatePem, requestCert: true, rejectUnauthorized: false };
+  const server = createServer(tls, ({ headers: { authorization }, socket }, response) => {
     made.tokens.push(authorization);
-    response.statusCode = authorization === made.accepted ? 200 : 401;
+    const peer = socket instanceof TLSSocket ? socket.getPeerCertificate().subject?.CN : undefined;
+    response.statusCode = [authorization, peer].includes(made.accepted) ? 200 : 401;
     response.end(made.body);
   });
   return Object.assign(made, { server: `https://127.0.0.1:${await listen(server)}` });
@@ -55,9 +61,13 @@ async function transportOf(path: string): Promise<Transport> {
 }
 
 /** A proxy that connects; the result holds the CONNECT requests. */
-async function startProxy(): Promise<{ readonly url: string; readonly connects: (string | undefined)[] }> {
+async function startProxy(
+  scheme: "http" | "https" = "http",
+): Promise<{ readonly url: string; readonly connects: (string | undefined)[] }> {
   const connects: (string | undefined)[] = [];
-  const proxy = createProxy().on("connect", (request, client: Socket) => {
+  const { privateKeyPem: key, certificatePem: cert } = serving;
+  const proxy = scheme === "http" ? createProxy() : createServer({ key, cert });
+  proxy.on("connect", (request: IncomingMessage, client: Duplex) => {
     connects.push(request.headers["proxy-authorization"]);
     const [host = "", port] = (request.url ?? "").split(":");
     const upstream = connect(Number(port), host, () => {
@@ -69,7 +79,7 @@ async function startProxy(): Promise<{ readonly url: string; readonly connects: 
       socket.on("close", () => [upstream, client].forEach((one) => void one.destroy()));
     }
   });
-  return { url: `http://me:pw@127.0.0.1:${await listen(proxy)}`, connects };
+  return { url: `${scheme}://me:pw@127.0.0.1:${await listen(proxy)}`, connects };
 }
 
 describe("proxy-url", () => {
@@ -81,7 +91,7 @@ describe("proxy-url", () => {
     const transport = await transportOf(write(it, proxy.url, { tokenFile: token }));
     const statuses = await Promise.all(Array.from({ length: 9 }, async () => (await transport.request(GET)).status));
     expect(new Set(statuses)).toEqual(new Set([200]));
-    expect(proxy.connects).toEqual(Array(2).fill(`Basic ${Buffer.from("me:pw").toString("base64")}`));
+    expect(proxy.connects).toEqual([ACCOUNT, ACCOUNT]);
     writeFileSync(token, "two");
     it.accepted = "Bearer two";
     expect((await transport.request(GET)).status).toBe(200);
@@ -98,8 +108,56 @@ describe("proxy-url", () => {
     const renewed = await createCertificateAuthority({ ...VALID, commonName: "renewed" });
     write(it, proxy.url, { token: "two" }, authority.certificatePem + renewed.certificatePem);
     it.accepted = "Bearer two";
+    expect((await transport.request(post)).status).toBe(200);
+    expect(proxy.connects.length).toBe(2);
+  });
+
+  test("a proxy that speaks HTTPS", async () => {
+    const it = await world();
+    const proxy = await startProxy("https");
+    const transport = await transportOf(write(it, proxy.url, { token: "one" }));
+    expect((await transport.request(GET)).status).toBe(200);
+    expect(proxy.connects).toEqual([ACCOUNT]);
+  });
+
+  test("a client certificate that is rotated is used after the 401 of the old one", async () => {
+    const it = await world();
+    const proxy = await startProxy();
+    const user = async (commonName: string): Promise<object> => {
+      const pair = await issueCertificate(authority, { ...VALID, commonName, usages: ["client"] });
+      const [cert, key] = [pair.certificatePem, pair.privateKeyPem].map((pem) => Buffer.from(pem).toString("base64"));
+      return { "client-certificate-data": cert, "client-key-data": key };
+    };
+    it.accepted = "old";
+    const transport = await transportOf(write(it, proxy.url, await user("old")));
+    expect((await transport.request(GET)).status).toBe(200);
+    write(it, proxy.url, await user("new"));
+    it.accepted = "new";
     expect((await transport.request(GET)).status).toBe(200);
     expect(proxy.connects.length).toBe(2);
+  });
+
+  test("a server without TLS is asked through the proxy by its whole URL, as by client-go", async () => {
+    const seen: unknown[] = [];
+    const plain = createProxy(({ url, headers: { host, authorization } }, response) => {
+      seen.push({ url, host, authorization });
+      response.end("{}");
+    });
+    const server = `http://127.0.0.1:${await listen(plain)}`;
+    const proxy = createProxy((request, response) => {
+      const { url = "", method, headers } = request;
+      seen.push({ url, account: headers["proxy-authorization"] });
+      const onward = forward(url, { method, headers }, (answer) => answer.pipe(response));
+      request.pipe(onward);
+    });
+    const proxyUrl = `http://me:pw@127.0.0.1:${await listen(proxy)}`;
+    const transport = await transportOf(write({ ...(await world()), server }, proxyUrl, { token: "one" }));
+    expect((await transport.request(GET)).body).toBe("{}");
+    const host = server.slice("http://".length);
+    expect(seen).toEqual([
+      { url: server + GET.path, account: ACCOUNT },
+      { url: GET.path, host, authorization: "Bearer one" },
+    ]);
   });
 
   test("socks5 is refused, and nothing is sent to the server", async () => {
@@ -166,6 +224,9 @@ describe("the proxy of the environment, by Go's rules", () => {
     ["upper case wins", { HTTPS_PROXY: P, https_proxy: "http://x" }, "https://core", P],
     ["without a scheme", { HTTPS_PROXY: "proxy:3128" }, "https://core", P],
     ["HTTP_PROXY is for http", { HTTP_PROXY: P }, "https://core", undefined],
+    ["HTTP_PROXY", { HTTP_PROXY: P }, "http://core:8080", P],
+    ["HTTPS_PROXY is for https", { HTTPS_PROXY: P }, "http://core:8080", undefined],
+    ["the default port of http", { http_proxy: P, no_proxy: "core:80" }, "http://core", undefined],
     ["localhost", { HTTPS_PROXY: P }, "https://localhost:6443", undefined],
     ["127.0.0.2", { HTTPS_PROXY: P }, "https://127.0.0.2:6443", undefined],
     ["::1", { HTTPS_PROXY: P }, "https://[::1]:6443", undefined],

@@ -1,18 +1,32 @@
+import type { Agent as HttpsAgent } from "node:https";
 import { connect as connectTcp, isIP, type Socket } from "node:net";
 import { Duplex } from "node:stream";
 import { type ConnectionOptions, connect as connectTls } from "node:tls";
 import { failed } from "./https-errors.ts";
+import { proxyAuthorization } from "./proxy-hop.ts";
 
 const MAX_HEAD_BYTES = 16 * 1024;
 const KEEP_ALIVE_MS = 15_000;
 
 type Written = (error?: Error | null) => void;
 
+/** Makes the agent's connections lead through the proxy. */
+export function connectThrough(agent: HttpsAgent, proxy: URL, settings: ConnectionOptions): void {
+  agent.createConnection = (options) => {
+    const { host, port } = "port" in options ? options : { host: undefined, port: undefined };
+    if (!host || !port) throw new Error("a connection without an address");
+    const target = `${isIP(host) === 6 ? `[${host}]` : host}:${port}`;
+    const socket = new ProxyTunnel(proxy, target, settings);
+    const servername = settings.servername ?? (isIP(host) === 0 ? host : "");
+    return connectTls({ ...settings, socket, host, servername });
+  };
+}
+
 /**
  * The way through a proxy to `target` (HOST:PORT), by CONNECT. It exists before the proxy has answered, so that the
  * agent counts it, and so that its end closes the connection; what is written meanwhile waits.
  */
-export class ProxyTunnel extends Duplex {
+class ProxyTunnel extends Duplex {
   readonly #socket: Socket;
   readonly #proxyHost: string;
   #head = Buffer.alloc(0);
@@ -83,7 +97,7 @@ export class ProxyTunnel extends Duplex {
 }
 
 function connectRequest(proxy: URL, target: string): string {
-  const account = `${decodeURIComponent(proxy.username)}:${decodeURIComponent(proxy.password)}`;
-  const basic = `Proxy-Authorization: Basic ${Buffer.from(account).toString("base64")}\r\n`;
-  return `CONNECT ${target} HTTP/1.1\r\nHost: ${target}\r\n${account === ":" ? "" : basic}\r\n`;
+  const authorization = proxyAuthorization(proxy);
+  const account = authorization === undefined ? "" : `Proxy-Authorization: ${authorization}\r\n`;
+  return `CONNECT ${target} HTTP/1.1\r\nHost: ${target}\r\n${account}\r\n`;
 }

@@ -23,7 +23,7 @@ export interface TlsMaterial {
   readonly key: string | undefined;
   readonly serverName: string | undefined;
   readonly skipVerification: boolean;
-  /** URL of the HTTP or HTTPS proxy that leads to the server; may hold a password. Undefined connects directly. */
+  /** URL of the HTTP or HTTPS proxy before the server; may hold a password. Undefined connects directly. */
   readonly proxy: string | undefined;
 }
 

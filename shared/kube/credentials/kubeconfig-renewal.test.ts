@@ -12,6 +12,7 @@ import { systemPorts } from "../../runtime/system-ports.ts";
 import { createHttpsTransport } from "../client/https-transport.ts";
 import type { Transport } from "../client/transport.ts";
 import { loadClusterAccess } from "./kubeconfig.ts";
+import type { KubeconfigEvent } from "./kubeconfig-credentials.ts";
 
 const base64 = (text: string): string => Buffer.from(text).toString("base64");
 const otherAuthority = await createCertificateAuthority({ ...VALID, commonName: "renewed" });
@@ -27,6 +28,7 @@ const clients = await Promise.all(
 const [oldClient, newClient] = clients as [(typeof clients)[number], (typeof clients)[number]];
 
 interface Parts {
+  readonly context?: string;
   readonly cluster?: object;
   readonly user: object;
 }
@@ -51,12 +53,16 @@ class Renewal {
     return path;
   }
 
-  write({ cluster = { "certificate-authority-data": base64(authority.certificatePem) }, user }: Parts): string {
+  write({
+    context = "here",
+    cluster = { "certificate-authority-data": base64(authority.certificatePem) },
+    user,
+  }: Parts): string {
     return this.file(
       "config",
       JSON.stringify({
-        "current-context": "here",
-        contexts: [{ name: "here", context: { cluster: "c", user: "u" } }],
+        "current-context": context,
+        contexts: [{ name: context, context: { cluster: "c", user: "u" } }],
         clusters: [{ name: "c", cluster: { server: this.url, ...cluster } }],
         users: [{ name: "u", user }],
       }),
@@ -178,6 +184,25 @@ describe("a renewed kubeconfig", () => {
     it.write({ user: { token: "new" } });
     expect([await token(30_000), events.at(-1)]).toEqual(["Bearer new", "renewed"]);
     expect((await credentials.current(30_001)).tls).toBe(tls);
+  });
+
+  test("a context of another name is used where it is the current one and leads to the same server", async () => {
+    const it = await tokenServer();
+    const transport = await it.connect(it.write({ user: { token: "old" } }));
+    it.write({ context: "renamed", user: { token: "new" } });
+    it.revoked = true;
+    expect((await transport.request(GET)).status).toBe(200);
+    expect(it.events).toEqual(["renewed"]);
+  });
+
+  test("a context of another name and another server is refused, and the error names both servers", async () => {
+    const it = await tokenServer();
+    const messages: string[] = [];
+    const onEvent = (event: KubeconfigEvent): void => void messages.push("error" in event ? event.error.message : "");
+    const { credentials } = await loadClusterAccess(it.write({ user: { token: "old" } }), { onEvent });
+    it.write({ context: "renamed", cluster: { server: "https://127.0.0.2:1" }, user: { token: "new" } });
+    expect((await credentials.current(5_000)).authorization).toBe("Bearer old");
+    expect(messages).toEqual([expect.stringContaining(`changed from ${it.url} to https://127.0.0.2:1`)]);
   });
 
   test("another server is not followed: the new token stays here", async () => {

@@ -64,6 +64,11 @@ describe("access from a kubeconfig", () => {
     expect(access.description).not.toContain(SECRET);
   });
 
+  test("an empty namespace is none", async () => {
+    const contexts = [{ name: "here", context: { cluster: "c", user: "u", namespace: "" } }];
+    expect((await loadClusterAccess(kubeconfig({ extra: { contexts } }))).namespace).toBeUndefined();
+  });
+
   test("YAML as kubectl writes it", async () => {
     const path = write(
       "config",

@@ -12,7 +12,7 @@ import { AccessError, type ClusterAccess, type CredentialSource } from "./cluste
 import { CredentialFile, FileCredentials, type Given } from "./file-credentials.ts";
 import { KubeconfigCredentials, type KubeconfigEvent } from "./kubeconfig-credentials.ts";
 import { type KubeconfigUser, parseKubeconfig, type SelectedContext } from "./kubeconfig-file.ts";
-import { proxyFor } from "./proxy.ts";
+import type { ProxySettings } from "./proxy.ts";
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -77,7 +77,7 @@ async function inClusterAccess(env: Environment): Promise<ClusterAccess> {
     key: undefined,
     serverName: undefined,
     skipVerification: false,
-    proxy: proxyFor({ where: "in-cluster", server, proxyUrl: undefined, env }),
+    proxy: await proxyOf({ where: "in-cluster", server, proxyUrl: undefined, env }),
   });
   await credentials.current(Number.NEGATIVE_INFINITY);
   return { description: "in-cluster", server, namespace: await ownNamespace(directory), credentials };
@@ -128,6 +128,14 @@ async function contextOf(
   }
 }
 
+/** The proxy to the server. Its rules are loaded where one is configured. */
+async function proxyOf(settings: ProxySettings): Promise<string | undefined> {
+  const isConfigured = Object.keys(settings.env).some((name) => /^https?_proxy$/i.test(name));
+  if (!settings.proxyUrl && !isConfigured) return undefined;
+  const { proxyFor } = await import("./proxy.ts");
+  return proxyFor(settings);
+}
+
 function serverUrl(path: string, { cluster, name }: SelectedContext): string {
   const given = cluster.server ?? "";
   const url = URL.canParse(given) ? new URL(given) : undefined;
@@ -150,7 +158,7 @@ async function credentialsOf(
     throw new AccessError("malformed", message);
   }
   const where = `${path} (context ${name})`;
-  const proxy = proxyFor({ where, server: serverUrl(path, selected), proxyUrl: cluster["proxy-url"], env });
+  const proxy = await proxyOf({ where, server: serverUrl(path, selected), proxyUrl: cluster["proxy-url"], env });
   // As in client-go, what the file itself gives wins.
   const isGiven = [
     user.token,

@@ -4,7 +4,7 @@ import { AccessError } from "./cluster-access.ts";
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-interface ProxySettings {
+export interface ProxySettings {
   /** The configuration, for messages. */
   readonly where: string;
   readonly server: string;
@@ -18,14 +18,12 @@ interface ProxySettings {
  */
 export function proxyFor({ where, server, proxyUrl, env }: ProxySettings): string | undefined {
   const { hostname, port, protocol } = new URL(server);
-  if (proxyUrl) {
-    if (protocol === "https:") return usable(`${where}: proxy-url`, proxyUrl);
-    throw new AccessError("proxy", `${where}: proxy-url needs a server with https; remove it, or give such a server`);
-  }
-  const [name, given] = firstOf(env, ["HTTPS_PROXY", "https_proxy"]);
-  if (given === "" || protocol !== "https:") return undefined;
+  if (proxyUrl) return usable(`${where}: proxy-url`, proxyUrl);
+  const isSecure = protocol === "https:";
+  const [name, given] = firstOf(env, isSecure ? ["HTTPS_PROXY", "https_proxy"] : ["HTTP_PROXY", "http_proxy"]);
+  if (given === "") return undefined;
   const [, exceptions] = firstOf(env, ["NO_PROXY", "no_proxy"]);
-  if (isExcepted(hostname.replace(/^\[|\]$/g, ""), port === "" ? "443" : port, exceptions)) return undefined;
+  if (isExcepted(hostname.replace(/^\[|\]$/g, ""), port || (isSecure ? "443" : "80"), exceptions)) return undefined;
   // As in Go, HOST:PORT means http.
   return usable(name, /^[a-z][a-z0-9+.-]*:\/\//i.test(given) ? given : `http://${given}`);
 }

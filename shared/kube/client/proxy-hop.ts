@@ -1,0 +1,12 @@
+import type { TlsMaterial } from "../credentials/cluster-access.ts";
+
+/** Where connections lead: a server without TLS is asked through its proxy by whole URLs, as in Go, without a tunnel. */
+export function hopOf(base: URL, { proxy }: TlsMaterial): URL {
+  return base.protocol === "http:" && proxy !== undefined ? new URL(proxy) : base;
+}
+
+/** The value of `Proxy-Authorization`; undefined for a proxy without an account. */
+export function proxyAuthorization({ username, password }: URL): string | undefined {
+  const account = `${decodeURIComponent(username)}:${decodeURIComponent(password)}`;
+  return account === ":" ? undefined : `Basic ${Buffer.from(account).toString("base64")}`;
+}
