@@ -7,16 +7,10 @@ import { type Ports, sleep } from "../runtime/clock.ts";
 import { TokenBucket } from "../runtime/token-bucket.ts";
 import { scrub } from "./error-fields.ts";
 import { BoundedMap, EventCorrelator, type EventNote } from "./event-correlator.ts";
+import type { EventOutcome } from "./event-outcome.ts";
 
 export type { EventNote, ObjectReference } from "./event-correlator.ts";
-
-/**
- * What became of a Kubernetes Event. `created`: it is new. `counted`: the count of an existing Event was raised.
- * `limited`: there were too many of its object, or of all objects. `dropped`: too many wait, or the process ends.
- * `failed`: the server rejected it.
- */
-export const EVENT_OUTCOMES = ["created", "counted", "limited", "dropped", "failed"] as const;
-export type EventOutcome = (typeof EVENT_OUTCOMES)[number];
+export type { EventOutcome } from "./event-outcome.ts";
 
 interface EventRecorderOptions {
   readonly transport: Transport;

@@ -1,7 +1,7 @@
 import type { KubeconfigEvent } from "../kube/credentials/kubeconfig-credentials.ts";
 import type { LeaderEvent, LeaseCall, StopReason } from "../kube/election/leader-election.ts";
 import type { LifecycleEvent } from "../runtime/lifecycle.ts";
-import { EVENT_OUTCOMES, type EventOutcome } from "./event-recorder.ts";
+import { EVENT_OUTCOMES, type EventOutcome } from "./event-outcome.ts";
 import { observeEvents } from "./event-table.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";

@@ -1,4 +1,4 @@
-import type { EventOutcome } from "../../shared/observe/event-recorder.ts";
+import type { EventOutcome } from "../../shared/observe/event-outcome.ts";
 import { TokenBucket } from "../../shared/runtime/token-bucket.ts";
 import type { AdmissionOutcome, AdmissionRecord } from "./admission-response.ts";
 import type { EventNotes, EventNotesOptions } from "./event-notes.ts";
