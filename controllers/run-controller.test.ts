@@ -1,4 +1,4 @@
-/** The aggregator as a process, against a local server whose answers to writes hang. */
+/** Controllers against local servers whose answers hang; the aggregator as a process. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -10,7 +10,9 @@ import { text } from "node:stream/consumers";
 import { afterEach, expect, test } from "vitest";
 import { root } from "../scripts/root.ts";
 import { systemPorts } from "../shared/runtime/system-ports.ts";
+import { GET, startServer } from "../test/support/kube/https-server.ts";
 import { LeaseServer } from "../test/support/kube/lease-server.ts";
+import { LeaderRunner } from "./run-controller.ts";
 
 const PROTECTORS = 80;
 const CONCURRENCY = 64;
@@ -111,4 +113,19 @@ test("writes that hang: as many as --core-write-concurrency, the Lease is renewe
   child.kill("SIGTERM");
   expect(await exit).toEqual([0, null]);
   expect((await output).join("\n")).not.toContain("grace-exceeded");
+});
+
+test("the end of a leadership ends the calls that wait for a connection", async () => {
+  const asked = Promise.withResolvers<void>();
+  const frozen = await startServer(() => asked.resolve(), { maxRequestSockets: 1 });
+  const call = { ...GET, timeoutMs: 3_600_000 };
+  // Of another part of the process, which stops later.
+  frozen.transport.request(call).catch(() => {});
+  await asked.promise;
+  const runner = new LeaderRunner(undefined, async (signal) => {
+    await Promise.allSettled([1, 2].map(() => frozen.transport.request({ ...call, signal })));
+  });
+  runner.start();
+  await runner.stop();
+  expect(frozen.seen.length).toBe(1);
 });
