@@ -90,7 +90,7 @@ function kubeconfig(server: string): string {
   return path;
 }
 
-test("writes that hang: as many as --core-write-concurrency, the Lease is renewed, and SIGTERM ends the process", async () => {
+test("writes that hang: as many as the option says, the Lease is renewed, and SIGTERM ends the process", async () => {
   const server = new HangingServer();
   cleanups.push(() => server.stop());
   const config = kubeconfig(await server.start());

@@ -1,6 +1,6 @@
 import type { TlsMaterial } from "../credentials/cluster-access.ts";
 
-/** Where connections lead: a server without TLS is asked through its proxy by whole URLs, as in Go, without a tunnel. */
+/** Where connections lead: a server without TLS is asked through its proxy by whole URLs, as in Go. */
 export function hopOf(base: URL, { proxy }: TlsMaterial): URL {
   return base.protocol === "http:" && proxy !== undefined ? new URL(proxy) : base;
 }

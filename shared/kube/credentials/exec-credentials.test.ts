@@ -77,7 +77,8 @@ test("an expired credential is renewed by one run for all calls", async () => {
 });
 
 test("a plugin that hangs is killed with its children at its deadline, and only then runs again", async () => {
-  const script = `[ -s ${at("pids")} ] && exec ${printing({ token: "t" })}; sleep 1000 & echo $$ $! > ${at("pids")}; wait`;
+  const hanging = `sleep 1000 & echo $$ $! > ${at("pids")}; wait`;
+  const script = `if [ -s ${at("pids")} ]; then ${printing({ token: "t" })}; else ${hanging}; fi`;
   const credentials = await credentialsOf(script);
   const calls = [credentials.current(0), credentials.current(0)].map(accessError);
   await until(() => /^\d+ \d+\n/.test(readFileSync(at("pids"), { encoding: "utf8", flag: "a+" })));
