@@ -10,7 +10,7 @@ import { ManagedProcess } from "./managed-process.ts";
 /** The command line of each process of a cluster. */
 
 /** Flags by name without dashes. A list repeats the flag; null leaves out one that would be there by default. */
-type Flags = Readonly<Record<string, string | readonly string[] | null>>;
+export type Flags = Readonly<Record<string, string | readonly string[] | null>>;
 
 export const COMPONENT_NAMES = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"] as const;
 

@@ -13,7 +13,7 @@ import { root } from "../../scripts/root.ts";
 import { eachAtMost } from "../support/cluster/pods.ts";
 import { printTable } from "./components/component-evidence.ts";
 import { type ComponentFault, ComponentHarness } from "./components/component-harness.ts";
-import type { ComponentLink } from "./components/component-links.ts";
+import { type ComponentLink, ComponentLinks } from "./components/component-links.ts";
 import { holdSeat, REFUSAL, refuseAccounts } from "./flow-control.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
@@ -36,6 +36,7 @@ const PROTECTORS = "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors";
 const CRD_FILE = join(root, "crds/podseidon.kubewharf.io_podprotectors.yaml");
 
 let harness: ComponentHarness;
+let links: ComponentLinks;
 
 async function write(cluster: Cluster, times: number): Promise<void> {
   await eachAtMost(
@@ -50,7 +51,10 @@ async function write(cluster: Cluster, times: number): Promise<void> {
 }
 
 beforeAll(async () => {
-  harness = await ComponentHarness.start();
+  harness = await ComponentHarness.start((directory) => {
+    links = new ComponentLinks(directory);
+    return links;
+  });
 });
 
 afterAll(async () => {
@@ -100,15 +104,15 @@ const NETWORK: readonly [string, Network][] = [
   ],
   [
     "a host name without an address",
-    (links) => ({
+    (some) => ({
       name: "unknown host",
       isOutage: true,
       begin: async () => {
-        harness.links.unknown(links);
-        await each(links, ({ proxy }) => proxy.reset());
+        links.unknown(some);
+        await each(some, ({ proxy }) => proxy.reset());
         await delay(OUTAGE_MS);
       },
-      end: async () => harness.links.unknown([]),
+      end: async () => links.unknown([]),
     }),
   ],
   [

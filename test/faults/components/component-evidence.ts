@@ -3,7 +3,7 @@ import { readFileSync, statSync } from "node:fs";
 import { performance } from "node:perf_hooks";
 import { field } from "../../../scripts/control-plane/api-client.ts";
 import type { Component } from "../../../scripts/environment/component.ts";
-import type { ComponentLink } from "./component-links.ts";
+import type { Link } from "./component-links.ts";
 
 /** The documented bound for each stream, lease and work item in the first ten seconds of an outage (docs/faults.md). */
 const MAX_REQUESTS = 10;
@@ -100,7 +100,7 @@ interface Traffic {
  * What the proxy of a link saw in the first ten seconds after `startMs`, or until the end of the outage. Requests for
  * objects are bounded only during an outage, because otherwise they belong to normal work.
  */
-export function traffic({ proxy }: ComponentLink, startMs: number, endMs: number, isOutage: boolean): Traffic {
+export function traffic({ proxy }: Link, startMs: number, endMs: number, isOutage: boolean): Traffic {
   const untilMs = Math.min(startMs + WINDOW_MS, isOutage ? endMs : performance.now());
   const requests = new Map<string, number>();
   const streams = new Set<string>();
@@ -116,7 +116,8 @@ export function traffic({ proxy }: ComponentLink, startMs: number, endMs: number
   const storms = [...requests]
     .filter(([key, count]) => count > MAX_REQUESTS && (isOutage || (streams.has(key) && !key.startsWith("confirm"))))
     .map(([key, count]) => `${count} x ${key}`);
-  if (isOutage && connections > MAX_REQUESTS * Math.max(1, keys.size)) storms.push(`${connections} connections`);
+  // Without requests that the proxy could read, it is not known how many streams and objects there are.
+  if (isOutage && keys.size > 0 && connections > MAX_REQUESTS * keys.size) storms.push(`${connections} connections`);
   return { requests, connections, storms };
 }
 

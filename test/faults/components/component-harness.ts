@@ -9,13 +9,14 @@ import { setTimeout as delay } from "node:timers/promises";
 import { expect } from "vitest";
 import { field } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
+import type { Flags } from "../../../scripts/control-plane/components.ts";
 import { Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { GROUP, UPDATE_TRIGGER_COUNTER_ANNOTATION, UPDATE_TRIGGER_POD } from "../../../shared/schema/annotations.ts";
 import { setReady } from "../../support/cluster/pods.ts";
 import { createProtector, readProtector } from "../../support/cluster/protectors.ts";
 import { addFaultRow, EvidenceMark, traffic } from "./component-evidence.ts";
-import { type ComponentLink, ComponentLinks } from "./component-links.ts";
+import type { ComponentLink, Link, Links } from "./component-links.ts";
 import { CountTruth } from "./component-truth.ts";
 
 const APP = "guarded";
@@ -34,21 +35,23 @@ const RECOVERY_TIMEOUT_MS = 120_000;
 /** Characters of one to four bytes, so that some cuts are inside a character. */
 const TEXT = "grün 🟢 東 x ".repeat(12);
 
-export interface ComponentFault {
+export interface ComponentFault<L extends Link = ComponentLink> {
   readonly name: string;
   /** The affected links. */
-  readonly links: readonly ComponentLink[];
+  readonly links: readonly L[];
   /** Nothing passes during the fault, so no request belongs to normal work. */
   readonly isOutage: boolean;
+  /** Nothing may fail: no component complains, and each deletion is decided. */
+  readonly isSilent?: boolean;
   /** Runs before the fault. */
   prepare?(): Promise<unknown>;
   begin(): Promise<unknown>;
   end(): Promise<unknown>;
 }
 
-export class ComponentHarness implements AsyncDisposable {
+export class ComponentHarness<L extends Link = ComponentLink> implements AsyncDisposable {
   readonly environment: TestEnvironment;
-  readonly links: ComponentLinks;
+  readonly links: Links<L>;
   readonly components: ReadonlyMap<string, Component>;
   readonly #truth: CountTruth;
   readonly #directory: string;
@@ -59,7 +62,7 @@ export class ComponentHarness implements AsyncDisposable {
 
   private constructor(
     environment: TestEnvironment,
-    links: ComponentLinks,
+    links: Links<L>,
     truth: CountTruth,
     directory: string,
     components: readonly Component[],
@@ -71,12 +74,19 @@ export class ComponentHarness implements AsyncDisposable {
     this.components = new Map(components.map((component) => [component.name, component]));
   }
 
-  static async start(): Promise<ComponentHarness> {
+  static async start<L extends Link>(
+    linksIn: (directory: string) => Links<L>,
+    apiserver: Flags = {},
+  ): Promise<ComponentHarness<L>> {
     const directory = mkdtempSync(join(tmpdir(), "podseidon-links-"));
-    const links = new ComponentLinks(directory);
+    const links = linksIn(directory);
     const kubeconfig = (component: string, cluster: Cluster): Promise<string> => links.kubeconfig(component, cluster);
     const flags = {
-      "kube-apiserver": { "disable-admission-plugins": "ServiceAccount", "request-timeout": REQUEST_TIMEOUT },
+      "kube-apiserver": {
+        "disable-admission-plugins": "ServiceAccount",
+        "request-timeout": REQUEST_TIMEOUT,
+        ...apiserver,
+      },
     };
     const bare = { controllerManager: false, scheduler: false, kwok: false, flags };
     const environment = await TestEnvironment.start({
@@ -113,7 +123,7 @@ export class ComponentHarness implements AsyncDisposable {
     });
     const truth = await CountTruth.start(environment.core, cell, `app=${APP}`, APP, "cell");
     const components = [...environment.webhooks.map((one) => one.component), ...environment.aggregators.values()];
-    const harness = new ComponentHarness(environment, links, truth, directory, [...components, generator, trigger]);
+    const harness = new ComponentHarness<L>(environment, links, truth, directory, [...components, generator, trigger]);
     await harness.deploy("web");
     for (let index = 0; index < RESTLESS; index++) await harness.#createPod(`restless-${index}`);
     harness.churn();
@@ -162,14 +172,16 @@ export class ComponentHarness implements AsyncDisposable {
    * succeeds. Checks that the processes are the same, that the counts were true, and that there were not too many
    * requests.
    */
-  async during(fault: ComponentFault): Promise<void> {
+  async during(fault: ComponentFault<L>): Promise<void> {
     await fault.prepare?.();
     const marks = new Map([...this.components].map(([name, component]) => [name, new EvidenceMark(component)]));
     const victims = [await this.#createPod(), await this.#createPod()];
     const startMs = performance.now();
     const beginning = fault.begin();
     // Work for the webhook, whatever its result. A failure of the apiserver does not matter here.
-    const attempts = Promise.allSettled([this.#delete(victims[0] ?? ""), this.#evict(victims[1] ?? "")]);
+    const attempts = Promise.all(
+      [this.#delete(victims[0] ?? ""), this.#evict(victims[1] ?? "")].map((status) => status.catch(String)),
+    );
     await beginning;
     const endMs = performance.now();
     await fault.end();
@@ -180,7 +192,7 @@ export class ComponentHarness implements AsyncDisposable {
         return { link, recoveredMs: performance.now() - endedMs };
       }),
     );
-    await attempts;
+    const statuses = await attempts;
     const storms: string[] = [];
     for (const { link, recoveredMs } of recovered) {
       if (!fault.links.includes(link)) continue;
@@ -193,6 +205,13 @@ export class ComponentHarness implements AsyncDisposable {
       storms.push(...(marks.get(component)?.storms() ?? []).map((storm) => `${component}: ${storm}`));
     const restarted = [...marks].filter(([, mark]) => !mark.sameProcess).map(([name]) => name);
     expect({ restarted, storms, wrong: await this.#wrongCounts() }).toEqual({ restarted: [], storms: [], wrong: [] });
+    if (fault.isSilent) {
+      expect([...marks.values()].flatMap((mark) => mark.complaints())).toEqual([]);
+      expect(
+        statuses.every((status) => status === 200 || status === 201 || status === 429),
+        `${statuses}`,
+      ).toBe(true);
+    }
     await this.#settled();
   }
 
@@ -231,7 +250,7 @@ export class ComponentHarness implements AsyncDisposable {
   }
 
   /** Resolves when the work of this link succeeds: the component acts on a new change. */
-  async #works({ component, cluster, name }: ComponentLink): Promise<void> {
+  async #works({ component, cluster, name }: Link): Promise<void> {
     if (component === "update-trigger") return await this.triggerMoves();
     if (component === "generator") return await this.#deploymentIsFollowed();
     if (component.startsWith("aggregator")) return await this.#changeIsCounted(name);

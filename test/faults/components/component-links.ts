@@ -5,12 +5,25 @@ import { ApiserverClient, field } from "../../../scripts/control-plane/api-clien
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { FaultProxy } from "../proxy/proxy.ts";
 
-export interface ComponentLink {
+export interface Link {
   /** For example `aggregator-cell`. */
   readonly component: string;
   readonly cluster: Cluster;
   /** `COMPONENT > CLUSTER`. */
   readonly name: string;
+  readonly proxy: Pick<FaultProxy, "requests" | "connections">;
+}
+
+/** The links of an installation, made as its components ask for their kubeconfig files. */
+export interface Links<L extends Link> extends AsyncDisposable {
+  readonly all: readonly L[];
+  /** Environment variables of the components. */
+  readonly environment: Readonly<Record<string, string>>;
+  /** The kubeconfig file with which `component` reaches `cluster`. */
+  kubeconfig(component: string, cluster: Cluster): Promise<string>;
+}
+
+export interface ComponentLink extends Link {
   readonly host: string;
   readonly proxy: FaultProxy;
   readonly token: Token;
@@ -23,7 +36,7 @@ const SECRETS = `/api/v1/namespaces/${NAMESPACE}/secrets`;
  * A token file whose token becomes invalid when its Secret is deleted and the apiserver's cache of ten seconds has
  * expired.
  */
-class Token {
+export class Token {
   readonly file: string;
   readonly #cluster: Cluster;
   readonly #account: string;
@@ -35,6 +48,10 @@ class Token {
     this.#cluster = cluster;
     this.#account = account;
     this.file = join(cluster.directory, `${account}.token`);
+  }
+
+  get text(): string {
+    return this.#token;
   }
 
   async issue(): Promise<void> {
@@ -50,23 +67,31 @@ class Token {
   }
 
   /** Resolves when the apiserver rejects the token, which the file still contains. */
-  async revoke(): Promise<void> {
-    await this.#cluster.admin.call("DELETE", `${SECRETS}/${this.#secret}`);
-    await this.whenAnswered(401);
+  revoke(): Promise<void> {
+    return this.revoker()();
+  }
+
+  /** Revokes the present token, whatever was issued since. */
+  revoker(): () => Promise<void> {
+    const [secret, token] = [this.#secret, this.#token];
+    return async () => {
+      await this.#cluster.admin.call("DELETE", `${SECRETS}/${secret}`);
+      await this.whenAnswered(401, token);
+    };
   }
 
   /** Resolves when a request with the token gets this status. */
-  async whenAnswered(status: number): Promise<void> {
+  async whenAnswered(status: number, token = this.#token): Promise<void> {
     const { url, identity } = this.#cluster;
     const certificateAuthorityPem = identity.certificateAuthorityPem;
-    const client = new ApiserverClient({ url, certificateAuthorityPem, token: this.#token });
+    const client = new ApiserverClient({ url, certificateAuthorityPem, token });
     const answered = async (): Promise<boolean> => (await client.request("GET", SECRETS)).status === status;
     await this.#cluster.waitFor(`the token of ${this.#account} to get ${status}`, answered);
     client.close();
   }
 }
 
-export class ComponentLinks implements AsyncDisposable {
+export class ComponentLinks implements Links<ComponentLink> {
   readonly #links = new Map<string, ComponentLink>();
   readonly #unknownHosts: string;
 
@@ -124,7 +149,7 @@ export class ComponentLinks implements AsyncDisposable {
 }
 
 /** Full permissions: other tests cover those of the manifests. */
-function account(name: string): readonly unknown[] {
+export function account(name: string): readonly unknown[] {
   const apiVersion = "rbac.authorization.k8s.io/v1";
   const subjects = [{ kind: "ServiceAccount", name, namespace: NAMESPACE }];
   const roleRef = { apiGroup: "rbac.authorization.k8s.io", kind: "ClusterRole", name: "cluster-admin" };
