@@ -13,6 +13,7 @@ const MINUTE_MS = 60_000;
 /** The files that take a minute and more, the longest first: one of them begun last would run alone at the end. */
 const LONGEST = [
   "test/faults/components.test.ts",
+  "test/faults/credentials.test.ts",
   "test/catastrophe/burst.test.ts",
   "test/catastrophe/catastrophes.test.ts",
   "test/faults/list-watch.test.ts",
