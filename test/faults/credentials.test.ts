@@ -1,7 +1,7 @@
 /**
- * Every component of an installation while its kubeconfigs are renewed, behind proxies. Over a renewal nothing fails: no
- * component complains, and every deletion is decided. A kubeconfig that can't be used leaves the one before in force.
- * `PODSEIDON_TEST_SIZE=full` adds each renewal on each connection alone.
+ * Every component of an installation while its kubeconfigs are renewed, behind proxies. Over a renewal nothing fails:
+ * no component complains, and every deletion is decided. A kubeconfig that can't be used leaves the one before in
+ * force. `PODSEIDON_TEST_SIZE=full` adds renewals of users, and proxies that hang, on each connection alone.
  */
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
