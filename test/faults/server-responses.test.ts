@@ -6,6 +6,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { ApiserverClient, field } from "../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { CredentialFile } from "../../shared/kube/credentials/file-credentials.ts";
+import { loadClusterAccess } from "../../shared/kube/credentials/kubeconfig.ts";
 import { REFUSAL, refuseAccounts } from "./flow-control.ts";
 import { StreamHarness, tokenCredentials } from "./streams/stream-harness.ts";
 
@@ -41,6 +42,8 @@ beforeAll(async () => {
 afterAll(async () => {
   await cluster?.stop();
 });
+
+const base64 = (text: string): string => Buffer.from(text).toString("base64");
 
 let counter = 0;
 async function createMap(): Promise<string> {
@@ -100,6 +103,31 @@ test("a rotated token is read from its file again, before it expires and after a
   const late = await createMap();
   await harness.until("a write after the second rotation", () => harness.source.get(late) !== undefined);
   expect(harness.listReasons(0)).toEqual(["first"]);
+});
+
+test("a revoked token of an exec plugin: the plugin runs again after the 401, and no request fails", async () => {
+  const answer = join(cluster.directory, "exec-credential.json");
+  const give = (token: string): void =>
+    writeFileSync(answer, JSON.stringify({ kind: "ExecCredential", status: { token } }));
+  const exec = { apiVersion: "client.authentication.k8s.io/v1", command: "cat", args: [answer] };
+  const config = {
+    "current-context": "here",
+    contexts: [{ name: "here", context: { cluster: "c", user: "u" } }],
+    clusters: [{ name: "c", cluster: { server: cluster.url, "certificate-authority-data": base64(ca()) } }],
+    users: [{ name: "u", user: { exec } }],
+  };
+  const path = join(cluster.directory, "exec.kubeconfig");
+  writeFileSync(path, JSON.stringify(config));
+  const first = await boundToken();
+  give(first.token);
+  const { credentials } = await loadClusterAccess(path);
+  await using harness = new StreamHarness(MAPS, cluster.url, credentials);
+  await harness.until("the list", () => harness.source.synced);
+  give((await boundToken()).token);
+  await first.revoke();
+  const name = await createMap();
+  await harness.until("a write after the renewal", () => harness.source.get(name) !== undefined);
+  expect(harness.failures(0)).toEqual([]);
 });
 
 test("priority and fairness: a 429 with Retry-After is obeyed, and the stream continues afterwards", async () => {

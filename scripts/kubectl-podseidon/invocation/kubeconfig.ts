@@ -83,8 +83,11 @@ async function parse(path: string, text: string): Promise<v.InferOutput<typeof F
     throw new CommandError(`${path} is not YAML; check that it is a kubeconfig`);
   }
   const directory = dirname(resolve(path));
+  // A command without a slash is looked for on the PATH.
+  const isPath = (key: string, value: string): boolean =>
+    PATHS.includes(key) ? value !== "" : key === "command" && value.includes("/");
   const absolute = (key: string, value: unknown): unknown =>
-    PATHS.includes(key) && typeof value === "string" && value !== "" ? resolve(directory, value) : value;
+    typeof value === "string" && isPath(key, value) ? resolve(directory, value) : value;
   const parsed = v.safeParse(File, JSON.parse(JSON.stringify(raw, absolute)));
   if (!parsed.success) throw new CommandError(`${path} is no kubeconfig; write it with kubectl config`);
   return parsed.output;

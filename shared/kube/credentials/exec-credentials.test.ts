@@ -1,7 +1,9 @@
 /** Exec plugins are real processes; time is virtual. */
+import { execFile } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { promisify } from "node:util";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { createCertificateAuthority, issueCertificate } from "../../certificates/x509.ts";
@@ -91,6 +93,18 @@ test("a plugin that hangs is killed with its children at its deadline, and only 
   expect((await Promise.all(calls))[0]?.message).toMatch(/did not end within 30 s/);
   await until(() => !pids.some(isRunning));
   expect((await credentials.current(0)).authorization).toBe("Bearer t");
+});
+
+test("a plugin that hangs does not outlive the process", async () => {
+  await credentialsOf(`echo $$ > ${at("new")}; mv ${at("new")} ${at("pid")}; sleep 1000`);
+  const script = `
+    import { existsSync } from "node:fs";
+    import { loadClusterAccess } from ${JSON.stringify(join(import.meta.dirname, "kubeconfig.ts"))};
+    (await loadClusterAccess(${JSON.stringify(at("config"))})).credentials.current(0);
+    setInterval(() => existsSync(${JSON.stringify(at("pid"))}) && process.exit(), 1);`;
+  await promisify(execFile)(process.execPath, ["--input-type=module", "--eval", script]);
+  const pid = Number(lines("pid")[0]);
+  await until(() => !isRunning(pid));
 });
 
 function isRunning(pid: number): boolean {

@@ -175,7 +175,10 @@ interface PluginRun {
   readonly timers: Timers;
 }
 
-/** Resolves with the output once the plugin has ended; at its deadline it is killed with the processes it started. */
+/**
+ * Resolves with the output once the plugin has ended. It is killed with the processes it started at its deadline, and
+ * when this process exits.
+ */
 function run({ command, args, env, isInteractive, timers }: PluginRun): Promise<string> {
   return new Promise((fulfil, reject) => {
     const terminal = isInteractive ? "inherit" : "ignore";
@@ -189,6 +192,8 @@ function run({ command, args, env, isInteractive, timers }: PluginRun): Promise<
       // A process outside of the group may hold the other end.
       child.stdout?.destroy();
     };
+    const end = (): void => kill("this process exits");
+    process.once("exit", end);
     const timer = isInteractive
       ? undefined
       : timers.after(DEADLINE_MS, () => kill(`it did not end within ${DEADLINE_MS / 1000} s`));
@@ -201,6 +206,7 @@ function run({ command, args, env, isInteractive, timers }: PluginRun): Promise<
     });
     child.on("close", (code, signal) => {
       timer?.cancel();
+      process.off("exit", end);
       if (failure === undefined && code !== 0) failure = `exit code ${code ?? signal}`;
       if (failure === undefined) fulfil(output);
       else reject(new Error(failure));
