@@ -61,7 +61,7 @@ function summary(stage: DemoStage, seconds: number): string {
     `RESULT ${kept === stage.promised.length ? "ok" : "failed"}: ${kept} of ${stage.promised.length} promises held`,
     `lowest availability ${lowest} of ${REPLICAS} with ${PROMISED} promised`,
     `${availability.versions} pod versions seen`,
-    `${total.admitted} disruptions admitted, ${total.refused} refused, ${total.busy} put off`,
+    `${total.admitted} disruptions allowed, ${total.refused} denied, ${total.busy} told to retry`,
     `${seconds.toFixed(0)} s`,
   ].join("; ");
 }

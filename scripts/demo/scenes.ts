@@ -46,7 +46,7 @@ const rollingUpdate: DemoScene = {
     const { admitted, refused, busy } = reviewsSince(await stage.reviews(), before);
     stage.promise(
       true,
-      `both rollouts are complete: ${admitted} disruptions admitted, ${refused} refused, ${busy} put off for a second`,
+      `both rollouts are complete: ${admitted} disruptions allowed, ${refused} denied, ${busy} told to retry`,
     );
   },
 };
@@ -80,12 +80,12 @@ const massDeletion: DemoScene = {
       const deleted = results.reduce((sum, { stdout }) => sum + count(stdout, /^pod "[^"]+" deleted/gm), 0);
       const refused = results.flatMap(({ stderr }) => refusals(stderr));
       stage.narrator.say(
-        `Of ${REPLICAS} pods kubectl could delete ${deleted}; ${refused.length} were refused, the first one so:`,
+        `Of ${REPLICAS} pods kubectl could delete ${deleted}; ${refused.length} were denied, the first one so:`,
       );
       stage.narrator.quote(refused[0] ?? "(none)");
       stage.promise(
         deleted + refused.length === REPLICAS && deleted >= REPLICAS - PROMISED,
-        `every pod got an answer: ${deleted} were let go, ${refused.length} refused`,
+        `every pod got an answer: ${deleted} were deleted, ${refused.length} denied`,
       );
       await stage.untilWhole(REPLICAS);
     });
@@ -137,7 +137,7 @@ const cascade: DemoScene = {
       stage.promise(
         total === PROMISED && refused > 0,
         `the Deployments and ReplicaSets are gone, ${total} pods are still there; in ` +
-          `${HOLD_MS / 1000} s the garbage collectors were refused ${refused} times`,
+          `${HOLD_MS / 1000} s the garbage collectors were denied ${refused} times`,
       );
       stage.narrator.say(
         "An operator puts the CRD back; the federation makes its objects " +

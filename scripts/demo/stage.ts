@@ -138,7 +138,7 @@ export class DemoStage {
     const shares = available.map((count, index) => `${this.workers[index]?.name} ${count}`).join(", ");
     this.narrator.counts(
       `available ${total} (${shares})  promised ${required ?? "-"}  terminating ` +
-        `${terminating}  |  admitted ${admitted}, refused ${refused + busy}`,
+        `${terminating}  |  allowed ${admitted}, denied ${refused + busy}`,
     );
   }
 }

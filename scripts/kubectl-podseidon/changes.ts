@@ -105,7 +105,7 @@ async function suspendIt(context: Context, args: readonly string[]): Promise<Exi
   const done = context.is("yes");
   await patch(core, protector, { spec: { suspend } }, !done);
   const warnings = [
-    `while ${idOf(protector)} is suspended every deletion of its pods is admitted`,
+    `while ${idOf(protector)} is suspended every deletion of its pods is allowed`,
     ...(forever ? ["it stays so until somebody resumes it"] : []),
   ];
   const action = `suspended ${until === undefined ? "until it is resumed" : `for ${age(forMs)}, until ${until}`}`;

@@ -138,7 +138,7 @@ function flagsText(flags: Readonly<Record<string, Flag>>): string {
 
 function generalHelp(): string {
   const commands = COMMANDS.map(({ name, usage, summary }) => `  ${`${name} ${usage}`.padEnd(34)} ${summary}\n`);
-  return `kubectl podseidon: what protects which pods, why a deletion is refused, and what to do about it.
+  return `kubectl podseidon: what protects which pods, why a deletion is denied, and what to do about it.
 
 Usage: kubectl podseidon COMMAND [flags]
 

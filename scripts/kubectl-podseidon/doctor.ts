@@ -125,7 +125,7 @@ class Doctor {
     if (cell === undefined || views.length === 0 || counted) return findings;
     const advice =
       `run the aggregator of this cluster with --cell-id ${cell}: until ` +
-      "it counts, deletions of protected pods are put off";
+      "it counts, clients are told to retry deletions of protected pods";
     return [...findings, problem("cell", `asks as ${cell}, which no protector counts`, advice)];
   }
 
@@ -147,7 +147,7 @@ class Doctor {
       return problem(
         "webhook",
         message,
-        "deletions of pods are refused while it does not answer: see docs/runbooks/PodseidonWebhookDown.md",
+        "deletions of pods are denied while it does not answer: see docs/runbooks/PodseidonWebhookDown.md",
       );
     }
     return problem("webhook", `was not asked: ${message}`, "see the registration");

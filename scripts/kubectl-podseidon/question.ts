@@ -101,7 +101,7 @@ export function decisionText(decision: Decision): string {
 
 const ALLOWED: Readonly<Record<Extract<Decision, { allowed: true }>["reason"], string>> = {
   Reserved: "there is quota",
-  Repeated: "its deletion was admitted before and is still under way",
+  Repeated: "its deletion was allowed before and is still under way",
   PinnedImmature: "it has not been ready for long enough to be counted",
   PinnedUnavailable: "it is not available",
   PinnedPending: "it is Pending",

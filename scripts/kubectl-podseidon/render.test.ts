@@ -116,7 +116,7 @@ describe("why", () => {
 
   test("names who holds the quota, since when, and who is missing", () => {
     const text = explain({ ...admitted, verdict: "refused", message: "busy", retryAfterSeconds: 1 });
-    expect(text).toContain("no: it would be refused now; this passes by itself");
+    expect(text).toContain("no: it would be denied now; this passes by itself");
     expect(text).toMatch(/a +web-0 +DELETE +1 +12s ago/);
     expect(text).toMatch(/web-2 +not ready/);
     expect(text).toMatch(/web-3 +terminating/);

@@ -75,8 +75,8 @@ export function opinionOf(
 }
 
 const VERDICTS: Readonly<Record<DryRunResult["verdict"], string>> = {
-  admitted: "yes: it would be admitted now",
-  refused: "no: it would be refused now",
+  admitted: "yes: it would be allowed now",
+  refused: "no: it would be denied now",
   unanswered: "no: the webhook could not be asked",
   rejected: "no: the apiserver refuses it for another reason",
 };
@@ -163,11 +163,11 @@ async function explain(
 export const why: Command = {
   name: "why",
   usage: "POD",
-  summary: "Would a deletion of the pod be admitted now, and if not, who holds it?",
+  summary: "Would a deletion of the pod be allowed now, and if not, who holds it?",
   doing: "looking for the cluster",
   description:
     "Asks the webhook by a dry run through the apiserver, which changes nothing, and reads from the protectors " +
-    "who holds their quota and since when. Exit code 0: it would be admitted; 1: not; 2: could not be told.",
+    "who holds their quota and since when. Exit code 0: it would be allowed; 1: not; 2: could not be told.",
   flags: {
     evict: { type: "boolean", help: "Ask about an eviction, as kubectl drain makes them." },
     cell: { type: "string", value: "ID", help: "The cell of the cluster, where its registration can't be read." },

@@ -75,9 +75,9 @@ function facts(recording: Recording): string {
       worst === undefined ? "-" : String(worst.pods),
       worst === undefined ? "lowest availability" : `available at the tightest moment, ${worst.promised} promised`,
     ],
-    [String(count("admitted")), "disruptions admitted"],
-    [String(count("refused")), "refused"],
-    [String(count("busy")), "put off for a second"],
+    [String(count("admitted")), "disruptions allowed"],
+    [String(count("refused")), "denied"],
+    [String(count("busy")), "told to retry in a second"],
     [String(faults), faults === 1 ? "fault injected" : "faults injected"],
   ];
   const cards = entries.map(([value, text]) => `<div><b>${escapeHtml(value)}</b>${escapeHtml(text)}</div>`);
@@ -102,7 +102,8 @@ function askers({ askers: list }: Recording): string {
     ({ name, admitted, refused, busy }) =>
       `<tr><td><code>${escapeHtml(name)}</code></td>${[admitted, refused, busy].map(numberCell).join("")}</tr>`,
   );
-  const head = `<tr><th>user</th><th class="n">admitted</th><th class="n">refused</th><th class="n">put off</th></tr>`;
+  const columns = ["allowed", "denied", "told to retry"].map((title) => `<th class="n">${title}</th>`).join("");
+  const head = `<tr><th>user</th>${columns}</tr>`;
   const source = "As the webhook's replicas logged it; what needed no quota is left out.";
   return `<h2>Who asked</h2><p class="soft">${source}</p>${wideTable(head, rows)}`;
 }
@@ -148,9 +149,9 @@ ${key([
 <div class="chart">${availabilityChart(recording)}</div>
 <h2>Deletions and evictions by answer</h2>
 ${key([
-  ["good", "admitted"],
-  ["bad", "refused"],
-  ["wait", "put off for a second"],
+  ["good", "allowed"],
+  ["bad", "denied"],
+  ["wait", "told to retry in a second"],
 ])}
 <div class="chart">${reviewChart(recording)}</div>
 <h2>Available pods, by cluster</h2>

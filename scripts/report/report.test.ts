@@ -53,8 +53,8 @@ describe("the page", () => {
 
   test("tells the tightest moment, the answers since the beginning, the faults and who asked", () => {
     expect(page).toContain("<b>8</b>available at the tightest moment, 8 promised");
-    expect(page).toContain("<b>2</b>disruptions admitted");
-    expect(page).toContain("<b>8</b>refused");
+    expect(page).toContain("<b>2</b>disruptions allowed");
+    expect(page).toContain("<b>8</b>denied");
     expect(page).toContain("<b>1</b>fault injected");
     expect(page).toMatch(/system:garbage-collector<\/code><\/td><td class="n">0<\/td><td class="n">8/);
   });

@@ -93,7 +93,7 @@ function labelSelector(path: string): Fields {
 const SPEC: Fields = {
   spec: "What is protected, and how much of it must stay available.",
   ...at("spec", {
-    minAvailable: "Number of pods that stay available: no disruption is admitted that would leave fewer.",
+    minAvailable: "Number of pods that stay available: no disruption is allowed that would leave fewer.",
     minReadySeconds: "Seconds for which a pod must have been ready to count as available.",
     selector: field("Selects the pods that are protected.", ATOMIC_MAP),
     ...labelSelector("selector"),
@@ -126,7 +126,7 @@ const SPEC: Fields = {
     ),
     "protectedOperations[]": field("DELETE, EVICT or UPDATE.", { enum: OPERATIONS }),
     suspend: "Admits every disruption for a while.",
-    "suspend.enabled": "Whether every disruption is admitted, with a warning to the client.",
+    "suspend.enabled": "Whether every disruption is allowed, with a warning to the client.",
     "suspend.until": time("When the suspension ends by itself."),
     "suspend.reason": field("Why, for people; repeated in the responses.", { maxLength: 1024 }),
     probe: field("Asks the workload's owner before each disruption for which quota is left.", {

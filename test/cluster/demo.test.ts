@@ -42,7 +42,7 @@ describe("npm run demo", () => {
     expect(lines.at(-1)).toMatch(
       new RegExp(
         "^RESULT ok: (\\d+) of \\1 promises held; lowest availability 8 of 10 with 8 promised; " +
-          "\\d+ pod versions seen; \\d+ disruptions admitted, \\d+ refused, \\d+ put off; \\d+ s$",
+          "\\d+ pod versions seen; \\d+ disruptions allowed, \\d+ denied, \\d+ told to retry; \\d+ s$",
       ),
     );
     expect(code).toBe(0);

@@ -168,10 +168,10 @@ describe("while all is well", () => {
     expect(stdout).toMatch(/Healthy +True +EnoughAvailable/);
   });
 
-  test("why says that a deletion would be admitted, and deletes nothing", async () => {
+  test("why says that a deletion would be allowed, and deletes nothing", async () => {
     const { code, stdout } = await why("web-0");
     expect(code).toBe(0);
-    expect(stdout).toContain("Deletion:   yes: it would be admitted now");
+    expect(stdout).toContain("Deletion:   yes: it would be allowed now");
     expect(stdout).toContain(`PodProtector ${NAMESPACE}/${NAME}   agrees: there is quota`);
     expect(reservationCount(await readProtector(estate.core, NAMESPACE, NAME))).toBe(0);
   });
@@ -270,7 +270,7 @@ describe("when quota is used", () => {
     show("status --all-namespaces", await plugin("status", "-A"));
     show(`drain-check ${NODE}`, await plugin("drain-check", NODE));
     expect(code).toBe(1);
-    expect(stdout).toContain("Deletion:   no: it would be refused now; this passes by itself");
+    expect(stdout).toContain("Deletion:   no: it would be denied now; this passes by itself");
     expect(stdout).toContain("refuses: the spare pods are reserved by disruptions under way");
     expect(stdout).toMatch(/Held by, the oldest first:\n.*\n +cell +web-3 +DELETE +1 +\d+s ago +\d+s ago/);
     expect((await plugin("status", "-n", NAMESPACE)).stdout).toMatch(/deployment-web +3 +4\/4 +1 +0 +1\/1 +\d+s +busy/);
@@ -315,7 +315,7 @@ describe("when quota is used", () => {
     expect((await why("web-1")).code).toBe(1);
     const made = await plugin("suspend", NAME, "-n", NAMESPACE, "--for", "10m", "--reason", "a move", "--yes");
     expect(made.stdout).toContain(
-      "Warning: while shop/deployment-web is suspended every deletion of its pods is admitted",
+      "Warning: while shop/deployment-web is suspended every deletion of its pods is allowed",
     );
     // The webhook learns of it by its watch.
     await estate.core.waitFor("the suspension to be in force", async () => (await why("web-1")).code === 0);

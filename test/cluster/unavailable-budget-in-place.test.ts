@@ -236,7 +236,7 @@ describe("the table of operations", () => {
       await recovered();
     }
     process.stdout.write(
-      "table: delete, evict, image, sidecar's image, resize: each refused at the minimum, each let go above it\n",
+      "table: delete, evict, image, sidecar's image, resize: each denied at the minimum, each allowed above it\n",
     );
   });
 

@@ -90,7 +90,7 @@ describe("conditions", () => {
     expect(first.at(-1)).toMatchObject({
       type: "Suspended",
       status: "True",
-      message: `Every disruption is admitted until ${until}: moving`,
+      message: `Every disruption is allowed until ${until}: moving`,
     });
     const facts = parseProtector(makeProtector([], spec)).spec;
     expect([NOW_MS, NOW_MS + 1000].map((nowMs) => isSuspensionOver(facts, first, nowMs))).toEqual([false, true]);
@@ -100,7 +100,7 @@ describe("conditions", () => {
     const third = conditionsOf([makeCell("a", 3)], {}, second, [], NOW_MS + 2000);
     expect(third.at(-1)).toMatchObject({ type: "Suspended", status: "False", reason: "NotSuspended" });
     const forever = conditionsOf([makeCell("a", 3)], { suspend: { enabled: true } });
-    expect(forever.at(-1)?.message).toBe("Every disruption is admitted until it is switched off");
+    expect(forever.at(-1)?.message).toBe("Every disruption is allowed until it is switched off");
   });
 
   test("lastTransitionTime changes with the status only; unknown conditions are kept", () => {

@@ -113,7 +113,7 @@ function suspended({ state, nowMs }: ConditionInput, previous: readonly Conditio
   if (nowMs < suspendedUntilMs) {
     const ends = Number.isFinite(suspendedUntilMs) ? `until ${formatMs(suspendedUntilMs)}` : "until it is switched off";
     const why = suspendReason === undefined ? "" : `: ${suspendReason}`;
-    return [finding(SUSPENDED, "True", "Suspended", `Every disruption is admitted ${ends}${why}`)];
+    return [finding(SUSPENDED, "True", "Suspended", `Every disruption is allowed ${ends}${why}`)];
   }
   if (previous.every(({ type }) => type !== SUSPENDED)) return [];
   return suspendedUntilMs > 0
