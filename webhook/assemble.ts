@@ -135,15 +135,16 @@ function createCellClient(name: string, transport: Transport | undefined, parts:
   if (transport === undefined) return { id: name, readPod: undefined };
   const { ports, onEvent } = parts;
   const api = new ApiClient(transport);
+  const readPod = createPodReader(api, ports.clock);
   let permissions: BypassPermissions | undefined;
   let mark: Promise<PendingMark> | undefined;
   const loadMark = async (): Promise<PendingMark> => {
     const { PendingMark } = await import("./respond/pending-mark.ts");
-    return new PendingMark(api, (error) => onEvent({ kind: "markFailed", cell: name, error }));
+    return new PendingMark(api, readPod, (error) => onEvent({ kind: "markFailed", cell: name, error }));
   };
   return {
     id: name,
-    readPod: createPodReader(api, ports.clock),
+    readPod,
     listPods: async (node, timeoutMs) => {
       const { createPodLister } = await import("./request/node-deletion.ts");
       return createPodLister(api, ports.clock)(node, timeoutMs);

@@ -91,11 +91,16 @@ describe("the disruption that protectors decide", () => {
       { criterion: "Available" },
     ],
   ])("%s", async (_name, body, expected) => {
-    const { asked, ask } = handler(ALLOWED, {}, found());
+    const { asked, ask } = handler(ALLOWED, {}, found({ annotations: podAnnotations(body) }));
     await ask(body);
     expect(asked).toMatchObject([expected]);
   });
 });
+
+/** The cell has the pod as the request does. */
+function podAnnotations(body: string): Record<string, string> | undefined {
+  return JSON.parse(body).request.oldObject?.metadata.annotations;
+}
 
 describe("requests that need no protector", () => {
   test.each<[string, string]>([

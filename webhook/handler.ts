@@ -135,7 +135,7 @@ export class AdmissionHandler {
     const { response, disruptions } = await handleNodeDeletion({
       ...{ ...parsed, pipeline, ownNamespace, isCallerGone: parsed.call.isCallerGone },
       leftMs: () => this.#leftMs(parsed.deadlineMs),
-      isForced: async (pod) => claimsBypass(pod) && (await this.#bypass(pod, parsed)).forced,
+      isForced: async (pod) => claimsBypass(pod) && (await this.#bypass(pod, parsed, true)).forced,
     });
     return this.#inMode(response, disruptions);
   }
@@ -156,19 +156,36 @@ export class AdmissionHandler {
     // containers of a changed pod restart: it is pinned if possible.
     const isPinned = exemption === "Pending" && operation !== "DELETE";
     if (exemption !== undefined && !isPinned) return responseToExempt(pod);
-    const bypass = claimsBypass(pod) ? this.#bypass(pod, parsed) : undefined;
-    return chain(bypass, (result) => this.#decide(parsed, target, result, isPinned));
+    const bypass = claimsBypass(pod) ? this.#bypass(pod, parsed, target.podReadMs !== undefined) : undefined;
+    return chain(bypass, (result) =>
+      chain(this.#mayChooseCriterion(target, parsed), (criterionPermitted) =>
+        this.#decide(parsed, { ...target, criterionPermitted }, result, isPinned),
+      ),
+    );
   }
 
-  async #bypass(pod: Pod, { request: { user }, cell, deadlineMs }: ParsedCall): Promise<BypassResult> {
+  async #bypass(pod: Pod, { request: { user }, cell, deadlineMs }: ParsedCall, isLive: boolean): Promise<BypassResult> {
     const { checkBypass } = await import("./request/bypass.ts");
     const { bypassNeedsPermission: needsPermission = false, clock } = this.#options;
-    return checkBypass(pod, { user, cell, nowMs: clock.nowMs(), timeoutMs: this.#leftMs(deadlineMs), needsPermission });
+    const timeoutMs = this.#leftMs(deadlineMs);
+    return checkBypass(pod, { user, cell, nowMs: clock.nowMs(), timeoutMs, needsPermission, isLive });
+  }
+
+  /** Whether the user may ask for another health criterion than a protector allows: whoever may bypass it may. */
+  #mayChooseCriterion(
+    { criterion, pod }: DisruptionTarget,
+    { request: { user }, cell, deadlineMs }: ParsedCall,
+  ): MaybePromise<boolean> {
+    if (criterion === "Available" || this.#options.bypassNeedsPermission !== true) return false;
+    return chain(
+      cell.mayBypass?.(user, pod.namespace, this.#leftMs(deadlineMs)),
+      (permission) => permission === "allowed",
+    );
   }
 
   #decide(
     { cell, call, arrivedMs, deadlineMs }: ParsedCall,
-    target: DisruptionTarget,
+    target: DisruptionTarget & Pick<Disruption, "criterionPermitted">,
     bypass: BypassResult | undefined,
     isPinned: boolean,
   ): MaybePromise<AdmissionResponse> {
@@ -183,7 +200,11 @@ export class AdmissionHandler {
     return chain(this.#options.pipeline.decide(disruption), (verdict) => {
       if (isPinned && verdict.kind === "failed") return this.#unpinned(target, verdict, deadlineMs);
       if (waitsForPreActivity(verdict) && !target.dryRun) cell.markPending?.(target.pod);
-      return this.#inMode(responseToVerdict(verdict, target, bypass, this.#options.ownNamespace), [disruption]);
+      const response = responseToVerdict(verdict, target, bypass, this.#options.ownNamespace);
+      if (target.criterion === "Available") return this.#inMode(response, [disruption]);
+      return import("./respond/health-criterion.ts").then(({ withCriterion }) =>
+        this.#inMode(withCriterion(response, target.criterion), [disruption]),
+      );
     });
   }
 

@@ -14,6 +14,7 @@ import { decideAll } from "./reserve/decide-all.ts";
 import type { Disruption } from "./reserve/pipeline.ts";
 import type { Verdict } from "./reserve/verdict.ts";
 import type { AdmissionResponse } from "./respond/admission-response.ts";
+import { withCriterion } from "./respond/health-criterion.ts";
 import { responseToNode, responseToUnknownPods } from "./respond/node-response.ts";
 
 export interface NodeDeletion extends Pick<Disruption, "arrivedMs" | "deadlineMs" | "isCallerGone"> {
@@ -47,8 +48,18 @@ export async function handleNodeDeletion(deletion: NodeDeletion): Promise<Handle
   const pods = listed.pods.filter((pod) => isAtStake(pod, ownNamespace));
   const disruptions = await Promise.all(pods.map((pod) => disruptionOf(pod, deletion)));
   const verdict = await decideAll(pipeline, disruptions);
-  const response = responseToNode(node, verdict, ownNamespace);
+  const response = withCriteria(responseToNode(node, verdict, ownNamespace));
   return { response: { ...response, node, dryRun: request.dryRun }, disruptions };
+}
+
+/** Told where a pod of the node goes by another health criterion. */
+function withCriteria(response: AdmissionResponse): AdmissionResponse {
+  if (response.outcome !== "allowed") return response;
+  for (const { decision } of response.decisions ?? []) {
+    const criterion = decision.kind === "allowed" ? decision.decision.facts.criterion : undefined;
+    if (criterion !== undefined) return withCriterion(response, criterion);
+  }
+  return response;
 }
 
 /** A pod that is not Ready never keeps a node. The webhook configuration leaves out the project's own namespace. */

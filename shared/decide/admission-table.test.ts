@@ -341,31 +341,48 @@ const rows: Record<string, Row> = {
     expected: "allow Unavailable",
   },
   "criterion Ready": {
+    spec: { allowedHealthCriteria: ["Ready"] },
     cells: [makeCell("a", 1, [], { readyReplicas: 3 })],
     request: { criterion: "Ready" },
     expected: "allow Reserved w=1 paid",
   },
+  "criterion Running, which the protector does not allow": {
+    spec: { allowedHealthCriteria: ["Ready"] },
+    cells: [makeCell("a", 2, [], { runningReplicas: 9 })],
+    request: { criterion: "Running" },
+    expected: "Denial AtMinimum",
+  },
+  "criterion Running, which the caller may ask for": {
+    cells: [makeCell("a", 2, [], { runningReplicas: 9 })],
+    request: { criterion: "Running", criterionPermitted: true },
+    expected: "allow Reserved w=1 paid",
+  },
   "criterion Running, none to spare": {
+    spec: { allowedHealthCriteria: ["Running"] },
     cells: [makeCell("a", 9, [], { runningReplicas: 2 })],
     request: { criterion: "Running" },
     expected: "Denial AtMinimum",
   },
   "criterion Running counts what weighs nothing": {
+    spec: { allowedHealthCriteria: ["Running"] },
     cells: [makeCell("a", 9, [{ ...OTHER, counter: 0 }], { runningReplicas: 3 })],
     request: { criterion: "Running" },
     expected: "Busy Reserved",
   },
   "criterion Scheduled, own reservation without weight": {
+    spec: { allowedHealthCriteria: ["Scheduled"] },
     cells: [makeCell("a", 9, [{ ...OWN, counter: 0 }], { scheduledReplicas: 3 })],
     request: { criterion: "Scheduled" },
     expected: "allow Reserved w=1 paid",
   },
   "criterion Scheduled without such a count": {
+    spec: { allowedHealthCriteria: ["Scheduled"] },
     cells: [makeCell("a", 9, [], { scheduledReplicas: 0 })],
     request: { criterion: "Scheduled" },
     expected: "Denial AtMinimum",
   },
   "criterion Running, the pod is not available": {
+    spec: { allowedHealthCriteria: ["Running"] },
     available: 0,
     pod: NOT_READY,
     request: { criterion: "Running" },

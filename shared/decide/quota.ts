@@ -60,7 +60,10 @@ export interface DisruptionRequest {
   readonly pod: Pod;
   /** The pod has the annotation `force-delete`. */
   readonly forced: boolean;
+  /** What the pod or the Eviction asks for. */
   readonly criterion: Criterion;
+  /** The caller may ask for it, whatever the protector says. */
+  readonly criterionPermitted?: boolean;
   /** RFC 3339, of this admission. */
   readonly startTime: string;
   /** RFC 3339, two settle periods ago: a reservation that was first made before this is not refreshed again. */
@@ -99,6 +102,8 @@ type DenyCause =
 
 /** What the decision rests on, for the text of a denial. */
 export interface QuotaFacts extends Estimate {
+  /** Which pods are counted, where it is not the available ones. */
+  readonly criterion?: Exclude<Criterion, "Available">;
   readonly minAvailable: number;
   /** What has to be done first, where that is the cause. */
   readonly preActivities?: readonly string[];
@@ -182,7 +187,7 @@ export function decide(state: ProtectorState, request: DisruptionRequest): Decis
     cell,
     podClass: classifyPod(request.pod, state.spec, publishedMaturity(cell)),
     held: cell?.ledger.get(request.pod.uid, request.pod.name),
-    facts: factsOf(state, request.criterion),
+    facts: factsOf(state, request),
   };
   if (isSuspended(state, request)) return allow(input, "Suspended", recordRegardless(input));
   for (const check of CHECKS) {
@@ -201,7 +206,7 @@ export function needsNoQuota(state: ProtectorState, request: DisruptionRequest):
 /** The decision where {@link needsNoQuota} holds and the record could not be written. */
 export function allowUnrecorded(state: ProtectorState, request: DisruptionRequest): Allowed {
   const reason = isSuspended(state, request) ? "Suspended" : "NothingPromised";
-  return { allowed: true, reason, write: "none", facts: factsOf(state, request.criterion) };
+  return { allowed: true, reason, write: "none", facts: factsOf(state, request) };
 }
 
 function isSuspended({ spec }: ProtectorState, { startTime }: DisruptionRequest): boolean {
@@ -320,22 +325,22 @@ function isRepeat(held: Reservation, operation: Operation): boolean {
 }
 
 function noQuotaLeft(input: DecisionInput): Decision | undefined {
-  const { facts, held, request } = input;
-  const delta = isSubtracted(held, request.criterion) ? 0 : 1;
+  const { facts, held } = input;
+  const delta = isSubtracted(held, facts) ? 0 : 1;
   if (facts.estimated - delta >= facts.minAvailable) return undefined;
   return facts.available <= facts.minAvailable ? deny(input, "Denial", "AtMinimum") : deny(input, "Busy", "Reserved");
 }
 
 /** True when the estimate has the pod subtracted: by weight, and by any reservation where another criterion counts. */
-function isSubtracted(held: Reservation | undefined, criterion: Criterion): boolean {
-  return criterion === "Available" ? held?.weight === 1 : held !== undefined;
+function isSubtracted(held: Reservation | undefined, { criterion }: QuotaFacts): boolean {
+  return criterion === undefined ? held?.weight === 1 : held !== undefined;
 }
 
 function tooManyReservations(input: DecisionInput): Decision | undefined {
-  const { state, request, facts, held } = input;
+  const { state, facts, held } = input;
   const { maxConcurrentLag } = state.spec;
   if (maxConcurrentLag === undefined || held?.weight === 1) return undefined;
-  const { reserved } = request.criterion === "Available" ? facts : estimate(state);
+  const { reserved } = facts.criterion === undefined ? facts : estimate(state);
   return reserved + 1 > maxConcurrentLag ? deny(input, "Busy", "ConcurrentLag") : undefined;
 }
 
@@ -381,8 +386,17 @@ function publishedMaturity(
   return { cutoffMs: cell.maturityCutoffMs, position: cell.aggregation?.resourceVersion };
 }
 
-/** Counted and reserved pods by this criterion. */
-export function factsOf(state: ProtectorState, criterion: Criterion): QuotaFacts {
+/** Counted and reserved pods by the criterion that is in force. */
+export function factsOf(state: ProtectorState, request: DisruptionRequest): QuotaFacts {
+  const criterion = criterionInForce(state, request);
+  const { minAvailable } = state.spec;
   const { available, unreliable, reserved, estimated } = estimate(state, criterion);
-  return { minAvailable: state.spec.minAvailable, available, unreliable, reserved, estimated };
+  const facts = { minAvailable, available, unreliable, reserved, estimated };
+  return criterion === "Available" ? facts : { ...facts, criterion };
+}
+
+/** Another criterion than availability takes pods below the minimum, so somebody with a say has to allow it. */
+function criterionInForce({ spec }: ProtectorState, { criterion, criterionPermitted }: DisruptionRequest): Criterion {
+  if (criterion === "Available" || criterionPermitted === true) return criterion;
+  return spec.allowedHealthCriteria.includes(criterion) ? criterion : "Available";
 }

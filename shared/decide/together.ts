@@ -33,7 +33,9 @@ function denialOf(state: ProtectorState, requests: readonly DisruptionRequest[],
   const alone = requests.map((request) => decide(state, request)).filter(isDenial);
   const standing = alone.find(({ kind }) => kind === "Denial");
   if (standing !== undefined) return standing;
-  const facts = { ...factsOf(state, requests[0]?.criterion ?? "Available"), together };
+  const [first] = requests;
+  if (first === undefined) return undefined;
+  const facts = { ...factsOf(state, first), together };
   const isForGood =
     facts.available - together < facts.minAvailable || together > (state.spec.maxConcurrentLag ?? together);
   if (isForGood) return { allowed: false, kind: "Denial", cause: "TooManyTogether", facts };

@@ -40,7 +40,7 @@ function isMadeByHand({ metadata }: PodProtector): boolean {
 export function decideLost(state: ProtectorState, request: DisruptionRequest): Allowed | undefined {
   const reason = allowReason(state, request);
   if (reason === undefined) return undefined;
-  return { allowed: true, reason, write: "none", facts: factsOf(state, request.criterion) };
+  return { allowed: true, reason, write: "none", facts: factsOf(state, request) };
 }
 
 /**

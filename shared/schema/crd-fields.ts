@@ -125,6 +125,12 @@ const SPEC: Fields = {
       { minItems: 1, maxItems: 3, "x-kubernetes-list-type": "set" },
     ),
     "protectedOperations[]": field("DELETE, EVICT or UPDATE.", { enum: OPERATIONS }),
+    allowedHealthCriteria: field(
+      "Health criteria that a pod or an Eviction may ask for by the annotation health-criterion, so that other pods " +
+        "than the available ones are compared with minAvailable; none when unset.",
+      { maxItems: 3, "x-kubernetes-list-type": "set" },
+    ),
+    "allowedHealthCriteria[]": field("Ready, Running or Scheduled.", { enum: ["Ready", "Running", "Scheduled"] }),
     suspend: "Admits every disruption for a while.",
     "suspend.enabled": "Whether every disruption is allowed, with a warning to the client.",
     "suspend.until": time("When the suspension ends by itself."),

@@ -64,6 +64,7 @@ const PodProtectorSpec = v.looseObject({
   unhealthyPodPolicy: optional(v.string()),
   availabilityConditions: optional(v.array(v.string())),
   protectedOperations: optional(v.array(v.string())),
+  allowedHealthCriteria: optional(v.array(v.string())),
   suspend: optional(Suspend),
   probe: optional(Probe),
 });

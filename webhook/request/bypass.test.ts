@@ -2,11 +2,13 @@ import { describe, expect, test } from "vitest";
 import { readClaim } from "../../shared/decide/bypass-claim.ts";
 import type { ApiResult } from "../../shared/kube/client/api-result.ts";
 import { FORCE_DELETE_ANNOTATION } from "../../shared/schema/annotations.ts";
+import type { Pod } from "../../shared/schema/pod.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { pod } from "../../test/support/webhook/fixtures.ts";
 import type { User } from "./admission-request.ts";
 import { type BypassContext, checkBypass } from "./bypass.ts";
 import { BypassPermissions, REMEMBERED_MS } from "./bypass-permission.ts";
+import type { LiveRead } from "./cell-client.ts";
 
 const USER: User = { username: "eve", uid: "7", groups: ["ops"], extra: { scopes: ["a"] } };
 const NOW_MS = Date.parse("2026-05-01T12:00:00Z");
@@ -18,6 +20,7 @@ function context(change: Partial<BypassContext> = {}): BypassContext {
     nowMs: NOW_MS,
     timeoutMs: 1_000,
     needsPermission: false,
+    isLive: true,
     ...change,
   };
 }
@@ -72,6 +75,26 @@ describe("the force-delete annotation", () => {
 
   test("where a permission is needed, a cell that can't be asked leaves it unchecked", async () => {
     expect(await judged("true", { needsPermission: true })).toBe("unchecked");
+  });
+});
+
+describe("a pod that came with the request", () => {
+  const ANNOTATED = { annotations: { [FORCE_DELETE_ANNOTATION]: "true" } };
+  const reading = (live: LiveRead): Partial<BypassContext> => ({
+    isLive: false,
+    cell: { id: "cell-1", readPod: async () => live },
+  });
+  const found = (change: Partial<Pod>): LiveRead => ({ kind: "found", pod: pod("web-0", change), sentMs: 0 });
+
+  test.each<[string, Partial<BypassContext>, string]>([
+    ["as the cell has it", reading(found(ANNOTATED)), 'forced {"force-delete":"true"}'],
+    ["with an annotation of its own", reading(found({})), "unconfirmed"],
+    ["of another UID", reading(found({ ...ANNOTATED, uid: "other" })), "unconfirmed"],
+    ["that is not there", reading({ kind: "gone" }), "unconfirmed"],
+    ["that can't be read", reading({ kind: "failed", message: "no answer" }), "unconfirmed"],
+    ["of a cell without a kubeconfig", { isLive: false }, "unconfirmed"],
+  ])("%s", async (_, change, expected) => {
+    expect(await judged("true", change)).toBe(expected);
   });
 });
 

@@ -25,10 +25,19 @@ export interface BypassContext {
   readonly timeoutMs: number;
   /** The user needs the permission `bypass` on `podprotectors` in the pod's namespace. */
   readonly needsPermission: boolean;
+  /** The pod was read from the cell. Else the annotation is what the caller says. */
+  readonly isLive: boolean;
 }
 
-/** Without an answer about the permission, the annotation is ignored, and the pod is decided like any other. */
-export async function checkBypass({ annotations, namespace }: Pod, context: BypassContext): Promise<BypassResult> {
+/** Part of its time that an admission request waits for the pod. The rest is for deciding without it. */
+const WAITED_FRACTION = 0.5;
+
+/**
+ * Without an answer about the permission, or about the pod, the annotation is ignored, and the pod is decided like any
+ * other.
+ */
+export async function checkBypass(pod: Pod, context: BypassContext): Promise<BypassResult> {
+  const { annotations, namespace } = pod;
   const claim = readClaim(annotations?.[FORCE_DELETE_ANNOTATION]);
   if (claim.kind === "none") return { forced: false, warnings: [], auditAnnotations: {} };
   if (claim.kind === "malformed") {
@@ -38,8 +47,22 @@ export async function checkBypass({ annotations, namespace }: Pod, context: Bypa
   if (claim.untilMs !== undefined && context.nowMs >= claim.untilMs) {
     return ignored("expired", `it was good until ${claim.until ?? ""}`);
   }
-  const withheld = context.needsPermission ? await permissionMissing(namespace, context) : undefined;
-  return withheld ?? followed(claim);
+  const [withheld, unconfirmed] = await Promise.all([
+    context.needsPermission ? permissionMissing(namespace, context) : undefined,
+    context.isLive ? undefined : notOnThePod(pod, context),
+  ]);
+  return withheld ?? unconfirmed ?? followed(claim);
+}
+
+/** Who reaches the webhook's port can send any pod. What goes beyond the quota rests on the pod that the cell has. */
+async function notOnThePod(pod: Pod, { cell, timeoutMs }: BypassContext): Promise<BypassResult | undefined> {
+  const live = await cell.readPod?.(pod.namespace, pod.name, timeoutMs * WAITED_FRACTION);
+  if (live?.kind === "failed") return ignored("unconfirmed", `the pod could not be read: ${live.message}`);
+  if (live === undefined) return ignored("unconfirmed", `the pod can't be read: give --cell ${cell.id}=KUBECONFIG`);
+  const value = pod.annotations?.[FORCE_DELETE_ANNOTATION];
+  const isThere =
+    live.kind === "found" && live.pod.uid === pod.uid && live.pod.annotations?.[FORCE_DELETE_ANNOTATION] === value;
+  return isThere ? undefined : ignored("unconfirmed", "the pod in the cell does not have it");
 }
 
 async function permissionMissing(

@@ -41,7 +41,6 @@ export type NoTarget =
       readonly name: string;
       readonly field: "UID" | "resourceVersion";
       readonly wanted: string;
-      readonly found: string;
     }
   /** The eviction lacks the UID precondition that `--require-bound-evictions` asks for. */
   | { readonly kind: "unbound"; readonly namespace: string; readonly name: string }
@@ -211,9 +210,9 @@ async function rereadPod(cell: CellClient, pod: Pod, timeoutMs: number): Promise
 function conflictOf(eviction: Eviction, { name, uid, resourceVersion }: Pod): NoTarget | undefined {
   const wanted = eviction.deleteOptions?.preconditions;
   if (typeof wanted?.uid === "string" && wanted.uid !== uid)
-    return { kind: "conflict", name, field: "UID", wanted: wanted.uid, found: uid };
+    return { kind: "conflict", name, field: "UID", wanted: wanted.uid };
   if (typeof wanted?.resourceVersion === "string" && wanted.resourceVersion !== resourceVersion) {
-    return { kind: "conflict", name, field: "resourceVersion", wanted: wanted.resourceVersion, found: resourceVersion };
+    return { kind: "conflict", name, field: "resourceVersion", wanted: wanted.resourceVersion };
   }
   return undefined;
 }

@@ -30,8 +30,8 @@ export function exemptionOf(pod: Pod, ownNamespace: string): Exemption | undefin
   return undefined;
 }
 
-/** Why a force-delete annotation was ignored; metric labels. */
-export const BYPASS_IGNORED = ["malformed", "expired", "forbidden", "unchecked"] as const;
+/** Why a force-delete annotation was ignored; metric labels. Unconfirmed: no live read has shown it. */
+export const BYPASS_IGNORED = ["malformed", "expired", "forbidden", "unchecked", "unconfirmed"] as const;
 export type BypassIgnored = (typeof BYPASS_IGNORED)[number];
 
 /** True when `bypass.ts` has to be loaded: most pods have no such annotation. */

@@ -27,6 +27,8 @@ import {
 
 export interface Disruption extends Omit<DisruptionTarget, "kind"> {
   readonly cell: string;
+  /** The criterion is followed whatever a protector says about it. */
+  readonly criterionPermitted?: boolean;
   /** Allowed and recorded, whatever quota says. */
   readonly forced: boolean;
   readonly arrivedMs: number;
@@ -152,11 +154,11 @@ export class Pipeline {
     return this.#reserve(request, disruption, matches, consent);
   }
 
-  #request({ cell, operation, pod, forced, criterion }: Disruption): DisruptionRequest {
+  #request({ cell, operation, pod, forced, criterion, criterionPermitted = false }: Disruption): DisruptionRequest {
     const { ports, nonces, settleMs } = this.#options;
     const nowMs = ports.clock.nowMs();
     return {
-      ...{ cell, operation, pod, forced, criterion },
+      ...{ cell, operation, pod, forced, criterion, criterionPermitted },
       nonce: nonces.next(),
       startTime: formatMs(nowMs),
       staleRefreshBefore: formatMs(nowMs - 2 * settleMs),

@@ -19,6 +19,7 @@ export const OUTCOMES = [
   "exempt",
   "allowed",
   "forced",
+  "lowered",
   "suspended",
   "denied",
   "busy",

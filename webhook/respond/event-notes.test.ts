@@ -73,7 +73,7 @@ function record(outcome: AdmissionOutcome, change: Partial<AdmissionRecord> = {}
 test("a denial is reported at the pod, in its cell, and at the protector, in its core", async () => {
   events().record(record("denied"));
   await time.advance(10);
-  const message = "pod shop/web-0 may not be deleted now (asked by eve in cell east)";
+  const message = "pod shop/web-0 may not be deleted now (asked by eve in cell east, as the request says)";
   expect(made).toEqual([
     {
       cluster: "east",
@@ -132,7 +132,7 @@ test("the denial of a node's deletion is reported at the protectors", async () =
   events().record({ ...about, node: "n" });
   await time.advance(10);
   expect(made).toMatchObject([
-    { cluster: "core", message: "node n may not be deleted now (asked by eve in cell east)" },
+    { cluster: "core", message: "node n may not be deleted now (asked by eve in cell east, as the request says)" },
   ]);
 });
 

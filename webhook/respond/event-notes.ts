@@ -34,10 +34,12 @@ const REASONS: ReadonlyMap<AdmissionOutcome, string> = new Map([
   ["denied", "DisruptionRefused"],
   ["dryRunDenied", "DisruptionWouldBeRefused"],
   ["forced", "ProtectionBypassed"],
+  ["lowered", "ProtectionLowered"],
 ]);
 
 function messageOf({ outcome, cell, username, kind, pod, message }: AdmissionRecord): string {
-  const asked = `asked by ${username} in cell ${cell}`;
+  // The webhook can't tell who sent the request: the name is what the request says.
+  const asked = `asked by ${username} in cell ${cell}, as the request says`;
   if (outcome !== "forced") return `${message ?? `${kind} refused`} (${asked})`;
   const done = kind === "evict" ? "evicted" : kind === "change" ? "changed" : "deleted";
   return (

@@ -65,10 +65,11 @@ export function responseWithoutTarget(target: NoTarget): AdmissionResponse {
     case "notFound":
       return notFound(target.name);
     case "conflict": {
-      const { name, field, wanted, found } = target;
+      const { name, field, wanted } = target;
+      // Without what the pod has instead, which is for those to know who may read it.
       const message =
         `the ${field} in the precondition (${wanted}) does not match the ${field} ` +
-        `of pod ${name} (${found}): the pod was replaced or changed`;
+        `of pod ${name}: the pod was replaced or changed`;
       return { outcome: "conflict", denial: { code: 409, reason: "Conflict", message } };
     }
     case "unbound":

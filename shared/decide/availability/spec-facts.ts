@@ -20,6 +20,8 @@ export interface SpecFacts {
   readonly maxConcurrentLag: number | undefined;
   readonly compactThreshold: number;
   readonly protectedOperations: readonly Operation[];
+  /** Other health criteria that anybody may ask for. */
+  readonly allowedHealthCriteria: readonly string[];
   /**
    * Wall clock, Unix milliseconds before which the protector is suspended: infinite without an end, 0 when it is not
    * suspended.
@@ -40,6 +42,7 @@ export function specFacts(spec: PodProtectorSpec): SpecFacts {
     maxConcurrentLag: maxConcurrentLag > 0 ? maxConcurrentLag : undefined,
     compactThreshold: Math.max(0, compactThreshold ?? DEFAULTS.compactThreshold),
     protectedOperations: protectedOperationsOf(spec),
+    allowedHealthCriteria: spec.allowedHealthCriteria ?? [],
     suspendedUntilMs: suspendedUntilMs(spec),
     suspendReason: spec.suspend?.reason,
     specHash: specHash(spec),
