@@ -95,7 +95,8 @@ export const MEANINGS: Readonly<Record<string, readonly [where: string, meaning:
   ],
   HEALTH_CRITERION_ANNOTATION: [
     "pod or eviction",
-    "`Available`, `Ready`, `Running` or `Scheduled`: which count is compared with `minAvailable` for this request, where `spec.allowedHealthCriteria` or a permission allows it",
+    "`Available`, `Ready`, `Running` or `Scheduled`: which count is compared with `minAvailable` for this request, " +
+      "where `spec.allowedHealthCriteria` or a permission allows it",
   ],
   VOIDED_ANNOTATION: ["pod", "written by an aggregator to void a reservation that was not used (`--void-after`)"],
   COUNTED_CONDITION: ["pod, readiness gate and condition", "the pod is counted (KEP-580)"],

@@ -14,6 +14,7 @@ import { COUNTED_CONDITION, PRE_ACTIVITY_PREFIX } from "../schema/annotations.ts
 import type { Bucket, CellStatus, PodProtectorSpec } from "../schema/podprotector.ts";
 import { formatMs } from "../schema/time.ts";
 import { decide } from "./quota.ts";
+import type { Criterion } from "./state/estimate.ts";
 import { parseProtector } from "./state/protector-state.ts";
 
 interface Row {
@@ -47,6 +48,12 @@ const UPDATE = {
   request: { operation: "UPDATE" },
   spec: { protectedOperations: ["DELETE", "EVICT", "UPDATE"] },
 } satisfies Partial<Row>;
+
+/** A request by a criterion that the protector allows. */
+const by = (criterion: Criterion): Pick<Row, "spec" | "request"> => ({
+  spec: { allowedHealthCriteria: [criterion] },
+  request: { criterion },
+});
 
 const rows: Record<string, Row> = {
   "base, quota left": { available: 3, expected: "allow Reserved w=1 paid" },
@@ -341,9 +348,8 @@ const rows: Record<string, Row> = {
     expected: "allow Unavailable",
   },
   "criterion Ready": {
-    spec: { allowedHealthCriteria: ["Ready"] },
     cells: [makeCell("a", 1, [], { readyReplicas: 3 })],
-    request: { criterion: "Ready" },
+    ...by("Ready"),
     expected: "allow Reserved w=1 paid",
   },
   "criterion Running, which the protector does not allow": {
@@ -358,34 +364,29 @@ const rows: Record<string, Row> = {
     expected: "allow Reserved w=1 paid",
   },
   "criterion Running, none to spare": {
-    spec: { allowedHealthCriteria: ["Running"] },
     cells: [makeCell("a", 9, [], { runningReplicas: 2 })],
-    request: { criterion: "Running" },
+    ...by("Running"),
     expected: "Denial AtMinimum",
   },
   "criterion Running counts what weighs nothing": {
-    spec: { allowedHealthCriteria: ["Running"] },
     cells: [makeCell("a", 9, [{ ...OTHER, counter: 0 }], { runningReplicas: 3 })],
-    request: { criterion: "Running" },
+    ...by("Running"),
     expected: "Busy Reserved",
   },
   "criterion Scheduled, own reservation without weight": {
-    spec: { allowedHealthCriteria: ["Scheduled"] },
     cells: [makeCell("a", 9, [{ ...OWN, counter: 0 }], { scheduledReplicas: 3 })],
-    request: { criterion: "Scheduled" },
+    ...by("Scheduled"),
     expected: "allow Reserved w=1 paid",
   },
   "criterion Scheduled without such a count": {
-    spec: { allowedHealthCriteria: ["Scheduled"] },
     cells: [makeCell("a", 9, [], { scheduledReplicas: 0 })],
-    request: { criterion: "Scheduled" },
+    ...by("Scheduled"),
     expected: "Denial AtMinimum",
   },
   "criterion Running, the pod is not available": {
-    spec: { allowedHealthCriteria: ["Running"] },
     available: 0,
     pod: NOT_READY,
-    request: { criterion: "Running" },
+    ...by("Running"),
     expected: "allow Unavailable",
   },
 };

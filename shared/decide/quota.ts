@@ -40,7 +40,7 @@ import { hasReached, oldestComponent } from "../schema/resource-version.ts";
 import { parseMicros, parseMs } from "../schema/time.ts";
 import { classifyPod, type PodClass } from "./availability/availability.ts";
 import type { Reservation, Weight } from "./ledger/reservation.ts";
-import { type Criterion, type Estimate, estimate } from "./state/estimate.ts";
+import { type Criterion, criterionInForce, type Estimate, estimate } from "./state/estimate.ts";
 import type { CellState, ProtectorState } from "./state/protector-state.ts";
 
 /**
@@ -388,15 +388,8 @@ function publishedMaturity(
 
 /** Counted and reserved pods by the criterion that is in force. */
 export function factsOf(state: ProtectorState, request: DisruptionRequest): QuotaFacts {
-  const criterion = criterionInForce(state, request);
-  const { minAvailable } = state.spec;
+  const criterion = criterionInForce(state, request.criterion, request.criterionPermitted);
   const { available, unreliable, reserved, estimated } = estimate(state, criterion);
-  const facts = { minAvailable, available, unreliable, reserved, estimated };
+  const facts = { minAvailable: state.spec.minAvailable, available, unreliable, reserved, estimated };
   return criterion === "Available" ? facts : { ...facts, criterion };
-}
-
-/** Another criterion than availability takes pods below the minimum, so somebody with a say has to allow it. */
-function criterionInForce({ spec }: ProtectorState, { criterion, criterionPermitted }: DisruptionRequest): Criterion {
-  if (criterion === "Available" || criterionPermitted === true) return criterion;
-  return spec.allowedHealthCriteria.includes(criterion) ? criterion : "Available";
 }

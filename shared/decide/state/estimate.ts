@@ -33,6 +33,14 @@ export function estimate(state: ProtectorState, criterion: Criterion = "Availabl
   return { available, unreliable, reserved, estimated };
 }
 
+/**
+ * Another criterion than availability takes pods below the minimum, so the protector, or a permission of the caller, has
+ * to allow it (docs/design.md#health-criterion).
+ */
+export function criterionInForce({ spec }: ProtectorState, asked: Criterion, isPermitted = false): Criterion {
+  return isPermitted || spec.allowedHealthCriteria.includes(asked) ? asked : "Available";
+}
+
 /** A cell that is counted under the current spec and not on hold. No other cell contributes to the estimate. */
 export function isReliable(cell: CellState): boolean {
   return cell.isCounted && cell.isCurrent && !cell.isOnHold;
