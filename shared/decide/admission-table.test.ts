@@ -49,7 +49,6 @@ const UPDATE = {
   spec: { protectedOperations: ["DELETE", "EVICT", "UPDATE"] },
 } satisfies Partial<Row>;
 
-/** A request by a criterion that the protector allows. */
 const by = (criterion: Criterion): Pick<Row, "spec" | "request"> => ({
   spec: { allowedHealthCriteria: [criterion] },
   request: { criterion },
@@ -353,7 +352,6 @@ const rows: Record<string, Row> = {
     expected: "allow Reserved w=1 paid",
   },
   "criterion Running, which the protector does not allow": {
-    spec: { allowedHealthCriteria: ["Ready"] },
     cells: [makeCell("a", 2, [], { runningReplicas: 9 })],
     request: { criterion: "Running" },
     expected: "Denial AtMinimum",
@@ -362,11 +360,6 @@ const rows: Record<string, Row> = {
     cells: [makeCell("a", 2, [], { runningReplicas: 9 })],
     request: { criterion: "Running", criterionPermitted: true },
     expected: "allow Reserved w=1 paid",
-  },
-  "criterion Running, none to spare": {
-    cells: [makeCell("a", 9, [], { runningReplicas: 2 })],
-    ...by("Running"),
-    expected: "Denial AtMinimum",
   },
   "criterion Running counts what weighs nothing": {
     cells: [makeCell("a", 9, [{ ...OTHER, counter: 0 }], { runningReplicas: 3 })],
