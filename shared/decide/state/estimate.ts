@@ -34,8 +34,8 @@ export function estimate(state: ProtectorState, criterion: Criterion = "Availabl
 }
 
 /**
- * Another criterion than availability takes pods below the minimum, so the protector, or a permission of the caller, has
- * to allow it (docs/design.md#health-criterion).
+ * Another criterion than availability takes pods below the minimum, so the protector, or a permission of the caller,
+ * has to allow it (docs/design.md#health-criterion).
  */
 export function criterionInForce({ spec }: ProtectorState, asked: Criterion, isPermitted = false): Criterion {
   return isPermitted || spec.allowedHealthCriteria.includes(asked) ? asked : "Available";
