@@ -221,6 +221,22 @@ test("Deployments that do not run, and versions that differ", () => {
   ).toEqual(["ok a: 2 of 2 ready", "warning b: 1 of 2 ready", "problem c: 0 of 2 ready", "warning versions: p:1, p:2"]);
 });
 
+test.each([
+  [[], "warning callers: not known"],
+  [["--client-ca-file=/ca.crt"], "ok callers: known by client certificates"],
+  [
+    ["--client-ca-file=/ca.crt", "--client-name=apiserver", "--require-caller-token"],
+    "ok callers: known by client certificates by name and identity tokens of apiservers",
+  ],
+])("how the webhook with %j knows its callers", (args, expected) => {
+  const webhook = {
+    metadata: { name: "podseidon-webhook" },
+    spec: { replicas: 1, template: { spec: { containers: [{ image: "p:1", args }] } } },
+    status: { readyReplicas: 1 },
+  };
+  expect(deploymentFindings([webhook]).map(line)).toContain(expected);
+});
+
 test("the text has a line for each finding, then what to do", () => {
   const text = findingsText([
     { cluster: "core", check: "crd", level: "ok", found: "fine", advice: "" },

@@ -259,7 +259,11 @@ const Deployments = v.array(
     spec: v.looseObject({
       replicas: v.optional(v.number(), 1),
       template: v.looseObject({
-        spec: v.looseObject({ containers: v.array(v.looseObject({ image: v.optional(v.string()) })) }),
+        spec: v.looseObject({
+          containers: v.array(
+            v.looseObject({ image: v.optional(v.string()), args: v.optional(v.array(v.string()), []) }),
+          ),
+        }),
       }),
     }),
     status: v.optional(v.looseObject({ readyReplicas: v.optional(v.number(), 0) })),
@@ -295,5 +299,19 @@ export function deploymentFindings(raw: readonly unknown[]): Finding[] {
       ? ok("versions", images[0] ?? "-")
       : warning("versions", images.join(", "), "parts of different versions work together for an upgrade; finish it"),
   );
+  const webhook = parsed.output.find(({ metadata }) => metadata.name === "podseidon-webhook");
+  if (webhook !== undefined) findings.push(callersFinding(webhook.spec.template.spec.containers[0]?.args ?? []));
   return findings;
+}
+
+/** How the webhook knows its callers, by its arguments (docs/security.md#who-calls). */
+function callersFinding(args: readonly string[]): Finding {
+  const has = (flag: string): boolean => args.some((arg) => arg === `--${flag}` || arg.startsWith(`--${flag}=`));
+  const ways = [
+    ...(has("client-ca-file") ? [`client certificates${has("client-name") ? " by name" : ""}`] : []),
+    ...(has("require-caller-token") ? ["identity tokens of apiservers"] : []),
+  ];
+  if (ways.length > 0) return ok("callers", `known by ${ways.join(" and ")}`);
+  const advice = "every client that reaches the webhook's port may ask it: see docs/security.md#who-calls";
+  return warning("callers", "not known", advice);
 }
