@@ -22,6 +22,7 @@ const RETRY_MS = 1_000;
 const MOST_RETRIES = 5;
 const BURST_RATE = 0.06;
 const FORCE_RATE = 0.1;
+const FOREGROUND_RATE = 0.3;
 const STRANGE_RATE = 0.05;
 
 export function startClients(world: World): void {
@@ -111,6 +112,9 @@ export async function disrupt(world: World, chance: Chance, cell: SimulatedCell,
     ...(chance.chance(FORCE_RATE) ? { gracePeriodSeconds: 0 } : {}),
     ...(chance.chance(0.3) ? { preconditions: { uid: isStranger ? "another" : uid } } : {}),
     ...(isDry ? { dryRun: ["All"] } : {}),
+    ...(world.scenario.features.habits.has("finalizers") && chance.chance(FOREGROUND_RATE)
+      ? { propagationPolicy: "Foreground" }
+      : {}),
   };
   const body: Json = evict
     ? {

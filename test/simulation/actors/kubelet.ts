@@ -22,6 +22,8 @@ interface StatusChange {
 export class Kubelet {
   /** Whether the pod's container is stopped, so that the pod can't be ready. */
   isStopped: ((uid: string) => boolean) | undefined;
+  /** How far the clocks of the nodes are ahead. */
+  skewMs = 0;
   readonly #server: ApiServer;
   readonly #time: VirtualTime;
   readonly #chance: Chance;
@@ -67,7 +69,7 @@ export class Kubelet {
     if (stored === undefined) return false;
     this.#silent.add(text(metadataOf(stored.value).uid) ?? "");
     if (!isTrue(stored.value, "Ready")) return false;
-    const lastTransitionTime = new Date(Math.floor(this.#time.clock.nowMs() / 1000) * 1000).toISOString();
+    const lastTransitionTime = secondOf(this.#time.clock.nowMs());
     const conditions = conditionsOf(stored.value).map((one) =>
       one.type === "Ready" ? { ...one, status: "False", lastTransitionTime } : one,
     );
@@ -134,8 +136,7 @@ export class Kubelet {
       const stored = this.#server.etcd.get(key);
       if (stored === undefined || metadataOf(stored.value).uid !== metadataOf(value).uid) return;
       if (isReported(stored.value) || this.#silent.has(text(metadataOf(value).uid) ?? "")) return;
-      const lastTransitionTime = new Date(Math.floor(this.#time.clock.nowMs() / 1000) * 1000).toISOString();
-      const ready = { ...readyOf(true, areGatesOpen(stored.value)), lastTransitionTime };
+      const ready = { ...readyOf(true, areGatesOpen(stored.value)), lastTransitionTime: this.#now() };
       this.write(stored, { fields: {}, without: ["Ready"], conditions: [ready] });
     });
   }
@@ -155,8 +156,13 @@ export class Kubelet {
     this.#time.timers.after(5_000, () => void this.#end(key, uid));
   }
 
+  /** By the clock of the node. */
+  #now(): string {
+    return secondOf(this.#time.clock.nowMs() + this.skewMs);
+  }
+
   #status({ spec, status }: Json, ready: boolean): Json {
-    const lastTransitionTime = new Date(Math.floor(this.#time.clock.nowMs() / 1000) * 1000).toISOString();
+    const lastTransitionTime = this.#now();
     const others = conditionsOf({ status }).filter(({ type }) => type !== "ContainersReady" && type !== "Ready");
     const containers: Json = ready
       ? { type: "ContainersReady", status: "True" }
@@ -165,6 +171,10 @@ export class Kubelet {
     const conditions = [...others, ...both.map((condition) => ({ ...condition, lastTransitionTime }))];
     return { ...record(status), phase: "Running", conditions };
   }
+}
+
+function secondOf(ms: number): string {
+  return new Date(Math.floor(ms / 1000) * 1000).toISOString();
 }
 
 /** True when Ready is what the containers and the gates make it. */

@@ -7,10 +7,13 @@ import { sleep } from "../../../shared/runtime/clock.ts";
 import { admissionRequest, denialOf } from "./admission.ts";
 import type { EtcdObject, Json } from "./etcd.ts";
 import { asObject, matchesLabels, metadataOf, record, text } from "./objects.ts";
+import { isTrue } from "./pod-conditions.ts";
 import { keyOf, prefixOf, type RequestTarget } from "./resources.ts";
 import { conflict, failure, notFound, ok, type SimulatedResponse } from "./responses.ts";
-import type { ApiServer, ServerRequest } from "./server.ts";
+import type { ApiServer, DeletionStep, ServerRequest } from "./server.ts";
 
+export const FOREGROUND = "foregroundDeletion";
+const CONDITION = { type: "DisruptionTarget", status: "True", reason: "EvictionByEvictionAPI" };
 const POD_KIND = { group: "", version: "v1", kind: "Pod" };
 const PODS = { group: "", version: "v1", resource: "pods" };
 
@@ -43,40 +46,75 @@ export async function deletePod(
   const name = target.name ?? "";
   const key = keyOf(target.resource, target.namespace, name);
   const options = record(request.body);
+  const isDry = isDryRun(target, options);
+  const { deletion } = server.settings;
+  let isFirst = true;
+  let isSecondStep = false;
   for (;;) {
-    const found = server.etcd.get(key);
-    if (found === undefined) return notFound(name, target.resource);
-    const wanted = text(record(options.preconditions).uid);
-    if (wanted !== undefined && wanted !== metadataOf(found.value).uid) return conflict(name);
-    const admission = admissionRequest(server, request, {
-      kind: POD_KIND,
-      resource: PODS,
-      requestKind: POD_KIND,
-      requestResource: PODS,
-      name: isCollection ? "" : name,
-      namespace: target.namespace,
-      operation: "DELETE",
-      object: null,
-      oldObject: asObject(target.resource, found),
-      dryRun: isDryRun(target, options),
-      options: { kind: "DeleteOptions", apiVersion: "meta.k8s.io/v1", ...options },
-    });
+    const current = server.etcd.get(key);
+    if (current === undefined) return notFound(name, target.resource);
+    if (!isFit(current, options)) return conflict(name);
+    const found = isFirst && !isDry ? reviewedOf(server, target, current, options) : current;
+    isFirst = false;
+    const admission = deletionRequest(server, target, request, found, { isCollection, isDry });
     const denial = await denialOf(server, admission);
+    const isOld = found !== current && server.etcd.get(key)?.revision !== found.revision;
+    if (isOld) deletion?.seen(oldReviewOf(found, current, denial !== undefined));
+    if (isOld && denial !== undefined) continue;
+    if (denial !== undefined && isSecondStep) deletion?.seen("deletion without grace: denied after the mark");
     if (denial !== undefined) return denial;
-    if (isDryRun(target, options)) return ok(ending(server, target, found, found.revision));
+    if (isDry) return ok(ending(server, target, found, found.revision));
     const delayMs = server.settings.commitDelayMs();
     const late = delayMs === undefined || server.ports.clock.monotonicMs() + delayMs > deadlineMs;
     if (delayMs !== undefined && !late) await sleep(server.ports, delayMs);
-    const committed = !late && commit(server, target, found, options);
+    const isStep = deletion?.marksFirst === true && !isSecondStep && isRemoved(found, options);
+    const committed = !late && (isStep ? mark(server, found, 0, options) : commit(server, found, options));
     server.admission?.settled(admission, committed);
-    if (committed) {
-      const left = server.etcd.get(key);
+    if (late) return failure(504, "Timeout", "request did not complete within the allowed duration");
+    if (!committed) continue;
+    const left = server.etcd.get(key);
+    if (!isStep)
       return ok(
         left === undefined ? ending(server, target, found, server.etcd.revision) : asObject(target.resource, left),
       );
-    }
-    if (late) return failure(504, "Timeout", "request did not complete within the allowed duration");
+    deletion?.seen("deletion without grace: marked, and reviewed again");
+    // The second step removes whatever pod has the name by then.
+    isFirst = true;
+    isSecondStep = true;
   }
+}
+
+/** What the first review of a deletion sees: the pod as the watch cache has it. */
+function reviewedOf(server: ApiServer, target: RequestTarget, current: EtcdObject, options: Json): EtcdObject {
+  const cached = server.settings.deletion?.readsCache ? server.cached(target, current.key) : undefined;
+  return cached !== undefined && cached.revision !== current.revision && isFit(cached, options) ? cached : current;
+}
+
+function oldReviewOf({ value }: EtcdObject, current: EtcdObject, isDenied: boolean): DeletionStep {
+  if (metadataOf(value).uid !== metadataOf(current.value).uid) return "review: another pod of the name";
+  return isDenied ? "review: an old version is denied, and the next is reviewed" : "review: an old version is allowed";
+}
+
+function deletionRequest(
+  server: ApiServer,
+  target: RequestTarget,
+  request: ServerRequest,
+  found: EtcdObject,
+  { isCollection, isDry }: { readonly isCollection: boolean; readonly isDry: boolean },
+): Json {
+  return admissionRequest(server, request, {
+    ...{ kind: POD_KIND, resource: PODS, requestKind: POD_KIND, requestResource: PODS },
+    ...{ name: isCollection ? "" : target.name, namespace: target.namespace, operation: "DELETE", object: null },
+    oldObject: asObject(target.resource, found),
+    dryRun: isDry,
+    options: { kind: "DeleteOptions", apiVersion: "meta.k8s.io/v1", ...request.body },
+  });
+}
+
+/** Whether the UID is the one that the client asks for, if it does. */
+function isFit({ value }: EtcdObject, options: Json): boolean {
+  const wanted = text(record(options.preconditions).uid);
+  return wanted === undefined || wanted === metadataOf(value).uid;
 }
 
 /** The generation after the deletion is marked. Only the first mark raises it. */
@@ -129,10 +167,10 @@ export async function evictPod(
   const delayMs = server.settings.commitDelayMs();
   const late = delayMs === undefined || server.ports.clock.monotonicMs() + delayMs > deadlineMs;
   if (delayMs !== undefined && !late) await sleep(server.ports, delayMs);
+  if (!late && server.settings.deletion?.writesCondition) await writeCondition(server, key, options);
   const found = server.etcd.get(key);
-  const wanted = text(record(options.preconditions).uid);
-  const same = found !== undefined && (wanted === undefined || wanted === metadataOf(found.value).uid);
-  const committed = !late && same && commit(server, target, found, options);
+  const same = found !== undefined && isFit(found, options);
+  const committed = !late && same && commit(server, found, options);
   server.admission?.settled(admission, committed);
   if (late) return failure(504, "Timeout", "request did not complete within the allowed duration");
   if (found === undefined) return notFound(name, target.resource);
@@ -144,25 +182,58 @@ function isDryRun(target: RequestTarget, options: Json): boolean {
   return target.query.get("dryRun") === "All" || (Array.isArray(listed) && listed.includes("All"));
 }
 
+/**
+ * The eviction says in the pod's status what happens, before it deletes: two writes, and anything may happen between
+ * them. Nobody reviews this write.
+ */
+async function writeCondition(server: ApiServer, key: string, options: Json): Promise<void> {
+  const found = server.etcd.get(key);
+  if (found === undefined || !isFit(found, options) || isTrue(found.value, CONDITION.type)) return;
+  const status = record(found.value.status);
+  const conditions = [...(Array.isArray(status.conditions) ? status.conditions : []), CONDITION];
+  server.etcd.put(key, { ...found.value, status: { ...status, conditions } }, found.revision);
+  const written = server.etcd.get(key);
+  const { deletion } = server.settings;
+  await sleep(server.ports, deletion?.pauseMs() ?? 0);
+  const isSame = server.etcd.get(key) === written;
+  deletion?.seen(isSame ? "eviction: a condition first" : "eviction: the pod changes after its condition");
+}
+
+/** True when the deletion leaves nothing of the pod: no grace, no kubelet, no finalizer. */
+function isRemoved({ value }: EtcdObject, options: Json): boolean {
+  const isScheduled = record(value.spec).nodeName !== undefined;
+  const hasFinished = ["Succeeded", "Failed"].includes(String(record(value.status).phase));
+  const isNow = options.gracePeriodSeconds === 0 || !isScheduled || hasFinished;
+  return isNow && finalizersOf(value, options).length === 0;
+}
+
+/** The finalizers that hold the pod from here on. */
+function finalizersOf(pod: Json, { propagationPolicy }: Json): readonly unknown[] {
+  const { finalizers } = metadataOf(pod);
+  const held = Array.isArray(finalizers) ? finalizers : [];
+  return propagationPolicy === "Foreground" && !held.includes(FOREGROUND) ? [...held, FOREGROUND] : held;
+}
+
 /** Commits the deletion at the version of `found`; returns false when the pod has changed since. */
-function commit(server: ApiServer, target: RequestTarget, found: EtcdObject, options: Json): boolean {
+function commit(server: ApiServer, found: EtcdObject, options: Json): boolean {
+  if (isRemoved(found, options)) return server.etcd.delete(found.key, found.revision).kind === "ok";
   const grace = options.gracePeriodSeconds;
+  const { deletionTimestamp, deletionGracePeriodSeconds } = metadataOf(found.value);
+  const isSooner = grace === 0 && deletionGracePeriodSeconds !== 0;
+  if (deletionTimestamp !== undefined && !isSooner) return server.etcd.get(found.key)?.revision === found.revision;
+  return mark(server, found, typeof grace === "number" ? grace : 30, options);
+}
+
+/** Marks the pod as terminating. */
+function mark(server: ApiServer, found: EtcdObject, grace: number, options: Json): boolean {
   const meta = metadataOf(found.value);
-  const scheduled = record(found.value.spec).nodeName !== undefined;
-  const finished = ["Succeeded", "Failed"].includes(String(record(found.value.status).phase));
-  if (grace === 0 || !scheduled || finished) return server.etcd.delete(found.key, found.revision).kind === "ok";
-  if (meta.deletionTimestamp !== undefined) return server.etcd.get(found.key)?.revision === found.revision;
+  const finalizers = finalizersOf(found.value, options);
   const metadata = {
     ...meta,
     generation: nextOf(meta),
-    deletionTimestamp: new Date(server.ports.clock.nowMs()).toISOString(),
-    deletionGracePeriodSeconds: typeof grace === "number" ? grace : 30,
+    deletionTimestamp: meta.deletionTimestamp ?? new Date(server.ports.clock.nowMs()).toISOString(),
+    deletionGracePeriodSeconds: grace,
+    ...(finalizers.length > 0 ? { finalizers } : {}),
   };
-  return (
-    server.etcd.put(
-      keyOf(target.resource, target.namespace, target.name ?? ""),
-      { ...found.value, metadata },
-      found.revision,
-    ).kind === "ok"
-  );
+  return server.etcd.put(found.key, { ...found.value, metadata }, found.revision).kind === "ok";
 }

@@ -60,14 +60,43 @@ export interface ServerSettings {
   readonly requestTimeoutMs: number;
   /** The largest object that etcd accepts. */
   objectLimitBytes(): number;
+  /** What kube-apiserver does around a deletion; absent: nothing of it. */
+  readonly deletion?: DeletionHabits | undefined;
   /** The UID of the object that is created as number `count`; by default the UID ends with the number. */
   uidOf?(count: number): string;
 }
+
+export interface DeletionHabits {
+  /** What the first review sees comes from the watch cache. An old version is denied only after a look at etcd. */
+  readonly readsCache: boolean;
+  /** A deletion without grace is stored as a mark, and reviewed again before the pod is removed. */
+  readonly marksFirst: boolean;
+  /** An eviction writes the condition DisruptionTarget before it deletes. */
+  readonly writesCondition: boolean;
+  /** From the condition to the deletion. */
+  pauseMs(): number;
+  /** Called when it mattered. */
+  seen(what: DeletionStep): void;
+}
+
+/** What is seen of these habits. */
+export const DELETION_STEPS = [
+  "review: an old version is allowed",
+  "review: an old version is denied, and the next is reviewed",
+  "review: another pod of the name",
+  "deletion without grace: marked, and reviewed again",
+  "deletion without grace: denied after the mark",
+  "eviction: a condition first",
+  "eviction: the pod changes after its condition",
+] as const;
+export type DeletionStep = (typeof DELETION_STEPS)[number];
 
 interface Page {
   readonly revision: number;
   readonly items: readonly EtcdObject[];
 }
+
+const NO_QUERY = new URLSearchParams();
 
 /** Every part of a pod but its status goes through admission. */
 function isUpdateOfPod({ resource, subresource }: RequestTarget): boolean {
@@ -170,6 +199,11 @@ export class ApiServer {
   /** The watch caches of pod shards, by shard selector. */
   podShards(): ReadonlyMap<string, WatchCache> {
     return this.#caches.shards("pods");
+  }
+
+  /** The object as the watch cache of its resource has it. */
+  cached(target: RequestTarget, key: string): EtcdObject | undefined {
+    return this.#caches.of({ resource: target.resource, query: NO_QUERY }).get(key);
   }
 
   #told({ user }: ServerRequest, target: RequestTarget, response: SimulatedResponse): SimulatedResponse {

@@ -71,6 +71,10 @@ export class WatchCache {
     if (this.revision < this.#etcd.revision) this.#enqueue(this.#etcd.revision, undefined);
   }
 
+  get(key: string): EtcdObject | undefined {
+    return this.#objects.get(key);
+  }
+
   range(prefix: string): EtcdObject[] {
     return [...this.#objects.values()]
       .filter((stored) => stored.key.startsWith(prefix))

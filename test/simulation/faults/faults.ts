@@ -11,6 +11,7 @@ import type { Chance } from "../scenario/random.ts";
 import { type FaultKind, NAMESPACE } from "../scenario/scenario.ts";
 import type { World } from "../world/world.ts";
 import { killNode } from "./dead-nodes.ts";
+import { habitActions } from "./habits.ts";
 import { recreateSomeProtector, removeSomeEntry, restoreSomeCell, restoreSomeCore } from "./lost-history.ts";
 import { endMirrors, mirror } from "./mirror-pods.ts";
 import { makeOdd, relabel } from "./odd-pods.ts";
@@ -69,6 +70,7 @@ export function startFaults(world: World): void {
     ["backoff", features.cluster.backoffEveryMs, () => void deleteByController(world, chance)],
     ["mirror", features.cluster.mirrorEveryMs, () => void mirror(world, chance)],
     ["shards", features.shardsEveryMs, () => faultShard(world, chance)],
+    ...habitActions(world, chance),
   ];
   if (features.cluster.mirrorEveryMs > 0) world.onEnd(() => endMirrors(world));
   if (features.accidentsEveryMs > 0) void new Accidents(world, chance.fork()).run();

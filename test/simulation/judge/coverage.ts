@@ -4,6 +4,7 @@
  */
 import type { RecoveryEvent } from "../../../shared/recovery/recovery-events.ts";
 import { ACCIDENTS } from "../accidents/accident.ts";
+import { DELETION_STEPS, type DeletionStep } from "../apiserver/server.ts";
 import { FAULT_KINDS, type FaultKind } from "../scenario/scenario.ts";
 import { ADMISSION_ROWS, type AdmissionTableRow } from "./admission-rows.ts";
 
@@ -85,6 +86,12 @@ const RULES = [
   "a resize is infeasible",
   "a second change while the first is in progress",
   "a pod is deleted while it restarts",
+  "finalizers: a pod is held",
+  "finalizers: a foreground deletion",
+  "finalizers: the pod goes with its last one",
+  "the clocks of nodes are ahead",
+  "the clocks of nodes are behind",
+  "the clocks of nodes are set right",
   "client-go obeys Retry-After",
   "taint eviction: came back after Retry-After",
   "taint eviction: forgotten after five tries",
@@ -129,14 +136,16 @@ const BACKUP_RULES = [
   "denied by a replica that started after the loss",
   "allowed by a replica that could not know of the loss",
 ].map((rule) => `backups: ${rule}`);
-export type SeenRule = (typeof RULES)[number] | "owner: overloaded";
+export type SeenRule = (typeof RULES)[number] | DeletionStep | "owner: overloaded";
 
 export class Coverage {
   readonly faults = new Map<string, number>(FAULT_KINDS.map((kind) => [kind, 0]));
   readonly verdicts = new Map<string, number>(EXPECTED_VERDICTS.map((name) => [name, 0]));
   /** Rows of the admission table. */
   readonly rows = new Map<string, number>(ADMISSION_ROWS.map((row) => [row, 0]));
-  readonly rules = new Map<string, number>([...RULES, ...BACKUP_RULES, ...ACCIDENTS].map((rule) => [rule, 0]));
+  readonly rules = new Map<string, number>(
+    [...RULES, ...DELETION_STEPS, ...BACKUP_RULES, ...ACCIDENTS].map((rule) => [rule, 0]),
+  );
 
   fault(kind: FaultKind): void {
     add(this.faults, kind, 1);

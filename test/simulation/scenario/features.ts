@@ -3,6 +3,7 @@
  * without it stay the same when it is added.
  */
 import { CLUSTER_KINDS, type ClusterFeatures, NO_CLUSTER } from "./cluster-scenario.ts";
+import { HABITS, type Habit } from "./habits.ts";
 import type { Chance } from "./random.ts";
 
 /** Mean times between two events of a kind, in virtual milliseconds; 0: the feature is absent. */
@@ -46,6 +47,7 @@ export interface Features {
   /** Pods get the labels of another application for a while. */
   readonly relabelEveryMs: number;
   readonly cluster: ClusterFeatures;
+  readonly habits: ReadonlySet<Habit>;
   /** From the end of one accident to the next; 0: there are no accidents. */
   readonly accidentsEveryMs: number;
   /** Only accidents that change no spec and lose no history. */
@@ -71,6 +73,7 @@ export const FEATURE_KINDS = [
   "oddPod",
   "relabel",
   ...CLUSTER_KINDS,
+  ...HABITS,
 ] as const;
 export type FeatureKind = (typeof FEATURE_KINDS)[number];
 
@@ -102,7 +105,7 @@ export const NO_FEATURES: Features = {
     shards: 1,
     shardsEveryMs: 0,
   },
-  ...{ deadNodeEveryMs: 0, oddPodEveryMs: 0, relabelEveryMs: 0 },
+  ...{ deadNodeEveryMs: 0, oddPodEveryMs: 0, relabelEveryMs: 0, habits: new Set<Habit>() },
   ...{ accidentsEveryMs: 0, isSteady: true, nodesEveryMs: 0, cluster: NO_CLUSTER },
 };
 
@@ -133,7 +136,7 @@ export function drawFeatures(chance: Chance, { without, always }: FeatureChoice)
     shardsEveryMs: every("shards", 12_000, 0.12),
     shards: chance.pick(SHARDS),
     // Drawn from randomness of their own: `backup-scenario.ts` and others.
-    ...{ deadNodeEveryMs: 0, oddPodEveryMs: 0, relabelEveryMs: 0 },
+    ...{ deadNodeEveryMs: 0, oddPodEveryMs: 0, relabelEveryMs: 0, habits: new Set() },
     ...{ backupsEveryMs: 0, accidentsEveryMs: 0, isSteady: true, isTaintEvictionReal: false, nodesEveryMs: 0 },
     cluster: NO_CLUSTER,
   };

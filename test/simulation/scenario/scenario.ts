@@ -4,6 +4,7 @@ import { withAccidents } from "./accident-scenario.ts";
 import { withBackups } from "./backup-scenario.ts";
 import { withCluster } from "./cluster-scenario.ts";
 import { drawFeatures, FEATURE_KINDS, type Features } from "./features.ts";
+import { withHabits } from "./habit-scenario.ts";
 import { withNodes } from "./node-scenario.ts";
 import { withPodTrouble } from "./pod-scenario.ts";
 import type { Chance } from "./random.ts";
@@ -166,7 +167,8 @@ export function drawScenario(
   const made = drawn.features.generatorEveryMs > 0 ? withGenerator(drawn) : drawn;
   const troubled = withAccidents(withNodes(made, { without, always }), { without, always });
   const crowded = withCluster(troubled, { without, always });
-  const whole = withPodTrouble(withTaintEviction(crowded, { without, always }), { without, always });
+  const odd = withPodTrouble(withTaintEviction(crowded, { without, always }), { without, always });
+  const whole = withHabits(odd, { without, always });
   // Drawn last, like every feature that came later.
   return chance.chance(0.25) ? withPackedRecords(whole, chance.pick([0, 1])) : whole;
 }

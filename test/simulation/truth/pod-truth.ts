@@ -65,7 +65,7 @@ function hasEnded({ metadata, status }: Json): boolean {
 function isCollected(pod: Json): boolean {
   const { conditions } = record(pod.status);
   return (
-    hasEnded(pod) && Array.isArray(conditions) && conditions.some((one) => record(one).type === "DisruptionTarget")
+    hasEnded(pod) && Array.isArray(conditions) && conditions.some((one) => record(one).reason === "DeletionByPodGC")
   );
 }
 

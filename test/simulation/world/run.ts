@@ -12,6 +12,7 @@ import { startNodeDeletions } from "../actors/node-deletions.ts";
 import { asObject } from "../apiserver/objects.ts";
 import { RESOURCES } from "../apiserver/resources.ts";
 import { startFaults } from "../faults/faults.ts";
+import { endHabits, startHabits } from "../faults/habits.ts";
 import { endOddPods } from "../faults/odd-pods.ts";
 import { endPreActivities } from "../faults/pod-states.ts";
 import type { CoverageCounts } from "../judge/coverage.ts";
@@ -66,6 +67,7 @@ async function run(seed: number, options: RunOptions): Promise<RunResult> {
   startFaults(world);
   startInPlaceClients(world);
   startNodeDeletions(world);
+  startHabits(world);
   const stopAtMs = world.scenario.durationMs;
   while (world.time.elapsedMs < stopAtMs && world.violations.length === 0)
     await world.time.advance(Math.min(5_000, stopAtMs - world.time.elapsedMs));
@@ -78,6 +80,7 @@ export async function quiet(world: World): Promise<void> {
   world.endFaults();
   endPreActivities(world);
   endOddPods(world);
+  endHabits(world);
   await world.time.advance(world.scenario.requestTimeoutMs + world.scenario.settleMs + QUIET_MARGIN_MS);
   world.countedGates?.check();
   world.source?.check();

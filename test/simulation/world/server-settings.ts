@@ -1,8 +1,10 @@
 /** How an API server behaves: by the faults of the scenario, or as a scene or an accident has set it by hand. */
-import type { ServerSettings } from "../apiserver/server.ts";
+import type { DeletionHabits, ServerSettings } from "../apiserver/server.ts";
 import type { Chance } from "../scenario/random.ts";
 import type { World } from "./world.ts";
 
+/** From an eviction's condition to its deletion. */
+const CONDITION_MEAN_MS = 300;
 const OBJECT_LIMIT_BYTES = 1_500_000;
 
 export function serverSettings(
@@ -17,6 +19,7 @@ export function serverSettings(
     objectLimitBytes: () => world.overrides.objectLimitBytes.get(name) ?? OBJECT_LIMIT_BYTES,
     // The hash of a UID hardly depends on its last characters. Numbers at the end would put all pods into one shard.
     ...(features.shards > 1 ? { uidOf: (count: number) => `${count}-${name}-uid` } : {}),
+    deletion: deletionHabits(world, chance),
     pageObjects: () => {
       if (faults.pageObjects > 0) world.coverage.fault("partialPages");
       return faults.pageObjects;
@@ -55,3 +58,30 @@ export function serverSettings(
     },
   };
 }
+
+function deletionHabits(
+  { scenario: { features }, coverage }: Pick<World, "scenario" | "coverage">,
+  chance: Chance,
+): DeletionHabits | undefined {
+  const { habits } = features;
+  const readsCache = habits.has("staleReview");
+  const marksFirst = habits.has("twoReviews");
+  const writesCondition = habits.has("evictionCondition");
+  if (!readsCache && !marksFirst && !writesCondition) return undefined;
+  return {
+    ...{ readsCache, marksFirst, writesCondition },
+    pauseMs: () => chance.exponential(CONDITION_MEAN_MS),
+    seen: (step) => {
+      coverage.rule(step);
+      const [habit] = HABIT_OF.find(([, prefix]) => step.startsWith(prefix)) ?? [];
+      if (habit !== undefined) coverage.fault(habit);
+    },
+  };
+}
+
+/** By the beginning of what is seen of it. */
+const HABIT_OF = [
+  ["staleReview", "review"],
+  ["twoReviews", "deletion"],
+  ["evictionCondition", "eviction"],
+] as const;
