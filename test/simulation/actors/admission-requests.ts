@@ -8,6 +8,7 @@ import type { AdmissionChain, AdmissionVerdict } from "../apiserver/admission.ts
 import type { Etcd, EtcdObject, Json } from "../apiserver/etcd.ts";
 import { jsonOf, metadataOf, record, text } from "../apiserver/objects.ts";
 import { applyJsonPatch } from "../apiserver/patches.ts";
+import { closesGate } from "../apiserver/pod-conditions.ts";
 import type { Coverage } from "../judge/coverage.ts";
 import type { Chance } from "../scenario/random.ts";
 import type { Scenario } from "../scenario/scenario.ts";
@@ -344,10 +345,12 @@ export class AdmissionRequests implements AdmissionChain {
       this.#requestedPodsOf(text(request.name) ?? "");
       return undefined;
     }
-    // A status write that ends a pod is decided as its deletion.
-    const isUpdate = request.operation === "UPDATE" && request.subResource !== "status";
+    // A status write that ends a pod is decided as its deletion, and one that closes its gate as a change.
+    const [before, after] = [record(request.oldObject), record(request.object)];
+    const isClosing = request.subResource === "status" && closesGate(before, after);
+    const isUpdate = isClosing || (request.operation === "UPDATE" && request.subResource !== "status");
     // A change that restarts nothing uses no quota.
-    if (isUpdate && !restartsContainer(record(request.oldObject), record(request.object))) return undefined;
+    if (isUpdate && !isClosing && !restartsContainer(before, after)) return undefined;
     const pod = record(request.oldObject);
     const meta = metadataOf(pod);
     const key = `pods/${namespace}/${text(meta.name) ?? ""}`;

@@ -19,6 +19,7 @@ const ROOM_MEAN_MS = 15_000;
 const PULL_FAILURE_RATE = 0.15;
 const INFEASIBLE_RATE = 0.15;
 const DEFERRED_RATE = 0.25;
+const MIRROR = "mirror.example.com/library/";
 const RESIZE_CONDITIONS = ["PodResizePending", "PodResizeInProgress"];
 
 /** Part of a container where pods are changed in place: more CPU restarts the container, more memory does not. */
@@ -46,6 +47,10 @@ interface Node {
   /** The CPU of a resize that is infeasible. */
   declinedCpu: string | undefined;
   isDeferred: boolean;
+  /** The pod has a deadline. */
+  isEnding: boolean;
+  /** How often the container has started again. */
+  restarts: number;
 }
 
 interface RestartWorld {
@@ -53,6 +58,8 @@ interface RestartWorld {
   readonly time: VirtualTime;
   readonly kubelet: Kubelet;
   readonly chance: Chance;
+  /** The runtime reports images under names of its own. */
+  readonly resolvesImages: boolean;
   faultsActive(): boolean;
   rule(name: SeenRule): void;
 }
@@ -71,7 +78,7 @@ export class ContainerRestarts {
     const node = this.#nodes.get(uid);
     if (node === undefined) return false;
     const stored = this.#stored(node);
-    return stored !== undefined && (node.isDown || differs(node, wantedOf(stored.value)));
+    return stored !== undefined && (node.isDown || isEnding(stored.value) || differs(node, wantedOf(stored.value)));
   }
 
   inProgress(): string[] {
@@ -89,6 +96,7 @@ export class ContainerRestarts {
       const uid = text(metadataOf(value).uid) ?? "";
       if (metadataOf(value).deletionTimestamp !== undefined || record(value.status).phase !== "Running") continue;
       const node = this.#nodeOf(uid, key, value);
+      if (isEnding(value)) this.#endLater(node, value);
       node.isDown = appOf(record(value.status).containerStatuses).ready === false;
       if (node.isDown) this.#later(node, START_MEAN_MS, () => this.#start(node, undefined));
       else this.#later(node, SYNC_MEAN_MS, () => this.#sync(node, false));
@@ -105,6 +113,7 @@ export class ContainerRestarts {
     }
     if (record(after.value.status).phase !== "Running") return;
     const node = this.#nodeOf(uid, key, after.value);
+    if (isEnding(after.value) && !node.isEnding) this.#endLater(node, after.value);
     const { generation } = metadataOf(after.value);
     if (Number(generation) === observedOf(after.value)) return;
     if (node.isDown && generation !== metadataOf(before?.value ?? {}).generation)
@@ -113,10 +122,26 @@ export class ContainerRestarts {
   }
 
   #nodeOf(uid: string, key: string, pod: Json): Node {
-    const rest = { isDown: false, isBusy: false, declinedCpu: undefined, isDeferred: false };
-    const node = this.#nodes.get(uid) ?? { uid, key, running: runningOf(pod), ...rest };
+    const { restartCount } = appOf(record(pod.status).containerStatuses);
+    const rest = { isDown: false, isBusy: false, declinedCpu: undefined, isDeferred: false, isEnding: false };
+    const restarts = Number(restartCount ?? 0);
+    const node = this.#nodes.get(uid) ?? { uid, key, running: runningOf(pod), restarts, ...rest };
     this.#nodes.set(uid, node);
     return node;
+  }
+
+  /** Pods have run since their creation. */
+  #endLater(node: Node, { metadata, spec }: Json): void {
+    node.isEnding = true;
+    const { time, chance, kubelet, rule } = this.#world;
+    const { activeDeadlineSeconds } = record(spec);
+    const dueMs = Date.parse(String(record(metadata).creationTimestamp)) + Number(activeDeadlineSeconds) * 1000;
+    const leftMs = Math.max(0, dueMs - time.clock.nowMs());
+    time.timers.after(leftMs + chance.exponential(SYNC_MEAN_MS), () => {
+      if (this.#nodes.get(node.uid) !== node || this.#stored(node) === undefined) return;
+      rule("deadlines: a pod is over");
+      kubelet.fail(node.key, "DeadlineExceeded");
+    });
   }
 
   /** The kubelet looks at the pod. A pod has one action at a time. */
@@ -173,6 +198,7 @@ export class ContainerRestarts {
     const next = wanted ?? wantedOf(stored.value);
     node.running = { image: next.image, cpu: next.cpu === node.declinedCpu ? node.running.cpu : next.cpu };
     node.isDown = false;
+    node.restarts += 1;
     this.#write(node, stored, next.generation, true);
   }
 
@@ -188,13 +214,22 @@ export class ContainerRestarts {
   }
 
   #write(node: Node, stored: EtcdObject, observedGeneration: number, ready?: boolean): void {
-    const containerStatuses = [{ name: "app", image: node.running.image, ready: !node.isDown }];
+    const { image } = node.running;
+    const names = this.#world.resolvesImages ? this.#resolved(node) : { image };
+    const containerStatuses = [{ name: "app", ...names, ready: !node.isDown }];
     this.#world.kubelet.write(stored, {
       ...(ready === undefined ? {} : { ready }),
       fields: { observedGeneration, containerStatuses },
       without: RESIZE_CONDITIONS,
       conditions: resizeOf(node, wantedOf(stored.value).cpu, observedGeneration),
     });
+  }
+
+  /** The image's name in a mirror, and what changes at a restart. */
+  #resolved({ uid, restarts, running: { image } }: Node): Json {
+    this.#world.rule("a runtime reports another name");
+    const containerID = `containerd://${uid}-${restarts}`;
+    return { image: `${MIRROR}${image}`, imageID: `${MIRROR}app@sha256:${image}`, containerID, restartCount: restarts };
   }
 
   #stored(node: Node): EtcdObject | undefined {
@@ -223,7 +258,7 @@ function wantedOf(pod: Json): Wanted {
 function runningOf(pod: Json): Running {
   const app = appOf(record(pod.status).containerStatuses);
   const { image, cpu } = wantedOf(pod);
-  return { image: text(app.image) ?? image, cpu };
+  return { image: text(app.image)?.replace(MIRROR, "") ?? image, cpu };
 }
 
 /** The only container, of a spec or of a status. */
@@ -244,8 +279,13 @@ function resizeOf({ running, declinedCpu, isDeferred }: Node, cpu: string, obser
   return [{ type, status: "True", ...(isPending ? { reason } : {}), observedGeneration }];
 }
 
-/** Whether an update stops a container. Decided here from the containers alone, without code of the product. */
+/** Whether an update stops a container, or ends the pod. Decided here from the containers alone, without code of the product. */
 export function restartsContainer(before: Json, after: Json): boolean {
   const [old, next] = [wantedOf(before), wantedOf(after)];
-  return old.image !== next.image || old.cpu !== next.cpu;
+  return old.image !== next.image || old.cpu !== next.cpu || isEnding(after) !== isEnding(before);
+}
+
+/** The kubelet ends the pod when its deadline is over. In these worlds a deadline, once set, stays as it is. */
+export function isEnding(pod: Json): boolean {
+  return record(pod.spec).activeDeadlineSeconds !== undefined;
 }

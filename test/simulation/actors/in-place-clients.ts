@@ -10,6 +10,9 @@ import type { World } from "../world/world.ts";
 
 const RETRY_MS = 1_000;
 const MOST_RETRIES = 5;
+/** Most pods are older. */
+const DEADLINE_SECONDS = 30;
+const DEADLINE_RATE = 0.25;
 const BURST_RATE = 0.08;
 const DRY_RATE = 0.05;
 const STRATEGIC = "application/strategic-merge-patch+json";
@@ -33,7 +36,10 @@ function tick(world: World, chance: Chance, cell: SimulatedCell, everyMs: number
 
 /** One change of one pod, repeated after a 429; resolves with the last status code. */
 async function changePod(world: World, chance: Chance, cell: SimulatedCell, name: string): Promise<number> {
-  const kind = chance.pick(["image", "image", "image", "cpu", "cpu", "memory", "annotation"] as const);
+  const isDeadline = world.scenario.features.habits.has("deadlines") && chance.chance(DEADLINE_RATE);
+  const kinds = ["image", "image", "image", "cpu", "cpu", "memory", "annotation"] as const;
+  const kind = isDeadline ? "deadline" : chance.pick(kinds);
+  if (isDeadline) world.coverage.fault("deadlines");
   const body = bodyOf(kind, chance.between(2, 9));
   const isResize = kind === "cpu" || kind === "memory";
   const query = world.faultsActive && chance.chance(DRY_RATE) ? "?dryRun=All" : "";
@@ -46,8 +52,10 @@ async function changePod(world: World, chance: Chance, cell: SimulatedCell, name
   }
 }
 
-function bodyOf(kind: "image" | "cpu" | "memory" | "annotation", value: number): Json {
+function bodyOf(kind: "deadline" | "image" | "cpu" | "memory" | "annotation", value: number): Json {
   switch (kind) {
+    case "deadline":
+      return { spec: { activeDeadlineSeconds: DEADLINE_SECONDS } };
     case "image":
       return { spec: { containers: [{ name: "app", image: `app:${value}` }] } };
     case "cpu":

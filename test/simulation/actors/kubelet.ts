@@ -88,10 +88,11 @@ export class Kubelet {
   }
 
   /** The pod fails for good, and its containers end. */
-  fail(key: string): void {
+  fail(key: string, reason?: string): void {
     const stored = this.#server.etcd.get(key);
     if (stored === undefined || metadataOf(stored.value).deletionTimestamp !== undefined) return;
-    this.#server.etcd.put(key, { ...stored.value, status: { phase: "Failed", conditions: [] } }, stored.revision);
+    const status = { phase: "Failed", conditions: [], ...(reason === undefined ? {} : { reason }) };
+    this.#server.etcd.put(key, { ...stored.value, status }, stored.revision);
   }
 
   /** After a restore of etcd, pods continue from their stored state. */

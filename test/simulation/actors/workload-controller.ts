@@ -15,6 +15,7 @@ export class WorkloadController {
   readonly #replicas: number;
   readonly #labels: Readonly<Record<string, string>>;
   readonly #container: Json;
+  readonly #spec: Json;
   /** 0: all pods are on one node. */
   readonly #podsOfNode: number;
   #created = 0;
@@ -29,6 +30,7 @@ export class WorkloadController {
     labels: Readonly<Record<string, string>>,
     container: Json = {},
     podsOfNode = 0,
+    spec: Json = {},
   ) {
     this.#server = server;
     this.#chance = chance;
@@ -36,6 +38,7 @@ export class WorkloadController {
     this.#labels = labels;
     this.#container = container;
     this.#podsOfNode = podsOfNode;
+    this.#spec = spec;
     const tick = (): void => {
       void this.reconcile();
       time.timers.after(RECONCILE_MS * (0.5 + chance.fraction()), tick);
@@ -66,7 +69,11 @@ export class WorkloadController {
     const name = stable ? this.#freeName() : `web-${++this.#serial}`;
     const body = {
       metadata: { name, ownerReferences: [OWNER], labels: { ...this.#labels, tier: this.#chance.pick(["a", "b"]) } },
-      spec: { nodeName: this.#node(), containers: [{ name: "app", image: "app:1", ...this.#container }] },
+      spec: {
+        nodeName: this.#node(),
+        containers: [{ name: "app", image: "app:1", ...this.#container }],
+        ...this.#spec,
+      },
       status: { phase: "Pending" },
     };
     await this.#call("POST", `/api/v1/namespaces/${NAMESPACE}/pods`, body);

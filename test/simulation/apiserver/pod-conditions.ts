@@ -27,3 +27,16 @@ export function conditionOf({ status }: Json, wanted: string): Json | undefined 
   const { conditions } = record(status);
   return Array.isArray(conditions) ? conditions.map(record).find(({ type }) => type === wanted) : undefined;
 }
+
+/** OpenKruise's gate. A controller closes it at will, before it changes a pod in place. */
+export const VOLUNTARY_GATE = "InPlaceUpdateReady";
+
+/** True when a write takes a pod out of service by its gate. Decided here without code of the product. */
+export function closesGate(before: Json, after: Json): boolean {
+  return gatesOf(before).includes(VOLUNTARY_GATE) && isTrue(before, VOLUNTARY_GATE) && !isTrue(after, VOLUNTARY_GATE);
+}
+
+/** True while the pod is out of service by its gate. */
+export function isGateClosed(pod: Json): boolean {
+  return gatesOf(pod).includes(VOLUNTARY_GATE) && !isTrue(pod, VOLUNTARY_GATE);
+}

@@ -1,14 +1,14 @@
 /**
  * Updates of pods in the API server model, through the main resource, `pods/resize`, and `pods/status` where a write
- * ends a pod. Each update is reviewed before
- * it commits, and commits only at the version that was reviewed. A patch that meets a newer version is applied and
- * reviewed again.
+ * takes a pod away. Each update is reviewed before it commits, and commits only at the version that was reviewed. A
+ * patch that meets a newer version is applied and reviewed again.
  */
 import { sleep } from "../../../shared/runtime/clock.ts";
 import { admissionRequest, denialOf } from "./admission.ts";
 import type { Json } from "./etcd.ts";
 import { asObject, jsonOf, metadataOf, record, replaced, text } from "./objects.ts";
 import { mergePatch, strategicMerge } from "./patches.ts";
+import { closesGate, VOLUNTARY_GATE } from "./pod-conditions.ts";
 import { keyOf, type RequestTarget } from "./resources.ts";
 import { conflict, failure, immutableUid, notFound, ok, type SimulatedResponse } from "./responses.ts";
 import type { ApiServer, ServerRequest } from "./server.ts";
@@ -48,7 +48,7 @@ export async function updatePod(
       oldObject: asObject(target.resource, found),
       options: { kind: "UpdateOptions", apiVersion: "meta.k8s.io/v1" },
     });
-    const denial = isAsked(target, found.value) ? await denialOf(server, admission) : undefined;
+    const denial = isAsked(target, found.value, next) ? await denialOf(server, admission) : undefined;
     if (denial !== undefined) return denial;
     if (dryRun) return ok(asObject(target.resource, { ...found, value: next }));
     const delayMs = server.settings.commitDelayMs();
@@ -72,9 +72,14 @@ export function creationOf(server: ApiServer, { namespace }: RequestTarget, requ
   });
 }
 
-/** True for a status write by which a pod ends. */
-export function endsPod({ resource, subresource }: RequestTarget, { body }: ServerRequest): boolean {
-  return resource.plural === "pods" && subresource === "status" && isFinal(record(body));
+/** True for a status write by which a pod ends, or which closes its gate. */
+export function takesPod({ resource, subresource }: RequestTarget, { body }: ServerRequest): boolean {
+  return resource.plural === "pods" && subresource === "status" && (isFinal(record(body)) || closes(record(body)));
+}
+
+function closes({ status }: Json): boolean {
+  const { conditions } = record(status);
+  return Array.isArray(conditions) && conditions.some((one) => record(one).type === VOLUNTARY_GATE);
 }
 
 function isFinal({ status }: Json): boolean {
@@ -83,8 +88,10 @@ function isFinal({ status }: Json): boolean {
 }
 
 /** The match conditions of status writes: nobody is asked about a pod that has ended, or is terminating. */
-function isAsked({ subresource }: RequestTarget, before: Json): boolean {
-  return subresource !== "status" || (!isFinal(before) && metadataOf(before).deletionTimestamp === undefined);
+function isAsked({ subresource }: RequestTarget, before: Json, after: Json): boolean {
+  if (subresource !== "status") return true;
+  if (isFinal(before) || metadataOf(before).deletionTimestamp !== undefined) return false;
+  return isFinal(after) || closesGate(before, after);
 }
 
 /** The object that the request asks for. A resize changes nothing but resources. */

@@ -19,7 +19,7 @@ import {
 } from "./objects.ts";
 import { jsonPatch, mergePatch, strategicMerge } from "./patches.ts";
 import { deletePod, deletePods, evictPod } from "./pod-deletion.ts";
-import { creationOf, endsPod, updatePod } from "./pod-update.ts";
+import { creationOf, takesPod, updatePod } from "./pod-update.ts";
 import { keyOf, parsePath, prefixOf, type RequestTarget, type SimulatedResource } from "./resources.ts";
 import {
   alreadyExists,
@@ -178,7 +178,7 @@ export class ApiServer {
         if (isUpdateOfPod(target)) return await updatePod(this, target, request);
         return this.#told(request, target, this.#update(target, target.name ?? "", request.body ?? {}));
       case "PATCH":
-        if (isUpdateOfPod(target) || endsPod(target, request)) return await updatePod(this, target, request);
+        if (isUpdateOfPod(target) || takesPod(target, request)) return await updatePod(this, target, request);
         return this.#patch(target, target.name ?? "", request);
       case "DELETE":
         if (target.resource.plural === "pods" && target.name === undefined)

@@ -1,4 +1,5 @@
 /** What begins by itself, from time to time, in worlds with a habit. */
+import { openAllGates, updateByGate } from "../actors/gate-controllers.ts";
 import type { Habit } from "../scenario/habits.ts";
 import type { Chance } from "../scenario/random.ts";
 import type { World } from "../world/world.ts";
@@ -6,6 +7,7 @@ import { addFinalizer, endFinalizers, releasePods } from "./pod-finalizers.ts";
 
 const FINALIZER_EVERY_MS = 4_000;
 const CLOCK_EVERY_MS = 20_000;
+const GATE_EVERY_MS = 6_000;
 const MOST_SKEW_MS = 120_000;
 
 /** In the form of other faults; 0: the habit is absent. */
@@ -15,6 +17,7 @@ export function habitActions(world: World, chance: Chance): readonly [Habit, num
   return [
     ["finalizers", every("finalizers", FINALIZER_EVERY_MS), () => addFinalizer(world, chance)],
     ["kubeletClock", every("kubeletClock", CLOCK_EVERY_MS), () => stepNodeClocks(world, chance)],
+    ["voluntaryGates", every("voluntaryGates", GATE_EVERY_MS), () => void updateByGate(world, chance)],
   ];
 }
 
@@ -31,11 +34,14 @@ function stepNodeClocks(world: World, chance: Chance): void {
 
 /** What reacts to pods from here on. */
 export function startHabits(world: World): void {
-  if (world.scenario.features.habits.has("finalizers")) releasePods(world, world.chance.fork());
+  const { habits } = world.scenario.features;
+  if (habits.has("finalizers")) releasePods(world, world.chance.fork());
+  if (habits.has("resolvedImages")) world.coverage.fault("resolvedImages");
 }
 
 /** Ends what began here. */
 export function endHabits(world: World): void {
   endFinalizers(world);
+  if (world.scenario.features.habits.has("voluntaryGates")) openAllGates(world);
   for (const { kubelet } of world.cells.values()) kubelet.skewMs = 0;
 }

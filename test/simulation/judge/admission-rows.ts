@@ -5,6 +5,7 @@ import { CONTROLLERS } from "../actors/clients.ts";
 import { restartsContainer } from "../actors/container-restarts.ts";
 import type { Json } from "../apiserver/etcd.ts";
 import { metadataOf, record } from "../apiserver/objects.ts";
+import { closesGate } from "../apiserver/pod-conditions.ts";
 import { OWN_NAMESPACE } from "../scenario/scenario.ts";
 
 /** The rows that these worlds can reach. */
@@ -43,6 +44,7 @@ export const ADMISSION_ROWS = [
   "change in place that restarts containers",
   "change in place that restarts nothing",
   "status write that ends a pod",
+  "status write that closes a gate",
   "deletion of a node",
 ] as const;
 export type AdmissionTableRow = (typeof ADMISSION_ROWS)[number];
@@ -98,7 +100,8 @@ export function admissionRowsOf(
 }
 
 function changeRow({ oldObject, object, subResource }: Json): AdmissionTableRow {
-  if (subResource === "status") return "status write that ends a pod";
+  const isClosing = closesGate(record(oldObject), record(object));
+  if (subResource === "status") return `status write that ${isClosing ? "closes a gate" : "ends a pod"}`;
   const restarts = restartsContainer(record(oldObject), record(object));
   return restarts ? "change in place that restarts containers" : "change in place that restarts nothing";
 }

@@ -3,6 +3,7 @@
 import type { InFlightRequest, ObservedResponse } from "../actors/admission-requests.ts";
 import type { Json } from "../apiserver/etcd.ts";
 import { hasLabels, metadataOf, record } from "../apiserver/objects.ts";
+import { closesGate } from "../apiserver/pod-conditions.ts";
 import { PRE_ACTIVITY } from "../faults/pod-states.ts";
 import { NAMESPACE } from "../scenario/scenario.ts";
 import { parseStored, wantedOf } from "../truth/stored-protectors.ts";
@@ -14,9 +15,13 @@ const WHATEVER: ReadonlySet<string> = new Set([
   ...["Finished", "Terminating", "Mirror", "Pending", "PinnedPending", "Forced", "Suspended", "NotProtected"],
 ]);
 
-function kindOf({ operation, resource, subResource }: Json): "delete" | "evict" | "change" | "end" | "node" {
+type RequestKind = "delete" | "evict" | "change" | "end" | "gate" | "node";
+
+function kindOf({ operation, resource, subResource, object, oldObject }: Json): RequestKind {
   if (record(resource).resource === "nodes") return "node";
-  if (operation === "UPDATE") return subResource === "status" ? "end" : "change";
+  if (operation === "UPDATE" && subResource === "status")
+    return closesGate(record(oldObject), record(object)) ? "gate" : "end";
+  if (operation === "UPDATE") return "change";
   return subResource === "eviction" ? "evict" : "delete";
 }
 

@@ -10,6 +10,7 @@
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
 import type { EtcdChange } from "../apiserver/etcd.ts";
 import { metadataOf, text } from "../apiserver/objects.ts";
+import { isGateClosed } from "../apiserver/pod-conditions.ts";
 import type { Scenario } from "../scenario/scenario.ts";
 import { Position } from "../truth/position.ts";
 import { ledgerOf, parseStored, wantedOf } from "../truth/stored-protectors.ts";
@@ -60,8 +61,8 @@ export class Shortfalls {
     if (!change.key.startsWith("pods/")) return;
     const truth = this.#cells.get(cell);
     const lost = truth?.pods.lossAt(change);
-    const isRestart = lost === "own" && truth?.restarts?.isDown(uidOf(change)) === true;
-    const loss = isRestart ? "taken" : lost;
+    const isChange = truth?.restarts?.isDown(uidOf(change)) === true || isGateClosed(change.after?.value ?? {});
+    const loss = lost === "own" && isChange ? "taken" : lost;
     for (const [key, { shortfall, labels }] of this.#protectors) {
       const isRelabelled = truth?.pods.isRelabelledAt(change, labels) === true;
       if (loss === "own" || isRelabelled || this.#isExempt(nameOf(key), cell, uidOf(change)))

@@ -3,21 +3,29 @@
  * controllers, drawn from randomness of their own.
  */
 import type { FeatureChoice } from "./features.ts";
-import { HABITS } from "./habits.ts";
+import { HABITS, HABITS_OF_CHANGES } from "./habits.ts";
 import { Chance } from "./random.ts";
 import type { Scenario } from "./scenario.ts";
 
 /** Makes the draws depend on the seed alone, without shifting any other draw. */
 const SALT = 0x4ab17;
 const PROBABILITY = 0.1;
+/** Of those that need changes in place, in worlds with such changes. */
+const CHANGES_PROBABILITY = 0.5;
+const CHANGE_EVERY_MS = 12_000;
 
 /** Worlds with accidents have none, unless the caller asks for it: only an accident may matter there. */
 export function withHabits(drawn: Scenario, { without, always }: FeatureChoice): Scenario {
   const chance = new Chance(drawn.seed ^ SALT);
   const { features } = drawn;
+  const changes = new Set(HABITS_OF_CHANGES);
   const habits = HABITS.filter((habit) => {
-    const isDrawn = chance.chance(PROBABILITY) && features.accidentsEveryMs === 0;
-    return !without.has(habit) && (isDrawn || always.has(habit));
+    const isOfChanges = changes.has(habit);
+    const isDrawn = chance.chance(isOfChanges ? CHANGES_PROBABILITY : PROBABILITY);
+    const isFit = features.accidentsEveryMs === 0 && (features.inPlaceEveryMs > 0 || !isOfChanges);
+    return !without.has(habit) && ((isDrawn && isFit) || always.has(habit));
   });
-  return { ...drawn, features: { ...features, habits: new Set(habits) } };
+  const isChanging = features.generatorEveryMs === 0 && HABITS_OF_CHANGES.some((habit) => always.has(habit));
+  const inPlaceEveryMs = features.inPlaceEveryMs || (isChanging ? CHANGE_EVERY_MS : 0);
+  return { ...drawn, features: { ...features, inPlaceEveryMs, habits: new Set(habits) } };
 }

@@ -61,12 +61,13 @@ function hasEnded({ metadata, status }: Json): boolean {
   return record(metadata).deletionTimestamp !== undefined || phase === "Succeeded" || phase === "Failed";
 }
 
-/** True for a pod that ended by a request: the pod garbage collector says so in a condition, a kubelet does not. */
+/** True for a pod that ended by a request: its status says so. */
 function isCollected(pod: Json): boolean {
-  const { conditions } = record(pod.status);
-  return (
-    hasEnded(pod) && Array.isArray(conditions) && conditions.some((one) => record(one).reason === "DeletionByPodGC")
-  );
+  const { conditions, reason } = record(pod.status);
+  if (!hasEnded(pod)) return false;
+  // A deadline is set by a change of the pod.
+  if (reason === "DeadlineExceeded") return true;
+  return Array.isArray(conditions) && conditions.some((one) => record(one).reason === "DeletionByPodGC");
 }
 
 const KUBELETS = ["Ready", "ContainersReady"];

@@ -2,6 +2,7 @@
 import { AdmissionRequests, type InFlightRequest, type ObservedResponse } from "../actors/admission-requests.ts";
 import type { AggregatorNode } from "../actors/aggregator-node.ts";
 import { CHANGEABLE_CONTAINER, ContainerRestarts } from "../actors/container-restarts.ts";
+import { VOLUNTARY_GATES } from "../actors/gate-controllers.ts";
 import { Kubelet } from "../actors/kubelet.ts";
 import { PODS_OF_NODE } from "../actors/node-deletions.ts";
 import { WorkloadController } from "../actors/workload-controller.ts";
@@ -50,7 +51,13 @@ export function makeCell(world: World, server: ApiServer, watcher: CellWatcher):
   const podsOfNode = scenario.features.nodesEveryMs > 0 ? PODS_OF_NODE : 0;
   const { podsPerCell } = scenario;
   const labels = { app: "web" };
-  const workload = new WorkloadController(server, time, chance.fork(), podsPerCell, labels, container, podsOfNode);
+  const parts = [
+    labels,
+    container,
+    podsOfNode,
+    scenario.features.habits.has("voluntaryGates") ? VOLUNTARY_GATES : {},
+  ] as const;
+  const workload = new WorkloadController(server, time, chance.fork(), podsPerCell, ...parts);
   const restarts = isChanged ? startRestarts(world, server, kubelet) : undefined;
   return { name, server, pods, admission, kubelet, workload, restarts, aggregators: [], oldLeaders: 0 };
 }
@@ -58,6 +65,7 @@ export function makeCell(world: World, server: ApiServer, watcher: CellWatcher):
 function startRestarts(world: World, server: ApiServer, kubelet: Kubelet): ContainerRestarts {
   const restarts = new ContainerRestarts({
     ...{ server, kubelet, time: world.time, chance: world.chance.fork() },
+    resolvesImages: world.scenario.features.habits.has("resolvedImages"),
     faultsActive: () => world.faultsActive,
     rule: (name) => world.coverage.rule(name),
   });

@@ -48,6 +48,8 @@ const ANY = { labels: {}, minReadySeconds: 0 };
 /** The longest minReadySeconds and a reconcile. */
 const MATURING_MS = 30_000;
 const FRESH_REQUEST_MS = 30_000;
+/** Where nothing tells that a change is done (docs/design.md#in-place-changes). */
+const UNCONFIRMED_SETTLE_PERIODS = 5;
 const WARM_UP_MS = 20_000;
 
 /** Runs one seed. The same seed gives the same result on any machine. */
@@ -81,7 +83,9 @@ export async function quiet(world: World): Promise<void> {
   endPreActivities(world);
   endOddPods(world);
   endHabits(world);
-  await world.time.advance(world.scenario.requestTimeoutMs + world.scenario.settleMs + QUIET_MARGIN_MS);
+  const { settleMs, requestTimeoutMs, features } = world.scenario;
+  const unconfirmedMs = features.habits.has("resolvedImages") ? UNCONFIRMED_SETTLE_PERIODS * settleMs : 0;
+  await world.time.advance(requestTimeoutMs + settleMs + QUIET_MARGIN_MS + unconfirmedMs);
   world.countedGates?.check();
   world.source?.check();
   await world.backups?.check();

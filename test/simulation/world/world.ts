@@ -16,6 +16,7 @@
 import { COUNTED_GATE } from "../../../shared/schema/annotations.ts";
 import { type ProcessPorts, VirtualTime } from "../../support/runtime/virtual-ports.ts";
 import { AggregatorNode } from "../actors/aggregator-node.ts";
+import { openGatesOnStart } from "../actors/gate-controllers.ts";
 import { GeneratorNode } from "../actors/generator-node.ts";
 import { Replica } from "../actors/replica.ts";
 import { replicaObserver } from "../actors/replica-observer.ts";
@@ -175,6 +176,7 @@ export class World {
       };
     }
     if (this.scenario.features.conditionEveryMs > 0) setConditionsOnStart(this, this.chance.fork());
+    if (this.scenario.features.habits.has("voluntaryGates")) openGatesOnStart(this, this.chance.fork());
     this.countedGates = this.scenario.features.countedGateEveryMs > 0 ? new CountedGates(this) : undefined;
     const isSourced = this.scenario.features.generatorEveryMs > 0;
     this.#shardChance = this.scenario.features.shards > 1 ? this.chance.fork() : undefined;
