@@ -3,7 +3,7 @@
  * controllers, drawn from randomness of their own.
  */
 import type { FeatureChoice } from "./features.ts";
-import { HABITS, HABITS_OF_CHANGES } from "./habits.ts";
+import { HABITS, HABITS_OF_CHANGES, type Habit } from "./habits.ts";
 import { Chance } from "./random.ts";
 import type { Scenario } from "./scenario.ts";
 
@@ -14,18 +14,23 @@ const PROBABILITY = 0.1;
 const CHANGES_PROBABILITY = 0.5;
 const CHANGE_EVERY_MS = 12_000;
 
-/** Worlds with accidents have none, unless the caller asks for it: only an accident may matter there. */
+/**
+ * Worlds with accidents have none, unless the caller asks for it: only an accident may matter there. The generator's
+ * protectors do not protect changes in place.
+ */
 export function withHabits(drawn: Scenario, { without, always }: FeatureChoice): Scenario {
   const chance = new Chance(drawn.seed ^ SALT);
   const { features } = drawn;
   const changes = new Set(HABITS_OF_CHANGES);
-  const habits = HABITS.filter((habit) => {
+  const isDrawnHere = (habit: Habit): boolean => {
     const isOfChanges = changes.has(habit);
     const isDrawn = chance.chance(isOfChanges ? CHANGES_PROBABILITY : PROBABILITY);
-    const isFit = features.accidentsEveryMs === 0 && (features.inPlaceEveryMs > 0 || !isOfChanges);
-    return !without.has(habit) && ((isDrawn && isFit) || always.has(habit));
-  });
-  const isChanging = features.generatorEveryMs === 0 && HABITS_OF_CHANGES.some((habit) => always.has(habit));
+    return isDrawn && features.accidentsEveryMs === 0 && (features.inPlaceEveryMs > 0 || !isOfChanges);
+  };
+  const chosen = HABITS.filter((habit) => (isDrawnHere(habit) || always.has(habit)) && !without.has(habit));
+  const isGenerated = features.generatorEveryMs > 0;
+  const habits = new Set(isGenerated ? chosen.filter((habit) => !changes.has(habit)) : chosen);
+  const isChanging = HABITS_OF_CHANGES.some((habit) => habits.has(habit));
   const inPlaceEveryMs = features.inPlaceEveryMs || (isChanging ? CHANGE_EVERY_MS : 0);
-  return { ...drawn, features: { ...features, inPlaceEveryMs, habits: new Set(habits) } };
+  return { ...drawn, features: { ...features, inPlaceEveryMs, habits } };
 }
