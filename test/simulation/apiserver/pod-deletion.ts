@@ -10,12 +10,37 @@ import { asObject, matchesLabels, metadataOf, record, text } from "./objects.ts"
 import { isTrue } from "./pod-conditions.ts";
 import { keyOf, prefixOf, type RequestTarget } from "./resources.ts";
 import { conflict, failure, notFound, ok, type SimulatedResponse } from "./responses.ts";
-import type { ApiServer, DeletionStep, ServerRequest } from "./server.ts";
+import type { ApiServer, ServerRequest } from "./server.ts";
 
 export const FOREGROUND = "foregroundDeletion";
 const CONDITION = { type: "DisruptionTarget", status: "True", reason: "EvictionByEvictionAPI" };
 const POD_KIND = { group: "", version: "v1", kind: "Pod" };
 const PODS = { group: "", version: "v1", resource: "pods" };
+
+export interface DeletionHabits {
+  /** What the first review sees comes from the watch cache. An old version is denied only after a look at etcd. */
+  readonly readsCache: boolean;
+  /** A deletion without grace is stored as a mark, and reviewed again before the pod is removed. */
+  readonly marksFirst: boolean;
+  /** An eviction writes the condition DisruptionTarget before it deletes. */
+  readonly writesCondition: boolean;
+  /** From the condition to the deletion. */
+  pauseMs(): number;
+  /** Called when it mattered. */
+  seen(what: DeletionStep): void;
+}
+
+/** What is seen of these habits. */
+export const DELETION_STEPS = [
+  "review: an old version is allowed",
+  "review: an old version is denied, and the next is reviewed",
+  "review: another pod of the name",
+  "deletion without grace: marked, and reviewed again",
+  "deletion without grace: denied after the mark",
+  "eviction: a condition first",
+  "eviction: the pod changes after its condition",
+] as const;
+export type DeletionStep = (typeof DELETION_STEPS)[number];
 
 /**
  * A deletecollection. Each pod is reviewed by itself, without a name in the request, and the first denial ends the

@@ -18,7 +18,7 @@ import {
   text,
 } from "./objects.ts";
 import { jsonPatch, mergePatch, strategicMerge } from "./patches.ts";
-import { deletePod, deletePods, evictPod } from "./pod-deletion.ts";
+import { type DeletionHabits, deletePod, deletePods, evictPod } from "./pod-deletion.ts";
 import { creationOf, takesPod, updatePod } from "./pod-update.ts";
 import { keyOf, parsePath, prefixOf, type RequestTarget, type SimulatedResource } from "./resources.ts";
 import {
@@ -65,31 +65,6 @@ export interface ServerSettings {
   /** The UID of the object that is created as number `count`; by default the UID ends with the number. */
   uidOf?(count: number): string;
 }
-
-export interface DeletionHabits {
-  /** What the first review sees comes from the watch cache. An old version is denied only after a look at etcd. */
-  readonly readsCache: boolean;
-  /** A deletion without grace is stored as a mark, and reviewed again before the pod is removed. */
-  readonly marksFirst: boolean;
-  /** An eviction writes the condition DisruptionTarget before it deletes. */
-  readonly writesCondition: boolean;
-  /** From the condition to the deletion. */
-  pauseMs(): number;
-  /** Called when it mattered. */
-  seen(what: DeletionStep): void;
-}
-
-/** What is seen of these habits. */
-export const DELETION_STEPS = [
-  "review: an old version is allowed",
-  "review: an old version is denied, and the next is reviewed",
-  "review: another pod of the name",
-  "deletion without grace: marked, and reviewed again",
-  "deletion without grace: denied after the mark",
-  "eviction: a condition first",
-  "eviction: the pod changes after its condition",
-] as const;
-export type DeletionStep = (typeof DELETION_STEPS)[number];
 
 interface Page {
   readonly revision: number;

@@ -4,7 +4,7 @@
  */
 import type { RecoveryEvent } from "../../../shared/recovery/recovery-events.ts";
 import { ACCIDENTS } from "../accidents/accident.ts";
-import { DELETION_STEPS, type DeletionStep } from "../apiserver/server.ts";
+import { DELETION_STEPS, type DeletionStep } from "../apiserver/pod-deletion.ts";
 import { FAULT_KINDS, type FaultKind } from "../scenario/scenario.ts";
 import { ADMISSION_ROWS, type AdmissionTableRow } from "./admission-rows.ts";
 

@@ -1,5 +1,6 @@
 /** How an API server behaves: by the faults of the scenario, or as a scene or an accident has set it by hand. */
-import type { DeletionHabits, ServerSettings } from "../apiserver/server.ts";
+import type { DeletionHabits } from "../apiserver/pod-deletion.ts";
+import type { ServerSettings } from "../apiserver/server.ts";
 import type { Chance } from "../scenario/random.ts";
 import type { World } from "./world.ts";
 
