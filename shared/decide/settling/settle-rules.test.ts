@@ -350,6 +350,15 @@ describe("updates", () => {
     expect(settledLine(cellUpdate({ ...options, ...inPeriods(5) }))).toBe("UPDATE R3");
   });
 
+  test("a change that no status confirms is settled where the protector no longer counts its pod", () => {
+    const seen = new FirstSeenTimes();
+    const others = [makePod("x", { generation: 4, labels: {} })];
+    const options = { stored: makeCell("a", 1, [update]), pods: others, seen, unconfirmedGeneration: () => 4 };
+    cellUpdate({ ...options, monotonicMs: 0 });
+    const atMs = 5 * SETTLE_MS;
+    expect(settledLine(cellUpdate({ ...options, monotonicMs: atMs, evidence: listed(atMs) }))).toBe("UPDATE R3");
+  });
+
   test("neither record's rule clears the other's", () => {
     const both = [update, makeBucket({ counter: 0 })];
     const options = { stored: makeCell("a", 1, both), pods: [makePod("x", { generation: 4, resourceVersion: "101" })] };

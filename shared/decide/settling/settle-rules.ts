@@ -6,7 +6,7 @@
 import type { Pod } from "../../schema/pod.ts";
 import type { Operation } from "../../schema/podprotector.ts";
 import { compareVersions, hasReached, isComparableVersion } from "../../schema/resource-version.ts";
-import { isDead } from "../availability/availability.ts";
+import { isDead, readySinceMs } from "../availability/availability.ts";
 import type { Reservation, ReservationRecord } from "../ledger/reservation.ts";
 import type { SeenSpan } from "./first-seen.ts";
 
@@ -46,7 +46,7 @@ export interface Evidence {
   aliveSentMs(uid: string): number | undefined;
 }
 
-/** How long an UPDATE keeps its quota while its pod is available and nothing confirms the change. */
+/** How long an UPDATE keeps its quota while its pod is Ready and nothing confirms the change. */
 const UNCONFIRMED_SETTLE_PERIODS = 5;
 
 /** One reservation and what the snapshot shows of its pod. */
@@ -138,13 +138,11 @@ function isUpdateUnderWay({ reservation, pod, snapshot, isAvailable }: ObservedR
 
 /**
  * Nothing in the status will ever tell that the change is done: runtimes report images under other names. After this
- * time the availability of the pod decides.
+ * time it is taken for done while the pod is Ready, whether or not its protector still counts it.
  */
-function isUpdateOverdue(
-  { pod, snapshot, evidence, isAvailable, settleMs }: ObservedReservation,
-  span: SeenSpan,
-): boolean {
-  if (pod === undefined || !isAvailable || (snapshot.unconfirmedGeneration(pod) ?? -1) < pod.generation) return false;
+function isUpdateOverdue({ pod, snapshot, evidence, settleMs }: ObservedReservation, span: SeenSpan): boolean {
+  if (pod === undefined || readySinceMs(pod) === undefined) return false;
+  if ((snapshot.unconfirmedGeneration(pod) ?? -1) < pod.generation) return false;
   return reaches(evidence.reachedSentMs, span.lastMs + UNCONFIRMED_SETTLE_PERIODS * settleMs);
 }
 

@@ -28,25 +28,26 @@ export function openGatesOnStart(world: World, chance: Chance): void {
       if (after === undefined || !key.startsWith(`pods/${NAMESPACE}/`)) return;
       const isStarted = (pod: Json | undefined): boolean => record(pod?.status).phase === "Running";
       if (!isStarted(after.value) || isStarted(before?.value)) return;
-      world.time.timers.after(chance.exponential(OPEN_MEAN_MS), () => openGate(cell, key));
+      world.time.timers.after(chance.exponential(OPEN_MEAN_MS), () => openGate(world, cell, key));
     });
 }
 
 /** All gates open, also those that a restored etcd has brought back closed. */
 export function openAllGates(world: World): void {
   for (const cell of world.cells.values())
-    for (const { key } of cell.server.etcd.range(`pods/${NAMESPACE}/`)) openGate(cell, key);
+    for (const { key } of cell.server.etcd.range(`pods/${NAMESPACE}/`)) openGate(world, cell, key);
 }
 
-function openGate({ server, kubelet }: SimulatedCell, key: string): void {
+function openGate(world: World, { server, kubelet }: SimulatedCell, key: string): void {
   const stored = server.etcd.get(key);
   if (stored === undefined || record(stored.value.status).phase !== "Running" || !isGateClosed(stored.value)) return;
   if (metadataOf(stored.value).deletionTimestamp !== undefined) return;
-  kubelet.write(stored, { fields: {}, without: [VOLUNTARY_GATE], conditions: [gate("True")] });
+  kubelet.write(stored, { fields: {}, without: [VOLUNTARY_GATE], conditions: [gate(world, "True")] });
 }
 
-function gate(status: string): Json {
-  return { type: VOLUNTARY_GATE, status };
+function gate(world: World, status: string): Json {
+  const lastTransitionTime = new Date(Math.floor(world.time.clock.nowMs() / 1000) * 1000).toISOString();
+  return { type: VOLUNTARY_GATE, status, lastTransitionTime };
 }
 
 /** Updates one pod. */
@@ -59,7 +60,7 @@ export async function updateByGate(world: World, chance: Chance): Promise<void> 
   const path = `/api/v1/namespaces/${NAMESPACE}/pods/${key.split("/")[2] ?? ""}`;
   const patch = (where: string, body: Json): Promise<{ readonly status: number }> =>
     server.handle({ method: "PATCH", path: where, body, contentType: STRATEGIC, user: "kruise" });
-  const { status } = await patch(`${path}/status`, { status: { conditions: [gate("False")] } });
+  const { status } = await patch(`${path}/status`, { status: { conditions: [gate(world, "False")] } });
   if (status === 429) world.coverage.rule("gates: a pod stays in service");
   if (status >= 300) return;
   world.coverage.rule("gates: a pod is taken out of service");
@@ -70,7 +71,7 @@ export async function updateByGate(world: World, chance: Chance): Promise<void> 
   for (let polls = 0; polls < MOST_POLLS && !isDone(server.etcd.get(key)?.value); polls += 1)
     await pause(world, POLL_MS);
   if (server.etcd.get(key) !== undefined) world.coverage.rule("gates: a pod is back in service");
-  openGate(cell, key);
+  openGate(world, cell, key);
 }
 
 /** The kubelet has seen the change, and the container runs. */
