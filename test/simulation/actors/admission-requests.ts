@@ -336,7 +336,7 @@ export class AdmissionRequests implements AdmissionChain {
             key,
             operation: "EVICT",
             revision: undefined,
-            forced: this.#isForced(key),
+            forced: isForced(this.#etcd.get(key)?.value ?? {}),
             askedMs,
             state: "asked",
           };
@@ -370,10 +370,6 @@ export class AdmissionRequests implements AdmissionChain {
   #requestedPodsOf(node: string): void {
     for (const { value } of this.#etcd.range("pods/"))
       if (record(value.spec).nodeName === node) this.#requested.add(`${text(metadataOf(value).uid)}/DELETE`);
-  }
-
-  #isForced(key: string): boolean {
-    return isForced(this.#etcd.get(key)?.value ?? {});
   }
 
   #canCommit(inFlight: InFlightRequest): boolean {
