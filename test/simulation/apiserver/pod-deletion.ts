@@ -34,7 +34,6 @@ export interface DeletionHabits {
 export const DELETION_STEPS = [
   "review: an old version is allowed",
   "review: an old version is denied, and the next is reviewed",
-  "review: another pod of the name",
   "deletion without grace: marked, and reviewed again",
   "deletion without grace: denied after the mark",
   "eviction: a condition first",
@@ -84,8 +83,11 @@ export async function deletePod(
     const admission = deletionRequest(server, target, request, found, { isCollection, isDry });
     const denial = await denialOf(server, admission);
     const isOld = found !== current && server.etcd.get(key)?.revision !== found.revision;
-    if (isOld) deletion?.seen(oldReviewOf(found, current, denial !== undefined));
-    if (isOld && denial !== undefined) continue;
+    if (isOld && denial === undefined) deletion?.seen("review: an old version is allowed");
+    if (isOld && denial !== undefined) {
+      deletion?.seen("review: an old version is denied, and the next is reviewed");
+      continue;
+    }
     if (denial !== undefined && isSecondStep) deletion?.seen("deletion without grace: denied after the mark");
     if (denial !== undefined) return denial;
     if (isDry) return ok(ending(server, target, found, found.revision));
@@ -113,11 +115,6 @@ export async function deletePod(
 function reviewedOf(server: ApiServer, target: RequestTarget, current: EtcdObject, options: Json): EtcdObject {
   const cached = server.settings.deletion?.readsCache ? server.cached(target, current.key) : undefined;
   return cached !== undefined && cached.revision !== current.revision && isFit(cached, options) ? cached : current;
-}
-
-function oldReviewOf({ value }: EtcdObject, current: EtcdObject, isDenied: boolean): DeletionStep {
-  if (metadataOf(value).uid !== metadataOf(current.value).uid) return "review: another pod of the name";
-  return isDenied ? "review: an old version is denied, and the next is reviewed" : "review: an old version is allowed";
 }
 
 function deletionRequest(
