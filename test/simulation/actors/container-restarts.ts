@@ -279,7 +279,7 @@ function resizeOf({ running, declinedCpu, isDeferred }: Node, cpu: string, obser
   return [{ type, status: "True", ...(isPending ? { reason } : {}), observedGeneration }];
 }
 
-/** Whether an update stops a container, or ends the pod. Decided here from the containers alone, without code of the product. */
+/** Whether an update stops a container, or ends the pod. Decided here from the spec, without code of the product. */
 export function restartsContainer(before: Json, after: Json): boolean {
   const [old, next] = [wantedOf(before), wantedOf(after)];
   return old.image !== next.image || old.cpu !== next.cpu || isEnding(after) !== isEnding(before);

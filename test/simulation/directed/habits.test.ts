@@ -1,6 +1,7 @@
 /**
- * Changes whose end no status tells, and ways by which a change takes a pod away: a deadline, and a voluntary readiness gate (docs/design.md#in-place-changes,
- * docs/design.md#status-writes). The checks notice a webhook that lets such a change pass.
+ * Changes whose end no status tells, and ways by which a change takes a pod away: a deadline, and a voluntary readiness
+ * gate (docs/design.md#in-place-changes, docs/design.md#status-writes). The checks notice a webhook that lets such a
+ * change pass.
  */
 import { afterEach, expect, it, vi } from "vitest";
 import type { Json } from "../apiserver/etcd.ts";
