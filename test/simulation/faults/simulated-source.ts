@@ -123,7 +123,8 @@ export class SimulatedSource {
     if (by === undefined || !loss.knowers.has(by)) return;
     if (!inFlight.key.startsWith("pods/default/")) return;
     if (inFlight.forced || inFlight.askedMs < loss.atMs || reasons.some((reason) => WHATEVER.includes(reason))) return;
-    const wanted = { labels: {}, minReadySeconds: 0 };
+    // A pod that was relabelled is none of the Deployment's.
+    const wanted = { labels: { app: "web" }, minReadySeconds: 0 };
     if (this.#world.cells.get(cell)?.pods.isAvailableNow(inFlight.uid, wanted, Number.POSITIVE_INFINITY) !== true)
       return;
     this.#world.violation("S11", `${inFlight.key} was allowed (${reasons.join() || "-"}) while its protector was lost`);
