@@ -19,9 +19,14 @@ export function readOptions<const O extends OptionsConfig>(
   try {
     return parseArgs({ args: [...args], options }).values;
   } catch (error) {
-    process.stderr.write(`${messageOf(error)}\n\n${help}`);
-    return 2;
+    return misused(messageOf(error), help);
   }
+}
+
+/** Prints what is wrong with the command line, and the help; returns the exit code. */
+export function misused(message: string, help: string): number {
+  process.stderr.write(`${message}\n\n${help}`);
+  return 2;
 }
 
 export function messageOf(error: unknown): string {

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { build } from "../build.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
-import { readOptions } from "../options.ts";
+import { misused, readOptions } from "../options.ts";
 import { root } from "../root.ts";
 import { bareCluster, createProtector, each } from "./fixture/cell-fixture.ts";
 import {
@@ -75,10 +75,7 @@ export async function run(args: readonly string[]): Promise<number> {
   if (typeof options === "number") return options;
   const wanted = new Set(options.only?.split(",") ?? (options.full ? [...USUAL, ...LONG] : USUAL));
   const unknown = [...wanted].filter((name) => ![...USUAL, ...LONG].includes(name));
-  if (unknown.length > 0) {
-    process.stdout.write(`unknown work: ${unknown.join(", ")}\n\n${HELP}`);
-    return 2;
-  }
+  if (unknown.length > 0) return misused(`--only: unknown work: ${unknown.join(", ")}`, HELP);
   const description = machine();
   const upstream = upstreamBinaries(options["upstream-dir"]);
   if (upstream === undefined) process.stdout.write("without upstream (--upstream-dir): measuring this project alone\n");

@@ -1,9 +1,9 @@
-import { parseArgs } from "node:util";
+import { messageOf, misused, readOptions } from "../options.ts";
 import { CACHE_VARIABLE, cacheDirectory, ensureBinaries } from "./binaries/binaries.ts";
 import { VERSIONS } from "./binaries/versions.ts";
 import { Cluster } from "./cluster.ts";
 
-const USAGE = `Usage: npm run control-plane -- COMMAND [OPTIONS]
+const HELP = `Usage: npm run control-plane -- COMMAND [OPTIONS]
 
 Real Kubernetes control planes on this machine: etcd ${VERSIONS.etcd}, Kubernetes ${VERSIONS.kubernetes}, and
 KWOK ${VERSIONS.kwok} in place of kubelets.
@@ -34,40 +34,38 @@ const INTERRUPTED = 130;
 const LONG_MS = 2 ** 30;
 const COMPONENTS = ["controller-manager", "scheduler", "kwok"];
 
-async function up(args: readonly string[]): Promise<void> {
-  const { values } = parseArgs({
-    args: [...args],
-    options: {
-      clusters: { type: "string", default: "1" },
-      nodes: { type: "string", default: "2" },
-      without: { type: "string", multiple: true, default: [] },
-      help: { type: "boolean", short: "h" },
-    },
+async function up(args: readonly string[]): Promise<number> {
+  const options = readOptions(args, HELP, {
+    clusters: { type: "string", default: "1" },
+    nodes: { type: "string", default: "2" },
+    without: { type: "string", multiple: true, default: [] },
   });
-  if (values.help) return usage();
-  const count = wholeNumber("--clusters", values.clusters, 1, 50);
-  const nodes = wholeNumber("--nodes", values.nodes, 0, 1000);
-  const unknown = values.without.find((name) => !COMPONENTS.includes(name));
-  if (unknown !== undefined) throw new UsageError(`--without ${unknown}: known are ${COMPONENTS.join(", ")}`);
+  if (typeof options === "number") return options;
+  const { without } = options;
+  const [count, nodes] = [Number(options.clusters), Number(options.nodes)];
+  if (!isWholeNumber(count, 1, 50)) return misused("--clusters: a whole number from 1 to 50 is wanted", HELP);
+  if (!isWholeNumber(nodes, 0, 1000)) return misused("--nodes: a whole number from 0 to 1000 is wanted", HELP);
+  const unknown = without.find((name) => !COMPONENTS.includes(name));
+  if (unknown !== undefined) return misused(`--without ${unknown}: known are ${COMPONENTS.join(", ")}`, HELP);
   const stop = new Promise<void>((resolve) => {
     for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.once(signal, resolve);
   });
   // From here on all processes end with this one.
   const binaries = await Promise.race([ensureBinaries(), stop]);
-  if (binaries === undefined) process.exit(INTERRUPTED);
+  if (binaries === undefined) return INTERRUPTED;
   const starts = Array.from({ length: count }, (_, index) =>
     Cluster.start({
       binaries,
       name: `cluster-${index + 1}`,
       address: `127.0.0.${index + 1}`,
-      nodes: values.without.includes("kwok") ? 0 : nodes,
-      controllerManager: !values.without.includes("controller-manager"),
-      scheduler: !values.without.includes("scheduler"),
-      kwok: !values.without.includes("kwok"),
+      nodes: without.includes("kwok") ? 0 : nodes,
+      controllerManager: !without.includes("controller-manager"),
+      scheduler: !without.includes("scheduler"),
+      kwok: !without.includes("kwok"),
     }),
   );
   const clusters = await Promise.race([Promise.all(starts), stop]);
-  if (clusters === undefined) process.exit(INTERRUPTED);
+  if (clusters === undefined) return INTERRUPTED;
   for (const cluster of clusters) {
     process.stdout.write(`${cluster.name}  ${cluster.url}\n  export KUBECONFIG=${cluster.kubeconfig}\n`);
   }
@@ -76,40 +74,36 @@ async function up(args: readonly string[]): Promise<void> {
   await stop;
   clearInterval(alive);
   await Promise.all(clusters.map((cluster) => cluster.stop()));
+  return 0;
 }
 
-class UsageError extends Error {}
-
-function wholeNumber(option: string, text: string, least: number, most: number): number {
-  const value = Number(text);
-  if (Number.isInteger(value) && value >= least && value <= most) return value;
-  throw new UsageError(`${option} ${text}: a whole number from ${least} to ${most} is wanted`);
+function isWholeNumber(value: number, least: number, most: number): boolean {
+  return Number.isInteger(value) && value >= least && value <= most;
 }
 
-async function ensure(): Promise<void> {
+async function ensure(args: readonly string[]): Promise<number> {
+  const options = readOptions(args, HELP, {});
+  if (typeof options === "number") return options;
   const { versions, origin, ...paths } = await ensureBinaries();
   process.stderr.write(
     `control plane: Kubernetes ${versions.kubernetes}, etcd ${versions.etcd}, KWOK ${versions.kwok}: ${origin}\n`,
   );
   for (const [name, path] of Object.entries(paths)) process.stdout.write(`${name}\t${path}\n`);
+  return 0;
 }
 
-function usage(): void {
-  process.stdout.write(USAGE);
-}
-
-async function main([command, ...args]: readonly string[]): Promise<void> {
-  if (command === undefined || ["help", "--help", "-h"].includes(command) || args.includes("--help")) return usage();
-  if (command === "ensure" && args.length === 0) return await ensure();
+async function main([command = "help", ...args]: readonly string[]): Promise<number> {
+  if (command === "ensure") return await ensure(args);
   if (command === "up") return await up(args);
-  throw new UsageError(`unknown: ${[command, ...args].join(" ")}`);
+  if (!["help", "--help", "-h"].includes(command)) return misused(`there is no command ${command}`, HELP);
+  process.stdout.write(HELP);
+  return 0;
 }
 
 try {
-  await main(process.argv.slice(2));
+  process.exitCode = await main(process.argv.slice(2));
 } catch (error) {
-  const misused = error instanceof UsageError || (error instanceof TypeError && "code" in error);
-  process.stderr.write(`control plane: ${error instanceof Error ? error.message : error}\n`);
-  if (misused) process.stderr.write("npm run control-plane -- --help tells what there is.\n");
-  process.exit(misused ? 2 : 1);
+  process.stderr.write(`control plane: ${messageOf(error)}\n`);
+  process.exitCode = 1;
 }
+process.exit();
