@@ -2,7 +2,7 @@
  * `npm test`: every check, the quick ones first, and a last line with the sum. `npm test -- unit build` runs some of
  * them; words that are not steps are files for vitest. `--full` runs the same tests at their full sizes. `npm test --
  * changed` checks what a change can break at once: lint, types, and the unit tests that import what differs from the
- * branch `main`.
+ * branch `main`. `npm test -- security` runs the attacks.
  */
 import { spawn, spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
@@ -61,6 +61,9 @@ const CHANGED_STEPS: readonly Step[] = [
     run: () => vitest("unit", ["--changed", base()]),
   },
 ];
+
+/** Attacks on the processes as they ship. */
+const SECURITY_STEPS = STEPS.filter(({ name }) => ["build", "cluster"].includes(name));
 
 /** Enough for a comparison of two objects. */
 const MESSAGE_LINES = 20;
@@ -232,12 +235,14 @@ async function main(args: readonly string[]): Promise<number> {
   if (args.includes("--full")) process.env.PODSEIDON_TEST_SIZE = "full";
   const words = args.filter((word) => word !== "--full");
   if (words.length === 1 && words[0] === "changed") return summarize(await runSteps(CHANGED_STEPS, []));
+  if (words.length === 1 && words[0] === "security")
+    return summarize(await runSteps(SECURITY_STEPS, ["test/security"]));
   const names = STEPS.map(({ name }) => name);
   const chosen = words.filter((word) => names.includes(word));
   const files = words.filter((word) => !names.includes(word));
   if (files.some((file) => file.startsWith("-")) || (files.length > 0 && chosen.length === 0)) {
     console.error(`usage: npm test -- [--full] [${names.join("|")} ...] [files of unit, simulation or cluster]`);
-    console.error("       npm test -- changed");
+    console.error("       npm test -- changed|security");
     return 2;
   }
   const steps = chosen.length === 0 ? STEPS : STEPS.filter(({ name }) => chosen.includes(name));

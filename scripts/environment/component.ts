@@ -13,7 +13,7 @@ type ComponentKind = "webhook" | "aggregator" | "generator" | "update-trigger" |
 
 const START_TIMEOUT_MS = 30_000;
 /** As in the manifests of the webhook and the aggregator. */
-const NODE_FLAGS = ["--max-semi-space-size=8", "--enable-source-maps"];
+const NODE_FLAGS = ["--max-semi-space-size=8", "--enable-source-maps", "--max-old-space-size-percentage=75"];
 
 export interface ComponentOptions {
   readonly kind: ComponentKind;

@@ -18,6 +18,8 @@ import {
   type Surroundings,
 } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode, messageOf } from "./invocation/errors.ts";
+import { inLine } from "./invocation/output.ts";
+import { plainTerminal } from "./invocation/progress.ts";
 import { removeCellCommand } from "./remove-cell.ts";
 import { status } from "./status.ts";
 import { why } from "./why.ts";
@@ -39,8 +41,9 @@ const NO_FILES = ":4\n";
 const COMPLETE = "__complete";
 
 /** Runs one command line; `args` is without interpreter and script. */
-export async function runCommandLine(args: readonly string[], surroundings: Surroundings): Promise<ExitCode> {
-  const { terminal } = surroundings;
+export async function runCommandLine(args: readonly string[], given: Surroundings): Promise<ExitCode> {
+  const terminal = plainTerminal(given.terminal);
+  const surroundings = { ...given, terminal };
   if (args[0] === COMPLETE) return await complete(args.slice(1), surroundings);
   const name = args.find((word, index) => COMMANDS.some((one) => one.name === word) && !isValue(args, index));
   const command = COMMANDS.find((one) => one.name === name);
@@ -62,7 +65,7 @@ export async function runCommandLine(args: readonly string[], surroundings: Surr
     context = invocation;
     return await invocation.progress.during(command.doing, () => command.run(invocation, rest));
   } catch (error) {
-    terminal.err(`error: ${messageOf(error)}\n`);
+    terminal.err(`error: ${inLine(messageOf(error))}\n`);
     return EXIT.unknown;
   } finally {
     await context?.close();

@@ -1,9 +1,13 @@
 /** `admission.k8s.io/v1` AdmissionReview and `policy` Eviction as they go over the wire. */
 import * as v from "valibot";
 import { checker, isRecord } from "./check.ts";
+import { MAX_LABEL_LENGTH, MAX_NAME_LENGTH, requireShort } from "./lengths.ts";
 import { SchemaError } from "./schema-error.ts";
 
 const ADMISSION_API_VERSION = "admission.k8s.io/v1";
+
+/** Kubernetes has no limit on user names, but they come in headers. This one is told in logs and Events. */
+const MAX_USERNAME_LENGTH = 4_096;
 
 const optional = v.optional;
 
@@ -104,7 +108,12 @@ export function parseWireReview(raw: unknown): WireAdmissionRequest {
   if (review.apiVersion !== ADMISSION_API_VERSION) {
     throw new SchemaError("apiVersion", `only ${ADMISSION_API_VERSION} is served`);
   }
-  if (review.request.uid === "") throw new SchemaError("request.uid", "is required");
+  const { uid, name, namespace, userInfo } = review.request;
+  if (uid === "") throw new SchemaError("request.uid", "is required");
+  requireShort(uid, "request.uid", MAX_NAME_LENGTH);
+  requireShort(name, "request.name", MAX_NAME_LENGTH);
+  requireShort(namespace, "request.namespace", MAX_LABEL_LENGTH);
+  requireShort(userInfo.username, "request.userInfo.username", MAX_USERNAME_LENGTH);
   return review.request;
 }
 
@@ -147,6 +156,10 @@ export function parseEviction(raw: unknown): Eviction {
   if (!EVICTION_API_VERSIONS.includes(eviction.apiVersion)) {
     throw new SchemaError("apiVersion", `expected one of ${EVICTION_API_VERSIONS.join(", ")}`);
   }
+  const { uid, resourceVersion } = eviction.deleteOptions?.preconditions ?? {};
+  requireShort(eviction.metadata?.name, "metadata.name", MAX_NAME_LENGTH);
+  requireShort(uid, "deleteOptions.preconditions.uid", MAX_NAME_LENGTH);
+  requireShort(resourceVersion, "deleteOptions.preconditions.resourceVersion", MAX_NAME_LENGTH);
   return eviction;
 }
 

@@ -18,6 +18,7 @@ export interface CrdField {
   readonly maxLength?: number;
   readonly minItems?: number;
   readonly maxItems?: number;
+  readonly maxProperties?: number;
   readonly minimum?: number;
   readonly "x-kubernetes-list-type"?: "atomic" | "set" | "map";
   readonly "x-kubernetes-list-map-keys"?: readonly string[];
@@ -55,10 +56,15 @@ const LABEL_VALUE: CrdField = {
 
 function labelSelector(path: string): Fields {
   return at(path, {
-    matchLabels:
+    matchLabels: field(
       "Labels that a pod must have, with exactly these values. All must hold, together with matchExpressions.",
+      { maxProperties: 64 },
+    ),
     "matchLabels{}": LABEL_VALUE,
-    matchExpressions: field("Requirements on a pod's labels. All must hold, together with matchLabels.", ATOMIC_LIST),
+    matchExpressions: field("Requirements on a pod's labels. All must hold, together with matchLabels.", {
+      maxItems: 64,
+      ...ATOMIC_LIST,
+    }),
     "matchExpressions[]": field("One requirement on a pod's labels.", {
       "x-kubernetes-validations": [
         {
@@ -84,7 +90,7 @@ function labelSelector(path: string): Fields {
     ),
     "matchExpressions[].values": field(
       "Label values: at least one for In and NotIn, none for Exists and DoesNotExist.",
-      ATOMIC_LIST,
+      { maxItems: 256, ...ATOMIC_LIST },
     ),
     "matchExpressions[].values[]": LABEL_VALUE,
   });

@@ -16,6 +16,7 @@ import {
   VOIDED_ANNOTATION,
 } from "./annotations.ts";
 import { isRecord } from "./check.ts";
+import { MAX_KEY_LENGTH, MAX_LABEL_LENGTH, MAX_NAME_LENGTH, requireShort } from "./lengths.ts";
 import { describeValue, SchemaError } from "./schema-error.ts";
 import { LATEST_MS } from "./time.ts";
 
@@ -61,6 +62,10 @@ type Json = Readonly<Record<string, unknown>>;
 
 /** Bound on each table of shared values. A full table is emptied, which costs memory and nothing else. */
 const MAX_SHARED = 20_000;
+/** Characters of all shared labels, so that a few huge sets can't fill the memory. */
+const MAX_SHARED_CHARACTERS = 8_000_000;
+/** What a label costs beside its characters. */
+const LABEL_CHARACTERS = 64;
 
 const ANNOTATIONS_IN_USE: ReadonlySet<string> = new Set([
   FORCE_DELETE_ANNOTATION,
@@ -78,6 +83,7 @@ const NO_CONDITIONS: readonly PodCondition[] = Object.freeze([]);
 
 const sharedStrings = new Map<string, string>();
 const sharedLabels = new Map<string, Readonly<Record<string, string>>>();
+let sharedCharacters = 0;
 
 /**
  * Returns the pod that `raw` describes. Throws `SchemaError` with the field's path for anything that no apiserver would
@@ -91,7 +97,7 @@ export function parsePod(raw: unknown): Pod {
   const status = objectOrNone(raw.status, "status");
   const annotations = objectOrNone(metadata.annotations, "metadata.annotations");
   return {
-    namespace: share(text(metadata.namespace, "metadata.namespace")),
+    namespace: share(text(metadata.namespace, "metadata.namespace", MAX_LABEL_LENGTH)),
     name: text(metadata.name, "metadata.name"),
     uid: text(metadata.uid, "metadata.uid"),
     resourceVersion: text(metadata.resourceVersion, "metadata.resourceVersion"),
@@ -127,6 +133,8 @@ export function stubOfPod(raw: unknown): Pod | undefined {
   const { metadata, status } = recordOrEmpty(raw);
   const { namespace, name, uid, resourceVersion, labels: rawLabels, ...meta } = recordOrEmpty(metadata);
   if (!(isText(namespace) && isText(name) && isText(uid) && isText(resourceVersion))) return undefined;
+  // Labels that no apiserver stores: this is no pod.
+  if (!Object.entries(stringsOf(rawLabels)).every(([key, value]) => isLabel(key, value))) return undefined;
   const annotations = stringsOf(meta.annotations);
   const stated = recordOrEmpty(status).phase;
   return {
@@ -154,7 +162,11 @@ function stringsOf(value: unknown): Readonly<Record<string, string>> {
 }
 
 function isText(value: unknown): value is string {
-  return typeof value === "string" && value !== "";
+  return typeof value === "string" && value !== "" && value.length <= MAX_NAME_LENGTH;
+}
+
+function isLabel(key: string, value: string): boolean {
+  return key.length <= MAX_KEY_LENGTH && value.length <= MAX_LABEL_LENGTH;
 }
 
 function expected(path: string, what: string, value: unknown): SchemaError {
@@ -173,8 +185,9 @@ function arrayOrNone(value: unknown, path: string): readonly unknown[] {
   return value;
 }
 
-function text(value: unknown, path: string): string {
+function text(value: unknown, path: string, maxLength = MAX_NAME_LENGTH): string {
   if (typeof value !== "string" || value === "") throw expected(path, "a non-empty string", value);
+  requireShort(value, path, maxLength);
   return value;
 }
 
@@ -221,13 +234,23 @@ function labels(metadata: Json): Readonly<Record<string, string>> {
   for (const key in value) {
     const label = value[key];
     if (typeof label !== "string") throw expected("metadata.labels", "string values", label);
+    if (!isLabel(key, label)) throw expected("metadata.labels", "keys and values as long as labels may be", label);
     own[key] = share(label);
   }
-  if (typeof generateName === "string") {
-    if (sharedLabels.size >= MAX_SHARED) sharedLabels.clear();
-    sharedLabels.set(generateName, own);
-  }
+  if (typeof generateName === "string" && generateName.length <= MAX_NAME_LENGTH) shareLabels(generateName, own);
   return own;
+}
+
+function shareLabels(generateName: string, own: Readonly<Record<string, string>>): void {
+  let characters = generateName.length;
+  for (const key in own) characters += key.length + (own[key]?.length ?? 0) + LABEL_CHARACTERS;
+  if (characters > MAX_SHARED_CHARACTERS / 100) return;
+  sharedCharacters += characters;
+  if (sharedLabels.size >= MAX_SHARED || sharedCharacters > MAX_SHARED_CHARACTERS) {
+    sharedLabels.clear();
+    sharedCharacters = characters;
+  }
+  sharedLabels.set(generateName, own);
 }
 
 function sameStrings(known: Readonly<Record<string, string>>, value: Json): boolean {
@@ -264,6 +287,7 @@ function condition(item: unknown, index: number): PodCondition {
   if (!isRecord(item)) throw expected(`status.conditions[${index}]`, "an object", item);
   const type = item.type;
   if (typeof type !== "string") throw expected(`status.conditions[${index}].type`, "a string", type);
+  requireShort(type, `status.conditions[${index}].type`, MAX_KEY_LENGTH);
   return { type: share(type), status: item.status === "True", sinceMs: instant(item.lastTransitionTime) };
 }
 
@@ -297,6 +321,6 @@ function readinessGates(value: unknown): readonly string[] | undefined {
   return list.map((gate, index) => {
     const path = `spec.readinessGates[${index}]`;
     if (!isRecord(gate)) throw expected(path, "an object", gate);
-    return share(text(gate.conditionType, `${path}.conditionType`));
+    return share(text(gate.conditionType, `${path}.conditionType`, MAX_KEY_LENGTH));
   });
 }

@@ -149,6 +149,16 @@ describe("kubectl apply", () => {
     ["minAvailable beyond 32 bits", { minAvailable: 2 ** 31 }, "type integer with format int32 in spec.minAvailable"],
     ["no selector", { selector: null }, "spec.selector: Required value"],
     [
+      "more values than a selector may have",
+      expression({ key: "a", operator: "In", values: Array.from({ length: 257 }, (_, index) => `v${index}`) }),
+      "spec.selector.matchExpressions[0].values: Too many: 257: must have at most 256 items",
+    ],
+    [
+      "more labels than a selector may have",
+      { selector: { matchLabels: Object.fromEntries(Array.from({ length: 65 }, (_, index) => [`k${index}`, "v"])) } },
+      "spec.selector.matchLabels: Too many: 65: must have at most 64 items",
+    ],
+    [
       "an unknown operator",
       expression({ key: "a", operator: "Near" }),
       'spec.selector.matchExpressions[0].operator: Unsupported value: "Near"',

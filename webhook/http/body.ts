@@ -1,6 +1,10 @@
 import { IncomingMessage } from "node:http";
 import { HttpError } from "./call.ts";
 import type { InFlightLimiter, InFlightSlot } from "./in-flight-limiter.ts";
+import { LARGE_BODY_BYTES, MAX_JSON_VALUES, MAX_SINGLE_OBJECT_BYTES, OPERATION_WITHIN_BYTES } from "./limits.ts";
+
+/** A body that has arrived, or the reason why it cannot be had. */
+export type Body = HttpError | { readonly isLarge: boolean; readonly text: () => string };
 
 /** A request, with its complete body, or with the reason why its body cannot be had. */
 export class ReceivedRequest extends IncomingMessage {
@@ -8,7 +12,7 @@ export class ReceivedRequest extends IncomingMessage {
 }
 
 /**
- * Reads the body as text straight from the socket's stream (the web stream around it costs a third of a request), and
+ * Reads the body straight from the socket's stream (the web stream around it costs a third of a request), and
  * calls `done` once. Returns the slot that the request holds until its response; undefined, without reading anything,
  * when no slot is free.
  */
@@ -16,18 +20,19 @@ export function readBody(
   incoming: IncomingMessage,
   limiter: InFlightLimiter,
   maxBytes: number,
-  done: (body: string | HttpError) => void,
+  done: (body: Body) => void,
 ): InFlightSlot | undefined {
   const chunks: Buffer[] = [];
   let bytes = 0;
+  let values = 0;
   let isDone = false;
-  const finish = (body: string | HttpError): void => {
+  const finish = (error: HttpError | undefined): void => {
     if (isDone) return;
     isDone = true;
     // The listeners live until a rejected caller has disconnected.
-    chunks.length = 0;
+    const complete = chunks.splice(0);
     slot?.arrived();
-    done(body);
+    done(error ?? { isLarge: bytes > LARGE_BODY_BYTES, text: () => textOf(complete) });
   };
   const slot = limiter.enter(() => finish(tooManyRequests()));
   if (slot === undefined) return undefined;
@@ -37,9 +42,14 @@ export function readBody(
     if (bytes > maxBytes) return finish(tooLarge(maxBytes));
     chunks.push(chunk);
     slot.keep(chunk.length);
+    if (bytes <= LARGE_BODY_BYTES) return;
+    const unread = values === 0 ? chunks : [chunk];
+    for (const one of unread) values += valuesIn(one);
+    if (values > MAX_JSON_VALUES) return finish(tooManyValues());
+    if (bytes > MAX_SINGLE_OBJECT_BYTES && !isUpdate(chunks)) finish(tooLarge(MAX_SINGLE_OBJECT_BYTES));
   });
   incoming.on("end", () => {
-    if (!isDone) finish(textOf(chunks));
+    finish(undefined);
   });
   incoming.on("error", (cause) => finish(new HttpError(400, "the request ended early", { cause })));
   // Fires after every request, and an error with its stack costs a tenth of a request: made only when needed.
@@ -60,6 +70,25 @@ export function tooLarge(maxBytes: number): HttpError {
 
 export function tooManyRequests(): HttpError {
   return new HttpError(503, "too many admission requests are in flight here, try another replica");
+}
+
+function tooManyValues(): HttpError {
+  return new HttpError(413, `the AdmissionReview has more than ${MAX_JSON_VALUES} values`);
+}
+
+const COUNTED = new Uint8Array(256);
+for (const character of ",:[{\\") COUNTED[character.charCodeAt(0)] = 1;
+
+/** At least as many as the values of the JSON, whatever stands in strings. */
+function valuesIn(chunk: Buffer): number {
+  let values = 0;
+  for (let index = 0; index < chunk.length; index++) values += COUNTED[chunk[index] ?? 0] ?? 0;
+  return values;
+}
+
+function isUpdate(chunks: readonly Buffer[]): boolean {
+  const start = Buffer.concat(chunks, OPERATION_WITHIN_BYTES).toString("latin1");
+  return /"operation":\s{0,8}"UPDATE"/.test(start);
 }
 
 function textOf(chunks: readonly Buffer[]): string {

@@ -5,15 +5,32 @@
  */
 export class FlushBatcher {
   #waiting: (() => void)[] = [];
+  readonly #large: (() => void)[] = [];
 
   /** Calls `flush`, which must not throw, once everything that has arrived by now is read. */
   after(flush: () => void): void {
     if (this.#waiting.push(flush) > 1) return;
+    setImmediate(() => this.#flush());
+  }
+
+  /** As {@link after}, for what takes long: one in each turn, after everything else. */
+  afterOthers(flush: () => void): void {
+    if (this.#large.push(flush) === 1) this.#nextLarge();
+  }
+
+  #nextLarge(): void {
     setImmediate(() => {
-      const waiting = this.#waiting;
-      this.#waiting = [];
-      for (const next of waiting) next();
+      this.#flush();
+      this.#large[0]?.();
+      this.#large.shift();
+      if (this.#large.length > 0) this.#nextLarge();
     });
+  }
+
+  #flush(): void {
+    const waiting = this.#waiting;
+    this.#waiting = [];
+    for (const next of waiting) next();
   }
 
   reached(): Promise<void> {

@@ -9,6 +9,22 @@
  */
 export const MAX_REQUEST_BYTES = 7 * 1024 * 1024;
 
+/**
+ * Largest review of anything but an UPDATE, which alone carries two versions of the object: one object of 3 MiB and 1.5
+ * MiB of anything else. kube-apiserver writes the operation before all that can be large.
+ */
+export const MAX_SINGLE_OBJECT_BYTES = 4.5 * 1024 * 1024;
+export const OPERATION_WITHIN_BYTES = 4_096;
+
+/** A body above this waits until all smaller ones that have arrived are answered, and its values are counted. */
+export const LARGE_BODY_BYTES = 128 * 1024;
+
+/**
+ * The values that a body may have: the characters of JSON that begin one, or escape one. JSON.parse takes some 30 ms for
+ * so many distinct keys and less for anything else. A pod of 1 MiB has fewer.
+ */
+export const MAX_JSON_VALUES = 100_000;
+
 /** Requests in flight in the process: what 30 s of a stalled core can pile up. One more gets 503 at once. */
 export const MAX_REQUESTS_IN_FLIGHT = 10_000;
 

@@ -215,8 +215,12 @@ export class WebhookServer {
     const slot = this.#isAccepted(incoming)
       ? readBody(incoming, this.#limiter, MAX_REQUEST_BYTES, (body) => {
           this.slowCallers.requestComplete(socket);
-          incoming.received = body;
-          this.#flush.after(() => void this.#respond(incoming, outgoing).then(() => this.#finished(socket, slot)));
+          const respond = (): void => {
+            incoming.received = body instanceof HttpError ? body : body.text();
+            void this.#respond(incoming, outgoing).then(() => this.#finished(socket, slot));
+          };
+          if (!(body instanceof HttpError) && body.isLarge) this.#flush.afterOthers(respond);
+          else this.#flush.after(respond);
         })
       : undefined;
     if (slot === undefined) {

@@ -10,6 +10,7 @@ import { HEALTH_CRITERION_ANNOTATION } from "../../shared/schema/annotations.ts"
 import type { Pod } from "../../shared/schema/pod.ts";
 import { parseAnyPod } from "../../shared/schema/pod.ts";
 import type { Operation } from "../../shared/schema/podprotector.ts";
+import { isComparableVersion } from "../../shared/schema/resource-version.ts";
 import { HttpError } from "../http/call.ts";
 import { type AdmissionRequest, parseOrReject } from "./admission-request.ts";
 import type { CellClient, LiveRead } from "./cell-client.ts";
@@ -99,6 +100,8 @@ function isPods(request: AdmissionRequest): boolean {
 function targetInRequest(request: AdmissionRequest, operation: "DELETE" | "UPDATE"): DisruptionTarget {
   requireObject(request, "oldObject");
   const pod = parseOrReject("Pod in request.oldObject", () => parseAnyPod(request.oldObject));
+  if (!isComparableVersion(pod.resourceVersion) || pod.resourceVersion === "0")
+    throw new HttpError(400, "malformed Pod in request.oldObject: metadata.resourceVersion is no positive integer");
   const criterion = criterionOf(pod.annotations) ?? "Available";
   const { dryRun } = request;
   return { kind: "disruption", operation, pod, podReadMs: undefined, reread: undefined, criterion, dryRun };

@@ -1,7 +1,21 @@
 /** Results for people: tables and ages as kubectl prints them. Pure. */
 
+/** Control characters but the line feed, and the characters that reorder a line. */
+const CONTROL = /[\p{Cc}\p{Bidi_Control}\u2028\u2029]/gu;
+
+/** The text with control characters escaped, as `\u001b`: tenants write much of what is printed. */
+export function escapeControls(text: string): string {
+  return text.replace(CONTROL, (character) =>
+    character === "\n" ? character : `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
+}
+
+/** As {@link escapeControls}, for a text that must stay in its line. */
+export const inLine = (text: string): string => escapeControls(text).replaceAll("\n", "\\n");
+
 /** Each row as one line, every column as wide as its longest cell. */
-export function columns(rows: readonly (readonly string[])[], separator: string): readonly string[] {
+export function columns(texts: readonly (readonly string[])[], separator: string): readonly string[] {
+  const rows = texts.map((row) => row.map(inLine));
   const count = Math.max(0, ...rows.map((row) => row.length));
   const widths = Array.from({ length: count }, (_, column) =>
     Math.max(...rows.map((row) => lengthOf(row[column] ?? ""))),
@@ -27,7 +41,7 @@ function pad(cell: string, width: number): string {
 /** `Name:   value` lines. */
 export function fields(entries: readonly (readonly [string, string])[]): string {
   const width = Math.max(...entries.map(([name]) => name.length)) + 1;
-  return entries.map(([name, value]) => `${`${name}:`.padEnd(width)}   ${value}\n`).join("");
+  return entries.map(([name, value]) => `${`${name}:`.padEnd(width)}   ${inLine(value)}\n`).join("");
 }
 
 const SECOND_MS = 1000;

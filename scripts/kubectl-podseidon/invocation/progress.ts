@@ -3,12 +3,27 @@
  * that is replaced, in a log one line for each step. Standard output stays readable for programs.
  */
 import type { Ports, Timer } from "../../../shared/runtime/clock.ts";
+import { escapeControls } from "./output.ts";
 
 export interface Terminal {
   out(text: string): void;
   err(text: string): void;
   /** Whether standard error is a terminal, on which a line can be taken back. */
   readonly interactive: boolean;
+}
+
+const ERASE_LINE = "\r\x1b[K";
+
+/** A terminal that shows control characters escaped. The line of progress is erased by the caller's own. */
+export function plainTerminal(terminal: Terminal): Terminal {
+  return {
+    ...terminal,
+    out: (text) => terminal.out(escapeControls(text)),
+    err: (text) => {
+      const erased = text.startsWith(ERASE_LINE) ? ERASE_LINE : "";
+      terminal.err(erased + escapeControls(text.slice(erased.length)));
+    },
+  };
 }
 
 const QUIET_MS = 1000;
@@ -51,7 +66,7 @@ export class ProgressLine {
 
   /** Erases the line before other output; the next tick shows it again. */
   clear(): void {
-    if (this.#shown !== undefined && this.#terminal.interactive) this.#terminal.err("\r\x1b[K");
+    if (this.#shown !== undefined && this.#terminal.interactive) this.#terminal.err(ERASE_LINE);
     if (this.#terminal.interactive) this.#shown = undefined;
   }
 
@@ -70,7 +85,7 @@ export class ProgressLine {
     if (step === undefined) return;
     const detail = step.detail();
     const line = `${step.what}${detail === "" ? "" : ` (${detail})`} ...`;
-    if (this.#terminal.interactive) this.#terminal.err(`\r\x1b[K${line} ${Math.floor(tookMs / 1000)} s`);
+    if (this.#terminal.interactive) this.#terminal.err(`${ERASE_LINE}${line} ${Math.floor(tookMs / 1000)} s`);
     // In a log one line says that it takes its time; more would say nothing new.
     else if (this.#shown !== step) this.#terminal.err(`${line}\n`);
     this.#shown = step;

@@ -1,4 +1,4 @@
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { makeSpec } from "../../../test/support/decide/fixtures.ts";
 import type { LabelSelector } from "../../schema/podprotector.ts";
 import { compileSelector } from "./selector.ts";
@@ -82,4 +82,20 @@ test("the spec's hash covers what the counts depend on, in any order", () => {
     },
   ];
   for (const spec of different) expect(specHash(spec)).not.toBe(specHash(base));
+});
+
+describe("a selector beyond the bounds", () => {
+  const labels = (count: number): Record<string, string> =>
+    Object.fromEntries(Array.from({ length: count }, (_, index) => [`k${index}`, "v"]));
+  const values = (count: number): string[] => Array.from({ length: count }, (_, index) => `v${index}`);
+  test.each<[string, LabelSelector]>([
+    ["labels", { matchLabels: labels(65) }],
+    ["requirements", { matchExpressions: values(65).map((key) => ({ key, operator: "DoesNotExist" })) }],
+    ["values", { matchExpressions: [{ key: "a", operator: "In", values: values(257) }] }],
+  ])("has too many %s: it is reported, and the rest is enforced", (_, selector) => {
+    const all = { ...labels(64), a: "other" };
+    expect(compileSelector(selector, "matches").matches(all)).toBe(true);
+    expect(compileSelector(selector, "fails").matches(all)).toBe(false);
+    expect(compileSelector(selector, "matches").problems).toEqual([expect.stringContaining("more than")]);
+  });
 });

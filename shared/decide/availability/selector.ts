@@ -18,15 +18,43 @@ export interface CompiledSelector {
  */
 export type Unreadable = "matches" | "fails";
 
+/** What a selector may have, so that its cost is bounded: the CRD rejects more. */
+export const MAX_REQUIREMENTS = 64;
+export const MAX_VALUES = 256;
+
+interface ReadablePart {
+  readonly selector: LabelSelector;
+  readonly problems: string[];
+}
+
+/** The requirements within the bounds; those beyond them are unreadable. */
+export function readablePart(selector: LabelSelector): ReadablePart {
+  const { matchLabels = {}, matchExpressions = [] } = selector;
+  const keys = Object.keys(matchLabels);
+  const within = matchExpressions
+    .slice(0, MAX_REQUIREMENTS)
+    .filter(({ values }) => (values ?? []).length <= MAX_VALUES);
+  const problems: string[] = [];
+  if (keys.length > MAX_REQUIREMENTS) problems.push(`matchLabels has more than ${MAX_REQUIREMENTS} labels`);
+  if (matchExpressions.length > MAX_REQUIREMENTS)
+    problems.push(`matchExpressions has more than ${MAX_REQUIREMENTS} requirements`);
+  if (within.length < Math.min(matchExpressions.length, MAX_REQUIREMENTS))
+    problems.push(`matchExpressions has a requirement with more than ${MAX_VALUES} values`);
+  if (problems.length === 0) return { selector, problems };
+  const labels = keys.slice(0, MAX_REQUIREMENTS).map((key) => [key, matchLabels[key] ?? ""] as const);
+  return { selector: { matchLabels: Object.fromEntries(labels), matchExpressions: within }, problems };
+}
+
 type Requirement = (labels: Labels) => boolean;
 
 export function compileSelector(selector: LabelSelector, unreadable: Unreadable): CompiledSelector {
   const requirements: Requirement[] = [];
-  const problems: string[] = [];
-  for (const [key, value] of Object.entries(selector.matchLabels ?? {})) {
+  const { selector: readable, problems } = readablePart(selector);
+  if (problems.length > 0 && unreadable === "fails") requirements.push(() => false);
+  for (const [key, value] of Object.entries(readable.matchLabels ?? {})) {
     requirements.push((labels) => labelOf(labels, key) === value);
   }
-  for (const expression of selector.matchExpressions ?? []) {
+  for (const expression of readable.matchExpressions ?? []) {
     const { key, operator } = expression;
     const requirement = compileExpression(key, operator, expression.values ?? []);
     if (typeof requirement !== "string") requirements.push(requirement);

@@ -375,6 +375,14 @@ describe("writing", () => {
     expect(Ledger.parse(ledger.encode(100)).weight).toBe(1);
   });
 
+  test("a version that is no number does not let a stored version go down", () => {
+    const ledger = Ledger.parse([]);
+    for (const podResourceVersion of ["500", "x", "1"])
+      ledger.admit("u", "p", { ...admission, podResourceVersion, nonce: podResourceVersion, atMicros: 1 }, 1);
+    // Unknown: rule R2 does not judge the record.
+    expect(ledger.get("u", "p")?.records.get("DELETE")?.podResourceVersion).toBeUndefined();
+  });
+
   test("a refreshed record keeps its newest nonces, its first time, the larger version", () => {
     const ledger = Ledger.parse([]);
     for (let index = 1; index <= NONCES_KEPT + 2; index++) {

@@ -103,11 +103,11 @@ export function boundNonces(nonces: readonly string[]): readonly string[] {
 
 /**
  * The larger version. A missing version (upstream wrote the record) makes the result missing: the unknown version may
- * be newer, and R2 must not judge it. Of versions that are not comparable, the newer admission's.
+ * be newer, and R2 must not judge it. A version that is not comparable is as good as missing.
  */
 function laterVersion(older: string | undefined, newer: string | undefined): string | undefined {
   if (older === undefined || newer === undefined) return undefined;
-  if (!isComparableVersion(older) || !isComparableVersion(newer)) return newer;
+  if (!isComparableVersion(older) || !isComparableVersion(newer)) return undefined;
   return compareVersions(older, newer) > 0 ? older : newer;
 }
 

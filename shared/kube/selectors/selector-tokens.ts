@@ -1,3 +1,4 @@
+import { readablePart } from "../../decide/availability/selector.ts";
 import type { LabelSelector } from "../../schema/podprotector.ts";
 
 /** `key=value`, or `key` with any value when `value` is undefined. */
@@ -20,7 +21,8 @@ export interface Requirements {
 const MAX_ALTERNATIVES = 32;
 
 /** Returns the readable requirements of a selector; `compileSelector` reports the unreadable ones. */
-export function requirementsOf(selector: LabelSelector): Requirements {
+export function requirementsOf(whole: LabelSelector): Requirements {
+  const { selector } = readablePart(whole);
   let alternatives: LabelToken[][] = [
     Object.entries(selector.matchLabels ?? {}).map(([key, value]) => ({ key, value })),
   ];

@@ -1,0 +1,15 @@
+/** Kubernetes' own limits on the strings of an object, in characters. No apiserver stores or sends a longer one. */
+import { SchemaError } from "./schema-error.ts";
+
+/** Of names and UIDs (DNS subdomains). */
+export const MAX_NAME_LENGTH = 253;
+/** Of namespaces and label values. */
+export const MAX_LABEL_LENGTH = 63;
+/** Of label keys and of condition types: prefix, slash and name. */
+export const MAX_KEY_LENGTH = 317;
+
+/** Throws `SchemaError`. */
+export function requireShort(value: string | null | undefined, path: string, maxLength: number): void {
+  if (value !== undefined && value !== null && value.length > maxLength)
+    throw new SchemaError(path, `has ${value.length} characters, and Kubernetes allows ${maxLength}`);
+}
