@@ -11,7 +11,7 @@ import { createCertificateAuthority, issueCertificate } from "../../shared/certi
 const ADDRESS = "127.0.0.1";
 const PROTECTORS = "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors";
 
-export interface Answer {
+interface Answer {
   readonly status: number;
   readonly text: string;
 }

@@ -24,7 +24,9 @@ const protector = {
   status: {
     cells: [],
     summary: { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0, maxLatencyMillis: 0 },
-    conditions: [{ type: "Healthy", status: "False", reason: "X", message: HOSTILE }],
+    conditions: [
+      { type: "Healthy", status: "False", reason: "X", message: HOSTILE, lastTransitionTime: "2026-01-01T00:00:00Z" },
+    ],
   },
 };
 

@@ -19,8 +19,8 @@ export interface CompiledSelector {
 export type Unreadable = "matches" | "fails";
 
 /** What a selector may have, so that its cost is bounded: the CRD rejects more. */
-export const MAX_REQUIREMENTS = 64;
-export const MAX_VALUES = 256;
+const MAX_REQUIREMENTS = 64;
+const MAX_VALUES = 256;
 
 interface ReadablePart {
   readonly selector: LabelSelector;
