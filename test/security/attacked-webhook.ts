@@ -14,7 +14,7 @@ import { authority, certificate } from "../support/webhook/loopback-certificate.
 
 type JsonObject = Readonly<Record<string, unknown>>;
 
-export const CELL = "cell-1";
+const CELL = "cell-1";
 const GROUP = "podseidon.kubewharf.io";
 const PROTECTORS = `/apis/${GROUP}/v1alpha1/podprotectors`;
 const LOOPBACK = "127.0.0.1";
