@@ -23,9 +23,9 @@ import {
 import { type ClusterClient, statusOf } from "./invocation/cluster.ts";
 import type { Command, Context } from "./invocation/command.ts";
 import { EXIT, type ExitCode, messageOf } from "./invocation/errors.ts";
-import { cellOfRegistration, REGISTRATIONS } from "./question.ts";
-import { registrationFindings } from "./registration-findings.ts";
+import { cellOfWebhookConfiguration, VALIDATING } from "./question.ts";
 import { type ProtectorView, viewProtector } from "./view.ts";
+import { webhookConfigurationFindings } from "./webhook-configuration-findings.ts";
 
 const MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 const ABSENT_POD = "podseidon-doctor-asks-about-no-pod";
@@ -108,7 +108,7 @@ class Doctor {
       if (reached[0]?.level === "problem") return;
     }
     const deployments = `/apis/apps/v1/namespaces/${this.#system}/deployments`;
-    await this.#check(cluster, "registration", () => this.#registration(cluster, views));
+    await this.#check(cluster, "webhook configuration", () => this.#webhookConfiguration(cluster, views));
     await this.#check(cluster, "webhook", () => this.#answers(cluster, views));
     await this.#check(cluster, "serving certificate", () => this.#serving(cluster));
     await this.#check(cluster, "aggregator", () => this.#lease(cluster, "aggregator", AGGREGATOR_LEASE));
@@ -116,11 +116,11 @@ class Doctor {
     await this.#check(cluster, "permissions", () => this.#permissions(cluster, CELL_PERMISSIONS));
   }
 
-  async #registration(cluster: ClusterClient, views: readonly ProtectorView[]): Promise<readonly Finding[]> {
-    const validating = await cluster.find(`${REGISTRATIONS}/podseidon`);
+  async #webhookConfiguration(cluster: ClusterClient, views: readonly ProtectorView[]): Promise<readonly Finding[]> {
+    const validating = await cluster.find(`${VALIDATING}/podseidon`);
     const mutating = await cluster.find(`${MUTATING}/podseidon`);
-    const findings = registrationFindings(validating, mutating, this.#context.nowMs());
-    const cell = cellOfRegistration(validating);
+    const findings = webhookConfigurationFindings(validating, mutating, this.#context.nowMs());
+    const cell = cellOfWebhookConfiguration(validating);
     const counted = views.some(({ cells }) => cells.some((one) => one.cell === cell && one.state !== "not counted"));
     if (cell === undefined || views.length === 0 || counted) return findings;
     const advice =
@@ -150,7 +150,7 @@ class Doctor {
         "deletions of pods are denied while it does not answer: see docs/runbooks/PodseidonWebhookDown.md",
       );
     }
-    return problem("webhook", `was not asked: ${message}`, "see the registration");
+    return problem("webhook", `was not asked: ${message}`, "see the webhook configuration");
   }
 
   async #serving(cluster: ClusterClient): Promise<Finding> {
@@ -255,8 +255,8 @@ export const doctor: Command = {
   doing: "looking for the clusters",
   description:
     "Looks at the core cluster and at the clusters of the named contexts (of --context when none is named): " +
-    "reachability, clocks, the CRD, protectors, cells, registrations, certificates, leases, versions, and the " +
-    "permissions of the ServiceAccounts. Changes nothing. Exit code 0: no problem; 1: at least one.",
+    "reachability, clocks, the CRD, protectors, cells, webhook configurations, certificates, leases, versions, and " +
+    "the permissions of the ServiceAccounts. Changes nothing. Exit code 0: no problem; 1: at least one.",
   flags: {
     "system-namespace": {
       type: "string",

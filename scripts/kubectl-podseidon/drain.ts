@@ -160,7 +160,11 @@ export const drainCheck: Command = {
     "of it when all pods of the node are evicted one after the other: goes, waits for replacements, or " +
     "never as things are. Exit code 0: the drain can complete; 1: some pods can't go.",
   flags: {
-    cell: { type: "string", value: "ID", help: "The cell of the cluster, where its registration can't be read." },
+    cell: {
+      type: "string",
+      value: "ID",
+      help: "The cell of the cluster, where its webhook configuration can't be read.",
+    },
   },
   arity: [1, 1],
   completes: "nodes",

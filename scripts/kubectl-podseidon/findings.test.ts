@@ -16,8 +16,8 @@ import {
   leaseFinding,
   protectorFindings,
 } from "./findings.ts";
-import { registrationFindings } from "./registration-findings.ts";
 import { viewProtector } from "./view.ts";
+import { webhookConfigurationFindings } from "./webhook-configuration-findings.ts";
 
 const DAY_MS = 86_400_000;
 
@@ -130,7 +130,7 @@ test("protectors in trouble are named", () => {
   ]);
 });
 
-describe("the registration", () => {
+describe("the webhook configuration", () => {
   const caBundle = Buffer.from(authority(300)).toString("base64");
   const hook = (operations: string[], resources: string[], rest: object = {}): object => ({
     name: "pods",
@@ -142,52 +142,54 @@ describe("the registration", () => {
   const others = [hook(["DELETE", "UPDATE"], ["nodes"]), hook(["UPDATE"], ["pods/status"])];
   const both = [hook(["DELETE"], ["pods"]), hook(["CREATE"], ["pods/eviction"]), ...others];
   test.each<[string, unknown, unknown, readonly string[]]>([
-    ["whole", { webhooks: both }, {}, ["ok registration: asks as cell east, refuses when it gets no answer"]],
+    ["whole", { webhooks: both }, {}, ["ok webhook configuration: asks as cell east, refuses when it gets no answer"]],
     [
       "without evictions",
       { webhooks: [both[0], ...others] },
       {},
-      ["problem registration: the cluster does not ask about CREATE pods/eviction"],
+      ["problem webhook configuration: the cluster does not ask about CREATE pods/eviction"],
     ],
     [
       "without nodes and status writes",
       { webhooks: both.slice(0, 2) },
       {},
       [
-        "warning registration: the cluster does not ask about DELETE nodes: a node that is deleted takes its pods",
-        "warning registration: the cluster does not ask about UPDATE pods/status: a status write can end a pod",
+        "warning webhook configuration: the cluster does not ask about DELETE nodes: " +
+          "a node that is deleted takes its pods",
+        "warning webhook configuration: the cluster does not ask about UPDATE pods/status: " +
+          "a status write can end a pod",
       ],
     ],
     [
       "that is open",
       { webhooks: [both[0], ...others, hook(["CREATE"], ["pods/eviction"], { failurePolicy: "Ignore" })] },
       {},
-      ["warning registration: 1 webhook with failurePolicy Ignore"],
+      ["warning webhook configuration: 1 webhook with failurePolicy Ignore"],
     ],
     [
       "that selects by labels",
       { webhooks: [both[1], ...others, hook(["DELETE"], ["pods"], { objectSelector: { matchLabels: { a: "b" } } })] },
       {},
-      ["problem registration: pods has an objectSelector"],
+      ["problem webhook configuration: pods has an objectSelector"],
     ],
     [
       "with an empty selector, as the apiserver fills in",
       { webhooks: [both[1], ...others, hook(["DELETE"], ["pods"], { objectSelector: {} })] },
       {},
-      ["ok registration: asks as cell east, refuses when it gets no answer"],
+      ["ok webhook configuration: asks as cell east, refuses when it gets no answer"],
     ],
     [
       "that binds no evictions",
       { webhooks: both },
       undefined,
       [
-        "problem registration: evictions are not bound to the pod that is " +
+        "problem webhook configuration: evictions are not bound to the pod that is " +
           "reviewed: MutatingWebhookConfiguration podseidon is missing",
       ],
     ],
   ])("%s", (_, validating, mutating, expected) => {
-    const found = registrationFindings(validating, mutating, NOW_MS).map(line);
-    expect(found).toEqual([...expected, expect.stringMatching(/^ok CA in the registration: valid for/)]);
+    const found = webhookConfigurationFindings(validating, mutating, NOW_MS).map(line);
+    expect(found).toEqual([...expected, expect.stringMatching(/^ok CA in the webhook configuration: valid for/)]);
   });
   test("in which one webhook has no authority, or one that is over, is no better for the others", () => {
     const hook = (name: string, bundle: string): object => ({
@@ -197,16 +199,18 @@ describe("the registration", () => {
     });
     const good = hook("pods", authority(400));
     const told = (validating: object[], mutating: object[]): string | undefined =>
-      registrationFindings({ webhooks: validating }, { webhooks: mutating }, NOW_MS).map(line).at(-1);
-    expect(told([good], [good])).toBe("ok CA in the registration: valid for 400d");
+      webhookConfigurationFindings({ webhooks: validating }, { webhooks: mutating }, NOW_MS).map(line).at(-1);
+    expect(told([good], [good])).toBe("ok CA in the webhook configuration: valid for 400d");
     expect(told([good, hook("evictions", "")], [good])).toBe(
-      "problem CA in the registration: of evictions: there is none",
+      "problem CA in the webhook configuration: of evictions: there is none",
     );
-    expect(told([good], [hook("bind", authority(-1))])).toMatch(/^problem CA in the registration: of bind: expired /);
+    expect(told([good], [hook("bind", authority(-1))])).toMatch(
+      /^problem CA in the webhook configuration: of bind: expired /,
+    );
   });
 
   test("that is missing", () => {
-    expect(registrationFindings(undefined, {}, NOW_MS).map(({ level }) => level)).toEqual(["problem"]);
+    expect(webhookConfigurationFindings(undefined, {}, NOW_MS).map(({ level }) => level)).toEqual(["problem"]);
   });
 });
 

@@ -240,8 +240,8 @@ const Lease = v.looseObject({
 
 export function leaseFinding(check: string, raw: unknown, nowMs: number): Finding {
   const advice =
-    `is the Deployment podseidon-${check} running? Without it nothing is ` +
-    `${check === "generator" ? "protected anew" : "counted"}`;
+    `is the Deployment podseidon-${check} running? Without it ` +
+    `${check === "generator" ? "no new workload is protected" : "nothing is counted"}`;
   const parsed = v.safeParse(Lease, raw);
   if (raw === undefined || !parsed.success)
     return warning(check, "no lease in the system namespace: it never ran here, or without leader election", advice);

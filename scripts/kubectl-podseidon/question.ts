@@ -129,7 +129,7 @@ const REFUSED: Readonly<Record<Extract<Decision, { allowed: false }>["cause"], s
   RefreshedTooLong: "its deletion was repeated for too long and has to settle first",
 };
 
-const Registration = v.looseObject({
+const WebhookConfiguration = v.looseObject({
   webhooks: v.optional(
     v.array(
       v.looseObject({
@@ -144,19 +144,19 @@ const Registration = v.looseObject({
   ),
 });
 
-export const REGISTRATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+export const VALIDATING = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 
 /** The cell id in the cluster's webhook configuration; undefined without one, or when it may not be read. */
 export async function cellOf(cluster: ClusterClient): Promise<string | undefined> {
   try {
-    return cellOfRegistration(await cluster.find(`${REGISTRATIONS}/podseidon`));
+    return cellOfWebhookConfiguration(await cluster.find(`${VALIDATING}/podseidon`));
   } catch {
     return undefined;
   }
 }
 
-export function cellOfRegistration(raw: unknown): string | undefined {
-  const parsed = v.safeParse(Registration, raw);
+export function cellOfWebhookConfiguration(raw: unknown): string | undefined {
+  const parsed = v.safeParse(WebhookConfiguration, raw);
   if (!parsed.success) return undefined;
   for (const { clientConfig } of parsed.output.webhooks) {
     const { url, service } = clientConfig;

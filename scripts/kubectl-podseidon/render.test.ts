@@ -6,7 +6,7 @@ import { makeCell, makePod, makeProtector, NOW_MS } from "../../test/support/dec
 import { heldBucket } from "../../test/support/decide/quota-fixtures.ts";
 import { drainText, planDrain } from "./drain.ts";
 import { age, parseDuration, table } from "./invocation/output.ts";
-import { answerOf, cellOfRegistration, type DryRunResult } from "./question.ts";
+import { answerOf, cellOfWebhookConfiguration, type DryRunResult } from "./question.ts";
 import { statusDetail, statusTable } from "./status.ts";
 import { viewProtector } from "./view.ts";
 import { explanationText, opinionOf } from "./why.ts";
@@ -201,6 +201,6 @@ test.each<[string, unknown, string | undefined]>([
   ["a URL", { webhooks: [{ name: "a", clientConfig: { url: "https://host:1/webhook/a%20b" } }] }, "a b"],
   ["nothing", { webhooks: [] }, undefined],
   ["no object", undefined, undefined],
-])("the cell of a registration by %s", (_, raw, cell) => {
-  expect(cellOfRegistration(raw)).toBe(cell);
+])("the cell of a webhook configuration by %s", (_, raw, cell) => {
+  expect(cellOfWebhookConfiguration(raw)).toBe(cell);
 });

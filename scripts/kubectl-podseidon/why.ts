@@ -170,7 +170,11 @@ export const why: Command = {
     "who holds their quota and since when. Exit code 0: it would be allowed; 1: not; 2: could not be told.",
   flags: {
     evict: { type: "boolean", help: "Ask about an eviction, as kubectl drain makes them." },
-    cell: { type: "string", value: "ID", help: "The cell of the cluster, where its registration can't be read." },
+    cell: {
+      type: "string",
+      value: "ID",
+      help: "The cell of the cluster, where its webhook configuration can't be read.",
+    },
   },
   arity: [1, 1],
   completes: "pods",

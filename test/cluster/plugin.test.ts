@@ -204,8 +204,8 @@ describe("while all is well", () => {
       /^ok +core +crd +keeps every field/m,
       /^ok +core +protectors +1 protector, none in trouble/m,
       /^ok +core +cell cell +counted in 1 protector, heartbeat \d+s ago/m,
-      /^ok +cell +registration +asks as cell cell, refuses when it gets no answer/m,
-      /^(ok|WARN) +cell +CA in the registration +(valid for|expires in)/m,
+      /^ok +cell +webhook configuration +asks as cell cell, refuses when it gets no answer/m,
+      /^(ok|WARN) +cell +CA in the webhook configuration +(valid for|expires in)/m,
       /^ok +cell +webhook +answers/m,
     ])
       expect(stdout).toMatch(line);
@@ -235,7 +235,7 @@ describe("while all is well", () => {
       readFileSync(join(root, "manifests/monitoring", file), "utf8"),
     );
     const asked = metricsOf(text.join("\n"));
-    // What makes certificates does not run here, so that nobody keeps the registration's authorities either.
+    // What makes certificates does not run here, so that nobody keeps the webhook configuration's authorities either.
     const here = asked.filter((name) => !name.startsWith("certificates_") && name !== "registration_ca_current");
     expect(here.filter((name) => !declared.has(name))).toEqual([]);
   });
@@ -366,14 +366,14 @@ describe("when a part is gone for good", () => {
   test("doctor finds that nobody is asked any more", async () => {
     for (const kind of ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"])
       await estate.cell("cell").admin.call("DELETE", `/apis/admissionregistration.k8s.io/v1/${kind}/podseidon`);
-    // The apiserver's own cache of registrations follows a moment later.
+    // The apiserver's own cache of webhook configurations follows a moment later.
     let last: Result | undefined;
-    await estate.core.waitFor("the registration to be out of force", async () => {
+    await estate.core.waitFor("the webhook configuration to be out of force", async () => {
       last = await plugin("doctor");
       return /FAIL +cell +webhook +was not asked/.test(last.stdout);
     });
     expect(last?.code).toBe(1);
-    expect(last?.stdout).toMatch(/FAIL +cell +registration +the cluster asks nobody/);
-    expect(last?.stdout).toContain("apply the registration of the cluster's overlay again");
+    expect(last?.stdout).toMatch(/FAIL +cell +webhook configuration +the cluster asks nobody/);
+    expect(last?.stdout).toContain("apply the webhook configuration of the cluster's overlay again");
   });
 });

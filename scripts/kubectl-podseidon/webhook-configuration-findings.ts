@@ -2,7 +2,7 @@
 import * as v from "valibot";
 import { certificateFinding, type Finding, ok, problem, warning } from "./findings.ts";
 import { plural } from "./invocation/output.ts";
-import { cellOfRegistration } from "./question.ts";
+import { cellOfWebhookConfiguration } from "./question.ts";
 
 const Names = v.optional(v.array(v.string()), []);
 const Webhooks = v.looseObject({
@@ -24,14 +24,15 @@ const Webhooks = v.looseObject({
   ),
 });
 
-const REGISTER = "apply the registration of the cluster's overlay again (kubectl apply -k manifests/overlays/...)";
+const APPLY =
+  "apply the webhook configuration of the cluster's overlay again (kubectl apply -k manifests/overlays/...)";
 
 /** Whether the cluster asks about every deletion and eviction, and what it does without an answer. */
-export function registrationFindings(validating: unknown, mutating: unknown, nowMs: number): Finding[] {
-  const check = "registration";
+export function webhookConfigurationFindings(validating: unknown, mutating: unknown, nowMs: number): Finding[] {
+  const check = "webhook configuration";
   const hooks = v.safeParse(Webhooks, validating);
   if (validating === undefined || !hooks.success)
-    return [problem(check, "the cluster asks nobody: ValidatingWebhookConfiguration podseidon is missing", REGISTER)];
+    return [problem(check, "the cluster asks nobody: ValidatingWebhookConfiguration podseidon is missing", APPLY)];
   const asks = (operation: string, resource: string): boolean =>
     hooks.output.webhooks.some(({ rules }) =>
       rules.some(
@@ -40,10 +41,10 @@ export function registrationFindings(validating: unknown, mutating: unknown, now
       ),
     );
   const findings: Finding[] = [];
-  const wrong = (found: string, advice = REGISTER): void => void findings.push(problem(check, found, advice));
+  const wrong = (found: string, advice = APPLY): void => void findings.push(problem(check, found, advice));
   if (!asks("DELETE", "pods")) wrong("the cluster does not ask about DELETE pods");
   if (!asks("CREATE", "pods/eviction")) wrong("the cluster does not ask about CREATE pods/eviction");
-  const leftOut = `${REGISTER}, unless it is left out on purpose`;
+  const leftOut = `${APPLY}, unless it is left out on purpose`;
   const lacks = (found: string): void => void findings.push(warning(check, found, leftOut));
   if (!asks("DELETE", "nodes"))
     lacks("the cluster does not ask about DELETE nodes: a node that is deleted takes its pods");
@@ -67,7 +68,9 @@ export function registrationFindings(validating: unknown, mutating: unknown, now
   if (mutating === undefined)
     wrong("evictions are not bound to the pod that is reviewed: MutatingWebhookConfiguration podseidon is missing");
   if (findings.length === 0)
-    findings.push(ok(check, `asks as cell ${cellOfRegistration(validating) ?? "?"}, refuses when it gets no answer`));
+    findings.push(
+      ok(check, `asks as cell ${cellOfWebhookConfiguration(validating) ?? "?"}, refuses when it gets no answer`),
+    );
   const bound = v.safeParse(Webhooks, mutating);
   const all = [...hooks.output.webhooks, ...(bound.success ? bound.output.webhooks : [])];
   return [...findings, authorityFinding(all, nowMs)];
@@ -77,7 +80,7 @@ type Webhook = v.InferOutput<typeof Webhooks>["webhooks"][number];
 
 /** The worst of the webhooks: one without a valid authority fails, whatever the others trust. */
 function authorityFinding(webhooks: readonly Webhook[], nowMs: number): Finding {
-  const check = "CA in the registration";
+  const check = "CA in the webhook configuration";
   const found = webhooks.map(({ name, clientConfig }) => {
     const pem = Buffer.from(clientConfig.caBundle ?? "", "base64").toString("utf8");
     return { name, finding: certificateFinding(check, [pem], nowMs) };
