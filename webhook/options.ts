@@ -2,6 +2,7 @@ import { coreOptions, observeOptions } from "../shared/runtime/options/common-op
 import {
   boolean,
   duration,
+  hosts,
   list,
   matching,
   namedPaths,
@@ -71,6 +72,13 @@ export const webhookOptions = defineOptions({
       "PEM certificates that a probe's certificate is checked against " +
         "where the protector names none; empty is the system's.",
     ),
+    probeAllow: option(
+      hosts(),
+      ["*.svc", "*.svc.cluster.local"],
+      "A host that probes may ask: a name, *. and the end of a name, an address or a network such as 10.0.0.0/8.",
+    ),
+    probeClientCertFile: option(text("FILE"), "", "The certificate that is shown to the servers of probes, PEM."),
+    probeClientKeyFile: option(text("FILE"), "", "The private key of that certificate, PEM."),
     markPendingDisruptions: option(
       boolean(),
       false,

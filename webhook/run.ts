@@ -92,7 +92,10 @@ export async function run(options: WebhookFlags, server: WebhookServer): Promise
   );
   const onEvent = observeWebhook(metrics, log);
   const onFinished = observeAdmissions(metrics, log);
-  const owners = new OwnerProbes({ metrics, log, ports: systemPorts, caFile: options.probeCaFile });
+  const owners = new OwnerProbes({
+    ...{ metrics, log, ports: systemPorts, caFile: options.probeCaFile, allowed: options.probeAllow },
+    ...{ clientCertFile: options.probeClientCertFile, clientKeyFile: options.probeClientKeyFile },
+  });
   const uidIn = (core: string) => (key: string) => webhook.cores.find(({ name }) => name === core)?.uidOf(key);
   const events = new DisruptionEvents({
     cores: cores.map((core) => ({ ...core, uidOf: uidIn(core.name) })),

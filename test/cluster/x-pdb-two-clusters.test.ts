@@ -199,7 +199,7 @@ describe("a budget over two clusters", () => {
     expect(probe.requests).toEqual([]);
     const caFile = `${environment.core.directory}/probe-ca.pem`;
     writeFileSync(caFile, environment.core.identity.certificateAuthorityPem);
-    await environment.replaceWebhooks(["webhook-with-ca"], ["--probe-ca-file", caFile]);
+    await environment.replaceWebhooks(["webhook-with-ca"], ["--probe-ca-file", caFile, "--probe-allow=127.0.0.1"]);
     await environment.core.waitFor(
       "the eviction to be allowed",
       async () => (await evict(environment.cell("a"), name)) === 201,

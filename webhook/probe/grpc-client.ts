@@ -7,6 +7,7 @@ import {
   type IncomingHttpHeaders,
 } from "node:http2";
 import { BadProbeResponse, decodeResponse, encodeRequest, type ProbeResponse } from "./message.ts";
+import { authorityOf } from "./probe-address.ts";
 import {
   describeError,
   IDLE_MS,
@@ -27,11 +28,6 @@ const UNIMPLEMENTED = "12";
 /** Node's bound of the memory of one connection. */
 const MAX_SESSION_MEMORY_MB = 1;
 const MAX_HEADER_PAIRS = 64;
-
-/** `host:port`, without a scheme of gRPC. */
-function authorityOf(endpoint: string): string {
-  return endpoint.replace(/^(dns:\/\/\/|dns:|passthrough:\/\/\/)/, "");
-}
 
 function frame(message: Buffer): Buffer {
   const prefix = Buffer.alloc(PREFIX_BYTES);
@@ -207,11 +203,12 @@ export class GrpcProbeClient implements ProbeClient {
   }
 
   #connect(): ClientHttp2Session {
-    const { endpoint, caBundle, insecure } = this.#options;
+    const { endpoint, caBundle, insecure, clientCertificate } = this.#options;
     const session = connect(`${insecure ? "http" : "https"}://${authorityOf(endpoint)}`, {
       maxSessionMemory: MAX_SESSION_MEMORY_MB,
       maxHeaderListPairs: MAX_HEADER_PAIRS,
       ...(caBundle === undefined ? {} : { ca: caBundle }),
+      ...clientCertificate,
     });
     const drop = (): void => {
       if (this.#session === session) this.#session = undefined;

@@ -20,15 +20,13 @@ export class HttpProbeClient implements ProbeClient {
   readonly #agent: PlainAgent | TlsAgent;
   readonly #isSecure: boolean;
 
-  /** Throws {@link ProbeFailure} when the endpoint is not an http or https URL. */
-  constructor({ endpoint, caBundle }: ProbeClientOptions) {
-    if (!URL.canParse(endpoint)) throw new ProbeFailure("its endpoint is not a URL");
+  /** `endpoint` is an http or https URL. */
+  constructor({ endpoint, caBundle, clientCertificate }: ProbeClientOptions) {
     this.#url = new URL(endpoint);
     this.#isSecure = this.#url.protocol === "https:";
-    if (!this.#isSecure && this.#url.protocol !== "http:")
-      throw new ProbeFailure("its endpoint is not an http or https URL");
-    const kept = { keepAlive: true, timeout: IDLE_MS, ...(caBundle === undefined ? {} : { ca: caBundle }) };
-    this.#agent = this.#isSecure ? new TlsAgent(kept) : new PlainAgent(kept);
+    const kept = { keepAlive: true, timeout: IDLE_MS };
+    const tls = { ...kept, ...(caBundle === undefined ? {} : { ca: caBundle }), ...clientCertificate };
+    this.#agent = this.#isSecure ? new TlsAgent(tls) : new PlainAgent(kept);
   }
 
   async ask(request: ProbeRequest, signal: AbortSignal): Promise<ProbeResponse> {

@@ -14,6 +14,11 @@ interface OwnerProbesOptions {
   readonly ports: Ports;
   /** PEM certificates for probes whose protector names none; empty is the system's. */
   readonly caFile: string;
+  /** Hosts that may be asked. */
+  readonly allowed: readonly string[];
+  /** PEM certificate and key that the webhook shows; empty shows none. */
+  readonly clientCertFile: string;
+  readonly clientKeyFile: string;
 }
 
 export class OwnerProbes {
@@ -62,12 +67,17 @@ export class OwnerProbes {
 
   async #load(): Promise<ProbeEndpoints> {
     const { ProbeEndpoints } = await import("./probe-endpoints.ts");
-    const { ports, caFile } = this.#options;
+    const { ports, caFile, allowed, clientCertFile, clientKeyFile } = this.#options;
     this.#loaded = new ProbeEndpoints({
       ports,
+      allowed,
       onAsked: (event) => this.#count(event),
       // Read for each new or failing endpoint, so that a replaced certificate authority is followed.
       defaultCa: () => (caFile === "" ? undefined : readFileSync(caFile, "utf8")),
+      clientCertificate: () =>
+        clientCertFile === ""
+          ? undefined
+          : { cert: readFileSync(clientCertFile, "utf8"), key: readFileSync(clientKeyFile, "utf8") },
     });
     return this.#loaded;
   }

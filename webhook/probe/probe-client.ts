@@ -12,6 +12,13 @@ export interface ProbeClientOptions {
   readonly endpoint: string;
   readonly caBundle: string | undefined;
   readonly insecure: boolean;
+  /** Shown to the owner's server; PEM. */
+  readonly clientCertificate?: ClientCertificate | undefined;
+}
+
+export interface ClientCertificate {
+  readonly cert: string;
+  readonly key: string;
 }
 
 /** Far more than a yes or no with its reason needs. */
@@ -24,9 +31,15 @@ export class ProbeFailure extends Error {
   override readonly name: string = "ProbeFailure";
 }
 
-/** What went wrong, in one short line. A failed connection carries its reason in `code`. */
+/**
+ * What went wrong, in one short line. Of an error of Node only its code: the message tells of addresses and
+ * certificates, and whoever deletes a pod reads it.
+ */
 export function describeError(error: unknown): string {
   if (!(error instanceof Error)) return "the call failed";
-  const code = "code" in error && typeof error.code === "string" ? error.code : "";
-  return error.message === "" ? code || "the call failed" : error.message;
+  return codeOf(error) === "" ? error.message || "the call failed" : codeOf(error.cause) || codeOf(error);
+}
+
+function codeOf(error: unknown): string {
+  return error instanceof Error && "code" in error && typeof error.code === "string" ? error.code : "";
 }

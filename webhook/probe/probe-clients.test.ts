@@ -1,5 +1,7 @@
 /** Both clients against a server on real sockets: the contract, and every way to break it. */
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { issueCertificate } from "../../shared/certificates/x509.ts";
+import { authority, certificate } from "../../test/support/webhook/loopback-certificate.ts";
 import { ProbeServer, type Said } from "../../test/support/webhook/probe-server.ts";
 import { GrpcProbeClient } from "./grpc-client.ts";
 import { HttpProbeClient } from "./http-client.ts";
@@ -104,6 +106,22 @@ test("a gRPC server without the service says so", async () => {
   );
   clients.push(on);
   await expect(ask(on)).rejects.toThrow("does not know /other.Service/Ask");
+});
+
+test("a client shows its certificate to a server that asks for one", async () => {
+  const validity = { notBeforeMs: Date.now() - 60_000, notAfterMs: Date.now() + 3_600_000 };
+  const own = await issueCertificate(authority, { ...validity, commonName: "webhook", usages: ["client"] });
+  const caBundle = authority.certificatePem;
+  const strict = { ...certificate, ca: caBundle, requestCert: true, rejectUnauthorized: true };
+  await using asked = await ProbeServer.start(() => said, strict);
+  const options = { endpoint: asked.grpcEndpoint, caBundle, insecure: false };
+  const clientCertificate = { cert: own.certificatePem, key: own.privateKeyPem };
+  const on = new GrpcProbeClient({ ...options, clientCertificate });
+  const without = new GrpcProbeClient(options);
+  clients.push(on, without);
+  expect(await ask(on)).toMatchObject({ isAllowed: true });
+  await expect(ask(without)).rejects.toThrow();
+  expect(asked.requests).toHaveLength(1);
 });
 
 test("a client with TLS asks no server without it", async () => {

@@ -7,6 +7,7 @@ import { MAX_IN_FLIGHT, MAX_QUEUED, ProbeEndpoints } from "./probe-endpoints.ts"
 import type { ProbeAnswer, ProbeRequest } from "./probe-request.ts";
 
 const YES: ProbeResponse = { isAllowed: true, error: "" };
+const ALLOWED = ["db", "slow", "quick"];
 
 interface Harness {
   readonly time: VirtualTime;
@@ -36,7 +37,7 @@ function harness(
       }),
     close: () => undefined,
   });
-  const probes = new ProbeEndpoints({ ports: time, onAsked: () => undefined, connect });
+  const probes = new ProbeEndpoints({ ports: time, onAsked: () => undefined, allowed: ALLOWED, connect });
   const settle = async (answer: Promise<ProbeAnswer>): Promise<ProbeAnswer> => {
     let found: ProbeAnswer | undefined;
     void answer.then((one) => {
@@ -137,7 +138,7 @@ test("calls and queue of one endpoint are bounded, and another endpoint is not a
 
 test("an endpoint that is not a URL fails with a clear message", async () => {
   const time = new VirtualTime();
-  const probes = new ProbeEndpoints({ ports: time, onAsked: () => undefined });
+  const probes = new ProbeEndpoints({ ports: time, onAsked: () => undefined, allowed: ALLOWED });
   const probe = { endpoint: "ftp://db", protocol: "HTTP" };
   const names = { podNamespace: "a", podName: "b", budgetNamespace: "a", budgetName: "c" };
   const answer = await probes.ask({ probe, ...names, deadlineMs: 1_000 });
@@ -163,6 +164,7 @@ describe("the certificate authorities of probes that name none", () => {
     const probes = new ProbeEndpoints({
       ports: time,
       onAsked: () => undefined,
+      allowed: ALLOWED,
       defaultCa: () => {
         if (world.file === undefined) throw new Error("ENOENT: no such file");
         return world.file;

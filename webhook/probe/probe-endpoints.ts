@@ -7,7 +7,8 @@ import { CircuitBreaker } from "./circuit-breaker.ts";
 import { GrpcProbeClient } from "./grpc-client.ts";
 import { HttpProbeClient } from "./http-client.ts";
 import type { ProbeResponse } from "./message.ts";
-import { describeError, type ProbeClient } from "./probe-client.ts";
+import { AllowedHosts, probeAddressOf } from "./probe-address.ts";
+import { type ClientCertificate, describeError, type ProbeClient, ProbeFailure } from "./probe-client.ts";
 import type { ProbeAnswer, ProbeRequest, ProbeResult, ProbeSpec } from "./probe-request.ts";
 import { Semaphore } from "./semaphore.ts";
 
@@ -24,8 +25,10 @@ const MAX_SAID = 200;
 
 interface Endpoint {
   client: ProbeClient | undefined;
+  /** Host and port, for texts. */
+  where: string;
   /** Certificates that the client was made with. */
-  caBundle: string | undefined;
+  certificates: string;
   /** Why no client could be made. */
   problem: string | undefined;
   /** The endpoint did not answer, perhaps because its certificates were replaced. */
@@ -37,6 +40,7 @@ interface Endpoint {
 
 export interface ProbeEvent {
   readonly result: ProbeResult;
+  /** Host and port. */
   readonly endpoint: string;
   readonly tookMs: number;
 }
@@ -44,17 +48,24 @@ export interface ProbeEvent {
 interface ProbeEndpointsOptions {
   readonly ports: Ports;
   readonly onAsked: (event: ProbeEvent) => void;
+  /** Hosts that may be asked, as `--probe-allow` has them. */
+  readonly allowed: readonly string[];
   /**
    * PEM certificates where the protector names none; undefined is the system's. Called for a new endpoint, and again
    * after a failure. When it throws, a new endpoint cannot be asked.
    */
   readonly defaultCa?: () => string | undefined;
+  /** What the webhook shows to owners' servers. Called as `defaultCa` is. */
+  readonly clientCertificate?: () => ClientCertificate | undefined;
   /** Default: a client of the probe's protocol. */
-  readonly connect?: (probe: ProbeSpec) => ProbeClient;
+  readonly connect?: (probe: ProbeSpec, clientCertificate: ClientCertificate | undefined) => ProbeClient;
 }
 
-function connectTo({ endpoint, protocol, caBundle, insecure = false }: ProbeSpec): ProbeClient {
-  const options = { endpoint, caBundle, insecure };
+function connectTo(
+  { endpoint, protocol, caBundle, insecure = false }: ProbeSpec,
+  clientCertificate: ClientCertificate | undefined,
+): ProbeClient {
+  const options = { endpoint, caBundle, insecure, clientCertificate };
   return protocol === "HTTP" ? new HttpProbeClient(options) : new GrpcProbeClient(options);
 }
 
@@ -66,9 +77,11 @@ function cleaned(text: string): string {
 export class ProbeEndpoints {
   readonly #options: ProbeEndpointsOptions;
   readonly #endpoints = new Map<string, Endpoint>();
+  readonly #allowed: AllowedHosts;
 
   constructor(options: ProbeEndpointsOptions) {
     this.#options = options;
+    this.#allowed = new AllowedHosts(options.allowed);
   }
 
   get openCircuits(): number {
@@ -79,9 +92,10 @@ export class ProbeEndpoints {
   async ask(request: ProbeRequest): Promise<ProbeAnswer> {
     const { clock } = this.#options.ports;
     const startedMs = clock.monotonicMs();
-    const answer = await this.#ask(request, startedMs);
+    const endpoint = this.#endpoint(request.probe);
+    const answer = await this.#ask(request, endpoint, startedMs);
     const tookMs = clock.monotonicMs() - startedMs;
-    this.#options.onAsked({ result: answer.result, endpoint: request.probe.endpoint, tookMs });
+    this.#options.onAsked({ result: answer.result, endpoint: endpoint.where, tookMs });
     return answer;
   }
 
@@ -90,27 +104,25 @@ export class ProbeEndpoints {
     this.#endpoints.clear();
   }
 
-  async #ask(request: ProbeRequest, nowMs: number): Promise<ProbeAnswer> {
-    const { endpoint: url } = request.probe;
-    const endpoint = this.#endpoint(request.probe);
-    const { client, circuit, semaphore } = endpoint;
+  async #ask(request: ProbeRequest, endpoint: Endpoint, nowMs: number): Promise<ProbeAnswer> {
+    const { client, circuit, semaphore, where } = endpoint;
     if (client === undefined) {
       return { result: "failed", message: `has a probe that can't be asked: ${endpoint.problem ?? ""}` };
     }
     const untilMs = Math.min(request.deadlineMs, nowMs + (request.probe.timeoutMillis ?? DEFAULT_TIMEOUT_MS));
     if (!(await semaphore.acquire(untilMs))) {
-      return { result: "overloaded", message: `has too many questions waiting for its probe ${url}` };
+      return { result: "overloaded", message: `has too many questions waiting for its probe ${where}` };
     }
     try {
-      if (!circuit.enter()) return down(endpoint, url);
+      if (!circuit.enter()) return down(endpoint);
       const response = await this.#call(client, request, untilMs);
       circuit.succeeded();
-      return answerOf(response, url);
+      return answerOf(response, where);
     } catch (error) {
       circuit.failed();
       endpoint.isDoubted = true;
       endpoint.lastFailure = cleaned(describeError(error));
-      return { result: "failed", message: `could not ask its probe ${url}: ${endpoint.lastFailure}` };
+      return { result: "failed", message: `could not ask its probe ${where}: ${endpoint.lastFailure}` };
     } finally {
       semaphore.release();
     }
@@ -144,7 +156,8 @@ export class ProbeEndpoints {
     const { ports } = this.#options;
     const endpoint: Endpoint = {
       client: undefined,
-      caBundle: undefined,
+      where: "",
+      certificates: "",
       problem: undefined,
       isDoubted: false,
       circuit: new CircuitBreaker(ports.clock, ports.random),
@@ -158,14 +171,22 @@ export class ProbeEndpoints {
 
   /** Makes the client, or another one when the certificates have changed. A failure leaves the old client in use. */
   #connect(endpoint: Endpoint, probe: ProbeSpec): void {
-    const { defaultCa, connect = connectTo } = this.#options;
+    const { defaultCa, clientCertificate, connect = connectTo } = this.#options;
     endpoint.isDoubted = false;
     try {
+      const { host, text } = probeAddressOf(probe);
+      endpoint.where = text;
+      if (!this.#allowed.has(host)) {
+        const what = `${text} is not among the hosts that the operator allows`;
+        throw new ProbeFailure(`${what}: name a Service as NAME.NAMESPACE.svc, or see --probe-allow`);
+      }
       const caBundle = probe.caBundle ?? defaultCa?.();
-      if (endpoint.client !== undefined && endpoint.caBundle === caBundle) return;
+      const shown = clientCertificate?.();
+      const certificates = JSON.stringify([caBundle, shown]);
+      if (endpoint.client !== undefined && endpoint.certificates === certificates) return;
       // The old client is not closed: calls may be in flight on it. Its idle connections end by themselves.
-      endpoint.client = connect(caBundle === undefined ? probe : { ...probe, caBundle });
-      endpoint.caBundle = caBundle;
+      endpoint.client = connect(caBundle === undefined ? probe : { ...probe, caBundle }, shown);
+      endpoint.certificates = certificates;
       endpoint.problem = undefined;
     } catch (error) {
       endpoint.problem = describeError(error);
@@ -175,13 +196,13 @@ export class ProbeEndpoints {
 }
 
 /** As in x-pdb, an error is a no, whatever else the response says. */
-function answerOf({ isAllowed, error }: ProbeResponse, url: string): ProbeAnswer {
+function answerOf({ isAllowed, error }: ProbeResponse, where: string): ProbeAnswer {
   if (isAllowed && error === "") return { result: "allowed", message: "" };
   const why = error === "" ? "" : `: ${cleaned(error)}`;
-  return { result: "refused", message: `is told by its probe ${url} that it may not go${why}` };
+  return { result: "refused", message: `is told by its probe ${where} that it may not go${why}` };
 }
 
-function down({ circuit, lastFailure }: Endpoint, url: string): ProbeAnswer {
+function down({ circuit, lastFailure, where }: Endpoint): ProbeAnswer {
   const again = circuit.waitMs === 0 ? "is being tried" : `is tried again in ${Math.ceil(circuit.waitMs / 1000)} s`;
-  return { result: "down", message: `has a probe that does not answer: ${url} ${again} (${lastFailure})` };
+  return { result: "down", message: `has a probe that does not answer: ${where} ${again} (${lastFailure})` };
 }

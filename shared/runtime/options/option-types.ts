@@ -191,6 +191,19 @@ export function list(valueName = "TEXT"): OptionKind<readonly string[]> {
   return { valueName, isRepeated: true, schema: schemaOf("a list", readList) };
 }
 
+const NETWORK = /^(\d+\.){3}\d+\/(\d|[12]\d|3[0-2])$|^[\da-f]*(:[\da-f.]*){2,}(\/(\d{1,2}|1[01]\d|12[0-8]))?$/i;
+const HOST_PATTERN = /^(\*\.)?[a-z\d_.-]+$/i;
+
+/** A list of names, `*.` before the end of names, addresses and networks. */
+export function hosts(): OptionKind<readonly string[]> {
+  const read = (raw: unknown): readonly string[] | undefined => {
+    const found = readList(raw);
+    return found?.every((one) => HOST_PATTERN.test(one) || NETWORK.test(one)) ? found : undefined;
+  };
+  const expected = "names, *. and the end of a name, addresses or networks such as 10.0.0.0/8";
+  return { valueName: "HOST", isRepeated: true, schema: schemaOf(expected, read) };
+}
+
 /** One `NAME=PATH`. An empty path means in-cluster credentials; the path is undefined without `=`. */
 export interface NamedPath {
   readonly name: string;

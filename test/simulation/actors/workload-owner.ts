@@ -54,6 +54,7 @@ export class WorkloadOwner {
   askedBy(ports: Ports): AskOwner {
     const probes = new ProbeEndpoints({
       ports,
+      allowed: ["owner.default"],
       onAsked: ({ result }) => this.#world.rule(`owner: ${result}`),
       connect: () => this.#wire(),
     });
