@@ -42,6 +42,14 @@ const nothing = async (): Promise<void> => {};
 type Act = (link: RenewedLink) => unknown;
 const each = (links: readonly RenewedLink[], act: Act): Promise<unknown> => Promise.all(links.map(act));
 
+/** Another credential, and none but it: a component that did not notice it can't go on with the one before. */
+async function replaced(links: readonly RenewedLink[], replace: Act): Promise<void> {
+  const revokers = links.map(({ token }) => token.revoker());
+  await each(links, replace);
+  await delay(NOTICED_MS);
+  await Promise.all(revokers.map((revoke) => revoke()));
+}
+
 type Fault = (links: readonly RenewedLink[]) => Omit<ComponentFault<RenewedLink>, "links">;
 
 const RENEWALS: readonly [string, Fault][] = FORMS.flatMap((form): [string, Fault][] => [
@@ -51,10 +59,7 @@ const RENEWALS: readonly [string, Fault][] = FORMS.flatMap((form): [string, Faul
       name: `renewed token, ${form}`,
       isOutage: false,
       isSilent: true,
-      prepare: async () => {
-        await each(links, (link) => link.issueToken(form));
-        await delay(NOTICED_MS);
-      },
+      prepare: () => replaced(links, (link) => link.issueToken(form)),
       // The new token is there before the old one is revoked, as Kubernetes' own are.
       begin: () =>
         each(links, async (link) => {
@@ -71,10 +76,7 @@ const RENEWALS: readonly [string, Fault][] = FORMS.flatMap((form): [string, Faul
       name: `renewed client certificate, ${form}`,
       isOutage: false,
       isSilent: true,
-      prepare: async () => {
-        await each(links, (link) => link.issueCertificate(form, SHORT_LIVED_MS));
-        await delay(NOTICED_MS);
-      },
+      prepare: () => replaced(links, (link) => link.issueCertificate(form, SHORT_LIVED_MS)),
       begin: async () => {
         await each(links, (link) => link.issueCertificate(form));
         await delay(SHORT_LIVED_MS - NOTICED_MS);

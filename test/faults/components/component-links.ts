@@ -71,11 +71,12 @@ export class Token {
     return this.revoker()();
   }
 
-  /** Revokes the present token, whatever was issued since. */
+  /** Revokes the present token, whatever was issued since, and if it was not revoked before. */
   revoker(): () => Promise<void> {
     const [secret, token] = [this.#secret, this.#token];
     return async () => {
-      await this.#cluster.admin.call("DELETE", `${SECRETS}/${secret}`);
+      const { status, text } = await this.#cluster.admin.request("DELETE", `${SECRETS}/${secret}`);
+      if (status >= 300 && status !== 404) throw new Error(text);
       await this.whenAnswered(401, token);
     };
   }
