@@ -43,8 +43,8 @@ export function readBody(
     chunks.push(chunk);
     slot.keep(chunk.length);
     if (bytes <= LARGE_BODY_BYTES) return;
-    const unread = values === 0 ? chunks : [chunk];
-    for (const one of unread) values += valuesIn(one);
+    const uncounted = bytes - chunk.length <= LARGE_BODY_BYTES ? chunks : [chunk];
+    for (const one of uncounted) values += valuesIn(one);
     if (values > MAX_JSON_VALUES) return finish(tooManyValues());
     if (bytes > MAX_SINGLE_OBJECT_BYTES && !isUpdate(chunks)) finish(tooLarge(MAX_SINGLE_OBJECT_BYTES));
   });

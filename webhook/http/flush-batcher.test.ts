@@ -31,3 +31,20 @@ it("calls back in the next turn for what begins to wait during a flush", async (
   await again;
   expect(order).toEqual(["this turn", "next turn"]);
 });
+
+it("calls back for what takes long after all others, one in each turn", async () => {
+  const batcher = new FlushBatcher();
+  const order: string[] = [];
+  await new Promise<void>((resolve) => {
+    batcher.afterOthers(() => {
+      order.push("large");
+      batcher.after(() => order.push("small, later"));
+    });
+    batcher.afterOthers(() => {
+      order.push("large, too");
+      resolve();
+    });
+    batcher.after(() => order.push("small"));
+  });
+  expect(order).toEqual(["small", "large", "small, later", "large, too"]);
+});
