@@ -160,7 +160,7 @@ function lossRows(metrics: Metrics): Rows<"historyLost" | "lost" | "lostEnded" |
       line: ({ isKept }) => [
         "error",
         isKept
-          ? "A protector vanished without a release; its pods are refused until it is back"
+          ? "A protector vanished without a release; disruptions of its pods are denied until it is back"
           : "Too many protectors have vanished: this one does not protect any more",
       ],
       fields: ({ core, protector: { key, uid } }) => ({ core, protector: key, uid }),
@@ -185,8 +185,8 @@ function lossRows(metrics: Metrics): Rows<"historyLost" | "lost" | "lostEnded" |
     backupRead: {
       line: ({ result }) =>
         result === "read"
-          ? ["info", "The copies of protectors in a cell were read"]
-          : ["error", "The copies of protectors in a cell cannot be read"],
+          ? ["info", "The backups of protectors in a cell were read"]
+          : ["error", "The backups of protectors in a cell cannot be read"],
       fields: ({ cell, detail }) => ({ cell, detail }),
       count: counted(metrics, {
         name: "webhook_copies_reads_total",

@@ -2,7 +2,7 @@
  * `npm run bench -- aggregator`: this project's aggregator beside upstream's on a real control plane, in turn, with the
  * same cell. Without upstream's binary this project is measured alone.
  */
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtempDisposable } from "node:fs/promises";
 import { cpus, tmpdir } from "node:os";
 import { join } from "node:path";
 import { build } from "../build.ts";
@@ -94,22 +94,18 @@ export async function run(args: readonly string[]): Promise<number> {
   };
   const upstream = upstreamBinaries(options["upstream-dir"]);
   if (upstream === undefined) process.stdout.write("without upstream (--upstream-dir): measuring this project alone\n");
-  const directory = await mkdtemp(join(tmpdir(), "podseidon-bench-"));
-  try {
-    await build({ only: ["aggregator"], outdir: directory });
-    await using cluster = await bareCluster();
-    const own = ownAggregator(cluster, directory);
-    const contenders = upstream === undefined ? [own] : [own, upstreamAggregator(cluster, upstream.aggregator)];
-    const rounds = work.parts.has("start") ? number(options.rounds, 2, 3) : 1;
-    if (work.parts.size > 1 || !work.parts.has("large")) {
-      await fill(cluster, work.size);
-      await compare(cluster, contenders, work, rounds);
-    }
-    if (options.full && work.parts.has("large")) await growing(cluster, own);
-    return 0;
-  } finally {
-    await rm(directory, { recursive: true, force: true });
+  await using bundles = await mkdtempDisposable(join(tmpdir(), "podseidon-bench-"));
+  await build({ only: ["aggregator"], outdir: bundles.path });
+  await using cluster = await bareCluster();
+  const own = ownAggregator(cluster, bundles.path);
+  const contenders = upstream === undefined ? [own] : [own, upstreamAggregator(cluster, upstream.aggregator)];
+  const rounds = work.parts.has("start") ? number(options.rounds, 2, 3) : 1;
+  if (work.parts.size > 1 || !work.parts.has("large")) {
+    await fill(cluster, work.size);
+    await compare(cluster, contenders, work, rounds);
   }
+  if (options.full && work.parts.has("large")) await growing(cluster, own);
+  return 0;
 }
 
 function partsOf(names: string): ReadonlySet<Part> {

@@ -2,7 +2,7 @@
  * `npm run bench -- generator`: a core cluster full of Deployments at a generator's start, the next start, when nothing
  * is left to write, and single changes.
  */
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtempDisposable } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { build } from "../build.ts";
@@ -39,17 +39,13 @@ export async function run(args: readonly string[]): Promise<number> {
     concurrency: { type: "string" },
   });
   if (typeof options === "number") return options;
-  const directory = await mkdtemp(join(tmpdir(), "podseidon-bench-"));
-  try {
-    await build({ only: ["generator"], outdir: directory });
-    await using cluster = await bareCluster();
-    const extra = options.concurrency === undefined ? [] : ["--concurrency", options.concurrency];
-    const start = (name: string): Promise<Component> => generator(cluster, directory, name, extra);
-    await measure(cluster, start, Number(options.deployments), Number(options.changes));
-    return 0;
-  } finally {
-    await rm(directory, { recursive: true, force: true });
-  }
+  await using bundles = await mkdtempDisposable(join(tmpdir(), "podseidon-bench-"));
+  await build({ only: ["generator"], outdir: bundles.path });
+  await using cluster = await bareCluster();
+  const extra = options.concurrency === undefined ? [] : ["--concurrency", options.concurrency];
+  const start = (name: string): Promise<Component> => generator(cluster, bundles.path, name, extra);
+  await measure(cluster, start, Number(options.deployments), Number(options.changes));
+  return 0;
 }
 
 function deployment(index: number): object {

@@ -77,7 +77,7 @@ async function sample(cluster: Cluster, client: ReviewClient, watch: ProtectorWa
   const { metadata } = Object(await cluster.admin.get(`${PODS}/${name}`));
   const { namespace, uid, resourceVersion, labels } = metadata;
   const answer = await client.review(CELL, deleteReview({ namespace, name, uid, resourceVersion, labels }));
-  if (!answer.allowed) throw new Error(`the deletion of ${name} was refused: ${answer.message}`);
+  if (!answer.allowed) throw new Error(`the deletion of ${name} was denied: ${answer.message}`);
   await cluster.admin.call("DELETE", `${PODS}/${name}`, { gracePeriodSeconds: 0, preconditions: { uid } });
   const goneMs = performance.now();
   const isFree = (): boolean =>

@@ -129,7 +129,7 @@ export async function rolloutTable(): Promise<string> {
     String(of(withIt).refusals),
   ];
   return table(
-    ["until finished", "with the project", "without", "ratio", "refusals"],
+    ["until finished", "with the project", "without", "ratio", "denied or told to retry"],
     [
       line(`rolling update of ${ROLLED} replicas`, ({ rolled }) => rolled),
       line(`kubectl drain of a node with ${DRAINED / CELL.nodes} protected pods`, ({ drained }) => drained),

@@ -2,7 +2,7 @@
  * `npm run bench -- webhook`: this project's webhook beside upstream's, on the same control plane, with the same load,
  * in turn. Prints a table of medians and ratios; only ratios of one run say anything.
  */
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempDisposable } from "node:fs/promises";
 import { cpus, loadavg, release, tmpdir, totalmem } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -79,17 +79,13 @@ export async function run(args: readonly string[]): Promise<number> {
   const description = machine();
   const upstream = upstreamBinaries(options["upstream-dir"]);
   if (upstream === undefined) process.stdout.write("without upstream (--upstream-dir): measuring this project alone\n");
-  const directory = mkdtempSync(join(tmpdir(), "podseidon-bench-"));
-  try {
-    const generator = await buildLoadGenerator(directory);
-    await build({ only: ["webhook", "aggregator"] });
-    const rows = await sideBySide(wanted, Number(options.rounds), generator, upstream);
-    if (rows.length > 0) process.stdout.write(`\n${description}\n\n${table(HEADER, rows)}\n`);
-    if (wanted.has("rollout")) process.stdout.write(`\n${await rolloutTable()}\n`);
-    return 0;
-  } finally {
-    rmSync(directory, { recursive: true, force: true });
-  }
+  await using directory = await mkdtempDisposable(join(tmpdir(), "podseidon-bench-"));
+  const generator = await buildLoadGenerator(directory.path);
+  await build({ only: ["webhook", "aggregator"] });
+  const rows = await sideBySide(wanted, Number(options.rounds), generator, upstream);
+  if (rows.length > 0) process.stdout.write(`\n${description}\n\n${table(HEADER, rows)}\n`);
+  if (wanted.has("rollout")) process.stdout.write(`\n${await rolloutTable()}\n`);
+  return 0;
 }
 
 async function sideBySide(

@@ -56,7 +56,7 @@ interface OverlayPatch {
   readonly patch: string;
 }
 
-const REGISTRATIONS = ["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"];
+const WEBHOOK_CONFIGURATIONS = ["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"];
 
 export interface OverlayOptions {
   /**
@@ -94,7 +94,7 @@ export async function applyOverlay(cluster: Cluster, overlay: string, options: O
 
 function portPatch(object: unknown, port: number): OverlayPatch[] {
   const kind = String(field(object, "kind"));
-  if (!REGISTRATIONS.includes(kind)) return [];
+  if (!WEBHOOK_CONFIGURATIONS.includes(kind)) return [];
   const webhooks = items(object, "webhooks");
   const path = (index: number): string => `/webhooks/${index}/clientConfig/service/port`;
   const patch = JSON.stringify(webhooks.map((_, index) => ({ op: "add", path: path(index), value: port })));
