@@ -150,6 +150,11 @@ const SPEC: Fields = {
           message: "must be an http:// or https:// URL when protocol is HTTP",
           fieldPath: ".endpoint",
         },
+        {
+          rule: "!self.endpoint.matches('^([a-zA-Z]+:/*)?[^/?#]*@')",
+          message: "must have no user name and no password",
+          fieldPath: ".endpoint",
+        },
       ],
     }),
     ...at("probe", {

@@ -215,6 +215,11 @@ describe("kubectl apply", () => {
     ],
     ["a probe of nothing", { probe: { endpoint: "" } }, "spec.probe.endpoint: Invalid value"],
     [
+      "a probe with a password",
+      { probe: { endpoint: "https://u:p@db.svc/", protocol: "HTTP" } },
+      "must have no user name and no password",
+    ],
+    [
       "an HTTP probe without a URL",
       { probe: { endpoint: "db:1", protocol: "HTTP" } },
       "spec.probe.endpoint: Invalid value",
