@@ -1,5 +1,5 @@
 /** The link of each component to each apiserver: its own proxy, host name and revocable token. */
-import { writeFileSync } from "node:fs";
+import { renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { ApiserverClient, field } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
@@ -63,7 +63,9 @@ export class Token {
     const answer = await admin.call("POST", path, { spec: { boundObjectRef } });
     this.#secret = name;
     this.#token = String(field(answer, "status", "token"));
-    writeFileSync(this.file, this.#token);
+    // At once, as the mount of a token is replaced: half of one would be reported.
+    writeFileSync(`${this.file}.new`, this.#token);
+    renameSync(`${this.file}.new`, this.file);
   }
 
   /** Resolves when the apiserver rejects the token, which the file still contains. */

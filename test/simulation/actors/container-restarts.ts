@@ -286,6 +286,6 @@ export function restartsContainer(before: Json, after: Json): boolean {
 }
 
 /** The kubelet ends the pod when its deadline is over. In these worlds a deadline, once set, stays as it is. */
-export function isEnding(pod: Json): boolean {
+function isEnding(pod: Json): boolean {
   return record(pod.spec).activeDeadlineSeconds !== undefined;
 }
